@@ -32,7 +32,7 @@ func TestLab(t *testing.T) {
 			t.Errorf("the table lacks %q:\n%s", want, stdout.String())
 		}
 	}
-	if !strings.Contains(stderr.String(), "19/19") {
+	if !strings.Contains(stderr.String(), "30/30") {
 		t.Errorf("the progress is %q", stderr.String())
 	}
 }
@@ -44,7 +44,7 @@ func TestLabInterrupted(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), testserver.Program(t), "lab", "--redis", server.URL())
 	cmd.Stderr = stderr
 	check.Must(t, cmd.Start())
-	check.Eventually(t, "three rows are done", func() bool { return stderr.Has("3/19") })
+	check.Eventually(t, "three rows are done", func() bool { return stderr.Has("3/30") })
 	check.Must(t, cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitError || !strings.Contains(stderr.String(), "interrupted") {

@@ -8,14 +8,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// accountsTable is the lab's own table: an account and a stock as one row,
-// with the constraint that is the last guard of every strategy.
-const accountsTable = `CREATE TABLE lab_accounts (
-	name VARCHAR(64) NOT NULL PRIMARY KEY,
-	balance BIGINT NOT NULL,
-	remaining BIGINT NOT NULL,
-	CONSTRAINT lab_remaining_not_negative CHECK (remaining >= 0)
-)`
+// tables are the lab's own: an account and a stock as one row, with the constraint that is
+// the last guard of every strategy, and once more as units, without; messages; locks.
+func tables() []string {
+	return []string{
+		`CREATE TABLE lab_accounts (
+			name VARCHAR(64) NOT NULL PRIMARY KEY,
+			balance BIGINT NOT NULL,
+			remaining BIGINT NOT NULL,
+			units BIGINT NOT NULL DEFAULT 0,
+			version BIGINT NOT NULL DEFAULT 0,
+			CONSTRAINT lab_remaining_not_negative CHECK (remaining >= 0)
+		)`,
+		"CREATE TABLE lab_messages (name VARCHAR(96) NOT NULL, number VARCHAR(64) NOT NULL, PRIMARY KEY (name, number))",
+		"CREATE TABLE lab_locks (name VARCHAR(64) NOT NULL PRIMARY KEY, owner VARCHAR(64) NOT NULL)",
+	}
+}
 
 const selectAccount = "SELECT balance, remaining FROM lab_accounts WHERE name = ?"
 

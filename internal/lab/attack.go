@@ -53,7 +53,8 @@ type arena struct {
 	spawn    Spawn
 	watched  time.Duration // the lease of a holder whose watchdog must keep it
 	wait     time.Duration // see lastWait
-	patience time.Duration // see forbidden
+	patience time.Duration // see forbidden, as is brief
+	brief    bool
 	tally    tally
 	workers  []*actor
 }
@@ -84,7 +85,10 @@ func (a *arena) clear() {
 // forbidden is how long to wait for an event that only a broken strategy lets
 // happen: until it comes with those, and for d with the others (longer in tests, where one pretends to be another).
 func (a *arena) forbidden(d time.Duration) time.Duration {
-	if a.strategy.defect == defectLost {
+	switch {
+	case a.brief:
+		return d
+	case a.strategy.defect == defectLost || a.strategy.defect == defectOversold:
 		return certain
 	}
 	return max(d, a.patience)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // TestControl is the negative control of the verdicts: a broken strategy that
@@ -27,6 +28,17 @@ func TestControl(t *testing.T) {
 			row := run(t, Options{rows: []strategy{liar}, wait: deadlockAfter, patience: check.Deadline}).Rows[0]
 			if row.Verdict != VerdictDefect || row.OK() {
 				t.Errorf("%s, want %s", row.Verdict, VerdictDefect)
+			}
+		})
+	}
+	for _, s := range slices.Concat(brokenHolds(true), brokenInSQL(true)) {
+		t.Run(s.name+", mended", func(t *testing.T) {
+			t.Parallel()
+			row := run(t, Options{
+				Redis: []string{testserver.SharedRedis(t)}, DSN: testserver.Schema(t), rows: []strategy{s}, brief: true,
+			}).Rows[0]
+			if row.Verdict != VerdictHidden || row.OK() {
+				t.Errorf("%s: %v, want %s", row.Verdict, row.Err, VerdictHidden)
 			}
 		})
 	}

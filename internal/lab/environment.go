@@ -121,8 +121,10 @@ func (e *environment) openDatabase(ctx context.Context, dsn, id string) (err err
 	if err := e.db.Migrate(ctx); err != nil {
 		return err
 	}
-	if _, err := e.db.SQL().ExecContext(ctx, accountsTable); err != nil {
-		return fmt.Errorf("make the lab's table: %w", err)
+	for _, table := range tables() {
+		if _, err := e.db.SQL().ExecContext(ctx, table); err != nil {
+			return fmt.Errorf("make a table of the lab: %w", err)
+		}
 	}
 	return nil
 }

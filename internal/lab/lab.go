@@ -42,6 +42,7 @@ type Options struct {
 	wait time.Duration       // tests: how long the last worker waits for a lock that is gone, or its own
 
 	patience time.Duration // tests: how long to wait at least for what must not happen
+	brief    bool          // tests: a broken strategy is mended, so wait no longer than for a real one
 }
 
 // Progress hears how far a run is.
@@ -215,7 +216,7 @@ func (r runner) free(ctx context.Context, out *Row) (err error) {
 // stage has an attack, or the free run, on an account and a stock made for it, and
 // judges it.
 func (r runner) stage(ctx context.Context, a attack, part string, watched time.Duration) (_ Finding, refused int64, err error) {
-	on := &arena{strategy: r.strategy, spawn: r.Spawn, watched: watched, wait: r.wait, patience: r.patience, setup: setup{
+	on := &arena{strategy: r.strategy, spawn: r.Spawn, watched: watched, wait: r.wait, patience: r.patience, brief: r.brief, setup: setup{
 		terms: terms{Site: r.env.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: certain},
 		db:    r.env.db, redis: r.env.redis, apart: r.strategy.processes,
 	}}

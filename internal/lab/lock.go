@@ -121,11 +121,15 @@ func (s spin) lock(ctx context.Context, wait time.Duration) (hold, error) {
 	if err != nil && errors.Is(err, budget.Err()) {
 		err = context.Cause(budget)
 	}
-	// The caller's context: these locks do not know when they are lost.
+	return s.held(ctx, owner), err
+}
+
+// held is the owner's. The context is the caller's: these locks do not know when they are lost.
+func (s spin) held(ctx context.Context, owner string) hold {
 	return hold{ctx, func(ctx context.Context) error {
 		_, err := s.free(ctx, s, owner)
 		return err
-	}}, err
+	}}
 }
 
 // tryForever is SETNX without expiry.

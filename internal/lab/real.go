@@ -132,6 +132,11 @@ func stocks() []strategy {
 			attacks: []attack{overlap()},
 			open:    openOnRow(sellUnderConstraint), ledger: openRow,
 		},
+		{
+			name: "double save, unique key", group: groupStock, on: onSQL,
+			why:     "the second delivery finds the first in the table, in the same transaction",
+			attacks: []attack{twice()}, open: openMessages(true), ledger: openUnits,
+		},
 	}
 }
 

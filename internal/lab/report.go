@@ -67,9 +67,9 @@ func (r Row) OK() bool {
 }
 
 func (r *Row) measure(t tally, took time.Duration, commands int64) {
-	r.Throughput = float64(t.Done+t.SoldOut) / took.Seconds()
+	r.Throughput = float64(t.answers()) / took.Seconds()
 	r.Median, r.P99, r.Longest = t.quantile(0.5), t.quantile(0.99), t.quantile(1)
-	r.Commands = float64(commands) / float64(max(t.Done+t.SoldOut, 1))
+	r.Commands = float64(commands) / float64(max(t.answers(), 1))
 }
 
 // judge gives the verdict. A broken strategy must show its defect under every attack;
@@ -193,6 +193,7 @@ type tally struct {
 	Done      int64           `json:"done"`     // added to the account and, if anything was left, sold
 	Sold      int64           `json:"sold"`     // units
 	SoldOut   int64           `json:"sold_out"` // a sale without an account found nothing left
+	Repeated  int64           `json:"repeated"` // a message that had been handled before
 	Refused   int64           `json:"refused"`  // the lock was lost; the worker was told, and wrote nothing
 	Stuck     int64           `json:"stuck"`    // the lock was not to be had within the longest wait
 	Waits     []time.Duration `json:"waits"`    // until the lock was there, or until the answer where there is none
@@ -210,11 +211,15 @@ func done(asked time.Time, sold int64) tally {
 	return told
 }
 
+// answers are those that say what became of the work.
+func (t *tally) answers() int64 { return t.Done + t.SoldOut + t.Repeated }
+
 func (t *tally) merge(o tally) {
 	t.Requested += o.Requested
 	t.Done += o.Done
 	t.Sold += o.Sold
 	t.SoldOut += o.SoldOut
+	t.Repeated += o.Repeated
 	t.Refused += o.Refused
 	t.Stuck += o.Stuck
 	t.Waits = append(t.Waits, o.Waits...)
@@ -233,7 +238,7 @@ type Finding struct {
 // judge compares what workers were told with what is there. A worker that was refused
 // counts as expected where leases must not lapse, and not where they may.
 func (t *tally) judge(stock int64, left figures, lapses bool) Finding {
-	expected := t.Requested - t.SoldOut
+	expected := t.Requested - t.SoldOut - t.Repeated
 	if lapses {
 		expected -= t.Refused
 	}
@@ -271,6 +276,8 @@ func (f *Finding) shows(d defect) bool {
 	return map[defect]bool{
 		defectLost:     f.Lost > 0 && f.Oversold > 0,
 		defectDeadlock: f.Deadlocked,
+		defectOversold: f.Oversold > 0,
+		defectUnserved: f.Expected > f.Actual && !f.Deadlocked,
 		defectNone:     f.clean(),
 	}[d]
 }

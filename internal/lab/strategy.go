@@ -20,6 +20,7 @@ const (
 	pointHalf    point = "half"    // the lock is taken, its expiry is not set yet
 	pointRead    point = "read"    // inside the lock; read, and not written yet
 	pointWritten point = "written" // inside the lock; written, and not unlocked yet
+	pointFreed   point = "freed"   // the lock is given back, and the transaction not committed yet
 	pointOwner   point = "owner"   // the lock was found to be one's own, and is not deleted yet
 	pointReady   point = "ready"   // before a share of a free run
 	pointOver    point = "over"    // after it
@@ -82,6 +83,8 @@ const (
 	defectNone     defect = ""
 	defectLost     defect = "lost updates"
 	defectDeadlock defect = "deadlock"
+	defectOversold defect = "oversold"
+	defectUnserved defect = "turned away"
 )
 
 // strategy is one row of the table.
@@ -124,7 +127,9 @@ const (
 )
 
 // catalog is every strategy, in the order of the table.
-func catalog() []strategy { return slices.Concat(brokenLocks(), realLocks(), stocks()) }
+func catalog() []strategy {
+	return slices.Concat(brokenLocks(), brokenHolds(false), brokenInSQL(false), realLocks(), stocks())
+}
 
 // strategyNamed returns one of the catalog; one without a name when there is none.
 func strategyNamed(name string) strategy {
