@@ -67,5 +67,13 @@ func StatementTimeoutOf(s *MySQLStore) time.Duration { return s.timeout }
 // CutBy adds the cause for which a context has ended to the error of a call, for tests.
 var CutBy = cutBy
 
+// Recount has replicas counted anew at the next acquisition, for tests.
+func Recount(s driver.Store) {
+	r := s.(*redisStore).synced.replicas
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = time.Time{}
+}
+
 // Online counts replicas, for tests.
 var Online = online

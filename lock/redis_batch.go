@@ -138,7 +138,7 @@ func (b *batcher) alone(ctx context.Context, c *call) bool {
 	defer cancel()
 	a := b.exec(soon, []*call{c}, nil)[0]
 	// The connection's deadline may fire a moment before that of the context.
-	gaveUp := errors.Is(a.err, ErrUnknown) && (soon.Err() != nil || errors.Is(a.err, os.ErrDeadlineExceeded))
+	gaveUp := (errors.Is(a.err, ErrUnknown) || errors.Is(a.err, ErrNotSent)) && (soon.Err() != nil || errors.Is(a.err, os.ErrDeadlineExceeded))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active--

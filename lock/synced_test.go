@@ -98,6 +98,20 @@ func TestSynced(t *testing.T) {
 	}
 }
 
+// TestSlowCountOfReplicas: who asks alone does not wait long, and asks again in the queue. Guard: ErrNotSent in alone.
+func TestSlowCountOfReplicas(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	store := redisStore(dial(t, b.url()), lock.Synced(lock.AllReplicas))
+	m := newLocks(t, store).Mutex(b.name)
+	for range 20 { // by then an answer was swift
+		mustUnlock(t, mustLock(t, t.Context(), m))
+	}
+	b.line.Slow(check.Soon)
+	lock.Recount(store)
+	mustUnlock(t, mustLock(t, t.Context(), m))
+}
+
 // TestOnline: a replica that gets its first copy, or is silent, is not waited for. Guards: state, lag.
 func TestOnline(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,6 +21,7 @@ func (p Process) labCommand() *cobra.Command {
 	var (
 		options   lab.Options
 		redisURLs string
+		asJSON    bool
 	)
 	cmd := &cobra.Command{
 		Use:   "lab",
@@ -27,7 +29,7 @@ func (p Process) labCommand() *cobra.Command {
 		Long: "Lets workers add to one account and sell one stock under every strategy: the broken ones of the\n" +
 			"tutorials and the real ones of this program. Each first meets the interleavings that break the broken\n" +
 			"ones, forced and not left to luck; then it runs freely, for throughput and waiting.\n\n" +
-			"It runs embedded and needs nothing. What it makes elsewhere (keys below seckill:lab:<id>:, a schema\n" +
+			"It runs embedded and needs nothing; where MariaDB is installed it starts one of its own. What it makes elsewhere (keys below seckill:lab:<id>:, a schema\n" +
 			"seckill_lab_<id>) it removes. The exit code is 1 when a broken strategy does not show its defect, or a\n" +
 			"real one does.",
 		Example: "  seckill lab\n" +
@@ -37,6 +39,8 @@ func (p Process) labCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&redisURLs, "redis", "", "one Redis URL, or three separated by commas for the quorum rows too (default embedded)")
 	flags.StringVar(&options.DSN, "dsn", "", "go-sql-driver DSN of an account that may make a schema, for the rows that need MySQL")
+	flags.BoolVar(&options.Real, "real", false, "also locks whose replica is promoted, and a split brain, with redis-servers of the lab's own")
+	flags.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	flags.IntVar(&options.Workers, "workers", 8, "how many work on one account, half of them in each of two processes")
 	flags.IntVar(&options.Operations, "operations", 50, "operations of each worker")
 	flags.DurationVar(&options.Duration, "duration", 2*time.Second, "after this no worker of a row begins another operation")
@@ -63,12 +67,18 @@ func (p Process) labCommand() *cobra.Command {
 		}
 		// What matters of the client's remarks comes back as errors too.
 		redisdb.Log(slog.New(slog.DiscardHandler))
+		options.OwnDatabase, options.Compare = options.DSN == "", true
 		options.Progress = lab.NewProgress(p.Stderr, onTerminal(p.Stderr))
 		report, err := lab.Run(cmd.Context(), options)
 		if err != nil {
 			return err
 		}
-		if err := report.Write(p.Stdout); err != nil {
+		if asJSON {
+			err = json.NewEncoder(p.Stdout).Encode(report)
+		} else {
+			err = report.Write(p.Stdout)
+		}
+		if err != nil {
 			return err
 		}
 		return labVerdict(report)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/lab"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 )
@@ -27,10 +28,13 @@ func TestLab(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, stdout.String(), stderr.String())
 	}
-	for _, want := range []string{"local mutex, 2 processes", "broken as expected", "redis hash", "correct", "needs MySQL: --dsn"} {
+	for _, want := range []string{"local mutex, 2 processes", "broken as expected", "redis hash", "correct", "Optimistic against pessimistic"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, stdout.String())
 		}
+	}
+	if strings.Contains(stdout.String(), string(lab.VerdictNeedsMySQL)) {
+		t.Error("it started no MariaDB of its own")
 	}
 	if !strings.Contains(stderr.String(), "30/30") {
 		t.Errorf("the progress is %q", stderr.String())

@@ -13,7 +13,6 @@ import (
 
 	"seckill/internal/poll"
 	"seckill/lock"
-	"seckill/repository"
 )
 
 // brokenInSQL are the mistakes around a transaction, a row and a count. Tests have them
@@ -141,37 +140,55 @@ func openUnder(work func(ctx context.Context, s setup, unlock func() error) (tal
 	}
 }
 
-// openLockRow makes a lock of a row: who inserts it has the lock, and deletes it.
+// openLockRow makes a lock of a row, of one that expires where the mistake is mended.
 func openLockRow(ignored, expiring bool) opener {
-	if expiring {
+	switch {
+	case expiring:
 		return realLock("", onMySQL, "", onTable).open
+	case ignored:
+		return openLocked(lockRowIgnoring)
 	}
-	return openLocked(func(s setup) (locker, error) {
-		db, err := repository.Open(context.Background(), repository.Options{DSN: s.Site.DSN})
-		if err != nil {
-			return nil, err
+	return openLocked(lockRow)
+}
+
+// lockRow is a lock of a row: who inserts it has the lock, and deletes it.
+func lockRow(s setup) (locker, error) { return insertedBy(s, false) }
+
+// lockRowIgnoring goes on after an INSERT that found a row.
+func lockRowIgnoring(s setup) (locker, error) { return insertedBy(s, true) }
+
+func insertedBy(s setup, ignored bool) (locker, error) {
+	db, err := s.database()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, wait time.Duration) (hold, error) {
+		owner := newID()
+		budget, cancel := context.WithTimeoutCause(ctx, wait, lock.ErrTimeout)
+		defer cancel()
+		err := poll.Until(budget, spinEvery, func() (bool, error) {
+			_, err := db.SQL().ExecContext(budget, "INSERT INTO lab_locks (name, owner) VALUES (?, ?)", s.Name, owner)
+			switch {
+			case alreadyThere(err):
+				return ignored, nil
+			case deadlocked(err): // among those that insert and delete the same row
+				return false, nil
+			}
+			return true, err
+		})
+		if err != nil && budget.Err() != nil {
+			err = context.Cause(budget)
 		}
-		s.undo.add(func(context.Context) error { return db.Close() })
-		return func(ctx context.Context, wait time.Duration) (hold, error) {
-			owner := newID()
-			budget, cancel := context.WithTimeoutCause(ctx, wait, lock.ErrTimeout)
-			defer cancel()
-			err := poll.Until(budget, spinEvery, func() (bool, error) {
-				_, err := db.SQL().ExecContext(budget, "INSERT INTO lab_locks (name, owner) VALUES (?, ?)", s.Name, owner)
-				if there := alreadyThere(err); there {
-					return ignored, nil
+		return hold{ctx, func(ctx context.Context) error {
+			return poll.Until(ctx, spinEvery, func() (bool, error) {
+				_, err := db.SQL().ExecContext(ctx, "DELETE FROM lab_locks WHERE name = ? AND owner = ?", s.Name, owner)
+				if deadlocked(err) {
+					return false, nil
 				}
 				return true, err
 			})
-			if err != nil && budget.Err() != nil {
-				err = context.Cause(budget)
-			}
-			return hold{ctx, func(ctx context.Context) error {
-				_, err := db.SQL().ExecContext(ctx, "DELETE FROM lab_locks WHERE name = ? AND owner = ?", s.Name, owner)
-				return err
-			}}, err
-		}, nil
-	})
+		}}, err
+	}, nil
 }
 
 // units is the account whose stock no constraint guards.
@@ -310,8 +327,14 @@ func (s setup) save(ctx context.Context, message, number string) (tally, error) 
 	return tally{Done: 1, Sold: 1}, nil
 }
 
-// duplicateEntry is MySQL's number of a key that is there already.
-const duplicateEntry = 1062
+// duplicateEntry and deadlockFound are MySQL's numbers of a key that is there already, and of a
+// transaction that was picked to go.
+const duplicateEntry, deadlockFound = 1062, 1213
+
+func deadlocked(err error) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && e.Number == deadlockFound
+}
 
 func alreadyThere(err error) bool {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {

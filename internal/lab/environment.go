@@ -52,7 +52,7 @@ func openEnvironment(ctx context.Context, o Options) (e *environment, err error)
 	}
 	err = e.openRedis(ctx, o.Redis)
 	if err == nil {
-		err = e.openDatabase(ctx, o.DSN, id)
+		err = e.openDatabase(ctx, o.DSN, id, o.OwnDatabase)
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.undo.run(ctx))
@@ -98,8 +98,13 @@ func (e *environment) openRedis(ctx context.Context, given []string) error {
 
 // openDatabase makes the run's own database, with the tables of the product, that of
 // its MySQL locks among them, and the lab's own.
-func (e *environment) openDatabase(ctx context.Context, dsn, id string) (err error) {
+func (e *environment) openDatabase(ctx context.Context, dsn, id string, own bool) (err error) {
 	var options repository.Options
+	if dsn == "" && own {
+		if dsn, err = e.ownDatabase(ctx); err != nil {
+			return err
+		}
+	}
 	if dsn == "" {
 		e.places[onSQL] = "sqlite"
 		dir, err := os.MkdirTemp("", "seckill-lab-")

@@ -30,8 +30,14 @@ type Options struct {
 	// DSN is a go-sql-driver DSN of an account that may make a schema; empty:
 	// SQLite, and the rows that need MySQL say so.
 	DSN string
+	// OwnDatabase: without a DSN, start a MariaDB where one is installed.
+	OwnDatabase bool
+	// Real: also the rows whose Redis has replicas, with servers of the lab's own.
+	Real bool
 	// Load is that of the free runs.
 	Load
+	// Compare: in the end, optimistic against pessimistic at several numbers of writers.
+	Compare bool
 	// Spawn prepares child processes.
 	Spawn Spawn
 	// Progress hears of each row; nil: none is told.
@@ -64,7 +70,7 @@ func (o *Options) setDefaults() {
 		o.Progress = NewProgress(io.Discard, false)
 	}
 	if o.rows == nil {
-		o.rows = catalog()
+		o.rows = slices.DeleteFunc(catalog(), func(s strategy) bool { return s.real && !o.Real })
 	}
 }
 
@@ -107,6 +113,9 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	report = Report{Workers: o.Workers, Operations: o.Operations, Seed: o.Seed}
 	if report.Rows, err = runRows(ctx, e, o); err != nil {
 		return Report{}, err
+	}
+	if o.Compare {
+		report.Contests = e.contests(ctx, o)
 	}
 	report.Took = time.Since(began)
 	return report, nil

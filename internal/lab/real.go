@@ -50,7 +50,7 @@ func takeReal(ctx context.Context, l lock.Locker, s setup, wait time.Duration) (
 		options = append(options, lock.LeaseTime(s.Lease))
 	}
 	lease, err := l.Lock(ctx, options...)
-	if errors.Is(err, lock.ErrLost) {
+	if errors.Is(err, lock.ErrLost) || errors.Is(err, lock.ErrUnsynced) {
 		err = errors.Join(errRefused, err)
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func takeReal(ctx context.Context, l lock.Locker, s setup, wait time.Duration) (
 func (s setup) mutex(store driver.Store) lock.Locker {
 	client := lock.New(store, lock.WatchdogLease(s.Lease))
 	s.undo.add(func(ctx context.Context) error {
-		if err := client.Close(ctx); err != nil {
+		if err := client.Close(ctx); err != nil && !errors.Is(err, lock.ErrUnknown) { // its server may have been killed
 			return fmt.Errorf("close the locks: %w", err)
 		}
 		return nil
@@ -77,21 +77,21 @@ func (s setup) mutex(store driver.Store) lock.Locker {
 
 // hashStore lets a call take as long as one to the account, because the embedded servers
 // of a busy machine are slow.
-func hashStore(c *redis.Client) driver.Store {
+func hashStore(_ setup, c *redis.Client) driver.Store {
 	return lock.NewRedisStore(c, lock.CallTimeout(ioTimeout))
 }
 
-func setNXStore(c *redis.Client) driver.Store {
+func setNXStore(_ setup, c *redis.Client) driver.Store {
 	return lock.NewSetNXStore(c, lock.CallTimeout(ioTimeout))
 }
 
-func onOne(store func(*redis.Client) driver.Store) func(setup) (lock.Locker, error) {
+func onOne(store func(setup, *redis.Client) driver.Store) func(setup) (lock.Locker, error) {
 	return func(s setup) (lock.Locker, error) {
 		client, err := s.connect(s.Site.Redis)
 		if err != nil {
 			return nil, err
 		}
-		return s.mutex(store(client)), nil
+		return s.mutex(store(s, client)), nil
 	}
 }
 
@@ -103,7 +103,7 @@ func onThree(compose func(...lock.Locker) *lock.Quorum) func(setup) (lock.Locker
 			if err != nil {
 				return nil, err
 			}
-			parts = append(parts, s.mutex(hashStore(client)))
+			parts = append(parts, s.mutex(hashStore(s, client)))
 		}
 		return compose(parts...), nil
 	}
@@ -112,12 +112,20 @@ func onThree(compose func(...lock.Locker) *lock.Quorum) func(setup) (lock.Locker
 // onTable is the lock table that the product's migrations make, over connections of
 // its own, as another process would have. The account is in Redis all the same.
 func onTable(s setup) (lock.Locker, error) {
-	db, err := repository.Open(context.Background(), repository.Options{DSN: s.Site.DSN})
+	db, err := s.database()
 	if err != nil {
 		return nil, err
 	}
-	s.undo.add(func(context.Context) error { return db.Close() })
 	return s.mutex(lock.NewMySQLStore(db.SQL())), nil
+}
+
+// database opens connections of the work's own to the run's database.
+func (s setup) database() (*repository.Database, error) {
+	db, err := repository.Open(context.Background(), repository.Options{DSN: s.Site.DSN})
+	if err == nil {
+		s.undo.add(func(context.Context) error { return db.Close() })
+	}
+	return db, err
 }
 
 // stocks are the ways to sell without a lock above the database.

@@ -29,35 +29,43 @@ const (
 
 // Attack is one forced interleaving and what came of it.
 type Attack struct {
-	Name string
+	Name string `json:"name"`
 	Finding
 }
 
 // Row is one strategy and what it was found to do.
 type Row struct {
-	Name, Group, On string
-	Broken          bool
-	Why, Cure       string
+	Name   string `json:"name"`
+	Group  string `json:"group"`
+	On     string `json:"on"`
+	Broken bool   `json:"broken"`
+	Why    string `json:"why"`
+	Cure   string `json:"cure,omitempty"`
 
-	Attacks []Attack
-	Free    Finding // of the free run
-	Finding         // of both
+	Attacks []Attack `json:"attacks"`
+	Free    Finding  `json:"free"` // of the free run
+	Finding          // of both
 
 	// Of the free run alone.
-	Throughput           float64 // operations answered per second
-	Median, P99, Longest time.Duration
-	Commands             float64 // sent to Redis by the lock, per operation answered
+	Throughput float64       `json:"ops_per_second"`
+	Median     time.Duration `json:"median_ns"`
+	P99        time.Duration `json:"p99_ns"`
+	Longest    time.Duration `json:"longest_ns"`
+	Commands   float64       `json:"redis_per_op"` // sent to Redis by the lock, per operation answered
 
-	Verdict Verdict
-	Err     error // why the row failed
+	Verdict Verdict `json:"verdict"`
+	Err     error   `json:"-"` // why the row failed
+	Error   string  `json:"error,omitempty"`
 }
 
 // Report is a whole run.
 type Report struct {
-	Rows                []Row
-	Workers, Operations int
-	Seed                uint64
-	Took                time.Duration
+	Rows       []Row         `json:"rows"`
+	Contests   []Contest     `json:"contests,omitempty"`
+	Workers    int           `json:"workers"`
+	Operations int           `json:"operations"`
+	Seed       uint64        `json:"seed"`
+	Took       time.Duration `json:"took_ns"`
 }
 
 // OK says that the row is as it should be: broken and shown to be, or real and
@@ -78,7 +86,7 @@ func (r *Row) judge(s strategy) {
 	switch {
 	case r.Verdict == VerdictNeedsMySQL:
 	case r.Err != nil:
-		r.Verdict = VerdictFailed
+		r.Verdict, r.Error = VerdictFailed, r.Err.Error()
 	case !s.broken() && r.clean():
 		r.Verdict = VerdictCorrect
 	case !s.broken():
@@ -111,6 +119,7 @@ func (r Report) Write(w io.Writer) error {
 		"MEDIAN, P99 and LONGEST are the waits for the lock; where there is none, for the whole operation.\n"+
 		"REDIS/OP are the commands the lock sends per operation; reading and writing the account is not among them.\n",
 		r.Workers, r.Operations, r.Seed, r.Took.Round(100*time.Millisecond))
+	r.sayWhoWon(text)
 	r.explain(text)
 	if _, err := io.WriteString(w, blanksAtEnd().ReplaceAllString(text.String(), "")); err != nil {
 		return fmt.Errorf("print the table: %w", err)
@@ -227,12 +236,12 @@ func (t *tally) merge(o tally) {
 
 // Finding is what the figures say about one piece of work.
 type Finding struct {
-	Expected   int64 // the balance, had every worker that was not told otherwise been served
-	Actual     int64 // the balance
-	Lost       int64 // updates that were reported as done and are not there
-	Oversold   int64 // units sold that there never were
-	Unsold     int64 // units left although a worker heard "sold out"
-	Deadlocked bool  // a worker waited in vain for a lock without a living holder
+	Expected   int64 `json:"expected"`   // the balance, had every worker that was not told otherwise been served
+	Actual     int64 `json:"actual"`     // the balance
+	Lost       int64 `json:"lost"`       // updates that were reported as done and are not there
+	Oversold   int64 `json:"oversold"`   // units sold that there never were
+	Unsold     int64 `json:"unsold"`     // units left although a worker heard "sold out"
+	Deadlocked bool  `json:"deadlocked"` // a worker waited in vain for a lock without a living holder
 }
 
 // judge compares what workers were told with what is there. A worker that was refused

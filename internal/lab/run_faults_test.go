@@ -31,7 +31,7 @@ func TestOnServers(t *testing.T) {
 	foreign(t, dsn, urls)
 
 	t.Run("every strategy", func(t *testing.T) {
-		report := run(t, Options{Redis: urls, DSN: dsn})
+		report := run(t, Options{Redis: urls, DSN: dsn, Real: true})
 		wantVerdicts(t, report, catalog(), func(strategy) bool { return false })
 		for _, row := range report.Rows {
 			if row.On == "embedded" || row.On == "sqlite" {

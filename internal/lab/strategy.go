@@ -102,6 +102,8 @@ type strategy struct {
 
 	// processes: exclusion ends with the process, so two real ones are needed.
 	processes bool
+	// real: it is attacked with servers of the lab's own.
+	real bool
 }
 
 func (s strategy) broken() bool { return s.defect != defectNone }
@@ -128,7 +130,7 @@ const (
 
 // catalog is every strategy, in the order of the table.
 func catalog() []strategy {
-	return slices.Concat(brokenLocks(), brokenHolds(false), brokenInSQL(false), realLocks(), stocks())
+	return slices.Concat(brokenLocks(), brokenHolds(false), brokenInSQL(false), onReplicas(), realLocks(), stocks())
 }
 
 // strategyNamed returns one of the catalog; one without a name when there is none.

@@ -37,6 +37,7 @@ func TestPeers(t *testing.T) {
 	t.Run("processes", b.processes)
 	t.Run("handover", b.handover)
 	t.Run("subscriptions", b.subscriptions)
+	t.Run("synced", b.synced)
 	t.Run("cutoff", b.cutoff)
 	b.printTargets()
 	if *check && b.missed() {

@@ -70,9 +70,9 @@ func openOurs(addr string, opts ...lock.ClientOption) *ourLocker {
 	return &ourLocker{client, lock.New(lock.NewRedisStore(client), opts...)}
 }
 
-func openTokenless(addr string) *ourLocker {
+func openTokenless(addr string, opts ...lock.RedisOption) *ourLocker {
 	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
-	return &ourLocker{client, lock.New(lock.NewRedisStore(client, lock.WithoutTokens()))}
+	return &ourLocker{client, lock.New(lock.NewRedisStore(client, append(opts, lock.WithoutTokens())...))}
 }
 
 func (l *ourLocker) acquire(ctx context.Context, key string) (context.Context, func() error, error) {

@@ -16,7 +16,7 @@ import (
 )
 
 // startRedis runs a redis-server of its own, without persistence, so that no disk is measured.
-func startRedis(t *testing.T) (addr string) {
+func startRedis(t *testing.T, args ...string) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -27,8 +27,10 @@ func startRedis(t *testing.T) (addr string) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--dir", t.TempDir(), "--loglevel", "warning")
+	cmd := exec.Command("redis-server", append([]string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--dir", t.TempDir(), "--loglevel", "warning",
+	}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
