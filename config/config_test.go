@@ -15,9 +15,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"seckill/model"
 	"seckill/config"
 	"seckill/internal/workshop/check"
+	"seckill/model"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

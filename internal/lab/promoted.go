@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 
@@ -106,7 +107,12 @@ func (c *cleanup) redis(ctx context.Context, primary string) (redisServer, error
 	addr := free.Addr().String()
 	_ = free.Close()
 	_, port, _ := net.SplitHostPort(addr)
-	args := []string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0", "--loglevel", "warning"}
+	dir, err := os.MkdirTemp("", "lab-redis-") // a replica writes its first copy there
+	if err != nil {
+		return redisServer{}, fmt.Errorf("start redis-server: %w", err)
+	}
+	c.add(func(context.Context) error { return os.RemoveAll(dir) })
+	args := []string{"--dir", dir, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0", "--loglevel", "warning"}
 	want := "role:master"
 	if primary != "" {
 		host, port, _ := net.SplitHostPort(primary)
