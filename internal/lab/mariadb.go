@@ -34,13 +34,13 @@ func (e *environment) ownDatabase(ctx context.Context) (dsn string, err error) {
 	}
 	e.undo.add(func(context.Context) error { return os.RemoveAll(dir) })
 	data, socket := filepath.Join(dir, "data"), filepath.Join(dir, "s")
-	made := exec.CommandContext(ctx, install, "--no-defaults", "--datadir="+data, "--user="+me.Username,
-		"--auth-root-authentication-method=normal", "--skip-test-db") //nolint:gosec // a program of the system
+	made := exec.CommandContext(ctx, install, "--no-defaults", "--datadir="+data, "--user="+me.Username, //nolint:gosec // a program of the system
+		"--auth-root-authentication-method=normal", "--skip-test-db")
 	if said, err := made.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("make a MariaDB: %w: %s", err, said)
 	}
-	run := exec.Command(server, "--no-defaults", "--datadir="+data, "--socket="+socket, "--user="+me.Username, "--skip-networking",
-		"--skip-log-bin", "--innodb-flush-log-at-trx-commit=2", "--pid-file="+filepath.Join(dir, "pid")) //nolint:gosec,noctx // ended by undo
+	run := exec.Command(server, "--no-defaults", "--datadir="+data, "--socket="+socket, "--user="+me.Username, "--skip-networking", //nolint:gosec,noctx // ended by undo
+		"--skip-log-bin", "--innodb-flush-log-at-trx-commit=2", "--pid-file="+filepath.Join(dir, "pid"))
 	if err := e.undo.start(run); err != nil {
 		return "", err
 	}
