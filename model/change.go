@@ -39,11 +39,12 @@ type AdminChange struct {
 	After   json.RawMessage `json:"after,omitempty"`
 }
 
-// AdminLogQuery selects changes, newest first. An empty Actor selects everybody's.
+// AdminLogQuery selects changes, newest first. An empty Actor selects everybody's, an empty Subject those of everything.
 type AdminLogQuery struct {
-	Actor  string
-	Cursor string
-	Limit  int
+	Actor   string
+	Subject string
+	Cursor  string
+	Limit   int
 }
 
 // AdminLogPage is one page of the log; NextCursor is empty on the last one.

@@ -119,6 +119,9 @@ func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.Admin
 	if q.Actor != "" && !model.ValidUserID(q.Actor) {
 		return page, nil // there is no such user; see possible
 	}
+	if q.Subject != "" && !model.ValidID(q.Subject) {
+		return page, nil // nor such a subject
+	}
 	limit := model.PageSize(q.Limit)
 	var rows []logRow
 	err = l.db.browse(ctx, "list the administrators' log", func(db *gorm.DB) error {
@@ -132,6 +135,9 @@ func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.Admin
 		}
 		if q.Actor != "" {
 			query = query.Where("actor = ?", q.Actor)
+		}
+		if q.Subject != "" {
+			query = query.Where("subject = ?", q.Subject)
 		}
 		return query.Find(&rows).Error
 	})

@@ -42,6 +42,9 @@ func TestAnAdministratorCancels(t *testing.T) {
 		if len(logged) != 2 {
 			t.Fatalf("the log has %+v", logged)
 		}
+		for subject, want := range map[string]int{alices.ID: 1, bobs.ID: 0, "no id/": 0} {
+			check.Equal(t, "entries of "+subject, len(check.Value(l.log.List(t.Context(), model.AdminLogQuery{Subject: subject}))(t).Items), want)
+		}
 		for i, id := range []string{eves.ID, alices.ID} {
 			var before, after model.Order
 			check.Must(t, json.Unmarshal(logged[i].Before, &before))

@@ -218,6 +218,25 @@ func (v *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 	return stats, nil
 }
 
+// Takings are what a voucher's orders cost together, by status. A status that no order has is left out.
+func (v *Vouchers) Takings(ctx context.Context, id string) (map[model.OrderStatus]model.Takings, error) {
+	var rows []struct {
+		Status model.OrderStatus
+		model.Takings
+	}
+	if err := possible(id); err != nil {
+		return nil, err
+	}
+	err := v.db.browse(ctx, "count what voucher "+id+" has taken", func(db *gorm.DB) error {
+		return db.Raw(v.db.dialect.sql("voucher_takings"), id).Scan(&rows).Error
+	})
+	takings := make(map[model.OrderStatus]model.Takings, len(rows))
+	for _, row := range rows {
+		takings[row.Status] = row.Takings
+	}
+	return takings, err
+}
+
 // Audit checks the database's side of the conservation of one voucher: every
 // unit of the stock remains or is held by a live order, and no part is lost.
 func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {

@@ -167,6 +167,10 @@ func TestStatsAndAudit(t *testing.T) {
 			stats.OrdersByStatus[model.OrderUnpaid] != 2 || stats.OrdersByStatus[model.OrderPaid] != 1 || stats.OrdersByStatus[model.OrderCanceled] != 1 {
 			t.Errorf("%+v", stats)
 		}
+		takings := check.Value(f.vouchers.Takings(t.Context(), v.ID))(t)
+		if unpaid := takings[model.OrderUnpaid]; len(takings) != 4 || unpaid.Orders != 2 || unpaid.Amount != 2*v.Price || v.Price == 0 {
+			t.Errorf("%+v", takings)
+		}
 		f.balanced(t, v.ID, 3)
 		f.exec(t, "UPDATE vouchers SET remaining = 6 WHERE id = ?", v.ID)
 		audit := check.Value(f.vouchers.Audit(t.Context(), v.ID))(t)

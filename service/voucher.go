@@ -163,6 +163,11 @@ func (s *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 	return s.Cache.Stats(ctx, id, s.Store.Stats)
 }
 
+// Takings are what a voucher's orders cost together, by status.
+func (s *Vouchers) Takings(ctx context.Context, id string) (map[model.OrderStatus]model.Takings, error) {
+	return s.Store.Takings(ctx, id)
+}
+
 // Audit checks that a voucher's units and orders add up.
 func (s *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	if !model.ValidID(id) {

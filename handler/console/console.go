@@ -28,6 +28,7 @@ type vouchers interface {
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Audit(ctx context.Context, id string) (model.Audit, error)
 	Rebuild(ctx context.Context, id, adminID string) error
+	Takings(ctx context.Context, id string) (map[model.OrderStatus]model.Takings, error)
 }
 
 // orders is what the console needs of sale.Orders.
@@ -74,6 +75,11 @@ type adminLog interface {
 	List(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
 }
 
+// administrators is what the console needs of service.Administrators.
+type administrators interface {
+	List(ctx context.Context) ([]model.Account, error)
+}
+
 // limits is what the console needs of service.Limits.
 type limits interface {
 	InForce() model.Limits
@@ -90,6 +96,11 @@ type instances interface {
 	Alive(ctx context.Context) ([]model.Instance, error)
 }
 
+// tallies is what the console needs of hotcopy.Tallies.
+type tallies interface {
+	Read(ctx context.Context, voucherID string) (map[string]model.Tally, error)
+}
+
 // accounts is what the console needs of service.Accounts.
 type accounts interface {
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
@@ -99,20 +110,22 @@ type accounts interface {
 
 // Options are what the console works with; all but Behind are required.
 type Options struct {
-	Vouchers    vouchers    // *service.Vouchers
-	Orders      orders      // *sale.Orders
-	Payments    payments    // *repository.Payments
-	Refunds     refunds     // *service.Refunds
-	Redemptions redemptions // *service.Redemptions
-	Search      search      // *service.OrderSearch
-	Codes       codes       // *service.Codes
-	People      people      // *repository.Accounts
-	AdminLog    adminLog    // *repository.AdminLog
-	Accounts    accounts    // *service.Accounts
-	Limits      limits      // *service.Limits
-	Health      health      // *service.Health
-	Build       version.Build
-	Instances   instances // *hotcopy.Instances
+	Vouchers       vouchers       // *service.Vouchers
+	Orders         orders         // *sale.Orders
+	Payments       payments       // *repository.Payments
+	Refunds        refunds        // *service.Refunds
+	Redemptions    redemptions    // *service.Redemptions
+	Search         search         // *service.OrderSearch
+	Codes          codes          // *service.Codes
+	People         people         // *repository.Accounts
+	AdminLog       adminLog       // *repository.AdminLog
+	Accounts       accounts       // *service.Accounts
+	Administrators administrators // *service.Administrators
+	Limits         limits         // *service.Limits
+	Health         health         // *service.Health
+	Build          version.Build
+	Instances      instances // *hotcopy.Instances
+	Tallies        tallies   // *hotcopy.Tallies: what all instances count
 
 	// Shop also serves the shop window, at ShopPath.
 	Shop bool
@@ -121,7 +134,7 @@ type Options struct {
 	Behind behind
 
 	Tokens   *token.Authority
-	Metrics  prometheus.Gatherer // of the attempts to buy and the backlog; read from memory alone, see meter
+	Metrics  prometheus.Gatherer // of the backlog; read from memory alone
 	Mode     model.OrderMode
 	Currency string // ISO 4217
 	Log      *slog.Logger
@@ -134,15 +147,21 @@ type console struct {
 	pages pages
 	files files
 	hub   *hub
+
+	recorder recorder
+}
+
+// Console serves people, and keeps for them what the charts of sales show.
+type Console struct {
+	http.Handler
+	*console
 }
 
 // New makes the console's handler. It expects the client's own address in RemoteAddr, and
 // "https" as the scheme of the URL where a proxy has taken TLS off.
-func New(options Options) (http.Handler, error) {
-	c := &console{
-		Options: options, money: newMoney(options.Currency),
-		hub: newHub(options.Vouchers, newMeter(options.Metrics, options.Log), options.Log),
-	}
+func New(options Options) (*Console, error) {
+	c := &console{Options: options, money: newMoney(options.Currency), recorder: recorder{sales: map[string]*recorded{}}}
+	c.hub = newHub(c)
 	var err error
 	if c.files, err = newFiles(); err != nil {
 		return nil, err
@@ -150,7 +169,7 @@ func New(options Options) (http.Handler, error) {
 	if c.pages, err = newPages(c.money, c.files); err != nil {
 		return nil, err
 	}
-	return c.guarded(c.routes()), nil
+	return &Console{Handler: c.guarded(c.routes()), console: c}, nil
 }
 
 func (c *console) routes() http.Handler {

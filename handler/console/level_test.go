@@ -24,11 +24,18 @@ func TestLevelsInTheConsole(t *testing.T) {
 		path  string
 		least model.Level
 	}{
-		{"/redemptions", model.LevelCashier}, {"/vouchers/new", model.LevelOperator}, {"/vouchers/" + id + "/edit", model.LevelOperator},
-		{"/vouchers/" + id + "/state", model.LevelOperator}, {"/vouchers/" + id + "/stock", model.LevelOperator}, {"/vouchers/" + id + "/end", model.LevelOperator},
-		{"/orders/" + order + "/refund", model.LevelOperator}, {"/orders/" + order + "/cancel", model.LevelOperator},
-		{"/vouchers/" + id + "/repair", model.LevelAdmin}, {"/vouchers/" + id + "/rebuild", model.LevelAdmin},
-		{"/dead-letters/1/replay", model.LevelAdmin}, {"/dead-letters/1/drop", model.LevelAdmin},
+		{"/redemptions", model.LevelCashier},
+		{"/vouchers/new", model.LevelOperator},
+		{"/vouchers/" + id + "/edit", model.LevelOperator},
+		{"/vouchers/" + id + "/state", model.LevelOperator},
+		{"/vouchers/" + id + "/stock", model.LevelOperator},
+		{"/vouchers/" + id + "/end", model.LevelOperator},
+		{"/orders/" + order + "/refund", model.LevelOperator},
+		{"/orders/" + order + "/cancel", model.LevelOperator},
+		{"/vouchers/" + id + "/repair", model.LevelAdmin},
+		{"/vouchers/" + id + "/rebuild", model.LevelAdmin},
+		{"/dead-letters/1/replay", model.LevelAdmin},
+		{"/dead-letters/1/drop", model.LevelAdmin},
 	}
 	for _, level := range model.Levels()[:3] {
 		b := s.signedIn(t, string(level))

@@ -24,26 +24,9 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// reading is what the watchers of a sale are told. It counts no orders, which are more and
-// more: what is sold is what neither remains nor is reserved. An audit compares the two.
-type reading struct {
-	Now       time.Time          `json:"now"` // on the clock that decides the window
-	State     model.VoucherState `json:"state"`
-	Phase     string             `json:"phase"`
-	Tag       string             `json:"tag"` // of all that administrators decide
-	Stock     int64              `json:"stock"`
-	Remaining int64              `json:"remaining"`
-	Taken     int64              `json:"taken"` // sold or reserved
-	Reserved  int64              `json:"reserved"`
-	Sold      int64              `json:"sold"`
-	Rates
-}
-
 // hub reads the sales that are watched: each once, however many watch it.
 type hub struct {
-	vouchers vouchers
-	meter    *meter
-	log      *slog.Logger
+	console *console
 
 	mu       sync.Mutex
 	sales    map[string]*watchedSale // by voucher
@@ -57,9 +40,7 @@ type watchedSale struct {
 	latest   []byte               // a whole event, which each watcher is sent as it is
 }
 
-func newHub(vouchers vouchers, meter *meter, log *slog.Logger) *hub {
-	return &hub{vouchers: vouchers, meter: meter, log: log, sales: map[string]*watchedSale{}}
-}
+func newHub(c *console) *hub { return &hub{console: c, sales: map[string]*watchedSale{}} }
 
 // watch subscribes to the events of a sale. A watcher that reads them too slowly misses some. A
 // closed channel says that there is no such voucher. The function ends the subscription.
@@ -101,9 +82,10 @@ func (h *hub) leave(id string, sale *watchedSale, told chan []byte) {
 
 // follow reads a sale as long as it has watchers.
 func (h *hub) follow(ctx context.Context, id string, sale *watchedSale) {
+	watcher := &watcher{console: h.console, id: id}
 	for ctx.Err() == nil {
 		began := time.Now()
-		message, err := h.read(ctx, id)
+		message, err := h.read(ctx, watcher)
 		switch {
 		case err == nil:
 			h.tell(sale, event("", message))
@@ -111,27 +93,28 @@ func (h *hub) follow(ctx context.Context, id string, sale *watchedSale) {
 			h.dismiss(id, sale)
 			return
 		case ctx.Err() == nil:
-			h.log.WarnContext(ctx, "a sale that is watched cannot be read", slog.String("voucher_id", id), slog.Any("error", err))
+			h.console.Log.WarnContext(ctx, "a sale that is watched cannot be read", slog.String("voucher_id", id), slog.Any("error", err))
 			h.tell(sale, event("", []byte(`{"trouble":true}`)))
 		}
 		poll.Pause(ctx, readEvery-time.Since(began))
 	}
 }
 
-func (h *hub) read(ctx context.Context, id string) ([]byte, error) {
+func (h *hub) read(ctx context.Context, w *watcher) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	v, err := h.vouchers.Get(ctx, id, true)
+	v, err := h.console.Vouchers.Get(ctx, w.id, true)
 	if err != nil {
 		return nil, err
 	}
-	page := voucherPage{Voucher: v}
-	message, err := json.Marshal(reading{
-		Now: v.ServerTime, State: v.State, Phase: phase(v), Tag: v.Tag(), Stock: v.Stock, Remaining: v.Remaining,
-		Taken: page.Taken(), Reserved: v.Reserved, Sold: page.Sold(), Rates: h.meter.read(time.Now()),
-	})
+	one, err := w.read(ctx, v)
 	if err != nil {
-		return nil, fmt.Errorf("write the reading of voucher %s: %w", id, err)
+		return nil, err
+	}
+	one.Marks = w.latestMarks(ctx, one.Tag)
+	message, err := json.Marshal(one)
+	if err != nil {
+		return nil, fmt.Errorf("write the reading of voucher %s: %w", w.id, err)
 	}
 	return message, nil
 }
@@ -180,6 +163,13 @@ func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
 	header.Set("Content-Type", "text/event-stream; charset=utf-8")
 	header.Set("X-Accel-Buffering", "no") // nginx would keep the readings back
 	stream := http.NewResponseController(w)
+	kept, err := c.history(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(kept); err != nil {
+		return nil // the browser is gone
+	}
 	for !c.Health.Draining() {
 		select {
 		case <-r.Context().Done():

@@ -36,6 +36,10 @@ type reading struct {
 	Sold      int64
 	PerSecond map[string]float64 `json:"per_second"`
 	Latency   *struct{ Median, P99 float64 }
+	Counts    struct {
+		At            time.Time
+		Paid, Revenue int64
+	}
 }
 
 // watch opens the stream of a sale; next is its next event, and the name of that.
@@ -57,6 +61,8 @@ func (b *browser) watch(t testing.TB, voucherID string) (next func() (event, dat
 				event = value
 			case name == "data":
 				data = value
+			case lines.Text() == "" && event == "history": // of the charts, before the first reading
+				event = ""
 			case lines.Text() == "":
 				return event, data
 			}
@@ -164,6 +170,7 @@ func TestAStreamOfNothingEnds(t *testing.T) {
 type shop struct {
 	console.Options
 
+	console  *console.Console
 	err      error
 	reserved int64
 	gets     atomic.Int64
@@ -195,6 +202,34 @@ func (*shop) ChangeStock(context.Context, string, model.StockChange, model.Idemp
 func (*shop) Audit(context.Context, string) (model.Audit, error) { return model.Audit{}, nil }
 
 func (*shop) Rebuild(context.Context, string, string) error { return nil }
+
+func (*shop) Takings(context.Context, string) (map[model.OrderStatus]model.Takings, error) {
+	return map[model.OrderStatus]model.Takings{model.OrderPaid: {Orders: 2, Amount: 2000}, model.OrderRedeemed: {Orders: 1, Amount: 1000}}, nil
+}
+
+// counting is a shop of two instances, at which somebody tries to buy: thrice and five times a second.
+type counting struct{ began time.Time }
+
+func (c counting) Read(context.Context, string) (map[string]model.Tally, error) {
+	seconds := uint64(time.Since(c.began) / time.Second)
+	tally := func(rate uint64) model.Tally {
+		took := make([]uint64, len(model.TallyBounds())+1)
+		took[4] = rate * seconds
+		return model.Tally{At: c.began.Add(time.Duration(seconds) * time.Second), Placed: map[string]uint64{"OK": rate * seconds}, Took: took}
+	}
+	return map[string]model.Tally{"a": tally(3), "b": tally(5)}, nil
+}
+
+// records has no entry, and nobody's name.
+type records struct{}
+
+func (records) List(context.Context, model.AdminLogQuery) (model.AdminLogPage, error) {
+	return model.AdminLogPage{}, nil
+}
+
+type nobody struct{}
+
+func (nobody) List(context.Context) ([]model.Account, error) { return nil, nil }
 
 // gate admits everybody.
 type gate struct{ *shop }
@@ -229,15 +264,16 @@ func (s *shop) browser(t *testing.T) *browser {
 	}
 	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
 	s.Options = console.Options{
-		Vouchers: s.Vouchers, Accounts: gate{s}, Health: gate{s}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
+		Vouchers: s.Vouchers, Tallies: counting{time.Now()}, AdminLog: records{}, Administrators: nobody{}, Accounts: gate{s}, Health: gate{s}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
 		Log: slog.New(slog.DiscardHandler),
 	}
 	handler := check.Value(console.New(s.Options))(t)
+	s.console = handler
 	network := check.NewNetwork()
 	server := httptest.Server{Listener: network, Config: &http.Server{Handler: handler, WriteTimeout: answerLasts, ReadHeaderTimeout: answerLasts}}
 	server.Start()
 	t.Cleanup(server.Close)
-	signed := check.Value(tokens.Issue(token.Claims{Subject: "ada", Role: model.RoleAdmin, Version: 1}, time.Minute))(t)
+	signed := check.Value(tokens.Issue(token.Claims{Subject: "ada", Role: model.RoleAdmin, Version: 1}, 2*time.Hour))(t)
 	b := (&site{url: server.URL, dial: network.Dial}).browser(t)
 	b.client.Jar.SetCookies(check.Value(url.Parse(server.URL))(t), []*http.Cookie{{Name: "seckill-console", Value: signed, Path: "/"}})
 	return b

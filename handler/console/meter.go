@@ -4,20 +4,14 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/model"
 )
 
-const (
-	// meterEvery is the least time between two looks at the counters, however many ask.
-	meterEvery = readEvery - 50*time.Millisecond
-	// meterLost is the time from which the difference to the look before says nothing of now.
-	meterLost = 5 * time.Second
-)
-
-// Rates are what this instance does, for all vouchers together: its own counters tell no voucher.
+// Rates are what all instances together do for one voucher.
 type Rates struct {
 	PerSecond map[string]float64 `json:"per_second"`        // attempts to buy, by outcome: OK or the problem's code; null: not known yet
 	Latency   *Latency           `json:"latency,omitempty"` // absent: nobody tried to buy
@@ -30,115 +24,129 @@ type Latency struct {
 	P99    float64 `json:"p99"`
 }
 
-// Backlog is what waits in the queue.
+// Backlog is what waits in the queue, of all vouchers.
 type Backlog struct {
 	Orders float64 `json:"orders"` // messages, which hold one order or more
 	Age    float64 `json:"age"`    // of the oldest, in seconds
 }
 
-// meter makes rates of this instance's metrics. The stream of a sale waits for them twice a second.
+const (
+	// tallyEvery is the time between two tallies of an instance at which somebody tries to buy.
+	tallyEvery = time.Second
+	// tallySilent is the age of a tally from which nobody tries to buy at its instance.
+	tallySilent = 2500 * time.Millisecond
+)
+
+// meter makes rates of the tallies of one voucher, by what has grown from one look to the next.
 type meter struct {
-	metrics prometheus.Gatherer
-	log     *slog.Logger
-
-	mu     sync.Mutex
-	before sample
-	rates  Rates
+	looked time.Time // zero: never
+	before map[string]told
 }
 
-// sample is one look at the counters.
-type sample struct {
-	at      time.Time
-	placed  map[string]float64  // by outcome
-	took    map[float64]float64 // attempts of at most so many seconds, by that bound
-	backlog *Backlog
+// told is the latest tally of an instance, and what had grown in it.
+type told struct {
+	tally model.Tally
+	since time.Time // when it was first seen
+	grown model.Tally
+	over  float64 // seconds in which that has grown
 }
 
-func newMeter(metrics prometheus.Gatherer, log *slog.Logger) *meter {
-	return &meter{metrics: metrics, log: log}
-}
-
-// read is the rates of now: the difference to the look before.
-func (m *meter) read(now time.Time) Rates {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	passed := now.Sub(m.before.at)
-	if passed < meterEvery {
-		return m.rates
-	}
-	latest := m.sample(now)
-	m.rates = Rates{Backlog: latest.backlog}
-	if passed < meterLost {
-		m.rates.PerSecond = map[string]float64{}
-		for outcome, count := range latest.placed {
-			if more := count - m.before.placed[outcome]; more > 0 {
-				m.rates.PerSecond[outcome] = more / passed.Seconds()
-			}
+// read is the rates of now; a negative number of attempts is none, of an instance that counts anew.
+func (m *meter) read(tallies map[string]model.Tally, now time.Time) Rates {
+	before, first := m.before, m.looked.IsZero()
+	gap := now.Sub(m.looked)
+	m.before, m.looked = make(map[string]told, len(tallies)), now
+	if first {
+		for instance, tally := range tallies {
+			m.before[instance] = told{tally: tally, since: now.Add(-tallySilent)}
 		}
-		m.rates.Latency = latency(m.before.took, latest.took)
+		return Rates{}
 	}
-	m.before = latest
-	return m.rates
-}
-
-func (m *meter) sample(now time.Time) sample {
-	s := sample{at: now, placed: map[string]float64{}, took: map[float64]float64{}}
-	families, err := m.metrics.Gather()
-	if err != nil { // what could be gathered is there all the same
-		m.log.Debug("not all metrics could be gathered", slog.Any("error", err))
-	}
-	gauges := map[string]float64{}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			switch family.GetName() {
-			case "seckill_orders_placed_total":
-				for _, label := range metric.GetLabel() {
-					s.placed[label.GetValue()] += metric.GetCounter().GetValue()
-				}
-			case "seckill_order_place_seconds":
-				for _, bucket := range metric.GetHistogram().GetBucket() {
-					s.took[bucket.GetUpperBound()] += float64(bucket.GetCumulativeCount())
-				}
-				s.took[math.Inf(1)] += float64(metric.GetHistogram().GetSampleCount())
-			case "seckill_backlog_known", "seckill_backlog_messages", "seckill_backlog_age_seconds":
-				gauges[family.GetName()] = metric.GetGauge().GetValue()
-			}
+	rates := Rates{PerSecond: map[string]float64{}}
+	took := make([]float64, len(model.TallyBounds())+1)
+	for instance, tally := range tallies {
+		was := before[instance]
+		if tally.At.After(was.tally.At) {
+			// What has grown after a silence has done so since the look before.
+			over := min(tally.At.Sub(was.tally.At), max(gap, tallyEvery))
+			was = told{tally: tally, since: now, grown: grown(was.tally, tally), over: over.Seconds()}
+		}
+		m.before[instance] = was
+		if now.Sub(was.since) >= max(tallySilent, gap) || was.over == 0 {
+			continue
+		}
+		for outcome, count := range was.grown.Placed {
+			rates.PerSecond[outcome] += float64(count) / was.over
+		}
+		for n, count := range was.grown.Took {
+			took[n] += float64(count)
 		}
 	}
-	if gauges["seckill_backlog_known"] == 1 {
-		s.backlog = &Backlog{Orders: gauges["seckill_backlog_messages"], Age: gauges["seckill_backlog_age_seconds"]}
-	}
-	return s
+	rates.Latency = latency(took)
+	return rates
 }
 
-// latency is that of the attempts between two looks; nil when there were none.
-func latency(before, after map[float64]float64) *Latency {
-	var bounds []float64
-	counts := map[float64]float64{}
-	for bound, count := range after {
-		bounds = append(bounds, bound)
-		counts[bound] = count - before[bound]
+// grown is what a tally has more than an earlier one of the same instance.
+func grown(before, after model.Tally) model.Tally {
+	more := model.Tally{Placed: map[string]uint64{}, Took: make([]uint64, len(after.Took))}
+	for outcome, count := range after.Placed {
+		if was := before.Placed[outcome]; count > was {
+			more.Placed[outcome] = count - was
+		}
 	}
-	slices.Sort(bounds)
-	if len(bounds) == 0 || counts[bounds[len(bounds)-1]] <= 0 {
+	for n, count := range after.Took {
+		if n >= len(before.Took) {
+			more.Took[n] = count
+		} else if was := before.Took[n]; count > was {
+			more.Took[n] = count - was
+		}
+	}
+	return more
+}
+
+// latency is that of attempts by how long they took; nil when there were none.
+func latency(took []float64) *Latency {
+	bounds := append(model.TallyBounds(), math.Inf(1))
+	total := 0.0
+	for _, count := range took {
+		total += count
+	}
+	if total == 0 || len(took) > len(bounds) {
 		return nil
 	}
 	const milliseconds = 1000
-	return &Latency{Median: milliseconds * quantile(bounds, counts, 0.5), P99: milliseconds * quantile(bounds, counts, 0.99)} //nolint:mnd // as named
+	return &Latency{Median: milliseconds * quantile(bounds, took, total/2), P99: milliseconds * quantile(bounds, took, total*0.99)} //nolint:mnd // as named
 }
 
 // quantile is between the bounds of a bucket in proportion, as Prometheus' histogram_quantile has it.
-func quantile(bounds []float64, cumulative map[float64]float64, q float64) float64 {
-	rank := q * cumulative[bounds[len(bounds)-1]]
+func quantile(bounds, took []float64, rank float64) float64 {
 	low, below := 0.0, 0.0
-	for _, bound := range bounds {
-		if count := cumulative[bound]; count >= rank {
-			if math.IsInf(bound, 1) {
+	for n, count := range took {
+		if below+count >= rank && count > 0 {
+			if math.IsInf(bounds[n], 1) {
 				return low
 			}
-			return low + (bound-low)*(rank-below)/(count-below)
+			return low + (bounds[n]-low)*(rank-below)/count
 		}
-		low, below = bound, cumulative[bound]
+		low, below = bounds[n], below+count
 	}
 	return low
+}
+
+// backlogOf reads what waits in the queue out of an instance's metrics, which are in memory; nil: there is none, or it does not tell.
+func backlogOf(metrics prometheus.Gatherer, log *slog.Logger) *Backlog {
+	families, err := metrics.Gather()
+	if err != nil { // what could be gathered is there all the same
+		log.Debug("not all metrics could be gathered", slog.Any("error", err))
+	}
+	gauges := map[string]float64{}
+	for _, family := range families {
+		if name := family.GetName(); slices.Contains([]string{"seckill_backlog_known", "seckill_backlog_messages", "seckill_backlog_age_seconds"}, name) {
+			gauges[name] = family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	if gauges["seckill_backlog_known"] != 1 {
+		return nil
+	}
+	return &Backlog{Orders: gauges["seckill_backlog_messages"], Age: gauges["seckill_backlog_age_seconds"]}
 }

@@ -60,7 +60,7 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 	check.Equal(t, "what bob hears", s.buy(t, "bob", id), "OK")
 	actor := s.account(t, "who-cancels")
 	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td data-label=\"By\">"+actor)
-	want(t, b.page(t, "/console/log?actor="+actor), "canceled an order in its buyer&#39;s place", `href="/console/orders/`+order+`"`, `<code>status</code>: &#34;unpaid&#34; → &#34;canceled&#34;`)
+	want(t, b.page(t, "/console/log?actor="+actor), "canceled an order in its buyer&#39;s place", `href="/console/orders/`+order+`"`, `Status</span> unpaid → canceled`)
 	if again := b.page(t, "/console/log?actor="+actor); strings.Count(again, "canceled an order") != 1 {
 		t.Error("the log has it more than once")
 	}

@@ -142,7 +142,7 @@ type frame struct {
 	Places               []place
 	Username             string // empty: nobody has signed in
 	Shop                 bool   // there is a shop window
-	Zone                 string
+	Zone, Currency       string
 	Now                  time.Time
 	Did, Done            string // what an action has done: its word in results, and for people
 
@@ -171,7 +171,7 @@ func (f frame) May(operation string) bool { return wire.Allow(f.visit.claims.Lev
 func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status int, name string, data any) error {
 	f := frame{
 		Data: data, Language: v.language.Tag, Back: Path, Section: section(r.URL.Path), Places: places(),
-		Username: v.claims.Username, Shop: c.Shop, Zone: v.zone.String(), Now: time.Now(), visit: v,
+		Username: v.claims.Username, Shop: c.Shop, Zone: v.zone.String(), Currency: c.Currency, Now: time.Now(), visit: v,
 	}
 	if f.Username == "" {
 		f.Username = v.claims.Subject // of a token without a name
@@ -302,11 +302,13 @@ func share(part, whole int64) int64 {
 	return int64(math.Round(float64(part) / float64(whole) * 100))
 }
 
-// short is the end of an id, by which people tell those of one list apart.
+// short is the end of an id, by which people tell those of one list apart. Of an order it is the own part: the id ends
+// with that of the voucher.
 func short(id string) string {
 	const shown = 8
-	if len(id) <= shown+2 {
-		return id
+	own, _, _ := strings.Cut(id, ".")
+	if len(own) <= shown+2 {
+		return own
 	}
-	return "…" + id[len(id)-shown:]
+	return "…" + own[len(own)-shown:]
 }

@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"seckill/internal/version"
@@ -190,7 +187,7 @@ type systemPage struct {
 	Checks    []checkLine
 	Ready     bool
 	Limits    model.Limits
-	Rates     Rates
+	Backlog   *Backlog
 	Instances []model.Instance // by name
 	Unknown   bool             // the instances cannot be listed now
 }
@@ -202,7 +199,7 @@ const listTimeout = time.Second
 type checkLine struct{ Name, Trouble string }
 
 func (c *console) system(w http.ResponseWriter, r *http.Request, v *visit) error {
-	page := systemPage{Build: c.Build, Mode: c.Mode, Ready: true, Limits: c.Limits.InForce(), Rates: c.hub.meter.read(time.Now())}
+	page := systemPage{Build: c.Build, Mode: c.Mode, Ready: true, Limits: c.Limits.InForce(), Backlog: backlogOf(c.Metrics, c.Log)}
 	for _, check := range c.Health.Check(r.Context()) {
 		line := checkLine{Name: check.Name}
 		if check.Err != nil {
@@ -228,75 +225,4 @@ func (c *console) trouble(ctx context.Context, v *visit, check service.Check) st
 		return v.language.Text(refusal.Detail)
 	}
 	return v.language.Text("It cannot be reached.")
-}
-
-// logPage is one page of what administrators changed.
-type logPage struct {
-	Actor string // empty: everybody's
-	Items []logEntry
-	First bool
-	Next  string
-}
-
-// logEntry is one change, with what is different after it.
-type logEntry struct {
-	model.AdminChange
-
-	Differences []memberChange
-	Where       string // the page of its subject
-}
-
-// memberChange is one member of a subject that has changed.
-type memberChange struct{ Name, Before, After string }
-
-func (c *console) adminLog(w http.ResponseWriter, r *http.Request, v *visit) error {
-	query := r.URL.Query()
-	page := logPage{Actor: query.Get("actor"), First: query.Get("cursor") == ""}
-	found, err := c.AdminLog.List(r.Context(), model.AdminLogQuery{Actor: page.Actor, Cursor: query.Get("cursor"), Limit: pageSize})
-	if err != nil {
-		return err
-	}
-	page.Next = nextPage(r.URL, found.NextCursor)
-	for _, change := range found.Items {
-		page.Items = append(page.Items, logEntry{
-			AdminChange: change, Differences: differences(change.Before, change.After), Where: subjectPath(change),
-		})
-	}
-	return c.show(w, r, v, http.StatusOK, "log", page)
-}
-
-// subjectPath is the page of what an administrator has changed.
-func subjectPath(change model.AdminChange) string {
-	kind, _, _ := strings.Cut(change.Action, ".")
-	switch kind {
-	case "order":
-		return orderPath(change.Subject)
-	case "letter": // it may be gone
-		return Path + "/dead-letters"
-	case model.SubjectLimits:
-		return Path + "/system"
-	default:
-		return voucherPath(change.Subject)
-	}
-}
-
-// differences compares two JSON objects, member by member.
-func differences(before, after json.RawMessage) []memberChange {
-	was, became := map[string]json.RawMessage{}, map[string]json.RawMessage{}
-	_ = json.Unmarshal(before, &was) // what is no object, or absent, has no members
-	_ = json.Unmarshal(after, &became)
-	names := map[string]bool{}
-	for name := range was {
-		names[name] = true
-	}
-	for name := range became {
-		names[name] = true
-	}
-	var found []memberChange
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if !bytes.Equal(was[name], became[name]) {
-			found = append(found, memberChange{name, string(was[name]), string(became[name])})
-		}
-	}
-	return found
 }

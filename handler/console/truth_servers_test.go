@@ -84,7 +84,7 @@ func deadLettersAreReplayedAndDropped(t *testing.T, s *site) {
 	})
 	ada := s.account(t, "ada")
 	logged := b.page(t, "/console/log?actor="+ada)
-	want(t, logged, "asked for the replay of a dead letter", `<code>order_id</code>: `, model.OrderID("one", voucher), "a column is missing")
+	want(t, logged, "asked for the replay of a dead letter", `Order</span> `, model.OrderID("one", voucher), "a column is missing")
 	for _, action := range []string{"", "/replay", "/drop"} {
 		answer := b.get(t, letter)
 		if action != "" {
@@ -119,7 +119,7 @@ func aHotCopyIsRepairedAndRebuilt(t *testing.T, s *site) {
 	path := "/console/vouchers/" + id
 	check.Equal(t, "alice hears", s.buy(t, "alice", id), "OK")
 	await(t, b.watch(t, id), "sold", func(r reading) bool { return r.Stock == 5 && r.Remaining == 4 && r.Sold == 1 && r.Reserved == 0 })
-	want(t, b.page(t, path), "data-events", `data-live="sold">1</b>`, `data-live="reserved">0</b>`)
+	want(t, b.page(t, path), "data-events", `data-live="sold">1</b>`, `data-live="reserved">0</span>`)
 	const sums = "The hot copy is open: 4 remain, 0 are reserved, 1 buyers have a mark."
 	check.Patiently(t, "the audit adds up", func() bool {
 		page := b.page(t, path+"/audit")

@@ -36,7 +36,7 @@ func TestSystemAndLog(t *testing.T) {
 	id := ada.create(t)
 	eve.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}})
 	page := eve.page(t, "/console/log")
-	want(t, page, "created a voucher", "changed a voucher", `href="/console/vouchers/`+id+`"`, `<code>state</code>: &#34;published&#34; → &#34;paused&#34;`)
+	want(t, page, "created a voucher", "changed a voucher", `href="/console/vouchers/`+id+`"`, `State</span> published → paused`)
 	_, rest, _ := strings.Cut(page, `href="/console/log?actor=`)
 	actor, _, _ := strings.Cut(rest, `"`)
 	if only := eve.page(t, "/console/log?actor="+actor); strings.Contains(only, "created a voucher") || !strings.Contains(only, "changed a voucher") {

@@ -13,6 +13,9 @@ import (
 // pageSize is how many lines a list shows.
 const pageSize = 20
 
+// latestLines is how many orders and changes the page of a voucher shows.
+const latestLines = 8
+
 // voucherList is one page of the list of vouchers.
 type voucherList struct {
 	Phase  model.Phase // empty: any
@@ -53,6 +56,10 @@ func nextPage(here *url.URL, cursor string) string {
 type voucherPage struct {
 	model.Voucher
 
+	Orders  []model.Order // the latest
+	Changes []logEntry    // the latest
+	Behind  bool          // there is a queue, and so there are units that are reserved
+
 	Once    string // makes a change of the stock happen once, however often it is sent
 	Local   string // EndAt as it is typed
 	Open    string // the action that was tried: state, stock or end
@@ -76,6 +83,11 @@ func (voucherPage) Phases() []string {
 		words = append(words, string(word))
 	}
 	return words
+}
+
+// Marks are what charts mark, see mark.
+func (voucherPage) Marks() []string {
+	return []string{"published", "paused", "draft", "archived", "stock", "end", "rebuild"}
 }
 
 // phase is where a voucher stands for people: in its sale, or as a draft or in the archive outside of every sale.
@@ -108,6 +120,15 @@ func (c *console) voucherPage(w http.ResponseWriter, r *http.Request, v *visit, 
 	if page.Voucher, err = c.Vouchers.Get(r.Context(), r.PathValue("id"), true); err != nil {
 		return err
 	}
+	orders, err := c.Orders.List(r.Context(), model.OrderQuery{VoucherID: page.ID, Limit: latestLines})
+	if err != nil {
+		return err
+	}
+	changes, err := c.AdminLog.List(r.Context(), model.AdminLogQuery{Subject: page.ID, Limit: latestLines})
+	if err != nil {
+		return err
+	}
+	page.Orders, page.Changes, page.Behind = orders.Items, c.entries(r.Context(), v, changes.Items), c.Behind != nil
 	page.Once, page.Local = rand.Text(), local(page.EndAt, v.zone)
 	return c.show(w, r, v, status, "voucher", page)
 }

@@ -109,7 +109,7 @@ func TestNothingTypedIsLost(t *testing.T) {
 	want(t, got.body, "nothing that you typed is lost", `value="Tea for &#34;two&#34;"`, "a &lt; b</textarea>", `value="12,50"`, `value="-3"`,
 		`value="2001-01-01T00:00"`, `value="`+form.Get("begin_at")+`"`,
 		// Every field that is wrong is named, as by the API.
-		`<p class="wrong" id="price-wrong">must be an amount like 10.00`, `id="stock-wrong"`, `id="end_at-wrong">must be after begin_at`, `id="payment_window-wrong"`,
+		`<p class="wrong" id="price-wrong">must be an amount like 10.00`, `id="stock-wrong"`, `id="end_at-wrong">must be after the beginning`, `id="payment_window-wrong"`,
 		`aria-describedby="price-wrong"`)
 	for field, wrong := range map[string]string{
 		"title": " ", "price": "1.234", "face_value": "1e3", "stock": "many", "state": "sold", "description": strings.Repeat("x", 4001),
@@ -157,7 +157,7 @@ func TestParts(t *testing.T) {
 	if v := s.voucher(t, id); v["shards"] != 3.0 || v["remaining"] != 10.0 {
 		t.Errorf("the API shows %v", v)
 	}
-	want(t, b.page(t, "/console/log?actor="+s.account(t, "who-divides")), "<code>shards</code>: 64 → 3")
+	want(t, b.page(t, "/console/log?actor="+s.account(t, "who-divides")), "Parts of the stock</span> 64 → 3")
 	form = sentBack(b.page(t, path+"/edit"))
 	form.Set("shards", " 1 ")
 	want(t, b.act(t, path+"/edit", form), "<dt>Parts of the stock</dt><dd>1</dd>")

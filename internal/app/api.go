@@ -53,10 +53,15 @@ func (i *Instance) mainHandler(
 	i.servePayments(pay, s.db, counter.orders.Get)
 
 	i.health = service.NewHealth(i.probes...)
+	tallies, err := i.shareTallies(s, mode, counter.tallies)
+	if err != nil {
+		return nil, err
+	}
 	people, err := i.openConsole(console.Options{
 		Vouchers: counter.vouchers, Orders: counter.orders, Payments: s.db.Payments, Refunds: counter.refunds, Redemptions: redemptions,
 		Search: search, Codes: pay.codes, People: repository.NewAccounts(s.db.Database),
-		AdminLog: s.db.AdminLog, Accounts: accounts, Limits: rates.service, Instances: instances, Tokens: tokens, Metrics: counter.metrics,
+		AdminLog: s.db.AdminLog, Accounts: accounts, Administrators: s.db.Administrators(), Limits: rates.service, Instances: instances, Tallies: tallies,
+		Tokens: tokens, Metrics: counter.metrics,
 	}, async)
 	if err != nil {
 		return nil, err
@@ -98,6 +103,7 @@ type counter struct {
 	vouchers *service.Vouchers
 	refunds  *service.Refunds
 	metrics  prometheus.Gatherer // what people watch it by
+	tallies  *telemetry.Tallies  // and each voucher
 }
 
 // openCounter sells from the database or, when there are asynchronous parts, from the
@@ -106,8 +112,9 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	orders := sale.Deps{
 		Store: s.db.Orders, Announce: changes.AnnounceReturn, Show: codes.Show, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
-		Trace: i.tracer, Metrics: telemetry.New(i.registry), Log: i.log,
+		Trace: i.tracer, Metrics: telemetry.New(i.registry), Tallies: &telemetry.Tallies{}, Log: i.log,
 	}
+	made.tallies = orders.Tallies
 	vouchers := service.VoucherDeps{
 		Store: s.db.Vouchers, Announce: changes.Announce, Selling: mode.guard.Selling, Log: i.log,
 	}

@@ -21,7 +21,12 @@ func (i *Instance) openConsole(options console.Options, async *AsyncParts) (http
 	options.Shop = i.cfg.Embedded()
 	options.Health, options.Build, options.Mode, options.Currency = i.health, version.Read(), i.orderMode(), i.cfg.Currency
 	options.Log = i.log.With(slog.String("part", "console"))
-	return console.New(options)
+	people, err := console.New(options)
+	if err != nil {
+		return nil, err
+	}
+	i.parts.Loop("the charts of sales", lookPatience, people.Record)
+	return people, nil
 }
 
 // behind is the console's view of what works behind asynchronous orders.

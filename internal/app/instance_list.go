@@ -14,13 +14,18 @@ import (
 // openInstances makes the list of the instances that are alive. This one is in it from the
 // moment it listens.
 func (i *Instance) openInstances(s servers, mode orderMode) *hotcopy.Instances {
-	return hotcopy.NewInstances(s.redis, func(ctx context.Context) (string, error) {
+	return hotcopy.NewInstances(s.redis, i.deployment(s, mode))
+}
+
+// deployment tells the name that the instances of a deployment have in common.
+func (*Instance) deployment(s servers, mode orderMode) func(ctx context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
 		if mode.deployment != "" {
 			return mode.deployment, nil
 		}
 		record, err := s.db.Modes.Read(ctx) // it was not known at the start: there was no schema
 		return record.Deployment, err
-	})
+	}
 }
 
 // signIn gives signs of life until the stop.

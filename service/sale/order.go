@@ -36,6 +36,7 @@ type Deps struct {
 	Selling  Selling
 	Trace    *tracing.Tracer // of the waits for locks; nil records nothing
 	Metrics  *telemetry.Metrics
+	Tallies  *telemetry.Tallies // nil: nobody watches
 	Log      *slog.Logger
 }
 
@@ -114,7 +115,9 @@ func (s *Orders) Place(ctx context.Context, userID, voucherID string) (model.Ord
 	if err != nil {
 		outcome = string(model.CodeOf(err))
 	}
-	s.deps.Metrics.Placed(outcome, time.Since(began))
+	took := time.Since(began)
+	s.deps.Metrics.Placed(outcome, took)
+	s.deps.Tallies.Placed(voucherID, outcome, took)
 	return order, err
 }
 

@@ -11,14 +11,18 @@ const lang = document.documentElement.lang;
 // What a series shows of a reading; null is a gap in its line.
 const series = {
   units: (reading, name) => reading[name],
+  counts: (reading, name) => reading.counts?.[name],
+  attempts: (reading) => attempts(reading),
   answers: (reading, name) => reading.per_second && (reading.per_second[name] ?? 0),
   latency: (reading, name) => reading.latency?.[name],
   backlog: (reading, name) => reading.backlog?.[name],
 };
 
+const attempts = ({ per_second: rates }) => rates && Object.values(rates).reduce((sum, rate) => sum + rate, 0);
+
 const times = []; // in seconds, oldest first: what all columns share
 const columns = new Map(); // by chart and name
-let marks = []; // what administrators did: {at, words}
+let marks = []; // what administrators did: {at, what}
 
 function column(chart, name) {
   const key = `${chart}/${name}`;
@@ -67,7 +71,9 @@ function marked(plot) {
   ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
   const [from, to] = windowed();
   let free = -Infinity;
-  for (const { at, words } of marks) {
+  for (const { at: milliseconds, what } of marks) {
+    const at = milliseconds / 1000;
+    const words = sale.querySelector(`[data-word="mark ${what}"]`)?.textContent ?? what;
     if (at < from || at > to) continue;
     const x = Math.round(plot.valToPos(at, 'x', true));
     ctx.beginPath();
@@ -93,20 +99,20 @@ function picture(figure) {
   const hair = () => colour(figure.querySelector('figcaption i') ?? place);
   const axis = { stroke: faint, grid: { stroke: hair, width: 1 }, ticks: { show: false }, font: `11px ${getComputedStyle(document.body).fontFamily}` };
   const plot = new uPlot({
-    width: place.clientWidth || 300, height: 180, legend: { show: false },
+    width: place.clientWidth || 300, height: 172, legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
     scales: { x: { time: true, range: () => windowed() }, y: { range: (_, low, high) => [0, ceiling(high)] } },
     axes: [
-      { ...axis, space: 70, values: (_, splits) => splits.map((at) => clockShort.format(at * 1000)) },
+      { ...axis, size: 28, space: 80, values: (_, splits) => splits.map((at) => (splits[1] - splits[0] < 60 ? clock : clockShort).format(at * 1000)) },
       { ...axis, size: 56, values: (_, splits) => splits.map((n) => (n == null ? '' : n.toLocaleString(lang) + (unit ? ` ${unit}` : ''))) },
     ],
     series: [{}, ...lines.map((line) => {
       const swatch = line.querySelector('i');
-      return { stroke: () => colour(swatch), width: 2, dash: JSON.parse(getComputedStyle(line).getPropertyValue('--dash') || '[]'), points: { show: false }, spanGaps: false };
+      return { stroke: () => colour(swatch), width: 2, dash: JSON.parse(getComputedStyle(line).getPropertyValue('--dash') || '[]'), points: { show: false }, spanGaps: true };
     })],
     hooks: { draw: [marked], setCursor: [() => tell()] },
   }, [times, ...values], place);
-  new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 180 })).observe(place);
+  new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 172 })).observe(place);
 
   // tell writes the numbers beside the lines: the latest ones, or those under the pointer.
   function tell() {
@@ -139,7 +145,7 @@ function spark(place) {
     width: place.clientWidth || 120, height: 32, legend: { show: false }, cursor: { show: false }, padding: [2, 0, 2, 0],
     scales: { x: { time: true, range: () => windowed() }, y: { range: (_, low, high) => [0, ceiling(high)] } },
     axes: [{ show: false }, { show: false }],
-    series: [{}, { stroke: () => colour(place), width: 1.5, points: { show: false } }],
+    series: [{}, { stroke: () => colour(place), width: 1.5, spanGaps: true, points: { show: false } }],
   }, [times, values], place);
   new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 32 })).observe(place);
   return () => plot.setData([times, values]);
@@ -155,8 +161,10 @@ let trouble = '';
 
 function show() {
   for (const place of document.querySelectorAll('[data-live]')) {
-    const value = place.dataset.live.split('/').reduce((of, name) => of?.[name], reading);
-    if (value !== undefined) place.textContent = place.dataset.money ? money(value) : short(value);
+    const value = place.dataset.live.split('/').reduce((of, name) => (of == null ? of : of[name]), reading);
+    if (value === undefined) continue;
+    const text = 'money' in place.dataset ? money(value) : short(value);
+    place.textContent = value != null && place.dataset.unit ? `${text} ${place.dataset.unit}` : text;
   }
   for (const bar of document.querySelectorAll('[data-bar]')) {
     bar.max = reading.stock;
@@ -202,14 +210,14 @@ document.body.addEventListener('htmx:sse:before:message', (event) => {
     times.length = 0;
     for (const { values } of columns.values()) values.length = 0;
     for (const one of said.readings) keep(one);
-    marks = said.marks;
     draw();
     return;
   }
   trouble = said.trouble ? sale.dataset.trouble : '';
   if (trouble) return;
   latest = performance.now();
-  reading = said;
+  reading = { ...said, attempts: attempts(said) };
+  marks = said.marks ?? [];
   keep(said);
   show();
   age();

@@ -1,0 +1,152 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"seckill/model"
+)
+
+// logPage is one page of what administrators changed.
+type logPage struct {
+	Actor string // empty: everybody's
+	Items []logEntry
+	First bool
+	Next  string
+}
+
+// logEntry is one change, with what is different after it.
+type logEntry struct {
+	model.AdminChange
+
+	By          string // the name of the administrator, or an id
+	Differences []memberChange
+	Where       string // the page of its subject
+}
+
+// memberChange is one member of a subject that has changed.
+type memberChange struct{ Name, Words, Before, After string }
+
+func (c *console) adminLog(w http.ResponseWriter, r *http.Request, v *visit) error {
+	query := r.URL.Query()
+	page := logPage{Actor: strings.TrimSpace(query.Get("actor")), First: query.Get("cursor") == ""}
+	actor := page.Actor
+	for id, name := range c.names(r.Context()) {
+		if strings.EqualFold(name, page.Actor) {
+			actor = id
+		}
+	}
+	found, err := c.AdminLog.List(r.Context(), model.AdminLogQuery{Actor: actor, Cursor: query.Get("cursor"), Limit: pageSize})
+	if err != nil {
+		return err
+	}
+	page.Next = nextPage(r.URL, found.NextCursor)
+	page.Items = c.entries(r.Context(), v, found.Items)
+	return c.show(w, r, v, http.StatusOK, "log", page)
+}
+
+// names are those of the administrators, by the id of their accounts. Without them the log has ids.
+func (c *console) names(ctx context.Context) map[string]string {
+	accounts, err := c.Administrators.List(ctx)
+	if err != nil {
+		c.Log.WarnContext(ctx, "the administrators cannot be listed", slog.Any("error", err))
+	}
+	names := make(map[string]string, len(accounts))
+	for _, account := range accounts {
+		names[account.ID] = account.Username
+	}
+	return names
+}
+
+// entries are changes for people.
+func (c *console) entries(ctx context.Context, v *visit, changes []model.AdminChange) []logEntry {
+	names := c.names(ctx)
+	entries := make([]logEntry, len(changes))
+	for n, change := range changes {
+		entries[n] = logEntry{
+			AdminChange: change, By: cmp.Or(names[change.Actor], change.Actor), Where: subjectPath(change),
+			Differences: c.differences(v, change),
+		}
+	}
+	return entries
+}
+
+// subjectPath is the page of what an administrator has changed.
+func subjectPath(change model.AdminChange) string {
+	kind, _, _ := strings.Cut(change.Action, ".")
+	switch kind {
+	case "order":
+		return orderPath(change.Subject)
+	case "letter": // it may be gone
+		return Path + "/dead-letters"
+	case model.SubjectLimits:
+		return Path + "/system"
+	default:
+		return voucherPath(change.Subject)
+	}
+}
+
+// memberWords begins the words for the members of what is logged.
+const memberWords = "member "
+
+// differences compares two JSON objects, member by member. What was made has no difference.
+func (c *console) differences(v *visit, change model.AdminChange) []memberChange {
+	was, became := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	_ = json.Unmarshal(change.Before, &was) // what is no object, or absent, has no members
+	_ = json.Unmarshal(change.After, &became)
+	names := map[string]bool{}
+	for name := range was {
+		names[name] = true
+	}
+	for name := range became {
+		names[name] = true
+	}
+	var found []memberChange
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if bytes.Equal(was[name], became[name]) || len(was) == 0 && name == "description" {
+			continue
+		}
+		words := v.language.Text(memberWords + name)
+		if words == memberWords+name { // of a later version
+			words = name
+		}
+		found = append(found, memberChange{name, words, c.value(v, name, was[name]), c.value(v, name, became[name])})
+	}
+	return found
+}
+
+// value is what a member of a subject is, as the pages say it elsewhere.
+func (c *console) value(v *visit, name string, raw json.RawMessage) string {
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if decoder.Decode(&value) != nil {
+		return ""
+	}
+	switch value := value.(type) {
+	case json.Number:
+		minor, err := value.Int64()
+		if err == nil && (name == "price" || name == "face_value" || name == "amount") {
+			return c.money.in(v.language.Tag)(minor)
+		}
+		return value.String()
+	case string:
+		if at, err := time.Parse(time.RFC3339Nano, value); err == nil {
+			return at.In(v.zone).Format("2006-01-02 15:04:05")
+		}
+		if name == "state" || name == "status" || name == "reason" || name == "mode" {
+			return v.language.Text(value)
+		}
+		return value
+	default:
+		return string(raw)
+	}
+}

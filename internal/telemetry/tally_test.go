@@ -1,0 +1,39 @@
+package telemetry_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/telemetry"
+	"seckill/internal/workshop/check"
+	"seckill/model"
+)
+
+// The vouchers in demand are counted, and told when they have changed; those of which anybody may make up ids are not, and
+// there are never more than some.
+func TestTallies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var tallies telemetry.Tallies
+		tallies.Placed("v", "OK", 300*time.Microsecond)
+		tallies.Placed("v", "OK", time.Minute)
+		tallies.Placed("v", string(model.CodeSoldOut), time.Microsecond)
+		tallies.Placed("made up", string(model.CodeNotFound), time.Microsecond)
+		told := tallies.Changed()
+		check.Equal(t, "vouchers", len(told), 1)
+		check.Equal(t, "attempts", fmt.Sprint(told["v"].Placed), "map[OK:2 SOLD_OUT:1]")
+		check.Equal(t, "how long they took", fmt.Sprint(told["v"].Took), "[1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 1]")
+		check.Equal(t, "what has changed since", len(tallies.Changed()), 0)
+		for n := range 200 {
+			time.Sleep(time.Millisecond) // of the bubble
+			tallies.Placed(fmt.Sprint("v", n), "OK", time.Millisecond)
+		}
+		if told = tallies.Changed(); len(told) > 100 || told["v199"].Placed["OK"] != 1 {
+			t.Errorf("%d vouchers are counted apart", len(told))
+		}
+		var nobody *telemetry.Tallies
+		nobody.Placed("v", "OK", time.Second)
+	})
+}
