@@ -88,7 +88,7 @@ bench-scale: SERIES ?= buyers=10000,100000,1000000 vouchers=1,100,10000 instance
 
 .PHONY: bench-expiry
 bench-expiry: deps ## a sale at half its capacity, alone and while orders of its voucher, or another one, expire (EXPIRY_ORDERS=100000)
-	EXPIRY_ORDERS=$${EXPIRY_ORDERS:-100000} go test -run='^$$' -bench=SaleBesideExpiry -benchtime=1x -timeout=20m ./service/worker $(ARGS)
+	EXPIRY_ORDERS=$${EXPIRY_ORDERS:-100000} go test -run='^$$' -bench=SaleBesideExpiry -benchtime=1x -timeout=20m ./service/repair $(ARGS)
 
 .PHONY: bench-console
 bench-console: deps-bench ## what watchers of a sale cost it, and how long each page takes in a large shop (WATCHERS=50 ROUNDS= VOUCHERS=10000 ORDERS=1000000)

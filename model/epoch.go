@@ -2,8 +2,12 @@ package model
 
 import (
 	"context"
+	"math"
 	"time"
 )
+
+// AnyEpoch is later than any epoch.
+const AnyEpoch int64 = math.MaxInt64
 
 // EpochRecord is what the database says about a voucher's hot copy.
 type EpochRecord struct {

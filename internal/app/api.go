@@ -138,18 +138,18 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 	})
 
 	made.vouchers = service.NewVouchers(vouchers)
-	var backlog *telemetry.Admission
+	var admission *telemetry.Admission
 	if async == nil {
 		made.orders = sale.NewSync(orders)
 	} else {
-		backlog = telemetry.NewAdmission(i.registry)
+		admission = async.admission
 		made.orders = sale.NewAsync(orders, sale.AsyncDeps{
 			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
-			Node: async.Hot.Node, Rebuild: async.Rebuilder.Replace, ScriptLocks: scriptLocks(i.cfg, s.redis), BacklogMaxAge: i.cfg.BacklogMaxAge,
-			Admission: backlog,
+			Node: async.Hot.Node, Rebuild: async.Rebuilder.Ask, ScriptLocks: scriptLocks(i.cfg, s.redis), Backlog: async.backlog,
+			Admission: admission,
 		})
 	}
-	made.metrics = telemetry.Sale(orders.Metrics, backlog)
+	made.metrics = telemetry.Sale(orders.Metrics, admission)
 	made.refunds = service.NewRefunds(service.RefundDeps{
 		Store: s.db.Refunds, Detail: made.orders.Detail, Cache: orders.Cache, Announce: orders.Announce, Log: i.log,
 	})

@@ -18,17 +18,15 @@ import (
 
 	"seckill/config"
 	"seckill/internal/embedded"
-	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository/hotcopy"
-	"seckill/service/worker"
+	"seckill/service/backlog"
+	"seckill/service/repair"
 )
 
 const (
-	// backlogEvery is often enough for a metric that is scraped every few seconds.
-	backlogEvery = time.Second
 	// reconcilerLease is how long a reconciler that died keeps its successor out. The
 	// successor must settle the orders of dead processes within 30 s, and needs the
 	// rest of that time for it.
@@ -38,7 +36,7 @@ const (
 // AsyncParts is what asynchronous orders are made of behind the requests. The
 // exported parts are for commands too.
 type AsyncParts struct {
-	*worker.Worker
+	*repair.Worker
 
 	DB    *Database
 	Queue *queue.Queue
@@ -47,7 +45,9 @@ type AsyncParts struct {
 	instance  *Instance
 	mode      orderMode
 	sole      *guard.Sole
-	parts     worker.Deps
+	parts     repair.Deps
+	backlog   *backlog.Watch
+	admission *telemetry.Admission
 	delivered *telemetry.Delivery
 }
 
@@ -62,18 +62,20 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 		return nil, err
 	}
 	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, Trace: i.tracer, LockKeys: scriptLocks(i.cfg, s.redis)})
-	parts := worker.Deps{
-		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Mode: mode.redis.AgreedMode(s.db.Modes.Read),
+	admission := telemetry.NewAdmission(i.registry)
+	watch := backlog.New(q, i.cfg.BacklogMaxAge, admission, i.log)
+	parts := repair.Deps{
+		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Backlog: watch, Mode: mode.redis.AgreedMode(s.db.Modes.Read),
 		Metrics: telemetry.NewWorker(i.registry), AdminLog: s.db.AdminLog, Log: i.log,
 	}
 	// The reconciler is elected beside the hot copies, whatever the users' locks are.
 	locks := i.redisLocks(s, reconcilerLease)
-	behind := worker.New(parts, locks, mode.deployment, mode.guard.Selling)
+	behind := repair.New(parts, locks, mode.deployment, mode.guard.Selling)
 	i.parts.OnClose("orders on their way into the database", func(ctx context.Context) error { behind.Persister.Close(ctx); return nil })
 	return &AsyncParts{
 		Worker: behind,
 		DB:     s.db, Queue: q, Hot: hot, instance: i, mode: mode, sole: s.sole, parts: parts,
-		delivered: telemetry.NewDelivery(i.registry),
+		backlog: watch, admission: admission, delivered: telemetry.NewDelivery(i.registry),
 	}, nil
 }
 
@@ -125,13 +127,11 @@ func scriptLocks(cfg config.Config, client redis.UniversalClient) bool {
 // runAsyncParts runs what the role of this instance asks for, until the stop. The
 // consumer ends first.
 func (i *Instance) runAsyncParts(a *AsyncParts) {
+	i.parts.Loop("backlog", lookPatience, a.backlog.Run)
 	a.whenAlone("rebuilder", parts.Infallible(a.Rebuilder.Run))
 	if i.cfg.Role != config.RoleAPI {
 		a.whenAlone("reconciler", parts.Infallible(a.Reconciler.Run))
 		a.Consume()
-	}
-	if i.cfg.Role == config.RoleWorker {
-		a.showBacklog()
 	}
 }
 
@@ -161,27 +161,10 @@ func (a *AsyncParts) Consume() {
 	})
 }
 
-// showBacklog shows the backlog in the metrics of a worker. An instance that
-// serves looks at the backlog anyway, before it promises an order.
-func (a *AsyncParts) showBacklog() {
-	metrics := telemetry.NewAdmission(a.instance.registry)
-	a.instance.parts.Loop("backlog", lookPatience, func(ctx context.Context) {
-		show := func() {
-			if backlog, err := a.Queue.Backlog(ctx); err == nil {
-				metrics.Backlog(backlog.Age, backlog.Messages)
-			} else {
-				metrics.BacklogUnknown()
-			}
-		}
-		show()
-		poll.Every(ctx, backlogEvery, show)
-	})
-}
-
 // SwitchMode switches the database's order mode, while Consume persists what is
 // queued. It tells progress what happens.
 func (a *AsyncParts) SwitchMode(ctx context.Context, to model.OrderMode, progress func(line string)) error {
-	s := worker.ModeSwitch{
+	s := repair.ModeSwitch{
 		Deps: a.parts, Rebuilds: a.Rebuilder, Persist: a.Persister.Persist,
 		BeginSwitch: a.DB.Modes.BeginSwitch, FinishSwitch: a.DB.Modes.FinishSwitch, Progress: progress,
 	}

@@ -8,7 +8,7 @@ import (
 	"seckill/config"
 	"seckill/queue"
 	"seckill/repository"
-	"seckill/service/worker"
+	"seckill/service/repair"
 )
 
 // publishEvents publishes what happens to orders and vouchers until the stop, where a
@@ -25,7 +25,7 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 		return fmt.Errorf("reach the stream of events (SECKILL_EVENTS): %w", err)
 	}
 	i.parts.OnClose("stream of events", func(context.Context) error { stream.Close(); return nil })
-	relay := &worker.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Log: log}
+	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Log: log}
 	locks := i.redisLocks(s, reconcilerLease)
 	i.parts.Loop("events", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
 		s.sole.Await(ctx)

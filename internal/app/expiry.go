@@ -8,7 +8,7 @@ import (
 	"seckill/internal/telemetry"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
-	"seckill/service/worker"
+	"seckill/service/repair"
 )
 
 // expiryStore is the database as expiry asks it.
@@ -18,12 +18,12 @@ type expiryStore struct {
 }
 
 // openExpiry makes what expires orders, in both order modes; nil where this instance only serves.
-func (i *Instance) openExpiry(s servers, provider worker.Provider) *worker.Expiry {
+func (i *Instance) openExpiry(s servers, provider repair.Provider) *repair.Expiry {
 	if i.cfg.Role == config.RoleAPI {
 		return nil
 	}
 	changes := hotcopy.NewVoucherChanges(s.redis)
-	return &worker.Expiry{
+	return &repair.Expiry{
 		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
 		Returned: func(ctx context.Context, voucherID string) {
 			if err := changes.AnnounceReturn(ctx, voucherID); err != nil {
@@ -37,7 +37,7 @@ func (i *Instance) openExpiry(s servers, provider worker.Provider) *worker.Expir
 
 // runExpiry expires orders until the stop. The election is beside the hot copies, whatever
 // the users' locks are.
-func (i *Instance) runExpiry(s servers, mode orderMode, expiry *worker.Expiry) {
+func (i *Instance) runExpiry(s servers, mode orderMode, expiry *repair.Expiry) {
 	if expiry == nil {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"seckill/repository"
 	"seckill/repository/hotcopy"
 	"seckill/service/guard"
-	"seckill/service/worker"
+	"seckill/service/repair"
 )
 
 // orderMode is how the database is sold from, as this instance knows it.
@@ -37,7 +37,7 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 		return orderMode{}, fmt.Errorf("look at the order mode of the database: %w", err)
 	}
 
-	watch := worker.NewModeWatcher(s.db.Modes.Read, i.orderMode(), i.log)
+	watch := repair.NewModeWatcher(s.db.Modes.Read, i.orderMode(), i.log)
 	if err == nil {
 		if err := watch.Refresh(starting); err != nil {
 			return orderMode{}, err

@@ -20,7 +20,7 @@ import (
 	"seckill/internal/vouchercode"
 	"seckill/model"
 	"seckill/service"
-	"seckill/service/worker"
+	"seckill/service/repair"
 )
 
 const (
@@ -196,7 +196,7 @@ func (i *Instance) servePayments(p *payments, db *Database, own func(ctx context
 }
 
 // asker asks for payments before their orders expire; nil where there is no provider.
-func (p *payments) asker() worker.Provider {
+func (p *payments) asker() repair.Provider {
 	if p.service == nil || p.service.Provider == nil {
 		return nil
 	}

@@ -125,7 +125,7 @@ func everything(a *app.AsyncParts) auditor {
 		if err != nil || found == nil {
 			return found, err
 		}
-		return found, a.Rebuilder.Rebuild(ctx, id)
+		return found, a.Rebuilder.Do(ctx, id, model.AnyEpoch)
 	}}
 }
 

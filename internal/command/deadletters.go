@@ -237,7 +237,7 @@ func (p Process) replayLetter(ctx context.Context, a *app.AsyncParts, sequence u
 	}
 	reserved, err := a.Replayer.Replay(ctx, sequence, noAdmin)
 	if a.InPlaceOfServer() && reserved.ID == "" && errors.Is(err, model.ErrCopyClosed) && letter.Reservation != nil {
-		if err = a.Rebuilder.Rebuild(ctx, letter.Reservation.VoucherID); err == nil {
+		if err = a.Rebuilder.Do(ctx, letter.Reservation.VoucherID, model.AnyEpoch); err == nil {
 			reserved, err = a.Replayer.Replay(ctx, sequence, noAdmin)
 		}
 	}

@@ -38,26 +38,26 @@ var changing = map[string]kind{
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Failed Find Get GetMany Hash Held
-	Incarnation Intents Kept Known List Live Look LookUp Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Record Search Selling ShowMany Snapshot Started Stats Take Verify
+	Administrators After Announce Await AwaitAll Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Failed Find Get GetMany Hash Held
+	Incarnation Intents Kept Known List Live Look LookUp Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Record Refusal Search Selling ShowMany Snapshot Started Stats Take Verify
 	Waiting Watch Watched buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
 var roads = map[string][]string{
 	"accepted": {"service/sale/order_async.go reserveGroup", "service/sale/order_async.go publishGroup"},
 	"persisted": {
-		"service/worker/persist.go Persist", "service/worker/persist.go commit", "repository/order_create.go attempt",
-		"service/worker/poison.go buryOne", "service/worker/settle.go settle", "queue/consume.go settle", "queue/consume.go handle",
+		"service/persist/persist.go Persist", "service/persist/persist.go commit", "repository/order_create.go attempt",
+		"service/persist/poison.go buryOne", "service/persist/settle.go Tell", "queue/consume.go settle", "queue/consume.go handle",
 	},
 	"canceled":  {"service/sale/order_query.go end", "service/sale/order_cancel.go commit", "service/sale/order_async_query.go returnUnit"},
-	"expired":   {"service/worker/expiry.go ask", "service/worker/expiry.go expireBatch"},
-	"published": {"service/worker/event.go relay"},
+	"expired":   {"service/repair/expiry.go ask", "service/repair/expiry.go expireBatch"},
+	"published": {"service/repair/event.go relay"},
 	"paid":      {"service/payment.go begin", "service/payment.go settle"},
 	"refunded":  {"service/payment_loop.go refund"},
-	"relayed":   {"service/worker/outbox.go give", "service/worker/outbox.go note"},
-	"republish": {"service/worker/stranded.go republish"},
-	"rebuilt":   {"service/worker/rebuild_job.go begin", "service/worker/rebuild_job.go steps"},
-	"lowered":   {"service/worker/stock.go change"},
+	"relayed":   {"service/repair/outbox.go give", "service/repair/outbox.go note"},
+	"republish": {"service/repair/stranded.go republish"},
+	"rebuilt":   {"service/repair/rebuild_job.go begin", "service/repair/rebuild_job.go steps"},
+	"lowered":   {"service/repair/stock.go change"},
 }
 
 // together are calls between which no process needs to die, and why.
@@ -73,22 +73,20 @@ var together = map[string]string{
 // of their own is wanted there.
 var elsewhere = map[string]string{
 	"service/sale/order_async.go confirm":        "between the steps of publishGroup",
-	"service/worker/settle.go close":             "between the steps of settle",
-	"service/worker/settle.go undo":              "between the steps of settle and of the outbox",
-	"service/worker/rebuild_job.go chunk":        "between the steps of a rebuild",
-	"service/worker/rebuild_job.go beat":         "only shows that a rebuild is under way",
-	"service/worker/stock.go lower":              "between the steps of a stock that shrinks",
+	"service/persist/settle.go close":            "between the steps of settle",
+	"service/persist/settle.go undo":             "between the steps of settle and of the outbox",
+	"service/repair/rebuild_job.go chunk":        "between the steps of a rebuild",
+	"service/repair/rebuild_job.go beat":         "only shows that a rebuild is under way",
+	"service/repair/stock.go lower":              "between the steps of a stock that shrinks",
 	"service/sale/order_async_refusal.go marked": "does what the outbox does, for a buyer who asks before it",
-	"service/worker/audit.go repairEach":         "does what the reconciler does, when an operator asks for it",
-	"service/worker/replay.go Drop":              "one step: the letter goes, or stays",
-	"service/worker/outbox.go retire":            "before the step that notes it, and repeated until then",
-	"service/worker/stranded.go noteAll":         "repeated until every reservation is noted as due",
-	"service/worker/stranded.go clear":           "repeated until no note is without a reservation",
-	"service/worker/reconcile.go apply":          "repeated until the hot copy has the row's revision",
-	"service/worker/stock.go Patched":            "the reconciler does it if this does not",
-	"service/worker/stock.go Created":            "a rebuild as any other: the steps of rebuilding",
-	"service/worker/mode.go open":                "a rebuild as any other: the steps of rebuilding",
-	"service/worker/stock.go restore":            "repeated until the intent is gone",
+	"service/repair/audit.go repairEach":         "does what the reconciler does, when an operator asks for it",
+	"service/repair/replay.go Drop":              "one step: the letter goes, or stays",
+	"service/repair/outbox.go retire":            "before the step that notes it, and repeated until then",
+	"service/repair/stranded.go noteAll":         "repeated until every reservation is noted as due",
+	"service/repair/stranded.go clear":           "repeated until no note is without a reservation",
+	"service/repair/reconcile.go apply":          "repeated until the hot copy has the row's revision",
+	"service/repair/stock.go Patched":            "the reconciler does it if this does not",
+	"service/repair/stock.go restore":            "repeated until the intent is gone",
 	"service/voucher.go Create":                  "a voucher without a hot copy is loaded by the reconciler",
 	"service/voucher.go Patch":                   "one transaction; the reconciler applies what the hot copy lacks",
 	"service/voucher.go ChangeStock":             "the road of a stock that shrinks begins in Change",
@@ -102,13 +100,13 @@ var elsewhere = map[string]string{
 	"service/account_admin.go change":            "no order depends on it",
 
 	// Commands of an operator, who sees what became of them and repeats them.
-	"service/worker/replay.go Replay":  "the letter goes last: until then it can be replayed again",
-	"service/worker/replay.go reserve": "a reservation as any other: the reconciler publishes it",
-	"service/worker/replay.go confirm": "it only looks whether the hot copy is open",
-	"service/worker/replay.go publish": "a reservation as any other: the reconciler publishes it",
-	"service/worker/mode.go Switch":    "nothing is sold until the last step, and all of them can be repeated",
-	"service/worker/mode.go closeAll":  "nothing is sold until the last step, and all of them can be repeated",
-	"service/worker/mode.go rescue":    "nothing is sold until the last step, and all of them can be repeated",
+	"service/repair/replay.go Replay":  "the letter goes last: until then it can be replayed again",
+	"service/repair/replay.go reserve": "a reservation as any other: the reconciler publishes it",
+	"service/repair/replay.go confirm": "it only looks whether the hot copy is open",
+	"service/repair/replay.go publish": "a reservation as any other: the reconciler publishes it",
+	"service/repair/mode.go Switch":    "nothing is sold until the last step, and all of them can be repeated",
+	"service/repair/mode.go closeAll":  "nothing is sold until the last step, and all of them can be repeated",
+	"service/repair/mode.go rescue":    "nothing is sold until the last step, and all of them can be repeated",
 }
 
 func TestEveryStepIsReachedOnce(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package guard says whether this instance may sell now, by what the database says of its instances: sole.go is whether it
 // is alone, where it must be, and redis.go whether all use the same Redis. (The order mode has its own watcher, in
-// service/worker.) The wiring asks it, and hands its verdict to everything that sells or touches a hot copy.
+// service/repair.) The wiring asks it, and hands its verdict to everything that sells or touches a hot copy.
 package guard
 
 // Guards tell whether this instance may sell now: the first one that refuses gives the reason.

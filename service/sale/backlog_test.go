@@ -12,6 +12,9 @@ import (
 	"seckill/service/servicetest"
 )
 
+// backlogEvery is between two looks of the watch at the queue.
+const backlogEvery = 250 * time.Millisecond
+
 func TestOldBacklogPromisesNothing(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
@@ -19,7 +22,7 @@ func TestOldBacklogPromisesNothing(t *testing.T) {
 		for age, wait := range map[time.Duration]time.Duration{
 			30*time.Second + time.Millisecond: time.Second, // 30 s is the limit
 			35 * time.Second:                  5 * time.Second,
-			time.Hour:                         maxBacklogRetry,
+			time.Hour:                         30 * time.Second,
 		} {
 			s.line.with(func() { s.line.backlog = model.Backlog{Age: age, Messages: 7} })
 			servicetest.Pass(backlogEvery + time.Millisecond)
@@ -54,7 +57,7 @@ func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		servicetest.Pass(time.Minute)
 		s.line.with(func() { s.line.away = errors.New("no responders") })
-		servicetest.Pass(backlogUnknownAfter - 2*backlogEvery)
+		servicetest.Pass(3*time.Second - 2*backlogEvery)
 		s.buys(t, "alice") // a leader is elected, a server restarts
 		servicetest.Pass(3 * backlogEvery)
 		before := s.hot.Calls("Reserve")

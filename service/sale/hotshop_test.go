@@ -13,6 +13,7 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy/hotcopytest"
+	"seckill/service/backlog"
 	"seckill/service/sale/cache"
 	"seckill/service/servicetest"
 )
@@ -52,14 +53,19 @@ func newHotShop(t *testing.T, change func(*Deps, *AsyncDeps)) hotShop {
 	}
 	async := AsyncDeps{
 		Hot: s.hot, Queue: s.line, Released: s.rows.DoneOrders, Epochs: sameEpoch(s.hot).Latest, Rebuild: s.doctor.rebuild,
-		ScriptLocks: true, BacklogMaxAge: 30 * time.Second, Admission: telemetry.NewAdmission(s.metrics),
+		ScriptLocks: true, Admission: telemetry.NewAdmission(s.metrics),
 	}
+	watch := backlog.New(s.line, 30*time.Second, async.Admission, log)
+	async.Backlog = watch
 	if change != nil {
 		change(&orders, &async)
 	}
+	watching, end := context.WithCancel(context.Background())
+	go watch.Run(watching)
 	s.Orders = NewAsync(orders, async)
 	s.seller = s.Orders.seller.(*asyncSeller)
 	t.Cleanup(func() {
+		end()
 		s.Close(context.Background())
 		s.cache.Close(context.Background())
 	})

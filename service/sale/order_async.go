@@ -76,10 +76,9 @@ type AsyncDeps struct {
 	// ScriptLocks says that the hot copies look at the user's lock in the step in
 	// which they take the unit.
 	ScriptLocks bool
-	// BacklogMaxAge is how old a voucher's oldest message may be. When it is older,
-	// further orders of the voucher are refused.
-	BacklogMaxAge time.Duration
-	Admission     *telemetry.Admission
+	// Backlog knows how long accepted orders wait in the queue.
+	Backlog   Backlog
+	Admission *telemetry.Admission
 }
 
 // asyncSeller sells from the hot copies. It takes a unit, queues the reservation,
@@ -95,7 +94,6 @@ type asyncSeller struct {
 	rows      *lane.Group[string, *model.Order]           // reads orders by id
 	cancels   canceler
 	waiters   *waiters
-	backlog   *backlogWatch
 	epochs    *epochReader
 	settling  sync.WaitGroup     // orders whose clients were answered before they were decided
 	jobs      sync.WaitGroup     // what runs until the end
@@ -105,8 +103,7 @@ type asyncSeller struct {
 func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 	s := &asyncSeller{
 		deps: deps, async: async, cancels: newCanceler(deps.Store), waiters: newWaiters(async.Admission),
-		backlog: newBacklogWatch(async.Queue, async.BacklogMaxAge, async.Admission, deps.Log),
-		epochs:  &epochReader{epochs: async.Epochs, log: deps.Log},
+		epochs: &epochReader{epochs: async.Epochs, log: deps.Log},
 	}
 	options := func(maxQueue int, timeout time.Duration, observe func(int)) lane.Options {
 		return lane.Options{
@@ -129,7 +126,6 @@ func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 	s.rows = lane.New(s.readRows, options(maxRowReads, lookTimeout, nil))
 	ctx, end := context.WithCancel(context.Background())
 	s.end = end
-	s.jobs.Go(func() { s.backlog.run(ctx) })
 	s.jobs.Go(func() { s.watch(ctx) })
 	s.jobs.Go(func() { s.lookAround(ctx) })
 	return s
@@ -177,7 +173,7 @@ func (s *asyncSeller) notLoaded(voucherID string) error {
 }
 
 func (s *asyncSeller) overload(ctx context.Context, userID, voucherID string) error {
-	if err := s.backlog.refusal(voucherID); err != nil {
+	if err := s.async.Backlog.Refusal(voucherID); err != nil {
 		return cmp.Or(s.ordered(ctx, userID, voucherID), err)
 	}
 	return nil

@@ -105,7 +105,7 @@ func (s *asyncSeller) untold(ctx context.Context, voucherID string, cause error)
 	if model.CodeOf(err) == model.CodeNotFound {
 		return nil
 	}
-	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor && s.backlog.empty(voucherID) {
+	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor && s.async.Backlog.Empty(voucherID) {
 		return nil
 	}
 	return unavailable

@@ -58,10 +58,13 @@ type Queue interface {
 	// Publish returns when the reservations are durably queued. After an error they
 	// may be queued all the same.
 	Publish(ctx context.Context, reservations []model.Reservation) error
-	Backlog(ctx context.Context) (model.Backlog, error)
-	// Waiting counts the messages of every voucher that has any, for all at once. Those
-	// that may be of any voucher are model.AnyVoucher's.
-	Waiting(ctx context.Context) (map[string]int64, error)
-	// BacklogOf is Backlog of one voucher's messages.
-	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
+}
+
+// Backlog watches the queue.
+type Backlog interface {
+	// Refusal says why no order of a voucher may be promised now: too many wait, or the queue
+	// does not tell. Nil: it may be.
+	Refusal(voucherID string) error
+	// Empty reports whether a voucher is known to have no message in the queue.
+	Empty(voucherID string) bool
 }

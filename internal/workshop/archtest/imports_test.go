@@ -26,7 +26,9 @@ const (
 	hotcopy = "repository/hotcopy" // the sales in Redis: stands beside the database, never on it
 	sale    = "service/sale"       // the road of one order, and what an instance remembers of vouchers
 	guard   = "service/guard"      // whether this instance may sell
-	worker  = "service/worker"     // what happens behind the requests: never on service, which stands in front
+	backlog = "service/backlog"    // the one watcher of the queue of orders
+	persist = "service/persist"    // from the queue to the row
+	repair  = "service/repair"     // what puts right, changes or ends what lies behind the orders: never on service, which stands in front
 )
 
 // importMap says which of our own packages a layer may import (its own subpackages always). A layer that is
@@ -36,7 +38,7 @@ var importMap = map[string][]string{
 	command:      {app, "config", "model", client, demo, lab, helpers}, // what it needs of the other parts, app offers
 	client:       {"model", helpers},
 	demo:         {client, "model", helpers},
-	app:          {"config", "handler", console, "service", sale, guard, worker, "repository", hotcopy, "queue", "lock", "model", helpers},
+	app:          {"config", "handler", console, "service", sale, guard, backlog, persist, repair, "repository", hotcopy, "queue", "lock", "model", helpers},
 	lab:          {"repository", "lock", "model", helpers}, // its own layer beside service; only command runs it
 	"handler":    {wire, "service", "model", helpers},
 	console:      {wire, "service", "model", helpers},
@@ -44,7 +46,9 @@ var importMap = map[string][]string{
 	"service":    {sale, "model", helpers}, // the rest is behind its ports
 	sale:         {"model", helpers},
 	guard:        {"model", helpers},
-	worker:       {"model", helpers},
+	backlog:      {"model", helpers},
+	persist:      {"model", helpers},
+	repair:       {persist, "model", helpers},
 	"repository": {"model", helpers},
 	hotcopy:      {"model", helpers},
 	"queue":      {"model", helpers},
@@ -186,17 +190,19 @@ func TestImportRules(t *testing.T) {
 		{"handler/wire/code.go", "seckill/service", false},
 		{"handler/order_test.go", "seckill/repository", true},
 		{"service/voucher.go", "seckill/service/sale", true},
-		{"service/voucher.go", "seckill/service/worker", false},
+		{"service/voucher.go", "seckill/service/repair", false},
 		{"service/sale/order.go", "seckill/service/sale/cache", true},
 		{"service/sale/order.go", "seckill/service", false},
 		{"service/sale/order.go", "seckill/repository", false},
-		{"service/sale/order.go", "seckill/service/worker", false},
-		{"service/worker/persist.go", "seckill/model", true},
-		{"service/worker/persist.go", "seckill/service", false},
-		{"service/worker/persist.go", "seckill/service/sale", false},
-		{"service/worker/persist.go", "seckill/repository", false},
+		{"service/sale/order.go", "seckill/service/repair", false},
+		{"service/persist/persist.go", "seckill/model", true},
+		{"service/persist/persist.go", "seckill/service", false},
+		{"service/persist/persist.go", "seckill/service/repair", false},
+		{"service/repair/audit.go", "seckill/service/persist", true},
+		{"service/persist/persist.go", "seckill/service/sale", false},
+		{"service/persist/persist.go", "seckill/repository", false},
 		{"service/sale/cache/cache.go", "seckill/service", false},
-		{"service/sale/cache/cache.go", "seckill/service/worker", false},
+		{"service/sale/cache/cache.go", "seckill/service/repair", false},
 		{"service/sale/order.go", "seckill/handler", false},
 		{"repository/order.go", "seckill/model", true},
 		{"repository/order.go", "seckill/service", false},
@@ -204,7 +210,7 @@ func TestImportRules(t *testing.T) {
 		{"repository/order.go", "seckill/repository/hotcopy", false},
 		{"repository/hotcopy/read.go", "seckill/repository", false},
 		{"repository/hotcopy/read.go", "seckill/internal/ids", true},
-		{"service/worker/rebuild.go", "seckill/repository/hotcopy/hotcopytest", false},
+		{"service/repair/rebuild.go", "seckill/repository/hotcopy/hotcopytest", false},
 		{"repository/repotest/suite.go", "testing", true},
 		{"repository/order.go", "testing", false},
 		{"queue/publish.go", "seckill/repository", false},

@@ -11,7 +11,7 @@ import (
 )
 
 // TestExpiry: an order that is not paid in its voucher's window gives its unit back, and somebody else has it. (That it
-// happens within a second, service/worker tells.)
+// happens within a second, service/repair tells.)
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	everywhere(t, checkExpiry)

@@ -1,0 +1,452 @@
+// Package backlog watches the queue of accepted orders: how long they wait in it, in all and of each voucher, and how far its
+// consumer has come. There is one Watch in a process. The sale asks it before an order is promised (Refusal, Empty), a
+// rebuild of a hot copy and a switch of the order mode wait for it (Await, AwaitAll), and Run keeps it and its metrics
+// up to date.
+package backlog
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"seckill/internal/poll"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+const (
+	// lookEvery is between two looks at the queue. Orders are refused by so much
+	// later than the age exceeds its limit.
+	lookEvery = 250 * time.Millisecond
+	// lookTimeout bounds one look.
+	lookTimeout = time.Second
+	// unknownAfter is how long the queue may fail to tell its backlog before
+	// orders are refused: time to elect a leader or to restart, in which clients
+	// wait rather than come again.
+	unknownAfter = 3 * time.Second
+	// readShare and readMost keep the readings of which vouchers wait to a
+	// tenth of the time: with 10,000 of them one takes 10 ms. They come often enough
+	// all the same not to be older than unknownAfter.
+	readShare = 10
+	readMost  = time.Second
+	// askedFor is how long after somebody asked whether a voucher has messages the
+	// readings go on although no message is old.
+	askedFor = 5 * time.Second
+	// turn and maxAsked bound what one look asks of single vouchers, a
+	// millisecond or two each: so that the look at all of them comes in time, and so that the
+	// queue bears it.
+	turn     = 500 * time.Millisecond
+	maxAsked = 200
+	// maxRetry bounds what clients are told to wait: a backlog of hours
+	// may be gone in minutes.
+	maxRetry = 30 * time.Second
+	// floorEvery is between two questions how far the consumer has come of one that waits
+	// for it: a sale is closed meanwhile, and an answer takes a millisecond.
+	floorEvery = 50 * time.Millisecond
+	// floorShare is between two such questions for single vouchers, on the average of all
+	// that wait: after the loss of a whole Redis a thousand rebuilds wait at once.
+	floorShare = 10 * time.Millisecond
+	// longestFloor bounds how much later than the queue one that waits beside many others
+	// learns that it is its turn.
+	longestFloor = 250 * time.Millisecond
+	// longestBlind is how long one waits on while this process cannot see the queue. Then it
+	// ends, so that another instance, which may see it, takes the voucher over: it may do
+	// so after five seconds without a sign of life.
+	longestBlind = 5 * time.Second
+)
+
+// Queue is what the watch asks.
+type Queue interface {
+	Backlog(ctx context.Context) (model.Backlog, error)
+	// Waiting counts the messages of every voucher that has any, for all at once. Those
+	// that may be of any voucher are model.AnyVoucher's.
+	Waiting(ctx context.Context) (map[string]int64, error)
+	// BacklogOf is Backlog of one voucher's messages; only the last sequence is
+	// that of all.
+	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
+}
+
+// Watch knows how long orders wait in the queue, so that no order is
+// promised that could not be made soon. While the oldest message of all is young
+// enough, nothing else matters. Otherwise each voucher is judged by its own oldest
+// message, so that one sale's orders stop no other sale, however many sales there are:
+//
+//   - One reading names all vouchers that have messages. A voucher that it does not name
+//     has no backlog.
+//   - None of the messages of a voucher that is named is older than the reading before in
+//     which it was not. It is asked for its oldest message only when that is long ago. What
+//     it answers proves it to be well until the message would be too old, and refuses it
+//     until the next answer.
+//   - A voucher of which neither is known may go on. It is asked in its turn, which comes
+//     soon, and until then the stream itself refuses what it has no room for. The age of
+//     all messages would be another voucher's. It only refuses when the queue
+//     names the vouchers and does not tell their ages, as a queue that cannot be asked.
+//
+// While the queue does not tell its backlog, orders are refused before they are
+// reserved. If they were reserved no unit would be lost, because the reconciler
+// publishes them again. But each of them would take a unit from a user who can be
+// served later, its own user would wait as long as a publish may take, only to hear
+// "unknown", and all of them would be published again in one storm.
+type Watch struct {
+	queue   Queue
+	maxAge  time.Duration
+	latest  atomic.Pointer[seen] // of the whole queue
+	trouble telemetry.Trouble
+	metrics *telemetry.Admission
+	log     *slog.Logger
+
+	mu      sync.RWMutex
+	read    time.Time         // before the queue named those that wait; zero: it has not yet
+	waiting map[string]*waits // those it named
+	reading bool              // somebody asks the queue for them
+	tried   time.Time         // when that was last begun
+	took    time.Duration     // by the last reading
+	failed  error             // of the last reading
+	silent  time.Time         // since when the queue tells no voucher's age; zero: it does
+	floors  int               // how many wait for the consumer
+	blind   telemetry.Trouble // theirs
+
+	asked atomic.Pointer[time.Time] // when somebody last wanted to know of a voucher's messages
+}
+
+// waits is what is known of a voucher that has messages.
+type waits struct {
+	young time.Time     // none of its messages is older than that; zero: they may be of any age
+	age   time.Duration // of its oldest message, as of told
+	told  time.Time     // zero: not yet
+	tried time.Time     // when the queue was asked last, maybe in vain
+	// wanted says that a request was judged since then.
+	wanted atomic.Bool
+}
+
+// seen is one look at the queue.
+type seen struct {
+	model.Backlog
+
+	at time.Time // before the queue was asked
+}
+
+// New makes a watch; Run keeps it up to date. MaxAge is how old a voucher's oldest message may be: when it is older, further
+// orders of the voucher are refused.
+func New(queue Queue, maxAge time.Duration, metrics *telemetry.Admission, log *slog.Logger) *Watch {
+	w := &Watch{queue: queue, maxAge: maxAge, metrics: metrics, log: log}
+	// This instance's start has just reached the queue, and nobody has counted what is in it.
+	w.latest.Store(&seen{model.Backlog{Messages: 1}, time.Now()})
+	return w
+}
+
+// Run looks at the queue until ctx ends.
+func (w *Watch) Run(ctx context.Context) {
+	_ = poll.Until(ctx, lookEvery, func() (done bool, _ error) {
+		if err := w.look(ctx); ctx.Err() == nil {
+			w.trouble.Note(ctx, w.log, err, "the queue does not tell its backlog; before long orders are refused",
+				"the queue tells its backlog again")
+		}
+		return false, nil
+	})
+}
+
+// look asks for the oldest message of all, and for single vouchers only when that is half
+// as old as it may be: those that are well are then known to be before it matters.
+func (w *Watch) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	asked := time.Now()
+	backlog, err := w.queue.Backlog(ctx)
+	aging := backlog.Age > w.maxAge/2
+	if err == nil && aging {
+		err = w.readWaiting(ctx)
+	}
+	if err != nil {
+		w.metrics.BacklogUnknown()
+		return err
+	}
+	w.metrics.Backlog(backlog.Age, backlog.Messages)
+	w.latest.Store(&seen{backlog, asked})
+	if aging {
+		return w.askInTurn(ctx)
+	}
+	if last := w.asked.Load(); last != nil && time.Since(*last) < askedFor {
+		return w.readWaiting(ctx)
+	}
+	return nil
+}
+
+// readWaiting learns which vouchers have messages, and of those that had none at the
+// last reading that all of theirs are younger than it. While somebody reads, or has just
+// done so, it answers with what became of the last reading.
+func (w *Watch) readWaiting(ctx context.Context) error {
+	asked := time.Now()
+	if mine, failed := w.mayRead(asked); !mine {
+		return failed
+	}
+	named, err := w.queue.Waiting(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reading, w.took, w.failed = false, time.Since(asked), err
+	if err != nil {
+		return err
+	}
+	waiting := make(map[string]*waits, len(named))
+	for id := range named {
+		if waiting[id] = w.waiting[id]; waiting[id] == nil {
+			waiting[id] = &waits{young: w.read}
+		}
+	}
+	w.waiting, w.read = waiting, asked
+	return nil
+}
+
+// mayRead reports whether the caller is to make the next reading.
+func (w *Watch) mayRead(now time.Time) (mine bool, failed error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.reading || now.Sub(w.tried) < max(floorEvery, min(readShare*w.took, readMost)) {
+		return false, w.failed
+	}
+	w.reading, w.tried = true, now
+	return true, nil
+}
+
+// askInTurn asks for the oldest messages of the vouchers that are due, until the
+// look's share of the time is over. One that is not answered holds up no other.
+func (w *Watch) askInTurn(ctx context.Context) error {
+	began, told := time.Now(), 0
+	var failed error
+	due := w.due()
+	for _, id := range due {
+		if ctx.Err() != nil || time.Since(began) > turn {
+			break
+		}
+		asked := time.Now()
+		own, err := w.queue.BacklogOf(ctx, id)
+		failed = cmp.Or(failed, err)
+		if err == nil {
+			told++
+		}
+		w.note(id, asked, own, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case told > 0 || len(due) == 0:
+		w.silent = time.Time{}
+	case w.silent.IsZero():
+		w.silent = began
+	}
+	return failed
+}
+
+// note remembers what the queue told of a voucher, unless that has no messages any more.
+func (w *Watch) note(id string, asked time.Time, own model.Backlog, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := w.waiting[id]
+	if v == nil {
+		return
+	}
+	v.tried = asked
+	v.wanted.Store(false)
+	if err == nil {
+		v.age, v.told, v.young = own.Age, asked, asked.Add(-own.Age)
+	}
+}
+
+// due lists the vouchers whose oldest messages are to be asked for now: those that may
+// have messages half as old as they may be. Those that requests want come first, and
+// then those that were asked longest ago.
+func (w *Watch) due() []string {
+	type candidate struct {
+		id     string
+		wanted bool
+		tried  time.Time
+	}
+	var due []candidate
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	for id, v := range w.waiting {
+		if time.Since(v.young) > w.maxAge/2 {
+			due = append(due, candidate{id, v.wanted.Load(), v.tried})
+		}
+	}
+	slices.SortFunc(due, func(a, b candidate) int {
+		switch {
+		case a.wanted && !b.wanted:
+			return -1
+		case b.wanted && !a.wanted:
+			return 1
+		default:
+			return a.tried.Compare(b.tried)
+		}
+	})
+	ids := make([]string, min(len(due), maxAsked))
+	for i := range ids {
+		ids[i] = due[i].id
+	}
+	return ids
+}
+
+// judge tells by how much a voucher's oldest message is known to be too old. Untold says
+// that it may be, and that the queue does not answer how old it is. Messages that may be
+// of any voucher count as its own.
+func (w *Watch) judge(voucherID string) (late time.Duration, untold bool) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	for _, id := range []string{voucherID, model.AnyVoucher} {
+		v := w.waiting[id]
+		if v == nil {
+			continue
+		}
+		v.wanted.Store(true)
+		// What was said counts until those who heard it have come again.
+		if v.age > w.maxAge && time.Since(v.told) < maxRetry {
+			late = max(late, v.age-w.maxAge)
+		}
+		untold = untold || time.Since(v.young) > w.maxAge
+	}
+	return late, untold && !w.silent.IsZero() && time.Since(w.silent) > unknownAfter
+}
+
+// Refusal says why no order of a voucher may be promised now; nil while it may be.
+func (w *Watch) Refusal(voucherID string) error {
+	all := w.latest.Load()
+	var late time.Duration
+	untold := time.Since(all.at) > unknownAfter
+	if all.Age > w.maxAge {
+		var own bool
+		late, own = w.judge(voucherID)
+		untold = untold || own
+	}
+	switch {
+	case late > 0:
+		w.metrics.RefusedForBacklog()
+		refused := model.Unavailable("Too many orders are waiting to be made.", nil)
+		refused.RetryAfter = min(max(late, time.Second), maxRetry)
+		return refused
+	case untold:
+		w.metrics.RefusedForBacklog()
+		return model.Unavailable("The queue of orders cannot be reached.", nil)
+	default:
+		return nil
+	}
+}
+
+// Empty reports whether a voucher is known to have no message in the queue.
+func (w *Watch) Empty(voucherID string) bool {
+	if seen := w.latest.Load(); seen.Messages == 0 {
+		return time.Since(seen.at) < unknownAfter
+	}
+	now := time.Now()
+	w.asked.Store(&now)
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.waiting[voucherID] == nil && w.waiting[model.AnyVoucher] == nil && time.Since(w.read) < unknownAfter
+}
+
+// How the rebuilds of one process wait for their vouchers' messages. A few of them ask for their own, each as often as if it
+// were alone. Many share the reading that names all vouchers with messages: one that is named waits on, and one that is not
+// asks for its own, which alone can tell that it has come to its end. One that is named asks too, in its turn, because the
+// messages that are left may have come later.
+
+// Await waits until every message of a voucher is acknowledged, up to a sequence. A look
+// that fails is not the end of it: a rebuild that began anew would have to wait for
+// everything that came meanwhile. It ends with ctx, and when all looks have failed for too long.
+func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) error {
+	w.join(1)
+	defer w.join(-1)
+	seen := time.Now() // when the queue last answered
+	for {
+		asked := time.Now()
+		backlog, failed := w.queue.BacklogOf(ctx, voucherID)
+		if failed == nil {
+			seen = asked
+			if done, err := passed(backlog, sequence); done || err != nil {
+				return err
+			}
+		}
+		if failed != nil && time.Since(seen) > longestBlind {
+			return fmt.Errorf("wait for the queue, which does not tell how far it has come: %w", failed)
+		}
+		if ctx.Err() == nil {
+			w.blind.Note(ctx, w.log, failed, "rebuilds cannot see how far the queue has come, and wait",
+				"rebuilds see again how far the queue has come", slog.String("voucher_id", voucherID))
+			w.pause(ctx, voucherID, asked)
+		}
+		switch {
+		case ctx.Err() == nil:
+		case failed != nil:
+			return fmt.Errorf("wait for the queue: %w; it was last looked at in vain: %w", context.Cause(ctx), failed)
+		default:
+			return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// AwaitAll waits until every message of all vouchers is acknowledged, up to a sequence. It ends with ctx, and with the first
+// look that fails.
+func (w *Watch) AwaitAll(ctx context.Context, sequence uint64) error {
+	var failed error
+	err := poll.Until(ctx, floorEvery, func() (done bool, _ error) {
+		backlog, err := w.queue.Backlog(ctx)
+		if err != nil {
+			failed = fmt.Errorf("look at the queue: %w", err)
+			return false, failed
+		}
+		done, failed = passed(backlog, sequence)
+		return done, failed
+	})
+	if err != nil && failed == nil {
+		return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
+	}
+	return failed
+}
+
+// passed reports whether every message is acknowledged, up to a sequence. It is not
+// enough that the message of that sequence is: those before it may still be under way.
+func passed(backlog model.Backlog, sequence uint64) (bool, error) {
+	if backlog.LastSequence < sequence {
+		return false, fmt.Errorf("the queue ends at %d and had %d: it is another one", backlog.LastSequence, sequence)
+	}
+	return backlog.AckFloor >= sequence, nil
+}
+
+func (w *Watch) join(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.floors += n
+}
+
+// pauses tells how long one of those that wait now pauses before it asks for its own
+// voucher again, and before it looks whether it is named still.
+func (w *Watch) pauses() (own, step time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	each := func(of time.Duration) time.Duration { return max(floorEvery, time.Duration(w.floors)*of) }
+	return each(floorShare), min(each(time.Millisecond), longestFloor)
+}
+
+// pause waits until a voucher is to be asked for again: in its turn, or when a reading
+// from after it was asked for does not name it.
+func (w *Watch) pause(ctx context.Context, voucherID string, asked time.Time) {
+	for ctx.Err() == nil {
+		own, step := w.pauses()
+		poll.Pause(ctx, min(step, own-time.Since(asked)))
+		if time.Since(asked) >= own || w.gone(ctx, voucherID, asked) {
+			return
+		}
+	}
+}
+
+// gone reports whether a reading from after an instant does not name a voucher. When readings
+// fail, those that wait ask in their turn.
+func (w *Watch) gone(ctx context.Context, voucherID string, after time.Time) bool {
+	_ = w.readWaiting(ctx)
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.read.After(after) && w.waiting[voucherID] == nil && w.waiting[model.AnyVoucher] == nil
+}

@@ -1,0 +1,231 @@
+package backlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/telemetry"
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// manySales is a queue of many vouchers: v0 and so on are busy, with a message that is
+// 10 ms old whenever one looks, and others may be behind. Each question takes a
+// millisecond.
+type manySales struct {
+	busy int
+
+	mu     sync.Mutex
+	behind map[string]time.Time // since when the oldest message waits
+	untold map[string]error     // vouchers whose oldest message is not told
+	away   error                // of every question
+	calls  map[string]int
+}
+
+func (q *manySales) with(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f()
+}
+
+// ask counts a question.
+func (q *manySales) ask(ctx context.Context, name string) (unlock func(), err error) {
+	select {
+	case <-time.After(time.Millisecond):
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	q.calls[name]++
+	return q.mu.Unlock, cmp.Or(ctx.Err(), q.away)
+}
+
+func (q *manySales) Backlog(ctx context.Context) (model.Backlog, error) {
+	unlock, err := q.ask(ctx, "Backlog")
+	defer unlock()
+	b := model.Backlog{Age: 10 * time.Millisecond, Messages: int64(q.busy + len(q.behind))}
+	for _, since := range q.behind {
+		b.Age = max(b.Age, time.Since(since))
+	}
+	return b, err
+}
+
+func (q *manySales) Waiting(ctx context.Context) (map[string]int64, error) {
+	unlock, err := q.ask(ctx, "Waiting")
+	defer unlock()
+	named := map[string]int64{}
+	for i := range q.busy {
+		named[fmt.Sprint("v", i)] = 1
+	}
+	for id := range q.behind {
+		named[id] = 1
+	}
+	return named, err
+}
+
+func (q *manySales) BacklogOf(ctx context.Context, id string) (model.Backlog, error) {
+	unlock, err := q.ask(ctx, "BacklogOf")
+	defer unlock()
+	if err == nil {
+		err = q.untold[id]
+	}
+	if since, ok := q.behind[id]; ok {
+		return model.Backlog{Age: time.Since(since), Messages: 1}, err
+	}
+	return model.Backlog{Age: 10 * time.Millisecond, Messages: 1}, err
+}
+
+// besideManySales runs a test beside a watch over a queue whose voucher "bad" is behind by
+// so much, on a clock of its own.
+func besideManySales(t *testing.T, name string, busy int, bad time.Duration, test func(*testing.T, *Watch, *manySales)) {
+	t.Helper()
+	servicetest.Bubble(t, name, func(t *testing.T) {
+		q := &manySales{busy: busy, behind: map[string]time.Time{"bad": time.Now().Add(-bad)}, untold: map[string]error{}, calls: map[string]int{}}
+		w := New(q, 30*time.Second, telemetry.NewAdmission(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		test(t, w, q)
+	})
+}
+
+// goOn counts the busy vouchers of which orders may be promised.
+func (w *Watch) goOn(vouchers int) (n int) {
+	for i := range vouchers {
+		if w.Refusal(fmt.Sprint("v", i)) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// One voucher is behind: the others sell on, also those that are asked for the first
+// time, and however many they are.
+func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
+	t.Parallel()
+	for _, vouchers := range []int{1, 100, 1000} {
+		besideManySales(t, fmt.Sprint(vouchers), vouchers, 29*time.Second, func(t *testing.T, w *Watch, q *manySales) {
+			// It is first asked for its oldest message when that is still young enough.
+			turn := 1 + vouchers*int(lookEvery/time.Millisecond)/maxAsked/1000
+			for second := range 60 {
+				check.Equal(t, fmt.Sprintf("vouchers that sell on in second %d", second), w.goOn(vouchers), vouchers)
+				check.Equal(t, "one without messages", w.Refusal("idle"), nil)
+				if err := w.Refusal("bad"); second > 2*turn && model.CodeOf(err) != model.CodeUnavailable {
+					t.Fatalf("in second %d the one that is behind: %v", second, err)
+				}
+				servicetest.Pass(time.Second)
+			}
+			synctest.Wait()
+			if all := q.calls["BacklogOf"]; all > 60*4*maxAsked {
+				t.Errorf("%d questions for single vouchers in a minute", all)
+			}
+		})
+	}
+}
+
+// A voucher that is behind is refused beside any number of others, from soon after the
+// first request for it until it has caught up.
+func TestAVoucherThatIsBehindIsFoundAmongMany(t *testing.T) {
+	t.Parallel()
+	besideManySales(t, "", 1000, time.Hour, func(t *testing.T, w *Watch, q *manySales) {
+		servicetest.Pass(30 * time.Second)
+		q.with(func() { q.behind["late"] = time.Now().Add(-45 * time.Second) })
+		check.Equal(t, "of a voucher that nobody has asked for", w.Refusal("other"), nil)
+		servicetest.Pass(20 * time.Second)
+		if err := w.Refusal("late"); model.CodeOf(err) != model.CodeUnavailable {
+			t.Errorf("it is behind, and hears %v", err)
+		}
+		q.with(func() { q.behind["late"] = time.Now() })
+		servicetest.Pass(2 * time.Second)
+		check.Equal(t, "when it has caught up", w.Refusal("late"), nil)
+	})
+}
+
+// While nothing is behind, the queue is asked for the oldest message of all and
+// for nothing else.
+func TestAYoungBacklogAsksForNoVoucher(t *testing.T) {
+	t.Parallel()
+	besideManySales(t, "", 1000, 0, func(t *testing.T, w *Watch, q *manySales) {
+		for range 14 {
+			check.Equal(t, "vouchers that sell", w.goOn(1000), 1000)
+			servicetest.Pass(time.Second)
+		}
+		synctest.Wait()
+		check.That(t, q.calls["Backlog"] >= 50 && len(q.calls) <= 1, "%v", q.calls)
+	})
+}
+
+// A queue that names the vouchers and tells no ages is one that cannot be asked, after
+// a few seconds: for the vouchers that have messages.
+func TestAgesThatAreNotToldRefuseAfterAFewSeconds(t *testing.T) {
+	t.Parallel()
+	besideManySales(t, "", 0, time.Hour, func(t *testing.T, w *Watch, q *manySales) {
+		q.with(func() { q.untold["bad"] = errors.New("permissions violation") })
+		servicetest.Pass(unknownAfter - lookEvery)
+		check.Equal(t, "at first", w.Refusal("bad"), nil)
+		servicetest.Pass(3 * lookEvery)
+		if err := w.Refusal("bad"); model.CodeOf(err) != model.CodeUnavailable {
+			t.Errorf("its age is not told, and it hears %v", err)
+		}
+		check.Equal(t, "of a voucher without messages", w.Refusal("idle"), nil)
+	})
+}
+
+// The answer that fails is one voucher's: the ages of the others are told.
+func TestAnAgeThatIsNotToldHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	besideManySales(t, "", 500, time.Hour, func(t *testing.T, w *Watch, q *manySales) {
+		q.with(func() {
+			q.behind["untold"] = time.Now().Add(-time.Hour)
+			q.untold["untold"] = errors.New("no")
+		})
+		servicetest.Pass(10 * time.Second)
+		check.Equal(t, "vouchers that sell on", w.goOn(500), 500)
+		if err := w.Refusal("bad"); model.CodeOf(err) != model.CodeUnavailable {
+			t.Errorf("the one that is behind hears %v", err)
+		}
+	})
+}
+
+// Whether a voucher has no message is told beside any number of others that have some.
+func TestAVoucherWithoutMessagesIsKnownAsSuch(t *testing.T) {
+	t.Parallel()
+	besideManySales(t, "", 300, 0, func(t *testing.T, w *Watch, q *manySales) {
+		check.Equal(t, "before anybody has asked", w.Empty("idle"), false)
+		for range 20 {
+			servicetest.Pass(2 * lookEvery)
+			check.Equal(t, "one without messages", w.Empty("idle"), true)
+			check.Equal(t, "one with a message", w.Empty("v7"), false)
+		}
+		q.with(func() { q.behind[model.AnyVoucher] = time.Now() })
+		servicetest.Pass(2 * lookEvery)
+		check.Equal(t, "beside a message of any voucher", w.Empty("idle"), false)
+	})
+}
+
+// While the queue cannot be reached nothing is known to be empty, and orders are refused after a few seconds.
+func TestAQueueThatIsAwayRefusesAfterAFewSeconds(t *testing.T) {
+	t.Parallel()
+	besideManySales(t, "", 1, 0, func(t *testing.T, w *Watch, q *manySales) {
+		servicetest.Pass(time.Minute)
+		q.with(func() { q.away = errors.New("no responders") })
+		servicetest.Pass(unknownAfter - 2*lookEvery)
+		check.Equal(t, "at first", w.Refusal("idle"), nil)
+		servicetest.Pass(3 * lookEvery)
+		check.That(t, model.CodeOf(w.Refusal("idle")) == model.CodeUnavailable && !w.Empty("idle"), "%v", w.Refusal("idle"))
+		q.with(func() { q.away = nil })
+		servicetest.Pass(2 * lookEvery)
+		check.Equal(t, "when it is back", w.Refusal("idle"), nil)
+	})
+}

@@ -1,0 +1,218 @@
+package persist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/internal/lane"
+	"seckill/model"
+)
+
+const (
+	// persistTimeout bounds one transaction of the worker with all its repetitions. It may
+	// be longer than a request's, because no request waits; the queue is told meanwhile
+	// that the message is being worked on.
+	persistTimeout = 10 * time.Second
+	// maxPersist orders share a transaction, and persistWriters transactions run at once: one prepares while
+	// the other waits for the disk.
+	maxPersist     = 500
+	persistWriters = 2
+	// maxPersistQueue is far more than all calls of the consumer have in hand.
+	maxPersistQueue = 64 * maxPersist
+	// loneWriters transactions of isolated vouchers run at once.
+	loneWriters = 2
+	// fruitless vouchers in a row that fail by themselves mean that the database is away: the
+	// others are not tried.
+	fruitless = 3
+	// isolatedBudget is how long the acknowledgements of all others wait for the orders of isolated vouchers.
+	isolatedBudget = time.Second
+)
+
+// ticket stands for a reservation on its way into the database.
+type ticket = lane.Ticket[model.Reservation, model.Outcome]
+
+// Persister makes rows of the queue's reservations, and settles them in the hot copies. Close ends it.
+type Persister struct {
+	deps     Deps
+	settler  *Settler
+	stored   atomic.Uint64 // orders that got a row here
+	lane     *lane.Lane[model.Reservation, model.Outcome]
+	suspects *suspects
+}
+
+// New makes a persister, which settles with the settler.
+func New(parts Deps, settler *Settler) *Persister {
+	p := &Persister{deps: parts, settler: settler, suspects: newSuspects()}
+	p.lane = lane.NewLane(lane.Rules[model.Reservation, model.Outcome]{
+		Key: func(r model.Reservation) string { return r.VoucherID }, Run: p.commit, Judge: missing,
+		Total: loneWriters, Fruitless: fruitless, Isolated: p.isolated, Recovered: p.recovered,
+	}, lane.Options{Writers: persistWriters, MaxBatch: maxPersist, MaxQueue: maxPersistQueue, Timeout: persistTimeout})
+	return p
+}
+
+// Close waits until the transactions under way have ended, or ctx.
+func (p *Persister) Close(ctx context.Context) { p.lane.Close(ctx) }
+
+// missing says that a voucher is in trouble that is not in the database.
+func missing(outcome model.Outcome) lane.Trouble {
+	if model.CodeOf(outcome.Err) == model.CodeNotFound {
+		return lane.Trouble{Cause: outcome.Err}
+	}
+	return lane.Trouble{}
+}
+
+func (p *Persister) isolated(voucherID string, cause error, first bool) {
+	ctx := context.Background()
+	if model.CodeOf(cause) == model.CodeNotFound {
+		p.deps.Log.ErrorContext(ctx, "accepted orders wait for a voucher that is not in the database", slog.String("voucher_id", voucherID))
+	}
+	if first {
+		p.deps.Log.WarnContext(ctx, "the orders of a voucher cannot be stored now, and maybe those of others",
+			slog.String("voucher_id", voucherID), slog.Any("error", cause))
+	}
+}
+
+func (p *Persister) recovered(voucherID string) {
+	p.deps.Log.InfoContext(context.Background(), "the orders of every voucher can be stored again", slog.String("last", voucherID))
+}
+
+// Persist makes rows of reservations and returns a verdict on each: nil means that a
+// row is committed, UNAVAILABLE or an unknown outcome that the queue is to deliver the
+// order again, and any other error is a bug, whose message must not be lost. The
+// verdicts do not depend on whether the hot copies could be told.
+//
+// An order becomes a dead letter only when its own data are known to be the trouble
+// (model.ErrDataRefused, or an outcome that says that no row can hold it). Any other
+// error means later. The orders of an isolated voucher are attempted by themselves, less and
+// less often, and the others wait for them no longer than isolatedBudget.
+func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
+	failpoint.Reach(failpoint.BeforePersist)
+	b := &persistence{Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations))}
+	all := make([]int, len(reservations))
+	for i := range all {
+		all[i] = i
+	}
+	b.store(ctx, all)
+	b.relocate(ctx)
+	b.bury(ctx)
+	b.settle(ctx)
+	return b.verdicts
+}
+
+// commit persists the reservations of a run in one transaction.
+func (p *Persister) commit(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error) {
+	outcomes, err := p.deps.Database.Persist(ctx, reservations)
+	if len(reservations) == 1 && errors.Is(err, model.ErrDataRefused) {
+		p.suspects.refused(reservations[0].ID, p.stored.Load())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("persist %d orders, the first of them %s: %w", len(reservations), reservations[0].ID, err)
+	}
+	for i := range outcomes {
+		if outcomes[i].Created {
+			p.stored.Add(1)
+		}
+	}
+	return outcomes, nil
+}
+
+// persistence is one call of Persist.
+type persistence struct {
+	*Persister
+
+	reservations []model.Reservation
+	verdicts     []error
+	finished     []Decided
+	poison       []poisoned
+	replaced     []int // orders of hot copies that were replaced
+}
+
+// store has reservations persisted, and judges what became of them.
+func (b *persistence) store(ctx context.Context, indices []int) {
+	ctx, abandon := context.WithCancel(ctx)
+	defer abandon() // what is still queued then comes again
+	var tried []int
+	var batch []model.Reservation
+	for _, i := range indices {
+		if err := b.lane.Resting(b.reservations[i].VoucherID); err != nil {
+			b.verdicts[i] = model.Unavailable("The voucher's orders could not be stored a moment ago.", fmt.Errorf("%w: %w", model.ErrNotTried, err))
+			continue
+		}
+		tried, batch = append(tried, i), append(batch, b.reservations[i])
+	}
+	tickets := b.lane.Submit(ctx, batch...)
+	var isolated []int // places in tickets
+	for n, i := range tried {
+		if outcome, err, done := b.shared(ctx, b.reservations[i].VoucherID, tickets[n]); done {
+			b.judge(i, outcome, err)
+		} else {
+			isolated = append(isolated, n)
+		}
+	}
+	b.settle(ctx)
+	budget, cancel := context.WithTimeout(ctx, isolatedBudget)
+	defer cancel()
+	for _, n := range isolated {
+		outcome, err := tickets[n].Wait(budget)
+		b.judge(tried[n], outcome, err)
+	}
+	b.settle(ctx)
+}
+
+// shared waits for a reservation as long as its voucher is not isolated.
+func (b *persistence) shared(ctx context.Context, voucherID string, ticket *ticket) (outcome model.Outcome, err error, done bool) { //nolint:revive // done says whether there is an error
+	for !b.lane.Isolated(voucherID) {
+		step, cancel := context.WithTimeout(ctx, lane.Patience)
+		outcome, err = ticket.Wait(step)
+		waits := step.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !waits {
+			return outcome, err, true
+		}
+	}
+	return model.Outcome{}, nil, false
+}
+
+// settle settles the orders that are committed by now.
+func (b *persistence) settle(ctx context.Context) {
+	b.settler.Finish(ctx, b.finished)
+	b.finished = nil
+}
+
+// judge gives the verdict on a reservation, or leaves that to relocate and bury.
+func (b *persistence) judge(index int, outcome model.Outcome, failed error) {
+	r := b.reservations[index]
+	switch {
+	case errors.Is(failed, model.ErrDataRefused) && !errors.Is(failed, lane.ErrResting):
+		b.poison = append(b.poison, poisoned{index: index, err: failed})
+	case failed != nil:
+		b.verdicts[index] = lane.Undone("The order could not be stored in time.", failed)
+	case outcome.Err == nil:
+		b.suspects.forget(r.ID)
+		b.verdicts[index] = nil
+		b.finished = append(b.finished, Decided{r, outcome.Order})
+	case unstorable(outcome.Err):
+		b.poison = append(b.poison, poisoned{index: index, err: outcome.Err, certain: true})
+	case model.CodeOf(outcome.Err) == model.CodeNotFound:
+		b.verdicts[index] = model.Unavailable("The order's voucher is not there.", outcome.Err)
+	default:
+		b.verdicts[index] = outcome.Err
+		if errors.Is(outcome.Err, model.ErrCopyReplaced) {
+			b.replaced = append(b.replaced, index)
+		}
+	}
+}
+
+// relocate asks about orders whose hot copy was replaced, and persists those of which the
+// answer decides. The others come again.
+func (b *persistence) relocate(ctx context.Context) {
+	replaced := b.replaced
+	b.replaced = nil
+	b.store(ctx, b.settler.locate(ctx, b.reservations, replaced))
+}

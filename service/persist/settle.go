@@ -1,0 +1,220 @@
+package persist
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+// settleTimeout bounds the calls to the hot copies for one batch. The rows are
+// committed, and the reconciler settles what is left: a Redis that hangs must not hold
+// the queue up.
+const settleTimeout = 2 * time.Second
+
+// Settler tells hot copies what became of reservations.
+type Settler struct {
+	deps    Deps
+	trouble telemetry.Trouble
+}
+
+// NewSettler makes a settler.
+func NewSettler(deps Deps) *Settler { return &Settler{deps: deps} }
+
+// Decided is a reservation and the committed row that has decided it.
+type Decided struct {
+	Reservation model.Reservation
+	Row         model.Order
+}
+
+// Finish settles the reservations of rows that the worker has committed. It is bounded
+// in time and returns no error: the reconciler finds those that are left.
+func (s *Settler) Finish(ctx context.Context, orders []Decided) {
+	if len(orders) == 0 {
+		return
+	}
+	s.account(ctx, orders)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	err := s.Tell(ctx, orders)
+	if err != nil {
+		s.deps.Metrics.Unsettled()
+	}
+	s.trouble.Note(ctx, s.deps.Log, err, "the hot copies could not be told of orders; the reconciler does it",
+		"the hot copies can be told of orders again")
+}
+
+// account counts rows, and names the orders that failed after their admission.
+func (s *Settler) account(ctx context.Context, orders []Decided) {
+	counts := make(map[model.OrderStatus]int)
+	for i := range orders {
+		order := &orders[i]
+		counts[order.Row.Status]++
+		if order.Row.Status != model.OrderFailed {
+			continue
+		}
+		s.deps.Metrics.Failed(order.Row.Reason)
+		s.deps.Log.ErrorContext(ctx, "an order failed after it had been admitted",
+			slog.String("order_id", order.Row.ID), slog.String("voucher_id", order.Row.VoucherID),
+			slog.String("user_id", order.Row.UserID), slog.String("reason", order.Row.Reason),
+			slog.Int64("epoch", order.Reservation.Epoch))
+	}
+	for status, count := range counts {
+		s.deps.Metrics.Persisted(string(status), count)
+	}
+}
+
+// Tell settles the reservations of live rows, in one call for each voucher, and
+// releases those of closed rows. A hot copy that cannot be told holds up no other one.
+func (s *Settler) Tell(ctx context.Context, orders []Decided) error {
+	settled := map[string][]model.Order{}
+	var closed []Decided
+	for _, order := range orders {
+		if order.Row.Live() || order.Row.RefusedAfterAdmission() {
+			settled[order.Row.VoucherID] = append(settled[order.Row.VoucherID], order.Row)
+		}
+		if !order.Row.Live() {
+			closed = append(closed, order)
+		}
+	}
+	failpoint.Reach(failpoint.BeforeSettle)
+	var failed []error
+	for voucherID, rows := range settled {
+		if err := s.deps.Hot.Settle(ctx, voucherID, rows); err != nil {
+			failed = append(failed, fmt.Errorf("settle %d orders of voucher %s: %w", len(rows), voucherID, err))
+		}
+	}
+	failed = append(failed, s.close(ctx, closed))
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	failpoint.Reach(failpoint.AfterSettle)
+	return nil
+}
+
+// close releases the reservations of closed rows. A hot copy that is closed or cannot
+// be told is left alone after that, and holds up no other one.
+func (s *Settler) close(ctx context.Context, orders []Decided) error {
+	var applied []string
+	var failed []error
+	later := map[string]bool{}
+	for _, order := range orders {
+		if later[order.Row.VoucherID] {
+			continue
+		}
+		done, err := s.undo(ctx, order.Row)
+		failed = append(failed, err)
+		if done {
+			applied = append(applied, order.Row.ID)
+		} else {
+			later[order.Row.VoucherID] = true
+		}
+	}
+	if len(applied) > 0 {
+		if err := s.deps.Database.DoneOrders(ctx, applied); err != nil {
+			failed = append(failed, fmt.Errorf("note %d releases: %w", len(applied), err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// undo gives the unit of a closed row back in the hot copy. False means later: the hot
+// copy is closed, or has to be rebuilt.
+func (s *Settler) undo(ctx context.Context, row model.Order) (bool, error) {
+	if row.RefusedAfterAdmission() {
+		return s.Replace(ctx, row)
+	}
+	applied, err := s.deps.Hot.Release(ctx, model.Release{OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID})
+	if err != nil {
+		return false, fmt.Errorf("release order %s: %w", row.ID, err)
+	}
+	return applied, nil
+}
+
+// Replace asks for a rebuild while the open hot copy has the mark of an order that the
+// database refused after its admission. Such a mark is not released: its unit never
+// existed, or belongs to the user's live order. It ends with its epoch. True means that
+// it is gone.
+func (s *Settler) Replace(ctx context.Context, row model.Order) (bool, error) {
+	// The epoch is read before the mark: a later epoch would be rebuilt for nothing.
+	found, err := s.deps.Hot.Read(ctx, []string{row.VoucherID})
+	hot, known := found[row.VoucherID]
+	if !known {
+		return false, fmt.Errorf("read the hot copy of voucher %s: %w", row.VoucherID, cmp.Or(err, model.ErrCopyClosed))
+	}
+	marked, _, err := s.deps.Hot.OrderOf(ctx, row.VoucherID, row.UserID)
+	if errors.Is(err, model.ErrCopyClosed) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for the mark of order %s: %w", row.ID, err)
+	}
+	if marked != row.ID {
+		return true, nil
+	}
+	s.deps.Log.WarnContext(ctx, "a hot copy is stale and is rebuilt", slog.String("voucher_id", row.VoucherID),
+		slog.Int64("epoch", hot.Epoch), slog.String("order_id", row.ID), slog.String("reason", row.Reason))
+	s.deps.Rebuild(row.VoucherID, hot.Epoch)
+	return false, nil
+}
+
+// locate asks where orders are whose hot copy was replaced. An order that the copy that was
+// opened last holds gets its epoch, as publishing it again does: the copy was loaded with
+// the order's mark, and a later rebuild waits for the message, because that is in the queue
+// already. Of an order that it does not hold it notes that: then no rebuild carries it
+// over, and it may fail. An order of which nothing is known, because Redis does not answer,
+// stays as it is. It returns the others. An order that waits for a rebuild has one
+// asked for: the process that began it may be dead, and the reconciler may not watch the
+// voucher any more.
+func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, indices []int) (known []int) {
+	if len(indices) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	byVoucher := map[string][]int{}
+	for _, i := range indices {
+		byVoucher[reservations[i].VoucherID] = append(byVoucher[reservations[i].VoucherID], i)
+	}
+	epochs, err := s.deps.Epochs.Read(ctx, slices.Collect(maps.Keys(byVoucher)))
+	for voucherID, members := range byVoucher {
+		opened, found := epochs[voucherID]
+		if !found {
+			continue
+		}
+		ids := make([]string, len(members))
+		for n, i := range members {
+			ids[n] = reservations[i].ID
+		}
+		held, failed := s.deps.Hot.Held(ctx, voucherID, opened.OpenEpoch, opened.Spread, ids)
+		if failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		waits := false
+		for _, i := range members {
+			if r, ok := held[reservations[i].ID]; ok && r.UserID == reservations[i].UserID {
+				reservations[i].Epoch = opened.OpenEpoch
+				waits = waits || !opened.Open()
+			} else {
+				reservations[i].Absent = &opened.OpenEpoch
+			}
+		}
+		if waits {
+			s.deps.Rebuild(voucherID, 0)
+		}
+		known = append(known, members...)
+	}
+	if err != nil {
+		s.deps.Log.WarnContext(ctx, "it is not known whether hot copies hold orders; they are asked again", slog.Any("error", err))
+	}
+	return known
+}

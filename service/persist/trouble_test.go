@@ -1,0 +1,316 @@
+package persist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/telemetry"
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/repository/hotcopy/hotcopytest"
+	"seckill/service/servicetest"
+)
+
+// longestRest is how long an isolated voucher is not attempted at most.
+const longestRest = 2 * time.Second
+
+// ledger is a database of several vouchers, of which some may be in trouble.
+type ledger struct {
+	mu      sync.Mutex
+	rows    map[string]model.OrderStatus
+	calls   int
+	refuses func(model.Reservation) error // of a row; nil: it is stored
+}
+
+func (s *ledger) Persist(_ context.Context, batch []model.Reservation) ([]model.Outcome, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	for _, r := range batch {
+		if err := s.refuses(r); err != nil {
+			return nil, err
+		}
+	}
+	outcomes := make([]model.Outcome, len(batch))
+	for i, r := range batch {
+		r.Status = model.OrderUnpaid
+		s.rows[r.ID] = r.Status
+		outcomes[i] = model.Outcome{Order: r.Order, Created: true}
+	}
+	return outcomes, nil
+}
+
+func (s *ledger) Fail(_ context.Context, r model.Reservation, reason string) (model.Order, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Status, r.Reason = model.OrderFailed, reason
+	s.rows[r.ID] = r.Status
+	return r.Order, nil
+}
+
+func (s *ledger) DoneOrders(context.Context, []string) error { return nil }
+
+// letters takes every dead letter.
+type letters struct{}
+
+func (letters) Bury(context.Context, model.DeadLetter) error { return nil }
+
+// errData is what a driver says of data it cannot store.
+var errData = fmt.Errorf("%w: 1366: incorrect value", model.ErrDataRefused)
+
+// counts of rows by status.
+func (s *ledger) counts(status model.OrderStatus) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, found := range s.rows {
+		if found == status {
+			n++
+		}
+	}
+	return n
+}
+
+// newLedger is a worker on a database in which some reservations are refused.
+func newLedger(t *testing.T, refuses func(model.Reservation) error) (*ledger, *Persister) {
+	t.Helper()
+	s := &ledger{rows: map[string]model.OrderStatus{}, refuses: refuses}
+	parts := Deps{
+		Database: s, Hot: hotcopytest.New(), Queue: letters{}, Rebuild: func(string, int64) {},
+		Metrics: telemetry.NewWorker(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+	}
+	p := New(parts, NewSettler(parts))
+	t.Cleanup(func() { p.Close(context.Background()) })
+	return s, p
+}
+
+// asks are n reservations of a voucher.
+func asks(voucherID string, n int) []model.Reservation {
+	all := make([]model.Reservation, n)
+	for i := range all {
+		all[i] = model.Reservation{Epoch: 1, Order: model.Order{
+			ID: fmt.Sprintf("o%d.%s", i, voucherID), VoucherID: voucherID, UserID: fmt.Sprint("u", i), CreatedAt: time.Now(),
+		}}
+	}
+	return all
+}
+
+// persistAll persists a batch, and what is left of it again and again, until all
+// orders are done. It returns what was left of the first try.
+func persistAll(t *testing.T, p *Persister, batch []model.Reservation) (again []model.Reservation) {
+	t.Helper()
+	for n := 0; len(batch) > 0; n++ {
+		var left []model.Reservation
+		for i, verdict := range p.Persist(t.Context(), batch) {
+			if verdict != nil {
+				left = append(left, batch[i])
+			}
+		}
+		if n == 0 {
+			again = left
+		}
+		if batch = left; n > 20 {
+			t.Fatalf("%d orders are left", len(batch))
+		}
+		servicetest.Pass(longestRest)
+	}
+	return again
+}
+
+// A trigger, or a lock, that refuses one voucher's orders delays no other's, and
+// is not asked for them each time; when it is gone they come soon.
+func TestTheTroubleOfAVoucherIsItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bad := true
+		s, p := newLedger(t, func(r model.Reservation) error {
+			if bad && r.VoucherID == "v0" {
+				return errors.New("1644: not now")
+			}
+			return nil
+		})
+		first := slices.Concat(asks("v0", 3), asks("v1", 3), asks("v2", 3))
+		for i, verdict := range p.Persist(t.Context(), first) {
+			check.That(t, (verdict != nil) == (first[i].VoucherID == "v0"), "%s: %v", first[i].ID, verdict)
+		}
+		check.That(t, s.calls <= 4, "%d transactions for three vouchers", s.calls)
+		for n := range 100 { // what comes within a minute
+			servicetest.Pass(600 * time.Millisecond)
+			batch := slices.Concat(asks("v0", 3), asks(fmt.Sprint("w", n), 3))
+			verdicts := p.Persist(t.Context(), batch)
+			if verdicts[0] == nil || verdicts[3] != nil || verdicts[5] != nil {
+				t.Fatalf("after %d batches: %v", n, verdicts)
+			}
+		}
+		check.That(t, s.calls <= 150, "%d transactions in a minute: the voucher is tried too often", s.calls)
+		if got := p.Persist(t.Context(), asks("v0", 1)); !errors.Is(got[0], model.ErrNotTried) || model.CodeOf(got[0]) != model.CodeUnavailable {
+			t.Errorf("right after it was tried: %v", got[0])
+		}
+		bad = false
+		servicetest.Pass(longestRest)
+		for _, verdict := range p.Persist(t.Context(), asks("v0", 3)) {
+			check.That(t, verdict == nil, "it is well again: %v", verdict)
+		}
+	})
+}
+
+// A database that is away is asked a few times, and not for each voucher.
+func TestADatabaseThatIsAwayIsNotAskedForEachVoucher(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		away := true
+		s, p := newLedger(t, func(model.Reservation) error {
+			if away {
+				return model.Unavailable("away", nil)
+			}
+			return nil
+		})
+		var batch []model.Reservation
+		for i := range 500 {
+			batch = append(batch, asks(fmt.Sprint("v", i), 1)...)
+		}
+		p.Persist(t.Context(), batch)
+		check.That(t, s.calls <= 1+fruitless+loneWriters, "%d transactions", s.calls)
+		away = false
+		servicetest.Pass(longestRest)
+		if verdicts := p.Persist(t.Context(), batch); slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) {
+			t.Errorf("back, and %v", verdicts)
+		}
+	})
+}
+
+// Twenty orders that the database refuses, ahead of all others in one message:
+// they are found and set aside, and delay no other voucher.
+func TestManyPoisonedOrdersHoldUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		poisoned := map[string]bool{}
+		for _, r := range asks("v0", 20) {
+			poisoned[r.ID] = true
+		}
+		s, p := newLedger(t, func(r model.Reservation) error {
+			if poisoned[r.ID] {
+				return errData
+			}
+			return nil
+		})
+		again := persistAll(t, p, slices.Concat(asks("v0", 200), asks("v1", 5)))
+		if slices.ContainsFunc(again, func(r model.Reservation) bool { return r.VoucherID == "v1" }) {
+			t.Fatalf("the other voucher waits: %v", again)
+		}
+		check.That(t, s.counts(model.OrderUnpaid) == 185 && s.counts(model.OrderFailed) == 20, "%d stored, %d failed", s.counts(model.OrderUnpaid), s.counts(model.OrderFailed))
+	})
+}
+
+// While nothing else is stored that proves the database well, an order that it
+// refuses is not given up at once: the database may be well in a moment.
+func TestALonePoisonedOrderIsNotBuriedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bad := true
+		s, p := newLedger(t, func(r model.Reservation) error {
+			if bad || r.VoucherID == "v1" {
+				return errData
+			}
+			return nil
+		})
+		for begun := time.Now(); time.Since(begun) < 3*time.Second; <-time.After(200 * time.Millisecond) {
+			if verdicts := p.Persist(t.Context(), asks("v0", 1)); model.CodeOf(verdicts[0]) != model.CodeUnavailable {
+				t.Fatalf("after %s: %v", time.Since(begun), verdicts[0])
+			}
+		}
+		bad = false
+		if verdicts := p.Persist(t.Context(), asks("v0", 1)); verdicts[0] != nil || s.counts(model.OrderUnpaid) != 1 {
+			t.Errorf("the database is well again: %v", verdicts[0])
+		}
+		var verdicts []error
+		for begun := time.Now(); time.Since(begun) < 2*poisonPatience; <-time.After(time.Second) {
+			if verdicts = p.Persist(t.Context(), asks("v1", 1)); verdicts[0] == nil {
+				break
+			}
+		}
+		check.That(t, verdicts[0] == nil && s.counts(model.OrderFailed) == 1, "it is refused for good: %v", verdicts[0])
+	})
+}
+
+// A database that refused everything for a moment, and was well before the batch
+// ended, has refused no order for good.
+func TestADatabaseThatIsWellAgainWithinABatchBuriesNothing(t *testing.T) {
+	t.Parallel()
+	for bad := range 40 { // calls
+		synctest.Test(t, func(t *testing.T) {
+			var s *ledger
+			s, p := newLedger(t, func(model.Reservation) error {
+				if s.calls <= bad {
+					return errData
+				}
+				return nil
+			})
+			persistAll(t, p, slices.Concat(asks("v0", 4), asks("v1", 4)))
+			if failed := s.counts(model.OrderFailed); failed > 0 {
+				t.Errorf("%d good orders failed after %d refused transactions", failed, bad)
+			}
+		})
+	}
+}
+
+// The trouble may be that of one row: a trigger, a damaged page. The voucher's other
+// orders get their rows all the same, and so does this one in the end.
+func TestTheTroubleOfARowIsNotThatOfItsVoucher(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := asks("v1", 500)
+		bad := true
+		s, p := newLedger(t, func(r model.Reservation) error {
+			if bad && r.ID == all[123].ID {
+				return model.Unavailable("The database refuses this row.", nil)
+			}
+			return nil
+		})
+		for n := 0; s.counts(model.OrderUnpaid) < 499; n++ {
+			verdicts := p.Persist(t.Context(), all)
+			if n == 20 {
+				t.Fatalf("%d of 499 orders are stored", s.counts(model.OrderUnpaid))
+			}
+			for i, err := range verdicts {
+				if err == nil && s.rows[all[i].ID] == "" {
+					t.Fatalf("order %d has no row, and its message is done with", i)
+				}
+			}
+			servicetest.Pass(longestRest)
+		}
+		bad = false
+		servicetest.Pass(longestRest)
+		for i, err := range p.Persist(t.Context(), all) {
+			check.That(t, err == nil, "order %d: %v", i, err)
+		}
+	})
+}
+
+// A locked row answers after seconds: dividing its voucher's orders must not keep
+// the acknowledgements of all others waiting for each of the parts.
+func TestASlowTroubleIsNotDividedForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 4 * time.Second
+		_, p := newLedger(t, func(model.Reservation) error {
+			servicetest.Pass(slow)
+			return model.Unavailable("The row is locked.", nil)
+		})
+		for range 8 {
+			begun := time.Now()
+			p.Persist(t.Context(), asks("v1", 500))
+			servicetest.InTime(t, "a batch", begun, slow+isolatedBudget)
+			servicetest.Pass(longestRest)
+		}
+	})
+}

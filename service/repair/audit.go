@@ -1,0 +1,164 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"seckill/model"
+	"seckill/service/persist"
+)
+
+const (
+	// auditTimeout bounds an audit: 100,000 orders take a few seconds.
+	auditTimeout = time.Minute
+	// auditTries is how often an audit is taken when orders moved during it, so that
+	// its numbers are of one instant where possible. In a rush orders always move.
+	auditTries = 3
+)
+
+// Auditor checks that the database, the hot copy and the queue agree about every
+// single order.
+type Auditor struct {
+	deps Deps
+
+	settler  *persist.Settler
+	rebuilds *Rebuilder
+}
+
+// Audit compares by order id, not only by count. Balanced says that the database adds
+// up, that no order drifts, and, while nothing moves, that the hot copy counts the same
+// units. While the hot copy is closed or being rebuilt the audit is not balanced, so a
+// caller that waits for a balanced audit also waits until the sale is open. Only while
+// the voucher needs no hot copy, more than an hour before its sale or after it, does
+// the database alone decide. UNAVAILABLE says that Redis or the queue cannot be asked.
+func (a *Auditor) Audit(ctx context.Context, voucherID string) (model.Audit, error) {
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	audit, _, err := a.audit(ctx, voucherID)
+	return audit, err
+}
+
+// audit repeats an audit during which something moved, up to auditTries.
+func (a *Auditor) audit(ctx context.Context, voucherID string) (model.Audit, []drifted, error) {
+	for n := 1; ; n++ {
+		audit, found, moved, err := a.once(ctx, voucherID)
+		if err != nil || !moved || n == auditTries {
+			return audit, found, err
+		}
+	}
+}
+
+// once audits once, and tells whether anything moved meanwhile.
+func (a *Auditor) once(ctx context.Context, voucherID string) (audit model.Audit, found []drifted, moved bool, err error) {
+	audit, err = a.deps.Database.Audit(ctx, voucherID)
+	if err != nil || audit.Mode != model.ModeAsync {
+		return audit, nil, false, err
+	}
+	c, err := a.compare(ctx, voucherID)
+	if err != nil {
+		return audit, nil, false, err
+	}
+	hot, v := c.hot, c.voucher
+	audit.Queue = &model.AuditQueue{Pending: c.backlog.Messages, OldestAgeMS: c.backlog.Age.Milliseconds()}
+	audit.Redis = &model.AuditHotCopy{
+		State: string(hot.State), Remaining: hot.Voucher.Remaining, Reserved: hot.Reserved, Buyers: hot.Buyers,
+	}
+	if hot.State != model.CopyOpen {
+		audit.Balanced = audit.Balanced && !v.NeedsCopy()
+		return audit, nil, false, nil
+	}
+	for _, d := range c.found[:min(len(c.found), maxDriftListed)] {
+		audit.Drift = append(audit.Drift, model.DriftedOrder{OrderID: d.orderID, Found: d.found})
+	}
+	// What is reserved and not noted as due is looked for by nobody, however young it is.
+	audit.Balanced = audit.Balanced && len(c.found) == 0 && hot.Due == hot.Reserved
+	if moved, err = a.moved(ctx, hot, v, audit); err == nil && !moved && !c.leftOut {
+		audit.Balanced = audit.Balanced && hot.Voucher.Stock == v.Stock && hot.Voucher.Remaining+hot.Reserved == v.Remaining
+	}
+	return audit, c.found, moved, err
+}
+
+// read reads a voucher's hot copy, and the voucher as the database has it.
+func (a *Auditor) read(ctx context.Context, voucherID string) (model.HotCopy, model.Voucher, error) {
+	found, err := a.deps.Hot.Read(ctx, []string{voucherID})
+	if err != nil {
+		return model.HotCopy{}, model.Voucher{}, unreachable("The hot copy could not be asked.", err)
+	}
+	vouchers, err := a.deps.Database.GetMany(ctx, []string{voucherID})
+	if err != nil {
+		return model.HotCopy{}, model.Voucher{}, fmt.Errorf("read voucher %s: %w", voucherID, err)
+	}
+	v, ok := vouchers[voucherID]
+	if !ok {
+		return model.HotCopy{}, model.Voucher{}, model.NotFound("voucher")
+	}
+	hot, ok := found[voucherID]
+	if !ok {
+		hot.State = model.CopyClosed
+	}
+	hot.Voucher.ID = voucherID
+	return hot, v, nil
+}
+
+// moved reports whether either side has changed since it was read: then the counts of
+// the two are of different instants and must not be compared.
+func (a *Auditor) moved(ctx context.Context, hot model.HotCopy, v model.Voucher, audit model.Audit) (bool, error) {
+	hotNow, now, err := a.read(ctx, v.ID)
+	if err != nil {
+		return false, err
+	}
+	return hotNow.Voucher.Version != hot.Voucher.Version || hotNow.Reserved != hot.Reserved || now.Version != v.Version ||
+		v.Remaining != audit.Database.Remaining || v.Stock != audit.Database.Stock ||
+		hot.Voucher.Revision < v.Revision, nil
+}
+
+// unreachable makes UNAVAILABLE of a server that cannot be asked.
+func unreachable(detail string, err error) error {
+	if err == nil || model.CodeOf(err) != model.CodeInternal {
+		return err
+	}
+	return model.Unavailable(detail, err)
+}
+
+// Repair puts right what an audit finds, by order id where that is enough and by a
+// rebuild otherwise, and audits again. It never adjusts a count. When an administrator asks
+// for it and there is something to repair, their log has it; an empty adminID is nobody.
+func (a *Auditor) Repair(ctx context.Context, voucherID, adminID string) (model.Audit, error) {
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	audit, found, err := a.audit(ctx, voucherID)
+	if err != nil || audit.Balanced || audit.Mode != model.ModeAsync {
+		return audit, err
+	}
+	if err := a.deps.record(ctx, adminID, model.ActionRepair, voucherID, map[string]int{"orders_that_disagree": len(found)}); err != nil {
+		return audit, err
+	}
+	rebuild, err := a.repairEach(ctx, found)
+	if err != nil {
+		return audit, fmt.Errorf("repair voucher %s: %w", voucherID, err)
+	}
+	// Without a drifted order, the hot copy is closed or only its counts are wrong.
+	if rebuild || len(found) == 0 {
+		if err := a.rebuilds.Do(ctx, voucherID, model.AnyEpoch); err != nil {
+			return audit, fmt.Errorf("repair voucher %s: %w", voucherID, err)
+		}
+	}
+	audit, _, err = a.audit(ctx, voucherID)
+	return audit, err
+}
+
+// repairEach repairs by order id, and tells whether a rebuild is needed too.
+func (a *Auditor) repairEach(ctx context.Context, found []drifted) (rebuild bool, err error) {
+	for _, d := range found {
+		a.deps.Log.InfoContext(ctx, "repairing an order", slog.String("order_id", d.orderID), slog.String("found", d.found))
+	}
+	_, lost, rebuild, err := a.settleDrift(ctx, found)
+	if err == nil && len(lost) > 0 {
+		if err = a.deps.Queue.Publish(ctx, lost); err != nil {
+			err = fmt.Errorf("publish %d orders again: %w", len(lost), err)
+		}
+	}
+	return rebuild, err
+}

@@ -1,0 +1,84 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/internal/poll"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+const (
+	// eventEvery is the pause between two looks into an outbox of events that was empty.
+	eventEvery = 200 * time.Millisecond
+	// eventRest is the pause after a look that failed: the stream is away.
+	eventRest = time.Second
+	// eventPage is how many events are read at once.
+	eventPage = 500
+)
+
+// EventStore is the outbox of events.
+type EventStore interface {
+	// Oldest reads the oldest events.
+	Oldest(ctx context.Context, limit int) ([]model.Event, error)
+	// Forget removes events that the stream has.
+	Forget(ctx context.Context, ids []int64) error
+}
+
+// EventStream is where events go.
+type EventStream interface {
+	// Publish returns how many of the first of the events are in the stream for certain.
+	Publish(ctx context.Context, events []model.Event) (published int, err error)
+}
+
+// EventRelay publishes the events in the outbox, each at least once, those of one order in
+// their order. The one instance that is elected does it: two at once would publish an event
+// again that other systems have seen followed by a later one.
+type EventRelay struct {
+	Store  EventStore
+	Stream EventStream
+	Log    *slog.Logger
+}
+
+// Run publishes events while this instance is elected, until ctx ends.
+func (r *EventRelay) Run(ctx context.Context, locks model.Locker, deployment string) {
+	elected := election{locks: locks, name: "seckill:events:" + deployment, log: r.Log}
+	var trouble telemetry.Trouble
+	elected.run(ctx, func(ctx context.Context) {
+		for ctx.Err() == nil {
+			more, err := r.relay(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			trouble.Note(ctx, r.Log, err, "events could not be published; it is tried again", "events are published again")
+			switch {
+			case err != nil:
+				poll.Pause(ctx, eventRest)
+			case !more:
+				poll.Pause(ctx, eventEvery)
+			}
+		}
+	})
+}
+
+// relay publishes one page of events, and reports whether there may be more.
+func (r *EventRelay) relay(ctx context.Context) (more bool, err error) {
+	events, err := r.Store.Oldest(ctx, eventPage)
+	if err != nil || len(events) == 0 {
+		return false, err
+	}
+	published, failed := r.Stream.Publish(ctx, events)
+	failpoint.Reach(failpoint.AfterEventsPublished)
+	ids := make([]int64, published)
+	for i := range ids {
+		ids[i] = events[i].ID
+	}
+	if err := r.Store.Forget(ctx, ids); err != nil {
+		return false, fmt.Errorf("note %d published events: %w", published, err)
+	}
+	return len(events) == eventPage, failed
+}

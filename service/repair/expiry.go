@@ -1,0 +1,334 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"seckill/internal/failpoint"
+	"seckill/internal/poll"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+const (
+	// expiryEvery is the pause between two looks for overdue orders. An order must be
+	// expired within a second of its time; a look that finds none is one reading of an
+	// index, four times a second for all instances together.
+	expiryEvery = 250 * time.Millisecond
+	// expiryTimeout bounds one look, so that a database that hangs holds up no stop.
+	expiryTimeout = 30 * time.Second
+	// expiryPage is how many overdue orders are read at once.
+	expiryPage = 4000
+	// expiryBatch orders of one voucher share a transaction. It takes the voucher's row last
+	// (see moveOrders), for as long as a COMMIT takes, however many orders it has: with a
+	// thousand 100,000 orders take the row for half as long as with five hundred.
+	expiryBatch = 1000
+	// expiryVouchers are worked on at once: while the transactions of one wait for somebody
+	// who holds its row, the others go on.
+	expiryVouchers = 3
+	// expiryLanes transactions of one voucher run at once: while one waits for the disk, or
+	// for its turn at the voucher's row, the other goes on. Those of one look use at
+	// most half of the connections of those who sell.
+	expiryLanes = 2
+	// expiryRest is how many times as long as a transaction has taken its lane rests, and
+	// expiryHurry the age of an order from which it does not. Expiry takes from a sale of the
+	// same machine what it computes, thus no more of it than it needs: half of the time of
+	// either lane at first, which is enough for some ten thousand orders in a second, and
+	// more the longer orders have waited. A transaction that takes longer beside others
+	// makes its rest longer.
+	expiryRest  = 1
+	expiryHurry = 5 * time.Second
+	// expiryTroubleRest is how long a voucher whose orders could not be expired is left
+	// alone: the others do not wait for it in every look.
+	expiryTroubleRest = 5 * time.Second
+
+	// askEvery is the pause between two looks for overdue orders with a payment whose end
+	// is not known, and askRest the one after a look in which the provider did not answer.
+	askEvery = 500 * time.Millisecond
+	askRest  = 2 * time.Second
+	// askAtOnce bounds the questions to the provider at once, and askTimeout those of one
+	// look, so that the look has time left to expire what was found out, and what has
+	// waited long enough: a provider that is slow must not hold every order back.
+	askAtOnce  = 8
+	askTimeout = expiryTimeout / 3
+	// askPatience is how long an order outlives its time because the provider cannot be
+	// asked. Money that arrives after that goes back; the unit must not wait for ever.
+	askPatience = time.Minute
+)
+
+// ExpiryStore is what expiry asks of the database.
+type ExpiryStore interface {
+	// Overdue reads unpaid orders whose time has passed: those with a started payment, or
+	// those without. It begins behind the order given, and returns up to limit of them.
+	Overdue(ctx context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error)
+	// Expire expires those of the orders that are unpaid and overdue, in one transaction,
+	// and returns them.
+	Expire(ctx context.Context, ids []string) ([]model.Order, error)
+	// Started reads the payments of orders that were started and whose end is not known.
+	Started(ctx context.Context, orderIDs []string) ([]model.Payment, error)
+}
+
+// Provider is what expiry asks of payments.
+type Provider interface {
+	// Ask asks the payment provider what became of a payment, and applies what it says. An
+	// error says that it did not answer.
+	Ask(ctx context.Context, payment model.Payment) error
+}
+
+// errNoProvider says that the end of a payment cannot be learnt on this instance.
+var errNoProvider = errors.New("no payment provider is configured")
+
+// Expiry closes orders that were not paid in time, and returns their units, in both
+// order modes. The one instance that is elected looks for overdue orders by an index.
+//
+// A message for each order, which JetStream would deliver at its time, was the other
+// way. It would cost every purchase a publish, in the order mode sync it would need a
+// queue, and each of these messages would still have to ask the database whether the
+// order was paid. What they would save is a reading that finds nothing, four times a
+// second. The index costs a purchase one entry behind the newest one.
+type Expiry struct {
+	Store ExpiryStore
+	// Provider is nil when there is none: nothing is known then of payments that were
+	// started before.
+	Provider Provider
+	// Returned is told of vouchers that have units on sale again.
+	Returned func(ctx context.Context, voucherID string)
+	Metrics  *telemetry.Expiry
+	Log      *slog.Logger
+
+	election election
+	troubles [2]telemetry.Trouble // of the two looks
+	resting  map[string]time.Time // voucher → until when it is left alone
+	mu       sync.Mutex           // guards resting
+}
+
+// Run expires orders while this instance is elected, or nobody can be, until ctx ends.
+func (e *Expiry) Run(ctx context.Context, locks model.Locker, deployment string) {
+	e.election = election{locks: locks, name: "seckill:expiry:" + deployment, log: e.Log, alone: true}
+	e.resting = map[string]time.Time{}
+	e.election.run(ctx, func(ctx context.Context) {
+		var both sync.WaitGroup
+		both.Go(func() { e.loop(ctx, &e.troubles[0], expiryEvery, expiryEvery, e.expireUnpaid) })
+		both.Go(func() { e.loop(ctx, &e.troubles[1], askEvery, askRest, e.expirePaying) })
+		both.Wait()
+	})
+}
+
+// loop looks again and again, later when a look has failed.
+func (e *Expiry) loop(ctx context.Context, trouble *telemetry.Trouble, pause, rest time.Duration, look func(context.Context) error) {
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, expiryTimeout)
+		err := look(limited)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		trouble.Note(ctx, e.Log, err, "orders could not be expired; it is tried again", "orders can be expired again")
+		if err != nil {
+			poll.Pause(ctx, rest)
+		} else {
+			poll.Pause(ctx, pause)
+		}
+	}
+}
+
+// expireUnpaid expires the overdue orders that nobody began to pay. Those whose time
+// passed first come first, and no voucher waits for another one in trouble: its orders
+// are read past.
+func (e *Expiry) expireUnpaid(ctx context.Context) error {
+	var failed []error
+	var last model.OverdueOrder
+	for {
+		page, err := e.Store.Overdue(ctx, false, last, expiryPage)
+		if err != nil {
+			return errors.Join(append(failed, fmt.Errorf("look for overdue orders: %w", err))...)
+		}
+		if err := e.expirePage(ctx, page); err != nil {
+			failed = append(failed, err)
+		}
+		if len(page) < expiryPage || ctx.Err() != nil {
+			return errors.Join(failed...)
+		}
+		last = page[len(page)-1]
+	}
+}
+
+// expirePage expires orders, several vouchers at once.
+func (e *Expiry) expirePage(ctx context.Context, page []model.OverdueOrder) error {
+	byVoucher := map[string][]model.OverdueOrder{}
+	var vouchers []string // in the order of their first overdue order
+	for _, order := range page {
+		if byVoucher[order.VoucherID] == nil {
+			vouchers = append(vouchers, order.VoucherID)
+		}
+		byVoucher[order.VoucherID] = append(byVoucher[order.VoucherID], order)
+	}
+	errs := make([]error, len(vouchers))
+	var group errgroup.Group
+	group.SetLimit(expiryVouchers)
+	for i, id := range vouchers {
+		group.Go(func() error {
+			errs[i] = e.expireVoucher(ctx, id, byVoucher[id])
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs, of each voucher its own
+	return errors.Join(errs...)
+}
+
+// expireVoucher expires orders of one voucher, up to expiryBatch in each transaction. After an
+// error the voucher is left alone for a while.
+func (e *Expiry) expireVoucher(ctx context.Context, voucherID string, orders []model.OverdueOrder) error {
+	var returned atomic.Bool
+	var lanes errgroup.Group
+	lanes.SetLimit(expiryLanes)
+	for batch := range slices.Chunk(orders, expiryBatch) {
+		lanes.Go(func() error {
+			if e.rests(voucherID) {
+				return nil
+			}
+			began := time.Now()
+			expired, err := e.expireBatch(ctx, batch)
+			if expired > 0 {
+				returned.Store(true)
+			}
+			if err != nil {
+				e.rest(voucherID)
+				return fmt.Errorf("expire orders of voucher %s: %w", voucherID, err)
+			}
+			poll.Pause(ctx, laneRest(time.Since(began), batch[0].Overdue))
+			return nil
+		})
+	}
+	err := lanes.Wait()
+	if returned.Load() {
+		e.Returned(ctx, voucherID)
+	}
+	return err
+}
+
+// laneRest is how long a lane rests behind a transaction that took so long, whose first
+// order has waited for overdue.
+func laneRest(took, overdue time.Duration) time.Duration {
+	calm := 1 - overdue.Seconds()/expiryHurry.Seconds()
+	return time.Duration(max(calm, 0) * expiryRest * float64(took))
+}
+
+// expireBatch is one transaction.
+func (e *Expiry) expireBatch(ctx context.Context, batch []model.OverdueOrder) (expired int, err error) {
+	ids := make([]string, len(batch))
+	for i, order := range batch {
+		ids[i] = order.ID
+	}
+	failpoint.Reach(failpoint.BeforeExpire)
+	orders, err := e.Store.Expire(ctx, ids)
+	if err != nil {
+		return 0, err
+	}
+	failpoint.Reach(failpoint.AfterExpire)
+	e.Metrics.Expired(len(orders))
+	return len(orders), nil
+}
+
+func (e *Expiry) rests(voucherID string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	until, resting := e.resting[voucherID]
+	if resting && time.Now().After(until) {
+		delete(e.resting, voucherID)
+		return false
+	}
+	return resting
+}
+
+func (e *Expiry) rest(voucherID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.resting[voucherID] = time.Now().Add(expiryTroubleRest)
+}
+
+// expirePaying asks the provider for the payments of overdue orders, and expires those
+// that it knows of no money for. It is apart from the others because a provider may be
+// slow.
+func (e *Expiry) expirePaying(ctx context.Context) error {
+	asking, enough := context.WithTimeout(ctx, askTimeout)
+	defer enough()
+	var failed []error
+	var last model.OverdueOrder
+	for {
+		page, err := e.Store.Overdue(ctx, true, last, expiryPage)
+		if err != nil {
+			return errors.Join(append(failed, fmt.Errorf("look for overdue orders that are being paid: %w", err))...)
+		}
+		asked, err := e.askForAll(ctx, asking, page)
+		failed = append(failed, err, e.expirePage(ctx, asked))
+		if len(page) < expiryPage || ctx.Err() != nil {
+			return errors.Join(failed...)
+		}
+		last = page[len(page)-1]
+	}
+}
+
+// askForAll returns the orders that the provider was asked for, and those that have
+// waited long enough for its answer. What it said was applied: an order that turned out
+// to be paid does not expire. The provider is asked until asking ends.
+func (e *Expiry) askForAll(ctx, asking context.Context, page []model.OverdueOrder) ([]model.OverdueOrder, error) {
+	ids := make([]string, len(page))
+	for i, order := range page {
+		ids[i] = order.ID
+	}
+	started, err := e.Store.Started(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read the payments of overdue orders: %w", err)
+	}
+	unanswered := e.ask(asking, started)
+	var asked []model.OverdueOrder
+	var first error
+	for _, order := range page {
+		err := unanswered[order.ID]
+		switch {
+		case err == nil:
+			asked = append(asked, order)
+		case order.Overdue > askPatience:
+			asked = append(asked, order)
+			e.Log.WarnContext(ctx, "an order expires although the payment provider could not be asked; money that comes goes back",
+				slog.String("order_id", order.ID), slog.Any("error", err))
+		case first == nil:
+			first = err // one stands for all: the provider is away for each of them
+		}
+	}
+	return asked, first
+}
+
+// ask asks for payments, and returns the errors of those that the provider did not answer
+// for, by order.
+func (e *Expiry) ask(ctx context.Context, payments []model.Payment) map[string]error {
+	var mu sync.Mutex
+	unanswered := map[string]error{}
+	var group errgroup.Group
+	group.SetLimit(askAtOnce)
+	for _, payment := range payments {
+		group.Go(func() error {
+			err := errNoProvider
+			if e.Provider != nil {
+				err = e.Provider.Ask(ctx, payment)
+			}
+			if err != nil {
+				mu.Lock()
+				unanswered[payment.OrderID] = fmt.Errorf("ask for payment %s: %w", payment.ID, err)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are of each payment its own
+	return unanswered
+}

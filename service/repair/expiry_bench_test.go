@@ -1,0 +1,452 @@
+package repair_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/ids"
+	"seckill/internal/lane"
+	"seckill/internal/poll"
+	"seckill/internal/telemetry"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+	"seckill/repository"
+	"seckill/service/repair"
+)
+
+// BenchmarkSaleBesideExpiry sells a voucher at half of what the machine can do, alone and while orders of the same
+// voucher, or of another one, expire that fell due at one instant. `make bench-expiry` starts it. It prints
+//
+//   - capacity/s: orders a second of a closed load, of which the sale is half;
+//   - expired-s: from the instant at which the orders fell due until the last one has expired;
+//   - sold-ratio: orders sold a second beside expiry, divided by those alone;
+//   - alone-p99-ms and beside-p99-ms: from the moment each order was due to be sent until it was committed;
+//   - hold-ms and held-%: the longest time for which expiry held the voucher's row, and the share of all the time until
+//     the last order had expired, each from the answer that gave the row to the answer of the COMMIT.
+//
+// EXPIRY_ORDERS is how many orders expire.
+func BenchmarkSaleBesideExpiry(b *testing.B) {
+	orders, err := strconv.Atoi(os.Getenv("EXPIRY_ORDERS"))
+	if err != nil {
+		orders = 100_000
+	}
+	for _, other := range []bool{false, true} {
+		b.Run(map[bool]string{false: "same", true: "other"}[other]+"-voucher", func(b *testing.B) {
+			for b.Loop() {
+				m := newMarket(b, testserver.MariaDB(b, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M"))
+				f := m.measure(b, orders, other, time.Second)
+				b.ReportMetric(0, "ns/op") // which says nothing
+				b.ReportMetric(f.capacity, "capacity/s")
+				b.ReportMetric(f.expired.Seconds(), "expired-s")
+				b.ReportMetric(f.beside.rate/f.alone.rate, "sold-ratio")
+				b.ReportMetric(milliseconds(f.alone.p99), "alone-p99-ms")
+				b.ReportMetric(milliseconds(f.beside.p99), "beside-p99-ms")
+				b.ReportMetric(milliseconds(f.longestHold), "hold-ms")
+				b.ReportMetric(100*f.held.Seconds()/f.expired.Seconds(), "held-%")
+			}
+		})
+	}
+}
+
+// BenchmarkReturnedUnits measures how long the units of expired orders need to their hot copy.
+func BenchmarkReturnedUnits(b *testing.B) {
+	const orders = 20_000
+	for b.Loop() {
+		shop, db := closedShop(b)
+		v := shop.voucher(b, orders)
+		sold(b, db, v.ID, orders)
+		check.Must(b, shop.Rebuilder.Do(b.Context(), v.ID, model.AnyEpoch))
+		check.Must(b, check.ErrorOf(db.ExecContext(b.Context(), "UPDATE orders SET expires_at = created_at - INTERVAL 1 HOUR")))
+		for last := (model.OverdueOrder{}); ; {
+			page := check.Value(shop.orders.Overdue(b.Context(), false, last, 1000))(b)
+			if len(page) == 0 {
+				break
+			}
+			last = page[len(page)-1]
+			ids := make([]string, len(page))
+			for i, order := range page {
+				ids[i] = order.ID
+			}
+			check.Must(b, check.ErrorOf(shop.orders.Expire(b.Context(), ids)))
+		}
+		computed, began := testserver.CPU(b, os.Getpid()), time.Now()
+		ctx, stop := context.WithCancel(b.Context())
+		var running sync.WaitGroup
+		running.Go(func() { shop.Reconciler.Run(ctx) })
+		check.Must(b, poll.Until(b.Context(), 10*time.Millisecond, func() (bool, error) {
+			hot, err := shop.hot.Read(b.Context(), []string{v.ID})
+			return hot[v.ID].Voucher.Remaining == orders, err
+		}))
+		b.ReportMetric(orders/time.Since(began).Seconds(), "units/s")
+		b.ReportMetric((testserver.CPU(b, os.Getpid())-computed).Seconds()*1e6/orders, "µs/unit")
+		stop()
+		running.Wait()
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// market sells vouchers as instances in sync mode do, and expires their orders over connections of its own.
+type market struct {
+	orders   *repository.Orders
+	vouchers *repository.Vouchers
+	expiring *repository.Orders // over the meter
+	payments *repository.Payments
+	admin    *sql.DB
+	meter    *meter
+}
+
+// figures are what was measured.
+type figures struct {
+	capacity      float64
+	alone, beside run
+	expired       time.Duration // from when they were due until the last one had expired
+	held          time.Duration
+	longestHold   time.Duration
+}
+
+// run is what became of an open load.
+type run struct {
+	rate float64 // orders made in a second
+	p99  time.Duration
+}
+
+func newMarket(tb testing.TB, server *testserver.Server) *market {
+	tb.Helper()
+	m := &market{meter: &meter{}, admin: check.Value(sql.Open("mysql", server.DSN(testserver.DefaultSchema)))(tb)}
+	tb.Cleanup(func() { check.Must(tb, m.admin.Close()) })
+	open := func(dsn string) *repository.Database {
+		db := check.Value(repository.Open(tb.Context(), repository.Options{DSN: dsn}))(tb)
+		tb.Cleanup(func() { check.Must(tb, db.Close()) })
+		check.Must(tb, db.Migrate(tb.Context()))
+		return db
+	}
+	orders := func(db *repository.Database) *repository.Orders {
+		return check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour}))(tb)
+	}
+	selling := open(server.DSN(testserver.DefaultSchema))
+	m.orders, m.vouchers = orders(selling), repository.NewVouchers(selling, "CNY")
+	metered := open(m.meter.between(tb, server.DSN(testserver.DefaultSchema)))
+	m.expiring, m.payments = orders(metered), repository.NewPayments(metered)
+	return m
+}
+
+// voucher is one on sale with so many units.
+func (m *market) voucher(tb testing.TB, stock int64) model.Voucher {
+	tb.Helper()
+	return check.Value(m.vouchers.Create(tb.Context(), check.Value(ids.New())(tb), model.NewVoucher{
+		Title: "x", Price: 1000, FaceValue: 2000, Stock: stock, State: model.VoucherPublished,
+		BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+	}, model.Idempotency{}))(tb)
+}
+
+// measure takes all figures, with times of so many units, and checks that nothing was lost.
+func (m *market) measure(tb testing.TB, orders int, other bool, unit time.Duration) figures {
+	tb.Helper()
+	lapsing := m.voucher(tb, int64(orders)+100_000_000)
+	sold := lapsing
+	if other {
+		sold = m.voucher(tb, 100_000_000)
+	}
+	var f figures
+	f.capacity = m.closed(tb, sold.ID, 3*unit)
+	rate := f.capacity / 2
+	f.alone = m.sell(tb, sold.ID, rate, func(context.Context) { poll.Pause(tb.Context(), 5*unit) })
+	due := m.lapse(tb, lapsing.ID, orders)
+	m.meter.reset()
+	f.beside = m.sell(tb, sold.ID, rate, func(ctx context.Context) {
+		f.expired = m.expire(ctx, tb, orders).Sub(due)
+	})
+	f.held, f.longestHold = m.meter.read()
+	m.check(tb, lapsing.ID, orders)
+	return f
+}
+
+// closed sells to buyers who each ask again as soon as they have an answer, and tells how many orders that were in a
+// second.
+func (m *market) closed(tb testing.TB, voucherID string, length time.Duration) float64 {
+	tb.Helper()
+	const buyers = 256 // that the service lets in at once
+	group := m.group()
+	defer group.Close(tb.Context())
+	var sold atomic.Int64
+	began := time.Now()
+	check.Volley(buyers, func(int) {
+		for end := began.Add(length); time.Now().Before(end); {
+			if err := buy(tb, group, voucherID); err != nil {
+				tb.Errorf("buy: %v", err)
+				return
+			}
+			sold.Add(1)
+		}
+	})
+	return float64(sold.Load()) / time.Since(began).Seconds()
+}
+
+// group shares transactions between buyers as the service does.
+func (m *market) group() *lane.Group[model.Order, model.Outcome] {
+	return lane.New(m.orders.CreateOrders, lane.Options{Writers: 2, MaxBatch: 500, MaxQueue: 8192, Timeout: 6 * time.Second})
+}
+
+func buy(tb testing.TB, group *lane.Group[model.Order, model.Outcome], voucherID string) error {
+	tb.Helper()
+	id := check.Value(ids.New())(tb)
+	ticket, err := group.Submit(tb.Context(), model.Order{ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: id})
+	if err != nil {
+		return err
+	}
+	outcome, err := ticket.Wait(tb.Context())
+	if err != nil {
+		return err
+	}
+	return outcome.Err
+}
+
+// sell sends buyers at a fixed rate while something else is done. Orders that are refused, because too many wait, are
+// not sold.
+func (m *market) sell(tb testing.TB, voucherID string, rate float64, while func(ctx context.Context)) run {
+	tb.Helper()
+	group := m.group()
+	ctx, stop := context.WithCancel(tb.Context())
+	var mu sync.Mutex
+	var waits []time.Duration
+	var buyers sync.WaitGroup
+	began := time.Now()
+	buyers.Go(func() {
+		sent := 0
+		poll.Every(ctx, time.Millisecond, func() {
+			for ; ; sent++ {
+				due := began.Add(time.Duration(float64(sent) / rate * float64(time.Second)))
+				if due.After(time.Now()) {
+					return
+				}
+				buyers.Go(func() {
+					if buy(tb, group, voucherID) != nil {
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					waits = append(waits, time.Since(due))
+				})
+			}
+		})
+	})
+	while(ctx)
+	var sold int // by now
+	check.Eventually(tb, "something is sold", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		sold = len(waits)
+		return sold > 0
+	})
+	length := time.Since(began)
+	stop()
+	buyers.Wait()
+	group.Close(tb.Context())
+	slices.Sort(waits)
+	return run{rate: float64(sold) / length.Seconds(), p99: waits[len(waits)*99/100]}
+}
+
+// lapse makes live orders that fall due within a few milliseconds, a hundred at each instant, and tells when.
+func (m *market) lapse(tb testing.TB, voucherID string, orders int) time.Time {
+	tb.Helper()
+	const atOnce, perOrder = 5000, 150 * time.Microsecond // which making one may take
+	due := time.Now().Add(2*time.Second + time.Duration(orders)*perOrder).Truncate(time.Microsecond).UTC()
+	for from := 0; from < orders; from += atOnce {
+		check.Must(tb, check.ErrorOf(m.admin.ExecContext(tb.Context(), fmt.Sprintf(
+			"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, unpaid_at, expires_at) "+
+				"SELECT CONCAT(LPAD(seq, 26, '0'), '.', ?), ?, MD5(seq), 'unpaid', 1000, 'CNY', NOW(6), NOW(6), ? + INTERVAL seq DIV 100 MICROSECOND "+
+				"FROM %s", testserver.Numbers(from+1, min(from+atOnce, orders))), voucherID, voucherID, due.Format("2006-01-02 15:04:05.999999"))))
+	}
+	check.Must(tb, check.ErrorOf(m.admin.ExecContext(tb.Context(),
+		"UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))
+	if time.Now().After(due) {
+		tb.Logf("the orders were made too late: they are in more of a hurry than others")
+	}
+	poll.Pause(tb.Context(), time.Until(due)-time.Second)
+	return due
+}
+
+// expire runs expiry until so many orders have expired, and tells when that was.
+func (m *market) expire(ctx context.Context, tb testing.TB, orders int) time.Time {
+	tb.Helper()
+	ctx, stop := context.WithCancel(ctx)
+	store := &countingStore{Orders: m.expiring, Payments: m.payments, left: orders, done: make(chan time.Time, 1)}
+	expiry := repair.Expiry{
+		Store: store, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+		Returned: func(context.Context, string) {},
+	}
+	var running sync.WaitGroup
+	running.Go(func() { expiry.Run(ctx, unlocked{ctx}, "test") })
+	defer running.Wait()
+	defer stop()
+	return <-store.done
+}
+
+// countingStore tells when so many orders have expired.
+type countingStore struct {
+	*repository.Orders
+	*repository.Payments
+
+	mu   sync.Mutex
+	left int
+	done chan time.Time
+}
+
+// Expire implements repair.ExpiryStore.
+func (s *countingStore) Expire(ctx context.Context, orderIDs []string) ([]model.Order, error) {
+	expired, err := s.Orders.Expire(ctx, orderIDs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left -= len(expired); s.left == 0 && len(expired) > 0 {
+		s.done <- time.Now()
+	}
+	return expired, err
+}
+
+// check counts: every order has expired once, and the units add up.
+func (m *market) check(tb testing.TB, voucherID string, orders int) {
+	tb.Helper()
+	number := func(question string) (n int) {
+		check.Must(tb, m.admin.QueryRowContext(tb.Context(), question, voucherID).Scan(&n))
+		return n
+	}
+	check.Equal(tb, "expired orders", number("SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status = 'expired'"), orders)
+	check.Equal(tb, "what their history tells", number(
+		"SELECT COUNT(*) FROM order_history JOIN orders ON orders.id = order_id WHERE voucher_id = ? AND to_status = 'expired'"), orders)
+	if audit := check.Value(m.vouchers.Audit(tb.Context(), voucherID))(tb); !audit.Balanced {
+		tb.Errorf("the voucher does not add up: %+v", audit.Database)
+	}
+}
+
+// meter is between a client and MariaDB, and measures how long transactions hold a voucher's row.
+type meter struct {
+	mu            sync.Mutex
+	held, longest time.Duration
+}
+
+func (m *meter) reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held, m.longest = 0, 0
+}
+
+func (m *meter) read() (held, longest time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.held, m.longest
+}
+
+// between gives the DSN by which a server is reached through the meter.
+func (m *meter) between(tb testing.TB, dsn string) string {
+	tb.Helper()
+	cfg := check.Value(mysql.ParseDSN(dsn))(tb)
+	cfg.Addr = testserver.NewProxy(tb, cfg.Addr, m.carry).Addr()
+	return cfg.FormatDSN()
+}
+
+// What the next answer of the server means.
+const (
+	meansNothing int32 = iota
+	meansLocked
+	meansEnded
+)
+
+func (m *meter) carry(client, server net.Conn) {
+	var next atomic.Int32
+	answers := make(chan struct{})
+	go func() {
+		defer close(answers)
+		defer client.Close()
+		m.answer(client, server, &next)
+	}()
+	defer func() {
+		_, _ = client.Close(), server.Close()
+		<-answers
+	}()
+	for {
+		packet, err := readPacket(client)
+		if err != nil {
+			return
+		}
+		next.CompareAndSwap(meansNothing, meaning(packet[4:]))
+		if _, err := server.Write(packet); err != nil {
+			return
+		}
+	}
+}
+
+// meaning tells what the answer to a request means.
+func meaning(request []byte) int32 {
+	const query = 3 // COM_QUERY
+	switch {
+	case len(request) == 0 || request[0] != query:
+		return meansNothing
+	case bytes.HasPrefix(request[1:], []byte("UPDATE vouchers")) || bytes.HasSuffix(request, []byte("FOR UPDATE")):
+		return meansLocked
+	case bytes.HasPrefix(request[1:], []byte("COMMIT")) || bytes.HasPrefix(request[1:], []byte("ROLLBACK")):
+		return meansEnded
+	}
+	return meansNothing
+}
+
+func (m *meter) answer(client, server net.Conn, next *atomic.Int32) {
+	var locked time.Time // zero: the transaction has no voucher's row
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buffer)
+		if err != nil {
+			return
+		}
+		switch next.Swap(meansNothing) {
+		case meansLocked:
+			if locked.IsZero() {
+				locked = time.Now()
+			}
+		case meansEnded:
+			if !locked.IsZero() {
+				m.note(time.Since(locked))
+			}
+			locked = time.Time{}
+		}
+		if _, err := client.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (m *meter) note(held time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held += held
+	m.longest = max(m.longest, held)
+}
+
+// readPacket reads one packet of MySQL's protocol, with its header.
+func readPacket(r io.Reader) ([]byte, error) {
+	var header [4]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return nil, err
+	}
+	packet := make([]byte, 4+int(binary.LittleEndian.Uint32([]byte{header[0], header[1], header[2], 0})))
+	copy(packet, header[:])
+	_, err := io.ReadFull(r, packet[4:])
+	return packet, err
+}

@@ -1,0 +1,339 @@
+package repair
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/telemetry"
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// calendar is a database of orders to be expired, and a payment provider.
+type calendar struct {
+	mu       sync.Mutex
+	unpaid   map[string]model.OverdueOrder
+	paying   map[string]bool
+	expired  map[string]time.Time
+	batches  int
+	returned map[string]int
+	took     time.Duration   // of one transaction
+	stuck    map[string]bool // vouchers whose transactions fail, after stuckFor
+	asked    int
+	answers  time.Duration // after which the provider answers
+	locks    *servicetest.Locks
+	provider func(orderID string) error
+}
+
+const stuckFor = 4 * time.Second
+
+func newCalendar() *calendar {
+	return &calendar{
+		unpaid: map[string]model.OverdueOrder{}, paying: map[string]bool{}, expired: map[string]time.Time{},
+		returned: map[string]int{}, stuck: map[string]bool{}, took: time.Millisecond,
+		locks: servicetest.NewLocks(),
+	}
+}
+
+// add makes orders that expire after so long.
+func (l *calendar) add(voucherID string, orders int, after time.Duration) {
+	for i := range orders {
+		id := fmt.Sprintf("%06d.%s", i, voucherID)
+		l.unpaid[id] = model.OverdueOrder{ID: id, VoucherID: voucherID, ExpiresAt: time.Now().Add(after)}
+	}
+}
+
+func (l *calendar) Overdue(_ context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var due []model.OverdueOrder
+	for _, order := range l.unpaid {
+		order.Overdue = time.Since(order.ExpiresAt)
+		behind := order.ExpiresAt.After(last.ExpiresAt) || order.ExpiresAt.Equal(last.ExpiresAt) && order.ID > last.ID
+		if order.Overdue >= 0 && behind && l.paying[order.ID] == paying {
+			due = append(due, order)
+		}
+	}
+	slices.SortFunc(due, func(a, b model.OverdueOrder) int {
+		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
+	})
+	return due[:min(limit, len(due))], nil
+}
+
+func (l *calendar) Expire(ctx context.Context, ids []string) ([]model.Order, error) {
+	voucherID, _ := model.VoucherOf(ids[0])
+	l.mu.Lock()
+	stuck := l.stuck[voucherID]
+	l.mu.Unlock()
+	if stuck {
+		servicetest.Pass(stuckFor)
+		return nil, errors.New("the voucher's row is locked")
+	}
+	servicetest.Pass(l.took)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batches++
+	var expired []model.Order
+	for _, id := range ids {
+		if order, ok := l.unpaid[id]; ok {
+			delete(l.unpaid, id)
+			l.expired[id] = time.Now()
+			expired = append(expired, model.Order{ID: id, VoucherID: order.VoucherID})
+		}
+	}
+	return expired, ctx.Err()
+}
+
+func (l *calendar) Started(_ context.Context, orderIDs []string) ([]model.Payment, error) {
+	payments := make([]model.Payment, len(orderIDs))
+	for i, id := range orderIDs {
+		payments[i] = model.Payment{ID: "p" + id, OrderID: id}
+	}
+	return payments, nil
+}
+
+func (l *calendar) Ask(ctx context.Context, payment model.Payment) error {
+	l.mu.Lock()
+	l.asked++
+	l.mu.Unlock()
+	if l.answers > 0 {
+		select {
+		case <-time.After(l.answers):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return l.provider(payment.OrderID)
+}
+
+// pay takes an order out of the reach of expiry.
+func (l *calendar) pay(orderID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.unpaid, orderID)
+}
+
+// seen is what has become of the orders by now.
+type seen struct {
+	expired        map[string]time.Time
+	returned       map[string]int
+	batches, asked int
+}
+
+// look waits until everything that is to happen now has happened.
+func (l *calendar) look() seen {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return seen{maps.Clone(l.expired), maps.Clone(l.returned), l.batches, l.asked}
+}
+
+// expiring runs expiry over a calendar, on a clock of its own.
+func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := newCalendar()
+		e := &Expiry{
+			Store: l, Provider: l, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+			Returned: func(_ context.Context, voucherID string) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.returned[voucherID]++
+			},
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		test(t, l, func() { running.Go(func() { e.Run(ctx, l.locks, "test") }) })
+		stop()
+		running.Wait()
+	})
+}
+
+func TestExpiredWithinASecond(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
+		l.add("v1", 3, 5*time.Second)
+		l.add("v2", 2*expiryBatch+1, 5*time.Second)
+		l.add("v3", 1, time.Hour)
+		due := time.Now().Add(5 * time.Second)
+		run()
+		servicetest.Pass(4900 * time.Millisecond)
+		check.Equal(t, "expired before their time", len(l.look().expired), 0)
+		servicetest.Pass(1100 * time.Millisecond)
+		for id, at := range l.look().expired {
+			check.That(t, !at.Before(due) && !at.After(due.Add(time.Second)), "order %s was due %s and expired %s", id, due, at)
+		}
+		check.Equal(t, "expired", len(l.look().expired), 3+2*expiryBatch+1)
+		check.Equal(t, "transactions", l.look().batches, 1+3)
+		if told := l.look().returned; told["v1"] == 0 || told["v2"] == 0 || told["v3"] != 0 {
+			t.Errorf("told of %v", told)
+		}
+	})
+}
+
+// Expiry rests while it has time, so that a sale beside it has the machine, and does not
+// where orders would be expired too late.
+func TestExpiryRestsWhileItHasTime(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		orders      int
+		took        time.Duration
+		least, most time.Duration // from the first order to the last one
+	}{
+		"time enough": {4 * expiryBatch, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond},
+		"late":        {40 * expiryBatch, 300 * time.Millisecond, expiryHurry, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			expiring(t, func(t *testing.T, l *calendar, run func()) {
+				l.took = tt.took
+				l.add("v1", tt.orders, time.Second)
+				due := time.Now().Add(time.Second)
+				run()
+				servicetest.Pass(time.Minute)
+				expired := l.look().expired
+				check.Equal(t, "expired", len(expired), tt.orders)
+				times := slices.SortedFunc(maps.Values(expired), time.Time.Compare)
+				first, last := times[0], times[len(times)-1]
+				if took := last.Sub(first); took < tt.least || last.Sub(due) > tt.most+time.Second {
+					t.Errorf("the first one expired after %s, the last one after %s", first.Sub(due), last.Sub(due))
+				}
+			})
+		})
+	}
+}
+
+// A voucher whose row is locked holds up no other one, not even when its orders fill the
+// first pages.
+func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
+		l.stuck["v0"] = true
+		l.add("v0", 3*expiryPage, time.Second)
+		l.add("v1", 10, 2*time.Second)
+		due := time.Now().Add(2 * time.Second)
+		run()
+		servicetest.Pass(stuckFor + 3*time.Second)
+		check.Equal(t, "expired", len(l.look().expired), 10)
+		for id, at := range l.look().expired {
+			check.That(t, !at.After(due.Add(stuckFor)), "order %s waited %s", id, at.Sub(due))
+		}
+		l.mu.Lock()
+		delete(l.stuck, "v0")
+		l.mu.Unlock()
+		servicetest.Pass(20 * time.Second)
+		check.Equal(t, "expired in the end", len(l.look().expired), 10+3*expiryPage)
+	})
+}
+
+// The provider is asked before an order with a started payment expires.
+func TestTheProviderIsAskedFirst(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
+		l.add("v1", 4, time.Second)
+		paid, open, unknown := "000001.v1", "000002.v1", "000003.v1"
+		l.paying = map[string]bool{paid: true, open: true, unknown: true}
+		l.provider = func(orderID string) error {
+			switch orderID {
+			case paid:
+				l.pay(orderID)
+			case unknown:
+				return errors.New("no answer")
+			}
+			return nil
+		}
+		began := time.Now()
+		run()
+		servicetest.Pass(3 * time.Second)
+		if now := l.look(); len(now.expired) != 2 || now.expired[open].IsZero() || now.expired["000000.v1"].IsZero() || now.asked < 3 {
+			t.Errorf("%+v", now)
+		}
+		servicetest.Pass(2 * askPatience)
+		if at := l.look().expired[unknown]; at.Before(began.Add(askPatience)) || at.After(began.Add(askPatience+10*time.Second)) {
+			t.Errorf("an order whose payment nobody knows expired after %s", at.Sub(began))
+		}
+		check.That(t, l.look().expired[paid].IsZero(), "a paid order expired")
+	})
+}
+
+// A provider that is slow, or that hangs, must not hold back more orders than it can be asked for in one look: those
+// that it has answered for expire, and the others do when they have waited long enough.
+func TestASlowProviderHoldsNoOrderForEver(t *testing.T) {
+	t.Parallel()
+	for name, hangs := range map[string]bool{"slow": false, "hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			expiring(t, func(t *testing.T, l *calendar, run func()) {
+				const orders = expiryPage + 1
+				l.add("v1", orders, 0)
+				for id := range l.unpaid {
+					l.paying[id] = true
+				}
+				l.answers = 200 * time.Millisecond
+				l.provider = func(string) error { return nil }
+				if hangs {
+					l.answers = 3 * time.Second
+					l.provider = func(string) error { return context.DeadlineExceeded }
+				}
+				run()
+				servicetest.Pass(askPatience - time.Second)
+				early := len(l.look().expired)
+				check.That(t, (early > 0) != hangs, "%d orders expired within %s", early, askPatience)
+				servicetest.Pass(expiryTimeout)
+				check.Equal(t, "expired in the end", len(l.look().expired), orders)
+			})
+		})
+	}
+}
+
+// The election only saves work. While nobody can be elected, because Redis is away, orders expire all the same, also
+// those that fall due meanwhile; an instance that hears that another one is elected leaves them alone.
+func TestExpiryWhileNobodyCanBeElected(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
+		l.locks.Err = errors.New("no Redis")
+		l.add("v1", 3, 0)
+		l.add("v2", 3, time.Minute)
+		run()
+		servicetest.Pass(5 * time.Second)
+		check.Equal(t, "expired at first", len(l.look().expired), 3)
+		servicetest.Pass(time.Minute)
+		check.Equal(t, "expired a minute later", len(l.look().expired), 6)
+		l.mu.Lock()
+		l.add("v3", 3, 2*electionTerm)
+		l.mu.Unlock()
+		l.locks.With(func(k *servicetest.Locks) { k.Err, k.Busy = nil, "seckill:expiry:test" })
+		servicetest.Pass(3 * electionTerm)
+		check.Equal(t, "expired by one that is not elected", len(l.look().expired), 6)
+	})
+}
+
+// Without a provider nothing is known of a payment, which is not the same as no money.
+func TestExpiryWithoutAProvider(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
+		l.add("v1", 1, 0)
+		l.paying["000000.v1"] = true
+		l.provider = func(string) error { return errNoProvider }
+		run()
+		servicetest.Pass(askPatience - time.Second)
+		check.Equal(t, "expired early", len(l.look().expired), 0)
+		servicetest.Pass(10 * time.Second)
+		check.Equal(t, "expired", len(l.look().expired), 1)
+	})
+}

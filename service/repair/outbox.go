@@ -1,0 +1,178 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"seckill/internal/failpoint"
+	"seckill/model"
+	"seckill/service/persist"
+)
+
+const (
+	// relayPage is how many returned units are read at once.
+	relayPage = 1000
+	// maxRelayPages bounds the pages of one pass, and relayTurn those of one voucher
+	// before it is the others' turn.
+	maxRelayPages = 20
+	relayTurn     = 2
+)
+
+// outbox brings returned units to the hot copies. The process that gave a unit back
+// has tried that already, but it may have died, or met a closed hot copy.
+type outbox struct {
+	deps Deps
+
+	settler  *persist.Settler
+	rebuilds *Rebuilder
+
+	last    model.Release // the last one that the latest pass has read; used by one goroutine
+	waiting int           // releases left in the outbox since it was last read from its beginning
+}
+
+// pass relays the releases in the outbox, the vouchers taking turns. A release that
+// meets a closed hot copy stays for later, and so do the others of its voucher. When a
+// pass does not come to the end, the next one goes on from there.
+func (o *outbox) pass(ctx context.Context) error {
+	later := map[string]bool{}
+	turns := map[string]int{}
+	more := false // some voucher has releases left after its turn
+	var failed []error
+	for range maxRelayPages {
+		page, err := o.deps.Database.After(ctx, o.last, relayPage)
+		if err != nil {
+			return errors.Join(append(failed, fmt.Errorf("read returned units: %w", err))...)
+		}
+		if len(page) == 0 {
+			o.deps.Metrics.ReleasesWaiting(o.waiting)
+			o.last, o.waiting = model.Release{}, 0
+			if !more {
+				break
+			}
+			more = false
+			continue
+		}
+		o.last = page[len(page)-1]
+		done, err := o.apply(ctx, page, later)
+		failed = append(failed, err)
+		if err := o.note(ctx, done); err != nil {
+			return errors.Join(append(failed, err)...)
+		}
+		o.waiting += len(page) - len(done)
+		id := o.last.VoucherID
+		turns[id]++
+		if over := turns[id]%relayTurn == 0; over || later[id] {
+			o.last.ID = math.MaxInt64 // go on with the next voucher
+			more = more || !later[id]
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (o *outbox) note(ctx context.Context, done []int64) error {
+	if len(done) == 0 {
+		return nil
+	}
+	if err := o.deps.Database.Done(ctx, done); err != nil {
+		return fmt.Errorf("note %d returned units: %w", len(done), err)
+	}
+	failpoint.Reach(failpoint.AfterReleaseNoted)
+	o.deps.Metrics.Reconciled("relayed", len(done))
+	return nil
+}
+
+// apply gives the units of one page back, those of a voucher at once, and returns the
+// releases that are done. A hot copy that cannot be told holds up no other one.
+func (o *outbox) apply(ctx context.Context, page []model.Release, later map[string]bool) ([]int64, error) {
+	ids := make([]string, len(page))
+	for i, release := range page {
+		ids[i] = release.OrderID
+	}
+	refused, err := o.deps.Database.Failed(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look for the failed orders of returned units: %w", err)
+	}
+	var done []int64
+	var failed []error
+	for len(page) > 0 {
+		id := page[0].VoucherID
+		end := slices.IndexFunc(page, func(r model.Release) bool { return r.VoucherID != id })
+		if end < 0 {
+			end = len(page)
+		}
+		releases := page[:end]
+		if page = page[end:]; later[id] {
+			continue
+		}
+		applied, err := o.give(ctx, id, releases, refused)
+		done, failed = append(done, applied...), append(failed, err)
+		later[id] = len(applied) < len(releases)
+	}
+	return done, errors.Join(failed...)
+}
+
+// give brings units of one voucher to its hot copy, and returns the releases that are
+// done. The mark of an order that the database refused after its admission is not
+// released: see Settler.replace.
+func (o *outbox) give(ctx context.Context, voucherID string, releases []model.Release, refused map[string]model.Order) (done []int64, err error) {
+	var units []model.Release
+	var marks []model.Release
+	for _, release := range releases {
+		if row, ok := refused[release.OrderID]; ok && row.RefusedAfterAdmission() {
+			marks = append(marks, release)
+		} else {
+			units = append(units, release)
+		}
+	}
+	failpoint.Reach(failpoint.BeforeRelease)
+	applied, err := o.deps.Hot.ReleaseAll(ctx, voucherID, units)
+	failpoint.Reach(failpoint.AfterRelease)
+	if applied && err == nil {
+		done = idsOf(units)
+		for _, release := range marks {
+			row := refused[release.OrderID]
+			row.ID, row.VoucherID, row.UserID = release.OrderID, voucherID, release.UserID
+			if applied, err = o.settler.Replace(ctx, row); !applied || err != nil {
+				break
+			}
+			done = append(done, release.ID)
+		}
+	}
+	if err != nil {
+		return done, fmt.Errorf("give %d units of voucher %s back: %w", len(units), voucherID, err)
+	}
+	if !applied {
+		needless, err := o.retire(ctx, voucherID)
+		if needless && err == nil {
+			return idsOf(releases), nil
+		}
+		return done, err
+	}
+	return done, nil
+}
+
+func idsOf(releases []model.Release) []int64 {
+	ids := make([]int64, len(releases))
+	for i, release := range releases {
+		ids[i] = release.ID
+	}
+	return ids
+}
+
+// retire reports whether a closed hot copy need not be told of the units read before,
+// because its voucher is not sold now. It ends a rebuild that is under way, so that the
+// hot copy can only be loaded later, from rows that have these units.
+func (o *outbox) retire(ctx context.Context, voucherID string) (bool, error) {
+	found, err := o.deps.Database.GetMany(ctx, []string{voucherID})
+	if err != nil {
+		return false, fmt.Errorf("read voucher %s: %w", voucherID, err)
+	}
+	v, exists := found[voucherID]
+	if !exists || v.NeedsCopy() {
+		return false, nil
+	}
+	return o.rebuilds.Retire(ctx, voucherID)
+}

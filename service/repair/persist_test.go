@@ -1,0 +1,261 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+func TestPersistedOrdersAreSettled(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for _, r := range s.admits(5) {
+		s.publish(r)
+	}
+	s.work(t)
+	check.That(t, s.count("hot.settle") == 1 && s.count("db.persist") == 1, "%d settle calls and %d transactions for one batch", s.count("hot.settle"), s.count("db.persist"))
+	s.balanced(t)
+	check.Equal(t, "messages that are left", len(s.messages), 0)
+}
+
+func TestADatabaseThatIsAwayBuriesNothing(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"away":    model.Unavailable("away", nil),
+		"unknown": fmt.Errorf("commit: %w", model.ErrUnknownOutcome),
+		"timeout": fmt.Errorf("persist: %w", context.DeadlineExceeded),
+		"altered": errors.New("1146: no such table"),
+		"a bug":   &model.Error{Code: model.CodeInternal, Detail: "what is this"},
+		"refused": model.Conflict("this says nothing of one order"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.fail("db.persist", err)
+			batch := []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")}
+			for i, verdict := range s.Persister.Persist(t.Context(), batch) {
+				check.That(t, errors.Is(verdict, err), "verdict %d: %v", i, verdict)
+			}
+			check.That(t, s.count("db.persist") == 1 && len(s.letters) == 0, "%d attempts, %d letters", s.count("db.persist"), len(s.letters))
+		})
+	}
+}
+
+func TestPoisonIsFoundAmongManyAndItsUnitComesBack(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.voucher.Stock, s.voucher.Remaining, s.hot().Voucher.Stock = 500, 500, 500
+	batch := s.admits(500)
+	s.poison["o317"] = true
+	s.publish(batch...)
+	s.work(t)
+	if len(s.letters) != 1 || s.letters[0].Reservation.ID != "o317" || s.letters[0].Reason == "" {
+		t.Fatalf("letters: %+v", s.letters)
+	}
+	if row := s.rows["o317"]; row.Status != model.OrderFailed || row.Reason != model.ReasonUnprocessable {
+		t.Errorf("the poison's row: %+v", row)
+	}
+	s.balanced(t)
+	if s.voucher.Remaining != 1 || s.remaining() != 1 || len(s.messages) != 0 || len(s.outbox) != 0 {
+		t.Errorf("%d and %d remain, %d messages, %d releases", s.voucher.Remaining, s.remaining(), len(s.messages), len(s.outbox))
+	}
+	check.Equal(t, "failed orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_failed_total"), 1)
+}
+
+func TestTheLetterIsWrittenBeforeTheRow(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.poison["o1"] = true
+	s.fail("queue.bury", errors.New("no stream"))
+	batch := func() []model.Reservation { return []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")} }
+	verdicts := s.Persister.Persist(t.Context(), batch())
+	check.That(t, model.CodeOf(verdicts[0]) == model.CodeUnavailable && s.count("db.fail") == 0, "%v, %d failed rows", verdicts[0], s.count("db.fail"))
+	s.fail("queue.bury", nil)
+	s.fail("db.fail", model.Unavailable("away", nil))
+	verdicts = s.Persister.Persist(t.Context(), batch())
+	check.That(t, model.CodeOf(verdicts[0]) == model.CodeUnavailable && len(s.letters) == 1, "the database went away behind the letter: %v", verdicts[0])
+}
+
+// The message is the promise: it goes when a row is committed, whatever became of
+// the order, and stays while none can be.
+func TestWithoutARowNothingIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.poison["o1"] = true
+	s.fail("db.fail", fmt.Errorf("insert: %w", errData))
+	batch := func() []model.Reservation { return []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")} }
+	for range 3 {
+		if verdicts := s.Persister.Persist(t.Context(), batch()); model.CodeOf(verdicts[0]) != model.CodeUnavailable || verdicts[1] != nil {
+			t.Errorf("an order without a row: %v", verdicts)
+		}
+	}
+	if servicetest.Counted(t, s.metrics, "seckill_orders_buried_stuck_total") != 1 || servicetest.Counted(t, s.metrics, "seckill_orders_buried_total") != 1 {
+		t.Error("what comes again is counted again")
+	}
+	s.fail("db.fail", nil)
+	if verdicts := s.Persister.Persist(t.Context(), batch()); verdicts[0] != nil || s.rows["o1"].Status != model.OrderFailed {
+		t.Errorf("its row can be written, and is %+v: %v", s.rows["o1"], verdicts)
+	}
+	// A row of that id is committed, though not this order's: no other can be.
+	s.poison["o3"] = true
+	s.fail("db.fail", model.Conflict("The order's id belongs to another order."))
+	verdicts := s.Persister.Persist(t.Context(), []model.Reservation{s.admit("o3", "u3"), s.admit("o4", "u4")})
+	check.That(t, verdicts[0] == nil && s.letters[len(s.letters)-1].Reservation.ID == "o3", "an id that belongs to another order: %v", verdicts)
+}
+
+func TestADatabaseThatRefusesEverythingBuriesNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.fail("db.persist", fmt.Errorf("insert: %w", errData))
+	batch := s.admits(100)
+	for _, verdict := range s.Persister.Persist(t.Context(), batch) {
+		if verdict == nil {
+			t.Fatal("an order was taken from the queue and is nowhere")
+		}
+	}
+	check.Equal(t, "orders buried", len(s.letters), 0)
+}
+
+func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	stray := s.admit("o1", "u1")
+	s.unfit[stray.ID] = model.Invalid("order_id", "no column takes it")
+	verdicts := s.Persister.Persist(t.Context(), []model.Reservation{stray, s.admit("o2", "u2")})
+	if slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) || len(s.letters) != 1 || s.count("db.persist") != 1 {
+		t.Errorf("%v, %d letters, %d attempts", verdicts, len(s.letters), s.count("db.persist"))
+	}
+	check.That(t, s.rows["o2"].Live(), "the order beside it was not stored")
+}
+
+// A voucher's row may be away for a moment, while its table is loaded from a dump. Its
+// orders wait for it, for as long as it takes, and hold up those of no other voucher.
+func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		log := &check.Log{}
+		s.Worker = s.employ(servicetest.NewLocks(), func(p *Deps) { p.Log = log.Logger() })
+		away := s.admit("o1", "u1")
+		s.publish(away)
+		s.voucher.ID = "v9" // the row of v1 is gone
+		for range 100 {
+			s.work(t)
+			servicetest.Pass(100 * time.Millisecond)
+		}
+		if len(s.letters) != 0 || len(s.messages) != 1 {
+			t.Fatalf("%d letters, %d messages", len(s.letters), len(s.messages))
+		}
+		if tries := s.count("db.persist"); tries > 15 {
+			t.Errorf("the voucher was tried %d times in 10 s", tries)
+		}
+		check.That(t, log.Has("a voucher that is not in the database", "level=ERROR", "voucher_id=v1"), "the operator is not told:\n%s", log)
+		s.voucher.ID = "v1"
+		s.settles(t, 20*time.Second)
+		check.That(t, s.rows["o1"].Live() && s.remaining() == 9, "%+v, %d remain", s.rows["o1"], s.remaining())
+	})
+}
+
+// What the database refuses after the copy has admitted it shows that the copy is
+// stale: the order fails, neither unit nor mark is put right by hand, and the voucher
+// is rebuilt once, however many such orders there are.
+func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		stale  func(*stage)
+		reason string
+		sold   int64
+	}{
+		"a unit too many": {func(s *stage) { s.voucher.Stock, s.voucher.Remaining = 1, 1 }, model.ReasonSoldOut, 1},
+		"lost marks": {func(s *stage) {
+			for i := range 5 {
+				s.sell(fmt.Sprint("live", i), fmt.Sprint("u", i))
+				delete(s.hot().Of(1).Marks, fmt.Sprint("u", i))
+			}
+		}, model.ReasonAlreadyOrdered, 5},
+	} {
+		onStages(t, name, func(t *testing.T, s *stage) {
+			tt.stale(s)
+			reserved := s.admits(5)
+			s.publish(reserved...)
+			s.work(t)
+			if n := s.count("hot.release"); n != 0 || len(s.hot().Of(1).Marks) != 5 || len(s.hot().Of(1).Pending) != 0 {
+				t.Errorf("%d releases, %d marks, %d reservations", n, len(s.hot().Of(1).Marks), len(s.hot().Of(1).Pending))
+			}
+			check.Equal(t, "the reason", s.rows["o4"].Reason, tt.reason)
+			s.settles(t, 10*time.Second)
+			if s.hot().Epoch != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
+				t.Errorf("epoch %d, %d releases, %d remain", s.hot().Epoch, len(s.outbox), s.remaining())
+			}
+			s.publish(reserved...) // late, and of an epoch that is gone
+			s.work(t)
+			s.reconcileFor(t, 10*time.Second)
+			if s.balanced(t); s.hot().Epoch != 2 {
+				t.Errorf("what came late caused a rebuild: epoch %d", s.hot().Epoch)
+			}
+		})
+	}
+}
+
+// An operator who takes units out of the database finds what is left there in the
+// next copy: a refusal and a rebuild, and no series of them.
+func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.sell("o0", "u0")
+		s.voucher.Remaining = 2 // of 9
+		buy := func(from, to int) (admitted int) {
+			for i := from; i < to; i++ {
+				answers := check.Value(s.redis.Reserve(t.Context(), []model.ReserveRequest{{
+					OrderID: fmt.Sprint("o", i), UserID: fmt.Sprint("u", i), VoucherID: "v1",
+				}}))(t)
+				if answers[0].Err == nil {
+					s.publish(answers[0].Reservation)
+					admitted++
+				}
+			}
+			return admitted
+		}
+		buy(1, 4)
+		s.reconcileFor(t, 10*time.Second)
+		check.That(t, s.hot().Epoch == 2 && s.remaining() == 0 && s.rows["o3"].Reason == model.ReasonSoldOut, "epoch %d, %d remain, %+v", s.hot().Epoch, s.remaining(), s.rows["o3"])
+		check.Equal(t, "orders admitted to units that are not there", buy(4, 9), 0)
+		audit, err := s.Auditor.Audit(t.Context(), "v1")
+		check.That(t, err == nil && !audit.Balanced, "the audit does not name it: %+v, %v", audit, err)
+		s.reconcileFor(t, time.Minute)
+		check.Equal(t, "the epoch, as nothing is rebuilt again", s.hot().Epoch, 2)
+	})
+}
+
+// A message that comes again behind its order's end settles nothing to life.
+func TestALateMessageRevivesNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	r := s.admit("o1", "u1")
+	s.publish(r)
+	s.work(t)
+	s.cancel("o1")
+	s.publish(r)
+	s.work(t)
+	s.balanced(t)
+	check.That(t, s.rows["o1"].Status == model.OrderCanceled && s.remaining() == 10, "%s, %d remain", s.rows["o1"].Status, s.remaining())
+}
+
+func TestACopyThatCannotBeToldChangesNoVerdict(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.fail("hot.settle", model.Unavailable("away", nil))
+		s.fail("hot.release", model.Unavailable("away", nil))
+		s.publish(s.admit("o1", "u1"))
+		s.work(t)
+		check.That(t, len(s.messages) == 0 && s.rows["o1"].Live(), "%d messages, %+v", len(s.messages), s.rows["o1"])
+		s.on = map[string]func() error{}
+		s.settles(t, 10*time.Second)
+	})
+}

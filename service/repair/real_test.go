@@ -1,0 +1,169 @@
+//part:redis
+
+package repair_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/ids"
+	"seckill/internal/telemetry"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+	"seckill/queue"
+	"seckill/repository"
+	"seckill/repository/hotcopy"
+	"seckill/service/backlog"
+	"seckill/service/repair"
+)
+
+// backstage is the background half of an instance on real servers.
+type backstage struct {
+	dsn      string
+	redis    redis.UniversalClient
+	hot      *hotcopy.Store
+	queue    *queue.Queue
+	orders   *repository.Orders
+	vouchers *repository.Vouchers
+	*repair.Worker
+}
+
+// unlocked is a Locker that gives every lock.
+type unlocked struct{ lifetime context.Context }
+
+func (u unlocked) Lock(context.Context, string, time.Duration) (model.Lease, error) { return u, nil }
+
+func (u unlocked) Context() context.Context { return u.lifetime }
+
+func (u unlocked) Unlock() error { return nil }
+
+// newBackstage runs the worker, the reconciler and the rebuilder until the test ends.
+func newBackstage(t *testing.T, redisURL string) *backstage {
+	t.Helper()
+	b := openBackstage(t, redisURL)
+	running, stop := context.WithCancel(context.Background())
+	var jobs sync.WaitGroup
+	jobs.Go(func() { b.Reconciler.Run(running) })
+	jobs.Go(func() { b.Rebuilder.Run(running) })
+	jobs.Go(func() { _ = b.queue.Consume(running, b.Persister.Persist, queue.ConsumeOptions{}) })
+	t.Cleanup(func() { stop(); jobs.Wait() })
+	return b
+}
+
+// openBackstage is one in which nothing runs yet.
+func openBackstage(t testing.TB, redisURL string) *backstage {
+	t.Helper()
+	ctx, log := t.Context(), slog.New(slog.DiscardHandler)
+	dsn := testserver.Schema(t)
+	db := check.Value(repository.Open(ctx, repository.Options{DSN: dsn}))(t)
+	t.Cleanup(func() { check.Must(t, db.Close()) })
+	check.Must(t, db.Migrate(ctx))
+	modes := repository.NewModes(db)
+	record := check.Value(modes.Adopt(ctx, model.ModeAsync))(t)
+	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY")}
+	b.orders = check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
+	b.redis = check.Value(hotcopy.NewClient(redisURL, nil))(t)
+	t.Cleanup(func() { check.Must(t, b.redis.Close()) })
+	b.hot = hotcopy.New(b.redis, hotcopy.Options{})
+	b.queue = check.Value(queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log}))(t)
+	t.Cleanup(func() { b.queue.Close(context.Background()) })
+
+	mode := repair.NewModeWatcher(modes.Read, model.ModeAsync, log)
+	check.Must(t, mode.Refresh(ctx))
+	b.Worker = repair.New(repair.Deps{
+		Database: struct {
+			*repository.Orders
+			*repository.Vouchers
+			*repository.Releases
+		}{b.orders, b.vouchers, repository.NewReleases(db)},
+		Epochs: repository.NewEpochs(db), Hot: b.hot, Queue: b.queue, Backlog: backlog.New(b.queue, 0, nil, log), Mode: modes.Read,
+		Metrics: telemetry.NewWorker(prometheus.NewRegistry()), Log: log,
+	}, unlocked{context.Background()}, record.Deployment, mode.Selling)
+	return b
+}
+
+func (b *backstage) voucher(t testing.TB, stock int64) model.Voucher {
+	t.Helper()
+	id := check.Value(ids.New())(t)
+	v := check.Value(b.vouchers.Create(t.Context(), id, model.NewVoucher{
+		Title: "x", Stock: stock, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+	}, model.Idempotency{}))(t)
+	check.Must(t, b.Rebuilder.Do(t.Context(), id, model.AnyEpoch))
+	return v
+}
+
+// admissions are those of users first to last.
+func admissions(voucherID string, first, last int) []model.ReserveRequest {
+	var asked []model.ReserveRequest
+	for i := first; i < last; i++ {
+		asked = append(asked, model.ReserveRequest{
+			OrderID: model.OrderID(fmt.Sprintf("o%07d", i), voucherID), VoucherID: voucherID, UserID: fmt.Sprint("user", i),
+		})
+	}
+	return asked
+}
+
+// buy admits users and queues what was admitted.
+func (b *backstage) buy(t *testing.T, voucherID string, first, last int) {
+	t.Helper()
+	for at := first; at < last; at += 500 {
+		admitted := check.Value(b.hot.Reserve(t.Context(), admissions(voucherID, at, min(at+500, last))))(t)
+		reserved := make([]model.Reservation, len(admitted))
+		for i, a := range admitted {
+			check.Must(t, a.Err)
+			reserved[i] = a.Reservation
+		}
+		check.Must(t, b.queue.Publish(t.Context(), reserved))
+	}
+}
+
+// quiet reports whether nothing is on its way any more.
+func (b *backstage) quiet(t *testing.T, voucherID string) func() bool {
+	return func() bool {
+		copies, err := b.hot.Read(t.Context(), []string{voucherID})
+		backlog, failed := b.queue.Backlog(t.Context())
+		hot := copies[voucherID]
+		return err == nil && failed == nil && hot.State == model.CopyOpen && hot.Reserved == 0 && backlog.Messages == 0
+	}
+}
+
+// balanced audits a voucher that has sold so many.
+func (b *backstage) balanced(t *testing.T, voucherID string, orders int64) {
+	t.Helper()
+	audit := check.Value(b.Auditor.Audit(t.Context(), voucherID))(t)
+	if !audit.Balanced || len(audit.Drift) != 0 || audit.Database.LiveOrders != orders || audit.Redis.Buyers != orders {
+		t.Errorf("want %d orders: %+v, %+v, %+v", orders, audit, audit.Redis, audit.Queue)
+	}
+}
+
+// A Redis that has lost everything is loaded again by itself: it knows who has an order, and sells the rest.
+func TestRedisThatLostEverythingSellsOn(t *testing.T) {
+	t.Parallel()
+	buyers := check.Count(t, "BUYERS", 600, 20_000)
+	b := newBackstage(t, testserver.Redis(t).URL())
+	v := b.voucher(t, int64(buyers)+10)
+	b.buy(t, v.ID, 0, buyers)
+	check.Patiently(t, "everything is persisted", b.quiet(t, v.ID))
+	b.balanced(t, v.ID, int64(buyers))
+
+	check.Must(t, b.redis.FlushAll(t.Context()).Err())
+	check.Patiently(t, "the sale is open again", func() bool {
+		copies, err := b.hot.Read(t.Context(), []string{v.ID})
+		return err == nil && copies[v.ID].State == model.CopyOpen
+	})
+	again := admissions(v.ID, 7, 8)
+	again[0].OrderID = model.OrderID("second", v.ID)
+	answers := check.Value(b.hot.Reserve(t.Context(), again))(t)
+	check.Equal(t, "the answer to a buyer", model.CodeOf(answers[0].Err), model.CodeAlreadyOrdered)
+	b.buy(t, v.ID, buyers, buyers+10)
+	check.Patiently(t, "the rest is sold", b.quiet(t, v.ID))
+	b.balanced(t, v.ID, int64(buyers)+10)
+}

@@ -1,0 +1,345 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"seckill/internal/poll"
+	"seckill/model"
+)
+
+const (
+	// rebuilders work at once: each waits for servers most of the time, and
+	// after the loss of a whole Redis there are many vouchers to load.
+	rebuilders = 4
+	// rebuildTimeout bounds one rebuild, which waits for the queued orders: minutes
+	// at the worst. A wish that waits for the same voucher must have its turn.
+	rebuildTimeout = 10 * time.Minute
+	// rebuildAbandoned is how long a rebuild must have given no sign of life before
+	// another instance takes it over: five of its heartbeats.
+	rebuildAbandoned = 5 * time.Second
+	// shortestLook and longestLook are between two looks at another instance's rebuild. A new
+	// voucher is loaded within milliseconds.
+	shortestLook = 10 * time.Millisecond
+	longestLook  = 200 * time.Millisecond
+	// Back-off after a rebuild that failed: short, because the sale is closed, and
+	// growing, because a server in trouble must bear it.
+	rebuildRetryFirst = 500 * time.Millisecond
+	rebuildRetryMost  = 10 * time.Second
+	// maxRebuildQueue bounds the wishes of each urgency that wait. The reconciler's
+	// next look asks again for a voucher that found no room.
+	maxRebuildQueue = 1024
+)
+
+// errRebuilding says that another instance rebuilds the voucher.
+var errRebuilding = errors.New("another instance rebuilds this voucher")
+
+// Rebuilder loads hot copies from the database and the queue, under new epochs: Ask for it, Do it, or Retire a hot copy that
+// nobody needs. Any instance may: the database's compare-and-set decides which one does. In one process there is one rebuild
+// of a voucher at a time.
+type Rebuilder struct {
+	deps Deps
+
+	ready  chan struct{}       // a token for each wish in the queue
+	places *semaphore.Weighted // of the rebuilds that Run has started
+
+	mu       sync.Mutex
+	queue    [urgencies][]string      // vouchers, oldest first; each is in one of the lists
+	waiting  map[string]rebuildWish   // for the vouchers in the queue
+	running  map[string]*rebuildRun   // rebuilds under way in this process
+	begun    map[string]int64         // epochs that this process began and has not opened
+	failures map[string]rebuildFailed // since the latest success
+}
+
+// rebuildRun is a rebuild under way. Calls that want the same rebuild wait for it.
+type rebuildRun struct {
+	wrong int64 // it replaces hot copies up to this epoch
+	done  chan struct{}
+	err   error // valid once done is closed
+}
+
+type rebuildFailed struct {
+	times int
+	until time.Time
+}
+
+func newRebuilder(parts Deps) *Rebuilder {
+	return &Rebuilder{
+		deps: parts, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
+		waiting: map[string]rebuildWish{}, running: map[string]*rebuildRun{},
+		begun: map[string]int64{}, failures: map[string]rebuildFailed{},
+	}
+}
+
+// quiet reports whether a rebuild ended without a failure: another instance does it,
+// or the order mode allows none.
+func quiet(err error) bool { return elsewhere(err) || errors.Is(err, errNotSelling) }
+
+// elsewhere reports whether a rebuild ended because another instance rebuilds.
+func elsewhere(err error) bool {
+	return errors.Is(err, errRebuilding) || errors.Is(err, model.ErrSuperseded)
+}
+
+// Do replaces a voucher's hot copy unless a healthy one of a later epoch than wrong is there, and returns when it is open
+// (zero: whatever is healthy stays; model.AnyEpoch: whatever is there is replaced). While another instance rebuilds the voucher,
+// Do waits for that, until ctx ends: its rebuild is as good as one's own.
+func (r *Rebuilder) Do(ctx context.Context, voucherID string, wrong int64) error {
+	return whileElsewhere(ctx, func() error {
+		err := r.rebuild(ctx, voucherID, wrong, place{})
+		if elsewhere(err) {
+			wrong = 0
+		}
+		return err
+	})
+}
+
+// whileElsewhere repeats do while another instance is in its way, after pauses that grow.
+func whileElsewhere(ctx context.Context, do func() error) error {
+	err := do()
+	for pause := shortestLook; elsewhere(err) && ctx.Err() == nil; pause = min(2*pause, longestLook) {
+		poll.Pause(ctx, pause)
+		err = do()
+	}
+	return err
+}
+
+// Retire closes the hot copy of a voucher unless that is open. A rebuild that was
+// under way will open nothing any more. It returns false when the hot copy is open,
+// or another instance rebuilds it.
+func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) {
+	job, err := r.begin(ctx, voucherID, 0, "")
+	if elsewhere(err) {
+		return false, nil
+	}
+	return job != nil, err
+}
+
+// rebuild waits for the rebuild of the voucher that is under way in this process, and
+// then does one itself unless that one has replaced the same epochs.
+func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, at place) error {
+	run, mine := r.enter(voucherID, wrong)
+	for ; !mine; run, mine = r.enter(voucherID, wrong) {
+		if err := at.without(ctx, run.await); err != nil {
+			return err
+		}
+		// After a rebuild that was superseded, maybe by this process, the hot copy may
+		// be closed.
+		if !elsewhere(run.err) && (run.err != nil || run.wrong >= wrong) {
+			return run.err
+		}
+		if elsewhere(run.err) && wrong == model.AnyEpoch {
+			wrong = 0 // the rebuild of the other instance is as good as one's own
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
+	defer cancel()
+	run.err = r.perform(ctx, voucherID, wrong, at)
+	r.note(voucherID, run)
+	close(run.done)
+	return run.err
+}
+
+func (r *rebuildRun) await(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return model.Unavailable("The hot copy is being rebuilt.", ctx.Err())
+	}
+}
+
+// enter begins a rebuild of a voucher, or returns the one that is under way here.
+func (r *Rebuilder) enter(voucherID string, wrong int64) (run *rebuildRun, mine bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if run, busy := r.running[voucherID]; busy {
+		return run, false
+	}
+	run = &rebuildRun{wrong: wrong, done: make(chan struct{})}
+	r.running[voucherID] = run
+	return run, true
+}
+
+// note remembers how a rebuild ended.
+func (r *Rebuilder) note(voucherID string, run *rebuildRun) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.running, voucherID)
+	if run.err == nil || quiet(run.err) {
+		delete(r.failures, voucherID)
+		return
+	}
+	failed := r.failures[voucherID]
+	pause := min(rebuildRetryFirst<<min(failed.times, 10), rebuildRetryMost)
+	r.failures[voucherID] = rebuildFailed{times: failed.times + 1, until: time.Now().Add(pause)}
+}
+
+func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64, at place) error {
+	job, err := r.begin(ctx, voucherID, wrong, "")
+	if err != nil || job == nil {
+		return err
+	}
+	job.place = at
+	ended := r.deps.Metrics.RebuildBegan()
+	err = job.finish(ctx)
+	switch {
+	case err == nil:
+		ended("done")
+	case errors.Is(err, model.ErrSuperseded):
+		ended("superseded")
+	default:
+		ended("failed")
+	}
+	if err != nil {
+		return fmt.Errorf("rebuild voucher %s, epoch %d: %w", voucherID, job.record.Epoch, err)
+	}
+	r.forget(voucherID)
+	return nil
+}
+
+func (r *Rebuilder) remember(voucherID string, epoch int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begun[voucherID] = epoch
+}
+
+func (r *Rebuilder) forget(voucherID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.begun, voucherID)
+}
+
+// mine reports whether this process began an epoch and did not open it.
+func (r *Rebuilder) mine(voucherID string, epoch int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	began, ok := r.begun[voucherID]
+	return ok && began == epoch
+}
+
+// urgency is the order in which vouchers are rebuilt after a loss.
+type urgency int
+
+const (
+	asked   urgency = iota // a request was refused, or an operator waits
+	onSale                 // requests will come
+	unasked                // the sale has not begun, or is over
+	urgencies
+)
+
+// rebuildWish is a rebuild that was asked for and has not begun.
+type rebuildWish struct {
+	urgency urgency
+	wrong   int64 // also healthy hot copies up to this epoch are to be replaced
+}
+
+// Ask asks for a rebuild in the background, if one is still needed when its turn comes: of a hot copy that is not loaded,
+// or looks healthy and has an epoch up to wrong. Asking for the same again causes no further rebuild. When there is no room
+// in the queue, or a rebuild failed a moment ago, the reconciler asks again later. It never blocks.
+func (r *Rebuilder) Ask(voucherID string, wrong int64) {
+	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: wrong})
+}
+
+// found is Ask for a hot copy that was found closed before any request was refused for it. Its turn comes after those that
+// were asked for, and earlier if it is on sale.
+func (r *Rebuilder) found(voucherID string, selling bool) {
+	wish := rebuildWish{urgency: unasked}
+	if selling {
+		wish.urgency = onSale
+	}
+	r.enqueue(voucherID, wish)
+}
+
+func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, busy := r.running[voucherID]; busy && wish.wrong == 0 {
+		return
+	}
+	before, waits := r.waiting[voucherID]
+	wish.wrong = max(wish.wrong, before.wrong)
+	switch {
+	case waits && wish.urgency >= before.urgency, waits && r.full(wish.urgency):
+		r.waiting[voucherID] = rebuildWish{before.urgency, wish.wrong}
+		return
+	case !waits && (r.full(wish.urgency) || time.Now().Before(r.failures[voucherID].until)):
+		return
+	case !waits:
+		r.ready <- struct{}{} // never blocks: the channel holds as many as the queue
+	default: // the voucher moves on to a more urgent list
+		from := before.urgency
+		r.queue[from] = slices.DeleteFunc(r.queue[from], func(id string) bool { return id == voucherID })
+	}
+	r.queue[wish.urgency] = append(r.queue[wish.urgency], voucherID)
+	r.waiting[voucherID] = wish
+}
+
+func (r *Rebuilder) full(u urgency) bool { return len(r.queue[u]) >= maxRebuildQueue }
+
+// next takes the most urgent wish out of the queue, which is not empty.
+func (r *Rebuilder) next() (voucherID string, wrong int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for u := range r.queue {
+		if len(r.queue[u]) > 0 {
+			id := r.queue[u][0]
+			r.queue[u] = r.queue[u][1:]
+			wish := r.waiting[id]
+			delete(r.waiting, id)
+			return id, wish.wrong
+		}
+	}
+	return "", 0
+}
+
+// place is what a rebuild of Run occupies while it works. The zero place belongs to a
+// rebuild whose caller waits for it, and is not counted.
+type place struct{ of *semaphore.Weighted }
+
+// without gives the place up during a wait: a rebuild that only waits, mostly for its
+// voucher's messages, must not keep other vouchers closed.
+func (p place) without(ctx context.Context, wait func(context.Context) error) error {
+	if p.of == nil {
+		return wait(ctx)
+	}
+	p.of.Release(1)
+	err := wait(ctx)
+	// Also when ctx has ended: the rebuilds that have places work, and end soon.
+	_ = p.of.Acquire(context.WithoutCancel(ctx), 1)
+	return err
+}
+
+// Run rebuilds what was asked for, until ctx ends. It takes a wish from the queue only
+// when a place is free, and then the one that is most urgent by then.
+func (r *Rebuilder) Run(ctx context.Context) {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for r.places.Acquire(ctx, 1) == nil {
+		select {
+		case <-ctx.Done():
+			r.places.Release(1)
+			return
+		case <-r.ready:
+			id, wrong := r.next()
+			serving.Go(func() {
+				defer r.places.Release(1)
+				r.serve(ctx, id, wrong)
+			})
+		}
+	}
+}
+
+func (r *Rebuilder) serve(ctx context.Context, voucherID string, wrong int64) {
+	err := r.rebuild(ctx, voucherID, wrong, place{r.places})
+	if err != nil && !quiet(err) && ctx.Err() == nil {
+		r.deps.Log.WarnContext(ctx, "a rebuild failed and will be tried again",
+			slog.String("voucher_id", voucherID), slog.Any("error", err))
+	}
+}

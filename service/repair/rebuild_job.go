@@ -1,0 +1,345 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"seckill/internal/failpoint"
+	"seckill/internal/poll"
+	"seckill/model"
+)
+
+// heartbeat is between two signs of life of a rebuild, in the database and in the log.
+const heartbeat = time.Second
+
+const (
+	// stageWaiting is the stage that may last for minutes.
+	stageWaiting = "waiting for the queue"
+	// stageOpening is the stage in which a rebuild's epoch may be open already.
+	stageOpening = "opening"
+)
+
+// errNotSelling says that the database is not sold from in the mode async now.
+var errNotSelling = errors.New("the database is not sold from in the order mode async")
+
+// rebuildJob is one rebuild.
+type rebuildJob struct {
+	*Rebuilder
+
+	place   place
+	record  model.EpochRecord // of the new epoch
+	voucher model.Voucher     // as of the snapshot
+	stage   atomic.Pointer[string]
+	loaded  atomic.Int64 // orders and reservations, for the log
+	waited  uint         // heartbeats while it waited for the queue
+	live    int          // orders loaded
+	carried int          // reservations loaded; one that Redis showed twice counts twice
+}
+
+// begin takes the first two steps: it begins the next epoch in the database and
+// closes the hot copy. It returns nil when no rebuild is needed. An empty adminID says
+// that no administrator has asked for it.
+func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, adminID string) (*rebuildJob, error) {
+	mode, err := r.deps.Mode(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the order mode: %w", err)
+	}
+	if !mode.Serves(model.ModeAsync) {
+		return nil, &model.Error{
+			Code: model.CodeConflict, Detail: "In this order mode there is no hot copy to rebuild.", Cause: errNotSelling,
+		}
+	}
+	record, err := r.outdated(ctx, voucherID, wrong)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	if _, err := r.deps.Queue.Backlog(ctx); err != nil { // a sale that is closed now could not be opened again
+		return nil, fmt.Errorf("look at the queue: %w", err)
+	}
+	next, err := r.deps.Epochs.Close(ctx, voucherID, record.Epoch, adminID)
+	if err != nil {
+		return nil, fmt.Errorf("close voucher %s: %w", voucherID, err)
+	}
+	failpoint.Reach(failpoint.AfterCloseDatabase)
+	r.remember(voucherID, next.Epoch)
+	if err := r.deps.Hot.Close(ctx, next); err != nil {
+		return nil, fmt.Errorf("close the hot copy of voucher %s: %w", voucherID, err)
+	}
+	failpoint.Reach(failpoint.AfterCloseCopy)
+	return &rebuildJob{Rebuilder: r, record: next}, nil
+}
+
+// outdated returns the latest epoch when it is to be replaced. It returns nil when
+// its hot copy is healthy and its number is greater than wrong, and errRebuilding
+// while another instance rebuilds the voucher.
+func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64) (*model.EpochRecord, error) {
+	epochs, err := r.deps.Epochs.Read(ctx, []string{voucherID})
+	if err != nil {
+		return nil, fmt.Errorf("read the copy record of voucher %s: %w", voucherID, err)
+	}
+	latest, ok := epochs[voucherID]
+	if !ok {
+		return nil, model.NotFound("voucher")
+	}
+	found, err := r.deps.Hot.Read(ctx, []string{voucherID})
+	if err != nil {
+		return nil, fmt.Errorf("read the hot copy of voucher %s: %w", voucherID, err)
+	}
+	hot := found[voucherID]
+	healthy := fits(latest, hot)
+	if healthy && latest.Epoch > wrong {
+		r.forget(voucherID)
+		return nil, nil //nolint:nilnil // nothing to do is no error
+	}
+	// A rebuild opens the epoch in the database first, and in Redis a moment later.
+	rebuilding := !latest.Open() || (hot.State == model.CopyRebuilding && hot.Epoch == latest.Epoch)
+	if rebuilding && alive(latest) && !r.mine(voucherID, latest.Epoch) {
+		return nil, errRebuilding
+	}
+	return &latest, nil
+}
+
+// fits reports whether a hot copy is the one that the database holds for open, and divided
+// as the voucher is.
+func fits(latest model.EpochRecord, hot model.HotCopy) bool {
+	return latest.Open() && hot.State == model.CopyOpen && hot.Epoch == latest.Epoch && max(hot.Shards, 1) == latest.Parts()
+}
+
+// alive reports whether an epoch's rebuild has given a sign of life a moment ago. One
+// far in the future was given before the database's clock was set back.
+func alive(epoch model.EpochRecord) bool {
+	return epoch.Progress != nil && epoch.Now.Sub(*epoch.Progress).Abs() < rebuildAbandoned
+}
+
+// finish takes the other steps.
+func (j *rebuildJob) finish(ctx context.Context) error {
+	began := time.Now()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	j.at("starting")
+	var beating sync.WaitGroup
+	beating.Go(func() { poll.Every(ctx, heartbeat, func() { j.beat(ctx, stop) }) })
+	defer func() { stop(nil); beating.Wait() }()
+
+	err := j.steps(ctx)
+	if err != nil && *j.stage.Load() != stageOpening { // later the epoch may be the one that counts
+		j.deps.Hot.Abandon(context.WithoutCancel(ctx), j.record)
+	}
+	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(cause, model.ErrSuperseded) {
+		return cause
+	}
+	if err == nil {
+		j.deps.Log.InfoContext(ctx, "a hot copy is open",
+			slog.String("voucher_id", j.record.VoucherID), slog.Int64("epoch", j.record.Epoch),
+			slog.Int("orders", j.live), slog.Int("reserved", j.carried), slog.Duration("took", time.Since(began)))
+	}
+	return err
+}
+
+func (j *rebuildJob) steps(ctx context.Context) error {
+	id, epoch := j.record.VoucherID, j.record.Epoch
+	backlog, err := j.deps.Queue.Backlog(ctx)
+	if err != nil {
+		return fmt.Errorf("look at the queue: %w", err)
+	}
+	// The hot copy is closed: an order that is published from now on is answered 503.
+	if err := j.deps.Epochs.SetBarrier(ctx, id, epoch, backlog.LastSequence); err != nil {
+		return fmt.Errorf("store the barrier: %w", err)
+	}
+	failpoint.Reach(failpoint.AfterBarrier)
+	if err := j.chunk(ctx, nil, nil); err != nil {
+		return err
+	}
+	j.at(stageWaiting)
+	if j.record.OpenEpoch > 0 { // otherwise no order can have been queued yet
+		if err := j.awaitOwn(ctx, backlog.LastSequence); err != nil {
+			return err
+		}
+	}
+	j.at("loading")
+	if err := j.load(ctx); err != nil {
+		return err
+	}
+	failpoint.Reach(failpoint.AfterLoad)
+	j.at(stageOpening)
+	if err := j.deps.Epochs.Open(ctx, id, epoch, j.record.Parts()); err != nil {
+		return fmt.Errorf("open in the database: %w", err)
+	}
+	failpoint.Reach(failpoint.AfterOpenDatabase)
+	// Units that an operator has taken out of the database are not for sale.
+	missing := max(0, j.voucher.Stock-j.voucher.Remaining-int64(j.live))
+	if err := j.deps.Hot.Open(ctx, j.record, j.voucher, missing); err != nil {
+		return fmt.Errorf("open the hot copy: %w", err)
+	}
+	failpoint.Reach(failpoint.AfterOpenCopy)
+	return nil
+}
+
+// awaitOwn waits for the voucher's own messages: it must not stay closed for those of
+// another voucher.
+func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
+	return j.place.without(ctx, func(ctx context.Context) error {
+		return j.deps.Backlog.Await(ctx, j.record.VoucherID, sequence)
+	})
+}
+
+// at says where the rebuild is.
+func (j *rebuildJob) at(stage string) { j.stage.Store(&stage) }
+
+// beat tells the log and the database that the rebuild is alive, and stops it when
+// another rebuild has superseded it. A long wait is told of ever more seldom: a thousand
+// rebuilds may wait for the same trouble to end.
+func (j *rebuildJob) beat(ctx context.Context, stop context.CancelCauseFunc) {
+	stage := *j.stage.Load()
+	if stage == stageWaiting {
+		j.waited++
+	}
+	if stage != stageWaiting || bits.OnesCount(j.waited) == 1 {
+		j.deps.Log.InfoContext(ctx, "rebuilding a hot copy",
+			slog.String("voucher_id", j.record.VoucherID), slog.Int64("epoch", j.record.Epoch),
+			slog.String("stage", stage), slog.Int64("loaded", j.loaded.Load()))
+	}
+	ctx, cancel := context.WithTimeout(ctx, heartbeat)
+	defer cancel()
+	err := j.deps.Epochs.Progress(ctx, j.record.VoucherID, j.record.Epoch)
+	// An epoch that the database has just opened takes no progress either.
+	if errors.Is(err, model.ErrSuperseded) && *j.stage.Load() != stageOpening {
+		stop(err)
+	}
+}
+
+const (
+	// carryChunk is how many reservations are looked up in the database at once: round
+	// trips cost little then, and the statement is still small.
+	carryChunk = 1000
+	// loadAhead chunks may wait to be loaded while the next one is read.
+	loadAhead = 2
+)
+
+// load fills the new epoch's keys: first with the reservations of the closed epoch
+// that have no row, then with the live orders of one consistent snapshot. In this
+// order none is missed: a reservation leaves the closed epoch only after its row is
+// committed, and the snapshot shows every row that was committed before it. When a
+// user has both, the live order gets the mark: one mark, one unit. (A carried
+// reservation whose order is closed meanwhile is released like any other, once the
+// new hot copy is open.)
+func (j *rebuildJob) load(ctx context.Context) error {
+	err := overlap(ctx, j.survivors, func(ctx context.Context, carried []model.Reservation) error {
+		j.carried += len(carried)
+		return j.chunk(ctx, nil, carried)
+	})
+	if err != nil {
+		return fmt.Errorf("carry the reservations of epoch %d over: %w", j.record.OpenEpoch, err)
+	}
+	err = j.deps.Epochs.Snapshot(ctx, j.record.VoucherID, j.record.Epoch, func(snapshot model.Snapshot) error {
+		j.voucher = snapshot.Voucher
+		return overlap(ctx, snapshot.Live, func(ctx context.Context, orders []model.Order) error {
+			j.live += len(orders)
+			return j.chunk(ctx, orders, nil)
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("load the snapshot: %w", err)
+	}
+	return nil
+}
+
+// survivors yields the reservations of the closed epoch that have no row, up to a
+// thousand at once. No more are added to that epoch meanwhile.
+func (j *rebuildJob) survivors(ctx context.Context, yield func([]model.Reservation) error) error {
+	if j.record.OpenEpoch == 0 {
+		return nil
+	}
+	return overlap(ctx, j.pendings, func(ctx context.Context, reservations []model.Reservation) error {
+		carried, err := j.rowless(ctx, reservations)
+		if err != nil || len(carried) == 0 {
+			return err // to load an empty chunk would begin the loading anew
+		}
+		return yield(carried)
+	})
+}
+
+// pendings yields the reservations of the closed epoch, a thousand at once.
+func (j *rebuildJob) pendings(ctx context.Context, yield func([]model.Reservation) error) error {
+	var part []model.Reservation
+	pass := func() error {
+		full := part
+		part = make([]model.Reservation, 0, carryChunk)
+		return yield(full)
+	}
+	err := j.deps.Hot.Pendings(ctx, j.record.VoucherID, j.record.OpenEpoch, j.record.Spread, func(r model.Reservation) error {
+		if part = append(part, r); len(part) < carryChunk {
+			return nil
+		}
+		return pass()
+	})
+	if err != nil || len(part) == 0 {
+		return err
+	}
+	return pass()
+}
+
+// rowless returns the reservations that have no row, with the new epoch's number.
+func (j *rebuildJob) rowless(ctx context.Context, reservations []model.Reservation) ([]model.Reservation, error) {
+	ids := make([]string, len(reservations))
+	for i, r := range reservations {
+		ids[i] = r.ID
+	}
+	known, err := j.deps.Epochs.Known(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look for the rows of %d reservations: %w", len(ids), err)
+	}
+	var carried []model.Reservation
+	for _, r := range reservations {
+		if !known[r.ID] {
+			r.Epoch = j.record.Epoch
+			carried = append(carried, r)
+		}
+	}
+	return carried, nil
+}
+
+func (j *rebuildJob) chunk(ctx context.Context, live []model.Order, carried []model.Reservation) error {
+	if err := j.deps.Hot.Load(ctx, j.record, live, carried); err != nil {
+		return fmt.Errorf("load %d orders and %d reservations: %w", len(live), len(carried), err)
+	}
+	j.loaded.Add(int64(len(live) + len(carried)))
+	return nil
+}
+
+// overlap reads and writes chunks at the same time, with a few chunks in between.
+// The first error ends both.
+func overlap[T any](
+	ctx context.Context, read func(context.Context, func(T) error) error, write func(context.Context, T) error,
+) error {
+	group, ctx := errgroup.WithContext(ctx)
+	chunks := make(chan T, loadAhead)
+	group.Go(func() error {
+		defer close(chunks)
+		return read(ctx, func(chunk T) error {
+			select {
+			case chunks <- chunk:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	})
+	group.Go(func() error {
+		for chunk := range chunks {
+			if err := write(ctx, chunk); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return group.Wait()
+}

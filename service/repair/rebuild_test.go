@@ -1,0 +1,466 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.sell("o1", "u1")
+		s.sell("o2", "u2")
+		s.cancel("o2")
+		s.redis.Lose()
+		began := time.Now()
+		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+		servicetest.InTime(t, "the rebuild, with an empty queue", began, 100*time.Millisecond)
+		s.balanced(t)
+		check.That(t, s.hot().Epoch == 2 && s.remaining() == 9, "epoch %d, %d remain", s.hot().Epoch, s.remaining())
+	})
+}
+
+// Each step in its place: the copy is closed everywhere before the queue is
+// looked at, and the snapshot is taken after the queue was worked off.
+func TestRebuildTakesItsStepsInOrder(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.publish(s.admit("o1", "u1"))
+		s.steps = nil
+		done := make(chan error, 1)
+		go func() { done <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
+		servicetest.Pass(2500 * time.Millisecond)
+		check.That(t, s.hot().State == model.CopyRebuilding && s.count("db.snapshot") == 0, "with a message in the queue: %s, %d snapshots", s.hot().State, s.count("db.snapshot"))
+		check.Equal(t, "signs of life in 2.5 s", s.count("db.progress"), 2)
+		s.work(t)
+		check.Must(t, <-done)
+		want := []string{"db.close", "hot.close", "queue.backlog", "db.barrier", "hot.load", "db.snapshot", "hot.load", "db.open", "hot.open"}
+		at := slices.Index(s.steps, "db.close")
+		for _, step := range want {
+			next := slices.Index(s.steps[at:], step)
+			if next < 0 {
+				t.Fatalf("%s is missing after %v", step, s.steps[:at])
+			}
+			at += next
+		}
+		s.balanced(t)
+	})
+}
+
+// What was admitted and never published has no row and no message. It keeps its
+// unit over a rebuild, and is an order in the end.
+func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.sell("o0", "u0")
+		s.admit("o1", "u1")
+		s.admit("o2", "u0") // by a copy that had lost his mark
+		s.sell("o3", "u3")
+		s.hot().Of(1).Pending["o3"] = model.Reservation{Order: s.rows["o3"], Epoch: 1} // never settled
+		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+		if s.hot().Of(2).Marks["u1"] != "o1" || s.hot().Of(2).Marks["u0"] != "o0" || len(s.hot().Of(2).Pending) != 2 {
+			t.Errorf("marks %v, reservations %v", s.hot().Of(2).Marks, s.hot().Of(2).Pending)
+		}
+		s.settles(t, 20*time.Second)
+		check.That(t, s.rows["o1"].Live() && s.rows["o2"].Reason == model.ReasonAlreadyOrdered, "%+v, %+v", s.rows["o1"], s.rows["o2"])
+	})
+}
+
+// A large sale is loaded page by page: more reservations than are looked up at once, and live orders on several pages.
+func TestALargeSaleIsRebuiltInPages(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		const reserved, live = 2*carryChunk + 1, 5
+		s.voucher.Stock, s.voucher.Remaining = reserved+live+10, reserved+live+10
+		s.hot().Voucher.Stock = s.voucher.Stock
+		for i := range live {
+			s.sell(fmt.Sprint("sold", i), fmt.Sprint("buyer", i))
+		}
+		s.admits(reserved)
+		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+		now := s.hot().Of(2)
+		check.Equal(t, "the epoch", s.hot().Epoch, 2)
+		check.Equal(t, "buyers", len(now.Marks), reserved+live)
+		check.Equal(t, "reservations", len(now.Pending), reserved)
+		check.Equal(t, "what remains", s.remaining(), 10)
+		for id, r := range now.Pending {
+			if r.ID != id || r.Epoch != 2 {
+				t.Fatalf("carried over as %+v", r)
+			}
+		}
+	})
+}
+
+// A publish that was under way when the copy was closed, and lands behind the
+// barrier, could promise nothing. If the rebuild found its reservation and
+// carried it over, the user hears that it is processing, and it becomes an order;
+// if Redis has lost it, it fails.
+func TestMessagesBehindTheBarrier(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"carried over": false, "lost": true} {
+		onStages(t, name, func(t *testing.T, s *stage) {
+			r := s.admit("o1", "u1")
+			if lost {
+				s.redis.Lose()
+			}
+			s.on["hot.load"] = func() error {
+				s.on["hot.load"] = nil
+				s.publish(r)
+				return nil
+			}
+			check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+			s.work(t)
+			s.settles(t, 20*time.Second)
+			row := s.rows["o1"]
+			check.That(t, !lost || (row.Reason == model.ReasonSuperseded && s.remaining() == 10), "%+v, %d remain", row, s.remaining())
+			check.That(t, lost || (row.Live() && s.remaining() == 9), "%+v, %d remain", row, s.remaining())
+		})
+	}
+}
+
+// A worker may take such a message at any moment of the rebuild, and Redis may be silent when it asks. What is not
+// known yet decides nothing.
+func TestMessagesBehindTheBarrierThatAreTakenAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"hot.load", "db.snapshot", "db.open", "hot.open"} {
+		onStages(t, at, func(t *testing.T, s *stage) {
+			r := s.admit("o1", "u1")
+			begun := at != "hot.load" // its first call begins the loading, the second one carries the reservation over
+			s.on[at] = func() error {
+				if !begun {
+					begun = true
+					return nil
+				}
+				s.on[at] = nil
+				s.publish(r)
+				s.work(t)
+				return nil
+			}
+			check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+			s.settles(t, 20*time.Second)
+			if row := s.rows["o1"]; !row.Live() || s.remaining() != 9 {
+				t.Errorf("the order is %s (%s), %d remain", row.Status, row.Reason, s.remaining())
+			}
+		})
+	}
+	onStages(t, "Redis is silent", func(t *testing.T, s *stage) {
+		r := s.admit("o1", "u1")
+		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+		s.publish(r)
+		s.fail("hot.held", context.DeadlineExceeded)
+		s.work(t)
+		s.fail("hot.held", nil)
+		s.settles(t, 20*time.Second)
+		if row := s.rows["o1"]; !row.Live() {
+			t.Errorf("the order is %s (%s)", row.Status, row.Reason)
+		}
+	})
+	onStages(t, "another rebuild waits for the message", func(t *testing.T, s *stage) {
+		r := s.admit("o1", "u1")
+		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+		s.publish(r)
+		rebuilt := make(chan error, 1)
+		go func() { rebuilt <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
+		synctest.Wait() // it has closed the hot copy, and waits for the queue
+		s.work(t)
+		check.Must(t, <-rebuilt)
+		s.settles(t, 20*time.Second)
+		if row := s.rows["o1"]; !row.Live() || s.remaining() != 9 {
+			t.Errorf("the order is %s (%s), %d remain", row.Status, row.Reason, s.remaining())
+		}
+	})
+}
+
+// One order of such a message cannot be stored. It becomes a dead letter, as it would in front of the barrier, the others
+// become orders, and the next rebuild does not wait for it.
+func TestPoisonBehindTheBarrier(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		good, bad := s.admit("o1", "u1"), s.admit("o2", "u2")
+		s.poison["o2"] = true
+		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+		s.publish(good, bad)
+		rebuilt := make(chan error, 1)
+		go func() { rebuilt <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
+		s.reconcileFor(t, time.Minute)
+		check.Must(t, <-rebuilt)
+		if !s.rows["o1"].Live() || s.rows["o2"].Reason != model.ReasonUnprocessable || len(s.letters) != 1 || len(s.messages) != 0 {
+			t.Errorf("%+v, %+v, %d letters, %d messages", s.rows["o1"], s.rows["o2"], len(s.letters), len(s.messages))
+		}
+	})
+}
+
+// The process that rebuilds dies, and the sale is put off, or is long over: nobody watches the voucher. A message that
+// waits for the rebuild has one made.
+func TestAMessageHasTheRebuildMadeThatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		r := s.admit("o1", "u1")
+		s.on["hot.load"] = func() error {
+			s.on["hot.load"] = nil
+			s.publish(r)
+			return context.Canceled
+		}
+		check.Equal(t, "the rebuild dies", s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) != nil, true)
+		s.unwatched = true
+		s.Worker = s.employ(servicetest.NewLocks())
+		s.reconcileFor(t, 30*time.Second)
+		check.That(t, s.rows["o1"].Live() && len(s.messages) == 0, "%+v, %d messages, %+v", s.rows["o1"], len(s.messages), s.record)
+	})
+}
+
+// NATS has lost the message of an order that was promised, and Redis has lost nothing: the reservation is published
+// again while another instance rebuilds the voucher, and lands behind the barrier.
+func TestAPromisedOrderIsPublishedAgainDuringARebuild(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.admit("o1", "u1")
+		other := s.employ(servicetest.NewLocks())
+		reached, rebuilt := make(chan struct{}), make(chan error, 1)
+		s.on["queue.publish"] = func() error {
+			s.on["queue.publish"] = nil
+			s.on["db.open"] = func() error {
+				s.on["db.open"] = nil
+				close(reached)
+				servicetest.Pass(time.Second)
+				return nil
+			}
+			go func() { rebuilt <- other.Rebuilder.Do(context.Background(), "v1", model.AnyEpoch) }()
+			<-reached
+			return nil
+		}
+		s.reconcileFor(t, 20*time.Second)
+		check.Must(t, <-rebuilt)
+		if row := s.rows["o1"]; !row.Live() {
+			t.Errorf("the promised order is %s (%s)", row.Status, row.Reason)
+		}
+	})
+}
+
+// A cancel that commits while the copy is loaded gives its unit back once.
+func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"db.close", "db.snapshot", "db.open", "hot.open"} {
+		onStages(t, at, func(t *testing.T, s *stage) {
+			s.sell("o1", "u1")
+			s.sell("o2", "u2")
+			s.on[at] = func() error {
+				s.on[at] = nil
+				s.cancel("o1")
+				return nil
+			}
+			check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+			s.settles(t, 5*time.Second)
+			check.That(t, s.remaining() == 9 && len(s.outbox) == 0, "%d remain, %d releases", s.remaining(), len(s.outbox))
+		})
+	}
+}
+
+func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		check.Must(t, check.ErrorOf(dbSide{s}.Close(t.Context(), "v1", 1, ""))) // another process, which dies here
+		s.hot().State = model.CopyClosed
+		began := time.Now()
+		if err := s.Rebuilder.Do(servicetest.Lasting(t, time.Second), "v1", model.AnyEpoch); !elsewhere(err) || s.hot().State == model.CopyOpen {
+			t.Fatalf("%v, the copy is %s", err, s.hot().State)
+		}
+		for s.hot().State != model.CopyOpen {
+			s.reconcileFor(t, 1300*time.Millisecond) // no slice ends just when the other's 5 s are over
+			if t.Failed() || time.Now().After(began.Add(time.Minute)) {
+				break
+			}
+		}
+		servicetest.Took(t, "taken over", began, 4*time.Second, 10*time.Second)
+		check.Equal(t, "the epoch", s.hot().Epoch, 3)
+		s.balanced(t)
+	})
+}
+
+// Whatever step a rebuild fails at, the next one gets a new epoch and is right.
+func TestARebuildThatFailsIsRepeated(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{
+		"mode.read", "db.read", "hot.read", "queue.backlog", "db.close", "hot.close", "db.barrier",
+		"hot.load", "db.snapshot", "db.open", "hot.open",
+	} {
+		onStages(t, at, func(t *testing.T, s *stage) {
+			s.sell("o1", "u1")
+			s.admit("o2", "u2")
+			s.fail(at, errors.New("away"))
+			if err := s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch); err == nil {
+				t.Fatal("no error")
+			}
+			s.on = map[string]func() error{}
+			s.settles(t, 15*time.Second)
+		})
+	}
+}
+
+func TestManyRebuildersOpenOneCopy(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.sell("o1", "u1")
+		s.redis.Lose()
+		s.on["db.close"] = func() error { servicetest.Pass(time.Millisecond); return nil }
+		var crowd sync.WaitGroup
+		for range 20 {
+			other := newRebuilder(s.parts()) // another process
+			crowd.Go(func() {
+				if err := other.Do(t.Context(), "v1", model.AnyEpoch); err != nil {
+					t.Error(err)
+				}
+			})
+			crowd.Go(func() { _ = s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) })
+		}
+		crowd.Wait()
+		s.balanced(t)
+		if n := s.count("hot.open"); n != 1 || s.hot().Epoch != 2 {
+			t.Errorf("%d openings, epoch %d", n, s.hot().Epoch)
+		}
+	})
+}
+
+func TestRequestsAreCoalescedAndBounded(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		for i := range 3 * maxRebuildQueue {
+			s.Rebuilder.Ask(fmt.Sprint("v", i), 0)
+			s.Rebuilder.Ask("v0", 0)
+		}
+		check.Equal(t, "wishes that wait", len(s.Rebuilder.waiting), maxRebuildQueue)
+	})
+}
+
+func TestAHealthyCopyIsNotRebuiltOnRequest(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.Rebuilder.Ask("v1", 0)
+		s.serveRebuilds(t.Context())
+		check.Equal(t, "the epoch after a request", s.hot().Epoch, 1)
+		s.Rebuilder.Ask("v1", model.AnyEpoch)
+		s.serveRebuilds(t.Context())
+		check.Equal(t, "the epoch after a demand", s.hot().Epoch, 2)
+	})
+}
+
+// After a loss those come first that requests ask for, then those on sale.
+func TestRebuildsAreServedByUrgency(t *testing.T) {
+	t.Parallel()
+	r := newStage(t).Rebuilder
+	for i := range 2 * maxRebuildQueue {
+		r.found(fmt.Sprint("upcoming", i), false)
+	}
+	r.found("selling", true)
+	r.found("selling", false)
+	r.found("upcoming7", true)
+	r.Ask("upcoming9", 0)
+	r.Ask("upcoming8", 0)
+	r.Ask("upcoming3", model.AnyEpoch)
+	r.Ask("upcoming8", model.AnyEpoch)
+	var served []string
+	for range 6 {
+		<-r.ready
+		id, wrong := r.next()
+		served = append(served, fmt.Sprint(id, " ", wrong == model.AnyEpoch))
+	}
+	want := []string{"upcoming9 false", "upcoming8 true", "upcoming3 true", "selling false", "upcoming7 false", "upcoming0 false"}
+	if !slices.Equal(served, want) || len(r.ready) != len(r.waiting) || len(r.waiting) != maxRebuildQueue+1-6 {
+		t.Errorf("%v; %d wait, %d are to be woken", served, len(r.waiting), len(r.ready))
+	}
+}
+
+// A queue that lost its messages would be waited for until the end of time.
+func TestAnotherQueueEndsTheWait(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.publish(s.admit("o1", "u1"))
+		s.on["db.barrier"] = func() error { s.messages, s.last = nil, 0; return nil }
+		if err := s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch); err == nil {
+			t.Error("no error")
+		}
+		s.on = map[string]func() error{}
+		s.settles(t, 20*time.Second)
+		check.That(t, s.rows["o1"].Live(), "the order is lost")
+	})
+}
+
+func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.mode.SwitchingTo = model.ModeSync
+	servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
+	check.That(t, s.record.Epoch == 1 && s.hot().State == model.CopyOpen, "something was closed")
+}
+
+// A wish that became more urgent leaves its place in the queue to others: a
+// thousand of them must not keep a quiet voucher closed for good.
+func TestWishesThatBecameMoreUrgentLeaveRoom(t *testing.T) {
+	t.Parallel()
+	r := newRebuilder(Deps{Log: slog.New(slog.DiscardHandler)})
+	for i := range maxRebuildQueue {
+		id := fmt.Sprintf("v%d", i)
+		r.found(id, false)
+		r.Ask(id, 0)
+		<-r.ready
+		if got, _ := r.next(); got != id {
+			t.Fatalf("%q is served instead of %q", got, id)
+		}
+	}
+	r.found("quiet", false)
+	select {
+	case <-r.ready:
+	default:
+		t.Fatal("a wish was left out although none waits")
+	}
+	if id, _ := r.next(); id != "quiet" {
+		t.Errorf("%q is served", id)
+	}
+}
+
+// An operator's rebuild takes the place of the one that is under way here, and is
+// carried out without the reconciler's help.
+func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.publish(s.admit("o1", "u1"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.Rebuilder.Run(ctx) })
+		s.Rebuilder.Ask("v1", model.AnyEpoch)
+		servicetest.Pass(1200 * time.Millisecond) // it waits for the queue
+		check.Must(t, s.Stock.Rebuild(t.Context(), "v1", "boss"))
+		servicetest.Pass(1200 * time.Millisecond)
+		s.work(t)
+		servicetest.Pass(time.Second)
+		cancel()
+		running.Wait()
+		check.That(t, s.hot().State == model.CopyOpen, "the copy is %s at epoch %d", s.hot().State, s.hot().Epoch)
+		s.balanced(t)
+	})
+}
+
+// The database's clock is set back when another server takes its place: a rebuild
+// whose process has died must not look alive until the clock has caught up.
+func TestADeadRebuildIsTakenOverWhenTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.sell("o1", "u1")
+		s.record.Epoch++ // closed by the one that died
+		s.hot().State = model.CopyClosed
+		later := time.Now().Add(time.Hour)
+		s.record.Progress = &later
+		s.settles(t, 20*time.Second)
+	})
+}

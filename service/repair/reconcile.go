@@ -1,0 +1,299 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"seckill/internal/poll"
+	"seckill/internal/telemetry"
+	"seckill/model"
+	"seckill/service/persist"
+)
+
+const (
+	// reconcileEvery is the pause between two looks: a lost Redis is noticed within
+	// it, and a look at a quiet system takes a millisecond.
+	reconcileEvery = 500 * time.Millisecond
+	// reconcileTimeout bounds one part of a look, so that a server that hangs holds up
+	// the other parts for no longer than the lock's lease.
+	reconcileTimeout = 10 * time.Second
+	// sweepEvery is between two looks at all watched vouchers. The looks in between are
+	// only at the busy vouchers, and notice a lost Redis.
+	sweepEvery = 5 * time.Second
+	// sweepShare is how many times what a sweep took is rested behind it, up to
+	// sweepRestMost: a sweep of up to 50 ms costs no more than this part of a core.
+	sweepShare    = 200
+	sweepRestMost = 10 * time.Second
+	// closerSweeps is the number of sweeps in which the hot copy of every quiet voucher
+	// is read once. In the others it is only asked whether it is loaded and has nothing
+	// reserved.
+	closerSweeps = 24
+	// findChunk is how many rows, or hot copies, are read by id at once.
+	findChunk = 500
+)
+
+// Reconciler finishes the work that dead processes have left, and has lost hot copies
+// rebuilt. One instance is elected to do it; two at once only do the same work twice.
+type Reconciler struct {
+	deps Deps
+
+	election *election
+	selling  func() error
+	settler  *persist.Settler
+	rebuilds *Rebuilder
+	outbox   *outbox
+	stranded *stranded
+	drift    *driftWatch
+	list     watchlist
+
+	units, intents, copies, drifts telemetry.Trouble // of the parts
+}
+
+// Run reconciles while this instance is elected, until ctx ends.
+func (r *Reconciler) Run(ctx context.Context) { r.election.run(ctx, r.reconcile) }
+
+// reconcile reconciles until ctx ends.
+func (r *Reconciler) reconcile(ctx context.Context) {
+	r.deps.Metrics.Elected(true)
+	r.deps.Log.InfoContext(ctx, "this instance reconciles")
+	r.list = watchlist{} // that of an earlier term is out of date
+	var drifting sync.WaitGroup
+	drifting.Go(func() {
+		for ctx.Err() == nil {
+			began := time.Now()
+			r.part(ctx, &r.drifts, "drift", r.lookForDrift)
+			poll.Pause(ctx, rest(time.Since(began), driftShare, driftPause, driftRestMost))
+		}
+	})
+	for ctx.Err() == nil {
+		r.look(ctx)
+		poll.Pause(ctx, reconcileEvery)
+	}
+	drifting.Wait()
+	r.deps.Metrics.Elected(false)
+}
+
+// look takes one look at everything.
+func (r *Reconciler) look(ctx context.Context) {
+	if r.selling() != nil {
+		return // the sales are closed on purpose; the next look after that does it
+	}
+	r.part(ctx, &r.units, "returned units", r.outbox.pass)
+	r.part(ctx, &r.intents, "stock intents", r.dropIntents)
+	r.part(ctx, &r.copies, "hot copies", r.watch)
+}
+
+// part runs one part of a look. Its failure does not stop the other parts.
+func (r *Reconciler) part(
+	ctx context.Context, trouble *telemetry.Trouble, name string, do func(context.Context) error,
+) {
+	if ctx.Err() != nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	defer cancel()
+	if err := do(limited); ctx.Err() == nil {
+		r.report(ctx, trouble, name, err)
+	}
+}
+
+func (r *Reconciler) report(ctx context.Context, trouble *telemetry.Trouble, name string, err error) {
+	trouble.Note(ctx, r.deps.Log, err, "the reconciler is in trouble and goes on trying",
+		"the reconciler is out of trouble", slog.String("part", name))
+}
+
+func (r *Reconciler) lookForDrift(ctx context.Context) error {
+	if r.selling() != nil {
+		return nil //nolint:nilerr // closed on purpose
+	}
+	return r.drift.look(ctx)
+}
+
+// watchlist is what the looks at hot copies remember.
+type watchlist struct {
+	incarnation string    // of Redis at the latest sweep
+	due         time.Time // the time of the next sweep
+	sweeps      int
+	epochs      map[string]model.EpochRecord // of the latest sweep; not changed any more
+	// busy are the vouchers that the next look reads too: their hot copy has something
+	// reserved, is not open, lacks a change, or could not be read.
+	busy map[string]bool
+}
+
+// watch compares the epochs of the database with the hot copies. Ten thousand quiet
+// vouchers must cost next to nothing: they are swept every few seconds, and at once
+// when Redis may have lost them.
+func (r *Reconciler) watch(ctx context.Context) error {
+	r.stranded.begin()
+	incarnation, err := r.deps.Hot.Incarnation(ctx)
+	lost := err == nil && incarnation != r.list.incarnation
+	began := time.Now()
+	if !lost && began.Before(r.list.due) {
+		return errors.Join(err, r.again(ctx))
+	}
+	watched, failed := r.deps.Epochs.Watched(ctx)
+	if failed != nil {
+		return errors.Join(err, fmt.Errorf("read the watched vouchers: %w", failed))
+	}
+	dropped, failed := r.dropped(ctx, watched)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	look := watched
+	if !lost {
+		look = r.awake(ctx, watched)
+	}
+	if err == nil {
+		r.list.incarnation = incarnation
+	}
+	r.list.busy = map[string]bool{}
+	r.list.sweeps++
+	r.list.epochs = make(map[string]model.EpochRecord, len(watched))
+	for _, epoch := range watched {
+		r.list.epochs[epoch.VoucherID] = epoch
+	}
+	r.drift.watched(r.list.epochs)
+	err = errors.Join(err, r.examine(ctx, slices.Concat(look, dropped)))
+	r.list.due = began.Add(rest(time.Since(began), sweepShare, sweepEvery, sweepRestMost))
+	return err
+}
+
+// rest is the pause behind work that took so long: share times as long, within
+// bounds.
+func rest(took time.Duration, share int, least, most time.Duration) time.Duration {
+	return max(least, min(time.Duration(share)*took, most))
+}
+
+// dropped reads the busy vouchers that are not watched any more, because their sale was
+// put off or is long over. As long as their hot copy is open, its reservations must be
+// settled all the same.
+func (r *Reconciler) dropped(ctx context.Context, watched []model.EpochRecord) ([]model.EpochRecord, error) {
+	busy := maps.Clone(r.list.busy)
+	for _, epoch := range watched {
+		delete(busy, epoch.VoucherID)
+	}
+	var open []model.EpochRecord
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(busy)), findChunk) {
+		found, err := r.deps.Epochs.Read(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("read %d vouchers that are watched no more: %w", len(ids), err)
+		}
+		for _, epoch := range found {
+			if epoch.Open() {
+				open = append(open, epoch)
+			}
+		}
+	}
+	return open, nil
+}
+
+// again looks at the busy vouchers.
+func (r *Reconciler) again(ctx context.Context) error {
+	var failed []error
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(r.list.busy)), findChunk) {
+		found, err := r.deps.Epochs.Read(ctx, ids)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("read %d watched vouchers: %w", len(ids), err))
+			continue
+		}
+		failed = append(failed, r.examine(ctx, slices.Collect(maps.Values(found))))
+	}
+	return errors.Join(failed...)
+}
+
+// awake returns the vouchers to be looked at in a sweep. Vouchers that are open,
+// unchanged since the sweep before, and quiet, are left out unless it is their turn.
+func (r *Reconciler) awake(ctx context.Context, watched []model.EpochRecord) []model.EpochRecord {
+	quiet := r.deps.Hot.Quiet(ctx, watched)
+	var look []model.EpochRecord
+	for i, epoch := range watched {
+		id := epoch.VoucherID
+		before := r.list.epochs[id]
+		same := before.Epoch == epoch.Epoch && before.Revision == epoch.Revision && before.Version == epoch.Version
+		turn := (i+r.list.sweeps)%closerSweeps == 0
+		if turn || !epoch.Open() || !same || !quiet[i] || r.list.busy[id] {
+			look = append(look, epoch)
+		}
+	}
+	return look
+}
+
+// examine looks at the hot copies of vouchers. A hot copy that cannot be read holds up
+// no other one: it may be the only one on its node of a Cluster.
+func (r *Reconciler) examine(ctx context.Context, epochs []model.EpochRecord) error {
+	var failed []error
+	for part := range slices.Chunk(epochs, findChunk) {
+		ids := make([]string, len(part))
+		for i, epoch := range part {
+			ids[i] = epoch.VoucherID
+		}
+		hot, err := r.deps.Hot.Read(ctx, ids)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("read %d hot copies: %w", len(ids), err))
+		}
+		failed = append(failed, r.compare(ctx, part, hot))
+		r.drift.seen(hot)
+	}
+	return errors.Join(failed...)
+}
+
+// compare compares epochs with the hot copies that could be read. It asks for rebuilds,
+// and brings to the open hot copies what they lack.
+func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, found map[string]model.HotCopy) error {
+	var stale []string
+	var reserved []model.HotCopy
+	for _, epoch := range epochs {
+		id := epoch.VoucherID
+		hot, known := found[id]
+		open := known && fits(epoch, hot)
+		behind := open && hot.Voucher.Revision < epoch.Revision
+		waits := hot.Reserved > 0 || hot.Due > 0
+		if !open || behind || waits {
+			r.list.busy[id] = true
+		} else {
+			delete(r.list.busy, id)
+		}
+		if known && !open {
+			r.rebuilds.found(id, epoch.OnSale) // looks again before it rebuilds
+		}
+		if behind {
+			stale = append(stale, id)
+		}
+		if open && waits {
+			reserved = append(reserved, hot)
+		}
+	}
+	failed := []error{r.apply(ctx, stale)}
+	for _, hot := range reserved {
+		failed = append(failed, r.stranded.reconcile(ctx, hot))
+	}
+	return errors.Join(failed...)
+}
+
+// apply brings administrators' changes to the hot copies that missed them.
+func (r *Reconciler) apply(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	vouchers, err := r.deps.Database.GetMany(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("read %d changed vouchers: %w", len(ids), err)
+	}
+	var failed []error
+	for id, v := range vouchers {
+		applied, err := r.deps.Hot.Apply(ctx, v)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))
+		} else if applied {
+			r.deps.Metrics.Reconciled("applied", 1)
+			r.deps.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", id), slog.Int64("revision", v.Revision))
+		}
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,88 @@
+package repair
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/poll"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// onStage runs a test on a stage, on a clock of its own.
+func onStage(t *testing.T, test func(*testing.T, *stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newStage(t)) })
+}
+
+// onStages is onStage for a subtest, which runs beside the others.
+func onStages(t *testing.T, name string, test func(*testing.T, *stage)) {
+	t.Helper()
+	servicetest.Bubble(t, name, func(t *testing.T) { test(t, newStage(t)) })
+}
+
+// serveRebuilds serves what was asked for, until nothing moves any more.
+func (s *stage) serveRebuilds(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	var serving sync.WaitGroup
+	serving.Go(func() { s.Rebuilder.Run(ctx) })
+	synctest.Wait()
+	cancel()
+	serving.Wait()
+}
+
+// employ puts another worker on the stage, as if it were another process; change
+// may put something else in the place of its parts.
+func (s *stage) employ(locks model.Locker, change ...func(*Deps)) *Worker {
+	parts := s.parts()
+	for _, c := range change {
+		c(&parts)
+	}
+	return New(parts, locks, "d", s.watcher().Selling)
+}
+
+func (s *stage) watcher() *ModeWatcher {
+	w := NewModeWatcher(modeSide{s}.Read, model.ModeAsync, slog.New(slog.DiscardHandler))
+	_ = w.Refresh(context.Background())
+	return w
+}
+
+// reconcileFor runs the reconciler, the rebuilder and the worker for a while.
+func (s *stage) reconcileFor(t *testing.T, d time.Duration) {
+	t.Helper()
+	s.reconcileTwice(t, d, 1)
+}
+
+// settles runs them for a while, behind which everything is in balance.
+func (s *stage) settles(t *testing.T, d time.Duration) {
+	t.Helper()
+	s.reconcileFor(t, d)
+	s.balanced(t)
+}
+
+// reconcileTwice runs several reconcilers at once, as if no lock kept them apart.
+func (s *stage) reconcileTwice(t *testing.T, d time.Duration, at int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	var running sync.WaitGroup
+	for i := range at {
+		w := s.Worker
+		if i > 0 {
+			w = s.employ(servicetest.NewLocks())
+		}
+		running.Go(func() { w.Reconciler.Run(ctx) })
+		running.Go(func() { w.Rebuilder.Run(ctx) })
+	}
+	running.Go(func() {
+		for ctx.Err() == nil {
+			s.work(t)
+			poll.Pause(ctx, 100*time.Millisecond)
+		}
+	})
+	running.Wait()
+}

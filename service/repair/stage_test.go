@@ -1,0 +1,309 @@
+package repair
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/telemetry"
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/repository/hotcopy/hotcopytest"
+	"seckill/service/backlog"
+	"seckill/service/servicetest"
+)
+
+// stage is everything that is behind asynchronous orders of one voucher, in
+// memory: a database, its hot copies, and a queue. Tests break it by step.
+type stage struct {
+	mu sync.Mutex
+
+	mode      model.ModeRecord
+	voucher   model.Voucher
+	record    model.EpochRecord
+	unwatched bool // the reconciler is not shown the voucher
+	rows      map[string]model.Order
+	outbox    []model.Release
+	intents   []model.StockIntent
+
+	redis *hotcopytest.Copies
+
+	messages []model.Reservation // not acknowledged; Sequence tells their place
+	last     uint64
+	letters  []model.DeadLetter
+	poison   map[string]bool  // ids whose data the database refuses
+	unfit    map[string]error // and ids of which no row can be made
+
+	on    map[string]func() error // runs before a step, and may fail it
+	steps []string
+
+	metrics *prometheus.Registry
+	counts  *telemetry.Worker
+	*Worker
+}
+
+// newStage is a voucher on sale with 10 of 10 units, whose copy of epoch 1 is open.
+func newStage(t testing.TB) *stage {
+	t.Helper()
+	s := &stage{
+		mode: model.ModeRecord{Mode: model.ModeAsync, Deployment: "d"}, voucher: servicetest.NewTable().Voucher,
+		record: model.EpochRecord{VoucherID: "v1", Epoch: 1, OpenEpoch: 1},
+		rows:   map[string]model.Order{}, redis: hotcopytest.New(), poison: map[string]bool{}, unfit: map[string]error{}, on: map[string]func() error{},
+		metrics: prometheus.NewRegistry(),
+	}
+	s.voucher.Revision = 1
+	s.redis.Add(s.voucher)
+	s.redis.Before = func(_ context.Context, call hotcopytest.Call) error {
+		return s.step("hot." + strings.ToLower(call.Method))
+	}
+	s.counts = telemetry.NewWorker(s.metrics)
+	s.Worker = s.employ(servicetest.NewLocks())
+	return s
+}
+
+// parts are those of a worker on the stage.
+func (s *stage) parts() Deps {
+	return Deps{
+		Database: dbSide{s}, Epochs: dbSide{s}, Hot: s.redis, Queue: queueSide{s}, Backlog: watching(queueSide{s}), Mode: modeSide{s}.Read,
+		Metrics: s.counts, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// watching is a watch over a queue that is only waited for.
+func watching(q backlog.Queue) *backlog.Watch {
+	return backlog.New(q, 0, nil, slog.New(slog.DiscardHandler))
+}
+
+// hot is the voucher's hot copy.
+func (s *stage) hot() *hotcopytest.Sale { return s.redis.Sale("v1") }
+
+// changeHot changes the hot copy while something works with it.
+func (s *stage) changeHot(change func(*hotcopytest.Sale)) {
+	s.redis.With(func() { change(s.redis.Sales["v1"]) })
+}
+
+// step notes a step and runs what the test wants before it.
+func (s *stage) step(name string) error {
+	s.mu.Lock()
+	s.steps = append(s.steps, name)
+	before := s.on[name]
+	s.mu.Unlock()
+	if before == nil {
+		return nil
+	}
+	return before()
+}
+
+// count tells how often a step was taken.
+func (s *stage) count(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, step := range s.steps {
+		if step == name {
+			n++
+		}
+	}
+	return n
+}
+
+// fail makes a step fail from now on; nil heals it.
+func (s *stage) fail(name string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on[name] = func() error { return err }
+}
+
+// admit reserves in the open copy, without publishing.
+func (s *stage) admit(orderID, userID string) (r model.Reservation) {
+	s.redis.With(func() { r = s.redis.Sales["v1"].Put(orderID, userID) })
+	return r
+}
+
+// admits reserves n orders, o0 of u0 and so on.
+func (s *stage) admits(n int) (all []model.Reservation) {
+	for i := range n {
+		all = append(all, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+	}
+	return all
+}
+
+// publish puts reservations into the queue as one message.
+func (s *stage) publish(reservations ...model.Reservation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	for _, r := range reservations {
+		r.Sequence = s.last
+		s.messages = append(s.messages, r)
+	}
+}
+
+// work persists what is queued, as the worker does, and acknowledges what is done.
+func (s *stage) work(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	batch := slices.Clone(s.messages)
+	s.mu.Unlock()
+	verdicts := s.Persister.Persist(t.Context(), batch)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, err := range verdicts {
+		if err == nil {
+			s.messages = slices.DeleteFunc(s.messages, func(r model.Reservation) bool {
+				return r.ID == batch[i].ID && r.Sequence == batch[i].Sequence
+			})
+		}
+	}
+}
+
+// sell persists an order and marks it, as if its whole road lay behind it.
+func (s *stage) sell(orderID, userID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rows[orderID] = model.Order{
+		ID: orderID, VoucherID: "v1", UserID: userID, Status: model.OrderUnpaid, CreatedAt: time.Now().Add(-time.Hour),
+	}
+	s.voucher.Remaining--
+	s.voucher.Version++
+	s.hot().Now().Marks[userID] = orderID
+}
+
+// cancel closes a live row and leaves the release to the relay.
+func (s *stage) cancel(orderID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.close(s.rows[orderID], model.OrderCanceled, "")
+	s.voucher.Remaining++
+	s.voucher.Version++
+}
+
+// close writes a closed row and its release.
+func (s *stage) close(row model.Order, status model.OrderStatus, reason string) model.Order {
+	now := time.Now()
+	row.Status, row.Reason, row.ClosedAt = status, reason, &now
+	s.rows[row.ID] = row
+	s.outbox = append(s.outbox, model.Release{
+		ID: int64(len(s.steps)*1000 + len(s.outbox) + 1), OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID,
+	})
+	return row
+}
+
+// remaining is what the open copy has left.
+func (s *stage) remaining() int64 {
+	return s.hot().Free()
+}
+
+// balanced checks the conservation by id set of a quiet system.
+func (s *stage) balanced(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	live := map[string]string{}
+	for id, row := range s.rows {
+		if row.Live() {
+			check.That(t, live[row.UserID] == "", "%s has two live orders", row.UserID)
+			live[row.UserID] = id
+		}
+	}
+	check.That(t, s.voucher.Remaining == s.voucher.Stock-int64(len(live)), "the database: %d of %d remain beside %d live orders", s.voucher.Remaining, s.voucher.Stock, len(live))
+	if s.hot().State != model.CopyOpen || s.hot().Epoch != s.record.Epoch || !s.record.Open() {
+		t.Errorf("the copy is %s at epoch %d, the record %+v", s.hot().State, s.hot().Epoch, s.record)
+	}
+	marks := s.hot().Now().Marks
+	for user, id := range marks {
+		check.Equal(t, "the live order of "+user+", as the mark names it", live[user], id)
+	}
+	check.That(t, len(marks) == len(live) && len(s.hot().Now().Pending) == 0, "%d marks, %d reservations, %d live orders", len(marks), len(s.hot().Now().Pending), len(live))
+}
+
+// queueSide is the queue.
+type queueSide struct{ *stage }
+
+func (q queueSide) Backlog(context.Context) (model.Backlog, error) {
+	if err := q.step("queue.backlog"); err != nil {
+		return model.Backlog{}, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	floor := q.last
+	if len(q.messages) > 0 {
+		floor = slices.MinFunc(q.messages, func(a, b model.Reservation) int { return cmp.Compare(a.Sequence, b.Sequence) }).Sequence - 1
+	}
+	return model.Backlog{Messages: int64(len(q.messages)), LastSequence: q.last, AckFloor: floor}, nil
+}
+
+func (q queueSide) Waiting(context.Context) (map[string]int64, error) {
+	if err := q.step("queue.waiting"); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	named := map[string]int64{}
+	for _, r := range q.messages {
+		named[r.VoucherID]++
+	}
+	return named, nil
+}
+
+func (q queueSide) BacklogOf(ctx context.Context, _ string) (model.Backlog, error) {
+	return q.Backlog(ctx)
+}
+
+func (q queueSide) Buried(context.Context) (map[string]bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	buried := map[string]bool{}
+	for _, letter := range q.letters {
+		if letter.Reservation != nil {
+			buried[letter.Reservation.ID] = true
+		}
+	}
+	return buried, nil
+}
+
+func (q queueSide) Publish(_ context.Context, reservations []model.Reservation) error {
+	if err := q.step("queue.publish"); err != nil {
+		return err
+	}
+	q.publish(reservations...)
+	return nil
+}
+
+func (q queueSide) Bury(_ context.Context, letter model.DeadLetter) error {
+	if err := q.step("queue.bury"); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if letter.Reservation != nil && slices.ContainsFunc(q.letters, func(l model.DeadLetter) bool {
+		return l.Reservation != nil && l.Reservation.ID == letter.Reservation.ID
+	}) {
+		return nil // it lies there already
+	}
+	letter.Sequence = uint64(len(q.letters) + 1)
+	q.letters = append(q.letters, letter)
+	return nil
+}
+
+func (q queueSide) DeadLetter(_ context.Context, sequence uint64) (model.DeadLetter, error) {
+	for _, letter := range q.letters {
+		if letter.Sequence == sequence {
+			return letter, nil
+		}
+	}
+	return model.DeadLetter{}, model.NotFound("dead letter")
+}
+
+func (q queueSide) RemoveDeadLetter(_ context.Context, sequence uint64) error {
+	q.letters = slices.DeleteFunc(q.letters, func(l model.DeadLetter) bool { return l.Sequence == sequence })
+	return nil
+}

@@ -1,0 +1,198 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/internal/poll"
+	"seckill/model"
+)
+
+const (
+	// firstLoadBudget is how long the answer about a new voucher waits for its hot
+	// copy, which takes some milliseconds. After that the reconciler loads it.
+	firstLoadBudget = 2 * time.Second
+	// hotChangeBudget bounds the calls that bring a change to a hot copy.
+	hotChangeBudget = 2 * time.Second
+	// changePatience is how long a change of a stock waits for others of the same voucher,
+	// each of which takes some ten milliseconds, and changePause the longest pause between
+	// two attempts. One that died ends after abandonedIntent, which nobody waits for.
+	changePatience = 2 * time.Second
+	changePause    = 40 * time.Millisecond
+	// abandonedIntent is the age at which the process of an intent is taken for dead:
+	// longer than any call may take.
+	abandonedIntent = 10 * time.Second
+)
+
+// Stock brings administrators' changes of vouchers to their hot copies.
+type Stock struct {
+	deps Deps
+
+	rebuilder *Rebuilder
+	auditor   *Auditor
+}
+
+// Audit is that of the Auditor.
+func (s *Stock) Audit(ctx context.Context, voucherID string) (model.Audit, error) {
+	return s.auditor.Audit(ctx, voucherID)
+}
+
+// Rebuild closes a voucher's hot copy for an administrator, and has it rebuilt in the
+// background.
+func (s *Stock) Rebuild(ctx context.Context, voucherID, adminID string) error {
+	if !model.ValidID(voucherID) {
+		return model.NotFound("voucher")
+	}
+	_, err := s.rebuilder.begin(ctx, voucherID, model.AnyEpoch, adminID)
+	if err != nil && !elsewhere(err) {
+		return unreachable("The hot copy could not be closed.", err)
+	}
+	s.rebuilder.Ask(voucherID, model.AnyEpoch)
+	return nil
+}
+
+// Change changes the stock in the database and in the hot copy. When another change of
+// the voucher comes in between, it begins anew: administrators who act at once are one
+// behind the other, and hear nothing of it.
+func (s *Stock) Change(
+	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
+) (model.Voucher, error) {
+	patient, enough := context.WithTimeout(ctx, changePatience)
+	defer enough()
+	for {
+		v, err := s.change(ctx, id, change, once)
+		if !errors.Is(err, model.ErrSuperseded) || patient.Err() != nil {
+			return v, err
+		}
+		poll.Pause(patient, rand.N(changePause)) //nolint:gosec // spreads the load, guards nothing
+	}
+}
+
+// change is one attempt. When the stock shrinks the hot copy is first, when it grows the
+// database is first: so the database never has fewer units than the hot copy has promised.
+func (s *Stock) change(
+	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
+) (model.Voucher, error) {
+	intent, lower, err := s.deps.Database.IntendStock(ctx, id, change, once)
+	if err != nil {
+		return model.Voucher{}, fmt.Errorf("announce the stock of voucher %s: %w", id, err)
+	}
+	if lower {
+		failpoint.Reach(failpoint.AfterIntent)
+		if err := s.lower(ctx, intent); err != nil {
+			s.giveUp(ctx, intent)
+			return model.Voucher{}, err
+		}
+		failpoint.Reach(failpoint.AfterLowerCopy)
+	}
+	v, err := s.deps.Database.ChangeStock(ctx, id, change, once)
+	if err != nil {
+		if lower {
+			s.giveUp(ctx, intent)
+		}
+		return model.Voucher{}, err
+	}
+	if lower {
+		failpoint.Reach(failpoint.AfterLowerStock)
+	}
+	s.Patched(ctx, v)
+	return v, nil
+}
+
+// lower lowers the hot copy's stock as intended.
+func (s *Stock) lower(ctx context.Context, intent model.StockIntent) error {
+	ctx, cancel := context.WithTimeout(ctx, hotChangeBudget)
+	defer cancel()
+	err := s.deps.Hot.Lower(ctx, intent.VoucherID, intent.Stock, intent.Revision)
+	switch {
+	case err == nil:
+		return nil
+	case model.CodeOf(err) == model.CodeConflict:
+		return err
+	default: // closed, changed meanwhile, or Redis is away
+		if errors.Is(err, model.ErrCopyClosed) {
+			s.rebuilder.Ask(intent.VoucherID, 0) // the reconciler asks for it only shortly before the sale
+		}
+		return model.Unavailable("The stock cannot shrink while the voucher is being loaded.",
+			fmt.Errorf("lower the hot copy of voucher %s: %w", intent.VoucherID, err))
+	}
+}
+
+// giveUp takes an intent back, also when the client has hung up. When it fails, the
+// reconciler does it.
+func (s *Stock) giveUp(ctx context.Context, intent model.StockIntent) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
+	defer cancel()
+	if err := s.deps.restore(ctx, intent); err != nil {
+		s.deps.Log.WarnContext(ctx, "an intended stock could not be taken back; the reconciler does it",
+			slog.String("voucher_id", intent.VoucherID), slog.Any("error", err))
+	}
+}
+
+// restore drops an intent and gives the hot copy the stock of the database.
+func (p Deps) restore(ctx context.Context, intent model.StockIntent) error {
+	id := intent.VoucherID
+	if err := p.Database.DropIntent(ctx, intent); err != nil {
+		return fmt.Errorf("drop the intended stock of voucher %s: %w", id, err)
+	}
+	found, err := p.Database.GetMany(ctx, []string{id})
+	if err != nil {
+		return fmt.Errorf("read voucher %s: %w", id, err)
+	}
+	if v, ok := found[id]; ok {
+		if _, err := p.Hot.Apply(ctx, v); err != nil && !errors.Is(err, model.ErrCopyClosed) {
+			return fmt.Errorf("restore the stock of voucher %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// dropIntents takes back the intents of dead processes.
+func (r *Reconciler) dropIntents(ctx context.Context) error {
+	intents, err := r.deps.Database.Intents(ctx, abandonedIntent)
+	if err != nil {
+		return fmt.Errorf("read intended stocks: %w", err)
+	}
+	var failed []error
+	for _, intent := range intents {
+		if err := r.deps.restore(ctx, intent); err != nil {
+			failed = append(failed, err) // of one voucher, which holds up no other
+			continue
+		}
+		r.deps.Metrics.Reconciled("intent", 1)
+		r.deps.Log.InfoContext(ctx, "an intended stock was taken back", slog.String("voucher_id", intent.VoucherID))
+	}
+	return errors.Join(failed...)
+}
+
+// Patched brings a committed change to the hot copy. When it fails, the reconciler
+// does it.
+func (s *Stock) Patched(ctx context.Context, v model.Voucher) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
+	defer cancel()
+	applied, err := s.deps.Hot.Apply(ctx, v)
+	if err != nil && !errors.Is(err, model.ErrCopyClosed) {
+		s.deps.Log.WarnContext(ctx, "a change did not reach the hot copy; the reconciler brings it",
+			slog.String("voucher_id", v.ID), slog.Any("error", err))
+	}
+	if !applied && err == nil && v.NeedsCopy() {
+		s.rebuilder.Ask(v.ID, 0) // it may have to be divided otherwise
+	}
+}
+
+// Created loads the hot copy of a new voucher. When another instance's reconciler has
+// seen the row already and is loading it, Created waits for that.
+func (s *Stock) Created(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), firstLoadBudget)
+	defer cancel()
+	err := s.rebuilder.Do(ctx, id, 0)
+	if err != nil {
+		s.deps.Log.WarnContext(ctx, "a new voucher's hot copy is not loaded yet; the reconciler does it",
+			slog.String("voucher_id", id), slog.Any("error", err))
+	}
+}

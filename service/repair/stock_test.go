@@ -1,0 +1,140 @@
+package repair
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// newVoucher is the row of a voucher that was just put up.
+func (s *stage) newVoucher() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.record = model.EpochRecord{VoucherID: "v1"}
+}
+
+func to(stock int64) model.StockChange { return model.StockChange{Stock: &stock} }
+
+func TestANewVoucherIsLoadedAtOnce(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.redis.Lose()
+		s.publish(s.rows2()) // the queue is busy with other vouchers, which is none of its business
+		s.newVoucher()
+		s.Stock.Created(t.Context(), "v1")
+		check.That(t, s.hot().State == model.CopyOpen && s.hot().Epoch == 1 && s.remaining() == 10, "%+v", s.hot())
+	})
+}
+
+// rows2 is a reservation of another voucher.
+func (s *stage) rows2() model.Reservation {
+	return model.Reservation{Order: model.Order{ID: "o.v2", VoucherID: "v2", UserID: "u"}, Epoch: 1}
+}
+
+func TestANewVoucherIsAnsweredAlthoughItsCopyCannotBeLoaded(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.redis.Lose()
+		s.fail("hot.close", errors.New("away"))
+		s.newVoucher()
+		s.Stock.Created(t.Context(), "v1")
+		s.on = map[string]func() error{}
+		s.settles(t, 15*time.Second)
+	})
+}
+
+func TestChangesReachTheCopyAtOnce(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.voucher.Price = 777
+		s.voucher.Revision++
+		s.Stock.Patched(t.Context(), s.voucher)
+		check.Equal(t, "the price", s.hot().Voucher.Price, 777)
+		if _, err := s.Stock.Change(t.Context(), "v1", to(20), model.Idempotency{}); err != nil || s.remaining() != 20 {
+			t.Errorf("%v, %d remain", err, s.remaining())
+		}
+		s.fail("hot.apply", errors.New("away"))
+		if _, err := s.Stock.Change(t.Context(), "v1", to(30), model.Idempotency{}); err != nil {
+			t.Errorf("the change is committed: %v", err)
+		}
+	})
+}
+
+// The copy promises before the database knows: a smaller stock must not undercut
+// what is reserved.
+func TestStockShrinksInTheCopyFirst(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.admits(6)
+		_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
+		if model.CodeOf(err) != model.CodeConflict || s.voucher.Stock != 10 || s.hot().Voucher.Stock != 10 || len(s.intents) != 0 {
+			t.Errorf("below what is reserved: %v, %d in the database, %d in the copy", err, s.voucher.Stock, s.hot().Voucher.Stock)
+		}
+		check.Equal(t, "changes of the database, which is not changed first", s.count("db.changestock"), 0)
+		if _, err = s.Stock.Change(t.Context(), "v1", to(6), model.Idempotency{}); err != nil || s.remaining() != 0 || s.voucher.Stock != 6 {
+			t.Errorf("%v, %d remain, stock %d", err, s.remaining(), s.voucher.Stock)
+		}
+	})
+}
+
+func TestAStockThatCannotShrinkLeavesTheCopyAsItWas(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"hot.lower", "db.changestock"} {
+		onStages(t, at, func(t *testing.T, s *stage) {
+			s.fail(at, model.Unavailable("away", nil))
+			_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
+			if model.CodeOf(err) != model.CodeUnavailable || s.hot().Voucher.Stock != 10 || len(s.intents) != 0 {
+				t.Errorf("%v, the copy has %d, %d intents", err, s.hot().Voucher.Stock, len(s.intents))
+			}
+		})
+	}
+	s := newStage(t)
+	s.hot().State = model.CopyClosed
+	servicetest.WantCode(t, check.ErrorOf(s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})), model.CodeUnavailable)
+}
+
+// Two administrators who change a stock at once are one behind the other: that is no
+// trouble of the service, and neither hears of it. Only a change that does not end, of a
+// process that died, is told.
+func TestAStockThatIsBeingChangedIsChangedAfterwards(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"db.intendstock", "hot.lower", "db.changestock"} {
+		onStages(t, at, func(t *testing.T, s *stage) {
+			busy := 3
+			s.mu.Lock()
+			s.on[at] = func() error {
+				if busy--; busy >= 0 {
+					return model.Unavailable("another change is under way", model.ErrSuperseded)
+				}
+				return nil
+			}
+			s.mu.Unlock()
+			v, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
+			if err != nil || v.Stock != 5 || s.hot().Voucher.Stock != 5 || len(s.intents) != 0 {
+				t.Errorf("%+v, %v, the copy has %d, %d intents", v, err, s.hot().Voucher.Stock, len(s.intents))
+			}
+
+			s.fail(at, model.Unavailable("another change is under way", model.ErrSuperseded))
+			began := time.Now()
+			_, err = s.Stock.Change(t.Context(), "v1", to(4), model.Idempotency{})
+			servicetest.Hears(t, "a change that does not end", err, model.CodeUnavailable)
+			servicetest.Took(t, "its answer", began, time.Second, 3*time.Second)
+		})
+	}
+}
+
+func TestRebuildOnDemand(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		if err := s.Stock.Rebuild(t.Context(), "v1", "boss"); err != nil || s.hot().State == model.CopyOpen {
+			t.Errorf("%v, the copy is %s", err, s.hot().State)
+		}
+		s.serveRebuilds(t.Context())
+		s.balanced(t)
+		servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "no/voucher", "boss"), model.CodeNotFound)
+	})
+}
