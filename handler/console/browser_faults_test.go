@@ -54,6 +54,7 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 		{"keyboard", keyboardInABrowser},
 		{"every page", everyPageInABrowser},
 		{"shop", shopInABrowser},
+		{"till", tillInABrowser},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, c, s) })
 	}

@@ -9,64 +9,133 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"seckill/internal/words"
 	"seckill/internal/workshop/check"
 )
 
-// A buyer registers, waits for a sale to begin, buys, cancels, buys again, pays with the simulated provider and gets the
-// code: with the keyboard alone, but for the provider's page.
+// visitor is somebody with a language, a window and a way to press things.
+type visitor struct {
+	language string
+	width    int64
+	keyboard bool
+}
+
+// visitors cover both languages, a desk and a telephone, mouse and keyboard.
+func visitors() []visitor { return []visitor{{"en", 1440, false}, {"zh", 390, true}} }
+
+func (v visitor) name() string { return fmt.Sprintf("%s-%d", v.language, v.width) }
+
+// tab is a tab of the visitor's own.
+func (v visitor) tab(t *testing.T, c *chromium, url string) *tab {
+	t.Helper()
+	b := c.person(t, url)
+	b.do(t, "the visitor's browser", network.Enable(), network.SetExtraHTTPHeaders(network.Headers{"Accept-Language": v.language}), chromedp.EmulateViewport(v.width, 900))
+	return b
+}
+
+// press presses what a selector finds.
+func (v visitor) press(t *testing.T, b *tab, selector string) {
+	t.Helper()
+	if v.keyboard {
+		b.keys(t, selector, kb.Enter)
+	} else {
+		b.do(t, "press "+selector, visible(selector), chromedp.ScrollIntoView(selector), chromedp.Click(selector))
+	}
+}
+
+// fits checks that nothing is wider than a narrow telephone.
+func (v visitor) fits(t *testing.T, b *tab, what string) {
+	t.Helper()
+	var wide int
+	b.run(t, v.name()+" "+what)
+	b.do(t, what+" at 360", chromedp.EmulateViewport(360, 800), chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide), chromedp.EmulateViewport(v.width, 900))
+	check.That(t, wide <= 360, "%s: %s is %d px wide on a telephone of 360", v.name(), what, wide)
+}
+
+// A buyer registers, buys, pays with the simulated provider, comes back and has the code, also after a reload; a sale that
+// has not begun says so on its button, and becomes one that can be bought without a reload.
 func shopInABrowser(t *testing.T, c *chromium, _ *site) {
 	s := start(t, "SECKILL_ORDER_MODE=async")
-	begins := time.Now().Add(time.Hour).UTC()
-	id := s.onSale(t, map[string]any{"stock": 3, "begin_at": begins.Format(time.RFC3339)})
-	card := `[data-id="` + id + `"] `
-	buyable := func(want string) chromedp.Action {
-		return until(want + `document.querySelector('` + card + `[data-field="buy"]')?.disabled`)
+	catalogue := check.Value(words.New())(t)
+	begins := time.Now().Add(50 * time.Hour).UTC()
+	for _, v := range visitors() {
+		said := func(key string, args ...any) string { return catalogue.All()[v.language].Text(key, args...) }
+		id := s.onSale(t, map[string]any{"title": "Coffee for two, with cake", "description": "At any of our houses, all day.", "stock": 3, "begin_at": begins.Format(time.RFC3339), "end_at": begins.Add(time.Hour).Format(time.RFC3339)})
+		button := `#vouchers [data-id="` + id + `"] [data-field="buy"]`
+		b := v.tab(t, c, s.url)
+		b.run(t, "the shop says when the sale begins", b.visit("/shop"), until(fmt.Sprintf(`document.querySelector(%q)?.disabled && /2.*1|2.*2/.test(document.querySelector(%q).textContent)`, button, button)))
+		v.fits(t, b, "shop")
+		b.readable(t, button, "#account button")
+		status, _ := s.call(t, "PATCH", "/admin/vouchers/"+id, s.token(t, "admin", "admin"), map[string]any{"begin_at": time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)})
+		check.Equal(t, "the sale is brought forward", status, 200)
+		b.run(t, "it begins without a reload", shows(button, said("Sign in to buy")))
+		v.press(t, b, button)
+		b.run(t, "the form", visible("#account"), chromedp.SetValue("#username", "buyer-"+v.language), chromedp.SetValue("#password", "a wrong password"))
+		v.press(t, b, `button[value="login"]`)
+		b.run(t, "a wrong password is refused in words", shows("#message", said("The username or the password is wrong.")))
+		v.fits(t, b, "sign in")
+		b.do(t, "the right one", chromedp.SetValue("#password", password))
+		v.press(t, b, `button[value="register"]`)
+		b.run(t, "registered", visible("#buyer"), shows(button, said("Buy")))
+		v.press(t, b, button)
+		b.run(t, "bought", visible(`#bought [data-do="pay"]`), shows(`#bought [data-field="status"]`, said("unpaid")))
+		v.fits(t, b, "unpaid order")
+		v.press(t, b, `#bought [data-do="pay"]`)
+		b.run(t, "the provider's page", visible(`button[value="approve"]`))
+		v.fits(t, b, "payment")
+		v.press(t, b, `button[value="approve"]`)
+		b.run(t, "approved", visible(`a.back.next`))
+		v.press(t, b, "a.back.next")
+		const code = `document.querySelector('#bought code[data-field="code"]')?.textContent.length > 8 && document.querySelector('#bought svg path')?.getAttribute('d').length > 500`
+		b.run(t, "the code is there", visible("#bought .code-ticket"), until(code))
+		b.run(t, "and after a reload", chromedp.Reload(), visible("#bought .code-ticket"), until(code))
+		v.fits(t, b, "paid order")
+		v.press(t, b, `a[data-view="sale"]`)
+		b.run(t, "the button says that it is mine", shows(button, said("Yours: show the code")))
+		v.press(t, b, "#leave")
+		b.run(t, "somebody else", shows(button, said("Sign in to buy")))
+		v.press(t, b, button)
+		b.do(t, "the name again", visible("#account"), chromedp.SetValue("#username", "buyer-"+v.language), chromedp.SetValue("#password", password))
+		v.press(t, b, `button[value="register"]`)
+		b.run(t, "a name that is taken is said in words", shows("#message", said("The username is taken.")))
+		b.quiet(t)
 	}
-	b := c.person(t, s.url)
-	b.run(t, "the shop shows the voucher", b.visit("/shop"), visible("#vouchers article"), shows(card+`[data-field="left"]`, "3 / 3"), buyable(""))
-	b.readable(t, card+`[data-field="buy"]`, `#account button`)
-	b.keys(t, "#username", "carol")
-	b.keys(t, "#password", password)
-	b.keys(t, `button[value="register"]`, kb.Enter)
-	b.run(t, "registered", visible("#buyer"))
-	b.keys(t, "#leave", kb.Enter)
-	b.run(t, "signed out", visible("#password"), until(`document.querySelector("#username").value === ""`))
-	b.keys(t, "#username", "carol")
-	b.keys(t, "#password", "a wrong password"+kb.Enter)
-	b.run(t, "a wrong password is refused", visible("#message"))
-	b.keys(t, "#password", password+kb.Enter)
-	b.run(t, "signed in", visible("#buyer"))
+}
 
-	var first string
-	countdown := `document.querySelector('` + card + `[data-field="countdown"]').textContent`
-	b.run(t, "the countdown runs", until(countdown+`.startsWith("begins in 0:")`), chromedp.Evaluate(countdown, &first))
-	b.run(t, "and nobody can buy yet", until(countdown+` < "`+first+`"`), buyable(""))
-	status, _ := s.call(t, "PATCH", "/admin/vouchers/"+id, s.token(t, "admin", "admin"), map[string]any{"begin_at": begins.Add(-2 * time.Hour).Format(time.RFC3339)})
-	check.Equal(t, "the sale is brought forward", status, 200)
-	b.run(t, "the sale begins without a reload", buyable("false === "))
-	buy := func() {
-		t.Helper()
-		b.keys(t, card+`[data-field="buy"]`, kb.Enter)
-		b.run(t, "bought", visible("#pay"), shows(`#order [data-field="status"]`, "unpaid"), shows(card+`[data-field="left"]`, "2 / 3"))
+// A cashier redeems and looks up, and a viewer sees and cannot act.
+func tillInABrowser(t *testing.T, c *chromium, s *site) {
+	id := s.onSale(t, map[string]any{"title": "Tea for two"})
+	for _, v := range visitors() {
+		user := "guest-" + v.language
+		order := s.paid(t, user, id)
+		_, shown := s.call(t, "GET", "/orders/"+order, s.token(t, user, "user"), nil)
+		code, _ := shown["code"].(string)
+		for _, level := range []string{"cashier", "viewer"} {
+			if v.language == "en" {
+				s.administrator(t, level)
+			}
+			b := v.tab(t, c, s.url)
+			b.run(t, level+" signs in", b.visit("/console/sign-in"), visible("#password"), credentials(level, password), visible(`a[href="/console/orders"]`))
+			if level == "viewer" {
+				b.run(t, "a viewer sees the sale", b.visit("/console/vouchers/"+id), visible("main h1"), until(`document.querySelectorAll('main form[method="post"]').length === 0`))
+				v.fits(t, b, "sale of a viewer")
+				b.run(t, "and its order", b.visit("/console/orders/"+order), visible("main h1"), until(`document.querySelectorAll('main form[method="post"]').length === 0 && !document.body.innerText.includes("`+code+`")`))
+				b.quiet(t)
+				continue
+			}
+			for _, step := range []struct{ how, seen string }{{"look", ".verdict-card.paid"}, {"use", ".verdict-card.redeemed"}, {"use", ".refusal"}} {
+				b.do(t, "the code", b.visit("/console/redeem"), visible("#code"), chromedp.SetValue("#code", code))
+				v.press(t, b, `button[value="`+step.how+`"]`)
+				b.run(t, step.how+" the code", visible(step.seen))
+				v.fits(t, b, step.how+step.seen)
+			}
+			b.quiet(t)
+		}
 	}
-	buy()
-	b.keys(t, "#cancel", kb.Enter)
-	b.run(t, "canceled", shows(`#order [data-field="status"]`, "canceled"), shows(card+`[data-field="left"]`, "3 / 3"))
-	buy()
-	b.keys(t, "#pay", kb.Enter)
-	var link string
-	b.run(t, "the payment is started", visible("#payment"), until(`document.activeElement.id === "payment"`),
-		chromedp.AttributeValue("#payment", "href", &link, nil))
-	provider := b.another(t)
-	provider.run(t, "it is approved", chromedp.Navigate(link), leads(chromedp.Click(`button[value="approve"]`)))
-	b.run(t, "the code is there", shows(`#order [data-field="status"]`, "paid"), until(`document.querySelector('#order code[data-field="code"]').textContent.length > 8`))
-	if v := s.voucher(t, id); v["remaining"] != 2.0 {
-		t.Errorf("%v remain", v["remaining"])
-	}
-	b.quiet(t)
 }
 
 // colours are the text's and the ground's of one place, and the ground's of another one.

@@ -39,8 +39,12 @@ func TestLevelsInTheConsole(t *testing.T) {
 	}
 	for _, level := range model.Levels()[:3] {
 		b := s.signedIn(t, string(level))
-		for _, path := range []string{"", "/vouchers/" + id, "/vouchers/" + id + "/audit", "/orders", "/refunds", "/system", "/log"} {
-			b.get(t, "/console"+path).is(t, http.StatusOK)
+		for _, path := range []string{"", "/vouchers", "/vouchers/" + id, "/orders/" + order, "/vouchers/" + id + "/audit", "/orders", "/refunds", "/system", "/log"} {
+			got := b.get(t, "/console"+path)
+			got.is(t, http.StatusOK)
+			if _, main, _ := strings.Cut(got.body, "<main"); level == model.LevelViewer && strings.Contains(main, `method="post"`) {
+				t.Errorf("a viewer sees what cannot be done on %q: %s", path, main)
+			}
 		}
 		page := b.page(t, "/console/orders/"+order)
 		check.Equal(t, "a "+string(level)+" sees the code", strings.Contains(page, code), sees[level])

@@ -12,6 +12,7 @@ import (
 	"math"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,8 +119,8 @@ func newPages(money money, files files) (pages, error) {
 // place is a part of the console, as the rail and the bar have it.
 type place struct{ Section, Path, Words, Icon string }
 
-func places() []place {
-	return []place{
+func places(level model.Level) []place {
+	all := []place{
 		{Section: "overview", Path: Path, Words: "Overview", Icon: "layout-dashboard"},
 		{Section: "vouchers", Path: Path + "/vouchers", Words: "Vouchers", Icon: "ticket"},
 		{Section: "orders", Path: Path + "/orders", Words: "Orders", Icon: "receipt"},
@@ -128,6 +129,10 @@ func places() []place {
 		{Section: "log", Path: Path + "/log", Words: "Log", Icon: "history"},
 		{Section: "system", Path: Path + "/system", Words: "System", Icon: "server"},
 	}
+	if wire.Allow(level, "redeem-code") != nil {
+		all = slices.DeleteFunc(all, func(p place) bool { return p.Section == "redeem" })
+	}
+	return all
 }
 
 // frame is what every page shows around its own part, which is Data.
@@ -170,7 +175,7 @@ func (f frame) May(operation string) bool { return wire.Allow(f.visit.claims.Lev
 // show sends a page.
 func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status int, name string, data any) error {
 	f := frame{
-		Data: data, Language: v.language.Tag, Back: Path, Section: section(r.URL.Path), Places: places(),
+		Data: data, Language: v.language.Tag, Back: Path, Section: section(r.URL.Path), Places: places(v.claims.Level),
 		Username: v.claims.Username, Shop: c.Shop, Zone: v.zone.String(), Currency: c.Currency, Now: time.Now(), visit: v,
 	}
 	if f.Username == "" {

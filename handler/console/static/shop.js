@@ -1,170 +1,269 @@
-// The buyer's side of a sale, over the public API only. The token stays in this page's memory: a reload signs out.
+// The buyer's side of a sale, over the public API only. The token is kept as long as the tab: a reload and the way back from
+// the payment find it there.
 'use strict';
 
 const api = '/api/v1';
 const find = (id) => document.getElementById(id);
 const word = (key) => document.querySelector(`#words [data-word="${CSS.escape(key)}"]`)?.textContent ?? key;
+const fill = (key, value) => word(key).replace('{}', value);
 const pause = (milliseconds) => new Promise((done) => { setTimeout(done, milliseconds); });
-let token = '';
-let order = null; // that the page shows
-let clock = 0; // the server's clock less this page's, in milliseconds
+const language = document.documentElement.lang;
+let token = sessionStorage.getItem('token') ?? '';
+let vouchers = new Map();
+let orders = new Map(); // mine, by id, the newest first
+const buying = new Set(); // ids of vouchers that are being bought
+const now = () => serverNow(); // of console.js: the server's clock
 
 // call asks the API. Its answer is {status, body}; a request that was not answered has the status 0.
 async function call(method, path, body) {
-  const headers = { Accept: 'application/json' };
+  const headers = { Accept: 'application/json', 'Accept-Language': language };
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body) headers['Content-Type'] = 'application/json';
   try {
     const response = await fetch(api + path, { method, headers, body: body && JSON.stringify(body), credentials: 'omit', cache: 'no-store' });
     const text = await response.text();
     const wait = Number(response.headers.get('Retry-After') ?? 1);
+    if (response.status === 401 && token && !path.startsWith('/auth/')) leave();
     return { status: response.status, wait, body: text ? JSON.parse(text) : {} };
   } catch {
-    return { status: 0, wait: 1, body: { code: 'lost' } };
+    return { status: 0, wait: 1, body: { detail: word('lost') } };
   }
 }
 
 function say(text) {
-  find('message').textContent = text;
+  if (find('message').textContent !== text) find('message').textContent = text;
   find('message').hidden = !text;
 }
 
-// refuse says why a call failed: the fields of a form, or the word for the code.
+// refuse says in words why a call failed, which the API has put into this page's language.
 function refuse(answer) {
-  const fields = (answer.body.errors ?? []).map((field) => `${field.location}: ${field.message}`);
-  say([word(answer.body.code), ...fields].join(' – '));
+  const fields = (answer.body.errors ?? []).map((field) => field.message);
+  say(fields.length > 0 ? fields.join(' · ') : answer.body.detail ?? word(answer.body.code));
 }
 
 const money = (minor, currency) => {
-  const format = new Intl.NumberFormat(document.documentElement.lang, { style: 'currency', currency });
+  const format = new Intl.NumberFormat(language, { style: 'currency', currency });
   return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
 };
 
-function until(at) {
-  const seconds = Math.max(0, Math.floor((Date.parse(at) - performance.now() - clock) / 1000));
-  const two = (number) => String(number).padStart(2, '0');
-  return `${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+// left is the time until an instant as people say it: days and hours, hours and minutes, and a clock in the last hour.
+function left(at) {
+  const seconds = Math.max(0, Math.floor((Date.parse(at) - now()) / 1000));
+  const unit = (value, name) => new Intl.NumberFormat(language, { style: 'unit', unit: name, unitDisplay: 'long' }).format(value);
+  const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  if (days > 0) return `${unit(days, 'day')} ${unit(hours, 'hour')}`;
+  if (hours > 0) return `${unit(hours, 'hour')} ${unit(minutes, 'minute')}`;
+  return `${String(minutes).padStart(2, '0')}:${String(seconds % 60).padStart(2, '0')}`;
+}
+
+const field = (card, name) => card.querySelector(`[data-field="${name}"]`);
+function set(card, name, text) {
+  const place = field(card, name);
+  if (place.textContent !== text) place.textContent = text;
+}
+
+// state is what the button of a voucher says, whether it can be pressed, and what it does.
+function state(voucher) {
+  const mine = [...orders.values()].find((order) => order.voucher_id === voucher.id && ['processing', 'unpaid', 'paid', 'redeemed'].includes(order.status));
+  if (buying.has(voucher.id)) return { says: word('buying'), off: true };
+  if (mine?.status === 'processing') return { says: word('in the queue'), act: () => view('orders') };
+  if (mine) return { says: word({ unpaid: 'yours unpaid', paid: 'yours paid' }[mine.status] ?? 'yours'), act: () => view('orders') };
+  if (voucher.phase === 'upcoming') return { says: fill('waits', left(voucher.begin_at)), off: true };
+  if (voucher.phase !== 'live') return { says: word(voucher.phase), off: true };
+  if (!token) return { says: word('sign in'), act: () => view('sign-in') };
+  return { says: word('buy'), act: () => buy(voucher.id) };
 }
 
 // show draws the vouchers. A card stays the same element, so that the keyboard's focus stays where it is.
-function show(vouchers) {
-  find('none').hidden = vouchers.length > 0;
+function show() {
+  find('none').hidden = vouchers.size > 0;
   const old = new Map([...find('vouchers').children].map((card) => [card.dataset.id, card]));
-  for (const voucher of vouchers) {
-    const card = old.get(voucher.id) ?? make(voucher.id);
+  for (const voucher of vouchers.values()) {
+    const card = old.get(voucher.id) ?? make('voucher', voucher.id, find('vouchers'));
     old.delete(voucher.id);
-    clock = Date.parse(voucher.server_time) - performance.now();
-    const set = (field, text) => {
-      const place = card.querySelector(`[data-field="${field}"]`);
-      if (place.textContent !== text) place.textContent = text;
-    };
-    set('title', voucher.title);
-    set('phase', word(voucher.phase));
-    card.querySelector('[data-field="phase"]').className = `badge ${voucher.phase}`;
-    set('price', money(voucher.price, voucher.currency));
-    set('face_value', money(voucher.face_value, voucher.currency));
-    set('left', `${voucher.remaining} / ${voucher.stock}`);
-    const bar = card.querySelector('[data-field="bar"]');
-    bar.max = voucher.stock;
-    bar.value = voucher.remaining;
-    const upcoming = voucher.phase === 'upcoming';
-    set('countdown', voucher.phase === 'ended' ? '' : `${word(upcoming ? 'begins in' : 'ends in')} ${until(upcoming ? voucher.begin_at : voucher.end_at)}`);
-    card.querySelector('[data-field="buy"]').disabled = !token || voucher.phase !== 'live';
+    set(card, 'title', voucher.title);
+    set(card, 'description', voucher.description ?? '');
+    field(card, 'description').hidden = !voucher.description;
+    set(card, 'phase', word(voucher.phase));
+    field(card, 'phase').className = `badge ${voucher.phase}`;
+    set(card, 'price', money(voucher.price, voucher.currency));
+    set(card, 'face_value', money(voucher.face_value, voucher.currency));
+    set(card, 'left', `${voucher.remaining} / ${voucher.stock}`);
+    field(card, 'bar').max = voucher.stock;
+    field(card, 'bar').value = voucher.remaining;
+    set(card, 'countdown', ['upcoming', 'ended'].includes(voucher.phase) ? '' : fill('ends', left(voucher.end_at)));
+    const { says, off, act } = state(voucher);
+    const button = field(card, 'buy');
+    if (button.textContent !== says) button.textContent = says;
+    button.disabled = Boolean(off);
+    button.onclick = act ?? null;
   }
   for (const card of old.values()) card.remove();
 }
 
-function make(id) {
-  const card = find('voucher').content.firstElementChild.cloneNode(true);
+function make(template, id, into) {
+  const card = find(template).content.firstElementChild.cloneNode(true);
   card.dataset.id = id;
-  card.querySelector('[data-field="buy"]').addEventListener('click', () => buy(id));
-  find('vouchers').append(card);
+  into.append(card);
   return card;
 }
 
+// draw shows my orders.
+function draw() {
+  find('no-orders').hidden = orders.size > 0;
+  const old = new Map([...find('bought').children].map((card) => [card.dataset.id, card]));
+  for (const order of orders.values()) {
+    const card = old.get(order.id) ?? make('order', order.id, find('bought'));
+    old.delete(order.id);
+    set(card, 'title', vouchers.get(order.voucher_id)?.title ?? order.title ?? '');
+    set(card, 'status', word(order.status === 'processing' ? 'in the queue' : order.status));
+    field(card, 'status').className = `badge ${order.status}`;
+    set(card, 'price', money(order.price, order.currency));
+    set(card, 'clock', order.status === 'unpaid' && order.expires_at ? fill('pay in', left(order.expires_at)) : '');
+    let says = order.reason ? word(order.reason) : '';
+    if (order.status === 'processing') says = fill('queued', Math.max(0, Math.floor((now() - Date.parse(order.created_at)) / 1000)));
+    if (order.status === 'paid') says = word('at the till');
+    set(card, 'says', says);
+    field(card, 'ticket').hidden = !order.code || order.status !== 'paid';
+    if (order.code && field(card, 'code').textContent !== order.code) {
+      set(card, 'code', order.code);
+      picture(field(card, 'qr'), order.code);
+    }
+    for (const button of card.querySelectorAll('[data-do]')) {
+      button.hidden = order.status !== 'unpaid';
+      button.onclick = () => (button.dataset.do === 'pay' ? pay(order.id) : cancel(order.id));
+    }
+  }
+  for (const card of old.values()) card.remove();
+}
+
+// picture draws a QR code.
+function picture(svg, text) {
+  const code = qrcode(0, 'M');
+  code.addData(text);
+  code.make();
+  const size = code.getModuleCount();
+  let path = '';
+  for (let row = 0; row < size; row += 1) {
+    for (let column = 0; column < size; column += 1) if (code.isDark(row, column)) path += `M${column} ${row}h1v1h-1z`;
+  }
+  svg.setAttribute('viewBox', `-4 -4 ${size + 8} ${size + 8}`);
+  const drawn = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+  drawn.setAttribute('d', path);
+  svg.replaceChildren(drawn);
+}
+
+// look reads the vouchers, and my orders as often as one of them may change by itself.
 async function look() {
-  const answer = await call('GET', '/vouchers?limit=20');
-  if (answer.status === 200) show(answer.body.items);
+  const answer = await call('GET', `/vouchers?limit=20`);
+  if (answer.status === 200) vouchers = new Map(answer.body.items.map((voucher) => [voucher.id, voucher]));
+  show();
+}
+
+async function lookAtOrders() {
+  if (!token) return;
+  const answer = await call('GET', `/orders?limit=50`);
+  if (answer.status !== 200 || !token) return;
+  const found = new Map(answer.body.items.map((order) => [order.id, order]));
+  for (const [id, order] of orders) if (order.status === 'processing' && !found.has(id)) found.set(id, order); // it is in no list yet
+  orders = new Map([...found].sort(([, a], [, b]) => Date.parse(b.created_at) - Date.parse(a.created_at)));
+  for (const order of orders.values()) {
+    if (vouchers.has(order.voucher_id) || order.title) continue;
+    const voucher = await call('GET', `/vouchers/${order.voucher_id}`);
+    order.title = voucher.body.title ?? order.voucher_id;
+  }
+  draw();
 }
 
 // buy repeats a request that was not decided, as every client should: the answer is the order, or that there is one.
 async function buy(voucherID) {
   say('');
-  for (let tries = 0; tries < 20; tries += 1) {
-    const answer = await call('POST', `/vouchers/${voucherID}/seckill`);
-    if (answer.status === 201 || answer.status === 202) return follow(answer.body.id);
-    if (answer.body.code === 'ALREADY_ORDERED') {
-      refuse(answer);
-      return follow(answer.body.order_id);
+  buying.add(voucherID);
+  show();
+  try {
+    for (let tries = 0; tries < 20; tries += 1) {
+      const answer = await call('POST', `/vouchers/${voucherID}/seckill`);
+      if (answer.status === 201 || answer.status === 202) return await follow(answer.body);
+      if (answer.body.code === 'ALREADY_ORDERED') return await follow({ id: answer.body.order_id });
+      if (answer.status !== 0 && answer.status !== 429 && answer.status < 500) return refuse(answer);
+      say(word('waiting'));
+      await pause(answer.wait * 1000);
     }
-    if (answer.status !== 0 && answer.status !== 429 && answer.status < 500) return refuse(answer);
-    say(word('waiting'));
-    await pause(answer.wait * 1000);
-  }
-  return say(word('lost'));
-}
-
-// follow shows an order until it has reached its end, or another one is shown.
-async function follow(id) {
-  order = { id };
-  if (find('message').textContent === word('waiting')) say('');
-  while (order?.id === id && token) {
-    const answer = await call('GET', `/orders/${id}?wait=10s`);
-    if (answer.status === 200 && order?.id === id) {
-      order = answer.body;
-      draw();
-      if (['redeemed', 'canceled', 'expired', 'failed', 'refunded'].includes(order.status)) return;
-    }
-    await pause(1000);
+    return say(word('lost'));
+  } finally {
+    buying.delete(voucherID);
+    look();
   }
 }
 
-function draw() {
-  const place = find('order');
-  place.hidden = false;
-  for (const field of place.querySelectorAll('[data-field]')) {
-    const value = order[field.dataset.field];
-    let text = value ?? '';
-    if (field.dataset.field === 'status') {
-      text = word(value);
-      field.className = `badge ${value}`;
-    }
-    if (field.dataset.field === 'reason' && value) text = word(value);
-    if (field.dataset.field === 'expires_at' && value) text = until(value);
-    if (field.textContent !== text) field.textContent = text;
-  }
-  for (const part of place.querySelectorAll('[data-for]')) {
-    part.hidden = !order[part.dataset.for] || (part.dataset.for === 'expires_at' && order.status !== 'unpaid');
-  }
-  const unpaid = order.status === 'unpaid';
-  const link = find('payment');
-  if (link.dataset.order !== order.id || !unpaid) link.hidden = true;
-  find('pay').hidden = !unpaid || !link.hidden;
-  find('cancel').hidden = !unpaid;
-}
-
-find('pay').addEventListener('click', async () => {
-  const answer = await call('POST', `/orders/${order.id}/pay`);
-  if (answer.status !== 202) return refuse(answer);
-  const link = find('payment');
-  const page = answer.body.payment_url ?? '';
-  if (/^https?:\/\//.test(page)) {
-    link.href = page;
-    link.dataset.order = order.id;
-    link.hidden = false;
-    link.focus();
-  }
-  order = answer.body.order;
-  return draw();
-});
-
-find('cancel').addEventListener('click', async () => {
-  const answer = await call('POST', `/orders/${order.id}/cancel`);
-  if (answer.status !== 200) return refuse(answer);
-  order = answer.body;
+// follow leads to an order, and waits until it is made.
+async function follow(order) {
+  say('');
+  if (order.voucher_id) orders = new Map([[order.id, order], ...orders]);
+  view('orders');
   draw();
+  for (let tries = 0; tries < 60 && token; tries += 1) {
+    const answer = await call('GET', `/orders/${order.id}?wait=10s`);
+    if (answer.status === 200) {
+      orders.set(order.id, answer.body);
+      draw();
+      if (answer.body.status !== 'processing') break;
+    } else await pause(answer.wait * 1000);
+  }
+  await lookAtOrders();
+  find('bought').querySelector('[data-do="pay"]:not([hidden])')?.focus();
+}
+
+async function pay(id) {
+  say('');
+  const answer = await call('POST', `/orders/${id}/pay`);
+  if (answer.status !== 202) return refuse(answer);
+  const page = answer.body.payment_url ?? '';
+  if (!/^https?:\/\//.test(page)) return lookAtOrders();
+  const link = new URL(page);
+  // The simulator beside this server leads back here; a provider is told where by the server.
+  if (link.hostname === location.hostname && link.pathname.startsWith('/pay/')) link.searchParams.set('back', `${location.origin}/shop#orders`);
+  return location.assign(link);
+}
+
+async function cancel(id) {
+  say('');
+  const answer = await call('POST', `/orders/${id}/cancel`);
+  if (answer.status !== 200) return refuse(answer);
+  await lookAtOrders();
   return look();
-});
+}
+
+// view shows one of the page's parts.
+function view(name) {
+  const shown = ['sale', 'orders', 'sign-in'].includes(name) ? name : 'sale';
+  const part = shown === 'orders' && !token ? 'sign-in' : shown;
+  for (const section of ['sale', 'orders', 'sign-in']) find(`part-${section}`).hidden = section !== part;
+  for (const link of document.querySelectorAll('[data-view]')) {
+    if (link.dataset.view === part) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+    if (link.dataset.view === 'sign-in') link.hidden = Boolean(token);
+  }
+  if (location.hash !== `#${part}`) history.replaceState(null, '', `#${part}`);
+  if (part === 'sign-in') find('username').focus();
+}
+addEventListener('hashchange', () => view(location.hash.slice(1)));
+
+function enter(name) {
+  find('buyer').hidden = !token;
+  find('buyer').querySelector('b').textContent = name;
+}
+
+function leave() {
+  token = '';
+  orders = new Map();
+  sessionStorage.clear();
+  enter('');
+  draw();
+  show();
+  view('sale');
+}
+find('leave').addEventListener('click', leave);
 
 find('account').addEventListener('submit', async (event) => {
   event.preventDefault();
@@ -178,14 +277,19 @@ find('account').addEventListener('submit', async (event) => {
   const answer = await call('POST', '/auth/login', who);
   if (answer.status !== 200) return refuse(answer);
   token = answer.body.access_token;
-  form.hidden = true;
+  sessionStorage.setItem('token', token);
+  sessionStorage.setItem('name', who.username);
   form.elements.password.value = '';
-  find('buyer').hidden = false;
-  find('buyer').querySelector('b').textContent = who.username;
-  return look();
+  enter(who.username);
+  await lookAtOrders();
+  show();
+  view('sale');
+  return undefined;
 });
 
-find('leave').addEventListener('click', () => location.reload());
-
-look();
+enter(sessionStorage.getItem('name') ?? '');
+view(location.hash.slice(1) || 'sale');
+look().then(lookAtOrders);
 setInterval(look, 1000);
+setInterval(lookAtOrders, 3000);
+setInterval(draw, 1000);

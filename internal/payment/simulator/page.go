@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	"seckill/internal/payment"
+	"seckill/internal/words"
 )
 
 // Decision is what becomes of a payment on its page.
@@ -32,18 +34,41 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var page bytes.Buffer
-	err = s.pages.ExecuteTemplate(&page, "page.html", struct {
-		payment.Payment
-		Price   string
-		Pending bool
-		Delay   time.Duration
-	}{p, price(p.Money), p.Status == payment.Pending, s.DelayFor})
+	err = s.pages.ExecuteTemplate(&page, "page.html", shown{
+		Payment: p, Price: price(p.Money), Pending: p.Status == payment.Pending, Delay: s.DelayFor,
+		Back: back(r), Language: s.words.Asked(r.Header.Get("Accept-Language")),
+	})
 	if err != nil {
 		s.failPage(w, r, err)
 		return
 	}
+	s.words.Asked(r.Header.Get("Accept-Language")).Label(w.Header())
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = page.WriteTo(w)
+}
+
+// shown is what the page shows.
+type shown struct {
+	payment.Payment
+
+	Price    string
+	Pending  bool
+	Delay    time.Duration
+	Back     string // where the buyer came from; empty: that is not known
+	Language *words.Language
+}
+
+// T is a text in the language of the page.
+func (s shown) T(key string, args ...any) string { return s.Language.Text(key, args...) }
+
+// back is where a page of this machine has said that the buyer came from. No other site is led to.
+func back(r *http.Request) string {
+	u, err := url.Parse(r.URL.Query().Get("back"))
+	here := url.URL{Host: r.Host}
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() != here.Hostname() || u.User != nil {
+		return ""
+	}
+	return u.String()
 }
 
 // price writes minor units as people do. The simulator takes every currency for one with two decimals.
@@ -62,7 +87,11 @@ func (s *Server) decide(w http.ResponseWriter, r *http.Request) {
 		s.failPage(w, r, err)
 		return
 	}
-	http.Redirect(w, r, "/pay/"+id, http.StatusSeeOther)
+	next := "/pay/" + id
+	if from := back(r); from != "" {
+		next += "?back=" + url.QueryEscape(from)
+	}
+	http.Redirect(w, r, next, http.StatusSeeOther)
 }
 
 func (s *Server) failPage(w http.ResponseWriter, r *http.Request, err error) {

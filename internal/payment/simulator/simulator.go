@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"seckill/internal/payment"
+	"seckill/internal/words"
 	"seckill/model"
 )
 
@@ -49,6 +50,7 @@ type Server struct {
 
 	ledger *ledger
 	pages  *template.Template
+	words  *words.Catalogue
 	mux    http.Handler
 	wake   chan struct{}
 }
@@ -58,6 +60,10 @@ var files embed.FS
 
 // New opens the ledger.
 func New(ctx context.Context, options Options) (*Server, error) {
+	texts, err := words.New()
+	if err != nil {
+		return nil, err
+	}
 	pages, err := template.ParseFS(files, "page.html")
 	if err != nil {
 		return nil, fmt.Errorf("read the simulator's page: %w", err)
@@ -67,7 +73,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Options: options, ledger: book, pages: pages, wake: make(chan struct{}, 1)}
+	s := &Server{Options: options, ledger: book, pages: pages, words: texts, wake: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /payments", s.authorized(s.start))
 	mux.HandleFunc("GET /payments/{id}", s.authorized(s.show))
