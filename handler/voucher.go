@@ -74,7 +74,6 @@ type VoucherDraft struct {
 	State       string `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
 
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
-	Shards        int    `json:"shards,omitempty" minimum:"1" maximum:"64" default:"1" doc:"Into how many parts the stock of a very hot voucher is divided, in the database and in its hot copy, so that as many can sell of it at once. It is sold out when every part is."`
 }
 
 // VoucherChange changes the members that it has.
@@ -86,7 +85,6 @@ type VoucherChange struct {
 	BeginAt     *string `json:"begin_at,omitempty" format:"date-time"`
 	EndAt       *string `json:"end_at,omitempty" format:"date-time"`
 	State       *string `json:"state,omitempty" enum:"draft,published,paused,archived"`
-	Shards      *int    `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"Into how many parts its stock is divided from now on, also in the middle of the sale. In the order mode async the hot copy is rebuilt for that, and the sale answers 503 meanwhile."`
 }
 
 // StockChange changes the total ever offered: by delta, or to stock.
@@ -242,13 +240,9 @@ func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	if err := model.JoinInvalid(err, wrong); err != nil {
 		return model.NewVoucher{}, err
 	}
-	if d.Shards == 1 {
-		d.Shards = 0 // the same request as one that says nothing
-	}
 	return model.NewVoucher{
 		Title: d.Title, Description: d.Description, Price: d.Price, FaceValue: d.FaceValue, Stock: d.Stock,
 		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State), PaymentWindow: window,
-		Shards: d.Shards,
 	}, nil
 }
 
@@ -271,7 +265,7 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	end, endErr := parseOptionalTime("body.end_at", c.EndAt)
 	patch := model.VoucherPatch{
 		Title: c.Title, Description: c.Description, Price: c.Price, FaceValue: c.FaceValue,
-		BeginAt: begin, EndAt: end, State: (*model.VoucherState)(c.State), Shards: c.Shards,
+		BeginAt: begin, EndAt: end, State: (*model.VoucherState)(c.State),
 	}
 	return patch, model.JoinInvalid(patch.Check(), beginErr, endErr)
 }

@@ -91,15 +91,7 @@ func TestDrafts(t *testing.T) {
 		{"state", `"archived"`, ""},
 		{"state", `"Draft"`, "body.state"},
 		{"state", `""`, "body.state"},
-		{"shards", "1", ""},
-		{"shards", "64", ""},
-		{"shards", "0", "body.shards"},
-		{"shards", "65", "body.shards"},
-		{"shards", "-1", "body.shards"},
-		{"shards", "1.5", "body.shards"},
-		{"shards", "1.00000000000000000001", "body.shards"},
-		{"shards", `"4"`, "body.shards"},
-		{"shards", "null", "body.shards"},
+		{"shards", "1", "body.shards"},
 		{"payment_window", `"15m"`, ""},
 		{"payment_window", `"0s"`, "body.payment_window"},
 		{"payment_window", `"15"`, "body.payment_window"},
@@ -150,24 +142,6 @@ func TestDraftBecomesVoucher(t *testing.T) {
 	}
 }
 
-// TestShardsAreForAdministrators: the public sees what it always saw.
-func TestShardsAreForAdministrators(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	for shards, shown := range map[model.Shards]bool{0: false, 1: false, 4: true} {
-		s.fakes.getVoucher = func(_ context.Context, id string, _ bool) (model.Voucher, error) {
-			v := voucher(id)
-			v.Shards = shards
-			return v, nil
-		}
-		admin := s.do(t, http.MethodGet, vouchersPath+"/v1", "", s.as(t, "a", model.RoleAdmin)...)
-		public := s.do(t, http.MethodGet, "/api/v1/vouchers/v1", "")
-		if strings.Contains(admin.body, `"shards":4`) != shown || strings.Contains(admin.body, "shards") != shown || strings.Contains(public.body, "shards") {
-			t.Errorf("%d shards: administrators %s, public %s", shards, admin.body, public.body)
-		}
-	}
-}
-
 func TestPatch(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -185,14 +159,8 @@ func TestPatch(t *testing.T) {
 		*asked.State != model.VoucherPaused || !asked.EndAt.Equal(time.Date(2030, 1, 1, 23, 0, 0, 0, time.UTC)) || asked.BeginAt != nil {
 		t.Errorf("%d %s %+v", got.status, got.body, asked)
 	}
-	for text, shards := range map[string]int{"1": 1, "64": 64} {
-		if got := s.do(t, http.MethodPatch, vouchersPath+"/v1", `{"shards":`+text+`}`, headers...); got.status != http.StatusOK || *asked.Shards != shards {
-			t.Errorf("%d %s %+v", got.status, got.body, asked)
-		}
-	}
 	for body, location := range map[string]string{
-		`{"shards":0}`: "body.shards", `{"shards":65}`: "body.shards", `{"shards":null}`: "body.shards",
-		`{"title":null}`: "body.title", `{"stock":5}`: "body.stock", `{"title":" "}`: "body.title", `{"price":-1}`: "body.price",
+		`{"shards":1}`: "body.shards", `{"title":null}`: "body.title", `{"stock":5}`: "body.stock", `{"title":" "}`: "body.title", `{"price":-1}`: "body.price",
 		`{"begin_at":"2030-01-02T00:00:00Z","end_at":"2030-01-02T00:00:00Z"}`: "body.end_at", `{"state":"sold_out"}`: "body.state",
 		`{"begin_at":"yesterday"}`: "body.begin_at", `{"end_at":"2030-01-01T00:00:00,5Z"}`: "body.end_at",
 		`{"title":"\u0000"}`: "body.title", `{"description":"\u0000"}`: "body.description",
@@ -249,17 +217,15 @@ func TestIdempotencyKey(t *testing.T) {
 	if first.Key != "key one" || first.Scope != "a POST "+vouchersPath || len(first.Fingerprint) != 64 {
 		t.Errorf("%+v", first)
 	}
-	for _, same := range []string{ // one shard is the default, and no other request
-		draftWith("", ""), " " + draftWith("price", "1e3"), draftWith("begin_at", `"2030-01-01T01:00:00+01:00"`), draftWith("shards", "1"),
+	for _, same := range []string{
+		draftWith("", ""), " " + draftWith("price", "1e3"), draftWith("begin_at", `"2030-01-01T01:00:00+01:00"`),
 	} {
 		if again := ask("a", vouchersPath, same, "key one"); again != first {
 			t.Errorf("%s: %+v, want %+v", same, again, first)
 		}
 	}
-	for _, other := range []string{draftWith("price", "999"), draftWith("shards", "4")} {
-		if ask("a", vouchersPath, other, "key one").Fingerprint == first.Fingerprint {
-			t.Errorf("%s has the same fingerprint", other)
-		}
+	if ask("a", vouchersPath, draftWith("price", "999"), "key one").Fingerprint == first.Fingerprint {
+		t.Error("another price has the same fingerprint")
 	}
 	if other := ask("b", vouchersPath, draftWith("", ""), "key one"); other.Scope == first.Scope {
 		t.Error("another administrator has the same scope")

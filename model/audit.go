@@ -25,9 +25,6 @@ type AuditDatabase struct {
 	Stock      int64 `json:"stock"`
 	Remaining  int64 `json:"remaining"`
 	LiveOrders int64 `json:"live_orders"`
-	// PartsLost is how many parts of a divided voucher are missing, out of date or too many. Nothing
-	// is sold of it until its stock is repaired.
-	PartsLost int64 `json:"parts_lost,omitempty"`
 }
 
 // AuditHotCopy is what the copy that admits buyers says.

@@ -7,10 +7,6 @@
 //   - Hot copy: a voucher as it is sold in the order mode async, in Redis: its
 //     window, price and stock, the marks, and the reservations. Nothing else is
 //     called a copy.
-//   - Part: one of the rows that the stock of a divided voucher lies in; and one of as
-//     many sets of keys that its hot copy lies in, each with the marks and reservations
-//     of its own users. Shards is how many there are, the voucher's own row and keys
-//     counted. An undivided voucher has no others.
 //   - Epoch: the number of a hot copy. Every rebuild begins the next one. The
 //     database's record says which is the latest, and which is open; a hot copy
 //     of any other epoch is closed.

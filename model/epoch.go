@@ -26,14 +26,7 @@ type EpochRecord struct {
 	// Revision, Version, and how many units are Taken, are of the voucher's row.
 	Revision, Version, Taken int64
 	OnSale                   bool // as of Now
-	// Shards is into how many parts the voucher is divided, and so its next copy is. Spread
-	// is how many parts the copies may have that are not replaced yet: all of them are closed
-	// before another one is loaded.
-	Shards, Spread int
 }
-
-// Parts is into how many parts the next copy is divided, 1 when the record does not say.
-func (r EpochRecord) Parts() int { return max(r.Shards, 1) }
 
 // Open reports whether the database holds the latest copy for open.
 func (r EpochRecord) Open() bool { return r.Epoch > 0 && r.Epoch == r.OpenEpoch }

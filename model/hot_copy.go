@@ -14,8 +14,6 @@ const (
 type HotCopy struct {
 	State CopyState
 	Epoch int64
-	// Shards is into how many parts it is divided, 1 or more; 0 when it is not there.
-	Shards int
 	// Voucher is what the copy knows of it: ID, Price, Currency, Stock,
 	// Remaining (not taken and not reserved), BeginAt, EndAt, State, Revision;
 	// ServerTime is the copy's clock at the reading, Phase as of then, and

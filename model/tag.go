@@ -15,12 +15,8 @@ const tagBytes = 12
 // themselves, so that a voucher that is shown with the stock of a hot copy that is
 // behind never has the tag of the voucher in the database.
 func (v Voucher) Tag() string {
-	members := fmt.Appendf(nil, "%s\n%q\n%q\n%d %d %s %d\n%d %d %s", v.ID, v.Title, v.Description,
-		v.Price, v.FaceValue, v.Currency, v.Stock, v.BeginAt.UnixMicro(), v.EndAt.UnixMicro(), v.State)
-	if !v.Shards.IsZero() { // others keep the tag that they had before vouchers could be divided
-		members = fmt.Appendf(members, "\n%d", v.Shards)
-	}
-	sum := sha256.Sum256(members)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%q\n%q\n%d %d %s %d\n%d %d %s", v.ID, v.Title, v.Description,
+		v.Price, v.FaceValue, v.Currency, v.Stock, v.BeginAt.UnixMicro(), v.EndAt.UnixMicro(), v.State))
 	return hex.EncodeToString(sum[:tagBytes])
 }
 

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"hash/fnv"
 	"time"
 	"unicode/utf8"
 )
@@ -65,9 +64,6 @@ type Voucher struct {
 	EndAt       time.Time    `json:"end_at"`
 	State       VoucherState `json:"state"`
 
-	// Shards is into how many parts the stock is divided, in the database and in a hot copy,
-	// so that as many can sell of it at once. Administrators decide it, and only they are shown it.
-	Shards Shards `json:"shards,omitzero" minimum:"1" maximum:"64" doc:"For administrators: into how many parts its stock is divided; absent: it is one."`
 	// PaymentWindow is how long its orders stay unpaid before they expire; zero is what
 	// the settings say. An order keeps the one that it was made with.
 	PaymentWindow Window `json:"payment_window,omitzero" example:"15m0s" doc:"How long its orders stay unpaid before they expire; absent: as long as the server's settings say."`
@@ -87,46 +83,6 @@ type Voucher struct {
 	// sold units.
 	Revision  int64     `json:"-"`
 	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`
-}
-
-// MaxShards bounds the parts of a voucher: a purchase in the database reads all of them.
-const MaxShards = 64
-
-// Shards is a number of parts. JSON leaves one out, which is what nearly all vouchers have.
-type Shards int
-
-// IsZero reports whether the voucher is undivided.
-func (s Shards) IsZero() bool { return s <= 1 }
-
-// Parts is that number, 1 of a voucher that was never divided.
-func (s Shards) Parts() int { return max(int(s), 1) }
-
-// Spread divides units evenly; what is left over goes to the first parts.
-func Spread(units int64, shards int) []int64 {
-	shares := make([]int64, max(shards, 1))
-	n := int64(len(shares))
-	for i := range shares {
-		shares[i] = units / n
-		if int64(i) < units%n {
-			shares[i]++
-		}
-	}
-	return shares
-}
-
-// PartOf is the part of a divided voucher that is a user's: their purchases begin with it in
-// the database, and never leave it in a hot copy.
-func PartOf(userID string, shards int) int {
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(userID))
-	return int(hash.Sum32() % uint32(max(shards, 1))) //nolint:gosec // at most MaxShards
-}
-
-func checkShards(n *int) error {
-	if n != nil && (*n < 1 || *n > MaxShards) {
-		return Invalid("body.shards", "must be from 1 to %d", MaxShards)
-	}
-	return nil
 }
 
 // Buyable reports whether the voucher exists for the people who buy.
@@ -204,7 +160,6 @@ type NewVoucher struct {
 	State       VoucherState // empty: published
 
 	PaymentWindow time.Duration `json:",omitempty"` // zero: that of the settings
-	Shards        int           `json:",omitempty"` // zero: one
 	By            string        `json:"-"`          // the administrator; no part of what is asked
 }
 
@@ -212,7 +167,7 @@ type NewVoucher struct {
 func (v NewVoucher) Check() error {
 	return JoinInvalid(VoucherPatch{
 		Title: &v.Title, Description: &v.Description, Price: &v.Price, FaceValue: &v.FaceValue,
-		BeginAt: &v.BeginAt, EndAt: &v.EndAt, Shards: new(max(v.Shards, 1)),
+		BeginAt: &v.BeginAt, EndAt: &v.EndAt,
 	}.Check(), checkAmount("stock", &v.Stock), checkWindow(v.PaymentWindow))
 }
 
@@ -225,7 +180,6 @@ type VoucherPatch struct {
 	BeginAt     *time.Time
 	EndAt       *time.Time
 	State       *VoucherState
-	Shards      *int
 
 	IfMatch Tags
 	By      string // the administrator
@@ -239,7 +193,7 @@ func (p VoucherPatch) Check() error {
 		ends = Invalid("body.end_at", "must be after begin_at")
 	}
 	return JoinInvalid(checkTitle(p.Title), checkDescription(p.Description),
-		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), checkShards(p.Shards), ends)
+		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), ends)
 }
 
 func checkTitle(title *string) error {

@@ -2,8 +2,6 @@ package model_test
 
 import (
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -112,39 +110,6 @@ func TestStockChangeIsChecked(t *testing.T) {
 	} {
 		if wrong := wrongFields(t, test.change.Check()); !slices.Equal(wrong, test.wrong) {
 			t.Errorf("%s: wrong are %v, want %v", name, wrong, test.wrong)
-		}
-	}
-}
-
-// The parts of a divided voucher are to be asked for alike, whatever names users have.
-func TestUsersAreSpreadOverParts(t *testing.T) {
-	t.Parallel()
-	const users = 10_000
-	random := rand.New(rand.NewPCG(1, 2))
-	for kind, name := range map[string]func(n int) string{
-		"numbers in order": func(n int) string { return fmt.Sprint("u-", n) },
-		"padded numbers":   func(n int) string { return fmt.Sprintf("user:%08d", n) },
-		"multiples of 64":  func(n int) string { return fmt.Sprint(64 * n) },
-		"UUIDs": func(int) string {
-			return fmt.Sprintf("%08x-7000-4000-8000-%012x", random.Uint32(), random.Int64N(1<<48))
-		},
-		"phones in order":   func(n int) string { return fmt.Sprint(13800000000 + n) },
-		"phones at random":  func(int) string { return fmt.Sprint(13800000000 + random.Int64N(100_000_000)) },
-		"mail addresses":    func(n int) string { return fmt.Sprintf("buyer%d@example.com", n) },
-		"Chinese and emoji": func(n int) string { return fmt.Sprintf("用户%d🎫", n) },
-	} {
-		names := make([]string, users)
-		for n := range names {
-			names[n] = name(n)
-		}
-		for _, shards := range []int{3, 16, model.MaxShards} {
-			counts := make([]int, shards)
-			for _, name := range names {
-				counts[model.PartOf(name, shards)]++
-			}
-			if most := slices.Max(counts); 2*most*shards > 3*users {
-				t.Errorf("%s: of %d parts one has %d of %d users", kind, shards, most, users)
-			}
 		}
 	}
 }

@@ -98,14 +98,13 @@ type loggedVoucher struct {
 	BeginAt       time.Time          `json:"begin_at"`
 	EndAt         time.Time          `json:"end_at"`
 	State         model.VoucherState `json:"state"`
-	Shards        model.Shards       `json:"shards,omitzero"`
 	PaymentWindow model.Window       `json:"payment_window,omitzero"`
 }
 
 func logged(v model.Voucher) loggedVoucher {
 	return loggedVoucher{
 		Title: v.Title, Description: v.Description, Price: v.Price, FaceValue: v.FaceValue, Currency: v.Currency,
-		Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, State: v.State, Shards: v.Shards, PaymentWindow: v.PaymentWindow,
+		Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, State: v.State, PaymentWindow: v.PaymentWindow,
 	}
 }
 

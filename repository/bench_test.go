@@ -49,38 +49,6 @@ func BenchmarkCreateOrders(b *testing.B) {
 	}
 }
 
-// BenchmarkShards measures how many orders a second reach one voucher by its parts, with groups as the service makes them
-// and several writers, on a MariaDB of the durability of production:
-//
-//	go test ./repository -run '^$' -bench Shards -benchtime 100x
-func BenchmarkShards(b *testing.B) {
-	for _, shards := range []int{1, 4, 16, 64} {
-		for _, writers := range []int{2, 8} {
-			b.Run(fmt.Sprintf("shards=%d/writers=%d", shards, writers), func(b *testing.B) {
-				const size = 100
-				f, _ := benchFixture(b)
-				v := f.onSale(b, model.MaxAmount)
-				f.divide(b, v.ID, shards)
-				var next atomic.Int64
-				b.ResetTimer()
-				check.Volley(writers, func(int) {
-					for next.Add(1) <= int64(b.N) {
-						batch := make([]model.Order, size)
-						for i := range batch {
-							batch[i] = order(b, v.ID, newID(b))
-						}
-						if _, err := f.orders.CreateOrders(b.Context(), batch); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-				b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "orders/s")
-			})
-		}
-	}
-}
-
 // BenchmarkNewOrders measures what it saves not to look first whether new orders are there already, and what the index
 // that finds overdue orders costs: the processor time of the service and of MariaDB for one order.
 //

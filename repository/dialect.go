@@ -19,8 +19,6 @@ type dialect struct {
 	// byPrimaryKey follows the name of a table that is read through its primary key alone.
 	// SQLite locks no rows, so that it does not matter there.
 	byPrimaryKey string
-	// deleteParts deletes what voucher_stock has of a voucher, by the primary key.
-	deleteParts string
 	// purge makes a statement that deletes the oldest rows of a table, by a column that
 	// tells their time: those before an instant, at most so many.
 	purge func(table, column string) string
@@ -35,7 +33,6 @@ func mysqlDialect() dialect {
 		share:    " LOCK IN SHARE MODE", // MariaDB knows no FOR SHARE
 
 		byPrimaryKey: " FORCE INDEX (PRIMARY)",
-		deleteParts:  "DELETE voucher_stock FROM voucher_stock FORCE INDEX (PRIMARY) WHERE voucher_id = ?",
 		purge: func(table, column string) string {
 			return fmt.Sprintf("DELETE FROM %[1]s WHERE %[2]s < ? ORDER BY %[2]s LIMIT ?", table, column)
 		},
@@ -62,7 +59,6 @@ func sqliteDialect() dialect {
 		hourAgo:  "(" + now + " - 3600000000)",
 		inAnHour: "(" + now + " + 3600000000)",
 
-		deleteParts: "DELETE FROM voucher_stock WHERE voucher_id = ?",
 		purge: func(table, column string) string {
 			return fmt.Sprintf("DELETE FROM %[1]s WHERE rowid IN (SELECT rowid FROM %[1]s WHERE %[2]s < ? ORDER BY %[2]s LIMIT ?)", table, column)
 		},
@@ -74,9 +70,8 @@ func sqliteDialect() dialect {
 func (d dialect) mode() string { return "(SELECT mode FROM order_mode WHERE id = 1" + d.share + ")" }
 
 // sql makes a statement of the file of a name: without its comments, and with
-// the dialect's clock in place of NOW(6), the locked order mode in place of
-// ORDER_MODE, and a sum over a voucher's parts in place of PARTS(…). It panics when
-// the program was built without that file.
+// the dialect's clock in place of NOW(6). It panics when the program was built without
+// that file.
 func (d dialect) sql(name string) string {
 	file, err := statements.ReadFile("sql/" + name + ".sql")
 	if err != nil {
@@ -88,10 +83,7 @@ func (d dialect) sql(name string) string {
 			lines = append(lines, line)
 		}
 	}
-	return strings.NewReplacer(
-		"NOW(6)", d.now, "ORDER_MODE", d.mode(),
-		"PARTS(remaining)", partsRemaining, "PARTS(version)", partsVersion, "PARTS(lost)", partsLost,
-	).Replace(strings.Join(lines, " "))
+	return strings.ReplaceAll(strings.Join(lines, " "), "NOW(6)", d.now)
 }
 
 // through names a table that is read through an index, whatever the optimizer thinks:

@@ -31,7 +31,6 @@ type epochRow struct {
 	Revision         int64
 	Version, Taken   int64
 	OnSale           bool
-	Shards, Spread   int
 	Now              clock `gorm:"column:read_at"`
 }
 
@@ -39,7 +38,6 @@ func (r epochRow) record() model.EpochRecord {
 	record := model.EpochRecord{
 		VoucherID: r.VoucherID, Epoch: r.Epoch, OpenEpoch: r.OpenEpoch,
 		Progress: r.Progress, Now: r.Now.Time, Revision: r.Revision, Version: r.Version, Taken: r.Taken, OnSale: r.OnSale,
-		Shards: r.Shards, Spread: r.Spread,
 	}
 	if r.Barrier != nil {
 		record.Barrier = new(uint64(*r.Barrier)) //nolint:gosec // stored by SetBarrier, never negative
@@ -156,13 +154,10 @@ func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminI
 		return record, err
 	}
 	err = c.db.write(ctx, action, func(tx *gorm.DB) error {
-		err := c.exec(tx, "copy_close", voucherID, from)
-		if err == nil {
-			err = revise(tx, c.db.dialect, voucherID)
-		}
-		if err != nil {
+		if err := c.exec(tx, "copy_close", voucherID, from); err != nil {
 			return err
 		}
+		var err error
 		if record, err = c.one(tx, voucherID); err != nil || adminID == "" {
 			return err
 		}
@@ -177,10 +172,7 @@ func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminI
 // ErrSuperseded when the epoch given is not the latest, or is open.
 func (c *Epochs) SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error {
 	return c.change(ctx, "set the barrier of", voucherID, epoch, func(tx *gorm.DB) error {
-		if err := c.exec(tx, "copy_barrier", barrier, voucherID, epoch); err != nil {
-			return err
-		}
-		return revise(tx, c.db.dialect, voucherID)
+		return c.exec(tx, "copy_barrier", barrier, voucherID, epoch)
 	})
 }
 
@@ -191,9 +183,9 @@ func (c *Epochs) Progress(ctx context.Context, voucherID string, epoch int64) er
 	})
 }
 
-// Open declares the epoch open, whose copy has so many parts; open already is fine. ErrSuperseded when it is
-// not the latest, UNAVAILABLE unless the database is sold from in async mode.
-func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64, shards int) error {
+// Open declares the epoch open; open already is fine. ErrSuperseded when it is not the
+// latest, UNAVAILABLE unless the database is sold from in async mode.
+func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error {
 	return c.change(ctx, "open", voucherID, epoch, func(tx *gorm.DB) error {
 		// Locked: a switch of the mode begins before or after, and sees it.
 		var mode modeRow
@@ -201,10 +193,10 @@ func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64, shards
 		if err != nil {
 			return fmt.Errorf("lock the order mode: %w", err)
 		}
-		if !mode.Serves(model.ModeAsync) {
-			return notServing(mode.ModeRecord)
+		if record := mode.record(); !record.Serves(model.ModeAsync) {
+			return notServing(record)
 		}
-		err = c.exec(tx, "copy_open", shards, voucherID, epoch)
+		err = c.exec(tx, "copy_open", voucherID, epoch)
 		if errors.Is(err, model.ErrSuperseded) {
 			if record, readErr := c.one(tx, voucherID); readErr == nil && record.Open() && record.Epoch == epoch {
 				return errNothingToWrite

@@ -64,9 +64,9 @@ func TestCopyRecord(t *testing.T) {
 		if r := f.record(t, v.ID); !r.Progress.After(*closed.Progress) && f.store.dialect == "mysql" {
 			t.Errorf("progress %s after %s", r.Progress, closed.Progress)
 		}
-		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 2, 1))
+		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 2))
 		for range 2 { // the answer was lost
-			check.Must(t, f.copies.Open(t.Context(), v.ID, 1, 1))
+			check.Must(t, f.copies.Open(t.Context(), v.ID, 1))
 		}
 		grown("open", 1, 0)
 		if r := f.record(t, v.ID); !r.Open() || r.Barrier != nil {
@@ -78,74 +78,17 @@ func TestCopyRecord(t *testing.T) {
 		if r := f.record(t, v.ID); r.Open() || r.Epoch != 2 || r.OpenEpoch != 1 {
 			t.Errorf("closed again: %+v", r)
 		}
-		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 1, 1))
+		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 1))
 		check.Must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
-		wantCode(t, f.copies.Open(t.Context(), v.ID, 2, 1), model.CodeUnavailable)
+		wantCode(t, f.copies.Open(t.Context(), v.ID, 2), model.CodeUnavailable)
 		check.Must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
-		wantCode(t, f.copies.Open(t.Context(), v.ID, 2, 1), model.CodeUnavailable)
+		wantCode(t, f.copies.Open(t.Context(), v.ID, 2), model.CodeUnavailable)
 		for _, call := range []func(id string) error{
 			func(id string) error { _, err := f.copies.Close(t.Context(), id, 0, ""); return err },
 			func(id string) error { return f.copies.Progress(t.Context(), id, 1) },
 		} {
 			wantSuperseded(t, call("absent"))
 			wantCode(t, call("no id!"), model.CodeNotFound)
-		}
-	})
-}
-
-// TestCopiesAreSpread: the record of a divided voucher says how many parts its copies may
-// have that are not replaced yet. That grows as soon as the next copy is begun, and shrinks
-// only when a copy is open that has fewer.
-func TestCopiesAreSpread(t *testing.T) {
-	t.Parallel()
-	overDialects(t, func(t *testing.T, f *fixture) {
-		check.Must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
-		v := f.voucher(t, model.NewVoucher{Stock: 100, Shards: 4, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
-		epoch := int64(0)
-		wants := func(what string, r model.EpochRecord, shards, spread int) {
-			t.Helper()
-			if read := f.record(t, v.ID); r.Shards != shards || r.Spread != spread || read.Shards != shards || read.Spread != spread {
-				t.Errorf("%s: shards %d and spread %d, read as %d and %d; want %d and %d",
-					what, r.Shards, r.Spread, read.Shards, read.Spread, shards, spread)
-			}
-		}
-		begin := func(what string, shards, spread int) {
-			t.Helper()
-			r := check.Value(f.copies.Close(t.Context(), v.ID, epoch, ""))(t)
-			epoch = r.Epoch
-			wants(what, r, shards, spread)
-		}
-		open := func(shards int) {
-			t.Helper()
-			for range 2 { // the answer was lost
-				check.Must(t, f.copies.Open(t.Context(), v.ID, epoch, shards))
-			}
-			wants("open", f.record(t, v.ID), shards, shards)
-		}
-		wants("a new voucher", f.record(t, v.ID), 4, 1)
-		begin("its first copy", 4, 4)
-		open(4)
-		f.divide(t, v.ID, 16)
-		wants("divided further", f.record(t, v.ID), 16, 4)
-		begin("that is begun", 16, 16)
-		f.divide(t, v.ID, 2)
-		begin("and given up", 2, 16)
-		begin("twice", 2, 16)
-		open(2)
-		f.divide(t, v.ID, 1)
-		wants("undivided", f.record(t, v.ID), 1, 2)
-		begin("that is begun", 1, 2)
-		f.divide(t, v.ID, 3) // while the copy of one part is loaded
-		check.Must(t, f.copies.Open(t.Context(), v.ID, epoch, 1))
-		wants("opened as it was begun", f.record(t, v.ID), 3, 1)
-		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, epoch+1, 3))
-		wants("refused", f.record(t, v.ID), 3, 1)
-		for _, listed := range [][]model.EpochRecord{
-			check.Value(f.copies.Watched(t.Context()))(t), check.Value(f.copies.Kept(t.Context()))(t),
-		} {
-			if len(listed) != 1 || listed[0].Shards != 3 || listed[0].Spread != 1 {
-				t.Errorf("listed %+v", listed)
-			}
 		}
 	})
 }
@@ -216,7 +159,7 @@ func TestWatched(t *testing.T) {
 			t.Errorf("first: %+v, second: %+v", list[0], list[1])
 		}
 		check.Must(t, check.ErrorOf(f.copies.Close(t.Context(), old.ID, 0, "")))
-		check.Must(t, f.copies.Open(t.Context(), old.ID, 1, 1))
+		check.Must(t, f.copies.Open(t.Context(), old.ID, 1))
 		over(10 * time.Hour)              // never had a copy
 		abandoned := over(10 * time.Hour) // its rebuild died
 		f.closedFrom(t, abandoned.ID, 0, 7)

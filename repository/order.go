@@ -15,7 +15,7 @@ import (
 // Orders keeps orders.
 type Orders struct {
 	db             *Database
-	stock          partedStock
+	stock          stockStrategy
 	terms          terms
 	selectExisting string
 	readFirst      atomic.Int64 // transactions that are still to look for existing rows first
@@ -45,12 +45,12 @@ func NewOrders(db *Database, options OrderOptions) (*Orders, error) {
 	if options.PaymentWindow <= 0 {
 		return nil, fmt.Errorf("the payment window is %s; it must be positive", options.PaymentWindow)
 	}
-	strategy, err := db.stockStrategy(options.Strategy)
+	stock, err := db.stockStrategy(options.Strategy)
 	if err != nil {
 		return nil, err
 	}
 	return &Orders{
-		db: db, stock: newPartedStock(strategy, db.dialect), terms: terms{window: options.PaymentWindow, mode: options.Mode},
+		db: db, stock: stock, terms: terms{window: options.PaymentWindow, mode: options.Mode},
 		selectExisting: db.dialect.sql("order_existing"),
 	}, nil
 }

@@ -213,7 +213,7 @@ func (o *Orders) serve(
 		if len(r.rows) == 0 {
 			return r, nil
 		}
-		taken, err := o.stock.take(tx, *voucher, r)
+		taken, err := o.stock.take(tx, *voucher, r.units, r.exhausted)
 		if err != nil {
 			return ruling{}, fmt.Errorf("take %d of voucher %s: %w", r.units, id, err)
 		}
@@ -221,7 +221,7 @@ func (o *Orders) serve(
 			return r, nil
 		}
 		// READ COMMITTED: the next reading sees what got in between.
-		if vouchers, err = o.stock.readAgain(tx, id, r); err != nil {
+		if vouchers, err = o.stock.read(tx, []string{id}); err != nil {
 			return ruling{}, err
 		}
 	}

@@ -46,7 +46,7 @@ func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.
 	if err != nil {
 		return model.Order{}, false, err
 	}
-	voucher, err := lockRow(tx, o.db.dialect, r.VoucherID)
+	voucher, err := lockVoucher(tx, o.db.dialect, r.VoucherID)
 	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
 		return model.Order{}, false, fmt.Errorf("lock voucher %s: %w", r.VoucherID, err)
 	}

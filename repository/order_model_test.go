@@ -405,7 +405,6 @@ func TestLifeModel(t *testing.T) {
 				}
 				crash.in.Store(-1)
 				m.v = near.onSale(t, int64(stock))
-				near.divide(t, m.v.ID, rapid.SampledFrom([]int{1, 1, 3}).Draw(r, "shards"))
 				r.Repeat(map[string]func(*rapid.T){
 					"buy": m.buy, "start": m.start, "pay": m.pay, "fail": m.fail, "cancel": m.giveBack,
 					"expire": m.expire, "redeem": m.redeem, "refund": m.refund, "attempt": m.attempt, "relay": m.relay,

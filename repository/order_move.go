@@ -43,9 +43,8 @@ func (historyRow) TableName() string { return "order_history" }
 // are then, in the order of the changes. errContended says that an order is not any more
 // what it was.
 //
-// It locks the order mode, the vouchers by id (of a divided one only the part that the
-// units come back to), the orders, and what is only inserted. A change that returns no
-// unit locks no voucher, so that payments do not wait for buyers.
+// It locks the order mode, the vouchers by id, the orders, and what is only inserted. A
+// change that returns no unit locks no voucher, so that payments do not wait for buyers.
 //
 // Where the time of all the orders has passed, the vouchers come last, right before the
 // COMMIT: buyers then wait for a hundred microseconds and not for all that hundreds of
@@ -59,14 +58,20 @@ func (historyRow) TableName() string { return "order_history" }
 // back.
 func moveOrders(tx *gorm.DB, db *Database, changes []statusChange) ([]model.Order, error) {
 	d := db.dialect
-	destinations, mode, now, err := destinationsOf(tx, d, changes)
+	back := map[string]int{} // voucher → units
+	for _, c := range changes {
+		if c.move.Unit == model.UnitReturned {
+			back[c.order.VoucherID]++
+		}
+	}
+	mode, now, err := beginMove(tx, d, back)
 	if err != nil {
 		return nil, err
 	}
 	if !allOverdue(changes, now) {
-		for _, p := range destinations {
-			if err := p.lock(tx, d); err != nil {
-				return nil, err
+		for _, id := range slices.Sorted(maps.Keys(back)) {
+			if _, err := lockVoucher(tx, d, id); err != nil {
+				return nil, fmt.Errorf("lock voucher %s: %w", id, err)
 			}
 		}
 	}
@@ -77,12 +82,33 @@ func moveOrders(tx *gorm.DB, db *Database, changes []statusChange) ([]model.Orde
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range destinations {
-		if err := p.put(tx, d); err != nil {
-			return nil, err
+	return orders, returnUnits(tx, d, back)
+}
+
+// beginMove reads the clock and, where units come back, the order mode, which does not
+// change then until the transaction ends.
+func beginMove(tx *gorm.DB, d dialect, back map[string]int) (model.OrderMode, time.Time, error) {
+	if len(back) == 0 {
+		now, err := readClock(tx, d)
+		return "", now, err
+	}
+	mode, now, err := lockMode(tx, d)
+	return mode, stored(now.Time), err
+}
+
+// returnUnits puts units on sale again. The UPDATE locks the vouchers that are not yet.
+func returnUnits(tx *gorm.DB, d dialect, back map[string]int) error {
+	for _, id := range slices.Sorted(maps.Keys(back)) {
+		done := tx.Exec(d.sql("stock_return"), back[id], id)
+		err := done.Error
+		if err == nil && done.RowsAffected != 1 {
+			err = gorm.ErrRecordNotFound
+		}
+		if err != nil {
+			return fmt.Errorf("return %d units of voucher %s: %w", back[id], id, err)
 		}
 	}
-	return orders, nil
+	return nil
 }
 
 func allOverdue(changes []statusChange, now time.Time) bool {

@@ -78,7 +78,7 @@ func fight(t *testing.T, instances []life, fought []contested, callers int) []at
 }
 
 // TestNoDeadlocksBetweenMoves: single moves, and batches that cancel and expire orders of
-// two vouchers, one of them divided, with one order of locks.
+// two vouchers, with one order of locks.
 func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	t.Parallel()
 	f, deadlocks := newAsync(t, stores()[0]).watched(t, repository.StockConditional)
@@ -86,7 +86,6 @@ func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	l := lifeOf(f)
 	orders, rounds := check.Count(t, "ORDERS", 12, 60), check.Count(t, "ROUNDS", 4, 10)
 	one, two := l.onSale(t, int64(orders)), l.onSale(t, int64(orders))
-	l.divide(t, two.ID, 4)
 	fought := append(l.contest(t, one.ID, orders), l.contest(t, two.ID, orders)...)
 	var batches sync.WaitGroup
 	for range 4 {

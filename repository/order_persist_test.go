@@ -23,7 +23,7 @@ func reservation(t testing.TB, voucherID, userID string, epoch int64, sequence u
 func (f *fixture) opened(t testing.TB, voucherID string) {
 	t.Helper()
 	check.Must(t, check.ErrorOf(f.copies.Close(t.Context(), voucherID, 0, "")))
-	check.Must(t, f.copies.Open(t.Context(), voucherID, 1, 1))
+	check.Must(t, f.copies.Open(t.Context(), voucherID, 1))
 }
 
 // closed begins the second epoch, for which messages count up to a sequence.
@@ -164,7 +164,7 @@ func TestSuperseded(t *testing.T) {
 			{func() { check.Must(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 10)) }, 1, 10, false},
 			{nil, 1, 11, true},
 			{nil, 2, 11, false},
-			{func() { check.Must(t, f.copies.Open(t.Context(), v.ID, 2, 1)) }, 2, 12, false},
+			{func() { check.Must(t, f.copies.Open(t.Context(), v.ID, 2)) }, 2, 12, false},
 			{nil, 1, 10, true}, // the rebuild waited for every message that counted
 			{func() { f.closedFrom(t, v.ID, 2, 20); f.closedFrom(t, v.ID, 3, 30) }, 2, 30, false}, // a rebuild died, the next one goes on
 			{nil, 3, 25, true}, // no copy was ever open with it

@@ -49,7 +49,7 @@ func TestRace(t *testing.T) {
 	t.Parallel()
 	users := check.Count(t, "USERS", 40, 200)
 	units := users / 3
-	over(t, withParts(t), newFixture, func(t *testing.T, f *fixture) {
+	overStores(t, func(t *testing.T, f *fixture) {
 		other := openFixture(t, f.store, f.options)
 		v := f.onSale(t, int64(units))
 		var asked []model.Order
@@ -198,7 +198,7 @@ func mixedVouchers(t *testing.T, f *fixture) {
 func TestHonestUnderRestock(t *testing.T) {
 	t.Parallel()
 	restocks, buyers := check.Count(t, "RESTOCKS", 6, 20), check.Count(t, "BUYERS", 3, 8)
-	over(t, withParts(t), newFixture, func(t *testing.T, f *fixture) {
+	overStores(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 5)
 		var done atomic.Bool
 		check.Volley(buyers+1, func(w int) {
@@ -380,7 +380,7 @@ func (b *bedlam) rebuild(f *fixture) {
 		err = f.copies.Progress(b.t.Context(), id, record.Epoch+1)
 	}
 	if err == nil {
-		err = f.copies.Open(b.t.Context(), id, record.Epoch+1, 1)
+		err = f.copies.Open(b.t.Context(), id, record.Epoch+1)
 	}
 	b.fine("rebuild", err)
 }

@@ -18,16 +18,9 @@ import (
 type store struct {
 	dialect  string
 	strategy repository.StockStrategy
-	shards   int // of the vouchers that are made there; zero: one
 }
 
-func (s store) String() string {
-	name := s.dialect + "/" + string(s.strategy)
-	if s.shards > 1 {
-		name += fmt.Sprintf("/shards=%d", s.shards)
-	}
-	return name
-}
+func (s store) String() string { return s.dialect + "/" + string(s.strategy) }
 
 func stores() []store {
 	return []store{
@@ -77,12 +70,6 @@ func over(t *testing.T, list []store, open func(testing.TB, store) *fixture, tes
 
 func mysqlStrategies() []repository.StockStrategy {
 	return []repository.StockStrategy{repository.StockConditional, repository.StockPessimistic, repository.StockOptimistic}
-}
-
-// withParts are all stores, and of those of divided vouchers one, or all of them.
-func withParts(t testing.TB) []store {
-	t.Helper()
-	return append(stores(), divided()[:check.Count(t, "DIVIDED", 1, 3)]...)
 }
 
 // overMySQL runs a test with every strategy of MySQL.
@@ -207,9 +194,6 @@ func (f *fixture) voucher(t testing.TB, asked model.NewVoucher) model.Voucher {
 	t.Helper()
 	if asked.Title == "" {
 		asked.Title, asked.Price, asked.FaceValue = "Tea for two 茶", 1000, 5000
-	}
-	if asked.Shards == 0 {
-		asked.Shards = f.store.shards
 	}
 	return check.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{}))(t)
 }

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -11,9 +12,7 @@ import (
 )
 
 // StockStrategy is how concurrent transactions are kept from taking the same
-// unit twice. Under each of them `CHECK (remaining >= 0)` is the last guard. They are for
-// undivided vouchers. A divided one is sold in the same way under each: its parts are read
-// without a lock, and the UPDATE of each states what it relies on, see partedStock.
+// unit twice. Under each of them `CHECK (remaining >= 0)` is the last guard.
 type StockStrategy string
 
 // The strategies.
@@ -39,31 +38,20 @@ type voucherRow struct {
 	Now           clock `gorm:"column:server_time"`
 	// OrderMode is how the database is sold from; only the transactions that take units read it.
 	OrderMode model.OrderMode `gorm:"column:order_mode"`
-	// What the parts in voucher_stock add, where they were not read themselves.
-	PartsRemaining, PartsVersion int64
-	// parts are all parts of a divided voucher, part 0 first, whose sums are Remaining and
-	// Version then.
-	parts []part
-	// locked says that the row and its parts do not change until the transaction ends, and
-	// waited how long that lock took.
-	locked bool
+	// waited is how long the lock on the row took, where it is locked.
 	waited time.Duration
 }
 
 // view is the voucher as of the instant at which it was read.
-func (r voucherRow) view() model.Voucher {
-	r.Remaining += r.PartsRemaining
-	r.Version += r.PartsVersion
-	return r.At(r.Now.Time)
-}
+func (r voucherRow) view() model.Voucher { return r.At(r.Now.Time) }
 
 // stockStrategy is one way to take units.
 type stockStrategy interface {
 	// read gives the rows of vouchers by id, with the order mode, which is
 	// locked against changes; absent ones are left out. If it locks rows, it
-	// locks those of undivided vouchers, in the order of ids.
+	// locks them in the order of ids.
 	read(tx *gorm.DB, ids []string) (map[string]voucherRow, error)
-	// take takes units of an undivided voucher that read has shown, and locks its row, also
+	// take takes units of a voucher that read has shown, and locks its row, also
 	// when there are none to take; exhausting says that an order was refused
 	// because nothing else remains. It reports false when
 	// the voucher has to be read again, and errContended when the transaction
@@ -100,15 +88,8 @@ func readVouchers(query *gorm.DB, ids []string) (map[string]voucherRow, error) {
 	return found, nil
 }
 
-// selectVouchers begins a query of voucherRows for those who only look: with what the parts
-// of divided vouchers add.
+// selectVouchers begins a query of voucherRows.
 func selectVouchers(tx *gorm.DB, d dialect) *gorm.DB {
-	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time, " +
-		partsRemaining + " AS parts_remaining, " + partsVersion + " AS parts_version")
-}
-
-// selectRows begins a query of voucherRows as they are in vouchers.
-func selectRows(tx *gorm.DB, d dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time")
 }
 
@@ -147,35 +128,27 @@ type pessimisticStock struct {
 }
 
 func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
-	found, err := readVouchers(selectForSale(tx, s.dialect), ids) // the mode's lock is before the vouchers'
+	mode, _, err := lockMode(tx, s.dialect) // before the vouchers, as in every transaction
 	if err != nil {
 		return nil, err
 	}
+	found := make(map[string]voucherRow, len(ids))
 	for _, id := range ids { // one by one, so that the order of the locks is not the optimizer's
-		seen, ok := found[id]
-		if !ok {
+		began := time.Now()
+		row, err := lockVoucher(tx, s.dialect, id)
+		if errors.Is(err, gorm.ErrRecordNotFound) {
 			continue
 		}
-		if seen.Shards > 1 {
-			// Its row would be as hot as if it were undivided, and those behind it are not
-			// locked before its parts: take reads them again.
-			break
-		}
-		began := time.Now()
-		row, err := lockRow(tx, s.dialect, id)
 		if err != nil {
 			return nil, fmt.Errorf("lock voucher %s: %w", id, heldOf(id, err))
 		}
-		row.OrderMode, row.locked, row.waited = seen.OrderMode, true, time.Since(began)
+		row.OrderMode, row.waited = mode, time.Since(began)
 		found[id] = row
 	}
 	return found, nil
 }
 
 func (s pessimisticStock) take(tx *gorm.DB, v voucherRow, units int64, _ bool) (bool, error) {
-	if !v.locked {
-		return false, nil
-	}
 	done := tx.Exec(s.update, units, v.ID, units)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return false, fmt.Errorf("take %d of voucher %s: the locked row has changed", units, v.ID)

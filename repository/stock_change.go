@@ -60,7 +60,7 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 		}
 		before := logged(row.Voucher)
 		row.Stock, row.Remaining = stock, stock-sold
-		if err := update(tx, v.db.dialect, &row); err != nil {
+		if err := update(tx, &row.Voucher); err != nil {
 			return answer{}, err
 		}
 		return answerOf(row.view()), v.db.logChange(tx, adminChange{
@@ -220,7 +220,7 @@ func (v *Vouchers) DropIntent(ctx context.Context, intent model.StockIntent) err
 		if err := deleteIntent(tx, intent.VoucherID); err != nil {
 			return err
 		}
-		return update(tx, v.db.dialect, &row)
+		return update(tx, &row.Voucher)
 	})
 }
 
@@ -238,8 +238,7 @@ func (v *Vouchers) Intents(ctx context.Context, olderThan time.Duration) ([]mode
 }
 
 // RepairStock sets what remains of a voucher to its stock less its live orders,
-// which are the truth, where the database itself does not add up or has lost parts
-// of a divided voucher. Of an oversold voucher nothing remains. It tells what it found
+// which are the truth, where the database itself does not add up. Of an oversold voucher nothing remains. It tells what it found
 // when it changed something. The hot copy does not learn of it: it has to be rebuilt.
 func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.AuditDatabase, err error) {
 	if err := possible(id); err != nil {
@@ -249,21 +248,21 @@ func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.Aud
 		if _, _, err := lockMode(tx, v.db.dialect); err != nil { // before the voucher, as in every transaction
 			return err
 		}
-		row, err := lockAsFound(tx, v.db.dialect, id)
+		row, err := lockVoucher(tx, v.db.dialect, id)
 		if err != nil {
 			return notFound(err, "voucher")
 		}
-		var live int64 // no order is made or closed without a lock on the row or one of its parts
+		var live int64 // no order is made or closed without the voucher's lock
 		if err := tx.Table("orders").Where("voucher_id = ?", id).Select("COUNT(slot)").Scan(&live).Error; err != nil {
 			return fmt.Errorf("count live orders: %w", err)
 		}
 		remaining := max(row.Stock-live, 0)
-		if row.Remaining == remaining && row.whole() == nil {
+		if row.Remaining == remaining {
 			return errNothingToWrite
 		}
 		found = &model.AuditDatabase{Stock: row.Stock, Remaining: row.Remaining, LiveOrders: live}
 		row.Remaining = remaining
-		return update(tx, v.db.dialect, &row)
+		return update(tx, &row.Voucher)
 	})
 	if err != nil {
 		return nil, err

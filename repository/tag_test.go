@@ -31,7 +31,7 @@ func TestTagIsOfWhatAdministratorsChange(t *testing.T) {
 		begin, end := v.BeginAt.Add(time.Microsecond), v.EndAt.Add(time.Microsecond)
 		seen := map[string]bool{v.Tag(): true}
 		for i, patch := range []model.VoucherPatch{
-			{Title: &title}, {Description: &title}, {Price: &number}, {FaceValue: &number}, {BeginAt: &begin}, {EndAt: &end}, {State: &state}, {Shards: new(2)}, {Shards: new(3)},
+			{Title: &title}, {Description: &title}, {Price: &number}, {FaceValue: &number}, {BeginAt: &begin}, {EndAt: &end}, {State: &state},
 		} {
 			patched := check.Value(f.vouchers.Patch(t.Context(), v.ID, patch))(t)
 			if seen[patched.Tag()] || patched.Tag() != read().Tag() {

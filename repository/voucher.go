@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 
 	"seckill/model"
 )
@@ -28,7 +29,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		Price: asked.Price, FaceValue: asked.FaceValue, Currency: v.currency,
 		Stock: asked.Stock, Remaining: asked.Stock,
 		BeginAt: stored(asked.BeginAt), EndAt: stored(asked.EndAt),
-		State: asked.State, Shards: model.Shards(max(asked.Shards, 1)), PaymentWindow: model.Window(asked.PaymentWindow), Version: 1, Revision: 1,
+		State: asked.State, PaymentWindow: model.Window(asked.PaymentWindow), Version: 1, Revision: 1,
 	}
 	if voucher.State == "" {
 		voucher.State = model.VoucherPublished
@@ -46,12 +47,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 			return answer{}, err
 		}
 		voucher.CreatedAt = stored(now.Time)
-		row, shares := voucher, model.Spread(voucher.Remaining, int(voucher.Shards))
-		row.Remaining = shares[0]
-		if err := tx.Create(&row).Error; err != nil {
-			return answer{}, err
-		}
-		if err := insertParts(tx, row, shares[1:]); err != nil {
+		if err := tx.Create(&voucher).Error; err != nil {
 			return answer{}, err
 		}
 		return answerOf(voucher.At(now.Time)), v.db.logChange(tx, adminChange{
@@ -156,7 +152,7 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 			return windowError()
 		}
 		patched = row
-		if err := update(tx, v.db.dialect, &patched); err != nil {
+		if err := update(tx, &patched.Voucher); err != nil {
 			return err
 		}
 		return v.db.logChange(tx, adminChange{
@@ -178,7 +174,6 @@ func apply(v *model.Voucher, patch model.VoucherPatch) {
 	set(&v.BeginAt, patch.BeginAt)
 	set(&v.EndAt, patch.EndAt)
 	set(&v.State, patch.State)
-	set(&v.Shards, (*model.Shards)(patch.Shards))
 	v.BeginAt, v.EndAt = stored(v.BeginAt), stored(v.EndAt)
 }
 
@@ -186,6 +181,29 @@ func set[T any](field, value *T) {
 	if value != nil {
 		*field = *value
 	}
+}
+
+// lockVoucher reads a voucher's row and keeps it locked until the transaction ends. In
+// SQLite the whole transaction has been alone from its BEGIN IMMEDIATE on, and GORM leaves
+// FOR UPDATE out.
+func lockVoucher(tx *gorm.DB, d dialect, id string) (voucherRow, error) {
+	var row voucherRow
+	err := selectVouchers(tx, d).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+		Where("id = ?", id).Take(&row).Error
+	return row, err
+}
+
+// update writes a locked row back, with the next version and revision.
+func update(tx *gorm.DB, v *model.Voucher) error {
+	v.Version++
+	v.Revision++
+	done := tx.Model(&model.Voucher{}).Where("id = ?", v.ID).
+		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version", "Revision").
+		Updates(v)
+	if done.Error == nil && done.RowsAffected != 1 {
+		return fmt.Errorf("the locked row matched %d times", done.RowsAffected)
+	}
+	return done.Error
 }
 
 // count is a row of voucher_count.sql.
@@ -238,7 +256,7 @@ func (v *Vouchers) Takings(ctx context.Context, id string) (map[model.OrderStatu
 }
 
 // Audit checks the database's side of the conservation of one voucher: every
-// unit of the stock remains or is held by a live order, and no part is lost.
+// unit of the stock remains or is held by a live order.
 func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	type row struct {
 		model.AuditDatabase
@@ -252,7 +270,7 @@ func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	found := rows[0]
 	return model.Audit{
 		VoucherID: id, Mode: found.Mode, Database: found.AuditDatabase, Drift: []model.DriftedOrder{},
-		Balanced: found.Stock == found.Remaining+found.LiveOrders && found.PartsLost == 0,
+		Balanced: found.Stock == found.Remaining+found.LiveOrders,
 	}, nil
 }
 

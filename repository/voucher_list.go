@@ -1,9 +1,7 @@
 package repository
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"gorm.io/gorm"
 
@@ -17,7 +15,7 @@ const maxExamined = 1000
 
 // The indexes of lists. Both have what tells a voucher's phase but for the clock, so
 // that only the rows of the page itself are read. vouchersOfState finds the vouchers of
-// one state that are, are not, or may be sold out; vouchersNewest has them all.
+// one state that are, or are not, sold out; vouchersNewest has them all.
 const (
 	vouchersOfState = "vouchers_state"
 	vouchersNewest  = "vouchers_newest"
@@ -30,7 +28,7 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.Vouche
 	if err != nil {
 		return model.VoucherPage{}, err
 	}
-	choices, err := v.choices(q)
+	chosen, err := v.choice(q)
 	if err != nil {
 		return model.VoucherPage{}, err
 	}
@@ -38,26 +36,12 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.Vouche
 	var rows []voucherRow
 	var end model.Cursor // zero: there is nothing behind what was examined
 	err = v.db.browse(ctx, "list vouchers", func(db *gorm.DB) error {
-		for _, chosen := range choices {
-			some, until, err := v.read(db, chosen, after, limit+1)
-			if err != nil {
-				return err
-			}
-			rows = append(rows, some...)
-			if older(until, end) < 0 { // behind it, not all was examined
-				end = until
-			}
-		}
-		return nil
+		var err error
+		rows, end, err = v.read(db, chosen, after, limit+1)
+		return err
 	})
 	if err != nil {
 		return model.VoucherPage{}, err
-	}
-	if len(choices) > 1 {
-		rows = slices.DeleteFunc(rows, func(r voucherRow) bool { return older(r.cursor(), end) > 0 })
-		slices.SortFunc(rows, func(a, b voucherRow) int { return older(a.cursor(), b.cursor()) })
-		// One that was divided between the two readings is in both.
-		rows = slices.CompactFunc(rows, func(a, b voucherRow) bool { return a.ID == b.ID })
 	}
 	page := model.VoucherPage{Items: make([]model.Voucher, 0, len(rows))}
 	if end.ID != "" {
@@ -65,21 +49,14 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.Vouche
 	}
 	for i, row := range rows {
 		if i == limit {
-			page.NextCursor = rows[limit-1].cursor().String()
+			last := rows[limit-1]
+			page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
 			break
-		}
-		if !q.All {
-			row.Shards = 0 // is for administrators
 		}
 		page.Items = append(page.Items, row.view())
 	}
 	return page, nil
 }
-
-func (r voucherRow) cursor() model.Cursor { return model.Cursor{At: r.CreatedAt, ID: r.ID} }
-
-// older compares places in a list: positive when a is behind b. The zero Cursor is behind all.
-func older(a, b model.Cursor) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.ID, a.ID)) }
 
 // read reads the newest of a choice behind a cursor, at most so many, and the last entry
 // that it has examined; the zero Cursor when there are no more.
@@ -117,9 +94,7 @@ type choice struct {
 	and []string
 }
 
-// Where an index has sold_out = 2, the parts of the voucher are to be added up. They are
-// entries of their own: a list of the public is made of two then.
-func (v *Vouchers) choices(q model.VoucherQuery) ([]choice, error) {
+func (v *Vouchers) choice(q model.VoucherQuery) (choice, error) {
 	now := v.db.dialect.now
 	c := choice{dialect: v.db.dialect, index: vouchersNewest}
 	if !q.All {
@@ -137,27 +112,26 @@ func (v *Vouchers) choices(q model.VoucherQuery) ([]choice, error) {
 	case model.PhaseUpcoming:
 		c.and = append(c.and, notPaused, "begin_at > "+now)
 	case model.PhasePaused:
-		return []choice{c.ofState("state = 'paused'", "sold_out = 0", "end_at > "+now)}, nil
+		return c.ofState("state = 'paused'", "sold_out = 0", "end_at > "+now), nil
 	case model.PhaseLive, model.PhaseSoldOut:
-		soldOut, inParts := "sold_out = 0", "vouchers.remaining + "+partsRemaining+" > 0"
+		soldOut := "sold_out = 0"
 		if q.Phase == model.PhaseSoldOut {
-			soldOut, inParts = "sold_out = 1", "vouchers.remaining + "+partsRemaining+" = 0"
+			soldOut = "sold_out = 1"
 		}
 		if !q.All {
-			const published = "state = 'published'"
-			return []choice{c.ofState(published, soldOut, onSale), c.ofState(published, "sold_out = 2", onSale, inParts)}, nil
+			return c.ofState("state = 'published'", soldOut, onSale), nil
 		}
-		c.and = append(c.and, notPaused, onSale, "("+soldOut+" OR (sold_out = 2 AND "+inParts+"))")
+		c.and = append(c.and, notPaused, soldOut, onSale)
 	default:
-		return nil, model.Invalid("query.phase", "must be one of upcoming, live, sold_out, ended, paused")
+		return c, model.Invalid("query.phase", "must be one of upcoming, live, sold_out, ended, paused")
 	}
-	return []choice{c}, nil
+	return c, nil
 }
 
 // ofState chooses from the vouchers of one state. A paused voucher never counts as sold
 // out, see the migration.
-func (c choice) ofState(state, soldOut string, and ...string) choice {
-	c.index, c.of, c.and = vouchersOfState, []string{state, soldOut}, and
+func (c choice) ofState(state, soldOut, window string) choice {
+	c.index, c.of, c.and = vouchersOfState, []string{state, soldOut}, []string{window}
 	return c
 }
 

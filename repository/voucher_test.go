@@ -76,7 +76,7 @@ func TestPatch(t *testing.T) {
 
 func TestChangeStock(t *testing.T) {
 	t.Parallel()
-	over(t, append(dialects(), divided()...), newFixture, func(t *testing.T, f *fixture) {
+	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 5)
 		for i := range 3 {
 			check.Must(t, f.place(t, order(t, v.ID, user(i))).Err)

@@ -73,9 +73,6 @@ func (p voucherPage) Taken() int64 { return p.Stock - p.Remaining }
 // Sold is how many are sold.
 func (p voucherPage) Sold() int64 { return p.Taken() - p.Reserved }
 
-// Parts is how many its stock is divided into.
-func (p voucherPage) Parts() string { return shardsOf(p.Voucher) }
-
 // Phases are the words that a script may have to show.
 func (voucherPage) Phases() []string {
 	words := []string{string(model.VoucherDraft), string(model.VoucherArchived)}

@@ -22,7 +22,7 @@ type voucherForm struct {
 	ID    string // empty: of a new voucher
 	Title string
 
-	Description, Price, FaceValue, Stock, BeginAt, EndAt, State, PaymentWindow, Shards string
+	Description, Price, FaceValue, Stock, BeginAt, EndAt, State, PaymentWindow string
 
 	Zone string // in which the times are
 	Once string // makes the creation happen once, however often it is sent
@@ -102,9 +102,6 @@ func once(v *visit, call, key string, asked ...string) model.Idempotency {
 	return model.Idempotency{Scope: v.claims.Subject + " console " + call, Key: key, Fingerprint: hex.EncodeToString(sum[:])}
 }
 
-// undivided is what stands in the form of a voucher that is one part.
-const undivided = "1"
-
 // usualSale is how long a new voucher is offered, and soon when, unless the administrator types something else.
 const (
 	soon      = time.Hour
@@ -118,7 +115,7 @@ func (c *console) newVoucher(w http.ResponseWriter, r *http.Request, v *visit) e
 	}
 	return c.show(w, r, v, http.StatusOK, "voucher_form", voucherForm{
 		BeginAt: local(begin, v.zone), EndAt: local(begin.Add(usualSale), v.zone), State: string(model.VoucherPublished),
-		Shards: undivided, Zone: v.zone.String(), Once: rand.Text(), States: model.VoucherStates(),
+		Zone: v.zone.String(), Once: rand.Text(), States: model.VoucherStates(),
 	})
 }
 
@@ -128,7 +125,7 @@ func typed(r *http.Request) voucherForm {
 	return voucherForm{
 		ID: r.PathValue("id"), Title: get("title"), Description: strings.ReplaceAll(get("description"), "\r\n", "\n"),
 		Price: get("price"), FaceValue: get("face_value"), Stock: get("stock"), BeginAt: get("begin_at"), EndAt: get("end_at"),
-		State: get("state"), PaymentWindow: get("payment_window"), Shards: get("shards"), Zone: get("zone"), Once: get("once"), Tag: get("tag"),
+		State: get("state"), PaymentWindow: get("payment_window"), Zone: get("zone"), Once: get("once"), Tag: get("tag"),
 		States: model.VoucherStates(),
 	}
 }
@@ -146,8 +143,6 @@ func (f voucherForm) draft(m money) (model.NewVoucher, error) {
 	draft.Price, err = m.parse("body.price", f.Price)
 	note(err)
 	draft.FaceValue, err = m.parse("body.face_value", f.FaceValue)
-	note(err)
-	draft.Shards, err = parseShards(f.Shards)
 	note(err)
 	if f.ID == "" {
 		draft.Stock, err = parseWhole("body.stock", f.Stock)
@@ -183,28 +178,8 @@ func parseWindow(text string) (time.Duration, error) {
 	return time.Duration(minutes) * time.Minute, nil
 }
 
-// parseShards reads the number of parts. The model takes none for one; here one must be typed.
-func parseShards(text string) (int, error) {
-	shards, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil || shards < 1 || shards > model.MaxShards {
-		return 0, model.Invalid("body.shards", "must be a whole number from 1 to 64")
-	}
-	return shards, nil
-}
-
-// withShards is the form with the number of parts that a voucher has now, when it was sent without any: from a page
-// of a version that did not ask.
-func (f voucherForm) withShards(r *http.Request, now string) voucherForm {
-	if !r.PostForm.Has("shards") {
-		f.Shards = now
-	}
-	return f
-}
-
-func shardsOf(v model.Voucher) string { return strconv.Itoa(v.Shards.Parts()) }
-
 func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
-	form := typed(r).withShards(r, undivided)
+	form := typed(r)
 	if toShowAgain(r) {
 		return c.show(w, r, v, http.StatusOK, "voucher_form", form)
 	}
@@ -220,13 +195,9 @@ func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	return done(w, r, voucherPath(created.ID), "created")
 }
 
-// entries are what was typed. An undivided voucher is what it was before the form asked for parts.
+// entries are what was typed.
 func (f voucherForm) entries() []string {
-	all := []string{f.Title, f.Description, f.Price, f.FaceValue, f.Stock, f.BeginAt, f.EndAt, f.State, f.PaymentWindow, f.Zone}
-	if f.Shards != undivided {
-		all = append(all, f.Shards)
-	}
-	return all
+	return []string{f.Title, f.Description, f.Price, f.FaceValue, f.Stock, f.BeginAt, f.EndAt, f.State, f.PaymentWindow, f.Zone}
 }
 
 // retype shows a form again, with everything that was typed and what is wrong with it.
@@ -247,7 +218,7 @@ func (c *console) formOf(voucher model.Voucher, zone *time.Location) voucherForm
 	return voucherForm{
 		ID: voucher.ID, Title: voucher.Title, Description: voucher.Description, Price: c.money.plain(voucher.Price),
 		FaceValue: c.money.plain(voucher.FaceValue), BeginAt: local(voucher.BeginAt, zone), EndAt: local(voucher.EndAt, zone),
-		Shards: shardsOf(voucher), Zone: zone.String(), Tag: voucher.Tag(),
+		Zone: zone.String(), Tag: voucher.Tag(),
 	}
 }
 
@@ -268,7 +239,6 @@ func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	if err != nil {
 		return err
 	}
-	form = form.withShards(r, shardsOf(now))
 	if toShowAgain(r) {
 		return c.show(w, r, v, http.StatusOK, "voucher_form", form)
 	}
@@ -309,9 +279,6 @@ func difference(typed model.NewVoucher, now model.Voucher) model.VoucherPatch {
 	}
 	if !typed.EndAt.Equal(now.EndAt.Truncate(time.Second)) {
 		patch.EndAt = &typed.EndAt
-	}
-	if typed.Shards != now.Shards.Parts() {
-		patch.Shards = &typed.Shards
 	}
 	return patch
 }

@@ -2,7 +2,6 @@ package console_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"html"
 	"net/http"
@@ -30,11 +29,6 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	if again := b.act(t, "/console/vouchers/new", form); !strings.Contains(again, "The voucher was created.") {
 		t.Error("the same form sent again is refused")
 	}
-	form.Set("shards", "1") // it is the same whether the page asked for parts or not
-	want(t, b.act(t, "/console/vouchers/new", form), "The voucher was created.")
-	form.Set("shards", "2")
-	b.post(t, "/console/vouchers/new", form).is(t, http.StatusConflict)
-	form.Set("shards", "1")
 	form.Set("title", "Another title")
 	b.post(t, "/console/vouchers/new", form).is(t, http.StatusConflict)
 	_, list := s.call(t, http.MethodGet, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), nil)
@@ -43,7 +37,7 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 		t.Fatalf("there are %d vouchers: %v", len(items), items)
 	}
 	made, _ := items[0].(map[string]any)
-	if made["price"] != 1000.0 || made["face_value"] != 2500.0 || made["description"] != "First line\nsecond line" || made["phase"] != "live" || made["shards"] != nil {
+	if made["price"] != 1000.0 || made["face_value"] != 2500.0 || made["description"] != "First line\nsecond line" || made["phase"] != "live" {
 		t.Errorf("the API shows %v", made)
 	}
 	list2 := b.page(t, "/console/vouchers?phase=live")
@@ -113,55 +107,12 @@ func TestNothingTypedIsLost(t *testing.T) {
 		`aria-describedby="price-wrong"`)
 	for field, wrong := range map[string]string{
 		"title": " ", "price": "1.234", "face_value": "1e3", "stock": "many", "state": "sold", "description": strings.Repeat("x", 4001),
-		"shards": "0",
 	} {
 		got := b.post(t, "/console/vouchers/new", onSale(field, wrong))
 		if got.status != http.StatusUnprocessableEntity || !strings.Contains(got.body, `id="`+field+`-wrong"`) {
 			t.Errorf("%s %q is %d", field, wrong, got.status)
 		}
 	}
-}
-
-// The parts of a stock are asked for with the bounds of the API, when a voucher is made and when it is changed.
-func TestParts(t *testing.T) {
-	s := shared(t)
-	t.Parallel()
-	b := s.signedIn(t, "who-divides")
-	want(t, b.page(t, "/console/vouchers/new"), `name="shards" value="1"`, "For nearly all vouchers 1 is right.")
-	want(t, b.page(t, "/console/vouchers/"+b.create(t)), "<dt>Parts of the stock</dt><dd>1</dd>")
-	id := b.create(t, "shards", "64")
-	path := "/console/vouchers/" + id
-	want(t, b.page(t, path), "<dt>Parts of the stock</dt><dd>64</dd>")
-	form := sentBack(b.page(t, path+"/edit"))
-	if form.Get("shards") != "64" {
-		t.Errorf("the form shows %q parts", form.Get("shards"))
-	}
-	for _, wrong := range []string{"", "0", "-1", "65", "1.5", "many", "18446744073709551617"} {
-		form.Set("shards", wrong)
-		for _, to := range []string{"/console/vouchers/new", path + "/edit"} {
-			sent := form
-			if to != path+"/edit" {
-				sent = onSale("shards", wrong)
-			}
-			got := b.post(t, to, sent)
-			got.is(t, http.StatusUnprocessableEntity)
-			want(t, got.body, `name="shards" value="`+wrong+`"`, `<p class="wrong" id="shards-wrong">must be a whole number from 1 to 64</p>`,
-				`aria-invalid="true" aria-describedby="shards-note shards-wrong"`)
-			if strings.Count(got.body, `class="wrong"`) != 1 {
-				t.Errorf("%s: %q parts make other fields wrong: %s", to, wrong, got.body)
-			}
-		}
-	}
-	form.Set("shards", "3")
-	want(t, b.act(t, path+"/edit", form), "The changes are saved.", "<dt>Parts of the stock</dt><dd>3</dd>")
-	if v := s.voucher(t, id); v["shards"] != 3.0 || v["remaining"] != 10.0 {
-		t.Errorf("the API shows %v", v)
-	}
-	want(t, b.page(t, "/console/log?actor="+s.account(t, "who-divides")), "Parts of the stock</span> 64 → 3")
-	form = sentBack(b.page(t, path+"/edit"))
-	form.Set("shards", " 1 ")
-	want(t, b.act(t, path+"/edit", form), "<dt>Parts of the stock</dt><dd>1</dd>")
-	want(t, b.get(t, path+"/edit", "Accept-Language", "zh").body, "库存分片数", "重建热副本")
 }
 
 // sentBack is what a browser sends of the form of a voucher when nothing was typed over.
@@ -184,7 +135,6 @@ type asked struct {
 
 	voucher model.Voucher
 	patch   model.VoucherPatch
-	once    model.Idempotency
 }
 
 func (a *asked) Get(context.Context, string, bool) (model.Voucher, error) { return a.voucher, nil }
@@ -194,63 +144,19 @@ func (a *asked) Patch(_ context.Context, _ string, patch model.VoucherPatch) (mo
 	return a.voucher, nil
 }
 
-func (a *asked) Create(_ context.Context, _ model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
-	a.once = once
-	return a.voucher, nil
-}
-
-// A form that was sent before the server was replaced by one that asks for parts may be sent again afterwards.
-func TestAnUndividedVoucherIsTheRequestItWas(t *testing.T) {
-	t.Parallel()
-	a := &asked{shop: &shop{}}
-	a.Vouchers = a
-	b := a.browser(t)
-	form := onSale("payment_window", "30")
-	var entries []string
-	for _, name := range []string{"title", "description", "price", "face_value", "stock", "begin_at", "end_at", "state", "payment_window", "zone"} {
-		entries = append(entries, form.Get(name))
-	}
-	before := fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q", entries)))
-	for shards, same := range map[string]bool{"1": true, "2": false} {
-		form.Set("shards", shards)
-		if got := b.post(t, "/console/vouchers/new", form); got.status != http.StatusSeeOther || (a.once.Fingerprint == before) != same {
-			t.Errorf("%s parts: %d, the fingerprint %s was %s", shards, got.status, a.once.Fingerprint, before)
-		}
-	}
-}
-
 // A form asks for a change of what was typed over, and of nothing else.
 func TestAFieldLeftAloneIsNotChanged(t *testing.T) {
 	t.Parallel()
-	for _, now := range []model.Shards{0, 1, 4} {
-		begin := time.Date(2030, 1, 1, 0, 0, 0, 123_456_000, time.UTC)
-		a := &asked{shop: &shop{}, voucher: model.Voucher{
-			ID: "v1", Title: "Tea & cake", Description: "one\r\ntwo", Price: 5, FaceValue: 10, Currency: "CNY", Stock: 10, Remaining: 10,
-			BeginAt: begin, EndAt: begin.Add(time.Hour), State: model.VoucherPublished, Shards: now,
-		}}
-		a.Vouchers = a
-		b := a.browser(t)
-		send := func(form url.Values) model.VoucherPatch {
-			t.Helper()
-			a.patch = model.VoucherPatch{}
-			b.post(t, "/console/vouchers/v1/edit", form).is(t, http.StatusSeeOther)
-			return a.patch
-		}
-		form := sentBack(b.page(t, "/console/vouchers/v1/edit"))
-		nothing := model.VoucherPatch{IfMatch: model.Tags{a.voucher.Tag()}, By: "ada"}
-		if patch := send(form); !reflect.DeepEqual(patch, nothing) {
-			t.Errorf("%d parts: a form that was left alone asks for %+v", now, patch)
-		}
-		form.Del("shards") // of a page that did not ask
-		if patch := send(form); !reflect.DeepEqual(patch, nothing) {
-			t.Errorf("%d parts: a form without them asks for %+v", now, patch)
-		}
-		form.Set("shards", "8")
-		divided := nothing
-		divided.Shards = new(8)
-		if patch := send(form); !reflect.DeepEqual(patch, divided) {
-			t.Errorf("%d parts: 8 parts ask for %+v", now, patch)
-		}
+	begin := time.Date(2030, 1, 1, 0, 0, 0, 123_456_000, time.UTC)
+	a := &asked{shop: &shop{}, voucher: model.Voucher{
+		ID: "v1", Title: "Tea & cake", Description: "one\r\ntwo", Price: 5, FaceValue: 10, Currency: "CNY", Stock: 10, Remaining: 10,
+		BeginAt: begin, EndAt: begin.Add(time.Hour), State: model.VoucherPublished,
+	}}
+	a.Vouchers = a
+	b := a.browser(t)
+	b.post(t, "/console/vouchers/v1/edit", sentBack(b.page(t, "/console/vouchers/v1/edit"))).is(t, http.StatusSeeOther)
+	if nothing := (model.VoucherPatch{IfMatch: model.Tags{a.voucher.Tag()}, By: "ada"}); !reflect.DeepEqual(a.patch, nothing) {
+		t.Errorf("a form that was left alone asks for %+v", a.patch)
 	}
 }
 

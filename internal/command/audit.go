@@ -229,9 +229,6 @@ func printAudit(table io.Writer, audit model.Audit) {
 		fmt.Fprintf(table, "  the database itself: stock %d, remaining %d, live orders %d, difference %d%s\n",
 			d.Stock, d.Remaining, d.LiveOrders, difference, advice)
 	}
-	if d.PartsLost != 0 {
-		fmt.Fprintf(table, "  the database itself: %d parts of the voucher are missing, out of date or too many, and it is not sold; --repair --stock restores them\n", d.PartsLost)
-	}
 	for _, drift := range audit.Drift {
 		fmt.Fprintf(table, "  order %s: %s\n", drift.OrderID, drift.Found)
 	}

@@ -183,13 +183,3 @@ func TestAuditRepairsTheStockInAsync(t *testing.T) {
 		return errors.Join(err, readErr)
 	}))
 }
-
-// TestAuditNamesLostParts, also where the units add up.
-func TestAuditNamesLostParts(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	printAudit(&out, model.Audit{VoucherID: "v", Database: model.AuditDatabase{Stock: 1, Remaining: 1, PartsLost: 2}})
-	if !strings.Contains(out.String(), "NO") || !strings.Contains(out.String(), "2 parts") {
-		t.Errorf("printed %q", out.String())
-	}
-}

@@ -67,12 +67,10 @@ const (
 	AfterBarrier       Step = "after-barrier"
 	AfterLoad          Step = "after-load"
 	AfterOpenDatabase  Step = "after-open-database"
-	AfterOpenParts     Step = "after-open-parts" // of a divided one all but the first are open
 	AfterOpenCopy      Step = "after-open-copy"
 
 	// A stock that shrinks.
 	AfterIntent     Step = "after-intent"
-	AfterGive       Step = "after-give" // a part has given units that another one has not taken over
 	AfterLowerCopy  Step = "after-lower-copy"
 	AfterLowerStock Step = "after-lower-stock"
 )
@@ -91,7 +89,7 @@ func Steps() []Step {
 		BeforePaymentStart, AfterPaymentStart, BeforePaymentSettle, AfterPaymentSettle,
 		BeforeRefund, AfterRefund, AfterRefundNoted,
 		BeforeRepublish, AfterRepublish,
-		AfterCloseDatabase, AfterCloseCopy, AfterBarrier, AfterLoad, AfterOpenDatabase, AfterOpenParts, AfterOpenCopy,
-		AfterIntent, AfterGive, AfterLowerCopy, AfterLowerStock,
+		AfterCloseDatabase, AfterCloseCopy, AfterBarrier, AfterLoad, AfterOpenDatabase, AfterOpenCopy,
+		AfterIntent, AfterLowerCopy, AfterLowerStock,
 	}
 }

@@ -2,7 +2,6 @@ package hotcopy_test
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,40 +57,6 @@ func redisCPU(b *testing.B, s *sale) (seconds float64) {
 		}
 	}
 	return seconds
-}
-
-// BenchmarkHotCopyParts measures on a Cluster of three primaries what dividing a copy brings: how much processor time the
-// busiest primary uses for an order, of which it has one second in a second. (How many orders a second this machine makes
-// of it says little, because all three primaries and the caller share its processors.)
-func BenchmarkHotCopyParts(b *testing.B) {
-	cluster := testserver.RedisCluster(b, false)
-	const size = 500
-	for _, shards := range []int{1, 4, 16, 64} {
-		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
-			s := newDivided(b, cluster.URL(), hotcopy.Options{}, model.MaxAmount, shards)
-			used := make([]float64, len(cluster.Primaries))
-			note := func(sign float64) {
-				for i, node := range cluster.Primaries {
-					used[i] += sign * redisCPU(b, &sale{client: openRedis(b, node.URL())})
-				}
-			}
-			note(-1)
-			b.ResetTimer()
-			for i := range b.N {
-				group := make([]model.ReserveRequest, size)
-				for n := range group {
-					id := fmt.Sprintf("0199c0de-7a11-7%03d-8000-%012d", n, i)
-					group[n] = model.ReserveRequest{OrderID: model.OrderID(id, s.v.ID), VoucherID: s.v.ID, UserID: fmt.Sprintf("user:%d:%d", i, n)}
-				}
-				answers := check.Value(s.copies.Reserve(b.Context(), group))(b)
-				check.Must(b, answers[0].Err)
-			}
-			b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "orders/s")
-			b.StopTimer()
-			note(1)
-			b.ReportMetric(slices.Max(used)*1e6/float64(b.N*size), "busiest-µs/order")
-		})
-	}
 }
 
 // BenchmarkHotCopyRead measures one reading of a copy, and of a pending entry.

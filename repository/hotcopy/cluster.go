@@ -204,3 +204,12 @@ func IsCluster(client redis.UniversalClient) bool {
 	_, ok := client.(*redis.ClusterClient)
 	return ok
 }
+
+// Node names the server on which a voucher's copy lies, so that calls to different servers
+// can be kept apart. It asks no server. Empty: there is only one, or it is not known.
+func (s *Store) Node(voucherID string) string {
+	if !IsCluster(s.client) {
+		return ""
+	}
+	return s.node(headKey(voucherID))
+}

@@ -12,12 +12,6 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// Give makes the first half of a transfer, as a process does that dies before the second.
-func (s *Store) Give(ctx context.Context, voucherID string, epoch int64, from, to int, units int64) error {
-	_, err := s.give(ctx, voucherID, epoch, []transfer{{from, to, units}})
-	return err
-}
-
 // PatientClient is a client of one server that waits for as long as a busy machine needs, also where the caller sets a
 // limit of time. A caller that gives up by itself is obeyed.
 func PatientClient(t testing.TB, url string) *redis.Client {

@@ -160,12 +160,12 @@ func Rehearse(ctx context.Context, client redis.UniversalClient, async bool) err
 	_, err = subscription.ReceiveTimeout(ctx, callTimeout)
 	failed := []error{err, client.Publish(ctx, changeChannel, rehearsal+unique).Err()}
 	name := func(n int) string { return rehearsal + unique + "." + strconv.Itoa(n) }
-	spots, err := Spots(ctx, client, func(n int) string { return headKey(name(n), 0) })
+	spots, err := Spots(ctx, client, func(n int) string { return headKey(name(n)) })
 	failed = append(failed, err)
 	for _, n := range spots {
 		_, err := NewLimits(client).Take(ctx, []ratelimit.Ask{{Key: "{" + name(n) + "}", Emission: time.Millisecond, Capacity: time.Second}})
 		// The scripts may be known already, and are then called by their names.
-		failed = append(failed, err, client.Eval(ctx, "return 1", []string{headKey(name(n), 0)}).Err())
+		failed = append(failed, err, client.Eval(ctx, "return 1", []string{headKey(name(n))}).Err())
 		if async {
 			r := rehearsed{Store: New(client, Options{LockKeys: !IsCluster(client)}), id: name(n)}
 			failed = append(failed, r.sale(ctx))
@@ -190,13 +190,10 @@ func (r rehearsed) sale(ctx context.Context) error {
 		return model.Order{ID: model.OrderID(user, r.id), VoucherID: r.id, UserID: user, Price: 1, Currency: "CNY", CreatedAt: now}
 	}
 	carried := model.Reservation{Order: order("b"), Epoch: 1}
-	first := model.EpochRecord{VoucherID: r.id, Epoch: 1, Shards: 2}
-	second := model.EpochRecord{VoucherID: r.id, Epoch: 2, OpenEpoch: 1, Shards: 1, Spread: 2}
+	first := model.EpochRecord{VoucherID: r.id, Epoch: 1}
+	second := model.EpochRecord{VoucherID: r.id, Epoch: 2, OpenEpoch: 1}
 	defer func() {
-		ctx := context.WithoutCancel(ctx)
-		for part := range first.Shards {
-			r.free(ctx, slices.Concat(epochKeys(r.id, part, 1), epochKeys(r.id, part, 2), []string{headKey(r.id, part)})...)
-		}
+		r.free(context.WithoutCancel(ctx), slices.Concat(epochKeys(r.id, 1), epochKeys(r.id, 2), []string{headKey(r.id)})...)
 	}()
 	for _, step := range []func() error{
 		func() error { _, err := r.nodes(ctx); return err },
@@ -207,20 +204,15 @@ func (r rehearsed) sale(ctx context.Context) error {
 		func() error { return r.Open(ctx, first, v, 0) },
 		func() error { v.Revision++; _, err := r.Apply(ctx, v); return err },
 		func() error { return r.Lower(ctx, r.id, 3, v.Revision+1) },
-		func() error {
-			given, err := r.give(ctx, r.id, 1, []transfer{{from: 0, to: 1, units: 1}, {from: 1, to: 0, units: 1}})
-			return cmp.Or(err, r.take(ctx, r.takes(r.id, 1, given)))
-		},
-		func() error { _, err := r.balance(ctx, r.id, first.Shards); return err },
 		func() error { return r.buy(ctx, order("c")) },
 		func() error { _, err := r.Read(ctx, []string{r.id}); return err },
 		func() error { _, _, err := r.OrderOf(ctx, r.id, "c"); return err },
 		func() error { _, err := r.Due(ctx, r.id, 0, 1); return err },
 		func() error { return r.Touch(ctx, []model.Reservation{carried}) },
 		func() error { return r.EachProcessing(ctx, r.id, func(model.Order) error { return nil }) },
-		func() error { return r.client.HLen(ctx, pendingKey(r.id, 0, 1)).Err() },
-		func() error { return r.client.ZCard(ctx, dueKey(r.id, 0, 1)).Err() },
-		func() error { return r.client.HLen(ctx, buyersKey(r.id, 0, 1)).Err() },
+		func() error { return r.client.HLen(ctx, pendingKey(r.id, 1)).Err() },
+		func() error { return r.client.ZCard(ctx, dueKey(r.id, 1)).Err() },
+		func() error { return r.client.HLen(ctx, buyersKey(r.id, 1)).Err() },
 		func() error { return r.Settle(ctx, r.id, []model.Order{carried.Order}) },
 		func() error {
 			_, err := r.Release(ctx, model.Release{OrderID: carried.ID, VoucherID: r.id, UserID: carried.UserID})

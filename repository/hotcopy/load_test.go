@@ -64,7 +64,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		s.rebuild(2, 1, live, pending)
 		s.wants(model.CopyOpen, 5000-1701, 851, 1701)
 		got := make(map[string]string)
-		check.Must(t, s.copies.Marks(ctx, s.v.ID, 2, s.shards, func(userID, orderID string) error { got[userID] = orderID; return nil }))
+		check.Must(t, s.copies.Marks(ctx, s.v.ID, 2, func(userID, orderID string) error { got[userID] = orderID; return nil }))
 		want := make(map[string]string)
 		for i := range 1701 {
 			want[user(i)] = fmt.Sprintf("%d.%s", i, s.v.ID)
@@ -78,7 +78,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 			t.Errorf("%d buyers were not told of", len(want))
 		}
 		carried := make(map[string]model.Reservation)
-		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 2, s.shards, func(r model.Reservation) error { carried[r.ID] = r; return nil }))
+		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 2, func(r model.Reservation) error { carried[r.ID] = r; return nil }))
 		for _, r := range pending {
 			if carried[r.ID] != r {
 				t.Fatalf("carried %+v, want %+v", carried[r.ID], r)
@@ -94,8 +94,8 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		}
 		// Nothing of the old epoch is left, and nothing fails that looks for it.
 		found := 0
-		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 1, s.shards, func(model.Reservation) error { found++; return nil }))
-		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 99, s.shards, func(model.Reservation) error { found++; return nil }))
+		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 1, func(model.Reservation) error { found++; return nil }))
+		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 99, func(model.Reservation) error { found++; return nil }))
 		if _, ok, err := s.copies.Pending(ctx, old.ID, old.UserID); found != 0 || ok || err != nil {
 			t.Errorf("%d old entries, found %v, %v", found, ok, err)
 		}
@@ -110,7 +110,7 @@ func TestReservationsAreHeldByOneEpoch(t *testing.T) {
 		a, b := s.buy(user(0)), s.buy(user(1))
 		held := func(epoch int64, want ...model.Reservation) {
 			t.Helper()
-			got, err := s.copies.Held(ctx, s.v.ID, epoch, s.shards, []string{"none." + s.v.ID, a.ID, b.ID})
+			got, err := s.copies.Held(ctx, s.v.ID, epoch, []string{"none." + s.v.ID, a.ID, b.ID})
 			if err != nil || len(got) != len(want) {
 				t.Fatalf("epoch %d holds %+v, %v", epoch, got, err)
 			}
@@ -269,7 +269,7 @@ func TestFlushAll(t *testing.T) {
 		}
 		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 		count := 0
-		check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, s.shards, func(model.Reservation) error { count++; return nil }))
+		check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(model.Reservation) error { count++; return nil }))
 		check.Equal(t, "pending orders", count, 0)
 		s.rebuild(2, 1, []model.Order{r.Order}, nil)
 		s.wants(model.CopyOpen, 9, 0, 1)
@@ -354,7 +354,7 @@ func TestARebuildOverridesWhateverLiesThere(t *testing.T) {
 			if got := s.read(); got.State != model.CopyClosed {
 				t.Errorf("%s: it is read as %+v", name, got)
 			}
-			check.Must(t, s.copies.Pendings(ctx, s.v.ID, s.epoch, s.shards, func(model.Reservation) error { return nil }))
+			check.Must(t, s.copies.Pendings(ctx, s.v.ID, s.epoch, func(model.Reservation) error { return nil }))
 			s.rebuild(s.epoch+1, s.epoch, nil, nil)
 			s.buy("eve")
 			s.wants(model.CopyOpen, 9, 1, 1)
@@ -426,5 +426,29 @@ func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
 		check.Is(t, "the answer", s.copies.Lower(ctx, s.v.ID, 5, 2), model.ErrSuperseded)
 		s.shut()
 		check.Is(t, "the answer", s.copies.Lower(ctx, s.v.ID, 5, 9), model.ErrCopyClosed)
+	})
+}
+
+// A copy that was made when one could lie in several parts counts as closed. Its rebuild is in one piece, and frees the
+// parts behind the first, so that an instance that knows of them finds them closed too.
+func TestACopyInSeveralPartsIsRebuiltInOnePiece(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		ctx := t.Context()
+		bob := s.buy("bob")
+		check.Must(t, s.client.HSet(ctx, s.head(), "shards", 3, "given", 6, ">1", 3, ">2", 3).Err())
+		for _, noun := range []string{"head", "1:buyers", "1:pending", "1:due", "1:closed"} {
+			for part := 1; part < 3; part++ {
+				check.Must(t, s.client.HSet(ctx, fmt.Sprintf("seckill:v1:{%s#%d}:%s", s.v.ID, part, noun), "state", "open").Err())
+			}
+		}
+		s.wants(model.CopyClosed, 0, 1, 1)
+		check.Is(t, "the answer", s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
+		check.Equal(t, "confirmed", check.Value(s.copies.Confirm(ctx, []model.Reservation{bob}))(t)[0], false)
+		bob.Epoch = 2
+		s.rebuild(2, 1, nil, []model.Reservation{bob})
+		s.wants(model.CopyOpen, 9, 1, 1)
+		s.buy("eve")
+		check.Equal(t, "keys", len(check.Value(s.client.Keys(ctx, "seckill:v1:{"+s.v.ID+"*").Result())(t)), 5)
 	})
 }

@@ -58,11 +58,7 @@ func (m *copyModel) admits(a model.ReserveRequest) (model.OrderStatus, error) {
 // reserve also stands for a late copy of an earlier reservation: the orders are
 // drawn from few.
 func (m *copyModel) reserve(t *rapid.T) {
-	most := 7
-	if m.shards > 1 {
-		most = 1 // of several, those of one part come before those of another one
-	}
-	group := make([]model.ReserveRequest, rapid.IntRange(1, most).Draw(t, "orders"))
+	group := make([]model.ReserveRequest, rapid.IntRange(1, 7).Draw(t, "orders"))
 	for i := range group {
 		group[i] = m.draw(t)
 	}
@@ -120,11 +116,7 @@ func (m *copyModel) rebuilt(t *rapid.T) {
 	}
 	previous := m.epoch
 	m.epoch++
-	most := 2
-	if m.shards > 1 { // the units are missing where none is taken
-		most = min(most, m.stock-len(m.marks))
-	}
-	m.missing = rapid.IntRange(0, most).Draw(t, "missing")
+	m.missing = rapid.IntRange(0, 2).Draw(t, "missing")
 	err := errors.Join(
 		m.copies.Close(ctx, m.record(m.epoch, previous)), m.copies.Load(ctx, m.record(m.epoch, 0), nil, nil),
 		m.copies.Load(ctx, m.record(m.epoch, 0), nil, carried), m.copies.Load(ctx, m.record(m.epoch, 0), live, nil),
@@ -144,7 +136,7 @@ func (m *copyModel) check(t *rapid.T) {
 	for _, r := range due {
 		pending[r.ID] = r.UserID
 	}
-	err = errors.Join(err, m.copies.Marks(ctx, m.v.ID, m.epoch, m.shards, func(u, id string) error { marks[u] = id; return nil }))
+	err = errors.Join(err, m.copies.Marks(ctx, m.v.ID, m.epoch, func(u, id string) error { marks[u] = id; return nil }))
 	copies, err2 := m.copies.Read(ctx, []string{m.v.ID})
 	if err = errors.Join(err, err2); err != nil {
 		t.Fatal(err)
@@ -165,8 +157,7 @@ func TestHotCopyModel(t *testing.T) {
 	check.Must(t, flag.Set("rapid.checks", strconv.Itoa(check.Count(t, "CHECKS", 8, 100))))
 	overCopies(t, func(t *testing.T, over *sale) {
 		rapid.Check(t, func(r *rapid.T) {
-			s := &sale{t: t, copies: over.copies, v: voucherOf(newID(t), 3), shards: over.shards}
-			s.v.Shards = over.v.Shards
+			s := &sale{t: t, copies: over.copies, v: voucherOf(newID(t), 3)}
 			s.rebuild(1, 0, nil, nil)
 			m := &copyModel{
 				sale: s, stock: 3,

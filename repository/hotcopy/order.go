@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"seckill/model"
 )
 
@@ -20,22 +18,11 @@ func (s *Store) Pending(ctx context.Context, orderID, userID string) (model.Rese
 	if !ok {
 		return model.Reservation{}, false, nil
 	}
-	var calls []*call
-	if userID == "" {
-		calls = s.all(ctx, s.scripts.find, voucherID, orderID, "")
-	} else {
-		calls = []*call{about(s.scripts.find, voucherID, userID, orderID, "")}
-		s.run(ctx, calls...)
+	_, pending, err := s.do(ctx, s.scripts.find, voucherID, orderID, "").order(orderID)
+	if err != nil || pending == nil || userID != "" && userID != pending.UserID {
+		return model.Reservation{}, false, err
 	}
-	var failed error
-	for _, c := range calls {
-		_, pending, err := c.order(orderID)
-		if pending != nil && err == nil && (userID == "" || userID == pending.UserID) {
-			return *pending, true, nil
-		}
-		failed = cmp.Or(failed, err)
-	}
-	return model.Reservation{}, false, failed
+	return *pending, true, nil
 }
 
 // OrderOf finds the order that marks a user as a buyer, reserved or live, and
@@ -47,9 +34,7 @@ func (s *Store) OrderOf(
 	if userID == "" {
 		return "", nil, nil
 	}
-	c := about(s.scripts.find, voucherID, userID, "", userID)
-	s.run(ctx, c)
-	return c.order("")
+	return s.do(ctx, s.scripts.find, voucherID, "", userID).order("")
 }
 
 // OrdersOf is OrderOf of several buyers in one pipeline. What cannot be told, of
@@ -57,7 +42,7 @@ func (s *Store) OrderOf(
 func (s *Store) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
 	calls := make([]*call, len(buyers))
 	for i, b := range buyers {
-		calls[i] = about(s.scripts.find, b.VoucherID, b.UserID, "", b.UserID)
+		calls[i] = &call{script: s.scripts.find, voucher: b.VoucherID, args: []any{"", b.UserID}}
 	}
 	s.run(ctx, calls...)
 	found := make([]model.BuyersOrder, len(buyers))
@@ -91,24 +76,20 @@ func (c *call) order(asked string) (found string, pending *model.Reservation, er
 }
 
 // Due lists pending entries of the open copy that were published, or admitted,
-// at least so long ago by Redis' clock: the oldest of each part first, at most limit.
+// at least so long ago by Redis' clock: the oldest first, at most limit.
 // An order that was noted and has no entry has no user either: see Mend.
 func (s *Store) Due(
 	ctx context.Context, voucherID string, olderThan time.Duration, limit int,
 ) ([]model.Reservation, error) {
-	calls := s.allOf(ctx, voucherID, func(shards int) []*call {
-		return s.parts(s.scripts.due, voucherID, shards, olderThan.Milliseconds(), max(min(limit, maxDue)/shards, 1))
-	})
-	due := []model.Reservation{}
-	for _, c := range calls {
-		if err := c.closed("list due orders"); err != nil {
-			return nil, err
-		}
-		for i := 0; i+1 < len(c.words); i += 2 {
-			due = append(due, pendingEntry(c.words[i], voucherID, c.words[i+1]))
-		}
+	c := s.do(ctx, s.scripts.due, voucherID, olderThan.Milliseconds(), min(limit, maxDue))
+	if err := c.closed("list due orders"); err != nil {
+		return nil, err
 	}
-	return due[:min(len(due), limit)], nil
+	due := []model.Reservation{}
+	for i := 0; i+1 < len(c.words); i += 2 {
+		due = append(due, pendingEntry(c.words[i], voucherID, c.words[i+1]))
+	}
+	return due, nil
 }
 
 // maxDue bounds one reply, and how long its script holds up other calls.
@@ -148,7 +129,7 @@ var errPageFull = errors.New("the page is full")
 // EachProcessing calls yield with every order of Processing, in its order, from
 // one scan.
 func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
-	epoch, shards, err := s.opened(ctx, "list the pending orders", voucherID)
+	epoch, err := s.opened(ctx, "list the pending orders", voucherID)
 	if err != nil {
 		return err
 	}
@@ -159,7 +140,7 @@ func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func
 		id, entry string
 	}
 	var all []waiting
-	err = s.scan(ctx, "pending orders", voucherID, pendingKey, epoch, shards, true, func(orderID, entry string) error {
+	err = s.scan(ctx, "pending orders", voucherID, pendingKey(voucherID, epoch), true, func(orderID, entry string) error {
 		all = append(all, waiting{pendingEntry(orderID, voucherID, entry).CreatedAt, orderID, entry})
 		return nil
 	})
@@ -190,85 +171,65 @@ const scanCount = 1000
 // open copy; with some of them perhaps twice. A user who was marked before
 // it began, and stays so, is among them.
 func (s *Store) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
-	epoch, shards, err := s.opened(ctx, "read the buyers", voucherID)
+	epoch, err := s.opened(ctx, "read the buyers", voucherID)
 	if err != nil {
 		return err
 	}
-	return s.scan(ctx, "buyers", voucherID, buyersKey, epoch, shards, true, func(userID, _ string) error { return yield(userID) })
+	return s.scan(ctx, "buyers", voucherID, buyersKey(voucherID, epoch), true, func(userID, _ string) error { return yield(userID) })
 }
 
-// opened tells the epoch and the number of parts of an open copy.
-func (s *Store) opened(ctx context.Context, action, voucherID string) (epoch int64, shards int, err error) {
-	calls := s.all(ctx, s.scripts.confirm, voucherID)
-	for _, c := range calls {
-		if err := c.closed(action); err != nil {
-			return 0, 0, err
-		}
-		if c.head != calls[0].head || c.shards != len(calls) {
-			return 0, 0, fmt.Errorf("%s of voucher %s: %w", action, voucherID, model.ErrCopyClosed)
-		}
-	}
-	return calls[0].head, len(calls), nil
+// opened tells the epoch of an open copy.
+func (s *Store) opened(ctx context.Context, action, voucherID string) (int64, error) {
+	c := s.do(ctx, s.scripts.confirm, voucherID)
+	return c.head, c.closed(action)
 }
 
-// Marks calls yield with every mark of one epoch, which has so many parts, perhaps with
-// some of them twice, also of a closed copy. It finds nothing where the keys are gone.
+// Marks calls yield with every mark of one epoch, perhaps with some of them twice, also of
+// a closed copy. It finds nothing when the keys are gone.
 func (s *Store) Marks(
-	ctx context.Context, voucherID string, epoch int64, shards int, yield func(userID, orderID string) error,
+	ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error,
 ) error {
-	return s.scan(ctx, "buyers", voucherID, buyersKey, epoch, shards, false, yield)
+	return s.scan(ctx, "buyers", voucherID, buyersKey(voucherID, epoch), false, yield)
 }
 
 // Pendings is Marks for pending entries.
 func (s *Store) Pendings(
-	ctx context.Context, voucherID string, epoch int64, shards int, yield func(model.Reservation) error,
+	ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error,
 ) error {
-	return s.scan(ctx, "pending orders", voucherID, pendingKey, epoch, shards, false, func(orderID, entry string) error {
+	return s.scan(ctx, "pending orders", voucherID, pendingKey(voucherID, epoch), false, func(orderID, entry string) error {
 		return yield(pendingEntry(orderID, voucherID, entry))
 	})
 }
 
-// Held finds pending entries of one epoch, which has so many parts, by the orders' ids, also
-// in a closed copy. It finds nothing where the keys are gone. After an error, which is
-// UNAVAILABLE, nothing is known.
+// Held finds pending entries of one epoch by the orders' ids, also in a closed copy. It finds
+// nothing when the keys are gone. After an error, which is UNAVAILABLE, nothing is known.
 func (s *Store) Held(
-	ctx context.Context, voucherID string, epoch int64, shards int, orderIDs []string,
+	ctx context.Context, voucherID string, epoch int64, orderIDs []string,
 ) (map[string]model.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
-	pipe := s.client.Pipeline()
-	var replies []*redis.SliceCmd
-	for part := range max(shards, 1) {
-		replies = append(replies, pipe.HMGet(ctx, pendingKey(voucherID, part, epoch), orderIDs...))
+	entries, err := s.client.HMGet(ctx, pendingKey(voucherID, epoch), orderIDs...).Result()
+	if err != nil && !otherKind(err) {
+		return nil, model.Unavailable("Redis does not answer.", fmt.Errorf("look for orders of voucher %s: %w", voucherID, err))
 	}
-	_, _ = pipe.Exec(ctx) // each reply has its own error
 	held := map[string]model.Reservation{}
-	for _, reply := range replies {
-		entries, err := reply.Result()
-		if err != nil && !otherKind(err) {
-			return nil, model.Unavailable("Redis does not answer.", fmt.Errorf("look for orders of voucher %s: %w", voucherID, err))
-		}
-		for i, entry := range entries {
-			if text, ok := entry.(string); ok {
-				held[orderIDs[i]] = pendingEntry(orderIDs[i], voucherID, text)
-			}
+	for i, entry := range entries {
+		if text, ok := entry.(string); ok {
+			held[orderIDs[i]] = pendingEntry(orderIDs[i], voucherID, text)
 		}
 	}
 	return held, nil
 }
 
-// scan reads a hash of each part, without holding up other calls. The hashes have a
-// sentinel. When that was not met, the hash vanished meanwhile and what was read is not
-// all of it: ErrCopyClosed. A hash that was never there is an error only when whole
+// scan reads a hash that has a sentinel, without holding up other calls. When the
+// sentinel was not met, the hash vanished meanwhile and what was read is not all
+// of it: ErrCopyClosed. A hash that was never there is an error only when whole
 // is asked for.
 func (s *Store) scan(
-	ctx context.Context, what, voucherID string, key func(string, int, int64) string, epoch int64, shards int, whole bool,
-	yield func(field, value string) error,
+	ctx context.Context, what, voucherID, key string, whole bool, yield func(field, value string) error,
 ) error {
-	for part := range max(shards, 1) {
-		if err := s.each(ctx, key(voucherID, part, epoch), whole, yield); err != nil {
-			return fmt.Errorf("read the %s of voucher %s: %w", what, voucherID, err)
-		}
+	if err := s.each(ctx, key, whole, yield); err != nil {
+		return fmt.Errorf("read the %s of voucher %s: %w", what, voucherID, err)
 	}
 	return nil
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
+	"seckill/repository/hotcopy"
 )
 
 // Orders that are processing are listed newest first, page by page, and each of
@@ -60,7 +62,7 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 // one for each page.
 func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
 	t.Parallel()
-	s := inParts(t, 10, 1)
+	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
 	const orders = 5000
 	var carried []model.Reservation
 	for i := range orders {
@@ -112,7 +114,7 @@ func TestQuiet(t *testing.T) {
 	overCopies(t, func(t *testing.T, s *sale) {
 		quiet := func() []bool {
 			return s.copies.Quiet(t.Context(), []model.EpochRecord{
-				s.record(s.epoch, 0), s.record(s.epoch+1, 0), {VoucherID: newID(t), Epoch: 1, Shards: s.shards},
+				s.record(s.epoch, 0), s.record(s.epoch+1, 0), {VoucherID: newID(t), Epoch: 1},
 			})
 		}
 		if got := quiet(); !slices.Equal(got, []bool{true, false, false}) {

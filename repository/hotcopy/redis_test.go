@@ -69,7 +69,7 @@ func TestRedisRestartedIsAnotherServer(t *testing.T) {
 	s.closedNow(r)
 	// What it has can still be carried to a new epoch.
 	var kept []model.Reservation
-	check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, s.shards, func(r model.Reservation) error { kept = append(kept, r); return nil }))
+	check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(r model.Reservation) error { kept = append(kept, r); return nil }))
 	s.rebuild(2, 1, nil, kept)
 	s.wants(model.CopyOpen, 9, 1, 1)
 }
@@ -121,7 +121,7 @@ func TestRedisGoneSaysThatNothingWasDone(t *testing.T) {
 // about the orders: a call that changes something does not know whether it was done.
 func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
 	t.Parallel()
-	s := inParts(t, 10, 1)
+	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
 	client := openRedis(t, testserver.SharedRedis(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -154,7 +154,7 @@ func (novelError) RedisError() {}
 // Another voucher of the same call is answered when one is closed by a key of another type.
 func TestAKeyOfAnotherTypeHoldsUpNoOtherVoucher(t *testing.T) {
 	t.Parallel()
-	s := inParts(t, 10, 1)
+	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
 	check.Must(t, s.client.Del(t.Context(), s.head()).Err())
 	check.Must(t, s.client.Set(t.Context(), s.head(), "text", 0).Err())
 	broken := s.admission("eve")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"seckill/internal/poll"
@@ -20,9 +19,6 @@ const (
 	// again, and reservePauseMax the longest, while Redis restarts.
 	reservePause    = 5 * time.Millisecond
 	reservePauseMax = 200 * time.Millisecond
-	// refillPatience is for how long an order is asked for again while its part is empty and
-	// others are not: other users may be faster to take what the part was given.
-	refillPatience = time.Second
 )
 
 // What a request asks of reserve.lua.
@@ -60,28 +56,10 @@ func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) (answ
 	}()
 	ctx, cancel := context.WithTimeout(ctx, reservePatience+s.options.Slack)
 	defer cancel()
+	calls := s.reserveCalls(asked)
+	s.reserve(ctx, calls)
 	answers = make([]model.ReserveResult, len(asked))
-	open := make([]int, len(asked))
-	for i := range open {
-		open[i] = i
-	}
-	var takes []*call
-	soldOut := make(map[int]bool)
-	for began := time.Now(); ; {
-		calls := s.reserveCalls(asked, open)
-		s.reserve(ctx, takes, calls)
-		failed := answerAll(calls, answers)
-		if len(failed) > 0 && len(failed) == len(calls) && len(open) == len(asked) {
-			return answers, errors.Join(failed...)
-		}
-		if open, takes = s.again(ctx, calls, answers, soldOut, time.Since(began) > refillPatience+s.options.Slack); len(open) == 0 {
-			return answers, nil
-		}
-	}
-}
-
-// answerAll reads the answers to calls, and returns why some calls have none.
-func answerAll(calls []*reserveCall, answers []model.ReserveResult) (failed []error) {
+	var failed []error
 	for _, r := range calls {
 		err := r.failure()
 		if err != nil {
@@ -94,77 +72,10 @@ func answerAll(calls []*reserveCall, answers []model.ReserveResult) (failed []er
 			}
 		}
 	}
-	return failed
-}
-
-// again returns the orders that are to be asked for once more: because their copy is
-// divided otherwise than was thought, or because their part had nothing left. Then it has been
-// given units, which it takes over with calls that go before; or no part had any. Those are noted
-// in soldOut and asked for a last time: during the search the user may have been given a unit
-// with another order, and is to hear of it. Where neither can be told, the answer is made here.
-func (s *Store) again(
-	ctx context.Context, calls []*reserveCall, answers []model.ReserveResult, soldOut map[int]bool, last bool,
-) (open []int, takes []*call) {
-	empty := make(map[string]*shortage)
-	for _, r := range calls {
-		if r.moved && !last {
-			open = append(open, r.place...)
-		}
-		for _, place := range r.place {
-			if r.of > 1 && !soldOut[place] && model.CodeOf(answers[place].Err) == model.CodeSoldOut {
-				if empty[r.voucher] == nil {
-					empty[r.voucher] = &shortage{shards: r.of, places: make(map[int][]int)}
-				}
-				empty[r.voucher].places[r.part] = append(empty[r.voucher].places[r.part], place)
-			}
-		}
+	if len(failed) > 0 && len(failed) == len(calls) {
+		return answers, errors.Join(failed...)
 	}
-	s.refillAll(ctx, empty)
-	for _, short := range empty {
-		takes = append(takes, short.takes...)
-		if short.err == nil && !short.soldOut && last {
-			short.err = model.Unavailable("The last units are just changing hands.", nil)
-		}
-		for _, some := range short.places {
-			for _, place := range some {
-				if short.err != nil {
-					answers[place].Err = short.err
-					continue
-				}
-				soldOut[place] = short.soldOut
-				open = append(open, place)
-			}
-		}
-	}
-	return open, takes
-}
-
-// refillAll has the empty parts of several copies refilled, beside each other: where a part
-// does not answer, each of them has to wait.
-func (s *Store) refillAll(ctx context.Context, empty map[string]*shortage) {
-	var refills sync.WaitGroup
-	for voucherID, short := range empty {
-		refills.Go(func() { short.takes, short.soldOut, short.err = s.refill(ctx, voucherID, short.shards, short.units()) })
-	}
-	refills.Wait()
-}
-
-// shortage is which orders found nothing left in each part of a copy that has so many, and
-// what came of the search for more.
-type shortage struct {
-	shards  int
-	places  map[int][]int // by part
-	takes   []*call
-	soldOut bool
-	err     error
-}
-
-func (s *shortage) units() map[int]int64 {
-	units := make(map[int]int64, len(s.places))
-	for part, places := range s.places {
-		units[part] = int64(len(places))
-	}
-	return units
+	return answers, nil
 }
 
 // failure tells why nothing can be said of a call's orders; nil when Redis has
@@ -179,8 +90,8 @@ func (r *reserveCall) failure() error {
 	return r.fail("reserve orders")
 }
 
-// reserve makes the calls, after others, and those again that have no answer, while ctx lasts.
-func (s *Store) reserve(ctx context.Context, before []*call, open []*reserveCall) {
+// reserve makes the calls, and those again that have no answer, while ctx lasts.
+func (s *Store) reserve(ctx context.Context, open []*reserveCall) {
 	for pause := reservePause; len(open) > 0; pause = min(2*pause, reservePauseMax) {
 		if ctx.Err() != nil {
 			return
@@ -189,8 +100,8 @@ func (s *Store) reserve(ctx context.Context, before []*call, open []*reserveCall
 		for i, r := range open {
 			calls[i] = &r.call
 		}
-		s.run(ctx, append(before, calls...)...)
-		before, open = nil, lost(open)
+		s.run(ctx, calls...)
+		open = lost(open)
 		if len(open) > 0 {
 			poll.Pause(ctx, pause)
 		}
@@ -214,16 +125,12 @@ func lost(tried []*reserveCall) (open []*reserveCall) {
 	return open
 }
 
-// reserveCalls makes calls for those of the orders that are open: of at most callOrders of
-// one part each.
-func (s *Store) reserveCalls(asked []model.ReserveRequest, open []int) []*reserveCall {
+// reserveCalls makes calls of at most callOrders orders of one voucher each.
+func (s *Store) reserveCalls(asked []model.ReserveRequest) []*reserveCall {
 	var all []*reserveCall
-	for _, group := range split(s, callOrders, open, func(place int) model.Buyer {
-		return model.Buyer{VoucherID: asked[place].VoucherID, UserID: asked[place].UserID}
-	}) {
-		r := &reserveCall{call: *group.call(s.scripts.reserve), place: group.things}
-		r.once = true
-		for _, place := range group.things {
+	for _, places := range split(len(asked), callOrders, func(place int) string { return asked[place].VoucherID }) {
+		r := &reserveCall{call: call{script: s.scripts.reserve, voucher: asked[places[0]].VoucherID, once: true}, place: places}
+		for _, place := range places {
 			r.asked = append(r.asked, asked[place])
 			r.ask(asked[place], s.options.LockKeys)
 		}

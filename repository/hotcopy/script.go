@@ -55,7 +55,6 @@ type scripts struct {
 	reserve, confirm, settle, release, touch script
 	read, find, due                          script
 	closing, load, open, apply, lower        script
-	balance, give, take                      script
 }
 
 func newScripts() scripts {
@@ -65,7 +64,6 @@ func newScripts() scripts {
 		read: newReader("read"), find: newReader("find"), due: newReader("due"),
 		closing: newScript("close"), load: newScript("load"), open: newScript("open"),
 		apply: newScript("apply"), lower: newScript("lower"),
-		balance: newReader("balance"), give: newScript("give"), take: newScript("take"),
 	}
 }
 
@@ -77,24 +75,18 @@ const (
 	verdictShy   = -2 // nothing was done, because some command was refused
 )
 
-// call is one call of a script about a part of one voucher's copy.
+// call is one call of a script about one voucher's copy.
 type call struct {
 	script  script
 	voucher string
-	user    string // it is about this user's part, into however many the copy is divided; empty: part
-	part    int
-	of      int   // it makes sense only while the copy has so many parts; 0: with any
 	epoch   int64 // of the keys; 0: the head's
 	keys    []string
 	args    []any
 	once    bool // the client must not send it again by itself
 
 	sent    bool
-	at      int // the part it was sent to
 	verdict int64
 	head    int64 // the epoch of the head
-	shards  int   // of the head; 0: there is none
-	moved   bool  // the copy has another number of parts
 	spoiled bool  // something lies under its keys that no copy has: it counts as closed
 	words   []string
 	err     error
@@ -107,24 +99,16 @@ type onceCmd struct{ *redis.Cmd }
 // NoRetry implements redis.Cmder.
 func (onceCmd) NoRetry() bool { return true }
 
-// callTries bounds how often a call is made that went to other keys than those of the open
-// copy: to a part that is no more, to part 0, which knows how many there are, and to the
-// right part.
-const callTries = 3
-
 // run makes calls in one pipeline, and those again whose epoch was not the
-// head's. One that never is closes the copy as far as its caller goes: it
+// head's. One that is still not closes the copy as far as its caller goes: it
 // is being rebuilt.
 func (s *Store) run(ctx context.Context, calls ...*call) {
-	for try := 1; len(calls) > 0; try++ {
-		s.send(ctx, calls)
-		calls = s.others(calls)
-		if try == callTries {
-			break
+	s.send(ctx, calls)
+	if again := s.others(calls); len(again) > 0 {
+		s.send(ctx, again)
+		for _, c := range s.others(again) {
+			c.verdict = verdictNo
 		}
-	}
-	for _, c := range calls {
-		c.verdict = verdictNo
 	}
 }
 
@@ -141,11 +125,8 @@ func (s *Store) others(calls []*call) (other []*call) {
 		if c.err != nil || c.epoch != 0 {
 			continue
 		}
-		s.learn(c)
-		switch {
-		case c.of > 0 && c.shards > 0 && c.of != c.shards:
-			c.moved, c.verdict = true, verdictNo
-		case c.verdict == verdictOther:
+		s.learn(c.voucher, c.head)
+		if c.verdict == verdictOther {
 			other = append(other, c)
 		}
 	}
@@ -195,15 +176,9 @@ func (s *Store) exec(ctx context.Context, calls []*call, inFull bool) []*redis.C
 }
 
 func (s *Store) arguments(c *call, inFull bool) []any {
-	known := s.known(c.voucher)
 	epoch := c.epoch
-	if epoch == 0 && (c.of == 0 || c.of == known.shards) {
-		// Otherwise the copy was divided anew since the call was made: it must not be carried
-		// out, and names an epoch that no copy has.
-		epoch = known.epoch
-	}
-	if c.at = c.part; c.user != "" {
-		c.at = model.PartOf(c.user, known.shards)
+	if epoch == 0 {
+		epoch = s.known(c.voucher)
 	}
 	args := make([]any, 0, 10+len(c.keys)+len(c.args))
 	if inFull {
@@ -211,8 +186,8 @@ func (s *Store) arguments(c *call, inFull bool) []any {
 	} else {
 		args = append(args, "evalsha", c.script.sha)
 	}
-	args = append(args, strconv.Itoa(5+len(c.keys)), headKey(c.voucher, c.at))
-	for _, key := range epochKeys(c.voucher, c.at, epoch) {
+	args = append(args, strconv.Itoa(5+len(c.keys)), headKey(c.voucher))
+	for _, key := range epochKeys(c.voucher, epoch) {
 		args = append(args, key)
 	}
 	for _, key := range c.keys {
@@ -223,7 +198,7 @@ func (s *Store) arguments(c *call, inFull bool) []any {
 
 // take reads the reply to a call.
 func (c *call) take(command *redis.Cmd) {
-	c.sent, c.verdict, c.head, c.shards, c.moved, c.spoiled, c.words = true, verdictNo, 0, 0, false, false, nil
+	c.sent, c.verdict, c.head, c.spoiled, c.words = true, verdictNo, 0, false, nil
 	reply, answered := command.Val().([]any)
 	// When the time is up for one node of a Cluster, the client calls that an error of what other
 	// nodes have answered, too.
@@ -231,7 +206,7 @@ func (c *call) take(command *redis.Cmd) {
 		return
 	}
 	c.err = nil
-	if len(reply) < 3 {
+	if len(reply) < 2 {
 		c.err = fmt.Errorf("%w: %v", errReply, command.Val())
 		return
 	}
@@ -246,7 +221,7 @@ func (c *call) take(command *redis.Cmd) {
 		c.err = fmt.Errorf("%w: %v", errReply, reply)
 		return
 	}
-	c.verdict, c.head, c.shards, c.words = verdict, number(words[0]), int(number(words[1])), words[2:]
+	c.verdict, c.head, c.words = verdict, number(words[0]), words[1:]
 	if verdict == verdictShy {
 		why := refusal(strings.Join(c.words, " "))
 		c.verdict, c.words, c.spoiled = verdictNo, nil, otherKind(why)
@@ -355,6 +330,36 @@ func (c *call) strange(action string) error {
 func unknown(err error) error {
 	return model.Unavailable("Redis did not answer; whether anything was changed is not known yet.",
 		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err))
+}
+
+// runAll makes any number of calls, some in each pipeline, and joins what went wrong with
+// them. A copy that is closed is ErrCopyClosed.
+func (s *Store) runAll(ctx context.Context, action string, calls []*call) error {
+	var failed []error
+	for some := range slices.Chunk(calls, pipelineCalls) {
+		s.run(ctx, some...)
+		for _, c := range some {
+			failed = append(failed, c.closed(action))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// split sorts the places 0 to n - 1 of things into groups of one voucher each, of so many
+// at most.
+func split(n, most int, voucherOf func(place int) string) [][]int {
+	filling := map[string]int{} // the group of a voucher that is not full
+	var groups [][]int
+	for place := range n {
+		id := voucherOf(place)
+		at, found := filling[id]
+		if !found || len(groups[at]) == most {
+			at = len(groups)
+			filling[id], groups = at, append(groups, nil)
+		}
+		groups[at] = append(groups[at], place)
+	}
+	return groups
 }
 
 // closed is fail, and ErrCopyClosed when the script found the copy closed.

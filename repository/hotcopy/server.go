@@ -97,8 +97,8 @@ func (s *Store) nodes(ctx context.Context) ([]string, error) {
 // answered.
 func (s *Store) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	quiet := make([]bool, 0, len(records))
-	for part := range slices.Chunk(records, quietCopies) {
-		quiet = append(quiet, s.quiet(ctx, part)...)
+	for some := range slices.Chunk(records, quietCopies) {
+		quiet = append(quiet, s.quiet(ctx, some)...)
 	}
 	return quiet
 }
@@ -107,21 +107,16 @@ func (s *Store) quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
 	pipe := s.client.Pipeline()
-	waiting, buyers := make([][]*redis.IntCmd, len(records)), make([][]*redis.IntCmd, len(records))
+	pending, due, buyers := make([]*redis.IntCmd, len(records)), make([]*redis.IntCmd, len(records)), make([]*redis.IntCmd, len(records))
 	for i, r := range records {
-		for part := range r.Parts() {
-			waiting[i] = append(waiting[i], pipe.HLen(ctx, pendingKey(r.VoucherID, part, r.Epoch)), pipe.ZCard(ctx, dueKey(r.VoucherID, part, r.Epoch)))
-			buyers[i] = append(buyers[i], pipe.HLen(ctx, buyersKey(r.VoucherID, part, r.Epoch)))
-		}
+		pending[i] = pipe.HLen(ctx, pendingKey(r.VoucherID, r.Epoch))
+		due[i] = pipe.ZCard(ctx, dueKey(r.VoucherID, r.Epoch))
+		buyers[i] = pipe.HLen(ctx, buyersKey(r.VoucherID, r.Epoch))
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	quiet := make([]bool, len(records))
-	for i, r := range records {
-		taken := int64(0)
-		for _, length := range buyers[i] {
-			taken += length.Val() - 1 // the sentinel
-		}
-		quiet[i] = taken == r.Taken && !slices.ContainsFunc(waiting[i], func(length *redis.IntCmd) bool { return length.Val() != 1 }) // likewise
+	for i, r := range records { // each key has a sentinel
+		quiet[i] = pending[i].Val() == 1 && due[i].Val() == 1 && buyers[i].Val() == r.Taken+1
 	}
 	return quiet
 }

@@ -14,19 +14,18 @@ import (
 // tells every instance, also when the copy is closed.
 func (s *Store) Settle(ctx context.Context, voucherID string, orders []model.Order) error {
 	orders = slices.DeleteFunc(slices.Clone(orders), func(o model.Order) bool { return o.ID == "" }) // the sentinel
-	owner := func(o model.Order) model.Buyer { return model.Buyer{VoucherID: voucherID, UserID: o.UserID} }
 	ctx, traced := s.options.Trace.Group(ctx, "settle", len(orders), func(i int) model.Order {
 		return model.Order{ID: orders[i].ID, VoucherID: voucherID, Trace: tracing.Within(ctx, orders[i].ID)}
 	})
-	var failed []error
-	runSplit(ctx, s, many(), orders, owner, func(some *group[model.Order]) *call {
-		c := some.call(s.scripts.settle, settledChannel)
-		for _, order := range some.things {
+	var calls []*call
+	for some := range slices.Chunk(orders, callOrders) {
+		c := &call{script: s.scripts.settle, voucher: voucherID, args: []any{settledChannel}}
+		for _, order := range some {
 			c.args = append(c.args, order.ID)
 		}
-		return c
-	}, func(_ *group[model.Order], c *call) { failed = append(failed, c.closed("settle orders")) })
-	err := errors.Join(failed...)
+		calls = append(calls, c)
+	}
+	err := s.runAll(ctx, "settle orders", calls)
 	traced.End(err, nil)
 	return err
 }
@@ -41,26 +40,28 @@ func (s *Store) Release(ctx context.Context, release model.Release) (applied boo
 // "later": the copy is closed, and the releases are still to be applied. Then, and after
 // an error, some of them may have been.
 func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
-	for _, r := range releases {
-		if r.OrderID == "" || r.UserID == "" { // the sentinels are no order
-			return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID, r.OrderID, r.UserID)
-		}
-	}
 	ctx, end := s.options.Trace.Work(ctx, "release", len(releases))
 	defer func() { end(err) }()
-	owner := func(r model.Release) model.Buyer { return model.Buyer{VoucherID: voucherID, UserID: r.UserID} }
-	var failed []error
-	applied = true
-	runSplit(ctx, s, many(), releases, owner, func(some *group[model.Release]) *call {
-		c := some.call(s.scripts.release, tombstoneRetention.Milliseconds(), settledChannel)
-		for _, r := range some.things {
+	var calls []*call
+	for some := range slices.Chunk(releases, callOrders) {
+		c := &call{script: s.scripts.release, voucher: voucherID, args: []any{tombstoneRetention.Milliseconds(), settledChannel}}
+		for _, r := range some {
+			if r.OrderID == "" || r.UserID == "" { // the sentinels are no order
+				return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID, r.OrderID, r.UserID)
+			}
 			c.args = append(c.args, r.OrderID, r.UserID)
 		}
-		return c
-	}, func(_ *group[model.Release], c *call) {
-		applied = applied && c.err == nil && c.verdict == verdictDone
-		failed = append(failed, c.fail(fmt.Sprintf("release order %s and %d others", releases[0].OrderID, len(releases)-1)))
-	})
+		calls = append(calls, c)
+	}
+	var failed []error
+	applied = true
+	for some := range slices.Chunk(calls, pipelineCalls) {
+		s.run(ctx, some...)
+		for _, c := range some {
+			applied = applied && c.err == nil && c.verdict == verdictDone
+			failed = append(failed, c.fail(fmt.Sprintf("release order %s and %d others", releases[0].OrderID, len(releases)-1)))
+		}
+	}
 	return applied, errors.Join(failed...)
 }
 
@@ -74,10 +75,8 @@ func (s *Store) Mend(ctx context.Context, voucherID string, orderIDs []string) e
 		for _, id := range some {
 			args = append(args, id)
 		}
-		for _, c := range s.all(ctx, s.scripts.touch, voucherID, args...) {
-			if err := c.closed("mend orders"); err != nil {
-				return err
-			}
+		if err := s.do(ctx, s.scripts.touch, voucherID, args...).closed("mend orders"); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -87,13 +86,13 @@ func (s *Store) Mend(ctx context.Context, voucherID string, orderIDs []string) e
 // while. Settled ones are left alone. So are those of a closed copy, and then the
 // answer is ErrCopyClosed, after all others were touched.
 func (s *Store) Touch(ctx context.Context, reservations []model.Reservation) error {
-	var failed []error
-	runSplit(ctx, s, many(), reservations, ownerOf, func(some *group[model.Reservation]) *call {
-		c := some.call(s.scripts.touch, "")
-		for _, r := range some.things {
-			c.args = append(c.args, r.ID)
+	var calls []*call
+	for _, places := range split(len(reservations), callOrders, func(place int) string { return reservations[place].VoucherID }) {
+		c := &call{script: s.scripts.touch, voucher: reservations[places[0]].VoucherID, args: []any{""}}
+		for _, place := range places {
+			c.args = append(c.args, reservations[place].ID)
 		}
-		return c
-	}, func(_ *group[model.Reservation], c *call) { failed = append(failed, c.closed("touch orders")) })
-	return errors.Join(failed...)
+		calls = append(calls, c)
+	}
+	return s.runAll(ctx, "touch orders", calls)
 }

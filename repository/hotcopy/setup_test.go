@@ -40,9 +40,9 @@ type copies interface {
 	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
 	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
-	Marks(ctx context.Context, voucherID string, epoch int64, shards int, yield func(userID, orderID string) error) error
-	Pendings(ctx context.Context, voucherID string, epoch int64, shards int, yield func(model.Reservation) error) error
-	Held(ctx context.Context, voucherID string, epoch int64, shards int, orderIDs []string) (map[string]model.Reservation, error)
+	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
+	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
+	Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error)
 	Close(ctx context.Context, record model.EpochRecord) error
 	Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error
 	Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error
@@ -62,7 +62,6 @@ type sale struct {
 	copies copies
 	v      model.Voucher
 	epoch  int64
-	shards int // into how many parts it is divided
 	group  int // orders that a crowd's calls share
 
 	identity string        // of a Redis that has none
@@ -75,19 +74,7 @@ type sale struct {
 func overCopies(t *testing.T, test func(*testing.T, *sale)) {
 	t.Helper()
 	overRedis(t, test)
-	overDivided(t, test)
 	overFake(t, test)
-}
-
-// overDivided runs a test over a copy in three parts, which is to do what an undivided one does.
-func overDivided(t *testing.T, test func(*testing.T, *sale)) {
-	t.Helper()
-	t.Run("divided", func(t *testing.T) {
-		t.Parallel()
-		s := newDivided(t, testserver.SharedRedis(t), hotcopy.Options{LockKeys: true}, 10, 3)
-		s.group = 5 // who finds a part empty looks at all others
-		test(t, s)
-	})
 }
 
 func overFake(t *testing.T, test func(*testing.T, *sale)) {
@@ -95,7 +82,7 @@ func overFake(t *testing.T, test func(*testing.T, *sale)) {
 	t.Run("fake", func(t *testing.T) {
 		t.Parallel()
 		fake := hotcopytest.New()
-		s := &sale{t: t, fake: fake, copies: fake, v: voucherOf(newID(t), 10), shards: 1, group: 1}
+		s := &sale{t: t, fake: fake, copies: fake, v: voucherOf(newID(t), 10), group: 1}
 		s.rebuild(1, 0, nil, nil)
 		test(t, s)
 	})
@@ -158,16 +145,9 @@ func another(client redis.UniversalClient) *hotcopy.Store {
 // newSale opens a copy of a voucher of its own, with units to sell.
 func newSale(t testing.TB, url string, options hotcopy.Options, stock int64) *sale {
 	t.Helper()
-	return newDivided(t, url, options, stock, 1)
-}
-
-// newDivided is newSale of a copy in several parts.
-func newDivided(t testing.TB, url string, options hotcopy.Options, stock int64, shards int) *sale {
-	t.Helper()
 	client := openRedis(t, url)
 	options.Slack = check.Deadline
-	s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1, shards: shards, group: 1, slack: options.Slack}
-	s.v.Shards = model.Shards(shards)
+	s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1, group: 1, slack: options.Slack}
 	s.rebuild(s.epoch, 0, nil, nil)
 	return s
 }
@@ -182,7 +162,7 @@ func voucherOf(id string, stock int64) model.Voucher {
 
 // record is what the database says of an epoch, when opened was the latest before it.
 func (s *sale) record(epoch, opened int64) model.EpochRecord {
-	return model.EpochRecord{VoucherID: s.v.ID, Epoch: epoch, OpenEpoch: opened, Shards: s.shards, Spread: s.shards}
+	return model.EpochRecord{VoucherID: s.v.ID, Epoch: epoch, OpenEpoch: opened}
 }
 
 // rebuild closes, loads and opens the copy as another epoch.
@@ -277,15 +257,8 @@ func (s *sale) wants(state model.CopyState, remaining, reserved, buyers int64) {
 	}
 }
 
-func (s *sale) key(noun string) string { return s.partKey(0, noun) }
-
-// partKey is a key of a part.
-func (s *sale) partKey(part int, noun string) string {
-	name := s.v.ID
-	if part > 0 {
-		name = fmt.Sprintf("%s#%d", name, part)
-	}
-	return fmt.Sprintf("seckill:v1:{%s}:%d:%s", name, s.epoch, noun)
+func (s *sale) key(noun string) string {
+	return fmt.Sprintf("seckill:v1:{%s}:%d:%s", s.v.ID, s.epoch, noun)
 }
 
 func (s *sale) head() string { return fmt.Sprintf("seckill:v1:{%s}:head", s.v.ID) }
@@ -310,9 +283,7 @@ func (s *sale) age(orderID string) {
 		s.fake.With(func() { s.fake.Sales[s.v.ID].Now().Due[orderID] = at })
 		return
 	}
-	for part := range s.shards {
-		check.Must(s.t, s.client.ZAddXX(s.t.Context(), s.partKey(part, "due"), redis.Z{Score: float64(at.UnixMilli()), Member: orderID}).Err())
-	}
+	check.Must(s.t, s.client.ZAddXX(s.t.Context(), s.key("due"), redis.Z{Score: float64(at.UnixMilli()), Member: orderID}).Err())
 }
 
 // content is everything the copy's epoch holds, but for tombstones.
@@ -323,14 +294,10 @@ func (s *sale) content() string {
 		return fmt.Sprint(epoch.Marks, epoch.Pending, epoch.Due)
 	}
 	ctx := context.Background()
-	var all string
-	for part := range s.shards {
-		buyers := check.Value(s.client.HGetAll(ctx, s.partKey(part, "buyers")).Result())(s.t)
-		pending := check.Value(s.client.HGetAll(ctx, s.partKey(part, "pending")).Result())(s.t)
-		due := check.Value(s.client.ZRange(ctx, s.partKey(part, "due"), 0, -1).Result())(s.t)
-		all += fmt.Sprint(buyers, pending, due)
-	}
-	return all
+	buyers := check.Value(s.client.HGetAll(ctx, s.key("buyers")).Result())(s.t)
+	pending := check.Value(s.client.HGetAll(ctx, s.key("pending")).Result())(s.t)
+	due := check.Value(s.client.ZRange(ctx, s.key("due"), 0, -1).Result())(s.t)
+	return fmt.Sprint(buyers, pending, due)
 }
 
 // wantUndone: the call was refused, and has surely done nothing.

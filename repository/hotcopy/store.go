@@ -37,7 +37,7 @@ const (
 	// tombstoneRetention is how long a closed order's admission is refused if it
 	// arrives late: far above any connection's patience.
 	tombstoneRetention = 10 * time.Minute
-	// maxKnown bounds the memory of known copies; forgetting one costs a call that
+	// maxKnown bounds the memory of known epochs; forgetting one costs a call that
 	// is sent twice.
 	maxKnown = 10_000
 )
@@ -63,7 +63,7 @@ type Options struct {
 // counts the units that are left: they are what the database can sell of the
 // stock, without those taken, so that no count can drift. The keys of a copy carry its
 // epoch, and a head names the epoch that is open; a missing key is a closed copy, never a
-// sold-out one. The copy of a divided voucher lies in parts, see part.go.
+// sold-out one.
 //
 // An error that wraps model.ErrUnknownOutcome leaves open whether something was
 // done; every call may be repeated.
@@ -73,26 +73,33 @@ type Store struct {
 	scripts scripts
 
 	mu     sync.Mutex
-	copies map[string]layout // by voucher, as last heard of
-}
-
-// layout is what has to be known of a copy to find its keys.
-type layout struct {
-	epoch  int64
-	shards int
+	epochs map[string]int64 // by voucher, as last heard of
 }
 
 // New works over the client given.
 func New(client redis.UniversalClient, options Options) *Store {
-	return &Store{client: client, options: options, scripts: newScripts(), copies: make(map[string]layout)}
+	return &Store{client: client, options: options, scripts: newScripts(), epochs: make(map[string]int64)}
 }
 
-// voucherFields are the fields of a part's head that come from the voucher. The stock is
-// part 0's.
-func voucherFields(v model.Voucher, part int) []any {
-	if part > 0 {
-		v.Stock = 0
+// known is the epoch that a voucher's head had when it was last heard of; 0 when it never
+// was, which no copy has.
+func (s *Store) known(voucherID string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epochs[voucherID]
+}
+
+func (s *Store) learn(voucherID string, epoch int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.epochs) >= maxKnown {
+		clear(s.epochs)
 	}
+	s.epochs[voucherID] = epoch
+}
+
+// voucherFields are the fields of a head that come from the voucher.
+func voucherFields(v model.Voucher) []any {
 	return []any{
 		"revision", v.Revision, "stock", v.Stock, "price", v.Price, "currency", v.Currency,
 		"begin_us", v.BeginAt.UnixMicro(), "end_us", v.EndAt.UnixMicro(), "vstate", string(v.State),

@@ -3,6 +3,6 @@
 -- Parameters: voucher id; the epoch it follows.
 -- Result: 1 row matched = closed; 0 = somebody else was first.
 UPDATE vouchers
-SET copy_shards = CASE WHEN shards > copy_shards THEN shards ELSE copy_shards END, copy_epoch = copy_epoch + 1, copy_barrier = NULL, copy_progress_at = NOW(6),
+SET copy_epoch = copy_epoch + 1, copy_barrier = NULL, copy_progress_at = NOW(6),
     revision = revision + 1, version = version + 1
 WHERE id = ? AND copy_epoch = ?

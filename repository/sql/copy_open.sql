@@ -1,6 +1,6 @@
 -- Declares a hot copy open. The revision stays: the copy was loaded with it.
--- Parameters: into how many parts it is divided; voucher id; the epoch that was built.
+-- Parameters: voucher id; the epoch that was built.
 -- Result: 1 row matched = open; 0 = it is open already, or superseded.
 UPDATE vouchers
-SET copy_shards = ?, copy_open_epoch = copy_epoch, copy_barrier = NULL, version = version + 1
+SET copy_open_epoch = copy_epoch, copy_barrier = NULL, version = version + 1
 WHERE id = ? AND copy_epoch = ? AND copy_open_epoch <> copy_epoch

@@ -6,6 +6,6 @@
 SELECT voucher.stock AS stock, voucher.remaining AS remaining, orders.status AS status,
        COUNT(orders.id) AS orders,
        COUNT(CASE WHEN orders.status IN ('unpaid', 'paid', 'redeemed') THEN 1 END) AS live
-FROM (SELECT id, stock, remaining + PARTS(remaining) AS remaining FROM vouchers WHERE id = ?) AS voucher
+FROM (SELECT id, stock, remaining FROM vouchers WHERE id = ?) AS voucher
 LEFT JOIN orders ON orders.voucher_id = voucher.id
 GROUP BY voucher.stock, voucher.remaining, orders.status

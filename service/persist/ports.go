@@ -45,9 +45,8 @@ type HotCopies interface {
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	// OrderOf tells which order a user's mark names; "" without a mark.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
-	// Held finds reservations of an epoch by their ids, in a copy of so many parts, closed
-	// or not. After an error nothing is known.
-	Held(ctx context.Context, voucherID string, epoch int64, shards int, orderIDs []string) (map[string]model.Reservation, error)
+	// Held finds reservations of an epoch by their ids, closed or not. After an error nothing is known.
+	Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error)
 	// Settle ends the reservations of rows that are committed.
 	Settle(ctx context.Context, voucherID string, orders []model.Order) error
 	// Release gives back the unit of a closed row; false means "later".

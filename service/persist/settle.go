@@ -194,7 +194,7 @@ func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, 
 		for n, i := range members {
 			ids[n] = reservations[i].ID
 		}
-		held, failed := s.deps.Hot.Held(ctx, voucherID, opened.OpenEpoch, opened.Spread, ids)
+		held, failed := s.deps.Hot.Held(ctx, voucherID, opened.OpenEpoch, ids)
 		if failed != nil {
 			err = errors.Join(err, failed)
 			continue

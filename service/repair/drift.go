@@ -115,7 +115,7 @@ func (c *comparison) suspect(userID, orderID string) error {
 // readReserved notes the reservations. Every old one is suspect: it should have a
 // row by now, and be settled.
 func (c *comparison) readReserved(ctx context.Context) error {
-	err := c.auditor.deps.Hot.Pendings(ctx, c.voucher.ID, c.hot.Epoch, c.hot.Shards, func(r model.Reservation) error {
+	err := c.auditor.deps.Hot.Pendings(ctx, c.voucher.ID, c.hot.Epoch, func(r model.Reservation) error {
 		c.pending[c.hash(r.UserID, r.ID)] = struct{}{}
 		if c.young(r) {
 			c.leftOut = true
@@ -130,7 +130,7 @@ func (c *comparison) readReserved(ctx context.Context) error {
 }
 
 func (c *comparison) readMarks(ctx context.Context) error {
-	err := c.auditor.deps.Hot.Marks(ctx, c.voucher.ID, c.hot.Epoch, c.hot.Shards, func(userID, orderID string) error {
+	err := c.auditor.deps.Hot.Marks(ctx, c.voucher.ID, c.hot.Epoch, func(userID, orderID string) error {
 		c.marks[c.hash(userID, orderID)] = struct{}{}
 		return nil
 	})
@@ -163,7 +163,7 @@ func (c *comparison) nameMarks(ctx context.Context) error {
 	if len(c.marks) == 0 {
 		return nil
 	}
-	err := c.auditor.deps.Hot.Marks(ctx, c.voucher.ID, c.hot.Epoch, c.hot.Shards, func(userID, orderID string) error {
+	err := c.auditor.deps.Hot.Marks(ctx, c.voucher.ID, c.hot.Epoch, func(userID, orderID string) error {
 		if _, left := c.marks[c.hash(userID, orderID)]; left {
 			return c.suspect(userID, orderID)
 		}

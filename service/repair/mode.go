@@ -257,7 +257,7 @@ func (s *ModeSwitch) rescue(ctx context.Context, epoch model.EpochRecord) error 
 func (s *ModeSwitch) unpersisted(ctx context.Context, epoch model.EpochRecord) ([]model.Reservation, error) {
 	var reserved []model.Reservation
 	known := map[string]bool{}
-	err := s.Deps.Hot.Pendings(ctx, epoch.VoucherID, epoch.OpenEpoch, epoch.Spread, func(r model.Reservation) error {
+	err := s.Deps.Hot.Pendings(ctx, epoch.VoucherID, epoch.OpenEpoch, func(r model.Reservation) error {
 		if !known[r.ID] {
 			known[r.ID] = true
 			r.Epoch, r.Sequence = epoch.Epoch, 0

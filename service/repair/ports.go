@@ -96,8 +96,7 @@ type Epochs interface {
 	// Progress and Open it answers ErrSuperseded unless the epoch is the latest and
 	// not open.
 	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error
-	// The hot copy has so many parts.
-	Open(ctx context.Context, voucherID string, epoch int64, shards int) error
+	Open(ctx context.Context, voucherID string, epoch int64) error
 	// Known tells which orders have a row, in any status.
 	Known(ctx context.Context, ids []string) (map[string]bool, error)
 }
@@ -114,11 +113,11 @@ type HotCopies interface {
 	// Pending finds a user's order that is not known to be persisted; any user's when that
 	// is empty.
 	Pending(ctx context.Context, orderID, userID string) (model.Reservation, bool, error)
-	// Marks calls yield for every buyer of an epoch, whose hot copy has so many parts; some
+	// Marks calls yield for every buyer of an epoch; some
 	// may come twice.
-	Marks(ctx context.Context, voucherID string, epoch int64, shards int, yield func(userID, orderID string) error) error
+	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
 	// Pendings calls yield for every reservation of an epoch, closed or not.
-	Pendings(ctx context.Context, voucherID string, epoch int64, shards int, yield func(model.Reservation) error) error
+	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
 	// Due lists reservations of the open epoch that are older, by Redis' clock. One without
 	// a user is noted and not there.
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)

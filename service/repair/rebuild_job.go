@@ -107,10 +107,9 @@ func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64)
 	return &latest, nil
 }
 
-// fits reports whether a hot copy is the one that the database holds for open, and divided
-// as the voucher is.
+// fits reports whether a hot copy is the one that the database holds for open.
 func fits(latest model.EpochRecord, hot model.HotCopy) bool {
-	return latest.Open() && hot.State == model.CopyOpen && hot.Epoch == latest.Epoch && max(hot.Shards, 1) == latest.Parts()
+	return latest.Open() && hot.State == model.CopyOpen && hot.Epoch == latest.Epoch
 }
 
 // alive reports whether an epoch's rebuild has given a sign of life a moment ago. One
@@ -170,7 +169,7 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	}
 	failpoint.Reach(failpoint.AfterLoad)
 	j.at(stageOpening)
-	if err := j.deps.Epochs.Open(ctx, id, epoch, j.record.Parts()); err != nil {
+	if err := j.deps.Epochs.Open(ctx, id, epoch); err != nil {
 		return fmt.Errorf("open in the database: %w", err)
 	}
 	failpoint.Reach(failpoint.AfterOpenDatabase)
@@ -275,7 +274,7 @@ func (j *rebuildJob) pendings(ctx context.Context, yield func([]model.Reservatio
 		part = make([]model.Reservation, 0, carryChunk)
 		return yield(full)
 	}
-	err := j.deps.Hot.Pendings(ctx, j.record.VoucherID, j.record.OpenEpoch, j.record.Spread, func(r model.Reservation) error {
+	err := j.deps.Hot.Pendings(ctx, j.record.VoucherID, j.record.OpenEpoch, func(r model.Reservation) error {
 		if part = append(part, r); len(part) < carryChunk {
 			return nil
 		}

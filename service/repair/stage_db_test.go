@@ -284,7 +284,7 @@ func (d dbSide) Progress(_ context.Context, _ string, epoch int64) error {
 	return d.building("db.progress", epoch, d.heard)
 }
 
-func (d dbSide) Open(_ context.Context, _ string, epoch int64, _ int) error {
+func (d dbSide) Open(_ context.Context, _ string, epoch int64) error {
 	return d.building("db.open", epoch, func() { d.record.OpenEpoch, d.record.Barrier = epoch, nil })
 }
 

@@ -175,13 +175,9 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 func (s *Stock) Patched(ctx context.Context, v model.Voucher) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
-	applied, err := s.deps.Hot.Apply(ctx, v)
-	if err != nil && !errors.Is(err, model.ErrCopyClosed) {
+	if _, err := s.deps.Hot.Apply(ctx, v); err != nil && !errors.Is(err, model.ErrCopyClosed) {
 		s.deps.Log.WarnContext(ctx, "a change did not reach the hot copy; the reconciler brings it",
 			slog.String("voucher_id", v.ID), slog.Any("error", err))
-	}
-	if !applied && err == nil && v.NeedsCopy() {
-		s.rebuilder.Ask(v.ID, 0) // it may have to be divided otherwise
 	}
 }
 

@@ -100,7 +100,7 @@ func (s *stranded) noteAll(ctx context.Context, hot model.HotCopy) error {
 	s.deps.Log.WarnContext(ctx, "reservations are not noted as due, and are noted now", slog.String("voucher_id", hot.Voucher.ID),
 		slog.Int64("reserved", hot.Reserved), slog.Int64("due", hot.Due))
 	var ids []string
-	err := s.deps.Hot.Pendings(ctx, hot.Voucher.ID, hot.Epoch, hot.Shards, func(r model.Reservation) error {
+	err := s.deps.Hot.Pendings(ctx, hot.Voucher.ID, hot.Epoch, func(r model.Reservation) error {
 		ids = append(ids, r.ID)
 		return nil
 	})
@@ -138,7 +138,7 @@ func (s *stranded) marked(ctx context.Context, hot model.HotCopy, orderIDs []str
 	for _, id := range orderIDs {
 		asked[id] = true
 	}
-	err = s.deps.Hot.Marks(ctx, hot.Voucher.ID, hot.Epoch, hot.Shards, func(_, orderID string) error {
+	err = s.deps.Hot.Marks(ctx, hot.Voucher.ID, hot.Epoch, func(_, orderID string) error {
 		if asked[orderID] {
 			asked[orderID] = false // it may come twice
 			marked = append(marked, orderID)

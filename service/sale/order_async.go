@@ -67,9 +67,9 @@ type AsyncDeps struct {
 	// Epochs reads from the database which epochs are the latest; it leaves out vouchers
 	// that do not exist.
 	Epochs func(ctx context.Context, ids []string) (map[string]int64, error)
-	// Node names the server of a buyer's part of a hot copy, so that a dead one holds up none
+	// Node names the server of a voucher's hot copy, so that a dead one holds up none
 	// of the others' orders. Nil: there is one server.
-	Node func(model.Buyer) string
+	Node func(voucherID string) string
 	// Rebuild asks for a rebuild if one is needed. It also has a healthy hot copy
 	// replaced whose epoch is wrong, or earlier. It never blocks.
 	Rebuild func(voucherID string, wrong int64)
@@ -111,17 +111,13 @@ func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 		}
 	}
 	if s.async.Node == nil {
-		s.async.Node = func(model.Buyer) string { return "" }
+		s.async.Node = func(string) string { return "" }
 	}
-	s.reserves = lane.NewKeyed(func(r model.ReserveRequest) string {
-		return s.async.Node(model.Buyer{VoucherID: r.VoucherID, UserID: r.UserID})
-	},
+	s.reserves = lane.NewKeyed(func(r model.ReserveRequest) string { return s.async.Node(r.VoucherID) },
 		s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.async.Admission.Reserved))
-	s.publishes = lane.NewKeyed(func(r model.Reservation) string {
-		return s.async.Node(model.Buyer{VoucherID: r.VoucherID, UserID: r.UserID})
-	},
+	s.publishes = lane.NewKeyed(func(r model.Reservation) string { return s.async.Node(r.VoucherID) },
 		s.publishGroup, options(maxPublishQueue, publishTimeout, s.async.Admission.Published))
-	s.held = lane.NewKeyed(s.async.Node,
+	s.held = lane.NewKeyed(func(b model.Buyer) string { return s.async.Node(b.VoucherID) },
 		s.async.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
 	s.rows = lane.New(s.readRows, options(maxRowReads, lookTimeout, nil))
 	ctx, end := context.WithCancel(context.Background())

@@ -18,7 +18,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
 	front := start(t, s.role("api"))
-	voucher := front.undivided(t, 10)
+	voucher := front.onSale(t, 10)
 	worker := check.Value(begin(t, s.role("worker")))(t)
 	lost := front.becomes(t, front.accepted(t, voucher.ID, front.user(1)), model.OrderUnpaid)
 	front.becomes(t, front.accepted(t, voucher.ID, front.user(2)), model.OrderUnpaid)

@@ -38,7 +38,7 @@ func TestRandomKillsDuringARush(t *testing.T) {
 		victims = append(victims, victim{name, processes[n].kill, func() { processes[n].start(t) }})
 	}
 	for round := range rounds {
-		voucher := front.divided(t, 4000, 1+15*(round%2))
+		voucher := front.onSale(t, 4000)
 		c := newCrowd(front.app, voucher.ID, other.app)
 		wait, sale := c.buying(t, users(front.app, 10_000*round, 4500), 12), make(chan struct{})
 		go func() {

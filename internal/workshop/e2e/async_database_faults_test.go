@@ -80,7 +80,7 @@ func TestDeadlocksArePersistedAgain(t *testing.T) {
 	t.Parallel()
 	own, s := asyncOnOwnDatabase(t)
 	a := start(t, s)
-	voucher := a.undivided(t, 2000)
+	voucher := a.onSale(t, 2000)
 	a.becomes(t, a.accepted(t, voucher.ID, a.user(0)), model.OrderUnpaid)
 	db := check.Value(sql.Open("mysql", own.AdminDSN(testserver.DefaultSchema)))(t)
 	defer db.Close()

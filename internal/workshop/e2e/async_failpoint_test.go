@@ -63,13 +63,8 @@ func stops(drive drive, steps ...failpoint.Step) (all []stop) {
 	return all
 }
 
-// lanes are the steps in an order in which each process finds what the earlier ones left. Those of a divided voucher are
-// reached only by one that is.
-func lanes(divided bool) map[string][]stop {
-	opened, gave := []failpoint.Step{}, []failpoint.Step{}
-	if divided {
-		opened, gave = append(opened, failpoint.AfterOpenParts), append(gave, failpoint.AfterGive)
-	}
+// lanes are the steps in an order in which each process finds what the earlier ones left.
+func lanes() map[string][]stop {
 	return map[string][]stop{
 		"accepted": slices.Concat(
 			stops(buyOne, failpoint.BeforeReserve, failpoint.BeforePublish, failpoint.AfterPublish, failpoint.BeforeAnswer, failpoint.AfterReserve),
@@ -87,9 +82,9 @@ func lanes(divided bool) map[string][]stop {
 			stops(waitForIt, failpoint.BeforeExpire, failpoint.AfterExpire),
 		),
 		"rebuilt": slices.Concat(
-			stops(rebuildIt, failpoint.AfterCloseDatabase, failpoint.AfterCloseCopy, failpoint.AfterBarrier, failpoint.AfterLoad, failpoint.AfterOpenDatabase),
-			stops(rebuildIt, opened...), stops(rebuildIt, failpoint.AfterOpenCopy),
-			stops(lowerStock, failpoint.AfterIntent), stops(lowerStock, gave...), stops(lowerStock, failpoint.AfterLowerCopy, failpoint.AfterLowerStock),
+			stops(rebuildIt, failpoint.AfterCloseDatabase, failpoint.AfterCloseCopy, failpoint.AfterBarrier, failpoint.AfterLoad,
+				failpoint.AfterOpenDatabase, failpoint.AfterOpenCopy),
+			stops(lowerStock, failpoint.AfterIntent, failpoint.AfterLowerCopy, failpoint.AfterLowerStock),
 		),
 	}
 }
@@ -99,7 +94,7 @@ func lanes(divided bool) map[string][]stop {
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	led := moneySteps() // TestKilledWithMoneyUnderWay
-	for _, stops := range lanes(true) {
+	for _, stops := range lanes() {
 		for _, s := range stops {
 			led = append(led, s.step)
 		}
@@ -110,27 +105,21 @@ func TestKilledAtEveryStep(t *testing.T) {
 		}
 	}
 	testserver.Program(t, "failpoint")
-	parts := map[string]int{"whole": 1}
-	if check.Faults {
-		parts["divided"] = 16 // into more parts than it is to lose of its stock in the first one
-	}
-	for division, shards := range parts {
-		for name, stops := range lanes(shards > 1) {
-			t.Run(division+"/"+name, func(t *testing.T) {
-				t.Parallel()
-				killed(t, stops, shards)
-			})
-		}
+	for name, stops := range lanes() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			killed(t, stops)
+		})
 	}
 }
 
-func killed(t *testing.T, stops []stop, shards int) {
+func killed(t *testing.T, stops []stop) {
 	t.Helper()
 	s := asyncOnServers(t).with(settings{"SECKILL_EVENTS": newStream()})
 	l := &lane{s: s, program: prepare(t, testserver.Program(t, "failpoint"), s)}
 	l.redis = redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
 	t.Cleanup(func() { _ = l.redis.Close() })
-	l.begin(t, stops, shards)
+	l.begin(t, stops)
 	for _, part := range []string{"reconciler", "expiry", "events"} {
 		l.leases = append(l.leases, "seckill:"+part+":"+deploymentOf(t, s))
 	}
@@ -153,13 +142,13 @@ func (l *lane) lapse(t *testing.T) {
 }
 
 // begin sells one unit of each step's voucher.
-func (l *lane) begin(t *testing.T, stops []stop, shards int) {
+func (l *lane) begin(t *testing.T, stops []stop) {
 	t.Helper()
 	instance := check.Value(begin(t, l.s))(t)
 	well := newApp(t, instance.BaseURL(), instance.OpsURL())
 	for _, stop := range stops {
 		f := &fatality{lane: l, step: stop.step, promised: map[string]string{}}
-		f.voucher = well.divided(t, 9+shards, shards)
+		f.voucher = well.onSale(t, 10)
 		f.before = well.accepted(t, f.voucher.ID, l.user())
 		f.promised[f.before.ID] = f.before.UserID
 		l.dead = append(l.dead, f)

@@ -27,7 +27,6 @@ import (
 type stage struct {
 	own       servers
 	redis     []*testserver.Server // one, or the primaries of a Cluster
-	shards    []int                // parts of its vouchers, in turn
 	wire      *wire                // in front of NATS
 	processes []*process
 	histories []*history
@@ -73,22 +72,19 @@ func flushes() trouble {
 	}})
 }
 
-// administers is the trouble that administrators make: one of the vouchers gets a unit more or less, is rebuilt, or is
-// divided anew.
+// administers is the trouble that administrators make: one of the vouchers gets a unit more or less, or is rebuilt.
 func administers() trouble {
 	return trouble{"an administrator", func(t *testing.T, s *stage, chance *rand.Rand) {
 		t.Helper()
 		a := s.processes[chance.IntN(len(s.processes))].app
 		for _, h := range s.histories {
-			switch path := a.URL + "/api/v1/admin/vouchers/" + h.voucher; chance.IntN(4) {
+			switch path := a.URL + "/api/v1/admin/vouchers/" + h.voucher; chance.IntN(3) {
 			case 0:
 				h.change(t, a, raises)
 			case 1:
 				h.change(t, a, lowers)
 			case 2:
 				_, _ = api.Send(t.Context(), a.Client, http.MethodPost, path+"/rebuild", a.Admin(t), nil) // whatever it says
-			case 3:
-				_, _ = api.Send(t.Context(), a.Client, http.MethodPatch, path, a.Admin(t), map[string]any{"shards": 1 + chance.IntN(16)})
 			}
 		}
 	}}
@@ -129,16 +125,16 @@ func everything(t *testing.T) []trouble {
 func openStage(t *testing.T, program string, patience time.Duration, more settings) *stage {
 	t.Helper()
 	own, s := asyncOnOwnServers(t)
-	stage := &stage{own: own, redis: []*testserver.Server{own.redis}, shards: []int{1, 3}, patience: patience}
+	stage := &stage{own: own, redis: []*testserver.Server{own.redis}, patience: patience}
 	return stage.open(t, program, s, more)
 }
 
-// openClusterStage is openStage on three Redis primaries, on which each voucher lies in many parts.
+// openClusterStage is openStage on three Redis primaries.
 func openClusterStage(t *testing.T, program string) *stage {
 	t.Helper()
 	own, s := asyncOnOwnServers(t)
 	cluster := testserver.RedisCluster(t, false)
-	stage := &stage{own: own, redis: cluster.Primaries, shards: []int{16}, patience: check.Deadline}
+	stage := &stage{own: own, redis: cluster.Primaries, patience: check.Deadline}
 	return stage.open(t, program, s, settings{"SECKILL_REDIS_URL": cluster.URL()})
 }
 
@@ -160,8 +156,8 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 	t.Helper()
 	instances := []*app{s.processes[0].app, s.processes[1].app}
 	s.histories = nil
-	for n := range historiesAtOnce {
-		s.histories = append(s.histories, newHistory(t, instances, s.shards[n%len(s.shards)]))
+	for range historiesAtOnce {
+		s.histories = append(s.histories, newHistory(t, instances))
 	}
 	over := make(chan struct{})
 	var clients sync.WaitGroup

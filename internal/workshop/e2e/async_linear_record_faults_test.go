@@ -49,10 +49,10 @@ type history struct {
 	unsettled  []porcupine.Operation // unknown ones, which may happen until all is quiet
 }
 
-func newHistory(t *testing.T, instances []*app, shards int) *history {
+func newHistory(t *testing.T, instances []*app) *history {
 	t.Helper()
 	h := &history{
-		instances: instances, voucher: instances[0].divided(t, historyStock, shards).ID, began: time.Now(), orders: map[string]int{},
+		instances: instances, voucher: instances[0].onSale(t, historyStock).ID, began: time.Now(), orders: map[string]int{},
 		doubts: make(chan struct{}, historyDoubts), full: make(chan struct{}),
 	}
 	for n := range historyUsers {

@@ -26,7 +26,7 @@ func TestHotCopyOfManyBuyersIsRebuilt(t *testing.T) {
 	own, s := asyncOnOwnRedis(t)
 	a := start(t, s)
 	const sold, left = 100_000, 50
-	voucher := a.undivided(t, sold+left)
+	voucher := a.onSale(t, sold+left)
 	seed(t, s, voucher.ID, sold)
 	a.rebuild(t, voucher.ID)
 	a.quiet(t, voucher.ID)

@@ -149,7 +149,7 @@ func (b *broken) rush(t *testing.T, how breakage) {
 	t.Helper()
 	b.prefix = strings.NewReplacer(" ", "-", ",", "").Replace(how.name) + "." + b.account + ":"
 	const stock = 1_000_000
-	voucher := b.undivided(t, stock)
+	voucher := b.onSale(t, stock)
 	c := newCrowd(b.app, voucher.ID)
 	stop := c.coming(t, 6)
 	returns := b.returning(t, c)

@@ -123,7 +123,7 @@ func (w *weather) round() {
 	stop := make(chan struct{})
 	var load sync.WaitGroup
 	for n := range w.sales {
-		s := &sale{voucher: w.onSale(check.Count(w.t, "SHARDS", 1+15*n, 1+15*n)), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000}
+		s := &sale{voucher: w.onSale(), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000}
 		w.sales[n] = s
 		load.Go(func() { s.rush(w.t, stop) })
 	}
@@ -147,12 +147,12 @@ func (w *weather) round() {
 
 // onSale creates a voucher, and asks again as the contract tells clients: a
 // connection may still be of the weather before.
-func (w *weather) onSale(shards int) string {
+func (w *weather) onSale() string {
 	w.t.Helper()
 	a, got := w.processes[0], api.Answer{}
 	w.until("a voucher is on sale", func() bool {
 		got = a.Call(w.t, http.MethodPost, "/admin/vouchers", a.Admin(w.t), map[string]any{
-			"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 1_000_000, "shards": shards,
+			"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 1_000_000,
 			"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
 		})
 		return got.Status == http.StatusCreated

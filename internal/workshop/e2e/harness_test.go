@@ -128,19 +128,7 @@ func (a *app) user(n int) string { return a.prefix + strconv.Itoa(n) }
 // onSale creates a voucher that is on sale now.
 func (a *app) onSale(t testing.TB, stock int) model.Voucher {
 	t.Helper()
-	return a.divided(t, stock, 1)
-}
-
-// undivided creates a voucher on sale in one piece, whatever SHARDS says: for tests that look at its row or its keys.
-func (a *app) undivided(t testing.TB, stock int) model.Voucher {
-	t.Helper()
 	return a.Create(t, map[string]any{"stock": stock})
-}
-
-// divided creates a voucher on sale in some parts; SHARDS divides all.
-func (a *app) divided(t testing.TB, stock, shards int) model.Voucher {
-	t.Helper()
-	return a.Create(t, map[string]any{"stock": stock, "shards": check.Count(t, "SHARDS", shards, shards)})
 }
 
 // rows lists every order of a voucher, by user.

@@ -33,8 +33,7 @@ func failovers(t *testing.T) map[string]func(*testing.T) settings {
 	return map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers}
 }
 
-// A primary of a Cluster dies during a sale and stays dead. The vouchers and users on the other two notice nothing, nor do
-// those whose parts of a divided voucher are there. Its
+// A primary of a Cluster dies during a sale and stays dead. The vouchers and users on the other two notice nothing. Its
 // own sell on as soon as its replica has taken its place. What was promised is kept, and nothing is sold twice.
 func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 	t.Parallel()
@@ -52,8 +51,6 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 			for i := range nodes {
 				flows[i] = a.flowing(t, where.voucherOn(t, a, i, 100_000).ID, 3, where.usersOn(t, a, i))
 			}
-			divided := a.divided(t, 100_000, 16)
-			flows = append(flows, a.flowing(t, divided.ID, 3, where.usersBeside(t, a, 0, divided)))
 			for _, f := range flows {
 				f.sold(t, ordersBefore(t))
 			}

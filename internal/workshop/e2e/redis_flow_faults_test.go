@@ -182,31 +182,13 @@ func (p *partition) of(t *testing.T, key string) int {
 	return 0
 }
 
-// usersOn are users whose locks are on a node.
+// usersOn are users whose locks are on a node, as many as are ever needed.
 func (p *partition) usersOn(t *testing.T, a *app, node int) func(n int) string {
-	t.Helper()
-	return usersWhere(t, fmt.Sprintf("%s%d", a.prefix, node), func(user string) bool { return p.of(t, "lock:order:"+user) == node })
-}
-
-// usersBeside are users of whom nothing is on a node: neither their locks nor their parts of a divided voucher.
-func (p *partition) usersBeside(t *testing.T, a *app, node int, v model.Voucher) func(n int) string {
-	t.Helper()
-	return usersWhere(t, a.prefix+"beside", func(user string) bool {
-		part := "{" + v.ID + "}"
-		if n := model.PartOf(user, int(v.Shards)); n > 0 {
-			part = fmt.Sprintf("{%s#%d}", v.ID, n)
-		}
-		return p.of(t, "lock:order:"+user) != node && p.of(t, part) != node
-	})
-}
-
-// usersWhere are as many users as are ever needed.
-func usersWhere(t *testing.T, prefix string, fit func(user string) bool) func(n int) string {
 	t.Helper()
 	enough := 6000 + 10*ordersBefore(t)
 	names := make([]string, 0, enough)
 	for n := 0; len(names) < enough; n++ {
-		if user := fmt.Sprintf("%s-%d", prefix, n); fit(user) {
+		if user := fmt.Sprintf("%s%d-%d", a.prefix, node, n); p.of(t, "lock:order:"+user) == node {
 			names = append(names, user)
 		}
 	}
@@ -222,7 +204,7 @@ func usersWhere(t *testing.T, prefix string, fit func(user string) bool) func(n 
 func (p *partition) voucherOn(t *testing.T, a *app, node, stock int) model.Voucher {
 	t.Helper()
 	for range 100 {
-		if v := a.undivided(t, stock); p.of(t, "{"+v.ID+"}") == node {
+		if v := a.onSale(t, stock); p.of(t, "{"+v.ID+"}") == node {
 			return v
 		}
 	}

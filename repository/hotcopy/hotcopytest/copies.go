@@ -56,7 +56,6 @@ type Copies struct {
 type Sale struct {
 	State                  model.CopyState
 	Epoch, Opened, Missing int64 // as in head.lua
-	Shards                 int   // told, and nothing else: it is in one piece
 	Changes                int64
 	Voucher                model.Voucher // ID, Revision, Stock, Price, Currency, State, BeginAt, EndAt
 	Epochs                 map[int64]*Epoch
@@ -82,7 +81,7 @@ func New() *Copies {
 func (c *Copies) Add(v model.Voucher) *Sale {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &Sale{State: model.CopyOpen, Epoch: 1, Opened: 1, Shards: v.Shards.Parts(), Voucher: kept(v), Epochs: map[int64]*Epoch{1: newEpoch()}}
+	s := &Sale{State: model.CopyOpen, Epoch: 1, Opened: 1, Voucher: kept(v), Epochs: map[int64]*Epoch{1: newEpoch()}}
 	c.Sales[v.ID] = s
 	return s
 }

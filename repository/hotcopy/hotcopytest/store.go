@@ -200,17 +200,12 @@ func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.HotCo
 	})
 }
 
-// Look is that of hotcopy.Store.
-func (c *Copies) Look(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
-	return c.Read(ctx, ids)
-}
-
 func (s *Sale) read(id string) model.HotCopy {
 	if s == nil {
 		s = &Sale{State: model.CopyClosed, Voucher: kept(model.Voucher{ID: id, BeginAt: time.UnixMicro(0), EndAt: time.UnixMicro(0)})}
 	}
 	hot := model.HotCopy{
-		State: s.State, Epoch: s.Epoch, Shards: s.Shards, Buyers: int64(len(s.Now().Marks)), Reserved: int64(len(s.Now().Pending)),
+		State: s.State, Epoch: s.Epoch, Buyers: int64(len(s.Now().Marks)), Reserved: int64(len(s.Now().Pending)),
 		Due: int64(len(s.Now().Due)), Voucher: s.Voucher,
 	}
 	if s.open() {
@@ -359,7 +354,7 @@ func (c *Copies) Buyers(ctx context.Context, voucherID string, yield func(userID
 }
 
 // Marks is that of hotcopy.Store.
-func (c *Copies) Marks(ctx context.Context, voucherID string, epoch int64, _ int, yield func(userID, orderID string) error) error {
+func (c *Copies) Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error {
 	var marks map[string]string
 	err := c.do(ctx, "Marks", voucherID, func(s *Sale) error {
 		marks = maps.Clone(s.Of(epoch).Marks)
@@ -372,7 +367,7 @@ func (c *Copies) Marks(ctx context.Context, voucherID string, epoch int64, _ int
 }
 
 // Pendings is that of hotcopy.Store.
-func (c *Copies) Pendings(ctx context.Context, voucherID string, epoch int64, _ int, yield func(model.Reservation) error) error {
+func (c *Copies) Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error {
 	var pending []model.Reservation
 	err := c.do(ctx, "Pendings", voucherID, func(s *Sale) error {
 		pending = slices.Collect(maps.Values(s.Of(epoch).Pending))
@@ -385,7 +380,7 @@ func (c *Copies) Pendings(ctx context.Context, voucherID string, epoch int64, _ 
 }
 
 // Held is that of hotcopy.Store.
-func (c *Copies) Held(ctx context.Context, voucherID string, epoch int64, _ int, orderIDs []string) (map[string]model.Reservation, error) {
+func (c *Copies) Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error) {
 	held := map[string]model.Reservation{}
 	err := c.do(ctx, "Held", voucherID, func(s *Sale) error {
 		for _, id := range orderIDs {
@@ -423,7 +418,7 @@ func (c *Copies) Close(ctx context.Context, record model.EpochRecord) error {
 			return failed("Close", voucherID, model.ErrSuperseded)
 		case s.Epoch < epoch:
 			maps.DeleteFunc(s.Epochs, func(held int64, _ *Epoch) bool { return held == epoch || held != record.OpenEpoch })
-			s.Epoch, s.State, s.Opened, s.Shards = epoch, model.CopyClosed, record.OpenEpoch, record.Parts()
+			s.Epoch, s.State, s.Opened = epoch, model.CopyClosed, record.OpenEpoch
 		}
 		return nil
 	})
@@ -493,7 +488,6 @@ func (c *Copies) Apply(ctx context.Context, v model.Voucher) (applied bool, err 
 			s.Voucher = kept(v)
 			s.Changes++
 		}
-		applied = applied && s.Shards == v.Shards.Parts()
 		return nil
 	})
 	return applied, err

@@ -5,7 +5,7 @@
 -- ARGV[4] ms since 1970 until which the copy is kept
 -- ARGV[5] how long it is kept at the least, ms
 -- ARGV[6...] names and values of the voucher's fields
--- Replies {1, epoch, shards} also when it has something newer.
+-- Replies {1, epoch} also when it has something newer.
 
 local why = shut()
 if why then return why end

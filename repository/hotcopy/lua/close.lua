@@ -3,23 +3,22 @@
 -- rebuild carries its pending entries over.
 --
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
--- KEYS[6...] the keys of the epochs in ARGV[6...]
+-- KEYS[6...] the keys of the epochs in ARGV[5...]
 -- ARGV[3] how long the head is kept at the least, ms
 -- ARGV[4] the epoch that the database has opened last; 0: none
--- ARGV[5] how many parts the copy of the epoch given is to have
--- ARGV[6...] epochs whose keys are given
--- Replies {1, epoch, shards}; {0, epoch, shards} the head has a greater epoch, or this one was
---   opened already; {2, epoch, shards, ...} nothing was done, the caller is to come back
---   with the keys of these epochs too.
+-- ARGV[5...] epochs whose keys are given
+-- Replies {1, epoch, in how many parts the copy lies}; {0, epoch} the head has a greater
+--   epoch, or this one was opened already; {2, epoch, ...} nothing was done, the caller is to
+--   come back with the keys of these epochs too.
 
 -- Whatever is no number gives way too: nothing else could repair it.
 local known = tonumber(head.epoch or '') or 0
 if known > tonumber(ARGV[1]) or head.opened == ARGV[1] then return reply(0) end
 -- A repetition that comes late must not undo what was loaded since.
-if head.epoch == ARGV[1] then return reply(1) end
+if head.epoch == ARGV[1] then return reply(1, head.parts) end
 
 local kept = {[ARGV[4]] = true}
-for i = 6, #ARGV do kept[ARGV[i]] = true end
+for i = 5, #ARGV do kept[ARGV[i]] = true end
 local more = {}
 for _, epoch in ipairs({head.epoch or '', head.opened or ''}) do
   if not kept[epoch] and string.match(epoch, '^[1-9]%d*$') then more[#more + 1] = epoch end
@@ -30,8 +29,7 @@ if #more > 0 then return reply(2, unpack(more)) end
 write('unlink', unpack(KEYS, 2))
 -- From here on the copy is bound to this server: what is loaded into another
 -- one, or before a restart, cannot be opened.
-write('hset', KEYS[1], 'epoch', ARGV[1], 'state', 'closed', 'opened', ARGV[4], 'server', server(),
-  'shards', ARGV[5])
+write('hset', KEYS[1], 'epoch', ARGV[1], 'state', 'closed', 'opened', ARGV[4], 'server', server())
 if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then write('pexpire', KEYS[1], ARGV[3]) end
-head.epoch, head.shards = ARGV[1], ARGV[5]
-return reply(1)
+head.epoch = ARGV[1]
+return reply(1, head.parts)

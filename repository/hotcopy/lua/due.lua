@@ -4,7 +4,7 @@
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3] how long ago at the least, ms
 -- ARGV[4] at most how many
--- Replies {1, epoch, shards, order id, pending entry, order id, ...}.
+-- Replies {1, epoch, order id, pending entry, order id, ...}.
 
 local why = shut()
 if why then return why end

@@ -4,7 +4,7 @@
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3] order id, or empty
 -- ARGV[4] user, when there is no order id
--- Replies {1 open or 0 closed, epoch, shards, order id or '', pending entry or ''}; both
+-- Replies {1 open or 0 closed, epoch, order id or '', pending entry or ''}; both
 --   are '' when closed.
 
 if head.epoch and head.epoch ~= ARGV[1] then return reply(-1) end

@@ -1,4 +1,4 @@
--- Loads a part of a closed copy. Live orders and carried ones may come in any
+-- Loads some of a closed copy. Live orders and carried ones may come in any
 -- order: a user's live order wins.
 --
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
@@ -7,7 +7,7 @@
 -- ARGV[5] number of orders that are carried over; with none of either kind the load begins
 -- ARGV[6...] for each live order: its user, its id; then the users of those that are
 --   carried over; then for each of these: its id, its pending entry, which is due at once
--- Replies {1, epoch, shards}; {0, epoch, shards} the copy has another epoch or server, is open,
+-- Replies {1, epoch}; {0, epoch} the copy has another epoch or server, is open,
 --   or something of it was lost since the load began.
 
 if head.epoch ~= ARGV[1] or head.server ~= server() or head.state == 'open' then return reply(0) end

@@ -6,7 +6,7 @@
 -- ARGV[3] how long tombstones last, ms
 -- ARGV[4] the channel on which those who wait for the orders listen
 -- ARGV[5...] for each order: its id, its user
--- Replies {1, epoch, shards} also when there was nothing left to do.
+-- Replies {1, epoch} also when there was nothing left to do.
 
 local why = shut()
 if why and why[1] == -1 then return why end

@@ -1,4 +1,4 @@
--- The end of every script about a part of a copy: it tells whether a script that was broken off has changed anything.
+-- The end of every script about a copy: it tells whether a script that was broken off has changed anything.
 -- KEYS, ARGV and replies are as in head.lua.
 
 local done, answer = pcall(function()

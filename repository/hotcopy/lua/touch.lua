@@ -4,7 +4,7 @@
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3] 'NX': only pending entries that are not due at any time; or empty
 -- ARGV[4...] order ids
--- Replies {1, epoch, shards}. The entries are left alone: a rebuild may have given them
+-- Replies {1, epoch}. The entries are left alone: a rebuild may have given them
 --   another epoch meanwhile.
 
 local why = shut()

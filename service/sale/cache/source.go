@@ -39,9 +39,6 @@ type HotCopies interface {
 	// Read answers each of the ids; a hot copy that is not loaded is closed. With an
 	// error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
-	// Look is Read for requests that want to buy: where only a part of a hot copy does not
-	// answer, the others can be bought from. Such a one has the version -1 and something left.
-	Look(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	// Buyers calls yield with every user who has a reserved or a live order, at
 	// least once.
 	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
@@ -125,7 +122,7 @@ type hotReader struct {
 // read reads vouchers from their hot copies where those are open, and the others from
 // the database: their sale may be over, or they may not exist.
 func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
-	hot, hotErr := r.look(ctx, r.hot.Look, ids)
+	hot, hotErr := r.look(ctx, ids)
 	read := make([]reading, len(ids))
 	var rest []string
 	for i, id := range ids {
@@ -166,7 +163,7 @@ func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) 
 	if err != nil {
 		return nil, err
 	}
-	hot, _ := r.look(ctx, r.hot.Read, ids) // without them the database's numbers must do
+	hot, _ := r.look(ctx, ids) // without them the database's numbers must do
 	for i, id := range ids {
 		if read[i].voucher != nil {
 			shown := shownAs(*read[i].voucher, hot[id])
@@ -186,7 +183,7 @@ func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(user
 	if err != nil {
 		return err
 	}
-	hot, err := r.look(ctx, r.hot.Read, []string{v.ID})
+	hot, err := r.look(ctx, []string{v.ID})
 	if err != nil {
 		return err
 	}
@@ -197,12 +194,10 @@ func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(user
 }
 
 // look reads hot copies. With an error it returns those that could be read.
-func (r *hotReader) look(
-	ctx context.Context, read func(context.Context, []string) (map[string]model.HotCopy, error), ids []string,
-) (map[string]model.HotCopy, error) {
+func (r *hotReader) look(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	reading, cancel := context.WithTimeout(ctx, hotReadTimeout)
 	defer cancel()
-	hot, err := read(reading, ids)
+	hot, err := r.hot.Read(reading, ids)
 	if err != nil {
 		err = fmt.Errorf("read %d hot copies: %w", len(ids), err)
 	}
@@ -239,7 +234,7 @@ func (r *hotReader) sold(ctx context.Context, vouchers []model.Voucher, phase mo
 	for i, v := range vouchers {
 		ids[i] = v.ID
 	}
-	hot, _ := r.look(ctx, r.hot.Read, ids) // without them the database's numbers must do
+	hot, _ := r.look(ctx, ids) // without them the database's numbers must do
 	for i, v := range vouchers {
 		vouchers[i] = shownAs(v, hot[v.ID])
 	}
@@ -258,7 +253,7 @@ func (r *hotReader) stats(
 		if stats, err = count(ctx, id); err != nil {
 			return stats, err
 		}
-		hot, _ := r.look(ctx, r.hot.Read, []string{id})
+		hot, _ := r.look(ctx, []string{id})
 		if hot[id].State != model.CopyOpen {
 			return stats, nil // the database's numbers must do
 		}
