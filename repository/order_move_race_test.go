@@ -150,11 +150,12 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 				}))
 				expired := check.Value(far.orders.Expire(t.Context(), lapsing))(t)
 				check.Equal(t, "orders expired", len(expired), len(lapsing))
+				answers := <-outcomes
 				if deadlocks.Load() == 0 {
 					t.Error("they were not in each other's way")
 				}
 				live := int64(0)
-				for i, outcome := range <-outcomes {
+				for i, outcome := range answers {
 					switch {
 					case outcome.Err == nil && outcome.Created:
 						live++
