@@ -135,8 +135,7 @@ type HotCopies interface {
 	// error, some may have been given back; it may be repeated.
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error)
 	// Apply brings the database's voucher to its hot copy, and does nothing when the
-	// hot copy has something newer. False means that the hot copy is closed, or is to be
-	// divided otherwise.
+	// hot copy has something newer. False means that the hot copy is closed.
 	Apply(ctx context.Context, v model.Voucher) (applied bool, err error)
 	// Lower lowers the stock. CONFLICT says that more units are taken.
 	Lower(ctx context.Context, voucherID string, stock, revision int64) error
