@@ -145,8 +145,8 @@ func keyboardInABrowser(t *testing.T, c *chromium, s *site) {
 	}
 	for action, orderID := range map[string]string{"/cancel": bought("keys-1"), "/refund": s.paid(t, "keys-2", id)} {
 		b.reach(t, `header a[href="/console/orders"]`, kb.Enter)
-		b.run(t, "orders", visible("#order"))
-		b.reach(t, "#order", orderID+kb.Enter)
+		b.run(t, "orders", visible("#q"))
+		b.reach(t, "#q", orderID+kb.Enter)
 		b.run(t, "the order", shows("h1 code", orderID))
 		b.act(t, action[1:], `dialog form[action$="`+action+`"] .btn-danger`, kb.Enter)
 	}

@@ -140,7 +140,7 @@ func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
 // cancels finds an order by its id, and cancels it.
 func (b *tab) cancels(t *testing.T, orderID string) {
 	t.Helper()
-	b.run(t, "the search for orders", leads(chromedp.Click(`header a[href="/console/orders"]`)), visible("#order"))
-	b.run(t, "an order is found by its id", chromedp.SetValue("#order", orderID), leads(press("Search")), visible(".badge.unpaid"), shows("h1 code", orderID))
+	b.run(t, "the search for orders", leads(chromedp.Click(`header a[href="/console/orders"]`)), visible("#q"))
+	b.run(t, "an order is found by its id", chromedp.SetValue("#q", orderID), leads(press("Search")), visible(".badge.unpaid"), shows("h1 code", orderID))
 	b.run(t, "it is canceled", press("Cancel the order"), leads(chromedp.Click(`dialog[open] form[action$="/cancel"] .btn-danger`)), visible(".badge.canceled"))
 }

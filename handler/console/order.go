@@ -2,6 +2,7 @@ package console
 
 import (
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,59 +12,85 @@ import (
 	"seckill/model"
 )
 
-// orderList is the search for orders, and one page of what it has found.
+// orderList is one page of orders: all, or those that a search and a status leave.
 type orderList struct {
-	Order, User, Voucher string
+	Words, User, Voucher string
+	Title                string            // of the voucher
 	Status               model.OrderStatus // empty: any
 	Statuses             []model.OrderStatus
-	Asked                bool // a user or a voucher is named
 	Items                []model.Order
+	Titles               map[string]string // of the vouchers of the items, by id
 	First                bool
 	Next, Export         string
+	Here                 url.Values // what is asked for, but the status and the page
 }
 
-// listOrders finds the orders of a user or of a voucher, or one order. There is no list of
-// all of them, which no index would serve.
+// With is where the same search is with another status.
+func (l orderList) With(status string) string {
+	query := url.Values{}
+	maps.Copy(query, l.Here)
+	if status != "" {
+		query.Set("status", status)
+	}
+	if len(query) == 0 {
+		return Path + "/orders"
+	}
+	return Path + "/orders?" + query.Encode()
+}
+
+// listOrders shows the newest orders, or those that a search finds: by an order, a user, a code or words of a title.
+// Links of other pages name a user or a voucher, all of whose orders are listed.
 func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) error {
 	query := r.URL.Query()
 	named := func(name string) string { return strings.TrimSpace(query.Get(name)) }
 	list := orderList{
-		Order: named("order"), User: named("user"), Voucher: named("voucher"), Status: model.OrderStatus(named("status")),
-		First: query.Get("cursor") == "",
+		Words: named("q"), User: named("user"), Voucher: named("voucher"), Status: model.OrderStatus(named("status")),
+		Statuses: model.OrderStatuses(), First: query.Get("cursor") == "", Here: url.Values{},
 	}
-	if list.Order != "" {
-		http.Redirect(w, r, orderPath(list.Order), http.StatusSeeOther)
-		return nil
+	if list.Status != "" && !slices.Contains(list.Statuses, list.Status) {
+		return model.Invalid("query.status", "is no status of an order")
 	}
-	if list.Asked = list.User != "" || list.Voucher != ""; list.Asked {
-		if err := c.findOrders(r, &list); err != nil {
-			return err
+	for name, value := range map[string]string{"q": list.Words, "user": list.User, "voucher": list.Voucher} {
+		if value != "" {
+			list.Here.Set(name, value)
 		}
 	}
-	return c.ordersPage(w, r, v, http.StatusOK, list)
-}
-
-func (c *console) ordersPage(w http.ResponseWriter, r *http.Request, v *visit, status int, list orderList) error {
-	list.Statuses = model.OrderStatuses()
-	return c.show(w, r, v, status, "orders", list)
+	page, err := c.findOrders(r, &list)
+	if err != nil {
+		return err
+	}
+	if len(page.Items) == 1 && list.Words == page.Items[0].ID {
+		http.Redirect(w, r, orderPath(list.Words), http.StatusSeeOther) //nolint:gosec // a page of this console
+		return nil
+	}
+	list.Items, list.Next, list.Titles = page.Items, nextPage(r.URL, page.NextCursor), map[string]string{}
+	for _, order := range page.Items {
+		if _, known := list.Titles[order.VoucherID]; known {
+			continue
+		}
+		if voucher, err := c.Vouchers.Get(r.Context(), order.VoucherID, true); err == nil { // an id must do
+			list.Titles[order.VoucherID] = voucher.Title
+		}
+	}
+	return c.show(w, r, v, http.StatusOK, "orders", list)
 }
 
 // findOrders asks as the API does.
-func (c *console) findOrders(r *http.Request, list *orderList) error {
-	if list.Status != "" && !slices.Contains(model.OrderStatuses(), list.Status) {
-		return model.Invalid("query.status", "is no status of an order")
+func (c *console) findOrders(r *http.Request, list *orderList) (model.OrderPage, error) {
+	cursor := r.URL.Query().Get("cursor")
+	if list.User == "" && list.Voucher == "" {
+		return c.Search.Find(r.Context(), model.OrderSearch{Words: list.Words, Status: list.Status, Cursor: cursor, Limit: pageSize})
 	}
 	if list.Voucher != "" {
-		if _, err := c.Vouchers.Get(r.Context(), list.Voucher, true); err != nil {
-			return err
+		voucher, err := c.Vouchers.Get(r.Context(), list.Voucher, true)
+		if err != nil {
+			return model.OrderPage{}, err
 		}
-		list.Export = voucherPath(list.Voucher) + "/orders"
+		list.Title, list.Export = voucher.Title, voucherPath(list.Voucher)+"/orders"
 	}
-	page, err := c.Orders.List(r.Context(), model.OrderQuery{
-		UserID: list.User, VoucherID: list.Voucher, Status: list.Status, Cursor: r.URL.Query().Get("cursor"), Limit: pageSize,
+	return c.Orders.List(r.Context(), model.OrderQuery{
+		UserID: list.User, VoucherID: list.Voucher, Status: list.Status, Cursor: cursor, Limit: pageSize,
 	})
-	list.Items, list.Next = page.Items, nextPage(r.URL, page.NextCursor)
-	return err
 }
 
 func orderPath(id string) string { return Path + "/orders/" + url.PathEscape(id) }

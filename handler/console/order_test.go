@@ -36,12 +36,17 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 	for _, query := range []string{"user=alice:1", "voucher=" + id, "voucher=" + id + "&user=alice:1", "voucher=" + id + "&status=unpaid", "user=+alice:1+"} {
 		want(t, b.page(t, "/console/orders?"+query), `href="/console/orders/`+order+`"`)
 	}
-	for _, query := range []string{"", "user=bob", "voucher=" + id + "&status=paid", "status=unpaid"} {
+	for _, query := range []string{"", "q=alice:1", "q=coffee", "status=unpaid", "q=" + order} { // of all orders
+		if got := b.get(t, "/console/orders?"+query); !strings.Contains(got.body+got.header.Get("Location"), order) {
+			t.Errorf("%q does not find the order", query)
+		}
+	}
+	for _, query := range []string{"user=bob", "voucher=" + id + "&status=paid", "q=nobody", "q=alice:1&status=paid"} {
 		if strings.Contains(b.page(t, "/console/orders?"+query), order) {
 			t.Errorf("%q finds the order", query)
 		}
 	}
-	if got := b.get(t, "/console/orders?order=+"+order); got.header.Get("Location") != "/console/orders/"+order {
+	if got := b.get(t, "/console/orders?q=+"+order); got.header.Get("Location") != "/console/orders/"+order {
 		t.Errorf("its id leads to %q", got.header.Get("Location"))
 	}
 	for path, status := range map[string]int{
