@@ -105,6 +105,7 @@ type tallies interface {
 type accounts interface {
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
 	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (model.Level, error)
+	Renew(claims token.Claims) (session service.Session, later bool, err error)
 	SignOut(ctx context.Context, claims token.Claims) error
 }
 
@@ -193,6 +194,7 @@ func (c *console) routes() http.Handler {
 		mux.Handle(at(pattern), c.signedIn(operation, do, c.keepTyped))
 	}
 	admin("POST /sign-out", wire.SignOut, c.signOut)
+	admin("POST /session", wire.SignOut, c.stay)
 	mux.Handle("GET "+Path, c.signedIn("admin-list-vouchers", c.overview, askToSignIn))
 	admin("GET /vouchers", "admin-list-vouchers", c.listVouchers)
 	admin("GET /vouchers/new", "create-voucher", c.newVoucher)

@@ -245,6 +245,7 @@ func (g gate) Admit(_ context.Context, claims token.Claims, asAdmin bool) (model
 	}
 	return claims.Level, nil
 }
+func (gate) Renew(token.Claims) (service.Session, bool, error) { return service.Session{}, false, nil }
 func (gate) SignOut(context.Context, token.Claims) error { return nil }
 
 // Check has nothing to ask.

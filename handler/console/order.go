@@ -60,7 +60,7 @@ func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) e
 		return err
 	}
 	if len(page.Items) == 1 && list.Words == page.Items[0].ID {
-		http.Redirect(w, r, orderPath(list.Words), http.StatusSeeOther) //nolint:gosec // a page of this console
+		http.Redirect(w, r, orderPath(list.Words), http.StatusSeeOther)
 		return nil
 	}
 	list.Items, list.Next, list.Titles = page.Items, nextPage(r.URL, page.NextCursor), map[string]string{}

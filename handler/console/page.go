@@ -149,6 +149,7 @@ type frame struct {
 	Shop                 bool   // there is a shop window
 	Zone, Currency       string
 	Now                  time.Time
+	Ends                 time.Time // the session; zero: it is not told
 	Did, Done            string // what an action has done: its word in results, and for people
 
 	visit *visit
@@ -176,7 +177,7 @@ func (f frame) May(operation string) bool { return wire.Allow(f.visit.claims.Lev
 func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status int, name string, data any) error {
 	f := frame{
 		Data: data, Language: v.language.Tag, Back: Path, Section: section(r.URL.Path), Places: places(v.claims.Level),
-		Username: v.claims.Username, Shop: c.Shop, Zone: v.zone.String(), Currency: c.Currency, Now: time.Now(), visit: v,
+		Username: v.claims.Username, Shop: c.Shop, Ends: v.claims.ExpiresAt, Zone: v.zone.String(), Currency: c.Currency, Now: time.Now(), visit: v,
 	}
 	if f.Username == "" {
 		f.Username = v.claims.Subject // of a token without a name

@@ -73,11 +73,38 @@ func (c *console) signedIn(operation string, do, ask handle) http.Handler {
 			return err
 		}
 		v.claims = claims
+		if err := c.goOn(w, r, v); err != nil {
+			return err
+		}
 		if err := wire.Allow(claims.Level, operation); err != nil {
 			return err
 		}
 		return do(w, r, v)
 	})
+}
+
+// renewAfter is how old a session's token is when the next request gets another one.
+const renewAfter = 5 * time.Minute
+
+// goOn prolongs a session that is used: a request is a sign of activity, and a page that watches a sale by itself is none.
+func (c *console) goOn(w http.ResponseWriter, r *http.Request, v *visit) error {
+	if v.claims.SignedInAt.IsZero() || strings.HasSuffix(r.URL.Path, "/events") || r.URL.Path == Path+"/sign-out" {
+		return nil
+	}
+	session, later, err := c.Accounts.Renew(v.claims)
+	if err != nil || !later || session.ExpiresIn < time.Until(v.claims.ExpiresAt)+renewAfter && time.Until(v.claims.ExpiresAt) > renewAfter {
+		return err
+	}
+	v.claims.ExpiresAt = time.Now().Add(session.ExpiresIn)
+	setSession(w, r, session.AccessToken, session.ExpiresIn)
+	return nil
+}
+
+// stay is asked for by a page that warns before its session ends: to ask is what prolongs it.
+func (c *console) stay(w http.ResponseWriter, r *http.Request, v *visit) error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, err := w.Write([]byte(v.claims.ExpiresAt.UTC().Format(time.RFC3339)))
+	return err
 }
 
 // askToSignIn leads back to the page that was asked for, or from which a button was pressed.

@@ -59,6 +59,10 @@ type Claims struct {
 	Version  int64    // of the account, see model.Account; 0: the token is of no account
 	Issuer   string   // the other issuer that says so; empty: we do
 	Groups   []string // that another issuer puts the user into
+
+	// SignedInAt is when an administrator gave a password, to the second; zero: the token does not tell. ExpiresAt is
+	// when such a token ends, once it was read.
+	SignedInAt, ExpiresAt time.Time
 }
 
 // Authority issues and verifies tokens. It is safe for concurrent use.
@@ -164,6 +168,7 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 		Issuer:   words(a.name),
 		Audience: audience{a.audience},
 		IssuedAt: unread(instantOf(now)),
+		SignedIn: signedIn(claims),
 		Expires:  instantOf(now.Add(ttl)),
 	})
 	unsigned.Header["kid"] = a.signs.ID
@@ -172,6 +177,14 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 		return "", fmt.Errorf("issue a token: %w", err)
 	}
 	return signed, nil
+}
+
+// signedIn is the claim of when somebody has signed in; zero is left out.
+func signedIn(claims Claims) instant {
+	if claims.SignedInAt.IsZero() {
+		return 0
+	}
+	return instantOf(claims.SignedInAt)
 }
 
 // grade gives an administrator a level, and nobody else. None stands for admin: what is there and is no
@@ -297,6 +310,9 @@ func (a *Authority) claims(p *parts, from *issuer) (Claims, error) {
 	claims := Claims{Subject: string(p.Subject), Role: model.Role(p.Role), Username: string(p.Username), Issuer: from.Name}
 	if from.source == nil { // others know no version of our accounts
 		claims.Version = int64(p.Version)
+		if at := p.SignedIn.date(); at != nil {
+			claims.SignedInAt, claims.ExpiresAt = at.Time, p.Expires.date().Time
+		}
 	} else if err := from.tell(p, &claims); err != nil {
 		return Claims{}, err
 	}

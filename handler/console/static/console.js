@@ -72,3 +72,26 @@ let dirty = false;
 document.addEventListener('input', (event) => { dirty ||= Boolean(event.target.closest('form[data-guard]')); });
 document.addEventListener('submit', () => { dirty = false; });
 addEventListener('beforeunload', (event) => { if (dirty) event.preventDefault(); });
+
+// A session that is about to end says so; it goes on when that is asked for, for eight hours at most.
+const ending = document.getElementById('ending');
+const warnFor = 5 * 60 * 1000;
+let ends = Date.parse(document.body.dataset.ends ?? '');
+function warn() {
+  const left = ends - serverNow();
+  ending.hidden = !(left < warnFor);
+  ending.querySelector('.countdown').textContent = span(left);
+}
+if (ending && ends) {
+  setInterval(warn, 1000);
+  ending.querySelector('[data-stays]').addEventListener('click', async (event) => {
+    const answer = await fetch('/console/session', { method: 'POST', redirect: 'error' }).catch(() => null);
+    const later = answer?.ok ? Date.parse(await answer.text()) : ends;
+    if (later > ends + 60000) ends = later;
+    else {
+      event.target.hidden = true;
+      ending.querySelector('[data-again]').hidden = false;
+    }
+    warn();
+  });
+}
