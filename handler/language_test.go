@@ -35,13 +35,26 @@ func TestProblemsAreInTheLanguageAskedFor(t *testing.T) {
 		method, path, body string
 		headers            []string
 	}{
-		{"GET", "/nowhere", "", nil}, {"DELETE", "/api/v1/vouchers", "", nil}, {"GET", "/api/v1/vouchers/v1", "", nil}, {"GET", "/api/v1/vouchers/gone", "", nil},
-		{"GET", "/api/v1/vouchers/strange", "", nil}, {"GET", "/api/v1/orders", "", nil}, {"GET", "/api/v1/orders", "", []string{"Authorization", "Bearer x"}},
-		{"GET", "/api/v1/admin/log", "", buyer}, {"GET", "/api/v1/orders?limit=0&status=gone", "", buyer}, {"GET", "/api/v1/orders?status=%zz", "", buyer},
-		{"POST", "/api/v1/admin/vouchers", body, admin}, {"POST", "/api/v1/admin/vouchers", "{", admin}, {"POST", "/api/v1/admin/vouchers", "", admin},
-		{"POST", "/api/v1/admin/vouchers", `"x"`, admin}, {"POST", "/api/v1/auth/register", `{"username":"a","password":"b"}`, nil},
-		{"POST", "/api/v1/auth/register", `{}`, []string{"Content-Type", "text/plain"}}, {"POST", "/api/v1/auth/register", strings.Repeat(" ", 20_000), nil},
-		{"POST", "/api/v1/vouchers/v1/seckill", "", buyer}, {"POST", "/api/v1/vouchers/v1/seckill", `{"x":1}`, buyer}, {"POST", "/api/v1/webhooks/payments", `{}`, nil},
+		{"GET", "/nowhere", "", nil},
+		{"DELETE", "/api/v1/vouchers", "", nil},
+		{"GET", "/api/v1/vouchers/v1", "", nil},
+		{"GET", "/api/v1/vouchers/gone", "", nil},
+		{"GET", "/api/v1/vouchers/strange", "", nil},
+		{"GET", "/api/v1/orders", "", nil},
+		{"GET", "/api/v1/orders", "", []string{"Authorization", "Bearer x"}},
+		{"GET", "/api/v1/admin/log", "", buyer},
+		{"GET", "/api/v1/orders?limit=0&status=gone", "", buyer},
+		{"GET", "/api/v1/orders?status=%zz", "", buyer},
+		{"POST", "/api/v1/admin/vouchers", body, admin},
+		{"POST", "/api/v1/admin/vouchers", "{", admin},
+		{"POST", "/api/v1/admin/vouchers", "", admin},
+		{"POST", "/api/v1/admin/vouchers", `"x"`, admin},
+		{"POST", "/api/v1/auth/register", `{"username":"a","password":"b"}`, nil},
+		{"POST", "/api/v1/auth/register", `{}`, []string{"Content-Type", "text/plain"}},
+		{"POST", "/api/v1/auth/register", strings.Repeat(" ", 20_000), nil},
+		{"POST", "/api/v1/vouchers/v1/seckill", "", buyer},
+		{"POST", "/api/v1/vouchers/v1/seckill", `{"x":1}`, buyer},
+		{"POST", "/api/v1/webhooks/payments", `{}`, nil},
 		{"PATCH", "/api/v1/admin/settings/limits", `{"user":"many"}`, admin},
 	} {
 		var both [2]problem

@@ -245,8 +245,9 @@ func (g gate) Admit(_ context.Context, claims token.Claims, asAdmin bool) (model
 	}
 	return claims.Level, nil
 }
+
 func (gate) Renew(token.Claims) (service.Session, bool, error) { return service.Session{}, false, nil }
-func (gate) SignOut(context.Context, token.Claims) error { return nil }
+func (gate) SignOut(context.Context, token.Claims) error       { return nil }
 
 // Check has nothing to ask.
 func (gate) Check(context.Context) []service.Check { return nil }

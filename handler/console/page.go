@@ -150,7 +150,7 @@ type frame struct {
 	Zone, Currency       string
 	Now                  time.Time
 	Ends                 time.Time // the session; zero: it is not told
-	Did, Done            string // what an action has done: its word in results, and for people
+	Did, Done            string    // what an action has done: its word in results, and for people
 
 	visit *visit
 }

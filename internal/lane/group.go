@@ -72,7 +72,7 @@ func newRunner[In, Out any](run Run[In, Out], opts Options) *runner[In, Out] {
 	if opts.Total > 0 {
 		r.turns = make(chan struct{}, opts.Total)
 	}
-	r.running, r.hurry = context.WithCancel(context.Background())
+	r.running, r.hurry = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
 	return r
 }
 

@@ -274,7 +274,7 @@ func (l *Lane[In, Out]) alone(ctx context.Context, batch []*Ticket[In, Out]) {
 // attempt runs the items of one key, and notes what that says of it.
 func (l *Lane[In, Out]) attempt(ctx context.Context, key string, batch []*Ticket[In, Out]) {
 	failures := l.keys.begin(key)
-	d := &division[In, Out]{lane: l, began: time.Now(), always: bits.OnesCount(uint(failures)) == 1} //nolint:gosec // not negative
+	d := &division[In, Out]{lane: l, began: time.Now(), always: bits.OnesCount(uint(failures)) == 1}
 	d.run(ctx, batch)
 	switch {
 	case d.trouble != nil:

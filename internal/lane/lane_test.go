@@ -355,7 +355,7 @@ func TestHistories(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			onScene(t, 0, func(t *testing.T, s *scene) {
-				(&history{scene: s, random: rand.New(rand.NewPCG(seed, uint64(n))), ill: map[string]bool{}}).play(t) //nolint:gosec // guards nothing
+				(&history{scene: s, random: rand.New(rand.NewPCG(seed, uint64(n))), ill: map[string]bool{}}).play(t)
 			})
 		})
 	}

@@ -17,7 +17,7 @@ type form struct {
 }
 
 // verb is what stands for a value.
-var verb = regexp.MustCompile(`%(\[\d+\])?[-+# 0-9.]*[sdvqUf]`) //nolint:gochecknoglobals // a constant
+var verb = regexp.MustCompile(`%(\[\d+\])?[-+# 0-9.]*[sdvqUf]`)
 
 func newForms(texts map[string]string) []form {
 	var keys []string

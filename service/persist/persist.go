@@ -166,7 +166,7 @@ func (b *persistence) store(ctx context.Context, indices []int) {
 }
 
 // shared waits for a reservation as long as its voucher is not isolated.
-func (b *persistence) shared(ctx context.Context, voucherID string, ticket *ticket) (outcome model.Outcome, err error, done bool) { //nolint:revive // done says whether there is an error
+func (b *persistence) shared(ctx context.Context, voucherID string, ticket *ticket) (outcome model.Outcome, err error, done bool) {
 	for !b.lane.Isolated(voucherID) {
 		step, cancel := context.WithTimeout(ctx, lane.Patience)
 		outcome, err = ticket.Wait(step)

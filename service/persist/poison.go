@@ -146,12 +146,6 @@ func (s *suspects) refused(orderID string, stored uint64) {
 	s.of(orderID, stored)
 }
 
-func (s *suspects) known(orderID string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.orders[orderID] != nil
-}
-
 // guilty reports whether the order's own data were the reason of its refusal: another
 // order was stored since, or it has been refused for long and is one of a few.
 func (s *suspects) guilty(orderID string, stored uint64) bool {

@@ -137,7 +137,7 @@ func (r Report) row(name, load string) (Row, bool) {
 // ReadReport reads the JSON of a run.
 func ReadReport(path string) (Report, error) {
 	var report Report
-	text, err := os.ReadFile(path) //nolint:gosec // the path is what the command is asked for
+	text, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(text, &report)
 	}
@@ -154,7 +154,7 @@ func ReadReport(path string) (Report, error) {
 func (r Report) Write(path string) error {
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err == nil {
-		err = os.WriteFile(path, append(text, '\n'), 0o644) //nolint:gosec // it is for everybody to read
+		err = os.WriteFile(path, append(text, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("write the report %s: %w", path, err)

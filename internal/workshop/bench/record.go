@@ -33,7 +33,7 @@ const (
 // The root is that of the repository.
 func (r Report) Keep(root string, kind Kind) error {
 	name := fmt.Sprintf("%s-%s-%s.json", kind, r.At.Format("2006-01-02T1504"), strings.TrimSuffix(r.Commit, "+"))
-	if err := os.MkdirAll(filepath.Join(root, recordDir), 0o755); err != nil { //nolint:gosec // it is for everybody to read
+	if err := os.MkdirAll(filepath.Join(root, recordDir), 0o755); err != nil {
 		return fmt.Errorf("keep the report: %w", err)
 	}
 	if err := r.Write(filepath.Join(root, recordDir, name)); err != nil {
@@ -49,16 +49,16 @@ func show(root string) error {
 		return err
 	}
 	name := filepath.Join(root, readme)
-	text, err := os.ReadFile(name) //nolint:gosec // the root is the caller's own
+	text, err := os.ReadFile(name)
 	if err != nil {
 		return fmt.Errorf("read the README: %w", err)
 	}
 	before, _, after, err := section(string(text))
 	if err == nil {
-		err = os.WriteFile(name, []byte(before+page+after), 0o644) //nolint:gosec // it is for everybody to read
+		err = os.WriteFile(name, []byte(before+page+after), 0o644)
 	}
 	if err == nil && drawing != "" {
-		err = os.WriteFile(filepath.Join(root, picture), []byte(drawing), 0o644) //nolint:gosec // likewise
+		err = os.WriteFile(filepath.Join(root, picture), []byte(drawing), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("show the newest records: %w", err)

@@ -31,10 +31,7 @@ func TestTheSaleOfTheREADME(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			var codes []string
-			for _, code := range regexp.MustCompile(`(?m)^\d{3}$`).FindAllString(string(out), -1) {
-				codes = append(codes, code)
-			}
+			codes := regexp.MustCompile(`(?m)^\d{3}$`).FindAllString(string(out), -1)
 			// Again, pay, the order, the audit, the stock, cancel.
 			check.Equal(t, "the answers", strings.Join(codes, " "), "409 202 200 200 200 200")
 			for _, want := range []string{"ALREADY_ORDERED", "payment_url", `"balanced":true`, `"stock":105`, `"status":"canceled"`} {
