@@ -66,7 +66,7 @@ type payload struct {
 	Version   version  `json:"ver,omitempty"`
 	Issuer    words    `json:"iss"`
 	Audience  audience `json:"aud"`
-	IssuedAt  unread   `json:"iat,omitempty"` // written for people, never enforced
+	IssuedAt  unread   `json:"iat,omitempty"`       // written for people, never enforced
 	SignedIn  instant  `json:"auth_time,omitempty"` // of our own tokens: when a password was given (OpenID Connect Core, 2)
 	NotBefore instant  `json:"nbf,omitempty"`
 	Expires   instant  `json:"exp"`

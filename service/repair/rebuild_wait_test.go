@@ -3,11 +3,8 @@ package repair
 import (
 	"context"
 	"errors"
-
 	"strings"
-
 	"testing"
-
 	"time"
 
 	"seckill/internal/workshop/check"
