@@ -39,6 +39,7 @@ type isolation struct {
 // isolated is a key with runs of its own.
 type isolated struct {
 	until    time.Time // when it may return
+	ill      bool      // it has trouble of its own, which was told
 	failures int       // attempts in a row
 	next     time.Time // attempt
 	busy     bool      // an attempt is under way
@@ -75,23 +76,29 @@ func (i *isolation) rest(key string) (pause time.Duration, cause error) {
 	return pause, known.cause
 }
 
-// isolate gives a key runs of its own for a term, which shortens no longer one. It reports
-// whether no other key has any.
-func (i *isolation) isolate(key string, term time.Duration) (first bool) {
+// suspect gives a key runs of its own until it has shown whether it is well.
+func (i *isolation) suspect(key string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.sweep()
-	_, first = i.of(key, term)
-	return first
+	i.of(key, suspicionTerm)
+}
+
+// leave gives a key runs of its own for trouble of its own. It reports whether that is news, and whether no other key has
+// any.
+func (i *isolation) leave(key string) (news, first bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.blame(i.of(key, troubleTerm))
 }
 
 // of is a key's isolation, which lasts a term at least. The caller holds the lock.
-func (i *isolation) of(key string, term time.Duration) (known *isolated, first bool) {
-	if known = i.keys[key]; known == nil {
+func (i *isolation) of(key string, term time.Duration) *isolated {
+	i.sweep()
+	known := i.keys[key]
+	if known == nil {
 		if len(i.keys) >= maxIsolated {
 			clear(i.keys)
 		}
-		first = len(i.keys) == 0
 		known = &isolated{}
 		i.keys[key] = known
 	}
@@ -99,7 +106,20 @@ func (i *isolation) of(key string, term time.Duration) (known *isolated, first b
 		known.until = until
 	}
 	i.any.Store(true)
-	return known, first
+	return known
+}
+
+// blame notes that a key has trouble of its own. The caller holds the lock.
+func (i *isolation) blame(known *isolated) (news, first bool) {
+	if known.ill {
+		return false, false
+	}
+	first = true
+	for _, other := range i.keys {
+		first = first && !other.ill
+	}
+	known.ill = true
+	return true, first
 }
 
 // begin notes that a key is tried by itself, and returns how often in a row that has failed.
@@ -122,11 +142,11 @@ func (i *isolation) ended(key string) {
 	}
 }
 
-// failed notes that an attempt at a key by itself was in vain, or that only some of it was done.
-func (i *isolation) failed(key string, cause error, some bool) (first bool) {
+// failed notes that an attempt at a key by itself was in vain, or that only some of it was done. It reports what leave does.
+func (i *isolation) failed(key string, cause error, some bool) (news, first bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	known, first := i.of(key, troubleTerm)
+	known := i.of(key, troubleTerm)
 	if some {
 		known.failures, i.fruitless = 0, 0
 	} else {
@@ -135,7 +155,7 @@ func (i *isolation) failed(key string, cause error, some bool) (first bool) {
 	known.busy, known.cause = false, cause
 	known.next = time.Now().Add(min(firstPause<<min(known.failures, 10), longestPause))
 	known.failures++
-	return first
+	return i.blame(known)
 }
 
 // succeeded notes that an attempt at a key by itself was well. A suspicion ends with it; after trouble of its own the
@@ -152,6 +172,7 @@ func (i *isolation) succeeded(key string) (recovered bool) {
 		return false
 	}
 	recovered = known.failures > 0
+	known.ill = known.ill && !recovered
 	known.busy, known.failures, known.cause = false, 0, nil
 	if time.Until(known.until) <= suspicionTerm {
 		delete(i.keys, key)

@@ -38,8 +38,8 @@ type Rules[In, Out any] struct {
 	// Fruitless is after how many keys that failed by themselves in a row the others, about which nothing is known, are
 	// answered without being tried; 0: all are tried.
 	Fruitless int
-	// Isolated is told when a key leaves the shared runs and why, and whether all others are well; Recovered when the last
-	// one that failed has not.
+	// Isolated is told once that a key has trouble of its own and which, and whether no other key has any; Recovered when
+	// the last one that failed is well.
 	Isolated  func(key string, cause error, first bool)
 	Recovered func(key string)
 }
@@ -219,7 +219,7 @@ func (l *Lane[In, Out]) together(ctx context.Context, batch []*Ticket[In, Out]) 
 // suspect isolates the keys of a run until each has shown by itself whether it is well.
 func (l *Lane[In, Out]) suspect(batch []*Ticket[In, Out]) {
 	for _, ticket := range batch {
-		l.keys.isolate(l.rules.Key(ticket.item), suspicionTerm)
+		l.keys.suspect(l.rules.Key(ticket.item))
 	}
 }
 
@@ -231,7 +231,7 @@ func (l *Lane[In, Out]) judge(batch []*Ticket[In, Out], answers []Out) {
 		switch {
 		case trouble.Cause != nil && !failed[key]:
 			failed[key] = true
-			l.told(key, trouble.Cause, l.keys.failed(key, trouble.Cause, false))
+			l.fail(key, trouble.Cause, false)
 		case trouble.Slow:
 			l.leave(key, nil)
 		}
@@ -240,11 +240,18 @@ func (l *Lane[In, Out]) judge(batch []*Ticket[In, Out], answers []Out) {
 
 // leave isolates a key for trouble of its own.
 func (l *Lane[In, Out]) leave(key string, cause error) {
-	l.told(key, cause, l.keys.isolate(key, troubleTerm))
+	news, first := l.keys.leave(key)
+	l.tell(key, cause, news, first)
 }
 
-func (l *Lane[In, Out]) told(key string, cause error, first bool) {
-	if l.rules.Isolated != nil {
+// fail notes that a key has failed by itself; some of its items may be done.
+func (l *Lane[In, Out]) fail(key string, cause error, some bool) {
+	news, first := l.keys.failed(key, cause, some)
+	l.tell(key, cause, news, first)
+}
+
+func (l *Lane[In, Out]) tell(key string, cause error, news, first bool) {
+	if news && l.rules.Isolated != nil {
 		l.rules.Isolated(key, cause, first)
 	}
 }
@@ -278,7 +285,7 @@ func (l *Lane[In, Out]) attempt(ctx context.Context, key string, batch []*Ticket
 	d.run(ctx, batch)
 	switch {
 	case d.trouble != nil:
-		l.told(key, d.trouble, l.keys.failed(key, d.trouble, d.done > 0))
+		l.fail(key, d.trouble, d.done > 0)
 	case d.refused > 0 || d.slow:
 		l.leave(key, d.cause)
 		l.keys.ended(key)

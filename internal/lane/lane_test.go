@@ -135,6 +135,7 @@ type scene struct {
 	*lane.Lane[item, lane.Trouble]
 
 	last int
+	told []string // of keys that are isolated, or well again
 }
 
 func onScene(t *testing.T, fruitless int, test func(*testing.T, *scene)) {
@@ -143,6 +144,10 @@ func onScene(t *testing.T, fruitless int, test func(*testing.T, *scene)) {
 		s := &scene{store: newStore()}
 		s.Lane = lane.NewLane(lane.Rules[item, lane.Trouble]{
 			Key: func(i item) string { return i.key }, Run: s.run, Judge: func(said lane.Trouble) lane.Trouble { return said }, Total: 4, Fruitless: fruitless,
+			Isolated: func(key string, cause error, first bool) {
+				s.change(func() { s.told = append(s.told, fmt.Sprint(key, " for ", cause != nil, ", the first ", first)) })
+			},
+			Recovered: func(key string) { s.change(func() { s.told = append(s.told, key+" is well") }) },
 		}, lane.Options{Writers: 2, MaxBatch: 500, MaxQueue: 5000, Timeout: 10 * time.Second})
 		test(t, s)
 		s.Close(context.Background())
@@ -238,6 +243,7 @@ func TestAKeyThatSpoilsRuns(t *testing.T) {
 		got := <-s.ask(t.Context(), "b")["b"]
 		check.That(t, got.err == nil && got.took <= 2100*time.Millisecond, "when it is well: %v after %v", got.err, got.took)
 		check.Must(t, s.Resting("b"))
+		check.Equal(t, "what was told in all attempts", strings.Join(s.told, "; "), "b for true, the first true; b is well")
 	})
 }
 
