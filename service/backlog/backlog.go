@@ -7,6 +7,7 @@ package backlog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -188,7 +189,10 @@ func (w *Watch) readWaiting(ctx context.Context) error {
 	named, err := w.queue.Waiting(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reading, w.took, w.failed = false, time.Since(asked), err
+	w.reading, w.took = false, time.Since(asked)
+	if !errors.Is(ctx.Err(), context.Canceled) { // whoever gave up says nothing of the queue
+		w.failed = err
+	}
 	if err != nil {
 		return err
 	}

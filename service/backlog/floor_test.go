@@ -12,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
@@ -203,4 +206,30 @@ func TestAFailedLookIsNotTheEndOfAWait(t *testing.T) {
 			w.within(t, 100*floorShare+2*floorEvery, w.vouchers...)
 		})
 	}
+}
+
+// unansweredReading is a queue that names no vouchers until the question is given up.
+type unansweredReading struct{ *floorQueue }
+
+func (unansweredReading) Waiting(ctx context.Context) (map[string]int64, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A rebuild that is given up while it reads says nothing of the queue: the next look goes on.
+func TestAWaitThatIsGivenUpIsNoTroubleOfTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := unansweredReading{&floorQueue{messages: map[string][]uint64{}, calls: map[string]int{}}}
+		q.publish("v1")
+		watch := New(q, time.Minute, telemetry.NewAdmission(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		waiting, giveUp := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		wait.Go(func() { check.Is(t, "the wait", watch.Await(waiting, "v1", q.last), context.Canceled) })
+		servicetest.Pass(floorEvery / 2)
+		giveUp()
+		wait.Wait()
+		watch.Empty("v1") // somebody wants to know
+		check.Must(t, watch.look(t.Context()))
+	})
 }
