@@ -321,6 +321,9 @@ func (t *Ticket[In, Out]) Wait(ctx context.Context) (Out, error) {
 	}
 }
 
+// Done is closed when the item has its answer.
+func (t *Ticket[In, Out]) Done() <-chan struct{} { return t.done }
+
 // dropped drops the item if its submitter has left.
 func (t *Ticket[In, Out]) dropped() bool {
 	select {

@@ -148,8 +148,11 @@ func (b *persistence) store(ctx context.Context, indices []int) {
 	}
 	tickets := b.lane.Submit(ctx, batch...)
 	var isolated []int // places in tickets
+	look := time.NewTicker(lane.Patience)
+	defer look.Stop()
 	for n, i := range tried {
-		if outcome, err, done := b.shared(ctx, b.reservations[i].VoucherID, tickets[n]); done {
+		if b.shares(ctx, tickets[n], b.reservations[i].VoucherID, look.C) {
+			outcome, err := tickets[n].Wait(ctx)
 			b.judge(i, outcome, err)
 		} else {
 			isolated = append(isolated, n)
@@ -165,18 +168,24 @@ func (b *persistence) store(ctx context.Context, indices []int) {
 	b.settle(ctx)
 }
 
-// shared waits for a reservation as long as its voucher is not isolated.
-func (b *persistence) shared(ctx context.Context, voucherID string, ticket *ticket) (outcome model.Outcome, err error, done bool) {
-	for !b.lane.Isolated(voucherID) {
-		step, cancel := context.WithTimeout(ctx, lane.Patience)
-		outcome, err = ticket.Wait(step)
-		waits := step.Err() != nil && ctx.Err() == nil
-		cancel()
-		if err == nil || !waits {
-			return outcome, err, true
+// shares waits for a reservation, and reports false when its voucher is isolated before that is decided.
+func (b *persistence) shares(ctx context.Context, ticket *ticket, voucherID string, look <-chan time.Time) bool {
+	for {
+		select {
+		case <-ticket.Done():
+			return true
+		default:
+		}
+		if b.lane.Isolated(voucherID) {
+			return false
+		}
+		select {
+		case <-ticket.Done():
+		case <-look:
+		case <-ctx.Done():
+			return true
 		}
 	}
-	return model.Outcome{}, nil, false
 }
 
 // settle settles the orders that are committed by now.

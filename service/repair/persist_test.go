@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,6 +157,7 @@ func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 			t.Errorf("the voucher was tried %d times in 10 s", tries)
 		}
 		check.That(t, log.Has("a voucher that is not in the database", "level=ERROR", "voucher_id=v1"), "the operator is not told:\n%s", log)
+		check.Equal(t, "how often", strings.Count(log.String(), "a voucher that is not in the database"), 1)
 		s.voucher.ID = "v1"
 		s.settles(t, 20*time.Second)
 		check.That(t, s.rows["o1"].Live() && s.remaining() == 9, "%+v, %d remain", s.rows["o1"], s.remaining())
