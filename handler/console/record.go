@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,11 +90,8 @@ func (r *recorder) forget(before time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, sale := range r.sales {
-		old := 0
-		for old < len(sale.readings) && sale.readings[old].Now.Before(before) {
-			old++
-		}
-		if sale.readings = append([]reading(nil), sale.readings[old:]...); len(sale.readings) == 0 {
+		sale.readings = slices.DeleteFunc(sale.readings, func(one reading) bool { return one.Now.Before(before) })
+		if len(sale.readings) == 0 {
 			delete(r.sales, id)
 		}
 	}

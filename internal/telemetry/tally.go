@@ -9,7 +9,7 @@ import (
 	"seckill/model"
 )
 
-// maxTallies bounds the vouchers that are counted apart: the metrics tell no voucher, because anybody may name any.
+// maxTallies bounds the vouchers that are counted by themselves: the metrics tell no voucher, because anybody may name any.
 const maxTallies = 64
 
 // Tallies count the attempts to buy each voucher that is in demand. The zero Tallies has counted none.
@@ -39,8 +39,7 @@ func (t *Tallies) Placed(voucherID, outcome string, took time.Duration) {
 	}
 	of.latest, of.told = now, false
 	of.placed[outcome]++
-	bounds := tallyBounds
-	n, _ := slices.BinarySearch(bounds, took.Seconds())
+	n, _ := slices.BinarySearch(tallyBounds, took.Seconds())
 	of.took[n]++
 }
 
