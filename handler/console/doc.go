@@ -1,13 +1,13 @@
-// Package console is what administrators see in a browser. Its pages are made on the
-// server (html/template), with small scripts of its own beside them; nothing is built, and
-// nothing is loaded from elsewhere. It decides nothing: it asks the services that the API
+// Package console is what administrators see in a browser, and the shop window of buyers. Its
+// pages are made on the server (html/template). What they are made with beside it, Tabler's
+// stylesheet and icons, htmx and uPlot, is in static/lib as it was copied from npm (make assets),
+// and nothing is loaded from elsewhere. It decides nothing: it asks the services that the API
 // asks, with the same checks, and shows their answers.
 //
 // What administrators do here, their log has. What they typed is not lost when their session
 // ends before it is sent.
 //
-// Everything that a person reads is in two languages: the English texts are in the pages,
-// and the Chinese ones in text/zh.json by the English.
+// Everything that a person reads is in two languages, see package words.
 //
 // What of the OWASP Application Security Verification Standard 4.0.3, level 1, is about
 // sessions, CSRF, XSS and headers, and which test holds it:

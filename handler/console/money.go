@@ -26,6 +26,7 @@ func (m money) in(tag string) func(minor int64) string {
 	symbol := m.currency
 	if unit, err := currency.ParseISO(m.currency); err == nil {
 		symbol = message.NewPrinter(language.Make(tag)).Sprint(currency.Symbol(unit))
+		symbol = strings.Replace(symbol, "￥", "¥", 1) // browsers have the narrow one
 	}
 	if strings.Trim(symbol, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
 		symbol += "\u00a0"

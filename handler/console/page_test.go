@@ -315,3 +315,13 @@ func TestThePagesAreLight(t *testing.T) {
 		t.Logf("%s and its %d files weigh %d bytes", path, len(seen), weight)
 	}
 }
+
+// Money is said as browsers say it, so that pages of the server and scripts agree.
+func TestMoneyIsSaidOneWay(t *testing.T) {
+	s := shared(t)
+	t.Parallel()
+	b := s.signedIn(t, "ada")
+	id := b.create(t, "price", "1234567.80")
+	want(t, b.get(t, "/console/vouchers/"+id, "Accept-Language", "en").body, "CN¥1,234,567.80")
+	want(t, b.get(t, "/console/vouchers/"+id, "Accept-Language", "zh").body, "<dd>¥1,234,567.80")
+}

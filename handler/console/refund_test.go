@@ -32,6 +32,7 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	want(t, b.page(t, "/console/orders?user=alice"), `<span class="badge">the money is not back: the payment provider has refused to return it</span>`)
 	want(t, b.page(t, "/console/refunds"), `href="/console/orders/`+order+`"`, "the card is &lt;closed&gt;", `<td class="number" data-label="Attempts">3</td>`)
 	want(t, b.page(t, "/console/refunds?status="), order)
+	want(t, b.page(t, "/console"), "Refunds that the payment provider has refused: 1")
 	if strings.Contains(b.page(t, "/console/refunds?status=pending"), order) {
 		t.Error("a failed refund is pending")
 	}
