@@ -51,8 +51,6 @@ func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
 	b.run(t, "the vouchers", scheme("dark"), b.visit("/console/vouchers"), visible("main table"))
 	b.picture(t, "vouchers-dark", 1000, 640)
 	shop := c.person(t, s.url)
-	shop.run(t, "the shop window", scheme("light"), shop.visit("/shop"), chromedp.SetValue("#username", "carol"), chromedp.SetValue("#password", password),
-		press("Register"), visible("#buyer"))
-	shop.run(t, "bought", chromedp.Click(`[data-id="`+id+`"] [data-field="buy"]`), visible("#pay"))
+	shop.run(t, "the shop window", scheme("light"), shop.visit("/shop"), visible("#vouchers article"))
 	shop.picture(t, "shop", 1000, 800)
 }

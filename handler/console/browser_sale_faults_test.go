@@ -61,6 +61,9 @@ func saleInABrowser(t *testing.T, c *chromium, s *site) {
 
 	eve.run(t, "the second administrator watches", eve.visit(path), marked())
 	ada.run(t, "so does the first", marked())
+	another := eve.another(t)
+	another.run(t, "and another tab, whose browser has the scripts already", another.visit(path), marked())
+	another.quiet(t)
 	heard := s.rush(t, id, 0, 150)
 	for _, b := range []*tab{ada, eve} {
 		b.run(t, "the bar has fallen without a reload", shown(50))

@@ -55,7 +55,7 @@ func TestADraftIsNotLive(t *testing.T) {
 	id := b.create(t, "state", "draft")
 	for state, word := range map[string]string{"draft": "草稿", "archived": "已归档"} {
 		b.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {state}})
-		for _, path := range []string{"/console", "/console/vouchers/" + id} {
+		for _, path := range []string{"/console/vouchers", "/console/vouchers/" + id} {
 			page, chinese := b.page(t, path), b.get(t, path, "Accept-Language", "zh").body
 			want(t, page, `<span class="badge `+state+`"`, ">"+state+"</span>")
 			want(t, chinese, `<span class="badge `+state+`"`, ">"+word+"</span>")
