@@ -74,20 +74,6 @@ func (a *api) fromAdministrator(c *gin.Context) bool {
 	return err == nil && claims.Role == model.RoleAdmin
 }
 
-// limitPlacing refuses a purchase whose address or user is over its limit.
-func (a *api) limitPlacing(c *gin.Context, userID string) (refused bool) {
-	ctx := c.Request.Context()
-	if wait := callOf(ctx).overLimit; wait > 0 {
-		a.refuseAddress(c, a.options.ByAddress.Rate(), wait)
-		return true
-	}
-	if wait := a.options.ByUser.Take(ctx, userID); wait > 0 {
-		a.refuseRate(c, "user", a.options.ByUser.Rate(), wait, "Too many requests of this user.")
-		return true
-	}
-	return false
-}
-
 // refuseAddress spreads the return: there may be a crowd behind one address.
 func (a *api) refuseAddress(c *gin.Context, rate model.Rate, wait time.Duration) {
 	a.refuseRate(c, "addr", rate, wait+rand.N(spread), "Too many requests from this address.") //nolint:gosec // spreads the load, guards nothing

@@ -134,6 +134,20 @@ func (a *api) place(c *gin.Context) {
 	a.send(c, status, "application/json", order)
 }
 
+// limitPlacing refuses a purchase whose address or user is over its limit.
+func (a *api) limitPlacing(c *gin.Context, userID string) (refused bool) {
+	ctx := c.Request.Context()
+	if wait := callOf(ctx).overLimit; wait > 0 {
+		a.refuseAddress(c, a.options.ByAddress.Rate(), wait)
+		return true
+	}
+	if wait := a.options.ByUser.Take(ctx, userID); wait > 0 {
+		a.refuseRate(c, "user", a.options.ByUser.Rate(), wait, "Too many requests of this user.")
+		return true
+	}
+	return false
+}
+
 // emptyBody refuses a body that is neither missing, null nor an empty object. Generated clients send null
 // where a body is optional.
 func emptyBody(r *http.Request) *Problem {

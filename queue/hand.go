@@ -60,3 +60,91 @@ func (h *hand) sign(now time.Time) {
 		}
 	}
 }
+
+const (
+	// gatherTime is between the beginnings of two calls of persist that are not full:
+	// while messages keep coming, orders of some milliseconds share a transaction. What
+	// comes after a quiet moment does not wait.
+	gatherTime = 20 * time.Millisecond
+	// patience is how long a call may be under way before another worker takes what waits
+	// behind it. Until then one worker keeps up, and two would divide the same orders
+	// among smaller transactions.
+	patience = 50 * time.Millisecond
+)
+
+// feed keeps the line of messages that wait for a worker. It asks for a fetch while
+// the line is too short for a full call.
+func (c *consumption) feed(ctx context.Context) {
+	defer close(c.batches)
+	var line []*message
+	var latest time.Time // when the latest call began
+	again := time.NewTimer(0)
+	defer again.Stop()
+	over := ctx.Done()
+	for stopping := false; ; {
+		var wish chan<- struct{}
+		var batches chan<- []*message
+		n, full := nextCall(line, c.options.MaxOrders)
+		if !stopping && !full {
+			wish = c.wish
+		}
+		if !stopping && n > 0 {
+			if wait := c.apart() - time.Since(latest); full || wait <= 0 {
+				batches = c.batches
+			} else {
+				again.Reset(wait)
+			}
+		}
+		select {
+		case m, more := <-c.arrivals:
+			if !more {
+				c.giveBack(ctx, line)
+				return
+			}
+			line = append(line, m)
+		case wish <- struct{}{}:
+		case batches <- line[:n:n]:
+			line = line[n:]
+			latest = time.Now()
+			c.underWay.Add(1)
+		case <-c.ended:
+		case <-again.C:
+		case <-over:
+			stopping, over = true, nil
+		}
+	}
+}
+
+// apart is how long after the latest call the next one may begin that is not full.
+func (c *consumption) apart() time.Duration {
+	if c.underWay.Load() > 0 {
+		return patience
+	}
+	return gatherTime
+}
+
+// callEnded tells the feeder that a worker has done with a call.
+func (c *consumption) callEnded() {
+	c.underWay.Add(-1)
+	select {
+	case c.ended <- struct{}{}:
+	default: // it has not heard of the last one yet
+	}
+}
+
+// nextCall tells how many messages at the head of a line make the next call: whole
+// ones while their orders fit into the limit, at least one. It is full when no
+// further message could join them.
+func nextCall(line []*message, limit int) (n int, full bool) {
+	orders := 0
+	for _, m := range line {
+		if n > 0 && orders+len(m.orders) > limit {
+			return n, true
+		}
+		n++
+		if orders += len(m.orders); orders >= limit {
+			return n, true
+		}
+	}
+	return n, false
+}

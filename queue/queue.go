@@ -12,8 +12,8 @@
 //
 // One file for each idea: queue.go opens and closes, connect.go makes the
 // connection, stream.go says how the streams must be and keeps them so, publish.go
-// writes messages in the form of layout.go, fetch.go brings them to consume.go, which works on
-// them at the speed of pace.go while hand.go keeps them,
+// writes messages in the form of layout.go, consume.go fetches and works on them, at the speed
+// of hand.go, which keeps them meanwhile,
 // deadletter.go keeps what cannot be persisted, backlog.go counts what waits, event.go
 // publishes to other systems, access.go says how, and as whom, servers are spoken to.
 package queue
