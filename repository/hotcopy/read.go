@@ -1,7 +1,6 @@
 package hotcopy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -63,25 +62,4 @@ func (c *call) hotCopy() (model.HotCopy, error) {
 	}
 	hot.Voucher = v.At(microTime(c.words[0]))
 	return hot, nil
-}
-
-// Confirm tells of each reservation whether the copy that admitted it is still
-// the open one. If it is so after a publish, the message stands before the barrier
-// of the next rebuild, and counts.
-func (s *Store) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
-	groups := split(len(reservations), len(reservations), func(place int) string { return reservations[place].VoucherID })
-	calls := make([]*call, len(groups))
-	for i, some := range groups {
-		calls[i] = &call{script: s.scripts.confirm, voucher: reservations[some[0]].VoucherID}
-	}
-	s.run(ctx, calls...)
-	open := make([]bool, len(reservations))
-	var failed error
-	for i, c := range calls {
-		for _, place := range groups[i] {
-			open[place] = c.err == nil && c.verdict == verdictDone && c.head == reservations[place].Epoch
-		}
-		failed = cmp.Or(failed, c.fail("confirm the epoch"))
-	}
-	return open, failed
 }

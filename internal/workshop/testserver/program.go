@@ -18,7 +18,7 @@ import (
 
 // buildBudget bounds one compilation of the program. A warm cache needs two seconds, for linking; an empty
 // one on two busy cores needs minutes.
-const buildBudget = 5 * time.Minute
+const buildBudget = 10 * time.Minute
 
 // programsVariable names the directory of the programs that all test binaries of a run share (Share).
 const programsVariable = "TESTSERVER_PROGRAMS"
@@ -43,6 +43,17 @@ func Defective(t testing.TB, defect overlay.Change) string {
 	check.Must(t, err)
 	path := filepath.Join(dir, "seckill")
 	check.Must(t, compile(path, "-overlay", replaced))
+	return path
+}
+
+// Counting builds the program so that it counts how often each block of its code runs, and writes that into the directory
+// GOCOVERDIR at its end.
+func Counting(t testing.TB) string {
+	t.Helper()
+	dir, err := process.dir("counting")
+	check.Must(t, err)
+	path := filepath.Join(dir, "seckill")
+	check.Must(t, compile(path, "-cover", "-covermode=atomic", "-coverpkg=seckill/..."))
 	return path
 }
 
