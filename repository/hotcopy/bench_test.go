@@ -70,7 +70,7 @@ func BenchmarkHotCopyRead(b *testing.B) {
 	})
 	b.Run("pending", func(b *testing.B) {
 		for b.Loop() {
-			_, _, err := s.copies.Pending(b.Context(), r.ID, r.UserID)
+			_, _, err := s.copies.Pending(b.Context(), r.ID)
 			check.Must(b, err)
 		}
 	})

@@ -25,7 +25,7 @@ func TestAMissingCopyIsClosedNotSoldOut(t *testing.T) {
 			if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
 				t.Errorf("without %s: released %v, %v", noun, applied, err)
 			}
-			_, _, err := s.copies.Pending(ctx, "unknown."+s.v.ID, "")
+			_, _, err := s.copies.Pending(ctx, "unknown."+s.v.ID)
 			check.Is(t, "the answer", err, model.ErrCopyClosed)
 			check.Is(t, "the answer", check.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
 			check.Must(t, s.client.Rename(ctx, s.keyOf("saved"), s.keyOf(noun)).Err())
@@ -96,7 +96,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		found := 0
 		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 1, func(model.Reservation) error { found++; return nil }))
 		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 99, func(model.Reservation) error { found++; return nil }))
-		if _, ok, err := s.copies.Pending(ctx, old.ID, old.UserID); found != 0 || ok || err != nil {
+		if _, ok, err := s.copies.Pending(ctx, old.ID); found != 0 || ok || err != nil {
 			t.Errorf("%d old entries, found %v, %v", found, ok, err)
 		}
 	})
@@ -267,7 +267,7 @@ func TestFlushAll(t *testing.T) {
 		if is, err := s.copies.Incarnation(t.Context()); err != nil || is == was {
 			t.Errorf("the incarnation is %q, %v; was %q", is, err, was)
 		}
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
 		count := 0
 		check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(model.Reservation) error { count++; return nil }))
 		check.Equal(t, "pending orders", count, 0)

@@ -38,7 +38,7 @@ func (s *sale) closedNow(r model.Reservation) {
 	if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
 		s.t.Errorf("released %v, %v", applied, err)
 	}
-	_, _, err := s.copies.Pending(ctx, r.ID, r.UserID)
+	_, _, err := s.copies.Pending(ctx, r.ID)
 	check.Is(s.t, "the answer", err, model.ErrCopyClosed)
 	_, _, err = s.copies.OrderOf(ctx, s.v.ID, r.UserID)
 	check.Is(s.t, "the answer", err, model.ErrCopyClosed)
@@ -83,7 +83,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 	wantUndone(t, check.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
 	check.Equal(t, "the copy", s.content(), was)
 	// What gives back works.
-	check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{kept.Order}))
+	check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{kept.ID}))
 	s.release(r)
 	s.wants(model.CopyOpen, 9, 0, 1)
 	// And so does what makes room.
@@ -112,7 +112,7 @@ func TestRedisGoneSaysThatNothingWasDone(t *testing.T) {
 		},
 		func() error { return check.ErrorOf(s.copies.Read(t.Context(), []string{s.v.ID})) },
 		func() error { return check.ErrorOf(s.copies.Release(t.Context(), bobs)) },
-		func() error { return s.copies.Settle(t.Context(), s.v.ID, []model.Order{{ID: "x." + s.v.ID}}) },
+		func() error { return s.copies.Settle(t.Context(), s.v.ID, []string{"x." + s.v.ID}) },
 	}
 	check.Volley(len(calls), func(i int) { wantCode(t, calls[i](), model.CodeUnavailable) })
 }
@@ -265,7 +265,7 @@ func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
 	r := s.buy("bob")
 	line.CutReplies()
 	check.Is(t, "the answer", check.ErrorOf(s.copies.Release(t.Context(), releaseOf(r))), model.ErrUnknownOutcome)
-	check.Is(t, "the answer", s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}), model.ErrUnknownOutcome)
+	check.Is(t, "the answer", s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}), model.ErrUnknownOutcome)
 	line.Heal()
 	s.release(r)
 	s.wants(model.CopyOpen, 10, 0, 0)

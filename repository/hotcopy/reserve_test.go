@@ -27,7 +27,7 @@ func TestReserveTakesAUnit(t *testing.T) {
 		if after := s.read(); after.Voucher.Version == before.Voucher.Version {
 			t.Error("the version is the same after a reservation")
 		}
-		pending, ok, err := s.copies.Pending(t.Context(), r.ID, r.UserID)
+		pending, ok, err := s.copies.Pending(t.Context(), r.ID)
 		check.Must(t, err)
 		if !ok || pending != r {
 			t.Errorf("pending %+v, want %+v", pending, r)
@@ -59,7 +59,7 @@ func TestReserveRefuses(t *testing.T) {
 		if e.OrderID != r.ID || e.OrderStatus != model.OrderProcessing {
 			t.Errorf("refused with %+v", e)
 		}
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
 		e, _ = errors.AsType[*model.Error](s.admit(s.admission("bob")).Err)
 		if e.OrderID != r.ID || e.OrderStatus != "" {
 			t.Errorf("refused with %+v after the order was settled", e)

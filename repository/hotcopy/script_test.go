@@ -50,7 +50,7 @@ func steps() []step {
 		{name: "reserve", scripts: []string{"reserve"}, do: reserve},
 		{name: "reserve beside tombstones", scripts: []string{"reserve"}, do: reserve, before: func(s *scene) { s.release(s.bob) }},
 		{name: "settle", scripts: []string{"settle"}, do: func(ctx context.Context, s *scene) error {
-			return s.copies.Settle(ctx, s.v.ID, []model.Order{s.bob.Order})
+			return s.copies.Settle(ctx, s.v.ID, []string{s.bob.ID})
 		}},
 		{name: "release", scripts: []string{"release"}, do: func(ctx context.Context, s *scene) error {
 			return check.ErrorOf(s.copies.Release(ctx, releaseOf(s.bob)))

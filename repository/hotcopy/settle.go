@@ -12,16 +12,16 @@ import (
 
 // Settle removes the pending entries of orders whose rows are committed, and
 // tells every instance, also when the copy is closed.
-func (s *Store) Settle(ctx context.Context, voucherID string, orders []model.Order) error {
-	orders = slices.DeleteFunc(slices.Clone(orders), func(o model.Order) bool { return o.ID == "" }) // the sentinel
-	ctx, traced := s.options.Trace.Group(ctx, "settle", len(orders), func(i int) model.Order {
-		return model.Order{ID: orders[i].ID, VoucherID: voucherID, Trace: tracing.Within(ctx, orders[i].ID)}
+func (s *Store) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
+	orderIDs = slices.DeleteFunc(slices.Clone(orderIDs), func(id string) bool { return id == "" }) // the sentinel
+	ctx, traced := s.options.Trace.Group(ctx, "settle", len(orderIDs), func(i int) model.Order {
+		return model.Order{ID: orderIDs[i], VoucherID: voucherID, Trace: tracing.Within(ctx, orderIDs[i])}
 	})
 	var calls []*call
-	for some := range slices.Chunk(orders, callOrders) {
+	for some := range slices.Chunk(orderIDs, callOrders) {
 		c := &call{script: s.scripts.settle, voucher: voucherID, args: []any{settledChannel}}
-		for _, order := range some {
-			c.args = append(c.args, order.ID)
+		for _, id := range some {
+			c.args = append(c.args, id)
 		}
 		calls = append(calls, c)
 	}

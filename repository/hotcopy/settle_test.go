@@ -40,14 +40,14 @@ func TestReleaseOfASettledOrder(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order, r.Order, {ID: "x." + s.v.ID}}))
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{}})) // names the sentinel
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID, r.ID, "x." + s.v.ID}))
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{""})) // names the sentinel
 		if _, err := s.copies.Release(t.Context(), model.Release{VoucherID: s.v.ID}); err == nil {
 			t.Error("released nothing of nobody")
 		}
 		s.wants(model.CopyOpen, 9, 0, 1)
-		if _, ok, err := s.copies.Pending(t.Context(), r.ID, r.UserID); ok || err != nil {
+		if _, ok, err := s.copies.Pending(t.Context(), r.ID); ok || err != nil {
 			t.Errorf("still pending, or %v", err)
 		}
 		s.release(r)
@@ -64,7 +64,7 @@ func TestReleaseOfManyOrders(t *testing.T) {
 		for i := range many {
 			r := s.buy(fmt.Sprint("user", i))
 			if i%2 == 0 {
-				check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+				check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
 			}
 			back = append(back, releaseOf(r))
 		}
@@ -100,7 +100,7 @@ func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 			if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
 				t.Errorf("%s: applied %v, %v", when, applied, err)
 			}
-			check.Must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{r.Order}))
+			check.Must(t, s.copies.Settle(ctx, s.v.ID, []string{r.ID}))
 			check.Equal(t, when+": the copy", s.content(), was)
 		}
 		check.Must(t, s.copies.Close(ctx, s.record(2, 1)))
@@ -141,7 +141,7 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 			t.Errorf("due, at most one: %v", got)
 		}
 		settled := s.buy("zoe")
-		check.Must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{settled.Order}))
+		check.Must(t, s.copies.Settle(ctx, s.v.ID, []string{settled.ID}))
 		published := first
 		published.Epoch = 5
 		check.Must(t, s.copies.Touch(ctx, []model.Reservation{published, settled}))
@@ -149,7 +149,7 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 			t.Errorf("due after one was published again: %v, want %s", got, second.ID)
 		}
 		// A rebuild may have given the entry another epoch since it was read.
-		if pending, _, err := s.copies.Pending(ctx, first.ID, first.UserID); err != nil || pending != first {
+		if pending, _, err := s.copies.Pending(ctx, first.ID); err != nil || pending != first {
 			t.Errorf("pending %+v, %v; want %+v", pending, err, first)
 		}
 		s.wants(model.CopyOpen, 7, 2, 3)
@@ -183,20 +183,20 @@ func TestWatchTellsWhatIsSettled(t *testing.T) {
 				continue // of one that was told before
 			}
 		}
-		var orders []model.Order
+		var orders []string
 		for i := range 250 {
-			orders = append(orders, model.Order{ID: fmt.Sprintf("%d.%s", i, s.v.ID), UserID: user(i)})
+			orders = append(orders, fmt.Sprintf("%d.%s", i, s.v.ID))
 		}
 		check.Must(t, s.copies.Settle(ctx, s.v.ID, orders))
-		wait(orders[0].ID)
-		wait(orders[249].ID)
+		wait(orders[0])
+		wait(orders[249])
 		r := s.buy("bob")
 		s.release(r)
 		wait(r.ID)
 		s.shut()
-		check.Must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{{ID: "closed." + s.v.ID}}))
+		check.Must(t, s.copies.Settle(ctx, s.v.ID, []string{"closed." + s.v.ID}))
 		wait("closed." + s.v.ID)
-		check.Must(t, s.copies.Settle(ctx, "missing"+s.v.ID, []model.Order{{ID: "x.missing" + s.v.ID}}))
+		check.Must(t, s.copies.Settle(ctx, "missing"+s.v.ID, []string{"x.missing" + s.v.ID}))
 		wait("x.missing" + s.v.ID)
 	})
 }

@@ -27,13 +27,13 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 type copies interface {
 	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
-	Settle(ctx context.Context, voucherID string, orders []model.Order) error
+	Settle(ctx context.Context, voucherID string, orderIDs []string) error
 	Release(ctx context.Context, release model.Release) (bool, error)
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (bool, error)
 	Touch(ctx context.Context, reservations []model.Reservation) error
 	Mend(ctx context.Context, voucherID string, orderIDs []string) error
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
-	Pending(ctx context.Context, orderID, userID string) (model.Reservation, bool, error)
+	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
 	OrderOf(ctx context.Context, voucherID, userID string) (string, *model.Reservation, error)
 	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)

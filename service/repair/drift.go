@@ -180,7 +180,7 @@ func (c *comparison) judge(ctx context.Context, s suspect) (drifted, bool, error
 	if err != nil {
 		return drifted{}, false, unreachable("The hot copy was closed meanwhile.", err)
 	}
-	reserved, pending, err := c.auditor.deps.Hot.Pending(ctx, s.orderID, s.userID)
+	reserved, pending, err := c.auditor.deps.Hot.Pending(ctx, s.orderID)
 	if err != nil {
 		return drifted{}, false, unreachable("The hot copy was closed meanwhile.", err)
 	}
@@ -189,7 +189,7 @@ func (c *comparison) judge(ctx context.Context, s suspect) (drifted, bool, error
 		return drifted{}, false, fmt.Errorf("look for order %s: %w", s.orderID, err)
 	}
 	row, exists := rows[s.orderID]
-	if !pending {
+	if pending = pending && reserved.UserID == s.userID; !pending {
 		reserved = model.Reservation{Order: model.Order{ID: s.orderID, VoucherID: c.voucher.ID, UserID: s.userID}, Epoch: c.hot.Epoch}
 	}
 	d := drifted{orderID: s.orderID, order: persist.Decided{Reservation: reserved, Row: row}}

@@ -110,11 +110,9 @@ type HotCopies interface {
 	// Quiet tells of each hot copy whether it is loaded, has nothing reserved, and has as many buyers as
 	// the record has units taken.
 	Quiet(ctx context.Context, records []model.EpochRecord) []bool
-	// Pending finds a user's order that is not known to be persisted; any user's when that
-	// is empty.
-	Pending(ctx context.Context, orderID, userID string) (model.Reservation, bool, error)
-	// Marks calls yield for every buyer of an epoch; some
-	// may come twice.
+	// Pending finds an order that is not known to be persisted.
+	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
+	// Marks calls yield for every buyer of an epoch; some may come twice.
 	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
 	// Pendings calls yield for every reservation of an epoch, closed or not.
 	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error

@@ -91,7 +91,7 @@ func (r *Replayer) again(ctx context.Context, old model.Reservation) (model.Rese
 	}
 	reserved, stands := model.Reservation{}, false
 	if !decided {
-		if reserved, stands, err = r.deps.Hot.Pending(ctx, old.ID, old.UserID); err != nil {
+		if reserved, stands, err = r.deps.Hot.Pending(ctx, old.ID); err != nil {
 			return model.Reservation{}, fmt.Errorf("look for the reservation of order %s: %w", old.ID, closed(err))
 		}
 	}

@@ -59,7 +59,7 @@ func (s *asyncSeller) get(ctx context.Context, userID, orderID string, wait time
 // look returns a user's order as it is now. It asks the hot copy before the
 // database, because an order leaves the hot copy only when its row is committed.
 func (s *asyncSeller) look(ctx context.Context, userID, orderID string) (model.Order, error) {
-	order, notPending := s.unpersisted(ctx, orderID, userID)
+	order, notPending := s.unpersisted(ctx, orderID)
 	if order != nil {
 		return own(*order, userID)
 	}
@@ -76,13 +76,12 @@ func (s *asyncSeller) look(ctx context.Context, userID, orderID string) (model.O
 	}
 }
 
-// unpersisted returns an order that the hot copy has reserved for a user, and nil when it
-// has none of that id; for any user when that is empty. UNAVAILABLE says that there may be one and the hot copy cannot
-// be asked.
-func (s *asyncSeller) unpersisted(ctx context.Context, orderID, userID string) (*model.Order, error) {
+// unpersisted returns an order that the hot copy has reserved, and nil when it has none of
+// that id. UNAVAILABLE says that there may be one and the hot copy cannot be asked.
+func (s *asyncSeller) unpersisted(ctx context.Context, orderID string) (*model.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	pending, found, err := s.async.Hot.Pending(ctx, orderID, userID)
+	pending, found, err := s.async.Hot.Pending(ctx, orderID)
 	if found && err == nil {
 		order := pending.Processing()
 		return &order, nil
@@ -147,7 +146,7 @@ func (s *asyncSeller) detail(ctx context.Context, orderID string) (model.OrderDe
 	if model.CodeOf(err) != model.CodeNotFound {
 		return detail, err
 	}
-	order, err := s.unpersisted(ctx, orderID, "")
+	order, err := s.unpersisted(ctx, orderID)
 	if err != nil {
 		return model.OrderDetail{}, err
 	}
@@ -233,7 +232,7 @@ func (s *asyncSeller) cancel(ctx context.Context, asked model.Cancellation) (mod
 // notCancelable says why an order without a row cannot be canceled; nil when no
 // hot copy has it.
 func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string) error {
-	order, err := s.unpersisted(ctx, orderID, userID)
+	order, err := s.unpersisted(ctx, orderID)
 	if err != nil || order == nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 // reserved a moment ago. Its row may have been committed between the two looks, or on
 // another member of a cluster, and a rebuild must not be demanded for that.
 func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Order, error) {
-	pending, found, err := r.seller.async.Hot.Pending(ctx, orderID, r.asked.UserID)
+	pending, found, err := r.seller.async.Hot.Pending(ctx, orderID)
 	switch {
 	case found && err == nil:
 		return nil, model.AlreadyOrdered(pending.Processing())

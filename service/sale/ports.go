@@ -34,9 +34,8 @@ type HotCopies interface {
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
 	// Release gives back the unit of a closed order; false means "later".
 	Release(ctx context.Context, release model.Release) (applied bool, err error)
-	// Pending finds a user's order that is not known to be persisted; any user's when that
-	// is empty. An absent one of a closed hot copy is model.ErrCopyClosed.
-	Pending(ctx context.Context, orderID, userID string) (model.Reservation, bool, error)
+	// Pending finds an order that is not known to be persisted. An absent one of a closed hot copy is model.ErrCopyClosed.
+	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
 	// OrderOf finds the order that the user's mark names; "" for none. Pending is its
 	// reservation while it is not known to be persisted.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)

@@ -189,16 +189,6 @@ func (w *waiters) next() []string {
 	return ids
 }
 
-// owner is whose an order is; empty while no request has found it.
-func (w *waiters) owner(orderID string) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if order := w.byOrder[orderID]; order != nil && order.order != nil {
-		return order.order.UserID
-	}
-	return ""
-}
-
 // watch listens to the messages about settled orders until ctx ends.
 func (s *asyncSeller) watch(ctx context.Context) {
 	for {
@@ -239,7 +229,7 @@ func (s *asyncSeller) lookAround(ctx context.Context) {
 		for _, id := range s.waiters.next() {
 			// A hot copy that is closed or cannot be reached tells nothing: the message about
 			// the committed row still comes.
-			if _, pending, err := s.async.Hot.Pending(round, id, s.waiters.owner(id)); err == nil && !pending {
+			if _, pending, err := s.async.Hot.Pending(round, id); err == nil && !pending {
 				s.readWaited(ctx, []string{id})
 			}
 		}

@@ -84,13 +84,8 @@ func (c *Copies) Confirm(ctx context.Context, reservations []model.Reservation) 
 }
 
 // Settle is that of hotcopy.Store.
-func (c *Copies) Settle(ctx context.Context, voucherID string, orders []model.Order) error {
-	var orderIDs []string
-	for _, order := range orders {
-		if order.ID != "" {
-			orderIDs = append(orderIDs, order.ID)
-		}
-	}
+func (c *Copies) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
+	orderIDs = slices.DeleteFunc(slices.Clone(orderIDs), func(id string) bool { return id == "" })
 	return c.do(ctx, "Settle", voucherID, func(s *Sale) error {
 		for _, id := range orderIDs {
 			if s.open() {
@@ -220,7 +215,7 @@ func (s *Sale) read(id string) model.HotCopy {
 
 // Pending is that of hotcopy.Store. An id that names no voucher, as tests like
 // them, is looked for in every copy.
-func (c *Copies) Pending(ctx context.Context, orderID, userID string) (r model.Reservation, found bool, err error) {
+func (c *Copies) Pending(ctx context.Context, orderID string) (r model.Reservation, found bool, err error) {
 	voucherID, ok := model.VoucherOf(orderID)
 	err = c.do(ctx, "Pending", voucherID, func(s *Sale) error {
 		if ok && !s.open() {
@@ -229,7 +224,6 @@ func (c *Copies) Pending(ctx context.Context, orderID, userID string) (r model.R
 		for id, s := range c.Sales {
 			if s.open() && (id == voucherID || !ok) && !found {
 				r, found = s.Now().Pending[orderID]
-				found = found && (userID == "" || userID == r.UserID)
 			}
 		}
 		return nil
