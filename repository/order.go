@@ -15,10 +15,11 @@ import (
 // Orders keeps orders.
 type Orders struct {
 	db             *Database
-	stock          stockStrategy
+	stock          stock
 	terms          terms
 	selectExisting string
 	readFirst      atomic.Int64 // transactions that are still to look for existing rows first
+	slowly         atomic.Int64 // transactions that are still to take the units of one voucher after the other
 }
 
 // OrderOptions is how orders are made.
@@ -45,7 +46,7 @@ func NewOrders(db *Database, options OrderOptions) (*Orders, error) {
 	if options.PaymentWindow <= 0 {
 		return nil, fmt.Errorf("the payment window is %s; it must be positive", options.PaymentWindow)
 	}
-	stock, err := db.stockStrategy(options.Strategy)
+	stock, err := db.stock(options.Strategy)
 	if err != nil {
 		return nil, err
 	}

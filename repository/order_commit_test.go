@@ -3,6 +3,7 @@ package repository_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -148,11 +149,12 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 			t.Parallel()
 			near := newFixture(t, store{dialect: "mysql", strategy: strategy})
 			for name, test := range map[string]struct {
+				units  int64
 				change func(id string) error
 				check  func(t *testing.T, outcomes []model.Outcome)
 			}{
 				"paused": {
-					func(id string) error {
+					2, func(id string) error {
 						_, err := near.vouchers.Patch(t.Context(), id, model.VoucherPatch{State: &paused})
 						return err
 					},
@@ -161,7 +163,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 					},
 				},
 				"dearer": {
-					func(id string) error {
+					2, func(id string) error {
 						_, err := near.vouchers.Patch(t.Context(), id, model.VoucherPatch{Price: &price})
 						return err
 					},
@@ -171,7 +173,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 				},
 				// There is no SOLD_OUT while units remain.
 				"restocked": {
-					func(id string) error {
+					1, func(id string) error {
 						_, err := near.vouchers.ChangeStock(t.Context(), id, model.StockChange{Delta: new(int64(1))}, model.Idempotency{})
 						return err
 					},
@@ -181,14 +183,25 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 					},
 				},
 			} {
-				t.Run(name, func(t *testing.T) {
-					v := near.onSale(t, 1)
-					instance := near.wired(t, onceOn("UPDATE vouchers", func(*wire) verdict {
-						check.Must(t, test.change(v.ID))
-						return pass
-					}))
-					test.check(t, instance.create(t, order(t, v.ID, "alice"), order(t, v.ID, "bob")))
-				})
+				for others := range 3 { // in the same transaction
+					t.Run(fmt.Sprintf("%s beside %d", name, others), func(t *testing.T) {
+						v := near.onSale(t, test.units)
+						asked := []model.Order{order(t, v.ID, "alice"), order(t, v.ID, "bob")}
+						for range others {
+							asked = append(asked, order(t, near.onSale(t, 1).ID, "alice"))
+						}
+						instance := near.wired(t, onceOn("UPDATE vouchers", func(*wire) verdict {
+							check.Must(t, test.change(v.ID))
+							return pass
+						}))
+						outcomes := instance.create(t, asked...)
+						test.check(t, outcomes)
+						for n, outcome := range outcomes[2:] {
+							check.Must(t, outcome.Err)
+							near.balanced(t, asked[2+n].VoucherID, 1)
+						}
+					})
+				}
 			}
 		})
 	}

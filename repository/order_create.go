@@ -26,7 +26,16 @@ const (
 	// duplicate. Where users ask again and again, most transactions would, and begin
 	// anew; where they do not, few lose by it.
 	readFirst = 32
+	// takenAtOnce is how many vouchers one statement takes units of: it compares each row with each of them.
+	takenAtOnce = 100
+	// slowTaking is how long such a statement may take. A row that is waited for then keeps all of them waiting, and
+	// slowly transactions take the units of one voucher after the other, which tells whose row it is.
+	slowTaking = 100 * time.Millisecond
+	slowly     = 32
 )
+
+// errTogether marks what went wrong where one statement takes units of many vouchers. What it is must be found voucher by voucher.
+var errTogether = errors.New("taken together")
 
 // errNothingToWrite ends a transaction that has only read.
 var errNothingToWrite = errors.New("nothing to write")
@@ -72,6 +81,7 @@ func (o *Orders) commit(ctx context.Context, verb string, b *batch) ([]model.Out
 func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) {
 	deadline := time.Now().Add(operationBudget + o.db.slack)
 	b.blind = o.readFirst.Add(-1) < 0
+	b.together = b.blind && len(b.vouchers) > 1 && o.slowly.Add(-1) < 0
 	var lost error // once a COMMIT got no answer
 	for n := 0; ; n++ {
 		outcomes, rows, err := o.attempt(ctx, deadline, b)
@@ -85,15 +95,22 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 		if lost == nil && !repeatable(err) {
 			return nil, err
 		}
+		if b.together && errors.Is(err, errTogether) {
+			if waitedInVain(err) {
+				o.slowly.Store(slowly)
+			}
+			b.together = false
+			continue
+		}
 		if lost == nil && waitedInVain(err) && !b.patient {
 			return nil, b.held(err)
 		}
 		if b.blind && classify(err) == faultDuplicate { // nobody else was in the way
 			o.readFirst.Store(readFirst)
-			b.blind = false
+			b.blind, b.together = false, false
 			continue
 		}
-		b.blind = false
+		b.blind, b.together = false, false
 		if lost != nil {
 			// From here on only the caller's patience counts: giving up leaves
 			// the buyer in doubt about the order.
@@ -123,48 +140,104 @@ func repeatable(err error) bool {
 func (o *Orders) attempt(ctx context.Context, deadline time.Time, b *batch) ([]model.Outcome, []model.Order, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	var outcomes []model.Outcome
-	var rows []model.Order
-	err := o.db.transaction(ctx, func(tx *gorm.DB) error {
-		outcomes, rows = make([]model.Outcome, len(b.orders)), nil
-		for i, refusal := range b.refused {
-			outcomes[i].Err = refusal
-		}
-		vouchers, err := o.stock.read(tx, b.vouchers)
-		if err != nil {
-			return err
-		}
-		for _, id := range b.vouchers {
-			began := time.Now().Add(-vouchers[id].waited)
-			ruling, err := o.serve(tx, b.of(id), id, vouchers, b.blind)
-			if err != nil {
-				return heldOf(id, err)
-			}
-			waited := time.Since(began)
-			for j, i := range b.members[id] {
-				outcomes[i] = b.acknowledge(ruling.outcomes[j])
-				outcomes[i].Waited = waited
-			}
-			rows = append(rows, ruling.rows...)
-		}
-		if len(rows) == 0 {
-			return errNothingToWrite
-		}
-		failpoint.Reach(failpoint.BeforeInsert)
-		if err := insert(tx, o.db, rows); err != nil {
-			return err
-		}
-		failpoint.Reach(failpoint.AfterInsert)
-		failpoint.Reach(failpoint.BeforeCommit) // nothing but the COMMIT follows
-		return nil
-	})
+	w := writing{orders: o, batch: b}
+	err := o.db.transaction(ctx, w.run)
 	if errors.Is(err, errNothingToWrite) {
-		return outcomes, nil, nil
+		return w.outcomes, nil, nil
 	}
 	if err == nil {
 		failpoint.Reach(failpoint.AfterCommit)
 	}
-	return outcomes, rows, err
+	return w.outcomes, w.rows, err
+}
+
+// writing is what one transaction makes of a batch.
+type writing struct {
+	orders   *Orders
+	batch    *batch
+	tx       *gorm.DB
+	outcomes []model.Outcome
+	rows     []model.Order
+	together []taking // of decided orders, which one statement is to do
+}
+
+func (w *writing) run(tx *gorm.DB) error {
+	w.tx, w.outcomes, w.rows, w.together = tx, make([]model.Outcome, len(w.batch.orders)), nil, nil
+	for i, refusal := range w.batch.refused {
+		w.outcomes[i].Err = refusal
+	}
+	vouchers, err := w.orders.stock.read(tx, w.batch.vouchers)
+	if err != nil {
+		return err
+	}
+	for _, id := range w.batch.vouchers { // whose rows are locked in this order
+		if err := w.serve(id, vouchers); err != nil {
+			return err
+		}
+	}
+	if err := w.take(); err != nil {
+		return err
+	}
+	if len(w.rows) == 0 {
+		return errNothingToWrite
+	}
+	failpoint.Reach(failpoint.BeforeInsert)
+	if err := insert(tx, w.orders.db, w.rows); err != nil {
+		return err
+	}
+	failpoint.Reach(failpoint.AfterInsert)
+	failpoint.Reach(failpoint.BeforeCommit) // nothing but the COMMIT follows
+	return nil
+}
+
+// serve decides about the orders of one voucher. Where every one gets a unit, a statement for many vouchers takes them later.
+func (w *writing) serve(id string, vouchers map[string]voucherRow) error {
+	orders := w.batch.of(id)
+	row, there := vouchers[id]
+	if w.batch.together && there {
+		if r := rule(orders, &row, nil, w.orders.terms); r.units == int64(len(orders)) {
+			w.together = append(w.together, taking{voucher: row, units: r.units})
+			w.decided(id, r, row.waited)
+			return nil
+		}
+		if err := w.take(); err != nil {
+			return err
+		}
+	}
+	began := time.Now().Add(-row.waited)
+	r, err := w.orders.serve(w.tx, orders, id, vouchers, w.batch.blind)
+	if err != nil {
+		return heldOf(id, err)
+	}
+	w.decided(id, r, time.Since(began))
+	return nil
+}
+
+func (w *writing) decided(id string, r ruling, waited time.Duration) {
+	for j, i := range w.batch.members[id] {
+		w.outcomes[i] = w.batch.acknowledge(r.outcomes[j])
+		w.outcomes[i].Waited = waited
+	}
+	w.rows = append(w.rows, r.rows...)
+}
+
+// take takes the units of the vouchers that were decided since the last call.
+func (w *writing) take() error {
+	for takings := range slices.Chunk(w.together, takenAtOnce) {
+		began := time.Now()
+		changed, err := w.orders.stock.take(w.tx, takings...)
+		if err == nil && changed != int64(len(takings)) {
+			err = errContended
+		}
+		if err != nil {
+			return fmt.Errorf("%w, of %d vouchers: %w", errTogether, len(takings), err)
+		}
+		if time.Since(began) > slowTaking {
+			w.orders.slowly.Store(slowly)
+		}
+	}
+	w.together = nil
+	return nil
 }
 
 // insert writes orders, their events, and for those that have failed that their units
@@ -219,14 +292,17 @@ func (o *Orders) serve(
 		if len(r.rows) == 0 {
 			return r, nil
 		}
-		taken, err := o.stock.take(tx, *voucher, r.units, r.exhausted)
+		units := taking{*voucher, r.units, r.exhausted}
+		taken, err := o.stock.take(tx, units)
 		if err != nil {
 			return ruling{}, fmt.Errorf("take %d of voucher %s: %w", r.units, id, err)
 		}
-		if taken {
+		if taken == 1 {
 			return r, nil
 		}
-		// READ COMMITTED: the next reading sees what got in between.
+		if err := o.stock.contended(units); err != nil {
+			return ruling{}, err
+		}
 		if vouchers, err = o.stock.read(tx, []string{id}); err != nil {
 			return ruling{}, err
 		}
@@ -315,6 +391,7 @@ const currencyLength = 3
 type batch struct {
 	orders   []model.Reservation
 	blind    bool             // see serve
+	together bool             // one statement takes the units of many vouchers
 	patient  bool             // waits for a row again that it waited for in vain
 	refused  map[int]error    // by index: orders that cannot be stored at all
 	vouchers []string         // sorted: the order in which they are locked

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -45,33 +47,20 @@ type voucherRow struct {
 // view is the voucher as of the instant at which it was read.
 func (r voucherRow) view() model.Voucher { return r.At(r.Now.Time) }
 
-// stockStrategy is one way to take units.
-type stockStrategy interface {
-	// read gives the rows of vouchers by id, with the order mode, which is
-	// locked against changes; absent ones are left out. If it locks rows, it
-	// locks them in the order of ids.
-	read(tx *gorm.DB, ids []string) (map[string]voucherRow, error)
-	// take takes units of a voucher that read has shown, and locks its row, also
-	// when there are none to take; exhausting says that an order was refused
-	// because nothing else remains. It reports false when
-	// the voucher has to be read again, and errContended when the transaction
-	// has to begin anew.
-	take(tx *gorm.DB, voucher voucherRow, units int64, exhausting bool) (bool, error)
+// stock reads vouchers and takes units of them, in the way of its strategy.
+type stock struct {
+	dialect  dialect
+	strategy StockStrategy
 }
 
-func (d *Database) stockStrategy(name StockStrategy) (stockStrategy, error) {
-	switch name {
-	case StockConditional:
-		return conditionalStock{d.dialect, d.dialect.sql("stock_conditional")}, nil
-	case StockOptimistic:
-		return optimisticStock{d.dialect, d.dialect.sql("stock_optimistic")}, nil
-	case StockPessimistic:
-		if d.dialect.name == dialectSQLite {
-			return nil, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", name, StockConditional, StockOptimistic)
-		}
-		return pessimisticStock{d.dialect, d.dialect.sql("stock_pessimistic")}, nil
+func (d *Database) stock(strategy StockStrategy) (stock, error) {
+	switch {
+	case strategy == StockPessimistic && d.dialect.name == dialectSQLite:
+		return stock{}, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", strategy, StockConditional, StockOptimistic)
+	case strategy == StockConditional || strategy == StockOptimistic || strategy == StockPessimistic:
+		return stock{d.dialect, strategy}, nil
 	default:
-		return nil, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", name, StockConditional, StockPessimistic, StockOptimistic)
+		return stock{}, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", strategy, StockConditional, StockPessimistic, StockOptimistic)
 	}
 }
 
@@ -100,34 +89,12 @@ func selectForSale(tx *gorm.DB, d dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time, " + d.mode() + " AS order_mode")
 }
 
-// conditionalStock is StockConditional.
-type conditionalStock struct {
-	dialect dialect
-	update  string
-}
-
-func (s conditionalStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
-	return readVouchers(selectForSale(tx, s.dialect), ids)
-}
-
-func (s conditionalStock) take(tx *gorm.DB, v voucherRow, units int64, exhausting bool) (bool, error) {
-	most := int64(math.MaxInt64)
-	if exhausting {
-		// An order is refused with SOLD_OUT, which must be true: nothing may remain, also
-		// when an administrator adds units between our reading and our UPDATE.
-		most = units
+// read gives the rows of vouchers by id, with the order mode, which is locked against changes;
+// absent ones are left out. If it locks rows, it locks them in the order of ids.
+func (s stock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
+	if s.strategy != StockPessimistic {
+		return readVouchers(selectForSale(tx, s.dialect), ids)
 	}
-	done := tx.Exec(s.update, units, v.ID, units, most, v.Revision)
-	return done.RowsAffected == 1, done.Error
-}
-
-// pessimisticStock is StockPessimistic.
-type pessimisticStock struct {
-	dialect dialect
-	update  string
-}
-
-func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
 	mode, _, err := lockMode(tx, s.dialect) // before the vouchers, as in every transaction
 	if err != nil {
 		return nil, err
@@ -148,28 +115,72 @@ func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow
 	return found, nil
 }
 
-func (s pessimisticStock) take(tx *gorm.DB, v voucherRow, units int64, _ bool) (bool, error) {
-	done := tx.Exec(s.update, units, v.ID, units)
-	if done.Error == nil && done.RowsAffected != 1 {
-		return false, fmt.Errorf("take %d of voucher %s: the locked row has changed", units, v.ID)
+// taking is to take units of a voucher that was read, also when there are none to take.
+type taking struct {
+	voucher   voucherRow
+	units     int64
+	exhausted bool // an order was refused because nothing else remains
+}
+
+// most is how many units may remain.
+func (t taking) most() any {
+	if t.exhausted {
+		return t.units
 	}
-	return true, done.Error
+	return int64(math.MaxInt64)
 }
 
-// optimisticStock is StockOptimistic.
-type optimisticStock struct {
-	dialect dialect
-	update  string
-}
-
-func (s optimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
-	return readVouchers(selectForSale(tx, s.dialect), ids)
-}
-
-func (s optimisticStock) take(tx *gorm.DB, v voucherRow, units int64, _ bool) (bool, error) {
-	done := tx.Exec(s.update, units, v.ID, v.Version, units)
-	if done.Error == nil && done.RowsAffected != 1 {
-		return false, fmt.Errorf("take %d of voucher %s: %w", units, v.ID, errContended)
+// contended is the error of a taking that has changed no row; nil: the voucher is to be read again.
+func (s stock) contended(t taking) error {
+	switch s.strategy {
+	case StockPessimistic:
+		return fmt.Errorf("take %d of voucher %s: the locked row has changed", t.units, t.voucher.ID)
+	case StockOptimistic:
+		return fmt.Errorf("take %d of voucher %s: %w", t.units, t.voucher.ID, errContended)
+	default: // READ COMMITTED: the next reading sees what got in between
+		return nil
 	}
-	return true, done.Error
+}
+
+// take takes units of vouchers, in the order of their ids, and locks their rows from here to COMMIT. It reports how many rows
+// were changed: one that is not as it was read, or has fewer units, is not. Then some may have been taken.
+func (s stock) take(tx *gorm.DB, takings ...taking) (changed int64, err error) {
+	var text strings.Builder
+	var args []any
+	is := func(column string, value func(taking) any) {
+		if len(takings) == 1 {
+			text.WriteString(column + " ?")
+			args = append(args, value(takings[0]))
+			return
+		}
+		text.WriteString(column + " CASE id" + strings.Repeat(" WHEN ? THEN ?", len(takings)) + " END")
+		for _, t := range takings {
+			args = append(args, t.voucher.ID, value(t))
+		}
+	}
+	units := func(t taking) any { return t.units }
+	text.WriteString("UPDATE vouchers" + s.dialect.byPrimaryKey + " SET ")
+	is("remaining = remaining -", units)
+	text.WriteString(", version = version + 1 WHERE id IN (?" + strings.Repeat(", ?", len(takings)-1) + ")")
+	for _, t := range takings {
+		args = append(args, t.voucher.ID)
+	}
+	is(" AND remaining >=", units)
+	switch s.strategy {
+	case StockConditional: // the revision stands for all that administrators and rebuilds decide
+		is(" AND revision =", func(t taking) any { return t.voucher.Revision })
+		// An order is refused with SOLD_OUT, which must be true: nothing may remain, also
+		// when an administrator adds units between our reading and our UPDATE.
+		if slices.ContainsFunc(takings, func(t taking) bool { return t.exhausted }) {
+			is(" AND remaining <=", taking.most)
+		}
+	case StockOptimistic:
+		is(" AND version =", func(t taking) any { return t.voucher.Version })
+	case StockPessimistic: // nothing can have changed; what stands before keeps a bug from selling what is not there
+	}
+	result, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, text.String(), args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
