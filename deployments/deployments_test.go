@@ -234,7 +234,7 @@ func TestNATSKnowsTheRoles(t *testing.T) {
 	t.Parallel()
 	url := natsForRoles(t)
 	open := func(role string) (*queue.Queue, error) {
-		return queue.Open(t.Context(), queue.Options{URL: url(role), Deployment: "d", Log: slog.New(slog.DiscardHandler)})
+		return queue.Open(t.Context(), queue.Options{URL: url(role), Deployment: "d", Log: slog.New(slog.DiscardHandler), Slack: check.Deadline})
 	}
 	if q, err := open(""); err == nil {
 		q.Close(t.Context())

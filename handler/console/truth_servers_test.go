@@ -31,7 +31,7 @@ func (s *site) bury(t testing.TB, b *browser, letter model.DeadLetter) string {
 	t.Helper()
 	mode := check.Value(s.database(t).Modes.Read(t.Context()))(t)
 	q := check.Value(queue.Open(t.Context(), queue.Options{
-		URL: s.cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler),
+		URL: s.cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler), Slack: check.Deadline,
 	}))(t)
 	defer q.Close(context.Background())
 	check.Must(t, q.Bury(t.Context(), letter))

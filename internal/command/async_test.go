@@ -138,7 +138,7 @@ func bury(t *testing.T, cfg config.Config, letters ...model.DeadLetter) {
 	db := check.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
 	defer db.Close()
 	mode := check.Value(db.Modes.Read(t.Context()))(t)
-	q := check.Value(queue.Open(t.Context(), queue.Options{URL: cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler)}))(t)
+	q := check.Value(queue.Open(t.Context(), queue.Options{URL: cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler), Slack: check.Deadline}))(t)
 	defer q.Close(context.Background())
 	for _, letter := range letters {
 		check.Must(t, q.Bury(t.Context(), letter))

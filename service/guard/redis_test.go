@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 func claimed(t *testing.T) (db *repository.Database, dsn string) {
 	t.Helper()
 	dsn = testserver.Schema(t)
-	db = check.Value(repository.Open(t.Context(), repository.Options{DSN: dsn}))(t)
+	db = check.Value(repository.Open(t.Context(), repository.Options{DSN: dsn, Slack: check.Deadline}))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	check.Must(t, db.Migrate(t.Context()))
 	return db, dsn
@@ -55,7 +55,7 @@ func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
 	db, dsn := claimed(t)
 	r := claimant(db)
 	check.Must(t, r.Look(t.Context()))
-	fixed := check.Value(repository.Open(t.Context(), repository.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10)}))(t)
+	fixed := check.Value(repository.Open(t.Context(), repository.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10), Slack: check.Deadline}))(t)
 	t.Cleanup(func() { _ = fixed.Close() })
 	r.claims = repository.NewRedisClaims(fixed)
 	raw := check.Value(sql.Open("mysql", dsn))(t)

@@ -133,7 +133,7 @@ func newMarket(tb testing.TB, server *testserver.Server) *market {
 	m := &market{meter: &meter{}, admin: check.Value(sql.Open("mysql", server.DSN(testserver.DefaultSchema)))(tb)}
 	tb.Cleanup(func() { check.Must(tb, m.admin.Close()) })
 	open := func(dsn string) *repository.Database {
-		db := check.Value(repository.Open(tb.Context(), repository.Options{DSN: dsn}))(tb)
+		db := check.Value(repository.Open(tb.Context(), repository.Options{DSN: dsn, Slack: check.Deadline}))(tb)
 		tb.Cleanup(func() { check.Must(tb, db.Close()) })
 		check.Must(tb, db.Migrate(tb.Context()))
 		return db

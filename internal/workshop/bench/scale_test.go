@@ -27,7 +27,7 @@ var series = map[string]func(*harness, workCase, int, *results){
 //nolint:paralleltest // what it measures is not for a machine that is busy with other tests
 func TestScale(t *testing.T) {
 	o := readOptions(t)
-	o.rounds = 1
+	o.rounds = max(1, o.rounds)
 	asked := strings.Fields(text("BENCH_SERIES", map[bool]string{true: "buyers=500"}[check.Faults]))
 	if len(asked) == 0 {
 		check.Equal(t, "series that there are", len(series), 4)
@@ -35,26 +35,34 @@ func TestScale(t *testing.T) {
 	}
 	h := open(t, o)
 	results := newResults()
-	for _, field := range asked {
-		name, list, _ := strings.Cut(field, "=")
-		grow, known := series[name]
-		if !known {
-			t.Fatalf("there is no series %q", name)
-		}
-		for _, c := range h.chosen() {
-			for size := range strings.SplitSeq(list, ",") {
-				began := time.Now()
-				grow(h, c, check.Value(strconv.Atoi(size))(t), results)
-				t.Logf("%s, %s %s: %v", c.name, size, name, time.Since(began).Round(time.Millisecond))
-				if !results.has(c.name+seriesMark+name, size) {
-					t.Errorf("%s: %s %s have no figures", c.name, size, name)
-				}
-			}
+	for range o.rounds {
+		for _, field := range asked {
+			h.grow(field, results)
 		}
 	}
 	report := h.report(results)
 	fmt.Fprint(os.Stdout, report.Text())
 	h.record(report, Scale)
+}
+
+// grow measures one series: "vouchers=1,100".
+func (h *harness) grow(field string, into *results) {
+	h.Helper()
+	name, list, _ := strings.Cut(field, "=")
+	grow, known := series[name]
+	if !known {
+		h.Fatalf("there is no series %q", name)
+	}
+	for size := range strings.SplitSeq(list, ",") {
+		for _, c := range h.chosen() {
+			began := time.Now()
+			grow(h, c, check.Value(strconv.Atoi(size))(h), into)
+			h.Logf("%s, %s %s: %v", c.name, size, name, time.Since(began).Round(time.Millisecond))
+			if !into.has(c.name+seriesMark+name, size) {
+				h.Errorf("%s: %s %s have no figures", c.name, size, name)
+			}
+		}
+	}
 }
 
 func (r *results) has(name, load string) bool { return len(r.all[rowKey{"", name, load}]) > 0 }

@@ -32,18 +32,18 @@ func newCounterfeiter(t testing.TB, s settings) counterfeiter {
 	t.Helper()
 	client := redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
 	log := slog.New(slog.DiscardHandler)
-	q := check.Value(queue.Open(t.Context(), queue.Options{URL: s["SECKILL_NATS_URL"], Deployment: deploymentOf(t, s), Replicas: 1, Log: log}))(t)
+	q := check.Value(queue.Open(t.Context(), queue.Options{URL: s["SECKILL_NATS_URL"], Deployment: deploymentOf(t, s), Replicas: 1, Log: log, Slack: check.Deadline}))(t)
 	t.Cleanup(func() {
 		_ = client.Close()
 		q.Close(context.Background())
 	})
-	return counterfeiter{copies: hotcopy.New(client, hotcopy.Options{}), queue: q}
+	return counterfeiter{copies: hotcopy.New(client, hotcopy.Options{Slack: check.Deadline}), queue: q}
 }
 
 // deploymentOf is the name by which a database is known to queues.
 func deploymentOf(t testing.TB, s settings) string {
 	t.Helper()
-	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"], Log: slog.New(slog.DiscardHandler)}))(t)
+	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"], Log: slog.New(slog.DiscardHandler), Slack: check.Deadline}))(t)
 	defer db.Close()
 	return check.Value(repository.NewModes(db).Read(t.Context()))(t).Deployment
 }

@@ -22,7 +22,7 @@ const anotherRedis = "another instance of this database uses another Redis"
 // claim is the Redis that the database names, and when it was last used.
 func claim(t *testing.T, s settings) model.RedisClaim {
 	t.Helper()
-	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"]}))(t)
+	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"], Slack: check.Deadline}))(t)
 	defer db.Close()
 	claim, _, err := repository.NewRedisClaims(db).Read(t.Context())
 	check.Must(t, err)
