@@ -138,6 +138,10 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 	look(b, view{"voucher_form", ""})
 	b.run(t, "a code that is wrong", b.visit("/console/redeem"), chromedp.SetValue("#code", "x"), leads(press("Use the code")), visible(".refusal"))
 	look(b, view{"redeem", ""})
+	b.run(t, "a row of the laboratory", b.visit("/console/lab"), chromedp.Click(`button[aria-label="Run: no lock"]`, chromedp.ByQuery),
+		until(`document.readyState === "complete" && document.querySelectorAll(".twice").length === 2`),
+		chromedp.EmulateViewport(360, 800), until(`document.documentElement.scrollWidth <= 360`), chromedp.EmulateViewport(1200, 900))
+	look(b, view{"lab", ""})
 	b.controlled(t, script)
 	broken := damagedShop(t, c)
 	for _, v := range []view{
@@ -203,6 +207,7 @@ func (s *site) views(t *testing.T) []view {
 		{"refunds", "/console/refunds?status="},
 		{"log", "/console/log"},
 		{"system", "/console/system"},
+		{"lab", "/console/lab"},
 		{"dead_letters", "/console/dead-letters"},
 		{"failure", "/console/vouchers/unknown"},
 		{"shop", "/shop"},

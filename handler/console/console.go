@@ -131,6 +131,9 @@ type Options struct {
 	// Shop also serves the shop window, at ShopPath.
 	Shop bool
 
+	// Lab also serves the lock laboratory, to those who may change vouchers.
+	Lab bool
+
 	// Behind is what works behind the requests; nil in the order mode sync.
 	Behind behind
 
@@ -150,6 +153,7 @@ type console struct {
 	hub   *hub
 
 	recorder recorder
+	lab      laboratory
 }
 
 // Console serves people, and keeps for them what the charts of sales show.
@@ -161,7 +165,7 @@ type Console struct {
 // New makes the console's handler. It expects the client's own address in RemoteAddr, and
 // "https" as the scheme of the URL where a proxy has taken TLS off.
 func New(options Options) (*Console, error) {
-	c := &console{Options: options, money: newMoney(options.Currency), recorder: recorder{sales: map[string]*recorded{}}}
+	c := &console{Options: options, money: newMoney(options.Currency), recorder: recorder{sales: map[string]*recorded{}}, lab: laboratory{ran: map[string]ranRow{}}}
 	c.hub = newHub(c)
 	var err error
 	if c.files, err = newFiles(); err != nil {
@@ -224,6 +228,10 @@ func (c *console) routes() http.Handler {
 	admin("POST /dead-letters/{sequence}/drop", wire.DropLetter, c.dropLetter)
 	admin("GET /system", wire.SeeSystem, c.system)
 	admin("GET /log", "admin-log", c.adminLog)
+	if c.Lab {
+		admin("GET /lab", wire.UseLab, c.showLab)
+		admin("POST /lab", wire.UseLab, c.runRow)
+	}
 	return mux
 }
 

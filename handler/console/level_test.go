@@ -32,6 +32,7 @@ func TestLevelsInTheConsole(t *testing.T) {
 		{"/vouchers/" + id + "/end", model.LevelOperator},
 		{"/orders/" + order + "/refund", model.LevelOperator},
 		{"/orders/" + order + "/cancel", model.LevelOperator},
+		{"/lab", model.LevelOperator},
 		{"/vouchers/" + id + "/repair", model.LevelAdmin},
 		{"/vouchers/" + id + "/rebuild", model.LevelAdmin},
 		{"/dead-letters/1/replay", model.LevelAdmin},

@@ -100,7 +100,7 @@ func newPages(money money, files files) (pages, error) {
 	for tag, language := range catalogue.All() {
 		p.templates[tag] = map[string]*template.Template{}
 		functions := template.FuncMap{
-			"t": language.Text, "money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "asset": files.url,
+			"t": language.Text, "money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "millis": millis, "asset": files.url,
 			"icon": func(name string) template.HTML { // the names are of pages and of this package, and no text of people
 				return template.HTML(`<svg class="icon" aria-hidden="true"><use href="` + icons + "#" + name + `"></use></svg>`) //nolint:gosec // see above
 			},
@@ -239,7 +239,7 @@ func section(of string) string {
 	switch first {
 	case "":
 		return "overview"
-	case "dead-letters":
+	case "dead-letters", "lab":
 		return "system"
 	case "redemptions":
 		return "redeem"

@@ -12,6 +12,7 @@ const (
 	DropLetter    = "drop-letter"
 	SeeSystem     = "see-system"
 	SignOut       = "sign-out"
+	UseLab        = "use-lab"
 )
 
 // LeastLevel is the one place that says which administrators may do something: the least
@@ -24,7 +25,7 @@ func LeastLevel(operation string) (level model.Level, decided bool) {
 		return model.LevelViewer, true
 	case "redeem-code", SeeCode:
 		return model.LevelCashier, true
-	case "create-voucher", "patch-voucher", "change-stock", "refund-order", OrderForBuyer:
+	case "create-voucher", "patch-voucher", "change-stock", "refund-order", OrderForBuyer, UseLab:
 		return model.LevelOperator, true
 	case "rebuild-voucher", "patch-limits", RepairVoucher, ReplayLetter, DropLetter:
 		return model.LevelAdmin, true

@@ -1,12 +1,9 @@
 package command
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
 	"strings"
 	"time"
 
@@ -55,12 +52,9 @@ func (p Process) labCommand() *cobra.Command {
 				options.Redis = append(options.Redis, url)
 			}
 		}
-		program, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("find this program, to start it again as a child: %w", err)
-		}
-		options.Spawn = func(ctx context.Context) *exec.Cmd {
-			return exec.CommandContext(ctx, program, "lab", labChild)
+		var err error
+		if options.Spawn, err = lab.Itself(); err != nil {
+			return err
 		}
 		if err := options.Check(); err != nil {
 			return misused("%w", err)
@@ -101,12 +95,10 @@ func labVerdict(report lab.Report) error {
 	return fmt.Errorf("the laboratory is not as it should be: %s", strings.Join(wrong, "; "))
 }
 
-// labChild is the hidden command by which the lab starts itself again.
-const labChild = "child"
-
+// labChildCommand is the hidden one by which the lab starts itself again.
 func (p Process) labChildCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    labChild,
+		Use:    lab.Child,
 		Short:  "A process of the laboratory, told what to do on its standard input",
 		Hidden: true,
 		Args:   noArgs,

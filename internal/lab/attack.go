@@ -40,9 +40,8 @@ const (
 	absence = 250 * time.Millisecond
 	// certain is how long the lab waits for an event that must happen.
 	certain = 20 * time.Second
-	// deadlockAfter: three leases of a holder that is gone. An actor that has
-	// waited that long will wait for ever.
-	deadlockAfter = 3 * attackLease
+	// deadLeases is after how many leases of a holder that is gone a lock will never be free.
+	deadLeases = 3
 )
 
 // arena is one attack, or the free run, on one strategy, with an account and a stock of
@@ -53,8 +52,8 @@ type arena struct {
 	spawn    Spawn
 	watched  time.Duration // the lease of a holder whose watchdog must keep it
 	wait     time.Duration // see lastWait
-	patience time.Duration // see forbidden, as is brief
-	brief    bool
+	patience time.Duration // see forbidden
+	began    time.Time
 	tally    tally
 	workers  []*actor
 }
@@ -86,7 +85,7 @@ func (a *arena) clear() {
 // happen: until it comes with those, and for d with the others (longer in tests, where one pretends to be another).
 func (a *arena) forbidden(d time.Duration) time.Duration {
 	switch {
-	case a.brief:
+	case a.strategy.mended:
 		return d
 	case a.strategy.defect == defectLost || a.strategy.defect == defectOversold:
 		return certain
@@ -100,7 +99,7 @@ func (a *arena) lastWait() time.Duration {
 	case a.wait > 0:
 		return a.wait
 	case a.strategy.defect == defectDeadlock:
-		return deadlockAfter
+		return deadLeases * a.watched
 	}
 	return certain
 }
@@ -246,6 +245,7 @@ type actor struct {
 	standing, over bool
 	told           tally // when it is over
 	err            error
+	diary          diary
 }
 
 // work is that of an actor. It calls stand at every point.
@@ -255,6 +255,10 @@ func newActor(ctx context.Context, name string, work work) *actor {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &actor{name: name, points: make(chan point), let: make(chan struct{}, 1), cancel: cancel}
 	stand := func(ctx context.Context, p point) error {
+		a.diary.note(p)
+		if p.passes() {
+			return nil
+		}
 		select {
 		case a.points <- p:
 		case <-ctx.Done():
@@ -267,9 +271,11 @@ func newActor(ctx context.Context, name string, work work) *actor {
 			return context.Cause(ctx)
 		}
 	}
+	a.diary.note(pointBegun)
 	go func() {
 		defer close(a.points)
 		a.told, a.err = work(ctx, stand)
+		a.diary.end(a.told.outcome(a.err))
 	}()
 	return a
 }
@@ -299,6 +305,7 @@ func (a *actor) to(ctx context.Context, patience time.Duration, points ...point)
 
 // kill ends the actor as a power cut would.
 func (a *actor) kill() {
+	a.diary.end(pointKilled) // unless its work is over
 	a.cancel()
 	for range a.points { // until it is closed
 	}

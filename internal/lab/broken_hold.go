@@ -12,8 +12,7 @@ import (
 	"seckill/lock"
 )
 
-// brokenHolds are the mistakes of who holds a lock in Redis, or thinks so. Tests have them
-// mended by hand, and want to hear that the defect does not show.
+// brokenHolds are the mistakes of who holds a lock in Redis, or thinks so.
 func brokenHolds(mended bool) []strategy {
 	renew, stamp, unlock := renewAnybodys, []step{tryStamped, freeStamped}, freeAnybodys
 	if mended {
@@ -85,13 +84,10 @@ func renewedByOther() attack {
 		}
 		slow.to(ctx, certain, pointRead)
 		victim.kill()
-		third := a.worker(ctx, "C", func(s *setup) { s.Wait = max(a.lastWait(), deadLeases*a.watched) })
+		third := a.worker(ctx, "C", func(s *setup) { s.Wait = a.lastWait() })
 		return errors.Join(a.finish(ctx, third), a.finish(ctx, slow))
 	}}
 }
-
-// deadLeases is after how many leases of a dead holder a lock will never be free.
-const deadLeases = 3
 
 // tryStamped is the lock of old tutorials: the value says until when it is held, and who finds that past takes over.
 func tryStamped(ctx context.Context, s spin, _ string) (bool, error) {
@@ -142,6 +138,7 @@ func openTry(finally step, waits bool) opener {
 				return held, err
 			}
 			if finally != nil {
+				_ = s.pause(ctx, pointGiven)
 				_, err = finally(ctx, key, "")
 			}
 			return hold{}, errors.Join(errRefused, err)

@@ -15,8 +15,7 @@ import (
 	"seckill/lock"
 )
 
-// brokenInSQL are the mistakes around a transaction, a row and a count. Tests have them
-// mended by hand, and want to hear that the defect does not show.
+// brokenInSQL are the mistakes around a transaction, a row and a count.
 func brokenInSQL(mended bool) []strategy {
 	return []strategy{
 		// The best-known bug of the tutorial: @Transactional outside, synchronized inside.
@@ -96,8 +95,9 @@ func openInTransaction(committed bool) opener {
 		if err == nil {
 			err = r.write(ctx, tx, setAccount, found.Balance, found.Remaining)
 		}
+		commit := func() error { return errors.Join(tx.Commit(), s.pause(ctx, pointCommitted)) }
 		if err == nil && committed {
-			err = tx.Commit()
+			err = commit()
 		}
 		if err == nil {
 			err = unlock()
@@ -106,7 +106,7 @@ func openInTransaction(committed bool) opener {
 			err = s.pause(ctx, pointFreed)
 		}
 		if err == nil && !committed { // the mistake
-			err = tx.Commit()
+			err = commit()
 		}
 		return tally{Done: 1, Sold: sold}, err
 	})
@@ -129,6 +129,7 @@ func openUnder(work func(ctx context.Context, s setup, unlock func() error) (tal
 			if err != nil {
 				return tally{}, err
 			}
+			held = s.told(ctx, held)
 			unlock := func() error { return held.unlock(context.WithoutCancel(ctx)) } // a second one does nothing
 			did, err := work(ctx, s, unlock)
 			if err = errors.Join(err, unlock()); err != nil {

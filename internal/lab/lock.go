@@ -43,6 +43,7 @@ func (w locked) perform(ctx context.Context) (tally, error) {
 	held, err := w.take(ctx, w.setup.Wait)
 	told := answered(asked)
 	if err == nil {
+		held = w.setup.told(ctx, held)
 		told.Sold, err = w.section(ctx, held)
 		// Unlock also after a failure. The error of an unlock counts only beside that
 		// failure: the figures tell whether it went well.

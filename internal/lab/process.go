@@ -7,19 +7,34 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
+	"sync"
 )
 
 // Spawn prepares a process that calls RunChild with its standard streams. It
 // ends with ctx.
 type Spawn func(ctx context.Context) *exec.Cmd
 
+// Child is the command of the program, below "lab", that calls RunChild.
+const Child = "child"
+
+// Itself has the program start itself again.
+func Itself() (Spawn, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program, to start it again as a child: %w", err)
+	}
+	return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, program, "lab", Child) }, nil
+}
+
 // childJob is what a child process is told first on its standard input, a stream of
 // JSON. Every further value lets it go on by one step; the end of the input ends it,
 // so that it never outlives its parent.
 type childJob struct {
 	Strategy string `json:"strategy"`
+	Mended   bool   `json:"mended,omitempty"`
 	Terms    terms  `json:"terms"`
 	Load     *Load  `json:"load"` // nil: one unit of work
 }
@@ -58,7 +73,7 @@ func (spawn Spawn) work(s strategy, with setup) work {
 				err = errors.Join(err, fmt.Errorf("child process: %w: %s", ended, strings.TrimSpace(stderr.String())))
 			}
 		}()
-		return converse(ctx, in, out, childJob{Strategy: s.name, Terms: with.terms, Load: with.load}, stand)
+		return converse(ctx, in, out, childJob{Strategy: s.name, Mended: s.mended, Terms: with.terms, Load: with.load}, stand)
 	}
 }
 
@@ -82,6 +97,9 @@ func converse(ctx context.Context, in io.Writer, out io.Reader, job childJob, st
 		if err := stand(ctx, m.Point); err != nil {
 			return tally{}, err
 		}
+		if m.Point.passes() {
+			continue
+		}
 		_ = tell.Encode(struct{}{}) // a child that has died says so by its messages
 	}
 }
@@ -99,7 +117,7 @@ func RunChild(ctx context.Context, in io.Reader, out io.Writer) error {
 		}
 		return fmt.Errorf("read the job: %w", err)
 	}
-	s := strategyNamed(job.Strategy)
+	s := named(catalogOf(job.Mended), job.Strategy)
 	if s.name == "" {
 		return fmt.Errorf("the lab has no strategy %q", job.Strategy)
 	}
@@ -117,15 +135,17 @@ func RunChild(ctx context.Context, in io.Reader, out io.Writer) error {
 		}
 		cancel(errParentGone)
 	}()
-	messages := json.NewEncoder(out)
+	messages, mu := json.NewEncoder(out), sync.Mutex{}
 	say := func(m childMessage) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if err := messages.Encode(m); err != nil {
 			return fmt.Errorf("%w: %w", errParentGone, err)
 		}
 		return nil
 	}
 	stand := func(ctx context.Context, p point) error {
-		if err := say(childMessage{Point: p}); err != nil {
+		if err := say(childMessage{Point: p}); err != nil || p.passes() {
 			return err
 		}
 		select {

@@ -17,9 +17,13 @@ import (
 
 // onReplicas are locks whose Redis has a replica that takes its place. They run with servers of
 // the lab's own.
-func onReplicas() []strategy {
+func onReplicas(mended bool) []strategy {
 	attacks := []attack{promoted(true), promoted(false)}
-	lost := realLock("one lock, replica promoted", onRedis, "the replica had not got the lock yet: it gives it to another one", onOne(hashStore))
+	store := hashStore
+	if mended {
+		store = syncedStore
+	}
+	lost := realLock("one lock, replica promoted", onRedis, "the replica had not got the lock yet: it gives it to another one", onOne(store))
 	lost.group, lost.defect, lost.cure = groupBroken, defectLost, "one lock, synced; multilock; redlock"
 	all := []strategy{
 		lost,

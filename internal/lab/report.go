@@ -31,6 +31,7 @@ const (
 type Attack struct {
 	Name string `json:"name"`
 	Finding
+	Holds []Hold `json:"holds"`
 }
 
 // Row is one strategy and what it was found to do.

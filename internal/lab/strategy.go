@@ -12,18 +12,35 @@ import (
 	"seckill/repository"
 )
 
-// point is a place in the work at which an attack can stop a worker.
+// point is a place in the work at which an attack can stop a worker, in the words that tell of it.
 type point string
 
 const (
-	pointChecked point = "checked" // the lock was found free, and is not taken yet
-	pointHalf    point = "half"    // the lock is taken, its expiry is not set yet
-	pointRead    point = "read"    // inside the lock; read, and not written yet
-	pointWritten point = "written" // inside the lock; written, and not unlocked yet
-	pointFreed   point = "freed"   // the lock is given back, and the transaction not committed yet
-	pointOwner   point = "owner"   // the lock was found to be one's own, and is not deleted yet
-	pointReady   point = "ready"   // before a share of a free run
-	pointOver    point = "over"    // after it
+	pointChecked point = "has found the lock free"         // the lock was found free, and is not taken yet
+	pointHalf    point = "has set the key"                 // the lock is taken, its expiry is not set yet
+	pointRead    point = "has read"                        // inside the lock; read, and not written yet
+	pointWritten point = "has written"                     // inside the lock; written, and not unlocked yet
+	pointFreed   point = "stands before its COMMIT"        // the lock is given back, and the transaction not committed yet
+	pointOwner   point = "has found the key to be its own" // the lock was found to be one's own, and is not deleted yet
+	pointReady   point = "is ready"                        // before a share of a free run
+	pointOver    point = "is over"                         // after it
+)
+
+// Points at which nobody stops: they are told of alone.
+const (
+	pointBegun     point = "begins"
+	pointHeld      point = "has the lock"
+	pointLost      point = "hears that the lock is lost"
+	pointGiven     point = "unlocks" // in a moment
+	pointCommitted point = "has committed"
+
+	pointKilled   point = "is killed" // the last of a worker, as the others below
+	pointDone     point = "is done"
+	pointSoldOut  point = "is told that nothing is left"
+	pointRepeated point = "knows the message already"
+	pointRefused  point = "is refused, and has written nothing"
+	pointStuck    point = "has waited in vain"
+	pointFailed   point = "has failed"
 )
 
 // pause is called at every point; it returns when the worker may go on.
@@ -104,6 +121,8 @@ type strategy struct {
 	processes bool
 	// real: it is attacked with servers of the lab's own.
 	real bool
+	// mended: tests have its defect mended.
+	mended bool
 }
 
 func (s strategy) broken() bool { return s.defect != defectNone }
@@ -129,18 +148,26 @@ const (
 )
 
 // catalog is every strategy, in the order of the table.
-func catalog() []strategy {
-	return slices.Concat(brokenLocks(), brokenHolds(false), brokenInSQL(false), onReplicas(), realLocks(), stocks())
+func catalog() []strategy { return catalogOf(false) }
+
+// catalogOf is the catalog, in tests with every defect mended.
+func catalogOf(mended bool) []strategy {
+	all := slices.Concat(brokenLocks(mended), brokenHolds(mended), brokenInSQL(mended), onReplicas(mended), realLocks(), stocks())
+	for i := range all {
+		all[i].mended = mended
+	}
+	return all
 }
 
 // strategyNamed returns one of the catalog; one without a name when there is none.
-func strategyNamed(name string) strategy {
-	for _, s := range catalog() {
-		if s.name == name {
-			return s
-		}
+func strategyNamed(name string) strategy { return named(catalog(), name) }
+
+func named(all []strategy, name string) strategy {
+	i := slices.IndexFunc(all, func(s strategy) bool { return s.name == name })
+	if i < 0 {
+		return strategy{}
 	}
-	return strategy{}
+	return all[i]
 }
 
 // here is the work of one worker of an attack, or of one process of a free run, in this

@@ -39,9 +39,9 @@ var importMap = map[string][]string{
 	client:       {"model", helpers},
 	demo:         {client, "model", helpers},
 	app:          {"config", "handler", console, "service", sale, guard, backlog, persist, repair, "repository", hotcopy, "queue", "lock", "model", helpers},
-	lab:          {"repository", "lock", "model", helpers}, // its own layer beside service; only command runs it
+	lab:          {"repository", "lock", "model", helpers}, // its own layer beside service; command runs it, and the console shows it
 	"handler":    {wire, "service", "model", helpers},
-	console:      {wire, "service", "model", helpers},
+	console:      {wire, "service", lab, "model", helpers},
 	wire:         {"model"},
 	"service":    {sale, "model", helpers}, // the rest is behind its ports
 	sale:         {"model", helpers},
@@ -231,6 +231,7 @@ func TestImportRules(t *testing.T) {
 		{"internal/lab/lab.go", "seckill/lock", true},
 		{"internal/lab/lab.go", "seckill/handler", false},
 		{"handler/order.go", "seckill/internal/lab", false},
+		{"handler/console/lab.go", "seckill/internal/lab", true},
 		{"utils/strings.go", "strings", false},
 	}
 	for _, test := range tests {
