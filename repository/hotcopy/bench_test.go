@@ -46,6 +46,56 @@ func BenchmarkHotCopyReserve(b *testing.B) {
 	}
 }
 
+// BenchmarkHotCopyGroups measures what an order costs Redis whose step it shares with 63 others, by how many vouchers these
+// are of. What its own processor was asked for is counted, so the machine may do something else too:
+//
+//	make bench-go PKG=./repository/hotcopy ARGS='-bench=Groups -benchtime=1000x'
+func BenchmarkHotCopyGroups(b *testing.B) {
+	const size = 64
+	for _, vouchers := range []int{1, 10, 100} {
+		b.Run(fmt.Sprintf("vouchers=%d", vouchers), func(b *testing.B) {
+			server := testserver.Redis(b)
+			s := newSale(b, server.URL(), hotcopy.Options{LockKeys: true}, model.MaxAmount)
+			ids := []string{s.v.ID}
+			for len(ids) < vouchers {
+				s.v = voucherOf(newID(b), model.MaxAmount)
+				s.rebuild(1, 0, nil, nil)
+				ids = append(ids, s.v.ID)
+			}
+			asked, reserved := make([][]model.ReserveRequest, b.N), make([][]model.Reservation, b.N)
+			for i := range asked {
+				for n := range size {
+					at := i*size + n
+					s.v.ID = ids[at%vouchers]
+					asked[i] = append(asked[i], s.admission(user(at)))
+				}
+			}
+			step := func(name string, do func(i int)) {
+				before := redisCPU(b, s)
+				for i := range b.N {
+					do(i)
+				}
+				b.ReportMetric((redisCPU(b, s)-before)*1e6/float64(b.N*size), name+"-µs/order")
+			}
+			b.ResetTimer()
+			step("reserve", func(i int) {
+				for _, answer := range check.Value(s.copies.Reserve(b.Context(), asked[i]))(b) {
+					check.Must(b, answer.Err)
+					reserved[i] = append(reserved[i], answer.Reservation)
+				}
+			})
+			step("confirm", func(i int) { check.Must(b, check.ErrorOf(s.copies.Confirm(b.Context(), reserved[i]))) })
+			step("settle", func(i int) {
+				var orders []model.Order
+				for _, r := range reserved[i] {
+					orders = append(orders, r.Order)
+				}
+				check.Must(b, s.copies.Settle(b.Context(), orders))
+			})
+		})
+	}
+}
+
 // redisCPU is how many seconds of a processor Redis has used: unlike the time
 // that passed it does not depend on what else the machine does.
 func redisCPU(b *testing.B, s *sale) (seconds float64) {

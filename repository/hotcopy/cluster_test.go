@@ -80,7 +80,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 	<-ready
 	for n := range vouchers { // from either node
 		r := reservations[n*buyers]
-		check.Must(t, copies.Settle(t.Context(), r.VoucherID, []string{r.ID}))
+		check.Must(t, copies.Settle(t.Context(), []model.Order{r.Order}))
 		check.Equal(t, "the order that is told of", check.Receive(t, "the settling of "+r.ID, told), r.ID)
 		if applied, err := copies.Release(t.Context(), releaseOf(r)); !applied || err != nil {
 			t.Errorf("released %v, %v", applied, err)

@@ -74,10 +74,23 @@ func (h OnPipeline) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h(ctx, cmds, next) }
 }
 
+// Halfway reports whether the work of a command about one copy was broken off behind a change.
+func Halfway(cmd redis.Cmder) bool {
+	command, ok := cmd.(*redis.Cmd)
+	if once, is := cmd.(onceCmd); is {
+		command, ok = once.Cmd, true
+	}
+	c := &call{}
+	if ok {
+		take([]*call{c}, command)
+	}
+	return errors.Is(c.err, errHalfway)
+}
+
 // CommandsOf are the commands of Redis that a script may give, in the order of their names.
 func CommandsOf(script string) []string {
 	var commands []string
-	for _, file := range []string{"head", script} {
+	for _, file := range []string{"head", script, "tail"} {
 		for _, found := range command.FindAllStringSubmatch(luaFile(file), -1) {
 			commands = append(commands, found[1])
 		}

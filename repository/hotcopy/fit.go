@@ -213,7 +213,7 @@ func (r rehearsed) sale(ctx context.Context) error {
 		func() error { return r.client.HLen(ctx, pendingKey(r.id, 1)).Err() },
 		func() error { return r.client.ZCard(ctx, dueKey(r.id, 1)).Err() },
 		func() error { return r.client.HLen(ctx, buyersKey(r.id, 1)).Err() },
-		func() error { return r.Settle(ctx, r.id, []string{carried.ID}) },
+		func() error { return r.Settle(ctx, []model.Order{carried.Order}) },
 		func() error {
 			_, err := r.Release(ctx, model.Release{OrderID: carried.ID, VoucherID: r.id, UserID: carried.UserID})
 			return err

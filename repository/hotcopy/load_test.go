@@ -267,7 +267,7 @@ func TestFlushAll(t *testing.T) {
 		if is, err := s.copies.Incarnation(t.Context()); err != nil || is == was {
 			t.Errorf("the incarnation is %q, %v; was %q", is, err, was)
 		}
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+		check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
 		count := 0
 		check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(model.Reservation) error { count++; return nil }))
 		check.Equal(t, "pending orders", count, 0)

@@ -81,7 +81,7 @@ func (m *copyModel) reserve(t *rapid.T) {
 
 func (m *copyModel) settle(t *rapid.T) {
 	a, b := m.draw(t), m.draw(t)
-	if err := m.copies.Settle(context.Background(), m.v.ID, []string{a.OrderID, b.OrderID}); err != nil {
+	if err := m.copies.Settle(context.Background(), []model.Order{{ID: a.OrderID, VoucherID: m.v.ID}, {ID: b.OrderID, VoucherID: m.v.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	delete(m.pending, a.OrderID)

@@ -24,7 +24,7 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 		for i := range 7 {
 			r := s.buy(fmt.Sprintf("user-%d", i))
 			if i == 3 {
-				check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+				check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
 				continue
 			}
 			want = append(want, r.ID)

@@ -69,7 +69,7 @@ func TestScriptFlushGoesUnnoticed(t *testing.T) {
 	check.Volley(16, func(i int) {
 		for n := range 20 {
 			r := s.buy(user(100*i + n))
-			check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+			check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
 			if n%2 == 0 {
 				s.release(r)
 			}

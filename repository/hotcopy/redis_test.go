@@ -83,7 +83,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 	wantUndone(t, check.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
 	check.Equal(t, "the copy", s.content(), was)
 	// What gives back works.
-	check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{kept.ID}))
+	check.Must(t, s.copies.Settle(t.Context(), []model.Order{kept.Order}))
 	s.release(r)
 	s.wants(model.CopyOpen, 9, 0, 1)
 	// And so does what makes room.
@@ -112,7 +112,9 @@ func TestRedisGoneSaysThatNothingWasDone(t *testing.T) {
 		},
 		func() error { return check.ErrorOf(s.copies.Read(t.Context(), []string{s.v.ID})) },
 		func() error { return check.ErrorOf(s.copies.Release(t.Context(), bobs)) },
-		func() error { return s.copies.Settle(t.Context(), s.v.ID, []string{"x." + s.v.ID}) },
+		func() error {
+			return s.copies.Settle(t.Context(), []model.Order{{ID: "x." + s.v.ID, VoucherID: s.v.ID}})
+		},
 	}
 	check.Volley(len(calls), func(i int) { wantCode(t, calls[i](), model.CodeUnavailable) })
 }
@@ -151,18 +153,79 @@ func (e novelError) Error() string { return string(e) }
 // RedisError implements redis.Error.
 func (novelError) RedisError() {}
 
-// Another voucher of the same call is answered when one is closed by a key of another type.
-func TestAKeyOfAnotherTypeHoldsUpNoOtherVoucher(t *testing.T) {
+// ruins are what may be wrong with one copy, each done to the sale given.
+func ruins() map[string]func(s *sale) {
+	all := map[string]func(s *sale){
+		"a word for a number": func(s *sale) { check.Must(s.t, s.client.HSet(s.t.Context(), s.head(), "stock", "word").Err()) },
+		"another server":      func(s *sale) { check.Must(s.t, s.client.HSet(s.t.Context(), s.head(), "server", "word").Err()) },
+		"closed":              func(s *sale) { s.shut() },
+	}
+	for _, noun := range []string{"head", "buyers", "pending", "due", "closed"} {
+		all[noun+" is missing"] = func(s *sale) { check.Must(s.t, s.client.Del(s.t.Context(), s.keyOf(noun)).Err()) }
+		all[noun+" of another type"] = func(s *sale) {
+			check.Must(s.t, s.client.Del(s.t.Context(), s.keyOf(noun)).Err())
+			check.Must(s.t, s.client.SAdd(s.t.Context(), s.keyOf(noun), "x").Err())
+		}
+	}
+	return all
+}
+
+// Whatever is wrong with one copy of a group, each of the others answers as if it were alone, at each step of the road; and a step
+// is one command, however many vouchers there are.
+func TestOneCopyOfAGroupHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
-	check.Must(t, s.client.Del(t.Context(), s.head()).Err())
-	check.Must(t, s.client.Set(t.Context(), s.head(), "text", 0).Err())
-	broken := s.admission("eve")
-	s.v = voucherOf(newID(t), 10)
-	s.rebuild(1, 0, nil, nil)
-	answers := check.Value(s.copies.Reserve(t.Context(), []model.ReserveRequest{broken, s.admission("eve")}))(t)
-	check.Is(t, "the answer", answers[0].Err, model.ErrCopyClosed)
-	check.Must(t, answers[1].Err)
+	overRedis(t, func(t *testing.T, s *sale) {
+		commands := 0
+		s.client.AddHook(hotcopy.OnPipeline(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+			commands += len(cmds)
+			return next(ctx, cmds)
+		}))
+		one := func(what string) {
+			t.Helper()
+			check.Equal(t, "commands for "+what, commands, 1)
+			commands = 0
+		}
+		for what, ruin := range ruins() {
+			var first, second []model.ReserveRequest
+			for range 3 {
+				s.v = voucherOf(newID(t), 10)
+				s.rebuild(1, 0, nil, nil)
+				s.read() // it knows the epoch
+				first, second = append(first, s.admission("bob"), s.admission("eve")), append(second, s.admission("zoe"))
+			}
+			bob := s.buy("max") // the scripts are known
+			check.Must(t, check.ErrorOf(s.copies.Confirm(t.Context(), []model.Reservation{bob})))
+			s.release(bob)
+			commands = 0
+			var orders []model.Order
+			var reserved []model.Reservation
+			for _, answer := range check.Value(s.copies.Reserve(t.Context(), first))(t) {
+				check.Must(t, answer.Err)
+				orders, reserved = append(orders, answer.Order), append(reserved, answer.Reservation)
+			}
+			one("a reserve")
+			check.Must(t, check.ErrorOf(s.copies.Confirm(t.Context(), reserved)))
+			one("a confirm")
+			check.Must(t, s.copies.Settle(t.Context(), orders[:1]))
+
+			s.v.ID = first[2].VoucherID
+			ruin(s)
+			answers := check.Value(s.copies.Reserve(t.Context(), second))(t)
+			check.Is(t, "the answer upon "+what, answers[1].Err, model.ErrCopyClosed)
+			confirmed, _ := s.copies.Confirm(t.Context(), reserved)
+			_ = s.copies.Settle(t.Context(), orders)
+			for _, n := range []int{0, 2} {
+				s.v.ID = second[n].VoucherID
+				s.wants(model.CopyOpen, 7, 1, 3)
+				if !confirmed[2*n] || !confirmed[2*n+1] || answers[n].Err != nil {
+					t.Errorf("upon %s: voucher %d is confirmed %v, and answers %v", what, n, confirmed, answers[n].Err)
+				}
+			}
+			commands = 0
+		}
+		check.Must(t, s.copies.Settle(t.Context(), []model.Order{{ID: "a.v1", VoucherID: "v1"}, {ID: "b.v2", VoucherID: "v2"}}))
+		one("a settle")
+	})
 }
 
 // lineSale is a sale that reaches the shared Redis through a line.
@@ -265,7 +328,7 @@ func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
 	r := s.buy("bob")
 	line.CutReplies()
 	check.Is(t, "the answer", check.ErrorOf(s.copies.Release(t.Context(), releaseOf(r))), model.ErrUnknownOutcome)
-	check.Is(t, "the answer", s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}), model.ErrUnknownOutcome)
+	check.Is(t, "the answer", s.copies.Settle(t.Context(), []model.Order{r.Order}), model.ErrUnknownOutcome)
 	line.Heal()
 	s.release(r)
 	s.wants(model.CopyOpen, 10, 0, 0)

@@ -59,7 +59,7 @@ func TestReserveRefuses(t *testing.T) {
 		if e.OrderID != r.ID || e.OrderStatus != model.OrderProcessing {
 			t.Errorf("refused with %+v", e)
 		}
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+		check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
 		e, _ = errors.AsType[*model.Error](s.admit(s.admission("bob")).Err)
 		if e.OrderID != r.ID || e.OrderStatus != "" {
 			t.Errorf("refused with %+v after the order was settled", e)

@@ -73,9 +73,10 @@ const (
 	verdictNo    = 0  // closed, or superseded
 	verdictOther = -1 // the head has another epoch than the keys
 	verdictShy   = -2 // nothing was done, because some command was refused
+	verdictHalf  = -3 // a command was refused behind a change
 )
 
-// call is one call of a script about one voucher's copy.
+// call is what a script is to do about one voucher's copy. Several of one script share a command.
 type call struct {
 	script  script
 	voucher string
@@ -138,76 +139,97 @@ func (s *Store) others(calls []*call) (other []*call) {
 func (s *Store) send(ctx context.Context, calls []*call) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
-	commands := s.exec(ctx, calls, false)
-	var unknown []*call
-	for i, c := range calls {
-		if c.take(commands[i]); redis.HasErrorPrefix(c.err, "NOSCRIPT") {
-			unknown = append(unknown, c)
-		}
-	}
-	for i, command := range s.exec(ctx, unknown, true) {
-		unknown[i].take(command)
+	s.exec(ctx, calls, false)
+	unknown := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !redis.HasErrorPrefix(c.err, "NOSCRIPT") })
+	if len(unknown) > 0 {
+		s.exec(ctx, unknown, true)
 	}
 }
 
-func (s *Store) exec(ctx context.Context, calls []*call, inFull bool) []*redis.Cmd {
-	commands := make([]*redis.Cmd, len(calls))
+func (s *Store) exec(ctx context.Context, calls []*call, inFull bool) {
 	pipe := s.client.Pipeline()
-	for i, c := range calls {
-		commands[i] = redis.NewCmd(ctx, s.arguments(c, inFull)...)
-		if c.once {
+	groups := s.groups(calls)
+	commands := make([]*redis.Cmd, len(groups))
+	for i, group := range groups {
+		commands[i] = redis.NewCmd(ctx, s.arguments(group, inFull)...)
+		if group[0].once {
 			_ = pipe.Process(ctx, onceCmd{commands[i]})
 		} else {
 			_ = pipe.Process(ctx, commands[i])
 		}
 	}
-	if len(calls) == 0 {
-		return commands
-	}
 	_, err := pipe.Exec(ctx)
-	for _, command := range commands {
+	for i, command := range commands {
 		// Each command has its own error, but for one case: when Redis refused the
 		// login of a new connection, only the pipeline is told.
 		if command.Err() == nil && command.Val() == nil {
 			command.SetErr(err)
 		}
+		take(groups[i], command)
 	}
-	return commands
 }
 
-func (s *Store) arguments(c *call, inFull bool) []any {
-	epoch := c.epoch
-	if epoch == 0 {
-		epoch = s.known(c.voucher)
+// groups are the calls that share a command: neighbours of one script, so many that it holds
+// up no other call for long. In a Cluster each stands alone, for its keys are in a slot of their own.
+func (s *Store) groups(calls []*call) (groups [][]*call) {
+	args := 0 // of the last group
+	for i, c := range calls {
+		args += len(c.args)
+		if i == 0 || IsCluster(s.client) || c.script.sha != calls[i-1].script.sha ||
+			len(groups[len(groups)-1]) == groupCopies || args > groupArgs {
+			groups, args = append(groups, nil), len(c.args)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], c)
 	}
-	args := make([]any, 0, 10+len(c.keys)+len(c.args))
+	return groups
+}
+
+func (s *Store) arguments(group []*call, inFull bool) []any {
+	var keys, args []any
+	for _, c := range group {
+		epoch := c.epoch
+		if epoch == 0 {
+			epoch = s.known(c.voucher)
+		}
+		keys = append(keys, headKey(c.voucher))
+		for _, key := range append(epochKeys(c.voucher, epoch), c.keys...) {
+			keys = append(keys, key)
+		}
+		args = append(args, 5+len(c.keys), 2+len(c.args), epoch, s.options.Identity)
+		args = append(args, c.args...)
+	}
+	named := []any{"evalsha", group[0].script.sha, len(keys)}
 	if inFull {
-		args = append(args, "eval", c.script.source)
-	} else {
-		args = append(args, "evalsha", c.script.sha)
+		named = []any{"eval", group[0].script.source, len(keys)}
 	}
-	args = append(args, strconv.Itoa(5+len(c.keys)), headKey(c.voucher))
-	for _, key := range epochKeys(c.voucher, epoch) {
-		args = append(args, key)
-	}
-	for _, key := range c.keys {
-		args = append(args, key)
-	}
-	return append(append(args, strconv.FormatInt(epoch, 10), s.options.Identity), c.args...)
+	return slices.Concat(named, keys, args)
 }
 
-// take reads the reply to a call.
-func (c *call) take(command *redis.Cmd) {
-	c.sent, c.verdict, c.head, c.spoiled, c.words = true, verdictNo, 0, false, nil
-	reply, answered := command.Val().([]any)
+// take reads the replies to calls that have shared a command.
+func take(group []*call, command *redis.Cmd) {
+	replies, answered := command.Val().([]any)
+	err := command.Err()
 	// When the time is up for one node of a Cluster, the client calls that an error of what other
 	// nodes have answered, too.
-	if c.err = command.Err(); c.err != nil && (!answered || !outOfTime(c.err)) {
-		return
+	if answered && outOfTime(err) {
+		err = nil
 	}
-	c.err = nil
+	if err == nil && len(replies) != len(group) {
+		err = fmt.Errorf("%w: %v", errReply, command.Val())
+	}
+	for i, c := range group {
+		c.sent, c.verdict, c.head, c.spoiled, c.words = true, verdictNo, 0, false, nil
+		if c.err = err; err == nil {
+			c.take(replies[i])
+		}
+	}
+}
+
+// take reads the reply about a copy.
+func (c *call) take(said any) {
+	reply, _ := said.([]any)
 	if len(reply) < 2 {
-		c.err = fmt.Errorf("%w: %v", errReply, command.Val())
+		c.err = fmt.Errorf("%w: %v", errReply, said)
 		return
 	}
 	verdict, ok := reply[0].(int64)
@@ -222,14 +244,19 @@ func (c *call) take(command *redis.Cmd) {
 		return
 	}
 	c.verdict, c.head, c.words = verdict, number(words[0]), words[1:]
-	if verdict == verdictShy {
-		why := refusal(strings.Join(c.words, " "))
-		c.verdict, c.words, c.spoiled = verdictNo, nil, otherKind(why)
+	switch why := strings.Join(c.words, " "); verdict {
+	case verdictShy:
+		c.verdict, c.words, c.spoiled = verdictNo, nil, otherKind(refusal(why))
 		if !c.spoiled { // that copy is closed
-			c.err = why
+			c.err = refusal(why)
 		}
+	case verdictHalf:
+		c.err = fmt.Errorf("%w: %s", errHalfway, why)
 	}
 }
+
+// errHalfway says that a script was broken off behind a change.
+var errHalfway = errors.New("broken off behind a change")
 
 // refusal is an error in a script that has changed nothing.
 type refusal string
@@ -332,11 +359,11 @@ func unknown(err error) error {
 		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err))
 }
 
-// runAll makes any number of calls, some in each pipeline, and joins what went wrong with
+// runAll makes any number of calls, some in each command, and joins what went wrong with
 // them. A copy that is closed is ErrCopyClosed.
 func (s *Store) runAll(ctx context.Context, action string, calls []*call) error {
 	var failed []error
-	for some := range slices.Chunk(calls, pipelineCalls) {
+	for some := range slices.Chunk(calls, groupCopies) {
 		s.run(ctx, some...)
 		for _, c := range some {
 			failed = append(failed, c.closed(action))

@@ -50,7 +50,7 @@ func steps() []step {
 		{name: "reserve", scripts: []string{"reserve"}, do: reserve},
 		{name: "reserve beside tombstones", scripts: []string{"reserve"}, do: reserve, before: func(s *scene) { s.release(s.bob) }},
 		{name: "settle", scripts: []string{"settle"}, do: func(ctx context.Context, s *scene) error {
-			return s.copies.Settle(ctx, s.v.ID, []string{s.bob.ID})
+			return s.copies.Settle(ctx, []model.Order{s.bob.Order})
 		}},
 		{name: "release", scripts: []string{"release"}, do: func(ctx context.Context, s *scene) error {
 			return check.ErrorOf(s.copies.Release(ctx, releaseOf(s.bob)))
@@ -147,7 +147,7 @@ func (s *scene) limited(ctx context.Context, url, account, command string) (cont
 	halves := 0
 	client.AddHook(hotcopy.OnPipeline(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 		err := next(ctx, cmds)
-		if redis.HasErrorPrefix(cmds[0].Err(), "HALFWAY") {
+		if hotcopy.Halfway(cmds[0]) {
 			if halves++; halves == 2 {
 				cancel()
 			}

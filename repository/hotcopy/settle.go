@@ -10,18 +10,19 @@ import (
 	"seckill/model"
 )
 
-// Settle removes the pending entries of orders whose rows are committed, and
-// tells every instance, also when the copy is closed.
-func (s *Store) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
-	orderIDs = slices.DeleteFunc(slices.Clone(orderIDs), func(id string) bool { return id == "" }) // the sentinel
-	ctx, traced := s.options.Trace.Group(ctx, "settle", len(orderIDs), func(i int) model.Order {
-		return model.Order{ID: orderIDs[i], VoucherID: voucherID, Trace: tracing.Within(ctx, orderIDs[i])}
+// Settle removes the pending entries of orders whose rows are committed, of any mix of vouchers,
+// and tells every instance, also of a voucher whose copy is closed. What is wrong with one copy
+// leaves the others settled.
+func (s *Store) Settle(ctx context.Context, orders []model.Order) error {
+	orders = slices.DeleteFunc(slices.Clone(orders), func(o model.Order) bool { return o.ID == "" }) // the sentinel
+	ctx, traced := s.options.Trace.Group(ctx, "settle", len(orders), func(i int) model.Order {
+		return model.Order{ID: orders[i].ID, VoucherID: orders[i].VoucherID, Trace: tracing.Within(ctx, orders[i].ID)}
 	})
 	var calls []*call
-	for some := range slices.Chunk(orderIDs, callOrders) {
-		c := &call{script: s.scripts.settle, voucher: voucherID, args: []any{settledChannel}}
-		for _, id := range some {
-			c.args = append(c.args, id)
+	for _, places := range split(len(orders), callOrders, func(place int) string { return orders[place].VoucherID }) {
+		c := &call{script: s.scripts.settle, voucher: orders[places[0]].VoucherID, args: []any{settledChannel}}
+		for _, place := range places {
+			c.args = append(c.args, orders[place].ID)
 		}
 		calls = append(calls, c)
 	}

@@ -40,9 +40,9 @@ func TestReleaseOfASettledOrder(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID, r.ID, "x." + s.v.ID}))
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{""})) // names the sentinel
+		check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
+		check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order, r.Order, {ID: "x." + s.v.ID, VoucherID: s.v.ID}}))
+		check.Must(t, s.copies.Settle(t.Context(), []model.Order{{ID: "", VoucherID: s.v.ID}})) // names the sentinel
 		if _, err := s.copies.Release(t.Context(), model.Release{VoucherID: s.v.ID}); err == nil {
 			t.Error("released nothing of nobody")
 		}
@@ -64,7 +64,7 @@ func TestReleaseOfManyOrders(t *testing.T) {
 		for i := range many {
 			r := s.buy(fmt.Sprint("user", i))
 			if i%2 == 0 {
-				check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+				check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
 			}
 			back = append(back, releaseOf(r))
 		}
@@ -100,7 +100,7 @@ func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 			if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
 				t.Errorf("%s: applied %v, %v", when, applied, err)
 			}
-			check.Must(t, s.copies.Settle(ctx, s.v.ID, []string{r.ID}))
+			check.Must(t, s.copies.Settle(ctx, []model.Order{r.Order}))
 			check.Equal(t, when+": the copy", s.content(), was)
 		}
 		check.Must(t, s.copies.Close(ctx, s.record(2, 1)))
@@ -141,7 +141,7 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 			t.Errorf("due, at most one: %v", got)
 		}
 		settled := s.buy("zoe")
-		check.Must(t, s.copies.Settle(ctx, s.v.ID, []string{settled.ID}))
+		check.Must(t, s.copies.Settle(ctx, []model.Order{settled.Order}))
 		published := first
 		published.Epoch = 5
 		check.Must(t, s.copies.Touch(ctx, []model.Reservation{published, settled}))
@@ -183,20 +183,20 @@ func TestWatchTellsWhatIsSettled(t *testing.T) {
 				continue // of one that was told before
 			}
 		}
-		var orders []string
+		var orders []model.Order
 		for i := range 250 {
-			orders = append(orders, fmt.Sprintf("%d.%s", i, s.v.ID))
+			orders = append(orders, model.Order{ID: fmt.Sprintf("%d.%s", i, s.v.ID), VoucherID: s.v.ID})
 		}
-		check.Must(t, s.copies.Settle(ctx, s.v.ID, orders))
-		wait(orders[0])
-		wait(orders[249])
+		check.Must(t, s.copies.Settle(ctx, orders))
+		wait(orders[0].ID)
+		wait(orders[249].ID)
 		r := s.buy("bob")
 		s.release(r)
 		wait(r.ID)
 		s.shut()
-		check.Must(t, s.copies.Settle(ctx, s.v.ID, []string{"closed." + s.v.ID}))
+		check.Must(t, s.copies.Settle(ctx, []model.Order{{ID: "closed." + s.v.ID, VoucherID: s.v.ID}}))
 		wait("closed." + s.v.ID)
-		check.Must(t, s.copies.Settle(ctx, "missing"+s.v.ID, []string{"x.missing" + s.v.ID}))
+		check.Must(t, s.copies.Settle(ctx, []model.Order{{ID: "x.missing" + s.v.ID, VoucherID: "missing" + s.v.ID}}))
 		wait("x.missing" + s.v.ID)
 	})
 }

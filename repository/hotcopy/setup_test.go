@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 type copies interface {
 	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
-	Settle(ctx context.Context, voucherID string, orderIDs []string) error
+	Settle(ctx context.Context, orders []model.Order) error
 	Release(ctx context.Context, release model.Release) (bool, error)
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (bool, error)
 	Touch(ctx context.Context, reservations []model.Reservation) error

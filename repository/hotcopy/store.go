@@ -23,6 +23,10 @@ const (
 	// callOrders is how many orders one script call carries: it holds up
 	// other calls for some hundred microseconds, not for longer.
 	callOrders = 100
+	// groupCopies is how many copies one command is about, and groupArgs how many arguments about
+	// them it has, unless they are about one: it holds up other calls for some two milliseconds.
+	groupCopies = 64
+	groupArgs   = 3 * callOrders
 	// pipelineCalls is how many script calls share a pipeline where there may be
 	// any number, so that their replies need not all be held in memory.
 	pipelineCalls = 20

@@ -13,7 +13,7 @@ func TestTouchRevivesNothing(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, s *sale) {
 		settled, pending := s.buy("bob"), s.buy("zoe")
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []string{settled.ID}))
+		check.Must(t, s.copies.Settle(t.Context(), []model.Order{settled.Order}))
 		check.Must(t, s.copies.Touch(t.Context(), []model.Reservation{settled, pending}))
 		due := check.Value(s.copies.Due(t.Context(), s.v.ID, 0, 10))(t)
 		if len(due) != 1 || due[0].ID != pending.ID {

@@ -47,8 +47,8 @@ type HotCopies interface {
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
 	// Held finds reservations of an epoch by their ids, closed or not. After an error nothing is known.
 	Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error)
-	// Settle ends the reservations of rows that are committed.
-	Settle(ctx context.Context, voucherID string, orderIDs []string) error
+	// Settle ends the reservations of rows that are committed, of any vouchers.
+	Settle(ctx context.Context, orders []model.Order) error
 	// Release gives back the unit of a closed row; false means "later".
 	Release(ctx context.Context, release model.Release) (applied bool, err error)
 }

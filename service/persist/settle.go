@@ -72,14 +72,14 @@ func (s *Settler) account(ctx context.Context, orders []Decided) {
 	}
 }
 
-// Tell settles the reservations of live rows, in one call for each voucher, and
-// releases those of closed rows. A hot copy that cannot be told holds up no other one.
+// Tell settles the reservations of live rows, in one call, and releases those of closed
+// rows. A hot copy that cannot be told holds up no other one.
 func (s *Settler) Tell(ctx context.Context, orders []Decided) error {
-	settled := map[string][]string{}
+	var settled []model.Order
 	var closed []Decided
 	for _, order := range orders {
 		if order.Row.Live() || order.Row.RefusedAfterAdmission() {
-			settled[order.Row.VoucherID] = append(settled[order.Row.VoucherID], order.Row.ID)
+			settled = append(settled, order.Row)
 		}
 		if !order.Row.Live() {
 			closed = append(closed, order)
@@ -87,9 +87,9 @@ func (s *Settler) Tell(ctx context.Context, orders []Decided) error {
 	}
 	failpoint.Reach(failpoint.BeforeSettle)
 	var failed []error
-	for voucherID, ids := range settled {
-		if err := s.deps.Hot.Settle(ctx, voucherID, ids); err != nil {
-			failed = append(failed, fmt.Errorf("settle %d orders of voucher %s: %w", len(ids), voucherID, err))
+	if len(settled) > 0 {
+		if err := s.deps.Hot.Settle(ctx, settled); err != nil {
+			failed = append(failed, fmt.Errorf("settle %d orders: %w", len(settled), err))
 		}
 	}
 	failed = append(failed, s.close(ctx, closed))

@@ -84,17 +84,21 @@ func (c *Copies) Confirm(ctx context.Context, reservations []model.Reservation) 
 }
 
 // Settle is that of hotcopy.Store.
-func (c *Copies) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
-	orderIDs = slices.DeleteFunc(slices.Clone(orderIDs), func(id string) bool { return id == "" })
-	return c.do(ctx, "Settle", voucherID, func(s *Sale) error {
-		for _, id := range orderIDs {
-			if s.open() {
-				delete(s.Now().Pending, id)
-				delete(s.Now().Due, id)
+func (c *Copies) Settle(ctx context.Context, orders []model.Order) error {
+	return c.do(ctx, "Settle", "", func(*Sale) error {
+		var failed []error
+		for _, o := range orders {
+			if away := c.Away[o.VoucherID]; away != nil {
+				failed = append(failed, model.Unavailable("Redis does not answer.", away))
+				continue
 			}
+			if s := c.Sales[o.VoucherID]; s.open() && o.ID != "" {
+				delete(s.Now().Pending, o.ID)
+				delete(s.Now().Due, o.ID)
+			}
+			c.tell([]string{o.ID})
 		}
-		c.tell(orderIDs)
-		return nil
+		return errors.Join(failed...)
 	})
 }
 

@@ -7,6 +7,7 @@
 -- ARGV[6...] names and values of the voucher's fields
 -- Replies {1, epoch} also when it has something newer.
 
+look()
 local why = shut()
 if why then return why end
 if tonumber(head.revision) >= tonumber(ARGV[3]) then return reply(1) end

@@ -6,6 +6,7 @@
 -- ARGV[4] at most how many
 -- Replies {1, epoch, order id, pending entry, order id, ...}.
 
+look()
 local why = shut()
 if why then return why end
 local ids = redis.call('zrangebyscore', KEYS[4], '-inf', text(math.floor(clock() / 1000) - tonumber(ARGV[3])),

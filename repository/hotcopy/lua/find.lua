@@ -7,6 +7,7 @@
 -- Replies {1 open or 0 closed, epoch, order id or '', pending entry or ''}; both
 --   are '' when closed.
 
+look()
 if head.epoch and head.epoch ~= ARGV[1] then return reply(-1) end
 if shut() then return reply(0, '', '') end
 local id = ARGV[3]

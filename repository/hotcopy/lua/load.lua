@@ -10,6 +10,7 @@
 -- Replies {1, epoch}; {0, epoch} the copy has another epoch or server, is open,
 --   or something of it was lost since the load began.
 
+look()
 if head.epoch ~= ARGV[1] or head.server ~= server() or head.state == 'open' then return reply(0) end
 local live, carried = tonumber(ARGV[4]), tonumber(ARGV[5])
 if live + carried == 0 and head.state == 'closed' then

@@ -5,6 +5,7 @@
 -- ARGV[4] the voucher's revision at which that was decided
 -- Replies {1, epoch}; {2, epoch} more is taken; {3, epoch} the copy has something newer.
 
+look()
 local why = shut()
 if why then return why end
 if tonumber(head.revision) > tonumber(ARGV[4]) then return reply(3) end

@@ -9,6 +9,7 @@
 -- Replies {1, epoch} also when this epoch is open already; {0, epoch} the copy has another
 --   epoch or server, or was not loaded, or something of it was lost.
 
+look()
 if head.epoch ~= ARGV[1] or head.server ~= server() or not loaded() then return reply(0) end
 if head.state == 'open' then return reply(1) end
 if head.state ~= 'rebuilding' then return reply(0) end

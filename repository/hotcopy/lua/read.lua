@@ -5,6 +5,7 @@
 --   stock, price, currency, begin us, end us, vstate, due}; 1 when open. Buyers,
 --   pending and due are '' while the keys are not there, and left is '' unless it is open.
 
+look()
 if head.epoch and head.epoch ~= ARGV[1] then return reply(-1) end
 local why = shut()
 local buyers, pending, due = '', '', ''

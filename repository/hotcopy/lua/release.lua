@@ -8,6 +8,7 @@
 -- ARGV[5...] for each order: its id, its user
 -- Replies {1, epoch} also when there was nothing left to do.
 
+look()
 local why = shut()
 if why and why[1] == -1 then return why end
 local ids, users, tombs = {}, {}, {}

@@ -1,11 +1,25 @@
--- The end of every script about a copy: it tells whether a script that was broken off has changed anything.
--- KEYS, ARGV and replies are as in head.lua.
+-- The end of every script about hot copies: it does the work for each copy, and tells of one that was broken off whether
+-- it has changed anything. KEYS, ARGV and replies are as in head.lua.
 
-local done, answer = pcall(function()
-  look()
-  return work()
-end)
-if done then return answer end
-local why = type(answer) == 'table' and answer.err or tostring(answer)
-if wrote then return {err = 'HALFWAY ' .. why} end
-return reply(-2, why)
+local function answer()
+  head, wrote = {}, false
+  local done, said = pcall(work)
+  if done then return said end
+  return reply(wrote and -3 or -2, type(said) == 'table' and said.err or tostring(said))
+end
+
+-- A function, because what lies outside of any does not see what others have changed after an error, in miniredis.
+local function each()
+  local answers, key, arg = {}, 0, 0
+  while arg < #callArgs do
+    local keys, args = tonumber(callArgs[arg + 1]), tonumber(callArgs[arg + 2])
+    KEYS, ARGV = {unpack(callKeys, key + 1, key + keys)}, {unpack(callArgs, arg + 3, arg + 2 + args)}
+    key, arg = key + keys, arg + 2 + args
+    answers[#answers + 1] = answer()
+  end
+  -- Who waits for orders looks by himself too: it is no failure that nobody could be told.
+  if channel then redis.pcall('publish', channel, table.concat(told, ' ')) end
+  return answers
+end
+
+return each()

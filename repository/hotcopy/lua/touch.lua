@@ -7,6 +7,7 @@
 -- Replies {1, epoch}. The entries are left alone: a rebuild may have given them
 --   another epoch meanwhile.
 
+look()
 local why = shut()
 if why then return why end
 local ms = text(math.floor(clock() / 1000))
