@@ -4,8 +4,10 @@
 package e2e_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -39,6 +41,9 @@ type lane struct {
 	program *process
 	dead    []*fatality
 	users   int // so many have been seen
+
+	mu     sync.Mutex
+	beside map[string]map[string]string // other vouchers, with the orders that were promised and their users
 }
 
 // user is one nobody has seen before.
@@ -108,18 +113,29 @@ func TestKilledAtEveryStep(t *testing.T) {
 	for name, stops := range lanes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			killed(t, stops)
+			killed(t, stops, 0)
 		})
+	}
+	if !check.Faults {
+		return
+	}
+	for _, vouchers := range []int{10, 100} { // which share calls, messages and transactions
+		for _, name := range []string{"accepted", "persisted"} {
+			t.Run(fmt.Sprintf("%s, %d vouchers", name, vouchers), func(t *testing.T) {
+				t.Parallel()
+				killed(t, lanes()[name], vouchers-1)
+			})
+		}
 	}
 }
 
-func killed(t *testing.T, stops []stop) {
+func killed(t *testing.T, stops []stop, beside int) {
 	t.Helper()
 	s := asyncOnServers(t).with(settings{"SECKILL_EVENTS": newStream()})
-	l := &lane{s: s, program: prepare(t, testserver.Program(t, "failpoint"), s)}
+	l := &lane{s: s, beside: map[string]map[string]string{}, program: prepare(t, testserver.Program(t, "failpoint"), s)}
 	l.redis = redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
 	t.Cleanup(func() { _ = l.redis.Close() })
-	l.begin(t, stops)
+	l.begin(t, stops, beside)
 	for _, part := range []string{"reconciler", "expiry", "events"} {
 		l.leases = append(l.leases, "seckill:"+part+":"+deploymentOf(t, s))
 	}
@@ -132,6 +148,9 @@ func killed(t *testing.T, stops []stop) {
 		f.settles(t, well)
 		well.sellsOn(t, f.voucher.ID, 10_000*(n+1))
 	}
+	for id, promised := range l.beside {
+		well.kept(t, id, promised)
+	}
 	l.heard(t)
 }
 
@@ -141,8 +160,8 @@ func (l *lane) lapse(t *testing.T) {
 	check.Must(t, l.redis.Del(t.Context(), l.leases...).Err())
 }
 
-// begin sells one unit of each step's voucher.
-func (l *lane) begin(t *testing.T, stops []stop) {
+// begin sells one unit of each step's voucher, and has others on sale beside.
+func (l *lane) begin(t *testing.T, stops []stop, beside int) {
 	t.Helper()
 	instance := check.Value(begin(t, l.s))(t)
 	well := newApp(t, instance.BaseURL(), instance.OpsURL())
@@ -152,6 +171,9 @@ func (l *lane) begin(t *testing.T, stops []stop) {
 		f.before = well.accepted(t, f.voucher.ID, l.user())
 		f.promised[f.before.ID] = f.before.UserID
 		l.dead = append(l.dead, f)
+	}
+	for range beside {
+		l.beside[well.onSale(t, 10_000).ID] = map[string]string{}
 	}
 	for _, f := range l.dead {
 		well.becomes(t, f.before, model.OrderUnpaid)
@@ -203,6 +225,11 @@ func (l *lane) heard(t *testing.T) {
 			promised[id] = true
 		}
 	}
+	for _, orders := range l.beside {
+		for id := range orders {
+			promised[id] = true
+		}
+	}
 	told := readEvents(t, l.s["SECKILL_NATS_URL"], l.s["SECKILL_EVENTS"], func(told map[string][]string) bool {
 		for id := range promised {
 			if told[id] == nil {
@@ -227,9 +254,32 @@ func (f *fatality) ask(t *testing.T, path, token string, body any) {
 	}
 }
 
+// buyBeside buys one unit of each other voucher, all at once, while the program lives.
+func (f *fatality) buyBeside(t *testing.T) (wait func()) {
+	t.Helper()
+	var buyers sync.WaitGroup
+	for id, promised := range f.beside {
+		user := f.user()
+		buyers.Go(func() {
+			got, err := f.program.Place(t, id, user)
+			switch {
+			case remote.Again(got, err):
+			case got.Status == http.StatusAccepted:
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				promised[remote.Decode[model.Order](t, got).ID] = user
+			default:
+				t.Errorf("%s: %d %s", user, got.Status, got.Body)
+			}
+		})
+	}
+	return buyers.Wait
+}
+
 // buyOne buys until the program dies, at most one unit: who is promised one waits.
 func buyOne(t *testing.T, f *fatality) {
 	t.Helper()
+	defer f.buyBeside(t)()
 	user := f.user()
 	check.Patiently(t, user+" is told, or the program dead", func() bool {
 		got, err := f.program.Place(t, f.voucher.ID, user)

@@ -150,13 +150,13 @@ func (s *stage) open(t *testing.T, program string, on, more settings) *stage {
 	return s
 }
 
-// record plays a number of histories at once, each on a voucher of its own,
+// record plays so many histories at once, each on a voucher of its own,
 // while there is trouble, so many times at the most, and returns them.
-func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most int) [][]porcupine.Operation {
+func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most, atOnce int) [][]porcupine.Operation {
 	t.Helper()
 	instances := []*app{s.processes[0].app, s.processes[1].app}
 	s.histories = nil
-	for range historiesAtOnce {
+	for range atOnce {
 		s.histories = append(s.histories, newHistory(t, instances))
 	}
 	over := make(chan struct{})
@@ -237,9 +237,9 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 func linearizableOn(t *testing.T, stage *stage) {
 	t.Helper()
 	chance := check.Seeded(t)
-	for range check.Count(t, "ROUNDS", 1, 3) {
+	for round := range check.Count(t, "ROUNDS", 1, 3) {
 		operations := 0
-		for i, history := range stage.record(t, chance, everything(t), 100) {
+		for i, history := range stage.record(t, chance, everything(t), 100, vouchersAtOnce(round+1)) {
 			operations += len(history)
 			if !ownersAreTold(history) {
 				t.Errorf("the owner of an order heard SOLD_OUT:\n%s", describe(history))
@@ -295,7 +295,7 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 			}
 			const rounds = 6 // in each of which it may go well by chance
 			for range rounds {
-				for _, history := range stage.record(t, chance, variant.troubles, 1) {
+				for _, history := range stage.record(t, chance, variant.troubles, 1, 8) {
 					// One that cannot be decided in time has not caught anything.
 					if !ownersAreTold(history) || porcupine.CheckOperationsTimeout(saleModel(historyStock), history, checkBudget/6) == porcupine.Illegal {
 						return

@@ -29,8 +29,6 @@ const (
 	historySteps   = 10 // of each user
 	historyUnknown = 2  // of each user, who then leaves
 	historyDoubts  = 9  // requests of a history that are unknown, or under way: so many may become unknown
-
-	historiesAtOnce = 8
 )
 
 // history records what the users of one voucher hear, with the times.

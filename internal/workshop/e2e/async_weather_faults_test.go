@@ -41,7 +41,7 @@ const (
 	fewest = 4
 )
 
-// In each round two vouchers sell while things happen to the servers that no
+// In each round 2, 10 or 100 vouchers sell while things happen to the servers that no
 // list of faults names: all are put right after 15 ms to 3 s. Every 202 is
 // unpaid then, the audits balance, and nobody was refused for somebody
 // else's trouble. EVENT=name,name has these alone happen.
@@ -49,7 +49,7 @@ func TestWeather(t *testing.T) {
 	t.Parallel()
 	rounds, w := check.Count(t, "ROUNDS", 1, 3), newWeather(t)
 	for round := range rounds {
-		w.round()
+		w.round(max(2, vouchersAtOnce(round)))
 		if t.Failed() {
 			t.Fatalf("in round %d", round+1)
 		}
@@ -71,7 +71,7 @@ type weather struct {
 	processes        []*process // two APIs, two workers
 	settings         settings   // without wires and accounts
 
-	sales [2]*sale
+	sales []*sale // the first one meets trouble of its own
 	began time.Time
 	past  []struck
 }
@@ -117,14 +117,16 @@ func newWeather(t *testing.T) *weather {
 }
 
 // round sells while things happen, and checks what became of it.
-func (w *weather) round() {
+func (w *weather) round(vouchers int) {
 	w.t.Helper()
 	w.began, w.past = time.Now(), nil
 	stop := make(chan struct{})
 	var load sync.WaitGroup
+	w.sales = make([]*sale, vouchers)
 	for n := range w.sales {
-		s := &sale{voucher: w.onSale(), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000}
-		w.sales[n] = s
+		w.sales[n] = &sale{voucher: w.onSale(), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000, share: time.Duration(vouchers / 2)}
+	}
+	for _, s := range w.sales {
 		load.Go(func() { s.rush(w.t, stop) })
 	}
 	end := sync.OnceFunc(func() { close(stop); load.Wait() })
@@ -142,7 +144,7 @@ func (w *weather) round() {
 	for _, s := range w.sales {
 		yes, all = yes+len(s.promised()), all+len(s.requests)
 	}
-	w.t.Logf("%d of %d requests were promised in %v, and looked at for %v:\n%s", yes, all, w.at(over), time.Since(over).Round(time.Millisecond), w.events())
+	w.t.Logf("%d vouchers: %d of %d requests were promised in %v, and looked at for %v:\n%s", vouchers, yes, all, w.at(over), time.Since(over).Round(time.Millisecond), w.events())
 }
 
 // onSale creates a voucher, and asks again as the contract tells clients: a
@@ -259,7 +261,7 @@ func (w *weather) checkAnswers() {
 func (w *weather) checkPromises() {
 	w.t.Helper()
 	right := func() bool {
-		return !slices.ContainsFunc(w.sales[:], func(s *sale) bool { return len(w.broken(s))+len(w.unbalanced(s)) > 0 })
+		return !slices.ContainsFunc(w.sales, func(s *sale) bool { return len(w.broken(s))+len(w.unbalanced(s)) > 0 })
 	}
 	for hung := check.Context(w.t); !right() && hung.Err() == nil; {
 		w.revive()

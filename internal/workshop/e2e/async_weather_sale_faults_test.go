@@ -22,6 +22,7 @@ import (
 type sale struct {
 	voucher string
 	apis    []*process
+	share   time.Duration // times as long pauses: the load of many sales is that of two
 
 	mu       sync.Mutex
 	next     int // user
@@ -77,11 +78,8 @@ func (s *sale) user() (name string, attempt int) {
 // a silence is seen as one. It returns when stop is closed and all is answered.
 func (s *sale) rush(t *testing.T, stop <-chan struct{}) {
 	t.Helper()
-	const (
-		parallel = 4
-		pause    = 20 * time.Millisecond
-		beat     = 100 * time.Millisecond
-	)
+	const parallel = 4
+	pause, beat := 20*time.Millisecond*s.share, 100*time.Millisecond*s.share
 	waits := func(d time.Duration) bool {
 		select {
 		case <-stop:
