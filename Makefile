@@ -80,7 +80,7 @@ bench: deps-bench ## what a request costs, beside the yardstick (CASES= ROUNDS=3
 bench: CASES ?= all
 
 .PHONY: bench-scale
-bench-scale: deps-bench ## how the cost of an order grows with buyers, vouchers, instances, connections (CASES=async SERIES='buyers=10000,1000000')
+bench-scale: deps-bench ## how the cost of an order grows, and what neighbours cost (CASES='async sync' SERIES='vouchers=1,100 neighbours=99 hot=99')
 	@mkdir -p $(BIN)
 	BENCH_SERIES="$(SERIES)" BENCH_CONNECTIONS=128 $(BENCH) -run 'TestScale$$'
 bench-scale: CASES ?= async

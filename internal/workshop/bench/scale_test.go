@@ -20,6 +20,8 @@ var series = map[string]func(*harness, workCase, int, *results){
 	"vouchers":    (*harness).vouchers,
 	"instances":   (*harness).instances,
 	"connections": (*harness).manyConnections,
+	"neighbours":  (*harness).neighbours,
+	"hot":         (*harness).hot,
 }
 
 // What an order costs when there is more of something. Long version: make bench-scale. In make test there is no series.
@@ -30,7 +32,7 @@ func TestScale(t *testing.T) {
 	o.rounds = max(1, o.rounds)
 	asked := strings.Fields(text("BENCH_SERIES", map[bool]string{true: "buyers=500"}[check.Faults]))
 	if len(asked) == 0 {
-		check.Equal(t, "series that there are", len(series), 4)
+		check.Equal(t, "series that there are", len(series), 6)
 		return
 	}
 	h := open(t, o)
@@ -105,29 +107,42 @@ func (h *harness) vouchers(c workCase, size int, into *results) {
 	h.Helper()
 	s := h.begin(c, h.builds[0], 1)
 	defer s.end()
-	check.Value(h.db.ExecContext(h.Context(), `INSERT INTO `+s.schema+`.vouchers
-		(id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
-		SELECT CONCAT('v', LPAD(seq, 6, '0')), 'one of many', '', 1000, 2000, 'CNY', 1000000, 1000000, UTC_TIMESTAMP(6) - INTERVAL 1 HOUR,
-			UTC_TIMESTAMP(6) + INTERVAL 1 DAY, 'published', 1, UTC_TIMESTAMP(6) FROM `+s.schema+`.seq_1_to_1000000 WHERE seq <= ?`, size))(h)
-	if c.mode == model.ModeAsync {
-		check.Must(h, eventually(h.Context(), longest, func() bool {
-			var closed int
-			check.Must(h, h.db.QueryRowContext(h.Context(),
-				"SELECT COUNT(*) FROM "+s.schema+".vouchers WHERE copy_epoch = 0 OR copy_open_epoch <> copy_epoch").Scan(&closed))
-			return closed == 0
-		}))
-	}
-	endings, write, done := newRecords(h.T, "spread")
-	for n := range 2 * h.mostOrders * h.seconds {
-		write(fmt.Sprintf("v%06d/seckill HTTP/1.1\r\nHost: seckill\r\nContent-Length: 0\r\nAuthorization: Bearer %s\r\n\r\n",
-			1+n%size, bearer(h.T, h.authority, userName(n))))
-	}
-	done()
+	s.onSaleAtOnce(size)
+	endings := s.spreadOver(1, size, 2*h.mostOrders*h.seconds)
 	w := work{head: "POST /api/v1/vouchers/", records: endings.part(0, 2), sells: true}
 	closed(h.T, s.urls(), h.connections[0], 1, w.on(endings.part(1, 2)))
 	s.drained()
 	w.sold = s.rows("")
 	s.point(w, h.connections[0], "", c.name+seriesMark+"vouchers", strconv.Itoa(size), into)
+}
+
+// onSaleAtOnce puts so many vouchers on sale: v000001 and so on.
+func (s *session) onSaleAtOnce(count int) {
+	s.Helper()
+	check.Value(s.db.ExecContext(s.Context(), `INSERT INTO `+s.schema+`.vouchers
+		(id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
+		SELECT CONCAT('v', LPAD(seq, 6, '0')), 'one of many', '', 1000, 2000, 'CNY', 1000000, 1000000, UTC_TIMESTAMP(6) - INTERVAL 1 HOUR,
+			UTC_TIMESTAMP(6) + INTERVAL 1 DAY, 'published', 1, UTC_TIMESTAMP(6) FROM `+s.schema+`.seq_1_to_1000000 WHERE seq <= ?`, count))(s)
+	if s.mode == model.ModeAsync {
+		check.Must(s, eventually(s.Context(), longest, func() bool {
+			var closed int
+			check.Must(s, s.db.QueryRowContext(s.Context(),
+				"SELECT COUNT(*) FROM "+s.schema+".vouchers WHERE copy_epoch = 0 OR copy_open_epoch <> copy_epoch").Scan(&closed))
+			return closed == 0
+		}))
+	}
+}
+
+// spreadOver are the ends of requests to buy vouchers in turn, from one number on, each by a user of its own.
+func (s *session) spreadOver(first, vouchers, requests int) *records {
+	s.Helper()
+	endings, write, done := newRecords(s.T, "spread")
+	for n := range requests {
+		write(fmt.Sprintf("v%06d/seckill HTTP/1.1\r\nHost: seckill\r\nContent-Length: 0\r\nAuthorization: Bearer %s\r\n\r\n",
+			first+n%vouchers, bearer(s.T, s.authority, userName(n))))
+	}
+	done()
+	return endings
 }
 
 // instances measures orders of one voucher that are spread over so many instances.

@@ -93,16 +93,22 @@ func (s *session) end() {
 	if s.apart {
 		s.worker = s.start("worker")
 	}
+	s.audit()
+	for _, i := range s.processes() {
+		check.Must(s, i.Kill())
+	}
+	check.Must(s, check.ErrorOf(s.db.ExecContext(s.Context(), "DROP DATABASE "+s.schema)))
+}
+
+// audit waits until everything is decided, and checks with the service's own command that it adds up.
+func (s *session) audit() {
+	s.Helper()
 	s.drained()
 	audit := exec.CommandContext(s.Context(), s.build.program, "audit")
 	audit.Env = environ(s.settings...)
 	if said, err := audit.CombinedOutput(); err != nil {
 		s.fail("%s: seckill audit: %v\n%s", s.name, err, said)
 	}
-	for _, i := range s.processes() {
-		check.Must(s, i.Kill())
-	}
-	check.Must(s, check.ErrorOf(s.db.ExecContext(s.Context(), "DROP DATABASE "+s.schema)))
 }
 
 // fail records an error instead of a figure.

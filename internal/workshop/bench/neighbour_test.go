@@ -1,0 +1,137 @@
+//part:packaging
+
+package bench
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+)
+
+const (
+	// troubled is the voucher in trouble, or the hot one.
+	troubled = "v000001"
+	// troubledConnections are those on which it is bought; the others have as many as ever.
+	troubledConnections = 8
+	// otherRate is more than the others sell in a second, each order by a user of its own.
+	otherRate = 8000
+)
+
+// misfortune is what happens to one voucher.
+type misfortune struct {
+	name   string
+	begins func(s *session) (end func())
+}
+
+func misfortunes(mode model.OrderMode) []misfortune {
+	all := []misfortune{{"locked row", (*session).lockRow}, {"orders refused", (*session).refuseOrders}}
+	if mode == model.ModeAsync {
+		all = append(all, misfortune{"key of another type", (*session).spoilKey})
+	}
+	return all
+}
+
+// lockRow keeps the row of the voucher locked.
+func (s *session) lockRow() (end func()) {
+	s.Helper()
+	tx := check.Value(s.db.BeginTx(s.Context(), nil))(s)
+	check.Must(s, check.ErrorOf(tx.ExecContext(s.Context(), "SELECT id FROM "+s.schema+".vouchers WHERE id = ? FOR UPDATE", troubled)))
+	return func() { check.Must(s, tx.Rollback()) }
+}
+
+// refuseOrders has the database store no order of the voucher.
+func (s *session) refuseOrders() (end func()) {
+	s.Helper()
+	execute := func(statement string) { check.Must(s, check.ErrorOf(s.db.ExecContext(s.Context(), statement))) }
+	execute("CREATE TRIGGER " + s.schema + ".trouble BEFORE INSERT ON " + s.schema + ".orders FOR EACH ROW IF NEW.voucher_id = '" + troubled +
+		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")
+	return func() { execute("DROP TRIGGER " + s.schema + ".trouble") }
+}
+
+// spoilKey puts something else under a key of the voucher's hot copy, again and again.
+func (s *session) spoilKey() (end func()) {
+	s.Helper()
+	const again = time.Second
+	over := make(chan struct{})
+	var spoils sync.WaitGroup
+	spoils.Go(func() {
+		for {
+			for _, key := range check.Value(s.memory.Keys(s.Context(), "seckill:v1:{"+troubled+"}:*:due").Result())(s) {
+				check.Must(s, s.memory.Set(s.Context(), key, "x", 0).Err())
+			}
+			select {
+			case <-over:
+				return
+			case <-time.After(again):
+			}
+		}
+	})
+	return func() {
+		close(over)
+		spoils.Wait()
+	}
+}
+
+// neighbours measures what one voucher in trouble costs so many others. The ratio is that of their orders in the same time, with the
+// trouble and without it, before and after. Everything adds up after each.
+func (h *harness) neighbours(c workCase, size int, into *results) {
+	h.Helper()
+	s := h.begin(c, h.builds[0], 1)
+	defer s.end()
+	s.onSaleAtOnce(1 + size)
+	all := misfortunes(c.mode)
+	times, seconds := 2*len(all)+2, 10*h.seconds
+	others, own := s.spreadOver(2, size, times*otherRate*seconds), s.spreadOver(1, 1, times*otherRate*seconds/size)
+	measured := 0
+	sold := func() (rate float64) {
+		w := work{head: "POST /api/v1/vouchers/"}
+		var load sync.WaitGroup
+		load.Go(func() { closed(h.T, s.urls(), troubledConnections, seconds, w.on(own.part(measured, times))) })
+		heard := closed(h.T, s.urls(), h.connections[0], seconds, w.on(others.part(measured, times)))
+		load.Wait()
+		measured++
+		return float64(heard.answers-heard.refused) / heard.took.Seconds()
+	}
+	sold() // everything is warm
+	s.drained()
+	before := sold()
+	for _, m := range all {
+		s.drained()
+		end := m.begins(s)
+		during := sold()
+		end()
+		s.audit()
+		after := sold()
+		into.add("", c.name+seriesMark+"beside "+m.name, strconv.Itoa(size), Figures{Rate: during, Ratio: 2 * during / (before + after)})
+		before = after
+	}
+	into.add("", c.name+seriesMark+"neighbours", strconv.Itoa(size), Figures{Rate: before, Ratio: 1})
+}
+
+// hot measures how long an order of one voucher takes at half of what it can sell: alone, and beside so many others that are bought
+// slowly, each once a second.
+func (h *harness) hot(c workCase, size int, into *results) {
+	h.Helper()
+	s := h.begin(c, h.builds[0], 1)
+	defer s.end()
+	s.onSaleAtOnce(1 + size)
+	const measurements = 4
+	own, others := s.spreadOver(1, 1, measurements*h.mostOrders*h.seconds), s.spreadOver(2, size, 2*size*h.seconds)
+	w := work{head: "POST /api/v1/vouchers/", sells: true}
+	closed(h.T, s.urls(), h.connections[0], 1, w.on(own.part(0, measurements)))
+	s.drained()
+	perSecond := int(closed(h.T, s.urls(), h.connections[0], h.seconds, w.on(own.part(1, measurements))).rate() / 2)
+	for n, beside := range []int{0, size} {
+		s.drained()
+		var load sync.WaitGroup
+		if beside > 0 {
+			load.Go(func() { constant(h.T, s.instances[0].URL, size, h.seconds, w.on(others)) })
+		}
+		heard := constant(h.T, s.instances[0].URL, perSecond, h.seconds, w.on(own.part(2+n, measurements)))
+		load.Wait()
+		into.add("", c.name+seriesMark+"hot", strconv.Itoa(beside), Figures{Rate: heard.rate(), P50: milliseconds(heard.p50), P99: milliseconds(heard.p99), P999: milliseconds(heard.p999)})
+	}
+}
