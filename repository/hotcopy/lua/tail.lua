@@ -2,7 +2,7 @@
 -- it has changed anything. KEYS, ARGV and replies are as in head.lua.
 
 local function answer()
-  head, wrote = {}, false
+  head.epoch, wrote = nil, false -- the rest is read before it is looked at
   local done, said = pcall(work)
   if done then return said end
   return reply(wrote and -3 or -2, type(said) == 'table' and said.err or tostring(said))
