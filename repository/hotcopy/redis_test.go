@@ -3,6 +3,7 @@ package hotcopy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"syscall"
@@ -223,8 +224,14 @@ func TestOneCopyOfAGroupHoldsUpNoOther(t *testing.T) {
 			}
 			commands = 0
 		}
-		check.Must(t, s.copies.Settle(t.Context(), []model.Order{{ID: "a.v1", VoucherID: "v1"}, {ID: "b.v2", VoucherID: "v2"}}))
+		var orders []model.Order
+		for i := range 65 {
+			orders = append(orders, model.Order{ID: fmt.Sprintf("a.v%d", i), VoucherID: fmt.Sprint("v", i)})
+		}
+		check.Must(t, s.copies.Settle(t.Context(), orders[1:]))
 		one("a settle")
+		check.Must(t, s.copies.Settle(t.Context(), orders)) // is more than holds up others for a moment
+		check.Equal(t, "commands", commands, 2)
 	})
 }
 
