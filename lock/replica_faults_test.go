@@ -155,13 +155,7 @@ func TestSyncedElsewhere(t *testing.T) {
 	t.Run("Sentinels", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.RedisSentinels(t, check.Deadline)
-		var addrs []string
-		for _, each := range s.Sentinels {
-			addrs = append(addrs, each.Addr())
-		}
-		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: testserver.SentinelPrimary, SentinelAddrs: addrs, ContextTimeoutEnabled: true})
-		t.Cleanup(func() { _ = client.Close() })
-		locks := synced(t, client, lock.AllReplicas)
+		locks := synced(t, throughSentinels(t, s), lock.AllReplicas)
 		mustUnlock(t, mustLock(t, t.Context(), locks.Mutex("k")))
 		s.Replica.Pause()
 		check.Is(t, "the replica hangs", check.ErrorOf(locks.Mutex("k").TryLock(t.Context())), lock.ErrUnsynced)

@@ -71,6 +71,32 @@ func TestOnServers(t *testing.T) {
 	})
 }
 
+// TestPromotedRows: one lock has two holders each time that its replica is promoted, also when its primary lives on, and the
+// cures never have. ROUNDS says how often.
+func TestPromotedRows(t *testing.T) {
+	t.Parallel()
+	for _, s := range onReplicas(false) {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			var together [2]int // by attack
+			rounds := check.Count(t, "ROUNDS", 1, 2)
+			for range rounds {
+				row := check.Value(Show(t.Context(), s.name, spawnSelf))(t)
+				check.That(t, row.OK(), "%s: %v %+v", row.Verdict, row.Err, row.Attacks)
+				for i, a := range row.Attacks {
+					together[i] += min(int(a.Together()), 1)
+				}
+			}
+			t.Logf("%s: of %d rounds %d had two holders after a promotion, and %d in a split brain", s.name, rounds, together[0], together[1])
+			want := 0
+			if s.broken() {
+				want = rounds
+			}
+			check.Equal(t, "rounds with two holders", together, [2]int{want, want})
+		})
+	}
+}
+
 // foreign puts keys and a table that are not the lab's where it works.
 func foreign(t *testing.T, dsn string, urls []string) {
 	t.Helper()

@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,6 +27,9 @@ type Sentinels struct {
 	Primary, Replica *Server // as they began, or as Settle has found them
 	Sentinels        []*Server
 
+	// Lines, where there are any, are the ways to the servers for all but those who know their own addresses.
+	Lines map[*Server]*Line
+
 	tls *redisTLS
 }
 
@@ -43,15 +47,33 @@ func RedisSentinelsOverTLS(t testing.TB, files Certificates, downAfter time.Dura
 	return (&Sentinels{tls: newRedisTLS(files)}).start(t, downAfter, args)
 }
 
+// RedisSentinelsApart starts them so that a line can cut off a server from the others and its replica, though it lives on.
+func RedisSentinelsApart(t testing.TB, downAfter time.Duration, args ...string) *Sentinels {
+	t.Helper()
+	return (&Sentinels{Lines: map[*Server]*Line{}}).start(t, downAfter, args)
+}
+
+// addr is where the others find a server.
+func (s *Sentinels) addr(server *Server) string {
+	if line := s.Lines[server]; line != nil {
+		return line.Addr()
+	}
+	return s.tls.addr(server)
+}
+
 func (s *Sentinels) start(t testing.TB, downAfter time.Duration, args []string) *Sentinels {
 	t.Helper()
 	args = append([]string{"--repl-diskless-sync-delay", "0"}, args...)
 	s.Primary, s.Replica = s.tls.start(t, redisEngine(), args), s.tls.start(t, redisEngine(), args)
-	host, port := s.tls.hostPort(t, s.Primary)
-	command(t, s.Replica, "replicaof", host, port)
-	check.Eventually(t, "the replica follows", func() bool {
-		return strings.Contains(say(t, s.Replica, "info", "replication"), "master_link_status:up")
-	})
+	if s.Lines != nil {
+		for _, server := range []*Server{s.Primary, s.Replica} {
+			s.Lines[server] = NewLine(t, server.Addr())
+			host, port := s.hostPort(t, server)
+			command(t, server, "config", "set", "replica-announce-ip", host, "replica-announce-port", port)
+		}
+	}
+	host, port := s.hostPort(t, s.Primary)
+	s.Follow(t)
 	for range 3 {
 		sentinel := s.tls.start(t, sentinelEngine(), nil)
 		command(t, sentinel, "sentinel", "monitor", SentinelPrimary, host, port, 2)
@@ -66,6 +88,24 @@ func (s *Sentinels) start(t testing.TB, downAfter time.Duration, args []string) 
 	return s
 }
 
+// Follow makes the replica one of the primary, and waits until it has its data.
+func (s *Sentinels) Follow(t testing.TB) {
+	t.Helper()
+	host, port := s.hostPort(t, s.Primary)
+	command(t, s.Replica, "replicaof", host, port)
+	check.Eventually(t, "the replica follows", func() bool {
+		return strings.Contains(say(t, s.Replica, "info", "replication"), "master_link_status:up")
+	})
+}
+
+// hostPort are the words of a command that names a server.
+func (s *Sentinels) hostPort(t testing.TB, server *Server) (host, port string) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(s.addr(server))
+	check.Must(t, err)
+	return host, port
+}
+
 // Settle waits until the Sentinels agree on a primary that is well and has a replica, and makes Primary and Replica those.
 // On a machine that stood still the Sentinels may have replaced the primary that was there in the beginning.
 func (s *Sentinels) Settle(t testing.TB) {
@@ -73,7 +113,7 @@ func (s *Sentinels) Settle(t testing.TB) {
 	well := func(primary, replica *Server) bool {
 		for _, sentinel := range s.Sentinels {
 			said := say(t, sentinel, "info", "sentinel")
-			agrees := strings.Contains(said, "status=ok,address="+s.tls.addr(primary)+",slaves=1,sentinels=3")
+			agrees := strings.Contains(said, "status=ok,address="+s.addr(primary)+",slaves=1,sentinels=3")
 			if !agrees || !strings.Contains(said, "sentinel_tilt:0") {
 				return false
 			}
@@ -131,7 +171,7 @@ func (s *Sentinels) Elected(t testing.TB) bool {
 		return false
 	}
 	for _, sentinel := range s.Sentinels {
-		if strings.Contains(say(t, sentinel, "info", "sentinel"), "address="+s.tls.addr(s.Replica)) {
+		if strings.Contains(say(t, sentinel, "info", "sentinel"), "address="+s.addr(s.Replica)) {
 			return true
 		}
 	}
