@@ -83,4 +83,3 @@ type Tally struct {
 func TallyBounds() []float64 {
 	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 6}
 }
-
