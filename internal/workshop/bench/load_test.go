@@ -28,6 +28,8 @@ type heard struct {
 	cpu              time.Duration // of the generator
 	p50, p99, p999   time.Duration
 	unheard          int // the most answers that were still under way at the end, and that nobody heard
+
+	refusals *heard // of the open load: what was refused, by itself
 }
 
 func (h heard) rate() float64 { return float64(h.answers) / h.took.Seconds() }
@@ -112,10 +114,10 @@ func constant(t *testing.T, url string, perSecond, seconds int, w work) heard {
 // sinceDue counts the answers, and their times from when the requests were due.
 func sinceDue(sent []*vegeta.Result, perSecond int) (out heard) {
 	first := slices.MinFunc(sent, func(a, b *vegeta.Result) int { return cmp.Compare(a.Seq, b.Seq) })
-	took := make([]time.Duration, 0, len(sent))
+	var good, refused []time.Duration
 	for _, result := range sent {
 		due := first.Timestamp.Add(time.Duration(result.Seq-first.Seq) * time.Second / time.Duration(perSecond))
-		took = append(took, result.End().Sub(due))
+		took := result.End().Sub(due)
 		out.took = max(out.took, result.End().Sub(first.Timestamp))
 		switch {
 		case result.Code == 0:
@@ -123,14 +125,26 @@ func sinceDue(sent []*vegeta.Result, perSecond int) (out heard) {
 		case result.Code >= http.StatusBadRequest:
 			out.refused++
 			out.answers++
+			refused = append(refused, took)
 		default:
 			out.answers++
+			good = append(good, took)
 		}
+	}
+	out.spread(good)
+	out.refusals = &heard{answers: len(refused), took: out.took}
+	out.refusals.spread(refused)
+	return out
+}
+
+// spread tells how long answers took.
+func (h *heard) spread(took []time.Duration) {
+	if len(took) == 0 {
+		return
 	}
 	slices.Sort(took)
 	at := func(part float64) time.Duration { return took[min(len(took)-1, int(part*float64(len(took))))] }
-	out.p50, out.p99, out.p999 = at(0.5), at(0.99), at(0.999)
-	return out
+	h.p50, h.p99, h.p999 = at(0.5), at(0.99), at(0.999)
 }
 
 // exactly is a constant pace that ends after so many requests. One that ended after a time would not send what is due

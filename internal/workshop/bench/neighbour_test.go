@@ -132,6 +132,29 @@ func (h *harness) hot(c workCase, size int, into *results) {
 		}
 		heard := constant(h.T, s.instances[0].URL, perSecond, h.seconds, w.on(own.part(2+n, measurements)))
 		load.Wait()
-		into.add("", c.name+seriesMark+"hot", strconv.Itoa(beside), Figures{Rate: heard.rate(), P50: milliseconds(heard.p50), P99: milliseconds(heard.p99), P999: milliseconds(heard.p999)})
+		into.add("", c.name+seriesMark+"hot", strconv.Itoa(beside), heard.latencies())
 	}
+}
+
+// overload measures how long orders and refusals take when so many per cent of what can be sold is asked for, whatever the answers take.
+func (h *harness) overload(c workCase, size int, into *results) {
+	h.Helper()
+	s := h.begin(c, h.builds[0], 1)
+	defer s.end()
+	w := s.selling()
+	closed(h.T, s.urls(), h.connections[0], 1, w)
+	w = s.selling()
+	reached := closed(h.T, s.urls(), h.connections[0], h.seconds, w).rate()
+	w = s.selling()
+	heard := constant(h.T, s.instances[0].URL, int(reached)*size/100, h.seconds, w)
+	heard.answers -= heard.refused
+	into.add("", c.name+seriesMark+"overload", strconv.Itoa(size), heard.latencies())
+	into.add("", c.name+seriesMark+"overload, refused", strconv.Itoa(size), heard.refusals.latencies())
+	if heard.broken > 0 {
+		h.fail("%s: %d requests had no answer at %d %%", c.name, heard.broken, size)
+	}
+}
+
+func (h heard) latencies() Figures {
+	return Figures{Rate: h.rate(), P50: milliseconds(h.p50), P99: milliseconds(h.p99), P999: milliseconds(h.p999)}
 }

@@ -22,6 +22,7 @@ var series = map[string]func(*harness, workCase, int, *results){
 	"connections": (*harness).manyConnections,
 	"neighbours":  (*harness).neighbours,
 	"hot":         (*harness).hot,
+	"overload":    (*harness).overload,
 }
 
 // What an order costs when there is more of something. Long version: make bench-scale. In make test there is no series.
@@ -32,7 +33,7 @@ func TestScale(t *testing.T) {
 	o.rounds = max(1, o.rounds)
 	asked := strings.Fields(text("BENCH_SERIES", map[bool]string{true: "buyers=500"}[check.Faults]))
 	if len(asked) == 0 {
-		check.Equal(t, "series that there are", len(series), 6)
+		check.Equal(t, "series that there are", len(series), 7)
 		return
 	}
 	h := open(t, o)
