@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"seckill/internal/telemetry"
@@ -21,7 +22,7 @@ import (
 // sold. Without a gate all of them would take a lock and ask the database. With a
 // gate, the waiting requests are answered from the cache once nothing is left.
 type gate struct {
-	places places
+	places *places
 	one    int // of them are for one voucher
 
 	mu       sync.Mutex
@@ -30,12 +31,12 @@ type gate struct {
 
 // entrance is the part of the gate for one voucher.
 type entrance struct {
-	places   places
+	places   *places
 	requests int // inside or waiting
 }
 
 func newGate(all, one int) *gate {
-	return &gate{places: make(places, all), one: one, vouchers: map[string]*entrance{}}
+	return &gate{places: newPlaces(all), one: one, vouchers: map[string]*entrance{}}
 }
 
 // enter waits until there is room, and tells whether that took any time; leave makes
@@ -46,7 +47,7 @@ func (g *gate) enter(ctx context.Context, voucherID string) (waited bool, err er
 	if err == nil {
 		var again bool
 		if again, err = g.places.take(ctx); err != nil {
-			<-own.places
+			own.places.leave()
 		}
 		waited = waited || again
 	}
@@ -60,8 +61,8 @@ func (g *gate) leave(voucherID string) {
 	g.mu.Lock()
 	own := g.vouchers[voucherID]
 	g.mu.Unlock()
-	<-g.places
-	<-own.places
+	g.places.leave()
+	own.places.leave()
 	g.depart(voucherID, own)
 }
 
@@ -70,7 +71,7 @@ func (g *gate) entrance(voucherID string) *entrance {
 	defer g.mu.Unlock()
 	own := g.vouchers[voucherID]
 	if own == nil {
-		own = &entrance{places: make(places, g.one)}
+		own = &entrance{places: newPlaces(g.one)}
 		g.vouchers[voucherID] = own
 	}
 	own.requests++
@@ -85,20 +86,64 @@ func (g *gate) depart(voucherID string, own *entrance) {
 	}
 }
 
-// places has room for as many requests as it has capacity.
-type places chan struct{}
+const (
+	// longInLine is a wait that clients on many connections cause who ask again when they have their answer, and overloadedFor how
+	// long all waits must be longer until later requests are refused: above the capacity, answers take up to half a second.
+	longInLine    = 250 * time.Millisecond
+	overloadedFor = 100 * time.Millisecond
+)
 
-func (p places) take(ctx context.Context) (waited bool, err error) {
+// errOverloaded says that more is asked than can be served.
+var errOverloaded = errors.New("all who got a place have waited for long")
+
+// places are got one after the other by those who wait. When all of them have waited for long, for some
+// time, more is asked than can be served, and each would wait longer than the one before. Then those who come are refused
+// at once, until a wait is short again: a burst is served, and a lasting overload does not become a long line (as CoDel
+// does with packets, RFC 8289).
+type places struct {
+	taken   chan struct{}
+	waiting atomic.Int32
+	late    atomic.Pointer[time.Time] // since when all waits were long; nil: the latest was not
+}
+
+func newPlaces(count int) *places { return &places{taken: make(chan struct{}, count)} }
+
+// take waits for a place, and tells whether that took any time.
+func (p *places) take(ctx context.Context) (waited bool, err error) {
 	select {
-	case p <- struct{}{}:
+	case p.taken <- struct{}{}:
+		p.note(0)
 		return false, nil
 	default:
 	}
+	if since := p.late.Load(); since != nil && time.Since(*since) >= overloadedFor && p.waiting.Load() > 0 {
+		return true, errOverloaded
+	}
+	p.waiting.Add(1)
+	defer p.waiting.Add(-1)
+	began := time.Now()
 	select {
-	case p <- struct{}{}:
+	case p.taken <- struct{}{}:
+		p.note(time.Since(began))
 		return true, nil
 	case <-ctx.Done():
+		if wait := time.Since(began); wait >= longInLine { // whoever leaves earlier says nothing of the line
+			p.note(wait)
+		}
 		return true, ctx.Err()
+	}
+}
+
+func (p *places) leave() { <-p.taken }
+
+// note notes how long a request has waited.
+func (p *places) note(wait time.Duration) {
+	switch late := p.late.Load(); {
+	case wait < longInLine && late != nil:
+		p.late.Store(nil)
+	case wait >= longInLine && late == nil:
+		now := time.Now()
+		p.late.Store(&now)
 	}
 }
 

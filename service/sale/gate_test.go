@@ -2,6 +2,7 @@ package sale
 
 import (
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,7 +32,7 @@ func TestAFullGateKeepsNoLock(t *testing.T) {
 			s.gate.leave("v1")
 		}
 		check.Must(t, check.ErrorOf(s.Place(t.Context(), "alice", "v1")))
-		check.Equal(t, "places that are taken", len(s.gate.places), 0)
+		check.Equal(t, "places that are taken", len(s.gate.places.taken), 0)
 	})
 }
 
@@ -52,5 +53,56 @@ func TestTheOwnerOfALockAloneReleasesIt(t *testing.T) {
 		second.release(t.Context())
 		second.release(t.Context())
 		check.Equal(t, "given back in the end", locks.Released.Load(), 1)
+	})
+}
+
+// A burst is served. When one and a half times as much is asked as can be served, what is too much is refused at once, what is
+// served does not wait long, and no place is left empty. When less is asked, all are served again.
+func TestALastingOverloadIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const serves = 10 * time.Millisecond // with one place
+		g := newGate(8, 1)
+		var mu sync.Mutex
+		var served, refused int
+		var longest, longestRefusal time.Duration
+		var requests sync.WaitGroup
+		ask := func() {
+			requests.Go(func() {
+				began := time.Now()
+				_, err := g.enter(t.Context(), "hot")
+				took := time.Since(began)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					check.Is(t, "the refusal", err, errOverloaded)
+					refused++
+					longestRefusal = max(longestRefusal, took)
+					return
+				}
+				served++
+				longest = max(longest, took)
+				time.AfterFunc(serves, func() { g.leave("hot") })
+			})
+		}
+		asks := func(count int, every time.Duration) {
+			served, refused, longest = 0, 0, 0
+			for range count {
+				ask()
+				servicetest.Pass(every)
+			}
+			requests.Wait()
+			servicetest.Pass(serves)
+		}
+		asks(200, 0)
+		check.That(t, served == 200 && refused == 0, "a burst: %d served, %d refused", served, refused)
+
+		const asked = 1500 // in 10 s, in which 1000 can be served
+		asks(asked, 2*serves/3)
+		check.That(t, served >= 1000 && served+refused == asked, "an overload: %d served, %d refused", served, refused)
+		check.That(t, longest < 500*time.Millisecond && longestRefusal == 0, "who was served waited %v, who was refused %v", longest, longestRefusal)
+
+		asks(100, serves)
+		check.That(t, served == 100 && longest == 0, "afterwards: %d served, the longest wait %v", served, longest)
 	})
 }

@@ -154,7 +154,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
 			s.buys(t, "bob")
 			servicetest.InTime(t, "bob, behind alice", began, 100*time.Millisecond)
 			crowd.Wait()
-			check.Equal(t, "orders that never left the gate", len(s.gate.places), 0)
+			check.Equal(t, "orders that never left the gate", len(s.gate.places.taken), 0)
 		})
 	}
 }
