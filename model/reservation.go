@@ -12,7 +12,7 @@ type Reservation struct {
 	Order
 	// Epoch is that of the hot copy that admitted the order.
 	Epoch int64
-	// Sequence is that of the message that carries the order; 0 when none does.
+	// Sequence is that of the message in which the order came into the queue; 0 when it did not.
 	Sequence uint64
 	// Absent is the epoch of the opened hot copy that was asked and does not hold the
 	// order; nil when none was asked, or none could answer.

@@ -70,14 +70,15 @@ func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject s
 	return first, err == nil, err
 }
 
-// Waiting counts the messages of every voucher that has any, by its id. Those of the
-// older layout may carry orders of any voucher, and are counted under model.AnyVoucher.
+// Waiting counts the messages of every voucher that has some of its own, by its id: its orders
+// were set apart, or an instance of an earlier version has published them. Those that all
+// vouchers share are counted under model.AnyVoucher.
 //
 // Two requests answer for all vouchers at once, the second from the server's memory: with
 // 10,000 vouchers within 20 ms, in 500 KB (see BenchmarkWaiting). The server names up to 100,000
 // subjects in an answer, and the library asks on. Between two such answers messages go,
 // and a voucher may be missed that has some. So a voucher that is not named has no
-// backlog that matters, but only BacklogOf tells its floor.
+// backlog of its own that matters, but only BacklogOf tells its floor.
 func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
@@ -95,21 +96,23 @@ func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 	}
 	waiting := make(map[string]int64, len(info.State.Subjects))
 	for subject, messages := range info.State.Subjects {
-		if voucherID, ok := q.names.voucher(subject); ok {
-			waiting[voucherID] = int64(min(messages, 1<<62))
+		if voucherID, _, ok := q.names.voucher(subject); ok {
+			waiting[voucherID] += int64(min(messages, 1<<61))
 		}
 	}
 	return waiting, nil
 }
 
-// BacklogOf is Backlog for the messages of one voucher: Messages, Age and
-// AckFloor are theirs, LastSequence is the stream's.
+// BacklogOf is Backlog for the messages that may carry orders of one voucher: those that all
+// vouchers share, and its own. Messages, Age and AckFloor are theirs, LastSequence is the
+// stream's. Of model.AnyVoucher it tells the backlog of the shared ones alone.
 //
 // The ack floor and the stream's last sequence are read first, and then which of the
-// voucher's messages is the first one above the floor: everything of the voucher below that
-// one was acknowledged, and all of it up to the last sequence when there is none. A
-// message of the older layout may carry orders of any voucher, and counts for
-// each. Of model.AnyVoucher it tells the backlog of these alone.
+// messages is the first one above the floor: everything of the voucher below that
+// one was acknowledged, and all of it up to the last sequence when there is none. Orders that
+// were set apart may have come in any earlier message: while there are some, the floor
+// is 0. They are looked for last, because they are set apart before their first message is
+// acknowledged.
 func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
@@ -125,7 +128,7 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 	}
 	subjects := []string{q.names.subject}
 	if voucherID != model.AnyVoucher {
-		subjects = append(subjects, q.names.of(voucherID))
+		subjects = append(subjects, q.names.of(voucherID), q.names.apart(voucherID))
 	}
 	for _, subject := range subjects {
 		first, found, err := after(ctx, stream, floor, subject)
@@ -141,9 +144,13 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 		}
 		// The message may have gone since it was read; it counts all the same, and so do
 		// consumed ones that were not removed.
-		b.Messages += int64(min(max(counted.State.Subjects[subject], 1), 1<<62))
-		b.AckFloor = min(b.AckFloor, first.Sequence-1)
+		b.Messages += int64(min(max(counted.State.Subjects[subject], 1), 1<<61))
 		b.Age = max(b.Age, info.TimeStamp.Sub(first.Time))
+		if _, apart, _ := q.names.voucher(subject); apart {
+			b.AckFloor = 0
+		} else {
+			b.AckFloor = min(b.AckFloor, first.Sequence-1)
+		}
 	}
 	return b, nil
 }

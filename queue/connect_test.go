@@ -168,7 +168,7 @@ func TestEmbeddedServerKeepsTheOrders(t *testing.T) {
 	stop := consume(t, q, func(_ context.Context, orders []model.Reservation) []error {
 		close(held)
 		<-died
-		return slices.Repeat([]error{context.Canceled}, len(orders))
+		return slices.Repeat([]error{outage()}, len(orders))
 	}, queue.ConsumeOptions{})
 	<-held
 	check.Must(t, q.Publish(t.Context(), some("waiting", 10)))

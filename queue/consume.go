@@ -62,6 +62,7 @@ type Delivery struct {
 	Messages int           // that carried them
 	Again    int           // of the messages: delivered before
 	Acked    int           // messages that are done
+	Moved    int           // messages whose orders wait in others now
 	Delayed  int           // messages that come again
 	Buried   int           // orders, or whole messages, that could not be read
 	Took     time.Duration // by persist
@@ -160,16 +161,35 @@ type message struct {
 	jetstream.Msg
 	sequence  uint64
 	delivered uint64 // how often, this time included
+	road      road
 	orders    []model.Reservation
 	flaws     []flaw
-	newer     bool // of a later version: what it says is not known
+	newer     bool    // of a later version: what it says is not known
+	verdicts  []error // on its orders
+	trouble   error   // of the message itself
+	moved     bool    // what was not done is in other messages
 }
+
+// road is where a message comes from.
+type road int
+
+const (
+	roadOfAll     road = iota // of all vouchers
+	roadApart                 // of orders that were set apart
+	roadOfVoucher             // of one voucher, whose instance is of an earlier version
+)
 
 // receive reads a message and takes it into the hand.
 func (c *consumption) receive(raw jetstream.Msg) *message {
 	m := &message{Msg: raw}
 	if about, err := raw.Metadata(); err == nil { // the server's own words: it never fails
 		m.sequence, m.delivered = about.Sequence.Stream, about.NumDelivered
+	}
+	switch voucherID, apart, _ := c.queue.names.voucher(raw.Subject()); {
+	case apart:
+		m.road = roadApart
+	case voucherID != model.AnyVoucher:
+		m.road = roadOfVoucher
 	}
 	m.orders, m.flaws = decode(raw.Data(), m.sequence)
 	if len(m.flaws) > 0 && newer(raw.Data()) {
@@ -205,15 +225,14 @@ type outcome int
 
 const (
 	someDone outcome = iota // at least one message is done with
-	noneDone                // some were tried, and all in vain
-	notTried                // nothing was tried
+	noneDone                // none is, and not for reasons of single vouchers
+	notTried                // none is, and that says nothing of the database
 )
 
 // work persists one batch after another. After a batch in vain it rests, so that it
 // does not keep asking a database that is down. It rests no longer than the time
 // since any worker has persisted something: where others succeed, the trouble is
-// that of single vouchers, and the rest must not wait for them. A batch that was
-// not tried has cost the database nothing, and is no reason to rest.
+// not the database's. That of single vouchers is no reason to rest: others must not wait for them.
 func (c *consumption) work(ctx, working context.Context) {
 	failures := 0
 	for batch := range c.batches {
@@ -251,31 +270,38 @@ func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
 	begun := time.Now()
 	verdicts := c.call(ctx, orders)
 	report.Took = time.Since(begun)
+	for _, m := range batch {
+		m.verdicts, verdicts = verdicts[:len(m.orders)], verdicts[len(m.orders):]
+		var buried int
+		buried, m.trouble = c.bury(ctx, m)
+		report.Buried += buried
+		if m.newer {
+			m.trouble = errNewer
+		}
+	}
+	c.moveAll(ctx, batch)
 	became := notTried
 	for _, m := range batch {
-		verdict := worst(verdicts[:len(m.orders)])
-		verdicts = verdicts[len(m.orders):]
+		if m.vain() {
+			became = noneDone
+		}
 		if m.delivered > 1 {
 			report.Again++
 		}
-		buried, err := c.bury(ctx, m)
-		report.Buried += buried
-		if m.newer {
-			err = errNewer
-		}
-		verdict = worst([]error{verdict, err})
-		if !errors.Is(verdict, model.ErrNotTried) {
-			became = noneDone
-		}
-		if c.settle(ctx, m, verdict) {
+		switch c.settle(ctx, m, m.verdict()) {
+		case settledDone:
 			report.Acked++
-		} else {
+		case settledMoved:
+			report.Moved++
+		case settledLater:
 			report.Delayed++
 		}
 		c.hand.release(m)
 	}
 	if report.Acked > 0 {
 		became = someDone
+	}
+	if report.Acked+report.Moved > 0 {
 		c.flush(ctx)
 		failpoint.Reach(failpoint.AfterAck)
 	}
@@ -298,28 +324,39 @@ func (c *consumption) call(ctx context.Context, orders []model.Reservation) []er
 func (c *consumption) callSafely(ctx context.Context, orders []model.Reservation) (verdicts []error) {
 	defer func() {
 		if p := recover(); p != nil {
-			verdicts = slices.Repeat([]error{fmt.Errorf("persist: panic: %v\n%s", p, debug.Stack())}, len(orders))
+			verdicts = slices.Repeat([]error{fmt.Errorf("%w: persist: panic: %v\n%s", model.ErrOutage, p, debug.Stack())}, len(orders))
 		}
 	}()
 	verdicts = c.persist(ctx, orders)
 	if len(verdicts) != len(orders) {
-		return slices.Repeat([]error{fmt.Errorf("persist: %d verdicts on %d orders", len(verdicts), len(orders))}, len(orders))
+		return slices.Repeat([]error{fmt.Errorf("%w: persist: %d verdicts on %d orders", model.ErrOutage, len(verdicts), len(orders))}, len(orders))
 	}
 	return verdicts
 }
 
-// settle answers a message: the one place where an error becomes ack or nak. It
-// reports whether the message is done with.
+// settled is what a message heard.
+type settled int
+
+const (
+	settledDone settled = iota
+	settledMoved
+	settledLater
+)
+
+// settle answers a message: the one place where an error becomes ack or nak.
 //
 // It does not wait for the server to confirm an ack. Only the ack floor depends on
 // acks, and it rises with those that have arrived. After a lost one a rebuild waits
 // until the message was delivered again and its orders were recognised.
-func (c *consumption) settle(ctx context.Context, m *message, verdict error) bool {
+func (c *consumption) settle(ctx context.Context, m *message, verdict error) settled {
 	switch {
-	case verdict == nil:
+	case verdict == nil, m.moved:
 		failpoint.Reach(failpoint.BeforeAck)
 		c.answered(ctx, m, "ack", m.Ack())
-		return true
+		if m.moved {
+			return settledMoved
+		}
+		return settledDone
 	case passing(verdict):
 		c.queue.log.DebugContext(ctx, "a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
 		c.answered(ctx, m, "nak", m.NakWithDelay(growing(firstDelay, longestDelay, int(min(m.delivered, 64)))))
@@ -331,7 +368,7 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error) boo
 			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
 		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))
 	}
-	return false
+	return settledLater
 }
 
 // warnOfNewer logs, once per newerAgain, that messages wait for a newer worker.
@@ -341,7 +378,7 @@ func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
 		return
 	}
 	c.queue.log.WarnContext(ctx, "messages of a later version wait for a worker that can read them",
-		slog.Uint64("sequence", m.sequence), slog.Int("known_version", version))
+		slog.Uint64("sequence", m.sequence), slog.Int("known_version", apartVersion))
 }
 
 // passing tells whether an error passes by itself: the database or the queue is
@@ -351,16 +388,21 @@ func passing(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// worst picks the verdict that decides about a whole message: that of a bug before
-// that of an order that only has to wait.
-func worst(verdicts []error) error {
-	var found error
-	for _, err := range verdicts {
+// verdict is what decides about a whole message: that of a bug before that of an order that
+// only has to wait.
+func (m *message) verdict() error {
+	found := m.trouble
+	for _, err := range m.verdicts {
 		if err != nil && (found == nil || passing(found) && !passing(err)) {
 			found = err
 		}
 	}
 	return found
+}
+
+// vain reports whether the database, or the queue, is the reason why a message is not done with.
+func (m *message) vain() bool {
+	return m.trouble != nil && !m.newer || slices.ContainsFunc(m.verdicts, func(err error) bool { return errors.Is(err, model.ErrOutage) })
 }
 
 // bury puts the flaws of a message among the dead letters, under names that are the

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,10 +17,10 @@ import (
 // several times as long (see BenchmarkLayout). Everything else is for the library: then the
 // functions report false.
 
-// appendMessage appends the body of a message of the present version.
+// appendMessage appends the body of a message.
 func appendMessage(to []byte, orders []order1) (_ []byte, usual bool) {
 	usual = true
-	to = strconv.AppendInt(append(to, messageBegins...), version, 10)
+	to = strconv.AppendInt(append(to, messageBegins...), int64(versionOf(orders)), 10)
 	to = append(to, `,"orders":[`...)
 	for i, o := range orders {
 		if i > 0 {
@@ -35,7 +36,11 @@ func appendMessage(to []byte, orders []order1) (_ []byte, usual bool) {
 		if o.Trace != "" {
 			to = append(append(to, `","trace":"`...), o.Trace...)
 		}
-		to = append(to, `"}`...)
+		to = append(to, '"')
+		if o.Sequence > 0 {
+			to = strconv.AppendUint(append(to, `,"sequence":`...), o.Sequence, 10)
+		}
+		to = append(to, '}')
 	}
 	return append(to, `]}`...), usual
 }
@@ -56,7 +61,9 @@ func plain(text string) bool {
 // readMessage reads what appendMessage writes.
 func readMessage(body string) (_ []order1, usual bool) {
 	r := reading{rest: body, usual: true}
-	r.skip(messageBegins + strconv.Itoa(version) + `,"orders":[`)
+	known := r.number(messageBegins)
+	r.usual = r.usual && readable(int(known))
+	r.skip(`,"orders":[`)
 	orders := make([]order1, 0, strings.Count(body, `{"id":`))
 	for r.usual && len(orders) < cap(orders) {
 		if len(orders) > 0 {
@@ -66,8 +73,11 @@ func readMessage(body string) (_ []order1, usual bool) {
 			ID: r.text(`{"id":`), User: r.text(`,"user":`), Epoch: r.number(`,"epoch":`), Created: r.number(`,"created":`),
 			Price: r.number(`,"price":`), Currency: r.text(`,"currency":`),
 		})
-		if strings.HasPrefix(r.rest, `,`) {
+		if strings.HasPrefix(r.rest, `,"trace"`) {
 			orders[len(orders)-1].Trace = r.text(`,"trace":`)
+		}
+		if strings.HasPrefix(r.rest, `,`) {
+			orders[len(orders)-1].Sequence = uint64(r.number(`,"sequence":`)) //nolint:gosec // it is not negative
 		}
 		r.skip(`}`)
 	}
@@ -115,9 +125,23 @@ func (r *reading) number(name string) (n int64) {
 	return n
 }
 
-// version is the version of the layout below. A message of a later version is left
-// in the stream for a worker that knows it.
-const version = 1
+// The versions of the layout below. A message of a later version is left in the stream
+// for a worker that knows it.
+const (
+	version = 1
+	// apartVersion is that of orders that were set apart: each counts by the sequence of the
+	// message in which it came, which a worker of the first version would pass over.
+	apartVersion = 2
+)
+
+func versionOf(orders []order1) int {
+	if len(orders) > 0 && orders[0].Sequence > 0 {
+		return apartVersion
+	}
+	return version
+}
+
+func readable(v int) bool { return v == version || v == apartVersion }
 
 // errNewer says of a message that only a newer worker can read it.
 var errNewer = fmt.Errorf("the message is of a later version: %w", model.ErrNotTried)
@@ -139,6 +163,8 @@ type order1 struct {
 	// Trace is the traceparent under which the order is traced. A worker that does not know it passes it over, and an
 	// order without it is complete: this is the same version.
 	Trace string `json:"trace,omitempty"`
+	// Sequence is that of the message in which the order came, in one to which it was moved.
+	Sequence uint64 `json:"sequence,omitempty"`
 }
 
 // usualOrder is how many bytes of a message an order takes, with ids of usual lengths.
@@ -149,7 +175,7 @@ func encode(orders []order1) ([]byte, error) {
 	body, usual := appendMessage(make([]byte, 0, len(orders)*usualOrder), orders)
 	if !usual {
 		var err error
-		if body, err = json.Marshal(message1{Version: version, Orders: orders}); err != nil {
+		if body, err = json.Marshal(message1{Version: versionOf(orders), Orders: orders}); err != nil {
 			return nil, fmt.Errorf("encode %d orders, the first %q: %w", len(orders), orders[0].ID, err)
 		}
 	}
@@ -164,7 +190,7 @@ func newer(body []byte) bool {
 	var m struct {
 		Version int `json:"v"`
 	}
-	return json.Unmarshal(body, &m) == nil && m.Version > version
+	return json.Unmarshal(body, &m) == nil && m.Version > apartVersion
 }
 
 // flaw is a part of a message that cannot be read: one order, or all of it.
@@ -190,7 +216,7 @@ func decodeWhole(body []byte, sequence uint64) ([]model.Reservation, bool) {
 	read, usual := readMessage(string(body))
 	if !usual {
 		var m message1
-		if err := json.Unmarshal(body, &m); err != nil || m.Version != version || len(m.Orders) == 0 {
+		if err := json.Unmarshal(body, &m); err != nil || !readable(m.Version) || len(m.Orders) == 0 {
 			return nil, false
 		}
 		read = m.Orders
@@ -216,8 +242,8 @@ func decodeEach(body []byte, sequence uint64) (good []model.Reservation, bad []f
 	switch {
 	case err != nil:
 		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message cannot be read: %v", err)}}
-	case m.Version != version:
-		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has version %d, known is %d", m.Version, version)}}
+	case !readable(m.Version):
+		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has version %d, known is up to %d", m.Version, apartVersion)}}
 	case len(m.Orders) == 0:
 		return nil, []flaw{{raw: body, reason: "the message holds no orders"}}
 	}
@@ -241,7 +267,8 @@ func orderOf(r model.Reservation) order1 {
 	return order1{ID: r.ID, User: r.UserID, Epoch: r.Epoch, Created: r.CreatedAt.UnixMicro(), Price: r.Price, Currency: r.Currency, Trace: r.Trace}
 }
 
-// reservation checks the order and makes a reservation of it.
+// reservation checks the order and makes a reservation of it, which has the sequence of the
+// message that carries it, or of the one in which it came.
 func (o order1) reservation(sequence uint64) (model.Reservation, error) {
 	voucherID, ok := model.VoucherOf(o.ID)
 	switch {
@@ -258,6 +285,6 @@ func (o order1) reservation(sequence uint64) (model.Reservation, error) {
 			Price: o.Price, Currency: o.Currency, CreatedAt: time.UnixMicro(o.Created).UTC(), Trace: o.Trace,
 		},
 		Epoch:    o.Epoch,
-		Sequence: sequence,
+		Sequence: cmp.Or(o.Sequence, sequence),
 	}, nil
 }

@@ -36,53 +36,60 @@ const (
 	tryPause = 50 * time.Millisecond
 )
 
-// Publish stores the orders, those of one voucher in one message where they fit,
+// Publish stores the orders, whatever their vouchers, in one message where they fit,
 // and returns when the server has them on its disk. Every error wraps
 // model.ErrUnknownOutcome: some of the orders may be stored, now or later. An order
 // that cannot be encoded is a bug: the error names it, and the others are stored.
 func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) (err error) {
 	ctx, traced := q.trace.Reservations(ctx, "publish", orders)
 	defer func() { traced.End(err, nil) }()
-	ctx, cancel := context.WithTimeout(ctx, publishBudget+q.slack)
-	defer cancel()
-	action := fmt.Sprintf("publish %d orders", len(orders))
 	messages, refused := q.messages(traced.Next(orders))
-	var sending errgroup.Group // a message that fails does not stop the others
-	sending.SetLimit(publishers)
-	for _, m := range messages {
-		sending.Go(func() error { return q.publish(ctx, m) })
-	}
-	if err := errors.Join(sending.Wait(), refused); err != nil {
-		return unknown(action, err)
+	if err := errors.Join(q.publishAll(ctx, messages), refused); err != nil {
+		return unknown(fmt.Sprintf("publish %d orders", len(orders)), err)
 	}
 	return nil
 }
 
-// messages encodes orders: each message carries those of one voucher, in their order.
-// The error names the orders that no message carries. It refuses what decode would
-// refuse, because then the buyer has already been told that the order is accepted.
+// messages encodes orders, in their order. The error names the orders that no message
+// carries. It refuses what decode would refuse, because then the buyer has already been told
+// that the order is accepted.
 func (q *Queue) messages(orders []model.Reservation) (messages []*nats.Msg, refused error) {
-	own := make(map[string][]order1)
+	all := make([]order1, 0, len(orders))
 	for _, r := range orders {
 		o := orderOf(r)
 		if _, err := o.reservation(0); err != nil {
 			refused = errors.Join(refused, fmt.Errorf("encode order %q: %w", r.ID, err))
 			continue
 		}
-		voucherID, _ := model.VoucherOf(r.ID)
-		own[voucherID] = append(own[voucherID], o)
+		all = append(all, o)
 	}
-	for voucherID, orders := range own {
-		for part := range slices.Chunk(orders, MaxOrders) {
-			body, err := encode(part)
-			if err != nil {
-				refused = errors.Join(refused, err)
-				continue
-			}
-			messages = append(messages, &nats.Msg{Subject: q.names.of(voucherID), Data: body})
+	messages, err := onSubject(q.names.subject, all)
+	return messages, errors.Join(refused, err)
+}
+
+// onSubject encodes orders that share messages.
+func onSubject(subject string, orders []order1) (messages []*nats.Msg, refused error) {
+	for part := range slices.Chunk(orders, MaxOrders) {
+		body, err := encode(part)
+		if err != nil {
+			refused = errors.Join(refused, err)
+			continue
 		}
+		messages = append(messages, &nats.Msg{Subject: subject, Data: body})
 	}
 	return messages, refused
+}
+
+// publishAll stores messages. One that fails does not stop the others.
+func (q *Queue) publishAll(ctx context.Context, messages []*nats.Msg) error {
+	ctx, cancel := context.WithTimeout(ctx, publishBudget+q.slack)
+	defer cancel()
+	var sending errgroup.Group
+	sending.SetLimit(publishers)
+	for _, m := range messages {
+		sending.Go(func() error { return q.publish(ctx, m) })
+	}
+	return sending.Wait()
 }
 
 // publish stores one message. A try without an answer is repeated under the same

@@ -240,6 +240,26 @@ func wantLetters(t *testing.T, q *queue.Queue, want int) {
 	}
 }
 
+// outage is a verdict that says nothing of the order's voucher.
+func outage() error { return fmt.Errorf("%w: %w", model.ErrOutage, model.Unavailable("away", nil)) }
+
+// stored publishes orders as the other versions do: on a subject below that of all, or on that one.
+func (f *fixture) stored(t testing.TB, below string, orders ...string) {
+	t.Helper()
+	check.Must(t, check.ErrorOf(f.js.Publish(t.Context(), f.subject+below, []byte(`{"v":1,"orders":[`+strings.Join(orders, ",")+`]}`))))
+}
+
+// lie checks how many messages lie on the subjects below that of all orders; "" is that one.
+func (f *fixture) lie(t testing.TB, want map[string]uint64) {
+	t.Helper()
+	stream := check.Value(f.js.Stream(t.Context(), f.orders))(t)
+	got := map[string]uint64{}
+	for subject, messages := range check.Value(stream.Info(t.Context(), jetstream.WithSubjectFilter(">")))(t).State.Subjects {
+		got[strings.TrimPrefix(subject, f.subject)] = messages
+	}
+	check.That(t, maps.Equal(got, want), "messages lie on %v, want %v", got, want)
+}
+
 func text(id, user string) string {
 	return fmt.Sprintf(`{"id":%q,"user":%q,"epoch":3,"created":1700000000000000,"price":1000,"currency":"CNY"}`, id, user)
 }

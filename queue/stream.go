@@ -32,7 +32,7 @@ const (
 	duplicates = time.Minute
 	// maxAckPending bounds the messages that are delivered and not acknowledged,
 	// over all instances. Those that wait for their redelivery count too: the
-	// messages of a voucher that cannot be stored must fit in beside those of
+	// messages of vouchers that cannot be stored must fit in beside those of
 	// all others. A voucher stops selling behind 30 s of such orders, which are
 	// 30,000 messages where an instance publishes a thousand a second. Each
 	// costs the server some 100 B.
@@ -46,7 +46,7 @@ const (
 // names are the names of a deployment's streams and subjects on the server.
 type names struct {
 	orders  string // stream
-	subject string // of the orders; each voucher's is below it
+	subject string // of the orders of all vouchers; below it are those of single ones
 	dead    string // stream
 	letters string // prefix of the dead letters' subjects
 }
@@ -66,21 +66,30 @@ func namesOf(deployment string) (names, error) {
 	}, nil
 }
 
-// of is the subject of one voucher's orders. An id may hold dots, which would
-// divide a subject, and holds no "~".
+// of is the subject on which an earlier version published one voucher's orders. An id may
+// hold dots, which would divide a subject, and holds no "~".
 func (n names) of(voucherID string) string {
 	return n.subject + "." + strings.ReplaceAll(voucherID, ".", "~")
 }
 
-// voucher is the voucher whose orders a subject carries: of undoes it. The subject of
-// the older layout is model.AnyVoucher's.
-func (n names) voucher(subject string) (voucherID string, ok bool) {
+// apart is the subject of one voucher's orders that were set apart. No id holds a "=", and
+// each instance of an earlier version takes the subject into the stream as one of its own.
+func (n names) apart(voucherID string) string {
+	return n.subject + "." + apartMark + strings.ReplaceAll(voucherID, ".", "~")
+}
+
+const apartMark = "="
+
+// voucher is the voucher whose orders a subject carries: of and apart undone. The subject of
+// all vouchers is model.AnyVoucher's.
+func (n names) voucher(subject string) (voucherID string, apart, ok bool) {
 	below, ok := strings.CutPrefix(subject, n.subject)
 	if !ok || below == "" {
-		return model.AnyVoucher, ok
+		return model.AnyVoucher, false, ok
 	}
 	below, ok = strings.CutPrefix(below, ".")
-	return strings.ReplaceAll(below, "~", "."), ok
+	below, apart = strings.CutPrefix(below, apartMark)
+	return strings.ReplaceAll(below, "~", "."), apart, ok
 }
 
 // settings are those that the streams and the consumer must have on the server.
@@ -102,9 +111,9 @@ func ordersStream(n names, replicas int, maxBytes int64, window time.Duration) j
 	return jetstream.StreamConfig{
 		Name:        n.orders,
 		Description: "seckill: accepted orders on their way to the database",
-		// Each voucher has a subject, so that its backlog can be counted.
-		// Instances of an older layout publish to the one above them.
-		Subjects: []string{n.subject, n.of("*")},
+		// All vouchers share one. Below it are those of vouchers in trouble, and of
+		// each that an instance of an earlier version sells.
+		Subjects: []string{n.subject, n.subject + ".*"},
 		// An acknowledged order is on a disk.
 		Storage:  jetstream.FileStorage,
 		Replicas: replicas,

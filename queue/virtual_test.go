@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/refusal"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -26,24 +28,60 @@ type server struct {
 	line  chan jetstream.Msg
 	log   check.Log
 
-	mu   sync.Mutex
-	told map[uint64][]string // of a message, by its sequence
+	mu     sync.Mutex
+	full   bool                // it stores no message
+	apart  int                 // messages below the subject of all vouchers
+	stored uint64              // messages
+	told   map[uint64][]string // of a message, by its sequence
 }
 
 // newServer has messages of so many orders.
 func newServer(t *testing.T, orders ...int) *server {
 	t.Helper()
-	s := &server{began: time.Now(), line: make(chan jetstream.Msg, 1000), told: map[uint64][]string{}}
-	for i, n := range orders {
-		s.line <- &sent{server: s, sequence: uint64(i + 1), delivered: 1, body: check.Value(encode(someOrders(n)))(t)}
+	s := &server{began: time.Now(), line: make(chan jetstream.Msg, 100_000), told: map[uint64][]string{}}
+	for _, n := range orders {
+		s.store(roads.subject, check.Value(encode(someOrders(n)))(t))
 	}
 	return s
+}
+
+// roads are the subjects of the messages.
+var roads = names{orders: "S", subject: "orders"}
+
+// store adds a message.
+func (s *server) store(subject string, body []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored++
+	s.line <- &sent{server: s, subject: subject, sequence: s.stored, delivered: 1, body: body}
+}
+
+// refuse makes the server store no message.
+func (s *server) refuse(full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = full
+}
+
+// PublishMsg implements jetstream.JetStream.
+func (s *server) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	s.mu.Lock()
+	full := s.full
+	if m.Subject != roads.subject {
+		s.apart++
+	}
+	s.mu.Unlock()
+	if full {
+		return nil, &jetstream.APIError{Code: http.StatusServiceUnavailable, ErrorCode: jetstream.JSErrCodeMessageNotFound, Description: "the stream is full"}
+	}
+	s.store(m.Subject, m.Data)
+	return &jetstream.PubAck{}, nil
 }
 
 // consume runs a worker on the server until the returned function is called.
 func (s *server) consume(t *testing.T, persist Persist, o ConsumeOptions) (stop func()) {
 	t.Helper()
-	q := &Queue{js: s, log: s.log.Logger(), wanted: settings{worker: workerConsumer(ackWait)}}
+	q := &Queue{js: s, names: roads, log: s.log.Logger(), wanted: settings{worker: workerConsumer(ackWait)}, refused: refusal.New(0)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- q.Consume(ctx, persist, o) }()
@@ -106,11 +144,13 @@ type sent struct {
 	jetstream.Msg
 
 	server              *server
+	subject             string
 	sequence, delivered uint64
 	body                []byte
 }
 
-func (m *sent) Data() []byte { return m.body }
+func (m *sent) Data() []byte    { return m.body }
+func (m *sent) Subject() string { return m.subject }
 func (m *sent) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: m.sequence}, NumDelivered: m.delivered}, nil
 }
@@ -151,6 +191,9 @@ func first(err error) func(int) []error {
 	return func(n int) []error { return append([]error{err}, make([]error, n-1)...) }
 }
 
+// outage is the trouble of everybody.
+func outage(err error) error { return fmt.Errorf("commit: %w: %w", model.ErrOutage, err) }
+
 func TestMessagesAreMergedAndNotSplit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -173,10 +216,10 @@ func TestWhatCannotBePersistedNowComesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, 3, 3)
 		c := &calls{began: time.Now(), verdicts: []func(int) []error{
-			first(model.Unavailable("down", nil)),
+			first(outage(model.Unavailable("down", nil))),
 			first(nil),
-			first(fmt.Errorf("commit: %w", model.ErrUnknownOutcome)),
-			first(fmt.Errorf("commit: %w", context.DeadlineExceeded)),
+			first(outage(model.ErrUnknownOutcome)),
+			first(outage(context.DeadlineExceeded)),
 		}}
 		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1, MaxOrders: 3})
 		<-time.After(time.Minute)
@@ -194,7 +237,7 @@ func TestAMessageIsJudgedByItsOwnOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, MaxOrders, 2, 2, 2)
 		c := &calls{began: time.Now(), takes: 500 * time.Millisecond, verdicts: []func(int) []error{first(nil), func(int) []error {
-			return []error{nil, nil, nil, model.Unavailable("down", nil), nil, nil}
+			return []error{nil, nil, nil, outage(model.Unavailable("down", nil)), nil, nil}
 		}}}
 		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1})
 		<-time.After(time.Minute)
@@ -210,7 +253,7 @@ func TestBugsNeverLoseAnOrder(t *testing.T) {
 	t.Parallel()
 	for name, verdict := range map[string]func(int) []error{
 		"refusal": func(int) []error {
-			return []error{model.Unavailable("and one that heals", nil), errors.New("what is this"), nil}
+			return []error{outage(model.Unavailable("and one that heals", nil)), errors.New("what is this"), nil}
 		},
 		"panic":     func(int) []error { panic("what is this") },
 		"too short": func(int) []error { return nil },
@@ -235,7 +278,7 @@ func TestBacklogIsNotTakenForAWalk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newServer(t, slices.Repeat([]int{1}, 100)...), &calls{began: time.Now()}
-		c.verdicts = slices.Repeat([]func(int) []error{first(model.Unavailable("down", nil))}, 100)
+		c.verdicts = slices.Repeat([]func(int) []error{first(outage(model.Unavailable("down", nil)))}, 100)
 		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1, MaxOrders: 1})
 		<-time.After(2 * time.Second)
 		stop()

@@ -149,7 +149,7 @@ func (a *AsyncParts) whenAlone(name string, work func(ctx context.Context) error
 func (a *AsyncParts) Consume() {
 	observe := func(d queue.Delivery) {
 		a.delivered.Persisted(d.Orders, d.Took)
-		a.delivered.Messages(d.Acked, d.Delayed, d.Again)
+		a.delivered.Messages(d.Acked, d.Moved, d.Delayed, d.Again)
 		a.delivered.Unreadable(d.Buried)
 	}
 	a.whenAlone("consumer", func(ctx context.Context) error {

@@ -26,6 +26,10 @@ const (
 	BeforeAck     Step = "before-ack"
 	AfterAck      Step = "after-ack"
 
+	// An order that cannot be persisted now.
+	BeforeMove Step = "before-move"
+	AfterMove  Step = "after-move" // it waits in a message of its own, and in the one in which it came
+
 	// An order that cannot be persisted.
 	BeforeDeadLetter Step = "before-dead-letter"
 	AfterDeadLetter  Step = "after-dead-letter"
@@ -81,6 +85,7 @@ func Steps() []Step {
 		BeforeReserve, AfterReserve, BeforePublish, AfterPublish, BeforeAnswer,
 		BeforePersist, BeforeInsert, AfterInsert, BeforeCommit, AfterCommit,
 		BeforeSettle, AfterSettle, BeforeAck, AfterAck,
+		BeforeMove, AfterMove,
 		BeforeDeadLetter, AfterDeadLetter,
 		BeforeCancel, AfterCancel, AfterReturn, AfterReturnNoted,
 		BeforeExpire, AfterExpire,

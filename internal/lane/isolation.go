@@ -58,6 +58,17 @@ func (i *isolation) has(key string) bool {
 	return known != nil && (known.busy || time.Now().Before(known.until))
 }
 
+// troubled reports whether a key has trouble of its own.
+func (i *isolation) troubled(key string) bool {
+	if !i.any.Load() {
+		return false
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	known := i.keys[key]
+	return known != nil && known.ill && (known.busy || time.Now().Before(known.until))
+}
+
 // rest tells how long a key is not to be tried, and why.
 func (i *isolation) rest(key string) (pause time.Duration, cause error) {
 	if !i.any.Load() {

@@ -119,6 +119,9 @@ func (l *Lane[In, Out]) Resting(key string) error {
 // Isolated reports whether a key has runs of its own.
 func (l *Lane[In, Out]) Isolated(key string) bool { return l.keys.has(key) }
 
+// Troubled reports whether a key has trouble of its own, and is not only suspected of it.
+func (l *Lane[In, Out]) Troubled(key string) bool { return l.keys.troubled(key) }
+
 // Close refuses further items, lets the queued ones run, and returns when all runs have ended. When ctx ends first, the
 // contexts of the runs under way are canceled.
 func (l *Lane[In, Out]) Close(ctx context.Context) {

@@ -126,8 +126,8 @@ func NewDelivery(registerer prometheus.Registerer) *Delivery {
 			// From a lone order to a transaction that ran into its time limit (seconds).
 			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}),
 		messages: r.counters("seckill_queue_messages_total", "result",
-			"Messages of the queue, by what became of them: acked, delayed (they come again), redelivered (they came again).",
-			"acked", "delayed", "redelivered"),
+			"Messages of the queue, by what became of them: acked, moved (their orders wait in messages of their voucher), delayed (they come again), redelivered (they came again).",
+			"acked", "moved", "delayed", "redelivered"),
 		unreadable: r.counter("seckill_queue_unreadable_total",
 			"Orders, or whole messages, that could not be read and went to the dead letters."),
 	}
@@ -142,8 +142,9 @@ func (m *Delivery) Persisted(orders int, took time.Duration) {
 }
 
 // Messages counts what became of messages.
-func (m *Delivery) Messages(acked, delayed, redelivered int) {
+func (m *Delivery) Messages(acked, moved, delayed, redelivered int) {
 	m.messages.WithLabelValues("acked").Add(float64(acked))
+	m.messages.WithLabelValues("moved").Add(float64(moved))
 	m.messages.WithLabelValues("delayed").Add(float64(delayed))
 	m.messages.WithLabelValues("redelivered").Add(float64(redelivered))
 }

@@ -64,21 +64,22 @@ const (
 // Queue is what the watch asks.
 type Queue interface {
 	Backlog(ctx context.Context) (model.Backlog, error)
-	// Waiting counts the messages of every voucher that has any, for all at once. Those
-	// that may be of any voucher are model.AnyVoucher's.
+	// Waiting counts the messages of every voucher that has some of its own, for all at
+	// once. Those that all vouchers share are model.AnyVoucher's.
 	Waiting(ctx context.Context) (map[string]int64, error)
-	// BacklogOf is Backlog of one voucher's messages; only the last sequence is
-	// that of all.
+	// BacklogOf is Backlog of the messages that may carry orders of one voucher; only the
+	// last sequence is that of all. Of model.AnyVoucher it is that of the shared ones.
 	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 }
 
 // Watch knows how long orders wait in the queue, so that no order is
 // promised that could not be made soon. While the oldest message of all is young
-// enough, nothing else matters. Otherwise each voucher is judged by its own oldest
-// message, so that one sale's orders stop no other sale, however many sales there are:
+// enough, nothing else matters. Otherwise each voucher is judged by the oldest message that all
+// vouchers share, and by its own oldest one, so that one sale's orders stop no other sale, however
+// many sales there are:
 //
-//   - One reading names all vouchers that have messages. A voucher that it does not name
-//     has no backlog.
+//   - One reading names all vouchers that have messages of their own. A voucher that it does not
+//     name has none.
 //   - None of the messages of a voucher that is named is older than the reading before in
 //     which it was not. It is asked for its oldest message only when that is long ago. What
 //     it answers proves it to be well until the message would be too old, and refuses it
@@ -103,6 +104,8 @@ type Watch struct {
 
 	mu      sync.RWMutex
 	read    time.Time         // before the queue named those that wait; zero: it has not yet
+	done    time.Time         // everything shared from before it was consumed before that
+	floor   uint64            // of what is shared, as long as somebody waits
 	waiting map[string]*waits // those it named
 	reading bool              // somebody asks the queue for them
 	tried   time.Time         // when that was last begun
@@ -129,7 +132,8 @@ type waits struct {
 type seen struct {
 	model.Backlog
 
-	at time.Time // before the queue was asked
+	at    time.Time // before the queue was asked
+	asked bool      // it was
 }
 
 // New makes a watch; Run keeps it up to date. MaxAge is how old a voucher's oldest message may be: when it is older, further
@@ -137,7 +141,7 @@ type seen struct {
 func New(queue Queue, maxAge time.Duration, metrics *telemetry.Admission, log *slog.Logger) *Watch {
 	w := &Watch{queue: queue, maxAge: maxAge, metrics: metrics, log: log}
 	// This instance's start has just reached the queue, and nobody has counted what is in it.
-	w.latest.Store(&seen{model.Backlog{Messages: 1}, time.Now()})
+	w.latest.Store(&seen{Backlog: model.Backlog{Messages: 1}, at: time.Now()})
 	return w
 }
 
@@ -168,7 +172,7 @@ func (w *Watch) look(ctx context.Context) error {
 		return err
 	}
 	w.metrics.Backlog(backlog.Age, backlog.Messages)
-	w.latest.Store(&seen{backlog, asked})
+	w.latest.Store(&seen{backlog, asked, true})
 	if aging {
 		return w.askInTurn(ctx)
 	}
@@ -183,10 +187,20 @@ func (w *Watch) look(ctx context.Context) error {
 // done so, it answers with what became of the last reading.
 func (w *Watch) readWaiting(ctx context.Context) error {
 	asked := time.Now()
-	if mine, failed := w.mayRead(asked); !mine {
+	mine, awaited, failed := w.mayRead(asked)
+	if !mine {
 		return failed
 	}
-	named, err := w.queue.Waiting(ctx)
+	done := w.sharedDone()
+	var shared model.Backlog
+	var err error
+	if awaited { // before those with messages of their own are named: orders are set apart first
+		shared, err = w.queue.BacklogOf(ctx, model.AnyVoucher)
+	}
+	var named map[string]int64
+	if err == nil {
+		named, err = w.queue.Waiting(ctx)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reading, w.took = false, time.Since(asked)
@@ -202,19 +216,35 @@ func (w *Watch) readWaiting(ctx context.Context) error {
 			waiting[id] = &waits{young: w.read}
 		}
 	}
-	w.waiting, w.read = waiting, asked
+	w.waiting, w.read, w.done, w.floor = waiting, asked, done, shared.AckFloor
 	return nil
 }
 
-// mayRead reports whether the caller is to make the next reading.
-func (w *Watch) mayRead(now time.Time) (mine bool, failed error) {
+// mayRead reports whether the caller is to make the next reading, and whether somebody waits
+// for the consumer.
+func (w *Watch) mayRead(now time.Time) (mine, awaited bool, failed error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.reading || now.Sub(w.tried) < max(floorEvery, min(readShare*w.took, readMost)) {
-		return false, w.failed
+		return false, false, w.failed
 	}
 	w.reading, w.tried = true, now
-	return true, nil
+	return true, w.floors > 0, nil
+}
+
+// sharedDone is an instant: what was published before it, and all vouchers share, is consumed by
+// now. The oldest message of all tells it, and the oldest shared one when that was asked for.
+func (w *Watch) sharedDone() time.Time {
+	var done time.Time
+	if all := w.latest.Load(); all.asked {
+		done = all.at.Add(-all.Age) // of no message it is 0
+	}
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if shared := w.waiting[model.AnyVoucher]; shared != nil && shared.young.After(done) {
+		done = shared.young
+	}
+	return done
 }
 
 // askInTurn asks for the oldest messages of the vouchers that are due, until the
@@ -340,8 +370,9 @@ func (w *Watch) Refusal(voucherID string) error {
 	}
 }
 
-// Empty reports whether a voucher is known to have no message in the queue.
-func (w *Watch) Empty(voucherID string) bool {
+// Empty reports whether a voucher is known to have no message in the queue that is as old as
+// that: its sale has been over for so long.
+func (w *Watch) Empty(voucherID string, age time.Duration) bool {
 	if seen := w.latest.Load(); seen.Messages == 0 {
 		return time.Since(seen.at) < unknownAfter
 	}
@@ -349,13 +380,13 @@ func (w *Watch) Empty(voucherID string) bool {
 	w.asked.Store(&now)
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	return w.waiting[voucherID] == nil && w.waiting[model.AnyVoucher] == nil && time.Since(w.read) < unknownAfter
+	return w.waiting[voucherID] == nil && now.Sub(w.read) < unknownAfter && now.Sub(w.done) < age
 }
 
-// How the rebuilds of one process wait for their vouchers' messages. A few of them ask for their own, each as often as if it
-// were alone. Many share the reading that names all vouchers with messages: one that is named waits on, and one that is not
-// asks for its own, which alone can tell that it has come to its end. One that is named asks too, in its turn, because the
-// messages that are left may have come later.
+// How the rebuilds of one process wait for the messages that may carry their vouchers' orders. A few of them ask, each as
+// often as if it were alone. Many share a reading, which tells the floor of what all vouchers share and names those with
+// messages of their own: one that waits for either waits on, and another one asks, because only that answer tells that it has come
+// to its end. Each asks in its turn too, because its own messages that are left may have come later.
 
 // Await waits until every message of a voucher is acknowledged, up to a sequence. A look
 // that fails is not the end of it: a rebuild that began anew would have to wait for
@@ -379,7 +410,7 @@ func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) er
 		if ctx.Err() == nil {
 			w.blind.Note(ctx, w.log, failed, "rebuilds cannot see how far the queue has come, and wait",
 				"rebuilds see again how far the queue has come", slog.String("voucher_id", voucherID))
-			w.pause(ctx, voucherID, asked)
+			w.pause(ctx, voucherID, sequence, asked)
 		}
 		switch {
 		case ctx.Err() == nil:
@@ -391,18 +422,16 @@ func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) er
 	}
 }
 
-// AwaitAll waits until every message of all vouchers is acknowledged, up to a sequence. It ends with ctx, and with the first
-// look that fails.
-func (w *Watch) AwaitAll(ctx context.Context, sequence uint64) error {
+// AwaitAll waits until the queue is empty: nothing is published any more. It ends with ctx, and with the first look that
+// fails.
+func (w *Watch) AwaitAll(ctx context.Context) error {
 	var failed error
 	err := poll.Until(ctx, floorEvery, func() (done bool, _ error) {
 		backlog, err := w.queue.Backlog(ctx)
 		if err != nil {
 			failed = fmt.Errorf("look at the queue: %w", err)
-			return false, failed
 		}
-		done, failed = passed(backlog, sequence)
-		return done, failed
+		return backlog.Messages == 0, failed
 	})
 	if err != nil && failed == nil {
 		return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
@@ -435,22 +464,22 @@ func (w *Watch) pauses() (own, step time.Duration) {
 }
 
 // pause waits until a voucher is to be asked for again: in its turn, or when a reading
-// from after it was asked for does not name it.
-func (w *Watch) pause(ctx context.Context, voucherID string, asked time.Time) {
+// from after it was asked for shows nothing to wait for.
+func (w *Watch) pause(ctx context.Context, voucherID string, sequence uint64, asked time.Time) {
 	for ctx.Err() == nil {
 		own, step := w.pauses()
 		poll.Pause(ctx, min(step, own-time.Since(asked)))
-		if time.Since(asked) >= own || w.gone(ctx, voucherID, asked) {
+		if time.Since(asked) >= own || w.gone(ctx, voucherID, sequence, asked) {
 			return
 		}
 	}
 }
 
-// gone reports whether a reading from after an instant does not name a voucher. When readings
-// fail, those that wait ask in their turn.
-func (w *Watch) gone(ctx context.Context, voucherID string, after time.Time) bool {
+// gone reports whether a reading from after an instant has the floor of what is shared at a sequence, and does not name
+// a voucher. When readings fail, those that wait ask in their turn.
+func (w *Watch) gone(ctx context.Context, voucherID string, sequence uint64, after time.Time) bool {
 	_ = w.readWaiting(ctx)
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	return w.read.After(after) && w.waiting[voucherID] == nil && w.waiting[model.AnyVoucher] == nil
+	return w.read.After(after) && w.floor >= sequence && w.waiting[voucherID] == nil
 }

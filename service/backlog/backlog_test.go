@@ -198,19 +198,32 @@ func TestAnAgeThatIsNotToldHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Whether a voucher has no message is told beside any number of others that have some.
+// Whether a voucher has an old message is told beside any number of others: it has none of its own, and what all share is younger.
 func TestAVoucherWithoutMessagesIsKnownAsSuch(t *testing.T) {
 	t.Parallel()
+	const age = 10 * time.Minute
 	besideManySales(t, "", 300, 0, func(t *testing.T, w *Watch, q *manySales) {
-		check.Equal(t, "before anybody has asked", w.Empty("idle"), false)
-		for range 20 {
-			servicetest.Pass(2 * lookEvery)
-			check.Equal(t, "one without messages", w.Empty("idle"), true)
-			check.Equal(t, "one with a message", w.Empty("v7"), false)
+		check.Equal(t, "before anybody has asked", w.Empty("idle", age), false)
+		empty := func(when string, idle bool) {
+			t.Helper()
+			for range 3 {
+				servicetest.Pass(2 * lookEvery)
+				w.Empty("idle", age) // so that it is looked after
+			}
+			check.Equal(t, "one without messages, "+when, w.Empty("idle", age), idle)
+			check.Equal(t, "one with a message, "+when, w.Empty("v7", age), false)
 		}
+		empty("as all are young", true)
 		q.with(func() { q.behind[model.AnyVoucher] = time.Now() })
-		servicetest.Pass(2 * lookEvery)
-		check.Equal(t, "beside a message of any voucher", w.Empty("idle"), false)
+		empty("beside a shared message", true)
+		q.with(func() { q.behind["bad"] = time.Now().Add(-2 * age) })
+		empty("beside an old one of another voucher", true)
+		q.with(func() { q.behind[model.AnyVoucher] = time.Now().Add(-age - time.Minute) })
+		servicetest.Pass(age)
+		empty("beside a shared message that is older", false)
+		q.with(func() { q.behind[model.AnyVoucher] = time.Now() })
+		servicetest.Pass(time.Minute)
+		empty("when that is done", true)
 	})
 }
 
@@ -223,7 +236,7 @@ func TestAQueueThatIsAwayRefusesAfterAFewSeconds(t *testing.T) {
 		servicetest.Pass(unknownAfter - 2*lookEvery)
 		check.Equal(t, "at first", w.Refusal("idle"), nil)
 		servicetest.Pass(3 * lookEvery)
-		check.That(t, model.CodeOf(w.Refusal("idle")) == model.CodeUnavailable && !w.Empty("idle"), "%v", w.Refusal("idle"))
+		check.That(t, model.CodeOf(w.Refusal("idle")) == model.CodeUnavailable && !w.Empty("idle", time.Hour), "%v", w.Refusal("idle"))
 		q.with(func() { q.away = nil })
 		servicetest.Pass(2 * lookEvery)
 		check.Equal(t, "when it is back", w.Refusal("idle"), nil)

@@ -56,8 +56,11 @@ func (q *floorQueue) ask(name string) (unlock func()) {
 func (q *floorQueue) BacklogOf(_ context.Context, voucherID string) (model.Backlog, error) {
 	defer q.ask("BacklogOf")()
 	b := model.Backlog{LastSequence: q.last, AckFloor: q.last}
+	if shared := q.messages[model.AnyVoucher]; len(shared) > 0 {
+		b.AckFloor, b.Messages = slices.Min(shared)-1, int64(len(shared))
+	}
 	if own := q.messages[voucherID]; len(own) > 0 {
-		b.AckFloor, b.Messages = slices.Min(own)-1, int64(len(own))
+		b.AckFloor, b.Messages = min(b.AckFloor, slices.Min(own)-1), int64(len(own))
 	}
 	return b, q.lost
 }
@@ -103,7 +106,8 @@ type floorWaits struct {
 }
 
 // besideWaits runs a test beside so many rebuilds, each of which waits for a message.
-func besideWaits(t *testing.T, rebuilds int, test func(*testing.T, *floorWaits)) {
+// Also are vouchers with a message before that, for which no rebuild waits.
+func besideWaits(t *testing.T, rebuilds int, test func(*testing.T, *floorWaits), also ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &floorWaits{floorQueue: &floorQueue{messages: map[string][]uint64{}, calls: map[string]int{}}, ended: map[string]time.Time{}}
@@ -111,6 +115,9 @@ func besideWaits(t *testing.T, rebuilds int, test func(*testing.T, *floorWaits))
 		for i := range rebuilds {
 			w.vouchers = append(w.vouchers, fmt.Sprint("v", i))
 			w.publish(w.vouchers[i])
+		}
+		for _, id := range also {
+			w.publish(id)
 		}
 		barrier := w.last
 		for _, id := range w.vouchers {
@@ -175,6 +182,19 @@ func TestAFewRebuildsWaitAsIfAlone(t *testing.T) {
 	}
 }
 
+// What all vouchers share is asked for once, for all that wait, and a busy sale beside them makes them none the later.
+func TestManyRebuildsWaitForWhatAllShare(t *testing.T) {
+	t.Parallel()
+	besideWaits(t, 1000, func(t *testing.T, w *floorWaits) {
+		w.acknowledge(w.vouchers...)
+		servicetest.Pass(time.Minute)
+		w.within(t, 0)
+		w.publish(model.AnyVoucher) // behind the barrier
+		w.acknowledge(model.AnyVoucher)
+		w.within(t, 2*longestFloor+10*time.Millisecond, w.vouchers...)
+	}, model.AnyVoucher)
+}
+
 // A message that came later keeps the voucher named, and is not waited for; neither is the
 // question for all vouchers, when that alone fails.
 func TestARebuildAmongManyAsksInItsTurn(t *testing.T) {
@@ -229,7 +249,7 @@ func TestAWaitThatIsGivenUpIsNoTroubleOfTheQueue(t *testing.T) {
 		servicetest.Pass(floorEvery / 2)
 		giveUp()
 		wait.Wait()
-		watch.Empty("v1") // somebody wants to know
+		watch.Empty("v1", time.Hour) // somebody wants to know
 		check.Must(t, watch.look(t.Context()))
 	})
 }

@@ -84,7 +84,8 @@ func (p *Persister) recovered(voucherID string) {
 
 // Persist makes rows of reservations and returns a verdict on each: nil means that a
 // row is committed, UNAVAILABLE or an unknown outcome that the queue is to deliver the
-// order again, and any other error is a bug, whose message must not be lost. The
+// order again, and any other error is a bug, whose message must not be lost. One that does
+// not wrap model.ErrOutage is of the order or of its voucher, and says nothing of others. The
 // verdicts do not depend on whether the hot copies could be told.
 //
 // An order becomes a dead letter only when its own data are known to be the trouble
@@ -202,6 +203,9 @@ func (b *persistence) judge(index int, outcome model.Outcome, failed error) {
 		b.poison = append(b.poison, poisoned{index: index, err: failed})
 	case failed != nil:
 		b.verdicts[index] = lane.Undone("The order could not be stored in time.", failed)
+		if !b.lane.Troubled(r.VoucherID) {
+			b.verdicts[index] = fmt.Errorf("%w: %w", model.ErrOutage, b.verdicts[index])
+		}
 	case outcome.Err == nil:
 		b.suspects.forget(r.ID)
 		b.verdicts[index] = nil

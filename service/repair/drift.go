@@ -50,6 +50,7 @@ type comparison struct {
 	auditor *Auditor
 
 	backlog  model.Backlog // before anything else was read
+	passed   bool          // everything that was queued then is consumed
 	hot      model.HotCopy
 	voucher  model.Voucher
 	seed     maphash.Seed
@@ -65,7 +66,7 @@ type comparison struct {
 // is looked at again by itself, because the two sides are not read at one instant.
 // A hot copy that is not open is read and not compared.
 //
-// The queue is read first: when it had no message of the voucher, an old reservation
+// The queue is read first: when what it had of the voucher is consumed, an old reservation
 // that has no row afterwards is in no message.
 func (a *Auditor) compare(ctx context.Context, voucherID string) (*comparison, error) {
 	c := &comparison{
@@ -84,6 +85,9 @@ func (a *Auditor) compare(ctx context.Context, voucherID string) (*comparison, e
 			return nil, err
 		}
 	}
+	if err := c.pass(ctx); err != nil {
+		return nil, err
+	}
 	for s := range c.suspects {
 		d, drifts, err := c.judge(ctx, s)
 		if err != nil {
@@ -97,7 +101,17 @@ func (a *Auditor) compare(ctx context.Context, voucherID string) (*comparison, e
 	return c, nil
 }
 
-// quiet reports whether the queue had no message of the voucher.
+// pass looks whether everything is consumed by now that was queued before anything else was read.
+func (c *comparison) pass(ctx context.Context) error {
+	now, err := c.backlog, error(nil)
+	if !c.quiet() && len(c.pending) > 0 {
+		now, err = c.auditor.deps.Queue.BacklogOf(ctx, c.voucher.ID)
+	}
+	c.passed = now.AckFloor >= c.backlog.LastSequence
+	return unreachable("The queue could not be asked.", err)
+}
+
+// quiet reports whether the queue had no message that may be of the voucher.
 func (c *comparison) quiet() bool { return c.backlog.Messages == 0 }
 
 func (c *comparison) hash(userID, orderID string) uint64 {
@@ -226,7 +240,7 @@ func (c *comparison) rowDrift(row model.Order, marked, pending bool) (string, re
 // lostDrift says what is wrong with an order that has no row.
 func (c *comparison) lostDrift(marked, pending bool) (string, remedy) {
 	switch {
-	case pending && c.quiet():
+	case pending && c.passed:
 		return "reserved in Redis, but neither in the database nor in the queue", remedyRepublish
 	case pending || !marked:
 		return "", 0

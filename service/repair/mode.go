@@ -204,12 +204,8 @@ func (s *ModeSwitch) closeAll(ctx context.Context) ([]model.EpochRecord, error) 
 	return closed, nil
 }
 
-// awaitQueue waits until every message that is in the queue now is persisted.
+// awaitQueue waits until every message is persisted.
 func (s *ModeSwitch) awaitQueue(ctx context.Context) error {
-	backlog, err := s.Deps.Queue.Backlog(ctx)
-	if err != nil {
-		return fmt.Errorf("look at the queue: %w", err)
-	}
 	reporting, stop := context.WithCancel(ctx)
 	var reports sync.WaitGroup
 	reports.Go(func() {
@@ -220,7 +216,7 @@ func (s *ModeSwitch) awaitQueue(ctx context.Context) error {
 		})
 	})
 	defer func() { stop(); reports.Wait() }()
-	return s.Deps.Backlog.AwaitAll(ctx, backlog.LastSequence)
+	return s.Deps.Backlog.AwaitAll(ctx)
 }
 
 // rescue persists the reservations that are in no message: the instance that made

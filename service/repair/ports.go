@@ -158,8 +158,8 @@ type Queue interface {
 	// they may be queued all the same.
 	Publish(ctx context.Context, reservations []model.Reservation) error
 	Backlog(ctx context.Context) (model.Backlog, error)
-	// BacklogOf is Backlog of one voucher's messages; only the last sequence is
-	// that of all.
+	// BacklogOf is Backlog of the messages that may carry orders of one voucher; only the
+	// last sequence is that of all.
 	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 	// Buried names the orders that have a dead letter.
 	Buried(ctx context.Context) (map[string]bool, error)
@@ -169,8 +169,8 @@ type Queue interface {
 
 // Backlog waits for the consumer of the queue.
 type Backlog interface {
-	// Await waits until every message of a voucher is acknowledged, up to a sequence.
+	// Await waits until every order of a voucher is decided that came up to a sequence.
 	Await(ctx context.Context, voucherID string, sequence uint64) error
-	// AwaitAll waits until every message of all vouchers is.
-	AwaitAll(ctx context.Context, sequence uint64) error
+	// AwaitAll waits until the queue is empty.
+	AwaitAll(ctx context.Context) error
 }

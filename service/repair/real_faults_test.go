@@ -51,7 +51,7 @@ func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	}
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id IN ('"+strings.Join(ill, "','")+
 		"') THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")))
-	for i := range 40 { // many messages, which come again and again
+	for i := range 40 { // many messages, whose orders come again and again
 		b.buy(t, bad.ID, i*25, (i+1)*25)
 	}
 	for _, id := range ill { // and rebuilds that wait for them, more than work at once
@@ -75,7 +75,7 @@ func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 		check.Equal(t, "its hot copy", copies[good.ID].State, model.CopyOpen)
 	}
 	backlog := check.Value(b.queue.BacklogOf(t.Context(), bad.ID))(t)
-	check.That(t, backlog.Messages == 40 && backlog.AckFloor < backlog.LastSequence-40, "the voucher in trouble: %+v", backlog)
+	check.That(t, backlog.Messages > 0 && backlog.AckFloor == 0, "the voucher in trouble: %+v", backlog)
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), "DROP TRIGGER trouble")))
 	for _, id := range ill {
 		check.Patiently(t, "everything is persisted", b.quiet(t, id))

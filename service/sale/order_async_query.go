@@ -19,7 +19,7 @@ const (
 	maxRowReads = 16_384
 	// processingFor is how long after its sale a voucher may have orders that are
 	// processing although its hot copy is closed. After that no hot copy is loaded
-	// any more, and when the queue is empty, such an order can be nowhere.
+	// any more, and when the queue has nothing half as old, such an order can be nowhere.
 	processingFor = time.Hour
 )
 
@@ -104,7 +104,7 @@ func (s *asyncSeller) untold(ctx context.Context, voucherID string, cause error)
 	if model.CodeOf(err) == model.CodeNotFound {
 		return nil
 	}
-	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor && s.async.Backlog.Empty(voucherID) {
+	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor && s.async.Backlog.Empty(voucherID, processingFor/2) {
 		return nil
 	}
 	return unavailable

@@ -2,6 +2,7 @@ package sale
 
 import (
 	"context"
+	"time"
 
 	"seckill/model"
 )
@@ -64,6 +65,6 @@ type Backlog interface {
 	// Refusal says why no order of a voucher may be promised now: too many wait, or the queue
 	// does not tell. Nil: it may be.
 	Refusal(voucherID string) error
-	// Empty reports whether a voucher is known to have no message in the queue.
-	Empty(voucherID string) bool
+	// Empty reports whether a voucher is known to have no message in the queue that is as old as that.
+	Empty(voucherID string, age time.Duration) bool
 }

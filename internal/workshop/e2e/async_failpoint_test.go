@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -30,6 +31,8 @@ type fatality struct {
 
 	promised map[string]string // of every process, with their users
 	canceled string            // the order that is to be canceled, or to expire
+
+	hindrance string // a trigger that keeps the voucher's orders out of the database until somebody is well
 }
 
 // lane is a deployment whose program dies at one step after the other. Nobody waits in between until what a dead process
@@ -79,6 +82,7 @@ func lanes() map[string][]stop {
 			stops(buyOne,
 				failpoint.BeforePersist, failpoint.BeforeInsert, failpoint.AfterInsert, failpoint.BeforeCommit, failpoint.AfterCommit,
 				failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck, failpoint.AfterEventsPublished),
+			stops(hinderOne, failpoint.BeforeMove, failpoint.AfterMove),
 			stops(poisonOne, failpoint.BeforeDeadLetter, failpoint.AfterDeadLetter),
 		),
 		"returned": slices.Concat(
@@ -205,6 +209,9 @@ func (f *fatality) dies(t *testing.T, drive drive) {
 // settles waits until nothing is left of what a dead process left behind.
 func (f *fatality) settles(t *testing.T, well *app) {
 	t.Helper()
+	if f.hindrance != "" {
+		execute(t, f.s, "DROP TRIGGER "+f.hindrance)
+	}
 	expires := f.step == failpoint.BeforeExpire || f.step == failpoint.AfterExpire
 	check.Patiently(t, "the order of "+string(f.step)+" is expired", func() bool {
 		return !expires || well.orders(t, f.voucher.ID)[f.canceled].Status == model.OrderExpired
@@ -313,6 +320,15 @@ func rebuildIt(t *testing.T, f *fatality) {
 func lowerStock(t *testing.T, f *fatality) {
 	t.Helper()
 	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/stock", f.program.Admin(t), map[string]any{"delta": -7})
+}
+
+// hinderOne buys while the database stores no order of the voucher.
+func hinderOne(t *testing.T, f *fatality) {
+	t.Helper()
+	f.hindrance = "hindrance_" + strings.ReplaceAll(string(f.step), "-", "_")
+	execute(t, f.s, "CREATE TRIGGER "+f.hindrance+" BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '"+f.voucher.ID+
+		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")
+	buyOne(t, f)
 }
 
 // poisonOne queues an order that the database cannot store.
