@@ -211,7 +211,9 @@ func TestOneCopyOfAGroupHoldsUpNoOther(t *testing.T) {
 
 			s.v.ID = first[2].VoucherID
 			ruin(s)
+			commands = 0
 			answers := check.Value(s.copies.Reserve(t.Context(), second))(t)
+			one("a reserve upon " + what)
 			check.Is(t, "the answer upon "+what, answers[1].Err, model.ErrCopyClosed)
 			confirmed, _ := s.copies.Confirm(t.Context(), reserved)
 			_ = s.copies.Settle(t.Context(), orders)
