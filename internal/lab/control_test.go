@@ -38,9 +38,11 @@ func TestControl(t *testing.T) {
 		}
 		t.Run(s.name+", mended", func(t *testing.T) {
 			t.Parallel()
-			row := run(t, Options{
-				Redis: []string{testserver.SharedRedis(t)}, DSN: testserver.Schema(t), rows: []strategy{s},
-			}).Rows[0]
+			o := Options{rows: []strategy{s}}
+			if s.on == onMySQL {
+				o.DSN = testserver.Schema(t)
+			}
+			row := run(t, o).Rows[0]
 			if row.Verdict != VerdictHidden || row.OK() {
 				t.Errorf("%s: %v, want %s", row.Verdict, row.Err, VerdictHidden)
 			}
