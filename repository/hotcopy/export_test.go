@@ -84,7 +84,8 @@ func Halfway(cmd redis.Cmder) bool {
 	if ok {
 		take([]*call{c}, command)
 	}
-	return errors.Is(c.err, errHalfway)
+	_, half := errors.AsType[halfway](c.err)
+	return half
 }
 
 // CommandsOf are the commands of Redis that a script may give, in the order of their names.

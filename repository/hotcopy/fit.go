@@ -96,12 +96,15 @@ func known(err error, secured bool) error {
 // Lacking adds ErrRights to the errors with which Redis says that its user lacks a right,
 // or that it knows no such command.
 func Lacking(err error) error {
-	answer, ok := errors.AsType[redis.Error](err)
-	if !ok {
-		return err
+	said := ""
+	if answer, ok := errors.AsType[redis.Error](err); ok {
+		said = answer.Error()
+	}
+	if rest, ok := errors.AsType[halfway](err); ok {
+		said += rest.Error()
 	}
 	for _, sign := range []string{"NOPERM", "The user executing the script", "ACL failure in script", "unknown command", "Unknown Redis command"} {
-		if strings.Contains(answer.Error(), sign) {
+		if strings.Contains(said, sign) {
 			return fmt.Errorf("%w: %w", ErrRights, err)
 		}
 	}

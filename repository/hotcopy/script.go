@@ -251,12 +251,14 @@ func (c *call) take(said any) {
 			c.err = refusal(why)
 		}
 	case verdictHalf:
-		c.err = fmt.Errorf("%w: %s", errHalfway, why)
+		c.err = halfway(why)
 	}
 }
 
-// errHalfway says that a script was broken off behind a change.
-var errHalfway = errors.New("broken off behind a change")
+// halfway is an error in a script that has changed something before. It is no redis.Error, because Redis refused only the rest.
+type halfway string
+
+func (h halfway) Error() string { return "broken off behind a change: " + string(h) }
 
 // refusal is an error in a script that has changed nothing.
 type refusal string
