@@ -84,7 +84,16 @@ func (q *floorQueue) publish(voucherID string) {
 	})
 }
 
-func (q *floorQueue) Backlog(ctx context.Context) (model.Backlog, error) { return q.BacklogOf(ctx, "") }
+func (q *floorQueue) Backlog(ctx context.Context) (model.Backlog, error) {
+	b, err := q.BacklogOf(ctx, "")
+	q.with(func() {
+		b.Messages = 0
+		for _, own := range q.messages {
+			b.Messages += int64(len(own))
+		}
+	})
+	return b, err
+}
 
 // acknowledge ends the oldest message of each of the vouchers.
 func (q *floorQueue) acknowledge(voucherIDs ...string) {
@@ -187,12 +196,34 @@ func TestManyRebuildsWaitForWhatAllShare(t *testing.T) {
 	t.Parallel()
 	besideWaits(t, 1000, func(t *testing.T, w *floorWaits) {
 		w.acknowledge(w.vouchers...)
-		servicetest.Pass(time.Minute)
+		servicetest.Pass(10 * time.Second)
+		before := w.asked("BacklogOf", "Waiting")
+		servicetest.Pass(30 * time.Second)
+		if each := (w.asked("BacklogOf", "Waiting") - before) / 30; each > 150 {
+			t.Errorf("%d questions a second", each)
+		}
 		w.within(t, 0)
 		w.publish(model.AnyVoucher) // behind the barrier
 		w.acknowledge(model.AnyVoucher)
 		w.within(t, 2*longestFloor+10*time.Millisecond, w.vouchers...)
 	}, model.AnyVoucher)
+}
+
+// A switch of the mode waits for what was set apart too, though all that came before is acknowledged.
+func TestAllIsAwaitedUntilTheQueueIsEmpty(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := &floorQueue{messages: map[string][]uint64{}, calls: map[string]int{}}
+		q.publish("v1")
+		watch := New(q, 0, nil, slog.New(slog.DiscardHandler))
+		check.Is(t, "while a message is left", watch.AwaitAll(servicetest.Lasting(t, time.Minute)), context.DeadlineExceeded)
+		time.AfterFunc(time.Minute, func() { q.acknowledge("v1") })
+		began := time.Now()
+		check.Must(t, watch.AwaitAll(t.Context()))
+		servicetest.Took(t, "the wait", began, time.Minute, time.Minute+2*floorEvery)
+		q.with(func() { q.lost = errors.New("no responders") })
+		check.That(t, watch.AwaitAll(t.Context()) != nil, "a look that fails is its end")
+	})
 }
 
 // A message that came later keeps the voucher named, and is not waited for; neither is the
