@@ -41,7 +41,8 @@ func (e *environment) ownDatabase(ctx context.Context) (dsn string, err error) {
 	}
 	run := exec.Command(server, "--no-defaults", "--datadir="+data, "--socket="+socket, "--user="+me.Username, "--skip-networking", //nolint:gosec,noctx // ended by undo
 		"--skip-log-bin", "--innodb-flush-log-at-trx-commit=2", "--pid-file="+filepath.Join(dir, "pid"))
-	if err := e.undo.start(run); err != nil {
+	ended, err := e.undo.start(run)
+	if err != nil {
 		return "", err
 	}
 	dsn = "root@unix(" + socket + ")/"
@@ -50,7 +51,7 @@ func (e *environment) ownDatabase(ctx context.Context) (dsn string, err error) {
 		return "", fmt.Errorf("reach MariaDB: %w", err)
 	}
 	defer db.Close()
-	return dsn, ready(ctx, "MariaDB", func() error { return db.PingContext(ctx) })
+	return dsn, ready(ctx, "MariaDB", ended, db.PingContext)
 }
 
 // installed finds a program, also where only root looks.
@@ -63,26 +64,43 @@ func installed(name string) string {
 	return ""
 }
 
-// start runs a server until it is undone.
-func (c *cleanup) start(cmd *exec.Cmd) error {
+// start runs a server until it is undone. The channel is closed when it has ended.
+func (c *cleanup) start(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start a server: %w", err)
+		return nil, fmt.Errorf("start a server: %w", err)
 	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = cmd.Wait()
+	}()
 	c.add(func(context.Context) error {
 		_ = cmd.Process.Kill() // its data go too
-		_ = cmd.Wait()
+		<-gone
 		return nil
 	})
-	return nil
+	return gone, nil
 }
 
+// errServerEnded: another program may have taken its port meanwhile.
+var errServerEnded = errors.New("the server has ended")
+
 // ready waits until a server that was started answers.
-func ready(ctx context.Context, what string, ask func() error) error {
+func ready(ctx context.Context, what string, ended <-chan struct{}, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, rowBudget)
 	defer cancel()
+	alive, dead := context.WithCancelCause(ctx)
+	defer dead(nil)
+	go func() {
+		select {
+		case <-ended:
+			dead(errServerEnded)
+		case <-alive.Done():
+		}
+	}()
 	var last error
-	if err := poll.Until(ctx, startPoll, func() (bool, error) { last = ask(); return last == nil, nil }); err != nil {
-		return fmt.Errorf("wait for %s: %w", what, errors.Join(err, last))
+	if poll.Until(alive, startPoll, func() (bool, error) { last = ask(alive); return last == nil, nil }) != nil {
+		return fmt.Errorf("wait for %s: %w", what, errors.Join(context.Cause(alive), last))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -90,4 +91,18 @@ func TestTogether(t *testing.T) {
 	} {
 		check.Equal(t, "together", Attack{Holds: tc.holds}.Together(), tc.want)
 	}
+}
+
+// TestReadyEndsWithItsServer: nobody waits for one that has ended, also where another one has its port and says nothing.
+func TestReadyEndsWithItsServer(t *testing.T) {
+	t.Parallel()
+	var undo cleanup
+	ended, err := undo.start(exec.CommandContext(t.Context(), "false"))
+	check.Must(t, err)
+	err = ready(t.Context(), "it", ended, func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	check.Is(t, "what is heard", err, errServerEnded)
+	check.Must(t, undo.run(t.Context()))
 }
