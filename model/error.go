@@ -76,7 +76,7 @@ var ErrNotTried = errors.New("not tried now")
 
 // ErrOutage marks an accepted order that could not be stored, and not for a reason of its
 // voucher or of its own, as far as is known: the database is away, or others were in the
-// way. Setting it apart would help nobody.
+// way. Isolating it would help nobody.
 var ErrOutage = errors.New("nothing can be stored now")
 
 // FieldError names one wrong field of a request: where it stands

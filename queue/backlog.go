@@ -71,7 +71,7 @@ func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject s
 }
 
 // Waiting counts the messages of every voucher that has some of its own, by its id: its orders
-// were set apart, or an instance of an earlier version has published them. Those that all
+// were isolated, or an instance of an earlier version has published them. Those that all
 // vouchers share are counted under model.AnyVoucher.
 //
 // Two requests answer for all vouchers at once, the second from the server's memory: with
@@ -110,8 +110,8 @@ func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 // The ack floor and the stream's last sequence are read first, and then which of the
 // messages is the first one above the floor: everything of the voucher below that
 // one was acknowledged, and all of it up to the last sequence when there is none. Orders that
-// were set apart may have come in any earlier message: while there are some, the floor
-// is 0. They are looked for last, because they are set apart before their first message is
+// were isolated may have come in any earlier message: while there are some, the floor
+// is 0. They are looked for last, because they are isolated before their first message is
 // acknowledged.
 func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
@@ -128,7 +128,7 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 	}
 	subjects := []string{q.names.subject}
 	if voucherID != model.AnyVoucher {
-		subjects = append(subjects, q.names.of(voucherID), q.names.apart(voucherID))
+		subjects = append(subjects, q.names.of(voucherID), q.names.isolated(voucherID))
 	}
 	for _, subject := range subjects {
 		first, found, err := after(ctx, stream, floor, subject)
@@ -146,7 +146,7 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 		// consumed ones that were not removed.
 		b.Messages += int64(min(max(counted.State.Subjects[subject], 1), 1<<61))
 		b.Age = max(b.Age, info.TimeStamp.Sub(first.Time))
-		if _, apart, _ := q.names.voucher(subject); apart {
+		if _, isolated, _ := q.names.voucher(subject); isolated {
 			b.AckFloor = 0
 		} else {
 			b.AckFloor = min(b.AckFloor, first.Sequence-1)

@@ -175,7 +175,7 @@ type road int
 
 const (
 	roadOfAll     road = iota // of all vouchers
-	roadApart                 // of orders that were set apart
+	roadIsolated              // of orders that were isolated
 	roadOfVoucher             // of one voucher, whose instance is of an earlier version
 )
 
@@ -185,9 +185,9 @@ func (c *consumption) receive(raw jetstream.Msg) *message {
 	if about, err := raw.Metadata(); err == nil { // the server's own words: it never fails
 		m.sequence, m.delivered = about.Sequence.Stream, about.NumDelivered
 	}
-	switch voucherID, apart, _ := c.queue.names.voucher(raw.Subject()); {
-	case apart:
-		m.road = roadApart
+	switch voucherID, isolated, _ := c.queue.names.voucher(raw.Subject()); {
+	case isolated:
+		m.road = roadIsolated
 	case voucherID != model.AnyVoucher:
 		m.road = roadOfVoucher
 	}
@@ -378,7 +378,7 @@ func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
 		return
 	}
 	c.queue.log.WarnContext(ctx, "messages of a later version wait for a worker that can read them",
-		slog.Uint64("sequence", m.sequence), slog.Int("known_version", apartVersion))
+		slog.Uint64("sequence", m.sequence), slog.Int("known_version", isolatedVersion))
 }
 
 // passing tells whether an error passes by itself: the database or the queue is

@@ -89,7 +89,7 @@ func (c *consumption) feed(ctx context.Context) {
 			wish = c.wish
 		}
 		if !stopping && n > 0 {
-			if wait := c.apart() - time.Since(latest); full || wait <= 0 {
+			if wait := c.pause() - time.Since(latest); full || wait <= 0 {
 				batches = c.batches
 			} else {
 				again.Reset(wait)
@@ -115,8 +115,8 @@ func (c *consumption) feed(ctx context.Context) {
 	}
 }
 
-// apart is how long after the latest call the next one may begin that is not full.
-func (c *consumption) apart() time.Duration {
+// pause is how long after the latest call the next one may begin that is not full.
+func (c *consumption) pause() time.Duration {
 	if c.underWay.Load() > 0 {
 		return patience
 	}

@@ -129,19 +129,19 @@ func (r *reading) number(name string) (n int64) {
 // for a worker that knows it.
 const (
 	version = 1
-	// apartVersion is that of orders that were set apart: each counts by the sequence of the
+	// isolatedVersion is that of orders that were isolated: each counts by the sequence of the
 	// message in which it came, which a worker of the first version would pass over.
-	apartVersion = 2
+	isolatedVersion = 2
 )
 
 func versionOf(orders []order1) int {
 	if len(orders) > 0 && orders[0].Sequence > 0 {
-		return apartVersion
+		return isolatedVersion
 	}
 	return version
 }
 
-func readable(v int) bool { return v == version || v == apartVersion }
+func readable(v int) bool { return v == version || v == isolatedVersion }
 
 // errNewer says of a message that only a newer worker can read it.
 var errNewer = fmt.Errorf("the message is of a later version: %w", model.ErrNotTried)
@@ -190,7 +190,7 @@ func newer(body []byte) bool {
 	var m struct {
 		Version int `json:"v"`
 	}
-	return json.Unmarshal(body, &m) == nil && m.Version > apartVersion
+	return json.Unmarshal(body, &m) == nil && m.Version > isolatedVersion
 }
 
 // flaw is a part of a message that cannot be read: one order, or all of it.
@@ -243,7 +243,7 @@ func decodeEach(body []byte, sequence uint64) (good []model.Reservation, bad []f
 	case err != nil:
 		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message cannot be read: %v", err)}}
 	case !readable(m.Version):
-		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has version %d, known is up to %d", m.Version, apartVersion)}}
+		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has version %d, known is up to %d", m.Version, isolatedVersion)}}
 	case len(m.Orders) == 0:
 		return nil, []flaw{{raw: body, reason: "the message holds no orders"}}
 	}

@@ -23,8 +23,8 @@ func someOrders(n int) []order1 {
 	return orders
 }
 
-// apart are orders that came in other messages.
-func apart(orders []order1) []order1 {
+// isolated are orders that came in other messages.
+func isolated(orders []order1) []order1 {
 	for i := range orders {
 		orders[i].Sequence = 1_764_259_200_000_000 + uint64(i)
 	}
@@ -53,7 +53,7 @@ func TestLayoutIsThatOfTheLibrary(t *testing.T) {
 		"an escape":     {odd(func(o *order1) { o.Currency = "<\"\\\n" }), false, false},
 		"other letters": {odd(func(o *order1) { o.User = "ü" }), false, false},
 		"traced":        {odd(func(o *order1) { o.Trace = trace }), true, true},
-		"set apart":     {apart(odd(func(o *order1) { o.Trace = trace })), true, true},
+		"isolated":      {isolated(odd(func(o *order1) { o.Trace = trace })), true, true},
 		"none":          {[]order1{}, true, false},
 	} {
 		want, err := json.Marshal(message1{Version: versionOf(test.orders), Orders: test.orders})
@@ -79,7 +79,7 @@ func FuzzReadMessage(f *testing.F) {
 	traced := someOrders(2)
 	traced[1].Trace = trace
 	whole, _ := appendMessage(nil, traced)
-	moved, _ := appendMessage(nil, apart(someOrders(2)))
+	moved, _ := appendMessage(nil, isolated(someOrders(2)))
 	for _, text := range []string{
 		string(whole), string(whole) + " ", string(whole[:len(whole)-1]), string(moved),
 		`{"v":3,"orders":[]}`, `{"v":1,"orders":[]}`, `{"v":1,"orders":[{"id":"{\"id\":"}]}`, ``,

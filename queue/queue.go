@@ -2,7 +2,7 @@
 // a JetStream stream, on disk and flushed before they are acknowledged, until a
 // worker has persisted them.
 //
-// Orders of all vouchers share messages. Those that cannot be stored now are set apart, on a
+// Orders of all vouchers share messages. Those that cannot be stored now are isolated, on a
 // subject of their voucher, so that no other voucher waits for them.
 //
 // This package does not decide what becomes of an order. Publishing answers
@@ -13,7 +13,7 @@
 // One file for each idea: queue.go opens and closes, connect.go makes the
 // connection, stream.go says how the streams must be and keeps them so, publish.go
 // writes messages in the form of layout.go, consume.go fetches and works on them, at the speed
-// of hand.go, which keeps them meanwhile, apart.go sets apart what cannot be stored now,
+// of hand.go, which keeps them meanwhile, isolate.go isolates what cannot be stored now,
 // deadletter.go keeps what cannot be persisted, backlog.go counts what waits, event.go
 // publishes to other systems, access.go says how, and as whom, servers are spoken to.
 package queue

@@ -257,7 +257,7 @@ func TestWhatCannotBeStoredIsSetApart(t *testing.T) {
 	}
 }
 
-// An order from behind the barrier of a rebuild waits for it, and the rebuild for what was set apart: the order goes to the end,
+// An order from behind the barrier of a rebuild waits for it, and the rebuild for what was isolated: the order goes to the end,
 // with a new sequence, wherever it lies.
 func TestWhatWaitsForARebuildKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
@@ -314,7 +314,7 @@ func TestWhatCannotBeMovedComesAgain(t *testing.T) {
 }
 
 // One question names every voucher that has messages of its own, by its own id, and tells those
-// that all share apart from them.
+// that all share, without them.
 func TestVouchersThatWaitAreNamedAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -341,7 +341,7 @@ func TestVouchersThatWaitAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-// A floor is told while orders come, are set apart and go, and never passes one that waits.
+// A floor is told while orders come, are isolated and go, and never passes one that waits.
 func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -72,24 +72,24 @@ func (n names) of(voucherID string) string {
 	return n.subject + "." + strings.ReplaceAll(voucherID, ".", "~")
 }
 
-// apart is the subject of one voucher's orders that were set apart. No id holds a "=", and
+// isolated is the subject of one voucher's orders that were isolated. No id holds a "=", and
 // each instance of an earlier version takes the subject into the stream as one of its own.
-func (n names) apart(voucherID string) string {
-	return n.subject + "." + apartMark + strings.ReplaceAll(voucherID, ".", "~")
+func (n names) isolated(voucherID string) string {
+	return n.subject + "." + isolatedMark + strings.ReplaceAll(voucherID, ".", "~")
 }
 
-const apartMark = "="
+const isolatedMark = "="
 
-// voucher is the voucher whose orders a subject carries: of and apart undone. The subject of
+// voucher is the voucher whose orders a subject carries: of and isolated undone. The subject of
 // all vouchers is model.AnyVoucher's.
-func (n names) voucher(subject string) (voucherID string, apart, ok bool) {
+func (n names) voucher(subject string) (voucherID string, isolated, ok bool) {
 	below, ok := strings.CutPrefix(subject, n.subject)
 	if !ok || below == "" {
 		return model.AnyVoucher, false, ok
 	}
 	below, ok = strings.CutPrefix(below, ".")
-	below, apart = strings.CutPrefix(below, apartMark)
-	return strings.ReplaceAll(below, "~", "."), apart, ok
+	below, isolated = strings.CutPrefix(below, isolatedMark)
+	return strings.ReplaceAll(below, "~", "."), isolated, ok
 }
 
 // settings are those that the streams and the consumer must have on the server.

@@ -28,11 +28,11 @@ type server struct {
 	line  chan jetstream.Msg
 	log   check.Log
 
-	mu     sync.Mutex
-	full   bool                // it stores no message
-	apart  int                 // messages below the subject of all vouchers
-	stored uint64              // messages
-	told   map[uint64][]string // of a message, by its sequence
+	mu       sync.Mutex
+	full     bool                // it stores no message
+	isolated int                 // messages below the subject of all vouchers
+	stored   uint64              // messages
+	told     map[uint64][]string // of a message, by its sequence
 }
 
 // newServer has messages of so many orders.
@@ -68,7 +68,7 @@ func (s *server) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.Publi
 	s.mu.Lock()
 	full := s.full
 	if m.Subject != roads.subject {
-		s.apart++
+		s.isolated++
 	}
 	s.mu.Unlock()
 	if full {

@@ -32,7 +32,7 @@ var changing = map[string]kind{
 	"Refund": ofAnInterface, "Retry": ofAnInterface, "GiveUp": ofAnInterface,
 	"BeginSwitch": ofAnInterface, "FinishSwitch": ofAnInterface, "RemoveDeadLetter": ofAnInterface,
 
-	"Released": ofTheRoad, "insert": ofTheRoad, "Ack": ofTheRoad, "setApart": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
+	"Released": ofTheRoad, "insert": ofTheRoad, "Ack": ofTheRoad, "isolate": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
 }
 
 // harmless are the other methods of the service's interfaces: they read, or
@@ -47,7 +47,7 @@ var roads = map[string][]string{
 	"accepted": {"service/sale/order_async.go reserveGroup", "service/sale/order_async.go publishGroup"},
 	"persisted": {
 		"service/persist/persist.go Persist", "service/persist/persist.go commit", "repository/order_create.go attempt",
-		"service/persist/poison.go buryOne", "service/persist/settle.go Tell", "queue/apart.go moveAll", "queue/consume.go settle", "queue/consume.go handle",
+		"service/persist/poison.go buryOne", "service/persist/settle.go Tell", "queue/isolate.go moveAll", "queue/consume.go settle", "queue/consume.go handle",
 	},
 	"canceled":  {"service/sale/order_query.go end", "service/sale/order_cancel.go commit", "service/sale/order_async_query.go returnUnit"},
 	"expired":   {"service/repair/expiry.go ask", "service/repair/expiry.go expireBatch"},
@@ -63,7 +63,7 @@ var roads = map[string][]string{
 // together are calls between which no process needs to die, and why.
 var together = map[string]string{
 	"Cancel, Cancel":    "the second is for one order after the other when the first, for all of them, was refused and changed nothing",
-	"setApart, Publish": "they are of different orders, whose messages are acknowledged behind both",
+	"isolate, Publish": "they are of different orders, whose messages are acknowledged behind both",
 	"Settle, close":     "they are of different orders: settled ones and closed ones",
 	"Done, GiveUp":      "an attempt has one of these ends",
 	"GiveUp, Retry":     "an attempt has one of these ends",

@@ -194,7 +194,7 @@ func (w *Watch) readWaiting(ctx context.Context) error {
 	done := w.sharedDone()
 	var shared model.Backlog
 	var err error
-	if awaited { // before those with messages of their own are named: orders are set apart first
+	if awaited { // before those with messages of their own are named: orders are isolated first
 		shared, err = w.queue.BacklogOf(ctx, model.AnyVoucher)
 	}
 	var named map[string]int64

@@ -209,7 +209,7 @@ func TestManyRebuildsWaitForWhatAllShare(t *testing.T) {
 	}, model.AnyVoucher)
 }
 
-// A switch of the mode waits for what was set apart too, though all that came before is acknowledged.
+// A switch of the mode waits for what was isolated too, though all that came before is acknowledged.
 func TestAllIsAwaitedUntilTheQueueIsEmpty(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

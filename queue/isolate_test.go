@@ -115,8 +115,8 @@ func TestNobodyWaitsForTheTroubleOfAnother(t *testing.T) {
 			stop()
 			check.Equal(t, "orders that are done", len(h.done), len(h.came))
 			most := 2 * len(h.vouchers) * len(h.when) // twice where not all could be stored at once
-			check.That(t, h.apart <= most, "%d messages of orders set apart, want at most %d: once is enough", h.apart, most)
-			again := int(h.stored) - len(h.when) - h.apart
+			check.That(t, h.isolated <= most, "%d messages of orders isolated, want at most %d: once is enough", h.isolated, most)
+			again := int(h.stored) - len(h.when) - h.isolated
 			check.That(t, again <= 60*len(h.when), "%d messages of orders that wait for a rebuild: none is published again more than once a second", again)
 			for id, sequence := range h.done {
 				_, voucher, _ := strings.Cut(id, ".")

@@ -13,25 +13,25 @@ import (
 
 // Orders of all vouchers share messages. An order that cannot be stored now for a reason of
 // its voucher, or of its own, must not keep such a message: everything that waits for
-// the messages from before a moment waits for the oldest of them. So its worker sets it apart,
+// the messages from before a moment waits for the oldest of them. So its worker isolates it,
 // durably, on a subject of its voucher, and acknowledges the message in which it came. There it
 // is delivered again, later and later, until it is stored. A process that dies in between leaves it
 // in both messages, which changes nothing: the database knows it by its id.
 //
-// An order that was set apart keeps the sequence of the message in which it came, because a
+// An order that was isolated keeps the sequence of the message in which it came, because a
 // rebuild tells by that whether it counts.
 //
 // An order from behind the barrier of a rebuild waits for that rebuild, and the rebuild
-// waits for the orders that were set apart. Such an order was never promised, because its epoch
+// waits for the orders that were isolated. Such an order was never promised, because its epoch
 // was closed when it was published. It is published again behind all others.
 
 // strayTries is how often a message is delivered, over one and a half seconds, in which nothing but a rebuild is waited for, before
 // its orders are published again: most rebuilds have ended by then.
 const strayTries = 5
 
-// leaving tells which orders of a message are to be set apart, and which to be published
+// leaving tells which orders of a message are to be isolated, and which to be published
 // again. Nothing leaves the message while anything has to stay in it: it comes again anyway.
-func (m *message) leaving() (apart, again []model.Reservation) {
+func (m *message) leaving() (isolated, again []model.Reservation) {
 	if m.trouble != nil || m.road == roadOfVoucher {
 		return nil, nil
 	}
@@ -40,25 +40,25 @@ func (m *message) leaving() (apart, again []model.Reservation) {
 		case verdict == nil:
 		case errors.Is(verdict, model.ErrCopyReplaced):
 			again = append(again, m.orders[i])
-		case errors.Is(verdict, model.ErrOutage), m.road == roadApart:
+		case errors.Is(verdict, model.ErrOutage), m.road == roadIsolated:
 			return nil, nil
 		default:
-			apart = append(apart, m.orders[i])
+			isolated = append(isolated, m.orders[i])
 		}
 	}
-	if len(apart) == 0 && m.delivered < strayTries {
+	if len(isolated) == 0 && m.delivered < strayTries {
 		return nil, nil
 	}
-	return apart, again
+	return isolated, again
 }
 
 // moveAll moves the orders of a batch that are to leave their messages, all in one go, and marks these messages.
 func (c *consumption) moveAll(ctx context.Context, batch []*message) {
-	var apart, again []model.Reservation
+	var isolated, again []model.Reservation
 	var left []*message
 	for _, m := range batch {
 		mine, others := m.leaving()
-		if apart, again = append(apart, mine...), append(again, others...); len(mine)+len(others) > 0 {
+		if isolated, again = append(isolated, mine...), append(again, others...); len(mine)+len(others) > 0 {
 			left = append(left, m)
 		}
 	}
@@ -68,7 +68,7 @@ func (c *consumption) moveAll(ctx context.Context, batch []*message) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+c.queue.slack) // a queue that takes longer gets the messages back
 	defer cancel()
 	failpoint.Reach(failpoint.BeforeMove)
-	if err := errors.Join(c.queue.setApart(ctx, apart), c.queue.Publish(ctx, again)); err != nil {
+	if err := errors.Join(c.queue.isolate(ctx, isolated), c.queue.Publish(ctx, again)); err != nil {
 		c.queue.log.WarnContext(ctx, "orders cannot be moved to messages of their own, and come again", slog.Any("error", err))
 		return
 	}
@@ -78,8 +78,8 @@ func (c *consumption) moveAll(ctx context.Context, batch []*message) {
 	}
 }
 
-// setApart stores orders on the subjects of their vouchers.
-func (q *Queue) setApart(ctx context.Context, orders []model.Reservation) error {
+// isolate stores orders on the subjects of their vouchers.
+func (q *Queue) isolate(ctx context.Context, orders []model.Reservation) error {
 	own := map[string][]order1{}
 	for _, r := range orders {
 		o := orderOf(r)
@@ -89,7 +89,7 @@ func (q *Queue) setApart(ctx context.Context, orders []model.Reservation) error 
 	var all []*nats.Msg
 	var refused error
 	for voucherID, orders := range own {
-		messages, err := onSubject(q.names.apart(voucherID), orders)
+		messages, err := onSubject(q.names.isolated(voucherID), orders)
 		all, refused = append(all, messages...), errors.Join(refused, err)
 	}
 	return errors.Join(q.publishAll(ctx, all), refused)
