@@ -69,9 +69,8 @@ func (e *HeldError) Error() string {
 func (e *HeldError) Unwrap() error { return e.Cause }
 
 // ErrNotTried marks an accepted order that a worker has left alone for now,
-// because its voucher's orders could not be stored a moment ago, or because
-// only a newer worker can read it. It says nothing about other orders, nor about
-// the database.
+// because its voucher's orders could not be stored a moment ago. It says nothing
+// about other orders, nor about the database.
 var ErrNotTried = errors.New("not tried now")
 
 // ErrOutage marks an accepted order that could not be stored, and not for a reason of its

@@ -68,7 +68,11 @@ func (c *consumption) moveAll(ctx context.Context, batch []*message) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+c.queue.slack) // a queue that takes longer gets the messages back
 	defer cancel()
 	failpoint.Reach(failpoint.BeforeMove)
-	if err := errors.Join(c.queue.isolate(ctx, isolated), c.queue.Publish(ctx, again)); err != nil {
+	err := c.queue.isolate(ctx, isolated)
+	if err == nil {
+		err = c.queue.Publish(ctx, again)
+	}
+	if err != nil {
 		c.queue.log.WarnContext(ctx, "orders cannot be moved to messages of their own, and come again", slog.Any("error", err))
 		return
 	}

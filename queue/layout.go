@@ -144,7 +144,7 @@ func versionOf(orders []order1) int {
 func readable(v int) bool { return v == version || v == isolatedVersion }
 
 // errNewer says of a message that only a newer worker can read it.
-var errNewer = fmt.Errorf("the message is of a later version: %w", model.ErrNotTried)
+var errNewer = errors.New("the message is of a later version")
 
 // message1 is the body of a message.
 type message1 struct {

@@ -447,6 +447,7 @@ func (h *history) submit(t *testing.T, vouchers int) {
 			}
 			check.That(t, err == nil || h.unknown && errors.Is(err, model.ErrUnknownOutcome), "%v, whose key is well: %v", items[n], err)
 			check.That(t, took <= h.bound(), "%v, whose key is well: after %v", items[n], took)
+			check.That(t, h.unknown || !h.Troubled(items[n].key), "%v, whose key is well, is said to be the trouble", items[n])
 		})
 	}
 	_ = leave
