@@ -147,6 +147,9 @@ const (
 	// their way, and a round that comes too early gets some in vain again.
 	quorumPause    = 2 * time.Millisecond
 	maxQuorumPause = 128 * time.Millisecond
+	// slowRounds: the bound is as many rounds, too. One that waits for a silent part keeps the
+	// others from those it got for as long, and callers that pause for less starve one another.
+	slowRounds = 8
 )
 
 // await waits for its turn in the line of this process, and then makes rounds
@@ -164,7 +167,7 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 		}
 	}()
 
-	pause := quorumPause
+	pause, slowest := quorumPause, time.Duration(0)
 	for due, soon := false, false; ; {
 		first, inTheWay := p.turn()
 		free, news := q.need, false
@@ -180,7 +183,9 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 		wake := p.wake
 		if ctx.Err() == nil && first && (!inTheWay || due) && (free >= q.need || due) {
 			told := p.forget() // not before: a lease in the way may end after its messages
+			began := time.Now()
 			lease, v, err := q.round(ctx, own, a, quorumPause)
+			slowest = max(slowest, time.Since(began))
 			if !errors.Is(err, ErrHeld) {
 				return lease, err
 			}
@@ -191,14 +196,15 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 				watches = q.watch(p)
 			}
 			if free, _ = p.told(); v.partly || free >= q.need {
-				wake = nil                                 // until retry: what was given back wakes all, to take parts of one another again
+				wake = nil // until retry: what was given back wakes all, to take parts of one another again
+				pause = max(pause, slowest)
 				retry.Reset(rand.N(pause) + quorumPause/2) //nolint:gosec // spreads requests, guards nothing
 			} else {
 				retry.Reset(q.interval(watches))
 			}
 			if raced {
 				// Another one was faster. Who only asks at intervals has nobody in the way.
-				pause = min(2*pause, maxQuorumPause)
+				pause = min(2*pause, max(maxQuorumPause, slowRounds*slowest))
 			}
 		}
 		select {

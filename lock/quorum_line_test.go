@@ -11,6 +11,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // The callers of one process, and of four, that want the same three parts, and
@@ -137,5 +138,52 @@ func TestQuorumLineFlushed(t *testing.T) {
 		}
 		check.Is(t, "the one whose keys were deleted", held.Unlock(), lock.ErrLost)
 		mustUnlock(t, next)
+	})
+}
+
+// TestQuorumContentionBesideSilence: one of three instances is stopped, and four processes need both others. Each has one of
+// them for as long as it waits for the silent one, and still they get both in turn. Guard: slowest in Quorum.await.
+func TestQuorumContentionBesideSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const processes, rounds, givenUp, jitter = 4, 10, 300 * time.Millisecond, 2 * time.Millisecond
+		stores, _ := instances(t, 3)
+		random := check.Seeded(t)
+		var mu sync.Mutex // guards random
+		for _, s := range stores {
+			s.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+				mu.Lock()
+				late := time.Duration(random.Int64N(int64(jitter)))
+				mu.Unlock()
+				time.Sleep(late)
+				return s.Store.Acquire(ctx, r)
+			}
+		}
+		stores[2].takes = givenUp
+		stores[2].acquire = func(context.Context, driver.Request) (driver.Grant, error) { return driver.Grant{}, lock.ErrUnknown }
+		stores[2].release = func(context.Context, driver.Request) (bool, error) { return false, lock.ErrUnknown }
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range processes {
+			parts := partsOf(t, stores)
+			if i%2 == 1 {
+				parts[0], parts[1] = parts[1], parts[0]
+			}
+			q := lock.Majority(parts...)
+			wg.Go(func() {
+				for range rounds {
+					lease, err := q.Lock(t.Context(), lock.Wait(check.Deadline))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Millisecond) // the work
+					_ = lease.Unlock()           // the silent one's part goes on in the background
+				}
+			})
+		}
+		wg.Wait()
+		t.Logf("%d acquisitions took %s", processes*rounds, time.Since(start))
+		noOrphans(t, stores[:2])
 	})
 }
