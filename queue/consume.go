@@ -270,6 +270,7 @@ func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
 	begun := time.Now()
 	verdicts := c.call(ctx, orders)
 	report.Took = time.Since(begun)
+	undone := false
 	for _, m := range batch {
 		m.verdicts, verdicts = verdicts[:len(m.orders)], verdicts[len(m.orders):]
 		var buried int
@@ -278,8 +279,11 @@ func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
 		if m.newer {
 			m.trouble = errNewer
 		}
+		undone = undone || m.verdict() != nil
 	}
-	c.moveAll(ctx, batch)
+	if undone {
+		c.moveAll(ctx, batch)
+	}
 	became := notTried
 	for _, m := range batch {
 		if m.vain() {

@@ -247,6 +247,22 @@ func TestAKeyThatSpoilsRuns(t *testing.T) {
 	})
 }
 
+// Who is only suspected is not said to be the trouble, however long it takes to show.
+func TestASuspicionIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	onScene(t, 0, func(t *testing.T, s *scene) {
+		s.keys["b"] = trouble{takes: time.Second, err: errors.New("a time-out")}
+		told := s.ask(t.Context(), "a", "b")
+		<-told["a"]
+		check.That(t, s.Isolated("b") && !s.Troubled("b") && !s.Troubled("a"), "isolated, and in trouble, before it is known")
+		<-told["b"]
+		synctest.Wait()
+		check.That(t, s.Troubled("b") && !s.Troubled("a"), "not in trouble when it is known")
+		pass(time.Minute)
+		check.That(t, !s.Troubled("b"), "in trouble after a minute in which nobody asked")
+	})
+}
+
 // TestAnUnknownOutcomeIsTheAnswer: nothing is run again that may have been done, and the keys go by themselves for a while.
 func TestAnUnknownOutcomeIsTheAnswer(t *testing.T) {
 	t.Parallel()
