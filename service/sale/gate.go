@@ -93,9 +93,6 @@ const (
 	overloadedFor = 100 * time.Millisecond
 )
 
-// errOverloaded says that more is asked than can be served.
-var errOverloaded = errors.New("all who got a place have waited for long")
-
 // places are got one after the other by those who wait. When all of them have waited for long, for some
 // time, more is asked than can be served, and each would wait longer than the one before. Then those who come are refused
 // at once, until a wait is short again: a burst is served, and a lasting overload does not become a long line (as CoDel
@@ -117,7 +114,7 @@ func (p *places) take(ctx context.Context) (waited bool, err error) {
 	default:
 	}
 	if since := p.late.Load(); since != nil && time.Since(*since) >= overloadedFor && p.waiting.Load() > 0 {
-		return true, errOverloaded
+		return true, model.Unavailable("More orders come than can be made.", nil)
 	}
 	p.waiting.Add(1)
 	defer p.waiting.Add(-1)

@@ -9,8 +9,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/lane"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
+	"seckill/model"
 	"seckill/service/servicetest"
 )
 
@@ -75,7 +77,7 @@ func TestALastingOverloadIsRefusedAtOnce(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
-					check.Is(t, "the refusal", err, errOverloaded)
+					check.Equal(t, "the refusal", model.CodeOf(lane.Undone("", err)), model.CodeUnavailable)
 					refused++
 					longestRefusal = max(longestRefusal, took)
 					return
