@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/poll"
 	"seckill/lock"
 	"seckill/lock/driver"
 )
@@ -79,6 +80,11 @@ func promoted(gone bool) attack {
 		}
 		first := a.worker(ctx, "A", at(old))
 		first.to(ctx, certain, pointRead)
+		if a.strategy.on == onQuorum {
+			if err := a.joined(ctx, others); err != nil {
+				return err
+			}
+		}
 		if gone {
 			_ = old.cmd.Process.Kill()
 		}
@@ -89,6 +95,28 @@ func promoted(gone bool) attack {
 		second.to(ctx, a.forbidden(absence), pointRead)
 		return a.finish(ctx, first, second)
 	}}
+}
+
+// joined waits until all of those instances have the lock. A majority has it with one of them, and the promoted instance and
+// the other would be a majority too: what RedLock survives is a promotion of one of more than it needs.
+func (a *arena) joined(ctx context.Context, urls []string) error {
+	ctx, cancel := context.WithTimeout(ctx, certain)
+	defer cancel()
+	for _, url := range urls {
+		client, err := newClient(url, nil)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		err = poll.Until(ctx, startPoll, func() (bool, error) {
+			n, err := client.Exists(ctx, a.setup.key("lock")).Result()
+			return n == 1, err
+		})
+		if err != nil {
+			return fmt.Errorf("wait until each instance has the lock: %w", err)
+		}
+	}
+	return nil
 }
 
 // redisServer is one of the lab's own.
