@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -114,6 +116,14 @@ func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 // is 0. They are looked for last, because they are isolated before their first message is
 // acknowledged.
 func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
+	return q.backlogOf(ctx, voucherID, counted)
+}
+
+// count counts the messages of a subject from the first one above the floor up to a sequence, and tells the time of the oldest.
+type count func(ctx context.Context, stream jetstream.Stream, first *jetstream.RawStreamMsg, last uint64) (messages int64, oldest time.Time, err error)
+
+// backlogOf counts the messages that all vouchers share in a way of its own.
+func (q *Queue) backlogOf(ctx context.Context, voucherID string, shared count) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	action := "ask for the queue of voucher " + voucherID
@@ -138,14 +148,17 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 		if !found {
 			continue
 		}
-		counted, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+		count := counted
+		if subject == q.names.subject {
+			count = shared
+		}
+		messages, oldest, err := count(ctx, stream, first, info.State.LastSeq)
 		if err != nil {
 			return model.Backlog{}, unavailable(action, err)
 		}
-		// The message may have gone since it was read; it counts all the same, and so do
-		// consumed ones that were not removed.
-		b.Messages += int64(min(max(counted.State.Subjects[subject], 1), 1<<61))
-		b.Age = max(b.Age, info.TimeStamp.Sub(first.Time))
+		if b.Messages += messages; messages > 0 {
+			b.Age = max(b.Age, info.TimeStamp.Sub(oldest))
+		}
 		if _, isolated, _ := q.names.voucher(subject); isolated {
 			b.AckFloor = 0
 		} else {
@@ -153,6 +166,43 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 		}
 	}
 	return b, nil
+}
+
+// maxRead bounds the shared messages that are read for one voucher: what a rush has between the queue and the database.
+const maxRead = 200
+
+// PendingOf is BacklogOf without the shared messages that carry no order of the voucher. It reads them, at most maxRead; those that are
+// left, and one that cannot be read, count because they may carry one.
+func (q *Queue) PendingOf(ctx context.Context, voucherID string) (model.Backlog, error) {
+	return q.backlogOf(ctx, voucherID, func(ctx context.Context, stream jetstream.Stream, m *jetstream.RawStreamMsg, last uint64) (carrying int64, oldest time.Time, err error) {
+		for n, found := 0, true; found && m.Sequence <= last; n++ {
+			orders, flaws := decode(m.Data, m.Sequence)
+			if n == maxRead || len(flaws) > 0 || slices.ContainsFunc(orders, func(r model.Reservation) bool { return r.VoucherID == voucherID }) {
+				if carrying++; carrying == 1 {
+					oldest = m.Time
+				}
+			}
+			if n == maxRead {
+				return carrying + int64(last-m.Sequence), oldest, nil //nolint:gosec // not negative, see above
+			}
+			var next *jetstream.RawStreamMsg
+			if next, found, err = after(ctx, stream, m.Sequence, m.Subject); err != nil {
+				return 0, time.Time{}, err
+			}
+			m = next
+		}
+		return carrying, oldest, nil
+	})
+}
+
+// counted is how many messages there are of the subject of a message, the first one above the floor. It may have gone since it was
+// read; it counts all the same, and so do consumed ones that were not removed.
+func counted(ctx context.Context, stream jetstream.Stream, first *jetstream.RawStreamMsg, _ uint64) (messages int64, oldest time.Time, err error) {
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(first.Subject))
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	return int64(min(max(info.State.Subjects[first.Subject], 1), 1<<61)), first.Time, nil
 }
 
 // backlog is what the two answers say of the whole stream. The oldest message may be one

@@ -13,3 +13,6 @@ func Decode(body []byte, sequence uint64) ([]model.Reservation, int) {
 	good, flaws := decode(body, sequence)
 	return good, len(flaws)
 }
+
+// MaxRead is maxRead.
+const MaxRead = maxRead

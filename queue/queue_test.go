@@ -475,3 +475,25 @@ func TestConsumedIsWhatLiesBelowTheFloor(t *testing.T) {
 	check.That(t, err != nil, "the stream stays as it is: %v", err)
 	check.Equal(t, "messages that are left", check.Value(stream.Info(t.Context()))(t).State.Msgs, 1)
 }
+
+// What is pending of a voucher are the messages that carry its orders, while other vouchers are sold on.
+func TestPendingOfAVoucherIsItsOwn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	check.Must(t, f.Publish(t.Context(), append(of("a", "a1", 1), of("b", "b1", 1)...)))
+	for i := range queue.MaxRead - 1 {
+		check.Must(t, f.Publish(t.Context(), of("b", fmt.Sprint("b", i), 1)))
+	}
+	pending := func(voucherID string, want int64) {
+		t.Helper()
+		b := check.Value(f.PendingOf(t.Context(), voucherID))(t)
+		check.Equal(t, "messages of "+voucherID, b.Messages, want)
+		all := f.backlogOf(t, voucherID)
+		check.That(t, (b.Age > 0) == (want > 0) && b.AckFloor == all.AckFloor && b.LastSequence == all.LastSequence, "%s: %+v, %+v", voucherID, b, all)
+	}
+	pending("a", 1)
+	pending("b", queue.MaxRead)
+	pending("c", 0)
+	check.Must(t, f.Publish(t.Context(), of("b", "more", 1)))
+	pending("c", 1) // which is not read any more, and may carry some
+}

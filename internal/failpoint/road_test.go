@@ -38,7 +38,7 @@ var changing = map[string]kind{
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	Administrators After Announce Await AwaitAll Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Failed Find Get GetMany Hash Held
+	Administrators After Announce Await AwaitAll Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Failed Find Get GetMany Hash Held
 	Incarnation Intents Kept Known List Live LookUp Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Record Refusal Search Selling ShowMany Snapshot Started Stats Take Takings Verify
 	Waiting Watch Watched buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 

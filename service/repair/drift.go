@@ -74,7 +74,7 @@ func (a *Auditor) compare(ctx context.Context, voucherID string) (*comparison, e
 		marks: map[uint64]struct{}{}, pending: map[uint64]struct{}{}, suspects: map[suspect]struct{}{},
 	}
 	var err error
-	if c.backlog, err = a.deps.Queue.BacklogOf(ctx, voucherID); err != nil {
+	if c.backlog, err = a.deps.Queue.PendingOf(ctx, voucherID); err != nil {
 		return nil, unreachable("The queue could not be asked.", err)
 	}
 	if c.hot, c.voucher, err = a.read(ctx, voucherID); err != nil || c.hot.State != model.CopyOpen {

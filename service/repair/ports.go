@@ -161,6 +161,8 @@ type Queue interface {
 	// BacklogOf is Backlog of the messages that may carry orders of one voucher; only the
 	// last sequence is that of all.
 	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
+	// PendingOf is BacklogOf without the messages that carry no order of the voucher.
+	PendingOf(ctx context.Context, voucherID string) (model.Backlog, error)
 	// Buried names the orders that have a dead letter.
 	Buried(ctx context.Context) (map[string]bool, error)
 	DeadLetter(ctx context.Context, sequence uint64) (model.DeadLetter, error)

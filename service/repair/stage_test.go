@@ -258,6 +258,10 @@ func (q queueSide) BacklogOf(ctx context.Context, _ string) (model.Backlog, erro
 	return q.Backlog(ctx)
 }
 
+func (q queueSide) PendingOf(ctx context.Context, voucherID string) (model.Backlog, error) {
+	return q.BacklogOf(ctx, voucherID)
+}
+
 func (q queueSide) Buried(context.Context) (map[string]bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
