@@ -137,9 +137,9 @@ func (s stock) contended(t taking) error {
 		return fmt.Errorf("take %d of voucher %s: the locked row has changed", t.units, t.voucher.ID)
 	case StockOptimistic:
 		return fmt.Errorf("take %d of voucher %s: %w", t.units, t.voucher.ID, errContended)
-	default: // READ COMMITTED: the next reading sees what got in between
-		return nil
+	case StockConditional: // READ COMMITTED: the next reading sees what got in between
 	}
+	return nil
 }
 
 // take takes units of vouchers, in the order of their ids, and locks their rows from here to COMMIT. It reports how many rows

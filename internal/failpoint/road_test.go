@@ -62,12 +62,12 @@ var roads = map[string][]string{
 
 // together are calls between which no process needs to die, and why.
 var together = map[string]string{
-	"Cancel, Cancel":    "the second is for one order after the other when the first, for all of them, was refused and changed nothing",
+	"Cancel, Cancel":   "the second is for one order after the other when the first, for all of them, was refused and changed nothing",
 	"isolate, Publish": "they are of different orders, whose messages are acknowledged behind both",
-	"Settle, close":     "they are of different orders: settled ones and closed ones",
-	"Done, GiveUp":      "an attempt has one of these ends",
-	"GiveUp, Retry":     "an attempt has one of these ends",
-	"chunk, load":       "the first only shows that a rebuild is under way",
+	"Settle, close":    "they are of different orders: settled ones and closed ones",
+	"Done, GiveUp":     "an attempt has one of these ends",
+	"GiveUp, Retry":    "an attempt has one of these ends",
+	"chunk, load":      "the first only shows that a rebuild is under way",
 }
 
 // elsewhere are functions off the roads that change something, and why no step

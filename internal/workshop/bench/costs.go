@@ -15,7 +15,7 @@ const costsFile = "internal/capacity/costs.json"
 
 // costs takes them from the newest records: what an order costs from the scale, what a refusal costs from the cases.
 func costs(cases, scale Report) (capacity.Costs, error) {
-	c := capacity.Costs{Commit: scale.Commit, CPU: scale.Machine.CPU, Orders: map[model.OrderMode][]capacity.Order{}}
+	c := capacity.Costs{Commit: scale.Commit, CPU: scale.Machine.CPU, Orders: make(map[model.OrderMode][]capacity.Order, 2)}
 	sold, found := cases.row("sold-out", "128")
 	if !found {
 		return c, fmt.Errorf("the record of %s has no sold-out case", cases.Commit)

@@ -124,7 +124,7 @@ func (w *weather) round(vouchers int) {
 	var load sync.WaitGroup
 	w.sales = make([]*sale, vouchers)
 	for n := range w.sales {
-		w.sales[n] = &sale{voucher: w.onSale(), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000, share: time.Duration(vouchers / 2)}
+		w.sales[n] = &sale{voucher: w.onSale(), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000, share: vouchers / 2}
 	}
 	for _, s := range w.sales {
 		load.Go(func() { s.rush(w.t, stop) })

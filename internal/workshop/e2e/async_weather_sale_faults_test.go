@@ -22,7 +22,7 @@ import (
 type sale struct {
 	voucher string
 	apis    []*process
-	share   time.Duration // times as long pauses: the load of many sales is that of two
+	share   int // times as long pauses: the load of many sales is that of two
 
 	mu       sync.Mutex
 	next     int // user
@@ -79,7 +79,8 @@ func (s *sale) user() (name string, attempt int) {
 func (s *sale) rush(t *testing.T, stop <-chan struct{}) {
 	t.Helper()
 	const parallel = 4
-	pause, beat := 20*time.Millisecond*s.share, 100*time.Millisecond*s.share
+	share := time.Duration(s.share)
+	pause, beat := share*20*time.Millisecond, share*100*time.Millisecond //nolint:durationcheck // a number of times
 	waits := func(d time.Duration) bool {
 		select {
 		case <-stop:
