@@ -81,7 +81,7 @@ func (o *Orders) commit(ctx context.Context, verb string, b *batch) ([]model.Out
 func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) {
 	deadline := time.Now().Add(operationBudget + o.db.slack)
 	b.blind = o.readFirst.Add(-1) < 0
-	b.together = b.blind && len(b.vouchers) > 1 && o.slowly.Add(-1) < 0
+	b.singly = len(b.vouchers) == 1 || o.slowly.Add(-1) >= 0
 	var lost error // once a COMMIT got no answer
 	for n := 0; ; n++ {
 		outcomes, rows, err := o.attempt(ctx, deadline, b)
@@ -95,11 +95,11 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 		if lost == nil && !repeatable(err) {
 			return nil, err
 		}
-		if b.together && errors.Is(err, errTogether) {
+		if errors.Is(err, errTogether) {
 			if waitedInVain(err) {
 				o.slowly.Store(slowly)
 			}
-			b.together = false
+			b.singly = true
 			continue
 		}
 		if lost == nil && waitedInVain(err) && !b.patient {
@@ -107,10 +107,10 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 		}
 		if b.blind && classify(err) == faultDuplicate { // nobody else was in the way
 			o.readFirst.Store(readFirst)
-			b.blind, b.together = false, false
+			b.blind = false
 			continue
 		}
-		b.blind, b.together = false, false
+		b.blind = false
 		if lost != nil {
 			// From here on only the caller's patience counts: giving up leaves
 			// the buyer in doubt about the order.
@@ -194,7 +194,7 @@ func (w *writing) run(tx *gorm.DB) error {
 func (w *writing) serve(id string, vouchers map[string]voucherRow) error {
 	orders := w.batch.of(id)
 	row, there := vouchers[id]
-	if w.batch.together && there {
+	if w.batch.blind && !w.batch.singly && there {
 		if r := rule(orders, &row, nil, w.orders.terms); r.units == int64(len(orders)) {
 			w.together = append(w.together, taking{voucher: row, units: r.units})
 			w.decided(id, r, row.waited)
@@ -391,7 +391,7 @@ const currencyLength = 3
 type batch struct {
 	orders   []model.Reservation
 	blind    bool             // see serve
-	together bool             // one statement takes the units of many vouchers
+	singly   bool             // the units are taken of one voucher after the other
 	patient  bool             // waits for a row again that it waited for in vain
 	refused  map[int]error    // by index: orders that cannot be stored at all
 	vouchers []string         // sorted: the order in which they are locked
