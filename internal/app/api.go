@@ -133,8 +133,8 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 	}
 	vouchers.Cache = orders.Cache
 	i.parts.OnCloseWithin(cachePatience, "voucher copies", orders.Cache.Close)
-	i.parts.Background("voucher changes", lookPatience, func(ctx context.Context) error {
-		return changes.Watch(ctx, orders.Cache.Drop, orders.Cache.Returned, orders.Cache.DropAll)
+	i.parts.Loop("voucher changes", lookPatience, func(ctx context.Context) {
+		changes.Watch(ctx, orders.Cache.Drop, orders.Cache.Returned, orders.Cache.DropAll, orders.Cache.Deaf)
 	})
 
 	made.vouchers = service.NewVouchers(vouchers)

@@ -48,9 +48,9 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 	defer cancel()
 	r.service.Refresh(starting)
 	i.parts.Loop("rate limits", lookPatience, r.service.Run)
-	i.parts.Background("changes of rate limits", lookPatience, func(ctx context.Context) error {
+	i.parts.Loop("changes of rate limits", lookPatience, func(ctx context.Context) {
 		refresh := func() { r.service.Refresh(ctx) }
-		return stored.Watch(ctx, func(string) { refresh() }, refresh)
+		stored.Watch(ctx, func(string) { refresh() }, refresh)
 	})
 	return r, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"seckill/internal/workshop/check"
@@ -73,10 +74,9 @@ func TestHotCopiesOnACluster(t *testing.T) {
 	told := make(chan string, buyers)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ready, over := make(chan struct{}, 10), make(chan error, 1)
-	go func() {
-		over <- copies.Watch(ctx, func(ids []string) { told <- ids[0] }, func() { ready <- struct{}{} })
-	}()
+	ready := make(chan struct{}, 10)
+	var watching sync.WaitGroup
+	watching.Go(func() { copies.Watch(ctx, func(ids []string) { told <- ids[0] }, func() { ready <- struct{}{} }) })
 	<-ready
 	for n := range vouchers { // from either node
 		r := reservations[n*buyers]
@@ -88,7 +88,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 		<-told
 	}
 	cancel()
-	check.Must(t, <-over)
+	watching.Wait()
 	oneNodeLess(t, copies, nodes[0], reservations)
 }
 

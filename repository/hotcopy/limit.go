@@ -73,6 +73,6 @@ func (l *Limits) Announce(ctx context.Context, deployment string) error {
 }
 
 // Watch calls changed for every announcement; otherwise it is Store.Watch.
-func (l *Limits) Watch(ctx context.Context, changed func(deployment string), missed func()) error {
-	return watch(ctx, l.client, limitChannel, changed, missed)
+func (l *Limits) Watch(ctx context.Context, changed func(deployment string), missed func()) {
+	watch(ctx, l.client, limitChannel, listener{told: changed, missed: missed, deaf: func() {}})
 }

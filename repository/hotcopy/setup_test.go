@@ -51,7 +51,7 @@ type copies interface {
 	Lower(ctx context.Context, voucherID string, stock, revision int64) error
 	Quiet(ctx context.Context, records []model.EpochRecord) []bool
 	Incarnation(ctx context.Context) (string, error)
-	Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error
+	Watch(ctx context.Context, settled func(orderIDs []string), missed func())
 }
 
 // sale is one voucher's hot copy in some store.

@@ -2,33 +2,63 @@ package hotcopy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/poll"
 )
 
-// watch calls told with every message of a channel, and missed whenever the
-// subscription was made anew, because messages may have been lost before. It
-// returns when ctx ends; a lost connection is made again by the client.
-func watch(ctx context.Context, client redis.UniversalClient, channel string, told func(payload string), missed func()) error {
-	subscription := client.Subscribe(ctx, channel)
-	messages := subscription.ChannelWithSubscriptions()
-	for {
-		select {
-		case <-ctx.Done():
-			return subscription.Close()
-		case message, ok := <-messages:
-			if !ok {
-				return nil
-			}
-			switch message := message.(type) {
-			case *redis.Subscription:
-				missed()
-			case *redis.Message:
-				told(message.Payload)
-			}
+const (
+	// listenTimeout is how long a subscription may be silent before it is asked whether it is alive, and then
+	// until it has answered.
+	listenTimeout = 250 * time.Millisecond
+	// listenPause is between two attempts to subscribe anew.
+	listenPause = 50 * time.Millisecond
+)
+
+// listener is called by a subscription, from one goroutine.
+type listener struct {
+	told func(payload string)
+	// missed says that messages may have been lost before: the subscription was made, or made anew.
+	missed func()
+	// deaf says that messages are being lost, from now until missed is called.
+	deaf func()
+}
+
+// watch tells a listener what it hears of a channel. It returns when ctx ends.
+func watch(ctx context.Context, client redis.UniversalClient, channel string, listener listener) {
+	for ctx.Err() == nil {
+		listener.deaf()
+		hear(ctx, client.Subscribe(ctx, channel), listener)
+		poll.Pause(ctx, listenPause)
+	}
+}
+
+// hear listens until the subscription fails, is silent, or ctx ends, and closes it.
+func hear(ctx context.Context, subscription *redis.PubSub, listener listener) {
+	defer subscription.Close()
+	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })()
+	for asked := false; ; {
+		message, err := subscription.ReceiveTimeout(ctx, listenTimeout)
+		timeout, silent := errors.AsType[net.Error](err)
+		switch message := message.(type) {
+		case *redis.Subscription:
+			listener.missed()
+		case *redis.Message:
+			listener.told(message.Payload)
+		}
+		switch {
+		case err == nil:
+			asked = false
+		case silent && timeout.Timeout() && !asked && subscription.Ping(ctx) == nil:
+			asked = true
+		default:
+			return
 		}
 	}
 }
@@ -50,9 +80,10 @@ func announce(ctx context.Context, client redis.UniversalClient, channel, messag
 const settledChannel = "seckill:v1:settled-orders"
 
 // Watch calls settled for orders that were settled or released by any
-// instance, and missed whenever the subscription was made anew: see watch.
-func (s *Store) Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error {
-	return watch(ctx, s.client, settledChannel, func(ids string) { settled(strings.Split(ids, " ")) }, missed)
+// instance, and missed whenever messages may have been lost before. It returns when ctx ends.
+func (s *Store) Watch(ctx context.Context, settled func(orderIDs []string), missed func()) {
+	told := func(ids string) { settled(strings.Split(ids, " ")) }
+	watch(ctx, s.client, settledChannel, listener{told: told, missed: missed, deaf: func() {}})
 }
 
 // changeChannel carries the ids of vouchers that were changed, and with returnedPrefix
@@ -88,13 +119,15 @@ func (c *VoucherChanges) publish(ctx context.Context, voucherID, message string)
 	return nil
 }
 
-// Watch calls changed and returned for what was announced; otherwise it is Store.Watch.
-func (c *VoucherChanges) Watch(ctx context.Context, changed, returned func(voucherID string), missed func()) error {
-	return watch(ctx, c.client, changeChannel, func(message string) {
+// Watch calls changed and returned for what was announced, and otherwise as Store.Watch does. Deaf says that messages
+// are being lost, from now until missed is called.
+func (c *VoucherChanges) Watch(ctx context.Context, changed, returned func(voucherID string), missed, deaf func()) {
+	told := func(message string) {
 		if voucherID, ok := strings.CutPrefix(message, returnedPrefix); ok {
 			returned(voucherID)
 			return
 		}
 		changed(message)
-	}, missed)
+	}
+	watch(ctx, c.client, changeChannel, listener{told: told, missed: missed, deaf: deaf})
 }

@@ -50,7 +50,7 @@ type HotCopies interface {
 	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
 	// Watch calls settled with orders that have left processing, and missed when
 	// messages about some may have been lost, until ctx ends.
-	Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error
+	Watch(ctx context.Context, settled func(orderIDs []string), missed func())
 }
 
 // Queue carries reservations to the workers.

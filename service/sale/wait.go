@@ -2,7 +2,6 @@ package sale
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -30,8 +29,6 @@ const (
 	maxUserWaits = 8
 	// waitAgain is when a request that was refused for want of room may come again.
 	waitAgain = time.Second
-	// watchPause is between two tries to subscribe to the messages about settled orders.
-	watchPause = time.Second
 )
 
 // waiters are the requests that wait for an order to leave processing.
@@ -191,16 +188,9 @@ func (w *waiters) next() []string {
 
 // watch listens to the messages about settled orders until ctx ends.
 func (s *asyncSeller) watch(ctx context.Context) {
-	for {
-		err := s.async.Hot.Watch(ctx,
-			func(orderIDs []string) { s.readWaited(ctx, orderIDs) },
-			func() { s.readWaited(ctx, s.waiters.all()) })
-		if ctx.Err() != nil {
-			return
-		}
-		s.deps.Log.WarnContext(ctx, "the messages about settled orders ended; they are subscribed anew", slog.Any("error", err))
-		poll.Pause(ctx, watchPause)
-	}
+	s.async.Hot.Watch(ctx,
+		func(orderIDs []string) { s.readWaited(ctx, orderIDs) },
+		func() { s.readWaited(ctx, s.waiters.all()) })
 }
 
 // readWaited reads the rows of those orders that requests wait for, behind the caller.

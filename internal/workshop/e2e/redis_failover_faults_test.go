@@ -6,6 +6,7 @@ package e2e_test
 
 import (
 	"context"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -72,6 +73,38 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 				f.conservedFlow(t)
 			}
 		})
+	}
+}
+
+// The primary through which instances hear of returned units is away. Whoever has bought one of them elsewhere is told so
+// all the same.
+func TestOwnersAreToldThoughNewsIsLost(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.RedisCluster(t, false)
+	on := asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()})
+	here, there := start(t, on), start(t, on)
+	nodes := make([]string, len(cluster.Primaries))
+	for i, node := range cluster.Primaries {
+		nodes[i] = node.Addr()
+	}
+	where := newPartition(t, nodes)
+	news := where.of(t, "seckill:v1:voucher-changes")
+	sells := (news + 1) % len(nodes)
+	v, users := where.voucherOn(t, here, sells, 1), where.usersOn(t, here, sells)
+	asks := func(a *app, user string, want model.Code) {
+		t.Helper()
+		got := a.Insist(t, http.MethodPost, "/vouchers/"+v.ID+"/seckill", a.Token(t, user, model.RoleUser), nil)
+		if got.Code() != want {
+			t.Errorf("%s buys: %d %s, want %s", user, got.Status, got.Body, want)
+		}
+	}
+	owner := here.buys(t, v.ID, users(0))
+	cluster.Primaries[news].Kill()
+	for n := 1; n < 10; n++ {
+		asks(there, users(n), model.CodeSoldOut) // which this instance remembers
+		here.cancels(t, owner)
+		owner = here.buys(t, v.ID, users(n))
+		asks(there, users(n), model.CodeAlreadyOrdered)
 	}
 }
 

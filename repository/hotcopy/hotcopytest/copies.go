@@ -257,7 +257,7 @@ type watcher struct {
 }
 
 // Watch is that of hotcopy.Store.
-func (c *Copies) Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error {
+func (c *Copies) Watch(ctx context.Context, settled func(orderIDs []string), missed func()) {
 	w := &watcher{missed: true, wake: make(chan struct{}, 1)}
 	w.wake <- struct{}{}
 	c.mu.Lock()
@@ -266,7 +266,7 @@ func (c *Copies) Watch(ctx context.Context, settled func(orderIDs []string), mis
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-w.wake:
 		}
 		c.mu.Lock()

@@ -14,4 +14,5 @@ if tonumber(head.revision) >= tonumber(ARGV[3]) then return reply(1) end
 local keep = text(math.max(tonumber(ARGV[4]), math.floor(clock() / 1000) + tonumber(ARGV[5])))
 for i = 1, 5 do write('pexpireat', KEYS[i], keep) end
 write('hset', KEYS[1], 'changes', text(tonumber(head.changes) + 1), unpack(ARGV, 6))
+tellReturn()
 return reply(1)

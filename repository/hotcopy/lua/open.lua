@@ -19,4 +19,5 @@ if #KEYS > 5 then write('unlink', unpack(KEYS, 6)) end
 write('hdel', KEYS[1], 'shards') -- from here on it is in one piece
 -- The last change: before it the copy is not open, and another rebuild may begin anew.
 write('hset', KEYS[1], 'state', 'open', 'opened', ARGV[1], 'changes', '0', 'missing', ARGV[3], unpack(ARGV, 6))
+tellReturn()
 return reply(1)

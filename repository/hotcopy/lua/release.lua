@@ -27,6 +27,7 @@ for i, id in ipairs(ids) do
   if marks[i] == id then gone[#gone + 1] = users[i] end
   held = held or entries[i] or marks[i] == id
 end
+if #gone > 0 and free() <= 0 then tellReturn() end
 -- A Redis that is out of memory refuses only a script's first write, and only
 -- if it may take memory: this one does not.
 write('zremrangebyscore', KEYS[5], '-inf', '(' .. text(ms - tonumber(ARGV[3])))

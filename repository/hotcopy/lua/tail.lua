@@ -19,6 +19,7 @@ local function each()
   end
   -- Who waits for orders looks by himself too: it is no failure that nobody could be told.
   if channel then redis.pcall('publish', channel, table.concat(told, ' ')) end
+  for _, voucher in ipairs(returned) do redis.pcall('publish', 'seckill:v1:voucher-changes', 'returned ' .. voucher) end
   return answers
 end
 

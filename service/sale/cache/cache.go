@@ -55,6 +55,7 @@ type Vouchers struct {
 	loading singleflight.Group
 	jobs    sync.WaitGroup
 	closing chan struct{}
+	deaf    atomic.Bool // messages about changes are being lost
 	metrics *telemetry.Metrics
 	log     *slog.Logger
 }
@@ -172,8 +173,13 @@ func (c *Vouchers) Returned(id string) {
 	}
 }
 
-// DropAll voids every entry: messages about changes may have been missed.
+// Deaf says that messages about changes are being lost, until DropAll is called. Meanwhile a request hears SOLD_OUT only
+// from a reading that began after the request: a unit may have come back, and the user may have bought it elsewhere.
+func (c *Vouchers) Deaf() { c.deaf.Store(true) }
+
+// DropAll voids every entry: messages about changes may have been missed, and are heard from now on.
 func (c *Vouchers) DropAll() {
+	c.deaf.Store(false)
 	for _, id := range c.slots.Keys() {
 		c.Drop(id)
 	}
@@ -230,7 +236,7 @@ func (c *Vouchers) refusal(held *entry, userID string, now time.Time) error {
 // held returns the held entry if it is fresh enough to answer from, and has it read anew
 // before it is not.
 func (c *Vouchers) held(id string, s *slot, now time.Time) *entry {
-	held := s.fresh(now)
+	held := c.fresh(s, now)
 	if held == nil {
 		return nil
 	}
@@ -258,7 +264,7 @@ func (c *Vouchers) entry(ctx context.Context, id string) (*entry, error) {
 			// However fast changes follow each other: a reading that began after the request came is as
 			// new as the request.
 			held, ok := result.Val.(*entry)
-			if ok && (!held.asked.Before(now) || s.usable(held, time.Now())) {
+			if ok && (!held.asked.Before(now) || c.usable(s, held, time.Now())) {
 				return held, nil
 			}
 		case <-ctx.Done():
@@ -280,17 +286,17 @@ func (c *Vouchers) slot(id string) *slot {
 }
 
 // fresh returns the held entry unless it is void or too old.
-func (s *slot) fresh(now time.Time) *entry {
-	if held := s.entry.Load(); held != nil && s.usable(held, now) {
+func (c *Vouchers) fresh(s *slot, now time.Time) *entry {
+	if held := s.entry.Load(); held != nil && c.usable(s, held, now) {
 		return held
 	}
 	return nil
 }
 
 // usable reports whether an entry is neither void nor too old.
-func (s *slot) usable(held *entry, now time.Time) bool {
+func (c *Vouchers) usable(s *slot, held *entry, now time.Time) bool {
 	return now.Sub(held.asked) < maxAge && !held.before(s.dropped.Load()) &&
-		(held.voucher.Remaining > 0 || !held.before(s.returned.Load()))
+		(held.voucher.Remaining > 0 || !held.before(s.returned.Load()) && (!c.deaf.Load() || !held.soldOut()))
 }
 
 // refresh reads an entry anew in the background.

@@ -158,6 +158,35 @@ func TestReturnedUnitVoidsOnlyWhatRefuses(t *testing.T) {
 	})
 }
 
+// While an instance does not hear what comes back, nobody hears SOLD_OUT from a reading that is older than the request.
+func TestDeafInstancesLookBeforeTheyRefuse(t *testing.T) {
+	t.Parallel()
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
+		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
+		hears(t, c, "sold out", "u", model.CodeSoldOut)
+		c.Deaf()
+		servicetest.Pass(time.Microsecond)
+		hears(t, c, "sold out still", "u", model.CodeSoldOut)
+		db.Change(func(v *model.Voucher) { v.Remaining = 1 })
+		servicetest.Pass(time.Microsecond)
+		hears(t, c, "a unit came back", "u", "")
+		before := db.Queries.Load()
+		for range 10 {
+			servicetest.Pass(time.Microsecond)
+			hears(t, c, "units are left", "u", "")
+		}
+		check.Equal(t, "readings while units are left", db.Queries.Load()-before, 0)
+
+		c.DropAll()
+		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
+		servicetest.Pass(2 * buyersPause)
+		hears(t, c, "sold out again", "u", model.CodeSoldOut)
+		before = db.Queries.Load()
+		hears(t, c, "sold out again", "u", model.CodeSoldOut)
+		check.Equal(t, "readings once it hears again", db.Queries.Load()-before, 0)
+	})
+}
+
 func TestSoldOutIsToldFromMemoryButNotToBuyers(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
