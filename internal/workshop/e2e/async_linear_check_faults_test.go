@@ -32,6 +32,8 @@ func TestSaleModel(t *testing.T) {
 		{"sold out with a unit left", append(three[:2:2], buy(3, 0, 2, 3, soldOut)), false},
 		{"sold out within the grace", append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(3, 0, 3, 3.1, soldOut)), true},
 		{"sold out behind the grace", append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(3, 0, 3.2, 3.3, soldOut)), false},
+		{"sold out before the last unit", append(three[:2:2], buy(3, 0, 1.5, 1.9, soldOut), buy(2, 3, 2, 3, yes)), false},
+		{"sold out in turns", append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(3, 0, 3, 3.05, soldOut), buy(3, 4, 3.1, 3.2, yes), buy(4, 0, 4, 4.1, soldOut)), true},
 		{"sold out to the owner of an order", append(three, buy(2, 0, 2, 3, soldOut)), false},
 		{"sold out to an owner who has canceled", append(three, o(step{cancels, 2, 3}, 2, 2.1, yes), buy(2, 0, 3, 3.1, soldOut)), true},
 		{"sold out behind a restock", append(three, o(step{act: raises}, 2, 2.1, yes), buy(3, 0, 3.2, 3.3, soldOut)), false},
@@ -56,7 +58,7 @@ func TestSaleModel(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if got := porcupine.CheckOperations(saleModel(historyStock), test.history) && ownersAreTold(test.history); got != test.legal {
+			if got := porcupine.CheckOperations(saleModel(historyStock), windows(test.history)) && ownersAreTold(test.history); got != test.legal {
 				t.Errorf("legal: %v, want %v", got, test.legal)
 			}
 		})

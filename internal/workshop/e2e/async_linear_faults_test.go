@@ -203,7 +203,7 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 func linearizable(t *testing.T, operations []porcupine.Operation) bool {
 	t.Helper()
 	specification := saleModel(historyStock)
-	verdict, info := porcupine.CheckOperationsVerbose(specification, operations, checkBudget)
+	verdict, info := porcupine.CheckOperationsVerbose(specification, windows(operations), checkBudget)
 	switch verdict {
 	case porcupine.Ok:
 		return true
@@ -297,7 +297,7 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 			for range rounds {
 				for _, history := range stage.record(t, chance, variant.troubles, 1, 8) {
 					// One that cannot be decided in time has not caught anything.
-					if !ownersAreTold(history) || porcupine.CheckOperationsTimeout(saleModel(historyStock), history, checkBudget/6) == porcupine.Illegal {
+					if !ownersAreTold(history) || porcupine.CheckOperationsTimeout(saleModel(historyStock), windows(history), checkBudget/6) == porcupine.Illegal {
 						return
 					}
 				}

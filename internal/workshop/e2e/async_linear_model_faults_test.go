@@ -23,6 +23,8 @@ const (
 	forgets act = "forgets" // Redis loses some or all of what it was told
 	raises  act = "raises"  // an administrator has one unit more sold
 	lowers  act = "lowers"  // or one less
+	opens   act = "opens"   // a window begins, within which nothing must have been left at some instant: see windows
+	closes  act = "closes"  // and ends
 )
 
 // result is what he hears.
@@ -40,7 +42,7 @@ const (
 type step struct {
 	act   act
 	user  int
-	order int // number of the order that he hears of, cancels or has; 0: none
+	order int // number of the order that he hears of, cancels or has; 0: none. Of a window: which one
 }
 
 const (
@@ -56,6 +58,8 @@ type shelf struct {
 	// firm says whose order was promised: a reservation that was promised to
 	// nobody may be lost with Redis.
 	firm [historyUsers]bool
+	// waiting are the open windows in which something was left all the time, a bit each.
+	waiting uint64
 }
 
 func (s shelf) has(user int) bool { return s.have[user] != noOrder }
@@ -114,6 +118,13 @@ func (s shelf) next(in step, out result) []shelf {
 		return s.forgotten()
 	case raises, lowers:
 		return s.changed(in.act, out)
+	case opens:
+		s.waiting |= 1 << in.order
+		return []shelf{s}
+	case closes:
+		if s.waiting&(1<<in.order) == 0 {
+			return []shelf{s}
+		}
 	}
 	return nil
 }
@@ -146,8 +157,6 @@ func (s shelf) bought(in step, out result) []shelf {
 		return []shelf{s.taken(in.user, in.order).promised(in.user)}
 	case out == already && s.is(in):
 		return []shelf{s.known(in)}
-	case out == soldOut && s.left == 0:
-		return []shelf{s}
 	case out == unknown && free:
 		return []shelf{s, s.taken(in.user, unknownOrder)}
 	case out == unknown:
@@ -177,6 +186,9 @@ func saleModel(stock int) porcupine.Model {
 		Step: func(state, input, output any) []any {
 			var states []any
 			for _, next := range state.(shelf).next(input.(step), output.(result)) {
+				if next.left == 0 {
+					next.waiting = 0
+				}
 				states = append(states, next)
 			}
 			return states
@@ -186,6 +198,25 @@ func saleModel(stock int) porcupine.Model {
 			return fmt.Sprintf("user %d %s: %s (order %d)", in.user, in.act, output, in.order)
 		},
 	}).ToModel()
+}
+
+// windows makes two instants of each SOLD_OUT: one at which its window opens, and one at which it closes. A window is
+// more than a second long, so that many overlap. As single operations they would be tried in every order, which takes
+// exponentially long, and makes no difference: none of them changes anything.
+func windows(history []porcupine.Operation) (all []porcupine.Operation) {
+	n := 0
+	for _, o := range history {
+		if o.Output != soldOut || o.Input.(step).act != buys {
+			all = append(all, o)
+			continue
+		}
+		at := func(what act, instant int64) porcupine.Operation {
+			return porcupine.Operation{ClientId: o.ClientId, Input: step{what, o.Input.(step).user, n}, Output: soldOut, Call: instant, Return: instant}
+		}
+		all = append(all, at(opens, o.Call), at(closes, o.Return))
+		n++
+	}
+	return all
 }
 
 // checkBudget bounds one check. It takes milliseconds, and would take long only
