@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/backoff"
 	"seckill/internal/failpoint"
 	"seckill/model"
 )
@@ -246,7 +247,7 @@ func (c *consumption) work(ctx, working context.Context) {
 		case notTried:
 		case noneDone:
 			failures++
-			rest := growing(firstDelay, longestRest, failures)
+			rest := backoff.Doubled(firstDelay, longestRest, failures-1)
 			if last := c.lastDone.Load(); last != nil {
 				rest = min(rest, time.Since(*last))
 			}
@@ -363,7 +364,7 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error) set
 		return settledDone
 	case passing(verdict):
 		c.queue.log.DebugContext(ctx, "a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
-		c.answered(ctx, m, "nak", m.NakWithDelay(growing(firstDelay, longestDelay, int(min(m.delivered, 64)))))
+		c.answered(ctx, m, "nak", m.NakWithDelay(backoff.Doubled(firstDelay, longestDelay, int(min(m.delivered, 64))-1)))
 	case errors.Is(verdict, errNewer):
 		c.warnOfNewer(ctx, m)
 		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))
@@ -449,11 +450,6 @@ func (c *consumption) flush(ctx context.Context) {
 	}
 }
 
-// growing doubles a wait with every failure, up to a limit.
-func growing(first, longest time.Duration, failures int) time.Duration {
-	return min(first<<min(max(failures-1, 0), 20), longest)
-}
-
 // fetchAll fetches whenever it is wished, until ctx ends.
 func (c *consumption) fetchAll(ctx context.Context) error {
 	var worker jetstream.Consumer
@@ -494,7 +490,7 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(growing(repairPause, longestRepairPause, failures)):
+		case <-time.After(backoff.Doubled(repairPause, longestRepairPause, failures-1)):
 		}
 		ctx, cancel := context.WithTimeout(ctx, startBudget+c.queue.slack)
 		defer cancel()

@@ -11,6 +11,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"seckill/internal/backoff"
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -34,7 +35,7 @@ var errContended = errors.New("changed by others meanwhile")
 // pause waits before attempt n (from 0) is repeated: exponentially longer and
 // at random, so that transactions that collided do not collide again.
 func pause(ctx context.Context, n int) error {
-	longest := min(firstPause<<min(n, 10), longestPause)
+	longest := backoff.Doubled(firstPause, longestPause, n)
 	poll.Pause(ctx, rand.N(longest)+longest/4) //nolint:gosec // spreads the load, guards nothing
 	return ctx.Err()
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"seckill/internal/backoff"
 	"seckill/internal/failpoint"
 	"seckill/internal/payment"
 	"seckill/internal/telemetry"
@@ -137,7 +138,7 @@ func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 // pauseOfRefund is the wait after so many attempts and one more: twice as long each time, and at random, so that the
 // refunds of an hour without a provider do not come back all at once.
 func pauseOfRefund(attempts int) time.Duration {
-	longest := min(refundPause<<min(attempts, 20), longestRefundPause)
+	longest := backoff.Doubled(refundPause, longestRefundPause, attempts)
 	return longest/2 + rand.N(longest/2) //nolint:gosec // spreads the load, guards nothing
 }
 

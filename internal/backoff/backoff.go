@@ -125,9 +125,16 @@ func (f *Failures) wait(failures float64) time.Duration {
 	if beyond <= 0 {
 		return 0
 	}
-	wait := f.policy.First
-	for range beyond - 1 {
-		wait = min(2*wait, f.policy.Longest)
+	return Doubled(f.policy.First, f.policy.Longest, beyond-1)
+}
+
+// Doubled is a wait that was doubled so many times, and at most the longest one: what follows the attempt of that number,
+// from 0. A negative number counts as none.
+func Doubled(first, longest time.Duration, times int) time.Duration {
+	for wait := first; wait < longest; wait *= 2 {
+		if times--; times < 0 {
+			return wait
+		}
 	}
-	return min(wait, f.policy.Longest)
+	return longest
 }

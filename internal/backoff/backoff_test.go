@@ -25,6 +25,15 @@ func policy() backoff.Policy {
 	return backoff.Policy{Free: 3, First: time.Second, Longest: 30 * time.Second, Forget: time.Minute}
 }
 
+// Nothing grows beyond the longest wait, however often something fails, and a wait that is too long at first is cut.
+func TestDoubled(t *testing.T) {
+	t.Parallel()
+	for times, want := range map[int]time.Duration{-1: 3, 0: 3, 1: 6, 2: 12, 3: 20, 4: 20, 1 << 40: 20} {
+		check.Equal(t, fmt.Sprintf("3 ns doubled %d times", times), backoff.Doubled(3, 20, times), want)
+	}
+	check.Equal(t, "a first wait beyond the longest one", backoff.Doubled(30, 20, 0), 20)
+}
+
 func failures(t *testing.T, size int) (*backoff.Failures, *clock) {
 	t.Helper()
 	c := &clock{time.Unix(1_000_000, 0)}

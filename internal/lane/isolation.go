@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"seckill/internal/backoff"
 )
 
 const (
@@ -164,7 +166,7 @@ func (i *isolation) failed(key string, cause error, some bool) (news, first bool
 		i.fruitless++
 	}
 	known.busy, known.cause = false, cause
-	known.next = time.Now().Add(min(firstPause<<min(known.failures, 10), longestPause))
+	known.next = time.Now().Add(backoff.Doubled(firstPause, longestPause, known.failures))
 	known.failures++
 	return i.blame(known)
 }

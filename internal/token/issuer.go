@@ -16,6 +16,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"seckill/internal/backoff"
 	"seckill/internal/poll"
 )
 
@@ -267,5 +268,5 @@ func (i *issuer) pause() time.Duration {
 	if i.failures == 0 {
 		return every
 	}
-	return min(askEvery<<min(i.failures-1, 10), every)
+	return backoff.Doubled(askEvery, every, i.failures-1)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/backoff"
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -93,7 +94,7 @@ func (r *reserveCall) failure() error {
 
 // reserve makes the calls, and those again that have no answer, while ctx lasts.
 func (s *Store) reserve(ctx context.Context, open []*reserveCall) {
-	for pause := reservePause; len(open) > 0; pause = min(2*pause, reservePauseMax) {
+	for n := 0; len(open) > 0; n++ {
 		if ctx.Err() != nil {
 			return
 		}
@@ -104,7 +105,7 @@ func (s *Store) reserve(ctx context.Context, open []*reserveCall) {
 		s.run(ctx, calls...)
 		open = lost(open)
 		if len(open) > 0 {
-			poll.Pause(ctx, pause)
+			poll.Pause(ctx, backoff.Doubled(reservePause, reservePauseMax, n))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"seckill/internal/backoff"
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -103,8 +104,8 @@ func (r *Rebuilder) Do(ctx context.Context, voucherID string, wrong int64) error
 // whileElsewhere repeats do while another instance is in its way, after pauses that grow.
 func whileElsewhere(ctx context.Context, do func() error) error {
 	err := do()
-	for pause := shortestLook; elsewhere(err) && ctx.Err() == nil; pause = min(2*pause, longestLook) {
-		poll.Pause(ctx, pause)
+	for n := 0; elsewhere(err) && ctx.Err() == nil; n++ {
+		poll.Pause(ctx, backoff.Doubled(shortestLook, longestLook, n))
 		err = do()
 	}
 	return err
@@ -177,7 +178,7 @@ func (r *Rebuilder) note(voucherID string, run *rebuildRun) {
 		return
 	}
 	failed := r.failures[voucherID]
-	pause := min(rebuildRetryFirst<<min(failed.times, 10), rebuildRetryMost)
+	pause := backoff.Doubled(rebuildRetryFirst, rebuildRetryMost, failed.times)
 	r.failures[voucherID] = rebuildFailed{times: failed.times + 1, until: time.Now().Add(pause)}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"seckill/internal/backoff"
 	"seckill/internal/payment"
 )
 
@@ -126,7 +127,7 @@ func pauseAfter(attempts int) time.Duration {
 	if attempts >= maxAttempts {
 		return 0
 	}
-	return min(firstPause<<min(attempts-1, 20), longestPause)
+	return backoff.Doubled(firstPause, longestPause, attempts-1)
 }
 
 // deliver makes one attempt, and with the fault RepeatHooks two.
