@@ -116,6 +116,19 @@ func (c Config) LacksForSeveral() string {
 	return strings.Join(lacks, " and ")
 }
 
+// failoverPatience is how long an instance that sells on without its database is ready
+// without it: a failover takes seconds, and one that lasts is to be seen.
+const failoverPatience = 5 * time.Second
+
+// WithoutDatabase is how long an instance is ready while the database is away: in
+// async it sells on until the orders in the queue are too old. A worker only waits for it.
+func (c Config) WithoutDatabase() time.Duration {
+	if c.Async() && c.Role != RoleWorker {
+		return min(c.BacklogMaxAge, failoverPatience)
+	}
+	return 0
+}
+
 // String shows that there are settings and nothing of what they are: they
 // contain secrets. See Settings for what may be shown.
 func (Config) String() string { return "config.Config (not shown, it contains secrets)" }

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/redisdb"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
-	"seckill/repository/hotcopy"
 )
 
 // asyncOnServers are the settings of an asynchronous deployment on MariaDB, Redis and NATS.
@@ -131,7 +131,7 @@ func aHotCopyIsRepairedAndRebuilt(t *testing.T, s *site) {
 		t.Error("a repair of nothing is in the log")
 	}
 
-	client := check.Value(hotcopy.NewClient(s.cfg.RedisURL, nil))(t)
+	client := check.Value(redisdb.NewClient(s.cfg.RedisURL, nil))(t)
 	defer client.Close()
 	check.Must(t, client.HIncrBy(t.Context(), "seckill:v1:{"+id+"}:head", "stock", 1).Err())
 	want(t, b.page(t, path+"/audit"), "It does not add up now.", "The hot copy is open: 5 remain")

@@ -11,6 +11,7 @@ import (
 	"seckill/handler/console"
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
+	"seckill/internal/userlock"
 	"seckill/internal/version"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
@@ -118,8 +119,12 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 	vouchers := service.VoucherDeps{
 		Store: s.db.Vouchers, Announce: changes.Announce, Selling: mode.guard.Selling, Log: i.log,
 	}
-	if orders.Locks, err = i.openLocks(s); err != nil {
+	locks, lockable, err := userlock.Open(i.lockOptions(s))
+	if err != nil {
 		return made, err
+	}
+	if orders.Locks = locks; lockable != nil {
+		i.probe("locks", lockable)
 	}
 	if async == nil {
 		vouchers.Stock = service.SyncStock{Store: s.db.Vouchers}
@@ -145,7 +150,7 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 		admission = async.admission
 		made.orders = sale.NewAsync(orders, sale.AsyncDeps{
 			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
-			Node: async.Hot.Node, Rebuild: async.Rebuilder.Ask, ScriptLocks: scriptLocks(i.cfg, s.redis), Backlog: async.backlog,
+			Node: async.Hot.Node, Rebuild: async.Rebuilder.Ask, ScriptLocks: i.lockOptions(s).InScripts(), Backlog: async.backlog,
 			Admission: admission,
 		})
 	}

@@ -11,19 +11,16 @@ import (
 	"log/slog"
 	"time"
 
-	"seckill/internal/redisdb"
-
-	"seckill/service/guard"
-
-	"seckill/internal/listener"
-
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
 	"seckill/internal/conns"
 	"seckill/internal/embedded"
 	"seckill/internal/ids"
-	"seckill/repository/hotcopy"
+	"seckill/internal/listener"
+	"seckill/internal/redisdb"
+	"seckill/service/guard"
+	"seckill/service/repair"
 )
 
 // startTimeout bounds each check of a dependency at the start.
@@ -76,7 +73,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err := i.publishEvents(ctx, servers, mode); err != nil {
 		return nil, err
 	}
-	i.sweep(servers.db) //nolint:contextcheck // until the stop
+	i.parts.Loop("janitor", lookPatience, repair.Janitor{Store: servers.db, Log: log}.Run) //nolint:contextcheck // until the stop
 
 	// What is served. Now the list of probes is complete.
 	guard := conns.New(conns.Options{Name: "main", Exempt: cfg.TrustedProxies, Metrics: i.registry, Log: log})
@@ -147,8 +144,8 @@ func (i *Instance) openServers(ctx context.Context) (s servers, err error) {
 		}
 	}
 	i.watch(s)
-	i.probePatiently("database", i.withoutDatabase(), s.db.Ready)
-	i.probe("redis", hotcopy.NewReadiness(s.redis).Probe)
+	i.probePatiently("database", i.cfg.WithoutDatabase(), s.db.Ready)
+	i.probe("redis", redisdb.NewReadiness(s.redis).Probe)
 	redisdb.AdviseCluster(ctx, s.redis, i.log)
 	if !i.cfg.Migrate {
 		i.probe("schema", s.db.SchemaProbe())

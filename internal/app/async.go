@@ -8,21 +8,16 @@ import (
 	"path/filepath"
 	"time"
 
-	"seckill/internal/redisdb"
-
-	"seckill/internal/parts"
-
-	"seckill/service/guard"
-
-	"github.com/redis/go-redis/v9"
-
 	"seckill/config"
 	"seckill/internal/embedded"
+	"seckill/internal/parts"
+	"seckill/internal/redisdb"
 	"seckill/internal/telemetry"
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository/hotcopy"
 	"seckill/service/backlog"
+	"seckill/service/guard"
 	"seckill/service/repair"
 )
 
@@ -61,7 +56,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	if err != nil {
 		return nil, err
 	}
-	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, Trace: i.tracer, LockKeys: scriptLocks(i.cfg, s.redis)})
+	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, Trace: i.tracer, LockKeys: i.lockOptions(s).InScripts()})
 	admission := telemetry.NewAdmission(i.registry)
 	watch := backlog.New(q, i.cfg.BacklogMaxAge, admission, i.log)
 	parts := repair.Deps{
@@ -69,7 +64,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 		Metrics: telemetry.NewWorker(i.registry), AdminLog: s.db.AdminLog, Log: i.log,
 	}
 	// The reconciler is elected beside the hot copies, whatever the users' locks are.
-	locks := i.redisLocks(s, reconcilerLease)
+	locks := i.lockOptions(s).InRedis(reconcilerLease)
 	behind := repair.New(parts, locks, mode.deployment, mode.guard.Selling)
 	i.parts.OnClose("orders on their way into the database", func(ctx context.Context) error { behind.Persister.Close(ctx); return nil })
 	return &AsyncParts{
@@ -115,13 +110,6 @@ func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Que
 // natsAccess is how NATS is spoken to, and as whom.
 func natsAccess(cfg config.Config) queue.Access {
 	return queue.Access{TLS: cfg.NATSTLS.Client(), Credentials: cfg.NATSCredentials, NKey: cfg.NATSNKey}
-}
-
-// scriptLocks reports whether the hot copies see the users' locks: in lock mode
-// redis on one real Redis, where both are. In a Cluster they lie on different
-// nodes, and no other program reaches the embedded one.
-func scriptLocks(cfg config.Config, client redis.UniversalClient) bool {
-	return cfg.LockMode == config.LockRedis && cfg.RedisURL != "" && !hotcopy.IsCluster(client)
 }
 
 // runAsyncParts runs what the role of this instance asks for, until the stop. The
@@ -214,5 +202,5 @@ func QueueExists(cfg config.Config) error {
 	if cfg.NATSURL != "" {
 		return nil
 	}
-	return exists(filepath.Join(cfg.DataDir, "nats"), "queue", "SECKILL_NATS_URL")
+	return embedded.Exists(filepath.Join(cfg.DataDir, "nats"), "queue", "SECKILL_NATS_URL")
 }

@@ -26,7 +26,7 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 	}
 	i.parts.OnClose("stream of events", func(context.Context) error { stream.Close(); return nil })
 	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Log: log}
-	locks := i.redisLocks(s, reconcilerLease)
+	locks := i.lockOptions(s).InRedis(reconcilerLease)
 	i.parts.Loop("events", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
 		s.sole.Await(ctx)
 		relay.Run(ctx, locks, mode.deployment)

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"log/slog"
 
 	"seckill/config"
 	"seckill/internal/telemetry"
@@ -22,16 +21,9 @@ func (i *Instance) openExpiry(s servers, provider repair.Provider) *repair.Expir
 	if i.cfg.Role == config.RoleAPI {
 		return nil
 	}
-	changes := hotcopy.NewVoucherChanges(s.redis)
 	return &repair.Expiry{
 		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
-		Returned: func(ctx context.Context, voucherID string) {
-			if err := changes.AnnounceReturn(ctx, voucherID); err != nil {
-				i.log.WarnContext(ctx, "the instances learn of returned units by the age of their copies only",
-					slog.String("voucher_id", voucherID), slog.Any("error", err))
-			}
-		},
-		Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
+		Announce: hotcopy.NewVoucherChanges(s.redis).AnnounceReturn, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
 	}
 }
 
@@ -41,7 +33,7 @@ func (i *Instance) runExpiry(s servers, mode orderMode, expiry *repair.Expiry) {
 	if expiry == nil {
 		return
 	}
-	locks := i.redisLocks(s, reconcilerLease)
+	locks := i.lockOptions(s).InRedis(reconcilerLease)
 	i.parts.Loop("expiry", workPatience, func(ctx context.Context) {
 		s.sole.Await(ctx)
 		expiry.Run(ctx, locks, mode.deployment)

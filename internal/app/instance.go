@@ -6,12 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"seckill/internal/listener"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"seckill/config"
+	"seckill/internal/listener"
 	"seckill/internal/parts"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"

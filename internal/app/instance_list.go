@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"net"
-	"os"
 
 	"seckill/internal/ids"
 	"seckill/internal/version"
@@ -34,20 +32,7 @@ func (i *Instance) signIn(list *hotcopy.Instances) error {
 	if err != nil {
 		return err
 	}
-	self := model.Instance{ID: id, Name: name(i.main.Addr()), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version.Read().Version}
+	self := model.Instance{ID: id, Name: i.main.OnMachine(), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version.Read().Version}
 	i.parts.Loop("signs of life", lookPatience, func(ctx context.Context) { list.Sign(ctx, self) })
 	return nil
-}
-
-// name is this machine's, and the port of a listener: a machine may have several instances.
-func name(listener net.Addr) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	_, port, err := net.SplitHostPort(listener.String())
-	if err != nil {
-		return host
-	}
-	return net.JoinHostPort(host, port)
 }

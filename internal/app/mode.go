@@ -2,12 +2,11 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"seckill/internal/redisdb"
 	"seckill/model"
 	"seckill/repository"
-	"seckill/repository/hotcopy"
 	"seckill/service/guard"
 	"seckill/service/repair"
 )
@@ -25,28 +24,19 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	async := i.cfg.Async()
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	record, err := s.db.Modes.Adopt(starting, i.orderMode())
-	if err != nil && !i.cfg.Migrate {
-		// Another process may have yet to make the schema. An instance in sync waits
-		// for that and is not ready; one in async does not know its queue's name.
-		if lacks := s.db.SchemaProbe()(starting); lacks != nil && async {
-			return orderMode{}, lacks
-		}
-	}
-	if err != nil && (async || i.cfg.Migrate) {
-		return orderMode{}, fmt.Errorf("look at the order mode of the database: %w", err)
-	}
-
 	watch := repair.NewModeWatcher(s.db.Modes.Read, i.orderMode(), i.log)
-	if err == nil {
-		if err := watch.Refresh(starting); err != nil {
-			return orderMode{}, err
-		}
+	lacks := s.db.SchemaProbe()
+	if i.cfg.Migrate {
+		lacks = nil
+	}
+	deployment, err := watch.Adopt(starting, s.db.Modes.Adopt, lacks)
+	if err != nil {
+		return orderMode{}, err
 	}
 	i.parts.Loop("order mode", lookPatience, watch.Run) //nolint:contextcheck // until the stop
 	i.probe("order mode", watch.Probe)
 	i.disagrees = watch.Probe
-	m := orderMode{deployment: record.Deployment, guard: guard.Guards{watch}}
+	m := orderMode{deployment: deployment, guard: guard.Guards{watch}}
 	if async {
 		if !i.cfg.Embedded() {
 			m.redis = i.claimRedis(starting, s)
@@ -83,7 +73,7 @@ func (i *Instance) claimRedis(ctx context.Context, s servers) *guard.Redis {
 		if s.incarnation != "" {
 			return guard.Embedded + s.incarnation, nil
 		}
-		return hotcopy.Identity(ctx, s.redis)
+		return redisdb.Identity(ctx, s.redis)
 	}
 	r := guard.NewRedis(repository.NewRedisClaims(s.db.Database), identity, s.sole, i.log)
 	_ = r.Look(ctx) // the next look repeats what failed

@@ -3,19 +3,16 @@ package app
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
-	"seckill/internal/listener"
-
 	"seckill/config"
 	"seckill/internal/conns"
 	"seckill/internal/embedded"
+	"seckill/internal/listener"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
-	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/internal/vouchercode"
 	"seckill/model"
@@ -23,14 +20,8 @@ import (
 	"seckill/service/repair"
 )
 
-const (
-	// claimPatience is how long a claim of the instance before, which has just died, is waited for.
-	claimPatience = 2 * time.Second
-	// shortWebhookSecret, in bytes, is the least that Standard Webhooks wants.
-	shortWebhookSecret = 24
-	// webhookPath is where the provider tells of payments.
-	webhookPath = "/api/v1/webhooks/payments"
-)
+// webhookPath is where the provider tells of payments.
+const webhookPath = "/api/v1/webhooks/payments"
 
 // payments is what this instance needs so that orders can be paid.
 type payments struct {
@@ -69,12 +60,7 @@ func (i *Instance) openPayments(ctx context.Context, db *Database) (p *payments,
 	if p.webhooks, err = payment.NewSignatures(secrets); err != nil {
 		return nil, fmt.Errorf("use SECKILL_WEBHOOK_SECRETS: %w", err)
 	}
-	for n, secret := range i.cfg.WebhookSecrets {
-		if len(secret) < shortWebhookSecret {
-			i.log.WarnContext(ctx, "a secret of webhooks is short, and whoever guesses it can pay without money: "+
-				"take one from openssl rand -base64 32", slog.Int("secret", n+1), slog.Int("bytes", len(secret)))
-		}
-	}
+	payment.AdviseSecrets(ctx, i.cfg.WebhookSecrets, i.log)
 	if err = i.openProvider(ctx, db, p, secrets); err == nil && p.client == nil {
 		i.log.WarnContext(ctx, "orders cannot be paid here, there is no payment provider: "+
 			"set SECKILL_PAYMENT_URL, or SECKILL_PAYMENT_SIMULATOR=on to try it out")
@@ -93,10 +79,7 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 	}
 	url := i.cfg.PaymentURL
 	if i.cfg.PaymentSimulator {
-		switch err := i.claimLedger(ctx, db); {
-		case errors.Is(err, errSecondLedger):
-			i.log.WarnContext(ctx, "this is a second payment simulator", slog.Any("error", err))
-		case err != nil:
+		if err := i.claimLedger(ctx, db); err != nil {
 			return err
 		}
 		if url, err = i.openSimulator(ctx, p, key); err != nil {
@@ -113,8 +96,7 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 	return nil
 }
 
-// claimLedger finds out whether this instance is the only one on its database that has the simulator. A second ledger does
-// not know the first one's payments, and each instance asks its own: that does for trying out, and is said. Embedded, the claim on the data directory does the same.
+// claimLedger warns of a second simulator on the database. Embedded, the claim on the data directory keeps one out.
 func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
 	if i.cfg.Embedded() {
 		return nil
@@ -123,34 +105,8 @@ func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
 	i.parts.OnClose("claim on the payment simulator", func(context.Context) error { return claim.Close() })
 	ctx, enough := context.WithTimeout(ctx, startTimeout)
 	defer enough()
-	var (
-		held   bool
-		failed error     // of the last question, unless it was cut short
-		taken  time.Time // when another instance was first seen to have it; a question that fails says nothing of that
-	)
-	_ = poll.Until(ctx, claimPatience/10, func() (bool, error) {
-		var err error
-		held, err = claim.Held(ctx)
-		if ctx.Err() == nil {
-			failed = err
-		}
-		if err == nil && taken.IsZero() {
-			taken = time.Now()
-		}
-		return held || !taken.IsZero() && time.Since(taken) >= claimPatience, nil
-	})
-	if held {
-		return nil
-	}
-	if failed != nil {
-		return fmt.Errorf("claim the payment simulator: %w", failed)
-	}
-	return errSecondLedger
+	return simulator.Claim(ctx, claim.Held, i.log)
 }
-
-// errSecondLedger tells of a second simulator.
-var errSecondLedger = errors.New("another instance on this database has the payment simulator, and this one keeps a ledger of its own, which does not know the payments of the other: " +
-	"set SECKILL_PAYMENT_SIMULATOR=off here, SECKILL_PAYMENT_URL to the other one's simulator, and SECKILL_WEBHOOK_SECRETS as there")
 
 // openSimulator opens the simulated provider and its listener, and returns where that is.
 func (i *Instance) openSimulator(ctx context.Context, p *payments, key string) (url string, err error) {

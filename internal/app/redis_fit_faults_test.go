@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"seckill/config"
+	"seckill/internal/redisdb"
 	"seckill/internal/workshop/testserver"
-	"seckill/repository/hotcopy"
 )
 
 // Whatever has a Redis' manners and cannot be sold from is refused with a sentence that says what to write.
@@ -31,7 +31,7 @@ func TestARedisThatDoesNotFitIsRefused(t *testing.T) {
 		"redis+sentinel://" + sentinels.Primary.Addr() + "/shop":                  "no Sentinel",
 		strings.Replace(sentinels.URL(), "/"+testserver.SentinelPrimary, "/x", 1): "watch no primary",
 	} {
-		if err := inspected(t, url, config.Async, config.LockRedis); !errors.Is(err, hotcopy.ErrUnfit) || !strings.Contains(err.Error(), why) {
+		if err := inspected(t, url, config.Async, config.LockRedis); !errors.Is(err, redisdb.ErrUnfit) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %q", url, err, why)
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
+	"seckill/internal/redisdb"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
-	"seckill/repository/hotcopy"
 )
 
 // rights are the words of the ACL line in deployments/README.md, behind the password.
@@ -34,7 +34,7 @@ func rights(t *testing.T) []string {
 // inspected is what the start says of a Redis.
 func inspected(t *testing.T, url string, mode config.OrderMode, locks config.LockMode) error {
 	t.Helper()
-	client := check.Value(hotcopy.NewClient(url, nil))(t)
+	client := check.Value(redisdb.NewClient(url, nil))(t)
 	defer client.Close()
 	i := newInstance(config.Config{RedisURL: url, OrderMode: mode, LockMode: locks, LockSynced: config.AllReplicas}, slog.New(slog.DiscardHandler))
 	return i.inspectRedis(t.Context(), client)
@@ -89,7 +89,7 @@ func TestTheRightsInRedis(t *testing.T) {
 		t.Run(right, func(t *testing.T) {
 			t.Parallel()
 			less := allow(t, server, fmt.Sprint("less", n), slices.Concat(all[:n], all[n+1:]))
-			if err := inspected(t, less, config.Async, config.LockRedis); !errors.Is(err, hotcopy.ErrRights) {
+			if err := inspected(t, less, config.Async, config.LockRedis); !errors.Is(err, redisdb.ErrRights) {
 				t.Errorf("without it: %v", err)
 			}
 		})
@@ -101,7 +101,7 @@ func TestAPlainRedisIsNoOther(t *testing.T) {
 	t.Parallel()
 	host := check.Value(url.Parse(testserver.SharedRedis(t)))(t).Host
 	for text, why := range map[string]string{"redis+cluster://" + host: "it is no Redis Cluster", "redis+sentinel://" + host + "/shop": "no Sentinel"} {
-		if err := inspected(t, text, config.Async, config.LockRedis); !errors.Is(err, hotcopy.ErrUnfit) || !strings.Contains(err.Error(), why) {
+		if err := inspected(t, text, config.Async, config.LockRedis); !errors.Is(err, redisdb.ErrUnfit) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %q", text, err, why)
 		}
 	}

@@ -16,12 +16,12 @@ import (
 	"seckill/config"
 	"seckill/internal/api"
 	"seckill/internal/app"
+	"seckill/internal/redisdb"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
-	"seckill/repository/hotcopy"
 )
 
 // asyncEnviron is an asynchronous deployment on the servers the tests share.
@@ -124,7 +124,7 @@ func TestAuditRepairsAHotCopyThatIsWrong(t *testing.T) {
 // spoil makes a hot copy believe in one unit too many.
 func spoil(t *testing.T, cfg config.Config, voucher string) {
 	t.Helper()
-	rdb := check.Value(hotcopy.NewClient(cfg.RedisURL, nil))(t)
+	rdb := check.Value(redisdb.NewClient(cfg.RedisURL, nil))(t)
 	defer rdb.Close()
 	head := "seckill:v1:{" + voucher + "}:head"
 	if n, err := rdb.(redis.Cmdable).HIncrBy(t.Context(), head, "stock", 1).Result(); err != nil || n != 6 {

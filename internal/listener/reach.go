@@ -16,6 +16,19 @@ func (l *Listener) PublicAddresses() ([]string, error) {
 	return publicAddresses(l.socket.Addr(), own), err
 }
 
+// OnMachine is this machine's name, and the listener's port: a machine may have several instances.
+func (l *Listener) OnMachine() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	_, port, err := net.SplitHostPort(l.socket.Addr().String())
+	if err != nil {
+		return host
+	}
+	return net.JoinHostPort(host, port)
+}
+
 // publicAddresses are those of the internet at which a listener is reached: its own, or
 // the machine's when it listens on all of them. Addresses of private networks
 // (RFC 1918, RFC 4193), of shared ones (RFC 6598) and of a link are not.

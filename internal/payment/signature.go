@@ -1,11 +1,13 @@
 package payment
 
 import (
+	"context"
 	"crypto/hkdf"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -33,6 +35,19 @@ const (
 // id, timestamp and body, compared in constant time. The first secret signs and all verify, so that one can be
 // replaced while both are in use. Without a secret no webhook is valid.
 type Signatures struct{ hooks []*standardwebhooks.Webhook }
+
+// shortSecret, in bytes, is the least that Standard Webhooks wants.
+const shortSecret = 24
+
+// AdviseSecrets says which secrets are short.
+func AdviseSecrets(ctx context.Context, secrets []string, log *slog.Logger) {
+	for n, secret := range secrets {
+		if len(secret) < shortSecret {
+			log.WarnContext(ctx, "a secret of webhooks is short, and whoever guesses it can pay without money: "+
+				"take one from openssl rand -base64 32", slog.Int("secret", n+1), slog.Int("bytes", len(secret)))
+		}
+	}
+}
 
 // NewSignatures takes secrets in base64 behind whsec_, or as they are. Libraries do not agree on how to read one that is
 // base64 without whsec_, or what whsec_ is: the other reading verifies too.

@@ -1,4 +1,4 @@
-package hotcopy_test
+package redisdb_test
 
 import (
 	"testing"
@@ -6,8 +6,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/redisdb"
 	"seckill/internal/workshop/check"
-	"seckill/repository/hotcopy"
 )
 
 // A connection that waits for work for longer than a minute may have been cut by its server, and is not used.
@@ -16,7 +16,7 @@ func TestConnectionsRestAMinute(t *testing.T) {
 	for name, url := range map[string]string{
 		"one": "redis://127.0.0.1:9", "Cluster": "redis+cluster://127.0.0.1:9", "Sentinel": "redis+sentinel://127.0.0.1:9/primary/0",
 	} {
-		client := check.Value(hotcopy.NewClient(url, nil))(t)
+		client := check.Value(redisdb.NewClient(url, nil))(t)
 		var rest time.Duration
 		switch client := client.(type) {
 		case *redis.Client:

@@ -1,8 +1,9 @@
-package hotcopy
+package redisdb
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -184,9 +185,15 @@ type rawNodeConn struct {
 	syscall.Conn
 }
 
-// node names the server of a key.
-func (s *Store) node(key string) string {
-	cluster, ok := s.client.(*redis.ClusterClient)
+// IsCluster reports whether keys lie on different servers.
+func IsCluster(client redis.UniversalClient) bool {
+	_, ok := client.(*redis.ClusterClient)
+	return ok
+}
+
+// NodeOf names the server of a key, and asks none. Empty: there is only one, or it is not known.
+func NodeOf(client redis.UniversalClient, key string) string {
+	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
 		return ""
 	}
@@ -199,17 +206,35 @@ func (s *Store) node(key string) string {
 	return node.Options().Addr
 }
 
-// IsCluster reports whether keys lie on different servers.
-func IsCluster(client redis.UniversalClient) bool {
-	_, ok := client.(*redis.ClusterClient)
-	return ok
-}
+// everySpot is how many names are tried to find one for each primary of a Cluster. One
+// that holds a single slot is missed once in 400 times.
+const everySpot = 100_000
 
-// Node names the server on which a voucher's copy lies, so that calls to different servers
-// can be kept apart. It asks no server. Empty: there is only one, or it is not known.
-func (s *Store) Node(voucherID string) string {
-	if !IsCluster(s.client) {
-		return ""
+// Spots are numbers for each of which name gives a key on another primary: one for every
+// primary that holds slots; of a single server just one.
+func Spots(ctx context.Context, client redis.UniversalClient, name func(n int) string) ([]int, error) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return []int{0}, nil
 	}
-	return s.node(headKey(voucherID))
+	var mu sync.Mutex
+	missing := map[*redis.Client]bool{}
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		missing[node] = true
+		return nil
+	})
+	var spots []int
+	for n := 0; err == nil && len(missing) > 0 && n < everySpot; n++ {
+		var node *redis.Client
+		if node, err = cluster.MasterForKey(ctx, name(n)); missing[node] {
+			delete(missing, node)
+			spots = append(spots, n)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask the Cluster for its nodes: %w", err)
+	}
+	return spots, nil
 }

@@ -1,4 +1,4 @@
-package hotcopy
+package redisdb
 
 import (
 	"testing"

@@ -1,154 +1,140 @@
-package app
+// Package userlock makes the locks of users from package lock, in each of the lock modes, and those of elections. Read
+// this file first; rehearse.go tries at a start what locks in Redis need.
+package userlock
 
 import (
 	"context"
+	"crypto/tls"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"seckill/config"
-	"seckill/internal/ids"
-	"seckill/internal/poll"
+	"seckill/internal/parts"
+	"seckill/internal/redisdb"
 	"seckill/lock"
 	"seckill/lock/driver"
 	"seckill/model"
-	"seckill/repository/hotcopy"
 )
 
 const (
-	// lockCallTimeout bounds one call to a lock's store; the request it is made
+	// callTimeout bounds one call to a lock's store; the request it is made
 	// for has five seconds.
-	lockCallTimeout = 4 * time.Second
-	// locksPatience bounds what giving back the last locks may add to a stop.
-	locksPatience = time.Second
+	callTimeout = 4 * time.Second
+	// closePatience bounds what giving back the last locks may add to a stop.
+	closePatience = time.Second
 	// unlockTimeout bounds what giving a lock back may add to an answer; a lock
 	// that could not be given back ends with its lease.
 	unlockTimeout = 500 * time.Millisecond
-	// listenTimeout bounds how long the start waits for the messages of locks, and
-	// listenPoll is between two looks.
-	listenTimeout = time.Second
-	listenPoll    = 5 * time.Millisecond
+	// setNXPrefix begins the names of locks that would meet those of Redisson's layout, and look different.
+	setNXPrefix = "setnx:"
 )
 
-// openLocks makes the users' locks in the lock mode of the settings, and adds a
-// probe of the Redis instances that they need beside SECKILL_REDIS_URL.
-func (i *Instance) openLocks(s servers) (model.Locker, error) {
-	lease := i.cfg.LockLease
-	switch i.cfg.LockMode {
-	case config.LockNone:
-		return noLocks{}, nil
-	case config.LockSetNX:
-		return i.locksOf(lock.NewSetNXStore(s.redis, i.redisOptions()...), lease, "setnx:"), nil
-	case config.LockMySQL:
-		return i.locksOf(lock.NewMySQLStore(s.db.SQL(), lock.StatementTimeout(lockCallTimeout)), lease, ""), nil
-	case config.LockMultilock:
-		return i.quorum(lock.All, len(i.cfg.LockRedisURLs))
-	case config.LockRedlock:
-		return i.quorum(lock.Majority, len(i.cfg.LockRedisURLs)/2+1)
-	case config.LockRedis:
-	}
-	return i.redisLocks(s, lease), nil
+// Mode is what a user's lock is made of, in the words of SECKILL_LOCK_MODE.
+type Mode string
+
+// The modes.
+const (
+	Redis     Mode = "redis"
+	Multilock Mode = "multilock"
+	Redlock   Mode = "redlock"
+	SetNX     Mode = "setnx"
+	MySQL     Mode = "mysql"
+	None      Mode = "none"
+)
+
+// Options say how the locks of an instance are made.
+type Options struct {
+	Mode  Mode
+	Lease time.Duration // which a watchdog renews
+	// Synced is how many replicas must have an acquisition in Redis; negative: those that are connected.
+	Synced int
+	Redis  redis.UniversalClient // the one of the hot copies
+	// Embedded says that Redis is inside this process: it has no replicas.
+	Embedded bool
+	// Instances are the URLs of multilock and redlock, TLS how they are spoken to.
+	Instances []string
+	TLS       *tls.Config
+	Database  *sql.DB
+	Parts     *parts.Parts // where the locks and their clients are closed
+	Log       *slog.Logger
 }
 
-// redisLocks makes locks in the Redis of the settings. No other process reaches
+// Open makes the users' locks. Ready, if it is not nil, is UNAVAILABLE while too few of the Redis instances that the locks
+// need beside the one of the hot copies can be reached.
+func Open(o Options) (locks model.Locker, ready func(context.Context) error, err error) {
+	switch o.Mode {
+	case None:
+		return noLocks{}, nil, nil
+	case SetNX:
+		return o.of(lock.NewSetNXStore(o.Redis, o.redisOptions()...), o.Lease, setNXPrefix), nil, nil
+	case MySQL:
+		return o.of(lock.NewMySQLStore(o.Database, lock.StatementTimeout(callTimeout)), o.Lease, ""), nil, nil
+	case Multilock:
+		return o.quorum(lock.All, len(o.Instances))
+	case Redlock:
+		return o.quorum(lock.Majority, len(o.Instances)/2+1)
+	case Redis:
+	}
+	return o.InRedis(o.Lease), nil, nil
+}
+
+// InRedis makes locks beside the hot copies, whatever the users' locks are: those of elections. No other process reaches
 // the Redis inside this one, which runs scripts a hundred times slower than a real
 // one: in its place the locks are in memory.
-func (i *Instance) redisLocks(s servers, lease time.Duration) userLocks {
-	if i.cfg.RedisURL == "" {
-		return i.locksOf(lock.NewMemoryStore(), lease, "")
+func (o Options) InRedis(lease time.Duration) model.Locker {
+	if o.Embedded {
+		return o.of(lock.NewMemoryStore(), lease, "")
 	}
-	return i.locksOf(lock.NewRedisStore(s.redis, i.redisOptions()...), lease, "")
+	return o.of(lock.NewRedisStore(o.Redis, o.redisOptions()...), lease, "")
+}
+
+// InScripts reports whether the hot copies see the users' locks: in mode redis on one real Redis, where both are. In a
+// Cluster they lie on different nodes, and no other program reaches the embedded one.
+func (o Options) InScripts() bool {
+	return o.Mode == Redis && !o.Embedded && !redisdb.IsCluster(o.Redis)
 }
 
 // redisOptions keep no fencing tokens: the database's constraints are the guard
 // behind these locks, and a counter for each user would stay behind. The Redis inside
 // this process has no replicas, and does not know the question.
-func (i *Instance) redisOptions() []lock.RedisOption {
-	options := []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(lockCallTimeout)}
-	if i.cfg.RedisURL != "" || slices.Contains([]config.LockMode{config.LockMultilock, config.LockRedlock}, i.cfg.LockMode) {
-		options = append(options, lock.Synced(i.cfg.LockSynced))
+func (o Options) redisOptions() []lock.RedisOption {
+	options := []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(callTimeout)}
+	if !o.Embedded || o.Mode == Multilock || o.Mode == Redlock {
+		options = append(options, lock.Synced(o.Synced))
 	}
 	return options
 }
 
-// rehearseLocks tries what locks in Redis need, on a name of its own for each primary.
-func (i *Instance) rehearseLocks(ctx context.Context, client redis.UniversalClient) error {
-	unique, err := ids.New()
-	if err != nil {
-		return fmt.Errorf("name a rehearsal: %w", err)
-	}
-	name := func(n int) string { return fmt.Sprintf("lock:order:seckill-start-check.%s.%d", unique, n) }
-	spots, err := hotcopy.Spots(ctx, client, name)
-	failed := []error{err}
-	for _, n := range spots {
-		if i.cfg.LockMode == config.LockSetNX {
-			failed = append(failed, rehearseLock(ctx, lock.NewSetNXStore(client, i.redisOptions()...), "setnx:"+name(n)))
-		}
-		if i.cfg.LockMode == config.LockRedis || i.cfg.Async() { // the reconciler is elected with these
-			failed = append(failed, rehearseLock(ctx, lock.NewRedisStore(client, i.redisOptions()...), name(n)))
-		}
-	}
-	return hotcopy.Lacking(errors.Join(failed...))
-}
-
-// rehearseLock does with one lock what is ever done with one: it is taken, kept, passed
-// on, given back, and forced open.
-func rehearseLock(ctx context.Context, store driver.Store, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, lockCallTimeout)
-	defer cancel()
-	watch := store.Watch(name, func() {})
-	patient, done := context.WithTimeout(ctx, listenTimeout)
-	defer done()
-	heard := poll.Until(patient, listenPoll, func() (bool, error) { return watch.Live(), nil })
-	first := driver.Request{Name: name, Holder: name + ":1", Holds: 1, Lease: lockCallTimeout}
-	second := driver.Request{Name: name, Holder: name + ":2", Holds: 1, Lease: lockCallTimeout}
-	_, taken := store.Acquire(ctx, first)
-	kept := store.Renew(ctx, []driver.Request{first})
-	failed := append([]error{heard, taken}, kept...)
-	if passer, ok := store.(driver.Passer); ok {
-		_, err := passer.Pass(ctx, first, second)
-		failed = append(failed, err)
-		first = second
-	}
-	first.Holds = 0
-	_, freed := store.Release(ctx, first)
-	_, forced := store.ForceRelease(ctx, name)
-	watch.Stop()
-	return errors.Join(append(failed, freed, forced, store.Close())...)
-}
-
-// locksOf makes the locks of one store. A prefix keeps apart locks that look
-// different and would meet under one name.
-func (i *Instance) locksOf(store driver.Store, lease time.Duration, prefix string) userLocks {
-	locks := i.lockClient(store, lease)
+// of makes the locks of one store, whose names begin with a prefix.
+func (o Options) of(store driver.Store, lease time.Duration, prefix string) userLocks {
+	locks := o.client(store, lease)
 	return func(name string) lock.Locker { return locks.Mutex(prefix + name) }
 }
 
-// quorum makes locks that stand on several independent Redis instances. At least
-// need of them must be reachable for the instance to be ready.
-func (i *Instance) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need int) (model.Locker, error) {
-	clients := make([]redis.UniversalClient, len(i.cfg.LockRedisURLs))
+// quorum makes locks that stand on several independent Redis instances, of which need must be reachable.
+func (o Options) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need int) (model.Locker, func(context.Context) error, error) {
+	clients := make([]redis.UniversalClient, len(o.Instances))
 	stores := make([]*lock.Client, len(clients))
-	for n, url := range i.cfg.LockRedisURLs {
-		client, err := hotcopy.NewClient(url, i.cfg.RedisTLS.Client())
+	for n, url := range o.Instances {
+		client, err := redisdb.NewClient(url, o.TLS)
 		if err != nil {
-			return nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
+			return nil, nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
 		}
-		i.parts.OnClose("Redis client of a lock", func(context.Context) error { return client.Close() })
-		clients[n], stores[n] = client, i.lockClient(lock.NewRedisStore(client, i.redisOptions()...), i.cfg.LockLease)
+		o.Parts.OnClose("Redis client of a lock", func(context.Context) error { return client.Close() })
+		clients[n], stores[n] = client, o.client(lock.NewRedisStore(client, o.redisOptions()...), o.Lease)
 	}
-	i.probe("locks", func(ctx context.Context) error { return reachable(ctx, clients, need) })
-	return userLocks(func(name string) lock.Locker {
+	locks := userLocks(func(name string) lock.Locker {
 		parts := make([]lock.Locker, len(stores))
 		for n, store := range stores {
 			parts[n] = store.Mutex(name)
 		}
 		return compose(parts...)
-	}), nil
+	})
+	return locks, func(ctx context.Context) error { return reachable(ctx, clients, need) }, nil
 }
 
 // reachable fails when fewer instances answer than are needed.
@@ -170,19 +156,19 @@ func reachable(ctx context.Context, clients []redis.UniversalClient, need int) e
 	return nil
 }
 
-// lockClient makes the locks of one store.
-func (i *Instance) lockClient(store driver.Store, lease time.Duration) *lock.Client {
+// client makes the locks of one store.
+func (o Options) client(store driver.Store, lease time.Duration) *lock.Client {
 	locks := lock.New(store,
 		lock.WatchdogLease(lease),
 		lock.UnlockTimeout(unlockTimeout),
-		lock.Logger(i.log.With(slog.String("part", "lock"))),
+		lock.Logger(o.Log.With(slog.String("part", "lock"))),
 	)
-	i.parts.OnClose("locks", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, locksPatience)
+	o.Parts.OnClose("locks", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, closePatience)
 		defer cancel()
 		err := locks.Close(ctx)
 		if errors.Is(err, context.DeadlineExceeded) {
-			i.log.WarnContext(ctx, "locks that could not be given back end with their leases", slog.Any("error", err))
+			o.Log.WarnContext(ctx, "locks that could not be given back end with their leases", slog.Any("error", err))
 			err = nil
 		}
 		return err

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"seckill/internal/redisdb"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
@@ -51,7 +52,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 			group = append(group, s.admission(user(i)))
 		}
 	}
-	identity := check.Value(hotcopy.Identity(t.Context(), client))(t)
+	identity := check.Value(redisdb.Identity(t.Context(), client))(t)
 	before := check.Value(copies.Incarnation(t.Context()))(t)
 	again, err := copies.Incarnation(t.Context())
 	if check.Must(t, err); len(identity) != 40 || !strings.Contains(before, identity) || again != before {

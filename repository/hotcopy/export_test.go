@@ -17,7 +17,7 @@ import (
 func PatientClient(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	options := check.Value(redis.ParseURL(url))(t)
-	options.ContextTimeoutEnabled, options.MaxRetries, options.PoolSize = true, redisRetries, defaultLimits().PoolSize
+	options.ContextTimeoutEnabled, options.MaxRetries, options.PoolSize = true, 1, 64
 	options.DialTimeout, options.ReadTimeout = check.Deadline, check.Deadline
 	options.WriteTimeout, options.PoolTimeout = check.Deadline, check.Deadline
 	client := redis.NewClient(options)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/redisdb"
 	"seckill/model"
 )
 
@@ -175,7 +176,7 @@ func (s *Store) groups(calls []*call) (groups [][]*call) {
 	args := 0 // of the last group
 	for i, c := range calls {
 		args += len(c.args)
-		if i == 0 || IsCluster(s.client) || c.script.sha != calls[i-1].script.sha ||
+		if i == 0 || redisdb.IsCluster(s.client) || c.script.sha != calls[i-1].script.sha ||
 			len(groups[len(groups)-1]) == groupCopies || args > groupArgs {
 			groups, args = append(groups, nil), len(c.args)
 		}

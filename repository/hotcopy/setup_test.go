@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/ids"
+	"seckill/internal/redisdb"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
@@ -132,7 +133,7 @@ func openRedis(t testing.TB, urls string) redis.UniversalClient {
 	if !strings.Contains(urls, "cluster") && !strings.Contains(urls, ",") {
 		return hotcopy.PatientClient(t, urls)
 	}
-	client := check.Value(hotcopy.NewClient(urls, nil))(t)
+	client := check.Value(redisdb.NewClient(urls, nil))(t)
 	t.Cleanup(func() { check.Must(t, client.Close()) })
 	return client
 }

@@ -1,9 +1,9 @@
 // Package hotcopy keeps in Redis what admits the buyers of a voucher in async
 // mode. Every change is one Lua script, which Redis carries out as a whole; the
 // scripts, in lua/, say what the keys hold. The package also holds what else the
-// service wants of Redis: its client, its identity, whether it is ready, the limits that
-// instances share, the list of the instances, and the messages about vouchers that were
-// changed.
+// service keeps in Redis: the limits that instances share, the list of the instances, what
+// they have counted, and the messages about vouchers that were changed. (Redis as a server is
+// package redisdb.)
 package hotcopy
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/redisdb"
 	"seckill/internal/tracing"
 	"seckill/model"
 )
@@ -101,6 +102,10 @@ func (s *Store) learn(voucherID string, epoch int64) {
 	}
 	s.epochs[voucherID] = epoch
 }
+
+// Node names the server on which a voucher's copy lies, so that calls to different servers
+// can be kept apart. It asks no server. Empty: there is only one, or it is not known.
+func (s *Store) Node(voucherID string) string { return redisdb.NodeOf(s.client, headKey(voucherID)) }
 
 // voucherFields are the fields of a head that come from the voucher.
 func voucherFields(v model.Voucher) []any {

@@ -99,8 +99,8 @@ type Expiry struct {
 	// Provider is nil when there is none: nothing is known then of payments that were
 	// started before.
 	Provider Provider
-	// Returned is told of vouchers that have units on sale again.
-	Returned func(ctx context.Context, voucherID string)
+	// Announce tells the instances of a voucher that has units on sale again.
+	Announce func(ctx context.Context, voucherID string) error
 	Metrics  *telemetry.Expiry
 	Log      *slog.Logger
 
@@ -210,7 +210,10 @@ func (e *Expiry) expireVoucher(ctx context.Context, voucherID string, orders []m
 	}
 	err := lanes.Wait()
 	if returned.Load() {
-		e.Returned(ctx, voucherID)
+		if err := e.Announce(ctx, voucherID); err != nil {
+			e.Log.WarnContext(ctx, "the instances learn of returned units by the age of their copies only",
+				slog.String("voucher_id", voucherID), slog.Any("error", err))
+		}
 	}
 	return err
 }

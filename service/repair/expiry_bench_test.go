@@ -291,7 +291,7 @@ func (m *market) expire(ctx context.Context, tb testing.TB, orders int) time.Tim
 	store := &countingStore{Orders: m.expiring, Payments: m.payments, left: orders, done: make(chan time.Time, 1)}
 	expiry := repair.Expiry{
 		Store: store, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
-		Returned: func(context.Context, string) {},
+		Announce: func(context.Context, string) error { return nil },
 	}
 	var running sync.WaitGroup
 	running.Go(func() { expiry.Run(ctx, unlocked{ctx}, "test") })

@@ -150,10 +150,11 @@ func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 		l := newCalendar()
 		e := &Expiry{
 			Store: l, Provider: l, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
-			Returned: func(_ context.Context, voucherID string) {
+			Announce: func(_ context.Context, voucherID string) error {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				l.returned[voucherID]++
+				return nil
 			},
 		}
 		ctx, stop := context.WithCancel(t.Context())

@@ -39,6 +39,28 @@ func NewModeWatcher(
 	return &ModeWatcher{read: read, mine: mine, log: log}
 }
 
+// Adopt has a database without vouchers adopt this instance's mode, and returns the name of the database's deployment.
+// Lacks says what the schema lacks that another process may have yet to make; nil: nobody else makes it. An instance in sync
+// waits for that and is not ready: there is no error, and the name is not known yet. One in async needs the name, which
+// its queue has.
+func (w *ModeWatcher) Adopt(
+	ctx context.Context, adopt func(context.Context, model.OrderMode) (model.ModeRecord, error), lacks func(context.Context) error,
+) (deployment string, err error) {
+	record, err := adopt(ctx, w.mine)
+	if err == nil {
+		return record.Deployment, w.Refresh(ctx)
+	}
+	if lacks != nil && w.mine == model.ModeSync {
+		return "", nil
+	}
+	if lacks != nil {
+		if missing := lacks(ctx); missing != nil {
+			return "", missing
+		}
+	}
+	return "", fmt.Errorf("look at the order mode of the database: %w", err)
+}
+
 // Run reads the mode again and again until ctx ends.
 func (w *ModeWatcher) Run(ctx context.Context) {
 	for ctx.Err() == nil {

@@ -16,6 +16,35 @@ import (
 	"seckill/service/servicetest"
 )
 
+// Without a schema only an instance in sync starts, and only where another process makes the schema: it waits for that.
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	away, missing := errors.New("no such table"), errors.New("run seckill migrate")
+	lacks := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
+	for name, tt := range map[string]struct {
+		mode  model.OrderMode
+		lacks func(context.Context) error
+		adopt error
+		want  error
+		name  string
+	}{
+		"a schema":                          {mode: model.ModeAsync, name: "d1"},
+		"sync, no schema of its own":        {mode: model.ModeSync, adopt: away, want: away},
+		"sync, no schema of others yet":     {mode: model.ModeSync, adopt: away, lacks: lacks(missing)},
+		"async, no schema of others yet":    {mode: model.ModeAsync, adopt: away, lacks: lacks(missing), want: missing},
+		"async, a schema and other trouble": {mode: model.ModeAsync, adopt: away, lacks: lacks(nil), want: away},
+	} {
+		read := func(context.Context) (model.ModeRecord, error) {
+			return model.ModeRecord{Mode: tt.mode, Deployment: "d1"}, tt.adopt
+		}
+		w := NewModeWatcher(read, tt.mode, slog.New(slog.DiscardHandler))
+		deployment, err := w.Adopt(t.Context(), func(ctx context.Context, _ model.OrderMode) (model.ModeRecord, error) { return read(ctx) }, tt.lacks)
+		check.Equal(t, name+": the deployment", deployment, tt.name)
+		check.Is(t, name, err, tt.want)
+		check.Equal(t, name+": it may sell", w.Selling() == nil, tt.adopt == nil)
+	}
+}
+
 func TestModeWatcher(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/ids"
+	"seckill/internal/redisdb"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
@@ -70,7 +71,7 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 	record := check.Value(modes.Adopt(ctx, model.ModeAsync))(t)
 	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY")}
 	b.orders = check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
-	b.redis = check.Value(hotcopy.NewClient(redisURL, nil))(t)
+	b.redis = check.Value(redisdb.NewClient(redisURL, nil))(t)
 	t.Cleanup(func() { check.Must(t, b.redis.Close()) })
 	b.hot = hotcopy.New(b.redis, hotcopy.Options{Slack: check.Deadline})
 	b.queue = check.Value(queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log, Slack: check.Deadline}))(t)

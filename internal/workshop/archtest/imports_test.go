@@ -12,13 +12,14 @@ const module = "seckill"
 
 // Where a package stands: the first element of its path, but for what is below internal/.
 const (
-	root    = "."                // package main
-	command = "internal/command" // the command line
-	app     = "internal/app"     // the wiring: the only package that knows all the parts
-	client  = "internal/api"     // the API as its clients see it
-	demo    = "internal/demo"    // a sale from start to finish, as clients see it
-	lab     = "internal/lab"     // the laboratory: tries real locks and strategies on each other
-	helpers = "internal"         // the rest of internal/: no business of its own
+	root     = "."                 // package main
+	command  = "internal/command"  // the command line
+	app      = "internal/app"      // the wiring: the only package that knows all the parts
+	client   = "internal/api"      // the API as its clients see it
+	demo     = "internal/demo"     // a sale from start to finish, as clients see it
+	userlock = "internal/userlock" // the users' locks, of package lock
+	lab      = "internal/lab"      // the laboratory: tries real locks and strategies on each other
+	helpers  = "internal"          // the rest of internal/: no business of its own
 
 	console = "handler/console" // pages for people: beside the API, never on it
 	wire    = "handler/wire"    // what both say on HTTP with one voice
@@ -38,7 +39,8 @@ var importMap = map[string][]string{
 	command:      {app, "config", "model", client, demo, lab, helpers}, // what it needs of the other parts, app offers
 	client:       {"model", helpers},
 	demo:         {client, "model", helpers},
-	app:          {"config", "handler", console, "service", sale, guard, backlog, persist, repair, "repository", hotcopy, "queue", "lock", "model", helpers},
+	app:          {userlock, "config", "handler", console, "service", sale, guard, backlog, persist, repair, "repository", hotcopy, "queue", "model", helpers},
+	userlock:     {"lock", "model", helpers},
 	lab:          {"repository", "lock", "model", helpers}, // its own layer beside service; command runs it, and the console shows it
 	"handler":    {wire, "service", "model", helpers},
 	console:      {wire, "service", lab, "model", helpers},
