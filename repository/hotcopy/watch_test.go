@@ -3,6 +3,7 @@ package hotcopy_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -49,7 +50,8 @@ func TestDeafInstancesKnow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testserver.Redis(t)
-			changes, id := hotcopy.NewVoucherChanges(openRedis(t, server.URL())), newID(t)
+			client := openRedis(t, server.URL())
+			changes, id := hotcopy.NewVoucherChanges(client), newID(t)
 			deaf := make(chan struct{}, 1000)
 			told := listen(t, func(ctx context.Context, told func(string), ready func()) {
 				heard := func() { told("again"); ready() }
@@ -57,6 +59,11 @@ func TestDeafInstancesKnow(t *testing.T) {
 			})
 			told.await(t, "again")
 			<-deaf // before it was subscribed
+			check.Eventually(t, "it has asked three times, where nothing was to be heard", func() bool {
+				_, calls, _ := strings.Cut(client.Info(t.Context(), "commandstats").Val(), "cmdstat_ping:calls=")
+				return calls >= "3"
+			})
+			check.Equal(t, "times it was deaf, though the server has answered", len(deaf), 0)
 			back := away(server)
 			check.Receive(t, "that nothing is heard", deaf)
 			back()
