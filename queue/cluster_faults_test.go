@@ -118,10 +118,12 @@ func TestReadyWithALeader(t *testing.T) {
 	check.Eventually(t, "one of three is not ready", func() bool { return model.CodeOf(f.Ping(asking(t))) == model.CodeUnavailable })
 	check.Stays(t, "it is not", func() bool { return model.CodeOf(f.Ping(asking(t))) == model.CodeUnavailable })
 	servers[0].Start()
+	// An order without an answer counts against the queue for a while, which is long in tests, or until another one is stored.
+	check.Eventually(t, "two of three store orders again", func() bool { return f.Publish(asking(t), some("d", 1)) == nil })
 	check.Eventually(t, "two of three are ready again", ready)
 	check.Eventually(t, "what was stored is there", func() bool {
 		backlog, err := f.Backlog(asking(t))
-		return err == nil && (backlog.Messages == 2 || backlog.Messages == 3) // it is unknown what became of the third
+		return err == nil && backlog.Messages >= 3 // it is unknown what became of those without an answer
 	})
 }
 
