@@ -190,6 +190,33 @@ func TestThePageDecides(t *testing.T) {
 	check.Equal(t, "no", types["no"], payment.EventFailed)
 }
 
+// The page leads back to the machine that it is on, and to no other; what was decided is seen with the same way back.
+func TestTheWayBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.db"), 0)
+	defer w.stop()
+	w.start(t, "p1")
+	here := check.Value(url.Parse(w.url))(t)
+	for back, leads := range map[string]bool{
+		"": false, w.url + "/shop#orders": true, "http://" + here.Hostname() + ":1/shop": true, "https://" + here.Hostname() + "/": true,
+		"//" + here.Host + "/shop": false, "/shop": false, "javascript:alert(1)": false, "http://evil.example/": false, "http://" + here.Hostname() + ".evil.example/": false,
+		"http://" + here.Hostname() + "@evil.example/": false, "http://evil.example@" + here.Host + "/": false, "http://evil.example/#" + here.Host: false, "http://[::1": false,
+	} {
+		_, _, page := w.see(t, "/pay/p1?back="+url.QueryEscape(back))
+		check.Equal(t, "the page leads to "+back, strings.Contains(page, `class="back`), leads)
+		request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/pay/p1?back="+url.QueryEscape(back), strings.NewReader("decision=approve")))(t)
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		response, err := http.DefaultTransport.RoundTrip(request)
+		check.Must(t, err)
+		check.Must(t, response.Body.Close())
+		want := "/pay/p1"
+		if leads {
+			want += "?back=" + url.QueryEscape(back)
+		}
+		check.Equal(t, "a decision with "+back+" leads to", response.Header.Get("Location"), want)
+	}
+}
+
 // What an order or a payment is called is written as text, whatever it is.
 func TestThePageEscapes(t *testing.T) {
 	t.Parallel()
