@@ -388,9 +388,9 @@ func TestCSV(t *testing.T) {
 	}
 	rows := check.Value(csv.NewReader(strings.NewReader(got.body)).ReadAll())(t)
 	want := [][]string{
-		{"id", "voucher_id", "user_id", "status", "reason", "price", "currency", "created_at", "expires_at", "paid_at", "closed_at"},
-		{"o1.v1", "v1", "'-bob", "paid", "", "1000", "CNY", "2030-11-11T12:00:00.123456Z", "", "2030-11-11T12:00:00.123456Z", ""},
-		{"o2.v1", "v1", "eve", "paid", "'=1+2, \"said\"\nEve", "0", "", "2030-11-11T12:00:00.123456Z", "", "", ""},
+		{"id", "voucher_id", "user_id", "status", "reason", "price", "currency", "created_at", "expires_at", "paid_at", "closed_at", "redeemed_at"},
+		{"o1.v1", "v1", "'-bob", "paid", "", "1000", "CNY", "2030-11-11T12:00:00.123456Z", "", "2030-11-11T12:00:00.123456Z", "", ""},
+		{"o2.v1", "v1", "eve", "paid", "'=1+2, \"said\"\nEve", "0", "", "2030-11-11T12:00:00.123456Z", "", "", "", ""},
 	}
 	if !reflect.DeepEqual(rows, want) {
 		t.Errorf("%q", rows)

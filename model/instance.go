@@ -37,6 +37,10 @@ type Instance struct {
 	Version string    `json:"version"`
 	Since   time.Time `json:"since"` // on Redis' clock, as SeenAt
 	SeenAt  time.Time `json:"-"`
+
+	// What it sees, as lists with commas: its checks that fail, and the vouchers whose orders do not add up.
+	Unready string `json:"unready,omitempty"`
+	Drifted string `json:"drifted,omitempty"`
 }
 
 // ErrLockBusy says that another holder kept a lock for the whole wait.

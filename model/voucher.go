@@ -286,9 +286,11 @@ func (c StockChange) Check() error {
 
 // VoucherQuery selects vouchers, newest first.
 type VoucherQuery struct {
-	Phase  Phase // empty: any
-	OnSale bool  // those that are live or sold out, whichever they are
-	All    bool  // drafts and archived ones too
+	Phase  Phase        // empty: any
+	State  VoucherState // empty: any
+	Words  string       // all of them are in the title, without regard to case; empty: whatever it is
+	OnSale bool         // those that are live or sold out, whichever they are
+	All    bool         // drafts and archived ones too
 	Cursor string
 	Limit  int
 }
@@ -341,8 +343,21 @@ func (t Tags) Check(v Voucher) error {
 	}
 }
 
-// Takings are a voucher's orders of one status.
+// Takings are what a voucher's orders cost, at one instant.
 type Takings struct {
+	ByStatus map[OrderStatus]Taking // a status that no order has is left out
+	Adrift   int64                  // units taken from the stock minus live orders: 0, or the database does not add up
+}
+
+// Taking is what orders of one status cost together.
+type Taking struct {
 	Orders int64
-	Amount int64 // what they cost together, in minor units
+	Amount int64 // in minor units
+}
+
+// Day is what has come since an instant.
+type Day struct {
+	Orders   int64 // that did not fail
+	Received int64 // money, in minor units, as Returned
+	Returned int64
 }

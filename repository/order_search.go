@@ -109,12 +109,9 @@ func (s *search) ofUser(word string) {
 // ofTitle adds the orders of vouchers whose title has all of the words, and of the one with such an id.
 func (s *search) ofTitle(words []string) error {
 	recent := s.db.Table("vouchers").Select("id, title, created_at").Order("created_at DESC, id DESC").Limit(maxTitles)
-	titled := s.db.Table("(?) AS recent", recent)
-	for _, word := range words {
-		titled = titled.Where("title LIKE ? ESCAPE '!'", "%"+strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(word)+"%")
-	}
+	found := titled(s.db.Table("(?) AS recent", recent), words)
 	var vouchers []string
-	if err := titled.Order("created_at DESC, id DESC").Limit(maxTitled).Pluck("id", &vouchers).Error; err != nil {
+	if err := found.Order("created_at DESC, id DESC").Limit(maxTitled).Pluck("id", &vouchers).Error; err != nil {
 		return err
 	}
 	if len(words) == 1 && model.ValidID(words[0]) && !slices.Contains(vouchers, words[0]) {

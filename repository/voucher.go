@@ -3,6 +3,7 @@ package repository
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -236,23 +237,37 @@ func (v *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 	return stats, nil
 }
 
-// Takings are what a voucher's orders cost together, by status. A status that no order has is left out.
-func (v *Vouchers) Takings(ctx context.Context, id string) (map[model.OrderStatus]model.Takings, error) {
-	var rows []struct {
-		Status model.OrderStatus
-		model.Takings
+// Takings are what a voucher's orders cost together.
+func (v *Vouchers) Takings(ctx context.Context, id string) (model.Takings, error) {
+	type row struct {
+		model.Taking
+
+		Status *model.OrderStatus
+		Taken  int64
 	}
-	if err := possible(id); err != nil {
-		return nil, err
-	}
-	err := v.db.browse(ctx, "count what voucher "+id+" has taken", func(db *gorm.DB) error {
-		return db.Raw(v.db.dialect.sql("voucher_takings"), id).Scan(&rows).Error
-	})
-	takings := make(map[model.OrderStatus]model.Takings, len(rows))
+	rows, err := counted[row](ctx, v.db, "count what voucher "+id+" has taken", "voucher_takings", id)
+	takings := model.Takings{ByStatus: make(map[model.OrderStatus]model.Taking, len(rows))}
+	live := int64(0)
 	for _, row := range rows {
-		takings[row.Status] = row.Takings
+		takings.Adrift = row.Taken
+		if row.Status == nil {
+			continue
+		}
+		takings.ByStatus[*row.Status] = row.Taking
+		if (model.Order{Status: *row.Status}).Live() {
+			live += row.Orders
+		}
 	}
+	takings.Adrift -= live
 	return takings, err
+}
+
+// Since is what has come since an instant.
+func (v *Vouchers) Since(ctx context.Context, at time.Time) (day model.Day, err error) {
+	err = v.db.browse(ctx, "count what has come", func(db *gorm.DB) error {
+		return db.Raw(v.db.dialect.sql("day"), at, at, at).Scan(&day).Error
+	})
+	return day, err
 }
 
 // Audit checks the database's side of the conservation of one voucher: every

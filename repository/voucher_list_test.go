@@ -118,6 +118,26 @@ func TestRarePhases(t *testing.T) {
 		if got, _ := f.listed(t, model.VoucherQuery{OnSale: true, Limit: 100}); len(got) != crowd-together+2 {
 			t.Errorf("%d on sale", len(got))
 		}
+		draft := f.voucher(t, model.NewVoucher{Title: "Cake 100% for one", State: model.VoucherDraft, BeginAt: time.Now(), EndAt: time.Now().Add(time.Hour)}).ID
+		for _, test := range []struct {
+			q    model.VoucherQuery
+			want []string
+		}{
+			{model.VoucherQuery{State: model.VoucherDraft}, []string{draft}},
+			{model.VoucherQuery{State: model.VoucherArchived}, nil},
+			{model.VoucherQuery{State: model.VoucherPaused}, []string{rare[model.PhasePaused].ID}},
+			{model.VoucherQuery{State: model.VoucherDraft, Phase: model.PhasePaused}, nil},
+			{model.VoucherQuery{Words: " one  CAKE "}, []string{draft}},
+			{model.VoucherQuery{Words: "cake tea"}, nil},
+			{model.VoucherQuery{Words: "1%0"}, nil},
+			{model.VoucherQuery{Words: "cake", State: model.VoucherPaused}, nil},
+		} {
+			test.q.All, test.q.Limit = true, 100
+			if got, _ := f.listed(t, test.q); !slices.Equal(got, test.want) {
+				t.Errorf("%+v lists %d, want %q", test.q, len(got), test.want)
+			}
+		}
+		wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{State: "gone"})), model.CodeValidation)
 	})
 }
 

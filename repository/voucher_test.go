@@ -168,17 +168,19 @@ func TestStatsAndAudit(t *testing.T) {
 			t.Errorf("%+v", stats)
 		}
 		takings := check.Value(f.vouchers.Takings(t.Context(), v.ID))(t)
-		if unpaid := takings[model.OrderUnpaid]; len(takings) != 4 || unpaid.Orders != 2 || unpaid.Amount != 2*v.Price || v.Price == 0 {
+		if unpaid := takings.ByStatus[model.OrderUnpaid]; len(takings.ByStatus) != 4 || unpaid.Orders != 2 || unpaid.Amount != 2*v.Price || v.Price == 0 || takings.Adrift != 0 {
 			t.Errorf("%+v", takings)
 		}
 		f.balanced(t, v.ID, 3)
 		f.exec(t, "UPDATE vouchers SET remaining = 6 WHERE id = ?", v.ID)
+		check.Equal(t, "units that no order holds", check.Value(f.vouchers.Takings(t.Context(), v.ID))(t).Adrift, 1)
 		audit := check.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
 		if audit.Balanced || audit.Redis != nil || audit.Queue != nil || audit.Drift == nil || audit.Mode != model.ModeSync || audit.VoucherID != v.ID {
 			t.Errorf("%+v", audit)
 		}
 		for _, ask := range []func() error{
 			func() error { _, err := f.vouchers.Stats(t.Context(), "absent"); return err },
+			func() error { return check.ErrorOf(f.vouchers.Takings(t.Context(), "absent")) },
 			func() error { _, err := f.vouchers.Audit(t.Context(), "absent"); return err },
 		} {
 			wantCode(t, ask(), model.CodeNotFound)

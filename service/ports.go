@@ -62,7 +62,9 @@ type VoucherStore interface {
 	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Stats(ctx context.Context, id string) (model.Stats, error)
-	Takings(ctx context.Context, id string) (map[model.OrderStatus]model.Takings, error)
+	Takings(ctx context.Context, id string) (model.Takings, error)
+	// Since is what has come since an instant.
+	Since(ctx context.Context, at time.Time) (model.Day, error)
 	Audit(ctx context.Context, id string) (model.Audit, error)
 }
 

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"seckill/internal/ids"
 	"seckill/model"
@@ -163,9 +164,14 @@ func (s *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 	return s.Cache.Stats(ctx, id, s.Store.Stats)
 }
 
-// Takings are what a voucher's orders cost together, by status.
-func (s *Vouchers) Takings(ctx context.Context, id string) (map[model.OrderStatus]model.Takings, error) {
+// Takings are what a voucher's orders cost together.
+func (s *Vouchers) Takings(ctx context.Context, id string) (model.Takings, error) {
 	return s.Store.Takings(ctx, id)
+}
+
+// Since is what has come since an instant, of all vouchers.
+func (s *Vouchers) Since(ctx context.Context, at time.Time) (model.Day, error) {
+	return s.Store.Since(ctx, at)
 }
 
 // Audit checks that a voucher's units and orders add up.

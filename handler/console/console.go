@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 	_ "time/tzdata" // people type times of their own zone; a container may have no zones
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,14 +29,14 @@ type vouchers interface {
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Audit(ctx context.Context, id string) (model.Audit, error)
 	Rebuild(ctx context.Context, id, adminID string) error
-	Takings(ctx context.Context, id string) (map[model.OrderStatus]model.Takings, error)
+	Takings(ctx context.Context, id string) (model.Takings, error)
+	Since(ctx context.Context, at time.Time) (model.Day, error)
 }
 
 // orders is what the console needs of sale.Orders.
 type orders interface {
 	List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
 	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
-	Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
 	CancelFor(ctx context.Context, adminID, orderID string) (model.Order, error)
 }
 
@@ -153,6 +154,7 @@ type console struct {
 	hub   *hub
 
 	recorder recorder
+	days     days
 	lab      laboratory
 }
 
@@ -213,9 +215,9 @@ func (c *console) routes() http.Handler {
 	admin("GET /vouchers/{id}/audit", "voucher-audit", c.audit)
 	admin("POST /vouchers/{id}/repair", wire.RepairVoucher, c.repair)
 	admin("POST /vouchers/{id}/rebuild", "rebuild-voucher", c.rebuild)
-	admin("GET /vouchers/{id}/orders.csv", "voucher-orders", c.exportOrders("csv"))
-	admin("GET /vouchers/{id}/orders.xlsx", "voucher-orders", c.exportOrders("xlsx"))
 	admin("GET /orders", "voucher-orders", c.listOrders)
+	admin("GET /orders.csv", "voucher-orders", c.exportOrders("csv"))
+	admin("GET /orders.xlsx", "voucher-orders", c.exportOrders("xlsx"))
 	admin("GET /orders/{id}", "admin-get-order", c.showOrder)
 	admin("POST /orders/{id}/cancel", wire.OrderForBuyer, c.cancelOrder)
 	admin("POST /orders/{id}/refund", "refund-order", c.refundOrder)

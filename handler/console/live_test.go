@@ -37,8 +37,8 @@ type reading struct {
 	PerSecond map[string]float64 `json:"per_second"`
 	Latency   *struct{ Median, P99 float64 }
 	Counts    struct {
-		At            time.Time
-		Paid, Revenue int64
+		At                    time.Time
+		Unpaid, Paid, Revenue int64
 	}
 }
 
@@ -180,7 +180,7 @@ type shop struct {
 
 func (s *shop) Get(_ context.Context, id string, _ bool) (model.Voucher, error) {
 	s.gets.Add(1)
-	return model.Voucher{ID: id, Stock: 10, Remaining: 10 - s.gets.Load()%10, Reserved: s.reserved, State: model.VoucherPublished}, s.err
+	return model.Voucher{ID: id, Title: "Coffee for two", Stock: 10, Remaining: 10 - s.gets.Load()%10, Reserved: s.reserved, State: model.VoucherPublished}, s.err
 }
 
 func (*shop) List(context.Context, model.VoucherQuery) (model.VoucherPage, error) {
@@ -203,8 +203,12 @@ func (*shop) Audit(context.Context, string) (model.Audit, error) { return model.
 
 func (*shop) Rebuild(context.Context, string, string) error { return nil }
 
-func (*shop) Takings(context.Context, string) (map[model.OrderStatus]model.Takings, error) {
-	return map[model.OrderStatus]model.Takings{model.OrderPaid: {Orders: 2, Amount: 2000}, model.OrderRedeemed: {Orders: 1, Amount: 1000}}, nil
+func (*shop) Takings(context.Context, string) (model.Takings, error) {
+	return model.Takings{ByStatus: map[model.OrderStatus]model.Taking{model.OrderPaid: {Orders: 2, Amount: 2000}, model.OrderRedeemed: {Orders: 1, Amount: 1000}}}, nil
+}
+
+func (*shop) Since(context.Context, time.Time) (model.Day, error) {
+	return model.Day{Orders: 7, Received: 3000, Returned: 1000}, nil
 }
 
 // counting is a shop of two instances, at which somebody tries to buy: thrice and five times a second.
@@ -227,9 +231,21 @@ func (records) List(context.Context, model.AdminLogQuery) (model.AdminLogPage, e
 	return model.AdminLogPage{}, nil
 }
 
+// returns has no refund.
+type returns struct{}
+
+func (returns) Request(context.Context, string, string) (model.Refund, error) {
+	return model.Refund{}, nil
+}
+
+func (returns) List(context.Context, model.RefundQuery) (model.RefundPage, error) {
+	return model.RefundPage{}, nil
+}
+
 type nobody struct{}
 
-func (nobody) List(context.Context) ([]model.Account, error) { return nil, nil }
+func (nobody) List(context.Context) ([]model.Account, error)   { return nil, nil }
+func (nobody) Alive(context.Context) ([]model.Instance, error) { return nil, nil }
 
 // gate admits everybody.
 type gate struct{ *shop }
@@ -265,8 +281,11 @@ func (s *shop) browser(t *testing.T) *browser {
 		s.Vouchers = s
 	}
 	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
+	if s.Instances == nil {
+		s.Instances = nobody{}
+	}
 	s.Options = console.Options{
-		Vouchers: s.Vouchers, Tallies: counting{time.Now()}, AdminLog: records{}, Administrators: nobody{}, Accounts: gate{s}, Health: gate{s}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
+		Vouchers: s.Vouchers, Refunds: returns{}, Instances: s.Instances, Tallies: counting{time.Now()}, AdminLog: records{}, Administrators: nobody{}, Accounts: gate{s}, Health: gate{s}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
 		Log: slog.New(slog.DiscardHandler),
 	}
 	handler := check.Value(console.New(s.Options))(t)

@@ -19,7 +19,6 @@ import (
 type logPage struct {
 	Actor string // empty: everybody's
 	Items []logEntry
-	First bool
 	Next  string
 }
 
@@ -37,7 +36,7 @@ type memberChange struct{ Name, Words, Before, After string }
 
 func (c *console) adminLog(w http.ResponseWriter, r *http.Request, v *visit) error {
 	query := r.URL.Query()
-	page := logPage{Actor: strings.TrimSpace(query.Get("actor")), First: query.Get("cursor") == ""}
+	page := logPage{Actor: strings.TrimSpace(query.Get("actor"))}
 	actor := page.Actor
 	for id, name := range c.names(r.Context()) {
 		if strings.EqualFold(name, page.Actor) {

@@ -47,17 +47,7 @@ func grouped(number string) string {
 }
 
 // plain is an amount without the currency, as it is typed.
-func (m money) plain(minor int64) string {
-	digits := strconv.FormatInt(minor, 10)
-	if m.decimals == 0 {
-		return digits
-	}
-	if short := m.decimals + 1 - len(digits); short > 0 {
-		digits = strings.Repeat("0", short) + digits
-	}
-	whole := len(digits) - m.decimals
-	return digits[:whole] + "." + digits[whole:]
-}
+func (m money) plain(minor int64) string { return wire.Decimal(minor, m.decimals) }
 
 // parse reads what a person has typed into minor units.
 func (m money) parse(location, text string) (int64, error) {

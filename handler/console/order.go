@@ -1,12 +1,11 @@
 package console
 
 import (
+	"context"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	"seckill/handler/wire"
 	"seckill/model"
@@ -14,48 +13,31 @@ import (
 
 // orderList is one page of orders: all, or those that a search and a status leave.
 type orderList struct {
+	filter
+
 	Words, User, Voucher string
 	Title                string            // of the voucher
 	Status               model.OrderStatus // empty: any
 	Statuses             []model.OrderStatus
 	Items                []model.Order
 	Titles               map[string]string // of the vouchers of the items, by id
-	First                bool
-	Next, Export         string
-	Here                 url.Values // what is asked for, but the status and the page
+	Next                 string
 }
 
-// With is where the same search is with another status.
-func (l orderList) With(status string) string {
-	query := url.Values{}
-	maps.Copy(query, l.Here)
-	if status != "" {
-		query.Set("status", status)
-	}
-	if len(query) == 0 {
-		return Path + "/orders"
-	}
-	return Path + "/orders?" + query.Encode()
+// Export is where all orders of the list are as a file of a format.
+func (l orderList) Export(format string) string {
+	l.path += "." + format
+	return l.With("status", l.Status)
 }
 
 // listOrders shows the newest orders, or those that a search finds: by an order, a user, a code or words of a title.
 // Links of other pages name a user or a voucher, all of whose orders are listed.
 func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) error {
-	query := r.URL.Query()
-	named := func(name string) string { return strings.TrimSpace(query.Get(name)) }
-	list := orderList{
-		Words: named("q"), User: named("user"), Voucher: named("voucher"), Status: model.OrderStatus(named("status")),
-		Statuses: model.OrderStatuses(), First: query.Get("cursor") == "", Here: url.Values{},
+	list, err := c.askedOrders(r)
+	if err != nil {
+		return err
 	}
-	if list.Status != "" && !slices.Contains(list.Statuses, list.Status) {
-		return model.Invalid("query.status", "is no status of an order")
-	}
-	for name, value := range map[string]string{"q": list.Words, "user": list.User, "voucher": list.Voucher} {
-		if value != "" {
-			list.Here.Set(name, value)
-		}
-	}
-	page, err := c.findOrders(r, &list)
+	page, err := c.findOrders(r.Context(), list, r.URL.Query().Get("cursor"), pageSize)
 	if err != nil {
 		return err
 	}
@@ -65,32 +47,35 @@ func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) e
 	}
 	list.Items, list.Next, list.Titles = page.Items, nextPage(r.URL, page.NextCursor), map[string]string{}
 	for _, order := range page.Items {
-		if _, known := list.Titles[order.VoucherID]; known {
-			continue
-		}
-		if voucher, err := c.Vouchers.Get(r.Context(), order.VoucherID, true); err == nil { // an id must do
-			list.Titles[order.VoucherID] = voucher.Title
-		}
+		c.title(r.Context(), list.Titles, order.VoucherID)
 	}
 	return c.show(w, r, v, http.StatusOK, "orders", list)
 }
 
+// askedOrders is the list that a request asks for, without its orders.
+func (c *console) askedOrders(r *http.Request) (orderList, error) {
+	f := filterOf(r, Path+"/orders", "q", "user", "voucher")
+	list := orderList{
+		filter: f, Words: f.asked.Get("q"), User: f.asked.Get("user"), Voucher: f.asked.Get("voucher"),
+		Status: model.OrderStatus(r.URL.Query().Get("status")), Statuses: model.OrderStatuses(),
+	}
+	if list.Status != "" && !slices.Contains(list.Statuses, list.Status) {
+		return list, model.Invalid("query.status", "is no status of an order")
+	}
+	if list.Voucher == "" {
+		return list, nil
+	}
+	voucher, err := c.Vouchers.Get(r.Context(), list.Voucher, true)
+	list.Title = voucher.Title
+	return list, err
+}
+
 // findOrders asks as the API does.
-func (c *console) findOrders(r *http.Request, list *orderList) (model.OrderPage, error) {
-	cursor := r.URL.Query().Get("cursor")
+func (c *console) findOrders(ctx context.Context, list orderList, cursor string, limit int) (model.OrderPage, error) {
 	if list.User == "" && list.Voucher == "" {
-		return c.Search.Find(r.Context(), model.OrderSearch{Words: list.Words, Status: list.Status, Cursor: cursor, Limit: pageSize})
+		return c.Search.Find(ctx, model.OrderSearch{Words: list.Words, Status: list.Status, Cursor: cursor, Limit: limit})
 	}
-	if list.Voucher != "" {
-		voucher, err := c.Vouchers.Get(r.Context(), list.Voucher, true)
-		if err != nil {
-			return model.OrderPage{}, err
-		}
-		list.Title, list.Export = voucher.Title, voucherPath(list.Voucher)+"/orders"
-	}
-	return c.Orders.List(r.Context(), model.OrderQuery{
-		UserID: list.User, VoucherID: list.Voucher, Status: list.Status, Cursor: cursor, Limit: pageSize,
-	})
+	return c.Orders.List(ctx, model.OrderQuery{UserID: list.User, VoucherID: list.Voucher, Status: list.Status, Cursor: cursor, Limit: limit})
 }
 
 func orderPath(id string) string { return Path + "/orders/" + url.PathEscape(id) }
@@ -187,21 +172,56 @@ func (c *console) refundOrder(w http.ResponseWriter, r *http.Request, v *visit) 
 	return done(w, r, orderPath(id), "refunding")
 }
 
-// exportOrders streams a voucher's orders. An error before the first row is a page; a later
-// one cuts the connection, so that half a file never looks whole.
-func (c *console) exportOrders(format string) func(w http.ResponseWriter, r *http.Request, _ *visit) error {
-	return func(w http.ResponseWriter, r *http.Request, _ *visit) error {
-		query := model.OrderQuery{VoucherID: r.PathValue("id"), Status: model.OrderStatus(r.URL.Query().Get("status"))}
-		if query.Status != "" && !slices.Contains(model.OrderStatuses(), query.Status) {
-			return model.Invalid("query.status", "is no status of an order")
+// exportPage is how many orders of an export are read at once: as many as a list may have.
+const exportPage = 100
+
+// exportOrders streams all orders of a list for people, in their language and time zone. An error before the first row
+// is a page; a later one cuts the connection, so that half a file never looks whole.
+func (c *console) exportOrders(format string) handle {
+	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
+		list, err := c.askedOrders(r)
+		if err != nil {
+			return err
 		}
-		begun, err := wire.ExportOrders(w, r, query.VoucherID, format, func(row func(model.Order) error) error { //nolint:contextcheck // it comes with the request
-			return c.Orders.Each(r.Context(), query, row)
+		titles := map[string]string{}
+		title := func(id string) string { return c.title(r.Context(), titles, id) } //nolint:contextcheck // it comes with the request
+		people := &wire.People{Text: func(key string) string { return v.language.Text(key) }, Title: title, Zone: v.zone}
+		begun, err := wire.ExportOrders(w, r, "orders", format, people, func(row func(model.Order) error) error { //nolint:contextcheck // it comes with the request
+			return c.eachOrder(r.Context(), list, row)
 		})
 		if err != nil && begun {
-			c.Log.WarnContext(r.Context(), "an export was cut off", slog.String("voucher_id", query.VoucherID), slog.Any("error", err))
+			c.Log.WarnContext(r.Context(), "an export was cut off", slog.Any("error", err))
 			panic(http.ErrAbortHandler)
 		}
 		return err
 	}
+}
+
+// eachOrder calls row for each order of a list, page by page.
+func (c *console) eachOrder(ctx context.Context, list orderList, row func(model.Order) error) error {
+	for cursor := ""; ; {
+		page, err := c.findOrders(ctx, list, cursor, exportPage)
+		if err != nil {
+			return err
+		}
+		for _, order := range page.Items {
+			if err := row(order); err != nil {
+				return err
+			}
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			return nil
+		}
+	}
+}
+
+// title is that of a voucher, asked for once; its id while it cannot be read.
+func (c *console) title(ctx context.Context, known map[string]string, id string) string {
+	if _, asked := known[id]; !asked {
+		known[id] = id
+		if voucher, err := c.Vouchers.Get(ctx, id, true); err == nil {
+			known[id] = voucher.Title
+		}
+	}
+	return known[id]
 }

@@ -50,12 +50,12 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 		t.Errorf("its id leads to %q", got.header.Get("Location"))
 	}
 	for path, status := range map[string]int{
-		"/console/orders?voucher=unknown":                  http.StatusNotFound,
-		"/console/orders?user=a&status=lost":               http.StatusUnprocessableEntity,
-		"/console/orders/o1.unknown":                       http.StatusNotFound,
-		"/console/orders/a%2Fb":                            http.StatusNotFound,
-		"/console/vouchers/unknown/orders.csv":             http.StatusNotFound,
-		"/console/vouchers/" + id + "/orders.csv?status=x": http.StatusUnprocessableEntity,
+		"/console/orders?voucher=unknown":     http.StatusNotFound,
+		"/console/orders?user=a&status=lost":  http.StatusUnprocessableEntity,
+		"/console/orders/o1.unknown":          http.StatusNotFound,
+		"/console/orders/a%2Fb":               http.StatusNotFound,
+		"/console/orders.csv?voucher=unknown": http.StatusNotFound,
+		"/console/orders.csv?status=x":        http.StatusUnprocessableEntity,
 	} {
 		b.get(t, path).is(t, status)
 	}
@@ -73,17 +73,20 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 	got.is(t, http.StatusConflict)
 	want(t, got.body, `role="alert"`, "Nothing was changed.")
 
-	file := b.get(t, "/console/vouchers/"+id+"/orders.csv")
-	want(t, file.header.Get("Content-Disposition"), `attachment; filename="orders-`+id+`.csv"`)
-	want(t, file.body, "id,voucher_id,user_id,status", order, ",alice:1,canceled,", ",bob,unpaid,")
-	want(t, b.page(t, "/console/orders?status=unpaid&voucher="+id), "/console/vouchers/"+id+"/orders.csv?status=unpaid", "/console/vouchers/"+id+"/orders.xlsx?status=unpaid")
-	sheet := b.get(t, "/console/vouchers/"+id+"/orders.xlsx?status=unpaid")
+	file := b.get(t, "/console/orders.csv?voucher="+id)
+	want(t, file.body, "\ufeffOrder,Voucher,User,Status", "Used at (UTC)", order+",Coffee for two,alice:1,canceled,,10.00,CNY,", ",Coffee for two,bob,unpaid,")
+	want(t, b.page(t, "/console/orders?status=unpaid&q=coffee"), "/console/orders.csv?q=coffee&amp;status=unpaid", "/console/orders.xlsx?q=coffee&amp;status=unpaid")
+	sheet := b.get(t, "/console/orders.xlsx?status=unpaid&voucher="+id)
 	if sheet.is(t, http.StatusOK); sheet.header.Get("Content-Type") != wire.XLSX || !strings.HasPrefix(sheet.body, "PK") {
 		t.Errorf("a spreadsheet: %v", sheet.header)
 	}
-	if only := b.get(t, "/console/vouchers/"+id+"/orders.csv?status=unpaid"); strings.Contains(only.body, order) {
-		t.Error("the export has other statuses too")
+	for query, wanted := range map[string]string{"voucher=" + id + "&status=unpaid": "bob", "q=alice:1": "alice:1", "user=alice:1": "alice:1", "q=coffee&status=canceled": "alice:1"} {
+		only := b.get(t, "/console/orders.csv?"+query).body
+		if found := strings.Contains(only, order); found != (wanted == "alice:1") || !strings.Contains(only, ","+wanted+",") {
+			t.Errorf("the export of %s: %s", query, only)
+		}
 	}
+	want(t, b.get(t, "/console/orders.csv?q=alice:1", "Accept-Language", "zh").body, "\ufeff订单,代金券,", ",已取消,")
 }
 
 // A paid order shows its code, is used with it, or its money goes back.

@@ -1,18 +1,80 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"seckill/internal/words"
 	"seckill/model"
 )
 
-// overview is the first page: which sales are on, which come next, and what needs somebody.
+// overview is the first page: what has come today, which sales are on, which come next, and what needs somebody.
 type overview struct {
+	Today      *today // nil: it is still counted
 	Live, Next []saleCard
 	Needs      []need
+}
+
+// today is what has come since midnight.
+type today struct {
+	model.Day
+
+	At time.Time // when it was counted
+}
+
+// days count what has come since midnight, in the zones of those who look.
+type days struct {
+	mu    sync.Mutex
+	since map[time.Time]*rarely[today] // by midnight
+}
+
+// countPatience is how long a page waits for a count, so that all but a very large shop see the latest numbers.
+const countPatience = 50 * time.Millisecond
+
+// today counts since the midnight of a zone.
+func (c *console) today(ctx context.Context, zone *time.Location) *today {
+	now := time.Now().In(zone)
+	midnight := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, zone).UTC()
+	day := c.days.of(midnight)
+	count := func(ctx context.Context) (today, error) {
+		at := time.Now()
+		found, err := c.Vouchers.Since(ctx, midnight)
+		return today{found, at}, err
+	}
+	latest, next := day.get(c.Log, "what has come today", count)
+	if next == nil {
+		return latest
+	}
+	enough := time.NewTimer(countPatience)
+	defer enough.Stop()
+	select {
+	case <-next:
+		latest, _ = day.get(c.Log, "what has come today", count)
+	case <-enough.C:
+	case <-ctx.Done():
+	}
+	return latest
+}
+
+// of is the count since a midnight. Those before yesterday are forgotten: there are as many as zones have midnights.
+func (d *days) of(midnight time.Time) *rarely[today] {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.since, func(at time.Time, _ *rarely[today]) bool { return time.Since(at) > 2*24*time.Hour })
+	if d.since == nil {
+		d.since = map[time.Time]*rarely[today]{}
+	}
+	if d.since[midnight] == nil {
+		d.since[midnight] = &rarely[today]{}
+	}
+	return d.since[midnight]
 }
 
 // saleCard is a sale with its curve of the last hour.
@@ -32,7 +94,7 @@ type need struct {
 const overviewSales = 6
 
 func (c *console) overview(w http.ResponseWriter, r *http.Request, v *visit) error {
-	var page overview
+	page := overview{Today: c.today(r.Context(), v.zone)}
 	for _, list := range []struct {
 		phase model.Phase
 		into  *[]saleCard
@@ -55,9 +117,9 @@ func (c *console) overview(w http.ResponseWriter, r *http.Request, v *visit) err
 	return c.show(w, r, v, http.StatusOK, "overview", page)
 }
 
-// needs looks for refunds that the provider refuses, dead letters, and what makes this instance not ready.
-func (c *console) needs(r *http.Request, v *visit) ([]need, error) {
-	var found []need
+// needs looks for refunds that the provider refuses, dead letters, orders and units that do not add up, and instances
+// that are not ready.
+func (c *console) needs(r *http.Request, v *visit) (found []need, err error) {
 	refunds, err := c.Refunds.List(r.Context(), model.RefundQuery{Status: model.RefundFailed, Limit: pageSize})
 	if err != nil {
 		return nil, err
@@ -65,27 +127,89 @@ func (c *console) needs(r *http.Request, v *visit) ([]need, error) {
 	if n := len(refunds.Items); n > 0 {
 		found = append(found, need{v.language.Text("Refunds that the payment provider has refused: %d", n), Path + "/refunds"})
 	}
-	if c.Behind != nil {
-		letters := 0
-		err := c.Behind.DeadLetters(r.Context(), func(model.DeadLetter) error {
-			if letters++; letters == maxLetters {
-				return errEnough
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errEnough) {
-			return nil, err
-		}
-		if letters > 0 {
-			found = append(found, need{v.language.Text("Orders that could not be stored: %d", letters), Path + "/dead-letters"})
-		}
+	letters, err := c.letters(r.Context())
+	if err != nil {
+		return nil, err
 	}
-	for _, check := range c.Health.Check(r.Context()) {
-		if check.Err != nil {
-			found = append(found, need{v.language.Text("This instance is not ready: %s", check.Name), Path + "/system"})
-		}
+	if letters > 0 {
+		found = append(found, need{v.language.Text("Orders that could not be stored: %d", letters), Path + "/dead-letters"})
+	}
+	alive, unready := c.alive(r.Context(), v)
+	titles := map[string]string{}
+	for _, id := range c.adrift(alive) {
+		found = append(found, need{v.language.Text("Units and orders do not add up: %s", c.title(r.Context(), titles, id)), auditPath(id)})
+	}
+	for _, words := range unready {
+		found = append(found, need{words, Path + "/system"})
 	}
 	return found, nil
+}
+
+// letters is how many dead letters there are, up to those of a page.
+func (c *console) letters(ctx context.Context) (count int, err error) {
+	if c.Behind == nil {
+		return 0, nil
+	}
+	err = c.Behind.DeadLetters(ctx, func(model.DeadLetter) error {
+		if count++; count == maxLetters {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return count, err
+}
+
+// alive are the instances, and in words those of them that are not ready. Without Redis it is this one that tells.
+func (c *console) alive(ctx context.Context, v *visit) (alive []model.Instance, unready []string) {
+	look, enough := context.WithTimeout(ctx, listTimeout)
+	defer enough()
+	alive, err := c.Instances.Alive(look)
+	for _, instance := range alive {
+		if instance.Unready != "" {
+			unready = append(unready, v.language.Text("%s is not ready: %s", instance.Name, checkWords(v.language, instance.Unready)))
+		}
+	}
+	if err == nil {
+		return alive, unready
+	}
+	for _, check := range c.Health.Check(ctx) {
+		if check.Err != nil {
+			unready = append(unready, v.language.Text("This instance is not ready: %s", v.language.Text(check.Name)))
+		}
+	}
+	return nil, unready
+}
+
+// checkWords are the names of checks, in a list with commas, for people.
+func checkWords(language *words.Language, names string) string {
+	list := strings.Split(names, ",")
+	for i, name := range list {
+		list[i] = language.Text(name)
+	}
+	return strings.Join(list, ", ")
+}
+
+// adrift are the vouchers that do not add up, by id: in the database, as this instance counts the sales that are on, or
+// between the database and a hot copy, as the instance that reconciles has found.
+func (c *console) adrift(alive []model.Instance) []string {
+	found := map[string]bool{}
+	for _, instance := range alive {
+		for id := range strings.SplitSeq(instance.Drifted, ",") {
+			found[id] = true
+		}
+	}
+	delete(found, "") // of those who found none
+	c.recorder.mu.Lock()
+	defer c.recorder.mu.Unlock()
+	for id, sale := range c.recorder.sales {
+		if n := len(sale.readings); n > 0 && sale.readings[n-1].Counts != nil && sale.readings[n-1].Counts.Adrift != 0 {
+			found[id] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // curve is what was sold of a voucher in the time that is kept, as the points of a line.

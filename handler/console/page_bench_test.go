@@ -114,10 +114,18 @@ func (l *large) pages(t testing.TB) []onePage {
 	hot := "/console/vouchers/" + hotVoucher
 	late := "&cursor=" + deep("vouchers", "TRUE")
 	pages := []onePage{
-		{"vouchers", "/console", lines}, {"vouchers, deep", "/console?" + late[1:], lines},
+		{"overview", "/console", `class="card sale"`},
+		{"vouchers", "/console/vouchers", lines},
+		{"vouchers, deep", "/console/vouchers?" + late[1:], lines},
+		{"drafts", "/console/vouchers?state=draft", lines},
+		{"vouchers by title", "/console/vouchers?q=coffee+77", lines},
+		{"vouchers of no title", "/console/vouchers?q=tea", "<h1>"},
+		{"orders", "/console/orders", "/console/orders/"},
+		{"orders by title", "/console/orders?q=coffee", order},
+		{"orders of no title", "/console/orders?q=tea", "<h1>"},
 	}
 	for _, phase := range model.Phases() {
-		path := "/console?phase=" + string(phase)
+		path := "/console/vouchers?phase=" + string(phase)
 		pages = append(pages, onePage{"vouchers, " + string(phase), path, lines}, onePage{"vouchers, " + string(phase) + ", deep", path + late, "<h1>"})
 	}
 	pages = append(pages, []onePage{
@@ -141,8 +149,8 @@ func (l *large) pages(t testing.TB) []onePage {
 			onePage{"orders of a heavy user, " + string(status), "/console/orders?user=" + heavyUser + "&status=" + string(status), "<h1>"})
 	}
 	return append(pages, []onePage{
-		{"export, first byte", hot + "/orders.csv", ""},
-		{"export of the failed, first byte", hot + "/orders.csv?status=failed", ""},
+		{"export, first byte", "/console/orders.csv?voucher=" + hotVoucher, ""},
+		{"export of the failed, first byte", "/console/orders.csv?status=failed&voucher=" + hotVoucher, ""},
 		{"log", "/console/log", lines},
 		{"log of one", "/console/log?actor=admin-3", lines},
 		{"log, deep", "/console/log?cursor=" + model.Cursor{At: time.Now(), ID: "30"}.String(), lines},

@@ -85,13 +85,23 @@ func (p *process) statements(t testing.TB) (asked, entries float64) {
 	return float64(testserver.Status(t, p.db, "Questions")), float64(testserver.Status(t, p.db, "Handler_read_next"))
 }
 
+// calls is how often Redis was ever asked for each command.
+func (p *process) calls(t testing.TB) map[string]float64 {
+	t.Helper()
+	calls := map[string]float64{}
+	stats := check.Value(p.hot.Info(t.Context(), "commandstats").Result())(t)
+	for _, line := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
+		calls[line[1]] = check.Value(strconv.ParseFloat(line[2], 64))(t)
+	}
+	return calls
+}
+
 // commands is how many Redis was ever asked, but for this question itself.
 func (p *process) commands(t testing.TB) (asked float64) {
 	t.Helper()
-	stats := check.Value(p.hot.Info(t.Context(), "commandstats").Result())(t)
-	for _, line := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
-		if line[1] != "info" {
-			asked += check.Value(strconv.ParseFloat(line[2], 64))(t)
+	for name, calls := range p.calls(t) {
+		if name != "info" {
+			asked += calls
 		}
 	}
 	return asked

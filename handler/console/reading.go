@@ -3,10 +3,8 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"seckill/model"
@@ -36,6 +34,7 @@ type counts struct {
 	Redeemed int64     `json:"redeemed"`
 	Revenue  int64     `json:"revenue"` // of both, in minor units
 	Refunded int64     `json:"refunded"`
+	Adrift   int64     `json:"-"` // see model.Takings
 }
 
 // mark is something that an administrator did to a sale.
@@ -45,12 +44,6 @@ type mark struct {
 }
 
 const (
-	// countEvery is the least time between two counts of a sale's orders, and countShare the share of it that they may take:
-	// a hundredth.
-	countEvery = 5 * time.Second
-	countShare = 100
-	// countTimeout bounds a count.
-	countTimeout = time.Minute
 	// marksEvery is between two looks at the administrators' log for a sale that they do not seem to have changed.
 	marksEvery = 10 * time.Second
 	// maxMarks bounds them.
@@ -64,9 +57,7 @@ type watcher struct {
 	id    string
 	meter meter
 
-	mu      sync.Mutex
-	counted *counts
-	recount time.Time // not before
+	counted rarely[counts]
 
 	marks    []mark
 	marked   string    // the tag of the voucher with these marks
@@ -87,36 +78,18 @@ func (w *watcher) read(ctx context.Context, v model.Voucher) (reading, error) {
 		return reading{}, err
 	}
 	r.Backlog = backlogOf(w.Metrics, w.Log)
-	r.Counts = w.count(now) //nolint:contextcheck // nobody waits for a count
+	r.Counts, _ = w.counted.get(w.Log, "the orders of voucher "+w.id, w.count)
 	return r, nil
 }
 
-// count is the latest count. A new one is begun when it is due; nobody waits for it.
-func (w *watcher) count(now time.Time) *counts {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if now.Before(w.recount) {
-		return w.counted
-	}
-	w.recount = now.Add(countTimeout)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
-		defer cancel()
-		began := time.Now()
-		takings, err := w.Vouchers.Takings(ctx, w.id)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.recount = time.Now().Add(max(countEvery, countShare*time.Since(began)))
-		if err != nil {
-			w.Log.WarnContext(ctx, "the orders of a sale cannot be counted", slog.String("voucher_id", w.id), slog.Any("error", err))
-			return
-		}
-		w.counted = &counts{
-			At: began.UTC(), Unpaid: takings[model.OrderUnpaid].Orders, Paid: takings[model.OrderPaid].Orders, Redeemed: takings[model.OrderRedeemed].Orders,
-			Revenue: takings[model.OrderPaid].Amount + takings[model.OrderRedeemed].Amount, Refunded: takings[model.OrderRefunded].Amount,
-		}
-	}()
-	return w.counted
+func (w *watcher) count(ctx context.Context) (counts, error) {
+	at := time.Now().UTC()
+	takings, err := w.Vouchers.Takings(ctx, w.id)
+	of := takings.ByStatus
+	return counts{
+		At: at, Unpaid: of[model.OrderUnpaid].Orders, Paid: of[model.OrderPaid].Orders, Redeemed: of[model.OrderRedeemed].Orders,
+		Revenue: of[model.OrderPaid].Amount + of[model.OrderRedeemed].Amount, Refunded: of[model.OrderRefunded].Amount, Adrift: takings.Adrift,
+	}, err
 }
 
 // latestMarks are what administrators did to the voucher, oldest first.

@@ -78,7 +78,7 @@ func TestPagesAskToSignIn(t *testing.T) {
 	} {
 		for _, path := range []string{
 			"/console", "/console/vouchers/new", "/console/vouchers/v1", "/console/vouchers/v1/edit", "/console/vouchers/v1/events",
-			"/console/vouchers/v1/audit", "/console/vouchers/v1/orders.csv", "/console/orders", "/console/orders/o1.v1", "/console/dead-letters",
+			"/console/vouchers/v1/audit", "/console/orders.csv", "/console/orders", "/console/orders/o1.v1", "/console/dead-letters",
 			"/console/dead-letters/1", "/console/system", "/console/log", "/console/refunds",
 		} {
 			if got := b.get(t, path, "Cookie", session); got.status != http.StatusSeeOther || !strings.HasPrefix(got.header.Get("Location"), "/console/sign-in") {

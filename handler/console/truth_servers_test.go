@@ -2,10 +2,12 @@ package console_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -186,4 +188,40 @@ func TestInstancesAreListed(t *testing.T) {
 		page := b.page(t, "/console/system")
 		return strings.Contains(page, "This instance is not ready.") && strings.Contains(page, "Which instances there are cannot be learnt now.")
 	})
+}
+
+// What people see of a sale at either of two instances is the sum of both: what one alone has heard is in it, and what
+// both have adds up.
+func TestTwoInstancesAreSummed(t *testing.T) {
+	t.Parallel()
+	environ := []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t), "SECKILL_CONSOLE=on"}
+	first, second := start(t, environ...), start(t, environ...)
+	ada, eve := first.signedIn(t, "ada"), second.signedIn(t, "eve")
+	id := ada.create(t, "stock", "12")
+	for n := range 12 {
+		s := first
+		if n >= 7 {
+			s = second
+		}
+		check.Equal(t, "what a buyer hears", s.buy(t, fmt.Sprint("buyer-", n), id), "OK")
+	}
+	client := check.Value(hotcopy.NewClient(first.cfg.RedisURL, nil))(t)
+	defer client.Close()
+	mode := check.Value(first.database(t).Modes.Read(t.Context()))(t)
+	tallies := hotcopy.NewTallies(client, func(context.Context) (string, error) { return mode.Deployment, nil }, "nobody")
+	check.Patiently(t, "each instance tells its own buyers", func() bool {
+		var sold []uint64
+		for _, tally := range check.Value(tallies.Read(t.Context(), id))(t) {
+			sold = append(sold, tally.Placed["OK"])
+		}
+		slices.Sort(sold)
+		return slices.Equal(sold, []uint64{5, 7})
+	})
+	for _, b := range []*browser{ada, eve} {
+		await(t, b.watch(t, id), "what both instances have heard", func(r reading) bool {
+			check.Equal(t, "what a buyer hears at the first", first.buy(t, "buyer-1", id), "ALREADY_ORDERED")
+			check.Equal(t, "what a visitor hears at the second", second.buy(t, "visitor", id), "SOLD_OUT")
+			return r.Sold == 12 && r.Counts.Unpaid == 12 && r.PerSecond["ALREADY_ORDERED"] > 0 && r.PerSecond["SOLD_OUT"] > 0
+		})
+	}
 }

@@ -31,7 +31,7 @@ func TestSystemAndLog(t *testing.T) {
 	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
 	want(t, ada.page(t, "/console/system"), "This instance is ready.", `<th scope="row">database</th>`, `<th scope="row">redis</th>`, "sync", "(commit "+version.Read().Commit+", "+runtime.Version()+")")
 	check.Eventually(t, "it lists itself among the instances, with the Redis inside it, too", func() bool {
-		return strings.Contains(ada.page(t, "/console/system"), `<td data-label="Role">all</td><td data-label="Order mode">sync</td>`)
+		return strings.Contains(ada.page(t, "/console/system"), `<span class="badge well">ready</span></td><td data-label="Role">all</td><td data-label="Order mode">sync</td>`)
 	})
 	id := ada.create(t)
 	eve.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}})

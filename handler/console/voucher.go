@@ -2,9 +2,12 @@ package console
 
 import (
 	"crypto/rand"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"seckill/handler/wire"
 	"seckill/model"
@@ -18,27 +21,58 @@ const latestLines = 8
 
 // voucherList is one page of the list of vouchers.
 type voucherList struct {
-	Phase  model.Phase // empty: any
+	filter
+
+	Phase  model.Phase // empty: any, as State
 	Phases []model.Phase
+	State  model.VoucherState
+	States []model.VoucherState // of those in no phase
+	Words  string               // of the title
 	Items  []model.Voucher
-	First  bool   // it is the first page
 	Next   string // where the next page is; empty on the last one
 }
 
 func (c *console) listVouchers(w http.ResponseWriter, r *http.Request, v *visit) error {
+	list := voucherList{filter: filterOf(r, Path+"/vouchers", "q"), Phases: model.Phases(), States: []model.VoucherState{model.VoucherDraft, model.VoucherArchived}}
 	query := r.URL.Query()
-	list := voucherList{Phase: model.Phase(query.Get("phase")), Phases: model.Phases(), First: query.Get("cursor") == ""}
+	list.Words, list.Phase, list.State = list.asked.Get("q"), model.Phase(query.Get("phase")), model.VoucherState(query.Get("state"))
 	if list.Phase != "" && !slices.Contains(list.Phases, list.Phase) {
 		return model.Invalid("query.phase", "is no phase")
 	}
 	page, err := c.Vouchers.List(r.Context(), model.VoucherQuery{
-		Phase: list.Phase, All: true, Cursor: query.Get("cursor"), Limit: pageSize,
+		Phase: list.Phase, State: list.State, Words: list.Words, All: true, Cursor: query.Get("cursor"), Limit: pageSize,
 	})
 	if err != nil {
 		return err
 	}
 	list.Items, list.Next = page.Items, nextPage(r.URL, page.NextCursor)
 	return c.show(w, r, v, http.StatusOK, "vouchers", list)
+}
+
+// filter is what a list was asked for, but the chip that was chosen and the page.
+type filter struct {
+	path  string
+	asked url.Values
+}
+
+// filterOf keeps some of the parameters of a request: those that are not empty.
+func filterOf(r *http.Request, path string, names ...string) filter {
+	f := filter{path, url.Values{}}
+	for _, name := range names {
+		if value := strings.TrimSpace(r.URL.Query().Get(name)); value != "" {
+			f.asked.Set(name, value)
+		}
+	}
+	return f
+}
+
+// With is where the same list is with another chip, of a parameter; an empty value is without any.
+func (f filter) With(name string, value any) string {
+	query := maps.Clone(f.asked)
+	if text := fmt.Sprint(value); text != "" {
+		query.Set(name, text)
+	}
+	return strings.TrimSuffix(f.path+"?"+query.Encode(), "?")
 }
 
 // nextPage is where a list goes on, with the same filter.

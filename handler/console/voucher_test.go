@@ -272,7 +272,16 @@ func TestListHasPages(t *testing.T) {
 			t.Errorf("%s is on both pages, or on none", title)
 		}
 	}
-	want(t, second, "First page", `aria-current="true">upcoming`)
+	want(t, second, `<a href="/console/vouchers">All</a>`, `aria-current="true">upcoming`)
+	want(t, b.page(t, "/console/vouchers?q=voucher+07"), "Voucher 07.", `href="/console/vouchers?phase=live&amp;q=voucher&#43;07"`, `name="q" type="search" value="voucher 07"`)
+	draft := b.create(t, "state", "draft", "title", "Voucher 77.")
+	want(t, b.page(t, "/console/vouchers?state=draft&q=voucher"), `href="/console/vouchers/`+draft+`"`, `aria-current="true">draft`)
+	for _, other := range []string{"state=archived", "q=tea", "state=draft&q=07"} {
+		if strings.Contains(b.page(t, "/console/vouchers?"+other), "Voucher ") {
+			t.Errorf("%s lists vouchers of another state or title", other)
+		}
+	}
+	b.get(t, "/console/vouchers?state=gone").is(t, http.StatusUnprocessableEntity)
 	if got := b.get(t, "/console/vouchers?phase=ended;"); got.status != http.StatusUnprocessableEntity {
 		t.Errorf("a filter that cannot be read: %d", got.status)
 	}

@@ -20,15 +20,15 @@ const (
 // errHeadOnly ends the export of a HEAD request at its first row.
 var errHeadOnly = errors.New("only the header was asked for")
 
-// ExportOrders streams a voucher's orders as CSV or, for people with a spreadsheet, as
-// XLSX (format csv or xlsx): each hands out the rows. It sends nothing before the first row or
-// the end is known. An error that comes after it has begun must cut the connection, so
-// that half a file never looks whole.
+// ExportOrders streams orders as CSV or, for people with a spreadsheet, as XLSX (format csv or
+// xlsx), in a file of a name: each hands out the rows. Given people, the CSV is for them too. It
+// sends nothing before the first row or the end is known. An error that comes after it has begun
+// must cut the connection, so that half a file never looks whole.
 func ExportOrders(
-	w http.ResponseWriter, r *http.Request, voucherID, format string, each func(row func(model.Order) error) error,
+	w http.ResponseWriter, r *http.Request, name, format string, people *People, each func(row func(model.Order) error) error,
 ) (begun bool, err error) {
-	e := &export{w: w, r: r, stream: http.NewResponseController(w), media: CSV, name: "orders-" + voucherID + "." + format}
-	var file table = newLines(e)
+	e := &export{w: w, r: r, stream: http.NewResponseController(w), media: CSV, name: name + "." + format}
+	var file table = newLines(e, people)
 	if format == "xlsx" {
 		e.media, file = XLSX, newWorkbook(e)
 	}
@@ -116,6 +116,6 @@ func (e *export) headOnly() bool { return e.r.Method == http.MethodHead }
 func columns() []string {
 	return []string{
 		"id", "voucher_id", "user_id", "status", "reason", "price", "currency",
-		"created_at", "expires_at", "paid_at", "closed_at",
+		"created_at", "expires_at", "paid_at", "closed_at", "redeemed_at",
 	}
 }

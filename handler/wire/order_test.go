@@ -2,6 +2,8 @@ package wire
 
 import (
 	"encoding/csv"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +26,12 @@ func FuzzCSV(f *testing.F) {
 		var file strings.Builder
 		writer := csv.NewWriter(&file)
 		writer.UseCRLF = true
+		people := &People{Text: func(key string) string { return key }, Title: func(id string) string { return id }, Zone: time.UTC}
+		for _, cell := range people.cells(order) {
+			if cell != "" && strings.ContainsRune("=+@\t\r\n", rune(cell[0])) || strings.HasPrefix(cell, "-") && price >= 0 {
+				t.Errorf("for people, %q begins a formula", cell)
+			}
+		}
 		for _, record := range [][]string{columns(), cells(order), cells(model.Order{})} {
 			check.Must(t, writer.Write(record))
 		}
@@ -49,4 +57,26 @@ func FuzzCSV(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestACSVForPeople: Excel takes it for UTF-8, and its words, amounts and times are theirs; what begins as a formula is text.
+func TestACSVForPeople(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2030, time.November, 11, 20, 0, 1, 0, time.UTC)
+	people := &People{
+		Text: func(key string) string { return map[string]string{"Order": "订单", "redeemed": "已使用"}[key] }, Title: func(string) string { return "=Tea, for two" },
+		Zone: time.FixedZone("Asia/Shanghai", 8*3600),
+	}
+	answer := httptest.NewRecorder()
+	begun, err := ExportOrders(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), "orders", "csv", people, func(row func(model.Order) error) error {
+		order := model.Order{ID: "o1.v1", VoucherID: "v1", UserID: "@SUM(A1)", Status: model.OrderRedeemed, Price: 1005, Currency: "CNY", CreatedAt: at, RedeemedAt: &at}
+		check.Must(t, row(order))
+		order.Price, order.Currency = 1005, "JPY"
+		return row(order)
+	})
+	check.Must(t, err)
+	check.That(t, begun && answer.Header().Get("Content-Disposition") == `attachment; filename="orders.csv"`, "%v", answer.Header())
+	check.Equal(t, "the file", answer.Body.String(), "\ufeff订单,,,,,,,\" (Asia/Shanghai)\",\" (Asia/Shanghai)\",\" (Asia/Shanghai)\",\" (Asia/Shanghai)\",\" (Asia/Shanghai)\"\r\n"+
+		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,10.05,CNY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,\r\n"+
+		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,1005,JPY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,\r\n")
 }

@@ -55,7 +55,7 @@ func (b *workbook) row(order model.Order) error {
 	return b.write([]any{
 		b.words(order.ID), b.words(order.VoucherID), b.words(order.UserID), b.words(string(order.Status)), b.words(order.Reason),
 		price, b.words(order.Currency),
-		b.instant(&order.CreatedAt), b.instant(order.ExpiresAt), b.instant(order.PaidAt), b.instant(order.ClosedAt),
+		b.instant(&order.CreatedAt), b.instant(order.ExpiresAt), b.instant(order.PaidAt), b.instant(order.ClosedAt), b.instant(order.RedeemedAt),
 	})
 }
 

@@ -35,7 +35,7 @@ func TestSpreadsheetsKeepWhatTheyRead(t *testing.T) {
 	at := time.Date(2030, time.November, 11, 20, 0, 1, 0, time.FixedZone("", 8*3600))
 	answer := httptest.NewRecorder()
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-	begun, err := ExportOrders(answer, request, "v1", "xlsx", func(row func(model.Order) error) error {
+	begun, err := ExportOrders(answer, request, "orders-v1", "xlsx", nil, func(row func(model.Order) error) error {
 		for _, id := range ids {
 			if err := row(model.Order{
 				ID: id, VoucherID: id, UserID: id, Reason: id, Status: model.OrderPaid, Price: 100005, Currency: "CNY", CreatedAt: at, PaidAt: &at,
@@ -108,7 +108,7 @@ func TestSpreadsheetsLeaveNothing(t *testing.T) {
 		answer := httptest.NewRecorder()
 		request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil)
 		used := false
-		begun, err := ExportOrders(answer, request, "v1", "xlsx", func(row func(model.Order) error) error {
+		begun, err := ExportOrders(answer, request, "orders-v1", "xlsx", nil, func(row func(model.Order) error) error {
 			reason := strings.Repeat("x", 30_000)
 			for range 2 * excelize.StreamChunkSize / len(reason) {
 				if err := row(model.Order{Reason: reason}); err != nil {

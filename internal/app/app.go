@@ -94,7 +94,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		return nil, err
 	}
 
-	if err := i.signIn(instances); err != nil { //nolint:contextcheck // until the stop
+	if err := i.signIn(instances, async); err != nil { //nolint:contextcheck // until the stop
 		return nil, err
 	}
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"strings"
 
 	"seckill/internal/ids"
 	"seckill/internal/version"
@@ -26,13 +27,32 @@ func (*Instance) deployment(s servers, mode orderMode) func(ctx context.Context)
 	}
 }
 
-// signIn gives signs of life until the stop.
-func (i *Instance) signIn(list *hotcopy.Instances) error {
+// signIn gives signs of life until the stop, with what this instance sees.
+func (i *Instance) signIn(list *hotcopy.Instances, async *AsyncParts) error {
 	id, err := ids.New()
 	if err != nil {
 		return err
 	}
 	self := model.Instance{ID: id, Name: i.main.OnMachine(), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version.Read().Version}
-	i.parts.Loop("signs of life", lookPatience, func(ctx context.Context) { list.Sign(ctx, self) })
+	i.parts.Loop("signs of life", lookPatience, func(ctx context.Context) {
+		list.Sign(ctx, self, func(ctx context.Context, self *model.Instance) { i.see(ctx, self, async) })
+	})
 	return nil
+}
+
+// maxDrifted bounds the vouchers that a sign names.
+const maxDrifted = 20
+
+func (i *Instance) see(ctx context.Context, self *model.Instance, async *AsyncParts) {
+	var unready []string
+	for _, check := range i.health.Check(ctx) {
+		if check.Err != nil && !i.health.Leaving() { // one that is told to stop is well
+			unready = append(unready, check.Name)
+		}
+	}
+	self.Unready, self.Drifted = strings.Join(unready, ","), ""
+	if async != nil {
+		drifted := async.parts.Metrics.Drifted()
+		self.Drifted = strings.Join(drifted[:min(len(drifted), maxDrifted)], ",")
+	}
 }

@@ -1,6 +1,9 @@
 package telemetry
 
 import (
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +26,9 @@ type Worker struct {
 	elected    prometheus.Gauge
 	waiting    prometheus.Gauge
 	drift      *prometheus.GaugeVec
+
+	mu      sync.Mutex
+	drifted map[string]bool // the vouchers that have a series of it
 }
 
 // NewWorker registers the metrics.
@@ -47,6 +53,7 @@ func NewWorker(registerer prometheus.Registerer) *Worker {
 			[]float64{.01, .05, .1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 300}),
 		elected: r.gauge("seckill_reconciler_elected", "1 on the instance that reconciles."),
 		waiting: r.gauge("seckill_releases_waiting", "Returned units that a hot copy does not know of yet, as last seen."),
+		drifted: map[string]bool{},
 		drift: r.gauges("seckill_drifted_orders", "voucher_id",
 			"Orders that did not add up at the latest check of a voucher, where there were any."),
 	}
@@ -94,6 +101,10 @@ func (m *Worker) Elected(elected bool) {
 		return
 	}
 	m.elected.Set(0)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drift.Reset() // another one looks now
+	clear(m.drifted)
 }
 
 // ReleasesWaiting says how many returned units wait for their hot copies.
@@ -102,11 +113,22 @@ func (m *Worker) ReleasesWaiting(releases int) { m.waiting.Set(float64(releases)
 // Drift says how many orders of a voucher do not add up. A voucher without such
 // orders has no series, so that the number of series stays small.
 func (m *Worker) Drift(voucherID string, orders int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if orders == 0 {
 		m.drift.DeleteLabelValues(voucherID)
+		delete(m.drifted, voucherID)
 		return
 	}
 	m.drift.WithLabelValues(voucherID).Set(float64(orders))
+	m.drifted[voucherID] = true
+}
+
+// Drifted are the vouchers with orders that do not add up, as the one that reconciles has found, by id.
+func (m *Worker) Drifted() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.drifted))
 }
 
 // Delivery are the counters of what the queue hands to a worker.

@@ -19,7 +19,7 @@ const (
 	// instanceKey begins the names of the sorted sets of instances, one of each deployment:
 	// who an instance is, by when it was seen last, in milliseconds of Redis' clock.
 	instanceKey = "seckill:v1:instances:"
-	// signEvery is between two signs of life, three calls each.
+	// signEvery is between two signs of life, four calls each.
 	signEvery = 3 * time.Second
 	// signLost is the age from which an instance counts as gone: four signs are missing.
 	signLost = 4 * signEvery
@@ -43,9 +43,9 @@ func NewInstances(client redis.UniversalClient, deployment func(ctx context.Cont
 	return &Instances{client: client, deployment: deployment}
 }
 
-// Sign signs an instance in until ctx ends, and then out.
-func (i *Instances) Sign(ctx context.Context, self model.Instance) {
-	sign := func() { self = i.sign(ctx, self) }
+// Sign signs an instance in until ctx ends, and then out. Before each sign, look tells what the instance sees.
+func (i *Instances) Sign(ctx context.Context, self model.Instance, look func(ctx context.Context, self *model.Instance)) {
+	sign := func() { self = i.sign(ctx, self, look) }
 	sign()
 	poll.Every(ctx, signEvery, sign)
 	i.leave(context.WithoutCancel(ctx), self)
@@ -53,30 +53,37 @@ func (i *Instances) Sign(ctx context.Context, self model.Instance) {
 
 // sign gives one sign of life. An instance begins with its first one. Errors are those of a
 // Redis that is away, of which the readiness check tells.
-func (i *Instances) sign(ctx context.Context, self model.Instance) model.Instance {
+func (i *Instances) sign(ctx context.Context, self model.Instance, look func(ctx context.Context, self *model.Instance)) model.Instance {
 	ctx, cancel := context.WithTimeout(ctx, signTimeout)
 	defer cancel()
+	was := self
+	look(ctx, &self)
 	deployment, err := i.deployment(ctx)
 	if err != nil {
-		return self
+		return was
 	}
 	now, err := i.client.Time(ctx).Result()
 	if err != nil {
-		return self
+		return was
 	}
 	if self.Since.IsZero() {
 		self.Since = now.UTC()
 	}
 	member, err := json.Marshal(self)
 	if err != nil {
-		return self
+		return was
 	}
 	key := instanceKey + deployment
-	pipe := i.client.Pipeline()
+	pipe := i.client.TxPipeline() // nobody sees an instance twice, or not at all
+	if old, err := json.Marshal(was); err == nil && was != self {
+		pipe.ZRem(ctx, key, old)
+	}
 	pipe.ZAdd(ctx, key, redis.Z{Score: float64(now.UnixMilli()), Member: member})
 	pipe.ZRemRangeByScore(ctx, key, "-inf", before(now))
 	pipe.PExpire(ctx, key, signLost)
-	_, _ = pipe.Exec(ctx) // the next sign follows
+	if _, err := pipe.Exec(ctx); err != nil {
+		return was // the next sign follows
+	}
 	return self
 }
 

@@ -22,7 +22,11 @@ func signs(t *testing.T, list *hotcopy.Instances, self model.Instance) (stop fun
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		list.Sign(ctx, self)
+		list.Sign(ctx, self, func(_ context.Context, self *model.Instance) {
+			if self.Unready == "" && !self.Since.IsZero() {
+				self.Unready = "redis"
+			}
+		})
 	}()
 	stop = func() { cancel(); <-left }
 	t.Cleanup(stop)
@@ -57,6 +61,11 @@ func TestInstances(t *testing.T) {
 	check.Equal(t, "what is told of one", found, self)
 	leave()
 	check.Equal(t, "instances after one has left", len(names()), 1)
+	check.Eventually(t, "its next sign tells what it sees", func() bool {
+		alive := check.Value(list.Alive(t.Context()))(t)
+		check.Equal(t, "times that an instance is listed", len(alive), 1)
+		return alive[0].Unready == "redis"
+	})
 
 	key := "seckill:v1:instances:" + deployment
 	dead := redis.Z{Score: float64(time.Now().Add(-13 * time.Second).UnixMilli()), Member: `{"id":"3","name":"dead:1"}`}
