@@ -17,6 +17,7 @@ import (
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
+	"seckill/repository/hotcopy"
 )
 
 // asyncOnServers are the settings of an asynchronous deployment on MariaDB, Redis and NATS.
@@ -205,7 +206,7 @@ func TestTwoInstancesAreSummed(t *testing.T) {
 		}
 		check.Equal(t, "what a buyer hears", s.buy(t, fmt.Sprint("buyer-", n), id), "OK")
 	}
-	client := check.Value(hotcopy.NewClient(first.cfg.RedisURL, nil))(t)
+	client := check.Value(redisdb.NewClient(first.cfg.RedisURL, nil))(t)
 	defer client.Close()
 	mode := check.Value(first.database(t).Modes.Read(t.Context()))(t)
 	tallies := hotcopy.NewTallies(client, func(context.Context) (string, error) { return mode.Deployment, nil }, "nobody")
