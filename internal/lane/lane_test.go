@@ -366,7 +366,7 @@ func TestFewKeysAreRemembered(t *testing.T) {
 	})
 }
 
-// TestHistories generates troubles of some keys at any step, and holds the lane to what it promises: each item is answered
+// TestHistories generates troubles of some keys, and of single items of theirs, at any step, and holds the lane to what it promises: each item is answered
 // once and is done when its answer says so, an item of a well key never fails but for an outcome that nobody knows, it waits
 // no longer than a few runs that others have spoiled, and when all are well they share runs again.
 func TestHistories(t *testing.T) {
@@ -400,7 +400,7 @@ func (h *history) play(t *testing.T) {
 		key := fmt.Sprint("v", h.random.IntN(vouchers))
 		switch h.random.IntN(12) {
 		case 0:
-			if len(h.ill) < (vouchers+1)/2 {
+			if h.mayBeIll(key, vouchers) {
 				said := h.anyTrouble(key)
 				h.change(func() {
 					h.unknown = h.unknown || errors.Is(said.err, model.ErrUnknownOutcome)
@@ -414,7 +414,7 @@ func (h *history) play(t *testing.T) {
 		}
 		pass(time.Duration(h.random.IntN(200)) * time.Millisecond)
 	}
-	h.change(func() { clear(h.keys) })
+	h.change(func() { clear(h.keys); clear(h.items) })
 	pass(time.Minute)
 	h.wg.Wait()
 	h.ran()
@@ -423,6 +423,11 @@ func (h *history) play(t *testing.T) {
 		check.Must(t, (<-told).err)
 	}
 	check.Equal(t, "runs, when all are well", h.ran(), "v0+w")
+}
+
+// mayBeIll keeps half of the keys well.
+func (h *history) mayBeIll(key string, vouchers int) bool {
+	return h.ill[key] || len(h.ill) < (vouchers+1)/2
 }
 
 func (h *history) anyTrouble(key string) trouble {
@@ -444,6 +449,10 @@ func (h *history) submit(t *testing.T, vouchers int) {
 	for n := range items {
 		h.last++
 		items[n] = item{fmt.Sprint("v", h.random.IntN(vouchers)), h.last}
+		if key := items[n].key; h.random.IntN(100) == 0 && h.mayBeIll(key, vouchers) {
+			err := []error{model.ErrDataRefused, errors.New("a damaged page")}[h.random.IntN(2)]
+			h.change(func() { h.ill[key], h.items[h.last] = true, trouble{err: err} })
+		}
 	}
 	ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
 	if h.random.IntN(10) == 0 {
