@@ -14,8 +14,8 @@ import (
 const (
 	// troubled is the voucher in trouble, or the hot one.
 	troubled = "v000001"
-	// troubledConnections are those on which it is bought; the others have as many as ever.
-	troubledConnections = 8
+	// troubledRate is how many a second ask for it, whatever they hear: who is refused does not come more often than who buys.
+	troubledRate = 400
 	// otherRate is more than the others sell in a second, each order by a user of its own.
 	otherRate = 8000
 )
@@ -72,6 +72,7 @@ func (s *session) spoilKey() (end func()) {
 	return func() {
 		close(over)
 		spoils.Wait()
+		s.opens(troubled)
 	}
 }
 
@@ -84,12 +85,12 @@ func (h *harness) neighbours(c workCase, size int, into *results) {
 	s.onSaleAtOnce(1 + size)
 	all := misfortunes(c.mode)
 	times, seconds := 2*len(all)+2, 10*h.seconds
-	others, own := s.spreadOver(2, size, times*otherRate*seconds), s.spreadOver(1, 1, times*otherRate*seconds/size)
+	others, own := s.spreadOver(2, size, times*otherRate*seconds), s.spreadOver(1, 1, times*troubledRate*seconds)
 	measured := 0
 	sold := func() (rate float64) {
 		w := work{head: "POST /api/v1/vouchers/"}
 		var load sync.WaitGroup
-		load.Go(func() { closed(h.T, s.urls(), troubledConnections, seconds, w.on(own.part(measured, times))) })
+		load.Go(func() { constant(h.T, s.instances[0].URL, troubledRate, seconds, w.on(own.part(measured, times))) })
 		heard := closed(h.T, s.urls(), h.connections[0], seconds, w.on(others.part(measured, times)))
 		load.Wait()
 		measured++

@@ -141,12 +141,18 @@ func (s *session) onSale(stock int, begins time.Duration) (id string) {
 		"stock": stock, "begin_at": time.Now().Add(begins).UTC(), "end_at": time.Now().Add(24 * time.Hour).UTC(),
 	})
 	if s.mode == model.ModeAsync {
-		check.Eventually(s, "the hot copy is open", func() bool {
-			audit := s.instances[0].Audit(s, voucher.ID)
-			return audit.Redis != nil && audit.Redis.State == string(model.CopyOpen)
-		})
+		s.opens(voucher.ID)
 	}
 	return voucher.ID
+}
+
+// opens waits until the hot copy of a voucher is open.
+func (s *session) opens(voucher string) {
+	s.Helper()
+	check.Eventually(s, "the hot copy is open", func() bool {
+		audit := s.instances[0].Audit(s, voucher)
+		return audit.Redis != nil && audit.Redis.State == string(model.CopyOpen)
+	})
 }
 
 // buy buys one unit.
