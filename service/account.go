@@ -55,12 +55,8 @@ type Accounts struct {
 }
 
 // NewAccounts makes the service.
-func NewAccounts(deps AccountDeps) (*Accounts, error) {
-	attempts, err := newAttempts()
-	if err != nil {
-		return nil, err
-	}
-	return &Accounts{AccountDeps: deps, maker: newAccountMaker(deps.Store, deps.Hasher), attempts: attempts}, nil
+func NewAccounts(deps AccountDeps) *Accounts {
+	return &Accounts{AccountDeps: deps, maker: newAccountMaker(deps.Store, deps.Hasher), attempts: newAttempts()}
 }
 
 // Register makes an account that may buy. The address is the network that asks.

@@ -49,7 +49,7 @@ const (
 )
 
 // newAttempts makes the limits.
-func newAttempts() (*attempts, error) {
+func newAttempts() *attempts {
 	made := &attempts{}
 	for _, limit := range []struct {
 		failures **backoff.Failures
@@ -67,12 +67,9 @@ func newAttempts() (*attempts, error) {
 		{&made.joiners, 100, time.Second},
 	} {
 		policy := backoff.Policy{Free: limit.free, First: firstWait, Longest: longestWait, Forget: limit.forget}
-		var err error
-		if *limit.failures, err = backoff.New(policy, maxRemembered, time.Now); err != nil {
-			return nil, err
-		}
+		*limit.failures = backoff.New(policy, maxRemembered, time.Now)
 	}
-	return made, nil
+	return made
 }
 
 // patiently begins something, and once more after a moment when it was refused.

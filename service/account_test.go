@@ -150,11 +150,10 @@ func newCrowd(t *testing.T) *crowd {
 	check.Must(t, err)
 	known, err := cache.NewAccounts(cache.AccountSource{ByID: c.people.ByID, Changed: c.people.Changed}, LongestSession, log)
 	check.Must(t, err)
-	c.Accounts, err = NewAccounts(AccountDeps{
+	c.Accounts = NewAccounts(AccountDeps{
 		Store: c.people, Hasher: quickHasher{}, Tokens: tokens, Cache: known,
 		Metrics: telemetry.NewAccounts(prometheus.NewRegistry()), Log: log,
 	})
-	check.Must(t, err)
 	_, err = c.Register(t.Context(), home, "alice", right)
 	check.Must(t, err)
 	_, err = NewAdministrators(c.people, c.Hasher).Create(t.Context(), "root", right, model.LevelAdmin)

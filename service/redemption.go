@@ -22,10 +22,9 @@ type Redemptions struct {
 // A code cannot be guessed; wrong ones are slowed down so that a till gone wrong, or
 // somebody at one, is noticed and costs nothing. Twenty mistakes at once are a bad day,
 // and one more every five seconds is a person who mistypes.
-func NewRedemptions(store RedemptionStore, codes *Codes) (*Redemptions, error) {
+func NewRedemptions(store RedemptionStore, codes *Codes) *Redemptions {
 	policy := backoff.Policy{Free: 20, First: firstWait, Longest: longestWait, Forget: 5 * time.Second}
-	wrong, err := backoff.New(policy, maxRemembered, time.Now)
-	return &Redemptions{store: store, codes: codes, wrong: wrong}, err
+	return &Redemptions{store: store, codes: codes, wrong: backoff.New(policy, maxRemembered, time.Now)}
 }
 
 // Redeem uses the code that a person has typed, once, and returns its order. A code that

@@ -83,7 +83,7 @@ func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service
 	i.parts.Loop("account changes", lookPatience, known.Watch)
 	return service.NewAccounts(service.AccountDeps{
 		Store: store, Hasher: newHasher(), Tokens: tokens, Cache: known, Metrics: telemetry.NewAccounts(i.registry), Log: i.log,
-	})
+	}), nil
 }
 
 // Administrators looks after administrators. It issues no token, so that it needs no

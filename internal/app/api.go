@@ -46,11 +46,7 @@ func (i *Instance) mainHandler(
 	}
 
 	search := service.NewOrderSearch(s.db.Orders, counter.orders, pay.codes)
-	redemptions, err := service.NewRedemptions(s.db.Orders, pay.codes)
-	if err != nil {
-		return nil, err
-	}
-
+	redemptions := service.NewRedemptions(s.db.Orders, pay.codes)
 	i.servePayments(pay, s.db, counter.orders.Get)
 
 	i.health = service.NewHealth(i.probes...)

@@ -5,7 +5,6 @@
 package backoff
 
 import (
-	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -40,17 +39,18 @@ type record struct {
 	until    time.Time // the key waits until then
 }
 
-// New counts failures of at most size keys, some 200 bytes each, by a clock.
-func New(policy Policy, size int, now func() time.Time) (*Failures, error) {
+// New counts failures of at most size keys, some 200 bytes each, by a clock. It panics if
+// that is none.
+func New(policy Policy, size int, now func() time.Time) *Failures {
 	keys, err := lru.New[string, *record](size)
 	if err != nil {
-		return nil, fmt.Errorf("make a back-off: %w", err)
+		panic(err)
 	}
 	f := &Failures{policy: policy, now: now, keys: keys, most: float64(policy.Free + 1)}
 	for wait := policy.First; wait < policy.Longest; wait *= 2 {
 		f.most++
 	}
-	return f, nil
+	return f
 }
 
 // Wait tells how long until a key may try again; zero is now.

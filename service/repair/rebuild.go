@@ -30,14 +30,18 @@ const (
 	// voucher is loaded within milliseconds.
 	shortestLook = 10 * time.Millisecond
 	longestLook  = 200 * time.Millisecond
-	// Back-off after a rebuild that failed: short, because the sale is closed, and
-	// growing, because a server in trouble must bear it.
-	rebuildRetryFirst = 500 * time.Millisecond
-	rebuildRetryMost  = 10 * time.Second
 	// maxRebuildQueue bounds the wishes of each urgency that wait. The reconciler's
 	// next look asks again for a voucher that found no room.
 	maxRebuildQueue = 1024
+	// maxAgain vouchers are remembered that were rebuilt; the others may be rebuilt again at once.
+	maxAgain = 10_000
 )
+
+// pauses are between rebuilds of one voucher, whether they fail or what they have loaded does not last: none before the second, because the
+// sale is closed, and then longer ones, because a large sale takes seconds of the servers that all others need.
+func pauses() backoff.Policy {
+	return backoff.Policy{Free: 1, First: 500 * time.Millisecond, Longest: 5 * time.Second, Forget: 10 * time.Second}
+}
 
 // errRebuilding says that another instance rebuilds the voucher.
 var errRebuilding = errors.New("another instance rebuilds this voucher")
@@ -51,12 +55,13 @@ type Rebuilder struct {
 	ready  chan struct{}       // a token for each wish in the queue
 	places *semaphore.Weighted // of the rebuilds that Run has started
 
-	mu       sync.Mutex
-	queue    [urgencies][]string      // vouchers, oldest first; each is in one of the lists
-	waiting  map[string]rebuildWish   // for the vouchers in the queue
-	running  map[string]*rebuildRun   // rebuilds under way in this process
-	begun    map[string]int64         // epochs that this process began and has not opened
-	failures map[string]rebuildFailed // since the latest success
+	again *backoff.Failures // counts rebuilds: how long those that were asked for have to wait
+
+	mu      sync.Mutex
+	queue   [urgencies][]string    // vouchers, oldest first; each is in one of the lists
+	waiting map[string]rebuildWish // for the vouchers in the queue
+	running map[string]*rebuildRun // rebuilds under way in this process
+	begun   map[string]int64       // epochs that this process began and has not opened
 }
 
 // rebuildRun is a rebuild under way. Calls that want the same rebuild wait for it.
@@ -66,16 +71,11 @@ type rebuildRun struct {
 	err   error // valid once done is closed
 }
 
-type rebuildFailed struct {
-	times int
-	until time.Time
-}
-
 func newRebuilder(parts Deps) *Rebuilder {
 	return &Rebuilder{
 		deps: parts, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
 		waiting: map[string]rebuildWish{}, running: map[string]*rebuildRun{},
-		begun: map[string]int64{}, failures: map[string]rebuildFailed{},
+		begun: map[string]int64{}, again: backoff.New(pauses(), maxAgain, time.Now),
 	}
 }
 
@@ -142,7 +142,7 @@ func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, 
 	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()
 	run.err = r.perform(ctx, voucherID, wrong, at)
-	r.note(voucherID, run)
+	r.leave(voucherID)
 	close(run.done)
 	return run.err
 }
@@ -168,23 +168,19 @@ func (r *Rebuilder) enter(voucherID string, wrong int64) (run *rebuildRun, mine 
 	return run, true
 }
 
-// note remembers how a rebuild ended.
-func (r *Rebuilder) note(voucherID string, run *rebuildRun) {
+func (r *Rebuilder) leave(voucherID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.running, voucherID)
-	if run.err == nil || quiet(run.err) {
-		delete(r.failures, voucherID)
-		return
-	}
-	failed := r.failures[voucherID]
-	pause := backoff.Doubled(rebuildRetryFirst, rebuildRetryMost, failed.times)
-	r.failures[voucherID] = rebuildFailed{times: failed.times + 1, until: time.Now().Add(pause)}
 }
 
 func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64, at place) error {
 	job, err := r.begin(ctx, voucherID, wrong, "")
-	if err != nil || job == nil {
+	if job == nil && (err == nil || quiet(err)) {
+		return err
+	}
+	defer r.again.Begin(voucherID)
+	if err != nil {
 		return err
 	}
 	job.place = at
@@ -243,7 +239,7 @@ type rebuildWish struct {
 
 // Ask asks for a rebuild in the background, if one is still needed when its turn comes: of a hot copy that is not loaded,
 // or looks healthy and has an epoch up to wrong. Asking for the same again causes no further rebuild. When there is no room
-// in the queue, or a rebuild failed a moment ago, the reconciler asks again later. It never blocks.
+// in the queue, or the voucher was rebuilt twice a moment ago, whoever needs it asks again later. It never blocks.
 func (r *Rebuilder) Ask(voucherID string, wrong int64) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: wrong})
 }
@@ -270,7 +266,7 @@ func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 	case waits && wish.urgency >= before.urgency, waits && r.full(wish.urgency):
 		r.waiting[voucherID] = rebuildWish{before.urgency, wish.wrong}
 		return
-	case !waits && (r.full(wish.urgency) || time.Now().Before(r.failures[voucherID].until)):
+	case !waits && (r.full(wish.urgency) || r.again.Wait(voucherID) > 0):
 		return
 	case !waits:
 		r.ready <- struct{}{} // never blocks: the channel holds as many as the queue

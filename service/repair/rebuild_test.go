@@ -429,6 +429,35 @@ func TestWishesThatBecameMoreUrgentLeaveRoom(t *testing.T) {
 	}
 }
 
+// What does not last is loaded less and less often, because a large sale takes seconds of the servers that all others need; and
+// soon when it lasts again.
+func TestACopyThatDoesNotLastIsLoadedLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.sell("o1", "u1")
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.Rebuilder.Run(ctx) })
+		ask := func(seconds int, spoiled bool) {
+			for tenth := range 10 * seconds {
+				if spoiled && tenth%10 == 0 {
+					s.redis.Lose()
+				}
+				s.Rebuilder.Ask("v1", 0)
+				servicetest.Pass(100 * time.Millisecond)
+			}
+		}
+		ask(3, true)
+		check.Equal(t, "loaded in three seconds", s.count("hot.open"), 3)
+		ask(60, true)
+		check.Equal(t, "loaded in a minute more", s.count("hot.open"), 16)
+		ask(5, false)
+		s.balanced(t)
+		cancel()
+		running.Wait()
+	})
+}
+
 // An operator's rebuild takes the place of the one that is under way here, and is
 // carried out without the reconciler's help.
 func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
