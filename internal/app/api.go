@@ -146,7 +146,7 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 		admission = async.admission
 		made.orders = sale.NewAsync(orders, sale.AsyncDeps{
 			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
-			Node: async.Hot.Node, Rebuild: async.Rebuilder.Ask, ScriptLocks: i.lockOptions(s).InScripts(), Backlog: async.backlog,
+			Rebuild: async.Rebuilder.Ask, ScriptLocks: i.lockOptions(s).InScripts(), Backlog: async.backlog,
 			Admission: admission,
 		})
 	}

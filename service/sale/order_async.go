@@ -67,9 +67,6 @@ type AsyncDeps struct {
 	// Epochs reads from the database which epochs are the latest; it leaves out vouchers
 	// that do not exist.
 	Epochs func(ctx context.Context, ids []string) (map[string]int64, error)
-	// Node names the server of a voucher's hot copy, so that a dead one holds up none
-	// of the others' orders. Nil: there is one server.
-	Node func(voucherID string) string
 	// Rebuild asks for a rebuild if one is needed. It also has a healthy hot copy
 	// replaced whose epoch is wrong, or earlier. It never blocks.
 	Rebuild func(voucherID string, wrong int64)
@@ -110,14 +107,11 @@ func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 			Writers: groupWriters, MaxBatch: maxGroup, MaxQueue: maxQueue, Timeout: timeout, Observe: observe,
 		}
 	}
-	if s.async.Node == nil {
-		s.async.Node = func(string) string { return "" }
-	}
-	s.reserves = lane.NewKeyed(func(r model.ReserveRequest) string { return s.async.Node(r.VoucherID) },
+	s.reserves = lane.NewKeyed(func(r model.ReserveRequest) string { return s.async.Hot.Node(r.VoucherID) },
 		s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.async.Admission.Reserved))
-	s.publishes = lane.NewKeyed(func(r model.Reservation) string { return s.async.Node(r.VoucherID) },
+	s.publishes = lane.NewKeyed(func(r model.Reservation) string { return s.async.Hot.Node(r.VoucherID) },
 		s.publishGroup, options(maxPublishQueue, publishTimeout, s.async.Admission.Published))
-	s.held = lane.NewKeyed(func(b model.Buyer) string { return s.async.Node(b.VoucherID) },
+	s.held = lane.NewKeyed(func(b model.Buyer) string { return s.async.Hot.Node(b.VoucherID) },
 		s.async.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
 	s.rows = lane.New(s.readRows, options(maxRowReads, lookTimeout, nil))
 	ctx, end := context.WithCancel(context.Background())

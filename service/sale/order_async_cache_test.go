@@ -4,13 +4,39 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
+
+// A server of hot copies that does not answer keeps readings of other servers' vouchers waiting for nothing.
+func TestASilentServerHoldsUpNoReadingOfOthers(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		other := s.sale.Voucher
+		other.ID = "v2"
+		s.hot.Add(other)
+		s.hot.With(func() {
+			s.hot.Nodes = map[string]string{"v1": "silent", "v3": "silent", "v2": "well"}
+			s.hot.Silent = map[string]bool{"v1": true, "v3": true}
+		})
+		var waiting sync.WaitGroup
+		for _, id := range []string{"v1", "v3"} { // as many as readings are under way at once
+			waiting.Go(func() { _, _ = s.Place(t.Context(), "alice", id) })
+			synctest.Wait()
+		}
+		began := time.Now()
+		_, err := s.Place(t.Context(), "alice", "v2")
+		check.Must(t, err)
+		check.That(t, time.Since(began) < 100*time.Millisecond, "answered after %v", time.Since(began))
+		waiting.Wait()
+	})
+}
 
 // A hot copy that is closed says nothing about the sale: not even that it is sold
 // out, though it was a moment ago.

@@ -27,6 +27,9 @@ type OrderStore interface {
 
 // HotCopies sell in the order mode async.
 type HotCopies interface {
+	// Node names the server of a voucher's hot copy, so that a dead one holds up none
+	// of the others' orders. It asks no server.
+	Node(voucherID string) string
 	// Reserve takes one unit for each request, or says why not. An error means that
 	// nothing happened, or wraps model.ErrUnknownOutcome.
 	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)

@@ -40,6 +40,9 @@ type Copies struct {
 	Down error
 	// Away are vouchers that cannot be asked, as of a Cluster's node that is away.
 	Away map[string]error
+	// Nodes are the servers of vouchers; empty: there is one. Read waits for that of a Silent voucher until it is given up.
+	Nodes  map[string]string
+	Silent map[string]bool
 	// Answer answers an order of Reserve instead of the copy, unless it is nil.
 	Answer func(model.ReserveRequest) *model.ReserveResult
 
@@ -91,6 +94,9 @@ func newEpoch() *Epoch {
 		Marks: map[string]string{}, Pending: map[string]model.Reservation{}, Due: map[string]time.Time{}, Closed: map[string]time.Time{},
 	}
 }
+
+// Node is that of hotcopy.Store.
+func (c *Copies) Node(voucherID string) string { return c.Nodes[voucherID] }
 
 // Sale is the copy of a voucher; a closed one when there is none.
 func (c *Copies) Sale(voucherID string) *Sale {

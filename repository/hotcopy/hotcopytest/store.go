@@ -187,9 +187,14 @@ func (s *Sale) mend(id string) {
 // Read is that of hotcopy.Store.
 func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	copies := map[string]model.HotCopy{}
-	return copies, c.do(ctx, "Read", "", func(*Sale) (err error) {
+	if slices.ContainsFunc(ids, func(id string) bool { return c.Silent[id] }) {
+		<-ctx.Done()
+	}
+	return copies, c.do(context.WithoutCancel(ctx), "Read", "", func(*Sale) (err error) {
 		for _, id := range ids {
-			if away := c.Away[id]; away != nil {
+			if c.Silent[id] {
+				err = errors.Join(err, model.Unavailable("Redis does not answer.", ctx.Err()))
+			} else if away := c.Away[id]; away != nil {
 				err = errors.Join(err, model.Unavailable("Redis does not answer.", away))
 			} else {
 				copies[id] = c.Sales[id].read(id)

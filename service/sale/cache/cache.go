@@ -49,8 +49,8 @@ const (
 // one query.
 type Vouchers struct {
 	source  source
-	reader  *lane.Group[string, reading] // reads vouchers for entries
-	views   *lane.Group[string, reading] // reads vouchers to be shown
+	reader  *lane.Keyed[string, reading] // reads vouchers for entries, with a group for each server of hot copies, as the next has
+	views   *lane.Keyed[string, reading] // reads vouchers to be shown
 	slots   *lru.Cache[string, *slot]
 	loading singleflight.Group
 	jobs    sync.WaitGroup
@@ -73,15 +73,17 @@ type slot struct {
 
 // OfDatabase makes an empty cache for the order mode sync; Close ends its readers.
 func OfDatabase(db Database, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
-	reader := lane.New(dbReader{db}.read, readOptions())
-	return newVouchers(dbReader{db}, reader, lane.New(dbReader{db}.show, readOptions()), metrics, log)
+	one := func(string) string { return "" }
+	reader, views := lane.NewKeyed(one, dbReader{db}.read, readOptions()), lane.NewKeyed(one, dbReader{db}.show, readOptions())
+	return newVouchers(dbReader{db}, reader, views, metrics, log)
 }
 
 // OfHotCopies makes an empty cache for the order mode async: it reads vouchers from the
 // hot copies, and from the database where those are closed.
 func OfHotCopies(db Database, hot HotCopies, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
 	source := &hotReader{db: dbReader{db}, hot: hot, log: log}
-	return newVouchers(source, lane.New(source.read, readOptions()), lane.New(source.views, readOptions()), metrics, log)
+	reader, views := lane.NewKeyed(hot.Node, source.read, readOptions()), lane.NewKeyed(hot.Node, source.views, readOptions())
+	return newVouchers(source, reader, views, metrics, log)
 }
 
 func readOptions() lane.Options {
@@ -89,7 +91,7 @@ func readOptions() lane.Options {
 }
 
 func newVouchers(
-	source source, reader, views *lane.Group[string, reading], metrics *telemetry.Metrics, log *slog.Logger,
+	source source, reader, views *lane.Keyed[string, reading], metrics *telemetry.Metrics, log *slog.Logger,
 ) (*Vouchers, error) {
 	slots, err := lru.New[string, *slot](maxEntries)
 	if err != nil {

@@ -36,6 +36,9 @@ type Database interface {
 
 // HotCopies sell in the order mode async.
 type HotCopies interface {
+	// Node names the server of a voucher's hot copy, so that one that does not answer keeps no readings of others
+	// waiting. It asks no server.
+	Node(voucherID string) string
 	// Read answers each of the ids; a hot copy that is not loaded is closed. With an
 	// error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
