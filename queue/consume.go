@@ -93,7 +93,6 @@ func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) 
 	c := &consumption{
 		queue: q, persist: q.traced(persist), options: o, hand: newHand(q.wanted.worker.AckWait),
 		wish: make(chan struct{}), arrivals: make(chan *message), batches: make(chan []*message),
-		ended: make(chan struct{}, 1),
 	}
 	return c.run(ctx)
 }
@@ -122,8 +121,6 @@ type consumption struct {
 	wish     chan struct{}   // feeder to fetcher: another fetch is welcome
 	arrivals chan *message   // fetcher to feeder
 	batches  chan []*message // feeder to workers
-	ended    chan struct{}   // workers to feeder: some call has ended
-	underWay atomic.Int64    // calls
 
 	lastDone    atomic.Pointer[time.Time] // when a message was done with; nil: not yet
 	newerWarned atomic.Pointer[time.Time] // likewise: the last warning of a later version
@@ -238,7 +235,6 @@ func (c *consumption) work(ctx, working context.Context) {
 	failures := 0
 	for batch := range c.batches {
 		became := c.handle(working, batch)
-		c.callEnded()
 		switch became {
 		case someDone:
 			failures = 0

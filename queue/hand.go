@@ -62,14 +62,12 @@ func (h *hand) sign(now time.Time) {
 }
 
 const (
-	// gatherTime is between the beginnings of two calls of persist that are not full:
-	// while messages keep coming, orders of some milliseconds share a transaction. What
-	// comes after a quiet moment does not wait.
-	gatherTime = 20 * time.Millisecond
-	// patience is how long a call may be under way before another worker takes what waits
-	// behind it. Until then one worker keeps up, and two would divide the same orders
-	// among smaller transactions.
-	patience = 50 * time.Millisecond
+	// gatherTime is between the beginnings of two calls of persist: while messages keep coming, orders share a
+	// transaction, also when they are spread over several instances. What comes after a quiet moment does not wait, and
+	// nothing waits for a call that takes longer.
+	gatherTime = 100 * time.Millisecond
+	// enough orders do not wait: with twice as many an order hardly costs less.
+	enough = 200
 )
 
 // feed keeps the line of messages that wait for a worker. It asks for a fetch while
@@ -84,12 +82,12 @@ func (c *consumption) feed(ctx context.Context) {
 	for stopping := false; ; {
 		var wish chan<- struct{}
 		var batches chan<- []*message
-		n, full := nextCall(line, c.options.MaxOrders)
+		n, orders, full := nextCall(line, c.options.MaxOrders)
 		if !stopping && !full {
 			wish = c.wish
 		}
 		if !stopping && n > 0 {
-			if wait := c.pause() - time.Since(latest); full || wait <= 0 {
+			if wait := gatherTime - time.Since(latest); full || orders >= enough || wait <= 0 {
 				batches = c.batches
 			} else {
 				again.Reset(wait)
@@ -106,8 +104,6 @@ func (c *consumption) feed(ctx context.Context) {
 		case batches <- line[:n:n]:
 			line = line[n:]
 			latest = time.Now()
-			c.underWay.Add(1)
-		case <-c.ended:
 		case <-again.C:
 		case <-over:
 			stopping, over = true, nil
@@ -115,36 +111,18 @@ func (c *consumption) feed(ctx context.Context) {
 	}
 }
 
-// pause is how long after the latest call the next one may begin that is not full.
-func (c *consumption) pause() time.Duration {
-	if c.underWay.Load() > 0 {
-		return patience
-	}
-	return gatherTime
-}
-
-// callEnded tells the feeder that a worker has done with a call.
-func (c *consumption) callEnded() {
-	c.underWay.Add(-1)
-	select {
-	case c.ended <- struct{}{}:
-	default: // it has not heard of the last one yet
-	}
-}
-
-// nextCall tells how many messages at the head of a line make the next call: whole
-// ones while their orders fit into the limit, at least one. It is full when no
+// nextCall tells how many messages at the head of a line make the next call, and how many orders they
+// have: whole messages while their orders fit into the limit, at least one. It is full when no
 // further message could join them.
-func nextCall(line []*message, limit int) (n int, full bool) {
-	orders := 0
+func nextCall(line []*message, limit int) (n, orders int, full bool) {
 	for _, m := range line {
 		if n > 0 && orders+len(m.orders) > limit {
-			return n, true
+			return n, orders, true
 		}
 		n++
 		if orders += len(m.orders); orders >= limit {
-			return n, true
+			return n, orders, true
 		}
 	}
-	return n, false
+	return n, orders, false
 }
