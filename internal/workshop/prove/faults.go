@@ -83,9 +83,6 @@ func (p part) run(ctx context.Context, r *report, packages []member, environ, mo
 	if red := len(r.failures) - failed; red > 0 {
 		v.err = errors.Join(v.err, fmt.Errorf("%d failed", red))
 	}
-	if v.took > p.budget {
-		v.err = errors.Join(v.err, fmt.Errorf("it took longer than its %s", p.budget))
-	}
 	return v
 }
 
@@ -139,6 +136,9 @@ func tell(verdicts []verdict) error {
 	var red []error
 	for _, v := range verdicts {
 		says := "green"
+		if v.took > v.budget {
+			says = "green, and late: the machine was busy, or the part has become too large"
+		}
 		if v.err != nil {
 			says = "RED: " + strings.ReplaceAll(v.err.Error(), "\n", "; ")
 			red = append(red, fmt.Errorf("%s: %w", v.name, v.err))

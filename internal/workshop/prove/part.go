@@ -21,7 +21,7 @@ import (
 // its tests do less (check.Count).
 type part struct {
 	name, says string
-	budget     time.Duration // on two cores; a part that needs more is red
+	budget     time.Duration // on two cores of its own; what takes longer is told, and no failure
 	// needs are the make targets that install what else it takes.
 	needs []string
 	// environ are variables of its tests, tags its build tags beside faults.
