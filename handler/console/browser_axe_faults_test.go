@@ -5,7 +5,6 @@
 package console_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,15 +16,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"seckill/handler/console"
 	"seckill/internal/workshop/check"
-	"seckill/model"
 )
 
 // The axe-core of testdata/axe; its README.md tells where it is from.
@@ -86,12 +82,6 @@ func (b *tab) finds(t *testing.T, script, inScheme, what string) map[string][]st
 	return found
 }
 
-// view is one page as people see it.
-type view struct {
-	template string // in pages/
-	path     string // empty: the page is there already
-}
-
 // Every page, on a telephone too: by Tab, in both schemes with axe, and in Chinese.
 func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 	script := axe(t)
@@ -118,8 +108,8 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 
 	late := c.person(t, s.url)
 	late.signIn(t, "ada")
-	late.run(t, "a form whose session has ended", late.visit("/console/vouchers/new"), chromedp.SetValue("#title", strings.Repeat("Donaudampfschiff", 9)),
-		chromedp.SetValue("#price", "1"), chromedp.SetValue("#face_value", "1"), chromedp.SetValue("#stock", "1"),
+	late.run(t, "a form whose session has ended", late.visit("/console/vouchers/new"), fill("#title", strings.Repeat("Donaudampfschiff", 9)),
+		fill("#price", "1"), fill("#face_value", "1"), fill("#stock", "1"),
 		network.ClearBrowserCookies(), leads(press("Create")), visible("#password"))
 	look(late, view{"sign_in", ""})
 	late.run(t, "signed in again", credentials("ada", password), visible(`input[name="again"] ~ button`))
@@ -132,30 +122,29 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 	for _, v := range views {
 		look(b, v)
 	}
-	b.run(t, "a voucher that is wrong", b.visit("/console/vouchers/new"), chromedp.SetValue("#title", "x"), chromedp.SetValue("#price", "x"),
-		chromedp.SetValue("#face_value", "x"), chromedp.SetValue("#stock", "x"), chromedp.SetValue("#payment_window", "x"),
+	b.run(t, "a voucher that is wrong", b.visit("/console/vouchers/new"), fill("#title", "x"), fill("#price", "x"),
+		fill("#face_value", "x"), fill("#stock", "x"), fill("#payment_window", "x"),
 		leads(press("Create")), visible("#stock-wrong"))
 	look(b, view{"voucher_form", ""})
-	b.run(t, "a code that is wrong", b.visit("/console/redeem"), chromedp.SetValue("#code", "x"), leads(press("Use the code")), visible(".refusal"))
+	b.run(t, "a code that is wrong", b.visit("/console/redeem"), fill("#code", "x"), leads(press("Use the code")), visible(".refusal"))
 	look(b, view{"redeem", ""})
-	b.run(t, "a row of the laboratory", b.visit("/console/lab"), chromedp.Click(`button[aria-label="Run: no lock"]`, chromedp.ByQuery),
+	b.run(t, "a row of the laboratory", b.visit("/console/lab"), click(`button[aria-label="Run: no lock"]`),
 		until(`document.readyState === "complete" && document.querySelectorAll(".twice").length === 2`),
 		chromedp.EmulateViewport(360, 800), until(`document.documentElement.scrollWidth <= 360`), chromedp.EmulateViewport(1200, 900))
 	look(b, view{"lab", ""})
 	b.controlled(t, script)
 	broken := damagedShop(t, c)
-	for _, v := range []view{
-		{"audit", "/console/vouchers/v1/audit"},
-		{"dead_letters", "/console/dead-letters"},
-		{"dead_letter", "/console/dead-letters/1"},
-		{"dead_letter", "/console/dead-letters/2"},
-	} {
+	for _, v := range damagedViews() {
 		look(broken, v)
 	}
 
-	b.run(t, "Chinese", b.visit("/console"), chromedp.Click(`header button[name="to"]`), until(`document.documentElement.lang === "zh"`))
+	b.run(t, "Chinese", b.visit("/console"), click(`header button[name="to"]`), until(`document.documentElement.lang === "zh"`))
 	for _, v := range views {
-		b.run(t, "Chinese "+v.path, b.visit(v.path), until(`document.documentElement.lang === "zh" && /\p{Script=Han}/u.test(document.querySelector("main").textContent)`))
+		var said string
+		b.run(t, "Chinese "+v.path, b.visit(v.path), until(`document.readyState === "complete" && document.documentElement.lang === "zh"`), chromedp.Evaluate(`document.body.innerText`, &said))
+		if found := foreign("zh", said); len(found) > 0 {
+			t.Errorf("Chinese %s says %q", v.path, found)
+		}
 		b.fits(t, "Chinese "+v.path)
 	}
 	files := check.Value(filepath.Glob("pages/*.html"))(t)
@@ -163,54 +152,6 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 		if name := strings.TrimSuffix(filepath.Base(file), ".html"); name != "layout" && !seen[name] {
 			t.Errorf("no view here shows %s", file)
 		}
-	}
-}
-
-// views are the pages of a shop in which everything occurs.
-func (s *site) views(t *testing.T) []view {
-	t.Helper()
-	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
-	for _, changes := range []map[string]any{
-		{"begin_at": in(time.Hour)},
-		{"end_at": in(-time.Minute)},
-		{"stock": 0},
-		{"state": "draft"},
-		{"state": "paused"},
-		{"title": strings.Repeat("Donaudampfschifffahrtsgesellschaft", 5)},
-	} {
-		s.onSale(t, changes)
-	}
-	id := s.onSale(t, map[string]any{"description": "A table\nat the window."})
-	paid := s.paid(t, "views-1", id)
-	refunded := s.paid(t, "views-3", id)
-	check.Must(t, func() error {
-		s.call(t, "POST", "/admin/orders/"+refunded+"/refund", s.token(t, "admin", model.RoleAdmin), nil)
-		return nil
-	}())
-	check.Must(t, check.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), "UPDATE refunds SET status = 'failed', attempts = 3, next_at = NULL, error = 'the provider has refused it: the card is closed' WHERE order_id = ?", refunded)))
-	s.buy(t, "views-2", id)
-	path := "/console/vouchers/" + id
-	return []view{
-		{"overview", "/console"},
-		{"vouchers", "/console/vouchers"},
-		{"vouchers", "/console/vouchers?phase=live"},
-		{"redeem", "/console/redeem"},
-		{"voucher_form", "/console/vouchers/new"},
-		{"voucher", path},
-		{"voucher_form", path + "/edit"},
-		{"audit", path + "/audit"},
-		{"orders", "/console/orders"},
-		{"orders", "/console/orders?voucher=" + id},
-		{"order", "/console/orders/" + paid},
-		{"order", "/console/orders/" + refunded},
-		{"order", "/console/orders/" + s.orderOf(t, "views-2", id)},
-		{"refunds", "/console/refunds?status="},
-		{"log", "/console/log"},
-		{"system", "/console/system"},
-		{"lab", "/console/lab"},
-		{"dead_letters", "/console/dead-letters"},
-		{"failure", "/console/vouchers/unknown"},
-		{"shop", "/shop"},
 	}
 }
 
@@ -232,61 +173,10 @@ func (b *tab) controlled(t *testing.T, script string) {
 	}
 }
 
-// damaged is a shop whose voucher does not add up, and whose queue has dead letters.
-type damaged struct{ *shop }
-
-func (d damaged) Get(ctx context.Context, id string, admin bool) (model.Voucher, error) {
-	voucher, err := d.shop.Get(ctx, id, admin)
-	voucher.Title = "Coffee for two"
-	return voucher, err
-}
-
-func (damaged) Audit(_ context.Context, id string) (model.Audit, error) {
-	return model.Audit{
-		VoucherID: id, Mode: model.ModeAsync, Database: model.AuditDatabase{Stock: 10, Remaining: 4, LiveOrders: 5},
-		Redis: &model.AuditHotCopy{State: "rebuilding", Remaining: 4, Reserved: 1, Buyers: 5}, Queue: &model.AuditQueue{Pending: 1, OldestAgeMS: 2000},
-		Drift: []model.DriftedOrder{{OrderID: "o1", Found: "reserved, and in no queue"}},
-	}, nil
-}
-
-// behind is what a worker would offer.
-type behind struct{}
-
-func (behind) letters() []model.DeadLetter {
-	return []model.DeadLetter{
-		{Sequence: 1, Reason: "the voucher is gone", Reservation: &model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}},
-		{Sequence: 2, Reason: "it cannot be read", Raw: []byte(`{"v":99,"order":"` + strings.Repeat("x", 200) + `"}`)},
-	}
-}
-
-func (b behind) DeadLetters(_ context.Context, yield func(model.DeadLetter) error) error {
-	for _, letter := range b.letters() {
-		if err := yield(letter); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b behind) DeadLetter(_ context.Context, sequence uint64) (model.DeadLetter, error) {
-	return b.letters()[sequence-1], nil
-}
-
-func (behind) Repair(context.Context, string, string) (model.Audit, error) {
-	return model.Audit{}, nil
-}
-func (behind) Drop(context.Context, uint64, string) error { return nil }
-func (behind) Replay(context.Context, uint64, string) (model.Reservation, error) {
-	return model.Reservation{}, nil
-}
-
 // damagedShop is a tab of somebody who has signed in to the console of such a shop.
 func damagedShop(t *testing.T, c *chromium) *tab {
 	t.Helper()
-	sold := &shop{}
-	session := sold.browser(t)
-	sold.Vouchers, sold.Behind = damaged{sold}, behind{}
-	handler := check.Value(console.New(sold.Options))(t)
+	session, handler := damagedConsole(t)
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	place := check.Value(url.Parse(session.site.url))(t)

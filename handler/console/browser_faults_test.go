@@ -51,7 +51,8 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 	}{
 		{"sale", saleInABrowser},
 		{"another origin", anotherOriginInABrowser},
-		{"keyboard", keyboardInABrowser},
+		{"watching", watchingInABrowser},
+		{"operator", operatorInABrowser},
 		{"every page", everyPageInABrowser},
 		{"shop", shopInABrowser},
 		{"till", tillInABrowser},
@@ -89,7 +90,7 @@ func open(t *testing.T) *chromium {
 	t.Cleanup(enough)
 	running, stop := chromedp.NewExecAllocator(limited, options...)
 	t.Cleanup(stop)
-	first, leave := chromedp.NewContext(running)
+	first, leave := chromedp.NewContext(running, chromedp.WithErrorf(func(string, ...any) {})) // of events that are newer than it
 	t.Cleanup(leave)
 	check.Must(t, testserver.OnKeptThread(func() error { return chromedp.Run(first) }, func() { <-running.Done() }))
 	return &chromium{first: first}
@@ -217,7 +218,54 @@ func (b *tab) signIn(t *testing.T, name string) {
 
 // credentials fills in the form of a sign-in, and sends it.
 func credentials(username, password string) chromedp.Action {
-	return chromedp.Tasks{chromedp.SetValue("#username", username), chromedp.SetValue("#password", password), chromedp.Submit("#password")}
+	return chromedp.Tasks{fill("#username", username), fill("#password", password), click(`.card form button`)}
+}
+
+// ready is a script's test whether somebody could use a place now: the page has loaded, and the place is shown and enabled.
+const ready = `const ready = (place) => document.readyState === 'complete' && place?.checkVisibility() && !place.disabled;`
+
+// fill types into a field as soon as somebody could. Nothing is kept of a page that is replaced meanwhile: it is begun anew.
+func fill(selector, text string) chromedp.Action {
+	return until(fmt.Sprintf(`{
+		%s
+		const field = document.querySelector(%q);
+		const can = ready(field);
+		if (can) {
+			field.focus();
+			field.value = %q;
+			for (const type of ['input', 'change']) field.dispatchEvent(new Event(type, { bubbles: true }));
+		}
+		can && field.value !== '';
+	}`, ready, selector, text))
+}
+
+// click presses the mouse's button on what a selector finds, as soon as somebody could.
+func click(selector string) chromedp.Action {
+	return clickOn(fmt.Sprintf(`document.querySelector(%q)`, selector))
+}
+
+// clickOn is click of what a script finds, where nothing else is above it.
+func clickOn(place string) chromedp.Action {
+	return chromedp.ActionFunc(func(ctx context.Context) error {
+		var at []float64
+		err := poll.Until(ctx, 50*time.Millisecond, func() (bool, error) {
+			err := chromedp.Evaluate(fmt.Sprintf(`(() => {
+				%s
+				const place = %s;
+				if (!ready(place)) return [];
+				place.scrollIntoView({ block: 'center', behavior: 'instant' });
+				const box = place.getClientRects()[0];
+				const at = [box.x + box.width / 2, box.y + box.height / 2];
+				const above = document.elementFromPoint(...at);
+				return place.contains(above) ? at : [];
+			})()`, ready, place), &at).Do(ctx)
+			return err == nil && len(at) == 2, nil
+		})
+		if err != nil {
+			return fmt.Errorf("press %s: %w", place, err)
+		}
+		return chromedp.MouseClickXY(at[0], at[1]).Do(ctx)
+	})
 }
 
 // until waits until a script's expression is true, also across pages: one that is about to go answers with an error.
@@ -246,7 +294,7 @@ func shows(selector, text string) chromedp.Action {
 
 // press presses the button, or follows the link, that has a text.
 func press(text string) chromedp.Action {
-	return chromedp.Click(`//main//*[self::button or self::a or self::summary][normalize-space()="`+text+`" and not(ancestor-or-self::*[@hidden]) and not(ancestor::dialog[not(@open)])]`, chromedp.BySearch)
+	return clickOn(fmt.Sprintf(`[...document.querySelectorAll('main button, main a, main summary')].find((place) => place.checkVisibility() && place.textContent.trim() === %q)`, text))
 }
 
 // leads presses what leads to another page, or to the same one again, and waits for that.

@@ -6,15 +6,10 @@ package console_test
 
 import (
 	"fmt"
-	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-
-	"seckill/internal/workshop/check"
-	"seckill/model"
 )
 
 // places finds what a person can do something with on the page, in its order, as the Tab key should.
@@ -77,30 +72,10 @@ func (b *tab) walk(t *testing.T, what string) {
 	t.Errorf("%s: Tab reached %d of %d places", what, next, count)
 }
 
-// reach is keys in the console, where Enter leads to another page, or to the same one again.
-func (b *tab) reach(t *testing.T, selector string, keys string) {
-	t.Helper()
-	action := chromedp.Action(chromedp.KeyEvent(keys))
-	if strings.HasSuffix(keys, kb.Enter) && selector != ".skip" {
-		action = leads(action)
-	}
-	b.tabTo(t, selector, action)
-}
-
 // keys presses Tab until the focus is at a place, and then other keys.
 func (b *tab) keys(t *testing.T, selector string, keys string) {
 	t.Helper()
 	b.tabTo(t, selector, chromedp.KeyEvent(keys))
-}
-
-// act does something with what is at a place of a form, in a dialog that is opened first; an empty name is of none.
-func (b *tab) act(t *testing.T, opens, place, keys string) {
-	t.Helper()
-	if opens != "" {
-		b.keys(t, `main [data-opens="`+opens+`"]`, kb.Enter)
-	}
-	b.keys(t, place, keys)
-	b.run(t, "done: "+place, done())
 }
 
 func (b *tab) tabTo(t *testing.T, selector string, action chromedp.Action) {
@@ -114,54 +89,4 @@ func (b *tab) tabTo(t *testing.T, selector string, action chromedp.Action) {
 		}
 	}
 	t.Fatalf("Tab does not reach %s", selector)
-}
-
-// Every action is done with the keyboard alone: nothing here is clicked, or set by a script.
-func keyboardInABrowser(t *testing.T, c *chromium, s *site) {
-	b := c.person(t, s.url)
-	b.run(t, "sign-in", b.visit("/console"), visible("#password"))
-	b.reach(t, ".skip", kb.Enter)
-	b.run(t, "the content is skipped to", until(`document.activeElement.id === "main"`))
-	b.reach(t, "#username", "ada")
-	b.reach(t, "#password", password+kb.Enter)
-	b.run(t, "signed in", visible(`a[href="/console/vouchers/new"]`))
-	b.reach(t, `a[href="/console/vouchers/new"]`, kb.Enter)
-	b.run(t, "form", visible("#title"))
-	for _, field := range [][2]string{{"#title", "Typed by keys"}, {"#price", "10"}, {"#face_value", "25"}, {"#stock", "5"}} {
-		b.reach(t, field[0], field[1])
-	}
-	b.reach(t, "main form button", kb.Enter)
-	b.run(t, "created", done())
-
-	b.reach(t, `a[href$="/edit"]`, kb.Enter)
-	b.reach(t, "#title", "Changed by keys"+kb.Enter)
-	b.run(t, "saved", done(), shows("h1", "Changed by keys"))
-	for _, to := range [][2]string{{"", "paused"}, {"", "published"}, {"archive", "archived"}, {"publish", "published"}} {
-		b.act(t, to[0], `main form[action$="/state"] [value="`+to[1]+`"]`, kb.Enter)
-	}
-	b.act(t, "stock", "#delta", "3"+kb.Enter)
-	b.run(t, "3 more", shows(`[data-live="stock"]`, "8"))
-	b.act(t, "end", `form[action$="/end"] .btn-primary`, kb.Enter)
-
-	id := s.onSale(t, nil)
-	bought := func(user string) string {
-		check.Equal(t, "what is heard by "+user, s.buy(t, user, id), "OK")
-		return s.orderOf(t, user, id)
-	}
-	for action, orderID := range map[string]string{"/cancel": bought("keys-1"), "/refund": s.paid(t, "keys-2", id)} {
-		b.reach(t, `header a[href="/console/orders"]`, kb.Enter)
-		b.run(t, "orders", visible("#q"))
-		b.reach(t, "#q", orderID+kb.Enter)
-		b.run(t, "the order", shows("h1 code", orderID))
-		b.act(t, action[1:], `dialog form[action$="`+action+`"] .btn-danger`, kb.Enter)
-	}
-	_, order := s.call(t, http.MethodGet, "/admin/orders/"+s.paid(t, "keys-3", id), s.token(t, "admin", model.RoleAdmin), nil)
-	b.reach(t, `header a[href="/console/redeem"]`, kb.Enter)
-	b.reach(t, "#code", fmt.Sprint(order["code"])+kb.Enter)
-	b.run(t, "the code is used up", done(), visible(".badge.redeemed"))
-	b.reach(t, `header button[name="to"]`, kb.Enter)
-	b.run(t, "in Chinese", until(`document.documentElement.lang === "zh"`))
-	b.reach(t, `form[action="/console/sign-out"] button`, kb.Enter)
-	b.run(t, "signed out", visible("#password"))
-	b.quiet(t)
 }

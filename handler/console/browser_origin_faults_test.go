@@ -90,7 +90,7 @@ func anotherOriginInABrowser(t *testing.T, c *chromium, s *site) {
 		{"another host", strings.Replace(server.URL, "127.0.0.1", "localhost", 1), false},
 	} {
 		seen := b.watchCookies(t)
-		b.run(t, "a form of "+origin.name+" is refused", chromedp.Navigate(origin.url), chromedp.Click("button"), refused)
+		b.run(t, "a form of "+origin.name+" is refused", chromedp.Navigate(origin.url), click("button"), refused)
 		if seen.sent(target) != origin.cookie {
 			t.Errorf("%s: the browser sent the session's cookie: %t", origin.name, !origin.cookie)
 		}

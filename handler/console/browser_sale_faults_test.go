@@ -43,7 +43,7 @@ func shown(remaining int) chromedp.Action {
 // marked lets shown notice a reload. The page is live then.
 func marked() chromedp.Action {
 	return chromedp.Tasks{
-		until(`document.querySelector("[data-connection]")?.textContent.startsWith("live")`), chromedp.Evaluate(`window.neverReloaded = true`, nil),
+		visible("[data-connection].fresh"), chromedp.Evaluate(`window.neverReloaded = true`, nil),
 	}
 }
 
@@ -79,11 +79,18 @@ func saleInABrowser(t *testing.T, c *chromium, s *site) {
 	}
 	ada.run(t, "the charts are drawn", until(`["units", "answers", "latency"].every((name) =>
 		document.querySelector('[data-chart="' + name + '"] canvas')?.width > 300) && columns.get("units/remaining").values.length > 2`))
+	for _, b := range []*tab{ada, eve} {
+		b.do(t, "the points of the charts", chromedp.Evaluate(`window.points = times.slice(); window.left = columns.get("units/remaining").values.slice()`, nil))
+	}
 
-	eve.run(t, "restock", press("Restock"), chromedp.SetValue("#delta", "20"), press("Change the stock"), done(), shown(20))
+	eve.run(t, "restock", press("Restock"), fill("#delta", "20"), press("Change the stock"), done(), shown(20))
 	ada.run(t, "the other administrator's units show", shown(20), visible("[data-changed]"))
 	s.pauseInABrowser(t, ada, eve, id)
 	ada.run(t, "resume", press("Resume"), shows("[data-phase]", "live"), until(`window.neverReloaded`))
+	for _, b := range []*tab{ada, eve} {
+		b.run(t, "every point is still there, and more", until(`times.length > points.length && points.every((at, n) => times[n] === at && columns.get("units/remaining").values[n] === left[n])`),
+			until(`marks.some(({ what }) => what === "paused") && marks.some(({ what }) => what === "stock")`))
+	}
 	if heard := s.rush(t, id, 300, 20); heard["OK"] != 20 {
 		t.Errorf("20 buyers of 20 units hear %v", heard)
 	}
@@ -94,7 +101,7 @@ func saleInABrowser(t *testing.T, c *chromium, s *site) {
 	eve.run(t, "the unit is on sale again", shown(1), shows("[data-phase]", "live"))
 	ada.run(t, "audit", ada.visit(path), leads(press("Audit")), done(),
 		until(`document.querySelector("main").textContent.includes("The stock of 220 is the 1 that remain and 219 live orders.")`))
-	ada.run(t, "signed out", chromedp.Submit(`form[action="/console/sign-out"] button`), visible("#password"))
+	ada.run(t, "signed out", click(`form[action="/console/sign-out"] button`), visible("#password"))
 	ada.quiet(t)
 	eve.quiet(t)
 }
@@ -105,16 +112,16 @@ func (b *tab) putUp(t *testing.T) (id string) {
 	const title = `Coffee <script>document.title = "broken"</script>`
 	now := time.Now().UTC()
 	b.run(t, "the form of a new voucher", leads(press("New voucher")), visible("#title"))
-	b.run(t, "a field is wrong", chromedp.SetValue("#title", title), chromedp.SetValue("#price", "ten"), chromedp.SetValue("#face_value", "25"),
-		chromedp.SetValue("#stock", "200"), chromedp.SetValue("#begin_at", now.Add(-time.Hour).Format("2006-01-02T15:04:05")),
-		chromedp.SetValue("#end_at", now.Add(time.Hour).Format("2006-01-02T15:04:05")), leads(press("Create")), visible("#price-wrong"))
+	b.run(t, "a field is wrong", fill("#title", title), fill("#price", "ten"), fill("#face_value", "25"),
+		fill("#stock", "200"), fill("#begin_at", now.Add(-time.Hour).Format("2006-01-02T15:04:05")),
+		fill("#end_at", now.Add(time.Hour).Format("2006-01-02T15:04:05")), leads(press("Create")), visible("#price-wrong"))
 	var kept string
 	b.run(t, "what was typed is there", chromedp.Value("#title", &kept))
 	if kept != title {
 		t.Errorf("the title is %q", kept)
 	}
 	var place string
-	b.run(t, "created", chromedp.SetValue("#price", "10"), leads(press("Create")), visible("[data-events]"), chromedp.Location(&place))
+	b.run(t, "created", fill("#price", "10"), leads(press("Create")), visible("[data-events]"), chromedp.Location(&place))
 	b.run(t, "a script in a title stays text", until(`document.title.includes("<script>") && document.querySelector("h1").textContent.includes("<script>")`))
 	id, _, _ = strings.Cut(place[strings.LastIndexByte(place, '/')+1:], "?")
 	return id
@@ -126,7 +133,7 @@ func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
 	shop := by.browser.person(t, s.url)
 	card := `[data-id="` + id + `"] `
 	shop.run(t, "the shop window sells", shop.visit("/shop"), shows(card+`[data-field="phase"]`, "live"))
-	by.run(t, "pause", leads(press("Show it as it is now")), marked(), press("Pause"), done(), until(`window.neverReloaded`))
+	by.run(t, "pause", press("Pause"), done(), until(`window.neverReloaded`))
 	watcher.run(t, "the time of the pause", chromedp.Evaluate(`window.late = 0;
 		document.body.addEventListener('htmx:sse:before:message', ({ detail }) => { window.late += JSON.parse(detail.message.data).state === 'published'; });`, nil))
 	check.Equal(t, "what late hears", s.buy(t, "late", id), "PAUSED")
@@ -143,7 +150,7 @@ func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
 // cancels finds an order by its id, and cancels it.
 func (b *tab) cancels(t *testing.T, orderID string) {
 	t.Helper()
-	b.run(t, "the search for orders", leads(chromedp.Click(`header a[href="/console/orders"]`)), visible("#q"))
-	b.run(t, "an order is found by its id", chromedp.SetValue("#q", orderID), leads(press("Search")), visible(".badge.unpaid"), shows("h1 code", orderID))
-	b.run(t, "it is canceled", press("Cancel the order"), leads(chromedp.Click(`dialog[open] form[action$="/cancel"] .btn-danger`)), visible(".badge.canceled"))
+	b.run(t, "the search for orders", leads(click(`header a[href="/console/orders"]`)), visible("#q"))
+	b.run(t, "an order is found by its id", fill("#q", orderID), leads(press("Search")), visible(".badge.unpaid"), shows("h1 code", orderID))
+	b.run(t, "it is canceled", press("Cancel the order"), leads(click(`dialog[open] form[action$="/cancel"] .btn-danger`)), visible(".badge.canceled"))
 }

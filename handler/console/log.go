@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/words"
 	"seckill/model"
 )
 
@@ -71,11 +72,19 @@ func (c *console) entries(ctx context.Context, v *visit, changes []model.AdminCh
 	entries := make([]logEntry, len(changes))
 	for n, change := range changes {
 		entries[n] = logEntry{
-			AdminChange: change, By: cmp.Or(names[change.Actor], change.Actor), Where: subjectPath(change),
+			AdminChange: change, By: cmp.Or(names[change.Actor], byWords(v.language, change.Actor)), Where: subjectPath(change),
 			Differences: c.differences(v, change),
 		}
 	}
 	return entries
+}
+
+// byWords is who did something, if it was no person but the service or the payment provider.
+func byWords(language *words.Language, actor string) string {
+	if actor == model.BySystem || actor == model.ByProvider {
+		return language.Text(actor)
+	}
+	return actor
 }
 
 // subjectPath is the page of what an administrator has changed.
@@ -141,10 +150,12 @@ func (c *console) value(v *visit, name string, raw json.RawMessage) string {
 		if at, err := time.Parse(time.RFC3339Nano, value); err == nil {
 			return at.In(v.zone).Format("2006-01-02 15:04:05")
 		}
-		if name == "state" || name == "status" || name == "reason" || name == "mode" {
+		if name == "state" || name == "level" || name == "status" || name == "reason" || name == "mode" {
 			return v.language.Text(value)
 		}
 		return value
+	case bool:
+		return v.language.Text(string(raw))
 	default:
 		return string(raw)
 	}

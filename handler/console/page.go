@@ -101,6 +101,7 @@ func newPages(money money, files files) (pages, error) {
 		p.templates[tag] = map[string]*template.Template{}
 		functions := template.FuncMap{
 			"t": language.Text, "money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "millis": millis, "asset": files.url,
+			"by":     func(actor string) string { return byWords(language, actor) },
 			"checks": func(names string) string { return checkWords(language, names) },
 			"icon": func(name string) template.HTML { // the names are of pages and of this package, and no text of people
 				return template.HTML(`<svg class="icon" aria-hidden="true"><use href="` + icons + "#" + name + `"></use></svg>`) //nolint:gosec // see above

@@ -23,7 +23,7 @@ const pageLimit = 100 * time.Millisecond
 // VOUCHERS (10000) and ORDERS (1000000) are the size of the shop, and ROUNDS (20) is how often each page is asked for.
 func BenchmarkPages(b *testing.B) {
 	for b.Loop() {
-		shop := fill(b, serve(b, true), setting(b, "VOUCHERS", 10_000), setting(b, "ORDERS", 1_000_000))
+		shop := fillShop(b, serve(b, true), setting(b, "VOUCHERS", 10_000), setting(b, "ORDERS", 1_000_000))
 		rows := []string{"page\tfastest ms\tmedian ms\tworst ms\tCPU ms"}
 		worst := time.Duration(0)
 		for _, p := range shop.pages(b) {
@@ -55,8 +55,8 @@ const (
 	heavyUser  = "heavy"
 )
 
-// fill makes a shop: every phase of vouchers, and every status of orders.
-func fill(t testing.TB, p *process, vouchers, orders int) *large {
+// fillShop makes a shop: every phase of vouchers, and every status of orders.
+func fillShop(t testing.TB, p *process, vouchers, orders int) *large {
 	t.Helper()
 	exec := func(statement string, args ...any) {
 		t.Helper()

@@ -392,6 +392,13 @@ func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
 	t.Helper()
 	check.Equal(t, "what is heard by "+user, s.buy(t, user, voucherID), "OK")
 	orderID = s.orderOf(t, user, voucherID)
+	s.pays(t, user, orderID)
+	return orderID
+}
+
+// pays is a user's payment of an order.
+func (s *site) pays(t testing.TB, user, orderID string) {
+	t.Helper()
 	status, started := s.call(t, http.MethodPost, "/orders/"+orderID+"/pay", s.token(t, user, model.RoleUser), nil)
 	if status != http.StatusAccepted {
 		t.Fatalf("pay: %d %v", status, started)
@@ -403,5 +410,4 @@ func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
 		_, order := s.call(t, http.MethodGet, "/orders/"+orderID, s.token(t, user, model.RoleUser), nil)
 		return order["status"] == "paid"
 	})
-	return orderID
 }

@@ -43,7 +43,7 @@ func (c *console) audit(w http.ResponseWriter, r *http.Request, v *visit) error 
 		return err
 	}
 	return c.show(w, r, v, http.StatusOK, "audit", auditPage{
-		Audit: found, Title: voucher.Title, Behind: c.Behind != nil, Took: time.Since(began).Round(time.Millisecond),
+		Audit: found, Title: voucher.Title, Behind: c.Behind != nil, Took: max(time.Since(began).Round(time.Millisecond), time.Millisecond),
 	})
 }
 

@@ -156,6 +156,7 @@ const draw = () => { for (const drawer of drawers) drawer(); };
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => setTimeout(draw));
 
 let latest = -Infinity; // when the latest reading came
+let ageing = 0; // the timer that says when it is old
 let reading = null;
 let trouble = '';
 
@@ -216,6 +217,8 @@ document.body.addEventListener('htmx:sse:before:message', (event) => {
   trouble = said.trouble ? sale.dataset.trouble : '';
   if (trouble) return;
   latest = performance.now();
+  clearTimeout(ageing);
+  ageing = setTimeout(age, stale * 1000 + 1); // a timer may be early by less
   reading = { ...said, attempts: attempts(said) };
   marks = said.marks ?? [];
   keep(said);

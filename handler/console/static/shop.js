@@ -112,9 +112,12 @@ function make(template, id, into) {
 function draw() {
   find('no-orders').hidden = orders.size > 0;
   const old = new Map([...find('bought').children].map((card) => [card.dataset.id, card]));
+  let place = find('bought').firstElementChild;
   for (const order of orders.values()) {
     const card = old.get(order.id) ?? make('order', order.id, find('bought'));
     old.delete(order.id);
+    if (card === place) place = place.nextElementSibling;
+    else find('bought').insertBefore(card, place); // a new one: those that are there stay where the keyboard is
     set(card, 'title', vouchers.get(order.voucher_id)?.title ?? order.title ?? '');
     set(card, 'status', word(order.status === 'processing' ? 'in the queue' : order.status));
     field(card, 'status').className = `badge ${order.status}`;

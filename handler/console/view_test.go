@@ -1,0 +1,192 @@
+package console_test
+
+import (
+	"context"
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+)
+
+// view is one page as people see it.
+type view struct {
+	template string // in pages/
+	path     string // empty: the page is there already
+}
+
+// views are the pages of a shop in which everything occurs.
+func (s *site) views(t *testing.T) []view {
+	t.Helper()
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	for _, changes := range []map[string]any{
+		{"begin_at": in(time.Hour)},
+		{"end_at": in(-time.Minute)},
+		{"stock": 0},
+		{"state": "draft"},
+		{"state": "paused"},
+		{"title": strings.Repeat("Donaudampfschifffahrtsgesellschaft", 5)},
+	} {
+		s.onSale(t, changes)
+	}
+	id := s.onSale(t, map[string]any{"description": "A table\nat the window."})
+	paid := s.paid(t, "views-1", id)
+	refunded := s.paid(t, "views-3", id)
+	check.Must(t, func() error {
+		s.call(t, "POST", "/admin/orders/"+refunded+"/refund", s.token(t, "admin", model.RoleAdmin), nil)
+		return nil
+	}())
+	check.Must(t, check.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), "UPDATE refunds SET status = 'failed', attempts = 3, next_at = NULL, error = 'the provider has refused it: the card is closed' WHERE order_id = ?", refunded)))
+	s.buy(t, "views-2", id)
+	path := "/console/vouchers/" + id
+	return []view{
+		{"overview", "/console"},
+		{"vouchers", "/console/vouchers"},
+		{"vouchers", "/console/vouchers?phase=live"},
+		{"redeem", "/console/redeem"},
+		{"voucher_form", "/console/vouchers/new"},
+		{"voucher", path},
+		{"voucher_form", path + "/edit"},
+		{"audit", path + "/audit"},
+		{"orders", "/console/orders"},
+		{"orders", "/console/orders?voucher=" + id},
+		{"order", "/console/orders/" + paid},
+		{"order", "/console/orders/" + refunded},
+		{"order", "/console/orders/" + s.orderOf(t, "views-2", id)},
+		{"refunds", "/console/refunds?status="},
+		{"log", "/console/log"},
+		{"system", "/console/system"},
+		{"lab", "/console/lab"},
+		{"dead_letters", "/console/dead-letters"},
+		{"failure", "/console/vouchers/unknown"},
+		{"shop", "/shop"},
+	}
+}
+
+// damagedConsole is the console of a shop that does not add up, and an administrator's browser.
+func damagedConsole(t *testing.T) (*browser, http.Handler) {
+	t.Helper()
+	sold := &shop{}
+	sold.Vouchers, sold.Behind = damaged{sold}, behind{}
+	b := sold.browser(t)
+	return b, sold.console
+}
+
+// damagedViews are the pages of such a shop.
+func damagedViews() []view {
+	return []view{
+		{"audit", "/console/vouchers/v1/audit"},
+		{"dead_letters", "/console/dead-letters"},
+		{"dead_letter", "/console/dead-letters/1"},
+		{"dead_letter", "/console/dead-letters/2"},
+	}
+}
+
+// damaged is a shop whose voucher does not add up, and whose queue has dead letters.
+type damaged struct{ *shop }
+
+func (d damaged) Get(ctx context.Context, id string, admin bool) (model.Voucher, error) {
+	voucher, err := d.shop.Get(ctx, id, admin)
+	voucher.Title = "Coffee for two"
+	return voucher, err
+}
+
+func (damaged) Audit(_ context.Context, id string) (model.Audit, error) {
+	return model.Audit{
+		VoucherID: id, Mode: model.ModeAsync, Database: model.AuditDatabase{Stock: 10, Remaining: 4, LiveOrders: 5},
+		Redis: &model.AuditHotCopy{State: "rebuilding", Remaining: 4, Reserved: 1, Buyers: 5}, Queue: &model.AuditQueue{Pending: 1, OldestAgeMS: 2000},
+		Drift: []model.DriftedOrder{{OrderID: "o1", Found: "reserved, and in no queue"}},
+	}, nil
+}
+
+// behind is what a worker would offer.
+type behind struct{}
+
+func (behind) letters() []model.DeadLetter {
+	return []model.DeadLetter{
+		{Sequence: 1, Reason: "the voucher is gone", Reservation: &model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}},
+		{Sequence: 2, Reason: "it cannot be read", Raw: []byte(`{"v":99,"order":"` + strings.Repeat("x", 200) + `"}`)},
+	}
+}
+
+func (b behind) DeadLetters(_ context.Context, yield func(model.DeadLetter) error) error {
+	for _, letter := range b.letters() {
+		if err := yield(letter); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b behind) DeadLetter(_ context.Context, sequence uint64) (model.DeadLetter, error) {
+	return b.letters()[sequence-1], nil
+}
+
+func (behind) Repair(context.Context, string, string) (model.Audit, error) {
+	return model.Audit{}, nil
+}
+func (behind) Drop(context.Context, uint64, string) error { return nil }
+func (behind) Replay(context.Context, uint64, string) (model.Reservation, error) {
+	return model.Reservation{}, nil
+}
+
+// data are what people and other programs have written, and names: they are the same in each language.
+var data = regexp.MustCompile(`Coffee for two|A table\s+at the window\.|(Donaudampfschifffahrtsgesellschaft)+|views-\d|the provider has refused it: the card is closed|` +
+	`the voucher is gone|it cannot be read|reserved, and in no queue|x{9,}|中文|English|(Typed|Changed) by \S+|Coffee <script>[^\n]*|Tea for two|` +
+	// Settings, names of other programs and words of code.
+	`\b(ada|admin|sync|async|all|commit \w+|seckill|Redis|CSV|UTC|MultiLock|RedLock|Redisson|finally|remaining)\b|` +
+	`…\w{8}|\(devel\)|go1\S+|\b\S*\d\S*\b`)
+
+// foreign are the words of a text that are of the other language.
+func foreign(language, text string) []string {
+	text = data.ReplaceAllString(text, " ")
+	if language == "en" {
+		return regexp.MustCompile(`\p{Han}+`).FindAllString(text, -1)
+	}
+	return regexp.MustCompile(`[A-Za-z][a-z]{2,}( [a-z]+)*`).FindAllString(text, -1)
+}
+
+// saying is what a page says to people: its texts, and the attributes that are read out or shown.
+func saying(page string) string {
+	page = regexp.MustCompile(`(?s)<(script|svg|style|code|pre)\b.*?</(script|svg|style|code|pre)>`).ReplaceAllString(page, " ")
+	var said []string
+	for _, attribute := range regexp.MustCompile(`\b(?:title|aria-label|placeholder|alt|data-words|data-label|data-lost|data-trouble|data-ago|data-live-word)="([^"]*)"`).FindAllStringSubmatch(page, -1) {
+		said = append(said, attribute[1])
+	}
+	said = append(said, regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, "\n"))
+	return html.UnescapeString(strings.Join(said, "\n"))
+}
+
+// No page says anything in the other language: neither the pages of a shop in which everything occurs, nor those of one
+// that does not add up, nor what is refused.
+func TestPagesSpeakOneLanguage(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	broken, _ := damagedConsole(t)
+	stranger := s.browser(t)
+	look := func(name, language, page string) {
+		if found := foreign(language, saying(page)); len(found) > 0 {
+			t.Errorf("%s in %s says %q", name, language, found)
+		}
+	}
+	views := s.views(t)
+	for _, language := range []string{"en", "zh"} {
+		for _, of := range []struct {
+			b     *browser
+			views []view
+		}{{b, views}, {broken, damagedViews()}, {stranger, []view{{"sign_in", "/console/sign-in"}}}} {
+			for _, v := range of.views {
+				look(v.path, language, of.b.get(t, v.path, "Accept-Language", language).body)
+			}
+		}
+		look("a wrong password", language, stranger.signIn(t, "nobody", "a wrong password", "Accept-Language", language).body)
+		look("a wrong form", language, b.post(t, "/console/vouchers/new", onSale("title", "", "price", "x", "stock", "-1", "end_at", "x", "zone", "UTC"), "Accept-Language", language).body)
+		look("a wrong code", language, b.post(t, "/console/redemptions", map[string][]string{"code": {"x"}}, "Accept-Language", language).body)
+	}
+	check.That(t, len(foreign("zh", "这是 an English sentence 中")) == 1 && len(foreign("en", "This is 中国.")) == 1 && strings.Contains(saying(`<a title="a b">c</a>`), "a b"), "nothing foreign is ever found")
+}
