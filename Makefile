@@ -68,7 +68,7 @@ cover: deps ## test coverage over all packages, bin/cover.html
 screenshots: deps deps-browser ## renew handler/console/pictures, which README.md shows; those of all steps are in bin/screenshots
 	@[ -n "$$(fc-list :lang=zh 2>/dev/null)" ] || deployments/tools/install-packages fonts-wqy-microhei
 	@mkdir -p $(BIN)/screenshots
-	go test -tags=faults -count=1 -timeout=$(TEST_TIMEOUT) -run 'TestInABrowser$$' ./handler/console -args -pictures=pictures -steps=$(BIN)/screenshots
+	go test -tags=faults -count=1 -timeout=$(TEST_TIMEOUT) -parallel=1 -run 'InABrowser$$' ./handler/console -args -pictures=pictures -steps=$(BIN)/screenshots
 
 BENCH = BENCH_CASES="$(CASES)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_OPEN_RATE=0 BENCH_ORDERS=60000 BENCH_KEEP="$(KEEP)" \
 	BENCH_BINARY="$(BINARY)" BENCH_OUT=$(BIN)/$@.json go test -count=1 -v -timeout=180m ./internal/workshop/bench $(ARGS)

@@ -52,10 +52,7 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 		{"sale", saleInABrowser},
 		{"another origin", anotherOriginInABrowser},
 		{"watching", watchingInABrowser},
-		{"operator", operatorInABrowser},
 		{"every page", everyPageInABrowser},
-		{"shop", shopInABrowser},
-		{"till", tillInABrowser},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, c, s) })
 	}

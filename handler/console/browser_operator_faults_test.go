@@ -1,6 +1,6 @@
 //go:build faults
 
-//part:browser
+//part:journeys
 
 package console_test
 

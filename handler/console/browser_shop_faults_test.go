@@ -1,6 +1,6 @@
 //go:build faults
 
-//part:browser
+//part:journeys
 
 package console_test
 
@@ -17,7 +17,7 @@ import (
 
 // A buyer registers, buys, pays with the simulated provider, comes back and has the code, also after a reload; a sale that
 // has not begun says so on its button, and becomes one that can be bought without a reload.
-func shopInABrowser(t *testing.T, c *chromium, _ *site) {
+func buyerInABrowser(t *testing.T, c *chromium) {
 	s := start(t, "SECKILL_ORDER_MODE=async")
 	catalogue := check.Value(words.New())(t)
 	begins := time.Now().Add(50 * time.Hour).UTC()

@@ -1,6 +1,6 @@
 //go:build faults
 
-//part:browser
+//part:journeys
 
 package console_test
 
@@ -38,6 +38,17 @@ func visitors() (all []visitor) {
 		}
 	}
 	return all
+}
+
+// What people want of a console and a shop, from beginning to end: an operator, a buyer, a cashier and a viewer.
+func TestJourneysInABrowser(t *testing.T) { //nolint:tparallel // one browser
+	t.Parallel()
+	s := start(t)
+	s.administrator(t, "ada")
+	c := open(t)
+	t.Run("operator", func(t *testing.T) { operatorInABrowser(t, c, s) })
+	t.Run("buyer", func(t *testing.T) { buyerInABrowser(t, c) })
+	t.Run("till", func(t *testing.T) { tillInABrowser(t, c, s) })
 }
 
 func (v visitor) name() string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -26,25 +27,35 @@ import (
 // buys. Its second has the rounds of a sale with and without the watchers, in alternating order: the processor time of
 // the service, MariaDB and Redis for an order says more than the orders a second, because the buyers are on the same machine.
 //
-// WATCHERS is how many watch (50), WATCH_SECONDS how long each count takes (10), ROUNDS how often all is repeated (5), and
-// WATCH_ORDERS how many orders a round has (20000).
+// An order differs from the next one by more than the watchers cost: many short rounds, whose median has an interval that
+// holds it in 19 of 20 runs, tell two hundredths apart. All of that interval above watchLimit is an error.
+//
+// WATCHERS is how many watch (50), WATCH_SECONDS how long each count takes (5), ROUNDS how many pairs of rounds there are
+// (40), and WATCH_ORDERS how many orders a round has (5000).
 func BenchmarkWatchers(b *testing.B) {
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
 		b.Run(string(mode), func(b *testing.B) {
 			for b.Loop() {
 				w := watch(b, serve(b, true, "SECKILL_ORDER_MODE="+string(mode)))
-				watchers, rounds := setting(b, "WATCHERS", 50), setting(b, "ROUNDS", 5)
-				costs := w.costs(b, []int{0, 1, watchers}, rounds, time.Duration(setting(b, "WATCH_SECONDS", 10))*time.Second)
-				sales := w.sales(b, watchers, rounds, setting(b, "WATCH_ORDERS", 20_000))
+				watchers, rounds := setting(b, "WATCHERS", 50), setting(b, "ROUNDS", 40)
+				costs := w.costs(b, []int{0, 1, watchers}, 3, time.Duration(setting(b, "WATCH_SECONDS", 5))*time.Second)
+				sales := w.sales(b, watchers, rounds, setting(b, "WATCH_ORDERS", 5000))
 				b.Log(table(costs.rows()), table(sales.rows()))
 				b.ReportMetric(0, "ns/op") // which says nothing
 				b.ReportMetric(costs[watchers].statements/costs[1].statements, "statements-ratio")
 				b.ReportMetric(costs[watchers].commands/costs[1].commands, "commands-ratio")
-				b.ReportMetric(sales.ratio(), "cpu-ratio")
+				low, ratio, high := sales.ratio()
+				b.ReportMetric(ratio, "cpu-ratio")
+				if low > watchLimit {
+					b.Errorf("%d watchers multiply what an order costs by %.3f (%.3f to %.3f), want at most %.2f", watchers, ratio, low, high, watchLimit)
+				}
 			}
 		})
 	}
 }
+
+// watchLimit is by how much watchers may multiply what an order costs.
+const watchLimit = 1.02
 
 // watched is a live sale, and the browser of an administrator.
 type watched struct {
@@ -221,9 +232,17 @@ func (w *watched) remaining(t testing.TB) (units int64) {
 	return units
 }
 
-// ratio is the processor time of an order with watchers, divided by that without: the median of the rounds.
-func (s sales) ratio() float64 {
-	return median(s, func(pair [2]sale) float64 { return float64(pair[1].cpu) / float64(pair[0].cpu) })
+// ratio is the processor time of an order with watchers, divided by that without: the median of the rounds, and the
+// interval that holds it in 19 of 20 runs: ranks of the binomial distribution of a half, in its normal form.
+func (s sales) ratio() (low, mid, high float64) {
+	var all []float64
+	for _, pair := range s {
+		all = append(all, float64(pair[1].cpu)/float64(pair[0].cpu))
+	}
+	slices.Sort(all)
+	n := float64(len(all))
+	rank := max(0, int(n/2-0.98*math.Sqrt(n)))
+	return all[rank], median(all, func(ratio float64) float64 { return ratio }), all[len(all)-1-rank]
 }
 
 func (s sales) rows() []string {
@@ -232,7 +251,8 @@ func (s sales) rows() []string {
 		rows = append(rows, fmt.Sprintf("%d\t%d\t%d\t%.3f\t%.0f\t%.0f", n+1, pair[0].cpu.Microseconds(), pair[1].cpu.Microseconds(),
 			float64(pair[1].cpu)/float64(pair[0].cpu), pair[0].rate, pair[1].rate))
 	}
-	return append(rows, fmt.Sprintf("median\t\t\t%.3f\t\t", s.ratio()))
+	low, ratio, high := s.ratio()
+	return append(rows, fmt.Sprintf("median\t\t\t%.3f\t\t", ratio), fmt.Sprintf("of 19 in 20 runs\t\t\t%.3f – %.3f\t\t", low, high))
 }
 
 func median[T any](of []T, value func(T) float64) float64 {

@@ -42,6 +42,7 @@ func parts() []part {
 		{name: "queue", says: "NATS is full, lost, slow; poison; long queues", budget: usual},
 		{name: "siege", says: "attackers from outside, floods, limits, quiet costs", budget: usual},
 		{name: "browser", says: "the console in a real browser", budget: usual, needs: []string{"deps-browser"}},
+		{name: "journeys", says: "an operator, a buyer and a till from beginning to end, in a real browser", budget: usual, needs: []string{"deps-browser"}},
 		{name: "locks", says: "long histories of the locks, and their servers' faults", budget: usual},
 		{name: "stores", says: "long histories of the stores and services", budget: usual},
 		{name: "races", says: "the whole program under the race detector", budget: usual, raced: true},
