@@ -9,13 +9,14 @@ import (
 	"gorm.io/gorm/clause"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // Accounts keeps the accounts of the users that log in here.
-type Accounts struct{ db *Database }
+type Accounts struct{ db *sqldb.Database }
 
 // NewAccounts keeps accounts in a database.
-func NewAccounts(db *Database) *Accounts { return &Accounts{db: db} }
+func NewAccounts(db *sqldb.Database) *Accounts { return &Accounts{db: db} }
 
 // accountRow is a row of accounts. Usernames are ASCII, so that lower case is
 // all it takes to compare them without regard to case.
@@ -32,24 +33,24 @@ func usernameKey(username string) string { return strings.ToLower(username) }
 // Create makes an account of the first version; CONFLICT when the username is
 // taken, whatever its case. A zero CreatedAt becomes the database's now.
 func (a *Accounts) Create(ctx context.Context, account model.Account) error {
-	return a.db.write(ctx, "create account "+account.ID, func(tx *gorm.DB) error {
+	return a.db.Write(ctx, "create account "+account.ID, func(tx *gorm.DB) error {
 		row := accountRow{Account: account, UsernameKey: usernameKey(account.Username)}
 		row.Version = 1
 		if row.CreatedAt = stored(row.CreatedAt); row.CreatedAt.IsZero() {
-			now, err := readClock(tx, a.db.dialect)
+			now, err := readClock(tx, a.db.Dialect)
 			if err != nil {
 				return err
 			}
 			row.CreatedAt = now
 		}
 		err := tx.Create(&row).Error
-		if classify(err) == faultDuplicate {
+		if sqldb.Duplicate(err) {
 			return model.Conflict("The username is taken.")
 		}
 		if err != nil || account.Role != model.RoleAdmin {
 			return err
 		}
-		return a.db.logChange(tx, adminChange{
+		return logChange(a.db, tx, adminChange{
 			at: row.CreatedAt, action: model.ActionAdminCreate, subject: account.ID, after: loggedAccount(row.Account),
 		})
 	})
@@ -69,7 +70,7 @@ func (a *Accounts) ByID(ctx context.Context, id string) (model.Account, error) {
 // are those of ids; see possible.
 func (a *Accounts) find(ctx context.Context, action, name, condition, value string) (model.Account, error) {
 	var row accountRow
-	err := a.db.read(ctx, action, func(db *gorm.DB) error {
+	err := a.db.Read(ctx, action, func(db *gorm.DB) error {
 		if !model.ValidID(name) {
 			return model.NotFound("account")
 		}
@@ -85,7 +86,7 @@ func (a *Accounts) find(ctx context.Context, action, name, condition, value stri
 // transaction was the victim of another one.
 func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error) {
 	var row accountRow
-	err := a.db.write(ctx, "change account "+id, func(tx *gorm.DB) error {
+	err := a.db.Write(ctx, "change account "+id, func(tx *gorm.DB) error {
 		if !model.ValidID(id) {
 			return model.NotFound("account")
 		}
@@ -98,7 +99,7 @@ func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model
 		if err := change(&row.Account); err != nil {
 			return err
 		}
-		now, err := readClock(tx, a.db.dialect)
+		now, err := readClock(tx, a.db.Dialect)
 		if err != nil {
 			return err
 		}
@@ -109,7 +110,7 @@ func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model
 		if became.NewPassword = row.PasswordHash != before.PasswordHash; err != nil || before.Role != model.RoleAdmin || was == became {
 			return err // a buyer's account, or the end of a session
 		}
-		return a.db.logChange(tx, adminChange{
+		return logChange(a.db, tx, adminChange{
 			at: now, actor: by, action: model.ActionAdminChange, subject: id, before: was, after: became,
 		})
 	})
@@ -132,7 +133,7 @@ func loggedAccount(a model.Account) adminAccount {
 // those of one instant by id, at most so many, without their passwords.
 func (a *Accounts) Changed(ctx context.Context, since time.Time, limit int) ([]model.Account, error) {
 	var accounts []model.Account
-	err := a.db.read(ctx, "list changed accounts", func(db *gorm.DB) error {
+	err := a.db.Read(ctx, "list changed accounts", func(db *gorm.DB) error {
 		return db.Table("accounts").Omit("PasswordHash").Where("changed_at >= ?", stored(since)).
 			Order("changed_at DESC, id DESC").Limit(limit).Find(&accounts).Error
 	})
@@ -143,7 +144,7 @@ func (a *Accounts) Changed(ctx context.Context, since time.Time, limit int) ([]m
 // their passwords. Only an operator makes them, so that they are few.
 func (a *Accounts) Administrators(ctx context.Context) ([]model.Account, error) {
 	var accounts []model.Account
-	err := a.db.read(ctx, "list administrators", func(db *gorm.DB) error {
+	err := a.db.Read(ctx, "list administrators", func(db *gorm.DB) error {
 		return db.Table("accounts").Omit("PasswordHash").Where("role = ?", model.RoleAdmin).
 			Order("username_key").Find(&accounts).Error
 	})

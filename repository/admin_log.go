@@ -12,14 +12,15 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // AdminLog keeps what administrators changed. Every change of the database writes its entry
 // in its own transaction.
-type AdminLog struct{ db *Database }
+type AdminLog struct{ db *sqldb.Database }
 
 // NewAdminLog reads the log of a database.
-func NewAdminLog(db *Database) *AdminLog { return &AdminLog{db: db} }
+func NewAdminLog(db *sqldb.Database) *AdminLog { return &AdminLog{db: db} }
 
 // logRow is a row of admin_log.
 type logRow struct {
@@ -46,7 +47,7 @@ type adminChange struct {
 
 // logChange writes an entry of the administrators' log and, of a voucher, the event. (The
 // event of an order is that of its move.)
-func (d *Database) logChange(tx *gorm.DB, c adminChange) error {
+func logChange(d *sqldb.Database, tx *gorm.DB, c adminChange) error {
 	row := logRow{ChangedAt: c.at, Actor: cmp.Or(c.actor, model.BySystem), Action: c.action, Subject: c.subject}
 	for _, side := range []struct {
 		value any
@@ -67,15 +68,15 @@ func (d *Database) logChange(tx *gorm.DB, c adminChange) error {
 	if !strings.HasPrefix(c.action, "voucher.") || row.Became == nil {
 		return nil
 	}
-	return d.announce(tx, []model.Event{{Type: c.action, Subject: c.subject, HappenedAt: c.at, Data: *row.Became}})
+	return announce(d, tx, []model.Event{{Type: c.action, Subject: c.subject, HappenedAt: c.at, Data: *row.Became}})
 }
 
 // Record writes an entry by itself, of what an administrator asks for and no transaction of
 // the database does. It is to be written before that is done, so that nothing is done without
 // an entry. The time is the database's, whatever the entry says.
 func (l *AdminLog) Record(ctx context.Context, change model.AdminChange) error {
-	return l.db.write(ctx, "log "+change.Action+" of "+change.Subject, func(tx *gorm.DB) error {
-		now, err := readClock(tx, l.db.dialect)
+	return l.db.Write(ctx, "log "+change.Action+" of "+change.Subject, func(tx *gorm.DB) error {
+		now, err := readClock(tx, l.db.Dialect)
 		if err != nil {
 			return err
 		}
@@ -83,7 +84,7 @@ func (l *AdminLog) Record(ctx context.Context, change model.AdminChange) error {
 		if change.Before != nil {
 			entry.before = change.Before
 		}
-		return l.db.logChange(tx, entry)
+		return logChange(l.db, tx, entry)
 	})
 }
 
@@ -123,7 +124,7 @@ func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.Admin
 	}
 	limit := model.PageSize(q.Limit)
 	var rows []logRow
-	err = l.db.browse(ctx, "list the administrators' log", func(db *gorm.DB) error {
+	err = l.db.Browse(ctx, "list the administrators' log", func(db *gorm.DB) error {
 		query := db.Order("id DESC").Limit(limit + 1)
 		if after.ID != "" {
 			id, err := strconv.ParseInt(after.ID, 10, 64)

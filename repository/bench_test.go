@@ -9,7 +9,7 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // BenchmarkCreateOrders measures how many orders a second reach one voucher, by
@@ -20,10 +20,10 @@ func BenchmarkCreateOrders(b *testing.B) {
 	for _, s := range stores() {
 		for _, shape := range []struct{ batch, writers int }{{1, 1}, {1, 16}, {16, 4}, {100, 2}, {500, 2}} {
 			b.Run(fmt.Sprintf("%s/batch=%d/writers=%d", s, shape.batch, shape.writers), func(b *testing.B) {
-				options := repository.Options{SQLiteFile: b.TempDir() + "/bench.db"}
+				options := sqldb.Options{SQLiteFile: b.TempDir() + "/bench.db"}
 				if s.dialect == "mysql" {
 					server := testserver.MariaDB(b)
-					options = repository.Options{DSN: server.DSN("bench")}
+					options = sqldb.Options{DSN: server.DSN("bench")}
 					createSchema(b, server, "bench")
 				}
 				f := openFixture(b, s, options)
@@ -84,7 +84,7 @@ func BenchmarkNewOrders(b *testing.B) {
 
 func createSchema(b *testing.B, server *testserver.Server, name string) {
 	b.Helper()
-	db := check.Value(repository.Open(b.Context(), repository.Options{DSN: server.AdminDSN("mysql")}))(b)
+	db := check.Value(sqldb.Open(b.Context(), sqldb.Options{DSN: server.AdminDSN("mysql")}))(b)
 	check.Must(b, check.ErrorOf(db.SQL().ExecContext(b.Context(), "CREATE DATABASE IF NOT EXISTS "+name)))
 	check.Must(b, db.Close())
 }
@@ -93,7 +93,7 @@ func createSchema(b *testing.B, server *testserver.Server, name string) {
 func benchFixture(b *testing.B) (*fixture, *testserver.Server) {
 	b.Helper()
 	server := testserver.MariaDB(b, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M")
-	f := openFixture(b, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema)})
+	f := openFixture(b, stores()[0], sqldb.Options{DSN: server.DSN(testserver.DefaultSchema)})
 	check.Must(b, f.db.Migrate(b.Context()))
 	return f, server
 }

@@ -14,11 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"gorm.io/gorm"
+
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // TestSession: what the service depends on holds on its connections, whatever
@@ -37,7 +39,7 @@ func TestSession(t *testing.T) {
 	wanted[isolation] = "READ-COMMITTED"
 	dsn := migrated(t, stores()[0]).DSN + "?parseTime=false&loc=Asia%2FShanghai&clientFoundRows=false&multiStatements=true" +
 		"&time_zone=%27%2B08%3A00%27&sql_mode=%27%27&innodb_lock_wait_timeout=50&" + isolation + "=%27SERIALIZABLE%27&readTimeout=1h"
-	f := openFixture(t, stores()[0], repository.Options{DSN: dsn})
+	f := openFixture(t, stores()[0], sqldb.Options{DSN: dsn})
 	for variable, want := range wanted {
 		var got string
 		check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
@@ -56,7 +58,7 @@ func TestSession(t *testing.T) {
 	if !read.BeginAt.Equal(v.BeginAt) || !read.CreatedAt.Equal(v.CreatedAt) || read.Title != "Tea for two 茶" {
 		t.Errorf("read %+v, want %+v", read, v)
 	}
-	check.Equal(t, "the dialect", f.db.Dialect(), "mysql")
+	check.Equal(t, "the dialect", f.db.Dialect.Name, "mysql")
 }
 
 // TestConnectionsRestAMinute: a connection that waits for longer may have been cut by its server. (The pool tells nobody
@@ -64,7 +66,7 @@ func TestSession(t *testing.T) {
 func TestConnectionsRestAMinute(t *testing.T) {
 	t.Parallel()
 	var pools []*sql.DB
-	openFixture(t, stores()[0], repository.Options{DSN: testserver.Schema(t), OpenDB: func(connector driver.Connector) *sql.DB {
+	openFixture(t, stores()[0], sqldb.Options{DSN: testserver.Schema(t), OpenDB: func(connector driver.Connector) *sql.DB {
 		pools = append(pools, sql.OpenDB(connector))
 		return pools[len(pools)-1]
 	}})
@@ -83,7 +85,7 @@ func TestSQLiteSession(t *testing.T) {
 		check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got))
 		check.Equal(t, pragma, got, want)
 	}
-	check.Equal(t, "the dialect", f.db.Dialect(), "sqlite")
+	check.Equal(t, "the dialect", f.db.Dialect.Name, "sqlite")
 }
 
 // TestBadOptions are refused, and no password shows.
@@ -95,7 +97,7 @@ func TestBadOptions(t *testing.T) {
 		"root:" + secret + "(@tcp(127.0.0.1:1)/x", "root:x@" + secret + "@" + secret + "/" + secret + "?timeout=" + secret,
 		"root:" + secret + "@tcp(127.0.0.1:1)/schema", secret, "root:" + secret + "@tcp(127.0.0.1:1)/x?tls=" + secret,
 	} {
-		db, err := repository.Open(t.Context(), repository.Options{DSN: dsn})
+		db, err := sqldb.Open(t.Context(), sqldb.Options{DSN: dsn})
 		if err == nil {
 			check.Must(t, db.Close())
 			t.Errorf("%s was accepted", dsn)
@@ -103,9 +105,9 @@ func TestBadOptions(t *testing.T) {
 			t.Errorf("a password shows: %v", err)
 		}
 	}
-	wantCode(t, check.ErrorOf(repository.Open(t.Context(), repository.Options{DSN: "root:x@tcp(127.0.0.1:1)/schema"})), model.CodeUnavailable)
+	wantCode(t, check.ErrorOf(sqldb.Open(t.Context(), sqldb.Options{DSN: "root:x@tcp(127.0.0.1:1)/schema"})), model.CodeUnavailable)
 	for _, file := range []string{"", filepath.Join(t.TempDir(), "no", "such", "directory", "x.db")} {
-		if _, err := repository.Open(t.Context(), repository.Options{SQLiteFile: file}); err == nil {
+		if _, err := sqldb.Open(t.Context(), sqldb.Options{SQLiteFile: file}); err == nil {
 			t.Errorf("SQLite file %q was accepted", file)
 		}
 	}
@@ -121,7 +123,7 @@ func TestMigrateAtOnce(t *testing.T) {
 			options := emptyDatabase(t, s)
 			var ready atomic.Int32
 			check.Volley(instances, func(int) {
-				db, err := repository.Open(t.Context(), options)
+				db, err := sqldb.Open(t.Context(), options)
 				if err == nil {
 					err = db.Migrate(t.Context())
 				}
@@ -133,7 +135,7 @@ func TestMigrateAtOnce(t *testing.T) {
 				check.Must(t, db.Close())
 			})
 			f := openFixture(t, s, options)
-			found := check.Value(filepath.Glob("migrations/" + s.dialect + "/*.sql"))(t)
+			found := check.Value(filepath.Glob("sqldb/migrations/" + s.dialect + "/*.sql"))(t)
 			files := len(found)
 			if rows := f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"); rows != int64(files) || files == 0 || int(ready.Load()) != instances {
 				t.Errorf("%d migrations recorded by %d instances, want %d", rows, ready.Load(), files)
@@ -174,7 +176,7 @@ func TestMigrationAfterACrash(t *testing.T) {
 // migration cannot be written once; the next process must get through.
 func TestMigrationIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	db := check.Value(repository.Open(t.Context(), repository.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill.db")}))(t)
+	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill.db")}))(t)
 	t.Cleanup(func() { check.Must(t, db.Close()) })
 	f := &fixture{db: db}
 	list := check.Value(db.MigrationStatus(t.Context()))(t) // makes the table of records
@@ -208,7 +210,7 @@ func TestSurvivesRestart(t *testing.T) {
 // comments aside.
 func TestLockTableIsTheLockPackagesOwn(t *testing.T) {
 	t.Parallel()
-	migration := check.Value(os.ReadFile("migrations/mysql/00005_locks.sql"))(t)
+	migration := check.Value(os.ReadFile("sqldb/migrations/mysql/00005_locks.sql"))(t)
 	_, statement, found := strings.Cut(string(migration), "-- +goose Up")
 	if !found {
 		t.Fatal("the migration has no Up")
@@ -239,7 +241,9 @@ func TestAFullDatabaseIsNotReady(t *testing.T) {
 	f := newFixture(t, dialects()[1])
 	v := f.onSale(t, 100_000)
 	limit := func(pages int) {
-		check.Must(t, check.ErrorOf(f.db.Writer().ExecContext(t.Context(), fmt.Sprintf("PRAGMA max_page_count = %d", pages))))
+		check.Must(t, f.db.Write(t.Context(), "limit the file", func(tx *gorm.DB) error {
+			return tx.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages)).Error
+		}))
 	}
 	limit(1) // SQLite makes it as many as there are
 	bought := 0

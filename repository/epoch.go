@@ -2,7 +2,6 @@ package repository
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,16 +10,17 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // Epochs keeps what the database says about the hot copies of vouchers: which
 // epoch is the latest, whether it is open, and which messages count for the one
 // before. Of several instances that rebuild a copy at once, one wins each step; the
 // others hear model.ErrSuperseded.
-type Epochs struct{ db *Database }
+type Epochs struct{ db *sqldb.Database }
 
 // NewEpochs keeps the records of hot copies in a database.
-func NewEpochs(db *Database) *Epochs { return &Epochs{db: db} }
+func NewEpochs(db *sqldb.Database) *Epochs { return &Epochs{db: db} }
 
 // epochRow is a row of copy_read.sql.
 type epochRow struct {
@@ -52,7 +52,7 @@ func (c *Epochs) Read(ctx context.Context, ids []string) (map[string]model.Epoch
 	if len(valid) == 0 {
 		return records, nil
 	}
-	err := c.db.read(ctx, fmt.Sprintf("read the hot copies of %d vouchers", len(ids)), func(db *gorm.DB) error {
+	err := c.db.Read(ctx, fmt.Sprintf("read the hot copies of %d vouchers", len(ids)), func(db *gorm.DB) error {
 		list, err := c.list(db, "WHERE id IN ?", valid)
 		for _, record := range list {
 			records[record.VoucherID] = record
@@ -70,10 +70,10 @@ func (c *Epochs) Latest(ctx context.Context, ids []string) (map[string]int64, er
 	if len(valid) == 0 {
 		return latest, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationBudget+c.db.slack)
+	ctx, cancel := context.WithTimeout(ctx, c.db.Budget())
 	defer cancel()
 	err := c.latest(ctx, valid, latest)
-	return latest, c.db.fail(fmt.Sprintf("read the epochs of %d vouchers", len(ids)), err)
+	return latest, sqldb.Named(fmt.Sprintf("read the epochs of %d vouchers", len(ids)), err)
 }
 
 func (c *Epochs) latest(ctx context.Context, ids []string, into map[string]int64) error {
@@ -81,7 +81,7 @@ func (c *Epochs) latest(ctx context.Context, ids []string, into map[string]int64
 	for i, id := range ids {
 		args[i] = id
 	}
-	rows, err := c.db.sql.QueryContext(ctx,
+	rows, err := c.db.SQL().QueryContext(ctx,
 		"SELECT id, copy_epoch FROM vouchers WHERE id IN (?"+strings.Repeat(", ?", len(ids)-1)+")", args...) //nolint:gosec // only marks are added
 	if err != nil {
 		return err
@@ -102,9 +102,9 @@ func (c *Epochs) latest(ctx context.Context, ids []string, into map[string]int64
 // on sale first: it begins within the hour or has begun, and has not ended more
 // than an hour ago, in whatever state; or its stock is about to shrink.
 func (c *Epochs) Watched(ctx context.Context) ([]model.EpochRecord, error) {
-	d := c.db.dialect
+	d := c.db.Dialect
 	// A join, because MariaDB asks an IN with a UNION once for each voucher.
-	return c.listed(ctx, "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > "+d.hourAgo+" AND begin_at < "+d.inAnHour+
+	return c.listed(ctx, "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > "+d.HourAgo+" AND begin_at < "+d.InAnHour+
 		" UNION SELECT voucher_id FROM stock_intents) AS list ON list.watched = vouchers.id ORDER BY on_sale DESC, vouchers.id")
 }
 
@@ -113,14 +113,14 @@ func (c *Epochs) Watched(ctx context.Context) ([]model.EpochRecord, error) {
 // then goes on with its copy as it is; whatever is or will be on sale; and what has
 // returned units, a change of its stock, or a rebuild that may have died, under way.
 func (c *Epochs) Kept(ctx context.Context) ([]model.EpochRecord, error) {
-	return c.listed(ctx, "WHERE end_at > "+c.db.dialect.hourAgo+" OR id IN (SELECT voucher_id FROM releases)"+
+	return c.listed(ctx, "WHERE end_at > "+c.db.Dialect.HourAgo+" OR id IN (SELECT voucher_id FROM releases)"+
 		" OR id IN (SELECT voucher_id FROM stock_intents) OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch)"+
 		" OR copy_barrier IS NOT NULL ORDER BY id")
 }
 
 func (c *Epochs) listed(ctx context.Context, where string) ([]model.EpochRecord, error) {
 	var records []model.EpochRecord
-	err := c.db.read(ctx, "list the hot copies", func(db *gorm.DB) error {
+	err := c.db.Read(ctx, "list the hot copies", func(db *gorm.DB) error {
 		var err error
 		records, err = c.list(db, where)
 		return err
@@ -130,7 +130,7 @@ func (c *Epochs) listed(ctx context.Context, where string) ([]model.EpochRecord,
 
 func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochRecord, error) {
 	var rows []epochRow
-	if err := db.Raw(c.db.dialect.sql("copy_read")+" "+where, args...).Scan(&rows).Error; err != nil {
+	if err := db.Raw(sqlOf(c.db.Dialect, "copy_read")+" "+where, args...).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read hot copies: %w", err)
 	}
 	records := make([]model.EpochRecord, len(rows))
@@ -153,7 +153,7 @@ func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminI
 	if err != nil {
 		return record, err
 	}
-	err = c.db.write(ctx, action, func(tx *gorm.DB) error {
+	err = c.db.Write(ctx, action, func(tx *gorm.DB) error {
 		if err := c.exec(tx, "copy_close", voucherID, from); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminI
 		if record, err = c.one(tx, voucherID); err != nil || adminID == "" {
 			return err
 		}
-		return c.db.logChange(tx, adminChange{
+		return logChange(c.db, tx, adminChange{
 			at: stored(record.Now), actor: adminID, action: model.ActionRebuild, subject: voucherID,
 		})
 	})
@@ -189,7 +189,7 @@ func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error 
 	return c.change(ctx, "open", voucherID, epoch, func(tx *gorm.DB) error {
 		// Locked: a switch of the mode begins before or after, and sees it.
 		var mode modeRow
-		err := tx.Raw("SELECT mode, switching_to FROM order_mode WHERE id = 1" + c.db.dialect.share).Scan(&mode).Error
+		err := tx.Raw("SELECT mode, switching_to FROM order_mode WHERE id = 1" + c.db.Dialect.Share).Scan(&mode).Error
 		if err != nil {
 			return fmt.Errorf("lock the order mode: %w", err)
 		}
@@ -199,7 +199,7 @@ func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error 
 		err = c.exec(tx, "copy_open", voucherID, epoch)
 		if errors.Is(err, model.ErrSuperseded) {
 			if record, readErr := c.one(tx, voucherID); readErr == nil && record.Open() && record.Epoch == epoch {
-				return errNothingToWrite
+				return sqldb.ErrNothingToWrite
 			}
 		}
 		return err
@@ -212,7 +212,7 @@ func (c *Epochs) change(ctx context.Context, what, voucherID string, epoch int64
 	if err != nil {
 		return err
 	}
-	return c.db.writeRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error { return work(tx) })
+	return c.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error { return work(tx) })
 }
 
 func (c *Epochs) action(what, voucherID string, epoch int64) (string, error) {
@@ -224,7 +224,7 @@ func (c *Epochs) action(what, voucherID string, epoch int64) (string, error) {
 
 // exec is ErrSuperseded when the statement matches nothing.
 func (c *Epochs) exec(tx *gorm.DB, name string, args ...any) error {
-	done := tx.Exec(c.db.dialect.sql(name), args...)
+	done := tx.Exec(sqlOf(c.db.Dialect, name), args...)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return model.ErrSuperseded
 	}
@@ -245,7 +245,7 @@ const snapshotRows = 5000
 
 // snapshot is a transaction in which everything that is read is of one instant.
 type snapshot struct {
-	db      *Database
+	db      *sqldb.Database
 	tx      *gorm.DB
 	voucher voucherRow
 }
@@ -258,11 +258,8 @@ func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, wo
 	if err := possible(voucherID); err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
-	// Under REPEATABLE READ the first reading makes the snapshot, and read-only
-	// transactions of SQLite begin without the writer's turn.
-	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
 	var worked bool
-	err := c.db.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+	err := c.db.Snapshot(ctx, func(tx *gorm.DB) error {
 		s := &snapshot{db: c.db, tx: tx}
 		if err := s.begin(ctx, voucherID); err != nil {
 			return err
@@ -272,24 +269,24 @@ func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, wo
 		}
 		worked = true
 		return work(model.Snapshot{Voucher: s.voucher.view(), Live: s.live})
-	}, options)
+	})
 	if worked && err != nil {
 		return fmt.Errorf("%s: %w", action, err) // named already, by whom it happened to
 	}
-	return c.db.fail(action, err)
+	return sqldb.Named(action, err)
 }
 
 func (s *snapshot) begin(ctx context.Context, voucherID string) error {
 	return s.read(ctx, "read its voucher", func(tx *gorm.DB) error {
-		return notFound(selectVouchers(tx, s.db.dialect).Where("id = ?", voucherID).Take(&s.voucher).Error, "voucher")
+		return notFound(selectVouchers(tx, s.db.Dialect).Where("id = ?", voucherID).Take(&s.voucher).Error, "voucher")
 	})
 }
 
 // read bounds one question; how long the snapshot lives is up to its user.
 func (s *snapshot) read(ctx context.Context, action string, query func(*gorm.DB) error) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget+s.db.slack)
+	ctx, cancel := context.WithTimeout(ctx, s.db.Budget())
 	defer cancel()
-	return s.db.fail(action, query(s.tx.WithContext(ctx)))
+	return sqldb.Named(action, query(s.tx.WithContext(ctx)))
 }
 
 // live calls yield for every live order, in the order of users, some thousand at
@@ -303,7 +300,7 @@ func (s *snapshot) live(ctx context.Context, yield func([]model.Order) error) er
 func (s *snapshot) liveAfter(ctx context.Context, user string) ([]model.Order, error) {
 	orders := make([]model.Order, 0, snapshotRows)
 	err := s.read(ctx, "list live orders of voucher "+s.voucher.ID, func(tx *gorm.DB) error {
-		rows, err := tx.Raw(s.db.dialect.sql("snapshot_live"), s.voucher.ID, user, snapshotRows).Rows()
+		rows, err := tx.Raw(sqlOf(s.db.Dialect, "snapshot_live"), s.voucher.ID, user, snapshotRows).Rows()
 		if err != nil {
 			return err
 		}
@@ -325,7 +322,7 @@ func (s *snapshot) liveAfter(ctx context.Context, user string) ([]model.Order, e
 func (c *Epochs) Known(ctx context.Context, ids []string) (map[string]bool, error) {
 	known := make(map[string]bool, len(ids))
 	ids = validIDs(ids)
-	err := c.db.read(ctx, fmt.Sprintf("look for %d orders", len(ids)), func(db *gorm.DB) error {
+	err := c.db.Read(ctx, fmt.Sprintf("look for %d orders", len(ids)), func(db *gorm.DB) error {
 		var found []string
 		if err := db.Model(&model.Order{}).Where("id IN ?", ids).Pluck("id", &found).Error; err != nil {
 			return fmt.Errorf("find orders: %w", err)

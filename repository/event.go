@@ -9,20 +9,21 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // Events is the outbox of events for other systems: what was written in the transaction of
 // a change, until the stream has it. It stays empty unless Options.Events is set.
-type Events struct{ db *Database }
+type Events struct{ db *sqldb.Database }
 
 // NewEvents reads the outbox of a database.
-func NewEvents(db *Database) *Events { return &Events{db: db} }
+func NewEvents(db *sqldb.Database) *Events { return &Events{db: db} }
 
 // Oldest reads the oldest events, at most so many. Those of one order come in the order in
 // which they happened.
 func (e *Events) Oldest(ctx context.Context, limit int) ([]model.Event, error) {
 	var list []model.Event
-	err := e.db.read(ctx, "read the outbox of events", func(db *gorm.DB) error {
+	err := e.db.Read(ctx, "read the outbox of events", func(db *gorm.DB) error {
 		return db.Order("id").Limit(limit).Find(&list).Error
 	})
 	return list, err
@@ -33,14 +34,14 @@ func (e *Events) Forget(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return e.db.writeRepeatable(ctx, fmt.Sprintf("remove %d events", len(ids)), func(tx *gorm.DB, _ bool) error {
+	return e.db.WriteRepeatable(ctx, fmt.Sprintf("remove %d events", len(ids)), func(tx *gorm.DB, _ bool) error {
 		return tx.Where("id IN ?", ids).Delete(&model.Event{}).Error
 	})
 }
 
 // announce writes events into the outbox, if there is somebody to hear of them.
-func (d *Database) announce(tx *gorm.DB, events []model.Event) error {
-	if !d.events || len(events) == 0 {
+func announce(d *sqldb.Database, tx *gorm.DB, events []model.Event) error {
+	if !d.Events || len(events) == 0 {
 		return nil
 	}
 	args := make([]any, 0, len(events)*eventColumns)
@@ -59,8 +60,8 @@ const (
 )
 
 // announceOrders writes an event for each order, which has its status since an instant.
-func (d *Database) announceOrders(tx *gorm.DB, orders []model.Order, at func(model.Order) time.Time) error {
-	if !d.events {
+func announceOrders(d *sqldb.Database, tx *gorm.DB, orders []model.Order, at func(model.Order) time.Time) error {
+	if !d.Events {
 		return nil
 	}
 	events := make([]model.Event, len(orders))
@@ -71,7 +72,7 @@ func (d *Database) announceOrders(tx *gorm.DB, orders []model.Order, at func(mod
 		}
 		events[i] = model.Event{Type: "order." + string(order.Status), Subject: order.ID, HappenedAt: at(order), Data: string(data)}
 	}
-	return d.announce(tx, events)
+	return announce(d, tx, events)
 }
 
 // bornAt is when a new row got its status.

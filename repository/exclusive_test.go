@@ -10,6 +10,7 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // TestExclusive: one holds, the other hears of it, and takes over.
@@ -78,7 +79,7 @@ func TestExclusiveWithoutAServer(t *testing.T) {
 	cfg := check.Value(mysql.ParseDSN(testserver.Schema(t)))(t)
 	proxy := testserver.NewProxy(t, cfg.Addr, nil)
 	cfg.Addr = proxy.Addr()
-	f := openFixture(t, stores()[0], repository.Options{DSN: cfg.FormatDSN(), Slack: check.Deadline})
+	f := openFixture(t, stores()[0], sqldb.Options{DSN: cfg.FormatDSN(), Slack: check.Deadline})
 	claim := f.db.Exclusive("embedded")
 	if held, err := claim.Held(t.Context()); err != nil || !held {
 		t.Fatalf("held %v, %v", held, err)

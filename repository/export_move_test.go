@@ -6,10 +6,11 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // MoveTogether makes one move of each order in a single transaction, whatever the moves are.
-func MoveTogether(ctx context.Context, db *Database, orders []model.Order, to []model.OrderStatus, by []model.Mover) ([]model.Order, error) {
+func MoveTogether(ctx context.Context, db *sqldb.Database, orders []model.Order, to []model.OrderStatus, by []model.Mover) ([]model.Order, error) {
 	changes := make([]statusChange, len(orders))
 	for i, o := range orders {
 		move, err := model.Move(o.Status, to[i], by[i])
@@ -19,7 +20,7 @@ func MoveTogether(ctx context.Context, db *Database, orders []model.Order, to []
 		changes[i] = statusChange{order: o, move: move, actor: "test"}
 	}
 	var moved []model.Order
-	err := db.write(ctx, "move orders", func(tx *gorm.DB) error {
+	err := db.Write(ctx, "move orders", func(tx *gorm.DB) error {
 		var err error
 		moved, err = moveOrders(tx, db, changes)
 		return err

@@ -20,6 +20,7 @@ import (
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // inDoubt is how long a call goes on whose COMMIT cannot be decided while its server is away. It is meant to run out.
@@ -31,7 +32,7 @@ func ownServer(t *testing.T) (*fixture, *testserver.Server, *sql.DB) {
 	server := testserver.MariaDB(t)
 	admin := check.Value(sql.Open("mysql", server.AdminDSN("")))(t)
 	t.Cleanup(func() { check.Must(t, admin.Close()) })
-	f := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
+	f := openFixture(t, stores()[0], sqldb.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
 	check.Must(t, f.db.Migrate(t.Context()))
 	return f, server, admin
 }
@@ -343,7 +344,7 @@ func TestGrantedAgain(t *testing.T) {
 	run("CREATE USER " + account)
 	defer run("DROP USER " + account)
 	run("GRANT SELECT ON " + cfg.DBName + ".* TO " + account)
-	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: cfg.FormatDSN(), Slack: check.Deadline}))(t)
+	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: cfg.FormatDSN(), Slack: check.Deadline}))(t)
 	defer func() { check.Must(t, db.Close()) }()
 	const insert = "INSERT INTO releases (order_id, voucher_id, user_id) VALUES ('o', 'v', 'u')"
 	if _, err := db.SQL().ExecContext(t.Context(), insert); err == nil {

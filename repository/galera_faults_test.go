@@ -16,7 +16,7 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // TestGaleraMemberThatRejectsQueries in the middle of transactions, their ROLLBACKs too, as one without quorum does:
@@ -43,7 +43,7 @@ func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 		}
 		return pass
 	})
-	f := openFixture(t, stores()[0], repository.Options{DSN: dsn, Slack: check.Deadline})
+	f := openFixture(t, stores()[0], sqldb.Options{DSN: dsn, Slack: check.Deadline})
 	check.Must(t, f.db.Migrate(t.Context()))
 	for variable, want := range map[string]string{"wsrep_on": "1", "wsrep_sync_wait": "1"} {
 		var got string

@@ -14,7 +14,7 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // TestGroupReplicationMembers: a connection is told the consistency that the service needs; a secondary is not ready;
@@ -29,7 +29,7 @@ func TestGroupReplicationMembers(t *testing.T) {
 	}
 	all := strings.Replace(members[0].DSN(testserver.DefaultSchema), addresses[0], strings.Join(addresses, ","), 1)
 	log := &check.Log{}
-	f := openFixture(t, stores()[0], repository.Options{DSN: all, Log: log.Logger()})
+	f := openFixture(t, stores()[0], sqldb.Options{DSN: all, Log: log.Logger()})
 	check.Must(t, f.db.Migrate(t.Context())) // every table has a primary key, or a member would refuse its rows
 	check.Must(t, f.db.Ready(t.Context()))
 	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), members[0].Port())
@@ -37,7 +37,7 @@ func TestGroupReplicationMembers(t *testing.T) {
 	check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@group_replication_consistency").Scan(&consistency))
 	check.Equal(t, "the consistency of a connection", consistency, "BEFORE_ON_PRIMARY_FAILOVER")
 
-	secondary := openFixture(t, stores()[0], repository.Options{DSN: members[1].DSN(testserver.DefaultSchema)})
+	secondary := openFixture(t, stores()[0], sqldb.Options{DSN: members[1].DSN(testserver.DefaultSchema)})
 	if err := secondary.db.Ready(t.Context()); model.CodeOf(err) != model.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes") {
 		t.Errorf("a secondary is ready: %v", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // pair are two servers of one DSN, each with the tables of a migrated schema. They are no cluster and do not
@@ -29,7 +29,7 @@ func newPair(t *testing.T) pair {
 	t.Helper()
 	p := pair{first: testserver.MariaDB(t), second: testserver.MariaDB(t), voucher: newID(t)}
 	for _, server := range []*testserver.Server{p.first, p.second} {
-		f := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
+		f := openFixture(t, stores()[0], sqldb.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
 		check.Must(t, f.db.Migrate(t.Context()))
 		check.Must(t, check.ErrorOf(f.vouchers.Create(t.Context(), p.voucher, model.NewVoucher{
 			Title: "Tea", Price: 1, Stock: 100_000, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
@@ -41,7 +41,7 @@ func newPair(t *testing.T) pair {
 
 func (p pair) open(t *testing.T) *fixture {
 	t.Helper()
-	return openFixture(t, stores()[0], repository.Options{DSN: p.dsn, Slack: check.Deadline})
+	return openFixture(t, stores()[0], sqldb.Options{DSN: p.dsn, Slack: check.Deadline})
 }
 
 // setReadOnly demotes or promotes a server.
@@ -85,7 +85,7 @@ func TestFirstServerThatTakesWrites(t *testing.T) {
 	p := newPair(t)
 	setReadOnly(t, p.first, true)
 	log := &check.Log{}
-	f := openFixture(t, stores()[0], repository.Options{DSN: p.dsn, Log: log.Logger(), Slack: check.Deadline})
+	f := openFixture(t, stores()[0], sqldb.Options{DSN: p.dsn, Log: log.Logger(), Slack: check.Deadline})
 	p.isAt(t, f, p.second)
 	f.onSale(t, 1)
 	f.fill(t)
@@ -130,7 +130,7 @@ func (p pair) nobodyHearsOfADemotion(t *testing.T, f *fixture) {
 	t.Helper()
 	kept := func() (sum int64) {
 		for _, server := range []*testserver.Server{p.first, p.second} {
-			one := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
+			one := openFixture(t, stores()[0], sqldb.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
 			sum += one.number(t, "SELECT COUNT(*) FROM orders")
 		}
 		return sum

@@ -10,6 +10,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // idempotencyKey is a row of idempotency_keys.
@@ -53,7 +54,7 @@ func (v *Vouchers) once(ctx context.Context, action string, key model.Idempotenc
 	work func(tx *gorm.DB, first func() (*answer, error)) (answer, error),
 ) (model.Voucher, error) {
 	var given answer
-	err := v.db.write(ctx, action, func(tx *gorm.DB) error {
+	err := v.db.Write(ctx, action, func(tx *gorm.DB) error {
 		repeated := false
 		first := func() (*answer, error) {
 			earlier, err := firstAnswer(tx, key)
@@ -73,7 +74,7 @@ func (v *Vouchers) once(ctx context.Context, action string, key model.Idempotenc
 		return model.Voucher{}, err
 	}
 	voucher, err := given.result()
-	return voucher, v.db.fail(action, err)
+	return voucher, sqldb.Named(action, err)
 }
 
 // firstAnswer is nil when the key was never used. Used for something else it
@@ -111,8 +112,8 @@ func (v *Vouchers) keepAnswer(tx *gorm.DB, key model.Idempotency, given answer) 
 		Scope: []byte(key.Scope), IdempotencyKey: []byte(key.Key), Fingerprint: key.Fingerprint,
 		Answer: string(text), CreatedAt: stored(given.Voucher.ServerTime),
 	}).Error
-	if classify(err) == faultDuplicate {
-		return fmt.Errorf("keep idempotency key: %w", errContended)
+	if sqldb.Duplicate(err) {
+		return fmt.Errorf("keep idempotency key: %w", sqldb.ErrContended)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/repository"
 )
 
 // TestIdempotencyKey: the first answer again, whatever happened since; another
@@ -123,7 +124,7 @@ func TestPurgeIdempotency(t *testing.T) {
 		}
 		purge := func(want int64) {
 			t.Helper()
-			if n, err := f.db.PurgeIdempotency(t.Context(), age); n != want || err != nil {
+			if n, err := repository.NewPurges(f.db).PurgeIdempotency(t.Context(), age); n != want || err != nil {
 				t.Errorf("%d purged, want %d: %v", n, want, err)
 			}
 		}

@@ -9,13 +9,14 @@ import (
 	"gorm.io/gorm/clause"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // Limits keeps the rate limits that an administrator has set.
-type Limits struct{ db *Database }
+type Limits struct{ db *sqldb.Database }
 
 // NewLimits keeps limits in a database.
-func NewLimits(db *Database) *Limits { return &Limits{db: db} }
+func NewLimits(db *sqldb.Database) *Limits { return &Limits{db: db} }
 
 // limitRow is the row of rate_limits, and the name of the database.
 type limitRow struct {
@@ -26,7 +27,7 @@ type limitRow struct {
 // Read tells which limits are set.
 func (l *Limits) Read(ctx context.Context) (model.LimitRecord, error) {
 	var record model.LimitRecord
-	err := l.db.read(ctx, "read the rate limits", func(db *gorm.DB) (err error) {
+	err := l.db.Read(ctx, "read the rate limits", func(db *gorm.DB) (err error) {
 		record, err = readLimits(db)
 		return err
 	})
@@ -52,7 +53,7 @@ func loggedLimitsOf(set model.LimitsPatch) (l loggedLimits) {
 // Change sets the limits that the patch has, and tells which are set then. The
 // administrators' log has it; what is set already is no change.
 func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record model.LimitRecord, err error) {
-	err = l.db.writeRepeatable(ctx, "change the rate limits", func(tx *gorm.DB, _ bool) error {
+	err = l.db.WriteRepeatable(ctx, "change the rate limits", func(tx *gorm.DB, _ bool) error {
 		var id int // locked first, so that each of two changes logs what it has found
 		err := tx.Table("rate_limits").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Select("id").Take(&id).Error
 		if err != nil {
@@ -65,16 +66,16 @@ func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record mo
 		record.Set.User, record.Set.Addr = cmp.Or(patch.User, record.Set.User), cmp.Or(patch.Addr, record.Set.Addr)
 		after := loggedLimitsOf(record.Set)
 		if after == before {
-			return errNothingToWrite
+			return sqldb.ErrNothingToWrite
 		}
-		now, err := readClock(tx, l.db.dialect)
+		now, err := readClock(tx, l.db.Dialect)
 		if err != nil {
 			return err
 		}
 		if err := tx.Exec("UPDATE rate_limits SET user_rate = ?, addr_rate = ? WHERE id = 1", rateText(record.Set.User), rateText(record.Set.Addr)).Error; err != nil {
 			return err
 		}
-		return l.db.logChange(tx, adminChange{
+		return logChange(l.db, tx, adminChange{
 			at: now, actor: patch.By, action: model.ActionLimitsChange, subject: model.SubjectLimits, before: before, after: after,
 		})
 	})

@@ -148,7 +148,7 @@ func (f *fixture) goesUpTo(t testing.TB, schema int64) {
 	if f.store.dialect == "sqlite" {
 		dialect = goose.DialectSQLite3
 	}
-	provider := check.Value(goose.NewProvider(dialect, f.db.SQL(), os.DirFS("migrations/"+f.store.dialect),
+	provider := check.Value(goose.NewProvider(dialect, f.db.SQL(), os.DirFS("sqldb/migrations/"+f.store.dialect),
 		goose.WithTableName("schema_migrations"), goose.WithDisableGlobalRegistry(true)))(t)
 	check.Must(t, check.ErrorOf(provider.UpTo(t.Context(), schema)))
 }

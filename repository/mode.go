@@ -9,13 +9,14 @@ import (
 	"gorm.io/gorm/clause"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // Modes keeps how the database is sold from.
-type Modes struct{ db *Database }
+type Modes struct{ db *sqldb.Database }
 
 // NewModes keeps the order mode of a database.
-func NewModes(db *Database) *Modes { return &Modes{db: db} }
+func NewModes(db *sqldb.Database) *Modes { return &Modes{db: db} }
 
 // modeRow is the row of order_mode.
 type modeRow struct {
@@ -43,7 +44,7 @@ func knownMode(mode model.OrderMode) bool { return mode == model.ModeSync || mod
 // Read tells how the database is sold from.
 func (m *Modes) Read(ctx context.Context) (model.ModeRecord, error) {
 	var row modeRow
-	err := m.db.read(ctx, "read the order mode", func(db *gorm.DB) error {
+	err := m.db.Read(ctx, "read the order mode", func(db *gorm.DB) error {
 		return db.Where("id = 1").Take(&row).Error
 	})
 	return row.record(), err
@@ -116,7 +117,7 @@ func (m *Modes) change(ctx context.Context, what string, to model.OrderMode,
 	if !knownMode(to) {
 		return fmt.Errorf("%s: %w", action, model.Invalid("mode", "must be sync or async"))
 	}
-	return m.db.writeRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
+	return m.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
 		var row modeRow
 		if err := tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("id = 1").Take(&row).Error; err != nil {
 			return fmt.Errorf("lock the order mode: %w", err)
@@ -126,7 +127,7 @@ func (m *Modes) change(ctx context.Context, what string, to model.OrderMode,
 			return err
 		}
 		if wanted == row.record() {
-			return errNothingToWrite
+			return sqldb.ErrNothingToWrite
 		}
 		wanted.SwitchingTo = cmp.Or(wanted.SwitchingTo, thisSchema)
 		return tx.Model(&modeRow{}).Where("id = 1").Select("Mode", "SwitchingTo").Updates(&modeRow{wanted}).Error
@@ -135,10 +136,10 @@ func (m *Modes) change(ctx context.Context, what string, to model.OrderMode,
 
 // lockMode reads how the database is sold from, and its clock. Until the
 // transaction ends, the mode does not change.
-func lockMode(tx *gorm.DB, d dialect) (model.OrderMode, clock, error) {
+func lockMode(tx *gorm.DB, d sqldb.Dialect) (model.OrderMode, clock, error) {
 	var mode model.OrderMode
 	var now clock
-	if err := tx.Raw("SELECT "+d.mode()+", "+d.now).Row().Scan(&mode, &now); err != nil {
+	if err := tx.Raw("SELECT "+orderMode(d)+", "+d.Now).Row().Scan(&mode, &now); err != nil {
 		return "", now, fmt.Errorf("read the order mode and the database's clock: %w", err)
 	}
 	return mode, now, nil

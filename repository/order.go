@@ -10,11 +10,12 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // Orders keeps orders.
 type Orders struct {
-	db             *Database
+	db             *sqldb.Database
 	stock          stock
 	terms          terms
 	selectExisting string
@@ -33,7 +34,7 @@ type OrderOptions struct {
 }
 
 // NewOrders fails when the database cannot do what the options ask for.
-func NewOrders(db *Database, options OrderOptions) (*Orders, error) {
+func NewOrders(db *sqldb.Database, options OrderOptions) (*Orders, error) {
 	if options.Strategy == "" {
 		options.Strategy = StockConditional
 	}
@@ -46,13 +47,13 @@ func NewOrders(db *Database, options OrderOptions) (*Orders, error) {
 	if options.PaymentWindow <= 0 {
 		return nil, fmt.Errorf("the payment window is %s; it must be positive", options.PaymentWindow)
 	}
-	stock, err := db.stock(options.Strategy)
+	stock, err := stockOf(db, options.Strategy)
 	if err != nil {
 		return nil, err
 	}
 	return &Orders{
 		db: db, stock: stock, terms: terms{window: options.PaymentWindow, mode: options.Mode},
-		selectExisting: db.dialect.sql("order_existing"),
+		selectExisting: sqlOf(db.Dialect, "order_existing"),
 	}, nil
 }
 
@@ -62,7 +63,7 @@ func (o *Orders) Get(ctx context.Context, id string) (model.Order, error) {
 	if !model.ValidID(id) { // see possible
 		return order, fmt.Errorf("get order %q: %w", id, model.NotFound("order"))
 	}
-	err := o.db.read(ctx, "get order "+id, func(db *gorm.DB) error {
+	err := o.db.Read(ctx, "get order "+id, func(db *gorm.DB) error {
 		return notFound(db.Where("id = ?", id).Take(&order).Error, "order")
 	})
 	return order, err
@@ -71,7 +72,7 @@ func (o *Orders) Get(ctx context.Context, id string) (model.Order, error) {
 // Find reads orders by id; absent ones are left out.
 func (o *Orders) Find(ctx context.Context, ids []string) (map[string]model.Order, error) {
 	var found map[string]model.Order
-	err := o.db.read(ctx, fmt.Sprintf("find %d orders", len(ids)), func(db *gorm.DB) error {
+	err := o.db.Read(ctx, fmt.Sprintf("find %d orders", len(ids)), func(db *gorm.DB) error {
 		var err error
 		found, err = findOrders(db, ids)
 		return err
@@ -82,7 +83,7 @@ func (o *Orders) Find(ctx context.Context, ids []string) (map[string]model.Order
 // Failed reads those of the orders that have failed.
 func (o *Orders) Failed(ctx context.Context, ids []string) (map[string]model.Order, error) {
 	var found map[string]model.Order
-	err := o.db.read(ctx, fmt.Sprintf("look for failed ones among %d orders", len(ids)), func(db *gorm.DB) error {
+	err := o.db.Read(ctx, fmt.Sprintf("look for failed ones among %d orders", len(ids)), func(db *gorm.DB) error {
 		var err error
 		found, err = findOrders(db.Where("status = ?", model.OrderFailed).Session(&gorm.Session{}), ids)
 		return err
@@ -118,7 +119,7 @@ func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, erro
 	}
 	var order model.Order
 	var rows []historyRow
-	err := o.db.read(ctx, "get order "+id+" with its history", func(db *gorm.DB) error {
+	err := o.db.Read(ctx, "get order "+id+" with its history", func(db *gorm.DB) error {
 		for range detailReadings {
 			if err := db.Where("id = ?", id).Take(&order).Error; err != nil {
 				return notFound(err, "order")
@@ -191,7 +192,7 @@ func (o *Orders) page(ctx context.Context, q model.OrderQuery, after model.Curso
 	if q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status) {
 		return nil, model.Invalid("query.status", "is not a status of orders")
 	}
-	err := o.db.browse(ctx, "list orders", func(db *gorm.DB) error {
+	err := o.db.Browse(ctx, "list orders", func(db *gorm.DB) error {
 		found := newestFirst(db.Model(&model.Order{}).Select("id"), after, limit)
 		if q.UserID != "" {
 			found = found.Where("user_id = ?", q.UserID)
@@ -215,7 +216,7 @@ func (o *Orders) Buyers(ctx context.Context, voucherID string, yield func(userID
 		return nil // see possible
 	}
 	return pages(streamRows, func(last string) (users []string, err error) {
-		err = o.db.read(ctx, "list buyers of voucher "+voucherID, func(db *gorm.DB) error {
+		err = o.db.Read(ctx, "list buyers of voucher "+voucherID, func(db *gorm.DB) error {
 			return db.Table("orders").Where("voucher_id = ? AND user_id > ? AND slot = 1", voucherID, last).
 				Order("user_id").Limit(streamRows).Pluck("user_id", &users).Error
 		})
@@ -231,7 +232,7 @@ func (o *Orders) Live(ctx context.Context, voucherID string, yield func(model.Or
 		return nil // see possible
 	}
 	return pages(snapshotRows, func(last model.Order) (orders []model.Order, err error) {
-		err = o.db.browse(ctx, "list live orders of voucher "+voucherID, func(db *gorm.DB) error {
+		err = o.db.Browse(ctx, "list live orders of voucher "+voucherID, func(db *gorm.DB) error {
 			// These columns are all in the index that finds the rows.
 			return db.Select("id, voucher_id, user_id").
 				Where("voucher_id = ? AND user_id > ? AND slot = 1", voucherID, last.UserID).

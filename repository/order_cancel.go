@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // Cancel closes users' unpaid orders and returns their units, all in one transaction;
@@ -22,7 +23,7 @@ func (o *Orders) Cancel(ctx context.Context, asked []model.Cancellation) ([]mode
 	}
 	c := cancels{orders: o, asked: asked, doubtful: map[string]bool{}}
 	action := fmt.Sprintf("cancel %d orders, the first %s", len(asked), asked[0].OrderID)
-	if err := o.db.writeRepeatable(ctx, action, c.attempt); err != nil {
+	if err := o.db.WriteRepeatable(ctx, action, c.attempt); err != nil {
 		return nil, err
 	}
 	return c.answers, nil
@@ -80,7 +81,7 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 		changed[order.ID] = changed[order.ID] || answer.Changed
 	}
 	if len(due) == 0 {
-		return errNothingToWrite
+		return sqldb.ErrNothingToWrite
 	}
 	return c.write(tx, due)
 }
@@ -96,7 +97,7 @@ func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
 		if c.by[order.ID] == "" {
 			continue
 		}
-		if err := c.orders.db.logChange(tx, adminChange{
+		if err := logChange(c.orders.db, tx, adminChange{
 			at: *order.ClosedAt, actor: c.by[order.ID], action: model.ActionOrderCancel, subject: order.ID, before: due[i].order, after: order,
 		}); err != nil {
 			return err

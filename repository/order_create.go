@@ -13,6 +13,7 @@ import (
 
 	"seckill/internal/failpoint"
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 const (
@@ -36,9 +37,6 @@ const (
 
 // errTogether marks what went wrong where one statement takes units of many vouchers. What it is must be found voucher by voucher.
 var errTogether = errors.New("taken together")
-
-// errNothingToWrite ends a transaction that has only read.
-var errNothingToWrite = errors.New("nothing to write")
 
 // CreateOrders makes orders unpaid in one transaction that takes as many units
 // as there are new orders, and says of each what became of it, in their order.
@@ -68,10 +66,10 @@ func (o *Orders) CreateOrders(ctx context.Context, orders []model.Order) ([]mode
 
 // commit decides a batch of at least one order, which is traced as one group.
 func (o *Orders) commit(ctx context.Context, verb string, b *batch) ([]model.Outcome, error) {
-	ctx, group := o.db.trace.Reservations(ctx, "commit", b.orders)
+	ctx, group := o.db.Trace.Reservations(ctx, "commit", b.orders)
 	outcomes, err := o.decide(ctx, b)
 	if err != nil {
-		outcomes, err = nil, o.db.fail(fmt.Sprintf("%s %d orders, the first %s", verb, len(b.orders), b.orders[0].ID), err)
+		outcomes, err = nil, sqldb.Named(fmt.Sprintf("%s %d orders, the first %s", verb, len(b.orders), b.orders[0].ID), err)
 	}
 	group.End(err, func(i int) error { return outcomes[i].Err })
 	return outcomes, err
@@ -79,7 +77,7 @@ func (o *Orders) commit(ctx context.Context, verb string, b *batch) ([]model.Out
 
 // decide repeats the transaction until it has an answer.
 func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) {
-	deadline := time.Now().Add(operationBudget + o.db.slack)
+	deadline := time.Now().Add(o.db.Budget())
 	b.blind = o.readFirst.Add(-1) < 0
 	b.singly = len(b.vouchers) == 1 || o.slowly.Add(-1) >= 0
 	var lost error // once a COMMIT got no answer
@@ -88,24 +86,24 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 		if err == nil {
 			return outcomes, nil
 		}
-		if errors.Is(err, errLost) {
+		if errors.Is(err, sqldb.ErrLost) {
 			b.doubt(rows)
 			lost = err
 		}
-		if lost == nil && !repeatable(err) {
+		if lost == nil && !sqldb.Repeatable(err) {
 			return nil, err
 		}
 		if errors.Is(err, errTogether) {
-			if waitedInVain(err) {
+			if sqldb.LockWait(err) {
 				o.slowly.Store(slowly)
 			}
 			b.singly = true
 			continue
 		}
-		if lost == nil && waitedInVain(err) && !b.patient {
+		if lost == nil && sqldb.LockWait(err) && !b.patient {
 			return nil, b.held(err)
 		}
-		if b.blind && classify(err) == faultDuplicate { // nobody else was in the way
+		if b.blind && sqldb.Duplicate(err) { // nobody else was in the way
 			o.readFirst.Store(readFirst)
 			b.blind = false
 			continue
@@ -114,9 +112,9 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 		if lost != nil {
 			// From here on only the caller's patience counts: giving up leaves
 			// the buyer in doubt about the order.
-			deadline = time.Now().Add(operationBudget + o.db.slack)
+			deadline = time.Now().Add(o.db.Budget())
 		}
-		if pause(ctx, n) != nil || !time.Now().Before(deadline) {
+		if sqldb.Pause(ctx, n) != nil || !time.Now().Before(deadline) {
 			if lost != nil {
 				return nil, fmt.Errorf("%w; last tried: %w", lost, err)
 			}
@@ -125,24 +123,14 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 	}
 }
 
-// repeatable says that a transaction did nothing and may fare better next time.
-// After a duplicate it reads what it had not seen.
-func repeatable(err error) bool {
-	if errors.Is(err, errContended) {
-		return true
-	}
-	kind := classify(err)
-	return kind == faultRetry || kind == faultDuplicate
-}
-
-// attempt is one transaction. With errLost it also returns the rows that may
+// attempt is one transaction. With sqldb.ErrLost it also returns the rows that may
 // have been committed.
 func (o *Orders) attempt(ctx context.Context, deadline time.Time, b *batch) ([]model.Outcome, []model.Order, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	w := writing{orders: o, batch: b}
-	err := o.db.transaction(ctx, w.run)
-	if errors.Is(err, errNothingToWrite) {
+	err := o.db.Transaction(ctx, w.run)
+	if errors.Is(err, sqldb.ErrNothingToWrite) {
 		return w.outcomes, nil, nil
 	}
 	if err == nil {
@@ -179,7 +167,7 @@ func (w *writing) run(tx *gorm.DB) error {
 		return err
 	}
 	if len(w.rows) == 0 {
-		return errNothingToWrite
+		return sqldb.ErrNothingToWrite
 	}
 	failpoint.Reach(failpoint.BeforeInsert)
 	if err := insert(tx, w.orders.db, w.rows); err != nil {
@@ -227,7 +215,7 @@ func (w *writing) take() error {
 		began := time.Now()
 		changed, err := w.orders.stock.take(w.tx, takings...)
 		if err == nil && changed != int64(len(takings)) {
-			err = errContended
+			err = sqldb.ErrContended
 		}
 		if err != nil {
 			return fmt.Errorf("%w, of %d vouchers: %w", errTogether, len(takings), err)
@@ -242,7 +230,7 @@ func (w *writing) take() error {
 
 // insert writes orders, their events, and for those that have failed that their units
 // come back to the hot copy.
-func insert(tx *gorm.DB, db *Database, rows []model.Order) error {
+func insert(tx *gorm.DB, db *sqldb.Database, rows []model.Order) error {
 	slices.SortFunc(rows, byVoucherAndUser)
 	if err := insertOrders(tx, rows); err != nil {
 		return err
@@ -258,10 +246,10 @@ func insert(tx *gorm.DB, db *Database, rows []model.Order) error {
 			return err
 		}
 	}
-	if !db.events {
+	if !db.Events {
 		return nil
 	}
-	return db.announceOrders(tx, rows, bornAt)
+	return announceOrders(db, tx, rows, bornAt)
 }
 
 // serve decides about the orders of one voucher and takes their units.
@@ -307,7 +295,7 @@ func (o *Orders) serve(
 			return ruling{}, err
 		}
 	}
-	return ruling{}, fmt.Errorf("take of voucher %s: %w", id, errContended)
+	return ruling{}, fmt.Errorf("take of voucher %s: %w", id, sqldb.ErrContended)
 }
 
 // existing reads what there is already: ids before (voucher, user).

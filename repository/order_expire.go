@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // overdueRow is a row of order_overdue.sql.
@@ -26,8 +27,8 @@ func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrd
 	if last.ID == "" {
 		from = time.Unix(0, 0).UTC() // before every order
 	}
-	err := o.db.read(ctx, "read overdue orders", func(db *gorm.DB) error {
-		return db.Raw(o.db.dialect.sql("order_overdue"), from, from, last.ID, paying, limit).Scan(&rows).Error
+	err := o.db.Read(ctx, "read overdue orders", func(db *gorm.DB) error {
+		return db.Raw(sqlOf(o.db.Dialect, "order_overdue"), from, from, last.ID, paying, limit).Scan(&rows).Error
 	})
 	list := make([]model.OverdueOrder, len(rows))
 	for i, row := range rows {
@@ -48,11 +49,11 @@ func (o *Orders) Expire(ctx context.Context, ids []string) (expired []model.Orde
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	ctx, end := o.db.trace.Work(ctx, "expire", len(ids))
+	ctx, end := o.db.Trace.Work(ctx, "expire", len(ids))
 	defer func() { end(err) }()
 	sent := map[string]time.Time{} // what went out with a COMMIT that may not have been answered
 	action := fmt.Sprintf("expire %d orders, the first %s", len(ids), ids[0])
-	err = o.db.writeRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
+	err = o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
 		if !doubtful {
 			clear(sent)
 		}
@@ -61,7 +62,7 @@ func (o *Orders) Expire(ctx context.Context, ids []string) (expired []model.Orde
 			return err
 		}
 		if len(due) == 0 {
-			return errNothingToWrite
+			return sqldb.ErrNothingToWrite
 		}
 		moved, err := moveOrders(tx, o.db, due)
 		if err != nil {
@@ -86,14 +87,14 @@ const expiryColumns = "id, voucher_id, user_id, status, expires_at, closed_at"
 // overdue finds what is to expire, and what an earlier attempt has expired.
 func (o *Orders) overdue(tx *gorm.DB, ids []string, sent map[string]time.Time) (due []statusChange, ours []model.Order, err error) {
 	columns := expiryColumns
-	if o.db.events { // which tell the whole order
+	if o.db.Events { // which tell the whole order
 		columns = "*"
 	}
 	found, err := findOrders(tx.Select(columns).Session(&gorm.Session{}), ids)
 	if err != nil {
 		return nil, nil, err
 	}
-	now, err := readClock(tx, o.db.dialect)
+	now, err := readClock(tx, o.db.Dialect)
 	if err != nil {
 		return nil, nil, err
 	}

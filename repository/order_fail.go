@@ -10,6 +10,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // Fail makes a reservation that cannot be persisted a failed order, which holds
@@ -22,7 +23,7 @@ func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (
 		return model.Order{}, fmt.Errorf("%s: %w", action, err)
 	}
 	var order model.Order
-	err := o.db.writeRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
+	err := o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
 		var written bool
 		var err error
 		order, written, err = o.failed(tx, r, reason)
@@ -32,7 +33,7 @@ func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (
 		if order.VoucherID != r.VoucherID || order.UserID != r.UserID {
 			return model.Conflict("The order's id belongs to another order.")
 		}
-		return errNothingToWrite
+		return sqldb.ErrNothingToWrite
 	})
 	if err != nil {
 		return model.Order{}, err
@@ -42,11 +43,11 @@ func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (
 
 // failed writes the failed row of a reservation, or finds the row that is there.
 func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.Order, bool, error) {
-	_, now, err := lockMode(tx, o.db.dialect)
+	_, now, err := lockMode(tx, o.db.Dialect)
 	if err != nil {
 		return model.Order{}, false, err
 	}
-	voucher, err := lockVoucher(tx, o.db.dialect, r.VoucherID)
+	voucher, err := lockVoucher(tx, o.db.Dialect, r.VoucherID)
 	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
 		return model.Order{}, false, fmt.Errorf("lock voucher %s: %w", r.VoucherID, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm/clause"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // statusChange is one order's legal move, as the order was found.
@@ -40,7 +41,7 @@ func (historyRow) TableName() string { return "order_history" }
 // moveOrders is the one road of every change of status but an order's creation. It
 // moves orders from the status they were found in, returns the units of those that give
 // theirs back, and writes the history and the outbox, and returns the orders as they
-// are then, in the order of the changes. errContended says that an order is not any more
+// are then, in the order of the changes. sqldb.ErrContended says that an order is not any more
 // what it was.
 //
 // It locks the order mode, the vouchers by id, the orders, and what is only inserted. A
@@ -56,8 +57,8 @@ func (historyRow) TableName() string { return "order_history" }
 //
 // The clock is read after the orders were: the instants of an order's history never go
 // back.
-func moveOrders(tx *gorm.DB, db *Database, changes []statusChange) ([]model.Order, error) {
-	d := db.dialect
+func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]model.Order, error) {
+	d := db.Dialect
 	back := map[string]int{} // voucher → units
 	for _, c := range changes {
 		if c.move.Unit == model.UnitReturned {
@@ -87,7 +88,7 @@ func moveOrders(tx *gorm.DB, db *Database, changes []statusChange) ([]model.Orde
 
 // beginMove reads the clock and, where units come back, the order mode, which does not
 // change then until the transaction ends.
-func beginMove(tx *gorm.DB, d dialect, back map[string]int) (model.OrderMode, time.Time, error) {
+func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMode, time.Time, error) {
 	if len(back) == 0 {
 		now, err := readClock(tx, d)
 		return "", now, err
@@ -97,9 +98,9 @@ func beginMove(tx *gorm.DB, d dialect, back map[string]int) (model.OrderMode, ti
 }
 
 // returnUnits puts units on sale again. The UPDATE locks the vouchers that are not yet.
-func returnUnits(tx *gorm.DB, d dialect, back map[string]int) error {
+func returnUnits(tx *gorm.DB, d sqldb.Dialect, back map[string]int) error {
 	for _, id := range slices.Sorted(maps.Keys(back)) {
-		done := tx.Exec(d.sql("stock_return"), back[id], id)
+		done := tx.Exec(sqlOf(d, "stock_return"), back[id], id)
 		err := done.Error
 		if err == nil && done.RowsAffected != 1 {
 			err = gorm.ErrRecordNotFound
@@ -120,7 +121,7 @@ func allOverdue(changes []statusChange, now time.Time) bool {
 // updateStatus moves orders, those that make the same move in one statement, which locks
 // them in the order of the primary key. The orders before the units: the slower of two
 // transactions finds nothing to move.
-func updateStatus(tx *gorm.DB, d dialect, changes []statusChange, now time.Time) error {
+func updateStatus(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, now time.Time) error {
 	same := map[model.Transition][]string{}
 	for _, c := range changes {
 		if c.set == nil {
@@ -141,7 +142,7 @@ func updateStatus(tx *gorm.DB, d dialect, changes []statusChange, now time.Time)
 
 // updateMoved finds the rows by their ids, whatever the optimizer thinks of an index that
 // begins with the status: by that it would also lock rows of other orders.
-func updateMoved(tx *gorm.DB, d dialect, move model.Transition, ids []string, now time.Time, set map[string]any) error {
+func updateMoved(tx *gorm.DB, d sqldb.Dialect, move model.Transition, ids []string, now time.Time, set map[string]any) error {
 	columns := maps.Clone(set)
 	if columns == nil {
 		columns = map[string]any{}
@@ -150,7 +151,7 @@ func updateMoved(tx *gorm.DB, d dialect, move model.Transition, ids []string, no
 	if move.Stamp != "" {
 		columns[string(move.Stamp)] = now
 	}
-	done := tx.Table("orders"+d.byPrimaryKey).Where("id IN ? AND status = ?", ids, move.From).Updates(columns)
+	done := tx.Table("orders"+d.ByPrimaryKey).Where("id IN ? AND status = ?", ids, move.From).Updates(columns)
 	if err := matched(done, len(ids)); err != nil {
 		return fmt.Errorf("move %d orders from %s to %s: %w", len(ids), move.From, move.To, err)
 	}
@@ -159,7 +160,7 @@ func updateMoved(tx *gorm.DB, d dialect, move model.Transition, ids []string, no
 
 // recordMoves writes what follows from changes that were made. In sync mode there is no
 // hot copy to be told of a unit.
-func recordMoves(tx *gorm.DB, db *Database, mode model.OrderMode, changes []statusChange, now time.Time) ([]model.Order, error) {
+func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes []statusChange, now time.Time) ([]model.Order, error) {
 	orders := make([]model.Order, len(changes))
 	history := make([]any, 0, len(changes)*historyColumns)
 	var releases []model.Release
@@ -176,7 +177,7 @@ func recordMoves(tx *gorm.DB, db *Database, mode model.OrderMode, changes []stat
 	if err := insertReleases(tx, releases); err != nil {
 		return nil, err
 	}
-	return orders, db.announceOrders(tx, orders, func(model.Order) time.Time { return now })
+	return orders, announceOrders(db, tx, orders, func(model.Order) time.Time { return now })
 }
 
 const (
@@ -188,7 +189,7 @@ const (
 // find what had been read.
 func matched(done *gorm.DB, rows int) error {
 	if done.Error == nil && done.RowsAffected != int64(rows) {
-		return errContended
+		return sqldb.ErrContended
 	}
 	return done.Error
 }

@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // orderCode is a row of order_codes.
@@ -26,7 +27,7 @@ func (orderCode) TableName() string { return "order_codes" }
 func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error) {
 	var order model.Order
 	var sent time.Time // goes out with a COMMIT that may not be answered
-	err := o.db.writeRepeatable(ctx, "redeem a code", func(tx *gorm.DB, doubtful bool) error {
+	err := o.db.WriteRepeatable(ctx, "redeem a code", func(tx *gorm.DB, doubtful bool) error {
 		var code orderCode
 		if err := tx.Where("code_hash = ?", hash).Take(&code).Error; err != nil {
 			return notFound(err, "code")
@@ -37,7 +38,7 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		}
 		if doubtful && before.RedeemedAt != nil && before.RedeemedAt.Equal(sent) {
 			order = before // it was this call
-			return errNothingToWrite
+			return sqldb.ErrNothingToWrite
 		}
 		move, err := model.Move(before.Status, model.OrderRedeemed, model.MoverAdmin)
 		if err != nil {
@@ -48,7 +49,7 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 			return err
 		}
 		order, sent = moved[0], *moved[0].RedeemedAt
-		return o.db.logChange(tx, adminChange{
+		return logChange(o.db, tx, adminChange{
 			at: sent, actor: adminID, action: model.ActionOrderRedeem, subject: order.ID, before: before, after: order,
 		})
 	})
@@ -80,7 +81,7 @@ var errCodeTaken = errors.New("a new code has the hash of another one")
 // keepCode makes the code of an order that is paid in this transaction one that can be found.
 func keepCode(tx *gorm.DB, orderID string, code model.SealedCode) error {
 	err := tx.Create(&orderCode{CodeHash: code.Hash, OrderID: orderID}).Error
-	if classify(err) == faultDuplicate {
+	if sqldb.Duplicate(err) {
 		return fmt.Errorf("order %s: %w", orderID, errCodeTaken)
 	}
 	return err

@@ -1,11 +1,26 @@
 package repository
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
+
+// TestTheDialectSaysHowRowsAreShared: no statement does by itself, because TiDB refuses LOCK IN SHARE MODE.
+func TestTheDialectSaysHowRowsAreShared(t *testing.T) {
+	t.Parallel()
+	d := sqldb.Dialect{Share: " as the dialect says"}
+	check.Equal(t, "the order mode", orderMode(d), "(SELECT mode FROM order_mode WHERE id = 1 as the dialect says)")
+	for _, file := range check.Value(statements.ReadDir("sql"))(t) {
+		if statement := sqlOf(d, strings.TrimSuffix(file.Name(), ".sql")); strings.Contains(statement, " SHARE") {
+			t.Errorf("%s: %s", file.Name(), statement)
+		}
+	}
+}
 
 // TestRule steps through the edges of the window and the precedence of refusals.
 func TestRule(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 const (
@@ -37,8 +38,8 @@ func (o *Orders) Search(ctx context.Context, q model.OrderSearch) (model.OrderPa
 	}
 	limit := model.PageSize(q.Limit)
 	var orders []model.Order
-	err = o.db.browse(ctx, "search orders", func(db *gorm.DB) error {
-		s := search{db: db, dialect: o.db.dialect, status: q.Status, after: after, most: limit + 1}
+	err = o.db.Browse(ctx, "search orders", func(db *gorm.DB) error {
+		s := search{db: db, dialect: o.db.Dialect, status: q.Status, after: after, most: limit + 1}
 		if err := s.find(q); err != nil || len(s.lists) == 0 {
 			return err
 		}
@@ -53,7 +54,7 @@ func (o *Orders) Search(ctx context.Context, q model.OrderSearch) (model.OrderPa
 // search is a page on its way: the newest of several lists.
 type search struct {
 	db      *gorm.DB
-	dialect dialect
+	dialect sqldb.Dialect
 	status  model.OrderStatus // empty: any
 	after   model.Cursor
 	most    int
@@ -69,7 +70,7 @@ func (s *search) find(q model.OrderSearch) error {
 			statuses = []model.OrderStatus{s.status}
 		}
 		for _, status := range statuses {
-			s.add(s.db.Table(s.dialect.through("orders", ordersNewest)).Where("status = ?", status))
+			s.add(s.db.Table(s.dialect.Through("orders", ordersNewest)).Where("status = ?", status))
 		}
 		return nil
 	}

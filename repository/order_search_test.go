@@ -10,6 +10,7 @@ import (
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // TestOrdersAreSearched: by an order, a user, a username, a code, a voucher and the words of its title, newest first and
@@ -95,7 +96,7 @@ func TestSearchesUseIndexes(t *testing.T) {
 func BenchmarkOrderSearch(b *testing.B) {
 	server := testserver.MariaDB(b)
 	createSchema(b, server, "bench")
-	f := openFixture(b, store{dialect: "mysql", strategy: repository.StockConditional}, repository.Options{DSN: server.DSN("bench")})
+	f := openFixture(b, store{dialect: "mysql", strategy: repository.StockConditional}, sqldb.Options{DSN: server.DSN("bench")})
 	check.Must(b, f.db.Migrate(b.Context()))
 	for i := range 100 {
 		f.voucher(b, model.NewVoucher{Title: fmt.Sprintf("Coffee number %d", i), Stock: model.MaxAmount, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})

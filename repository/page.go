@@ -1,6 +1,8 @@
 package repository
 
 import (
+	"errors"
+
 	"gorm.io/gorm"
 
 	"seckill/model"
@@ -48,4 +50,12 @@ func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
 	}
 	return db.Where("created_at <= ?", after.At).
 		Where("(created_at < ? OR id < ?)", after.At, after.ID)
+}
+
+// notFound makes an absent row the domain's NOT_FOUND.
+func notFound(err error, what string) error {
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return model.NotFound(what)
+	}
+	return err
 }

@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // askAfter is how long after its start, or after it was asked for, a payment whose end is
@@ -18,10 +19,10 @@ import (
 const askAfter = time.Minute
 
 // Payments keeps payments, and what the provider says of them.
-type Payments struct{ db *Database }
+type Payments struct{ db *sqldb.Database }
 
 // NewPayments keeps the payments of a database.
-func NewPayments(db *Database) *Payments { return &Payments{db: db} }
+func NewPayments(db *sqldb.Database) *Payments { return &Payments{db: db} }
 
 // Start stores that a payment of a user's unpaid order is about to be started, with a new
 // id. When one was started before, and its end is not known, that one is returned: its
@@ -30,7 +31,7 @@ func NewPayments(db *Database) *Payments { return &Payments{db: db} }
 func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (model.Payment, model.Order, error) {
 	var payment model.Payment
 	var order model.Order
-	err := p.db.writeRepeatable(ctx, "start a payment of order "+orderID, func(tx *gorm.DB, _ bool) error {
+	err := p.db.WriteRepeatable(ctx, "start a payment of order "+orderID, func(tx *gorm.DB, _ bool) error {
 		var err error
 		if order, err = lockOrder(tx, orderID); err != nil {
 			return err
@@ -47,9 +48,9 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 		}
 		if len(started) > 0 {
 			payment = started[0]
-			return errNothingToWrite
+			return sqldb.ErrNothingToWrite
 		}
-		now, err := readClock(tx, p.db.dialect)
+		now, err := readClock(tx, p.db.Dialect)
 		if err != nil {
 			return err
 		}
@@ -67,7 +68,7 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 
 // SetURL keeps where the buyer pays.
 func (p *Payments) SetURL(ctx context.Context, id, url string) error {
-	return p.db.writeRepeatable(ctx, "keep the page of payment "+id, func(tx *gorm.DB, _ bool) error {
+	return p.db.WriteRepeatable(ctx, "keep the page of payment "+id, func(tx *gorm.DB, _ bool) error {
 		return tx.Table("payments").Where("id = ?", id).Update("url", url).Error
 	})
 }
@@ -78,7 +79,7 @@ func (p *Payments) Get(ctx context.Context, id string) (model.Payment, error) {
 	if !model.ValidID(id) { // see possible
 		return payment, fmt.Errorf("get payment %q: %w", id, model.NotFound("payment"))
 	}
-	err := p.db.read(ctx, "get payment "+id, func(db *gorm.DB) error {
+	err := p.db.Read(ctx, "get payment "+id, func(db *gorm.DB) error {
 		return notFound(db.Where("id = ?", id).Take(&payment).Error, "payment")
 	})
 	return payment, err
@@ -94,7 +95,7 @@ func (p *Payments) OfOrder(ctx context.Context, orderID string) ([]model.Payment
 	if !model.ValidID(orderID) { // see possible
 		return nil, nil
 	}
-	err := p.db.browse(ctx, "read the payments of order "+orderID, func(db *gorm.DB) error {
+	err := p.db.Browse(ctx, "read the payments of order "+orderID, func(db *gorm.DB) error {
 		return newestFirst(db, model.Cursor{}, maxPaymentsShown).Where("order_id = ?", orderID).Find(&list).Error
 	})
 	return list, err
@@ -107,7 +108,7 @@ func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Paym
 	if len(orderIDs) == 0 {
 		return nil, nil
 	}
-	err := p.db.read(ctx, fmt.Sprintf("read the started payments of %d orders", len(orderIDs)), func(db *gorm.DB) error {
+	err := p.db.Read(ctx, fmt.Sprintf("read the started payments of %d orders", len(orderIDs)), func(db *gorm.DB) error {
 		return db.Where("order_id IN ? AND status = ?", orderIDs, model.PaymentStarted).Order("order_id, created_at").Find(&list).Error
 	})
 	return list, err
@@ -117,16 +118,16 @@ func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Paym
 // first.
 func (p *Payments) Due(ctx context.Context, limit int) ([]model.Payment, error) {
 	var list []model.Payment
-	err := p.db.read(ctx, "read the payments to ask for", func(db *gorm.DB) error {
-		return db.Where("next_at <= " + p.db.dialect.now).Order("next_at").Limit(limit).Find(&list).Error
+	err := p.db.Read(ctx, "read the payments to ask for", func(db *gorm.DB) error {
+		return db.Where("next_at <= " + p.db.Dialect.Now).Order("next_at").Limit(limit).Find(&list).Error
 	})
 	return list, err
 }
 
 // Postpone has a payment whose end is not known asked for again after a pause.
 func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration) error {
-	return p.db.writeRepeatable(ctx, "ask later for payment "+id, func(tx *gorm.DB, _ bool) error {
-		now, err := readClock(tx, p.db.dialect)
+	return p.db.WriteRepeatable(ctx, "ask later for payment "+id, func(tx *gorm.DB, _ bool) error {
+		now, err := readClock(tx, p.db.Dialect)
 		if err != nil {
 			return err
 		}
@@ -145,18 +146,18 @@ func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration)
 // says that the id is that of another message, which was applied.
 func (p *Payments) Settle(ctx context.Context, notice model.PaymentNotice) (model.Receipt, error) {
 	s := settlement{db: p.db, notice: notice}
-	if err := p.db.writeRepeatable(ctx, "settle payment "+notice.PaymentID, s.attempt); err != nil {
+	if err := p.db.WriteRepeatable(ctx, "settle payment "+notice.PaymentID, s.attempt); err != nil {
 		return model.Receipt{}, err
 	}
 	if s.refused != "" {
-		return model.Receipt{}, p.db.fail("settle payment "+notice.PaymentID, model.Invalid("body.data", "%s", s.refused))
+		return model.Receipt{}, sqldb.Named("settle payment "+notice.PaymentID, model.Invalid("body.data", "%s", s.refused))
 	}
 	return s.receipt, nil
 }
 
 // settlement is what one call of Settle works on.
 type settlement struct {
-	db      *Database
+	db      *sqldb.Database
 	notice  model.PaymentNotice
 	receipt model.Receipt
 	refused string // why the notice is not applied
@@ -196,7 +197,7 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	if err != nil {
 		return err
 	}
-	now, err := readClock(tx, s.db.dialect)
+	now, err := readClock(tx, s.db.Dialect)
 	if err != nil {
 		return err
 	}
@@ -204,10 +205,10 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	switch {
 	case doubtful && !s.sentAt.IsZero() && payment.DecidedAt != nil && payment.DecidedAt.Equal(s.sentAt):
 		s.receipt = s.sent // it was this call
-		return errNothingToWrite
+		return sqldb.ErrNothingToWrite
 	case received:
 		s.receipt.Refund, err = refundOf(tx, payment.ID)
-		return cmp.Or(err, errNothingToWrite)
+		return cmp.Or(err, sqldb.ErrNothingToWrite)
 	case !fits:
 		s.refused = "This is no payment of ours, or of another order, amount or currency."
 		return s.keepMessage(tx, now)

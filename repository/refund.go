@@ -13,16 +13,17 @@ import (
 	"gorm.io/gorm/clause"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // longestRefundError is what the column keeps of an error, in characters.
 const longestRefundError = 255
 
 // Refunds keeps what goes back to buyers.
-type Refunds struct{ db *Database }
+type Refunds struct{ db *sqldb.Database }
 
 // NewRefunds keeps the refunds of a database.
-func NewRefunds(db *Database) *Refunds { return &Refunds{db: db} }
+func NewRefunds(db *sqldb.Database) *Refunds { return &Refunds{db: db} }
 
 // Request refunds a paid order for an administrator: the order is refunded and its unit on
 // sale again, the refund is pending, and the administrators' log has it, all in one
@@ -36,7 +37,7 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 	if !model.ValidID(orderID) { // see possible
 		return model.Refund{}, order, fmt.Errorf("refund order %q: %w", orderID, model.NotFound("order"))
 	}
-	err := r.db.writeRepeatable(ctx, "refund order "+orderID, func(tx *gorm.DB, doubtful bool) error {
+	err := r.db.WriteRepeatable(ctx, "refund order "+orderID, func(tx *gorm.DB, doubtful bool) error {
 		var found model.Order
 		err := tx.Where("id = ?", orderID).Take(&found).Error
 		if err != nil {
@@ -49,7 +50,7 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 			}
 			if len(earlier) > 0 { // it was this call
 				refund, order = &earlier[0], found
-				return errNothingToWrite
+				return sqldb.ErrNothingToWrite
 			}
 		}
 		refund, order, err = r.request(tx, found, newID, adminID)
@@ -86,7 +87,7 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 	if err != nil {
 		return nil, order, err
 	}
-	return refund, moved[0], r.db.logChange(tx, adminChange{
+	return refund, moved[0], logChange(r.db, tx, adminChange{
 		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: order, after: moved[0],
 	})
 }
@@ -101,7 +102,7 @@ func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal
 	if len(failed) == 0 {
 		return nil, illegal
 	}
-	now, err := readClock(tx, r.db.dialect)
+	now, err := readClock(tx, r.db.Dialect)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal
 	if err != nil {
 		return nil, fmt.Errorf("try refund %s again: %w", revived.ID, err)
 	}
-	return &revived, r.db.logChange(tx, adminChange{
+	return &revived, logChange(r.db, tx, adminChange{
 		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: failed[0], after: revived,
 	})
 }
@@ -173,7 +174,7 @@ func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (model.RefundPa
 		return page, nil
 	}
 	limit := model.PageSize(q.Limit)
-	err = r.db.browse(ctx, "list refunds", func(db *gorm.DB) error {
+	err = r.db.Browse(ctx, "list refunds", func(db *gorm.DB) error {
 		query := newestFirst(db, after, limit+1)
 		if q.OrderID != "" {
 			query = query.Where("order_id = ?", q.OrderID)
@@ -194,8 +195,8 @@ func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (model.RefundPa
 // Due reads pending refunds that are to be tried now, those that wait longest first.
 func (r *Refunds) Due(ctx context.Context, limit int) ([]model.Refund, error) {
 	var list []model.Refund
-	err := r.db.read(ctx, "read the refunds to be made", func(db *gorm.DB) error {
-		return db.Where("next_at <= " + r.db.dialect.now).Order("next_at").Limit(limit).Find(&list).Error
+	err := r.db.Read(ctx, "read the refunds to be made", func(db *gorm.DB) error {
+		return db.Where("next_at <= " + r.db.Dialect.Now).Order("next_at").Limit(limit).Find(&list).Error
 	})
 	return list, err
 }
@@ -222,8 +223,8 @@ func (r *Refunds) attempted(ctx context.Context, id string, status model.RefundS
 		_, size := utf8.DecodeLastRuneInString(reason)
 		reason = reason[:len(reason)-size]
 	}
-	return r.db.writeRepeatable(ctx, "note an attempt of refund "+id, func(tx *gorm.DB, doubtful bool) error {
-		now, err := readClock(tx, r.db.dialect)
+	return r.db.WriteRepeatable(ctx, "note an attempt of refund "+id, func(tx *gorm.DB, doubtful bool) error {
+		now, err := readClock(tx, r.db.Dialect)
 		if err != nil {
 			return err
 		}

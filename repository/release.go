@@ -8,20 +8,21 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // Releases is the outbox of units that came back: what was written in the
 // transaction that gave a unit back, until its hot copy knows.
-type Releases struct{ db *Database }
+type Releases struct{ db *sqldb.Database }
 
 // NewReleases reads the outbox of a database.
-func NewReleases(db *Database) *Releases { return &Releases{db: db} }
+func NewReleases(db *sqldb.Database) *Releases { return &Releases{db: db} }
 
 // After reads releases voucher by voucher, those of one oldest first, from behind
 // the one given, at most so many.
 func (r *Releases) After(ctx context.Context, last model.Release, limit int) ([]model.Release, error) {
 	var list []model.Release
-	err := r.db.read(ctx, "read the outbox of releases", func(db *gorm.DB) error {
+	err := r.db.Read(ctx, "read the outbox of releases", func(db *gorm.DB) error {
 		return db.Where("voucher_id > ? OR (voucher_id = ? AND id > ?)", last.VoucherID, last.VoucherID, last.ID).
 			Order("voucher_id, id").Limit(limit).Find(&list).Error
 	})
@@ -33,7 +34,7 @@ func (r *Releases) Done(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return r.db.writeRepeatable(ctx, fmt.Sprintf("remove %d releases", len(ids)), func(tx *gorm.DB, _ bool) error {
+	return r.db.WriteRepeatable(ctx, fmt.Sprintf("remove %d releases", len(ids)), func(tx *gorm.DB, _ bool) error {
 		return deleteReleases(tx, ids)
 	})
 }
@@ -44,7 +45,7 @@ func (r *Releases) DoneOrders(ctx context.Context, orderIDs []string) error {
 	if len(orderIDs) == 0 {
 		return nil
 	}
-	return r.db.writeRepeatable(ctx, fmt.Sprintf("remove the releases of %d orders", len(orderIDs)), func(tx *gorm.DB, _ bool) error {
+	return r.db.WriteRepeatable(ctx, fmt.Sprintf("remove the releases of %d orders", len(orderIDs)), func(tx *gorm.DB, _ bool) error {
 		// By primary key, as Done does: two transactions that lock the same rows by
 		// different indexes wait for each other crosswise.
 		var ids []int64
@@ -56,7 +57,7 @@ func (r *Releases) DoneOrders(ctx context.Context, orderIDs []string) error {
 			ids = append(ids, part...)
 		}
 		if len(ids) == 0 {
-			return errNothingToWrite
+			return sqldb.ErrNothingToWrite
 		}
 		return deleteReleases(tx, ids)
 	})

@@ -12,6 +12,7 @@ import (
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // store is one way to keep the data; the suite runs over all of them.
@@ -99,8 +100,8 @@ func overLostCommits(t *testing.T, test func(*testing.T, verdict, repository.Sto
 // fixture is a migrated database with what works on it.
 type fixture struct {
 	store    store
-	options  repository.Options
-	db       *repository.Database
+	options  sqldb.Options
+	db       *sqldb.Database
 	orders   *repository.Orders
 	vouchers *repository.Vouchers
 	accounts *repository.Accounts
@@ -126,12 +127,12 @@ func freshFixture(t testing.TB, s store) *fixture {
 }
 
 // emptyDatabase has no tables yet.
-func emptyDatabase(t testing.TB, s store) repository.Options {
+func emptyDatabase(t testing.TB, s store) sqldb.Options {
 	t.Helper()
 	if s.dialect == "sqlite" {
-		return repository.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill test.db"), Slack: check.Deadline}
+		return sqldb.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill test.db"), Slack: check.Deadline}
 	}
-	return repository.Options{DSN: testserver.Schema(t), Slack: check.Deadline}
+	return sqldb.Options{DSN: testserver.Schema(t), Slack: check.Deadline}
 }
 
 // newAsync is a fixture of a database that is sold from in async mode.
@@ -158,10 +159,10 @@ func (f *fixture) switchTo(t testing.TB, mode model.OrderMode) {
 }
 
 // openFixture opens a database as one more instance would.
-func openFixture(t testing.TB, s store, options repository.Options) *fixture {
+func openFixture(t testing.TB, s store, options sqldb.Options) *fixture {
 	t.Helper()
 	f := &fixture{store: s, options: options}
-	f.db = check.Value(repository.Open(t.Context(), options))(t)
+	f.db = check.Value(sqldb.Open(t.Context(), options))(t)
 	t.Cleanup(func() { check.Must(t, f.db.Close()) })
 	f.asIn(t, "")
 	f.vouchers = repository.NewVouchers(f.db, "CNY")
@@ -181,7 +182,7 @@ func (f *fixture) hasty(t testing.TB) *fixture {
 // wired is one more instance, which speaks through a wire.
 func (f *fixture) wired(t testing.TB, judge func(*wire, string) verdict) *fixture {
 	t.Helper()
-	return openFixture(t, f.store, repository.Options{DSN: newWire(t, f.options.DSN, judge), Slack: check.Deadline})
+	return openFixture(t, f.store, sqldb.Options{DSN: newWire(t, f.options.DSN, judge), Slack: check.Deadline})
 }
 
 // onSale makes a published voucher whose window is open.

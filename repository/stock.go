@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // StockStrategy is how concurrent transactions are kept from taking the same
@@ -49,16 +50,16 @@ func (r voucherRow) view() model.Voucher { return r.At(r.Now.Time) }
 
 // stock reads vouchers and takes units of them, in the way of its strategy.
 type stock struct {
-	dialect  dialect
+	dialect  sqldb.Dialect
 	strategy StockStrategy
 }
 
-func (d *Database) stock(strategy StockStrategy) (stock, error) {
+func stockOf(d *sqldb.Database, strategy StockStrategy) (stock, error) {
 	switch {
-	case strategy == StockPessimistic && d.dialect.name == dialectSQLite:
+	case strategy == StockPessimistic && d.Dialect.Name == sqldb.SQLite:
 		return stock{}, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", strategy, StockConditional, StockOptimistic)
 	case strategy == StockConditional || strategy == StockOptimistic || strategy == StockPessimistic:
-		return stock{d.dialect, strategy}, nil
+		return stock{d.Dialect, strategy}, nil
 	default:
 		return stock{}, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", strategy, StockConditional, StockPessimistic, StockOptimistic)
 	}
@@ -78,15 +79,15 @@ func readVouchers(query *gorm.DB, ids []string) (map[string]voucherRow, error) {
 }
 
 // selectVouchers begins a query of voucherRows.
-func selectVouchers(tx *gorm.DB, d dialect) *gorm.DB {
-	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time")
+func selectVouchers(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
+	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time")
 }
 
 // selectForSale begins a query of voucherRows with the order mode, which stays
 // locked: a call that changes it waits for this transaction, and a transaction that
 // comes later sees the change.
-func selectForSale(tx *gorm.DB, d dialect) *gorm.DB {
-	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time, " + d.mode() + " AS order_mode")
+func selectForSale(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
+	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time, " + orderMode(d) + " AS order_mode")
 }
 
 // read gives the rows of vouchers by id, with the order mode, which is locked against changes;
@@ -136,7 +137,7 @@ func (s stock) contended(t taking) error {
 	case StockPessimistic:
 		return fmt.Errorf("take %d of voucher %s: the locked row has changed", t.units, t.voucher.ID)
 	case StockOptimistic:
-		return fmt.Errorf("take %d of voucher %s: %w", t.units, t.voucher.ID, errContended)
+		return fmt.Errorf("take %d of voucher %s: %w", t.units, t.voucher.ID, sqldb.ErrContended)
 	case StockConditional: // READ COMMITTED: the next reading sees what got in between
 	}
 	return nil
@@ -159,7 +160,7 @@ func (s stock) take(tx *gorm.DB, takings ...taking) (changed int64, err error) {
 		}
 	}
 	units := func(t taking) any { return t.units }
-	text.WriteString("UPDATE vouchers" + s.dialect.byPrimaryKey + " SET ")
+	text.WriteString("UPDATE vouchers" + s.dialect.ByPrimaryKey + " SET ")
 	is("remaining = remaining -", units)
 	text.WriteString(", version = version + 1 WHERE id IN (?" + strings.Repeat(", ?", len(takings)-1) + ")")
 	for _, t := range takings {
@@ -183,4 +184,12 @@ func (s stock) take(tx *gorm.DB, takings ...taking) (changed int64, err error) {
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+// heldOf names the voucher whose row a transaction waited for for too long.
+func heldOf(voucherID string, err error) error {
+	if !sqldb.LockWait(err) {
+		return err
+	}
+	return &model.HeldError{VoucherID: voucherID, Cause: err}
 }

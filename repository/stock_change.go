@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // intentAge is how old an intent must be for another one to take its place: its
@@ -29,11 +30,11 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 		return model.Voucher{}, err
 	}
 	return v.once(ctx, "change stock of voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (answer, error) {
-		mode, _, err := lockMode(tx, v.db.dialect)
+		mode, _, err := lockMode(tx, v.db.Dialect)
 		if err != nil {
 			return answer{}, err
 		}
-		row, err := lockVoucher(tx, v.db.dialect, id)
+		row, err := lockVoucher(tx, v.db.Dialect, id)
 		if err != nil {
 			return answer{}, notFound(err, "voucher")
 		}
@@ -63,7 +64,7 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 		if err := update(tx, &row.Voucher); err != nil {
 			return answer{}, err
 		}
-		return answerOf(row.view()), v.db.logChange(tx, adminChange{
+		return answerOf(row.view()), logChange(v.db, tx, adminChange{
 			at: stored(row.Now.Time), actor: change.By, action: model.ActionStockChange, subject: id,
 			before: before, after: logged(row.Voucher),
 		})
@@ -108,13 +109,13 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 	if err := checkChange(id, change); err != nil {
 		return intent, false, err
 	}
-	err = v.db.writeRepeatable(ctx, "intend another stock of voucher "+id, func(tx *gorm.DB, doubtful bool) error {
+	err = v.db.WriteRepeatable(ctx, "intend another stock of voucher "+id, func(tx *gorm.DB, doubtful bool) error {
 		intent, needed = model.StockIntent{}, false
-		mode, now, err := lockMode(tx, v.db.dialect)
+		mode, now, err := lockMode(tx, v.db.Dialect)
 		if err != nil {
 			return err
 		}
-		row, err := lockVoucher(tx, v.db.dialect, id)
+		row, err := lockVoucher(tx, v.db.Dialect, id)
 		if err != nil {
 			return notFound(err, "voucher")
 		}
@@ -127,7 +128,7 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 			return err
 		}
 		if earlier != nil || change.IfMatch.Check(row.Voucher) != nil || mode != model.ModeAsync || stock >= row.Stock || stock < row.Stock-row.Remaining {
-			return errNothingToWrite
+			return sqldb.ErrNothingToWrite
 		}
 		intent = model.StockIntent{VoucherID: id, Stock: stock, Revision: row.Revision, CreatedAt: stored(now.Time)}
 		needed = true
@@ -148,7 +149,7 @@ func replaceIntent(tx *gorm.DB, intent *model.StockIntent, doubtful bool) error 
 	}
 	if found && doubtful && other.Stock == intent.Stock && other.Revision == intent.Revision {
 		*intent = other
-		return errNothingToWrite
+		return sqldb.ErrNothingToWrite
 	}
 	if found {
 		if intent.CreatedAt.Sub(other.CreatedAt) < intentAge {
@@ -205,8 +206,8 @@ func (v *Vouchers) DropIntent(ctx context.Context, intent model.StockIntent) err
 	if err := possible(intent.VoucherID); err != nil {
 		return err
 	}
-	return v.db.writeRepeatable(ctx, "drop the intended stock of voucher "+intent.VoucherID, func(tx *gorm.DB, _ bool) error {
-		row, err := lockVoucher(tx, v.db.dialect, intent.VoucherID)
+	return v.db.WriteRepeatable(ctx, "drop the intended stock of voucher "+intent.VoucherID, func(tx *gorm.DB, _ bool) error {
+		row, err := lockVoucher(tx, v.db.Dialect, intent.VoucherID)
 		if err != nil {
 			return notFound(err, "voucher")
 		}
@@ -215,7 +216,7 @@ func (v *Vouchers) DropIntent(ctx context.Context, intent model.StockIntent) err
 			return err
 		}
 		if !exists || found.Stock != intent.Stock || found.Revision != intent.Revision || !found.CreatedAt.Equal(intent.CreatedAt) {
-			return errNothingToWrite
+			return sqldb.ErrNothingToWrite
 		}
 		if err := deleteIntent(tx, intent.VoucherID); err != nil {
 			return err
@@ -227,8 +228,8 @@ func (v *Vouchers) DropIntent(ctx context.Context, intent model.StockIntent) err
 // Intents lists the intents that are older than that: their processes are dead.
 func (v *Vouchers) Intents(ctx context.Context, olderThan time.Duration) ([]model.StockIntent, error) {
 	var list []model.StockIntent
-	err := v.db.read(ctx, "list intended stocks", func(db *gorm.DB) error {
-		now, err := readClock(db, v.db.dialect)
+	err := v.db.Read(ctx, "list intended stocks", func(db *gorm.DB) error {
+		now, err := readClock(db, v.db.Dialect)
 		if err != nil {
 			return err
 		}
@@ -244,11 +245,11 @@ func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.Aud
 	if err := possible(id); err != nil {
 		return nil, err
 	}
-	err = v.db.writeRepeatable(ctx, "repair the stock of voucher "+id, func(tx *gorm.DB, _ bool) error {
-		if _, _, err := lockMode(tx, v.db.dialect); err != nil { // before the voucher, as in every transaction
+	err = v.db.WriteRepeatable(ctx, "repair the stock of voucher "+id, func(tx *gorm.DB, _ bool) error {
+		if _, _, err := lockMode(tx, v.db.Dialect); err != nil { // before the voucher, as in every transaction
 			return err
 		}
-		row, err := lockVoucher(tx, v.db.dialect, id)
+		row, err := lockVoucher(tx, v.db.Dialect, id)
 		if err != nil {
 			return notFound(err, "voucher")
 		}
@@ -258,7 +259,7 @@ func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.Aud
 		}
 		remaining := max(row.Stock-live, 0)
 		if row.Remaining == remaining {
-			return errNothingToWrite
+			return sqldb.ErrNothingToWrite
 		}
 		found = &model.AuditDatabase{Stock: row.Stock, Remaining: row.Remaining, LiveOrders: live}
 		row.Remaining = remaining

@@ -10,7 +10,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
-	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // A migration takes a hundred times as long as most tests. So a schema is migrated once and goes from one test to the next,
@@ -30,7 +30,7 @@ type schema struct {
 }
 
 // migrated is a database of the test's own that is as the migrations leave it.
-func migrated(t testing.TB, s store) repository.Options {
+func migrated(t testing.TB, s store) sqldb.Options {
 	t.Helper()
 	if s.dialect == "sqlite" {
 		options := emptyDatabase(t, s)
@@ -46,7 +46,7 @@ func migrated(t testing.TB, s store) repository.Options {
 	taken := spare.schemas[last]
 	spare.schemas = spare.schemas[:last]
 	t.Cleanup(func() { taken.giveBack(t) }) // behind the closing of all that the test opens
-	return repository.Options{DSN: taken.dsn, Slack: check.Deadline}
+	return sqldb.Options{DSN: taken.dsn, Slack: check.Deadline}
 }
 
 // lasting is a test whose schema stays when it ends. The server that all tests share goes, with all schemas.
@@ -57,7 +57,7 @@ func (lasting) Cleanup(func()) {}
 func newSchema(t testing.TB) *schema {
 	t.Helper()
 	s := &schema{dsn: testserver.Schema(lasting{t})}
-	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: s.dsn, Slack: check.Deadline}))(t)
+	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: s.dsn, Slack: check.Deadline}))(t)
 	defer func() { check.Must(t, db.Close()) }()
 	check.Must(t, db.Migrate(t.Context()))
 	for _, table := range list(t, db.SQL(), "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()") {
@@ -106,7 +106,7 @@ func sqliteTemplate(t testing.TB) []byte {
 	defer spare.mu.Unlock()
 	if spare.sqlite == nil {
 		options := emptyDatabase(t, store{dialect: "sqlite"})
-		db := check.Value(repository.Open(t.Context(), options))(t)
+		db := check.Value(sqldb.Open(t.Context(), options))(t)
 		check.Must(t, db.Migrate(t.Context()))
 		check.Must(t, db.Close()) // which empties the log into the file
 		spare.sqlite = check.Value(os.ReadFile(options.SQLiteFile))(t)

@@ -9,17 +9,18 @@ import (
 	"gorm.io/gorm/clause"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // Vouchers keeps vouchers. Whatever changes a voucher's row makes its version
 // grow: one version, one row.
 type Vouchers struct {
-	db       *Database
+	db       *sqldb.Database
 	currency string
 }
 
 // NewVouchers makes vouchers in a currency (ISO 4217); existing ones keep theirs.
-func NewVouchers(db *Database, currency string) *Vouchers {
+func NewVouchers(db *sqldb.Database, currency string) *Vouchers {
 	return &Vouchers{db: db, currency: currency}
 }
 
@@ -43,7 +44,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 			return deref(given), err
 		}
 		// The mode's lock: a database is adopted only while it has no voucher.
-		_, now, err := lockMode(tx, v.db.dialect)
+		_, now, err := lockMode(tx, v.db.Dialect)
 		if err != nil {
 			return answer{}, err
 		}
@@ -51,7 +52,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		if err := tx.Create(&voucher).Error; err != nil {
 			return answer{}, err
 		}
-		return answerOf(voucher.At(now.Time)), v.db.logChange(tx, adminChange{
+		return answerOf(voucher.At(now.Time)), logChange(v.db, tx, adminChange{
 			at: voucher.CreatedAt, actor: asked.By, action: model.ActionVoucherCreate, subject: id, after: logged(voucher),
 		})
 	})
@@ -64,8 +65,8 @@ func (v *Vouchers) Get(ctx context.Context, id string) (model.Voucher, error) {
 		return model.Voucher{}, err
 	}
 	var row voucherRow
-	err := v.db.read(ctx, "get voucher "+id, func(db *gorm.DB) error {
-		return notFound(selectVouchers(db, v.db.dialect).Where("id = ?", id).Take(&row).Error, "voucher")
+	err := v.db.Read(ctx, "get voucher "+id, func(db *gorm.DB) error {
+		return notFound(selectVouchers(db, v.db.Dialect).Where("id = ?", id).Take(&row).Error, "voucher")
 	})
 	if err != nil {
 		return model.Voucher{}, err
@@ -75,12 +76,12 @@ func (v *Vouchers) Get(ctx context.Context, id string) (model.Voucher, error) {
 
 // GetMany reads vouchers by id for those who sell; absent ones are left out.
 func (v *Vouchers) GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error) {
-	return v.many(ctx, v.db.read, ids)
+	return v.many(ctx, v.db.Read, ids)
 }
 
 // ShowMany is GetMany for those who look, on the connections of lists.
 func (v *Vouchers) ShowMany(ctx context.Context, ids []string) (map[string]model.Voucher, error) {
-	return v.many(ctx, v.db.browse, ids)
+	return v.many(ctx, v.db.Browse, ids)
 }
 
 func (v *Vouchers) many(
@@ -92,7 +93,7 @@ func (v *Vouchers) many(
 		return vouchers, nil
 	}
 	err := read(ctx, fmt.Sprintf("get %d vouchers", len(ids)), func(db *gorm.DB) error {
-		rows, err := readVouchers(selectVouchers(db, v.db.dialect), ids)
+		rows, err := readVouchers(selectVouchers(db, v.db.Dialect), ids)
 		for id, row := range rows {
 			vouchers[id] = row.view()
 		}
@@ -104,7 +105,7 @@ func (v *Vouchers) many(
 // IDs lists every voucher, oldest first.
 func (v *Vouchers) IDs(ctx context.Context) ([]string, error) {
 	var ids []string
-	err := v.db.browse(ctx, "list voucher ids", func(db *gorm.DB) error {
+	err := v.db.Browse(ctx, "list voucher ids", func(db *gorm.DB) error {
 		return db.Table("vouchers").Order("created_at, id").Pluck("id", &ids).Error
 	})
 	return ids, err
@@ -139,8 +140,8 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		return model.Voucher{}, err
 	}
 	var patched voucherRow
-	err := v.db.write(ctx, "patch voucher "+id, func(tx *gorm.DB) error {
-		row, err := lockVoucher(tx, v.db.dialect, id)
+	err := v.db.Write(ctx, "patch voucher "+id, func(tx *gorm.DB) error {
+		row, err := lockVoucher(tx, v.db.Dialect, id)
 		if err != nil {
 			return notFound(err, "voucher")
 		}
@@ -156,7 +157,7 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		if err := update(tx, &patched.Voucher); err != nil {
 			return err
 		}
-		return v.db.logChange(tx, adminChange{
+		return logChange(v.db, tx, adminChange{
 			at: stored(row.Now.Time), actor: patch.By, action: model.ActionVoucherChange, subject: id,
 			before: before, after: logged(patched.Voucher),
 		})
@@ -187,7 +188,7 @@ func set[T any](field, value *T) {
 // lockVoucher reads a voucher's row and keeps it locked until the transaction ends. In
 // SQLite the whole transaction has been alone from its BEGIN IMMEDIATE on, and GORM leaves
 // FOR UPDATE out.
-func lockVoucher(tx *gorm.DB, d dialect, id string) (voucherRow, error) {
+func lockVoucher(tx *gorm.DB, d sqldb.Dialect, id string) (voucherRow, error) {
 	var row voucherRow
 	err := selectVouchers(tx, d).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
 		Where("id = ?", id).Take(&row).Error
@@ -265,7 +266,7 @@ func (v *Vouchers) Takings(ctx context.Context, id string) (model.Takings, error
 // Since is what has come since an instant.
 func (v *Vouchers) Since(ctx context.Context, at time.Time) (day model.Day, err error) {
 	err = v.db.browse(ctx, "count what has come", func(db *gorm.DB) error {
-		return db.Raw(v.db.dialect.sql("day"), at, at, at).Scan(&day).Error
+		return db.Raw(v.db.Dialect.sql("day"), at, at, at).Scan(&day).Error
 	})
 	return day, err
 }
@@ -290,12 +291,12 @@ func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 }
 
 // counted reads what a statement of the folder sql counts of a voucher: one row at the least, or NOT_FOUND.
-func counted[T any](ctx context.Context, d *Database, action, statement, id string) (rows []T, err error) {
+func counted[T any](ctx context.Context, d *sqldb.Database, action, statement, id string) (rows []T, err error) {
 	if err := possible(id); err != nil {
 		return nil, err
 	}
-	err = d.browse(ctx, action, func(db *gorm.DB) error {
-		err := db.Raw(d.dialect.sql(statement), id).Scan(&rows).Error
+	err = d.Browse(ctx, action, func(db *gorm.DB) error {
+		err := db.Raw(sqlOf(d.Dialect, statement), id).Scan(&rows).Error
 		if err == nil && len(rows) == 0 {
 			return model.NotFound("voucher")
 		}

@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // maxExamined bounds the entries of an index that one page of a list looks at, some
@@ -38,7 +39,7 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.Vouche
 	limit := model.PageSize(q.Limit)
 	var rows []voucherRow
 	var end model.Cursor // zero: there is nothing behind what was examined
-	err = v.db.browse(ctx, "list vouchers", func(db *gorm.DB) error {
+	err = v.db.Browse(ctx, "list vouchers", func(db *gorm.DB) error {
 		var err error
 		rows, end, err = v.read(db, chosen, after, limit+1)
 		return err
@@ -71,7 +72,7 @@ func (v *Vouchers) read(db *gorm.DB, c choice, after model.Cursor, most int) (ro
 	if end.ID != "" {
 		page = page.Where("created_at >= ? AND (created_at > ? OR id >= ?)", end.At, end.At, end.ID)
 	}
-	err = selectVouchers(db, v.db.dialect).Joins("JOIN (?) AS page ON page.listed = vouchers.id", c.met(page)).
+	err = selectVouchers(db, v.db.Dialect).Joins("JOIN (?) AS page ON page.listed = vouchers.id", c.met(page)).
 		Order("vouchers.created_at DESC, vouchers.id DESC").Find(&rows).Error
 	return rows, end, err
 }
@@ -88,7 +89,7 @@ func (v *Vouchers) examined(entries *gorm.DB, after model.Cursor) (model.Cursor,
 
 // choice is model.Voucher.PhaseAt in SQL.
 type choice struct {
-	dialect dialect
+	dialect sqldb.Dialect
 	index   string
 	// of is the beginning of the index that all entries of the list have. Only they
 	// count as examined.
@@ -111,8 +112,8 @@ func (v *Vouchers) choice(q model.VoucherQuery) (choice, error) {
 }
 
 func (v *Vouchers) ofPhase(q model.VoucherQuery) (choice, error) {
-	now := v.db.dialect.now
-	c := choice{dialect: v.db.dialect, index: vouchersNewest}
+	now := v.db.Dialect.Now
+	c := choice{dialect: v.db.Dialect, index: vouchersNewest}
 	if !q.All {
 		c.and = append(c.and, "state IN ('published', 'paused')")
 	}
@@ -153,7 +154,7 @@ func (c choice) ofState(state, soldOut, window string) choice {
 
 // entries are those of the index.
 func (c choice) entries(db *gorm.DB) *gorm.DB {
-	return where(db.Table(c.dialect.through("vouchers", c.index)), c.of)
+	return where(db.Table(c.dialect.Through("vouchers", c.index)), c.of)
 }
 
 // met restricts entries to those that belong in the list.

@@ -2,19 +2,24 @@ package repository_test
 
 import (
 	"cmp"
+	"context"
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"gorm.io/gorm"
 
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // together so many vouchers of a crowd are created at the same instant.
@@ -252,7 +257,7 @@ func TestBusyListsTakeNothingFromSales(t *testing.T) {
 			}
 			return told
 		}
-		release := f.db.KeepListsBusy()
+		release := f.keepListsBusy(t)
 		for n := range 20 {
 			check.Must(t, f.place(t, order(t, v.ID, user(n))).Err)
 		}
@@ -263,11 +268,28 @@ func TestBusyListsTakeNothingFromSales(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		defer hasty.db.KeepListsBusy()()
+		defer hasty.keepListsBusy(t)()
 		for name, err := range lists(hasty) {
 			if model.CodeOf(err) != model.CodeUnavailable {
 				t.Errorf("%s while all are busy: %v, want UNAVAILABLE", name, err)
 			}
 		}
 	})
+}
+
+// keepListsBusy takes every connection of lists, until it is told to release them.
+func (f *fixture) keepListsBusy(t *testing.T) (release func()) {
+	t.Helper()
+	taken, end := make(chan struct{}), make(chan struct{})
+	var lists sync.WaitGroup
+	connections := map[string]int{sqldb.MySQL: 4, sqldb.SQLite: 3}[f.store.dialect]
+	for range connections {
+		lists.Go(func() {
+			_ = f.db.Browse(context.Background(), "keep a list busy", func(*gorm.DB) error { taken <- struct{}{}; <-end; return nil })
+		})
+	}
+	for range connections {
+		check.Receive(t, "a connection of lists", taken)
+	}
+	return func() { close(end); lists.Wait() }
 }

@@ -15,6 +15,7 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // verdict is what the wire does with a statement on its way to the server.
@@ -71,7 +72,7 @@ func (f *fixture) watched(t testing.TB, strategy repository.StockStrategy) (*fix
 	dsn, w := watchedWire(t, f.options.DSN, func(*wire, string) verdict { return pass })
 	s := f.store
 	s.strategy = strategy
-	return openFixture(t, s, repository.Options{DSN: dsn, Slack: check.Deadline}), &w.deadlocks
+	return openFixture(t, s, sqldb.Options{DSN: dsn, Slack: check.Deadline}), &w.deadlocks
 }
 
 func (w *wire) carry(client, server net.Conn) {

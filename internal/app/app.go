@@ -19,6 +19,7 @@ import (
 	"seckill/internal/ids"
 	"seckill/internal/listener"
 	"seckill/internal/redisdb"
+	"seckill/repository"
 	"seckill/service/guard"
 	"seckill/service/repair"
 )
@@ -73,7 +74,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err := i.publishEvents(ctx, servers, mode); err != nil {
 		return nil, err
 	}
-	i.parts.Loop("janitor", lookPatience, repair.Janitor{Store: servers.db, Log: log}.Run) //nolint:contextcheck // until the stop
+	i.parts.Loop("janitor", lookPatience, repair.Janitor{Store: repository.NewPurges(servers.db.Database), Log: log}.Run) //nolint:contextcheck // until the stop
 
 	// What is served. Now the list of probes is complete.
 	guard := conns.New(conns.Options{Name: "main", Exempt: cfg.TrustedProxies, Metrics: i.registry, Log: log})

@@ -11,11 +11,12 @@ import (
 	"seckill/internal/tracing"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // Database is the database of the settings, with what is asked of it.
 type Database struct {
-	*repository.Database
+	*sqldb.Database
 	*repository.Vouchers
 	*repository.Orders
 	*repository.Releases
@@ -34,14 +35,14 @@ func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Da
 }
 
 func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger, trace *tracing.Tracer) (*Database, error) {
-	options := repository.Options{DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "", TLS: cfg.DatabaseTLS.Client(), Trace: trace}
+	options := sqldb.Options{DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "", TLS: cfg.DatabaseTLS.Client(), Trace: trace}
 	if cfg.Embedded() {
 		if err := embedded.MakeDir(cfg.DataDir); err != nil {
 			return nil, err
 		}
 		options.SQLiteFile = embedded.SQLiteFile(cfg.DataDir)
 	}
-	db, err := repository.Open(ctx, options)
+	db, err := sqldb.Open(ctx, options)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"seckill/internal/embedded"
-	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // quorumSize is the number of instances of the quorum rows: the smallest that
@@ -27,7 +27,7 @@ const quorumSize = 3
 // environment is where a run takes place, and what it has to clean up.
 type environment struct {
 	site   site
-	db     *repository.Database
+	db     *sqldb.Database
 	redis  *redis.Client // of the single instance
 	places map[backing]string
 	undo   cleanup
@@ -99,7 +99,7 @@ func (e *environment) openRedis(ctx context.Context, given []string) error {
 // openDatabase makes the run's own database, with the tables of the product, that of
 // its MySQL locks among them, and the lab's own.
 func (e *environment) openDatabase(ctx context.Context, dsn, id string, own bool) (err error) {
-	var options repository.Options
+	var options sqldb.Options
 	if dsn == "" && own {
 		if dsn, err = e.ownDatabase(ctx); err != nil {
 			return err
@@ -119,7 +119,7 @@ func (e *environment) openDatabase(ctx context.Context, dsn, id string, own bool
 		}
 		options.DSN = e.site.DSN
 	}
-	if e.db, err = repository.Open(ctx, options); err != nil {
+	if e.db, err = sqldb.Open(ctx, options); err != nil {
 		return err
 	}
 	e.undo.add(func(context.Context) error { return e.db.Close() })

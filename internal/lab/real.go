@@ -16,6 +16,7 @@ import (
 	"seckill/lock/driver"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // realLocks are those of the product's own lock package.
@@ -120,8 +121,8 @@ func onTable(s setup) (lock.Locker, error) {
 }
 
 // database opens connections of the work's own to the run's database.
-func (s setup) database() (*repository.Database, error) {
-	db, err := repository.Open(context.Background(), repository.Options{DSN: s.Site.DSN})
+func (s setup) database() (*sqldb.Database, error) {
+	db, err := sqldb.Open(context.Background(), sqldb.Options{DSN: s.Site.DSN})
 	if err == nil {
 		s.undo.add(func(context.Context) error { return db.Close() })
 	}

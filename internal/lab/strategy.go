@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // point is a place in the work at which an attack can stop a worker, in the words that tell of it.
@@ -51,11 +51,11 @@ type setup struct {
 	terms
 	load     *Load // its share of a free run; nil: one unit of work
 	pause    pause
-	db       *repository.Database // of the run; nil in a child process
-	redis    *redis.Client        // where the account is
-	commands *atomic.Int64        // that the lock sends, without the account's; nil: not counted
-	undo     *cleanup             // when the work is over
-	apart    bool                 // in a process of its own
+	db       *sqldb.Database // of the run; nil in a child process
+	redis    *redis.Client   // where the account is
+	commands *atomic.Int64   // that the lock sends, without the account's; nil: not counted
+	undo     *cleanup        // when the work is over
+	apart    bool            // in a process of its own
 }
 
 // terms is the part of a setup that a child process can be told.

@@ -11,22 +11,23 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
 // claimed is a database in which instances claim their Redis.
-func claimed(t *testing.T) (db *repository.Database, dsn string) {
+func claimed(t *testing.T) (db *sqldb.Database, dsn string) {
 	t.Helper()
 	dsn = testserver.Schema(t)
-	db = check.Value(repository.Open(t.Context(), repository.Options{DSN: dsn, Slack: check.Deadline}))(t)
+	db = check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: dsn, Slack: check.Deadline}))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	check.Must(t, db.Migrate(t.Context()))
 	return db, dsn
 }
 
 // claimant is one of the instances that use the same Redis.
-func claimant(db *repository.Database) *Redis {
+func claimant(db *sqldb.Database) *Redis {
 	return &Redis{
 		claims: repository.NewRedisClaims(db), log: slog.New(slog.DiscardHandler),
 		identity: func(context.Context) (string, error) { return "ours", nil },
@@ -55,7 +56,7 @@ func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
 	db, dsn := claimed(t)
 	r := claimant(db)
 	check.Must(t, r.Look(t.Context()))
-	fixed := check.Value(repository.Open(t.Context(), repository.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10), Slack: check.Deadline}))(t)
+	fixed := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10), Slack: check.Deadline}))(t)
 	t.Cleanup(func() { _ = fixed.Close() })
 	r.claims = repository.NewRedisClaims(fixed)
 	raw := check.Value(sql.Open("mysql", dsn))(t)

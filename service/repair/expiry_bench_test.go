@@ -28,6 +28,7 @@ import (
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 	"seckill/service/repair"
 )
 
@@ -132,13 +133,13 @@ func newMarket(tb testing.TB, server *testserver.Server) *market {
 	tb.Helper()
 	m := &market{meter: &meter{}, admin: check.Value(sql.Open("mysql", server.DSN(testserver.DefaultSchema)))(tb)}
 	tb.Cleanup(func() { check.Must(tb, m.admin.Close()) })
-	open := func(dsn string) *repository.Database {
-		db := check.Value(repository.Open(tb.Context(), repository.Options{DSN: dsn, Slack: check.Deadline}))(tb)
+	open := func(dsn string) *sqldb.Database {
+		db := check.Value(sqldb.Open(tb.Context(), sqldb.Options{DSN: dsn, Slack: check.Deadline}))(tb)
 		tb.Cleanup(func() { check.Must(tb, db.Close()) })
 		check.Must(tb, db.Migrate(tb.Context()))
 		return db
 	}
-	orders := func(db *repository.Database) *repository.Orders {
+	orders := func(db *sqldb.Database) *repository.Orders {
 		return check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour}))(tb)
 	}
 	selling := open(server.DSN(testserver.DefaultSchema))

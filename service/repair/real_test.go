@@ -22,6 +22,7 @@ import (
 	"seckill/queue"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
+	"seckill/repository/sqldb"
 	"seckill/service/backlog"
 	"seckill/service/repair"
 )
@@ -64,7 +65,7 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 	t.Helper()
 	ctx, log := t.Context(), slog.New(slog.DiscardHandler)
 	dsn := testserver.Schema(t)
-	db := check.Value(repository.Open(ctx, repository.Options{DSN: dsn, Slack: check.Deadline}))(t)
+	db := check.Value(sqldb.Open(ctx, sqldb.Options{DSN: dsn, Slack: check.Deadline}))(t)
 	t.Cleanup(func() { check.Must(t, db.Close()) })
 	check.Must(t, db.Migrate(ctx))
 	modes := repository.NewModes(db)

@@ -24,6 +24,7 @@ const (
 	console = "handler/console" // pages for people: beside the API, never on it
 	wire    = "handler/wire"    // what both say on HTTP with one voice
 
+	sqldb   = "repository/sqldb"   // opens the database and runs its transactions, for repository
 	hotcopy = "repository/hotcopy" // the sales in Redis: stands beside the database, never on it
 	sale    = "service/sale"       // the road of one order, and what an instance remembers of vouchers
 	guard   = "service/guard"      // whether this instance may sell
@@ -39,9 +40,9 @@ var importMap = map[string][]string{
 	command:      {app, "config", "model", client, demo, lab, helpers}, // what it needs of the other parts, app offers
 	client:       {"model", helpers},
 	demo:         {client, "model", helpers},
-	app:          {userlock, "config", "handler", console, "service", sale, guard, backlog, persist, repair, "repository", hotcopy, "queue", "model", helpers},
+	app:          {userlock, "config", "handler", console, "service", sale, guard, backlog, persist, repair, "repository", sqldb, hotcopy, "queue", "model", helpers},
 	userlock:     {"lock", "model", helpers},
-	lab:          {"repository", "lock", "model", helpers}, // its own layer beside service; command runs it, and the console shows it
+	lab:          {"repository", sqldb, "lock", "model", helpers}, // its own layer beside service; command runs it, and the console shows it
 	"handler":    {wire, "service", "model", helpers},
 	console:      {wire, "service", lab, "model", helpers},
 	wire:         {"model"},
@@ -51,7 +52,8 @@ var importMap = map[string][]string{
 	backlog:      {"model", helpers},
 	persist:      {"model", helpers},
 	repair:       {persist, "model", helpers},
-	"repository": {"model", helpers},
+	"repository": {sqldb, "model", helpers},
+	sqldb:        {"model", helpers},
 	hotcopy:      {"model", helpers},
 	"queue":      {"model", helpers},
 	helpers:      {"model"},

@@ -16,6 +16,7 @@ import (
 	"seckill/queue"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
+	"seckill/repository/sqldb"
 )
 
 // impossible is a currency that no database can store: its column has three letters.
@@ -43,7 +44,7 @@ func newCounterfeiter(t testing.TB, s settings) counterfeiter {
 // deploymentOf is the name by which a database is known to queues.
 func deploymentOf(t testing.TB, s settings) string {
 	t.Helper()
-	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"], Log: slog.New(slog.DiscardHandler), Slack: check.Deadline}))(t)
+	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: s["SECKILL_DATABASE_DSN"], Log: slog.New(slog.DiscardHandler), Slack: check.Deadline}))(t)
 	defer db.Close()
 	return check.Value(repository.NewModes(db).Read(t.Context()))(t).Deployment
 }

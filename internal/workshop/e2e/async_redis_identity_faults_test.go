@@ -14,6 +14,7 @@ import (
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 // anotherRedis is why an instance with another Redis is not ready.
@@ -22,7 +23,7 @@ const anotherRedis = "another instance of this database uses another Redis"
 // claim is the Redis that the database names, and when it was last used.
 func claim(t *testing.T, s settings) model.RedisClaim {
 	t.Helper()
-	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"], Slack: check.Deadline}))(t)
+	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: s["SECKILL_DATABASE_DSN"], Slack: check.Deadline}))(t)
 	defer db.Close()
 	claim, _, err := repository.NewRedisClaims(db).Read(t.Context())
 	check.Must(t, err)

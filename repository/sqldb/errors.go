@@ -1,4 +1,4 @@
-package repository
+package sqldb
 
 import (
 	"database/sql/driver"
@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
-	"gorm.io/gorm"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -30,8 +29,8 @@ const (
 	faultRetry           // the transaction was the victim of another: it runs again
 )
 
-// errLost marks a COMMIT whose outcome is unknown.
-var errLost = fmt.Errorf("COMMIT without a certain answer: %w", model.ErrUnknownOutcome)
+// ErrLost marks a COMMIT whose outcome is unknown.
+var ErrLost = fmt.Errorf("COMMIT without a certain answer: %w", model.ErrUnknownOutcome)
 
 // classify tells what an error means. It is the only place that knows the
 // drivers' codes.
@@ -40,7 +39,7 @@ func classify(err error) fault {
 	if err == nil || ours || errors.Is(err, model.ErrSuperseded) {
 		return faultNone
 	}
-	if errors.Is(err, errLost) {
+	if errors.Is(err, ErrLost) {
 		return faultAway // whatever the server has said: it must not simply run again
 	}
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
@@ -80,15 +79,20 @@ func isMySQL(err error, numbers ...uint16) bool {
 	return ok && slices.Contains(numbers, e.Number)
 }
 
-// waitedInVain says that another transaction kept a row locked for too long.
-func waitedInVain(err error) bool { return isMySQL(err, lockWait) }
+// LockWait says that another transaction kept a row locked for too long.
+func LockWait(err error) bool { return isMySQL(err, lockWait) }
 
-// heldOf names the voucher whose row a transaction waited for in vain.
-func heldOf(voucherID string, err error) error {
-	if !waitedInVain(err) {
-		return err
+// Duplicate says that a unique key refused the row.
+func Duplicate(err error) bool { return classify(err) == faultDuplicate }
+
+// Repeatable says that a transaction did nothing and may fare better next time.
+// After a duplicate it reads what it had not seen.
+func Repeatable(err error) bool {
+	if errors.Is(err, ErrContended) {
+		return true
 	}
-	return &model.HeldError{VoucherID: voucherID, Cause: err}
+	kind := classify(err)
+	return kind == faultRetry || kind == faultDuplicate
 }
 
 // broken says that the server was lost, or demoted, in the middle.
@@ -147,7 +151,7 @@ func commitError(err error) error {
 	if err == nil || rolledBack(err) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", errLost, err)
+	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
 func rolledBack(err error) bool {
@@ -158,8 +162,8 @@ func rolledBack(err error) bool {
 	return sqlitefile.Busy(err) // documented: the transaction stays open, and is rolled back
 }
 
-// fail gives the domain's name to what went wrong, and says what was being done.
-func (*Database) fail(action string, err error) error {
+// Named gives the domain's name to what went wrong, and says what was being done.
+func Named(action string, err error) error {
 	kind := classify(err)
 	switch {
 	case err == nil:
@@ -169,7 +173,7 @@ func (*Database) fail(action string, err error) error {
 		err = model.Unavailable("The database did not answer; whether the change was made is not known yet.", err)
 	case kind == faultData:
 		err = fmt.Errorf("%w: %w", model.ErrDataRefused, err)
-	case repeatable(err):
+	case Repeatable(err):
 		err = model.Unavailable("The database is too busy.", err)
 	case full(err):
 		err = model.Unavailable("The database cannot write: its disk is full, or fails.", err)
@@ -179,12 +183,4 @@ func (*Database) fail(action string, err error) error {
 		err = model.Unavailable("The database does not answer, or not as it should.", err)
 	}
 	return fmt.Errorf("%s: %w", action, err)
-}
-
-// notFound makes an absent row the domain's NOT_FOUND.
-func notFound(err error, what string) error {
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return model.NotFound(what)
-	}
-	return err
 }

@@ -1,4 +1,4 @@
-package repository
+package sqldb
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +22,6 @@ import (
 
 	"seckill/internal/refusal"
 	"seckill/internal/tracing"
-	"seckill/model"
 )
 
 const (
@@ -54,10 +52,10 @@ const (
 	sqliteBrowseConnections = 3
 )
 
-// The dialects.
+// The names of the dialects: MySQL is MariaDB and TiDB too.
 const (
-	dialectMySQL  = "mysql"
-	dialectSQLite = "sqlite"
+	MySQL  = "mysql"
+	SQLite = "sqlite"
 )
 
 // Options says which database to open.
@@ -86,13 +84,15 @@ type Options struct {
 
 // Database is an open database and its pools of connections.
 type Database struct {
-	dialect dialect
-	sql     *sql.DB
-	gorm    *gorm.DB
-	log     *slog.Logger
-	trace   *tracing.Tracer
-	events  bool
-	slack   time.Duration // see Options
+	// Dialect is what differs in its SQL. Trace, Events and Slack are as in Options. All four are for reading.
+	Dialect Dialect
+	Trace   *tracing.Tracer
+	Events  bool
+	Slack   time.Duration
+
+	sql  *sql.DB
+	gorm *gorm.DB
+	log  *slog.Logger
 
 	// browsing is the pool of lists, counts and exports: a flood of them takes no
 	// connection from those who sell. It holds as many tokens as it has connections;
@@ -130,7 +130,7 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 	if o.OpenDB == nil {
 		o.OpenDB = o.Trace.OpenDB
 	}
-	d := &Database{log: o.Log, trace: o.Trace, events: o.Events, slack: o.Slack, unwritten: refusal.New(o.Slack)}
+	d := &Database{log: o.Log, Trace: o.Trace, Events: o.Events, Slack: o.Slack, unwritten: refusal.New(o.Slack)}
 	prepare := d.prepareMySQL
 	if o.DSN == "" {
 		prepare = d.prepareSQLite
@@ -174,7 +174,7 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 		}
 	}
 	d.schema = configs[0].DBName
-	d.dialect = mysqlDialect()
+	d.Dialect = mysqlDialect()
 	d.maintenance = func() (*sql.DB, error) {
 		patient := make([]*mysql.Config, len(configs))
 		for i, cfg := range configs {
@@ -204,7 +204,7 @@ func (d *Database) prepareSQLite(o Options) (gorm.Dialector, error) {
 	}
 	d.writer.SetMaxOpenConns(1)
 	d.file = o.SQLiteFile
-	d.dialect = sqliteDialect()
+	d.Dialect = sqliteDialect()
 	d.maintenance = open
 	return gormsqlite.New(gormsqlite.Config{DriverName: sqliteDriver, Conn: d.sql}), nil
 }
@@ -254,16 +254,16 @@ func (d *Database) connect(ctx context.Context, dialector gorm.Dialector) error 
 
 // Ping asks the database for a sign of life.
 func (d *Database) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
+	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
-	return d.fail("reach the database", d.sql.PingContext(ctx))
+	return Named("reach the database", d.sql.PingContext(ctx))
 }
 
 // Ready asks whether a sale could be made: what it reads can be read, and the server
 // takes writes, which one that is read-only and a cluster's member without quorum do
 // not. Nor does one whose disk is full, which only a transaction finds out. It has a connection of its own, so that it does not wait behind those who buy.
 func (d *Database) Ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
+	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
 	var mode string
 	var vouchers, orders int
@@ -272,7 +272,7 @@ func (d *Database) Ready(ctx context.Context) error {
 	if err == nil && d.hosts != nil {
 		err = d.hosts.takesWrites(ctx, d.health)
 	}
-	return d.fail("look whether the database can be sold from", cmp.Or(err, d.unwritten.Err()))
+	return Named("look whether the database can be sold from", cmp.Or(err, d.unwritten.Err()))
 }
 
 // Close waits for the COMMITs under way, which is bounded by the driver's
@@ -295,55 +295,10 @@ func (d *Database) Close() error {
 // SQL is the pool of those who sell, for questions this package does not answer.
 func (d *Database) SQL() *sql.DB { return d.sql }
 
-// Dialect is "mysql" (MariaDB too) or "sqlite".
-func (d *Database) Dialect() string { return d.dialect.name }
+// Budget bounds one call, waiting for a connection included.
+func (d *Database) Budget() time.Duration { return operationBudget + d.Slack }
 
-// resolution is what the DATETIME columns keep; times are cut to it before
-// they are compared with what the database gives back.
-const resolution = time.Microsecond
-
-// stored is an instant as the database keeps it.
-func stored(t time.Time) time.Time { return t.UTC().Truncate(resolution) }
-
-// clock reads the database's clock, which MySQL gives as a time and SQLite as
-// microseconds since 1970.
-type clock struct{ time.Time }
-
-// Scan implements sql.Scanner.
-func (c *clock) Scan(value any) error {
-	switch value := value.(type) {
-	case time.Time:
-		c.Time = value.UTC()
-	case int64:
-		c.Time = time.UnixMicro(value).UTC()
-	default:
-		return fmt.Errorf("read the database's clock: unexpected %T", value)
-	}
-	return nil
-}
-
-// Value implements driver.Valuer.
-func (c clock) Value() (driver.Value, error) { return c.Time, nil }
-
-// readClock reads the database's clock, as its columns keep it.
-func readClock(tx *gorm.DB, d dialect) (time.Time, error) {
-	var now clock
-	if err := tx.Raw("SELECT " + d.now).Row().Scan(&now); err != nil {
-		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
-	}
-	return stored(now.Time), nil
-}
-
-// The statements that are files, see their comments, and the migrations.
-var (
-	//go:embed sql/*.sql
-	statements embed.FS
-	//go:embed migrations/mysql/*.sql migrations/sqlite/*.sql
-	migrationFiles embed.FS
-)
-
-// validIDs are the ids that can exist. SQL must not be asked for others: it
-// ignores blanks at the end, and refuses to compare ASCII with other letters.
-func validIDs(ids []string) []string {
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !model.ValidID(id) })
-}
+// The migrations.
+//
+//go:embed migrations/mysql/*.sql migrations/sqlite/*.sql
+var migrationFiles embed.FS

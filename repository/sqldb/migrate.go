@@ -1,4 +1,4 @@
-package repository
+package sqldb
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"seckill/model"
-
 	"github.com/gofrs/flock"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"seckill/model"
 )
 
 const (
@@ -50,7 +50,7 @@ func (d *Database) Migrate(ctx context.Context) error {
 			return err
 		})
 	})
-	return d.fail("migrate the database", err)
+	return Named("migrate the database", err)
 }
 
 // MigrationStatus tells of every migration whether it was applied, oldest first.
@@ -66,7 +66,7 @@ func (d *Database) MigrationStatus(ctx context.Context) ([]MigrationStatus, erro
 		}
 		return err
 	})
-	return list, d.fail("read the state of migrations", err)
+	return list, Named("read the state of migrations", err)
 }
 
 // withGoose works alone, on connections without the short timeouts of requests.
@@ -86,7 +86,7 @@ func (d *Database) withGoose(ctx context.Context, work func(*goose.Provider) err
 	options := []goose.ProviderOption{goose.WithTableName(migrationTable), goose.WithDisableGlobalRegistry(true)}
 	dialect := goose.DialectMySQL
 	var alone lock.SessionLocker = namedLocker{lockName(d.schema, "migrate")}
-	if d.dialect.name == dialectSQLite {
+	if d.Dialect.Name == SQLite {
 		dialect = goose.DialectSQLite3
 		alone = &fileLocker{flock.New(d.file + ".migrate.lock")}
 	} else {
@@ -105,7 +105,7 @@ func (d *Database) withGoose(ctx context.Context, work func(*goose.Provider) err
 	if err := mendMigrationTable(ctx, conn); err != nil {
 		return err
 	}
-	files, err := fs.Sub(migrationFiles, path.Join("migrations", d.dialect.name))
+	files, err := fs.Sub(migrationFiles, path.Join("migrations", d.Dialect.Name))
 	if err != nil {
 		return fmt.Errorf("find the migrations: %w", err)
 	}

@@ -1,7 +1,8 @@
-package repository
+package sqldb
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,13 +29,16 @@ const (
 	startAttempts = 5
 )
 
-// errContended sends a transaction back to its beginning: what it had read was
+// ErrContended sends a transaction back to its beginning: what it had read was
 // changed by others before it could act on it.
-var errContended = errors.New("changed by others meanwhile")
+var ErrContended = errors.New("changed by others meanwhile")
 
-// pause waits before attempt n (from 0) is repeated: exponentially longer and
+// ErrNothingToWrite ends a transaction that has only read.
+var ErrNothingToWrite = errors.New("nothing to write")
+
+// Pause waits before attempt n (from 0) is repeated: exponentially longer and
 // at random, so that transactions that collided do not collide again.
-func pause(ctx context.Context, n int) error {
+func Pause(ctx context.Context, n int) error {
 	longest := backoff.Doubled(firstPause, longestPause, n)
 	poll.Pause(ctx, rand.N(longest)+longest/4) //nolint:gosec // spreads the load, guards nothing
 	return ctx.Err()
@@ -47,86 +51,95 @@ func patiently(ctx context.Context, work func() error) error {
 		err := work()
 		slow, ok := errors.AsType[net.Error](err)
 		passes := ok && slow.Timeout() || classify(err) == faultRetry
-		if !passes || n == startAttempts || pause(ctx, n) != nil {
+		if !passes || n == startAttempts || Pause(ctx, n) != nil {
 			return err
 		}
 	}
 }
 
-// read runs queries outside a transaction.
-func (d *Database) read(ctx context.Context, action string, query func(*gorm.DB) error) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
+// Read runs queries outside a transaction.
+func (d *Database) Read(ctx context.Context, action string, query func(*gorm.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
-	return d.fail(action, query(d.gorm.WithContext(ctx)))
+	return Named(action, query(d.gorm.WithContext(ctx)))
 }
 
-// browse is read for lists, counts and exports, on connections of their own. Those
+// Browse is Read for lists, counts and exports, on connections of their own. Those
 // are few: a call that gets none within browseWait is UNAVAILABLE.
-func (d *Database) browse(ctx context.Context, action string, query func(*gorm.DB) error) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
+func (d *Database) Browse(ctx context.Context, action string, query func(*gorm.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
-	enough := time.NewTimer(browseWait + d.slack)
+	enough := time.NewTimer(browseWait + d.Slack)
 	defer enough.Stop()
 	select {
 	case d.browsers <- struct{}{}:
 		defer func() { <-d.browsers }()
 	case <-enough.C:
-		return d.fail(action, model.Unavailable("Too many lists are being read.", nil))
+		return Named(action, model.Unavailable("Too many lists are being read.", nil))
 	case <-ctx.Done():
-		return d.fail(action, ctx.Err())
+		return Named(action, ctx.Err())
 	}
 	session := d.gorm.WithContext(ctx)
 	session.Statement.ConnPool = d.browsing
-	return d.fail(action, query(session))
+	return Named(action, query(session))
 }
 
-// write runs a transaction, again when it was the victim of another one, and
+// Write runs a transaction, again when it was the victim of another one, and
 // within operationBudget. An error that wraps model.ErrUnknownOutcome says that
 // it may have happened.
-func (d *Database) write(ctx context.Context, action string, work func(*gorm.DB) error) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
+func (d *Database) Write(ctx context.Context, action string, work func(*gorm.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
 	for n := 0; ; n++ {
-		err := d.transaction(ctx, work)
-		again := classify(err) == faultRetry || errors.Is(err, errContended)
-		if err == nil || !again || pause(ctx, n) != nil {
-			return d.fail(action, err)
+		err := d.Transaction(ctx, work)
+		again := classify(err) == faultRetry || errors.Is(err, ErrContended)
+		if err == nil || !again || Pause(ctx, n) != nil {
+			return Named(action, err)
 		}
 	}
 }
 
-// writeRepeatable is write for work that finds out by itself what it has done
+// WriteRepeatable is write for work that finds out by itself what it has done
 // already, and then does nothing more: a COMMIT without an answer is decided by
 // doing it again, and so is a row that another transaction has inserted meanwhile.
 // Work is told when an earlier attempt of this call may have been committed, and
-// says with errNothingToWrite that there is nothing to write.
-func (d *Database) writeRepeatable(ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
+// says with ErrNothingToWrite that there is nothing to write.
+func (d *Database) WriteRepeatable(ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
 	var lost error // once a COMMIT got no answer
 	for n := 0; ; n++ {
-		err := d.transaction(ctx, func(tx *gorm.DB) error { return work(tx, lost != nil) })
-		if err == nil || errors.Is(err, errNothingToWrite) {
+		err := d.Transaction(ctx, func(tx *gorm.DB) error { return work(tx, lost != nil) })
+		if err == nil || errors.Is(err, ErrNothingToWrite) {
 			return nil
 		}
-		if errors.Is(err, errLost) {
+		if errors.Is(err, ErrLost) {
 			lost = err
 		}
-		undecided := repeatable(err) || (lost != nil && classify(err) == faultAway)
-		if undecided && pause(ctx, n) == nil {
+		undecided := Repeatable(err) || (lost != nil && classify(err) == faultAway)
+		if undecided && Pause(ctx, n) == nil {
 			continue
 		}
 		if undecided && lost != nil {
 			err = fmt.Errorf("%w; last tried: %w", lost, err)
 		}
-		return d.fail(action, err)
+		return Named(action, err)
 	}
 }
 
-// transaction runs work between BEGIN and COMMIT, again when its server was lost
+// Snapshot runs work in a transaction that only reads, in which everything is of one instant. It holds no lock. Its errors
+// are the driver's and work's.
+func (d *Database) Snapshot(ctx context.Context, work func(*gorm.DB) error) error {
+	// Under REPEATABLE READ the first reading makes the snapshot, and read-only
+	// transactions of SQLite begin without the writer's turn.
+	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
+	return d.gorm.WithContext(ctx).Transaction(work, options)
+}
+
+// Transaction runs work between BEGIN and COMMIT, again when its server was lost
 // before the COMMIT and there is another: nothing has happened then. Its errors are
-// the driver's, or errLost when the outcome of the COMMIT is unknown.
-func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) error {
+// the driver's, or ErrLost when the outcome of the COMMIT is unknown.
+func (d *Database) Transaction(ctx context.Context, work func(*gorm.DB) error) error {
 	for n := 1; ; n++ {
 		at := d.hosts.place()
 		err := d.transactionOnce(ctx, work)
@@ -135,7 +148,7 @@ func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) e
 				d.log.ErrorContext(ctx, "the database cannot write: its disk is full, or fails", slog.Any("error", err))
 			})
 		}
-		if err == nil || errors.Is(err, errLost) || !broken(err) || n == serversTried || !d.hosts.moved(ctx, at) {
+		if err == nil || errors.Is(err, ErrLost) || !broken(err) || n == serversTried || !d.hosts.moved(ctx, at) {
 			return err
 		}
 	}
@@ -178,6 +191,6 @@ func (d *Database) commit(ctx context.Context, tx *gorm.DB) error {
 	case err := <-answer:
 		return commitError(err)
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errLost, ctx.Err())
+		return fmt.Errorf("%w: %w", ErrLost, ctx.Err())
 	}
 }

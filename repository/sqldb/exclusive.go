@@ -1,4 +1,4 @@
-package repository
+package sqldb
 
 import (
 	"context"
@@ -41,13 +41,13 @@ type claim interface {
 // that connection was lost. In SQLite it is a lock on a file beside the database.
 func (d *Database) Exclusive(name string) *Exclusive {
 	ctx, stop := context.WithCancel(context.Background())
-	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(name), budget: operationBudget + d.slack}
+	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(name), budget: operationBudget + d.Slack}
 	go e.keep(ctx)
 	return e
 }
 
 func (d *Database) newClaim(name string) claim {
-	if d.dialect.name == dialectSQLite {
+	if d.Dialect.Name == SQLite {
 		return &fileClaim{flock.New(d.file + "." + name + ".lock")}
 	}
 	return &namedClaim{pool: d.sql, name: lockName(d.schema, name)}

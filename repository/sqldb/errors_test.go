@@ -1,4 +1,4 @@
-package repository
+package sqldb
 
 import (
 	"context"
@@ -138,12 +138,12 @@ func TestFail(t *testing.T) {
 		{mysqlError(1062, "23000"), model.CodeUnavailable, false},
 		{mysqlError(9001, "HY000"), model.CodeUnavailable, false},
 		{errors.New("what is this"), model.CodeUnavailable, false},
-		{errContended, model.CodeUnavailable, false},
+		{ErrContended, model.CodeUnavailable, false},
 		{mysqlError(1406, "22001"), model.CodeInternal, true},
 		{model.Conflict("no"), model.CodeConflict, false},
 		{model.ErrSuperseded, model.CodeInternal, false},
 	} {
-		err := (&Database{}).fail("try", test.err)
+		err := Named("try", test.err)
 		if model.CodeOf(err) != test.code || errors.Is(err, model.ErrDataRefused) != test.data || !errors.Is(err, test.err) {
 			t.Errorf("%v: %v", test.err, err)
 		}
@@ -194,18 +194,7 @@ func TestSupportedVersions(t *testing.T) {
 // nothing about an order.
 func TestTiDBIsNotAskedForWhatItLacks(t *testing.T) {
 	t.Parallel()
-	d := mysqlDialect().onTiDB()
-	for name, statement := range map[string]string{"the lock of a row that must not change": d.share, "the order mode": d.mode()} {
-		if strings.Contains(statement, "SHARE") || !strings.Contains(statement, "FOR UPDATE") {
-			t.Errorf("%s: %s", name, statement)
-		}
-	}
-	files := check.Value(statements.ReadDir("sql"))(t)
-	for _, file := range files {
-		if statement := d.sql(strings.TrimSuffix(file.Name(), ".sql")); strings.Contains(statement, " SHARE") {
-			t.Errorf("%s: %s", file.Name(), statement)
-		}
-	}
+	check.Equal(t, "the lock of a row that must not change", mysqlDialect().onTiDB().Share, " FOR UPDATE")
 	check.Equal(t, "a refused lock", classify(mysqlError(1235, "42000")), faultAway)
 }
 
@@ -230,7 +219,7 @@ func TestOneWriter(t *testing.T) {
 	t.Parallel()
 	d := check.Value(Open(t.Context(), Options{SQLiteFile: filepath.Join(t.TempDir(), "x.db")}))(t)
 	defer func() { check.Must(t, d.Close()) }()
-	check.Must(t, d.transaction(t.Context(), func(*gorm.DB) error {
+	check.Must(t, d.Transaction(t.Context(), func(*gorm.DB) error {
 		if d.writer.Stats().InUse != 1 || d.sql.Stats().InUse != 0 {
 			t.Errorf("writer %+v, readers %+v", d.writer.Stats(), d.sql.Stats())
 		}

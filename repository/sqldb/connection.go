@@ -1,4 +1,4 @@
-package repository
+package sqldb
 
 import (
 	"context"
@@ -180,14 +180,14 @@ func (l driverLog) Print(v ...any) {
 // checkVersion refuses servers that would ignore what the schema relies on:
 // MySQL before 8.0.16 parses CHECK constraints and does not enforce them.
 func (d *Database) checkVersion(ctx context.Context) error {
-	if d.dialect.name != dialectMySQL {
+	if d.Dialect.Name != MySQL {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
+	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
 	var version string
 	if err := d.sql.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
-		return d.fail("ask for the database's version", err)
+		return Named("ask for the database's version", err)
 	}
 	if !supported(version) {
 		return fmt.Errorf("the database is %s; MySQL 8.0.16, MariaDB 10.6 or TiDB 7.2 is the oldest that works", version)
@@ -195,7 +195,7 @@ func (d *Database) checkVersion(ctx context.Context) error {
 	if !strings.Contains(version, tidb) {
 		return nil
 	}
-	d.dialect = d.dialect.onTiDB()
+	d.Dialect = d.Dialect.onTiDB()
 	return d.checkConstraints(ctx)
 }
 
@@ -208,7 +208,7 @@ const tidb = "-TiDB-v"
 func (d *Database) checkConstraints(ctx context.Context) error {
 	var enforced bool
 	if err := d.sql.QueryRowContext(ctx, "SELECT @@global.tidb_enable_check_constraint").Scan(&enforced); err != nil {
-		return d.fail("ask TiDB whether it enforces CHECK", err)
+		return Named("ask TiDB whether it enforces CHECK", err)
 	}
 	if !enforced {
 		return errors.New("TiDB ignores CHECK constraints: SET GLOBAL tidb_enable_check_constraint = ON before the tables are made")
@@ -342,7 +342,7 @@ func (c *endingConn) QueryContext(ctx context.Context, query string, args []driv
 func (c *endingConn) strayed() bool { return !c.inside && c.stay.over() }
 
 // note makes the pool close a connection that is of no use. A statement outside a
-// transaction that was refused because the server takes no writes goes to another
+// Transaction that was refused because the server takes no writes goes to another
 // one, as with the driver's RejectReadOnly.
 func (c *endingConn) note(err error) error {
 	if _, answered := errors.AsType[*mysql.MySQLError](err); !answered || classify(err) != faultAway {
