@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/conns"
 )
 
 const (
@@ -36,7 +35,7 @@ func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
 	options.ClusterStateReloadInterval = topologyAge
 	client := redis.NewClusterClient(options)
 	client.OnNewNode(func(node *redis.Client) {
-		node.AddHook(&follower{cluster: client, node: node, open: make(map[*nodeConn]struct{})})
+		node.AddHook(&follower{cluster: client, node: node})
 	})
 	return client
 }
@@ -50,9 +49,7 @@ type follower struct {
 	cluster *redis.ClusterClient
 	node    *redis.Client
 	looking atomic.Bool
-
-	mu   sync.Mutex
-	open map[*nodeConn]struct{} // connections to the node
+	open    conns.Set // connections to the node
 }
 
 // DialHook implements redis.Hook.
@@ -63,7 +60,7 @@ func (f *follower) DialHook(next redis.DialHook) redis.DialHook {
 		if err != nil {
 			return nil, err
 		}
-		return f.keep(conn), nil
+		return f.open.Keep(conn), nil
 	}
 }
 
@@ -140,49 +137,9 @@ func (f *follower) look() {
 		}
 		return nil
 	})
-	if err != nil || primary.Load() {
-		return
+	if err == nil && !primary.Load() {
+		f.open.Cut()
 	}
-	f.mu.Lock()
-	deposed := slices.Collect(maps.Keys(f.open))
-	f.mu.Unlock()
-	for _, conn := range deposed {
-		_ = conn.Close()
-	}
-}
-
-// keep remembers a connection until it is closed.
-func (f *follower) keep(conn net.Conn) net.Conn {
-	kept := &nodeConn{Conn: conn, from: f}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.open[kept] = struct{}{}
-	if raw, ok := conn.(syscall.Conn); ok {
-		return rawNodeConn{kept, raw}
-	}
-	return kept
-}
-
-// nodeConn is a connection that its node's follower can close.
-type nodeConn struct {
-	net.Conn
-
-	from *follower
-}
-
-// Close implements net.Conn.
-func (c *nodeConn) Close() error {
-	c.from.mu.Lock()
-	delete(c.from.open, c)
-	c.from.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// rawNodeConn is one whose socket the client looks at before it uses it again. (It must not
-// look at that of a TLS connection.)
-type rawNodeConn struct {
-	*nodeConn
-	syscall.Conn
 }
 
 // IsCluster reports whether keys lie on different servers.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"seckill/internal/conns"
 	"seckill/internal/poll"
 )
 
@@ -81,9 +82,7 @@ type hosts struct {
 type host struct {
 	addr  string
 	probe *sql.DB // one connection, for the looks
-
-	mu      sync.Mutex
-	sockets map[*hostSocket]struct{}
+	open  conns.Set
 }
 
 // place is a stay at a server. Connections that were made during an earlier stay are closed.
@@ -120,7 +119,7 @@ func newHosts(configs []*mysql.Config, log *slog.Logger, slack time.Duration) (*
 	h := &hosts{log: log, budget: hostLookBudget + slack, left: func() {}, wake: make(chan struct{}, 1)}
 	h.at.Store(&place{})
 	for _, cfg := range configs {
-		s := &host{addr: cfg.Addr, sockets: make(map[*hostSocket]struct{})}
+		s := &host{addr: cfg.Addr}
 		if cfg.Net == "tcp" {
 			cfg.DialFunc = s.dial
 		}
@@ -283,7 +282,7 @@ func (h *hosts) move(to int, why error) {
 	h.log.Warn("the database's connections are made anew", slog.String("server", h.servers[to].addr),
 		slog.String("before", h.servers[from.number].addr), slog.Any("error", why))
 	if _, answered := errors.AsType[*mysql.MySQLError](why); why != nil && !answered {
-		h.servers[from.number].cut() // whoever waits for its answer would wait for nothing
+		h.servers[from.number].open.Cut() // whoever waits for its answer would wait for nothing
 	}
 	h.left()
 }
@@ -344,42 +343,13 @@ func (s *host) cluster(ctx context.Context) string {
 	return id
 }
 
-// dial connects, and keeps the socket at hand for cut.
+// dial connects, and keeps the connection at hand.
 func (s *host) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-	tcp, ok := conn.(*net.TCPConn)
-	if err != nil || !ok {
-		return conn, err
+	if err != nil {
+		return nil, err
 	}
-	socket := &hostSocket{TCPConn: tcp, of: s}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sockets[socket] = struct{}{}
-	return socket, nil
-}
-
-// cut closes every connection to the server, also those that wait for an answer.
-func (s *host) cut() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for socket := range s.sockets {
-		_ = socket.TCPConn.Close() // its owner closes it again, and forgets it
-	}
-}
-
-// hostSocket is a connection that its host knows while it is open.
-type hostSocket struct {
-	*net.TCPConn
-
-	of *host
-}
-
-// Close implements net.Conn.
-func (c *hostSocket) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.sockets, c)
-	c.of.mu.Unlock()
-	return c.TCPConn.Close()
+	return s.open.Keep(conn), nil
 }
 
 // hostConnector opens connections to the server in use.

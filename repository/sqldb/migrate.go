@@ -15,6 +15,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
@@ -161,18 +162,11 @@ func (l *fileLocker) SessionLock(ctx context.Context, _ *sql.Conn) error {
 func (l *fileLocker) SessionUnlock(context.Context, *sql.Conn) error { return l.file.Unlock() }
 
 func pollLock(ctx context.Context, try func() (bool, error)) error {
-	ticker := time.NewTicker(migrationPoll)
-	defer ticker.Stop()
-	for {
-		if held, err := try(); err != nil || held {
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for another process to migrate: %w", ctx.Err())
-		}
+	err := poll.Until(ctx, migrationPoll, try)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("wait for another process to migrate: %w", err)
 	}
+	return err
 }
 
 // SchemaProbe tells an instance that does not migrate by itself when the schema
