@@ -77,7 +77,7 @@ func Markdown() string {
 	return text.String()
 }
 
-// redacted stands for a secret wherever settings are shown.
+// redacted is shown in place of a secret wherever settings are shown.
 const redacted = redact.Mark
 
 // hide shows that there is something.

@@ -53,7 +53,7 @@ var ErrUnknownOutcome = errors.New("outcome unknown")
 // nothing about the order, and its order is tried again.
 var ErrDataRefused = errors.New("the database refused the data")
 
-// HeldError says that a transaction did nothing, because it waited in vain for a row that
+// HeldError says that a transaction did nothing, because it waited too long for a row that
 // another one keeps locked.
 type HeldError struct {
 	VoucherID string // whose row it is; empty if that is not known

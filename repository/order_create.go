@@ -48,7 +48,7 @@ var errTogether = errors.New("taken together")
 // not asked again.
 //
 // Victims of other transactions run again while operationBudget lasts. One that has
-// waited for a row in vain does not, because it would keep the other vouchers of the batch
+// waited for a row for too long does not, because it would keep the other vouchers of the batch
 // waiting: the error wraps a *model.HeldError, with the voucher if it is known. A COMMIT
 // without an answer is decided by inserting the same ids again until ctx ends,
 // which must therefore have an end; the error then wraps model.ErrUnknownOutcome.
@@ -380,7 +380,7 @@ type batch struct {
 	orders   []model.Reservation
 	blind    bool             // see serve
 	singly   bool             // the units are taken of one voucher after the other
-	patient  bool             // waits for a row again that it waited for in vain
+	patient  bool             // waits for a row again that it has waited for too long
 	refused  map[int]error    // by index: orders that cannot be stored at all
 	vouchers []string         // sorted: the order in which they are locked
 	members  map[string][]int // voucher → indexes into orders, in their order
@@ -475,7 +475,7 @@ func byVoucherAndUser(a, b model.Order) int {
 	return cmp.Or(cmp.Compare(a.VoucherID, b.VoucherID), cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.ID, b.ID))
 }
 
-// held says that the batch has waited for a row in vain: that of its voucher, if it has one
+// held says that the batch has waited for a row for too long: that of its voucher, if it has one
 // alone.
 func (b *batch) held(err error) error {
 	if _, named := errors.AsType[*model.HeldError](err); named {

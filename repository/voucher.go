@@ -74,12 +74,12 @@ func (v *Vouchers) Get(ctx context.Context, id string) (model.Voucher, error) {
 	return row.view(), nil
 }
 
-// GetMany reads vouchers by id for those who sell; absent ones are left out.
+// GetMany reads vouchers by id for purchases; absent ones are left out.
 func (v *Vouchers) GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error) {
 	return v.many(ctx, v.db.Read, ids)
 }
 
-// ShowMany is GetMany for those who look, on the connections of lists.
+// ShowMany is GetMany on the connections of lists.
 func (v *Vouchers) ShowMany(ctx context.Context, ids []string) (map[string]model.Voucher, error) {
 	return v.many(ctx, v.db.Browse, ids)
 }

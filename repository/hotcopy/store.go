@@ -49,7 +49,7 @@ const (
 
 // Options are what a deployment decides about its hot copies.
 type Options struct {
-	// Identity stands for the run id and the replication id of a Redis that has
+	// Identity is used in place of the run id and the replication id of a Redis that has
 	// none: the one inside this process, which is another server at each start.
 	// Empty: Redis tells.
 	Identity string

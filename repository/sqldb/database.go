@@ -69,9 +69,9 @@ type Options struct {
 	TLS *tls.Config
 	// SQLiteFile is the file of the embedded database, made when missing.
 	SQLiteFile string
-	// Trace records commits and expiries, and the statements of those who sell and browse; nil records nothing.
+	// Trace records commits and expiries, and the statements of purchases and of lists; nil records nothing.
 	Trace *tracing.Tracer
-	// OpenDB opens the pools of those who sell and browse; nil leaves that to Trace.
+	// OpenDB opens the pools of purchases and of lists; nil leaves that to Trace.
 	OpenDB func(driver.Connector) *sql.DB
 	// Log hears what the driver has to say; nil discards it.
 	Log *slog.Logger
@@ -95,7 +95,7 @@ type Database struct {
 	log  *slog.Logger
 
 	// browsing is the pool of lists, counts and exports: a flood of them takes no
-	// connection from those who sell. It holds as many tokens as it has connections;
+	// connection from purchases. It holds as many tokens as it has connections;
 	// a call takes one first, because a pool by itself has no bound for the wait.
 	browsing *sql.DB
 	browsers chan struct{}
@@ -209,7 +209,7 @@ func (d *Database) prepareSQLite(o Options) (gorm.Dialector, error) {
 	return gormsqlite.New(gormsqlite.Config{DriverName: sqliteDriver, Conn: d.sql}), nil
 }
 
-// openPools opens the pools of those who sell, of those who browse, and of Ready. No
+// openPools opens the pools of purchases, of lists, and of Ready. No
 // connection closes because many are idle: in a rush none is to be opened twice.
 func (d *Database) openPools(open func() (*sql.DB, error), selling, browsing int) error {
 	d.browsers = make(chan struct{}, browsing)
@@ -261,7 +261,7 @@ func (d *Database) Ping(ctx context.Context) error {
 
 // Ready asks whether a sale could be made: what it reads can be read, and the server
 // takes writes, which one that is read-only and a cluster's member without quorum do
-// not. Nor does one whose disk is full, which only a transaction finds out. It has a connection of its own, so that it does not wait behind those who buy.
+// not. Nor does one whose disk is full, which only a transaction finds out. It has a connection of its own, so that it does not wait behind purchases.
 func (d *Database) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
@@ -292,7 +292,7 @@ func (d *Database) Close() error {
 	return nil
 }
 
-// SQL is the pool of those who sell, for questions this package does not answer.
+// SQL is the pool of purchases, for questions this package does not answer.
 func (d *Database) SQL() *sql.DB { return d.sql }
 
 // Budget bounds one call, waiting for a connection included.

@@ -22,7 +22,7 @@ import (
 const (
 	// migrationTable remembers which migrations were applied.
 	migrationTable = "schema_migrations"
-	// migrationPoll is the pause between two tries for the lock: instances that
+	// migrationPoll is the pause between two attempts at the lock: instances that
 	// start together notice within it that the first is done.
 	migrationPoll = 50 * time.Millisecond
 )
