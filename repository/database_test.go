@@ -55,7 +55,7 @@ func TestSession(t *testing.T) {
 	}
 	v := f.onSale(t, 1)
 	read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
-	if !read.BeginAt.Equal(v.BeginAt) || !read.CreatedAt.Equal(v.CreatedAt) || read.Title != "Tea for two 茶" {
+	if !read.BeginAt.Equal(v.BeginAt) || !read.CreatedAt.Equal(v.CreatedAt) || read.Title != title {
 		t.Errorf("read %+v, want %+v", read, v)
 	}
 	check.Equal(t, "the dialect", f.db.Dialect.Name, "mysql")

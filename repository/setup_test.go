@@ -110,6 +110,9 @@ type fixture struct {
 	releases *repository.Releases
 }
 
+// title is of more languages than one, with characters of three and of four bytes.
+const title = "Tea for two 茶 👩🏽\u200d🚀"
+
 const paymentWindow = 15 * time.Minute
 
 // newFixture is a fixture on a database that is as the migrations leave it.
@@ -194,7 +197,7 @@ func (f *fixture) onSale(t testing.TB, stock int64) model.Voucher {
 func (f *fixture) voucher(t testing.TB, asked model.NewVoucher) model.Voucher {
 	t.Helper()
 	if asked.Title == "" {
-		asked.Title, asked.Price, asked.FaceValue = "Tea for two 茶", 1000, 5000
+		asked.Title, asked.Price, asked.FaceValue = title, 1000, 5000
 	}
 	return check.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{}))(t)
 }
