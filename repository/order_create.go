@@ -47,7 +47,7 @@ var errTogether = errors.New("taken together")
 // clock and the voucher's state; one with a CreatedAt was admitted then, and is
 // not asked again.
 //
-// Victims of other transactions run again while operationBudget lasts. One that has
+// Victims of other transactions run again while sqldb.Database.Budget lasts. One that has
 // waited for a row for too long does not, because it would keep the other vouchers of the batch
 // waiting: the error wraps a *model.HeldError, with the voucher if it is known. A COMMIT
 // without an answer is decided by inserting the same ids again until ctx ends,

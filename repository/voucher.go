@@ -265,8 +265,8 @@ func (v *Vouchers) Takings(ctx context.Context, id string) (model.Takings, error
 
 // Since is what has come since an instant.
 func (v *Vouchers) Since(ctx context.Context, at time.Time) (day model.Day, err error) {
-	err = v.db.browse(ctx, "count what has come", func(db *gorm.DB) error {
-		return db.Raw(v.db.Dialect.sql("day"), at, at, at).Scan(&day).Error
+	err = v.db.Browse(ctx, "count what has come", func(db *gorm.DB) error {
+		return db.Raw(sqlOf(v.db.Dialect, "day"), at, at, at).Scan(&day).Error
 	})
 	return day, err
 }
