@@ -82,7 +82,7 @@ func (c *Epochs) latest(ctx context.Context, ids []string, into map[string]int64
 		args[i] = id
 	}
 	rows, err := c.db.SQL().QueryContext(ctx,
-		"SELECT id, copy_epoch FROM vouchers WHERE id IN (?"+strings.Repeat(", ?", len(ids)-1)+")", args...) //nolint:gosec // only marks are added
+		"SELECT id, copy_epoch FROM vouchers WHERE id IN (?"+strings.Repeat(", ?", len(ids)-1)+")", args...)
 	if err != nil {
 		return err
 	}
