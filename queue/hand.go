@@ -61,14 +61,10 @@ func (h *hand) sign(now time.Time) {
 	}
 }
 
-const (
-	// gatherTime is between the beginnings of two calls of persist: while messages keep coming, orders share a
-	// transaction, also when they are spread over several instances. What comes after a quiet moment does not wait, and
-	// nothing waits for a call that takes longer.
-	gatherTime = 100 * time.Millisecond
-	// enough orders do not wait: with twice as many an order hardly costs less.
-	enough = 200
-)
+// gatherTime is between the beginnings of two calls of persist that are not full: while messages keep coming, orders share a
+// transaction, also when they are spread over several instances, or over many vouchers. What comes after a quiet moment does not wait,
+// and nothing waits for a call that takes longer.
+const gatherTime = 100 * time.Millisecond
 
 // feed keeps the line of messages that wait for a worker. It asks for a fetch while
 // the line is too short for a full call.
@@ -82,12 +78,12 @@ func (c *consumption) feed(ctx context.Context) {
 	for stopping := false; ; {
 		var wish chan<- struct{}
 		var batches chan<- []*message
-		n, orders, full := nextCall(line, c.options.MaxOrders)
+		n, full := nextCall(line, c.options.MaxOrders)
 		if !stopping && !full {
 			wish = c.wish
 		}
 		if !stopping && n > 0 {
-			if wait := gatherTime - time.Since(latest); full || orders >= enough || wait <= 0 {
+			if wait := gatherTime - time.Since(latest); full || wait <= 0 {
 				batches = c.batches
 			} else {
 				again.Reset(wait)
@@ -111,18 +107,19 @@ func (c *consumption) feed(ctx context.Context) {
 	}
 }
 
-// nextCall tells how many messages at the head of a line make the next call, and how many orders they
-// have: whole messages while their orders fit into the limit, at least one. It is full when no
+// nextCall tells how many messages at the head of a line make the next call: whole
+// ones while their orders fit into the limit, at least one. It is full when no
 // further message could join them.
-func nextCall(line []*message, limit int) (n, orders int, full bool) {
+func nextCall(line []*message, limit int) (n int, full bool) {
+	orders := 0
 	for _, m := range line {
 		if n > 0 && orders+len(m.orders) > limit {
-			return n, orders, true
+			return n, true
 		}
 		n++
 		if orders += len(m.orders); orders >= limit {
-			return n, orders, true
+			return n, true
 		}
 	}
-	return n, orders, false
+	return n, false
 }

@@ -60,8 +60,8 @@ func TestCallsGatherWhileMessagesKeepComing(t *testing.T) {
 		// The first leaves at once, and the others 100 ms after it, also behind a call that takes long.
 		"quick": {5 * time.Millisecond, 1, "1 at 0s, 15 at 100ms"},
 		"slow":  {200 * time.Millisecond, 1, "1 at 0s, 15 at 100ms"},
-		// Two hundred do not wait.
-		"many": {5 * time.Millisecond, 60, "60 at 0s, 240 at 12ms, 240 at 24ms, 240 at 36ms, 180 at 136ms"},
+		// A full one waits for nothing.
+		"full": {5 * time.Millisecond, 160, "160 at 0s, 480 at 12ms, 480 at 21ms, 480 at 30ms, 480 at 39ms, 480 at 139ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,22 +8,16 @@ func prefix(voucherID string) string { return "seckill:v1:{" + voucherID + "}:" 
 
 func headKey(voucherID string) string { return prefix(voucherID) + "head" }
 
-func buyersKey(voucherID string, epoch int64) string { return epochKey(voucherID, epoch, "buyers") }
+func buyersKey(voucherID string, epoch int64) string { return epochKeys(voucherID, epoch)[0] }
 
-func pendingKey(voucherID string, epoch int64) string { return epochKey(voucherID, epoch, "pending") }
+func pendingKey(voucherID string, epoch int64) string { return epochKeys(voucherID, epoch)[1] }
 
-func dueKey(voucherID string, epoch int64) string { return epochKey(voucherID, epoch, "due") }
-
-func epochKey(voucherID string, epoch int64, noun string) string {
-	return prefix(voucherID) + strconv.FormatInt(epoch, 10) + ":" + noun
-}
+func dueKey(voucherID string, epoch int64) string { return epochKeys(voucherID, epoch)[2] }
 
 // epochKeys are the keys of one epoch, in the order of head.lua.
 func epochKeys(voucherID string, epoch int64) []string {
-	return []string{
-		buyersKey(voucherID, epoch), pendingKey(voucherID, epoch),
-		dueKey(voucherID, epoch), epochKey(voucherID, epoch, "closed"),
-	}
+	these := prefix(voucherID) + strconv.FormatInt(epoch, 10) + ":"
+	return []string{these + "buyers", these + "pending", these + "due", these + "closed"}
 }
 
 // oldPart stands for a voucher in the keys of part n, from 1, of a copy that was made when a

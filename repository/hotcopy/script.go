@@ -186,24 +186,34 @@ func (s *Store) groups(calls []*call) (groups [][]*call) {
 }
 
 func (s *Store) arguments(group []*call, inFull bool) []any {
-	var keys, args []any
+	keys, args := 0, 0
 	for _, c := range group {
-		epoch := c.epoch
-		if epoch == 0 {
-			epoch = s.known(c.voucher)
-		}
-		keys = append(keys, headKey(c.voucher))
-		for _, key := range append(epochKeys(c.voucher, epoch), c.keys...) {
-			keys = append(keys, key)
-		}
-		args = append(args, 5+len(c.keys), 2+len(c.args), epoch, s.options.Identity)
-		args = append(args, c.args...)
+		keys, args = keys+5+len(c.keys), args+4+len(c.args)
 	}
-	named := []any{"evalsha", group[0].script.sha, len(keys)}
+	all := make([]any, 0, 3+keys+args)
 	if inFull {
-		named = []any{"eval", group[0].script.source, len(keys)}
+		all = append(all, "eval", group[0].script.source, keys)
+	} else {
+		all = append(all, "evalsha", group[0].script.sha, keys)
 	}
-	return slices.Concat(named, keys, args)
+	epochs := make([]int64, len(group))
+	for i, c := range group {
+		if epochs[i] = c.epoch; c.epoch == 0 {
+			epochs[i] = s.known(c.voucher)
+		}
+		all = append(all, headKey(c.voucher))
+		for _, key := range epochKeys(c.voucher, epochs[i]) {
+			all = append(all, key)
+		}
+		for _, key := range c.keys {
+			all = append(all, key)
+		}
+	}
+	for i, c := range group {
+		all = append(all, 5+len(c.keys), 2+len(c.args), epochs[i], s.options.Identity)
+		all = append(all, c.args...)
+	}
+	return all
 }
 
 // take reads the replies to calls that have shared a command.
