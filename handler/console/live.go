@@ -82,7 +82,7 @@ func (h *hub) leave(id string, sale *watchedSale, told chan []byte) {
 
 // follow reads a sale as long as it has watchers.
 func (h *hub) follow(ctx context.Context, id string, sale *watchedSale) {
-	watcher := &watcher{console: h.console, id: id}
+	watcher := &watcher{console: h.console, id: id, counted: h.console.recorded(id).watcher.counted}
 	for ctx.Err() == nil {
 		began := time.Now()
 		message, err := h.read(ctx, watcher)

@@ -57,7 +57,7 @@ type watcher struct {
 	id    string
 	meter meter
 
-	counted rarely[counts]
+	counted *rarely[counts] // of the sale, for all who read it
 
 	marks    []mark
 	marked   string    // the tag of the voucher with these marks

@@ -32,6 +32,7 @@ type recorder struct {
 type recorded struct {
 	watcher  *watcher
 	readings []reading // oldest first
+	told     []byte    // the event that tells them; nil: it is not made yet
 }
 
 // Record reads each sale that is on, again and again, until ctx ends.
@@ -72,7 +73,7 @@ func (c *console) recorded(id string) *recorded {
 	defer c.recorder.mu.Unlock()
 	sale := c.recorder.sales[id]
 	if sale == nil {
-		sale = &recorded{watcher: &watcher{console: c, id: id}}
+		sale = &recorded{watcher: &watcher{console: c, id: id, counted: &rarely[counts]{}}}
 		c.recorder.sales[id] = sale
 	}
 	return sale
@@ -82,7 +83,8 @@ func (r *recorder) keep(id string, one reading) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	one.Tag, one.State = "", "" // which charts do not show
-	r.sales[id].readings = append(r.sales[id].readings, one)
+	sale := r.sales[id]
+	sale.readings, sale.told = append(sale.readings, one), nil
 }
 
 // forget drops readings that are too old, and sales of which none is left.
@@ -97,19 +99,17 @@ func (r *recorder) forget(before time.Time) {
 	}
 }
 
-// history is an event with what was kept of a sale.
+// history is an event with what was kept of a sale. Those who begin to watch it at the same time share it.
 func (c *console) history(id string) ([]byte, error) {
+	sale := c.recorded(id)
 	c.recorder.mu.Lock()
 	defer c.recorder.mu.Unlock()
-	kept := struct {
-		Readings []reading `json:"readings"`
-	}{Readings: []reading{}}
-	if sale := c.recorder.sales[id]; sale != nil {
-		kept.Readings = sale.readings
+	if sale.told == nil {
+		message, err := json.Marshal(map[string][]reading{"readings": append([]reading{}, sale.readings...)})
+		if err != nil {
+			return nil, err
+		}
+		sale.told = event("history", message)
 	}
-	message, err := json.Marshal(kept)
-	if err != nil {
-		return nil, err
-	}
-	return event("history", message), nil
+	return sale.told, nil
 }
