@@ -99,8 +99,7 @@ func purchases(b *testing.B, refusal error) (_ Options, signed string) {
 	}, signed
 }
 
-// BenchmarkRefusal measures the answer that most of a flash sale gets, by the language that is asked for. The
-// Chinese text takes a quarter of a microsecond more:
+// BenchmarkRefusal measures the answer that most of a flash sale gets, by the language that is asked for:
 //
 //	go test -run '^$' -bench BenchmarkRefusal ./handler
 func BenchmarkRefusal(b *testing.B) {

@@ -119,14 +119,14 @@ func (l *large) pages(t testing.TB) []onePage {
 		{"vouchers, deep", "/console/vouchers?" + late[1:], lines},
 		{"drafts", "/console/vouchers?state=draft", lines},
 		{"vouchers by title", "/console/vouchers?q=coffee+77", lines},
-		{"vouchers of no title", "/console/vouchers?q=tea", "<h1>"},
+		{"vouchers of no title", "/console/vouchers?q=tea", "<h1"},
 		{"orders", "/console/orders", "/console/orders/"},
 		{"orders by title", "/console/orders?q=coffee", order},
-		{"orders of no title", "/console/orders?q=tea", "<h1>"},
+		{"orders of no title", "/console/orders?q=tea", "<h1"},
 	}
 	for _, phase := range model.Phases() {
 		path := "/console/vouchers?phase=" + string(phase)
-		pages = append(pages, onePage{"vouchers, " + string(phase), path, lines}, onePage{"vouchers, " + string(phase) + ", deep", path + late, "<h1>"})
+		pages = append(pages, onePage{"vouchers, " + string(phase), path, lines}, onePage{"vouchers, " + string(phase) + ", deep", path + late, "<h1"})
 	}
 	pages = append(pages, []onePage{
 		{"voucher", hot, "data-events"},
@@ -134,7 +134,7 @@ func (l *large) pages(t testing.TB) []onePage {
 		{"voucher, first reading", hot + "/events", ""},
 		{"audit of a hot voucher", hot + "/audit", "Everything adds up"},
 		{"audit of another", "/console/vouchers/voucher-000002/audit", "Everything adds up"},
-		{"order by id", "/console/orders/order-00000001." + hotVoucher, "<h1>"},
+		{"order by id", "/console/orders/order-00000001." + hotVoucher, "<h1"},
 		{"orders of a user", "/console/orders?user=user-1", order},
 		{"orders of nobody", "/console/orders?user=nobody", "There are no such orders"},
 		{"orders of a heavy user", "/console/orders?user=" + heavyUser, user},
@@ -145,8 +145,8 @@ func (l *large) pages(t testing.TB) []onePage {
 		{"orders of a heavy user and a voucher", "/console/orders?user=" + heavyUser + "&voucher=voucher-000002", user},
 	}...)
 	for _, status := range model.OrderStatuses() {
-		pages = append(pages, onePage{"orders of a voucher, " + string(status), "/console/orders?voucher=" + hotVoucher + "&status=" + string(status), "<h1>"},
-			onePage{"orders of a heavy user, " + string(status), "/console/orders?user=" + heavyUser + "&status=" + string(status), "<h1>"})
+		pages = append(pages, onePage{"orders of a voucher, " + string(status), "/console/orders?voucher=" + hotVoucher + "&status=" + string(status), "<h1"},
+			onePage{"orders of a heavy user, " + string(status), "/console/orders?user=" + heavyUser + "&status=" + string(status), "<h1"})
 	}
 	return append(pages, []onePage{
 		{"export, first byte", "/console/orders.csv?voucher=" + hotVoucher, ""},
@@ -154,8 +154,8 @@ func (l *large) pages(t testing.TB) []onePage {
 		{"log", "/console/log", lines},
 		{"log of one", "/console/log?actor=admin-3", lines},
 		{"log, deep", "/console/log?cursor=" + model.Cursor{At: time.Now(), ID: "30"}.String(), lines},
-		{"system", "/console/system", "<h1>"},
-		{"dead letters", "/console/dead-letters", "<h1>"},
+		{"system", "/console/system", "<h1"},
+		{"dead letters", "/console/dead-letters", "<h1"},
 		{"what the shop window asks for", "/api/v1/vouchers?limit=20", `"items"`},
 	}...)
 }
