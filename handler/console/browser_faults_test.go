@@ -195,7 +195,7 @@ func (b *tab) shot() (content []byte, err error) {
 // picture writes one of the README's pictures, of a window of a size. They are small, because every clone has them.
 func (b *tab) picture(t *testing.T, name string, width, height int64) {
 	t.Helper()
-	const widest, largest = 1000, 150 << 10
+	const widest, largest = 1100, 150 << 10
 	b.run(t, "picture "+name, chromedp.EmulateViewport(width, height))
 	content := check.Value(b.shot())(t)
 	size := check.Value(png.DecodeConfig(bytes.NewReader(content)))(t)
@@ -304,15 +304,17 @@ func scheme(name string) chromedp.Action {
 	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}})
 }
 
-// fits checks that the page needs no scrolling to the side on a telephone.
+// fits checks that the page needs no scrolling to the side, from a narrow telephone to a desk, also where the frame changes.
 func (b *tab) fits(t *testing.T, what string) {
 	t.Helper()
-	var wide int
-	b.do(t, what+" at 390 px", chromedp.EmulateViewport(390, 844), chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide),
-		chromedp.EmulateViewport(1200, 900))
-	if wide > 390 {
-		t.Errorf("%s is %d pixels wide on a telephone", what, wide)
+	for _, width := range []int64{360, 768, 1024, 1440} {
+		var wide int64
+		b.do(t, fmt.Sprintf("%s at %d px", what, width), chromedp.EmulateViewport(width, 844), chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide))
+		if wide > width {
+			t.Errorf("%s is %d pixels wide in a window of %d", what, wide, width)
+		}
 	}
+	b.do(t, what, chromedp.EmulateViewport(1200, 900))
 }
 
 // quiet checks that no script has failed, and that nothing was tried that the policy forbids.

@@ -5,13 +5,16 @@
 package console_test
 
 import (
+	"fmt"
 	"math"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 
 	"seckill/internal/poll"
+	"seckill/model"
 )
 
 // picturesInABrowser renews the pictures that README.md shows: of a sale that is going on.
@@ -35,21 +38,34 @@ func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
 	telephone := b.another(t)
 	b.run(t, "the sale", scheme("light"), b.visit(path), marked())
 	telephone.run(t, "the sale", scheme("light"), chromedp.EmulateViewport(390, 844), telephone.visit(path), marked())
+	b.run(t, "the window of the film", chromedp.EmulateViewport(1100, 760))
+	for n := range 12 {
+		order := s.paid(t, fmt.Sprint("early-", n), id)
+		if n == 0 {
+			s.call(t, http.MethodPost, "/admin/orders/"+order+"/refund", s.token(t, "admin", model.RoleAdmin), nil)
+		}
+	}
 	next := 0
 	due := 0.0
+	sale := film{delay: 50}
 	for quarter := range 160 { // of a second; a rush that grows and fades
 		due += 4 * math.Exp(-math.Pow(float64(quarter-80)/32, 2))
 		if n := int(due) - next; n > 0 {
 			s.rush(t, id, next, n)
 			next += n
 		}
-		s.buy(t, buyer(max(0, next-20)), id) // somebody who has one
+		s.buy(t, buyer(max(0, next-20)), id)                  // somebody who has one
+		if quarter >= 60 && quarter < 100 && quarter%2 == 0 { // ten seconds of it
+			sale.shoot(t, b)
+		}
 		poll.Pause(t.Context(), 250*time.Millisecond)
 	}
-	b.picture(t, "sale", 1000, 1180)
+	sale.write(t, "sale")
 	telephone.picture(t, "telephone", 390, 844)
+	b.run(t, "the overview", b.visit("/console"), visible("main .sale"))
+	b.picture(t, "overview", 1100, 700)
 	b.run(t, "the vouchers", scheme("dark"), b.visit("/console/vouchers"), visible("main table"))
-	b.picture(t, "vouchers-dark", 1000, 640)
+	b.picture(t, "vouchers-dark", 1100, 700)
 	shop := c.person(t, s.url)
 	shop.run(t, "the shop window", scheme("light"), shop.visit("/shop"), visible("#vouchers article"))
 	shop.picture(t, "shop", 1000, 800)

@@ -135,7 +135,7 @@ func (behind) Replay(context.Context, uint64, string) (model.Reservation, error)
 }
 
 // data are what people and other programs have written, and names: they are the same in each language.
-var data = regexp.MustCompile(`Coffee for two|A table\s+at the window\.|(Donaudampfschifffahrtsgesellschaft)+|views-\d|the provider has refused it: the card is closed|` +
+var data = regexp.MustCompile(`seckill [a-z ]+(--[a-z]+ ?)+(NAME)?|Coffee for two|A table\s+at the window\.|(Donaudampfschifffahrtsgesellschaft)+|views-\d|the provider has refused it: the card is closed|` +
 	`the voucher is gone|it cannot be read|reserved, and in no queue|x{9,}|中文|English|(Typed|Changed) by \S+|Coffee <script>[^\n]*|Tea for two|` +
 	// Settings, names of other programs and words of code.
 	`\b(ada|admin|sync|async|all|commit \w+|seckill|Redis|CSV|UTC|MultiLock|RedLock|Redisson|finally|remaining)\b|` +
