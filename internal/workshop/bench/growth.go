@@ -8,27 +8,36 @@ import (
 // seriesMark stands in the names of cases that are measured at several sizes: "async: buyers".
 const seriesMark = ": "
 
-// growthCells tell, for every series of sizes, how many times as much an order costs at the largest as at the smallest.
+// growthTargets are how many times as much an order may cost at a size as at the smallest of its series.
+func growthTargets() map[string]float64 {
+	return map[string]float64{
+		"async: vouchers 10": 1.25, "async: vouchers 100": 1.55, "async: vouchers 1000": 1.9, "sync: vouchers 100": 1.15, "async: instances 4": 1.5,
+	}
+}
+
+// growthCells tell, for every series of sizes, how many times as much an order costs at each as at the first.
 func (r Report) growthCells() [][]string {
-	table := [][]string{{"series", "from", "to", "CPU of an order, µs", "", "times"}}
+	table := [][]string{{"series", "from", "to", "CPU of an order, µs", "", "times", "at most", ""}}
 	first := map[string]Row{}
-	for i, row := range r.Rows {
+	number := func(value float64, decimals int) string { return strconv.FormatFloat(value, 'f', decimals, 64) }
+	for _, row := range r.Rows {
 		if !strings.Contains(row.Case, seriesMark) {
 			continue
 		}
-		if _, known := first[row.Case]; !known {
+		smallest, known := first[row.Case]
+		if !known {
 			first[row.Case] = row
-		}
-		if i+1 < len(r.Rows) && r.Rows[i+1].Case == row.Case {
 			continue
 		}
-		smallest := first[row.Case]
-		if before, now := smallest.Figures.cpu(), row.Figures.cpu(); smallest.Load != row.Load && before > 0 {
-			table = append(table, []string{
-				row.Case, smallest.Load, row.Load,
-				strconv.FormatFloat(before, 'f', 0, 64), strconv.FormatFloat(now, 'f', 0, 64), strconv.FormatFloat(now/before, 'f', 2, 64),
-			})
+		before, now := smallest.Figures.cpu(), row.Figures.cpu()
+		if before <= 0 {
+			continue
 		}
+		most, verdict := "–", ""
+		if target, has := growthTargets()[row.Case+" "+row.Load]; has {
+			most, verdict = number(target, 2), map[bool]string{true: "met", false: "short"}[now/before <= target]
+		}
+		table = append(table, []string{row.Case, smallest.Load, row.Load, number(before, 0), number(now, 0), number(now/before, 2), most, verdict})
 	}
 	return table
 }

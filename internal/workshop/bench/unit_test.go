@@ -194,6 +194,12 @@ func TestRecordsAreKept(t *testing.T) {
 	report.At, report.Rows = report.At.Add(time.Hour), []Row{
 		{Case: "async: buyers", Load: "10", Figures: Figures{CPUProduct: 50}},
 		{Case: "async: buyers", Load: "1000000", Figures: Figures{CPUProduct: 75, BuyerBytes: 150}},
+		{Case: "sync: vouchers", Load: "1", Figures: Figures{CPUProduct: 100}},
+		{Case: "async: vouchers", Load: "1", Figures: Figures{CPUProduct: 100}},
+		{Case: "async: vouchers", Load: "10", Figures: Figures{CPUProduct: 125}},
+		{Case: "sync: vouchers", Load: "100", Figures: Figures{CPUProduct: 116}},
+		{Case: "async: hot", Load: "0", Figures: Figures{P99: 10}},
+		{Case: "async: hot", Load: "99", Figures: Figures{P99: 11}},
 	}
 	check.Must(t, report.Keep(dir, Scale))
 
@@ -201,7 +207,8 @@ func TestRecordsAreKept(t *testing.T) {
 	for _, want := range []string{
 		"before\n", "\nbehind\n", "2 January 2026", "| case | load | ratio |",
 		"| async | 128 | 0.45 |", "| 0.4 | 0.5 | 0.45 | met |", "| 20 | 5 | 30.00 | short |",
-		"| async: buyers | 10 | 1000000 | 50 | 75 | 1.50 |", "| 200 | 120 | 150.00 | met |",
+		"| async: buyers | 10 | 1000000 | 50 | 75 | 1.50 | – |  |",
+		"| async: vouchers | 1 | 10 | 100 | 125 | 1.25 | 1.25 | met |", "| sync: vouchers | 1 | 100 | 100 | 116 | 1.16 | 1.15 | short |", "| 200 | 120 | 150.00 | met |",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the README does not say %q:\n%s", want, text)
