@@ -59,14 +59,7 @@ func NewOrders(db *sqldb.Database, options OrderOptions) (*Orders, error) {
 
 // Get reads one order; NOT_FOUND when there is none.
 func (o *Orders) Get(ctx context.Context, id string) (model.Order, error) {
-	var order model.Order
-	if !model.ValidID(id) { // see possible
-		return order, fmt.Errorf("get order %q: %w", id, model.NotFound("order"))
-	}
-	err := o.db.Read(ctx, "get order "+id, func(db *gorm.DB) error {
-		return notFound(db.Where("id = ?", id).Take(&order).Error, "order")
-	})
-	return order, err
+	return byID[model.Order](ctx, o.db, "order", id)
 }
 
 // Find reads orders by id; absent ones are left out.

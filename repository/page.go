@@ -1,11 +1,14 @@
 package repository
 
 import (
+	"context"
 	"errors"
+	"fmt"
 
 	"gorm.io/gorm"
 
 	"seckill/model"
+	"seckill/repository/sqldb"
 )
 
 // streamRows are read at once for streams: a fraction of a megabyte, and few
@@ -58,4 +61,23 @@ func notFound(err error, what string) error {
 		return model.NotFound(what)
 	}
 	return err
+}
+
+// byID reads the row of an id; NOT_FOUND when there is none, of a kind that what names.
+func byID[T any](ctx context.Context, d *sqldb.Database, what, id string) (row T, err error) {
+	if !model.ValidID(id) { // see possible
+		return row, fmt.Errorf("get %s %q: %w", what, id, model.NotFound(what))
+	}
+	err = d.Read(ctx, "get "+what+" "+id, func(db *gorm.DB) error {
+		return notFound(db.Where("id = ?", id).Take(&row).Error, what)
+	})
+	return row, err
+}
+
+// due reads what is to be tried now, what waits longest first.
+func due[T any](ctx context.Context, d *sqldb.Database, action string, limit int) (list []T, err error) {
+	err = d.Read(ctx, action, func(db *gorm.DB) error {
+		return db.Where("next_at <= " + d.Dialect.Now).Order("next_at").Limit(limit).Find(&list).Error
+	})
+	return list, err
 }

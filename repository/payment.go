@@ -75,14 +75,7 @@ func (p *Payments) SetURL(ctx context.Context, id, url string) error {
 
 // Get reads one payment; NOT_FOUND when there is none.
 func (p *Payments) Get(ctx context.Context, id string) (model.Payment, error) {
-	var payment model.Payment
-	if !model.ValidID(id) { // see possible
-		return payment, fmt.Errorf("get payment %q: %w", id, model.NotFound("payment"))
-	}
-	err := p.db.Read(ctx, "get payment "+id, func(db *gorm.DB) error {
-		return notFound(db.Where("id = ?", id).Take(&payment).Error, "payment")
-	})
-	return payment, err
+	return byID[model.Payment](ctx, p.db, "payment", id)
 }
 
 // maxPaymentsShown bounds what is shown of one order, which is paid with one payment and
@@ -117,11 +110,7 @@ func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Paym
 // Due reads payments that the provider is to be asked for now, those that wait longest
 // first.
 func (p *Payments) Due(ctx context.Context, limit int) ([]model.Payment, error) {
-	var list []model.Payment
-	err := p.db.Read(ctx, "read the payments to ask for", func(db *gorm.DB) error {
-		return db.Where("next_at <= " + p.db.Dialect.Now).Order("next_at").Limit(limit).Find(&list).Error
-	})
-	return list, err
+	return due[model.Payment](ctx, p.db, "read the payments to ask for", limit)
 }
 
 // Postpone has a payment whose end is not known asked for again after a pause.

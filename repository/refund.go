@@ -194,11 +194,7 @@ func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (model.RefundPa
 
 // Due reads pending refunds that are to be tried now, those that wait longest first.
 func (r *Refunds) Due(ctx context.Context, limit int) ([]model.Refund, error) {
-	var list []model.Refund
-	err := r.db.Read(ctx, "read the refunds to be made", func(db *gorm.DB) error {
-		return db.Where("next_at <= " + r.db.Dialect.Now).Order("next_at").Limit(limit).Find(&list).Error
-	})
-	return list, err
+	return due[model.Refund](ctx, r.db, "read the refunds to be made", limit)
 }
 
 // Done notes that the provider has given the money back. Noting it again changes nothing.
