@@ -75,7 +75,7 @@ func operatorInABrowser(t *testing.T, c *chromium, s *site) {
 			v.fits(t, b, "orders")
 			v.types(t, b, "#q", step[1])
 			v.follow(t, b, ".search button")
-			b.run(t, "the order", shows("h1 code", step[1]))
+			b.run(t, "the order", visible(`h1 .id[title="`+step[1]+`"]`))
 			v.fits(t, b, "order")
 			v.press(t, b, `main [data-opens="`+step[0]+`"]`)
 			v.follow(t, b, "#"+step[0]+" .btn-danger")

@@ -151,6 +151,6 @@ func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
 func (b *tab) cancels(t *testing.T, orderID string) {
 	t.Helper()
 	b.run(t, "the search for orders", leads(click(`header a[href="/console/orders"]`)), visible("#q"))
-	b.run(t, "an order is found by its id", fill("#q", orderID), leads(press("Search")), visible(".badge.unpaid"), shows("h1 code", orderID))
+	b.run(t, "an order is found by its id", fill("#q", orderID), leads(press("Search")), visible(".badge.unpaid"), visible(`h1 .id[title="`+orderID+`"]`))
 	b.run(t, "it is canceled", press("Cancel the order"), leads(click(`dialog[open] form[action$="/cancel"] .btn-danger`)), visible(".badge.canceled"))
 }

@@ -167,7 +167,7 @@ func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.Write(kept); err != nil {
+	if _, err := w.Write(kept); err != nil { //nolint:gosec // JSON, and no page: see the type
 		return nil // the browser is gone
 	}
 	for !c.Health.Draining() {
