@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"log/slog"
 
 	"seckill/handler"
 	"seckill/internal/conns"
@@ -24,19 +23,10 @@ func (i *Instance) listenForOperations(ctx context.Context) (err error) {
 			Name: "operations", Max: opsConnections, PerNetwork: opsConnections, Metrics: i.registry, Log: i.log,
 		}),
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		i.ops.AdviseInner(ctx)
 	}
-	public, err := i.ops.PublicAddresses()
-	if err != nil {
-		i.log.DebugContext(ctx, "the addresses of this machine are not known", slog.Any("error", err))
-	}
-	if len(public) > 0 {
-		i.log.WarnContext(ctx, "the operations listener can be reached at a public address, and anybody who reaches it "+
-			"reads metrics and profiles: set SECKILL_OPS_ADDR to an address of the inner network",
-			slog.String("listens", i.ops.Addr().String()), slog.Any("public", public))
-	}
-	return nil
+	return err
 }
 
 // listen serves until the stop. That a listener ends before ends the instance.

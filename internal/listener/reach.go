@@ -1,6 +1,8 @@
 package listener
 
 import (
+	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -9,11 +11,18 @@ import (
 	"strings"
 )
 
-// PublicAddresses are those of the internet at which a listener is reached. The error says that this machine's addresses are
-// not known: then only its own was looked at.
-func (l *Listener) PublicAddresses() ([]string, error) {
+// AdviseInner says that the operations listener can be reached from the internet, where it can. When this machine's addresses
+// are not known, only the listener's own is looked at.
+func (l *Listener) AdviseInner(ctx context.Context) {
 	own, err := net.InterfaceAddrs()
-	return publicAddresses(l.socket.Addr(), own), err
+	if err != nil {
+		l.log.DebugContext(ctx, "the addresses of this machine are not known", slog.Any("error", err))
+	}
+	if public := publicAddresses(l.Addr(), own); len(public) > 0 {
+		l.log.WarnContext(ctx, "the operations listener can be reached at a public address, and anybody who reaches it "+
+			"reads metrics and profiles: set SECKILL_OPS_ADDR to an address of the inner network",
+			slog.String("listens", l.Addr().String()), slog.Any("public", public))
+	}
 }
 
 // OnMachine is this machine's name, and the listener's port: a machine may have several instances.
