@@ -387,7 +387,7 @@ func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 	l.handedOut(t, 300)
 }
 
-// An upgrade in a sale: what the earlier versions have published, and publish still, is consumed, counts for its voucher or
+// An upgrade in a sale of 100 vouchers: what the earlier versions have published, and publish still, is consumed, counts for its voucher or
 // for all, and is followed by what this one publishes.
 func TestMessagesOfEarlierVersionsAreConsumed(t *testing.T) {
 	t.Parallel()
@@ -395,7 +395,12 @@ func TestMessagesOfEarlierVersionsAreConsumed(t *testing.T) {
 	check.Must(t, check.ErrorOf(f.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: f.orders, Subjects: []string{f.subject}, Storage: jetstream.FileStorage, Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 	})))
-	f.stored(t, "", text("old-1.v1", "u1"), text("old-2.v2", "u2"))
+	const more = 98
+	shared := []string{text("old-1.v1", "u1"), text("old-2.v2", "u2")}
+	for n := range more {
+		shared = append(shared, text(fmt.Sprint("old-6.w", n), "u6"))
+	}
+	f.stored(t, "", shared...)
 	f.Queue = f.open(t, nil)
 	stream := check.Value(f.js.Stream(t.Context(), f.orders))(t)
 	if got := stream.CachedInfo().Config.Subjects; !slices.Equal(got, []string{f.subject, f.subject + ".*"}) {
@@ -404,10 +409,14 @@ func TestMessagesOfEarlierVersionsAreConsumed(t *testing.T) {
 	f.stored(t, ".v1", text("old-3.v1", "u3"), text("old-4.v1", "u4"))
 	check.Must(t, f.Publish(t.Context(), append(of("v1", "new", 1), of("v2", "new", 1)...)))
 	f.stored(t, ".v2", text("old-5.v2", "u5"))
-	last := stream.CachedInfo().State.LastSeq + 3
-	for id, messages := range map[string]int64{"v1": 3, "v2": 3, "other": 2} {
-		if got := f.backlogOf(t, id); got.Messages != messages || got.AckFloor != last-4 || got.LastSequence != last {
-			t.Errorf("%s: %+v, want %d messages behind %d", id, got, messages, last-4)
+	for n := range more {
+		f.stored(t, fmt.Sprint(".w", n), text(fmt.Sprint("old-7.w", n), "u7"))
+	}
+	const later = 3 + more
+	last := stream.CachedInfo().State.LastSeq + later
+	for id, messages := range map[string]int64{"v1": 3, "v2": 3, "w7": 3, "other": 2} {
+		if got := f.backlogOf(t, id); got.Messages != messages || got.AckFloor != last-later-1 || got.LastSequence != last {
+			t.Errorf("%s: %+v, want %d messages behind %d", id, got, messages, last-later-1)
 		}
 	}
 	var ill atomic.Bool
@@ -427,7 +436,7 @@ func TestMessagesOfEarlierVersionsAreConsumed(t *testing.T) {
 	check.Eventually(t, "those of v1 wait", func() bool { return f.backlogOf(t, "v1").AckFloor == 0 })
 	ill.Store(false)
 	drained(t, f.Queue)
-	l.handedOut(t, 7)
+	l.handedOut(t, 7+2*more)
 	for _, r := range slices.Concat(l.calls...) {
 		check.That(t, r.Sequence <= last, "%s counts as of message %d, behind %d", r.ID, r.Sequence, last)
 	}
