@@ -201,6 +201,7 @@ func TestUnavailable(t *testing.T) {
 	if got := a.Call(t, http.MethodGet, "/auth/me", token, nil); got.Status != http.StatusOK {
 		t.Errorf("who am I needs a database: %d", got.Status)
 	}
+	a.unready(t) // not at once: what an instance saw a tenth of a second ago is told to others too
 	ready := check.Value(a.Get("/readyz"))(t)
 	refused(t, ready, http.StatusServiceUnavailable, model.CodeUnavailable)
 	for _, internal := range []string{strconv.Itoa(database.Port()), "127.0.0.1", "dial"} {
