@@ -98,7 +98,7 @@ func operatorInABrowser(t *testing.T, c *chromium, s *site) {
 
 // A cashier redeems and looks up, and a viewer sees and cannot act.
 func tillInABrowser(t *testing.T, c *chromium, s *site) {
-	id := s.onSale(t, map[string]any{"title": "Tea for two"})
+	id := s.onSale(t, map[string]any{"title": "Tea for two", "stock": len(visitors())})
 	for n, v := range visitors() {
 		user := "guest-" + v.name()
 		order := s.paid(t, user, id)
