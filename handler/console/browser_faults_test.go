@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -244,8 +245,9 @@ func click(selector string) chromedp.Action {
 // clickOn is click of what a script finds, where nothing else is above it.
 func clickOn(place string) chromedp.Action {
 	return chromedp.ActionFunc(func(ctx context.Context) error {
-		var at []float64
+		var was, at []float64
 		err := poll.Until(ctx, 50*time.Millisecond, func() (bool, error) {
+			at = nil
 			err := chromedp.Evaluate(fmt.Sprintf(`(() => {
 				%s
 				const place = %s;
@@ -256,7 +258,9 @@ func clickOn(place string) chromedp.Action {
 				const above = document.elementFromPoint(...at);
 				return place.contains(above) ? at : [];
 			})()`, ready, place), &at).Do(ctx)
-			return err == nil && len(at) == 2, nil
+			rests := slices.Equal(at, was) // what moves would not be met
+			was = at
+			return err == nil && len(at) == 2 && rests, nil
 		})
 		if err != nil {
 			return fmt.Errorf("press %s: %w", place, err)
