@@ -138,7 +138,7 @@ func (behind) Replay(context.Context, uint64, string) (model.Reservation, error)
 var data = regexp.MustCompile(`seckill [a-z ]+(--[a-z]+ ?)+(NAME)?|Coffee for two|A table\s+at the window\.|(Donaudampfschifffahrtsgesellschaft)+|views-\d|the provider has refused it: the card is closed|` +
 	`the voucher is gone|it cannot be read|reserved, and in no queue|x{9,}|中文|English|(Typed|Changed) by \S+|Coffee <script>[^\n]*|Tea for two|` +
 	// Settings, names of other programs and words of code.
-	`\b(ada|admin|sync|async|all|commit \w+|seckill|Redis|CSV|UTC|MultiLock|RedLock|Redisson|finally|remaining)\b|` +
+	`\b(ada|eve|admin|sync|async|all|commit \w+|seckill|Redis|CSV|UTC|MultiLock|RedLock|Redisson|finally|remaining)\b|` +
 	`…\w{8}|\(devel\)|go1\S+|\b\S*\d\S*\b`)
 
 // foreign are the words of a text that are of the other language.
