@@ -189,12 +189,11 @@ func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.HotCo
 	copies := map[string]model.HotCopy{}
 	if slices.ContainsFunc(ids, func(id string) bool { return c.Silent[id] }) {
 		<-ctx.Done()
+		return copies, model.Unavailable("Redis does not answer.", ctx.Err())
 	}
-	return copies, c.do(context.WithoutCancel(ctx), "Read", "", func(*Sale) (err error) {
+	return copies, c.do(ctx, "Read", "", func(*Sale) (err error) {
 		for _, id := range ids {
-			if c.Silent[id] {
-				err = errors.Join(err, model.Unavailable("Redis does not answer.", ctx.Err()))
-			} else if away := c.Away[id]; away != nil {
+			if away := c.Away[id]; away != nil {
 				err = errors.Join(err, model.Unavailable("Redis does not answer.", away))
 			} else {
 				copies[id] = c.Sales[id].read(id)
