@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -45,7 +45,6 @@ func hear(ctx context.Context, subscription *redis.PubSub, listener listener) {
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })()
 	for asked := false; ; {
 		message, err := subscription.ReceiveTimeout(ctx, listenTimeout)
-		timeout, silent := errors.AsType[net.Error](err)
 		switch message := message.(type) {
 		case *redis.Subscription:
 			listener.missed()
@@ -55,7 +54,7 @@ func hear(ctx context.Context, subscription *redis.PubSub, listener listener) {
 		switch {
 		case err == nil:
 			asked = false
-		case silent && timeout.Timeout() && !asked && subscription.Ping(ctx) == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded) && !asked && subscription.Ping(ctx) == nil:
 			asked = true
 		default:
 			return
@@ -107,7 +106,8 @@ func (c *VoucherChanges) Announce(ctx context.Context, voucherID string) error {
 	return c.publish(ctx, voucherID, voucherID)
 }
 
-// AnnounceReturn tells every instance that a unit of a voucher came back.
+// AnnounceReturn tells every instance that a unit of a voucher came back. A hot copy sends the same by itself; of a Cluster's
+// nodes, which may not have found each other again, this asks the one that the instances listen to.
 func (c *VoucherChanges) AnnounceReturn(ctx context.Context, voucherID string) error {
 	return c.publish(ctx, voucherID, returnedPrefix+voucherID)
 }
