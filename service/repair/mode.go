@@ -47,13 +47,13 @@ func (w *ModeWatcher) Adopt(
 	ctx context.Context, adopt func(context.Context, model.OrderMode) (model.ModeRecord, error), lacks func(context.Context) error,
 ) (deployment string, err error) {
 	record, err := adopt(ctx, w.mine)
-	if err == nil {
+	switch {
+	case err == nil:
 		return record.Deployment, w.Refresh(ctx)
-	}
-	if lacks != nil && w.mine == model.ModeSync {
+	case lacks == nil:
+	case w.mine == model.ModeSync:
 		return "", nil
-	}
-	if lacks != nil {
+	default:
 		if missing := lacks(ctx); missing != nil {
 			return "", missing
 		}
