@@ -43,13 +43,9 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 			t.Parallel()
 			cluster := testserver.RedisCluster(t, true, "--cluster-node-timeout", shortElection, "--appendonly", "no")
 			a := start(t, on(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()}))
-			nodes := make([]string, len(cluster.Primaries))
-			for i, node := range cluster.Primaries {
-				nodes[i] = node.Addr()
-			}
-			where := newPartition(t, nodes)
-			flows := make([]*flow, len(nodes))
-			for i := range nodes {
+			where := newPartition(t, cluster.Primaries)
+			flows := make([]*flow, len(cluster.Primaries))
+			for i := range flows {
 				flows[i] = a.flowing(t, where.voucherOn(t, a, i, 100_000).ID, 3, where.usersOn(t, a, i))
 			}
 			for _, f := range flows {
@@ -83,13 +79,9 @@ func TestOwnersAreToldThoughNewsIsLost(t *testing.T) {
 	cluster := testserver.RedisCluster(t, false)
 	on := asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()})
 	here, there := start(t, on), start(t, on)
-	nodes := make([]string, len(cluster.Primaries))
-	for i, node := range cluster.Primaries {
-		nodes[i] = node.Addr()
-	}
-	where := newPartition(t, nodes)
+	where := newPartition(t, cluster.Primaries)
 	news := where.of(t, "seckill:v1:voucher-changes")
-	sells := (news + 1) % len(nodes)
+	sells := (news + 1) % len(cluster.Primaries)
 	v, users := where.voucherOn(t, here, sells, 1), where.usersOn(t, here, sells)
 	asks := func(a *app, user string, want model.Code) {
 		t.Helper()

@@ -16,6 +16,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 
@@ -162,8 +163,12 @@ type partition struct {
 	at    *redis.ClusterClient
 }
 
-func newPartition(t *testing.T, nodes []string) *partition {
+func newPartition(t *testing.T, primaries []*testserver.Server) *partition {
 	t.Helper()
+	nodes := make([]string, len(primaries))
+	for i, node := range primaries {
+		nodes[i] = node.Addr()
+	}
 	p := &partition{nodes: nodes, at: redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes})}
 	t.Cleanup(func() { _ = p.at.Close() })
 	return p
