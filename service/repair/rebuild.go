@@ -60,6 +60,7 @@ type Rebuilder struct {
 	mu      sync.Mutex
 	queue   [urgencies][]string    // vouchers, oldest first; each is in one of the lists
 	waiting map[string]rebuildWish // for the vouchers in the queue
+	pausing map[string]rebuildWish // for vouchers that were rebuilt a moment ago
 	running map[string]*rebuildRun // rebuilds under way in this process
 	begun   map[string]int64       // epochs that this process began and has not opened
 }
@@ -74,7 +75,7 @@ type rebuildRun struct {
 func newRebuilder(parts Deps) *Rebuilder {
 	return &Rebuilder{
 		deps: parts, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
-		waiting: map[string]rebuildWish{}, running: map[string]*rebuildRun{},
+		waiting: map[string]rebuildWish{}, pausing: map[string]rebuildWish{}, running: map[string]*rebuildRun{},
 		begun: map[string]int64{}, again: backoff.New(pauses(), maxAgain, time.Now),
 	}
 }
@@ -235,13 +236,25 @@ const (
 type rebuildWish struct {
 	urgency urgency
 	wrong   int64 // also healthy hot copies up to this epoch are to be replaced
+	closed  bool  // the hot copy was closed for it: it does not pause
+}
+
+// and is one wish instead of two.
+func (w rebuildWish) and(other rebuildWish) rebuildWish {
+	return rebuildWish{min(w.urgency, other.urgency), max(w.wrong, other.wrong), w.closed || other.closed}
 }
 
 // Ask asks for a rebuild in the background, if one is still needed when its turn comes: of a hot copy that is not loaded,
-// or looks healthy and has an epoch up to wrong. Asking for the same again causes no further rebuild. When there is no room
-// in the queue, or the voucher was rebuilt twice a moment ago, whoever needs it asks again later. It never blocks.
+// or looks healthy and has an epoch up to wrong. Asking for the same again causes no further rebuild. The turn of a voucher
+// that was rebuilt twice a moment ago comes after a pause. When there is no room in the queue, whoever needs it asks again
+// later. It never blocks.
 func (r *Rebuilder) Ask(voucherID string, wrong int64) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: wrong})
+}
+
+// open is Ask for a hot copy that was closed to be rebuilt.
+func (r *Rebuilder) open(voucherID string) {
+	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: model.AnyEpoch, closed: true})
 }
 
 // found is Ask for a hot copy that was found closed before any request was refused for it. Its turn comes after those that
@@ -261,21 +274,46 @@ func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 		return
 	}
 	before, waits := r.waiting[voucherID]
-	wish.wrong = max(wish.wrong, before.wrong)
+	pause := r.again.Wait(voucherID)
 	switch {
 	case waits && wish.urgency >= before.urgency, waits && r.full(wish.urgency):
-		r.waiting[voucherID] = rebuildWish{before.urgency, wish.wrong}
+		wish = wish.and(before)
+		wish.urgency = before.urgency
+		r.waiting[voucherID] = wish
 		return
-	case !waits && (r.full(wish.urgency) || r.again.Wait(voucherID) > 0):
+	case !waits && !wish.closed && pause > 0:
+		r.postpone(voucherID, wish, pause)
+		return
+	case !waits && r.full(wish.urgency):
 		return
 	case !waits:
 		r.ready <- struct{}{} // never blocks: the channel holds as many as the queue
 	default: // the voucher moves on to a more urgent list
 		from := before.urgency
 		r.queue[from] = slices.DeleteFunc(r.queue[from], func(id string) bool { return id == voucherID })
+		wish = wish.and(before)
 	}
 	r.queue[wish.urgency] = append(r.queue[wish.urgency], voucherID)
 	r.waiting[voucherID] = wish
+}
+
+// postpone enqueues a wish after a pause: a hot copy that stays closed must not depend on the next request for it.
+func (r *Rebuilder) postpone(voucherID string, wish rebuildWish, pause time.Duration) {
+	before, pauses := r.pausing[voucherID]
+	if pauses {
+		wish = wish.and(before)
+	}
+	r.pausing[voucherID] = wish
+	if pauses {
+		return
+	}
+	time.AfterFunc(pause, func() {
+		r.mu.Lock()
+		wish := r.pausing[voucherID]
+		delete(r.pausing, voucherID)
+		r.mu.Unlock()
+		r.enqueue(voucherID, wish)
+	})
 }
 
 func (r *Rebuilder) full(u urgency) bool { return len(r.queue[u]) >= maxRebuildQueue }

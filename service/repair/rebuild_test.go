@@ -444,7 +444,7 @@ func TestACopyThatDoesNotLastIsLoadedLessAndLessOften(t *testing.T) {
 					s.redis.Lose()
 				}
 				s.Rebuilder.Ask("v1", 0)
-				servicetest.Pass(100 * time.Millisecond)
+				servicetest.Pass(97 * time.Millisecond) // never at the end of a pause
 			}
 		}
 		ask(3, true)
@@ -476,6 +476,47 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 		cancel()
 		running.Wait()
 		check.That(t, s.hot().State == model.CopyOpen, "the copy is %s at epoch %d", s.hot().State, s.hot().Epoch)
+		s.balanced(t)
+	})
+}
+
+// An administrator's rebuild closes the sale first: nothing may keep it from being opened at once.
+func TestAnAdministratorsRebuildsDoNotPause(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.sell("o1", "u1")
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.Rebuilder.Run(ctx) })
+		for n := range 10 {
+			check.Must(t, s.Stock.Rebuild(t.Context(), "v1", "boss"))
+			servicetest.Pass(100 * time.Millisecond)
+			check.That(t, s.hot().State == model.CopyOpen, "rebuild %d: the copy is %s", n, s.hot().State)
+		}
+		cancel()
+		running.Wait()
+		s.balanced(t)
+	})
+}
+
+// Who asked during the pause need not ask again: a voucher that nobody orders meanwhile would stay closed.
+func TestARebuildAskedForInThePauseFollowsIt(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.sell("o1", "u1")
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.Rebuilder.Run(ctx) })
+		for range 3 {
+			s.redis.Lose()
+			s.Rebuilder.Ask("v1", 0)
+			servicetest.Pass(50 * time.Millisecond)
+		}
+		check.Equal(t, "loaded before the pause", s.count("hot.open"), 2)
+		servicetest.Pass(pauses().First)
+		check.Equal(t, "loaded after it", s.count("hot.open"), 3)
+		cancel()
+		running.Wait()
 		s.balanced(t)
 	})
 }

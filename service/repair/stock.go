@@ -52,7 +52,7 @@ func (s *Stock) Rebuild(ctx context.Context, voucherID, adminID string) error {
 	if err != nil && !elsewhere(err) {
 		return unreachable("The hot copy could not be closed.", err)
 	}
-	s.rebuilder.Ask(voucherID, model.AnyEpoch)
+	s.rebuilder.open(voucherID)
 	return nil
 }
 
