@@ -139,12 +139,12 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time
 }
 
 const (
-	// quorumPause is between two rounds of a caller that got some of the parts
-	// in vain. It is drawn at random up to a bound that doubles each time
+	// quorumPause is between two rounds of a caller that got too few of the
+	// parts. It is drawn at random up to a bound that doubles each time
 	// another one was faster, so that two callers that took half of the parts
 	// each do not do so again. After it, and after the first message, those of
 	// the other parts are waited for, up to that bound: they are usually on
-	// their way, and a round that comes too early gets some in vain again.
+	// their way, and a round that comes too early gets too few again.
 	quorumPause    = 2 * time.Millisecond
 	maxQuorumPause = 128 * time.Millisecond
 	// slowRounds: the bound is as many rounds, too. One that waits for a silent part keeps the
@@ -275,7 +275,7 @@ func (p *place) forget() (told map[int]bool) {
 	return told
 }
 
-// recall is for a round in vain: what was told of a part holds on, unless another owner
+// recall is for a round that failed: what was told of a part holds on, unless another owner
 // was found to hold it. A part that has not answered is as free as before, and sends no
 // other message.
 func (p *place) recall(told, busy map[int]bool) {

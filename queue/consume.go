@@ -227,7 +227,7 @@ const (
 	notTried                // none is, and that says nothing of the database
 )
 
-// work persists one batch after another. After a batch in vain it rests, so that it
+// work persists one batch after another. After a batch that failed it rests, so that it
 // does not keep asking a database that is down. It rests no longer than the time
 // since any worker has persisted something: where others succeed, the trouble is
 // not the database's. That of single vouchers is no reason to rest: others must not wait for them.

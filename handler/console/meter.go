@@ -31,9 +31,9 @@ type Backlog struct {
 }
 
 const (
-	// tallyEvery is the time between two tallies of an instance at which somebody tries to buy.
+	// tallyEvery is the time between two tallies of an instance that buyers ask.
 	tallyEvery = time.Second
-	// tallySilent is the age of a tally from which nobody tries to buy at its instance.
+	// tallySilent is the age of a tally from which its instance counts as asked by no buyer.
 	tallySilent = 2500 * time.Millisecond
 )
 

@@ -172,7 +172,7 @@ func (f frame) When(at time.Time) string {
 	return at.Format(layout)
 }
 
-// May reports whether whoever looks at the page may do something, see wire.LeastLevel.
+// May reports whether the page's visitor may do something, see wire.LeastLevel.
 func (f frame) May(operation string) bool { return wire.Allow(f.visit.claims.Level, operation) == nil }
 
 // show sends a page.

@@ -242,7 +242,7 @@ type Finding struct {
 	Lost       int64 `json:"lost"`       // updates that were reported as done and are not there
 	Oversold   int64 `json:"oversold"`   // units sold that there never were
 	Unsold     int64 `json:"unsold"`     // units left although a worker heard "sold out"
-	Deadlocked bool  `json:"deadlocked"` // a worker waited in vain for a lock without a living holder
+	Deadlocked bool  `json:"deadlocked"` // a worker gave up waiting for a lock without a living holder
 }
 
 // judge compares what workers were told with what is there. A worker that was refused

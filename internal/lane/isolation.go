@@ -155,7 +155,7 @@ func (i *isolation) ended(key string) {
 	}
 }
 
-// failed notes that an attempt at a key by itself was in vain, or that only some of it was done. It reports what leave does.
+// failed notes that an attempt at a key by itself failed, or that only some of it was done. It reports what leave does.
 func (i *isolation) failed(key string, cause error, some bool) (news, first bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -298,7 +298,7 @@ func (l *Lane[In, Out]) attempt(ctx context.Context, key string, batch []*Ticket
 }
 
 // division runs the items of one key. If the data of some are refused it runs the halves, down to the single item. After
-// other trouble it does so only when the key has failed 1, 2, 4, 8 … times before: it may well be in vain.
+// other trouble it does so only when the key has failed 1, 2, 4, 8 … times before: it may well fail.
 type division[In, Out any] struct {
 	lane    *Lane[In, Out]
 	began   time.Time

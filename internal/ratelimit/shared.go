@@ -18,8 +18,8 @@ const (
 	// in microseconds; one that needs longer is in trouble, and no protection is worth
 	// a slow sale.
 	askTimeout = 200 * time.Millisecond
-	// askAgain is how long nobody asks after a failure: then one request tries. So at
-	// most one request a second waits in vain for a Redis that is away.
+	// askAgain is between a failure and the next question, which one request asks. So at
+	// most one request a second waits for a Redis that is away.
 	askAgain = time.Second
 	// A second's worth of questions may wait; more are not asked.
 	maxAsks      = 4096

@@ -123,7 +123,7 @@ type waits struct {
 	young time.Time     // none of its messages is older than that; zero: they may be of any age
 	age   time.Duration // of its oldest message, as of told
 	told  time.Time     // zero: not yet
-	tried time.Time     // when the queue was asked last, maybe in vain
+	tried time.Time     // when the queue was asked last, with an answer or without
 	// wanted says that a request was judged since then.
 	wanted atomic.Bool
 }
@@ -204,7 +204,7 @@ func (w *Watch) readWaiting(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reading, w.took = false, time.Since(asked)
-	if !errors.Is(ctx.Err(), context.Canceled) { // whoever gave up says nothing of the queue
+	if !errors.Is(ctx.Err(), context.Canceled) { // a caller that gave up says nothing of the queue
 		w.failed = err
 	}
 	if err != nil {
@@ -415,7 +415,7 @@ func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) er
 		switch {
 		case ctx.Err() == nil:
 		case failed != nil:
-			return fmt.Errorf("wait for the queue: %w; it was last looked at in vain: %w", context.Cause(ctx), failed)
+			return fmt.Errorf("wait for the queue: %w; the last look at it failed: %w", context.Cause(ctx), failed)
 		default:
 			return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
 		}

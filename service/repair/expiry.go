@@ -259,7 +259,7 @@ func (e *Expiry) rest(voucherID string) {
 }
 
 // expirePaying asks the provider for the payments of overdue orders, and expires those
-// that it knows of no money for. It is apart from the others because a provider may be
+// that it knows of no money for. It runs beside the others because a provider may be
 // slow.
 func (e *Expiry) expirePaying(ctx context.Context) error {
 	asking, enough := context.WithTimeout(ctx, askTimeout)

@@ -12,7 +12,7 @@ type OrderStore interface {
 	// CreateOrders commits in one transaction those of the orders that it can, and
 	// returns the outcome of each. After an error that wraps model.ErrUnknownOutcome,
 	// only a call with the same ids can tell. A *model.HeldError names the voucher whose row
-	// was waited for in vain.
+	// stayed locked.
 	CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error)
 	Get(ctx context.Context, id string) (model.Order, error)
 	// Find reads orders by id; absent ones are left out.
