@@ -90,6 +90,11 @@ type adminLog interface {
 	List(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
 }
 
+// reports is what the route of a voucher's report needs of service.Reports.
+type reports interface {
+	Make(ctx context.Context, voucherID string) (model.Report, error)
+}
+
 // accounts is what the routes of accounts need of service.Accounts.
 type accounts interface {
 	Register(ctx context.Context, address, username, password string) (model.Account, error)
@@ -118,6 +123,7 @@ type Options struct {
 	Redemptions redemptions // *service.Redemptions
 	Refunds     refunds     // *service.Refunds
 	AdminLog    adminLog    // *repository.AdminLog
+	Reports     reports     // *service.Reports
 
 	Tokens *token.Authority
 	// Webhooks verifies those of the payment provider.

@@ -163,6 +163,17 @@ func (a *api) adminVoucherRoutes() {
 			}
 			return &output[model.Audit]{Body: audit}, err
 		})
+	report := one("voucher-report", "/report", "Report what a sale was",
+		"The curve of its orders, when it was sold out, what attempts to buy heard, what was never paid, returned and sold again, the money, and the audit. "+
+			"It is complete once the sale is over and its orders are decided. A million orders take some seconds.")
+	report.large = true
+	register(a, report, func(ctx context.Context, in *InPath) (*output[model.Report], error) {
+		made, err := a.options.Reports.Make(ctx, in.ID)
+		if made.Audit.Drift == nil {
+			made.Audit.Drift = []model.DriftedOrder{}
+		}
+		return &output[model.Report]{Body: made}, err
+	})
 }
 
 func (a *api) adminVoucherChanges() {

@@ -102,6 +102,11 @@ type tallies interface {
 	Read(ctx context.Context, voucherID string) (map[string]model.Tally, error)
 }
 
+// reports is what the console needs of service.Reports.
+type reports interface {
+	Make(ctx context.Context, voucherID string) (model.Report, error)
+}
+
 // accounts is what the console needs of service.Accounts.
 type accounts interface {
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
@@ -128,6 +133,7 @@ type Options struct {
 	Build          version.Build
 	Instances      instances // *hotcopy.Instances
 	Tallies        tallies   // *hotcopy.Tallies: what all instances count
+	Reports        reports   // *service.Reports
 
 	// Shop also serves the shop window, at ShopPath.
 	Shop bool
@@ -213,6 +219,7 @@ func (c *console) routes() http.Handler {
 	kept("POST /vouchers/{id}/stock", "change-stock", c.changeStock)
 	kept("POST /vouchers/{id}/end", "patch-voucher", c.moveEnd)
 	admin("GET /vouchers/{id}/audit", "voucher-audit", c.audit)
+	admin("GET /vouchers/{id}/report", "voucher-report", c.report)
 	admin("POST /vouchers/{id}/repair", wire.RepairVoucher, c.repair)
 	admin("POST /vouchers/{id}/rebuild", "rebuild-voucher", c.rebuild)
 	admin("GET /orders", "voucher-orders", c.listOrders)

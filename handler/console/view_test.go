@@ -52,6 +52,7 @@ func (s *site) views(t *testing.T) []view {
 		{"voucher", path},
 		{"voucher_form", path + "/edit"},
 		{"audit", path + "/audit"},
+		{"report", path + "/report"},
 		{"orders", "/console/orders"},
 		{"orders", "/console/orders?voucher=" + id},
 		{"order", "/console/orders/" + paid},

@@ -20,7 +20,7 @@ const (
 // what is not here is not decided, and the handlers refuse to start.
 func LeastLevel(operation string) (level model.Level, decided bool) {
 	switch operation {
-	case "admin-list-vouchers", "admin-get-voucher", "voucher-stats", "voucher-audit", "voucher-orders",
+	case "admin-list-vouchers", "admin-get-voucher", "voucher-stats", "voucher-audit", "voucher-report", "voucher-orders",
 		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", SeeLetters, SeeSystem, SignOut:
 		return model.LevelViewer, true
 	case "redeem-code", SeeCode:

@@ -54,11 +54,17 @@ func (i *Instance) mainHandler(
 	if err != nil {
 		return nil, err
 	}
+	answers := repository.NewAnswers(s.db.Database)
+	if err := i.storeAnswers(answers, counter.tallies); err != nil {
+		return nil, err
+	}
+	reports := service.NewReports(service.ReportDeps{Vouchers: counter.vouchers, Orders: s.db.Orders, AdminLog: s.db.AdminLog, Answers: answers})
 	people, err := i.openConsole(console.Options{
 		Vouchers: counter.vouchers, Orders: counter.orders, Payments: s.db.Payments, Refunds: counter.refunds, Redemptions: redemptions,
 		Search: search, Codes: pay.codes, People: repository.NewAccounts(s.db.Database),
 		AdminLog: s.db.AdminLog, Accounts: accounts, Administrators: s.db.Administrators(), Limits: rates.service, Instances: instances, Tallies: tallies,
-		Tokens: tokens, Metrics: counter.metrics,
+		Reports: reports,
+		Tokens:  tokens, Metrics: counter.metrics,
 	}, async)
 	if err != nil {
 		return nil, err
@@ -77,6 +83,7 @@ func (i *Instance) mainHandler(
 		Redemptions:    redemptions,
 		Refunds:        counter.refunds,
 		AdminLog:       s.db.AdminLog,
+		Reports:        reports,
 		Vouchers:       counter.vouchers,
 		Accounts:       accounts,
 		Health:         i.health,

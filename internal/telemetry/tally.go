@@ -9,23 +9,25 @@ import (
 	"seckill/model"
 )
 
-// maxTallies bounds the vouchers that are counted by themselves: the metrics tell no voucher, because anybody may name any.
+// maxTallies bounds the vouchers whose tallies are told again and again: those that were asked for last.
 const maxTallies = 64
 
-// Tallies count the attempts to buy each voucher that is in demand. The zero Tallies has counted none.
+// Tallies count the attempts to buy each voucher. There are no more than there are vouchers: an attempt at one that there is
+// not is none. The zero Tallies has counted none.
 type Tallies struct {
-	mu  sync.Mutex
-	all map[string]*tally // by voucher
+	mu       sync.Mutex
+	inDemand map[string]*tally // by voucher
+	others   map[string]*tally // likewise
 }
 
 type tally struct {
-	latest time.Time
-	told   bool // nothing has come since Changed
-	placed map[string]uint64
-	took   []uint64
+	first, latest time.Time
+	told, stored  bool // nothing has come since Changed, or since Unstored
+	placed        map[string]uint64
+	took          []uint64
 }
 
-// Placed counts an attempt. One at a voucher that there is not is none.
+// Placed counts an attempt.
 func (t *Tallies) Placed(voucherID, outcome string, took time.Duration) {
 	if t == nil || outcome == string(model.CodeNotFound) || outcome == string(model.CodeValidation) {
 		return
@@ -33,11 +35,11 @@ func (t *Tallies) Placed(voucherID, outcome string, took time.Duration) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of := t.all[voucherID]
+	of := t.inDemand[voucherID]
 	if of == nil {
-		of = t.begin(voucherID)
+		of = t.demand(voucherID, now)
 	}
-	of.latest, of.told = now, false
+	of.latest, of.told, of.stored = now, false, false
 	of.placed[outcome]++
 	n, _ := slices.BinarySearch(tallyBounds, took.Seconds())
 	of.took[n]++
@@ -45,36 +47,57 @@ func (t *Tallies) Placed(voucherID, outcome string, took time.Duration) {
 
 var tallyBounds = model.TallyBounds() //nolint:gochecknoglobals // constant
 
-// begin makes room for another voucher: the one that nobody has asked for longest goes.
-func (t *Tallies) begin(voucherID string) *tally {
-	if t.all == nil {
-		t.all = map[string]*tally{}
+// demand makes room for another voucher: the one that nobody has asked for longest goes to the others.
+func (t *Tallies) demand(voucherID string, now time.Time) *tally {
+	if t.inDemand == nil {
+		t.inDemand, t.others = map[string]*tally{}, map[string]*tally{}
 	}
-	if len(t.all) >= maxTallies {
+	if len(t.inDemand) >= maxTallies {
 		oldest := ""
-		for id, of := range t.all {
-			if oldest == "" || of.latest.Before(t.all[oldest].latest) {
+		for id, of := range t.inDemand {
+			if oldest == "" || of.latest.Before(t.inDemand[oldest].latest) {
 				oldest = id
 			}
 		}
-		delete(t.all, oldest)
+		t.others[oldest] = t.inDemand[oldest]
+		delete(t.inDemand, oldest)
 	}
-	of := &tally{placed: map[string]uint64{}, took: make([]uint64, len(tallyBounds)+1)}
-	t.all[voucherID] = of
+	of := t.others[voucherID]
+	if of == nil {
+		of = &tally{first: now, placed: map[string]uint64{}, took: make([]uint64, len(tallyBounds)+1)}
+	}
+	delete(t.others, voucherID)
+	t.inDemand[voucherID] = of
 	return of
 }
 
-// Changed are the tallies that have grown since the last call.
+// Changed are the tallies of the vouchers in demand that have grown since the last call.
 func (t *Tallies) Changed() map[string]model.Tally {
 	now := time.Now().UTC()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	changed := map[string]model.Tally{}
-	for id, of := range t.all {
+	for id, of := range t.inDemand {
 		if !of.told {
 			of.told = true
 			changed[id] = model.Tally{At: now, Placed: maps.Clone(of.placed), Took: slices.Clone(of.took)}
 		}
 	}
 	return changed
+}
+
+// Unstored is what was counted of each voucher since the first attempt, where that has grown since the last call.
+func (t *Tallies) Unstored() map[string]model.Counted {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	unstored := map[string]model.Counted{}
+	for _, some := range []map[string]*tally{t.inDemand, t.others} {
+		for id, of := range some {
+			if !of.stored {
+				of.stored = true
+				unstored[id] = model.Counted{First: of.first.UTC(), Latest: of.latest.UTC(), ByCode: maps.Clone(of.placed)}
+			}
+		}
+	}
+	return unstored
 }

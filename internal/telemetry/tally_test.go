@@ -33,6 +33,13 @@ func TestTallies(t *testing.T) {
 		if told = tallies.Changed(); len(told) > 100 || told["v199"].Placed["OK"] != 1 {
 			t.Errorf("%d vouchers are counted apart", len(told))
 		}
+		// What is to be stored is all that was ever counted, of those too that others have taken the place of.
+		check.Equal(t, "vouchers to be stored", len(tallies.Unstored()), 201)
+		check.Equal(t, "those that have grown since", len(tallies.Unstored()), 0)
+		tallies.Placed("v", "OK", time.Millisecond)
+		unstored := tallies.Unstored()
+		check.Equal(t, "attempts ever", fmt.Sprint(len(unstored), unstored["v"].ByCode), "1 map[OK:3 SOLD_OUT:1]")
+		check.Equal(t, "since the first", unstored["v"].Latest.Sub(unstored["v"].First), 200*time.Millisecond)
 		var nobody *telemetry.Tallies
 		nobody.Placed("v", "OK", time.Second)
 	})

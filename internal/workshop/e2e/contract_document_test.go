@@ -206,6 +206,7 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		{"POST", "/api/v1/admin/vouchers/{id}/stock", voucher.ID, "", admin, map[string]any{"stock": 0}, 409},
 		{"GET", "/api/v1/admin/vouchers/{id}/stats", voucher.ID, "", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/audit", voucher.ID, "", admin, nil, 200},
+		{"GET", "/api/v1/admin/vouchers/{id}/report", voucher.ID, "", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=csv", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=xlsx", admin, nil, 200},

@@ -92,7 +92,7 @@ func checkVouchers(t *testing.T, a shop) {
 	for _, path := range []string{"/admin/vouchers/none", "/admin/vouchers/no%20id"} {
 		refused(t, a.Call(t, http.MethodPatch, path, admin, "{}"), http.StatusNotFound, model.CodeNotFound)
 		refused(t, a.Call(t, http.MethodPost, path+"/stock", admin, `{"delta":1}`), http.StatusNotFound, model.CodeNotFound)
-		for _, of := range []string{"", "/stats", "/audit", "/orders", "/orders?format=csv"} {
+		for _, of := range []string{"", "/stats", "/audit", "/report", "/orders", "/orders?format=csv"} {
 			refused(t, a.Call(t, http.MethodGet, path+of, admin, nil), http.StatusNotFound, model.CodeNotFound)
 		}
 	}

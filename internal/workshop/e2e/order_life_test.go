@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"database/sql"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -366,6 +367,7 @@ func (l *lives) check(t *testing.T, orders int) {
 	a, kept := l.instances[0], int64(0)
 	made, events := map[model.Transition]int{}, map[string][]string{}
 	for _, s := range l.offers {
+		want := model.Report{OrdersByStatus: map[model.OrderStatus]int64{}}
 		for id := range a.conserved(t, s.voucher.ID, s.crowd.promised) {
 			detail := remote.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+id, a.Admin(t), nil))
 			for _, move := range l.legal(t, detail) {
@@ -377,7 +379,18 @@ func (l *lives) check(t *testing.T, orders int) {
 				}
 			}
 			kept += l.paid(t, detail)
+			l.report(t, &want, detail)
 		}
+		got := remote.Decode[model.Report](t, a.Call(t, http.MethodGet, "/admin/vouchers/"+s.voucher.ID+"/report", a.Admin(t), nil))
+		curve := got.Curve.Later
+		for _, orders := range got.Curve.Orders {
+			curve += orders
+		}
+		sums := func(r model.Report) string {
+			return fmt.Sprint(r.Orders, r.OrdersByStatus, r.NeverPaid, r.Returned, r.Money, curve == r.Orders)
+		}
+		check.Equal(t, "the report of voucher "+s.voucher.ID, sums(got), sums(want))
+		check.That(t, got.Audit.Balanced, "the audit of the report: %+v", got.Audit)
 	}
 	balance := check.Value(l.till.Balance(t.Context()))(t)
 	check.Equal(t, "money that the provider has kept", balance.Received-balance.Refunded, kept)
@@ -449,4 +462,29 @@ func (l *lives) paid(t *testing.T, o model.OrderDetail) (kept int64) {
 	}
 	check.Equal(t, "money that is kept for order "+o.ID+", which is "+string(o.Status), kept, want)
 	return kept
+}
+
+// report adds an order to what its voucher's report has to say: by its history, and the provider's ledger.
+func (l *lives) report(t *testing.T, r *model.Report, o model.OrderDetail) {
+	t.Helper()
+	been := map[model.OrderStatus]bool{}
+	for _, step := range o.History {
+		been[step.To] = true
+	}
+	r.OrdersByStatus[o.Status]++
+	if !been[model.OrderFailed] {
+		r.Orders++
+	}
+	if been[model.OrderCanceled] || been[model.OrderExpired] {
+		r.NeverPaid++
+	}
+	if been[model.OrderCanceled] || been[model.OrderExpired] || been[model.OrderPaid] && been[model.OrderRefunded] {
+		r.Returned++
+	}
+	for _, id := range l.payments[o.ID] {
+		if p := check.Value(l.till.Payment(t.Context(), id))(t); p.Status == payment.Succeeded {
+			r.Money.Received += p.Amount
+			r.Money.Returned += p.Refunded
+		}
+	}
 }

@@ -1,0 +1,80 @@
+package model
+
+import "time"
+
+// Report is a sale as it was, by what the database has of it: complete once the sale is over and its orders are decided.
+type Report struct {
+	VoucherID string    `json:"voucher_id"`
+	Title     string    `json:"title"`
+	Currency  string    `json:"currency"` // ISO 4217
+	Stock     int64     `json:"stock"`
+	BeginAt   time.Time `json:"begin_at"`
+	EndAt     time.Time `json:"end_at"`
+	At        time.Time `json:"at"` // when it was made, on the clock that decides the window
+
+	Orders         int64                 `json:"orders" doc:"Orders that took a unit, whatever became of them."`
+	OrdersByStatus map[OrderStatus]int64 `json:"orders_by_status"`
+	NeverPaid      int64                 `json:"never_paid" doc:"Orders that ended without a payment in time: canceled, or expired."`
+	NeverPaidShare float64               `json:"never_paid_share" doc:"Of the orders that took a unit: 0 to 1."`
+	Returned       int64                 `json:"returned" doc:"Units that came back: of orders that were canceled, expired or refunded."`
+	Resold         int64                 `json:"resold" doc:"Orders beyond the stock: so many units were sold again."`
+	Money          ReportMoney           `json:"money"`
+
+	SoldOutAt      *time.Time    `json:"sold_out_at,omitempty" doc:"When every unit that was offered by then was taken for the first time; absent: never."`
+	SoldOutAfterMS *int64        `json:"sold_out_after_ms,omitempty" doc:"Since begin_at."`
+	Curve          ReportCurve   `json:"curve"`
+	Answers        ReportAnswers `json:"answers"`
+	Audit          Audit         `json:"audit"`
+}
+
+// ReportMoney is in minor units of the currency.
+type ReportMoney struct {
+	Received int64 `json:"received"` // late money too, which goes back
+	Returned int64 `json:"returned"`
+}
+
+// ReportCurve is how many orders were made in each of a bounded number of steps, until the stock was sold out for the first
+// time.
+type ReportCurve struct {
+	From   *time.Time `json:"from,omitempty" doc:"When the first step begins; absent: there are no orders."`
+	StepMS int64      `json:"step_ms" doc:"How long each step is."`
+	Orders []int64    `json:"orders" doc:"Orders by step, 240 steps at the most."`
+	Later  int64      `json:"later" doc:"Orders after the curve: of units that came back or were added after the stock was sold out."`
+}
+
+// ReportAnswers is what the attempts to buy heard, as all instances of the deployment have counted them. What is refused
+// before it reaches the sale (no token, a rate limit, a malformed request) is not counted.
+type ReportAnswers struct {
+	Since  *time.Time       `json:"since,omitempty" doc:"The first attempt that was counted; absent: there was none."`
+	Until  *time.Time       `json:"until,omitempty" doc:"The latest attempt that was counted. Instances store their counts every 10 s and at a stop: a killed one loses what it counted since."`
+	ByCode map[string]int64 `json:"by_code" doc:"Attempts by OK or the problem's code."`
+}
+
+// SoldOrder is what a report reads of an order that has a row.
+type SoldOrder struct {
+	ID        string
+	CreatedAt time.Time
+	Status    OrderStatus
+	UnpaidAt  *time.Time
+	PaidAt    *time.Time
+	ClosedAt  *time.Time
+	Received  int64 // of its payments, in minor units, as Returned
+	Returned  int64
+}
+
+// TookUnit reports whether the order had a unit: one that failed never did, nor did one that failed before late money came.
+func (o SoldOrder) TookUnit() bool {
+	return o.Status != OrderFailed && (o.Status != OrderRefunded || o.UnpaidAt != nil)
+}
+
+// StockAt is what a voucher's stock was from an instant on.
+type StockAt struct {
+	At    time.Time
+	Stock int64
+}
+
+// Counted is what one process has counted of the attempts to buy a voucher.
+type Counted struct {
+	First, Latest time.Time // attempt, on the process' clock
+	ByCode        map[string]uint64
+}

@@ -1,0 +1,106 @@
+package repository
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"seckill/model"
+	"seckill/repository/sqldb"
+)
+
+const (
+	// soldRows are read at once for a report: tenths of a second on a busy server.
+	soldRows = 5000
+	// ordersOfVoucher is the index that has the orders of a voucher by time.
+	ordersOfVoucher = "orders_newest_of_voucher"
+)
+
+// Sold calls yield for every order of a voucher that has a row, oldest first, with the money of its payments and refunds.
+// It reads page by page on the connections of lists. An error of yield ends it and is returned.
+func (o *Orders) Sold(ctx context.Context, voucherID string, yield func(model.SoldOrder) error) error {
+	if err := possible(voucherID); err != nil {
+		return err
+	}
+	return pages(soldRows, func(last model.SoldOrder) (orders []model.SoldOrder, err error) {
+		err = o.db.Browse(ctx, "read the sale of voucher "+voucherID, func(db *gorm.DB) error {
+			return db.Table(o.db.Dialect.Through("orders", ordersOfVoucher)).
+				Select("id, created_at, status, unpaid_at, paid_at, closed_at, "+
+					"(SELECT COALESCE(SUM(amount), 0) FROM payments WHERE order_id = orders.id AND status = 'succeeded') AS received, "+
+					"(SELECT COALESCE(SUM(amount), 0) FROM refunds WHERE order_id = orders.id AND status = 'done') AS returned").
+				Where("voucher_id = ? AND created_at >= ?", voucherID, last.CreatedAt).
+				Where("(created_at > ? OR id > ?)", last.CreatedAt, last.ID).
+				Order("created_at, id").Limit(soldRows).Find(&orders).Error
+		})
+		return orders, err
+	}, each(yield))
+}
+
+// Answers keeps what attempts to buy heard, as each process has counted them.
+type Answers struct{ db *sqldb.Database }
+
+// NewAnswers keeps counts in a database.
+func NewAnswers(db *sqldb.Database) *Answers { return &Answers{db: db} }
+
+// answerRow is a row of answers.
+type answerRow struct {
+	VoucherID string
+	Process   string
+	FirstAt   time.Time
+	LatestAt  time.Time
+	ByCode    string
+}
+
+// TableName implements gorm's Tabler.
+func (answerRow) TableName() string { return "answers" }
+
+// Store stores what a process has counted since it began, by voucher. It takes the place of what the process stored before,
+// so that it may be repeated.
+func (a *Answers) Store(ctx context.Context, process string, counted map[string]model.Counted) error {
+	rows := make([]answerRow, 0, len(counted))
+	for id, of := range counted {
+		document, err := json.Marshal(of.ByCode)
+		if err != nil {
+			return fmt.Errorf("write down the answers of voucher %s: %w", id, err)
+		}
+		rows = append(rows, answerRow{VoucherID: id, Process: process, FirstAt: stored(of.First), LatestAt: stored(of.Latest), ByCode: string(document)})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return a.db.Write(ctx, fmt.Sprintf("store the answers of %d vouchers", len(rows)), func(tx *gorm.DB) error {
+		return tx.Clauses(clause.OnConflict{UpdateAll: true}).CreateInBatches(rows, streamRows).Error
+	})
+}
+
+// Read is what all processes together have stored for a voucher.
+func (a *Answers) Read(ctx context.Context, voucherID string) (model.ReportAnswers, error) {
+	answers := model.ReportAnswers{ByCode: map[string]int64{}}
+	if err := possible(voucherID); err != nil {
+		return answers, err
+	}
+	var rows []answerRow
+	err := a.db.Browse(ctx, "read the answers of voucher "+voucherID, func(db *gorm.DB) error {
+		return db.Where("voucher_id = ?", voucherID).Find(&rows).Error
+	})
+	for _, row := range rows {
+		var counts map[string]int64
+		if err := json.Unmarshal([]byte(row.ByCode), &counts); err != nil {
+			return answers, fmt.Errorf("read the answers of voucher %s: %w", voucherID, err)
+		}
+		for code, count := range counts {
+			answers.ByCode[code] += count
+		}
+		if answers.Since == nil || row.FirstAt.Before(*answers.Since) {
+			answers.Since = &row.FirstAt
+		}
+		if answers.Until == nil || row.LatestAt.After(*answers.Until) {
+			answers.Until = &row.LatestAt
+		}
+	}
+	return answers, err
+}

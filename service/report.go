@@ -1,0 +1,247 @@
+package service
+
+import (
+	"container/heap"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"seckill/model"
+)
+
+// reportTimeout bounds a report: a million orders take some seconds.
+const reportTimeout = time.Minute
+
+// Reports tell what a sale was.
+type Reports struct {
+	ReportDeps
+
+	turn chan struct{} // of the one report that is made at a time
+}
+
+// ReportDeps is what Reports works with.
+type ReportDeps struct {
+	Vouchers interface { // *Vouchers
+		Get(ctx context.Context, id string, admin bool) (model.Voucher, error)
+		Audit(ctx context.Context, id string) (model.Audit, error)
+	}
+	Orders interface { // *repository.Orders
+		// Sold calls yield for every order of a voucher that has a row, oldest first. It reads page by page.
+		Sold(ctx context.Context, voucherID string, yield func(model.SoldOrder) error) error
+	}
+	AdminLog interface { // *repository.AdminLog
+		List(ctx context.Context, q model.AdminLogQuery) (model.AdminLogPage, error)
+	}
+	Answers interface { // *repository.Answers
+		Read(ctx context.Context, voucherID string) (model.ReportAnswers, error)
+	}
+}
+
+// NewReports makes the service.
+func NewReports(deps ReportDeps) *Reports { return &Reports{deps, make(chan struct{}, 1)} }
+
+// Make makes the report of a voucher. An instance makes one at a time, of short questions on the connections of lists, so
+// that no sale waits for it. NOT_FOUND when there is no such voucher, UNAVAILABLE when the audit cannot be made.
+func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Report, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return report, model.Unavailable("Another report is being made.", ctx.Err())
+	}
+	v, err := r.Vouchers.Get(ctx, voucherID, true)
+	if err != nil {
+		return report, err
+	}
+	stocks, err := r.stocks(ctx, v)
+	if err != nil {
+		return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
+	}
+	sale := newSoldSale(v, stocks)
+	if err := r.Orders.Sold(ctx, voucherID, sale.add); err != nil {
+		return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
+	}
+	report = sale.finish()
+	if report.Answers, err = r.Answers.Read(ctx, voucherID); err != nil {
+		return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
+	}
+	report.Audit, err = r.Vouchers.Audit(ctx, voucherID)
+	return report, err
+}
+
+// stocks is what a voucher's stock was, oldest first, by the administrators' log. One that is older than the log has had
+// the stock that the first entry has found.
+func (r *Reports) stocks(ctx context.Context, v model.Voucher) ([]model.StockAt, error) {
+	var latest []model.StockAt // newest first
+	first := &v.Stock
+	for cursor := ""; ; {
+		page, err := r.AdminLog.List(ctx, model.AdminLogQuery{Subject: v.ID, Cursor: cursor, Limit: 100})
+		if err != nil {
+			return nil, err
+		}
+		for _, change := range page.Items {
+			if after := stockOf(change.After); after != nil {
+				latest = append(latest, model.StockAt{At: change.At, Stock: *after})
+				first = stockOf(change.Before)
+			}
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+	}
+	if first != nil {
+		latest = append(latest, model.StockAt{Stock: *first})
+	}
+	slices.Reverse(latest)
+	return latest, nil
+}
+
+// stockOf is the stock in a document of the administrators' log; nil: it tells none.
+func stockOf(document json.RawMessage) *int64 {
+	var of struct {
+		Stock *int64 `json:"stock"`
+	}
+	_ = json.Unmarshal(document, &of) // what is no object has no members
+	return of.Stock
+}
+
+// soldSale makes the report of a sale of its orders, oldest first. It keeps no order: of those that gave their unit back
+// it keeps the instant, until the sale is sold out.
+type soldSale struct {
+	report model.Report
+	stocks []model.StockAt // those that are still to come
+
+	stock, taken int64 // as of the latest order, until the sale is sold out
+	returns      instants
+}
+
+func newSoldSale(v model.Voucher, stocks []model.StockAt) *soldSale {
+	return &soldSale{stocks: stocks, report: model.Report{
+		VoucherID: v.ID, Title: v.Title, Currency: v.Currency, Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, At: v.ServerTime,
+		OrdersByStatus: make(map[model.OrderStatus]int64), Curve: model.ReportCurve{Orders: []int64{}},
+	}}
+}
+
+// add counts the next order.
+func (s *soldSale) add(o model.SoldOrder) error {
+	r := &s.report
+	r.OrdersByStatus[o.Status]++
+	r.Money.Received += o.Received
+	r.Money.Returned += o.Returned
+	if !o.TookUnit() {
+		return nil
+	}
+	s.pass(o.CreatedAt)
+	r.Orders++
+	if r.SoldOutAt != nil {
+		r.Curve.Later++
+	} else {
+		plot(&r.Curve, o.CreatedAt)
+		s.taken++
+		s.look(o.CreatedAt)
+	}
+	if o.ClosedAt != nil {
+		r.Returned++
+		if o.PaidAt == nil {
+			r.NeverPaid++
+		}
+		if r.SoldOutAt == nil {
+			heap.Push(&s.returns, *o.ClosedAt)
+		}
+	}
+	return nil
+}
+
+// pass goes on to an instant: what came back or was changed up to then.
+func (s *soldSale) pass(now time.Time) {
+	for s.report.SoldOutAt == nil {
+		stocked := len(s.stocks) > 0 && !s.stocks[0].At.After(now)
+		switch returned := len(s.returns) > 0 && !s.returns[0].After(now); {
+		case returned && (!stocked || !s.returns[0].After(s.stocks[0].At)):
+			heap.Pop(&s.returns)
+			s.taken--
+		case stocked:
+			next := s.stocks[0]
+			s.stock, s.stocks = next.Stock, s.stocks[1:]
+			s.look(next.At)
+		default:
+			return
+		}
+	}
+}
+
+// look notes that everything is taken.
+func (s *soldSale) look(now time.Time) {
+	if s.taken > 0 && s.taken >= s.stock {
+		s.report.SoldOutAt = &now
+		s.returns = nil
+	}
+}
+
+// finish completes the report with what the orders make together.
+func (s *soldSale) finish() model.Report {
+	r := &s.report
+	s.pass(r.At)
+	r.Resold = max(0, r.Orders-r.Stock)
+	if r.Orders > 0 {
+		r.NeverPaidShare = float64(r.NeverPaid) / float64(r.Orders)
+	}
+	if r.SoldOutAt != nil {
+		r.SoldOutAfterMS = new(max(0, r.SoldOutAt.Sub(r.BeginAt).Milliseconds()))
+	}
+	return *r
+}
+
+const (
+	// firstStep is that of the curve of a short sale, in milliseconds; it doubles as often as a longer sale needs.
+	firstStep = 100
+	// maxSteps bounds a curve: as many as a page can show.
+	maxSteps = 240
+)
+
+// plot adds an order to a curve, oldest first.
+func plot(c *model.ReportCurve, at time.Time) {
+	if c.From == nil {
+		c.From, c.StepMS = new(at.Truncate(firstStep*time.Millisecond)), firstStep
+	}
+	for at.Sub(*c.From).Milliseconds()/c.StepMS >= maxSteps {
+		for n, orders := range c.Orders {
+			if n%2 == 0 {
+				c.Orders[n/2] = orders
+			} else {
+				c.Orders[n/2] += orders
+			}
+		}
+		c.Orders, c.StepMS = c.Orders[:(len(c.Orders)+1)/2], 2*c.StepMS
+	}
+	step := int(at.Sub(*c.From).Milliseconds() / c.StepMS)
+	for len(c.Orders) <= step {
+		c.Orders = append(c.Orders, 0)
+	}
+	c.Orders[step]++
+}
+
+// instants are a heap: the first is the earliest.
+type instants []time.Time
+
+func (h instants) Len() int           { return len(h) }
+func (h instants) Less(i, j int) bool { return h[i].Before(h[j]) }
+func (h instants) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push implements heap.Interface.
+func (h *instants) Push(x any) {
+	at, _ := x.(time.Time) // nothing else is pushed
+	*h = append(*h, at)
+}
+
+// Pop implements heap.Interface.
+func (h *instants) Pop() any {
+	last := len(*h) - 1
+	at := (*h)[last]
+	*h = (*h)[:last]
+	return at
+}
