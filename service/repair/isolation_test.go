@@ -39,6 +39,7 @@ func (s *stage) lookWithout(t *testing.T) {
 	s.redis.Away["v0"] = errNode
 	for range 3 {
 		check.That(t, r.watch(t.Context()) != nil, "nobody is told that v0 is away")
+		servicetest.Pass(reconcileEvery)
 	}
 }
 
@@ -130,6 +131,7 @@ func TestOldReservationsArePublishedInTheEpochThatHoldsThem(t *testing.T) {
 			delete(s.on, "hot.due")
 			return s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch)
 		}
+		servicetest.Pass(reconcileEvery)
 		check.Must(t, r.watch(t.Context()))
 		s.work(t)
 		if row := s.rows["o1"]; !row.Live() {

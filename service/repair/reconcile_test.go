@@ -94,6 +94,7 @@ func TestNothingIsPublishedAgainBeforeTheWorkerHasPassedIt(t *testing.T) {
 		s.fail("db.persist", model.Unavailable("away", nil)) // for a minute
 		s.reconcileFor(t, time.Minute)
 		check.Equal(t, "messages published again while theirs waited", s.count("queue.publish"), 0)
+		check.That(t, s.count("db.find") <= 20, "%d looks for their rows in a minute, want fewer and fewer", s.count("db.find"))
 		s.on = map[string]func() error{}
 		s.settles(t, 3*time.Second)
 	})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"seckill/internal/backoff"
 	"seckill/internal/failpoint"
 	"seckill/model"
 	"seckill/service/persist"
@@ -20,6 +21,9 @@ const (
 	strandedAge = 5 * time.Second
 	// strandedPage bounds the reservations of one voucher in one look, oldest first.
 	strandedPage = 1000
+	// strandedRest is the longest pause between two looks at a voucher whose old reservations are all on their way: its orders cannot
+	// be stored, or the worker has a backlog. With the pause what is left is still settled in time.
+	strandedRest = 5 * time.Second
 )
 
 // errEnough ends a reading that was bounded.
@@ -33,16 +37,23 @@ type stranded struct {
 	settler  *persist.Settler
 	rebuilds *Rebuilder
 
-	// sighted is the number of the queue's newest message when a reservation without a
-	// row was first seen, by voucher and order. Once the consumer has passed that
-	// message, no message carries the order. Before is the same as of the previous
-	// look; sightings that a look does not repeat are forgotten with it.
-	sighted map[string]map[string]uint64
-	before  map[string]map[string]uint64
+	// sighted tells of each voucher what the look at it has seen. Before is the same as of the previous look;
+	// what a look does not repeat is forgotten with it.
+	sighted map[string]sighting
+	before  map[string]sighting
+}
+
+// sighting is what a look has seen of the old reservations of a voucher.
+type sighting struct {
+	// messages are the numbers of the queue's newest message when a reservation without a row was first seen, by
+	// order. Once the consumer has passed that message, no message carries the order.
+	messages map[string]uint64
+	vain     int       // looks in a row that found nothing to do
+	next     time.Time // look
 }
 
 // begin begins a look at all vouchers.
-func (s *stranded) begin() { s.before, s.sighted = s.sighted, map[string]map[string]uint64{} }
+func (s *stranded) begin() { s.before, s.sighted = s.sighted, map[string]sighting{} }
 
 // reconcile looks at one voucher, whose open hot copy was just read. Due names for each
 // reservation the epoch of the hot copy that holds it now: published with an earlier epoch, its
@@ -50,6 +61,11 @@ func (s *stranded) begin() { s.before, s.sighted = s.sighted, map[string]map[str
 func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
 	voucherID := hot.Voucher.ID
 	err := s.noteAll(ctx, hot)
+	before := s.before[voucherID]
+	if err == nil && time.Now().Before(before.next) {
+		s.sighted[voucherID] = before
+		return nil
+	}
 	var due []model.Reservation
 	if err == nil {
 		due, err = s.deps.Hot.Due(ctx, voucherID, strandedAge, strandedPage)
@@ -80,7 +96,11 @@ func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
 	if err != nil {
 		return fmt.Errorf("look at the queue: %w", err)
 	}
-	lost := s.lost(voucherID, missing, backlog)
+	now, lost := before.look(missing, backlog)
+	if len(lost) == 0 && len(missing) == len(due) {
+		now.next, now.vain = time.Now().Add(backoff.Doubled(reconcileEvery, strandedRest, before.vain)), before.vain+1
+	}
+	s.sighted[voucherID] = now
 	if len(lost) == 0 {
 		return nil
 	}
@@ -163,22 +183,20 @@ func (s *stranded) settle(ctx context.Context, due []model.Reservation) ([]model
 	return missing, nil
 }
 
-// lost returns the reservations that no message carries any more.
-func (s *stranded) lost(voucherID string, missing []model.Reservation, backlog model.Backlog) []model.Reservation {
-	seen := make(map[string]uint64, len(missing))
-	var lost []model.Reservation
+// look sights the reservations without a row, and returns those that no message carries any more.
+func (s sighting) look(missing []model.Reservation, backlog model.Backlog) (now sighting, lost []model.Reservation) {
+	now.messages = make(map[string]uint64, len(missing))
 	for _, r := range missing {
-		sequence, known := s.before[voucherID][r.ID]
+		sequence, known := s.messages[r.ID]
 		switch {
 		case !known || sequence > backlog.LastSequence: // new, or the queue is another one
 			sequence = backlog.LastSequence
 		case backlog.AckFloor >= sequence:
 			lost = append(lost, r)
 		}
-		seen[r.ID] = sequence
+		now.messages[r.ID] = sequence
 	}
-	s.sighted[voucherID] = seen
-	return lost
+	return now, lost
 }
 
 // republish publishes reservations again. One that has a dead letter would only fail
