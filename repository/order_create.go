@@ -29,9 +29,9 @@ const (
 	readFirst = 32
 	// takenAtOnce is how many vouchers one statement takes units of: it compares each row with each of them.
 	takenAtOnce = 100
-	// slowTaking is how long such a statement may take. A row that is waited for then keeps all of them waiting, and
-	// slowly transactions take the units of one voucher after the other, which tells whose row it is.
-	slowTaking = 100 * time.Millisecond
+	// slowTaking is how long such a statement may take where somebody waits for its answer. A row that is waited for then keeps
+	// all of them waiting, and slowly transactions take the units of one voucher after the other, which tells whose row it is.
+	slowTaking = 250 * time.Millisecond
 	slowly     = 32
 )
 
@@ -220,7 +220,7 @@ func (w *writing) take() error {
 		if err != nil {
 			return fmt.Errorf("%w, of %d vouchers: %w", errTogether, len(takings), err)
 		}
-		if time.Since(began) > slowTaking {
+		if !w.batch.patient && time.Since(began) > slowTaking {
 			w.orders.slowly.Store(slowly)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -64,5 +65,48 @@ func TestUnitsAreTakenTogether(t *testing.T) {
 			}
 			check.Equal(t, "statements for three after one was held", round(full...), want)
 		})
+	}
+}
+
+// TestASlowStatementIsLookedInto: where somebody waits for the answer, it is found out whose row keeps all of them waiting. Nobody
+// waits for orders of the queue, which go on sharing statements.
+func TestASlowStatementIsLookedInto(t *testing.T) {
+	t.Parallel()
+	var statements atomic.Int64
+	var takes atomic.Bool
+	near, far := throughWire(t, repository.StockConditional, func(_ *wire, statement string) verdict {
+		if strings.HasPrefix(statement, "UPDATE vouchers") {
+			statements.Add(1)
+			if takes.Load() {
+				<-time.After(repository.SlowTaking)
+			}
+		}
+		return pass
+	})
+	store := map[model.OrderMode]func(ids []string) []model.Outcome{
+		model.ModeSync: func(ids []string) []model.Outcome {
+			return far.create(t, order(t, ids[0], newID(t)), order(t, ids[1], newID(t)))
+		},
+		model.ModeAsync: func(ids []string) []model.Outcome {
+			return far.persist(t, reservation(t, ids[0], newID(t), 1, 1), reservation(t, ids[1], newID(t), 1, 1))
+		},
+	}
+	want := map[model.OrderMode]int64{model.ModeSync: 2, model.ModeAsync: 1}
+	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
+		far.asIn(t, mode)
+		ids := []string{near.onSale(t, 9).ID, near.onSale(t, 9).ID}
+		if mode == model.ModeAsync {
+			near.switchTo(t, mode)
+			near.opened(t, ids[0])
+			near.opened(t, ids[1])
+		}
+		for _, slow := range []bool{true, false} {
+			takes.Store(slow)
+			statements.Store(0)
+			for _, outcome := range store[mode](ids) {
+				check.Must(t, outcome.Err)
+			}
+		}
+		check.Equal(t, "statements after a slow one, "+string(mode), statements.Load(), want[mode])
 	}
 }
