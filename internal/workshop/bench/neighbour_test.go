@@ -27,12 +27,15 @@ type misfortune struct {
 }
 
 func misfortunes(mode model.OrderMode) []misfortune {
-	all := []misfortune{{"locked row", (*session).lockRow}, {"orders refused", (*session).refuseOrders}}
+	all := []misfortune{{"nothing", (*session).harmNothing}, {"locked row", (*session).lockRow}, {"orders refused", (*session).refuseOrders}}
 	if mode == model.ModeAsync {
 		all = append(all, misfortune{"key of another type", (*session).spoilKey})
 	}
 	return all
 }
+
+// harmNothing is the control: its ratio differs from 1 by what the machine does.
+func (s *session) harmNothing() (end func()) { return func() {} }
 
 // lockRow keeps the row of the voucher locked.
 func (s *session) lockRow() (end func()) {
@@ -77,7 +80,7 @@ func (s *session) spoilKey() (end func()) {
 }
 
 // neighbours measures what one voucher in trouble costs so many others. The ratio is that of their orders in the same time, with the
-// trouble and without it, before and after. Everything adds up after each.
+// trouble and without it, before and after; the other figures are those of one of their orders. Everything adds up after each.
 func (h *harness) neighbours(c workCase, size int, into *results) {
 	h.Helper()
 	s := h.begin(c, h.builds[0], 1)
@@ -87,14 +90,16 @@ func (h *harness) neighbours(c workCase, size int, into *results) {
 	times, seconds := 2*len(all)+2, 10*h.seconds
 	others, own := s.spreadOver(2, size, times*otherRate*seconds), s.spreadOver(1, 1, times*troubledRate*seconds)
 	measured := 0
-	sold := func() (rate float64) {
+	sold := func() Figures {
 		w := work{head: "POST /api/v1/vouchers/"}
+		from := s.look(true)
 		var load sync.WaitGroup
 		load.Go(func() { constant(h.T, s.instances[0].URL, troubledRate, seconds, w.on(own.part(measured, times))) })
 		heard := closed(h.T, s.urls(), h.connections[0], seconds, w.on(others.part(measured, times)))
 		load.Wait()
 		measured++
-		return float64(heard.answers-heard.refused) / heard.took.Seconds()
+		heard.answers -= heard.refused
+		return s.figures(heard.answers, heard, from, s.look(false))
 	}
 	sold() // everything is warm
 	s.drained()
@@ -106,10 +111,12 @@ func (h *harness) neighbours(c workCase, size int, into *results) {
 		end()
 		s.audit()
 		after := sold()
-		into.add("", c.name+seriesMark+"beside "+m.name, strconv.Itoa(size), Figures{Rate: during, Ratio: 2 * during / (before + after)})
+		during[Ratio] = 2 * during[Rate] / (before[Rate] + after[Rate])
+		into.add("", c.name+seriesMark+"beside "+m.name, strconv.Itoa(size), during)
 		before = after
 	}
-	into.add("", c.name+seriesMark+"neighbours", strconv.Itoa(size), Figures{Rate: before, Ratio: 1})
+	before[Ratio] = 1
+	into.add("", c.name+seriesMark+"neighbours", strconv.Itoa(size), before)
 }
 
 // hot measures how long an order of one voucher takes at half of what it can sell: alone, and beside so many others that are bought
