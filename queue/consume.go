@@ -208,6 +208,9 @@ const (
 	// buyers wait for their orders once the database is well.
 	firstDelay   = 100 * time.Millisecond
 	longestDelay = 2 * time.Second
+	// longestIsolatedDelay is the same for orders that were isolated: all that have gathered come again in that time, beside
+	// those of all others.
+	longestIsolatedDelay = 5 * time.Second
 	// helplessDelay is the wait after a bug, and for a message that only a newer
 	// worker can read: neither is mended soon.
 	helplessDelay = 5 * time.Second
@@ -360,7 +363,11 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error) set
 		return settledDone
 	case passing(verdict):
 		c.queue.log.DebugContext(ctx, "a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
-		c.answered(ctx, m, "nak", m.NakWithDelay(backoff.Doubled(firstDelay, longestDelay, int(min(m.delivered, 64))-1)))
+		longest := longestDelay
+		if m.road == roadIsolated {
+			longest = longestIsolatedDelay
+		}
+		c.answered(ctx, m, "nak", m.NakWithDelay(backoff.Doubled(firstDelay, longest, int(min(m.delivered, 64))-1)))
 	case errors.Is(verdict, errNewer):
 		c.warnOfNewer(ctx, m)
 		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))

@@ -94,13 +94,10 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 			return nil, err
 		}
 		if errors.Is(err, errTogether) {
-			if sqldb.LockWait(err) {
-				o.slowly.Store(slowly)
-			}
 			b.singly = true
 			continue
 		}
-		if lost == nil && sqldb.LockWait(err) && !b.patient {
+		if lost == nil && sqldb.LockWait(err) {
 			return nil, b.held(err)
 		}
 		if b.blind && sqldb.Duplicate(err) { // nobody else was in the way
@@ -220,7 +217,7 @@ func (w *writing) take() error {
 		if err != nil {
 			return fmt.Errorf("%w, of %d vouchers: %w", errTogether, len(takings), err)
 		}
-		if !w.batch.patient && time.Since(began) > slowTaking {
+		if !w.batch.queued && time.Since(began) > slowTaking {
 			w.orders.slowly.Store(slowly)
 		}
 	}
@@ -367,7 +364,7 @@ func (o *Orders) Persist(ctx context.Context, reservations []model.Reservation) 
 		return nil, nil
 	}
 	b := newBatch(reservations, admitted)
-	b.patient = true
+	b.queued = true
 	return o.commit(ctx, "persist", b)
 }
 
@@ -380,7 +377,7 @@ type batch struct {
 	orders   []model.Reservation
 	blind    bool             // see serve
 	singly   bool             // the units are taken of one voucher after the other
-	patient  bool             // waits for a row again that it has waited for too long
+	queued   bool             // nobody waits for the answer
 	refused  map[int]error    // by index: orders that cannot be stored at all
 	vouchers []string         // sorted: the order in which they are locked
 	members  map[string][]int // voucher → indexes into orders, in their order

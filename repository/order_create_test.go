@@ -252,6 +252,20 @@ func TestLockWait(t *testing.T) {
 		for _, v := range vouchers {
 			f.balanced(t, v.ID, 1)
 		}
+
+		f.switchTo(t, model.ModeAsync)
+		f.opened(t, vouchers[0].ID)
+		f.opened(t, held)
+		tx = f.begin(t)
+		execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", held)
+		queued := []model.Reservation{reservation(t, vouchers[0].ID, "bob", 1, 1), reservation(t, held, "bob", 1, 1)}
+		worker := f.hasty(t)
+		worker.asIn(t, model.ModeAsync)
+		err = check.ErrorOf(worker.orders.Persist(t.Context(), queued))
+		if named, ok := errors.AsType[*model.HeldError](err); !ok || named.VoucherID != held {
+			t.Errorf("%v does not name voucher %s to the worker", err, held)
+		}
+		check.Must(t, tx.Rollback())
 	})
 }
 
