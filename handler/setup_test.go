@@ -346,3 +346,16 @@ func record(t *testing.T, h http.Handler, method, path string) answer {
 	h.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, path, nil))
 	return answer{recorder.Code, recorder.Header(), recorder.Body.String(), method + " " + path}
 }
+
+// slowDesk takes as long for an audit and for a report as either may take.
+type slowDesk struct{ fakeVouchers }
+
+func (slowDesk) Audit(context.Context, string) (model.Audit, error) {
+	time.Sleep(time.Minute) // of the bubble
+	return model.Audit{}, nil
+}
+
+func (slowDesk) Make(context.Context, string) (model.Report, error) {
+	time.Sleep(time.Minute) // of the bubble
+	return model.Report{}, nil
+}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
 
 	"seckill/model"
@@ -99,6 +101,18 @@ type Rebuilding struct {
 	State     model.CopyState `json:"state" example:"rebuilding" doc:"The audit tells when it is open again."`
 }
 
+// slowAnswer is how long an audit or a report may take: a minute, and as long again as any other answer.
+const slowAnswer = 80 * time.Second
+
+// slowInput is that of a route whose answer may take longer than others.
+type slowInput struct{ InPath }
+
+// Resolve implements huma.Resolver: it moves the deadline of the answer.
+func (*slowInput) Resolve(ctx huma.Context) []error {
+	extendWrite(humagin.Unwrap(ctx), slowAnswer)
+	return nil
+}
+
 type createVoucherInput struct {
 	Idempotent
 	Body VoucherDraft
@@ -156,7 +170,7 @@ func (a *api) adminVoucherRoutes() {
 		})
 	register(a, one("voucher-audit", "/audit", "Check that a voucher's units and orders add up",
 		"By the ids of the orders in the database, in Redis and in the queue, not only by their number. What is younger than 5 s is left out."),
-		func(ctx context.Context, in *InPath) (*output[model.Audit], error) {
+		func(ctx context.Context, in *slowInput) (*output[model.Audit], error) {
 			audit, err := a.options.Vouchers.Audit(ctx, in.ID)
 			if audit.Drift == nil {
 				audit.Drift = []model.DriftedOrder{}
@@ -165,9 +179,9 @@ func (a *api) adminVoucherRoutes() {
 		})
 	report := one("voucher-report", "/report", "Report what a sale was",
 		"The curve of its orders, when it was sold out, what attempts to buy heard, what was never paid, returned and sold again, the money, and the audit. "+
-			"It is complete once the sale is over and its orders are decided. A million orders take some seconds.")
+			"It is complete once the sale is over and its orders are decided. A million orders take a quarter of a minute.")
 	report.large = true
-	register(a, report, func(ctx context.Context, in *InPath) (*output[model.Report], error) {
+	register(a, report, func(ctx context.Context, in *slowInput) (*output[model.Report], error) {
 		made, err := a.options.Reports.Make(ctx, in.ID)
 		if made.Audit.Drift == nil {
 			made.Audit.Drift = []model.DriftedOrder{}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/handler"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -252,4 +253,16 @@ func TestIdempotencyKey(t *testing.T) {
 			t.Errorf("%q: %d", values, response.StatusCode)
 		}
 	}
+}
+
+// What counts a million orders is answered, although no other answer may take so long.
+func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *server) {
+		for _, what := range []string{"/audit", "/report"} {
+			got := s.do(t, http.MethodGet, "/api/v1/admin/vouchers/v1"+what, "", "Authorization", "Bearer "+s.token(t, "admin", model.RoleAdmin))
+			got.is(t, http.StatusOK)
+			check.That(t, strings.Contains(got.body, `"drift":[]`), "%s", got.body)
+		}
+	}, func(o *handler.Options) { o.Vouchers, o.Reports = slowDesk{}, slowDesk{} })
 }

@@ -11,7 +11,7 @@ import (
 	"seckill/model"
 )
 
-// reportTimeout bounds a report: a million orders take some seconds.
+// reportTimeout bounds a report: a million orders take a quarter of a minute.
 const reportTimeout = time.Minute
 
 // Reports tell what a sale was.
