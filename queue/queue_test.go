@@ -457,6 +457,20 @@ func TestWorkOfADeadWorkerIsTakenOver(t *testing.T) {
 	check.Eventually(t, "the redelivery is counted", func() bool { return again.Load() > 0 })
 }
 
+// Every instance consumes: when one dies, the others go on at once with all that it has not in hand, and wait for no election.
+func TestNobodyWaitsForADeadWorker(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *queue.Options) { o.AckWait = time.Hour })
+	check.Must(t, f.Publish(t.Context(), some("a", 2)))
+	worker := check.Value(f.js.Consumer(t.Context(), f.orders, "worker"))(t)
+	check.Must(t, check.ErrorOf(worker.Next(jetstream.FetchMaxWait(check.Deadline)))) // and dies
+	check.Must(t, f.Publish(t.Context(), some("b", 3)))
+	var l ledger
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
+	check.Eventually(t, "one message is left, in the hand of the dead", func() bool { return check.Value(f.Backlog(t.Context()))(t).Messages == 1 })
+	l.handedOut(t, 3)
+}
+
 // A server whose disk was full has acknowledged messages that it could not remove. They are neither a backlog nor in the
 // way of a floor, and one start removes them.
 func TestConsumedIsWhatLiesBelowTheFloor(t *testing.T) {
