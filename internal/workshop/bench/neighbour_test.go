@@ -3,6 +3,10 @@
 package bench
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -145,10 +149,12 @@ func (h *harness) hot(c workCase, size int, into *results) {
 }
 
 // overload measures how long orders and refusals take when so many per cent of what can be sold is asked for, whatever the answers take.
+// The generator has cores of its own: a request would wait in it for a core, and not for the service.
 func (h *harness) overload(c workCase, size int, into *results) {
 	h.Helper()
 	s := h.begin(c, h.builds[0], 1)
 	defer s.end()
+	defer s.separate()()
 	w := s.selling()
 	closed(h.T, s.urls(), h.connections[0], 1, w)
 	w = s.selling()
@@ -161,6 +167,30 @@ func (h *harness) overload(c workCase, size int, into *results) {
 	if heard.broken > 0 {
 		h.fail("%s: %d requests had no answer at %d %%", c.name, heard.broken, size)
 	}
+}
+
+// separate gives the generator half of the cores, and the service and its servers the others.
+func (s *session) separate() (undo func()) {
+	s.Helper()
+	cores := runtime.NumCPU()
+	if cores < 2 {
+		s.Fatal("the generator and the service need a core each")
+	}
+	served := []int{s.database.PID(), s.redis.PID(), s.nats.PID()}
+	for _, i := range s.processes() {
+		served = append(served, i.PID())
+	}
+	bind := func(first, last int, processes ...int) {
+		for _, process := range processes {
+			said, err := exec.CommandContext(s.Context(), "taskset", "-a", "-c", "-p", fmt.Sprintf("%d-%d", first, last), strconv.Itoa(process)).CombinedOutput()
+			if err != nil {
+				s.Fatalf("taskset: %v\n%s", err, said)
+			}
+		}
+	}
+	bind(0, cores/2-1, os.Getpid())
+	bind(cores/2, cores-1, served...)
+	return func() { bind(0, cores-1, append(served, os.Getpid())...) }
 }
 
 func (h heard) latencies() Figures {
