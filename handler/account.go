@@ -75,7 +75,27 @@ type Me struct {
 	Username string     `json:"username,omitempty" doc:"Of tokens that tell (preferred_username)."`
 	Role     model.Role `json:"role"`
 
+	Groups []string `json:"groups,omitempty" doc:"Of tokens that tell: who may buy a voucher that is for groups."`
+
 	Level model.Level `json:"level,omitempty" doc:"Of an administrator: viewer (sees), cashier (also redeems), operator (also vouchers, stock, pause, refunds) or admin (everything)."`
+}
+
+// Grouping says in which groups an account is.
+type Grouping struct {
+	Groups []string `json:"groups" nullable:"false" maxItems:"20" example:"[\"gold\"]" doc:"All of them: those before are replaced."`
+}
+
+// Member is an account and its groups.
+type Member struct {
+	ID       string   `json:"id"`
+	Username string   `json:"username"`
+	Groups   []string `json:"groups" nullable:"false"`
+}
+
+type groupsInput struct {
+	InPath
+
+	Body Grouping
 }
 
 // output is an answer that is nothing but its body.
@@ -120,6 +140,16 @@ func (a *api) accountRoutes() {
 		access: users, status: http.StatusOK,
 	}, func(ctx context.Context, _ *struct{}) (*output[Me], error) {
 		claims := callOf(ctx).claims
-		return &output[Me]{Body: Me{ID: claims.Subject, Username: claims.Username, Role: claims.Role, Level: claims.Level}}, nil
+		return &output[Me]{Body: Me{ID: claims.Subject, Username: claims.Username, Role: claims.Role, Groups: claims.Groups, Level: claims.Level}}, nil
+	})
+	register(a, route{
+		id: "set-groups", access: administrators, method: http.MethodPut, path: basePath + "/admin/users/{id}/groups", tag: tagAdmin,
+		summary: "Say in which groups an account is",
+		description: "Its next token names them. Every instance goes by them within a second, whatever an older token of the account names. " +
+			"Users of another issuer get theirs from it: NOT_FOUND.",
+		status: http.StatusOK, codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+	}, func(ctx context.Context, in *groupsInput) (*output[Member], error) {
+		account, err := a.options.Accounts.SetGroups(ctx, in.ID, subject(ctx), in.Body.Groups)
+		return &output[Member]{Body: Member{ID: account.ID, Username: account.Username, Groups: append([]string{}, account.Groups...)}}, err
 	})
 }

@@ -27,7 +27,7 @@ type seller struct {
 	err error
 }
 
-func (s seller) Place(_ context.Context, userID, voucherID string) (model.Order, error) {
+func (s seller) Place(_ context.Context, userID, voucherID string, _ ...string) (model.Order, error) {
 	return model.Order{ID: "01jcexampleexampleexamplee." + voucherID, VoucherID: voucherID, UserID: userID, Status: model.OrderUnpaid}, s.err
 }
 
@@ -65,8 +65,8 @@ func BenchmarkTracing(b *testing.B) {
 // admitting accepts every token.
 type admitting struct{ accounts }
 
-func (admitting) Admit(_ context.Context, claims token.Claims, _ bool) (model.Level, error) {
-	return claims.Level, nil
+func (admitting) Admit(_ context.Context, claims token.Claims, _ bool) (token.Claims, error) {
+	return claims, nil
 }
 
 // serving is never about to stop.

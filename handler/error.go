@@ -122,7 +122,7 @@ func (p *Problem) setHeaders(header http.Header) {
 	case model.CodeUnavailable: // to everybody at once
 		header.Set("Retry-After", wire.RetryAfter(p.retryAfter+rand.N(spread))) //nolint:gosec // spreads the load, guards nothing
 	case model.CodeValidation, model.CodeNotFound, model.CodeMethodNotAllowed, model.CodePayloadTooLarge,
-		model.CodeUnsupportedMediaType, model.CodeEnded, model.CodePaused, model.CodeAlreadyOrdered, model.CodeSoldOut,
+		model.CodeUnsupportedMediaType, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeAlreadyOrdered, model.CodeSoldOut,
 		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeInternal:
 	}
 }

@@ -42,7 +42,7 @@ const warningsPerSecond = 10
 
 // orders is what the routes of orders need of sale.Orders.
 type orders interface {
-	Place(ctx context.Context, userID, voucherID string) (model.Order, error)
+	Place(ctx context.Context, userID, voucherID string, groups ...string) (model.Order, error)
 	Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
 	List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
 	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
@@ -100,7 +100,8 @@ type accounts interface {
 	Register(ctx context.Context, address, username, password string) (model.Account, error)
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
 	ChangePassword(ctx context.Context, address string, claims token.Claims, current, next string) error
-	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (model.Level, error)
+	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error)
+	SetGroups(ctx context.Context, id, by string, groups model.Groups) (model.Account, error)
 }
 
 // health is what the probes need of service.Health.

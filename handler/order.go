@@ -60,10 +60,10 @@ func (a *api) orderRoutes() {
 		description: "201 (order mode sync): committed in the database. 202 (order mode async): reserved and durably " +
 			"queued; the order is processing and will be unpaid, or failed when Redis lost writes that it had " +
 			"acknowledged. Where several refusals apply, the first of: 401, 413, 415, " +
-			"422, RATE_LIMITED, 404, ENDED, PAUSED, NOT_STARTED, LOCK_BUSY, ALREADY_ORDERED, SOLD_OUT. After a " +
+			"422, RATE_LIMITED, 404, NOT_ELIGIBLE, ENDED, PAUSED, NOT_STARTED, LOCK_BUSY, ALREADY_ORDERED, SOLD_OUT. After a " +
 			"time-out or a 5xx repeat the call: it answers with the order, or with ALREADY_ORDERED and its order_id.",
 		codes: []model.Code{
-			model.CodeNotFound, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
+			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
 			model.CodeSoldOut, model.CodeLockBusy, model.CodeUnavailable,
 		},
 		response: map[string]any{"application/json": model.Order{}},
@@ -121,7 +121,7 @@ func (a *api) place(c *gin.Context) {
 		a.abort(c, model.NotFound("voucher"))
 		return
 	}
-	order, err := a.options.Orders.Place(ctx, user, voucherID)
+	order, err := a.options.Orders.Place(ctx, user, voucherID, callOf(ctx).claims.Groups...)
 	if err != nil {
 		a.abort(c, err)
 		return

@@ -169,7 +169,7 @@ const (
 	undecided access = iota
 	// public routes do not look at tokens.
 	public
-	// recognised routes are public, but show more to an administrator. An invalid
+	// recognised routes are public, but show more to whoever has a token. An invalid
 	// token counts as none.
 	recognised
 	// users need a token.
@@ -181,9 +181,12 @@ const (
 // authenticate makes the check in front of a route.
 func (a *api) authenticate(who access, operation string) gin.HandlerFunc {
 	return func(c *gin.Context) {
+		if who == recognised {
+			c.Writer.Header().Add("Vary", "Authorization")
+		}
 		claims, err := a.claims(c.Request.Context(), c.Request.Header)
 		if err == nil {
-			claims.Level, err = a.options.Accounts.Admit(c.Request.Context(), claims, who != users)
+			claims, err = a.options.Accounts.Admit(c.Request.Context(), claims, who != users)
 		}
 		if claims.Subject != "" && err != nil && model.CodeOf(err) == model.CodeUnauthenticated {
 			a.options.Tokens.Ended(c.Request.Context(), claims, err)
@@ -252,6 +255,15 @@ func subject(ctx context.Context) string {
 		return claims.Subject
 	}
 	return ""
+}
+
+// groupsOf are those that the caller's token names. It reports whether there is a token.
+func groupsOf(ctx context.Context) (groups []string, known bool) {
+	claims := callOf(ctx).claims
+	if claims == nil {
+		return nil, false
+	}
+	return claims.Groups, true
 }
 
 // isAdmin reports whether an administrator calls, of whatever level.

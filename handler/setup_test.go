@@ -58,7 +58,7 @@ type (
 	fakeSearch   struct{ *fakes }
 )
 
-func (f fakeOrders) Place(ctx context.Context, userID, voucherID string) (model.Order, error) {
+func (f fakeOrders) Place(ctx context.Context, userID, voucherID string, _ ...string) (model.Order, error) {
 	return f.place(ctx, userID, voucherID)
 }
 
@@ -143,11 +143,15 @@ func (f fakeAccounts) ChangePassword(context.Context, string, token.Claims, stri
 	return nil
 }
 
-func (f fakeAccounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) (model.Level, error) {
+func (f fakeAccounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error) {
 	if f.admit == nil {
-		return claims.Level, nil
+		return claims, nil
 	}
-	return claims.Level, f.admit(ctx, claims, asAdmin)
+	return claims, f.admit(ctx, claims, asAdmin)
+}
+
+func (f fakeAccounts) SetGroups(_ context.Context, id, _ string, groups model.Groups) (model.Account, error) {
+	return model.Account{ID: id, Username: "alice", Groups: groups}, groups.Check("body.groups")
 }
 
 func (f fakeSearch) Find(_ context.Context, q model.OrderSearch) (model.OrderPage, error) {

@@ -33,7 +33,7 @@ func tag(v model.Voucher) *tagged { return &tagged{ETag: `"` + v.Tag() + `"`, Bo
 // server_time, so that 304 means that nothing else has changed.
 type viewed struct {
 	Status       int
-	CacheControl string `header:"Cache-Control" doc:"max-age=1 on what everybody sees."`
+	CacheControl string `header:"Cache-Control" doc:"max-age=1 on what everybody sees, and private on what a caller with a token does."`
 	ETag         string `header:"ETag" doc:"Weak: of everything but server_time."`
 	Body         model.Voucher
 }
@@ -42,6 +42,14 @@ type viewed struct {
 // reaches the service once a second, and a change is seen as soon as every instance obeys it.
 const forASecond = "max-age=1"
 
+// cachedFor is what caches may do with an answer: the client's own alone, if it is for a caller with a token.
+func cachedFor(ctx context.Context) string {
+	if _, known := groupsOf(ctx); known {
+		return "private, " + forASecond
+	}
+	return forASecond
+}
+
 // Unless is the input of a call whose answer a client may have already.
 type Unless struct {
 	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an earlier answer: 304 when nothing but server_time has changed."`
@@ -49,9 +57,14 @@ type Unless struct {
 
 // view is how a caller sees the voucher. What administrators see may be a draft, which no cache keeps.
 func (in *Unless) view(ctx context.Context, v model.Voucher) *viewed {
-	out := &viewed{Status: http.StatusOK, ETag: fmt.Sprintf(`W/"%s-%d-%s"`, v.Tag(), v.Remaining, v.Phase), Body: v}
+	suffix := ""
+	if groups, known := groupsOf(ctx); known {
+		v = v.ShownTo(groups)
+		suffix = fmt.Sprintf("-%t", *v.Eligible)
+	}
+	out := &viewed{Status: http.StatusOK, ETag: fmt.Sprintf(`W/"%s-%d-%s%s"`, v.Tag(), v.Remaining, v.Phase, suffix), Body: v}
 	if !isAdmin(ctx) {
-		out.CacheControl = forASecond
+		out.CacheControl = cachedFor(ctx)
 	}
 	if in.IfNoneMatch == "*" {
 		out.Status = http.StatusNotModified

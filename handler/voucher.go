@@ -21,7 +21,7 @@ type vouchersInput struct {
 
 // publicPage is a page of vouchers for everybody.
 type publicPage struct {
-	CacheControl string `header:"Cache-Control" doc:"max-age=1."`
+	CacheControl string `header:"Cache-Control" doc:"max-age=1, and private to a caller with a token."`
 	Body         model.VoucherPage
 }
 
@@ -32,19 +32,26 @@ type voucherInput struct {
 
 func (a *api) voucherRoutes() {
 	register(a, route{
-		id: "list-vouchers", access: public, method: http.MethodGet, path: basePath + "/vouchers", tag: tagVouchers,
-		summary:     "List vouchers, newest first",
-		description: "Those that everybody may see: no drafts, and none that are archived.", status: http.StatusOK, large: true,
+		id: "list-vouchers", access: recognised, method: http.MethodGet, path: basePath + "/vouchers", tag: tagVouchers,
+		summary: "List vouchers, newest first",
+		description: "Those that everybody may see: no drafts, and none that are archived. A caller with a token sees which of them " +
+			"are for him (eligible), and in the phase that they have for him; the parameter phase selects by the phase for everybody.", status: http.StatusOK, large: true,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *vouchersInput) (*publicPage, error) {
 		page, err := a.listVouchers(ctx, in, false)
-		return &publicPage{CacheControl: forASecond, Body: page.Body}, err
+		if groups, known := groupsOf(ctx); known {
+			for i, voucher := range page.Body.Items {
+				page.Body.Items[i] = voucher.ShownTo(groups)
+			}
+		}
+		return &publicPage{CacheControl: cachedFor(ctx), Body: page.Body}, err
 	})
 	register(a, route{
 		id: "get-voucher", method: http.MethodGet, path: basePath + "/vouchers/{id}", tag: tagVouchers,
-		summary:     "Get a voucher",
-		description: "A draft or an archived voucher is not found, but by administrators.",
-		access:      recognised, status: http.StatusOK, otherwise: http.StatusNotModified, headers: []string{"ETag"},
+		summary: "Get a voucher",
+		description: "A draft or an archived voucher is not found, but by administrators. A caller with a token sees whether it is " +
+			"for him (eligible), and in the phase that it has for him.",
+		access: recognised, status: http.StatusOK, otherwise: http.StatusNotModified, headers: []string{"ETag"},
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 	}, func(ctx context.Context, in *voucherInput) (*viewed, error) {
 		voucher, err := a.options.Vouchers.Get(ctx, in.ID, isAdmin(ctx))
@@ -75,7 +82,16 @@ type VoucherDraft struct {
 	EndAt       string `json:"end_at" format:"date-time" doc:"After begin_at; the first instant at which it is over."`
 	State       string `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
 
+	Groups []string    `json:"groups,omitempty" nullable:"false" maxItems:"20" example:"[\"gold\"]" doc:"Whose token names one of these groups may buy; none: everybody."`
+	Early  *EarlyStart `json:"early,omitempty" doc:"Who may begin before the others."`
+
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
+}
+
+// EarlyStart lets groups begin before the others; without groups it lets nobody.
+type EarlyStart struct {
+	Groups  []string `json:"groups" nullable:"false" maxItems:"20" example:"[\"gold\"]"`
+	BeginAt *string  `json:"begin_at,omitempty" format:"date-time" doc:"Before the voucher's begin_at."`
 }
 
 // VoucherChange changes the members that it has.
@@ -87,6 +103,9 @@ type VoucherChange struct {
 	BeginAt     *string `json:"begin_at,omitempty" format:"date-time"`
 	EndAt       *string `json:"end_at,omitempty" format:"date-time"`
 	State       *string `json:"state,omitempty" enum:"draft,published,paused,archived"`
+
+	Groups *[]string   `json:"groups,omitempty" nullable:"false" maxItems:"20" doc:"Before the first order only, as early; none: everybody may buy."`
+	Early  *EarlyStart `json:"early,omitempty"`
 }
 
 // StockChange changes the total ever offered: by delta, or to stock.
@@ -260,7 +279,9 @@ func (a *api) changeStock(ctx context.Context, in *stockInput) (*tagged, error) 
 
 // parse makes the draft a NewVoucher. Its error names every field that is wrong.
 func (d VoucherDraft) parse() (model.NewVoucher, error) {
-	patch, err := VoucherChange{Title: &d.Title, Description: &d.Description, BeginAt: &d.BeginAt, EndAt: &d.EndAt}.parse()
+	patch, err := VoucherChange{
+		Title: &d.Title, Description: &d.Description, BeginAt: &d.BeginAt, EndAt: &d.EndAt, Groups: &d.Groups, Early: d.Early,
+	}.parse()
 	window, wrong := parseWindow(d.PaymentWindow)
 	if err := model.JoinInvalid(err, wrong); err != nil {
 		return model.NewVoucher{}, err
@@ -268,6 +289,7 @@ func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	return model.NewVoucher{
 		Title: d.Title, Description: d.Description, Price: d.Price, FaceValue: d.FaceValue, Stock: d.Stock,
 		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State), PaymentWindow: window,
+		Groups: d.Groups, Early: deref(patch.Early),
 	}, nil
 }
 
@@ -290,9 +312,30 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	end, endErr := parseOptionalTime("body.end_at", c.EndAt)
 	patch := model.VoucherPatch{
 		Title: c.Title, Description: c.Description, Price: c.Price, FaceValue: c.FaceValue,
-		BeginAt: begin, EndAt: end, State: (*model.VoucherState)(c.State),
+		BeginAt: begin, EndAt: end, State: (*model.VoucherState)(c.State), Groups: (*model.Groups)(c.Groups),
 	}
-	return patch, model.JoinInvalid(patch.Check(), beginErr, endErr)
+	var earlyErr error
+	patch.Early, earlyErr = c.Early.parse()
+	return patch, model.JoinInvalid(patch.Check(), beginErr, endErr, earlyErr)
+}
+
+func (e *EarlyStart) parse() (*model.Early, error) {
+	if e == nil {
+		return nil, nil //nolint:nilnil // absent is what it is
+	}
+	from, err := parseOptionalTime("body.early.begin_at", e.BeginAt)
+	if err != nil {
+		return nil, err
+	}
+	return &model.Early{For: e.Groups, From: from}, nil
+}
+
+// deref is the zero value for nil.
+func deref[T any](value *T) (zero T) {
+	if value == nil {
+		return zero
+	}
+	return *value
 }
 
 // parseOptionalTime is nil for a time that is absent or cannot be read.

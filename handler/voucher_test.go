@@ -100,6 +100,22 @@ func TestDrafts(t *testing.T) {
 		{"payment_window", `"soon"`, "body.payment_window"},
 		{"payment_window", "900", "body.payment_window"},
 		{"payment_window", "null", "body.payment_window"},
+		{"groups", `["gold","/eu/staff"]`, ""},
+		{"groups", `[]`, ""},
+		{"groups", `[""]`, "body.groups"},
+		{"groups", `["a","a"]`, "body.groups"},
+		{"groups", `["a\u0007"]`, "body.groups"},
+		{"groups", `["` + strings.Repeat("g", 129) + `"]`, "body.groups"},
+		{"groups", `["` + strings.Repeat(`g","`, 20) + `"]`, "body.groups"},
+		{"groups", `"gold"`, "body.groups"},
+		{"groups", "null", "body.groups"},
+		{"early", `{"groups":["gold"],"begin_at":"2029-12-31T00:00:00Z"}`, ""},
+		{"early", `{"groups":[]}`, ""},
+		{"early", `{"groups":["gold"],"begin_at":"2030-01-01T00:00:00Z"}`, "body.early.begin_at"},
+		{"early", `{"groups":["gold"]}`, "body.early.begin_at"},
+		{"early", `{"groups":[],"begin_at":"2029-12-31T00:00:00Z"}`, "body.early.groups"},
+		{"early", `{"groups":[" "],"begin_at":"2029-12-31T00:00:00Z"}`, "body.early.groups"},
+		{"early", `{"begin_at":"2029-12-31T00:00:00Z"}`, "body.early.groups"},
 		{"id", `"v1"`, "body.id"},
 		{"remaining", `1`, "body.remaining"},
 	} {
@@ -128,7 +144,8 @@ func TestDraftBecomesVoucher(t *testing.T) {
 		}
 		return voucher("v9"), nil
 	}
-	body := `{"title":"Tea","price":1e3,"face_value":2000,"stock":3,"begin_at":"2030-01-01T08:00:00+08:00","end_at":"2030-01-02T00:00:00Z","payment_window":"1h30m"}`
+	body := `{"title":"Tea","price":1e3,"face_value":2000,"stock":3,"begin_at":"2030-01-01T08:00:00+08:00","end_at":"2030-01-02T00:00:00Z","payment_window":"1h30m",
+		"groups":["gold","/eu/staff"],"early":{"groups":["gold"],"begin_at":"2029-12-31T23:00:00Z"}}`
 	got := s.do(t, http.MethodPost, vouchersPath, body, s.as(t, "a", model.RoleAdmin)...)
 	if got.status != http.StatusCreated || got.header.Get("Location") != vouchersPath+"/v9" {
 		t.Errorf("%d %v %s", got.status, got.header, got.body)
@@ -137,8 +154,9 @@ func TestDraftBecomesVoucher(t *testing.T) {
 		Title: "Tea", Price: 1000, FaceValue: 2000, Stock: 3, State: model.VoucherPublished,
 		BeginAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), EndAt: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC),
 		PaymentWindow: 90 * time.Minute, By: "a",
+		Groups: model.Groups{"gold", "/eu/staff"}, Early: model.Early{For: model.Groups{"gold"}, From: new(time.Date(2029, 12, 31, 23, 0, 0, 0, time.UTC))},
 	}
-	if asked != want {
+	if !reflect.DeepEqual(asked, want) {
 		t.Errorf("%+v", asked)
 	}
 }

@@ -49,6 +49,7 @@ type Account struct {
 	// its account, and ends with it.
 	Version   int64      `json:"-"`
 	Level     Level      `json:"-"` // of an administrator; empty: admin, see Grade
+	Groups    Groups     `json:"-" gorm:"column:group_names"`
 	Disabled  bool       `json:"-"` // it cannot log in
 	ChangedAt *time.Time `json:"-"` // when an existing account was last changed; nil: never
 }

@@ -17,6 +17,7 @@ const (
 	ActionOrderCancel   = "order.cancel"
 	ActionAdminCreate   = "admin.create"
 	ActionAdminChange   = "admin.change"
+	ActionGroupsChange  = "account.groups"
 
 	// Of these there is no transaction in the database: they are logged before they are
 	// done, and the log says that they were asked for.

@@ -19,6 +19,7 @@ const (
 	CodeMethodNotAllowed     Code = "METHOD_NOT_ALLOWED"
 	CodePayloadTooLarge      Code = "PAYLOAD_TOO_LARGE"
 	CodeUnsupportedMediaType Code = "UNSUPPORTED_MEDIA_TYPE"
+	CodeNotEligible          Code = "NOT_ELIGIBLE"
 	CodeEnded                Code = "ENDED"
 	CodePaused               Code = "PAUSED"
 	CodeNotStarted           Code = "NOT_STARTED"
@@ -37,7 +38,7 @@ const (
 func Codes() []Code {
 	return []Code{
 		CodeValidation, CodeUnauthenticated, CodeForbidden, CodeNotFound, CodeMethodNotAllowed, CodePayloadTooLarge,
-		CodeUnsupportedMediaType, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered, CodeSoldOut, CodeConflict,
+		CodeUnsupportedMediaType, CodeNotEligible, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered, CodeSoldOut, CodeConflict,
 		CodePreconditionFailed, CodeIllegalState, CodeLockBusy, CodeRateLimited, CodeUnavailable, CodeInternal,
 	}
 }

@@ -21,7 +21,7 @@ type HotCopy struct {
 	State CopyState
 	Epoch int64
 	// Voucher is what the copy knows of it: ID, Price, Currency, Stock,
-	// Remaining (not taken and not reserved), BeginAt, EndAt, State, Revision;
+	// Remaining (not taken and not reserved), BeginAt, EndAt, State, Revision, Groups, Early;
 	// ServerTime is the copy's clock at the reading, Phase as of then, and
 	// Version is another one whenever anything about the copy has changed.
 	Voucher  Voucher

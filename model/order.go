@@ -51,6 +51,9 @@ type Order struct {
 	// UnpaidAt is when the order got its row; nil for one that failed.
 	UnpaidAt *time.Time `json:"-"`
 
+	// Early says of an order to be created that its user may buy from the voucher's early beginning on.
+	Early bool `json:"-" gorm:"-"`
+
 	// Trace is the traceparent (W3C Trace Context) of what was done of the order so far, for the step that follows.
 	// Empty: it is not traced.
 	Trace string `json:"-" gorm:"-"`

@@ -51,6 +51,8 @@ type ReserveRequest struct {
 	// Anytime asks for a unit outside the window too: an operator replays what
 	// was admitted within it.
 	Anytime bool
+	// Early says that the user may buy from the voucher's early beginning on.
+	Early bool
 	// Trace is that of the order.
 	Trace string
 }

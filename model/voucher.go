@@ -72,6 +72,10 @@ type Voucher struct {
 	// the settings say. An order keeps the one that it was made with.
 	PaymentWindow Window `json:"payment_window,omitzero" example:"15m0s" doc:"How long its orders stay unpaid before they expire; absent: as long as the server's settings say."`
 
+	// Groups and Early are the rules of a fair sale. They do not change after the first order.
+	Groups Groups `json:"groups,omitempty" gorm:"column:group_names" doc:"Whose token names one of these groups may buy; absent: everybody."`
+	Early  Early  `json:"early,omitzero" gorm:"embedded;embeddedPrefix:early_" doc:"These groups may buy from an earlier instant on; absent: none."`
+
 	// Phase and ServerTime are the view of the instant at which the voucher
 	// was read, on the clock that decides the window; they are not stored.
 	Phase      Phase     `json:"phase" gorm:"-"`
@@ -79,6 +83,8 @@ type Voucher struct {
 	// Reserved is how many of the units that are not left belong to orders without a row
 	// yet, as its hot copy says; the others are sold.
 	Reserved int64 `json:"-" gorm:"-"`
+	// Eligible is whether the caller's token names one of Groups, if there was a token.
+	Eligible *bool `json:"eligible,omitempty" gorm:"-" doc:"Whether the voucher is for the caller, of a call with a token."`
 
 	// Version grows with every change of the row, a sold unit included, so
 	// that two reads with one version saw the same voucher.
@@ -149,7 +155,7 @@ const needsCopy = time.Hour
 
 // NeedsCopy reports whether the voucher's hot copy must be there, as of ServerTime.
 func (v Voucher) NeedsCopy() bool {
-	return v.ServerTime.After(v.BeginAt.Add(-needsCopy)) && v.ServerTime.Before(v.EndAt.Add(needsCopy))
+	return v.ServerTime.After(v.Opens().Add(-needsCopy)) && v.ServerTime.Before(v.EndAt.Add(needsCopy))
 }
 
 // NewVoucher is what an administrator says of a voucher to be.
@@ -164,14 +170,16 @@ type NewVoucher struct {
 	State       VoucherState // empty: published
 
 	PaymentWindow time.Duration `json:",omitempty"` // zero: that of the settings
-	By            string        `json:"-"`          // the administrator; no part of what is asked
+	Groups        Groups        `json:",omitempty"`
+	Early         Early         `json:",omitzero"`
+	By            string        `json:"-"` // the administrator; no part of what is asked
 }
 
 // Check refuses what no voucher can be. Its error names every field that is wrong.
 func (v NewVoucher) Check() error {
 	return JoinInvalid(VoucherPatch{
 		Title: &v.Title, Description: &v.Description, Price: &v.Price, FaceValue: &v.FaceValue,
-		BeginAt: &v.BeginAt, EndAt: &v.EndAt,
+		BeginAt: &v.BeginAt, EndAt: &v.EndAt, Groups: &v.Groups, Early: &v.Early,
 	}.Check(), checkAmount("stock", &v.Stock), checkWindow(v.PaymentWindow))
 }
 
@@ -185,6 +193,10 @@ type VoucherPatch struct {
 	EndAt       *time.Time
 	State       *VoucherState
 
+	// The rules of a fair sale, which change before the first order only: CONFLICT.
+	Groups *Groups // none: everybody
+	Early  *Early
+
 	IfMatch Tags
 	By      string // the administrator
 }
@@ -197,7 +209,7 @@ func (p VoucherPatch) Check() error {
 		ends = Invalid("body.end_at", "must be after begin_at")
 	}
 	return JoinInvalid(checkTitle(p.Title), checkDescription(p.Description),
-		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), ends)
+		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), ends, p.checkRules())
 }
 
 func checkTitle(title *string) error {
@@ -322,8 +334,12 @@ const tagBytes = 12
 // themselves, so that a voucher that is shown with the stock of a hot copy that is
 // behind never has the tag of the voucher in the database.
 func (v Voucher) Tag() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%q\n%q\n%d %d %s %d\n%d %d %s", v.ID, v.Title, v.Description,
-		v.Price, v.FaceValue, v.Currency, v.Stock, v.BeginAt.UnixMicro(), v.EndAt.UnixMicro(), v.State))
+	text := fmt.Appendf(nil, "%s\n%q\n%q\n%d %d %s %d\n%d %d %s", v.ID, v.Title, v.Description,
+		v.Price, v.FaceValue, v.Currency, v.Stock, v.BeginAt.UnixMicro(), v.EndAt.UnixMicro(), v.State)
+	if !v.SameRules(&Voucher{}) {
+		text = fmt.Appendf(text, "\n%q %q %d", v.Groups, v.Early.For, v.Opens().UnixMicro())
+	}
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:tagBytes])
 }
 

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,8 +81,8 @@ func (a *Accounts) find(ctx context.Context, action, name, condition, value stri
 }
 
 // Change changes an account alone: the row is locked while the function looks at it
-// and says what becomes of it. Password, version, level and being disabled are stored, and
-// when that was; the administrators' log has what somebody does to an administrator. An
+// and says what becomes of it. Password, version, level, groups and being disabled are stored, and
+// when that was; the administrators' log has what somebody does to an administrator, and whose groups changed. An
 // error of the function leaves everything as it is; it may be called again when the
 // transaction was the victim of another one.
 func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error) {
@@ -105,7 +106,13 @@ func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model
 		}
 		row.ChangedAt = &now
 		err = tx.Model(&accountRow{}).Where("id = ?", id).
-			Select("PasswordHash", "Version", "Level", "Disabled", "ChangedAt").Updates(&row).Error
+			Select("PasswordHash", "Version", "Level", "Groups", "Disabled", "ChangedAt").Updates(&row).Error
+		if err == nil && !slices.Equal(row.Groups, before.Groups) {
+			err = logChange(a.db, tx, adminChange{
+				at: now, actor: by, action: model.ActionGroupsChange, subject: id,
+				before: loggedGroups{Username: row.Username, Groups: before.Groups}, after: loggedGroups{Username: row.Username, Groups: row.Groups},
+			})
+		}
 		was, became := loggedAccount(before), loggedAccount(row.Account)
 		if became.NewPassword = row.PasswordHash != before.PasswordHash; err != nil || before.Role != model.RoleAdmin || was == became {
 			return err // a buyer's account, or the end of a session
@@ -123,6 +130,12 @@ type adminAccount struct {
 	Level       model.Level `json:"level"`
 	Disabled    bool        `json:"disabled"`
 	NewPassword bool        `json:"new_password,omitempty"`
+}
+
+// loggedGroups is what the log says of an account's groups.
+type loggedGroups struct {
+	Username string       `json:"username"`
+	Groups   model.Groups `json:"groups"`
 }
 
 func loggedAccount(a model.Account) adminAccount {

@@ -104,7 +104,7 @@ func (c *Epochs) latest(ctx context.Context, ids []string, into map[string]int64
 func (c *Epochs) Watched(ctx context.Context) ([]model.EpochRecord, error) {
 	d := c.db.Dialect
 	// A join, because MariaDB asks an IN with a UNION once for each voucher.
-	return c.listed(ctx, "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > "+d.HourAgo+" AND begin_at < "+d.InAnHour+
+	return c.listed(ctx, "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > "+d.HourAgo+" AND COALESCE(early_begin_at, begin_at) < "+d.InAnHour+
 		" UNION SELECT voucher_id FROM stock_intents) AS list ON list.watched = vouchers.id ORDER BY on_sale DESC, vouchers.id")
 }
 

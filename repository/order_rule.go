@@ -67,7 +67,11 @@ func (j *judge) decide(order model.Reservation) model.Outcome {
 		return model.Outcome{Err: model.NotFound("voucher")}
 	}
 	if order.CreatedAt.IsZero() {
-		if refusal := j.voucher.Refusal(j.voucher.Now.Time); refusal != nil {
+		voucher := &j.voucher.Voucher
+		if order.Early {
+			voucher = new(voucher.ForEarly())
+		}
+		if refusal := voucher.Refusal(j.voucher.Now.Time); refusal != nil {
 			return model.Outcome{Err: refusal}
 		}
 	}

@@ -35,10 +35,15 @@ func TestRule(t *testing.T) {
 		absent   bool
 		existing []model.Order
 		admitted bool
+		early    bool
 		want     model.Code
 	}{
 		"a microsecond early":                 {now: begin.Add(-resolution), left: 1, want: model.CodeNotStarted},
 		"at the beginning":                    {now: begin, left: 1},
+		"early":                               {now: begin.Add(-time.Minute), early: true, left: 1},
+		"early, a microsecond too early":      {now: begin.Add(-time.Minute - resolution), early: true, left: 1, want: model.CodeNotStarted},
+		"not early":                           {now: begin.Add(-time.Minute), left: 1, want: model.CodeNotStarted},
+		"early, at the end":                   {now: end, early: true, left: 1, want: model.CodeEnded},
 		"a microsecond before the end":        {now: end.Add(-resolution), left: 1},
 		"at the end":                          {now: end, left: 1, want: model.CodeEnded},
 		"paused":                              {now: begin, state: model.VoucherPaused, left: 1, want: model.CodePaused},
@@ -65,7 +70,7 @@ func TestRule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			voucher := &voucherRow{
-				Voucher: model.Voucher{ID: "v", State: test.state, Stock: 9, Remaining: test.left, BeginAt: begin, EndAt: end},
+				Voucher: model.Voucher{ID: "v", State: test.state, Stock: 9, Remaining: test.left, BeginAt: begin, EndAt: end, Early: model.Early{From: new(begin.Add(-time.Minute))}},
 				Now:     clock{test.now},
 			}
 			if test.state == "" {
@@ -74,7 +79,7 @@ func TestRule(t *testing.T) {
 			if test.absent {
 				voucher = nil
 			}
-			order := model.Order{ID: "2.v", VoucherID: "v", UserID: "u"}
+			order := model.Order{ID: "2.v", VoucherID: "v", UserID: "u", Early: test.early}
 			if test.admitted {
 				order.CreatedAt = begin.Add(time.Minute)
 			}

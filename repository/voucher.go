@@ -32,12 +32,16 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		Stock: asked.Stock, Remaining: asked.Stock,
 		BeginAt: stored(asked.BeginAt), EndAt: stored(asked.EndAt),
 		State: asked.State, PaymentWindow: model.Window(asked.PaymentWindow), Version: 1, Revision: 1,
+		Groups: asked.Groups, Early: storedEarly(asked.Early),
 	}
 	if voucher.State == "" {
 		voucher.State = model.VoucherPublished
 	}
 	if !voucher.BeginAt.Before(voucher.EndAt) {
 		return model.Voucher{}, windowError()
+	}
+	if err := voucher.CheckRules(); err != nil {
+		return model.Voucher{}, err
 	}
 	return v.once(ctx, "create voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (answer, error) {
 		if given, err := first(); err != nil || given != nil {
@@ -133,7 +137,7 @@ func deref(a *answer) answer {
 }
 
 // Patch changes what is set. The resulting window must not be empty
-// (VALIDATION); NOT_FOUND when there is no such voucher, PRECONDITION_FAILED when the
+// (VALIDATION), the rules of a fair sale stay when there is an order (CONFLICT); NOT_FOUND when there is no such voucher, PRECONDITION_FAILED when the
 // locked row has none of the tags asked for.
 func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
 	if err := possible(id); err != nil {
@@ -148,10 +152,13 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		if err := patch.IfMatch.Check(row.Voucher); err != nil {
 			return err
 		}
-		before := logged(row.Voucher)
+		before, rules := logged(row.Voucher), row.Voucher
 		apply(&row.Voucher, patch)
 		if !row.BeginAt.Before(row.EndAt) {
 			return windowError()
+		}
+		if err := changeRules(tx, &rules, &row.Voucher); err != nil {
+			return err
 		}
 		patched = row
 		if err := update(tx, &patched.Voucher); err != nil {
@@ -176,7 +183,30 @@ func apply(v *model.Voucher, patch model.VoucherPatch) {
 	set(&v.BeginAt, patch.BeginAt)
 	set(&v.EndAt, patch.EndAt)
 	set(&v.State, patch.State)
-	v.BeginAt, v.EndAt = stored(v.BeginAt), stored(v.EndAt)
+	*v = patch.Rules(*v)
+	v.BeginAt, v.EndAt, v.Early = stored(v.BeginAt), stored(v.EndAt), storedEarly(v.Early)
+}
+
+func storedEarly(early model.Early) model.Early {
+	if early.From == nil {
+		return model.Early{}
+	}
+	return model.Early{For: early.For, From: new(stored(*early.From))}
+}
+
+// changeRules refuses rules of a fair sale that do not fit the voucher, and others than before once it has an order.
+func changeRules(tx *gorm.DB, before, after *model.Voucher) error {
+	if err := after.CheckRules(); err != nil || after.SameRules(before) {
+		return err
+	}
+	var ordered bool
+	if err := tx.Raw("SELECT EXISTS (SELECT 1 FROM orders WHERE voucher_id = ?)", after.ID).Scan(&ordered).Error; err != nil {
+		return fmt.Errorf("look for an order of voucher %s: %w", after.ID, err)
+	}
+	if ordered {
+		return model.RulesFixed()
+	}
+	return nil
 }
 
 func set[T any](field, value *T) {
@@ -200,7 +230,8 @@ func update(tx *gorm.DB, v *model.Voucher) error {
 	v.Version++
 	v.Revision++
 	done := tx.Model(&model.Voucher{}).Where("id = ?", v.ID).
-		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version", "Revision").
+		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version", "Revision",
+			"Groups", "For", "From").
 		Updates(v)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return fmt.Errorf("the locked row matched %d times", done.RowsAffected)

@@ -47,6 +47,29 @@ func TestVoucherComesBackAsItWasMade(t *testing.T) {
 	})
 }
 
+// TestRulesOfAFairSale are stored as they are, and stay as they are once there is an order, whatever became of it.
+func TestRulesOfAFairSale(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 3)
+		rules := model.Voucher{Groups: model.Groups{"gold", "CN=金 \"1\""}, Early: model.Early{For: model.Groups{"gold"}, From: new(v.BeginAt.Add(-time.Minute))}}
+		changes := model.VoucherPatch{Groups: &rules.Groups, Early: &rules.Early}
+		check.Value(f.vouchers.Patch(t.Context(), v.ID, changes))(t)
+		ann := order(t, v.ID, "ann")
+		f.place(t, ann)
+		_, _, err := f.cancel(t.Context(), "ann", ann.ID)
+		check.Must(t, err)
+		title := "New"
+		check.Value(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title, Groups: &rules.Groups, Early: &rules.Early}))(t)
+		for _, patch := range []model.VoucherPatch{{Groups: &model.Groups{}}, {Early: &model.Early{}}} {
+			wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, patch)), model.CodeConflict)
+		}
+		if read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t); !read.SameRules(&rules) || read.Title != title {
+			t.Errorf("read %+v", read)
+		}
+	})
+}
+
 func TestPatch(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -68,6 +91,7 @@ func TestPatch(t *testing.T) {
 			wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, patch)), model.CodeValidation)
 		}
 		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), "absent", model.VoucherPatch{})), model.CodeNotFound)
+		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Early: &model.Early{For: model.Groups{"gold"}, From: &begin}})), model.CodeValidation)
 		if same, err := f.vouchers.Get(t.Context(), v.ID); err != nil || same.Version != read.Version {
 			t.Errorf("refused patches left %+v, %v", same, err)
 		}

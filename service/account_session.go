@@ -33,6 +33,7 @@ func (s *Accounts) session(account model.Account) (Session, error) {
 	}
 	claims := token.Claims{
 		Subject: account.ID, Role: account.Role, Level: account.Grade(), Username: account.Username, Version: account.Version,
+		Groups: account.Groups,
 	}
 	if account.Role == model.RoleAdmin {
 		claims.SignedInAt = time.Now()
@@ -56,8 +57,9 @@ func (s *Accounts) Renew(claims token.Claims) (session Session, later bool, err 
 }
 
 // Admit refuses a token that has ended before it expires: UNAUTHENTICATED when its
-// account was disabled, deleted or got another password since. It tells the level of an
-// administrator: that of the account, whatever the token says, where the account is asked.
+// account was disabled, deleted or got another password since. It corrects what the token says: an
+// administrator's level is that of the account, where the account is asked, and the groups are
+// those of an account that was changed since.
 //
 // What a user may do asks no database: it goes by the changes that this instance
 // knows, which are less than a second old. What only an administrator may do is held
@@ -65,25 +67,47 @@ func (s *Accounts) Renew(claims token.Claims) (session Session, later bool, err 
 // account is none of an administrator any more, UNAVAILABLE while the database is
 // away. Tokens that tell no version are of no account: whoever holds the secret, or
 // another issuer, answers for them.
-func (s *Accounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) (model.Level, error) {
-	if s.Cache.Ended(claims.Subject, claims.Version) {
-		return "", ended()
+func (s *Accounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error) {
+	over, groups := s.Cache.Changed(claims.Subject, claims.Version)
+	if over {
+		return claims, ended()
+	}
+	if groups != nil && claims.Version > 0 {
+		claims.Groups = *groups
 	}
 	if !asAdmin || claims.Role != model.RoleAdmin || claims.Version == 0 {
-		return claims.Level, nil
+		return claims, nil
 	}
 	account, err := s.Cache.Account(ctx, claims.Subject, claims.Version)
 	switch {
 	case model.CodeOf(err) == model.CodeNotFound && err != nil:
-		return "", ended()
+		return claims, ended()
 	case err != nil:
-		return "", fmt.Errorf("check the administrator %s: %w", claims.Subject, err)
+		return claims, fmt.Errorf("check the administrator %s: %w", claims.Subject, err)
 	case !valid(account, claims):
-		return "", ended()
+		return claims, ended()
 	case account.Role != model.RoleAdmin:
-		return "", &model.Error{Code: model.CodeForbidden, Detail: "Only an administrator may do this."}
+		return claims, &model.Error{Code: model.CodeForbidden, Detail: "Only an administrator may do this."}
 	}
-	return account.Grade(), nil
+	claims.Level = account.Grade()
+	return claims, nil
+}
+
+// SetGroups says in which groups an account is: in its next token, and within a second on every
+// instance. NOT_FOUND: there is no such account.
+func (s *Accounts) SetGroups(ctx context.Context, id, by string, groups model.Groups) (model.Account, error) {
+	if err := groups.Check("body.groups"); err != nil {
+		return model.Account{}, err
+	}
+	changed, err := s.Store.Change(ctx, id, by, func(found *model.Account) error {
+		found.Groups = groups
+		return nil
+	})
+	if err != nil {
+		return model.Account{}, fmt.Errorf("set the groups of account %s: %w", id, err)
+	}
+	s.Cache.Note(changed)
+	return changed, nil
 }
 
 // SignOut ends every token of the account that a token is of, on every instance within a

@@ -427,14 +427,21 @@ func TestAdmit(t *testing.T) {
 		const out = model.CodeUnauthenticated
 		answers("an administrator", root, "", "")
 		answers("the operator", operator, "", "")
-		check.Equal(t, "the level of a token of no account", check.Value(c.Admit(t.Context(), operator, true))(t), model.LevelOperator)
+		check.Equal(t, "the level of a token of no account", check.Value(c.Admit(t.Context(), operator, true))(t).Level, model.LevelOperator)
+		// The account says in which groups it is now, and not the token.
+		for _, groups := range []model.Groups{{"gold", "staff"}, {"staff"}, nil} {
+			check.Value(c.SetGroups(t.Context(), root.Subject, "1", groups))(t)
+			check.That(t, slices.Equal(check.Value(c.Admit(t.Context(), root, false))(t).Groups, groups), "the token's user is not in %q", groups)
+		}
+		check.That(t, len(check.Value(c.Admit(t.Context(), token.Claims{Subject: root.Subject, Groups: []string{"gold"}}, false))(t).Groups) == 1,
+			"a token of no account lost its groups")
 		// The account says what its administrator may do now, and not the token.
 		for _, level := range []model.Level{model.LevelViewer, "", "none"} {
 			lowered := account
 			lowered.Level = level
 			c.people.put(lowered)
 			answers("with another level", root, "", "")
-			check.Equal(t, "the level", check.Value(c.Admit(t.Context(), root, true))(t), cmp.Or(level, model.LevelAdmin))
+			check.Equal(t, "the level", check.Value(c.Admit(t.Context(), root, true))(t).Level, cmp.Or(level, model.LevelAdmin))
 		}
 		former := account
 		former.Role = model.RoleUser

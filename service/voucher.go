@@ -127,6 +127,9 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 	if err := patch.Check(); err != nil {
 		return model.Voucher{}, err
 	}
+	if err := s.unsold(ctx, id, patch); err != nil {
+		return model.Voucher{}, err
+	}
 	v, err := s.Store.Patch(ctx, id, patch)
 	if err == nil {
 		s.Stock.Patched(ctx, v)
@@ -136,6 +139,22 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		return model.Voucher{}, err
 	}
 	return s.Cache.Shown(ctx, v), nil
+}
+
+// unsold refuses other rules of a fair sale for a voucher of which units are reserved: their orders have no rows
+// yet, which the store looks for.
+func (s *Vouchers) unsold(ctx context.Context, id string, patch model.VoucherPatch) error {
+	if patch.Groups == nil && patch.Early == nil {
+		return nil
+	}
+	now, err := s.Cache.Read(ctx, id)
+	if err != nil {
+		return err
+	}
+	if changed := patch.Rules(now); now.Stock != now.Remaining && !changed.SameRules(&now) {
+		return model.RulesFixed()
+	}
+	return nil
 }
 
 // ChangeStock changes the total ever offered, also in the middle of a sale.

@@ -110,7 +110,7 @@ type reports interface {
 // accounts is what the console needs of service.Accounts.
 type accounts interface {
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
-	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (model.Level, error)
+	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error)
 	Renew(claims token.Claims) (session service.Session, later bool, err error)
 	SignOut(ctx context.Context, claims token.Claims) error
 }

@@ -255,11 +255,11 @@ func (g gate) Login(_ context.Context, from, _, _ string) (service.Session, erro
 	return service.Session{}, g.err
 }
 
-func (g gate) Admit(_ context.Context, claims token.Claims, asAdmin bool) (model.Level, error) {
+func (g gate) Admit(_ context.Context, claims token.Claims, asAdmin bool) (token.Claims, error) {
 	if asAdmin { // which reads the account
 		g.asked.Add(1)
 	}
-	return claims.Level, nil
+	return claims, nil
 }
 
 func (gate) Renew(token.Claims) (service.Session, bool, error) { return service.Session{}, false, nil }

@@ -93,6 +93,8 @@ func subjectPath(change model.AdminChange) string {
 	switch kind {
 	case "order":
 		return orderPath(change.Subject)
+	case "account": // it has no page
+		return Path + "/log?actor="
 	case "letter": // it may be gone
 		return Path + "/dead-letters"
 	case model.SubjectLimits:

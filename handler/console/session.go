@@ -51,7 +51,7 @@ func (c *console) session(ctx context.Context, r *http.Request) (token.Claims, e
 		refused.Cause = err
 		return token.Claims{}, refused
 	}
-	if claims.Level, err = c.Accounts.Admit(ctx, claims, true); err != nil {
+	if claims, err = c.Accounts.Admit(ctx, claims, true); err != nil {
 		return token.Claims{}, err
 	}
 	return claims, wire.Allow(claims.Level, wire.SignOut)

@@ -24,6 +24,8 @@ type voucherForm struct {
 
 	Description, Price, FaceValue, Stock, BeginAt, EndAt, State, PaymentWindow string
 
+	Groups, EarlyGroups, EarlyBeginAt string // a group a line
+
 	Zone string // in which the times are
 	Once string // makes the creation happen once, however often it is sent
 	Tag  string // what the voucher was when it was read
@@ -75,7 +77,8 @@ func fields(l *words.Language, err error) map[string]string {
 	}
 	wrong := map[string]string{}
 	for _, field := range refusal.Fields {
-		wrong[field.Location[strings.LastIndexByte(field.Location, '.')+1:]] = explainMessage(l, field.Message)
+		location := strings.ReplaceAll(field.Location, "early.", "early_")
+		wrong[location[strings.LastIndexByte(location, '.')+1:]] = explainMessage(l, field.Message)
 	}
 	return wrong
 }
@@ -126,8 +129,33 @@ func typed(r *http.Request) voucherForm {
 		ID: r.PathValue("id"), Title: get("title"), Description: strings.ReplaceAll(get("description"), "\r\n", "\n"),
 		Price: get("price"), FaceValue: get("face_value"), Stock: get("stock"), BeginAt: get("begin_at"), EndAt: get("end_at"),
 		State: get("state"), PaymentWindow: get("payment_window"), Zone: get("zone"), Once: get("once"), Tag: get("tag"),
+		Groups: get("groups"), EarlyGroups: get("early_groups"), EarlyBeginAt: get("early_begin_at"),
 		States: model.VoucherStates(),
 	}
+}
+
+// groups are those of a field, one a line.
+func groups(text string) (found model.Groups) {
+	for line := range strings.Lines(text) {
+		if name := strings.TrimSpace(line); name != "" {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+// early is who may begin early, as the form says.
+func (f voucherForm) early(zone *time.Location) (model.Early, error) {
+	early := model.Early{For: groups(f.EarlyGroups)}
+	if f.EarlyBeginAt == "" {
+		return early, nil
+	}
+	from, err := parseLocal("body.early.begin_at", f.EarlyBeginAt, zone)
+	if err != nil {
+		return model.Early{}, err
+	}
+	early.From = &from
+	return early, nil
 }
 
 // draft is what the form says. Its error names every field that is wrong, as the API's does.
@@ -138,7 +166,7 @@ func (f voucherForm) draft(m money) (model.NewVoucher, error) {
 	}
 	var wrong []error
 	note := func(err error) { wrong = append(wrong, err) }
-	draft := model.NewVoucher{Title: f.Title, Description: f.Description, State: model.VoucherState(f.State)}
+	draft := model.NewVoucher{Title: f.Title, Description: f.Description, State: model.VoucherState(f.State), Groups: groups(f.Groups)}
 	var err error
 	draft.Price, err = m.parse("body.price", f.Price)
 	note(err)
@@ -153,13 +181,15 @@ func (f voucherForm) draft(m money) (model.NewVoucher, error) {
 			note(model.Invalid("body.state", "is no state of a voucher"))
 		}
 	}
+	draft.Early, err = f.early(zone)
+	note(err)
 	begin, beginErr := parseLocal("body.begin_at", f.BeginAt, zone)
 	end, endErr := parseLocal("body.end_at", f.EndAt, zone)
 	note(beginErr)
 	note(endErr)
 	draft.BeginAt, draft.EndAt = begin, end
 	if beginErr != nil || endErr != nil { // what is missing is no wrong order
-		draft.BeginAt, draft.EndAt = time.Time{}, time.Time{}.Add(1)
+		draft.BeginAt, draft.EndAt, draft.Early = time.Time{}, time.Time{}.Add(1), model.Early{}
 	}
 	note(draft.Check())
 	return draft, model.JoinInvalid(wrong...)
@@ -197,7 +227,7 @@ func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit
 
 // entries are what was typed.
 func (f voucherForm) entries() []string {
-	return []string{f.Title, f.Description, f.Price, f.FaceValue, f.Stock, f.BeginAt, f.EndAt, f.State, f.PaymentWindow, f.Zone}
+	return []string{f.Title, f.Description, f.Price, f.FaceValue, f.Stock, f.BeginAt, f.EndAt, f.State, f.PaymentWindow, f.Groups, f.EarlyGroups, f.EarlyBeginAt, f.Zone}
 }
 
 // retype shows a form again, with everything that was typed and what is wrong with it.
@@ -215,7 +245,12 @@ func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form 
 
 // formOf is a voucher as it would be typed.
 func (c *console) formOf(voucher model.Voucher, zone *time.Location) voucherForm {
+	early := ""
+	if voucher.Early.From != nil {
+		early = local(*voucher.Early.From, zone)
+	}
 	return voucherForm{
+		Groups: strings.Join(voucher.Groups, "\n"), EarlyGroups: strings.Join(voucher.Early.For, "\n"), EarlyBeginAt: early,
 		ID: voucher.ID, Title: voucher.Title, Description: voucher.Description, Price: c.money.plain(voucher.Price),
 		FaceValue: c.money.plain(voucher.FaceValue), BeginAt: local(voucher.BeginAt, zone), EndAt: local(voucher.EndAt, zone),
 		Zone: zone.String(), Tag: voucher.Tag(),
@@ -258,6 +293,13 @@ func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	return done(w, r, voucherPath(form.ID), "changed")
 }
 
+func deref(at *time.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	return *at
+}
+
 // difference is what of a form differs from the voucher. A field that was left alone keeps
 // what a form cannot show: a time's fraction of a second, and the ends of lines.
 func difference(typed model.NewVoucher, now model.Voucher) model.VoucherPatch {
@@ -279,6 +321,12 @@ func difference(typed model.NewVoucher, now model.Voucher) model.VoucherPatch {
 	}
 	if !typed.EndAt.Equal(now.EndAt.Truncate(time.Second)) {
 		patch.EndAt = &typed.EndAt
+	}
+	if !slices.Equal(typed.Groups, now.Groups) {
+		patch.Groups = &typed.Groups
+	}
+	if shown := now.Early; !slices.Equal(typed.Early.For, shown.For) || local(deref(typed.Early.From), time.UTC) != local(deref(shown.From), time.UTC) {
+		patch.Early = &typed.Early
 	}
 	return patch
 }

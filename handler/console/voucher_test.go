@@ -22,7 +22,8 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	s := start(t)
 	b := s.signedIn(t, "ada")
 	want(t, b.page(t, "/console/vouchers"), "There are no vouchers here.")
-	form := onSale("description", "First line\r\nsecond line", "payment_window", "30")
+	form := onSale("description", "First line\r\nsecond line", "payment_window", "30",
+		"groups", "gold\r\n /eu/staff \r\n\r\n", "early_groups", "gold", "early_begin_at", "2001-01-01T00:00")
 	form.Set("once", hidden(t, b.page(t, "/console/vouchers/new"), "once"))
 	page := b.act(t, "/console/vouchers/new", form)
 	want(t, page, "The voucher was created.", "Coffee for two", "CN¥10.00", "CN¥25.00", `<b data-live="remaining">10</b>`, `<progress max="10" value="10"`)
@@ -37,6 +38,10 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 		t.Fatalf("there are %d vouchers: %v", len(items), items)
 	}
 	made, _ := items[0].(map[string]any)
+	if groups := fmt.Sprint(made["groups"], made["early"]); groups != "[gold /eu/staff] map[begin_at:2001-01-01T00:00:00Z groups:[gold]]" {
+		t.Errorf("the API shows the groups %s", groups)
+	}
+	want(t, page, "gold, /eu/staff", "Who may begin early")
 	if made["price"] != 1000.0 || made["face_value"] != 2500.0 || made["description"] != "First line\nsecond line" || made["phase"] != "live" {
 		t.Errorf("the API shows %v", made)
 	}
@@ -95,7 +100,8 @@ func TestNothingTypedIsLost(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
 	b := s.signedIn(t, "ada")
-	form := onSale("title", "Tea for \"two\"", "description", "a < b", "price", "12,50", "stock", "-3", "end_at", "2001-01-01T00:00", "payment_window", "0")
+	form := onSale("title", "Tea for \"two\"", "description", "a < b", "price", "12,50", "stock", "-3", "end_at", "2001-01-01T00:00", "payment_window", "0",
+		"groups", "gold\ngold", "early_groups", "staff")
 	got := b.post(t, "/console/vouchers/new", form)
 	if got.status != http.StatusUnprocessableEntity {
 		t.Fatalf("it is %d", got.status)
@@ -103,7 +109,7 @@ func TestNothingTypedIsLost(t *testing.T) {
 	want(t, got.body, "nothing that you typed is lost", `value="Tea for &#34;two&#34;"`, "a &lt; b</textarea>", `value="12,50"`, `value="-3"`,
 		`value="2001-01-01T00:00"`, `value="`+form.Get("begin_at")+`"`,
 		// Every field that is wrong is named, as by the API.
-		`<p class="wrong" id="price-wrong">must be an amount like 10.00`, `id="stock-wrong"`, `id="end_at-wrong">must be after the beginning`, `id="payment_window-wrong"`,
+		`<p class="wrong" id="price-wrong">must be an amount like 10.00`, `id="stock-wrong"`, `id="end_at-wrong">must be after the beginning`, `id="payment_window-wrong"`, `id="groups-wrong"`, `id="early_begin_at-wrong"`,
 		`aria-describedby="price-wrong"`)
 	for field, wrong := range map[string]string{
 		"title": " ", "price": "1.234", "face_value": "1e3", "stock": "many", "state": "sold", "description": strings.Repeat("x", 4001),

@@ -61,6 +61,12 @@ func KindOf(code model.Code) Kind {
 			"The body of the request is not application/json in UTF-8, or is compressed.",
 			"Send plain JSON.",
 		}
+	case model.CodeNotEligible:
+		return Kind{
+			http.StatusForbidden, "Not eligible",
+			"The voucher is for groups of users, and your token names none of them.",
+			"Do not repeat the request. Who was put into a group meanwhile gets a new token first.",
+		}
 	case model.CodeEnded:
 		return Kind{
 			http.StatusConflict, "Ended",

@@ -25,7 +25,7 @@ func LeastLevel(operation string) (level model.Level, decided bool) {
 		return model.LevelViewer, true
 	case "redeem-code", SeeCode:
 		return model.LevelCashier, true
-	case "create-voucher", "patch-voucher", "change-stock", "refund-order", OrderForBuyer, UseLab:
+	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", OrderForBuyer, UseLab:
 		return model.LevelOperator, true
 	case "rebuild-voucher", "patch-limits", RepairVoucher, ReplayLetter, DropLetter:
 		return model.LevelAdmin, true

@@ -19,6 +19,7 @@ func (p Process) tokenCommand() *cobra.Command {
 	var (
 		users, first int64
 		role         string
+		groups       []string
 		ttl          time.Duration
 	)
 	cmd := &cobra.Command{
@@ -33,10 +34,11 @@ func (p Process) tokenCommand() *cobra.Command {
 	cmd.Flags().Int64Var(&users, "users", 0, "how many tokens (required)")
 	cmd.Flags().Int64Var(&first, "first", 1, "the number of the first user")
 	cmd.Flags().StringVar(&role, "role", string(model.RoleUser), "user or admin; viewer, cashier and operator are lesser administrators")
+	cmd.Flags().StringSliceVar(&groups, "groups", nil, "groups that the users are in, separated by commas")
 	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the tokens are valid")
 	load := p.settings(cmd, "SECKILL_DATA_DIR", "SECKILL_JWT_ISSUER", "SECKILL_JWT_AUDIENCE")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		claims := token.Claims{Role: model.RoleUser}
+		claims := token.Claims{Role: model.RoleUser, Groups: groups}
 		if role != string(model.RoleUser) {
 			claims.Role, claims.Level = model.RoleAdmin, model.Level(role)
 		}
@@ -51,6 +53,9 @@ func (p Process) tokenCommand() *cobra.Command {
 			return misused("--ttl must be at least 1s")
 		case ttl > token.Longest(claims.Role):
 			return misused("--ttl must be at most %s for the role %s", token.Longest(claims.Role), role)
+		}
+		if err := model.Groups(groups).Check("--groups"); err != nil {
+			return misused("%s", err.(*model.Error).Fields[0].Message)
 		}
 		cfg, err := load()
 		if err != nil {

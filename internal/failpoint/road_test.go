@@ -98,6 +98,7 @@ var elsewhere = map[string]string{
 	"service/account.go create":                  "no order depends on it",
 	"service/account.go ChangePassword":          "no order depends on it",
 	"service/account_session.go SignOut":         "no order depends on it",
+	"service/account_session.go SetGroups":       "no order depends on it",
 	"service/account_admin.go change":            "no order depends on it",
 
 	// Commands of an operator, who sees what became of them and repeats them.

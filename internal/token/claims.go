@@ -64,6 +64,7 @@ type payload struct {
 	Level     level    `json:"level,omitempty"` // beside the role admin
 	Username  words    `json:"preferred_username,omitempty"`
 	Version   version  `json:"ver,omitempty"`
+	Groups    audience `json:"groups,omitempty"` // of our own tokens
 	Issuer    words    `json:"iss"`
 	Audience  audience `json:"aud"`
 	IssuedAt  unread   `json:"iat,omitempty"`       // written for people, never enforced
@@ -193,7 +194,7 @@ func (*payload) GetIssuedAt() (*jwt.NumericDate, error) {
 	return nil, nil //nolint:nilnil // this is how the interface says "absent"
 }
 
-// audience is one name or a list of them: RFC 7519, section 4.1.3, allows both.
+// audience is one name or a list of them: RFC 7519, section 4.1.3, allows both. Groups are written alike.
 type audience []string
 
 // UnmarshalJSON implements json.Unmarshaler.

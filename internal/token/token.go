@@ -58,7 +58,7 @@ type Claims struct {
 	Username string   // may be empty: other issuers need not tell one
 	Version  int64    // of the account, see model.Account; 0: the token is of no account
 	Issuer   string   // the other issuer that says so; empty: we do
-	Groups   []string // that another issuer puts the user into
+	Groups   []string // that the issuer puts the user into
 
 	// SignedInAt is when an administrator gave a password, to the second; zero: the token does not tell. ExpiresAt is
 	// when such a token ends, once it was read.
@@ -165,6 +165,7 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 		Level:    level(claims.Level),
 		Username: words(claims.Username),
 		Version:  version(claims.Version),
+		Groups:   claims.Groups,
 		Issuer:   words(a.name),
 		Audience: audience{a.audience},
 		IssuedAt: unread(instantOf(now)),
@@ -309,7 +310,7 @@ func (a *Authority) read(ctx context.Context, token string) (_ Claims, issuer st
 func (a *Authority) claims(p *parts, from *issuer) (Claims, error) {
 	claims := Claims{Subject: string(p.Subject), Role: model.Role(p.Role), Username: string(p.Username), Issuer: from.Name}
 	if from.source == nil { // others know no version of our accounts
-		claims.Version = int64(p.Version)
+		claims.Version, claims.Groups = int64(p.Version), p.Groups
 		if at := p.SignedIn.date(); at != nil {
 			claims.SignedInAt, claims.ExpiresAt = at.Time, p.Expires.date().Time
 		}

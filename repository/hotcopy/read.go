@@ -2,6 +2,7 @@ package hotcopy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 
@@ -36,7 +37,7 @@ func (s *Store) Read(ctx context.Context, ids []string) (map[string]model.HotCop
 }
 
 // readWords is how many words read.lua replies.
-const readWords = 14
+const readWords = 15
 
 // hotCopy reads the reply of read.lua.
 func (c *call) hotCopy() (model.HotCopy, error) {
@@ -59,6 +60,13 @@ func (c *call) hotCopy() (model.HotCopy, error) {
 		ID: c.voucher, Remaining: max(0, number(c.words[4])), Version: c.head<<versionShift + number(c.words[5]),
 		Revision: number(c.words[6]), Stock: number(c.words[7]), Price: number(c.words[8]), Currency: c.words[9],
 		BeginAt: microTime(c.words[10]), EndAt: microTime(c.words[11]), State: model.VoucherState(c.words[12]),
+	}
+	if text := c.words[14]; text != "" {
+		var r rules
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			return model.HotCopy{}, c.strange("read the hot copy's rules")
+		}
+		v.Groups, v.Early = r.Groups, r.Early
 	}
 	hot.Voucher = v.At(microTime(c.words[0]))
 	return hot, nil

@@ -27,6 +27,7 @@ const (
 const (
 	reserveLook    = 1 // at the lock of the user
 	reserveAnytime = 2
+	reserveEarly   = 4
 )
 
 // reserveCall is one call of reserve.lua on its way.
@@ -151,6 +152,9 @@ func (r *reserveCall) ask(a model.ReserveRequest, lockKeys bool) {
 	if a.Anytime {
 		flags += reserveAnytime
 	}
+	if a.Early {
+		flags += reserveEarly
+	}
 	r.args = append(r.args, a.OrderID, a.UserID, flags)
 }
 
@@ -188,7 +192,7 @@ func (r *reserveCall) answer(a *model.ReserveResult, i int) {
 	case 'x':
 		a.Err = model.ErrOrderClosed
 	case 'w':
-		a.Err = r.outside()
+		a.Err = r.outside(rest)
 	case 'l':
 		a.Err = model.ErrUserLocked
 	case 'a':
@@ -200,9 +204,11 @@ func (r *reserveCall) answer(a *model.ReserveResult, i int) {
 	}
 }
 
-// outside is the refusal of an order outside the sale's window.
-func (r *reserveCall) outside() error {
-	v := model.Voucher{State: model.VoucherState(r.words[3]), BeginAt: microTime(r.words[4]), EndAt: microTime(r.words[5])}
+// outside is the refusal of an order outside the sale's window, which begins early for some.
+func (r *reserveCall) outside(early string) error {
+	v := model.Voucher{
+		State: model.VoucherState(r.words[3]), BeginAt: microTime(cmp.Or(early, r.words[4])), EndAt: microTime(r.words[5]),
+	}
 	if refusal := v.Refusal(microTime(r.words[0])); refusal != nil {
 		return refusal
 	}

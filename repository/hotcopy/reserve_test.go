@@ -121,6 +121,37 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 	}
 }
 
+// TestReserveBeginsEarlyForSome, and for nobody else, and earlier for nobody.
+func TestReserveBeginsEarlyForSome(t *testing.T) {
+	t.Parallel()
+	overCopies(t, func(t *testing.T, s *sale) {
+		changed := s.v
+		changed.Revision, changed.BeginAt, changed.EndAt = 2, time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
+		changed.Early = model.Early{For: model.Groups{"gold"}, From: new(time.Now().Add(-time.Minute).UTC().Truncate(time.Microsecond))}
+		changed.Groups = model.Groups{"gold", "staff"}
+		check.Value(s.copies.Apply(t.Context(), changed))(t)
+		wantCode(t, s.admit(s.admission("eve")).Err, model.CodeNotStarted)
+		early := s.admission("ann")
+		early.Early = true
+		check.Must(t, s.admit(early).Err)
+		read := check.Value(s.copies.Read(t.Context(), []string{s.v.ID}))(t)[s.v.ID].Voucher
+		if !read.SameRules(&changed) {
+			t.Errorf("the copy tells the rules %v %v", read.Groups, read.Early)
+		}
+		later := changed
+		later.Revision, later.Early.From = 3, new(time.Now().Add(time.Minute).UTC().Truncate(time.Microsecond))
+		check.Value(s.copies.Apply(t.Context(), later))(t)
+		early = s.admission("bob")
+		early.Early = true
+		refusal, _ := errors.AsType[*model.Error](s.admit(early).Err)
+		check.That(t, refusal != nil && refusal.Code == model.CodeNotStarted && refusal.BeginAt.Equal(*later.Early.From), "before the early beginning: %+v", refusal)
+		without := changed
+		without.Revision, without.Early, without.Groups = 4, model.Early{}, nil
+		check.Value(s.copies.Apply(t.Context(), without))(t)
+		wantCode(t, s.admit(early).Err, model.CodeNotStarted)
+	})
+}
+
 func TestReserveGroups(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, s *sale) {

@@ -7,6 +7,8 @@
 package hotcopy
 
 import (
+	"encoding/json"
+	"strconv"
 	"sync"
 	"time"
 
@@ -109,10 +111,34 @@ func (s *Store) Node(voucherID string) string { return redisdb.NodeOf(s.client, 
 
 // voucherFields are the fields of a head that come from the voucher.
 func voucherFields(v model.Voucher) []any {
+	early := ""
+	if v.Early.From != nil {
+		early = strconv.FormatInt(v.Early.From.UnixMicro(), 10)
+	}
 	return []any{
+		"early_us", early, "rules", rulesOf(v),
 		"revision", v.Revision, "stock", v.Stock, "price", v.Price, "currency", v.Currency,
 		"begin_us", v.BeginAt.UnixMicro(), "end_us", v.EndAt.UnixMicro(), "vstate", string(v.State),
 	}
+}
+
+// rules are those of a fair sale.
+type rules struct {
+	Groups model.Groups `json:",omitempty"`
+	Early  model.Early  `json:",omitzero"`
+}
+
+// rulesOf are a voucher's rules as a head has them.
+func rulesOf(v model.Voucher) string {
+	r := rules{Groups: v.Groups, Early: v.Early}
+	text, err := json.Marshal(r)
+	switch {
+	case err != nil:
+		return "?" // which no reading takes for rules: better no sale than one to everybody
+	case string(text) == "{}":
+		return ""
+	}
+	return string(text)
 }
 
 // keptUntil is how long a voucher's copy is kept, in ms since 1970.

@@ -154,6 +154,7 @@ type hold struct {
 	log     *slog.Logger
 
 	userID string
+	groups []string    // that the user's token names
 	lease  model.Lease // nil: it is not taken, or not any more
 }
 

@@ -58,10 +58,10 @@ type Selling func() error
 // seller is what the two order modes do differently.
 type seller interface {
 	// known is refusal where that needs no reading. It reports whether that is so.
-	known(userID, voucherID string) (known bool, refusal error)
+	known(userID string, groups []string, voucherID string) (known bool, refusal error)
 	// refusal answers a request to buy from the cache entry; nil means that the
 	// request may go on.
-	refusal(ctx context.Context, userID, voucherID string) error
+	refusal(ctx context.Context, userID string, groups []string, voucherID string) error
 	// overload refuses while too many orders of the voucher wait in the queue, and is
 	// nil otherwise.
 	overload(ctx context.Context, userID, voucherID string) error
@@ -105,12 +105,12 @@ func (s *Orders) StartDraining() { s.seller.drain() }
 // outcome of some stays unknown: the database decides, and the clients ask again.
 func (s *Orders) Close(ctx context.Context) { s.seller.close(ctx) }
 
-// Place buys one unit of a voucher for a user. It returns an order only when the
+// Place buys one unit of a voucher for a user whose token names groups. It returns an order only when the
 // order is committed or, in async, promised. A refusal is a *model.Error with one of
 // the contract's codes. UNAVAILABLE promises nothing: the same call again tells.
-func (s *Orders) Place(ctx context.Context, userID, voucherID string) (model.Order, error) {
+func (s *Orders) Place(ctx context.Context, userID, voucherID string, groups ...string) (model.Order, error) {
 	began := time.Now()
-	order, err := s.place(ctx, userID, voucherID)
+	order, err := s.place(ctx, userID, voucherID, groups)
 	outcome := "OK"
 	if err != nil {
 		outcome = string(model.CodeOf(err))
@@ -121,28 +121,28 @@ func (s *Orders) Place(ctx context.Context, userID, voucherID string) (model.Ord
 	return order, err
 }
 
-func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Order, error) {
+func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []string) (model.Order, error) {
 	if !model.ValidID(voucherID) {
 		return model.Order{}, model.NotFound("voucher")
 	}
 	if err := s.deps.Selling(); err != nil {
 		return model.Order{}, err
 	}
-	known, refusal := s.seller.known(userID, voucherID)
+	known, refusal := s.seller.known(userID, groups, voucherID)
 	if refusal != nil {
 		return model.Order{}, refusal // most requests end here; a deadline would cost them more than the answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.deps.LockWait+AnswerBudget)
 	defer cancel()
 	if !known {
-		if err := s.seller.refusal(ctx, userID, voucherID); err != nil {
+		if err := s.seller.refusal(ctx, userID, groups, voucherID); err != nil {
 			return model.Order{}, err
 		}
 	}
 	if err := s.seller.overload(ctx, userID, voucherID); err != nil {
 		return model.Order{}, err
 	}
-	user := &hold{locks: s.deps.Locks, trace: s.deps.Trace, metrics: s.deps.Metrics, log: s.deps.Log, userID: userID}
+	user := &hold{locks: s.deps.Locks, trace: s.deps.Trace, metrics: s.deps.Metrics, log: s.deps.Log, userID: userID, groups: groups}
 	defer user.release(ctx)
 	order, err := s.attempt(ctx, user, voucherID)
 	if model.CodeOf(err) != model.CodeLockBusy || s.deps.LockWait <= 0 {
@@ -165,7 +165,7 @@ func (s *Orders) attempt(ctx context.Context, user *hold, voucherID string) (mod
 	}
 	defer s.gate.leave(voucherID)
 	if waited || user.taken() {
-		if err := s.seller.refusal(ctx, user.userID, voucherID); err != nil {
+		if err := s.seller.refusal(ctx, user.userID, user.groups, voucherID); err != nil {
 			return model.Order{}, err
 		}
 	}
@@ -173,7 +173,7 @@ func (s *Orders) attempt(ctx context.Context, user *hold, voucherID string) (mod
 		if err := user.take(ctx, 0); err != nil {
 			return model.Order{}, err
 		}
-		if err := s.seller.refusal(ctx, user.userID, voucherID); err != nil {
+		if err := s.seller.refusal(ctx, user.userID, user.groups, voucherID); err != nil {
 			return model.Order{}, err
 		}
 	}

@@ -137,13 +137,13 @@ func (s *asyncSeller) close(ctx context.Context) {
 	s.rows.Close(ctx)
 }
 
-func (s *asyncSeller) known(userID, voucherID string) (known bool, refusal error) {
-	known, refusal = s.deps.Cache.Known(userID, voucherID)
+func (s *asyncSeller) known(userID string, groups []string, voucherID string) (known bool, refusal error) {
+	known, refusal = s.deps.Cache.Known(userID, voucherID, groups...)
 	return known, s.open(voucherID, refusal)
 }
 
-func (s *asyncSeller) refusal(ctx context.Context, userID, voucherID string) error {
-	return s.open(voucherID, s.deps.Cache.Refusal(ctx, userID, voucherID))
+func (s *asyncSeller) refusal(ctx context.Context, userID string, groups []string, voucherID string) error {
+	return s.open(voucherID, s.deps.Cache.Refusal(ctx, userID, voucherID, groups...))
 }
 
 // open has a closed hot copy rebuilt; any other refusal stays as it is.
@@ -234,7 +234,9 @@ func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order,
 func (s *asyncSeller) reserve(ctx context.Context, user *hold, voucherID string) (admission, error) {
 	defer user.release(ctx)
 	try := &reserving{seller: s, user: user}
-	try.asked = model.ReserveRequest{VoucherID: voucherID, UserID: user.userID, Locked: user.taken(), Trace: tracing.Of(ctx)}
+	try.asked = model.ReserveRequest{
+		VoucherID: voucherID, UserID: user.userID, Locked: user.taken(), Early: s.deps.Cache.Early(voucherID, user.groups), Trace: tracing.Of(ctx),
+	}
 	if err := try.newID(); err != nil {
 		return admission{}, err
 	}

@@ -39,7 +39,7 @@ func (r *reserving) overcome(ctx context.Context, refusal error) error {
 // and state if they refuse anyway. Later requests hear it from the cache entry.
 func (r *reserving) closed(ctx context.Context) error {
 	r.seller.deps.Cache.Closed(r.asked.VoucherID)
-	err := r.seller.deps.Cache.Refusal(ctx, r.asked.UserID, r.asked.VoucherID)
+	err := r.seller.deps.Cache.Refusal(ctx, r.asked.UserID, r.asked.VoucherID, r.user.groups...)
 	if err == nil || errors.Is(err, model.ErrCopyClosed) {
 		return r.seller.notLoaded(r.asked.VoucherID)
 	}

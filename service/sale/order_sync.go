@@ -85,12 +85,12 @@ func (s *syncSeller) close(ctx context.Context) {
 	s.settling.Wait()
 }
 
-func (s *syncSeller) known(userID, voucherID string) (known bool, refusal error) {
-	return s.deps.Cache.Known(userID, voucherID)
+func (s *syncSeller) known(userID string, groups []string, voucherID string) (known bool, refusal error) {
+	return s.deps.Cache.Known(userID, voucherID, groups...)
 }
 
-func (s *syncSeller) refusal(ctx context.Context, userID, voucherID string) error {
-	return s.deps.Cache.Refusal(ctx, userID, voucherID)
+func (s *syncSeller) refusal(ctx context.Context, userID string, groups []string, voucherID string) error {
+	return s.deps.Cache.Refusal(ctx, userID, voucherID, groups...)
 }
 
 func (s *syncSeller) overload(context.Context, string, string) error { return nil }
@@ -105,7 +105,7 @@ func (s *syncSeller) sell(ctx context.Context, user *hold, voucherID string) (mo
 	if err != nil {
 		return model.Order{}, err
 	}
-	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user.userID, Trace: tracing.Of(ctx)}
+	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user.userID, Early: s.deps.Cache.Early(voucherID, user.groups), Trace: tracing.Of(ctx)}
 	if err := user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return model.Order{}, err
 	}
@@ -116,7 +116,7 @@ func (s *syncSeller) sell(ctx context.Context, user *hold, voucherID string) (mo
 		return model.Order{}, model.Unavailable("It is not known yet whether the order was made.",
 			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, order.ID, err))
 	}
-	return s.answer(ctx, order, outcome.Order, cmp.Or(err, outcome.Err))
+	return s.answer(ctx, user, order, outcome.Order, cmp.Or(err, outcome.Err))
 }
 
 // settle holds the user's lock until the order is decided, although the client has been
@@ -136,7 +136,7 @@ func (s *syncSeller) settle(ctx context.Context, ticket *orderTicket, user *hold
 	})
 }
 
-func (s *syncSeller) answer(ctx context.Context, asked, made model.Order, err error) (model.Order, error) {
+func (s *syncSeller) answer(ctx context.Context, user *hold, asked, made model.Order, err error) (model.Order, error) {
 	switch {
 	case err == nil:
 		return made, nil
@@ -148,7 +148,7 @@ func (s *syncSeller) answer(ctx context.Context, asked, made model.Order, err er
 		// The cache knew the voucher. Another reading tells whether it was taken back or its row
 		// is away for a moment.
 		s.deps.Cache.Drop(asked.VoucherID)
-		err = cmp.Or(s.deps.Cache.Refusal(ctx, asked.UserID, asked.VoucherID), error(model.Unavailable("The voucher was away.", err)))
+		err = cmp.Or(s.refusal(ctx, user.userID, user.groups, asked.VoucherID), error(model.Unavailable("The voucher was away.", err)))
 	}
 	return model.Order{}, lane.Undone("The order could not be made.", fmt.Errorf("sell voucher %s: %w", asked.VoucherID, err))
 }

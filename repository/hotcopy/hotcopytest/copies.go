@@ -60,7 +60,7 @@ type Sale struct {
 	State                  model.CopyState
 	Epoch, Opened, Missing int64 // as in head.lua
 	Changes                int64
-	Voucher                model.Voucher // ID, Revision, Stock, Price, Currency, State, BeginAt, EndAt
+	Voucher                model.Voucher // ID, Revision, Stock, Price, Currency, State, BeginAt, EndAt, Groups, Early
 	Epochs                 map[int64]*Epoch
 }
 
@@ -189,6 +189,7 @@ func kept(v model.Voucher) model.Voucher {
 	return model.Voucher{
 		ID: v.ID, Revision: v.Revision, Stock: v.Stock, Price: v.Price, Currency: v.Currency, State: v.State,
 		BeginAt: v.BeginAt.Truncate(time.Microsecond).UTC(), EndAt: v.EndAt.Truncate(time.Microsecond).UTC(),
+		Groups: v.Groups, Early: v.Early,
 	}
 }
 

@@ -49,7 +49,11 @@ func (c *Copies) reserve(asked model.ReserveRequest, a *model.ReserveResult) {
 	mark, marked := e.Marks[asked.UserID]
 	pending, isPending := e.Pending[mark]
 	_, closed := e.Closed[asked.OrderID]
-	refusal := s.Voucher.Refusal(time.Now())
+	voucher := s.Voucher
+	if asked.Early {
+		voucher = voucher.ForEarly()
+	}
+	refusal := voucher.Refusal(time.Now())
 	switch {
 	case marked && mark == asked.OrderID && isPending:
 		a.Reservation = pending

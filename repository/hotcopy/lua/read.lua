@@ -2,7 +2,7 @@
 --
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- Replies {1 or 0, epoch, now us, state, buyers, pending, left, changes, revision,
---   stock, price, currency, begin us, end us, vstate, due}; 1 when open. Buyers,
+--   stock, price, currency, begin us, end us, vstate, due, rules}; 1 when open. Buyers,
 --   pending and due are '' while the keys are not there, and left is '' unless it is open.
 
 look()
@@ -18,4 +18,5 @@ local left = why and '' or text(free())
 local state = head.state
 if why and state ~= 'rebuilding' then state = 'closed' end
 return reply(why and 0 or 1, text(clock()), state, buyers, pending, left, head.changes or '0', head.revision or '0',
-  head.stock or '0', head.price or '0', head.currency or '', head.begin_us or '0', head.end_us or '0', head.vstate or '', due)
+  head.stock or '0', head.price or '0', head.currency or '', head.begin_us or '0', head.end_us or '0', head.vstate or '', due,
+  head.rules or '')

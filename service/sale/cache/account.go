@@ -65,6 +65,7 @@ type change struct {
 	at       time.Time
 	version  int64
 	disabled bool
+	groups   *model.Groups
 }
 
 // account is an account as it was when it was asked for; nil: there is none.
@@ -133,7 +134,7 @@ func (a *Accounts) note(changed model.Account) {
 	if known, ok := a.changed[changed.ID]; ok && known.at.After(*changed.ChangedAt) {
 		return
 	}
-	a.changed[changed.ID] = change{at: *changed.ChangedAt, version: changed.Version, disabled: changed.Disabled}
+	a.changed[changed.ID] = change{at: *changed.ChangedAt, version: changed.Version, disabled: changed.Disabled, groups: &changed.Groups}
 	if changed.ChangedAt.After(a.latest) {
 		a.latest = *changed.ChangedAt
 	}
@@ -167,14 +168,14 @@ func (a *Accounts) forget(ctx context.Context) {
 	}
 }
 
-// Ended reports whether an account is known to have been disabled, or changed after
-// the version that a token tells. A token without a version may be of an account's
-// first one, made by an instance that knew no versions.
-func (a *Accounts) Ended(id string, version int64) bool {
+// Changed tells what is known of an account that was changed: whether it was disabled, or changed after
+// the version that a token tells, and its groups; nil: it was not changed, and the token tells them. A token
+// without a version may be of an account's first one, made by an instance that knew no versions.
+func (a *Accounts) Changed(id string, version int64) (ended bool, groups *model.Groups) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	change, ok := a.changed[id]
-	return ok && (change.disabled || cmp.Or(version, 1) < change.version)
+	return ok && (change.disabled || cmp.Or(version, 1) < change.version), change.groups
 }
 
 // Account returns an account as it was at most maxAge ago, and not before a version:

@@ -206,29 +206,43 @@ func (c *Vouchers) dropIf(id string, outdated func(held *entry) bool) {
 	}
 }
 
-// Refusal answers a request to buy from the cache entry: nil means that the request may
+// Refusal answers a request to buy, of a user whose token names such groups, from the cache entry: nil means that the request may
 // go on, model.ErrCopyClosed that the hot copy is closed.
-func (c *Vouchers) Refusal(ctx context.Context, userID, id string) error {
+func (c *Vouchers) Refusal(ctx context.Context, userID, id string, groups ...string) error {
 	held, err := c.entry(ctx, id)
 	if err != nil {
 		return err
 	}
-	return c.refusal(held, userID, time.Now())
+	return c.refusal(held, userID, groups, time.Now())
 }
 
 // Known is Refusal where the cache entry is there and fresh enough. It reports whether
 // that is so.
-func (c *Vouchers) Known(userID, id string) (known bool, refusal error) {
+func (c *Vouchers) Known(userID, id string, groups ...string) (known bool, refusal error) {
 	now := time.Now()
 	held := c.held(id, c.slot(id), now)
 	if held == nil {
 		return false, nil
 	}
-	return true, c.refusal(held, userID, now)
+	return true, c.refusal(held, userID, groups, now)
 }
 
-func (c *Vouchers) refusal(held *entry, userID string, now time.Time) error {
-	err := held.refusal(userID, now)
+// Early reports whether a user of such groups may begin early, as the latest entry says. No voucher lets
+// those begin early who are in no group.
+func (c *Vouchers) Early(id string, groups []string) bool {
+	if len(groups) == 0 {
+		return false
+	}
+	s, ok := c.slots.Peek(id)
+	if !ok {
+		return false
+	}
+	held := s.entry.Load()
+	return held != nil && held.voucher.Early.Includes(groups)
+}
+
+func (c *Vouchers) refusal(held *entry, userID string, groups []string, now time.Time) error {
+	err := held.refusal(userID, now, groups...)
 	if err != nil {
 		c.metrics.AnsweredLocally()
 	}
@@ -365,7 +379,7 @@ func (e *entry) before(at *time.Time) bool { return at != nil && !e.asked.After(
 
 // soldOut reports whether the sale was on, and nothing left, at the reading.
 func (e *entry) soldOut() bool {
-	return !e.closed && e.voucher.Remaining <= 0 && e.voucher.Refusal(e.voucher.ServerTime) == nil
+	return !e.closed && e.voucher.Remaining <= 0 && e.voucher.OnSale(e.voucher.ServerTime)
 }
 
 // refusal answers what can be told without asking a server: nil means that the seller
@@ -375,13 +389,20 @@ func (e *entry) soldOut() bool {
 // the hot copy) at the reading, plus what has passed since. The reading happened
 // between asked and told, which leaves a margin at both edges of the window, in which
 // the seller decides.
-func (e *entry) refusal(userID string, now time.Time) error {
+func (e *entry) refusal(userID string, now time.Time, groups ...string) error {
 	if e.missing != nil {
 		return e.missing
 	}
-	earliest := e.voucher.ServerTime.Add(now.Sub(e.told))
-	latest := e.voucher.ServerTime.Add(now.Sub(e.asked))
-	first, last := e.voucher.Refusal(earliest), e.voucher.Refusal(latest)
+	voucher := &e.voucher
+	if voucher.Buyable() && !voucher.MayBuy(groups) {
+		return model.NotEligible()
+	}
+	if voucher.Early.Includes(groups) {
+		voucher = new(voucher.ForEarly())
+	}
+	earliest := voucher.ServerTime.Add(now.Sub(e.told))
+	latest := voucher.ServerTime.Add(now.Sub(e.asked))
+	first, last := voucher.Refusal(earliest), voucher.Refusal(latest)
 	if first != nil && last != nil && first.Code == last.Code {
 		return last
 	}

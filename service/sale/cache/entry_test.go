@@ -2,6 +2,7 @@ package cache
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,21 +23,30 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 		database time.Time     // its clock when it read the voucher
 		later    time.Duration // since the copy was told
 		want     model.Code    // empty: ask the database
+		groups   string        // of the voucher: "staff", or early "gold"
 	}{
-		"well before":              {model.VoucherPublished, begin.Add(-time.Hour), 0, model.CodeNotStarted},
-		"just before":              {model.VoucherPublished, begin.Add(-21 * time.Millisecond), 0, model.CodeNotStarted},
-		"at the opening edge":      {model.VoucherPublished, begin.Add(-10 * time.Millisecond), 0, ""},
-		"open":                     {model.VoucherPublished, begin.Add(time.Second), 0, ""},
-		"opened since the reading": {model.VoucherPublished, begin.Add(-100 * time.Millisecond), 200 * time.Millisecond, ""},
-		"at the closing edge":      {model.VoucherPublished, end.Add(-10 * time.Millisecond), 0, ""},
-		"at the end":               {model.VoucherPublished, end, 0, model.CodeEnded},
-		"ended since the reading":  {model.VoucherPublished, end.Add(-100 * time.Millisecond), 200 * time.Millisecond, model.CodeEnded},
-		"paused":                   {model.VoucherPaused, begin.Add(time.Second), 0, model.CodePaused},
-		"paused before the begin":  {model.VoucherPaused, begin.Add(-time.Hour), 0, model.CodePaused},
-		"paused at the end's edge": {model.VoucherPaused, end.Add(-10 * time.Millisecond), 0, ""},
-		"paused after the end":     {model.VoucherPaused, end.Add(time.Hour), 0, model.CodeEnded},
-		"draft":                    {model.VoucherDraft, begin.Add(time.Second), 0, model.CodeNotFound},
-		"archived":                 {model.VoucherArchived, end.Add(time.Hour), 0, model.CodeNotFound},
+		"well before":              {model.VoucherPublished, begin.Add(-time.Hour), 0, model.CodeNotStarted, ""},
+		"just before":              {model.VoucherPublished, begin.Add(-21 * time.Millisecond), 0, model.CodeNotStarted, ""},
+		"at the opening edge":      {model.VoucherPublished, begin.Add(-10 * time.Millisecond), 0, "", ""},
+		"open":                     {model.VoucherPublished, begin.Add(time.Second), 0, "", ""},
+		"opened since the reading": {model.VoucherPublished, begin.Add(-100 * time.Millisecond), 200 * time.Millisecond, "", ""},
+		"at the closing edge":      {model.VoucherPublished, end.Add(-10 * time.Millisecond), 0, "", ""},
+		"at the end":               {model.VoucherPublished, end, 0, model.CodeEnded, ""},
+		"ended since the reading":  {model.VoucherPublished, end.Add(-100 * time.Millisecond), 200 * time.Millisecond, model.CodeEnded, ""},
+		"paused":                   {model.VoucherPaused, begin.Add(time.Second), 0, model.CodePaused, ""},
+		"paused before the begin":  {model.VoucherPaused, begin.Add(-time.Hour), 0, model.CodePaused, ""},
+		"paused at the end's edge": {model.VoucherPaused, end.Add(-10 * time.Millisecond), 0, "", ""},
+		"paused after the end":     {model.VoucherPaused, end.Add(time.Hour), 0, model.CodeEnded, ""},
+		"draft":                    {model.VoucherDraft, begin.Add(time.Second), 0, model.CodeNotFound, ""},
+		"archived":                 {model.VoucherArchived, end.Add(time.Hour), 0, model.CodeNotFound, ""},
+		"not for gold":             {model.VoucherPublished, begin.Add(time.Second), 0, model.CodeNotEligible, "staff"},
+		"not for gold, ended":      {model.VoucherPublished, end, 0, model.CodeNotEligible, "staff"},
+		"not for gold, paused":     {model.VoucherPaused, begin.Add(-time.Hour), 0, model.CodeNotEligible, "staff"},
+		"not for gold, a draft":    {model.VoucherDraft, begin, 0, model.CodeNotFound, "staff"},
+		"early":                    {model.VoucherPublished, begin.Add(-time.Minute + time.Second), 0, "", "gold"},
+		"early, at the edge":       {model.VoucherPublished, begin.Add(-time.Minute - 10*time.Millisecond), 0, "", "gold"},
+		"before it is early":       {model.VoucherPublished, begin.Add(-time.Minute - time.Second), 0, model.CodeNotStarted, "gold"},
+		"early for others":         {model.VoucherPublished, begin.Add(-time.Second), 0, model.CodeNotStarted, "early for staff"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +57,13 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 					State: tt.state, BeginAt: begin, EndAt: end, Stock: 1, Remaining: 1, ServerTime: tt.database,
 				},
 			}
-			err := held.refusal("anybody", held.told.Add(tt.later))
+			switch tt.groups {
+			case "staff":
+				held.voucher.Groups = model.Groups{"staff"}
+			case "gold", "early for staff":
+				held.voucher.Early = model.Early{For: model.Groups{strings.TrimPrefix(tt.groups, "early for ")}, From: new(begin.Add(-time.Minute))}
+			}
+			err := held.refusal("anybody", held.told.Add(tt.later), "gold")
 			if tt.want == "" {
 				if err != nil {
 					t.Fatalf("refused with %v, want to ask the database", err)

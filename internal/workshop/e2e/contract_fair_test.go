@@ -1,0 +1,90 @@
+package e2e_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"seckill/internal/api"
+	"seckill/internal/token"
+	"seckill/internal/workshop/check"
+	"seckill/model"
+)
+
+// TestWhoMayBuy: a voucher is for groups, some begin early, and an account that leaves its group is refused at once.
+func TestWhoMayBuy(t *testing.T) {
+	t.Parallel()
+	everywhere(t, checkWhoMayBuy)
+}
+
+func checkWhoMayBuy(t *testing.T, a shop) {
+	t.Helper()
+	admin, doc := a.Admin(t), readDocument(t, a.app)
+	in := func(user string, groups ...string) string {
+		return check.Value(a.Tokens.Issue(token.Claims{Subject: a.user(0) + user, Role: model.RoleUser, Groups: groups}, time.Hour))(t)
+	}
+	buys := func(id, bearer string) api.Answer {
+		return a.Insist(t, http.MethodPost, "/vouchers/"+id+"/seckill", bearer, nil)
+	}
+	shown := func(path, bearer string) map[string]any {
+		return object(t, a.Call(t, http.MethodGet, path, bearer, nil), http.StatusOK)
+	}
+
+	// Before the window, and in it, those of no group of the voucher are not eligible.
+	for _, begin := range []time.Time{time.Now().Add(-time.Hour), time.Now().Add(time.Hour)} {
+		v := a.Create(t, map[string]any{"stock": 3, "groups": []string{"/eu/staff", "gold"}, "begin_at": begin, "end_at": begin.Add(10 * time.Hour)})
+		for _, bearer := range []string{in("none"), in("other", "silver", "Gold")} {
+			refused(t, buys(v.ID, bearer), http.StatusForbidden, model.CodeNotEligible)
+			check.Equal(t, "eligible", shown("/vouchers/"+v.ID, bearer)["eligible"], any(false))
+		}
+		gold := in("gold", "silver", "gold")
+		check.Equal(t, "eligible", shown("/vouchers/"+v.ID, gold)["eligible"], any(true))
+		if begin.After(time.Now()) {
+			refused(t, buys(v.ID, gold), http.StatusConflict, model.CodeNotStarted)
+		} else {
+			check.That(t, buys(v.ID, gold).Sells(), "one of the group cannot buy")
+			p := refused(t, a.Call(t, http.MethodPatch, "/admin/vouchers/"+v.ID, admin, `{"groups":[]}`), http.StatusConflict, model.CodeConflict)
+			check.That(t, p.Detail != "", "the conflict is not explained")
+		}
+		if _, told := shown("/vouchers/"+v.ID, "")["eligible"]; told {
+			t.Error("nobody is told that he is eligible")
+		}
+	}
+
+	// Gold begins early, whoever else must wait; a patch before the first order is obeyed.
+	v := a.Create(t, map[string]any{
+		"stock": 3, "begin_at": time.Now().Add(time.Hour), "end_at": time.Now().Add(2 * time.Hour),
+		"early": map[string]any{"groups": []string{"silver"}, "begin_at": time.Now().Add(-time.Minute)},
+	})
+	refused(t, buys(v.ID, in("ann", "gold")), http.StatusConflict, model.CodeNotStarted)
+	patch := map[string]any{"early": map[string]any{"groups": []string{"gold"}, "begin_at": time.Now().Add(-time.Minute)}}
+	object(t, a.Call(t, http.MethodPatch, "/admin/vouchers/"+v.ID, admin, patch), http.StatusOK)
+	check.Patiently(t, "every instance obeys the patch", func() bool { return buys(v.ID, in("ann", "gold")).Sells() })
+	for _, bearer := range []string{in("bob"), in("carl", "silver")} {
+		refused(t, buys(v.ID, bearer), http.StatusConflict, model.CodeNotStarted)
+		check.Equal(t, "the phase", shown("/vouchers/"+v.ID, bearer)["phase"], any("upcoming"))
+	}
+	check.Equal(t, "the phase for gold", shown("/vouchers/"+v.ID, in("dora", "gold"))["phase"], any("live"))
+
+	// An account gets its groups from an administrator, and is out at once.
+	name := a.name("fair")
+	a.register(t, name)
+	before, _ := a.session(t, name, rightPassword)
+	id, _ := shown("/auth/me", before)["id"].(string)
+	grouped := func(groups string) {
+		got := a.Call(t, http.MethodPut, "/admin/users/"+id+"/groups", admin, `{"groups":`+groups+`}`)
+		doc.check(t, http.MethodPut, "/api/v1/admin/users/{id}/groups", got)
+		check.Equal(t, groups, got.Status, http.StatusOK)
+	}
+	doc.check(t, http.MethodGet, "/api/v1/vouchers/{id}", a.Call(t, http.MethodGet, "/vouchers/"+v.ID, in("dora", "gold"), nil))
+	grouped(`["gold"]`)
+	after, _ := a.session(t, name, rightPassword)
+	staff := a.Create(t, map[string]any{"stock": 3, "groups": []string{"gold"}})
+	check.Equal(t, "eligible", shown("/vouchers/"+staff.ID, after)["eligible"], any(true))
+	grouped(`[]`)
+	for _, bearer := range []string{before, after} {
+		refused(t, buys(staff.ID, bearer), http.StatusForbidden, model.CodeNotEligible)
+	}
+	refused(t, a.Call(t, http.MethodPut, "/admin/users/nobody/groups", admin, `{"groups":["gold"]}`), http.StatusNotFound, model.CodeNotFound)
+	refused(t, a.Call(t, http.MethodPut, "/admin/users/"+id+"/groups", admin, `{"groups":[""]}`), http.StatusUnprocessableEntity, model.CodeValidation)
+}

@@ -1,0 +1,193 @@
+package model
+
+import (
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of groups: those of one voucher or account are written in a line, and the names
+// of identity providers (paths, UUIDs, distinguished names) fit.
+const (
+	maxGroups    = 20
+	maxGroupName = 128 // characters
+)
+
+// Groups are names of groups of users, compared byte for byte. In the database they are a
+// JSON list; none is NULL.
+type Groups []string
+
+// Scan implements sql.Scanner.
+func (g *Groups) Scan(from any) error {
+	*g = nil
+	switch from := from.(type) {
+	case nil:
+		return nil
+	case []byte:
+		return json.Unmarshal(from, (*[]string)(g))
+	case string:
+		return json.Unmarshal([]byte(from), (*[]string)(g))
+	default:
+		return errors.New("groups are a text")
+	}
+}
+
+// Value implements driver.Valuer.
+func (g Groups) Value() (driver.Value, error) {
+	if len(g) == 0 {
+		return nil, nil //nolint:nilnil // NULL
+	}
+	text, err := json.Marshal([]string(g))
+	return string(text), err
+}
+
+// GormDataType implements gorm's schema.GormDataTypeInterface, which asks it of a list.
+func (Groups) GormDataType() string { return "text" }
+
+// Any reports whether one of the groups is among those of a user.
+func (g Groups) Any(of []string) bool {
+	for _, group := range g {
+		if slices.Contains(of, group) {
+			return true
+		}
+	}
+	return false
+}
+
+// Check refuses names that no group has, and too many of them.
+func (g Groups) Check(location string) error {
+	if len(g) > maxGroups {
+		return Invalid(location, "must name at most %d groups", maxGroups)
+	}
+	for i, name := range g {
+		r, at, unseen := invisible(name, "")
+		switch {
+		case isBlank(name):
+			return Invalid(location, "must not name a blank group")
+		case utf8.RuneCountInString(name) > maxGroupName:
+			return Invalid(location, "must not name a group with more than %d characters", maxGroupName)
+		case !utf8.ValidString(name):
+			return Invalid(location, "must be UTF-8")
+		case unseen:
+			return Invalid(location, "must not have control or invisible characters (%U at position %d)", r, at)
+		case slices.Contains(g[:i], name):
+			return Invalid(location, "must not name a group twice")
+		}
+	}
+	return nil
+}
+
+// Early lets some groups begin before everybody else; the zero value lets none.
+type Early struct {
+	For  Groups     `json:"groups" gorm:"column:group_names"`
+	From *time.Time `json:"begin_at" gorm:"column:begin_at"`
+}
+
+// Includes reports whether a user of such groups may begin early.
+func (e Early) Includes(groups []string) bool {
+	return e.From != nil && e.For.Any(groups)
+}
+
+// same reports whether two say the same.
+func (e Early) same(other Early) bool {
+	return slices.Equal(e.For, other.For) && (e.From == nil) == (other.From == nil) && (e.From == nil || e.From.Equal(*other.From))
+}
+
+// check refuses what cannot be early, whatever the voucher is.
+func (e Early) check() error {
+	switch {
+	case e.From == nil && len(e.For) == 0:
+		return nil
+	case len(e.For) == 0:
+		return Invalid("body.early.groups", "must name who may begin early")
+	case e.From == nil:
+		return Invalid("body.early.begin_at", "is required")
+	}
+	return e.For.Check("body.early.groups")
+}
+
+// checkRules refuses rules that no voucher can have. Whether an early beginning is early, the voucher tells.
+func (p VoucherPatch) checkRules() error {
+	var groups, early error
+	if p.Groups != nil {
+		groups = p.Groups.Check("body.groups")
+	}
+	if p.Early != nil {
+		early = p.Early.check()
+	}
+	if p.Early != nil && early == nil && p.BeginAt != nil {
+		early = (&Voucher{BeginAt: *p.BeginAt, Early: *p.Early}).CheckRules()
+	}
+	return JoinInvalid(groups, early)
+}
+
+// MayBuy reports whether the voucher is for a user of such groups.
+func (v *Voucher) MayBuy(groups []string) bool {
+	return len(v.Groups) == 0 || v.Groups.Any(groups)
+}
+
+// Opens is when the first users may buy.
+func (v *Voucher) Opens() time.Time {
+	if v.Early.From != nil {
+		return *v.Early.From
+	}
+	return v.BeginAt
+}
+
+// ForEarly is the voucher as it is for those who may begin early.
+func (v Voucher) ForEarly() Voucher {
+	v.BeginAt = v.Opens()
+	return v
+}
+
+// OnSale reports whether anybody may buy at an instant, whatever is left.
+func (v Voucher) OnSale(now time.Time) bool { return v.ForEarly().Refusal(now) == nil }
+
+// ShownTo is the voucher as a user of such groups sees it: whether it is for them, and in
+// the phase that it has for them.
+func (v Voucher) ShownTo(groups []string) Voucher {
+	eligible := v.MayBuy(groups)
+	v.Eligible = &eligible
+	if v.Early.Includes(groups) {
+		v.Phase = v.ForEarly().PhaseAt(v.ServerTime)
+	}
+	return v
+}
+
+// CheckRules refuses rules that do not fit the rest of the voucher.
+func (v *Voucher) CheckRules() error {
+	if v.Early.From != nil && !v.Early.From.Before(v.BeginAt) {
+		return Invalid("body.early.begin_at", "must be before begin_at")
+	}
+	return nil
+}
+
+// SameRules reports whether two vouchers have the same rules of a fair sale, which do not
+// change after the first order.
+func (v *Voucher) SameRules(other *Voucher) bool {
+	return slices.Equal(v.Groups, other.Groups) && v.Early.same(other.Early)
+}
+
+// NotEligible refuses a user whom a voucher is not for.
+func NotEligible() *Error {
+	return &Error{Code: CodeNotEligible, Detail: "This voucher is for groups that your token does not name."}
+}
+
+// Rules is the voucher with the rules that the patch sets.
+func (p VoucherPatch) Rules(v Voucher) Voucher {
+	if p.Groups != nil {
+		v.Groups = *p.Groups
+	}
+	if p.Early != nil {
+		v.Early = *p.Early
+	}
+	return v
+}
+
+// RulesFixed refuses other rules of a fair sale for a voucher that has orders.
+func RulesFixed() *Error {
+	return Conflict("The voucher has orders: who may buy, and from when on, stays as it is.")
+}
