@@ -34,8 +34,8 @@ func (a *api) voucherRoutes() {
 	register(a, route{
 		id: "list-vouchers", access: recognised, method: http.MethodGet, path: basePath + "/vouchers", tag: tagVouchers,
 		summary: "List vouchers, newest first",
-		description: "Those that everybody may see: no drafts, and none that are archived. A caller with a token sees which of them " +
-			"are for him (eligible), and in the phase that they have for him; the parameter phase selects by the phase for everybody.", status: http.StatusOK, large: true,
+		description: "Those that everybody may see: no drafts, and none that are archived. To a caller with a token each tells whether " +
+			"the caller may buy it (eligible), and the phase that it has for the caller; the parameter phase selects by the phase for everybody.", status: http.StatusOK, large: true,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *vouchersInput) (*publicPage, error) {
 		page, err := a.listVouchers(ctx, in, false)
@@ -49,8 +49,8 @@ func (a *api) voucherRoutes() {
 	register(a, route{
 		id: "get-voucher", method: http.MethodGet, path: basePath + "/vouchers/{id}", tag: tagVouchers,
 		summary: "Get a voucher",
-		description: "A draft or an archived voucher is not found, but by administrators. A caller with a token sees whether it is " +
-			"for him (eligible), and in the phase that it has for him.",
+		description: "A draft or an archived voucher is not found, but by administrators. To a caller with a token it tells whether " +
+			"the caller may buy it (eligible), and the phase that it has for the caller.",
 		access: recognised, status: http.StatusOK, otherwise: http.StatusNotModified, headers: []string{"ETag"},
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 	}, func(ctx context.Context, in *voucherInput) (*viewed, error) {

@@ -48,7 +48,7 @@ type sighting struct {
 	// messages are the numbers of the queue's newest message when a reservation without a row was first seen, by
 	// order. Once the consumer has passed that message, no message carries the order.
 	messages map[string]uint64
-	vain     int       // looks in a row that found nothing to do
+	idle     int       // looks in a row that found nothing to do
 	next     time.Time // look
 }
 
@@ -98,7 +98,7 @@ func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
 	}
 	now, lost := before.look(missing, backlog)
 	if len(lost) == 0 && len(missing) == len(due) {
-		now.next, now.vain = time.Now().Add(backoff.Doubled(reconcileEvery, strandedRest, before.vain)), before.vain+1
+		now.next, now.idle = time.Now().Add(backoff.Doubled(reconcileEvery, strandedRest, before.idle)), before.idle+1
 	}
 	s.sighted[voucherID] = now
 	if len(lost) == 0 {
