@@ -371,7 +371,7 @@ func exampleOf(code model.Code) *Problem {
 		example.OrderStatus = model.OrderCanceled
 	case model.CodeUnauthenticated, model.CodeForbidden, model.CodeNotFound, model.CodeMethodNotAllowed,
 		model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeEnded, model.CodePaused,
-		model.CodeSoldOut, model.CodeConflict, model.CodePreconditionFailed, model.CodeLockBusy, model.CodeRateLimited,
+		model.CodeNotEligible, model.CodeSoldOut, model.CodeConflict, model.CodePreconditionFailed, model.CodeLockBusy, model.CodeRateLimited,
 		model.CodeUnavailable, model.CodeInternal:
 	}
 	return problemOf(example)

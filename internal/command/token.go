@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -54,8 +55,8 @@ func (p Process) tokenCommand() *cobra.Command {
 		case ttl > token.Longest(claims.Role):
 			return misused("--ttl must be at most %s for the role %s", token.Longest(claims.Role), role)
 		}
-		if err := model.Groups(groups).Check("--groups"); err != nil {
-			return misused("%s", err.(*model.Error).Fields[0].Message)
+		if err, wrong := errors.AsType[*model.Error](model.Groups(groups).Check("--groups")); wrong {
+			return misused("--groups %s", err.Fields[0].Message)
 		}
 		cfg, err := load()
 		if err != nil {
