@@ -82,7 +82,7 @@ type Me struct {
 
 // Grouping says in which groups an account is.
 type Grouping struct {
-	Groups []string `json:"groups" nullable:"false" maxItems:"20" example:"[\"gold\"]" doc:"All of them: those before are replaced."`
+	Groups []string `json:"groups" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"gold\"]" doc:"All of them: those before are replaced."`
 }
 
 // Member is an account and its groups.

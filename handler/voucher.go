@@ -82,7 +82,7 @@ type VoucherDraft struct {
 	EndAt       string `json:"end_at" format:"date-time" doc:"After begin_at; the first instant at which it is over."`
 	State       string `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
 
-	Groups []string    `json:"groups,omitempty" nullable:"false" maxItems:"20" example:"[\"gold\"]" doc:"Whose token names one of these groups may buy; none: everybody."`
+	Groups []string    `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"gold\"]" doc:"Whose token names one of these groups may buy; none: everybody."`
 	Early  *EarlyStart `json:"early,omitempty" doc:"Who may begin before the others."`
 
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
@@ -90,7 +90,7 @@ type VoucherDraft struct {
 
 // EarlyStart lets groups begin before the others; without groups it lets nobody.
 type EarlyStart struct {
-	Groups  []string `json:"groups" nullable:"false" maxItems:"20" example:"[\"gold\"]"`
+	Groups  []string `json:"groups" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"gold\"]"`
 	BeginAt *string  `json:"begin_at,omitempty" format:"date-time" doc:"Before the voucher's begin_at."`
 }
 
@@ -104,7 +104,7 @@ type VoucherChange struct {
 	EndAt       *string `json:"end_at,omitempty" format:"date-time"`
 	State       *string `json:"state,omitempty" enum:"draft,published,paused,archived"`
 
-	Groups *[]string   `json:"groups,omitempty" nullable:"false" maxItems:"20" doc:"Before the first order only, as early; none: everybody may buy."`
+	Groups *[]string   `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" doc:"Before the first order only, as early; none: everybody may buy."`
 	Early  *EarlyStart `json:"early,omitempty"`
 }
 
