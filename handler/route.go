@@ -169,7 +169,7 @@ const (
 	undecided access = iota
 	// public routes do not look at tokens.
 	public
-	// recognised routes are public, but show more to whoever has a token. An invalid
+	// recognised routes are public, but show more to a caller with a token. An invalid
 	// token counts as none.
 	recognised
 	// users need a token.

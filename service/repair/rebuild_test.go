@@ -435,9 +435,7 @@ func TestACopyThatDoesNotLastIsLoadedLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { s.Rebuilder.Run(ctx) })
+		stop := s.rebuilding(t)
 		ask := func(seconds int, spoiled bool) {
 			for tenth := range 10 * seconds {
 				if spoiled && tenth%10 == 0 {
@@ -453,8 +451,7 @@ func TestACopyThatDoesNotLastIsLoadedLessAndLessOften(t *testing.T) {
 		check.Equal(t, "loaded in a minute more", s.count("hot.open"), 16)
 		ask(5, false)
 		s.balanced(t)
-		cancel()
-		running.Wait()
+		stop()
 	})
 }
 
@@ -464,17 +461,14 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		s.publish(s.admit("o1", "u1"))
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { s.Rebuilder.Run(ctx) })
+		stop := s.rebuilding(t)
 		s.Rebuilder.Ask("v1", model.AnyEpoch)
 		servicetest.Pass(1200 * time.Millisecond) // it waits for the queue
 		check.Must(t, s.Stock.Rebuild(t.Context(), "v1", "boss"))
 		servicetest.Pass(1200 * time.Millisecond)
 		s.work(t)
 		servicetest.Pass(time.Second)
-		cancel()
-		running.Wait()
+		stop()
 		check.That(t, s.hot().State == model.CopyOpen, "the copy is %s at epoch %d", s.hot().State, s.hot().Epoch)
 		s.balanced(t)
 	})
@@ -485,16 +479,13 @@ func TestAnAdministratorsRebuildsDoNotPause(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { s.Rebuilder.Run(ctx) })
+		stop := s.rebuilding(t)
 		for n := range 10 {
 			check.Must(t, s.Stock.Rebuild(t.Context(), "v1", "boss"))
 			servicetest.Pass(100 * time.Millisecond)
 			check.That(t, s.hot().State == model.CopyOpen, "rebuild %d: the copy is %s", n, s.hot().State)
 		}
-		cancel()
-		running.Wait()
+		stop()
 		s.balanced(t)
 	})
 }
@@ -504,9 +495,7 @@ func TestARebuildAskedForInThePauseFollowsIt(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { s.Rebuilder.Run(ctx) })
+		stop := s.rebuilding(t)
 		for range 3 {
 			s.redis.Lose()
 			s.Rebuilder.Ask("v1", 0)
@@ -515,8 +504,7 @@ func TestARebuildAskedForInThePauseFollowsIt(t *testing.T) {
 		check.Equal(t, "loaded before the pause", s.count("hot.open"), 2)
 		servicetest.Pass(pauses().First)
 		check.Equal(t, "loaded after it", s.count("hot.open"), 3)
-		cancel()
-		running.Wait()
+		stop()
 		s.balanced(t)
 	})
 }
