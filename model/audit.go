@@ -25,6 +25,7 @@ type AuditDatabase struct {
 	Stock      int64 `json:"stock"`
 	Remaining  int64 `json:"remaining"`
 	LiveOrders int64 `json:"live_orders"`
+	Waiting    int64 `json:"waiting,omitempty" doc:"How many wait for a unit, as the voucher says; while anybody does, nothing remains."`
 }
 
 // AuditHotCopy is what the copy that admits buyers says.

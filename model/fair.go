@@ -168,7 +168,7 @@ func (v *Voucher) CheckRules() error {
 // SameRules reports whether two vouchers have the same rules of a fair sale, which do not
 // change after the first order.
 func (v *Voucher) SameRules(other *Voucher) bool {
-	return slices.Equal(v.Groups, other.Groups) && v.Early.same(other.Early)
+	return slices.Equal(v.Groups, other.Groups) && v.Early.same(other.Early) && v.Waitlist == other.Waitlist
 }
 
 // NotEligible refuses a user whom a voucher is not for.
@@ -184,10 +184,13 @@ func (p VoucherPatch) Rules(v Voucher) Voucher {
 	if p.Early != nil {
 		v.Early = *p.Early
 	}
+	if p.Waitlist != nil {
+		v.Waitlist = *p.Waitlist
+	}
 	return v
 }
 
 // RulesFixed refuses other rules of a fair sale for a voucher that has orders.
 func RulesFixed() *Error {
-	return Conflict("The voucher has orders: who may buy, and from when on, stays as it is.")
+	return Conflict("The voucher has orders: the rules of its sale stay as they are.")
 }

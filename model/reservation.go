@@ -97,6 +97,9 @@ type Release struct {
 	OrderID   string
 	VoucherID string
 	UserID    string
+	// HeirID is the order that got the unit, of HeirUserID, who waited for it; empty: the unit is on sale again.
+	HeirID     string
+	HeirUserID string
 }
 
 // Buyer is a user who asks for a voucher.

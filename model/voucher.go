@@ -75,6 +75,8 @@ type Voucher struct {
 	// Groups and Early are the rules of a fair sale. They do not change after the first order.
 	Groups Groups `json:"groups,omitempty" gorm:"column:group_names" doc:"Whose token names one of these groups may buy; absent: everybody."`
 	Early  Early  `json:"early,omitzero" gorm:"embedded;embeddedPrefix:early_" doc:"These groups may buy from an earlier instant on; absent: none."`
+	// Waitlist is one of these rules too.
+	Waitlist bool `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first; absent: it is on sale again."`
 
 	// Phase and ServerTime are the view of the instant at which the voucher
 	// was read, on the clock that decides the window; they are not stored.
@@ -172,6 +174,7 @@ type NewVoucher struct {
 	PaymentWindow time.Duration `json:",omitempty"` // zero: that of the settings
 	Groups        Groups        `json:",omitempty"`
 	Early         Early         `json:",omitzero"`
+	Waitlist      bool          `json:",omitempty"`
 	By            string        `json:"-"` // the administrator; no part of what is asked
 }
 
@@ -194,8 +197,9 @@ type VoucherPatch struct {
 	State       *VoucherState
 
 	// The rules of a fair sale, which change before the first order only: CONFLICT.
-	Groups *Groups // none: everybody
-	Early  *Early
+	Groups   *Groups // none: everybody
+	Early    *Early
+	Waitlist *bool
 
 	IfMatch Tags
 	By      string // the administrator
@@ -338,6 +342,9 @@ func (v Voucher) Tag() string {
 		v.Price, v.FaceValue, v.Currency, v.Stock, v.BeginAt.UnixMicro(), v.EndAt.UnixMicro(), v.State)
 	if !v.SameRules(&Voucher{}) {
 		text = fmt.Appendf(text, "\n%q %q %d", v.Groups, v.Early.For, v.Opens().UnixMicro())
+	}
+	if v.Waitlist {
+		text = append(text, "\nwaitlist"...)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:tagBytes])

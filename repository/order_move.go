@@ -83,7 +83,7 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 	if err != nil {
 		return nil, err
 	}
-	return orders, returnUnits(tx, d, back)
+	return orders, returnUnits(tx, db, mode, back, changes)
 }
 
 // beginMove reads the clock and, where units come back, the order mode, which does not
@@ -97,19 +97,29 @@ func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMo
 	return mode, stored(now.Time), err
 }
 
-// returnUnits puts units on sale again. The UPDATE locks the vouchers that are not yet.
-func returnUnits(tx *gorm.DB, d sqldb.Dialect, back map[string]int) error {
+// returnUnits gives units to those who wait, or puts them on sale again. The UPDATE locks the vouchers that are not yet.
+func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map[string]int, changes []statusChange) error {
 	for _, id := range slices.Sorted(maps.Keys(back)) {
-		done := tx.Exec(sqlOf(d, "stock_return"), back[id], id)
+		done := tx.Exec(sqlOf(db.Dialect, "stock_return"), back[id], id)
 		err := done.Error
 		if err == nil && done.RowsAffected != 1 {
-			err = gorm.ErrRecordNotFound
+			err = handOver(tx, db, mode, id, back[id], returnedOf(changes, id))
 		}
 		if err != nil {
 			return fmt.Errorf("return %d units of voucher %s: %w", back[id], id, err)
 		}
 	}
 	return nil
+}
+
+// returnedOf are the orders of a voucher that give their units back.
+func returnedOf(changes []statusChange, voucherID string) (orders []model.Order) {
+	for _, c := range changes {
+		if c.order.VoucherID == voucherID && c.move.Unit == model.UnitReturned {
+			orders = append(orders, c.order)
+		}
+	}
+	return orders
 }
 
 func allOverdue(changes []statusChange, now time.Time) bool {

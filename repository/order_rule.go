@@ -13,6 +13,11 @@ type terms struct {
 	mode   model.OrderMode // in which units may be taken
 }
 
+// windowOf is how long an order of a voucher made now stays unpaid.
+func (t terms) windowOf(v voucherRow) time.Duration {
+	return cmp.Or(time.Duration(v.PaymentWindow), t.window)
+}
+
 // ruling is what is to become of the orders of one voucher.
 type ruling struct {
 	outcomes  []model.Outcome // one for each order, in their order
@@ -111,7 +116,7 @@ func (j *judge) existing(order model.Reservation, row model.Order) model.Outcome
 
 // insert makes the order's row; with a reason it has failed.
 func (j *judge) insert(order model.Reservation, reason string) model.Outcome {
-	j.ruling.rows = append(j.ruling.rows, newRow(order, j.voucher, cmp.Or(time.Duration(j.voucher.PaymentWindow), j.terms.window)))
+	j.ruling.rows = append(j.ruling.rows, newRow(order, j.voucher, j.terms.windowOf(*j.voucher)))
 	row := &j.ruling.rows[len(j.ruling.rows)-1]
 	if reason != "" {
 		fail(row, reason, j.voucher.Now.Time)

@@ -60,8 +60,7 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 			return answer{}, err
 		}
 		before := logged(row.Voucher)
-		row.Stock, row.Remaining = stock, stock-sold
-		if err := update(tx, &row.Voucher); err != nil {
+		if row, err = v.restock(tx, mode, row, stock); err != nil {
 			return answer{}, err
 		}
 		return answerOf(row.view()), logChange(v.db, tx, adminChange{
@@ -69,6 +68,26 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 			before: before, after: logged(row.Voucher),
 		})
 	})
+}
+
+// restock writes a locked row with another stock. While somebody waits nothing remains, so that the stock can only grow: what is
+// added is for those who wait, and then for the open sale.
+func (v *Vouchers) restock(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64) (voucherRow, error) {
+	added := stock - row.Stock
+	if row.Waiting > 0 && min(added, row.Waiting) > servedAtOnce {
+		return row, model.Conflict(fmt.Sprintf("Users wait: add at most %d units at once.", servedAtOnce))
+	}
+	row.Stock = stock
+	if row.Waiting == 0 {
+		row.Remaining += added
+	}
+	if err := update(tx, &row.Voucher); err != nil || row.Waiting == 0 || added == 0 {
+		return row, err
+	}
+	if err := handOver(tx, v.db, mode, row.ID, int(added), nil); err != nil {
+		return row, err
+	}
+	return lockVoucher(tx, v.db.Dialect, row.ID)
 }
 
 func checkChange(id string, change model.StockChange) error {
@@ -239,34 +258,55 @@ func (v *Vouchers) Intents(ctx context.Context, olderThan time.Duration) ([]mode
 }
 
 // RepairStock sets what remains of a voucher to its stock less its live orders,
-// which are the truth, where the database itself does not add up. Of an oversold voucher nothing remains. It tells what it found
-// when it changed something. The hot copy does not learn of it: it has to be rebuilt.
+// which are the truth, where the database itself does not add up. Of an oversold voucher nothing remains, and what remains while users
+// wait is handed over to them, a part of a large rest with each call. It tells what it found when it changed something. The hot copy does not learn of it: it has to be rebuilt.
 func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.AuditDatabase, err error) {
 	if err := possible(id); err != nil {
 		return nil, err
 	}
 	err = v.db.WriteRepeatable(ctx, "repair the stock of voucher "+id, func(tx *gorm.DB, _ bool) error {
-		if _, _, err := lockMode(tx, v.db.Dialect); err != nil { // before the voucher, as in every transaction
+		mode, _, err := lockMode(tx, v.db.Dialect) // before the voucher, as in every transaction
+		if err != nil {
 			return err
 		}
 		row, err := lockVoucher(tx, v.db.Dialect, id)
 		if err != nil {
 			return notFound(err, "voucher")
 		}
-		var live int64 // no order is made or closed without the voucher's lock
-		if err := tx.Table("orders").Where("voucher_id = ?", id).Select("COUNT(slot)").Scan(&live).Error; err != nil {
-			return fmt.Errorf("count live orders: %w", err)
+		live, waiting, err := standingOf(tx, row)
+		if err != nil {
+			return err
 		}
-		remaining := max(row.Stock-live, 0)
-		if row.Remaining == remaining {
+		free := max(row.Stock-live, 0)
+		if row.Remaining == free && row.Waiting == waiting {
 			return sqldb.ErrNothingToWrite
 		}
-		found = &model.AuditDatabase{Stock: row.Stock, Remaining: row.Remaining, LiveOrders: live}
-		row.Remaining = remaining
-		return update(tx, &row.Voucher)
+		found = &model.AuditDatabase{Stock: row.Stock, Remaining: row.Remaining, LiveOrders: live, Waiting: row.Waiting}
+		row.Waiting = waiting
+		if row.Remaining = free; waiting > 0 {
+			row.Remaining = 0
+		}
+		if err := noteWaiting(tx, row); err != nil {
+			return err
+		}
+		if err := update(tx, &row.Voucher); err != nil || waiting == 0 || free == 0 {
+			return err
+		}
+		return handOver(tx, v.db, mode, id, int(free), nil)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return found, nil
+}
+
+// standingOf counts the live orders of a locked voucher, and who waits. None of them comes or goes without the voucher's lock.
+func standingOf(tx *gorm.DB, v voucherRow) (live, waiting int64, err error) {
+	if err := tx.Table("orders").Where("voucher_id = ?", v.ID).Select("COUNT(slot)").Scan(&live).Error; err != nil {
+		return 0, 0, fmt.Errorf("count live orders: %w", err)
+	}
+	if err := tx.Model(&waitlistRow{}).Where("voucher_id = ? AND place > ?", v.ID, v.PlacesServed).Count(&waiting).Error; err != nil {
+		return 0, 0, fmt.Errorf("count who waits: %w", err)
+	}
+	return live, waiting, nil
 }

@@ -32,7 +32,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		Stock: asked.Stock, Remaining: asked.Stock,
 		BeginAt: stored(asked.BeginAt), EndAt: stored(asked.EndAt),
 		State: asked.State, PaymentWindow: model.Window(asked.PaymentWindow), Version: 1, Revision: 1,
-		Groups: asked.Groups, Early: storedEarly(asked.Early),
+		Groups: asked.Groups, Early: storedEarly(asked.Early), Waitlist: asked.Waitlist,
 	}
 	if voucher.State == "" {
 		voucher.State = model.VoucherPublished
@@ -157,7 +157,7 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		if !row.BeginAt.Before(row.EndAt) {
 			return windowError()
 		}
-		if err := changeRules(tx, &rules, &row.Voucher); err != nil {
+		if err := changeRules(tx, &rules, row); err != nil {
 			return err
 		}
 		patched = row
@@ -194,8 +194,8 @@ func storedEarly(early model.Early) model.Early {
 	return model.Early{For: early.For, From: new(stored(*early.From))}
 }
 
-// changeRules refuses rules of a fair sale that do not fit the voucher, and others than before once it has an order.
-func changeRules(tx *gorm.DB, before, after *model.Voucher) error {
+// changeRules refuses rules of a fair sale that do not fit the voucher, and others than before once it has an order, or somebody waits.
+func changeRules(tx *gorm.DB, before *model.Voucher, after voucherRow) error {
 	if err := after.CheckRules(); err != nil || after.SameRules(before) {
 		return err
 	}
@@ -203,7 +203,7 @@ func changeRules(tx *gorm.DB, before, after *model.Voucher) error {
 	if err := tx.Raw("SELECT EXISTS (SELECT 1 FROM orders WHERE voucher_id = ?)", after.ID).Scan(&ordered).Error; err != nil {
 		return fmt.Errorf("look for an order of voucher %s: %w", after.ID, err)
 	}
-	if ordered {
+	if ordered || after.Places > 0 {
 		return model.RulesFixed()
 	}
 	return nil
@@ -231,7 +231,7 @@ func update(tx *gorm.DB, v *model.Voucher) error {
 	v.Revision++
 	done := tx.Model(&model.Voucher{}).Where("id = ?", v.ID).
 		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version", "Revision",
-			"Groups", "For", "From").
+			"Groups", "For", "From", "Waitlist").
 		Updates(v)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return fmt.Errorf("the locked row matched %d times", done.RowsAffected)
@@ -303,12 +303,13 @@ func (v *Vouchers) Since(ctx context.Context, at time.Time) (day model.Day, err 
 }
 
 // Audit checks the database's side of the conservation of one voucher: every
-// unit of the stock remains or is held by a live order.
+// unit of the stock remains or is held by a live order, and as many wait as the voucher says.
 func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	type row struct {
 		model.AuditDatabase
 
-		Mode model.OrderMode
+		PlacesWaiting int64
+		Mode          model.OrderMode
 	}
 	rows, err := counted[row](ctx, v.db, "audit voucher "+id, "voucher_audit", id)
 	if err != nil {
@@ -317,7 +318,7 @@ func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	found := rows[0]
 	return model.Audit{
 		VoucherID: id, Mode: found.Mode, Database: found.AuditDatabase, Drift: []model.DriftedOrder{},
-		Balanced: found.Stock == found.Remaining+found.LiveOrders,
+		Balanced: found.Stock == found.Remaining+found.LiveOrders && found.Waiting == found.PlacesWaiting,
 	}, nil
 }
 

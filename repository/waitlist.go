@@ -1,0 +1,346 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/internal/ids"
+	"seckill/model"
+	"seckill/repository/sqldb"
+)
+
+const (
+	// countedPlaces are counted at the most to tell a position, because users poll it: that many take a fraction of a millisecond,
+	// and a million would take a tenth of a second.
+	countedPlaces = 1000
+	// servedAtOnce places become orders in one transaction, which keeps the voucher's row for half a second then.
+	servedAtOnce = 10_000
+)
+
+// waitlistRow is a row of waitlist.
+type waitlistRow struct {
+	VoucherID     string
+	Place         int64
+	UserID        string
+	JoinedAt      time.Time
+	PaymentWindow time.Duration
+	OrderID       *string // nil: the place waits
+}
+
+// TableName implements gorm's Tabler.
+func (waitlistRow) TableName() string { return "waitlist" }
+
+const (
+	insertPlace  = "INSERT INTO waitlist (voucher_id, place, user_id, joined_at, payment_window) VALUES "
+	placeColumns = 5
+)
+
+// Join gives users places at the end of a voucher's waitlist, in their order, or finds those that they have. It is CONFLICT while units
+// are free, with model.ErrUnitsFree, and for a voucher without a waitlist; ALREADY_ORDERED for who has a live order; and what a purchase
+// would be while the sale is not open. The error is for all of them.
+func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joining) ([]model.Joined, error) {
+	if err := possible(voucherID); err != nil {
+		return nil, err
+	}
+	j := joins{terms: o.terms, voucherID: voucherID, asked: asked, sent: map[string]time.Time{}}
+	action := fmt.Sprintf("join the waitlist of voucher %s, %d users", voucherID, len(asked))
+	err := o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
+		var v voucherRow
+		err := selectVouchers(tx, o.db.Dialect).Where("id = ?", voucherID).Take(&v).Error
+		if err == nil && v.Remaining == 0 { // otherwise nobody gets a place, and buyers need the row
+			v, err = lockVoucher(tx, o.db.Dialect, voucherID)
+		}
+		if err != nil {
+			return notFound(err, "voucher")
+		}
+		return j.attempt(tx, doubtful, v, stored(v.Now.Time))
+	})
+	return j.answers, err
+}
+
+// joins is what one call of Join works on.
+type joins struct {
+	terms     terms
+	voucherID string
+	asked     []model.Joining
+	answers   []model.Joined
+	sent      map[string]time.Time // user → when the place was made that went out with a COMMIT that may not have been answered
+}
+
+// attempt is one transaction.
+func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time) error {
+	if !doubtful {
+		clear(j.sent)
+	}
+	var users []string
+	for _, asked := range j.asked {
+		if model.ValidUserID(asked.UserID) { // see possible
+			users = append(users, asked.UserID)
+		}
+	}
+	places, live, err := standing(tx, j.voucherID, users)
+	if err != nil {
+		return err
+	}
+	j.answers = make([]model.Joined, len(j.asked))
+	var fresh []string
+	for i, asked := range j.asked {
+		answer := &j.answers[i]
+		row, found := places[asked.UserID]
+		if !found {
+			if answer.Err = refuseJoin(v, asked, live, now); answer.Err != nil {
+				continue
+			}
+			row = waitlistRow{VoucherID: j.voucherID, Place: v.Places + int64(len(fresh)) + 1, UserID: asked.UserID, JoinedAt: now}
+			places[asked.UserID], j.sent[asked.UserID] = row, now
+			fresh = append(fresh, asked.UserID)
+			answer.Created = true
+		} else {
+			answer.Created = row.Place <= v.Places && row.JoinedAt.Equal(j.sent[asked.UserID])
+		}
+		position, err := positionOf(tx, v, row)
+		if err != nil {
+			return err
+		}
+		answer.Place = row.shown(position)
+	}
+	if len(fresh) == 0 {
+		return sqldb.ErrNothingToWrite
+	}
+	return appendPlaces(tx, &v, now, j.terms.windowOf(v), fresh)
+}
+
+// standing reads the places that users have, and their live orders.
+func standing(tx *gorm.DB, voucherID string, users []string) (map[string]waitlistRow, map[string]model.Order, error) {
+	var rows []waitlistRow
+	if err := tx.Where("voucher_id = ? AND user_id IN ? AND waits = 1", voucherID, users).Find(&rows).Error; err != nil {
+		return nil, nil, fmt.Errorf("look for places: %w", err)
+	}
+	var orders []model.Order
+	if err := tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, users).Find(&orders).Error; err != nil {
+		return nil, nil, fmt.Errorf("look for live orders: %w", err)
+	}
+	places, live := map[string]waitlistRow{}, map[string]model.Order{}
+	for _, row := range rows {
+		places[row.UserID] = row
+	}
+	for _, order := range orders {
+		live[order.UserID] = order
+	}
+	return places, live, nil
+}
+
+// refuseJoin tells why a user gets no place now. Nobody who has a live order waits: an order needs a unit that remains, and then
+// nobody waits.
+func refuseJoin(v voucherRow, asked model.Joining, live map[string]model.Order, now time.Time) error {
+	voucher := v.Voucher
+	if asked.Early {
+		voucher = voucher.ForEarly()
+	}
+	if !model.ValidUserID(asked.UserID) {
+		return model.Invalid("user_id", "is not a user's id")
+	}
+	if refusal := voucher.Refusal(now); refusal != nil {
+		return refusal
+	}
+	if !v.Waitlist {
+		return model.NoWaitlist()
+	}
+	if order, ok := live[asked.UserID]; ok {
+		return model.AlreadyOrdered(order)
+	}
+	if v.Remaining > 0 {
+		return model.UnitsFree()
+	}
+	return nil
+}
+
+// appendPlaces gives users places behind all others, in their order, and notes it in the voucher, whose row is locked and of which nothing
+// remains. None of them has a place or a live order.
+func appendPlaces(tx *gorm.DB, v *voucherRow, at time.Time, window time.Duration, users []string) error {
+	args := make([]any, 0, len(users)*placeColumns)
+	for i, user := range users {
+		args = append(args, v.ID, v.Places+int64(i)+1, user, at, int64(window))
+	}
+	if err := insertRows(tx, insertPlace, placeColumns, args); err != nil {
+		return fmt.Errorf("insert %d places: %w", len(users), err)
+	}
+	v.Waiting, v.Places = v.Waiting+int64(len(users)), v.Places+int64(len(users))
+	return noteWaiting(tx, *v)
+}
+
+// noteWaiting writes what a voucher says of its waitlist, and what remains. Its row is locked.
+func noteWaiting(tx *gorm.DB, v voucherRow) error {
+	return matched(tx.Exec("UPDATE vouchers SET waiting = ?, places = ?, places_served = ?, remaining = ?, version = version + 1 WHERE id = ?",
+		v.Waiting, v.Places, v.PlacesServed, v.Remaining, v.ID), 1)
+}
+
+// Leave gives a user's place up; NOT_FOUND when there is none. A place that has become an order is one no more: ALREADY_ORDERED while that is live.
+func (o *Orders) Leave(ctx context.Context, voucherID, userID string) error {
+	if err := possible(voucherID); err != nil {
+		return err
+	}
+	sent := false
+	return o.db.WriteRepeatable(ctx, "leave the waitlist of voucher "+voucherID, func(tx *gorm.DB, doubtful bool) error {
+		v, err := lockVoucher(tx, o.db.Dialect, voucherID)
+		if err != nil {
+			return notFound(err, "voucher")
+		}
+		gone := tx.Exec("DELETE FROM waitlist WHERE voucher_id = ? AND user_id = ? AND waits = 1", voucherID, userID)
+		if gone.Error != nil {
+			return gone.Error
+		}
+		if gone.RowsAffected == 0 && doubtful && sent {
+			return sqldb.ErrNothingToWrite
+		}
+		if gone.RowsAffected == 0 {
+			_, live, err := standing(tx, voucherID, []string{userID})
+			if order, ok := live[userID]; ok && err == nil {
+				return model.AlreadyOrdered(order)
+			}
+			if err == nil {
+				err = model.NotFound("place")
+			}
+			return err
+		}
+		sent = true
+		v.Waiting--
+		return noteWaiting(tx, v)
+	})
+}
+
+// Place is a user's place on a voucher's waitlist, or the last one, which has become an order; NOT_FOUND when there is none.
+func (o *Orders) Place(ctx context.Context, voucherID, userID string) (place model.WaitlistPlace, err error) {
+	if err := possible(voucherID); err != nil {
+		return place, err
+	}
+	err = o.db.Read(ctx, "look at a place for voucher "+voucherID, func(db *gorm.DB) error {
+		var rows []waitlistRow
+		found := db.Where("voucher_id = ? AND user_id = ?", voucherID, userID).Order("place DESC").Limit(1).Find(&rows)
+		if found.Error == nil && len(rows) == 0 {
+			return model.NotFound("place")
+		}
+		if found.Error != nil {
+			return found.Error
+		}
+		position := int64(0)
+		if rows[0].OrderID == nil {
+			var v voucherRow
+			if err := selectVouchers(db, o.db.Dialect).Where("id = ?", voucherID).Take(&v).Error; err != nil {
+				return notFound(err, "voucher")
+			}
+			if position, err = positionOf(db, v, rows[0]); err != nil {
+				return err
+			}
+		}
+		place = rows[0].shown(position)
+		return nil
+	})
+	return place, err
+}
+
+// shown is a place as its user sees it.
+func (r waitlistRow) shown(position int64) model.WaitlistPlace {
+	place := model.WaitlistPlace{VoucherID: r.VoucherID, Position: position, JoinedAt: r.JoinedAt}
+	if r.OrderID != nil {
+		place.Position, place.OrderID = 0, *r.OrderID
+	}
+	return place
+}
+
+// positionOf tells how many wait before a place, itself included. Of the first it counts them. Further behind it tells how many places
+// there were, without regard to those that were left. So it never grows.
+func positionOf(db *gorm.DB, v voucherRow, row waitlistRow) (int64, error) {
+	position := row.Place - v.PlacesServed
+	switch {
+	case position > countedPlaces:
+		return position, nil
+	case row.Place > v.Places: // it is not written yet, and nobody has left who is behind it
+		return v.Waiting + row.Place - v.Places, nil
+	}
+	err := db.Model(&waitlistRow{}).Where("voucher_id = ? AND place > ? AND place <= ?", row.VoucherID, v.PlacesServed, row.Place).Count(&position).Error
+	if err != nil {
+		return 0, fmt.Errorf("count who waits before: %w", err)
+	}
+	return max(position, 1), nil // it may have been served meanwhile
+}
+
+// handOver makes units that came back, or were added, unpaid orders of those who wait first; what nobody waits for is on
+// sale again. It is part of the transaction in which they come: a unit that is promised is an order. The returned orders are those
+// whose units they were.
+func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []model.Order) error {
+	v, err := lockVoucher(tx, db.Dialect, voucherID)
+	if err != nil {
+		return err // there is no such voucher
+	}
+	var first []waitlistRow
+	err = tx.Where("voucher_id = ? AND place > ?", voucherID, v.PlacesServed).Order("place").Limit(min(units, servedAtOnce)).Find(&first).Error
+	if err != nil {
+		return fmt.Errorf("read who waits: %w", err)
+	}
+	heirs := make([]model.Order, len(first))
+	for i, row := range first {
+		id, err := ids.New()
+		if err != nil {
+			return err
+		}
+		heirs[i] = newRow(model.Reservation{Order: model.Order{ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: row.UserID}}, &v, row.PaymentWindow)
+	}
+	v.Waiting = max(v.Waiting-int64(len(first)), 0)
+	if len(first) < units { // they were all
+		v.Waiting = 0
+		v.Remaining += int64(units - len(first))
+	}
+	if len(first) > 0 {
+		if err := serve(tx, db, &v, first[len(first)-1].Place, heirs); err != nil {
+			return err
+		}
+	}
+	if err := noteWaiting(tx, v); err != nil {
+		return fmt.Errorf("hand %d units over: %w", units, err)
+	}
+	if mode != model.ModeAsync || len(returned) == 0 || len(heirs) == 0 {
+		return nil // a hot copy that is sold out learns of added units by a rebuild, which loads their orders too
+	}
+	return tellHeirs(tx, v, returned, heirs)
+}
+
+// serve makes the places up to one orders.
+func serve(tx *gorm.DB, db *sqldb.Database, v *voucherRow, upTo int64, heirs []model.Order) error {
+	if err := insertOrders(tx, heirs); err != nil {
+		return err
+	}
+	served := tx.Exec("UPDATE waitlist SET order_id = (SELECT id FROM orders WHERE orders.voucher_id = waitlist.voucher_id"+
+		" AND orders.user_id = waitlist.user_id AND orders.slot = 1) WHERE voucher_id = ? AND place > ? AND place <= ?", v.ID, v.PlacesServed, upTo)
+	if err := matched(served, len(heirs)); err != nil {
+		return fmt.Errorf("serve who waits: %w", err)
+	}
+	v.PlacesServed = upTo
+	return announceOrders(db, tx, heirs, bornAt)
+}
+
+// tellHeirs notes for the hot copy which orders got the units. In the outbox the releases of a voucher with heirs come in the order of their
+// transactions: these are inserted under the voucher's lock.
+func tellHeirs(tx *gorm.DB, v voucherRow, returned, heirs []model.Order) error {
+	ids := make([]string, len(heirs))
+	args := make([]any, 0, len(heirs)*heirColumns)
+	for i, heir := range heirs {
+		ids[i] = returned[i].ID
+		args = append(args, returned[i].ID, v.ID, returned[i].UserID, heir.ID, heir.UserID)
+	}
+	if err := tx.Where("order_id IN ?", ids).Delete(&model.Release{}).Error; err != nil {
+		return fmt.Errorf("replace %d releases: %w", len(ids), err)
+	}
+	if err := insertRows(tx, insertHeir, heirColumns, args); err != nil {
+		return fmt.Errorf("insert %d releases with heirs: %w", len(heirs), err)
+	}
+	return nil
+}
+
+const (
+	insertHeir  = "INSERT INTO releases (order_id, voucher_id, user_id, heir_id, heir_user_id) VALUES "
+	heirColumns = 5
+)

@@ -1,0 +1,269 @@
+package repository_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+)
+
+// position is a user's place, or the code of what is said instead.
+func (l life) position(t testing.TB, voucherID, userID string) string {
+	t.Helper()
+	place, err := l.orders.Place(t.Context(), voucherID, userID)
+	switch {
+	case err != nil:
+		return string(model.CodeOf(err))
+	case place.OrderID != "":
+		return "order " + place.OrderID
+	}
+	return fmt.Sprint(place.Position)
+}
+
+// join asks for a place for one user.
+func (l life) join(ctx context.Context, voucherID, userID string) (model.WaitlistPlace, bool, error) {
+	joined, err := l.orders.Join(ctx, voucherID, []model.Joining{{UserID: userID}})
+	if err != nil {
+		return model.WaitlistPlace{}, false, err
+	}
+	return joined[0].Place, joined[0].Created, joined[0].Err
+}
+
+// withWaitlist makes a voucher on sale whose users may wait.
+func (f *fixture) withWaitlist(t testing.TB, stock int64) model.Voucher {
+	t.Helper()
+	return f.voucher(t, model.NewVoucher{Stock: stock, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), Waitlist: true})
+}
+
+// joins has users join in turn.
+func (l life) joins(t testing.TB, voucherID string, users ...string) {
+	t.Helper()
+	for n, user := range users {
+		place, created, err := l.join(t.Context(), voucherID, user)
+		check.Must(t, err)
+		check.That(t, created && place.Position >= int64(n+1), "%s has place %d (%v)", user, place.Position, created)
+	}
+}
+
+// owns is the live order of a user.
+func (l life) owns(t testing.TB, voucherID, userID string) model.Order {
+	t.Helper()
+	page := check.Value(l.orders.List(t.Context(), model.OrderQuery{VoucherID: voucherID, UserID: userID}))(t)
+	for _, o := range page.Items {
+		if o.Live() {
+			return o
+		}
+	}
+	return model.Order{}
+}
+
+// A place is taken at the end and once, by who has no order of a voucher of which nothing is left.
+func TestPlacesOnAWaitlist(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		v := f.withWaitlist(t, 1)
+		join := func(user string) model.Code {
+			if _, _, err := l.join(t.Context(), v.ID, user); err != nil {
+				return model.CodeOf(err)
+			}
+			return "OK"
+		}
+		check.Equal(t, "while units are free", join("a"), model.CodeConflict)
+		empty := f.withWaitlist(t, 0)
+		l.joins(t, empty.ID, "a")
+		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), empty.ID, model.VoucherPatch{Waitlist: new(bool)})), model.CodeConflict)
+		_, _, err := l.join(t.Context(), f.onSale(t, 0).ID, "a")
+		wantCode(t, err, model.CodeConflict)
+		bought := l.bought(t, v.ID, "owner")
+		check.Equal(t, "with an order", join("owner"), model.CodeAlreadyOrdered)
+		l.joins(t, v.ID, "a", "b", "c")
+		place, created, err := l.join(t.Context(), v.ID, "b")
+		check.That(t, err == nil && !created && place.Position == 2, "again: %+v %v %v", place, created, err)
+		check.Must(t, l.orders.Leave(t.Context(), v.ID, "a"))
+		check.Equal(t, "who has left", l.position(t, v.ID, "a"), "NOT_FOUND")
+		check.Equal(t, "who is first now", l.position(t, v.ID, "b"), "1")
+		wantCode(t, l.orders.Leave(t.Context(), v.ID, "a"), model.CodeNotFound)
+		_, _, err = l.join(t.Context(), "none", "a")
+		wantCode(t, err, model.CodeNotFound)
+		check.Equal(t, "who is counted", f.number(t, "SELECT waiting FROM vouchers WHERE id = ?", v.ID), 2)
+
+		_, _, err = l.cancel(t.Context(), "owner", bought.ID)
+		check.Must(t, err)
+		heir := l.owns(t, v.ID, "b")
+		check.That(t, heir.Status == model.OrderUnpaid && heir.ExpiresAt.Sub(*heir.UnpaidAt) == paymentWindow, "the unit went to %+v", heir)
+		check.Equal(t, "who was served", l.position(t, v.ID, "b"), "order "+heir.ID)
+		wantCode(t, l.orders.Leave(t.Context(), v.ID, "b"), model.CodeAlreadyOrdered)
+		check.Equal(t, "who cancels and joins again is last", join("owner"), "OK")
+		check.Equal(t, "after", l.position(t, v.ID, "owner"), "2")
+
+		l.lapse(t, heir)
+		check.Equal(t, "expired", len(check.Value(l.orders.Expire(t.Context(), []string{heir.ID}))(t)), 1)
+		next := l.owns(t, v.ID, "c")
+		check.Equal(t, "what expires goes to the next", next.Status, model.OrderUnpaid)
+		check.Equal(t, "and to no purchase", l.place(t, order(t, v.ID, "other")).Err != nil, true)
+		check.Value(l.payments.Settle(t.Context(), money(t, l.started(t, next))))(t)
+		_, _, err = l.refunds.Request(t.Context(), next.ID, newID(t), "admin")
+		check.Must(t, err)
+		check.Equal(t, "what is refunded too", l.owns(t, v.ID, "owner").Status, model.OrderUnpaid)
+		f.balanced(t, v.ID, 1)
+	})
+}
+
+// What is added is for those who wait, and the rest for the open sale.
+func TestARestockServesWhoWaits(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		v := f.withWaitlist(t, 1)
+		l.bought(t, v.ID, "owner")
+		l.joins(t, v.ID, "a", "b", "c")
+		restocked := check.Value(f.changeStock(t, v.ID, 3))(t)
+		check.Equal(t, "what remains", restocked.Remaining, 0)
+		check.Equal(t, "orders of a, b and c", fmt.Sprintln(l.owns(t, v.ID, "a").Status, l.owns(t, v.ID, "b").Status, l.position(t, v.ID, "c")), "unpaid unpaid 1\n")
+		restocked = check.Value(f.changeStock(t, v.ID, 6))(t)
+		check.Equal(t, "what remains for the open sale", restocked.Remaining, 2)
+		f.balanced(t, v.ID, 4)
+		check.Must(t, l.place(t, order(t, v.ID, "open")).Err)
+	})
+}
+
+// Whatever happens at once, a unit goes to one user, who waits first, and none to the open sale while anybody waits.
+func TestWaitlistRace(t *testing.T) {
+	t.Parallel()
+	overStores(t, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		const units, users = 5, 30
+		v := f.withWaitlist(t, units)
+		var live []model.Order
+		for n := range units {
+			live = append(live, l.bought(t, v.ID, fmt.Sprint("first-", n)))
+		}
+		var mu sync.Mutex
+		check.Volley(users, func(n int) {
+			user := fmt.Sprintf("user-%02d", n)
+			if n%6 == 0 { // somebody who does not wait
+				outcome := check.Value(l.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, user)}))(t)[0]
+				check.That(t, outcome.Err != nil || n < units, "%s bought what others wait for", user)
+				return
+			}
+			if _, _, err := l.join(t.Context(), v.ID, user); err != nil && model.CodeOf(err) != model.CodeConflict {
+				t.Errorf("%s: %v", user, err)
+			}
+			mu.Lock()
+			var one model.Order
+			if len(live) > 0 {
+				one, live = live[0], live[1:]
+			}
+			mu.Unlock()
+			if one.ID != "" {
+				_, _, err := l.cancel(t.Context(), one.UserID, one.ID)
+				check.Must(t, err)
+			}
+		})
+		waiting := f.number(t, "SELECT COUNT(*) FROM waitlist WHERE voucher_id = ? AND waits = 1", v.ID)
+		check.Equal(t, "who is counted", f.number(t, "SELECT waiting FROM vouchers WHERE id = ?", v.ID), waiting)
+		audit := check.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
+		check.That(t, audit.Balanced && (waiting == 0 || audit.Database.LiveOrders == units), "%+v while %d wait", audit, waiting)
+		check.Equal(t, "users with two orders", f.number(t, "SELECT COUNT(*) FROM (SELECT user_id FROM orders WHERE voucher_id = ? AND slot = 1 GROUP BY user_id HAVING COUNT(*) > 1) twice", v.ID), 0)
+		check.Equal(t, "users who have an order and wait", f.number(t, "SELECT COUNT(*) FROM waitlist JOIN orders ON orders.voucher_id = waitlist.voucher_id AND orders.user_id = waitlist.user_id AND slot = 1 WHERE waits = 1 AND waitlist.voucher_id = ?", v.ID), 0)
+	})
+}
+
+// In async the outbox tells, in the order of the transactions, which order got a unit. What is on sale again has no heir.
+func TestReleasesNameTheHeirs(t *testing.T) {
+	t.Parallel()
+	overAsyncDialects(t, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		v := f.withWaitlist(t, 3)
+		first := []model.Order{l.async(t, v.ID, "x"), l.async(t, v.ID, "y"), l.async(t, v.ID, "z")}
+		l.joins(t, v.ID, "a", "b")
+		_, _, err := l.cancel(t.Context(), "x", first[0].ID)
+		check.Must(t, err)
+		heir := l.owns(t, v.ID, "a")
+		l.lapse(t, heir, first[1], first[2])
+		check.Equal(t, "expired", len(check.Value(l.orders.Expire(t.Context(), []string{heir.ID, first[1].ID, first[2].ID}))(t)), 3)
+		next := l.owns(t, v.ID, "b")
+		got := map[string]string{}
+		last := int64(0)
+		for _, r := range check.Value(f.releases.After(t.Context(), model.Release{}, 10))(t) {
+			got[r.OrderID] = r.HeirID + " " + r.HeirUserID
+			if r.HeirID != "" {
+				check.That(t, r.ID > last, "the release of %s is before that of its heir", r.OrderID)
+				last = r.ID
+			}
+		}
+		heirs := 0
+		for _, o := range []model.Order{heir, first[1], first[2]} {
+			if got[o.ID] == next.ID+" b" {
+				heirs++
+			} else {
+				check.Equal(t, "the heir of a unit that is on sale", got[o.ID], " ")
+			}
+		}
+		check.Equal(t, "orders whose unit b has got", heirs, 1)
+		check.Equal(t, "the heir of x", got[first[0].ID], heir.ID+" a")
+		f.balanced(t, v.ID, 1)
+	})
+}
+
+// async makes an order that a hot copy has admitted.
+func (l life) async(t testing.TB, voucherID, userID string) model.Order {
+	t.Helper()
+	o := order(t, voucherID, userID)
+	o.CreatedAt = time.Now()
+	outcomes := check.Value(l.orders.Persist(t.Context(), []model.Reservation{{Order: o, Epoch: 1}}))(t)
+	check.Must(t, outcomes[0].Err)
+	return outcomes[0].Order
+}
+
+// Whoever finds that the database does not add up hands what remains over to those who wait, and counts them anew.
+func TestRepairedStockIsHandedOver(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		v := f.withWaitlist(t, 1)
+		l.bought(t, v.ID, "owner")
+		l.joins(t, v.ID, "a", "b")
+		f.exec(t, "UPDATE vouchers SET stock = stock + 1, waiting = 5 WHERE id = ?", v.ID)
+		check.Equal(t, "balanced", check.Value(f.vouchers.Audit(t.Context(), v.ID))(t).Balanced, false)
+		check.That(t, check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t) != nil, "nothing was found")
+		check.Equal(t, "the heir", l.owns(t, v.ID, "a").Status, model.OrderUnpaid)
+		f.balanced(t, v.ID, 2)
+		check.That(t, check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t) == nil, "a second repair finds something")
+	})
+}
+
+// The first thousand positions are counted. One further behind counts who has left, and never grows.
+func TestPositionsOfMany(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		v := f.withWaitlist(t, 1)
+		bought := l.bought(t, v.ID, "owner")
+		var asked []model.Joining
+		for n := range 1003 {
+			asked = append(asked, model.Joining{UserID: user(n)})
+		}
+		for n, joined := range check.Value(l.orders.Join(t.Context(), v.ID, asked))(t) {
+			check.That(t, joined.Err == nil && joined.Created && joined.Place.Position == int64(n+1), "place %d: %+v", n, joined)
+		}
+		at := func(n int, want string) {
+			t.Helper()
+			check.Equal(t, user(n), l.position(t, v.ID, user(n)), want)
+		}
+		check.Must(t, l.orders.Leave(t.Context(), v.ID, user(5)))
+		at(4, "5")
+		at(6, "6")
+		at(1002, "1003")
+		_, _, err := l.cancel(t.Context(), "owner", bought.ID)
+		check.Must(t, err)
+		at(1002, "1002")
+		at(6, "5")
+		at(1000, "999")
+	})
+}
