@@ -16,6 +16,7 @@ import (
 
 	"seckill/internal/backoff"
 	"seckill/internal/failpoint"
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
@@ -49,6 +50,8 @@ const (
 	// reach the server again, growing.
 	repairPause        = 100 * time.Millisecond
 	longestRepairPause = 2 * time.Second
+	// restPause is between two questions whether this instance is to fetch.
+	restPause = 50 * time.Millisecond
 
 	defaultWorkers = 2 // where one after the other is too slow
 )
@@ -74,6 +77,8 @@ type ConsumeOptions struct {
 	Workers   int // calls at once; 0 is 2
 	MaxOrders int // in one call; 0 is 500
 	Observe   func(Delivery)
+	// Rest says that another instance fetches, so that this one need not; nil: it always fetches.
+	Rest func() bool
 }
 
 // Consume hands the queue's orders to persist until ctx ends. Then the calls under
@@ -89,6 +94,9 @@ func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) 
 	}
 	if o.Observe == nil {
 		o.Observe = func(Delivery) {}
+	}
+	if o.Rest == nil {
+		o.Rest = func() bool { return false }
 	}
 	c := &consumption{
 		queue: q, persist: q.traced(persist), options: o, hand: newHand(q.wanted.worker.AckWait),
@@ -461,6 +469,12 @@ func (c *consumption) fetchAll(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-c.wish:
+		}
+		for c.options.Rest() && ctx.Err() == nil {
+			poll.Pause(ctx, restPause)
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 		var err error
 		if worker == nil {

@@ -471,6 +471,22 @@ func TestNobodyWaitsForADeadWorker(t *testing.T) {
 	l.handedOut(t, 3)
 }
 
+// While another instance fetches, this one fetches nothing, and gives back nothing; it fetches as soon as it is needed.
+func TestAnInstanceRestsWhileAnotherFetches(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	var asked, needed atomic.Int64
+	var l ledger
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{Rest: func() bool { asked.Add(1); return needed.Load() == 0 }})
+	check.Must(t, f.Publish(t.Context(), some("a", 2)))
+	check.Eventually(t, "it was asked again and again", func() bool { return asked.Load() > 5 })
+	worker := check.Value(f.js.Consumer(t.Context(), f.orders, "worker"))(t)
+	check.Equal(t, "messages that were fetched", check.Value(worker.Info(t.Context()))(t).Delivered.Consumer, 0)
+	needed.Store(1)
+	drained(t, f.Queue)
+	l.handedOut(t, 2)
+}
+
 // A server whose disk was full has acknowledged messages that it could not remove. They are neither a backlog nor in the
 // way of a floor, and one start removes them.
 func TestConsumedIsWhatLiesBelowTheFloor(t *testing.T) {

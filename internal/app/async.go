@@ -141,7 +141,7 @@ func (a *AsyncParts) Consume() {
 		a.delivered.Unreadable(d.Buried)
 	}
 	a.whenAlone("consumer", func(ctx context.Context) error {
-		err := a.Queue.Consume(ctx, a.Persister.Persist, queue.ConsumeOptions{Observe: observe})
+		err := a.Queue.Consume(ctx, a.Persister.Persist, queue.ConsumeOptions{Observe: observe, Rest: a.OthersConsume})
 		if err != nil && ctx.Err() == nil {
 			a.instance.failed <- fmt.Errorf("the consumer of the queue ended: %w", err)
 		}

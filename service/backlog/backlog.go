@@ -370,6 +370,12 @@ func (w *Watch) Refusal(voucherID string) error {
 	}
 }
 
+// Younger reports whether no message is known to be as old as that. A look that is late, or fails, lets them grow older.
+func (w *Watch) Younger(age time.Duration) bool {
+	seen := w.latest.Load()
+	return seen.asked && seen.Age+time.Since(seen.at) < age
+}
+
 // Empty reports whether a voucher is known to have no message in the queue that is as old as
 // that: its sale has been over for so long.
 func (w *Watch) Empty(voucherID string, age time.Duration) bool {

@@ -134,6 +134,28 @@ func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
 	}
 }
 
+// What is not seen to be younger may be older: a queue that does not tell its backlog, and a process that did not look.
+func TestMessagesAreYoungOnlyWhileTheyAreSeenToBe(t *testing.T) {
+	t.Parallel()
+	besideManySales(t, "one", 1, 0, func(t *testing.T, w *Watch, q *manySales) {
+		check.Equal(t, "younger than a second, before the first look", w.Younger(time.Second), false)
+		q.with(func() { clear(q.behind) })
+		servicetest.Pass(time.Second)
+		check.Equal(t, "younger than a second", w.Younger(time.Second), true)
+		check.Equal(t, "younger than it is", w.Younger(10*time.Millisecond), false)
+		q.with(func() { q.away = errors.New("away") })
+		servicetest.Pass(500 * time.Millisecond)
+		check.Equal(t, "younger than a second, unseen for half of it", w.Younger(time.Second), true)
+		servicetest.Pass(time.Second)
+		check.Equal(t, "younger than a second, unseen for longer", w.Younger(time.Second), false)
+		q.with(func() { q.away, q.behind["bad"] = nil, time.Now() })
+		servicetest.Pass(lookEvery)
+		check.Equal(t, "younger than a second, of one that was just published", w.Younger(time.Second), true)
+		servicetest.Pass(time.Second)
+		check.Equal(t, "younger than a second, of one that nobody takes", w.Younger(time.Second), false)
+	})
+}
+
 // A voucher that is behind is refused beside any number of others, from soon after the
 // first request for it until it has caught up.
 func TestAVoucherThatIsBehindIsFoundAmongMany(t *testing.T) {

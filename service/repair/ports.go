@@ -175,4 +175,6 @@ type Backlog interface {
 	Await(ctx context.Context, voucherID string, sequence uint64) error
 	// AwaitAll waits until the queue is empty.
 	AwaitAll(ctx context.Context) error
+	// Younger reports whether no message is known to be as old as that.
+	Younger(age time.Duration) bool
 }

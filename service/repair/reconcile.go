@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"seckill/internal/poll"
@@ -51,6 +52,7 @@ type Reconciler struct {
 	stranded *stranded
 	drift    *driftWatch
 	list     watchlist
+	elected  atomic.Bool
 
 	units, intents, copies, drifts telemetry.Trouble // of the parts
 }
@@ -60,6 +62,8 @@ func (r *Reconciler) Run(ctx context.Context) { r.election.run(ctx, r.reconcile)
 
 // reconcile reconciles until ctx ends.
 func (r *Reconciler) reconcile(ctx context.Context) {
+	r.elected.Store(true)
+	defer r.elected.Store(false)
 	r.deps.Metrics.Elected(true)
 	r.deps.Log.InfoContext(ctx, "this instance reconciles")
 	r.list = watchlist{} // that of an earlier term is out of date

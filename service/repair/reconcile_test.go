@@ -376,6 +376,37 @@ func TestTheReconcilerIsElectedAgain(t *testing.T) {
 	})
 }
 
+// oldest is a backlog whose oldest message has an age.
+type oldest struct {
+	Backlog
+
+	age time.Duration
+}
+
+func (o oldest) Younger(age time.Duration) bool { return o.age < age }
+
+// The elected instance consumes, and the others what it leaves behind.
+func TestTheOthersConsumeWhatTheElectedOneLeaves(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		locks := servicetest.NewLocks()
+		leader, other := s.employ(locks), s.employ(locks)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { leader.Reconciler.Run(ctx) })
+		servicetest.Pass(time.Second)
+		leave := func(age time.Duration) [2]bool {
+			leader.Reconciler.deps.Backlog, other.Reconciler.deps.Backlog = oldest{age: age}, oldest{age: age}
+			return [2]bool{leader.OthersConsume(), other.OthersConsume()}
+		}
+		check.Equal(t, "the elected one and the other leave it to others", leave(helpAfter/2), [2]bool{false, true})
+		check.Equal(t, "the elected one cannot keep up", leave(helpAfter), [2]bool{false, false})
+		cancel()
+		running.Wait()
+		check.Equal(t, "its term is over", leave(helpAfter/2), [2]bool{true, true})
+	})
+}
+
 func TestOneServerAwayDoesNotStopTheRest(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
