@@ -470,11 +470,8 @@ func (c *consumption) fetchAll(ctx context.Context) error {
 			return nil
 		case <-c.wish:
 		}
-		for c.options.Rest() && ctx.Err() == nil {
-			poll.Pause(ctx, restPause)
-		}
-		if ctx.Err() != nil {
-			return nil
+		if poll.Until(ctx, restPause, func() (bool, error) { return !c.options.Rest(), nil }) != nil {
+			return nil //nolint:nilerr // ctx has ended
 		}
 		var err error
 		if worker == nil {
