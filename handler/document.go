@@ -54,6 +54,7 @@ func appendProblem(to []byte, p *Problem) (_ []byte, usual bool) {
 	d.some(`,"order_id":`, p.OrderID)
 	d.some(`,"order_status":`, string(p.OrderStatus))
 	d.instant(`,"begin_at":`, p.BeginAt)
+	d.instant(`,"retry_at":`, p.RetryAt)
 	d.text = append(d.text, '}')
 	return d.text, d.usual
 }

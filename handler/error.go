@@ -33,6 +33,7 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	OrderID     string             `json:"order_id,omitempty" doc:"ALREADY_ORDERED: the live order."`
 	OrderStatus model.OrderStatus  `json:"order_status,omitempty" doc:"ALREADY_ORDERED and ILLEGAL_STATE: where that order stands."`
 	BeginAt     *time.Time         `json:"begin_at,omitempty" doc:"NOT_STARTED: when the sale begins."`
+	RetryAt     *time.Time         `json:"retry_at,omitempty" doc:"COOLING_DOWN: from when on you may buy again."`
 	RedeemedAt  *time.Time         `json:"redeemed_at,omitempty" doc:"ILLEGAL_STATE of a code: when it was used."`
 	RedeemedBy  string             `json:"redeemed_by,omitempty" doc:"ILLEGAL_STATE of a code: who used it, a username or a user's id."`
 	Errors      []model.FieldError `json:"errors,omitempty" nullable:"false" doc:"VALIDATION: every field that is wrong."`
@@ -86,6 +87,9 @@ func problemOf(err error) *Problem {
 	if !refusal.BeginAt.IsZero() {
 		p.BeginAt = new(refusal.BeginAt.UTC())
 	}
+	if !refusal.RetryAt.IsZero() {
+		p.RetryAt = new(refusal.RetryAt.UTC())
+	}
 	if !refusal.RedeemedAt.IsZero() {
 		p.RedeemedAt, p.RedeemedBy = new(refusal.RedeemedAt.UTC()), refusal.RedeemedBy
 	}
@@ -117,7 +121,7 @@ func (p *Problem) setHeaders(header http.Header) {
 		header.Set("WWW-Authenticate", cmp.Or(p.challenge, bearerChallenge))
 	case model.CodeForbidden:
 		header.Set("WWW-Authenticate", bearerChallenge+` error="insufficient_scope"`)
-	case model.CodeNotStarted, model.CodeLockBusy, model.CodeRateLimited:
+	case model.CodeNotStarted, model.CodeCoolingDown, model.CodeLockBusy, model.CodeRateLimited:
 		header.Set("Retry-After", wire.RetryAfter(p.retryAfter))
 	case model.CodeUnavailable: // to everybody at once
 		header.Set("Retry-After", wire.RetryAfter(p.retryAfter+rand.N(spread))) //nolint:gosec // spreads the load, guards nothing

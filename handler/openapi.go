@@ -365,6 +365,8 @@ func exampleOf(code model.Code) *Problem {
 		example.Fields = []model.FieldError{{Location: "body.title", Message: "is required"}}
 	case model.CodeNotStarted:
 		example.BeginAt = time.Date(2030, time.November, 11, 0, 0, 0, 0, time.UTC)
+	case model.CodeCoolingDown:
+		example.RetryAt = time.Date(2030, time.November, 11, 0, 10, 0, 0, time.UTC)
 	case model.CodeAlreadyOrdered:
 		example.OrderID, example.OrderStatus = "01jcexample.01jcvoucher", model.OrderUnpaid
 	case model.CodeIllegalState:

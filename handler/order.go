@@ -60,11 +60,11 @@ func (a *api) orderRoutes() {
 		description: "201 (order mode sync): committed in the database. 202 (order mode async): reserved and durably " +
 			"queued; the order is processing and will be unpaid, or failed when Redis lost writes that it had " +
 			"acknowledged. Where several refusals apply, the first of: 401, 413, 415, " +
-			"422, RATE_LIMITED, 404, NOT_ELIGIBLE, ENDED, PAUSED, NOT_STARTED, LOCK_BUSY, ALREADY_ORDERED, SOLD_OUT. After a " +
+			"422, RATE_LIMITED, 404, NOT_ELIGIBLE, ENDED, PAUSED, NOT_STARTED, LOCK_BUSY, ALREADY_ORDERED, COOLING_DOWN, SOLD_OUT. After a " +
 			"time-out or a 5xx repeat the call: it answers with the order, or with ALREADY_ORDERED and its order_id.",
 		codes: []model.Code{
 			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
-			model.CodeSoldOut, model.CodeLockBusy, model.CodeUnavailable,
+			model.CodeCoolingDown, model.CodeSoldOut, model.CodeLockBusy, model.CodeUnavailable,
 		},
 		response: map[string]any{"application/json": model.Order{}},
 		request:  a.nothing(),

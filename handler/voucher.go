@@ -85,6 +85,8 @@ type VoucherDraft struct {
 	Groups []string    `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"gold\"]" doc:"Whose token names one of these groups may buy; none: everybody."`
 	Early  *EarlyStart `json:"early,omitempty" doc:"Who may begin before the others."`
 
+	Cooldown string `json:"cooldown,omitempty" minLength:"1" default:"0s" example:"10m" doc:"How long a user waits before another order whose order was canceled or expired: a Go duration, 0s or from 1s to 24h. It doubles each time, up to 24h."`
+
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
 }
 
@@ -106,6 +108,8 @@ type VoucherChange struct {
 
 	Groups *[]string   `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" doc:"Before the first order only, as early; none: everybody may buy."`
 	Early  *EarlyStart `json:"early,omitempty"`
+
+	Cooldown *string `json:"cooldown,omitempty" minLength:"1" example:"10m" doc:"Before the first order only; 0s: nobody waits."`
 }
 
 // StockChange changes the total ever offered: by delta, or to stock.
@@ -281,6 +285,7 @@ func (a *api) changeStock(ctx context.Context, in *stockInput) (*tagged, error) 
 func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	patch, err := VoucherChange{
 		Title: &d.Title, Description: &d.Description, BeginAt: &d.BeginAt, EndAt: &d.EndAt, Groups: &d.Groups, Early: d.Early,
+		Cooldown: given(d.Cooldown),
 	}.parse()
 	window, wrong := parseWindow(d.PaymentWindow)
 	if err := model.JoinInvalid(err, wrong); err != nil {
@@ -289,7 +294,7 @@ func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	return model.NewVoucher{
 		Title: d.Title, Description: d.Description, Price: d.Price, FaceValue: d.FaceValue, Stock: d.Stock,
 		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State), PaymentWindow: window,
-		Groups: d.Groups, Early: deref(patch.Early),
+		Groups: d.Groups, Early: deref(patch.Early), Cooldown: deref(patch.Cooldown),
 	}, nil
 }
 
@@ -316,7 +321,21 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	}
 	var earlyErr error
 	patch.Early, earlyErr = c.Early.parse()
-	return patch, model.JoinInvalid(patch.Check(), beginErr, endErr, earlyErr)
+	var cooldownErr error
+	patch.Cooldown, cooldownErr = parseCooldown(c.Cooldown)
+	return patch, model.JoinInvalid(patch.Check(), beginErr, endErr, earlyErr, cooldownErr)
+}
+
+// parseCooldown is nil for a cool-down that is absent.
+func parseCooldown(text *string) (*model.Window, error) {
+	if text == nil {
+		return nil, nil //nolint:nilnil // absent is what it is
+	}
+	cooldown, err := time.ParseDuration(*text)
+	if err != nil {
+		return nil, model.Invalid("body.cooldown", "must be a duration like 15m")
+	}
+	return new(model.Window(cooldown)), nil
 }
 
 func (e *EarlyStart) parse() (*model.Early, error) {
@@ -328,6 +347,14 @@ func (e *EarlyStart) parse() (*model.Early, error) {
 		return nil, err
 	}
 	return &model.Early{For: e.Groups, From: from}, nil
+}
+
+// given is nil for a text that is absent.
+func given(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
 }
 
 // deref is the zero value for nil.

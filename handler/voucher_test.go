@@ -109,6 +109,15 @@ func TestDrafts(t *testing.T) {
 		{"groups", `["` + strings.Repeat(`g","`, 20) + `"]`, "body.groups"},
 		{"groups", `"gold"`, "body.groups"},
 		{"groups", "null", "body.groups"},
+		{"cooldown", `"10m"`, ""},
+		{"cooldown", `"0s"`, ""},
+		{"cooldown", `"24h"`, ""},
+		{"cooldown", `"24h0.001s"`, "body.cooldown"},
+		{"cooldown", `"999ms"`, "body.cooldown"},
+		{"cooldown", `"-1s"`, "body.cooldown"},
+		{"cooldown", `""`, "body.cooldown"},
+		{"cooldown", `600`, "body.cooldown"},
+		{"cooldown", `null`, "body.cooldown"},
 		{"early", `{"groups":["gold"],"begin_at":"2029-12-31T00:00:00Z"}`, ""},
 		{"early", `{"groups":[]}`, ""},
 		{"early", `{"groups":["gold"],"begin_at":"2030-01-01T00:00:00Z"}`, "body.early.begin_at"},
@@ -145,7 +154,7 @@ func TestDraftBecomesVoucher(t *testing.T) {
 		return voucher("v9"), nil
 	}
 	body := `{"title":"Tea","price":1e3,"face_value":2000,"stock":3,"begin_at":"2030-01-01T08:00:00+08:00","end_at":"2030-01-02T00:00:00Z","payment_window":"1h30m",
-		"groups":["gold","/eu/staff"],"early":{"groups":["gold"],"begin_at":"2029-12-31T23:00:00Z"}}`
+		"groups":["gold","/eu/staff"],"early":{"groups":["gold"],"begin_at":"2029-12-31T23:00:00Z"},"cooldown":"10m"}`
 	got := s.do(t, http.MethodPost, vouchersPath, body, s.as(t, "a", model.RoleAdmin)...)
 	if got.status != http.StatusCreated || got.header.Get("Location") != vouchersPath+"/v9" {
 		t.Errorf("%d %v %s", got.status, got.header, got.body)
@@ -155,6 +164,7 @@ func TestDraftBecomesVoucher(t *testing.T) {
 		BeginAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), EndAt: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC),
 		PaymentWindow: 90 * time.Minute, By: "a",
 		Groups: model.Groups{"gold", "/eu/staff"}, Early: model.Early{For: model.Groups{"gold"}, From: new(time.Date(2029, 12, 31, 23, 0, 0, 0, time.UTC))},
+		Cooldown: model.Window(10 * time.Minute),
 	}
 	if !reflect.DeepEqual(asked, want) {
 		t.Errorf("%+v", asked)

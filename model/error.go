@@ -24,6 +24,7 @@ const (
 	CodePaused               Code = "PAUSED"
 	CodeNotStarted           Code = "NOT_STARTED"
 	CodeAlreadyOrdered       Code = "ALREADY_ORDERED"
+	CodeCoolingDown          Code = "COOLING_DOWN"
 	CodeSoldOut              Code = "SOLD_OUT"
 	CodeConflict             Code = "CONFLICT"
 	CodePreconditionFailed   Code = "PRECONDITION_FAILED"
@@ -38,8 +39,8 @@ const (
 func Codes() []Code {
 	return []Code{
 		CodeValidation, CodeUnauthenticated, CodeForbidden, CodeNotFound, CodeMethodNotAllowed, CodePayloadTooLarge,
-		CodeUnsupportedMediaType, CodeNotEligible, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered, CodeSoldOut, CodeConflict,
-		CodePreconditionFailed, CodeIllegalState, CodeLockBusy, CodeRateLimited, CodeUnavailable, CodeInternal,
+		CodeUnsupportedMediaType, CodeNotEligible, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered, CodeCoolingDown, CodeSoldOut,
+		CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeLockBusy, CodeRateLimited, CodeUnavailable, CodeInternal,
 	}
 }
 
@@ -99,6 +100,7 @@ type Error struct {
 	OrderID     string       // ALREADY_ORDERED: the live order
 	OrderStatus OrderStatus  // ALREADY_ORDERED, ILLEGAL_STATE
 	BeginAt     time.Time    // NOT_STARTED
+	RetryAt     time.Time    // COOLING_DOWN
 	Fields      []FieldError // VALIDATION
 	RedeemedAt  time.Time    // ILLEGAL_STATE of a code: when it was used
 	RedeemedBy  string       // likewise: the username of who used it, or the id of who has no account

@@ -109,9 +109,39 @@ func (e Early) check() error {
 	return e.For.Check("body.early.groups")
 }
 
+// Bounds of a cool-down. It doubles each time, and nobody is kept away for longer than a day.
+const (
+	minCooldown = time.Second
+	maxCooldown = 24 * time.Hour
+)
+
+// CooldownUntil is until when a user waits whose order of the voucher ended unpaid at an instant, and who has waited so many
+// times before; nil: not at all. It is a whole millisecond, as hot copies count.
+func CooldownUntil(cooldown Window, at time.Time, times int64) *time.Time {
+	if cooldown <= 0 {
+		return nil
+	}
+	wait := time.Duration(cooldown)
+	for ; times > 0 && wait < maxCooldown; times-- {
+		wait *= 2
+	}
+	return new(at.Add(min(wait, maxCooldown) + time.Millisecond - 1).UTC().Truncate(time.Millisecond))
+}
+
+// CoolingDown refuses, at an instant, a user whose last order of a voucher ended unpaid.
+func CoolingDown(until, now time.Time) *Error {
+	return &Error{
+		Code: CodeCoolingDown, Detail: "Your last order for this voucher ended unpaid a short time ago.",
+		RetryAt: until.UTC(), RetryAfter: until.Sub(now),
+	}
+}
+
 // checkRules refuses rules that no voucher can have. Whether an early beginning is early, the voucher tells.
 func (p VoucherPatch) checkRules() error {
-	var groups, early error
+	var groups, early, cooldown error
+	if c := p.Cooldown; c != nil && *c != 0 && (time.Duration(*c) < minCooldown || time.Duration(*c) > maxCooldown) {
+		cooldown = Invalid("body.cooldown", "must be 0s, or from 1s to 24h")
+	}
 	if p.Groups != nil {
 		groups = p.Groups.Check("body.groups")
 	}
@@ -121,7 +151,7 @@ func (p VoucherPatch) checkRules() error {
 	if p.Early != nil && early == nil && p.BeginAt != nil {
 		early = (&Voucher{BeginAt: *p.BeginAt, Early: *p.Early}).CheckRules()
 	}
-	return JoinInvalid(groups, early)
+	return JoinInvalid(groups, early, cooldown)
 }
 
 // MayBuy reports whether the voucher is for a user of such groups.
@@ -168,7 +198,7 @@ func (v *Voucher) CheckRules() error {
 // SameRules reports whether two vouchers have the same rules of a fair sale, which do not
 // change after the first order.
 func (v *Voucher) SameRules(other *Voucher) bool {
-	return slices.Equal(v.Groups, other.Groups) && v.Early.same(other.Early) && v.Waitlist == other.Waitlist
+	return slices.Equal(v.Groups, other.Groups) && v.Early.same(other.Early) && v.Waitlist == other.Waitlist && v.Cooldown == other.Cooldown
 }
 
 // NotEligible refuses a user whom a voucher is not for.
@@ -186,6 +216,9 @@ func (p VoucherPatch) Rules(v Voucher) Voucher {
 	}
 	if p.Waitlist != nil {
 		v.Waitlist = *p.Waitlist
+	}
+	if p.Cooldown != nil {
+		v.Cooldown = *p.Cooldown
 	}
 	return v
 }

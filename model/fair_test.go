@@ -65,3 +65,26 @@ func FuzzGroups(f *testing.F) {
 		}
 	})
 }
+
+// TestCooldownDoubles each time, up to a day, and ends on a whole millisecond.
+func TestCooldownDoubles(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 11, 10, 0, 0, 1000, time.UTC)
+	for _, test := range []struct {
+		cooldown time.Duration
+		times    int64
+		want     time.Duration
+	}{
+		{time.Second, 0, time.Second},
+		{10 * time.Minute, 3, 80 * time.Minute},
+		{13 * time.Hour, 1, 24 * time.Hour},
+		{time.Second, 1 << 40, 24 * time.Hour},
+		{24 * time.Hour, 0, 24 * time.Hour},
+	} {
+		until := model.CooldownUntil(model.Window(test.cooldown), at, test.times)
+		check.Equal(t, test.cooldown.String(), until.Sub(at.Truncate(time.Millisecond)), test.want+time.Millisecond)
+	}
+	check.Equal(t, "without one", model.CooldownUntil(0, at, 3), (*time.Time)(nil))
+	exact := at.Truncate(time.Millisecond)
+	check.Equal(t, "at a whole one", *model.CooldownUntil(model.Window(time.Second), exact, 0), exact.Add(time.Second))
+}

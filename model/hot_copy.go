@@ -21,7 +21,7 @@ type HotCopy struct {
 	State CopyState
 	Epoch int64
 	// Voucher is what the copy knows of it: ID, Price, Currency, Stock,
-	// Remaining (not taken and not reserved), BeginAt, EndAt, State, Revision, Groups, Early;
+	// Remaining (not taken and not reserved), BeginAt, EndAt, State, Revision, Groups, Early, Cooldown;
 	// ServerTime is the copy's clock at the reading, Phase as of then, and
 	// Version is another one whenever anything about the copy has changed.
 	Voucher  Voucher
@@ -55,9 +55,17 @@ type EpochRecord struct {
 // Open reports whether the database holds the latest copy for open.
 func (r EpochRecord) Open() bool { return r.Epoch > 0 && r.Epoch == r.OpenEpoch }
 
+// Cooling is a user who waits before another order of a voucher, and until when.
+type Cooling struct {
+	UserID string
+	Until  time.Time
+}
+
 // Snapshot is one instant of a voucher and its orders.
 type Snapshot struct {
 	Voucher Voucher
 	// Live calls yield for every live order, some thousand at once.
 	Live func(ctx context.Context, yield func([]Order) error) error
+	// Cooling calls yield for every user who waits before another order, some thousand at once.
+	Cooling func(ctx context.Context, yield func([]Cooling) error) error
 }

@@ -51,6 +51,9 @@ type Order struct {
 	// UnpaidAt is when the order got its row; nil for one that failed.
 	UnpaidAt *time.Time `json:"-"`
 
+	// CooldownUntil is until when the user of an order that ended unpaid waits before another one of the voucher; nil: not at all.
+	CooldownUntil *time.Time `json:"-" gorm:"->"`
+
 	// Early says of an order to be created that its user may buy from the voucher's early beginning on.
 	Early bool `json:"-" gorm:"-"`
 
@@ -73,7 +76,7 @@ func (o Order) RefusedAfterAdmission() bool {
 
 // Outcome says what became of one order to be created. Err is nil when a row
 // with this id is committed, and Order is that row; otherwise Err is the
-// refusal: ALREADY_ORDERED (with the other order), SOLD_OUT, NOT_STARTED,
+// refusal: ALREADY_ORDERED (with the other order), COOLING_DOWN, SOLD_OUT, NOT_STARTED,
 // PAUSED, ENDED or NOT_FOUND; VALIDATION or CONFLICT when no database could store the
 // order; UNAVAILABLE when it is not decided. For a reservation that row may be a failed one.
 type Outcome struct {

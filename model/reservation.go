@@ -100,6 +100,13 @@ type Release struct {
 	// HeirID is the order that got the unit, of HeirUserID, who waited for it; empty: the unit is on sale again.
 	HeirID     string
 	HeirUserID string
+
+	CooldownUntil *time.Time // as the order has it
+}
+
+// Release is what its hot copy is to be told of an order that is closed.
+func (o Order) Release() Release {
+	return Release{OrderID: o.ID, VoucherID: o.VoucherID, UserID: o.UserID, CooldownUntil: o.CooldownUntil}
 }
 
 // Buyer is a user who asks for a voucher.

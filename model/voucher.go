@@ -72,11 +72,13 @@ type Voucher struct {
 	// the settings say. An order keeps the one that it was made with.
 	PaymentWindow Window `json:"payment_window,omitzero" example:"15m0s" doc:"How long its orders stay unpaid before they expire; absent: as long as the server's settings say."`
 
-	// Groups and Early are the rules of a fair sale. They do not change after the first order.
+	// Groups, Early and Cooldown are the rules of a fair sale. They do not change after the first order.
 	Groups Groups `json:"groups,omitempty" gorm:"column:group_names" doc:"Whose token names one of these groups may buy; absent: everybody."`
 	Early  Early  `json:"early,omitzero" gorm:"embedded;embeddedPrefix:early_" doc:"These groups may buy from an earlier instant on; absent: none."`
 	// Waitlist is one of these rules too.
 	Waitlist bool `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first; absent: it is on sale again."`
+
+	Cooldown Window `json:"cooldown,omitzero" example:"10m0s" doc:"How long a user waits before another order whose order was canceled or expired; it doubles each time, up to 24h. Absent: not at all."`
 
 	// Phase and ServerTime are the view of the instant at which the voucher
 	// was read, on the clock that decides the window; they are not stored.
@@ -175,6 +177,7 @@ type NewVoucher struct {
 	Groups        Groups        `json:",omitempty"`
 	Early         Early         `json:",omitzero"`
 	Waitlist      bool          `json:",omitempty"`
+	Cooldown      Window        `json:",omitempty"`
 	By            string        `json:"-"` // the administrator; no part of what is asked
 }
 
@@ -182,7 +185,7 @@ type NewVoucher struct {
 func (v NewVoucher) Check() error {
 	return JoinInvalid(VoucherPatch{
 		Title: &v.Title, Description: &v.Description, Price: &v.Price, FaceValue: &v.FaceValue,
-		BeginAt: &v.BeginAt, EndAt: &v.EndAt, Groups: &v.Groups, Early: &v.Early,
+		BeginAt: &v.BeginAt, EndAt: &v.EndAt, Groups: &v.Groups, Early: &v.Early, Cooldown: &v.Cooldown,
 	}.Check(), checkAmount("stock", &v.Stock), checkWindow(v.PaymentWindow))
 }
 
@@ -200,6 +203,7 @@ type VoucherPatch struct {
 	Groups   *Groups // none: everybody
 	Early    *Early
 	Waitlist *bool
+	Cooldown *Window
 
 	IfMatch Tags
 	By      string // the administrator
@@ -253,11 +257,14 @@ func checkAmount(field string, amount *int64) error {
 	return nil
 }
 
-// Window is how long an order may stay unpaid, in JSON a Go duration such as "15m0s".
+// Window is how long something lasts, in JSON a Go duration such as "15m0s".
 type Window time.Duration
 
+// String implements fmt.Stringer.
+func (w Window) String() string { return time.Duration(w).String() }
+
 // MarshalText implements encoding.TextMarshaler.
-func (w Window) MarshalText() ([]byte, error) { return []byte(time.Duration(w).String()), nil }
+func (w Window) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (w *Window) UnmarshalText(text []byte) error {
@@ -341,7 +348,7 @@ func (v Voucher) Tag() string {
 	text := fmt.Appendf(nil, "%s\n%q\n%q\n%d %d %s %d\n%d %d %s", v.ID, v.Title, v.Description,
 		v.Price, v.FaceValue, v.Currency, v.Stock, v.BeginAt.UnixMicro(), v.EndAt.UnixMicro(), v.State)
 	if !v.SameRules(&Voucher{}) {
-		text = fmt.Appendf(text, "\n%q %q %d", v.Groups, v.Early.For, v.Opens().UnixMicro())
+		text = fmt.Appendf(text, "\n%q %q %d %d", v.Groups, v.Early.For, v.Opens().UnixMicro(), v.Cooldown)
 	}
 	if v.Waitlist {
 		text = append(text, "\nwaitlist"...)

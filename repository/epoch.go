@@ -268,7 +268,7 @@ func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, wo
 			return model.ErrSuperseded
 		}
 		worked = true
-		return work(model.Snapshot{Voucher: s.voucher.view(), Live: s.live})
+		return work(model.Snapshot{Voucher: s.voucher.view(), Live: s.live, Cooling: s.cooling})
 	})
 	if worked && err != nil {
 		return fmt.Errorf("%s: %w", action, err) // named already, by whom it happened to
@@ -315,6 +315,20 @@ func (s *snapshot) liveAfter(ctx context.Context, user string) ([]model.Order, e
 		return rows.Err()
 	})
 	return orders, err
+}
+
+// cooling calls yield for every user who waits before another order, in the order of users, some thousand at once.
+func (s *snapshot) cooling(ctx context.Context, yield func([]model.Cooling) error) error {
+	return pages(snapshotRows, func(last model.Cooling) (page []model.Cooling, err error) {
+		var rows []cooled
+		err = s.read(ctx, "list who waits for voucher "+s.voucher.ID, func(tx *gorm.DB) error {
+			return tx.Raw(sqlOf(s.db.Dialect, "snapshot_cooling"), s.voucher.ID, last.UserID, snapshotRows).Scan(&rows).Error
+		})
+		for _, row := range rows {
+			page = append(page, model.Cooling{UserID: row.UserID, Until: row.Until.Time})
+		}
+		return page, err
+	}, yield)
 }
 
 // Known tells which orders have a row, whatever became of them: those that are

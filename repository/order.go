@@ -202,15 +202,19 @@ func (o *Orders) page(ctx context.Context, q model.OrderQuery, after model.Curso
 	return orders, err
 }
 
-// Buyers calls yield for every user who has a live order of a voucher. It reads
+// Buyers calls yield for every user who has a live order of a voucher, or waits before another one. It reads
 // page by page: a user who had one when it was called, and still has, is among them.
-func (o *Orders) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
-	if !model.ValidID(voucherID) {
+func (o *Orders) Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
+	if !model.ValidID(v.ID) {
 		return nil // see possible
 	}
+	which := "slot = 1"
+	if v.Cooldown > 0 {
+		which = "(slot = 1 OR cooldown_until > " + o.db.Dialect.Now + ")"
+	}
 	return pages(streamRows, func(last string) (users []string, err error) {
-		err = o.db.Read(ctx, "list buyers of voucher "+voucherID, func(db *gorm.DB) error {
-			return db.Table("orders").Where("voucher_id = ? AND user_id > ? AND slot = 1", voucherID, last).
+		err = o.db.Read(ctx, "list buyers of voucher "+v.ID, func(db *gorm.DB) error {
+			return db.Table("orders").Where("voucher_id = ? AND user_id > ? AND "+which, v.ID, last).
 				Order("user_id").Limit(streamRows).Pluck("user_id", &users).Error
 		})
 		return users, err

@@ -68,7 +68,7 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 		move, err := model.Move(order.Status, model.OrderCanceled, model.MoverBuyer)
 		switch {
 		case err == nil && !changed[order.ID]:
-			due = append(due, statusChange{order: order, move: move, actor: cmp.Or(asked.By, order.UserID)})
+			due = append(due, statusChange{order: order, move: move, actor: cmp.Or(asked.By, order.UserID), cools: asked.By == ""})
 			c.by[order.ID] = asked.By
 			answer.Changed = true
 		case order.Status == model.OrderCanceled:

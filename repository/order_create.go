@@ -179,8 +179,9 @@ func (w *writing) run(tx *gorm.DB) error {
 func (w *writing) serve(id string, vouchers map[string]voucherRow) error {
 	orders := w.batch.of(id)
 	row, there := vouchers[id]
+	blind := w.batch.blind && !row.askedToCool(orders)
 	if w.batch.blind && !w.batch.singly && there {
-		if r := rule(orders, &row, nil, w.orders.terms); r.units == int64(len(orders)) {
+		if r := rule(orders, &row, nil, w.orders.terms); blind && r.units == int64(len(orders)) {
 			w.together = append(w.together, taking{voucher: row, units: r.units})
 			w.decided(id, r, row.waited)
 			return nil
@@ -190,7 +191,7 @@ func (w *writing) serve(id string, vouchers map[string]voucherRow) error {
 		}
 	}
 	began := time.Now().Add(-row.waited)
-	r, err := w.orders.serve(w.tx, orders, id, vouchers, w.batch.blind)
+	r, err := w.orders.serve(w.tx, orders, id, vouchers, blind)
 	if err != nil {
 		return heldOf(id, err)
 	}
@@ -235,7 +236,7 @@ func insert(tx *gorm.DB, db *sqldb.Database, rows []model.Order) error {
 	var back []model.Release
 	for _, row := range rows {
 		if row.Status == model.OrderFailed {
-			back = append(back, releaseOf(row))
+			back = append(back, row.Release())
 		}
 	}
 	if len(back) > 0 {
@@ -262,6 +263,11 @@ func (o *Orders) serve(
 		var voucher *voucherRow
 		if row, ok := vouchers[id]; ok {
 			voucher = &row
+		}
+		if voucher.askedToCool(orders) {
+			if err := o.cool(tx, voucher, orders); err != nil {
+				return ruling{}, err
+			}
 		}
 		var r ruling
 		if blind {
@@ -293,6 +299,29 @@ func (o *Orders) serve(
 		}
 	}
 	return ruling{}, fmt.Errorf("take of voucher %s: %w", id, sqldb.ErrContended)
+}
+
+// askedToCool reports whether some of the orders are to be refused while their users cool down. An order that a hot copy has
+// admitted is not.
+func (r *voucherRow) askedToCool(orders []model.Reservation) bool {
+	return r != nil && r.Cooldown > 0 && slices.ContainsFunc(orders, func(order model.Reservation) bool { return order.Epoch == 0 })
+}
+
+// cool reads until when the users of orders wait, with the voucher's row locked from here to COMMIT: an order of theirs that is
+// closed meanwhile was closed before, or is closed after. Whoever looked before he has the row would miss one.
+func (o *Orders) cool(tx *gorm.DB, voucher *voucherRow, orders []model.Reservation) error {
+	locked, err := lockVoucher(tx, o.db.Dialect, voucher.ID)
+	if err != nil {
+		return fmt.Errorf("lock voucher %s: %w", voucher.ID, err)
+	}
+	locked.OrderMode, locked.waited = voucher.OrderMode, voucher.waited
+	*voucher = locked
+	users := make([]string, len(orders))
+	for i, order := range orders {
+		users[i] = order.UserID
+	}
+	voucher.cooling, err = coolingOf(tx, o.db.Dialect, voucher.ID, users)
+	return err
 }
 
 // existing reads what there is already: ids before (voucher, user).

@@ -111,7 +111,7 @@ func (o *Orders) overdue(tx *gorm.DB, ids []string, sent map[string]time.Time) (
 				ours = append(ours, order)
 			}
 		case order.ExpiresAt != nil && !order.ExpiresAt.After(now):
-			due = append(due, statusChange{order: order, move: move, actor: model.BySystem})
+			due = append(due, statusChange{order: order, move: move, actor: model.BySystem, cools: true})
 		}
 	}
 	return due, ours, nil

@@ -27,6 +27,7 @@ type orderModel struct {
 	decided  map[string]bool // payments that are started no more
 	refunds  map[string]*model.Refund
 	code     *model.SealedCode
+	wait     time.Duration // that its end has made its user wait
 }
 
 // saleModel is one voucher and its orders, beside the database that must agree.
@@ -38,6 +39,8 @@ type saleModel struct {
 	stock  int
 	orders map[string]*orderModel
 	live   map[string]string // user → order
+	waits  map[string]bool   // users who cool down
+	waited map[string]int    // how often it began
 	outbox map[string]bool   // orders whose units came back, and no hot copy knows
 	mode   model.OrderMode
 	crash  *crash
@@ -92,6 +95,28 @@ func (m *saleModel) become(o *orderModel, to model.OrderStatus) {
 	}
 }
 
+// ended is an order that ended unpaid. Its user waits, if the voucher says so and no administrator has done it.
+func (m *saleModel) ended(o *orderModel, by string) {
+	user := o.order.UserID
+	if m.v.Cooldown == 0 || by != "" {
+		return
+	}
+	o.wait = min(time.Duration(m.v.Cooldown)<<m.waited[user], 24*time.Hour)
+	m.waits[user], m.waited[user] = true, m.waited[user]+1
+}
+
+// wait lets the cool-down of a user pass.
+func (m *saleModel) wait(t *rapid.T) {
+	u := user(rapid.IntRange(0, 3).Draw(t, "user"))
+	m.exec(m.t, "UPDATE orders SET cooldown_until = created_at WHERE voucher_id = ? AND user_id = ? AND cooldown_until IS NOT NULL", m.v.ID, u)
+	for _, o := range m.orders {
+		if o.order.UserID == u && o.wait != 0 {
+			o.wait = -1
+		}
+	}
+	m.waits[u] = false
+}
+
 // draw chooses an order.
 func (m *saleModel) draw(t *rapid.T) *orderModel {
 	if len(m.orders) == 0 {
@@ -133,6 +158,8 @@ func (m *saleModel) buy(t *rapid.T) {
 	switch {
 	case m.live[asked.UserID] != "":
 		want = model.CodeAlreadyOrdered
+	case m.waits[asked.UserID]:
+		want = model.CodeCoolingDown
 	case len(m.live) == m.stock:
 		want = model.CodeSoldOut
 	default:
@@ -233,9 +260,14 @@ func (m *saleModel) fail(t *rapid.T) {
 func (m *saleModel) giveBack(t *rapid.T) {
 	o := m.draw(t)
 	var changed bool
-	err := m.call(t, func() (err error) {
-		_, changed, err = m.cancel(m.t.Context(), o.order.UserID, o.order.ID)
-		return err
+	by := rapid.SampledFrom([]string{"", "boss"}).Draw(t, "by")
+	err := m.call(t, func() error {
+		answers, err := m.life.orders.Cancel(m.t.Context(), []model.Cancellation{{OrderID: o.order.ID, UserID: o.order.UserID, By: by}})
+		if err != nil {
+			return err
+		}
+		changed = answers[0].Changed
+		return answers[0].Err
 	})
 	if o.status == model.OrderCanceled {
 		if changed || err != nil {
@@ -243,8 +275,12 @@ func (m *saleModel) giveBack(t *rapid.T) {
 		}
 		return
 	}
-	if legal := m.answers(t, o, model.OrderCanceled, err); legal != changed {
+	legal := m.answers(t, o, model.OrderCanceled, err)
+	if legal != changed {
 		t.Fatalf("%s canceled: %v, want %v", o.order.ID, changed, legal)
+	}
+	if legal {
+		m.ended(o, by)
 	}
 }
 
@@ -260,6 +296,7 @@ func (m *saleModel) expire(t *rapid.T) {
 		t.Fatalf("%s, %s: %d expired, %v", o.order.ID, o.status, len(expired), err)
 	} else if legal {
 		m.become(o, model.OrderExpired)
+		m.ended(o, "")
 	}
 }
 
@@ -373,6 +410,7 @@ func (m *saleModel) agrees(t *rapid.T) {
 		if row.Status != o.status || int(refunds) != len(o.refunds) || kept != map[bool]int{true: 1}[holds] {
 			t.Fatalf("order %s is %s with %d refunds of %d payments, want %s with %d", id, row.Status, refunds, len(o.arrived), o.status, len(o.refunds))
 		}
+		m.cools(t, o, row)
 		owed := slices.ContainsFunc(slices.Collect(maps.Values(o.refunds)), func(r *model.Refund) bool { return r.Status == model.RefundFailed })
 		if (row.Reason == model.ReasonRefundFailed) != owed {
 			t.Fatalf("order %s has the reason %q, and the provider refuses to give money of it back: %t", id, row.Reason, owed)
@@ -382,6 +420,22 @@ func (m *saleModel) agrees(t *rapid.T) {
 				t.Fatalf("refund %s is not %s after at most %d attempts", refundID, r.Status, r.Attempts)
 			}
 		}
+	}
+}
+
+// cools compares until when an order's user waits.
+func (m *saleModel) cools(t *rapid.T, o *orderModel, row model.Order) {
+	switch until := row.CooldownUntil; {
+	case (until == nil) != (o.wait == 0):
+		t.Fatalf("order %s makes its user wait until %v, want for %v", row.ID, until, o.wait)
+	case o.wait > 0:
+		if over := until.Sub(row.ClosedAt.Add(o.wait)); over < 0 || over >= time.Millisecond {
+			t.Fatalf("order %s was closed at %v and makes its user wait until %v, want for %v", row.ID, row.ClosedAt, until, o.wait)
+		}
+	}
+	told := m.number(m.t, "SELECT COUNT(*) FROM releases JOIN orders ON orders.id = order_id WHERE order_id = ? AND releases.cooldown_until IS NOT NULL", row.ID)
+	if want := m.outbox[row.ID] && o.wait != 0; (told == 1) != want {
+		t.Fatalf("the hot copy is told that the user of order %s waits: %v, want %v", row.ID, told == 1, want)
 	}
 }
 
@@ -401,13 +455,16 @@ func TestLifeModel(t *testing.T) {
 				stock := rapid.IntRange(1, 3).Draw(r, "stock")
 				m := &saleModel{
 					life: l, t: t, stock: stock, orders: map[string]*orderModel{}, live: map[string]string{},
-					outbox: map[string]bool{}, mode: mode, crash: crash,
+					outbox: map[string]bool{}, mode: mode, crash: crash, waits: map[string]bool{}, waited: map[string]int{},
 				}
 				crash.in.Store(-1)
-				m.v = near.onSale(t, int64(stock))
+				m.v = near.voucher(t, model.NewVoucher{
+					Stock: int64(stock), BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+					Cooldown: model.Window(rapid.SampledFrom([]time.Duration{0, time.Minute, 10 * time.Hour}).Draw(r, "cool-down")),
+				})
 				r.Repeat(map[string]func(*rapid.T){
 					"buy": m.buy, "start": m.start, "pay": m.pay, "fail": m.fail, "cancel": m.giveBack,
-					"expire": m.expire, "redeem": m.redeem, "refund": m.refund, "attempt": m.attempt, "relay": m.relay,
+					"expire": m.expire, "redeem": m.redeem, "refund": m.refund, "attempt": m.attempt, "relay": m.relay, "wait": m.wait,
 				})
 				m.agrees(r)
 				for id := range m.orders {

@@ -22,6 +22,10 @@ type statusChange struct {
 	reason string
 	// set are further columns of the row.
 	set map[string]any
+	// cools says that the order ends unpaid, and by its user: who waits then before another one, if the voucher has a cool-down.
+	cools bool
+	// until is when that ends; moveOrders finds it.
+	until *time.Time
 }
 
 // historyRow is a row of order_history.
@@ -65,7 +69,7 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 			back[c.order.VoucherID]++
 		}
 	}
-	mode, now, err := beginMove(tx, d, back)
+	mode, now, cooldowns, err := beginMove(tx, d, back)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +79,9 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 				return nil, fmt.Errorf("lock voucher %s: %w", id, err)
 			}
 		}
+	}
+	if err := coolDown(tx, d, changes, cooldowns, now); err != nil {
+		return nil, err
 	}
 	if err := updateStatus(tx, d, changes, now); err != nil {
 		return nil, err
@@ -87,14 +94,32 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 }
 
 // beginMove reads the clock and, where units come back, the order mode, which does not
-// change then until the transaction ends.
-func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMode, time.Time, error) {
+// change then until the transaction ends, and the vouchers' cool-downs, which do not
+// change any more.
+func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMode, time.Time, map[string]model.Window, error) {
 	if len(back) == 0 {
 		now, err := readClock(tx, d)
-		return "", now, err
+		return "", now, nil, err
 	}
-	mode, now, err := lockMode(tx, d)
-	return mode, stored(now.Time), err
+	var rows []struct {
+		ID        string
+		Cooldown  model.Window
+		Now       clock           `gorm:"column:server_time"`
+		OrderMode model.OrderMode `gorm:"column:order_mode"`
+	}
+	ids := slices.Sorted(maps.Keys(back))
+	err := tx.Raw("SELECT id, cooldown, "+d.Now+" AS server_time, "+orderMode(d)+" AS order_mode FROM vouchers WHERE id IN ?", ids).Scan(&rows).Error
+	if err == nil && len(rows) != len(ids) {
+		err = gorm.ErrRecordNotFound
+	}
+	if err != nil {
+		return "", time.Time{}, nil, fmt.Errorf("read the order mode and %d vouchers, the first %s: %w", len(ids), ids[0], err)
+	}
+	cooldowns := map[string]model.Window{}
+	for _, row := range rows {
+		cooldowns[row.ID] = row.Cooldown
+	}
+	return rows[0].OrderMode, stored(rows[0].Now.Time), cooldowns, nil
 }
 
 // returnUnits gives units to those who wait, or puts them on sale again. The UPDATE locks the vouchers that are not yet.
@@ -116,6 +141,7 @@ func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map
 func returnedOf(changes []statusChange, voucherID string) (orders []model.Order) {
 	for _, c := range changes {
 		if c.order.VoucherID == voucherID && c.move.Unit == model.UnitReturned {
+			c.order.CooldownUntil = c.until
 			orders = append(orders, c.order)
 		}
 	}
@@ -132,18 +158,30 @@ func allOverdue(changes []statusChange, now time.Time) bool {
 // them in the order of the primary key. The orders before the units: the slower of two
 // transactions finds nothing to move.
 func updateStatus(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, now time.Time) error {
-	same := map[model.Transition][]string{}
+	type alike struct {
+		move  model.Transition
+		until int64 // in ms since 1970; 0: the user waits for nothing
+	}
+	same := map[alike][]string{}
 	for _, c := range changes {
 		if c.set == nil {
-			same[c.move] = append(same[c.move], c.order.ID)
+			key := alike{move: c.move}
+			if c.until != nil {
+				key.until = c.until.UnixMilli()
+			}
+			same[key] = append(same[key], c.order.ID)
 		} else if err := updateMoved(tx, d, c.move, []string{c.order.ID}, now, c.set); err != nil {
 			return err
 		}
 	}
-	for _, move := range slices.SortedFunc(maps.Keys(same), func(a, b model.Transition) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	for _, key := range slices.SortedFunc(maps.Keys(same), func(a, b alike) int {
+		return cmp.Or(cmp.Compare(a.move.From, b.move.From), cmp.Compare(a.move.To, b.move.To), cmp.Compare(a.until, b.until))
 	}) {
-		if err := updateMoved(tx, d, move, same[move], now, nil); err != nil {
+		var set map[string]any
+		if key.until != 0 {
+			set = map[string]any{"cooldown_until": time.UnixMilli(key.until).UTC()}
+		}
+		if err := updateMoved(tx, d, key.move, same[key], now, set); err != nil {
 			return err
 		}
 	}
@@ -176,9 +214,10 @@ func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes 
 	var releases []model.Release
 	for i, c := range changes {
 		orders[i] = c.move.Apply(c.order, now)
+		orders[i].CooldownUntil = cmp.Or(c.until, c.order.CooldownUntil)
 		history = append(history, c.order.ID, now, string(c.move.From), string(c.move.To), c.actor, c.reason)
 		if c.move.Unit == model.UnitReturned && mode == model.ModeAsync {
-			releases = append(releases, releaseOf(c.order))
+			releases = append(releases, orders[i].Release())
 		}
 	}
 	if err := insertRows(tx, insertHistory, historyColumns, history); err != nil {

@@ -61,7 +61,7 @@ func rule(orders []model.Reservation, voucher *voucherRow, existing []model.Orde
 
 // decide is the one place where the refusals and their precedence stand:
 // existing id, NOT_FOUND, ENDED, PAUSED, NOT_STARTED, superseded,
-// ALREADY_ORDERED, UNAVAILABLE, SOLD_OUT. A reservation was promised to become
+// ALREADY_ORDERED, UNAVAILABLE, COOLING_DOWN, SOLD_OUT. A reservation was promised to become
 // an order, so that its refusal is a row; a superseded one is UNAVAILABLE until it is known
 // that no hot copy holds it.
 func (j *judge) decide(order model.Reservation) model.Outcome {
@@ -95,6 +95,9 @@ func (j *judge) decide(order model.Reservation) model.Outcome {
 	}
 	if j.voucher.OrderMode != j.terms.mode {
 		return model.Outcome{Err: otherMode(j.voucher.OrderMode)}
+	}
+	if wait := j.voucher.cooling[order.UserID]; !reserved && wait.Until.After(j.voucher.Now.Time) {
+		return model.Outcome{Err: model.CoolingDown(wait.Until.Time, j.voucher.Now.Time)}
 	}
 	if j.ruling.units >= j.voucher.Remaining {
 		j.ruling.exhausted = true

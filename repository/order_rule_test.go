@@ -36,6 +36,7 @@ func TestRule(t *testing.T) {
 		existing []model.Order
 		admitted bool
 		early    bool
+		cooling  time.Duration // for so long from now on
 		want     model.Code
 	}{
 		"a microsecond early":                 {now: begin.Add(-resolution), left: 1, want: model.CodeNotStarted},
@@ -62,6 +63,11 @@ func TestRule(t *testing.T) {
 		"admitted, nothing left":              {now: end, admitted: true, want: model.CodeSoldOut},
 		"admitted, has one":                   {now: end, admitted: true, left: 1, existing: []model.Order{live}, want: model.CodeAlreadyOrdered},
 		"admitted, absent":                    {now: begin, absent: true, admitted: true, want: model.CodeNotFound},
+		"cooling down":                        {now: begin, cooling: resolution, left: 1, want: model.CodeCoolingDown},
+		"cooling down until now":              {now: begin, cooling: 0, left: 1},
+		"cooling down, nothing left":          {now: begin, cooling: time.Minute, want: model.CodeCoolingDown},
+		"cooling down, ended":                 {now: end, cooling: time.Minute, left: 1, want: model.CodeEnded},
+		"cooling down, has one":               {now: begin, cooling: time.Minute, left: 1, existing: []model.Order{live}, want: model.CodeAlreadyOrdered},
 		"somebody else's closed one":          {now: begin, left: 1, existing: []model.Order{{ID: "1.v", VoucherID: "v", UserID: "u", Status: model.OrderCanceled}}},
 		"this id, whatever the window":        {now: end, existing: []model.Order{{ID: "2.v", VoucherID: "v", UserID: "u", Status: model.OrderExpired}}},
 		"this id, of somebody else":           {now: begin, left: 1, existing: []model.Order{{ID: "2.v", VoucherID: "v", UserID: "x"}}, want: model.CodeConflict},
@@ -72,6 +78,7 @@ func TestRule(t *testing.T) {
 			voucher := &voucherRow{
 				Voucher: model.Voucher{ID: "v", State: test.state, Stock: 9, Remaining: test.left, BeginAt: begin, EndAt: end, Early: model.Early{From: new(begin.Add(-time.Minute))}},
 				Now:     clock{test.now},
+				cooling: map[string]cooled{"u": {Until: clock{test.now.Add(test.cooling)}}, "x": {Until: clock{end}}},
 			}
 			if test.state == "" {
 				voucher.State = model.VoucherPublished

@@ -110,7 +110,7 @@ func TestManyOrders(t *testing.T) {
 
 		f.exec(t, "UPDATE orders SET status = 'expired' WHERE user_id = ?", user(0))
 		var buyers, live []string
-		check.Must(t, f.orders.Buyers(t.Context(), v.ID, func(u string) error { buyers = append(buyers, u); return nil }))
+		check.Must(t, f.orders.Buyers(t.Context(), v, func(u string) error { buyers = append(buyers, u); return nil }))
 		check.Must(t, check.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
 		check.Must(t, f.copies.Snapshot(t.Context(), v.ID, 1, func(s model.Snapshot) error {
 			return s.Live(t.Context(), func(some []model.Order) error {
@@ -124,7 +124,7 @@ func TestManyOrders(t *testing.T) {
 			t.Errorf("%d buyers, %d live orders, want %d", len(buyers), len(live), rows-1)
 		}
 		stop := errors.New("enough")
-		check.Is(t, "the error", f.orders.Buyers(t.Context(), v.ID, func(string) error { return stop }), stop)
+		check.Is(t, "the error", f.orders.Buyers(t.Context(), v, func(string) error { return stop }), stop)
 	})
 }
 
@@ -141,7 +141,7 @@ func TestImpossibleIDs(t *testing.T) {
 			}
 		}
 		wantCode(t, check.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{Status: "é"})), model.CodeValidation)
-		check.Must(t, f.orders.Buyers(t.Context(), v.ID+" ", func(string) error { return errors.New("a buyer") }))
+		check.Must(t, f.orders.Buyers(t.Context(), model.Voucher{ID: v.ID + " "}, func(string) error { return errors.New("a buyer") }))
 		many, err := f.vouchers.GetMany(t.Context(), []string{"é", v.ID + " ", v.ID})
 		if err != nil || len(many) != 1 {
 			t.Errorf("many: %+v, %v", many, err)

@@ -74,14 +74,10 @@ func deleteReleases(tx *gorm.DB, ids []int64) error {
 	return nil
 }
 
-func releaseOf(order model.Order) model.Release {
-	return model.Release{OrderID: order.ID, VoucherID: order.VoucherID, UserID: order.UserID}
-}
-
 func insertReleases(tx *gorm.DB, list []model.Release) error {
 	args := make([]any, 0, len(list)*releaseColumns)
 	for _, r := range list {
-		args = append(args, r.OrderID, r.VoucherID, r.UserID)
+		args = append(args, r.OrderID, r.VoucherID, r.UserID, r.CooldownUntil)
 	}
 	if err := insertRows(tx, insertRelease, releaseColumns, args); err != nil {
 		return fmt.Errorf("insert %d releases: %w", len(list), err)
@@ -90,6 +86,6 @@ func insertReleases(tx *gorm.DB, list []model.Release) error {
 }
 
 const (
-	insertRelease  = "INSERT INTO releases (order_id, voucher_id, user_id) VALUES "
-	releaseColumns = 3
+	insertRelease  = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until) VALUES "
+	releaseColumns = 4
 )

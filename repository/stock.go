@@ -46,6 +46,8 @@ type voucherRow struct {
 	OrderMode model.OrderMode `gorm:"column:order_mode"`
 	// waited is how long the lock on the row took, where it is locked.
 	waited time.Duration
+	// cooling are the users who wait, or have waited, before another order; only transactions that ask for it read it.
+	cooling map[string]cooled
 }
 
 // view is the voucher as of the instant at which it was read.

@@ -32,7 +32,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		Stock: asked.Stock, Remaining: asked.Stock,
 		BeginAt: stored(asked.BeginAt), EndAt: stored(asked.EndAt),
 		State: asked.State, PaymentWindow: model.Window(asked.PaymentWindow), Version: 1, Revision: 1,
-		Groups: asked.Groups, Early: storedEarly(asked.Early), Waitlist: asked.Waitlist,
+		Groups: asked.Groups, Early: storedEarly(asked.Early), Waitlist: asked.Waitlist, Cooldown: asked.Cooldown,
 	}
 	if voucher.State == "" {
 		voucher.State = model.VoucherPublished
@@ -231,7 +231,7 @@ func update(tx *gorm.DB, v *model.Voucher) error {
 	v.Revision++
 	done := tx.Model(&model.Voucher{}).Where("id = ?", v.ID).
 		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version", "Revision",
-			"Groups", "For", "From", "Waitlist").
+			"Groups", "For", "From", "Waitlist", "Cooldown").
 		Updates(v)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return fmt.Errorf("the locked row matched %d times", done.RowsAffected)

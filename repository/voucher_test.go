@@ -52,8 +52,8 @@ func TestRulesOfAFairSale(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 3)
-		rules := model.Voucher{Groups: model.Groups{"gold", "CN=金 \"1\""}, Early: model.Early{For: model.Groups{"gold"}, From: new(v.BeginAt.Add(-time.Minute))}}
-		changes := model.VoucherPatch{Groups: &rules.Groups, Early: &rules.Early}
+		rules := model.Voucher{Groups: model.Groups{"gold", "CN=金 \"1\""}, Early: model.Early{For: model.Groups{"gold"}, From: new(v.BeginAt.Add(-time.Minute))}, Cooldown: model.Window(time.Minute)}
+		changes := model.VoucherPatch{Groups: &rules.Groups, Early: &rules.Early, Cooldown: &rules.Cooldown}
 		check.Value(f.vouchers.Patch(t.Context(), v.ID, changes))(t)
 		ann := order(t, v.ID, "ann")
 		f.place(t, ann)
@@ -61,7 +61,7 @@ func TestRulesOfAFairSale(t *testing.T) {
 		check.Must(t, err)
 		title := "New"
 		check.Value(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title, Groups: &rules.Groups, Early: &rules.Early}))(t)
-		for _, patch := range []model.VoucherPatch{{Groups: &model.Groups{}}, {Early: &model.Early{}}} {
+		for _, patch := range []model.VoucherPatch{{Groups: &model.Groups{}}, {Early: &model.Early{}}, {Cooldown: new(model.Window(0))}} {
 			wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, patch)), model.CodeConflict)
 		}
 		if read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t); !read.SameRules(&rules) || read.Title != title {

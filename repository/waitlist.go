@@ -329,7 +329,7 @@ func tellHeirs(tx *gorm.DB, v voucherRow, returned, heirs []model.Order) error {
 	args := make([]any, 0, len(heirs)*heirColumns)
 	for i, heir := range heirs {
 		ids[i] = returned[i].ID
-		args = append(args, returned[i].ID, v.ID, returned[i].UserID, heir.ID, heir.UserID)
+		args = append(args, returned[i].ID, v.ID, returned[i].UserID, returned[i].CooldownUntil, heir.ID, heir.UserID)
 	}
 	if err := tx.Where("order_id IN ?", ids).Delete(&model.Release{}).Error; err != nil {
 		return fmt.Errorf("replace %d releases: %w", len(ids), err)
@@ -341,6 +341,6 @@ func tellHeirs(tx *gorm.DB, v voucherRow, returned, heirs []model.Order) error {
 }
 
 const (
-	insertHeir  = "INSERT INTO releases (order_id, voucher_id, user_id, heir_id, heir_user_id) VALUES "
-	heirColumns = 5
+	insertHeir  = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until, heir_id, heir_user_id) VALUES "
+	heirColumns = 6
 )

@@ -133,7 +133,7 @@ func phase(v model.Voucher) string {
 func (voucherPage) Outcomes() []string {
 	outcomes := []string{"OK"}
 	for _, code := range []model.Code{
-		model.CodeSoldOut, model.CodeAlreadyOrdered, model.CodeNotStarted, model.CodePaused, model.CodeEnded, model.CodeLockBusy,
+		model.CodeSoldOut, model.CodeAlreadyOrdered, model.CodeCoolingDown, model.CodeNotStarted, model.CodePaused, model.CodeEnded, model.CodeLockBusy,
 		model.CodeUnavailable, model.CodeNotFound, model.CodeInternal,
 	} {
 		outcomes = append(outcomes, string(code))

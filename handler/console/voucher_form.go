@@ -25,6 +25,7 @@ type voucherForm struct {
 	Description, Price, FaceValue, Stock, BeginAt, EndAt, State, PaymentWindow string
 
 	Groups, EarlyGroups, EarlyBeginAt string // a group a line
+	Cooldown                          string // minutes
 
 	Zone string // in which the times are
 	Once string // makes the creation happen once, however often it is sent
@@ -129,7 +130,7 @@ func typed(r *http.Request) voucherForm {
 		ID: r.PathValue("id"), Title: get("title"), Description: strings.ReplaceAll(get("description"), "\r\n", "\n"),
 		Price: get("price"), FaceValue: get("face_value"), Stock: get("stock"), BeginAt: get("begin_at"), EndAt: get("end_at"),
 		State: get("state"), PaymentWindow: get("payment_window"), Zone: get("zone"), Once: get("once"), Tag: get("tag"),
-		Groups: get("groups"), EarlyGroups: get("early_groups"), EarlyBeginAt: get("early_begin_at"),
+		Groups: get("groups"), EarlyGroups: get("early_groups"), EarlyBeginAt: get("early_begin_at"), Cooldown: get("cooldown"),
 		States: model.VoucherStates(),
 	}
 }
@@ -183,6 +184,8 @@ func (f voucherForm) draft(m money) (model.NewVoucher, error) {
 	}
 	draft.Early, err = f.early(zone)
 	note(err)
+	draft.Cooldown, err = parseCooldown(f.Cooldown)
+	note(err)
 	begin, beginErr := parseLocal("body.begin_at", f.BeginAt, zone)
 	end, endErr := parseLocal("body.end_at", f.EndAt, zone)
 	note(beginErr)
@@ -208,6 +211,24 @@ func parseWindow(text string) (time.Duration, error) {
 	return time.Duration(minutes) * time.Minute, nil
 }
 
+// parseCooldown reads how long users wait after an order that ended unpaid, in minutes; none is not at all.
+func parseCooldown(text string) (model.Window, error) {
+	if strings.TrimSpace(text) == "" {
+		return 0, nil
+	}
+	const longest = 24 * 60 // minutes: a day, as the model has it
+	minutes, err := parseWhole("body.cooldown", text)
+	if err != nil || minutes < 0 || minutes > longest {
+		return 0, model.Invalid("body.cooldown", "must be minutes, from 0 to 1440")
+	}
+	return model.Window(time.Duration(minutes) * time.Minute), nil
+}
+
+// inMinutes is a cool-down in minutes, rounded up: the form shows no seconds.
+func inMinutes(cooldown model.Window) int64 {
+	return int64((time.Duration(cooldown) + time.Minute - 1) / time.Minute)
+}
+
 func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
 	form := typed(r)
 	if toShowAgain(r) {
@@ -227,7 +248,7 @@ func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit
 
 // entries are what was typed.
 func (f voucherForm) entries() []string {
-	return []string{f.Title, f.Description, f.Price, f.FaceValue, f.Stock, f.BeginAt, f.EndAt, f.State, f.PaymentWindow, f.Groups, f.EarlyGroups, f.EarlyBeginAt, f.Zone}
+	return []string{f.Title, f.Description, f.Price, f.FaceValue, f.Stock, f.BeginAt, f.EndAt, f.State, f.PaymentWindow, f.Groups, f.EarlyGroups, f.EarlyBeginAt, f.Cooldown, f.Zone}
 }
 
 // retype shows a form again, with everything that was typed and what is wrong with it.
@@ -249,8 +270,12 @@ func (c *console) formOf(voucher model.Voucher, zone *time.Location) voucherForm
 	if voucher.Early.From != nil {
 		early = local(*voucher.Early.From, zone)
 	}
+	cooldown := ""
+	if voucher.Cooldown > 0 {
+		cooldown = strconv.FormatInt(inMinutes(voucher.Cooldown), 10)
+	}
 	return voucherForm{
-		Groups: strings.Join(voucher.Groups, "\n"), EarlyGroups: strings.Join(voucher.Early.For, "\n"), EarlyBeginAt: early,
+		Groups: strings.Join(voucher.Groups, "\n"), EarlyGroups: strings.Join(voucher.Early.For, "\n"), EarlyBeginAt: early, Cooldown: cooldown,
 		ID: voucher.ID, Title: voucher.Title, Description: voucher.Description, Price: c.money.plain(voucher.Price),
 		FaceValue: c.money.plain(voucher.FaceValue), BeginAt: local(voucher.BeginAt, zone), EndAt: local(voucher.EndAt, zone),
 		Zone: zone.String(), Tag: voucher.Tag(),
@@ -327,6 +352,9 @@ func difference(typed model.NewVoucher, now model.Voucher) model.VoucherPatch {
 	}
 	if shown := now.Early; !slices.Equal(typed.Early.For, shown.For) || local(deref(typed.Early.From), time.UTC) != local(deref(shown.From), time.UTC) {
 		patch.Early = &typed.Early
+	}
+	if inMinutes(typed.Cooldown) != inMinutes(now.Cooldown) {
+		patch.Cooldown = &typed.Cooldown
 	}
 	return patch
 }

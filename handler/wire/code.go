@@ -91,6 +91,12 @@ func KindOf(code model.Code) Kind {
 			"You have an order for this voucher, which order_id names. Each user may get one.",
 			"After a lost answer this is the good news: go on with that order.",
 		}
+	case model.CodeCoolingDown:
+		return Kind{
+			http.StatusConflict, "Cooling down",
+			"Your last order for this voucher was canceled or expired. You may buy again from retry_at on.",
+			"Come back after the seconds in Retry-After. Each further order that ends unpaid makes the wait twice as long.",
+		}
 	case model.CodeSoldOut:
 		return Kind{
 			http.StatusConflict, "Sold out",

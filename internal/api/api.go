@@ -37,6 +37,7 @@ type Problem struct { //nolint:errname // it is named as the contract's document
 	OrderID     string             `json:"order_id"`     // of ALREADY_ORDERED
 	OrderStatus model.OrderStatus  `json:"order_status"` // likewise
 	BeginAt     time.Time          `json:"begin_at"`
+	RetryAt     time.Time          `json:"retry_at"` // of COOLING_DOWN
 	Errors      []model.FieldError `json:"errors"`
 
 	RetryAfter time.Duration `json:"-"` // of the header; zero: the server names none

@@ -86,6 +86,25 @@ func (s *Store) Load(ctx context.Context, record model.EpochRecord, live []model
 	for some := range slices.Chunk(carried, loadEntries) {
 		calls = append(calls, s.loadCall(record, nil, some))
 	}
+	return s.loadAll(ctx, calls)
+}
+
+// LoadCooling loads users who wait before another order, as Load does orders.
+func (s *Store) LoadCooling(ctx context.Context, record model.EpochRecord, cooling []model.Cooling) (err error) {
+	ctx, end := s.options.Trace.Work(ctx, "load", len(cooling))
+	defer func() { end(err) }()
+	var calls []*call
+	for some := range slices.Chunk(cooling, loadEntries) {
+		c := s.loadCall(record, nil, nil)
+		for _, user := range some {
+			c.args = append(c.args, user.Until.UnixMilli(), "/"+user.UserID)
+		}
+		calls = append(calls, c)
+	}
+	return s.loadAll(ctx, calls)
+}
+
+func (s *Store) loadAll(ctx context.Context, calls []*call) error {
 	for some := range slices.Chunk(calls, pipelineCalls) {
 		s.run(ctx, some...)
 		for _, c := range some {

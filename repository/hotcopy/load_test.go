@@ -73,7 +73,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 			t.Errorf("%d marks are not those loaded", len(got))
 		}
 		count := 0
-		check.Must(t, s.copies.Buyers(ctx, s.v.ID, func(userID string) error { count++; delete(want, userID); return nil }))
+		check.Must(t, s.copies.Buyers(ctx, s.v, func(userID string) error { count++; delete(want, userID); return nil }))
 		if len(want) != 0 || count < 1701 {
 			t.Errorf("%d buyers were not told of", len(want))
 		}

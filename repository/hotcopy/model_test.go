@@ -7,8 +7,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"strconv"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -25,6 +27,7 @@ type copyModel struct {
 	marks   map[string]string // user → order
 	pending map[string]string // order → user
 	closed  map[string]bool
+	cooling map[string]time.Time // user → until when he waits
 }
 
 const modelUsers, modelOrders = 5, 4 // no two users share orders
@@ -47,6 +50,8 @@ func (m *copyModel) admits(a model.ReserveRequest) (model.OrderStatus, error) {
 		return "", model.ErrOrderClosed
 	case marked:
 		return "", model.AlreadyOrdered(model.Order{ID: mark})
+	case m.cooling[a.UserID].After(time.Now()):
+		return "", model.CoolingDown(m.cooling[a.UserID], time.Now())
 	case len(m.marks) >= m.stock-m.missing:
 		return "", model.SoldOut()
 	}
@@ -71,7 +76,7 @@ func (m *copyModel) reserve(t *rapid.T) {
 		refusal, _ := errors.AsType[*model.Error](want)
 		answer, _ := errors.AsType[*model.Error](got.Err)
 		switch {
-		case refusal != nil && (answer == nil || answer.Code != refusal.Code || answer.OrderID != refusal.OrderID),
+		case refusal != nil && (answer == nil || answer.Code != refusal.Code || answer.OrderID != refusal.OrderID || !answer.RetryAt.Equal(refusal.RetryAt)),
 			refusal == nil && !errors.Is(got.Err, want),
 			want == nil && got.Status != status:
 			t.Fatalf("%s of %s: %+v, want %s, %v", group[i].OrderID, group[i].UserID, got, status, want)
@@ -91,6 +96,11 @@ func (m *copyModel) settle(t *rapid.T) {
 func (m *copyModel) release(t *rapid.T) {
 	a := m.draw(t)
 	r := model.Release{OrderID: a.OrderID, VoucherID: m.v.ID, UserID: a.UserID}
+	if m.v.Cooldown > 0 {
+		if wait := time.Duration(rapid.SampledFrom([]int{0, -1, 1, 2}).Draw(t, "hours to wait")) * time.Hour; wait != 0 {
+			r.CooldownUntil = new(time.Now().Add(wait).UTC().Truncate(time.Millisecond))
+		}
+	}
 	if applied, err := m.copies.Release(context.Background(), r); err != nil || !applied {
 		t.Fatalf("released %v, %v", applied, err)
 	}
@@ -99,6 +109,9 @@ func (m *copyModel) release(t *rapid.T) {
 		delete(m.marks, a.UserID)
 	}
 	m.closed[a.OrderID] = true
+	if until := r.CooldownUntil; until != nil && until.After(m.cooling[a.UserID]) { // never less for what comes late
+		m.cooling[a.UserID] = *until
+	}
 }
 
 // rebuilt carries everything but the tombstones to another epoch.
@@ -114,12 +127,17 @@ func (m *copyModel) rebuilt(t *rapid.T) {
 	for id, u := range m.pending {
 		carried = append(carried, model.Reservation{Epoch: m.epoch, Order: model.Order{ID: id, UserID: u}})
 	}
+	var cooling []model.Cooling
+	for u, until := range m.cooling {
+		cooling = append(cooling, model.Cooling{UserID: u, Until: until})
+	}
 	previous := m.epoch
 	m.epoch++
 	m.missing = rapid.IntRange(0, 2).Draw(t, "missing")
 	err := errors.Join(
 		m.copies.Close(ctx, m.record(m.epoch, previous)), m.copies.Load(ctx, m.record(m.epoch, 0), nil, nil),
 		m.copies.Load(ctx, m.record(m.epoch, 0), nil, carried), m.copies.Load(ctx, m.record(m.epoch, 0), live, nil),
+		m.copies.LoadCooling(ctx, m.record(m.epoch, 0), cooling),
 		m.copies.Open(ctx, m.record(m.epoch, previous), m.v, int64(m.missing)),
 	)
 	if err != nil {
@@ -144,9 +162,29 @@ func (m *copyModel) check(t *rapid.T) {
 	if fmt.Sprint(marks) != fmt.Sprint(m.marks) || fmt.Sprint(pending) != fmt.Sprint(m.pending) {
 		t.Fatalf("marks %v and pending %v, want %v and %v", marks, pending, m.marks, m.pending)
 	}
+	m.checkBuyers(t, copies[m.v.ID].Voucher)
 	left := max(0, m.stock-m.missing-len(m.marks))
 	if hot := copies[m.v.ID]; hot.Voucher.Remaining != int64(left) || int(hot.Reserved) != len(m.pending) {
 		t.Fatalf("reads %+v, want %d left and %d reserved", hot, left, len(m.pending))
+	}
+}
+
+// checkBuyers: who has a mark is told of, and who waits.
+func (m *copyModel) checkBuyers(t *rapid.T, v model.Voucher) {
+	got, want := map[string]bool{}, map[string]bool{}
+	if err := m.copies.Buyers(context.Background(), v, func(user string) error { got[user] = true; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for user := range m.marks {
+		want[user] = true
+	}
+	for user, until := range m.cooling {
+		if until.After(v.ServerTime) {
+			want[user] = true
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Fatalf("the buyers, and who waits, are %v, want %v", got, want)
 	}
 }
 
@@ -158,10 +196,12 @@ func TestHotCopyModel(t *testing.T) {
 	overCopies(t, func(t *testing.T, over *sale) {
 		rapid.Check(t, func(r *rapid.T) {
 			s := &sale{t: t, copies: over.copies, v: voucherOf(newID(t), 3)}
+			s.v.Cooldown = model.Window(rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(r, "cool-down"))
 			s.rebuild(1, 0, nil, nil)
 			m := &copyModel{
 				sale: s, stock: 3,
 				marks: make(map[string]string), pending: make(map[string]string), closed: make(map[string]bool),
+				cooling: make(map[string]time.Time),
 			}
 			r.Repeat(map[string]func(*rapid.T){
 				"reserve": m.reserve, "settle": m.settle, "release": m.release, "rebuild": m.rebuilt, "": m.check,

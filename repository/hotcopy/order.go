@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"seckill/model"
 )
@@ -168,14 +172,53 @@ func follows(order model.Order, after model.Cursor) bool {
 const scanCount = 1000
 
 // Buyers calls yield with every user who has a reserved or a live order in the
-// open copy; with some of them perhaps twice. A user who was marked before
-// it began, and stays so, is among them.
-func (s *Store) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
-	epoch, err := s.opened(ctx, "read the buyers", voucherID)
+// open copy, and with every one who waits before another order as of the voucher's ServerTime; with some of them perhaps
+// twice. A user who was marked before it began, and stays so, is among them. So is one who waits, unless the copy was
+// changed meanwhile.
+func (s *Store) Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
+	epoch, err := s.opened(ctx, "read the buyers", v.ID)
+	if err == nil && v.Cooldown > 0 {
+		err = s.cooling(ctx, v, epoch, yield)
+	}
 	if err != nil {
 		return err
 	}
-	return s.scan(ctx, "buyers", voucherID, buyersKey(voucherID, epoch), true, func(userID, _ string) error { return yield(userID) })
+	return s.scan(ctx, "buyers", v.ID, buyersKey(v.ID, epoch), true, func(userID, _ string) error { return yield(userID) })
+}
+
+// cooling reads who waits: behind the orders, which were closed before.
+func (s *Store) cooling(ctx context.Context, v model.Voucher, epoch int64, yield func(userID string) error) error {
+	page := &redis.ZRangeBy{Min: strconv.FormatInt(v.ServerTime.UnixMilli(), 10), Max: "+inf", Count: scanCount}
+	for {
+		members, err := s.closed(ctx, v.ID, epoch, page)
+		if err != nil {
+			return fmt.Errorf("read who waits for voucher %s: %w", v.ID, err)
+		}
+		for _, member := range members {
+			if user, is := strings.CutPrefix(member, "/"); is {
+				if err := yield(user); err != nil {
+					return err
+				}
+			}
+		}
+		if len(members) < scanCount {
+			return nil
+		}
+		page.Offset += scanCount
+	}
+}
+
+func (s *Store) closed(ctx context.Context, voucherID string, epoch int64, page *redis.ZRangeBy) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
+	defer cancel()
+	members, err := s.client.ZRangeByScore(ctx, closedKey(voucherID, epoch), page).Result()
+	switch {
+	case otherKind(err):
+		return nil, model.ErrCopyClosed
+	case err != nil:
+		return nil, model.Unavailable("Redis does not answer.", err)
+	}
+	return members, nil
 }
 
 // opened tells the epoch of an open copy.

@@ -44,7 +44,7 @@ func (s *sale) closedNow(r model.Reservation) {
 	_, _, err = s.copies.OrderOf(ctx, s.v.ID, r.UserID)
 	check.Is(s.t, "the answer", err, model.ErrCopyClosed)
 	check.Is(s.t, "the answer", check.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
-	check.Is(s.t, "the answer", s.copies.Buyers(ctx, s.v.ID, func(string) error { return nil }), model.ErrCopyClosed)
+	check.Is(s.t, "the answer", s.copies.Buyers(ctx, s.v, func(string) error { return nil }), model.ErrCopyClosed)
 	check.Is(s.t, "the answer", s.copies.Lower(ctx, s.v.ID, 5, 9), model.ErrCopyClosed)
 	if applied, err := s.copies.Apply(ctx, s.v); applied || err != nil {
 		s.t.Errorf("applied %v, %v", applied, err)

@@ -197,6 +197,8 @@ func (r *reserveCall) answer(a *model.ReserveResult, i int) {
 		a.Err = model.ErrUserLocked
 	case 'a':
 		a.Err = other(rest)
+	case 'c':
+		a.Err = model.CoolingDown(time.UnixMilli(number(rest)), microTime(r.words[0]))
 	case 'o':
 		a.Err = model.SoldOut()
 	default:

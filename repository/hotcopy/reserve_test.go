@@ -128,7 +128,7 @@ func TestReserveBeginsEarlyForSome(t *testing.T) {
 		changed := s.v
 		changed.Revision, changed.BeginAt, changed.EndAt = 2, time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
 		changed.Early = model.Early{For: model.Groups{"gold"}, From: new(time.Now().Add(-time.Minute).UTC().Truncate(time.Microsecond))}
-		changed.Groups = model.Groups{"gold", "staff"}
+		changed.Groups, changed.Cooldown = model.Groups{"gold", "staff"}, model.Window(time.Minute)
 		check.Value(s.copies.Apply(t.Context(), changed))(t)
 		wantCode(t, s.admit(s.admission("eve")).Err, model.CodeNotStarted)
 		early := s.admission("ann")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"seckill/internal/tracing"
 	"seckill/model"
@@ -50,7 +51,9 @@ func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []mod
 			if r.OrderID == "" || r.UserID == "" { // the sentinels are no order
 				return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID, r.OrderID, r.UserID)
 			}
-			c.args = append(c.args, r.OrderID, r.UserID)
+			if c.args = append(c.args, r.OrderID, r.UserID); r.CooldownUntil != nil {
+				c.args = append(c.args, "/"+strconv.FormatInt(r.CooldownUntil.UnixMilli(), 10))
+			}
 		}
 		calls = append(calls, c)
 	}

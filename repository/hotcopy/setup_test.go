@@ -40,12 +40,13 @@ type copies interface {
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
 	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
-	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
+	Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
 	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
 	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
 	Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error)
 	Close(ctx context.Context, record model.EpochRecord) error
 	Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error
+	LoadCooling(ctx context.Context, record model.EpochRecord, cooling []model.Cooling) error
 	Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error
 	Abandon(ctx context.Context, record model.EpochRecord)
 	Apply(ctx context.Context, v model.Voucher) (bool, error)

@@ -124,13 +124,14 @@ func voucherFields(v model.Voucher) []any {
 
 // rules are those of a fair sale.
 type rules struct {
-	Groups model.Groups `json:",omitempty"`
-	Early  model.Early  `json:",omitzero"`
+	Groups   model.Groups `json:",omitempty"`
+	Early    model.Early  `json:",omitzero"`
+	Cooldown model.Window `json:",omitzero"` // scripts look for its name
 }
 
 // rulesOf are a voucher's rules as a head has them.
 func rulesOf(v model.Voucher) string {
-	r := rules{Groups: v.Groups, Early: v.Early}
+	r := rules{Groups: v.Groups, Early: v.Early, Cooldown: v.Cooldown}
 	text, err := json.Marshal(r)
 	switch {
 	case err != nil:

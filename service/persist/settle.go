@@ -132,7 +132,7 @@ func (s *Settler) undo(ctx context.Context, row model.Order) (bool, error) {
 	if row.RefusedAfterAdmission() {
 		return s.Replace(ctx, row)
 	}
-	applied, err := s.deps.Hot.Release(ctx, model.Release{OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID})
+	applied, err := s.deps.Hot.Release(ctx, row.Release())
 	if err != nil {
 		return false, fmt.Errorf("release order %s: %w", row.ID, err)
 	}

@@ -144,6 +144,8 @@ type HotCopies interface {
 	// Load loads live orders and carried reservations, in any order. The first call,
 	// with none of either, begins the loading.
 	Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error
+	// LoadCooling loads users who wait before another order.
+	LoadCooling(ctx context.Context, record model.EpochRecord, cooling []model.Cooling) error
 	// Open frees the keys of the epoch that was open before.
 	Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error
 	// Abandon frees the keys of an epoch that will not be opened.

@@ -240,9 +240,18 @@ func (j *rebuildJob) load(ctx context.Context) error {
 	}
 	err = j.deps.Epochs.Snapshot(ctx, j.record.VoucherID, j.record.Epoch, func(snapshot model.Snapshot) error {
 		j.voucher = snapshot.Voucher
-		return overlap(ctx, snapshot.Live, func(ctx context.Context, orders []model.Order) error {
+		err := overlap(ctx, snapshot.Live, func(ctx context.Context, orders []model.Order) error {
 			j.live += len(orders)
 			return j.chunk(ctx, orders, nil)
+		})
+		if err != nil || snapshot.Voucher.Cooldown == 0 {
+			return err
+		}
+		return overlap(ctx, snapshot.Cooling, func(ctx context.Context, users []model.Cooling) error {
+			if err := j.deps.Hot.LoadCooling(ctx, j.record, users); err != nil {
+				return fmt.Errorf("load %d users who wait: %w", len(users), err)
+			}
+			return nil
 		})
 	})
 	if err != nil {

@@ -290,19 +290,19 @@ func (d dbSide) Open(_ context.Context, _ string, epoch int64) error {
 
 func (d dbSide) Snapshot(_ context.Context, _ string, epoch int64, work func(model.Snapshot) error) error {
 	var live []model.Order
-	snapshot := model.Snapshot{Live: func(_ context.Context, yield func([]model.Order) error) error {
-		for page := range slices.Chunk(live, 2) {
-			if err := yield(page); err != nil {
-				return err
-			}
-		}
-		return nil
-	}}
+	var cooling []model.Cooling
+	snapshot := model.Snapshot{
+		Live:    func(_ context.Context, yield func([]model.Order) error) error { return inPages(live, yield) },
+		Cooling: func(_ context.Context, yield func([]model.Cooling) error) error { return inPages(cooling, yield) },
+	}
 	err := d.building("db.snapshot", epoch, func() {
 		snapshot.Voucher = d.voucher
 		for _, row := range d.rows {
 			if row.Live() {
 				live = append(live, row)
+			}
+			if until := row.CooldownUntil; until != nil && until.After(time.Now()) {
+				cooling = append(cooling, model.Cooling{UserID: row.UserID, Until: *until})
 			}
 		}
 	})
@@ -310,6 +310,15 @@ func (d dbSide) Snapshot(_ context.Context, _ string, epoch int64, work func(mod
 		return err
 	}
 	return work(snapshot)
+}
+
+func inPages[T any](all []T, yield func([]T) error) error {
+	for page := range slices.Chunk(all, 2) {
+		if err := yield(page); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (d dbSide) Known(ctx context.Context, ids []string) (map[string]bool, error) {

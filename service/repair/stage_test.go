@@ -50,7 +50,7 @@ type stage struct {
 	*Worker
 }
 
-// newStage is a voucher on sale with 10 of 10 units, whose copy of epoch 1 is open.
+// newStage is a voucher on sale with 10 of 10 units and a cool-down, whose copy of epoch 1 is open.
 func newStage(t testing.TB) *stage {
 	t.Helper()
 	s := &stage{
@@ -59,7 +59,7 @@ func newStage(t testing.TB) *stage {
 		rows:   map[string]model.Order{}, redis: hotcopytest.New(), poison: map[string]bool{}, unfit: map[string]error{}, on: map[string]func() error{},
 		metrics: prometheus.NewRegistry(),
 	}
-	s.voucher.Revision = 1
+	s.voucher.Revision, s.voucher.Cooldown = 1, model.Window(time.Hour)
 	s.redis.Add(s.voucher)
 	s.redis.Before = func(_ context.Context, call hotcopytest.Call) error {
 		return s.step("hot." + strings.ToLower(call.Method))
@@ -190,10 +190,13 @@ func (s *stage) cancel(orderID string) {
 func (s *stage) close(row model.Order, status model.OrderStatus, reason string) model.Order {
 	now := time.Now()
 	row.Status, row.Reason, row.ClosedAt = status, reason, &now
+	if status == model.OrderCanceled {
+		row.CooldownUntil = model.CooldownUntil(s.voucher.Cooldown, now, 0)
+	}
 	s.rows[row.ID] = row
-	s.outbox = append(s.outbox, model.Release{
-		ID: int64(len(s.steps)*1000 + len(s.outbox) + 1), OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID,
-	})
+	release := row.Release()
+	release.ID = int64(len(s.steps)*1000 + len(s.outbox) + 1)
+	s.outbox = append(s.outbox, release)
 	return row
 }
 
@@ -212,6 +215,10 @@ func (s *stage) balanced(t *testing.T) {
 		if row.Live() {
 			check.That(t, live[row.UserID] == "", "%s has two live orders", row.UserID)
 			live[row.UserID] = id
+		}
+		if until := row.CooldownUntil; until != nil && until.After(time.Now()) {
+			knows := s.hot().Now().Cooling[row.UserID]
+			check.That(t, !knows.Before(*until), "%s waits until %v, and the hot copy knows of %v", row.UserID, until, knows)
 		}
 	}
 	check.That(t, s.voucher.Remaining == s.voucher.Stock-int64(len(live)), "the database: %d of %d remain beside %d live orders", s.voucher.Remaining, s.voucher.Stock, len(live))

@@ -252,7 +252,7 @@ func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	failpoint.Reach(failpoint.AfterCancel)
-	applied, err := s.async.Hot.Release(ctx, model.Release{OrderID: order.ID, VoucherID: order.VoucherID, UserID: order.UserID})
+	applied, err := s.async.Hot.Release(ctx, order.Release())
 	failpoint.Reach(failpoint.AfterReturn)
 	if err == nil && !applied {
 		err = fmt.Errorf("voucher %s: %w", order.VoucherID, model.ErrCopyClosed)

@@ -70,7 +70,7 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 		return r.stale("refused")
 	}
 	applied, err := r.seller.async.Hot.Release(ctx, model.Release{
-		OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID,
+		OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID, CooldownUntil: row.CooldownUntil,
 	})
 	if err != nil {
 		return model.Unavailable("Your earlier order could not be closed.", fmt.Errorf("release order %s: %w", row.ID, err))

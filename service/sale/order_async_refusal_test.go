@@ -16,8 +16,12 @@ import (
 func TestPrecedenceOfRefusals(t *testing.T) {
 	t.Parallel()
 	soldOut := func(s hotShop) { s.sale.Voucher.Stock = int64(len(s.sale.Now().Marks)) }
-	ordered := func(s hotShop) {
+	cooling := func(s hotShop) {
 		soldOut(s)
+		s.sale.Voucher.Cooldown, s.sale.Now().Cooling["alice"] = model.Window(time.Minute), time.Now().Add(time.Minute)
+	}
+	ordered := func(s hotShop) {
+		cooling(s)
 		s.sale.Now().Marks["alice"] = "o.v1"
 		s.sale.Now().Pending["o.v1"] = model.Reservation{Order: model.Order{ID: "o.v1", UserID: "alice", Status: model.OrderProcessing}}
 		s.sale.Voucher.Stock = 1
@@ -39,6 +43,7 @@ func TestPrecedenceOfRefusals(t *testing.T) {
 		"not started": {upcoming, model.CodeNotStarted},
 		"locked":      {locked, model.CodeLockBusy},
 		"ordered":     {ordered, model.CodeAlreadyOrdered},
+		"cooling":     {cooling, model.CodeCoolingDown},
 		"sold out":    {soldOut, model.CodeSoldOut},
 	} {
 		for _, place := range []string{"from memory", "from the hot copy"} {
@@ -49,6 +54,7 @@ func TestPrecedenceOfRefusals(t *testing.T) {
 				s.hot.With(func() { tt.prepare(s) })
 				refusal := s.refused(t, "alice", tt.want)
 				check.That(t, tt.want != model.CodeNotStarted || (!refusal.BeginAt.IsZero() && refusal.RetryAfter > 0), "%+v", refusal)
+				check.That(t, tt.want != model.CodeCoolingDown || (!refusal.RetryAt.IsZero() && refusal.RetryAfter > 0), "%+v", refusal)
 				check.That(t, tt.want != model.CodeAlreadyOrdered || (refusal.OrderID == "o.v1" && refusal.OrderStatus == model.OrderProcessing), "%+v", refusal)
 			})
 		}
@@ -72,11 +78,15 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 		replaces int64
 		releases int64
 	}{
-		"unpaid":                    {prepare: row(model.OrderUnpaid, ""), want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderUnpaid},
-		"paid":                      {prepare: row(model.OrderPaid, ""), want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderPaid},
-		"canceled":                  {prepare: row(model.OrderCanceled, ""), releases: 1},
-		"expired":                   {prepare: row(model.OrderExpired, ""), releases: 1},
-		"refunded":                  {prepare: row(model.OrderRefunded, ""), releases: 1},
+		"unpaid":   {prepare: row(model.OrderUnpaid, ""), want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderUnpaid},
+		"paid":     {prepare: row(model.OrderPaid, ""), want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderPaid},
+		"canceled": {prepare: row(model.OrderCanceled, ""), releases: 1},
+		"expired":  {prepare: row(model.OrderExpired, ""), releases: 1},
+		"refunded": {prepare: row(model.OrderRefunded, ""), releases: 1},
+		"canceled, and cooling down": {prepare: func(s hotShop) {
+			s.sale.Voucher.Cooldown = model.Window(time.Minute)
+			s.rows.put(model.Order{ID: "old.v1", UserID: "alice", Status: model.OrderCanceled, CooldownUntil: new(time.Now().Add(time.Minute))})
+		}, want: model.CodeCoolingDown, releases: 1},
 		"failed":                    {prepare: row(model.OrderFailed, model.ReasonUnprocessable), releases: 1},
 		"failed because of another": {prepare: row(model.OrderFailed, model.ReasonAlreadyOrdered), want: model.CodeUnavailable, replaces: 1},
 		"failed as sold out":        {prepare: row(model.OrderFailed, model.ReasonSoldOut), want: model.CodeUnavailable, replaces: 1},

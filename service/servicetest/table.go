@@ -47,8 +47,8 @@ func (db *Table) ShowMany(ctx context.Context, ids []string) (map[string]model.V
 	return db.GetMany(ctx, ids)
 }
 
-// Buyers reads who has an order.
-func (db *Table) Buyers(_ context.Context, _ string, yield func(string) error) error {
+// Buyers reads who has an order, or waits before another one.
+func (db *Table) Buyers(_ context.Context, _ model.Voucher, yield func(string) error) error {
 	db.BuyersRead.Add(1)
 	<-time.After(db.BuyersTook)
 	db.mu.Lock()

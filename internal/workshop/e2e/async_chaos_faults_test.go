@@ -46,7 +46,7 @@ func TestRandomKillsDuringARush(t *testing.T) {
 		crowds := make([]*crowd, many)
 		var load sync.WaitGroup
 		for n := range crowds {
-			crowds[n] = newCrowd(front.app, front.onSale(t, 4000/many).ID, other.app)
+			crowds[n] = newCrowd(front.app, front.Create(t, map[string]any{"stock": 4000 / many, "cooldown": map[bool]string{false: "0s", true: "1h"}[n%2 == 1]}).ID, other.app)
 		}
 		for n, c := range crowds {
 			load.Go(c.buying(t, users(front.app, 10_000*round+n*4500/many, 4500/many), max(1, 12/many)))

@@ -28,6 +28,7 @@ type fatality struct {
 	step    failpoint.Step
 	voucher model.Voucher
 	before  model.Order // made before, by a process that was well
+	waits   model.Order // made and canceled before
 
 	promised map[string]string // of every process, with their users
 	canceled string            // the order that is to be canceled, or to expire
@@ -171,9 +172,10 @@ func (l *lane) begin(t *testing.T, stops []stop, beside int) {
 	well := newApp(t, instance.BaseURL(), instance.OpsURL())
 	for _, stop := range stops {
 		f := &fatality{lane: l, step: stop.step, promised: map[string]string{}}
-		f.voucher = well.onSale(t, 10)
+		f.voucher = well.Create(t, map[string]any{"stock": 10, "cooldown": "1h"})
 		f.before = well.accepted(t, f.voucher.ID, l.user())
 		f.promised[f.before.ID] = f.before.UserID
+		f.waits = well.accepted(t, f.voucher.ID, l.user())
 		l.dead = append(l.dead, f)
 	}
 	for range beside {
@@ -181,6 +183,7 @@ func (l *lane) begin(t *testing.T, stops []stop, beside int) {
 	}
 	for _, f := range l.dead {
 		well.becomes(t, f.before, model.OrderUnpaid)
+		well.cancels(t, well.becomes(t, f.waits, model.OrderUnpaid))
 	}
 	well.Client.CloseIdleConnections()
 	halt(instance)
@@ -221,6 +224,12 @@ func (f *fatality) settles(t *testing.T, well *app) {
 		delete(f.promised, f.canceled)
 	}
 	unbroken(t, orders, f.promised)
+	for _, order := range orders { // of the process that was well, of those that died, and of this one
+		if order.Status == model.OrderCanceled || order.Status == model.OrderExpired {
+			got := well.Insist(t, http.MethodPost, "/vouchers/"+f.voucher.ID+"/seckill", well.Token(t, order.UserID, model.RoleUser), nil)
+			check.Equal(t, string(f.step)+": after an order that is "+string(order.Status), got.Code(), model.CodeCoolingDown)
+		}
+	}
 }
 
 // heard checks that every order that was promised is in the stream of events.

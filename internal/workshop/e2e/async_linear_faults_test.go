@@ -152,12 +152,12 @@ func (s *stage) open(t *testing.T, program string, on, more settings) *stage {
 
 // record plays so many histories at once, each on a voucher of its own,
 // while there is trouble, so many times at the most, and returns them.
-func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most, atOnce int) [][]porcupine.Operation {
+func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most, atOnce int) []recorded {
 	t.Helper()
 	instances := []*app{s.processes[0].app, s.processes[1].app}
 	s.histories = nil
-	for range atOnce {
-		s.histories = append(s.histories, newHistory(t, instances))
+	for n := range atOnce {
+		s.histories = append(s.histories, newHistory(t, instances, n%2 == 1))
 	}
 	over := make(chan struct{})
 	var clients sync.WaitGroup
@@ -192,23 +192,29 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 	for _, h := range s.histories {
 		h.ends(patience, t)
 	}
-	var all [][]porcupine.Operation
+	var all []recorded
 	for _, h := range s.histories {
-		all = append(all, h.close(t))
+		all = append(all, recorded{h.close(t), saleModel(historyStock, h.cools)})
 	}
 	return all
 }
 
+// recorded is a history, and what it must be like.
+type recorded struct {
+	operations    []porcupine.Operation
+	specification porcupine.Model
+}
+
 // linearizable checks one history, and leaves a picture of it when it is not.
-func linearizable(t *testing.T, operations []porcupine.Operation) bool {
+func linearizable(t *testing.T, history recorded) bool {
 	t.Helper()
-	specification := saleModel(historyStock)
+	operations, specification := history.operations, history.specification
 	verdict, info := porcupine.CheckOperationsVerbose(specification, windows(operations), checkBudget)
 	switch verdict {
 	case porcupine.Ok:
 		return true
 	case porcupine.Unknown:
-		t.Fatalf("a history of %d operations was not decided within %v:\n%s", len(operations), checkBudget, describe(operations))
+		t.Fatalf("a history of %d operations was not decided within %v:\n%s", len(operations), checkBudget, history)
 	case porcupine.Illegal:
 	}
 	picture := filepath.Join(t.ArtifactDir(), "history.html")
@@ -240,12 +246,12 @@ func linearizableOn(t *testing.T, stage *stage) {
 	for round := range check.Count(t, "ROUNDS", 1, 3) {
 		operations := 0
 		for i, history := range stage.record(t, chance, everything(t), 100, vouchersAtOnce(round+1)) {
-			operations += len(history)
-			if !ownersAreTold(history) {
-				t.Errorf("the owner of an order heard SOLD_OUT:\n%s", describe(history))
+			operations += len(history.operations)
+			if !ownersAreTold(history.operations) {
+				t.Errorf("the owner of an order heard SOLD_OUT:\n%s", history)
 			}
 			if !linearizable(t, history) {
-				t.Errorf("not linearizable:\n%s", describe(history))
+				t.Errorf("not linearizable:\n%s", history)
 				for id, order := range stage.processes[0].orders(t, stage.histories[i].voucher) {
 					t.Logf("%s  %s: %s is %s %s", order.CreatedAt.Format("15:04:05.000"), order.UserID, id, order.Status, order.Reason)
 				}
@@ -297,7 +303,7 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 			for range rounds {
 				for _, history := range stage.record(t, chance, variant.troubles, 1, 8) {
 					// One that cannot be decided in time has not caught anything.
-					if !ownersAreTold(history) || porcupine.CheckOperationsTimeout(saleModel(historyStock), windows(history), checkBudget/6) == porcupine.Illegal {
+					if !ownersAreTold(history.operations) || porcupine.CheckOperationsTimeout(history.specification, windows(history.operations), checkBudget/6) == porcupine.Illegal {
 						return
 					}
 				}
@@ -317,12 +323,12 @@ func dropUniqueKey(t *testing.T, s *stage) {
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), alteration)))
 }
 
-func describe(history []porcupine.Operation) string {
-	specification := saleModel(historyStock)
+// String implements fmt.Stringer.
+func (r recorded) String() string {
 	text := ""
-	for _, o := range history {
+	for _, o := range r.operations {
 		text += fmt.Sprintf("  %8.3f – %8.3f  %s\n", time.Duration(o.Call).Seconds(), time.Duration(o.Return).Seconds(),
-			specification.DescribeOperation(o.Input, o.Output))
+			r.specification.DescribeOperation(o.Input, o.Output))
 	}
 	return text
 }

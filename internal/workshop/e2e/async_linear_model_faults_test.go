@@ -33,6 +33,7 @@ type result string
 const (
 	yes     result = "yes" // also: he has an order
 	already result = "already ordered"
+	cooling result = "cooling down"
 	soldOut result = "sold out" // also: an administrator hears that all units are taken
 	none    result = "none"     // he has no order
 	unknown result = "unknown"  // no answer, or 503: it may have happened, or happen later
@@ -58,6 +59,9 @@ type shelf struct {
 	// firm says whose order was promised: a reservation that was promised to
 	// nobody may be lost with Redis.
 	firm [historyUsers]bool
+	// cools says that whoever cancels waits until the end, and waits who does.
+	cools bool
+	waits [historyUsers]bool
 	// waiting are the open windows in which something was left all the time, a bit each.
 	waiting uint64
 }
@@ -90,6 +94,13 @@ func (s shelf) returned(user int) shelf {
 	return s
 }
 
+// canceled is the shelf once a user has given his unit back.
+func (s shelf) canceled(user int) shelf {
+	s = s.returned(user)
+	s.waits[user] = s.cools
+	return s
+}
+
 func (s shelf) promised(user int) shelf {
 	s.firm[user] = true
 	return s
@@ -104,11 +115,11 @@ func (s shelf) next(in step, out result) []shelf {
 	case cancels:
 		switch {
 		case out == unknown && s.is(in):
-			return []shelf{s, s.returned(in.user)}
+			return []shelf{s, s.canceled(in.user)}
 		case out == unknown:
 			return []shelf{s}
 		case s.is(in):
-			return []shelf{s.returned(in.user)}
+			return []shelf{s.canceled(in.user)}
 		}
 	case looks:
 		if out == none && !s.has(in.user) || out == yes && s.is(in) {
@@ -151,12 +162,14 @@ func (s shelf) changed(by act, out result) []shelf {
 }
 
 func (s shelf) bought(in step, out result) []shelf {
-	free := s.left > 0 && !s.has(in.user)
+	free := s.left > 0 && !s.has(in.user) && !s.waits[in.user]
 	switch {
 	case out == yes && free:
 		return []shelf{s.taken(in.user, in.order).promised(in.user)}
 	case out == already && s.is(in):
 		return []shelf{s.known(in)}
+	case out == cooling && s.waits[in.user] && !s.has(in.user):
+		return []shelf{s}
 	case out == unknown && free:
 		return []shelf{s, s.taken(in.user, unknownOrder)}
 	case out == unknown:
@@ -180,9 +193,9 @@ func (s shelf) forgotten() []shelf {
 }
 
 // saleModel is the sequential specification of one voucher's sale.
-func saleModel(stock int) porcupine.Model {
+func saleModel(stock int, cools bool) porcupine.Model {
 	return (&porcupine.NondeterministicModel{
-		Init: func() []any { return []any{shelf{left: stock}} },
+		Init: func() []any { return []any{shelf{left: stock, cools: cools}} },
 		Step: func(state, input, output any) []any {
 			var states []any
 			for _, next := range state.(shelf).next(input.(step), output.(result)) {

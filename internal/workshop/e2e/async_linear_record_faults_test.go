@@ -35,6 +35,7 @@ const (
 type history struct {
 	instances []*app
 	voucher   string
+	cools     bool // it has a cool-down that lasts until the end
 	users     []string
 	began     time.Time
 
@@ -47,10 +48,12 @@ type history struct {
 	unsettled  []porcupine.Operation // unknown ones, which may happen until all is quiet
 }
 
-func newHistory(t *testing.T, instances []*app) *history {
+func newHistory(t *testing.T, instances []*app, cools bool) *history {
 	t.Helper()
+	cooldown := map[bool]string{false: "0s", true: "1h"}[cools]
 	h := &history{
-		instances: instances, voucher: instances[0].onSale(t, historyStock).ID, began: time.Now(), orders: map[string]int{},
+		instances: instances, voucher: instances[0].Create(t, map[string]any{"stock": historyStock, "cooldown": cooldown}).ID, cools: cools,
+		began: time.Now(), orders: map[string]int{},
 		doubts: make(chan struct{}, historyDoubts), full: make(chan struct{}),
 	}
 	for n := range historyUsers {
@@ -144,6 +147,8 @@ func (h *history) buy(t *testing.T, a *app, user int, order *string) (out result
 		out, *order = already, remote.Decode[api.Problem](t, got).OrderID
 	case got.Code() == model.CodeSoldOut:
 		out, *order = soldOut, ""
+	case got.Code() == model.CodeCoolingDown:
+		out, *order = cooling, ""
 	case got.Code() == model.CodeLockBusy: // nothing has changed
 		return none
 	default:

@@ -34,7 +34,7 @@ func refused(t *testing.T, got api.Answer, status int, code model.Code) api.Prob
 	}
 	seconds, err := strconv.Atoi(got.Header.Get("Retry-After"))
 	switch code {
-	case model.CodeNotStarted, model.CodeLockBusy, model.CodeRateLimited, model.CodeUnavailable:
+	case model.CodeNotStarted, model.CodeCoolingDown, model.CodeLockBusy, model.CodeRateLimited, model.CodeUnavailable:
 		if err != nil || seconds < 1 {
 			t.Errorf("%s: Retry-After = %q", code, got.Header.Get("Retry-After"))
 		}

@@ -8,6 +8,7 @@ import (
 	"seckill/internal/api"
 	"seckill/internal/token"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -87,4 +88,58 @@ func checkWhoMayBuy(t *testing.T, a shop) {
 	}
 	refused(t, a.Call(t, http.MethodPut, "/admin/users/nobody/groups", admin, `{"groups":["gold"]}`), http.StatusNotFound, model.CodeNotFound)
 	refused(t, a.Call(t, http.MethodPut, "/admin/users/"+id+"/groups", admin, `{"groups":[""]}`), http.StatusUnprocessableEntity, model.CodeValidation)
+}
+
+// TestCooldown: whose order ended unpaid waits, each time twice as long, whatever is asked again and whoever rebuilds the sale.
+func TestCooldown(t *testing.T) {
+	t.Parallel()
+	everywhere(t, checkCooldown)
+}
+
+func checkCooldown(t *testing.T, a shop) {
+	t.Helper()
+	doc := readDocument(t, a.app)
+	buys := func(v model.Voucher, user string) api.Answer {
+		return a.Insist(t, http.MethodPost, "/vouchers/"+v.ID+"/seckill", a.Token(t, user, model.RoleUser), nil)
+	}
+	// waits tells for how long a user is told to wait after the end of an order.
+	waits := func(v model.Voucher, order model.Order) time.Duration {
+		t.Helper()
+		got := buys(v, order.UserID)
+		doc.check(t, http.MethodPost, "/api/v1/vouchers/{id}/seckill", got)
+		p := refused(t, got, http.StatusConflict, model.CodeCoolingDown)
+		return p.RetryAt.Sub(*a.now(t, order).ClosedAt).Truncate(10 * time.Millisecond)
+	}
+	v := a.Create(t, map[string]any{"stock": 1})
+	check.Equal(t, "without one", v.Cooldown, 0)
+	v = remote.Decode[model.Voucher](t, a.Call(t, http.MethodPatch, "/admin/vouchers/"+v.ID, a.Admin(t), `{"cooldown":"10m"}`))
+	check.Equal(t, "the cool-down", v.Cooldown.String(), "10m0s")
+	order := a.buys(t, v.ID, a.user(1))
+	refused(t, a.Call(t, http.MethodPatch, "/admin/vouchers/"+v.ID, a.Admin(t), `{"cooldown":"0s"}`), http.StatusConflict, model.CodeConflict)
+	for range 2 { // to cancel it again changes nothing
+		a.cancels(t, order)
+		check.Equal(t, "to wait", waits(v, order), 10*time.Minute)
+	}
+	if a.mode == model.ModeAsync {
+		a.rebuild(t, v.ID)
+		check.Equal(t, "to wait after a rebuild", waits(v, order), 10*time.Minute)
+	}
+	a.buys(t, v.ID, a.user(2))
+	check.Equal(t, "to wait for what is sold out", waits(v, order), 10*time.Minute)
+
+	// Who has waited buys again, and the next time waits twice as long.
+	v = a.Create(t, map[string]any{"stock": 1, "cooldown": "1s"})
+	for _, want := range []time.Duration{time.Second, 2 * time.Second} {
+		check.Patiently(t, "he has waited", func() bool {
+			got := buys(v, a.user(1))
+			if got.Code() == model.CodeCoolingDown { // of the round before: this test may be slow
+				check.Equal(t, "to wait", remote.Decode[api.Problem](t, got).RetryAt.Sub(*order.ClosedAt).Truncate(10*time.Millisecond), want/2)
+			}
+			return got.Sells()
+		})
+		mine := remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders?voucher_id="+v.ID, a.Token(t, a.user(1), model.RoleUser), nil))
+		order = a.becomes(t, mine.Items[0], model.OrderUnpaid)
+		a.cancels(t, order)
+		order = a.now(t, order)
+	}
 }

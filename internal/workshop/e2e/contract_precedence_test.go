@@ -12,8 +12,8 @@ import (
 	"seckill/model"
 )
 
-// TestPrecedence changes a voucher that is sold out under a buyer and somebody
-// who came too late: of all the refusals that apply, each hears the first of
+// TestPrecedence changes a voucher that is sold out under a buyer, somebody
+// who came too late, and somebody who has canceled an order a moment ago: of all the refusals that apply, each hears the first of
 // the contract's order, and `phase` says the same.
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
@@ -22,11 +22,12 @@ func TestPrecedence(t *testing.T) {
 
 func checkPrecedence(t *testing.T, a shop) {
 	t.Helper()
-	buyer, late := a.Token(t, a.user(1), model.RoleUser), a.Token(t, a.user(2), model.RoleUser)
-	voucher := a.onSale(t, 1)
+	buyer, late, cooling := a.Token(t, a.user(1), model.RoleUser), a.Token(t, a.user(2), model.RoleUser), a.Token(t, a.user(3), model.RoleUser)
+	voucher := a.Create(t, map[string]any{"stock": 1, "cooldown": "1h"})
 	place := func(token string) api.Answer {
 		return a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil)
 	}
+	a.cancels(t, a.buys(t, voucher.ID, a.user(3)))
 	order := a.buys(t, voucher.ID, a.user(1))
 	listed := func(phase model.Phase) bool {
 		page := remote.Decode[model.VoucherPage](t, a.Call(t, http.MethodGet, "/vouchers?limit=100&phase="+string(phase), "", nil))
@@ -50,7 +51,11 @@ func checkPrecedence(t *testing.T, a shop) {
 		{"back", open, model.PhaseSoldOut, model.CodeAlreadyOrdered, model.CodeSoldOut},
 	} {
 		object(t, a.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, a.Admin(t), step.change), http.StatusOK)
-		for token, code := range map[string]model.Code{buyer: step.buyer, late: step.late} {
+		cools := step.late
+		if cools == model.CodeSoldOut {
+			cools = model.CodeCoolingDown
+		}
+		for token, code := range map[string]model.Code{buyer: step.buyer, late: step.late, cooling: cools} {
 			got := place(token)
 			if got.Code() != code {
 				t.Errorf("%s: %s, want %s", step.name, got.Body, code)

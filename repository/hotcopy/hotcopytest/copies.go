@@ -60,7 +60,7 @@ type Sale struct {
 	State                  model.CopyState
 	Epoch, Opened, Missing int64 // as in head.lua
 	Changes                int64
-	Voucher                model.Voucher // ID, Revision, Stock, Price, Currency, State, BeginAt, EndAt, Groups, Early
+	Voucher                model.Voucher // ID, Revision, Stock, Price, Currency, State, BeginAt, EndAt, Groups, Early, Cooldown
 	Epochs                 map[int64]*Epoch
 }
 
@@ -70,6 +70,7 @@ type Epoch struct {
 	Pending map[string]model.Reservation
 	Due     map[string]time.Time
 	Closed  map[string]time.Time // the tombstones
+	Cooling map[string]time.Time // user → until when he waits before another order
 }
 
 // New has no copy yet.
@@ -92,6 +93,7 @@ func (c *Copies) Add(v model.Voucher) *Sale {
 func newEpoch() *Epoch {
 	return &Epoch{
 		Marks: map[string]string{}, Pending: map[string]model.Reservation{}, Due: map[string]time.Time{}, Closed: map[string]time.Time{},
+		Cooling: map[string]time.Time{},
 	}
 }
 
@@ -189,7 +191,7 @@ func kept(v model.Voucher) model.Voucher {
 	return model.Voucher{
 		ID: v.ID, Revision: v.Revision, Stock: v.Stock, Price: v.Price, Currency: v.Currency, State: v.State,
 		BeginAt: v.BeginAt.Truncate(time.Microsecond).UTC(), EndAt: v.EndAt.Truncate(time.Microsecond).UTC(),
-		Groups: v.Groups, Early: v.Early,
+		Groups: v.Groups, Early: v.Early, Cooldown: v.Cooldown,
 	}
 }
 

@@ -67,6 +67,8 @@ func (c *Copies) reserve(asked model.ReserveRequest, a *model.ReserveResult) {
 		a.Err = model.ErrUserLocked
 	case marked:
 		a.Err = model.AlreadyOrdered(model.Order{ID: mark, Status: pending.Status})
+	case s.Voucher.Cooldown > 0 && e.Cooling[asked.UserID].After(time.Now()) && !asked.Anytime:
+		a.Err = model.CoolingDown(e.Cooling[asked.UserID], time.Now())
 	case s.Free() <= 0:
 		a.Err = model.SoldOut()
 	default:
@@ -126,7 +128,7 @@ func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []mo
 		c.tell(ids)
 		if applied = s.open(); applied {
 			for _, r := range releases {
-				s.release(r.OrderID, r.UserID)
+				s.release(r)
 			}
 		}
 		return nil
@@ -134,9 +136,12 @@ func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []mo
 	return applied, err
 }
 
-func (s *Sale) release(orderID, userID string) {
-	e := s.Now()
+func (s *Sale) release(r model.Release) {
+	e, orderID, userID := s.Now(), r.OrderID, r.UserID
 	_, held := e.Pending[orderID]
+	if until := r.CooldownUntil; until != nil && until.After(e.Cooling[userID]) {
+		e.Cooling[userID], held = until.Truncate(time.Millisecond), true
+	}
 	delete(e.Pending, orderID)
 	delete(e.Due, orderID)
 	if e.Marks[userID] == orderID {
@@ -344,10 +349,15 @@ func (c *Copies) processing(ctx context.Context, method, voucherID string) ([]mo
 }
 
 // Buyers is that of hotcopy.Store.
-func (c *Copies) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
+func (c *Copies) Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
 	var users []string
-	err := c.opened(ctx, "Buyers", voucherID, func(s *Sale) error {
+	err := c.opened(ctx, "Buyers", v.ID, func(s *Sale) error {
 		users = slices.Collect(maps.Keys(s.Now().Marks))
+		for user, until := range s.Now().Cooling {
+			if v.Cooldown > 0 && until.After(v.ServerTime) {
+				users = append(users, user)
+			}
+		}
 		return nil
 	})
 	if err == nil {
@@ -459,6 +469,19 @@ func (c *Copies) Load(ctx context.Context, record model.EpochRecord, live []mode
 				e.Marks[r.UserID] = r.ID
 			}
 			e.Pending[r.ID], e.Due[r.ID] = entry(voucherID, r), time.Time{}
+		}
+		return nil
+	})
+}
+
+// LoadCooling is that of hotcopy.Store.
+func (c *Copies) LoadCooling(ctx context.Context, record model.EpochRecord, cooling []model.Cooling) error {
+	return c.do(ctx, "LoadCooling", record.VoucherID, func(s *Sale) error {
+		if !s.building(record.Epoch) {
+			return failed("LoadCooling", record.VoucherID, model.ErrSuperseded)
+		}
+		for _, user := range cooling {
+			s.Epochs[record.Epoch].Cooling[user.UserID] = user.Until.Truncate(time.Millisecond)
 		}
 		return nil
 	})

@@ -4,16 +4,17 @@
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3] how long the keys of a load that is given up are kept, ms
 -- ARGV[4] number of live orders
--- ARGV[5] number of orders that are carried over; with none of either kind the load begins
+-- ARGV[5] number of orders that are carried over; with nothing of any kind the load begins
 -- ARGV[6...] for each live order: its user, its id; then the users of those that are
---   carried over; then for each of these: its id, its pending entry, which is due at once
+--   carried over; then for each of these: its id, its pending entry, which is due at once; then, for users who wait before
+--   another order, until when, in ms since 1970, and '/' and the user
 -- Replies {1, epoch}; {0, epoch} the copy has another epoch or server, is open,
 --   or something of it was lost since the load began.
 
 look()
 if head.epoch ~= ARGV[1] or head.server ~= server() or head.state == 'open' then return reply(0) end
 local live, carried = tonumber(ARGV[4]), tonumber(ARGV[5])
-if live + carried == 0 and head.state == 'closed' then
+if #ARGV == 5 and head.state == 'closed' then
   write('hset', KEYS[1], 'state', 'rebuilding')
   write('hset', KEYS[2], '', '1')
   write('hset', KEYS[3], '', '1')
@@ -44,5 +45,7 @@ if carried > 0 then
   write('hset', KEYS[3], unpack(ARGV, entries))
   write('zadd', KEYS[4], unpack(due))
 end
+local waits = entries + 2 * carried
+if waits <= #ARGV then write('zadd', KEYS[5], unpack(ARGV, waits)) end
 for i = 2, 5 do write('pexpire', KEYS[i], ARGV[3]) end
 return reply(1)

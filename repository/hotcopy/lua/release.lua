@@ -5,24 +5,38 @@
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3] how long tombstones last, ms
 -- ARGV[4] the channel on which those who wait for the orders listen
--- ARGV[5...] for each order: its id, its user
+-- ARGV[5...] for each order: its id, its user and, if that user waits then before another order, '/' and until when, in ms
+--   since 1970. Whatever comes late, repeated or in another order, nobody waits less for it
 -- Replies {1, epoch} also when there was nothing left to do.
 
 look()
 local why = shut()
 if why and why[1] == -1 then return why end
-local ids, users, tombs = {}, {}, {}
-local ms = math.floor(clock() / 1000)
-for i = 5, #ARGV, 2 do
+local ids, users, tombs, waiting, waits = {}, {}, {}, {}, {}
+local ms, i = math.floor(clock() / 1000), 5
+while i < #ARGV do
   local n = #ids + 1
   ids[n], users[n] = ARGV[i], ARGV[i + 1]
   tombs[2 * n - 1], tombs[2 * n] = text(ms), ARGV[i]
+  i = i + 2
+  local till = string.match(ARGV[i] or '', '^/(%d+)$')
+  if till then
+    local user = '/' .. users[n]
+    if not waits[user] then waiting[#waiting + 1] = user end
+    waits[user], i = math.max(tonumber(till), waits[user] or 0), i + 1
+  end
 end
 tell(ARGV[4], table.concat(ids, ' '))
 if why then return why end
 
 local marks, entries = redis.call('hmget', KEYS[2], unpack(users)), redis.call('hmget', KEYS[3], unpack(ids))
-local gone, held = {}, false
+local gone, held, cooling = {}, false, {}
+local known = #waiting > 0 and redis.call('zmscore', KEYS[5], unpack(waiting))
+for i, user in ipairs(waiting) do
+  if waits[user] > (tonumber(known[i] or '') or 0) then
+    cooling[#cooling + 1], cooling[#cooling + 2], held = text(waits[user]), user, true
+  end
+end
 for i, id in ipairs(ids) do
   if marks[i] == id then gone[#gone + 1] = users[i] end
   held = held or entries[i] or marks[i] == id
@@ -33,6 +47,7 @@ if #gone > 0 and free() <= 0 then tellReturn() end
 write('zremrangebyscore', KEYS[5], '-inf', '(' .. text(ms - tonumber(ARGV[3])))
 write('zadd', KEYS[5], 'NX', unpack(tombs))
 if held then changed() end
+if #cooling > 0 then write('zadd', KEYS[5], unpack(cooling)) end -- before the mark is gone
 if #gone > 0 then write('hdel', KEYS[2], unpack(gone)) end
 write('hdel', KEYS[3], unpack(ids))
 write('zrem', KEYS[4], unpack(ids))

@@ -296,6 +296,6 @@ func TestBuyersThatCannotBeReadCostTheWholeRoadOnly(t *testing.T) {
 // noBuyers cannot tell who has orders.
 type noBuyers struct{ *servicetest.Table }
 
-func (noBuyers) Buyers(context.Context, string, func(string) error) error {
+func (noBuyers) Buyers(context.Context, model.Voucher, func(string) error) error {
 	return model.Unavailable("gone", nil)
 }

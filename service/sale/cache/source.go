@@ -30,8 +30,8 @@ type Database interface {
 	// ShowMany is GetMany for those who look and do not buy: it takes no connection from
 	// those who do.
 	ShowMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
-	// Buyers calls yield with the user of every live order of a voucher.
-	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
+	// Buyers calls yield with every user who has a live order of a voucher, or waits before another one.
+	Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
 }
 
 // HotCopies sell in the order mode async.
@@ -42,9 +42,9 @@ type HotCopies interface {
 	// Read answers each of the ids; a hot copy that is not loaded is closed. With an
 	// error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
-	// Buyers calls yield with every user who has a reserved or a live order, at
+	// Buyers calls yield with every user who has a reserved or a live order, or waits before another one, at
 	// least once.
-	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
+	Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
 }
 
 // reading is one voucher as it was read.
@@ -56,7 +56,7 @@ type reading struct {
 
 // source reads vouchers from where an order mode sells them.
 type source interface {
-	// buyers calls yield with every user who has an order of a sold-out voucher, at
+	// buyers calls yield with every user who has an order of a sold-out voucher, or waits before another one, at
 	// least once. After errOvertaken the users are not all of them.
 	buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
 	// query turns a query for a page of vouchers into that for the database.
@@ -98,7 +98,7 @@ func readings(
 }
 
 func (r dbReader) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
-	return r.db.Buyers(ctx, v.ID, yield)
+	return r.db.Buyers(ctx, v, yield)
 }
 
 func (dbReader) query(q model.VoucherQuery) model.VoucherQuery { return q }
@@ -179,7 +179,7 @@ func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) 
 // buyers reads the users who have a mark in the hot copy. After that it looks at the
 // hot copy once more: if it was closed or rebuilt meanwhile, marks may be missing.
 func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
-	err := r.hot.Buyers(ctx, v.ID, yield)
+	err := r.hot.Buyers(ctx, v, yield)
 	if errors.Is(err, model.ErrCopyClosed) {
 		return errOvertaken
 	}
