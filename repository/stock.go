@@ -90,7 +90,7 @@ func selectVouchers(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 
 // saleColumns are those by which units are taken. A voucher's texts are many times as long, and a transaction may be about a
 // hundred vouchers.
-const saleColumns = "vouchers.id, price, currency, remaining, begin_at, early_begin_at, end_at, state, payment_window, version, revision, " +
+const saleColumns = "vouchers.id, price, currency, remaining, begin_at, early_begin_at, end_at, state, payment_window, cooldown, version, revision, " +
 	"copy_epoch, copy_open_epoch, copy_barrier"
 
 // selectForSale begins a query of the saleColumns of voucherRows with the order mode, which stays
