@@ -88,16 +88,11 @@ func selectVouchers(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time")
 }
 
-// saleColumns are those by which units are taken. A voucher's texts are many times as long, and a transaction may be about a
-// hundred vouchers.
-const saleColumns = "vouchers.id, price, currency, remaining, begin_at, early_begin_at, end_at, state, payment_window, cooldown, version, revision, " +
-	"copy_epoch, copy_open_epoch, copy_barrier"
-
-// selectForSale begins a query of the saleColumns of voucherRows with the order mode, which stays
+// selectForSale begins a query of voucherRows with the order mode, which stays
 // locked: a call that changes it waits for this transaction, and a transaction that
 // comes later sees the change.
 func selectForSale(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
-	return tx.Table("vouchers").Select(saleColumns + ", " + d.Now + " AS server_time, " + orderMode(d) + " AS order_mode")
+	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time, " + orderMode(d) + " AS order_mode")
 }
 
 // read gives the rows of vouchers by id, with the order mode, which is locked against changes;
