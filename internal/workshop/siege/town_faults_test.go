@@ -42,6 +42,7 @@ type town struct {
 
 	t        *testing.T
 	mode     string
+	dsn      string // of its database
 	server   *exec.Cmd
 	worker   *exec.Cmd
 	vouchers []string // of every crowd, to be audited
@@ -62,7 +63,7 @@ func build(t *testing.T, mode string) *town {
 		settings = append(settings, "SECKILL_NATS_URL="+testserver.NATS(t).URL())
 		role = "api"
 	}
-	w := &town{t: t, mode: mode}
+	w := &town{t: t, mode: mode, dsn: database.DSN(testserver.DefaultSchema)}
 	w.Service = remote.Service{URL: "http://" + main, Client: clientFrom("127.0.2.1", 10), Tokens: check.Value(remote.Authority(secret))(t)}
 	t.Cleanup(w.Client.CloseIdleConnections)
 	w.server = serve(t, append(settings, "SECKILL_ROLE="+role, "SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+testserver.Address(t)))
@@ -72,7 +73,7 @@ func build(t *testing.T, mode string) *town {
 		w.worker = serve(t, append(settings, "SECKILL_ROLE=worker", "SECKILL_HTTP_ADDR="+addr, "SECKILL_OPS_ADDR="+testserver.Address(t)))
 		w.ready("http://" + addr)
 	}
-	w.fill(database)
+	w.fill()
 	return w
 }
 
@@ -103,9 +104,9 @@ func (w *town) ready(url string) {
 }
 
 // fill puts vouchers on the shelves that nobody buys, some of them sold out.
-func (w *town) fill(database *testserver.Server) {
+func (w *town) fill() {
 	w.t.Helper()
-	db, err := sql.Open("mysql", database.DSN(testserver.DefaultSchema))
+	db, err := sql.Open("mysql", w.dsn)
 	check.Must(w.t, err)
 	defer db.Close()
 	_, err = db.ExecContext(w.t.Context(), fmt.Sprintf(
@@ -194,8 +195,8 @@ func (w *town) conserved() {
 		if d.Stock != d.Remaining+d.LiveOrders {
 			w.t.Errorf("voucher %s: stock %d, remaining %d, live orders %d", id, d.Stock, d.Remaining, d.LiveOrders)
 		}
-		if yes := w.crowd.yes.Load(); id == w.crowd.voucher && d.LiveOrders < yes {
-			w.t.Errorf("voucher %s: %d orders were accepted, and %d are live", id, yes, d.LiveOrders)
+		if c := w.crowd; c != nil && id == c.voucher && d.LiveOrders < c.yes.Load() {
+			w.t.Errorf("voucher %s: %d orders were accepted, and %d are live", id, c.yes.Load(), d.LiveOrders)
 		}
 	}
 }
