@@ -90,6 +90,10 @@ bench-scale: SERIES ?= buyers=10000,100000,1000000 vouchers=1,100,10000 instance
 bench-expiry: deps ## a sale at half its capacity, alone and while orders of its voucher, or another one, expire (EXPIRY_ORDERS=100000)
 	EXPIRY_ORDERS=$${EXPIRY_ORDERS:-100000} go test -run='^$$' -bench=SaleBesideExpiry -benchtime=1x -timeout=20m ./service/repair $(ARGS)
 
+.PHONY: bench-draw
+bench-draw: deps ## a draw of a million entries for ten thousand units, from the end of the sale until everybody is served (DRAW_ENTRIES=1000000)
+	DRAW_ENTRIES=$${DRAW_ENTRIES:-1000000} go test -run='^$$' -bench='^BenchmarkDraw$$' -benchtime=1x -timeout=20m ./service/repair $(ARGS)
+
 .PHONY: bench-console
 bench-console: deps-bench ## what watchers of a sale cost it, and how long each page takes in a large shop (WATCHERS=50 ROUNDS= VOUCHERS=10000 ORDERS=1000000)
 	WATCHERS=$(WATCHERS) ROUNDS=$(ROUNDS) VOUCHERS=$(VOUCHERS) ORDERS=$(ORDERS) \

@@ -95,6 +95,13 @@ type reports interface {
 	Make(ctx context.Context, voucherID string) (model.Report, error)
 }
 
+// draws is what the routes of draws need of repository.Draws.
+type draws interface {
+	Entry(ctx context.Context, voucherID, userID string) (model.Entry, error)
+	Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error)
+	Leaves(ctx context.Context, voucherID, cursor string, limit int) (model.DrawnLeaves, error)
+}
+
 // accounts is what the routes of accounts need of service.Accounts.
 type accounts interface {
 	Register(ctx context.Context, address, username, password string) (model.Account, error)
@@ -125,6 +132,7 @@ type Options struct {
 	Refunds     refunds     // *service.Refunds
 	AdminLog    adminLog    // *repository.AdminLog
 	Reports     reports     // *service.Reports
+	Draws       draws       // *repository.Draws
 
 	Tokens *token.Authority
 	// Webhooks verifies those of the payment provider.
@@ -207,6 +215,7 @@ func build(options Options) (*api, error) {
 	a.accountRoutes()
 	a.voucherRoutes()
 	a.orderRoutes()
+	a.drawRoutes()
 	a.paymentRoutes()
 	a.adminVoucherRoutes()
 	a.adminOrderRoutes()

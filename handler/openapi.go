@@ -134,6 +134,7 @@ func (a *api) polish() {
 	describe(schemas["Voucher"], "phase", model.Phases())
 	describe(schemas["Order"], "status", model.OrderStatuses())
 	describe(schemas["OrderDetail"], "status", model.OrderStatuses())
+	describe(schemas["Entry"], "status", model.EntryStatuses())
 	describe(schemas["Refund"], "status", model.RefundStatuses())
 	describe(schemas["Audit"], "mode", []model.OrderMode{model.ModeSync, model.ModeAsync})
 	copies := []model.CopyState{model.CopyOpen, model.CopyClosed, model.CopyRebuilding}
@@ -142,7 +143,7 @@ func (a *api) polish() {
 		property := schemas["Audit"].Properties[name]
 		schemas["Audit"].Properties[name] = &huma.Schema{
 			AnyOf:       []*huma.Schema{property, {Type: "null"}},
-			Description: "null in sync mode: there is none.",
+			Description: "null in sync mode, and of a draw: there is none.",
 		}
 	}
 }

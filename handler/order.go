@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func (a *api) orderRoutes() {
 		status: http.StatusCreated, otherwise: http.StatusAccepted,
 		description: "201 (order mode sync): committed in the database. 202 (order mode async): reserved and durably " +
 			"queued; the order is processing and will be unpaid, or failed when Redis lost writes that it had " +
-			"acknowledged. Where several refusals apply, the first of: 401, 413, 415, " +
+			"acknowledged. Of a voucher with allocation draw: 202 with my entry, committed in the database; the same again to a repeated call. Where several refusals apply, the first of: 401, 413, 415, " +
 			"422, RATE_LIMITED, 404, NOT_ELIGIBLE, ENDED, PAUSED, NOT_STARTED, LOCK_BUSY, ALREADY_ORDERED, COOLING_DOWN, SOLD_OUT. After a " +
 			"time-out or a 5xx repeat the call: it answers with the order, or with ALREADY_ORDERED and its order_id.",
 		codes: []model.Code{
@@ -69,6 +70,8 @@ func (a *api) orderRoutes() {
 		response: map[string]any{"application/json": model.Order{}},
 		request:  a.nothing(),
 	}, a.place)
+	accepted := a.huma.OpenAPI().Paths[basePath+"/vouchers/{id}/seckill"].Post.Responses[strconv.Itoa(http.StatusAccepted)].Content["application/json"]
+	accepted.Schema = &huma.Schema{AnyOf: []*huma.Schema{accepted.Schema, a.schema(typeOf[model.Entry]())}}
 	a.registerBare(route{
 		id: "cancel-order", method: http.MethodPost, path: basePath + "/orders/{id}/cancel", tag: tagOrders,
 		summary: "Cancel my unpaid order", access: users, status: http.StatusOK,
@@ -124,6 +127,10 @@ func (a *api) place(c *gin.Context) {
 	order, err := a.options.Orders.Place(ctx, user, voucherID, callOf(ctx).claims.Groups...)
 	if err != nil {
 		a.abort(c, err)
+		return
+	}
+	if order.Entry != nil {
+		a.entered(c, *order.Entry)
 		return
 	}
 	status := http.StatusCreated

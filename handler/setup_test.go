@@ -56,7 +56,20 @@ type (
 	fakeHealth   struct{ *fakes }
 	fakeLimits   struct{ *fakes }
 	fakeSearch   struct{ *fakes }
+	fakeDraws    struct{}
 )
+
+func (fakeDraws) Entry(_ context.Context, voucherID, _ string) (model.Entry, error) {
+	return model.Entry{VoucherID: voucherID, Status: model.EntryEntered}, nil
+}
+
+func (fakeDraws) Proof(_ context.Context, voucherID string, _ bool) (model.Draw, error) {
+	return model.Draw{VoucherID: voucherID}, nil
+}
+
+func (fakeDraws) Leaves(context.Context, string, string, int) (model.DrawnLeaves, error) {
+	return model.DrawnLeaves{Items: []string{}}, nil
+}
 
 func (f fakeOrders) Place(ctx context.Context, userID, voucherID string, _ ...string) (model.Order, error) {
 	return f.place(ctx, userID, voucherID)
@@ -228,6 +241,7 @@ func build(t testing.TB, change ...func(*handler.Options)) *server {
 		Tokens:      tokens,
 		Webhooks:    webhooks,
 		OrderSearch: fakeSearch{s.fakes},
+		Draws:       fakeDraws{},
 		Build:       version.Build{Version: "v1.2.0", Commit: "35879b0", Go: "go1.26.8"},
 		Currency:    "CNY",
 		Log:         slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

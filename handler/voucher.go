@@ -85,7 +85,8 @@ type VoucherDraft struct {
 	Groups []string    `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"gold\"]" doc:"Whose token names one of these groups may buy; none: everybody."`
 	Early  *EarlyStart `json:"early,omitempty" doc:"Who may begin before the others."`
 
-	Cooldown string `json:"cooldown,omitempty" minLength:"1" default:"0s" example:"10m" doc:"How long a user waits before another order whose order was canceled or expired: a Go duration, 0s or from 1s to 24h. It doubles each time, up to 24h."`
+	Cooldown   string `json:"cooldown,omitempty" minLength:"1" default:"0s" example:"10m" doc:"How long a user waits before another order whose order was canceled or expired: a Go duration, 0s or from 1s to 24h. It doubles each time, up to 24h."`
+	Allocation string `json:"allocation,omitempty" enum:"first_come,draw" default:"first_come" doc:"draw: purchases are entries, and the orders are drawn among them at end_at."`
 
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
 }
@@ -109,7 +110,8 @@ type VoucherChange struct {
 	Groups *[]string   `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" doc:"Before the first order only, as early; none: everybody may buy."`
 	Early  *EarlyStart `json:"early,omitempty"`
 
-	Cooldown *string `json:"cooldown,omitempty" minLength:"1" example:"10m" doc:"Before the first order only; 0s: nobody waits."`
+	Cooldown   *string `json:"cooldown,omitempty" minLength:"1" example:"10m" doc:"Before the first order only; 0s: nobody waits."`
+	Allocation *string `json:"allocation,omitempty" enum:"first_come,draw"`
 }
 
 // StockChange changes the total ever offered: by delta, or to stock.
@@ -294,7 +296,7 @@ func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	return model.NewVoucher{
 		Title: d.Title, Description: d.Description, Price: d.Price, FaceValue: d.FaceValue, Stock: d.Stock,
 		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State), PaymentWindow: window,
-		Groups: d.Groups, Early: deref(patch.Early), Cooldown: deref(patch.Cooldown),
+		Groups: d.Groups, Early: deref(patch.Early), Cooldown: deref(patch.Cooldown), Allocation: allocation(d.Allocation),
 	}, nil
 }
 
@@ -323,6 +325,9 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	patch.Early, earlyErr = c.Early.parse()
 	var cooldownErr error
 	patch.Cooldown, cooldownErr = parseCooldown(c.Cooldown)
+	if c.Allocation != nil {
+		patch.Allocation = new(allocation(*c.Allocation))
+	}
 	return patch, model.JoinInvalid(patch.Check(), beginErr, endErr, earlyErr, cooldownErr)
 }
 
@@ -336,6 +341,12 @@ func parseCooldown(text *string) (*model.Window, error) {
 		return nil, model.Invalid("body.cooldown", "must be a duration like 15m")
 	}
 	return new(model.Window(cooldown)), nil
+}
+
+// allocation reads one of those that the document lists.
+func allocation(text string) (a model.Allocation) {
+	_ = a.UnmarshalText([]byte(text)) // no other was let through
+	return a
 }
 
 func (e *EarlyStart) parse() (*model.Early, error) {

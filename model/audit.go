@@ -15,9 +15,10 @@ type Audit struct {
 	Mode      OrderMode      `json:"mode"`
 	Balanced  bool           `json:"balanced"`
 	Database  AuditDatabase  `json:"database"`
-	Redis     *AuditHotCopy  `json:"redis"` // nil in sync mode: there is no copy
-	Queue     *AuditQueue    `json:"queue"` // nil in sync mode: there is no queue
+	Redis     *AuditHotCopy  `json:"redis"` // nil in sync mode, and of a draw: there is no copy
+	Queue     *AuditQueue    `json:"queue"` // nil likewise: there is no queue
 	Drift     []DriftedOrder `json:"drift"`
+	Draw      bool           `json:"-"` // the voucher is allocated by draw
 }
 
 // AuditDatabase is what the database says.

@@ -196,9 +196,9 @@ func (v *Voucher) CheckRules() error {
 }
 
 // SameRules reports whether two vouchers have the same rules of a fair sale, which do not
-// change after the first order.
+// change after the first order or entry.
 func (v *Voucher) SameRules(other *Voucher) bool {
-	return slices.Equal(v.Groups, other.Groups) && v.Early.same(other.Early) && v.Waitlist == other.Waitlist && v.Cooldown == other.Cooldown
+	return slices.Equal(v.Groups, other.Groups) && v.Early.same(other.Early) && v.Waitlist == other.Waitlist && v.Cooldown == other.Cooldown && v.Allocation == other.Allocation
 }
 
 // NotEligible refuses a user whom a voucher is not for.
@@ -220,10 +220,13 @@ func (p VoucherPatch) Rules(v Voucher) Voucher {
 	if p.Cooldown != nil {
 		v.Cooldown = *p.Cooldown
 	}
+	if p.Allocation != nil {
+		v.Allocation = *p.Allocation
+	}
 	return v
 }
 
-// RulesFixed refuses other rules of a fair sale for a voucher that has orders.
+// RulesFixed refuses other rules of a fair sale for a voucher that has orders or entries.
 func RulesFixed() *Error {
-	return Conflict("The voucher has orders: the rules of its sale stay as they are.")
+	return Conflict("The voucher has orders or entries: the rules of its sale stay as they are.")
 }

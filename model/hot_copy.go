@@ -50,6 +50,7 @@ type EpochRecord struct {
 	// Revision, Version, and how many units are Taken, are of the voucher's row.
 	Revision, Version, Taken int64
 	OnSale                   bool // as of Now
+	Draw                     bool // the voucher is to have no hot copy
 }
 
 // Open reports whether the database holds the latest copy for open.

@@ -57,6 +57,9 @@ type Order struct {
 	// Early says of an order to be created that its user may buy from the voucher's early beginning on.
 	Early bool `json:"-" gorm:"-"`
 
+	// Entry is what a request to buy became where the voucher is drawn: then this is no order yet.
+	Entry *Entry `json:"-" gorm:"-"`
+
 	// Trace is the traceparent (W3C Trace Context) of what was done of the order so far, for the step that follows.
 	// Empty: it is not traced.
 	Trace string `json:"-" gorm:"-"`

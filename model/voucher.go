@@ -72,13 +72,14 @@ type Voucher struct {
 	// the settings say. An order keeps the one that it was made with.
 	PaymentWindow Window `json:"payment_window,omitzero" example:"15m0s" doc:"How long its orders stay unpaid before they expire; absent: as long as the server's settings say."`
 
-	// Groups, Early and Cooldown are the rules of a fair sale. They do not change after the first order.
+	// Groups, Early, Cooldown and Allocation are rules of a fair sale. They do not change after the first order or entry.
 	Groups Groups `json:"groups,omitempty" gorm:"column:group_names" doc:"Whose token names one of these groups may buy; absent: everybody."`
 	Early  Early  `json:"early,omitzero" gorm:"embedded;embeddedPrefix:early_" doc:"These groups may buy from an earlier instant on; absent: none."`
 	// Waitlist is one of these rules too.
 	Waitlist bool `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first; absent: it is on sale again."`
 
-	Cooldown Window `json:"cooldown,omitzero" example:"10m0s" doc:"How long a user waits before another order whose order was canceled or expired; it doubles each time, up to 24h. Absent: not at all."`
+	Cooldown   Window     `json:"cooldown,omitzero" example:"10m0s" doc:"How long a user waits before another order whose order was canceled or expired; it doubles each time, up to 24h. Absent: not at all."`
+	Allocation Allocation `json:"allocation" example:"first_come" doc:"Today first_come or draw. draw: a purchase during the window is an entry, and at end_at the orders are drawn among the entries."`
 
 	// Phase and ServerTime are the view of the instant at which the voucher
 	// was read, on the clock that decides the window; they are not stored.
@@ -114,7 +115,7 @@ func (v Voucher) PhaseAt(now time.Time) Phase {
 		return PhasePaused
 	case now.Before(v.BeginAt):
 		return PhaseUpcoming
-	case v.Remaining <= 0:
+	case v.Remaining <= 0 && v.Allocation != ByDraw: // nothing is taken by an entry
 		return PhaseSoldOut
 	default:
 		return PhaseLive
@@ -157,9 +158,9 @@ func (v Voucher) Refusal(now time.Time) *Error {
 // must be there. Earlier no request needs it, and later it may be gone for good.
 const needsCopy = time.Hour
 
-// NeedsCopy reports whether the voucher's hot copy must be there, as of ServerTime.
+// NeedsCopy reports whether the voucher's hot copy must be there, as of ServerTime. A draw has none.
 func (v Voucher) NeedsCopy() bool {
-	return v.ServerTime.After(v.Opens().Add(-needsCopy)) && v.ServerTime.Before(v.EndAt.Add(needsCopy))
+	return v.Allocation != ByDraw && v.ServerTime.After(v.Opens().Add(-needsCopy)) && v.ServerTime.Before(v.EndAt.Add(needsCopy))
 }
 
 // NewVoucher is what an administrator says of a voucher to be.
@@ -178,6 +179,7 @@ type NewVoucher struct {
 	Early         Early         `json:",omitzero"`
 	Waitlist      bool          `json:",omitempty"`
 	Cooldown      Window        `json:",omitempty"`
+	Allocation    Allocation    `json:",omitempty"`
 	By            string        `json:"-"` // the administrator; no part of what is asked
 }
 
@@ -204,6 +206,8 @@ type VoucherPatch struct {
 	Early    *Early
 	Waitlist *bool
 	Cooldown *Window
+
+	Allocation *Allocation
 
 	IfMatch Tags
 	By      string // the administrator
@@ -352,6 +356,9 @@ func (v Voucher) Tag() string {
 	}
 	if v.Waitlist {
 		text = append(text, "\nwaitlist"...)
+	}
+	if v.Allocation != FirstCome {
+		text = fmt.Appendf(text, "\n%s", string(v.Allocation))
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:tagBytes])

@@ -104,13 +104,14 @@ type loggedVoucher struct {
 	Early         model.Early        `json:"early,omitzero"`
 	Waitlist      bool               `json:"waitlist,omitempty"`
 	Cooldown      model.Window       `json:"cooldown,omitzero"`
+	Allocation    model.Allocation   `json:"allocation,omitempty"`
 }
 
 func logged(v model.Voucher) loggedVoucher {
 	return loggedVoucher{
 		Title: v.Title, Description: v.Description, Price: v.Price, FaceValue: v.FaceValue, Currency: v.Currency,
 		Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, State: v.State, PaymentWindow: v.PaymentWindow,
-		Groups: v.Groups, Early: v.Early, Waitlist: v.Waitlist, Cooldown: v.Cooldown,
+		Groups: v.Groups, Early: v.Early, Waitlist: v.Waitlist, Cooldown: v.Cooldown, Allocation: v.Allocation,
 	}
 }
 

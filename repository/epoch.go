@@ -30,14 +30,14 @@ type epochRow struct {
 	Progress         *time.Time
 	Revision         int64
 	Version, Taken   int64
-	OnSale           bool
+	OnSale, Draw     bool
 	Now              clock `gorm:"column:read_at"`
 }
 
 func (r epochRow) record() model.EpochRecord {
 	record := model.EpochRecord{
 		VoucherID: r.VoucherID, Epoch: r.Epoch, OpenEpoch: r.OpenEpoch,
-		Progress: r.Progress, Now: r.Now.Time, Revision: r.Revision, Version: r.Version, Taken: r.Taken, OnSale: r.OnSale,
+		Progress: r.Progress, Now: r.Now.Time, Revision: r.Revision, Version: r.Version, Taken: r.Taken, OnSale: r.OnSale, Draw: r.Draw,
 	}
 	if r.Barrier != nil {
 		record.Barrier = new(uint64(*r.Barrier)) //nolint:gosec // stored by SetBarrier, never negative
@@ -100,12 +100,13 @@ func (c *Epochs) latest(ctx context.Context, ids []string, into map[string]int64
 
 // Watched lists the records of every voucher whose hot copy must be there, those
 // on sale first: it begins within the hour or has begun, and has not ended more
-// than an hour ago, in whatever state; or its stock is about to shrink.
+// than an hour ago, in whatever state; or its stock is about to shrink. A draw is among them only if it had a hot copy before
+// it became one, which may have to be closed.
 func (c *Epochs) Watched(ctx context.Context) ([]model.EpochRecord, error) {
 	d := c.db.Dialect
 	// A join, because MariaDB asks an IN with a UNION once for each voucher.
 	return c.listed(ctx, "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > "+d.HourAgo+" AND COALESCE(early_begin_at, begin_at) < "+d.InAnHour+
-		" UNION SELECT voucher_id FROM stock_intents) AS list ON list.watched = vouchers.id ORDER BY on_sale DESC, vouchers.id")
+		" UNION SELECT voucher_id FROM stock_intents) AS list ON list.watched = vouchers.id WHERE allocation = '' OR copy_epoch > 0 ORDER BY on_sale DESC, vouchers.id")
 }
 
 // Kept lists every voucher whose hot copy may still be used, in the order of ids:
@@ -113,9 +114,9 @@ func (c *Epochs) Watched(ctx context.Context) ([]model.EpochRecord, error) {
 // then goes on with its copy as it is; whatever is or will be on sale; and what has
 // returned units, a change of its stock, or a rebuild that may have died, under way.
 func (c *Epochs) Kept(ctx context.Context) ([]model.EpochRecord, error) {
-	return c.listed(ctx, "WHERE end_at > "+c.db.Dialect.HourAgo+" OR id IN (SELECT voucher_id FROM releases)"+
+	return c.listed(ctx, "WHERE (end_at > "+c.db.Dialect.HourAgo+" OR id IN (SELECT voucher_id FROM releases)"+
 		" OR id IN (SELECT voucher_id FROM stock_intents) OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch)"+
-		" OR copy_barrier IS NOT NULL ORDER BY id")
+		" OR copy_barrier IS NOT NULL) AND (allocation = '' OR copy_epoch > 0) ORDER BY id")
 }
 
 func (c *Epochs) listed(ctx context.Context, where string) ([]model.EpochRecord, error) {

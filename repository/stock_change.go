@@ -146,7 +146,7 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 		if err != nil {
 			return err
 		}
-		if earlier != nil || change.IfMatch.Check(row.Voucher) != nil || mode != model.ModeAsync || stock >= row.Stock || stock < row.Stock-row.Remaining {
+		if earlier != nil || change.IfMatch.Check(row.Voucher) != nil || !copied(mode, row) || stock >= row.Stock || stock < row.Stock-row.Remaining {
 			return sqldb.ErrNothingToWrite
 		}
 		intent = model.StockIntent{VoucherID: id, Stock: stock, Revision: row.Revision, CreatedAt: stored(now.Time)}
@@ -202,10 +202,15 @@ func deleteIntent(tx *gorm.DB, voucherID string) error {
 	return nil
 }
 
+// copied reports whether a voucher is sold from a hot copy.
+func copied(mode model.OrderMode, row voucherRow) bool {
+	return mode == model.ModeAsync && row.Allocation != model.ByDraw
+}
+
 // spendIntent lets a stock shrink in async mode only as it was intended and
 // lowered in the hot copy, and only while nothing has changed since.
 func spendIntent(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64) error {
-	if mode != model.ModeAsync || stock >= row.Stock {
+	if !copied(mode, row) || stock >= row.Stock {
 		return nil
 	}
 	intent, found, err := intentOf(tx, row.ID)

@@ -32,7 +32,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		Stock: asked.Stock, Remaining: asked.Stock,
 		BeginAt: stored(asked.BeginAt), EndAt: stored(asked.EndAt),
 		State: asked.State, PaymentWindow: model.Window(asked.PaymentWindow), Version: 1, Revision: 1,
-		Groups: asked.Groups, Early: storedEarly(asked.Early), Waitlist: asked.Waitlist, Cooldown: asked.Cooldown,
+		Groups: asked.Groups, Early: storedEarly(asked.Early), Waitlist: asked.Waitlist, Cooldown: asked.Cooldown, Allocation: asked.Allocation,
 	}
 	if voucher.State == "" {
 		voucher.State = model.VoucherPublished
@@ -55,6 +55,11 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		voucher.CreatedAt = stored(now.Time)
 		if err := tx.Create(&voucher).Error; err != nil {
 			return answer{}, err
+		}
+		if voucher.Allocation == model.ByDraw {
+			if err := newDraw(tx, id); err != nil {
+				return answer{}, err
+			}
 		}
 		return answerOf(voucher.At(now.Time)), logChange(v.db, tx, adminChange{
 			at: voucher.CreatedAt, actor: asked.By, action: model.ActionVoucherCreate, subject: id, after: logged(voucher),
@@ -157,6 +162,9 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		if !row.BeginAt.Before(row.EndAt) {
 			return windowError()
 		}
+		if err := changeDraw(tx, &rules, &row.Voucher); err != nil {
+			return err
+		}
 		if err := changeRules(tx, &rules, row); err != nil {
 			return err
 		}
@@ -194,14 +202,15 @@ func storedEarly(early model.Early) model.Early {
 	return model.Early{For: early.For, From: new(stored(*early.From))}
 }
 
-// changeRules refuses rules of a fair sale that do not fit the voucher, and others than before once it has an order, or somebody waits.
+// changeRules refuses rules of a fair sale that do not fit the voucher, and others than before once it has an order or an entry, or somebody waits.
 func changeRules(tx *gorm.DB, before *model.Voucher, after voucherRow) error {
 	if err := after.CheckRules(); err != nil || after.SameRules(before) {
 		return err
 	}
 	var ordered bool
-	if err := tx.Raw("SELECT EXISTS (SELECT 1 FROM orders WHERE voucher_id = ?)", after.ID).Scan(&ordered).Error; err != nil {
-		return fmt.Errorf("look for an order of voucher %s: %w", after.ID, err)
+	query := "SELECT EXISTS (SELECT 1 FROM orders WHERE voucher_id = ?) OR EXISTS (SELECT 1 FROM draw_entries WHERE voucher_id = ?)"
+	if err := tx.Raw(query, after.ID, after.ID).Scan(&ordered).Error; err != nil {
+		return fmt.Errorf("look for an order or an entry of voucher %s: %w", after.ID, err)
 	}
 	if ordered || after.Places > 0 {
 		return model.RulesFixed()
@@ -231,7 +240,7 @@ func update(tx *gorm.DB, v *model.Voucher) error {
 	v.Revision++
 	done := tx.Model(&model.Voucher{}).Where("id = ?", v.ID).
 		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version", "Revision",
-			"Groups", "For", "From", "Waitlist", "Cooldown").
+			"Groups", "For", "From", "Waitlist", "Cooldown", "Allocation").
 		Updates(v)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return fmt.Errorf("the locked row matched %d times", done.RowsAffected)
@@ -310,16 +319,37 @@ func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 
 		PlacesWaiting int64
 		Mode          model.OrderMode
+		Draw          bool
 	}
 	rows, err := counted[row](ctx, v.db, "audit voucher "+id, "voucher_audit", id)
 	if err != nil {
 		return model.Audit{}, err
 	}
 	found := rows[0]
-	return model.Audit{
+	audit := model.Audit{
 		VoucherID: id, Mode: found.Mode, Database: found.AuditDatabase, Drift: []model.DriftedOrder{},
-		Balanced: found.Stock == found.Remaining+found.LiveOrders && found.Waiting == found.PlacesWaiting,
-	}, nil
+		Balanced: found.Stock == found.Remaining+found.LiveOrders && found.Waiting == found.PlacesWaiting, Draw: found.Draw,
+	}
+	if audit.Draw {
+		whole, err := v.wholeDraw(ctx, id)
+		audit.Balanced = audit.Balanced && whole
+		return audit, err
+	}
+	return audit, nil
+}
+
+// wholeDraw reports whether a draw has as many entries and places as it says.
+func (v *Vouchers) wholeDraw(ctx context.Context, id string) (bool, error) {
+	type row struct {
+		Entries, Position, Entered, Places int64
+		DrawnAt                            *time.Time
+	}
+	rows, err := counted[row](ctx, v.db, "audit the draw of voucher "+id, "draw_audit", id)
+	if err != nil {
+		return false, err
+	}
+	found := rows[0]
+	return found.Entered == found.Entries && found.Places == found.Position && (found.DrawnAt == nil || found.Position == found.Entries), nil
 }
 
 // counted reads what a statement of the folder sql counts of a voucher: one row at the least, or NOT_FOUND.

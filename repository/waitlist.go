@@ -146,7 +146,7 @@ func refuseJoin(v voucherRow, asked model.Joining, live map[string]model.Order, 
 	if refusal := voucher.Refusal(now); refusal != nil {
 		return refusal
 	}
-	if !v.Waitlist {
+	if !v.Waitlist || v.Allocation == model.ByDraw { // whose places are drawn
 		return model.NoWaitlist()
 	}
 	if order, ok := live[asked.UserID]; ok {

@@ -102,6 +102,11 @@ type tallies interface {
 	Read(ctx context.Context, voucherID string) (map[string]model.Tally, error)
 }
 
+// draws is what the console needs of repository.Draws.
+type draws interface {
+	Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error)
+}
+
 // reports is what the console needs of service.Reports.
 type reports interface {
 	Make(ctx context.Context, voucherID string) (model.Report, error)
@@ -134,6 +139,7 @@ type Options struct {
 	Instances      instances // *hotcopy.Instances
 	Tallies        tallies   // *hotcopy.Tallies: what all instances count
 	Reports        reports   // *service.Reports
+	Draws          draws     // *repository.Draws
 
 	// Shop also serves the shop window, at ShopPath.
 	Shop bool

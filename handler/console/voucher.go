@@ -93,6 +93,7 @@ type voucherPage struct {
 	Orders  []model.Order // the latest
 	Changes []logEntry    // the latest
 	Behind  bool          // there is a queue, and so there are units that are reserved
+	Proof   *model.Draw   // of a draw
 
 	Once    string // makes a change of the stock happen once, however often it is sent
 	Local   string // EndAt as it is typed
@@ -161,6 +162,13 @@ func (c *console) voucherPage(w http.ResponseWriter, r *http.Request, v *visit, 
 	}
 	page.Orders, page.Changes, page.Behind = orders.Items, c.entries(r.Context(), v, changes.Items), c.Behind != nil
 	page.Once, page.Local = rand.Text(), local(page.EndAt, v.zone)
+	if page.Allocation == model.ByDraw {
+		proof, err := c.Draws.Proof(r.Context(), page.ID, true)
+		if err != nil {
+			return err
+		}
+		page.Proof = &proof
+	}
 	return c.show(w, r, v, status, "voucher", page)
 }
 

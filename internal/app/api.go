@@ -63,8 +63,8 @@ func (i *Instance) mainHandler(
 		Vouchers: counter.vouchers, Orders: counter.orders, Payments: s.db.Payments, Refunds: counter.refunds, Redemptions: redemptions,
 		Search: search, Codes: pay.codes, People: repository.NewAccounts(s.db.Database),
 		AdminLog: s.db.AdminLog, Accounts: accounts, Administrators: s.db.Administrators(), Limits: rates.service, Instances: instances, Tallies: tallies,
-		Reports: reports,
-		Tokens:  tokens, Metrics: counter.metrics,
+		Reports: reports, Draws: s.db.Draws,
+		Tokens: tokens, Metrics: counter.metrics,
 	}, async)
 	if err != nil {
 		return nil, err
@@ -84,6 +84,7 @@ func (i *Instance) mainHandler(
 		Refunds:        counter.refunds,
 		AdminLog:       s.db.AdminLog,
 		Reports:        reports,
+		Draws:          s.db.Draws,
 		Vouchers:       counter.vouchers,
 		Accounts:       accounts,
 		Health:         i.health,
@@ -115,7 +116,7 @@ type counter struct {
 func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, codes *service.Codes) (made counter, err error) {
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	orders := sale.Deps{
-		Store: s.db.Orders, Announce: changes.AnnounceReturn, Show: codes.Show, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
+		Store: s.db.Orders, Entries: s.db.Draws, Announce: changes.AnnounceReturn, Show: codes.Show, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
 		Trace: i.tracer, Metrics: telemetry.New(i.registry), Tallies: &telemetry.Tallies{}, Log: i.log,
 	}
 	made.tallies = orders.Tallies

@@ -84,7 +84,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	expiry := i.openExpiry(servers, pay.asker())
+	expiry, draws := i.openExpiry(servers, pay.asker()), i.openDraws(servers)
 	if err = i.listenForOperations(ctx); err != nil {
 		return nil, err
 	}
@@ -102,6 +102,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	// What ends or begins an order's later life by itself.
 	i.runPayments(pay)                 //nolint:contextcheck // until the stop
 	i.runExpiry(servers, mode, expiry) //nolint:contextcheck // until the stop
+	i.runDraws(servers, mode, draws)   //nolint:contextcheck // until the stop
 	return i, nil
 }
 

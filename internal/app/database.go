@@ -25,6 +25,7 @@ type Database struct {
 	Epochs   *repository.Epochs
 	Payments *repository.Payments
 	Refunds  *repository.Refunds
+	Draws    *repository.Draws
 	AdminLog *repository.AdminLog
 }
 
@@ -56,6 +57,7 @@ func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger, trac
 		Database: db, Vouchers: repository.NewVouchers(db, cfg.Currency), Orders: orders, Releases: repository.NewReleases(db),
 		Modes: repository.NewModes(db), Epochs: repository.NewEpochs(db),
 		Payments: repository.NewPayments(db), Refunds: repository.NewRefunds(db), AdminLog: repository.NewAdminLog(db),
+		Draws: repository.NewDraws(db, cfg.PaymentWindow),
 	}, nil
 }
 

@@ -138,7 +138,7 @@ func (p Process) screen(title string) (show func([]row), restore func()) {
 	fmt.Fprint(p.Stdout, secondScreen)
 	show = func(rows []row) {
 		width, height := size()
-		fmt.Fprint(p.Stdout, draw(append([]row{{"seckill", title + "  " + time.Now().Format(time.TimeOnly)}}, rows...), width, height))
+		fmt.Fprint(p.Stdout, paint(append([]row{{"seckill", title + "  " + time.Now().Format(time.TimeOnly)}}, rows...), width, height))
 	}
 	return show, func() { fmt.Fprint(p.Stdout, firstScreen) }
 }
@@ -155,8 +155,8 @@ func line(at time.Time, rows []row) string {
 	return strings.Join(parts, " | ")
 }
 
-// draw is a view for a terminal of that size, in place of the one before it.
-func draw(rows []row, width, height int) string {
+// paint is a view for a terminal of that size, in place of the one before it.
+func paint(rows []row, width, height int) string {
 	var screen strings.Builder
 	screen.WriteString(fromTheTop)
 	for _, r := range rows[:min(len(rows), max(height-1, 0))] {

@@ -127,7 +127,7 @@ func TestTopWithoutATerminalWritesLines(t *testing.T) {
 func TestTopFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	rows := []row{{"buy", "größer als der Schirm"}, {"latency", "p50 1ms"}, {"beyond", "the last line"}}
-	if got, want := draw(rows, 15, 3), "\x1b[Hbuy       größe\x1b[K\r\nlatency   p50 1\x1b[K\r\n\x1b[J"; got != want {
+	if got, want := paint(rows, 15, 3), "\x1b[Hbuy       größe\x1b[K\r\nlatency   p50 1\x1b[K\r\n\x1b[J"; got != want {
 		t.Errorf("it draws %q, want %q", got, want)
 	}
 }

@@ -44,6 +44,11 @@ const (
 	BeforeExpire Step = "before-expire"
 	AfterExpire  Step = "after-expire"
 
+	// A draw.
+	AfterDrawClosed Step = "after-draw-closed"
+	AfterDrawRoot   Step = "after-draw-root"  // it is published
+	AfterDrawBatch  Step = "after-draw-batch" // some of the drawn order are served
+
 	// A unit that comes back by its outbox row.
 	BeforeRelease     Step = "before-release"
 	AfterRelease      Step = "after-release"
@@ -89,6 +94,7 @@ func Steps() []Step {
 		BeforeDeadLetter, AfterDeadLetter,
 		BeforeCancel, AfterCancel, AfterReturn, AfterReturnNoted,
 		BeforeExpire, AfterExpire,
+		AfterDrawClosed, AfterDrawRoot, AfterDrawBatch,
 		BeforeRelease, AfterRelease, AfterReleaseNoted,
 		AfterEventsPublished,
 		BeforePaymentStart, AfterPaymentStart, BeforePaymentSettle, AfterPaymentSettle,

@@ -30,6 +30,7 @@ var changing = map[string]kind{
 	"Forget": ofAnInterface, "Expire": ofAnInterface, "Ask": ofAnInterface, "Redeem": ofAnInterface, "Request": ofAnInterface,
 	"Start": ofAnInterface, "SetURL": ofAnInterface, "Postpone": ofAnInterface,
 	"Refund": ofAnInterface, "Retry": ofAnInterface, "GiveUp": ofAnInterface,
+	"Enter": ofAnInterface, "SetRoot": ofAnInterface, "Serve": ofAnInterface,
 	"BeginSwitch": ofAnInterface, "FinishSwitch": ofAnInterface, "RemoveDeadLetter": ofAnInterface,
 
 	"Released": ofTheRoad, "insert": ofTheRoad, "Ack": ofTheRoad, "isolate": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
@@ -38,7 +39,7 @@ var changing = map[string]kind{
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	Administrators After Announce Await AwaitAll Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Failed Find Get GetMany Hash Held
+	Administrators After Announce Await AwaitAll Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Failed Find Get GetMany Hash Held
 	Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
 	Waiting Watch Watched Younger buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 
@@ -51,6 +52,7 @@ var roads = map[string][]string{
 	},
 	"canceled":  {"service/sale/order_query.go end", "service/sale/order_cancel.go commit", "service/sale/order_async_query.go returnUnit"},
 	"expired":   {"service/repair/expiry.go ask", "service/repair/expiry.go expireBatch"},
+	"drawn":     {"service/repair/draw.go draw", "service/repair/draw.go order", "service/repair/draw.go serve"},
 	"published": {"service/repair/event.go relay"},
 	"paid":      {"service/payment.go begin", "service/payment.go settle"},
 	"refunded":  {"service/payment_loop.go refund"},
@@ -73,6 +75,7 @@ var together = map[string]string{
 // elsewhere are functions off the roads that change something, and why no step
 // of their own is wanted there.
 var elsewhere = map[string]string{
+	"service/sale/entry.go newEntrants":          "one transaction: who repeats the call finds the entry",
 	"service/sale/order_async.go confirm":        "between the steps of publishGroup",
 	"service/persist/settle.go close":            "between the steps of settle",
 	"service/persist/settle.go undo":             "between the steps of settle and of the outbox",

@@ -5,6 +5,6 @@
 SELECT stock, remaining,
        (SELECT COUNT(slot) FROM orders WHERE voucher_id = vouchers.id) AS live_orders, waiting,
        (SELECT COUNT(*) FROM waitlist WHERE voucher_id = vouchers.id AND place > vouchers.places_served) AS places_waiting,
-       (SELECT mode FROM order_mode WHERE id = 1) AS mode
+       (SELECT mode FROM order_mode WHERE id = 1) AS mode, allocation = 'draw' AS draw
 FROM vouchers
 WHERE id = ?

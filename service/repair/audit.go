@@ -53,7 +53,7 @@ func (a *Auditor) audit(ctx context.Context, voucherID string) (model.Audit, []d
 // once audits once, and tells whether anything moved meanwhile.
 func (a *Auditor) once(ctx context.Context, voucherID string) (audit model.Audit, found []drifted, moved bool, err error) {
 	audit, err = a.deps.Database.Audit(ctx, voucherID)
-	if err != nil || audit.Mode != model.ModeAsync {
+	if err != nil || audit.Mode != model.ModeAsync || audit.Draw {
 		return audit, nil, false, err
 	}
 	c, err := a.compare(ctx, voucherID)
@@ -129,7 +129,7 @@ func (a *Auditor) Repair(ctx context.Context, voucherID, adminID string) (model.
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	audit, found, err := a.audit(ctx, voucherID)
-	if err != nil || audit.Balanced || audit.Mode != model.ModeAsync {
+	if err != nil || audit.Balanced || audit.Mode != model.ModeAsync || audit.Draw {
 		return audit, err
 	}
 	if err := a.deps.record(ctx, adminID, model.ActionRepair, voucherID, map[string]int{"orders_that_disagree": len(found)}); err != nil {

@@ -174,5 +174,8 @@ func (o *outbox) retire(ctx context.Context, voucherID string) (bool, error) {
 	if !exists || v.NeedsCopy() {
 		return false, nil
 	}
+	if v.Allocation == model.ByDraw {
+		return true, nil // no hot copy will be loaded
+	}
 	return o.rebuilds.Retire(ctx, voucherID)
 }

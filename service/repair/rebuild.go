@@ -181,7 +181,7 @@ func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64, 
 		return err
 	}
 	defer r.again.Begin(voucherID)
-	if err != nil {
+	if err != nil || job.record.Draw { // it was closed, and stays so
 		return err
 	}
 	job.place = at

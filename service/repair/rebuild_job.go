@@ -79,7 +79,7 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, ad
 
 // outdated returns the latest epoch when it is to be replaced. It returns nil when
 // its hot copy is healthy and its number is greater than wrong, and errRebuilding
-// while another instance rebuilds the voucher.
+// while another instance rebuilds the voucher. An open hot copy of a voucher that became a draw is to be closed.
 func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64) (*model.EpochRecord, error) {
 	epochs, err := r.deps.Epochs.Read(ctx, []string{voucherID})
 	if err != nil {
@@ -89,11 +89,17 @@ func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64)
 	if !ok {
 		return nil, model.NotFound("voucher")
 	}
+	if latest.Draw && latest.Epoch == 0 {
+		return nil, nil //nolint:nilnil // nothing to do is no error
+	}
 	found, err := r.deps.Hot.Read(ctx, []string{voucherID})
 	if err != nil {
 		return nil, fmt.Errorf("read the hot copy of voucher %s: %w", voucherID, err)
 	}
 	hot := found[voucherID]
+	if latest.Draw && hot.State != model.CopyOpen {
+		return nil, nil //nolint:nilnil // likewise
+	}
 	healthy := fits(latest, hot)
 	if healthy && latest.Epoch > wrong {
 		r.forget(voucherID)

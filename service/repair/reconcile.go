@@ -145,6 +145,12 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	if failed != nil {
 		return errors.Join(err, fmt.Errorf("read the watched vouchers: %w", failed))
 	}
+	watched = slices.DeleteFunc(watched, func(epoch model.EpochRecord) bool {
+		if epoch.Draw {
+			r.rebuilds.found(epoch.VoucherID, false) // which closes what is open
+		}
+		return epoch.Draw
+	})
 	dropped, failed := r.dropped(ctx, watched)
 	if failed != nil {
 		return errors.Join(err, failed)

@@ -48,9 +48,12 @@ func (s *Stock) Rebuild(ctx context.Context, voucherID, adminID string) error {
 	if !model.ValidID(voucherID) {
 		return model.NotFound("voucher")
 	}
-	_, err := s.rebuilder.begin(ctx, voucherID, model.AnyEpoch, adminID)
+	job, err := s.rebuilder.begin(ctx, voucherID, model.AnyEpoch, adminID)
 	if err != nil && !elsewhere(err) {
 		return unreachable("The hot copy could not be closed.", err)
+	}
+	if err == nil && (job == nil || job.record.Draw) {
+		return model.Conflict("A draw has no hot copy to rebuild.")
 	}
 	s.rebuilder.open(voucherID)
 	return nil
@@ -175,7 +178,13 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 func (s *Stock) Patched(ctx context.Context, v model.Voucher) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
-	if _, err := s.deps.Hot.Apply(ctx, v); err != nil && !errors.Is(err, model.ErrCopyClosed) {
+	var err error
+	if v.Allocation == model.ByDraw {
+		err = s.rebuilder.Do(ctx, v.ID, model.AnyEpoch) // which only closes a hot copy that it had before it became a draw
+	} else {
+		_, err = s.deps.Hot.Apply(ctx, v)
+	}
+	if err != nil && !errors.Is(err, model.ErrCopyClosed) {
 		s.deps.Log.WarnContext(ctx, "a change did not reach the hot copy; the reconciler brings it",
 			slog.String("voucher_id", v.ID), slog.Any("error", err))
 	}

@@ -2,6 +2,7 @@ package sale
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -19,14 +20,16 @@ const AnswerBudget = 4 * time.Second
 
 // Orders sells, in one of the two order modes.
 type Orders struct {
-	deps   Deps
-	seller seller
-	gate   *gate
+	deps    Deps
+	seller  seller
+	entries *entrants
+	gate    *gate
 }
 
 // Deps is what Orders works with.
 type Deps struct {
 	Store    OrderStore
+	Entries  EntryStore
 	Cache    *cache.Vouchers
 	Announce Announce // told of units that came back
 	// Show adds its code to an order that has one. Nil: none has.
@@ -57,20 +60,13 @@ type Selling func() error
 
 // seller is what the two order modes do differently.
 type seller interface {
+	counter
+
 	// known is refusal where that needs no reading. It reports whether that is so.
 	known(userID string, groups []string, voucherID string) (known bool, refusal error)
-	// refusal answers a request to buy from the cache entry; nil means that the
-	// request may go on.
-	refusal(ctx context.Context, userID string, groups []string, voucherID string) error
 	// overload refuses while too many orders of the voucher wait in the queue, and is
 	// nil otherwise.
 	overload(ctx context.Context, userID, voucherID string) error
-	// locksItself reports whether sell looks at the user's lock in the same atomic
-	// step in which it takes the unit. Then a free lock need not be taken.
-	locksItself() bool
-	// sell makes an order under the user's lock. It may release the lock early, or hand it
-	// over. Where the lock is not taken, it answers LOCK_BUSY while somebody else holds it.
-	sell(ctx context.Context, user *hold, voucherID string) (model.Order, error)
 
 	// get returns a user's own order. With wait it waits until that has left
 	// processing.
@@ -86,15 +82,30 @@ type seller interface {
 	close(ctx context.Context)
 }
 
+// counter is where a request ends that may go on: with a seller, or with those who enter draws.
+type counter interface {
+	// refusal answers a request to buy from the cache entry; nil means that the
+	// request may go on, model.ErrEntry that it is an entry in a draw.
+	refusal(ctx context.Context, userID string, groups []string, voucherID string) error
+	// locksItself reports whether sell looks at the user's lock in the same atomic
+	// step in which it takes the unit. Then a free lock need not be taken.
+	locksItself() bool
+	// sell makes an order under the user's lock. It may release the lock early, or hand it
+	// over. Where the lock is not taken, it answers LOCK_BUSY while somebody else holds it.
+	sell(ctx context.Context, user *hold, voucherID string) (model.Order, error)
+}
+
 // NewSync sells from the database, in the request; Close ends its writers.
 func NewSync(deps Deps) *Orders {
-	return &Orders{deps: deps, seller: newSyncSeller(deps), gate: newGate(maxCommitting, maxCommittingOne)}
+	s := newSyncSeller(deps)
+	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxCommitting, maxCommittingOne)}
 }
 
 // NewAsync sells from the hot copies and lets a queue carry the orders to the
 // database; Close ends its writers.
 func NewAsync(deps Deps, hot AsyncDeps) *Orders {
-	return &Orders{deps: deps, seller: newAsyncSeller(deps, hot), gate: newGate(maxAdmitted, maxAdmitted)}
+	s := newAsyncSeller(deps, hot)
+	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxAdmitted, maxAdmitted)}
 }
 
 // StartDraining ends the waits for orders to leave processing, so that a stop
@@ -103,10 +114,14 @@ func (s *Orders) StartDraining() { s.seller.drain() }
 
 // Close waits until the orders under way are decided. When ctx ends first, the
 // outcome of some stays unknown: the database decides, and the clients ask again.
-func (s *Orders) Close(ctx context.Context) { s.seller.close(ctx) }
+func (s *Orders) Close(ctx context.Context) {
+	s.entries.close(ctx)
+	s.seller.close(ctx)
+}
 
 // Place buys one unit of a voucher for a user whose token names groups. It returns an order only when the
-// order is committed or, in async, promised. A refusal is a *model.Error with one of
+// order is committed or, in async, promised. Of a voucher that is drawn it is an order with an Entry, when that is
+// committed. A refusal is a *model.Error with one of
 // the contract's codes. UNAVAILABLE promises nothing: the same call again tells.
 func (s *Orders) Place(ctx context.Context, userID, voucherID string, groups ...string) (model.Order, error) {
 	began := time.Now()
@@ -129,22 +144,21 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []s
 		return model.Order{}, err
 	}
 	known, refusal := s.seller.known(userID, groups, voucherID)
-	if refusal != nil {
+	if refusal != nil && !errors.Is(refusal, model.ErrEntry) {
 		return model.Order{}, refusal // most requests end here; a deadline would cost them more than the answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.deps.LockWait+AnswerBudget)
 	defer cancel()
 	if !known {
-		if err := s.seller.refusal(ctx, userID, groups, voucherID); err != nil {
-			return model.Order{}, err
-		}
+		refusal = s.seller.refusal(ctx, userID, groups, voucherID)
 	}
-	if err := s.seller.overload(ctx, userID, voucherID); err != nil {
+	at, err := s.counter(ctx, userID, voucherID, refusal)
+	if err != nil {
 		return model.Order{}, err
 	}
 	user := &hold{locks: s.deps.Locks, trace: s.deps.Trace, metrics: s.deps.Metrics, log: s.deps.Log, userID: userID, groups: groups}
 	defer user.release(ctx)
-	order, err := s.attempt(ctx, user, voucherID)
+	order, err := s.attempt(ctx, at, user, voucherID)
 	if model.CodeOf(err) != model.CodeLockBusy || s.deps.LockWait <= 0 {
 		return order, err
 	}
@@ -153,29 +167,41 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []s
 	if err := user.take(ctx, s.deps.LockWait); err != nil {
 		return model.Order{}, err
 	}
-	return s.attempt(ctx, user, voucherID)
+	return s.attempt(ctx, at, user, voucherID)
+}
+
+// counter is where a request goes on, by what the cache entry says of it.
+func (s *Orders) counter(ctx context.Context, userID, voucherID string, refusal error) (counter, error) {
+	switch {
+	case refusal == nil:
+		return s.seller, s.seller.overload(ctx, userID, voucherID)
+	case errors.Is(refusal, model.ErrEntry):
+		return s.entries, nil
+	default:
+		return nil, refusal
+	}
 }
 
 // attempt sells inside the gate, under the user's lock if that is taken already. It asks
 // the cache again after each wait, because the sale may be over by then.
-func (s *Orders) attempt(ctx context.Context, user *hold, voucherID string) (model.Order, error) {
+func (s *Orders) attempt(ctx context.Context, at counter, user *hold, voucherID string) (model.Order, error) {
 	waited, err := s.gate.enter(ctx, voucherID)
 	if err != nil {
 		return model.Order{}, lane.Undone("Too many orders are waiting.", err)
 	}
 	defer s.gate.leave(voucherID)
 	if waited || user.taken() {
-		if err := s.seller.refusal(ctx, user.userID, user.groups, voucherID); err != nil {
+		if err := at.refusal(ctx, user.userID, user.groups, voucherID); err != nil {
 			return model.Order{}, err
 		}
 	}
-	if !user.taken() && !s.seller.locksItself() {
+	if !user.taken() && !at.locksItself() {
 		if err := user.take(ctx, 0); err != nil {
 			return model.Order{}, err
 		}
-		if err := s.seller.refusal(ctx, user.userID, user.groups, voucherID); err != nil {
+		if err := at.refusal(ctx, user.userID, user.groups, voucherID); err != nil {
 			return model.Order{}, err
 		}
 	}
-	return s.seller.sell(ctx, user, voucherID)
+	return at.sell(ctx, user, voucherID)
 }

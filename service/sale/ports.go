@@ -25,6 +25,13 @@ type OrderStore interface {
 	Detail(ctx context.Context, id string) (model.OrderDetail, error)
 }
 
+// EntryStore keeps the entries of draws.
+type EntryStore interface {
+	// Enter commits in one transaction the entries that it can, and returns what became of each. It finds
+	// those of earlier calls. A *model.HeldError names the voucher whose row stayed locked.
+	Enter(ctx context.Context, asked []model.Entering) ([]model.Entered, error)
+}
+
 // HotCopies sell in the order mode async.
 type HotCopies interface {
 	// Node names the server of a voucher's hot copy, so that a dead one holds up none

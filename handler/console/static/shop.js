@@ -12,6 +12,7 @@ let token = sessionStorage.getItem('token') ?? '';
 let vouchers = new Map();
 let orders = new Map(); // mine, by id, the newest first
 const buying = new Set(); // ids of vouchers that are being bought
+const entries = new Map(); // mine in draws, by the id of the voucher
 const now = () => serverNow(); // of console.js: the server's clock
 
 // call asks the API. Its answer is {status, body}; a request that was not answered has the status 0.
@@ -68,10 +69,14 @@ function state(voucher) {
   if (buying.has(voucher.id)) return { says: word('buying'), off: true };
   if (mine?.status === 'processing') return { says: word('in the queue'), act: () => view('orders') };
   if (mine) return { says: word({ unpaid: 'yours unpaid', paid: 'yours paid' }[mine.status] ?? 'yours'), act: () => view('orders') };
+  const entry = entries.get(voucher.id);
+  if (entry?.status === 'entered') return { says: voucher.phase === 'live' ? fill('entered', left(voucher.end_at)) : word('drawing'), off: true };
+  if (entry?.status === 'waiting') return { says: fill('waiting for', entry.position), off: true };
+  if (entry) return { says: word('lost the draw'), off: true };
   if (voucher.phase === 'upcoming') return { says: fill('waits', left(voucher.begin_at)), off: true };
   if (voucher.phase !== 'live') return { says: word(voucher.phase), off: true };
   if (!token) return { says: word('sign in'), act: () => view('sign-in') };
-  return { says: word('buy'), act: () => buy(voucher.id) };
+  return { says: word(voucher.allocation === 'draw' ? 'enter' : 'buy'), act: () => buy(voucher.id) };
 }
 
 // show draws the vouchers. A card stays the same element, so that the keyboard's focus stays where it is.
@@ -91,7 +96,7 @@ function show() {
     set(card, 'left', `${voucher.remaining} / ${voucher.stock}`);
     field(card, 'bar').max = voucher.stock;
     field(card, 'bar').value = voucher.remaining;
-    set(card, 'countdown', ['upcoming', 'ended'].includes(voucher.phase) ? '' : fill('ends', left(voucher.end_at)));
+    set(card, 'countdown', ['upcoming', 'ended'].includes(voucher.phase) ? '' : fill(voucher.allocation === 'draw' ? 'drawn at' : 'ends', left(voucher.end_at)));
     const { says, off, act } = state(voucher);
     const button = field(card, 'buy');
     if (button.textContent !== says) button.textContent = says;
@@ -165,6 +170,12 @@ async function look() {
 
 async function lookAtOrders() {
   if (!token) return;
+  for (const voucher of vouchers.values()) {
+    const entry = entries.get(voucher.id);
+    if (voucher.allocation !== 'draw' || voucher.phase === 'upcoming' || entry?.status === 'won' || entry?.status === 'lost') continue;
+    const mine = await call('GET', `/vouchers/${voucher.id}/entry`);
+    if (mine.status === 200 && token) entries.set(voucher.id, mine.body);
+  }
   const answer = await call('GET', `/orders?limit=50`);
   if (answer.status !== 200 || !token) return;
   const found = new Map(answer.body.items.map((order) => [order.id, order]));
@@ -186,6 +197,7 @@ async function buy(voucherID) {
   try {
     for (let tries = 0; tries < 20; tries += 1) {
       const answer = await call('POST', `/vouchers/${voucherID}/seckill`);
+      if (answer.body.leaf) return entries.set(voucherID, answer.body);
       if (answer.status === 201 || answer.status === 202) return await follow(answer.body);
       if (answer.body.code === 'ALREADY_ORDERED') return await follow({ id: answer.body.order_id });
       if (answer.status !== 0 && answer.status !== 429 && answer.status < 500) return refuse(answer);
@@ -260,6 +272,7 @@ function enter(name) {
 function leave() {
   token = '';
   orders = new Map();
+  entries.clear();
   sessionStorage.clear();
   enter('');
   draw();

@@ -103,7 +103,7 @@ func lanes() map[string][]stop {
 // order's road, and what it leaves behind is settled by the next ones.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
-	led := moneySteps() // TestKilledWithMoneyUnderWay
+	led := append(moneySteps(), drawSteps()...) // TestKilledWithMoneyUnderWay, TestKilledInADraw
 	for _, stops := range lanes() {
 		for _, s := range stops {
 			led = append(led, s.step)

@@ -207,7 +207,7 @@ func (c *Vouchers) dropIf(id string, outdated func(held *entry) bool) {
 }
 
 // Refusal answers a request to buy, of a user whose token names such groups, from the cache entry: nil means that the request may
-// go on, model.ErrCopyClosed that the hot copy is closed.
+// go on, model.ErrEntry that it is an entry in a draw, model.ErrCopyClosed that the hot copy is closed.
 func (c *Vouchers) Refusal(ctx context.Context, userID, id string, groups ...string) error {
 	held, err := c.entry(ctx, id)
 	if err != nil {
@@ -243,7 +243,7 @@ func (c *Vouchers) Early(id string, groups []string) bool {
 
 func (c *Vouchers) refusal(held *entry, userID string, groups []string, now time.Time) error {
 	err := held.refusal(userID, now, groups...)
-	if err != nil {
+	if err != nil && !errors.Is(err, model.ErrEntry) {
 		c.metrics.AnsweredLocally()
 	}
 	return err
@@ -379,11 +379,11 @@ func (e *entry) before(at *time.Time) bool { return at != nil && !e.asked.After(
 
 // soldOut reports whether the sale was on, and nothing left, at the reading.
 func (e *entry) soldOut() bool {
-	return !e.closed && e.voucher.Remaining <= 0 && e.voucher.OnSale(e.voucher.ServerTime)
+	return !e.closed && e.voucher.Remaining <= 0 && e.voucher.Allocation != model.ByDraw && e.voucher.OnSale(e.voucher.ServerTime)
 }
 
 // refusal answers what can be told without asking a server: nil means that the seller
-// must be asked, model.ErrCopyClosed that the hot copy is closed.
+// must be asked, model.ErrEntry that the draw must be, model.ErrCopyClosed that the hot copy is closed.
 //
 // This instance's clock may be minutes off. So the time is that of the database (or of
 // the hot copy) at the reading, plus what has passed since. The reading happened
@@ -405,6 +405,9 @@ func (e *entry) refusal(userID string, now time.Time, groups ...string) error {
 	first, last := voucher.Refusal(earliest), voucher.Refusal(latest)
 	if first != nil && last != nil && first.Code == last.Code {
 		return last
+	}
+	if e.voucher.Allocation == model.ByDraw {
+		return model.ErrEntry // also within the margin
 	}
 	if first != nil || last != nil {
 		return nil //nolint:nilerr // within the margin: only the seller can tell

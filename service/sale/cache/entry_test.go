@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -18,12 +19,13 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 	end := begin.Add(time.Minute)
 	const roundTrip = 20 * time.Millisecond
 
+	const anEntry model.Code = "ENTRY"
 	for name, tt := range map[string]struct {
 		state    model.VoucherState
 		database time.Time     // its clock when it read the voucher
 		later    time.Duration // since the copy was told
 		want     model.Code    // empty: ask the database
-		groups   string        // of the voucher: "staff", or early "gold"
+		groups   string        // of the voucher: "staff", or early "gold"; "draw": it is drawn, and closed in Redis
 	}{
 		"well before":              {model.VoucherPublished, begin.Add(-time.Hour), 0, model.CodeNotStarted, ""},
 		"just before":              {model.VoucherPublished, begin.Add(-21 * time.Millisecond), 0, model.CodeNotStarted, ""},
@@ -46,6 +48,10 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 		"early":                    {model.VoucherPublished, begin.Add(-time.Minute + time.Second), 0, "", "gold"},
 		"early, at the edge":       {model.VoucherPublished, begin.Add(-time.Minute - 10*time.Millisecond), 0, "", "gold"},
 		"before it is early":       {model.VoucherPublished, begin.Add(-time.Minute - time.Second), 0, model.CodeNotStarted, "gold"},
+		"drawn":                    {model.VoucherPublished, begin.Add(time.Second), 0, anEntry, "draw"},
+		"drawn, at the end's edge": {model.VoucherPublished, end.Add(-10 * time.Millisecond), 0, anEntry, "draw"},
+		"drawn, ended":             {model.VoucherPublished, end, 0, model.CodeEnded, "draw"},
+		"drawn, paused":            {model.VoucherPaused, begin.Add(time.Second), 0, model.CodePaused, "draw"},
 		"early for others":         {model.VoucherPublished, begin.Add(-time.Second), 0, model.CodeNotStarted, "early for staff"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,10 +66,16 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 			switch tt.groups {
 			case "staff":
 				held.voucher.Groups = model.Groups{"staff"}
+			case "draw":
+				held.voucher.Allocation, held.voucher.Remaining, held.closed = model.ByDraw, 0, true
 			case "gold", "early for staff":
 				held.voucher.Early = model.Early{For: model.Groups{strings.TrimPrefix(tt.groups, "early for ")}, From: new(begin.Add(-time.Minute))}
 			}
 			err := held.refusal("anybody", held.told.Add(tt.later), "gold")
+			if tt.want == anEntry {
+				check.Is(t, "it is an entry", err, model.ErrEntry)
+				return
+			}
 			if tt.want == "" {
 				if err != nil {
 					t.Fatalf("refused with %v, want to ask the database", err)

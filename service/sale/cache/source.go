@@ -149,7 +149,7 @@ func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
 		case err != nil:
 			read[i].err = err
 		case !exists:
-		case !known && v.OnSale(v.ServerTime):
+		case !known && v.OnSale(v.ServerTime) && v.Allocation != model.ByDraw:
 			// The hot copy may be open: an older entry stays in use.
 			read[i].err = model.Unavailable("The sale cannot be looked at.", hotErr)
 		default:

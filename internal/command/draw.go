@@ -1,0 +1,99 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"seckill/internal/api"
+	"seckill/internal/draw"
+	"seckill/model"
+)
+
+// leavesPage is how many leaves are asked for at once: as many as the API gives.
+const leavesPage = 5000
+
+type drawOptions struct{ url, voucher, commitment, leaf string }
+
+func (p Process) drawCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "draw", Short: "Check a draw", Args: noArgs, RunE: func(*cobra.Command, []string) error {
+		return misused("draw needs a command: verify")
+	}}
+	var o drawOptions
+	verify := &cobra.Command{
+		Use:   "verify --url U --voucher ID",
+		Short: "Draw again from what is published, and compare; exit 1 when it does not hold",
+		Long: "Reads the proof of a draw and the list of its leaves, and computes everything anew: that the secret is the one that the\n" +
+			"commitment was made of, that the list is the one of the root, and that its order is the one that secret and root give.\n" +
+			"It needs no token. docs/draw.md has the arithmetic in words.",
+		Example: "  seckill draw verify --url http://127.0.0.1:8080 --voucher ID --commitment HEX --leaf HEX",
+		Args:    noArgs,
+	}
+	verify.Flags().StringVar(&o.url, "url", "", "the server (required)")
+	verify.Flags().StringVar(&o.voucher, "voucher", "", "the voucher (required)")
+	verify.Flags().StringVar(&o.commitment, "commitment", "", "the commitment that you noted before the end: the published one must still be that")
+	verify.Flags().StringVar(&o.leaf, "leaf", "", "the leaf of your entry: it must be in the list")
+	verify.RunE = func(cmd *cobra.Command, _ []string) error {
+		target, err := url.Parse(o.url)
+		switch {
+		case err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "":
+			return misused("--url is not a URL such as http://127.0.0.1:8080")
+		case !model.ValidID(o.voucher):
+			return misused("--voucher is not a voucher's id")
+		}
+		transport := api.Transport(1)
+		defer transport.CloseIdleConnections()
+		client := api.Client{Base: target.Scheme + "://" + target.Host, HTTP: &http.Client{Transport: transport}}
+		return p.verifyDraw(cmd.Context(), client, o)
+	}
+	cmd.AddCommand(verify)
+	return cmd
+}
+
+func (p Process) verifyDraw(ctx context.Context, client api.Client, o drawOptions) error {
+	path := "/vouchers/" + o.voucher + "/draw"
+	var proof model.Draw
+	if err := client.Call(ctx, http.MethodGet, path, nil, &proof); err != nil {
+		return fmt.Errorf("read the proof: %w", err)
+	}
+	if o.commitment != "" && !strings.EqualFold(o.commitment, proof.Commitment) {
+		return errors.New("the draw does not hold: the commitment is not the one that you noted")
+	}
+	if proof.DrawnAt == nil {
+		return draw.ErrNotDrawn
+	}
+	began := time.Now()
+	leaves := make([]string, 0, min(proof.Entries, 1<<20))
+	for query := (url.Values{"limit": {fmt.Sprint(leavesPage)}}); ; {
+		var page model.DrawnLeaves
+		if err := client.Call(ctx, http.MethodGet, path+"/entries?"+query.Encode(), nil, &page); err != nil {
+			return fmt.Errorf("read the leaves: %w", err)
+		}
+		leaves = append(leaves, page.Items...)
+		if page.NextCursor == "" || int64(len(leaves)) > proof.Entries {
+			break
+		}
+		query.Set("cursor", page.NextCursor)
+	}
+	proof.VoucherID = o.voucher
+	if err := draw.Verify(proof, leaves); err != nil {
+		return fmt.Errorf("the draw does not hold: %w", err)
+	}
+	fmt.Fprintf(p.Stdout, "The draw holds: %d entries, the first %d got an order. Checked in %s.\n", proof.Entries, proof.Winners, time.Since(began).Round(time.Millisecond))
+	if o.leaf == "" {
+		return nil
+	}
+	place := slices.Index(leaves, strings.ToLower(o.leaf))
+	if place < 0 {
+		return errors.New("your leaf is not in the list")
+	}
+	fmt.Fprintf(p.Stdout, "Your leaf has place %d.\n", place+1)
+	return nil
+}

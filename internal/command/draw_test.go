@@ -1,0 +1,59 @@
+package command
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
+	"seckill/model"
+)
+
+// A draw is checked from what the server publishes, and one that was tampered with afterwards does not hold.
+func TestDrawVerify(t *testing.T) {
+	t.Parallel()
+	instance, cfg := started(t)
+	s := counterOf(t, instance, cfg)
+	voucher := s.Create(t, map[string]any{"stock": 2, "allocation": "draw"}).ID
+	verify := func(more ...string) called {
+		return call(t, nil, "", append([]string{"draw", "verify", "--url", instance.BaseURL(), "--voucher", voucher}, more...)...)
+	}
+	proof := func() model.Draw {
+		return remote.Decode[model.Draw](t, s.Insist(t, http.MethodGet, "/vouchers/"+voucher+"/draw", "", nil))
+	}
+	var leaf string
+	for n := range 4 {
+		got := s.buys(t, fmt.Sprint("user-", n), voucher)
+		check.Equal(t, "entered", got.Status, http.StatusAccepted)
+		leaf = remote.Decode[model.Entry](t, got).Leaf
+	}
+	commitment := proof().Commitment
+	if got := verify(); got.code != exitError || !strings.Contains(got.stderr, "not drawn yet") {
+		t.Errorf("before it is drawn: %+v", got)
+	}
+	begin, end := time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+	got := s.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher, s.Admin(t), map[string]any{"begin_at": begin, "end_at": end})
+	check.Equal(t, "the sale ends", got.Status, http.StatusOK)
+	check.Patiently(t, "it is drawn", func() bool { return proof().DrawnAt != nil })
+	if got := verify("--commitment", commitment, "--leaf", leaf); got.code != exitOK || !strings.Contains(got.stdout, "holds: 4 entries, the first 2") || !strings.Contains(got.stdout, "has place ") {
+		t.Errorf("%+v", got)
+	}
+	for _, wrong := range [][]string{{"--commitment", strings.Repeat("0", 64)}, {"--leaf", strings.Repeat("0", 64)}} {
+		if got := verify(wrong...); got.code != exitError || got.stderr == "" {
+			t.Errorf("%q: %+v", wrong, got)
+		}
+	}
+	ofDatabase(t, cfg, "UPDATE draw_places SET place = CASE place WHEN 1 THEN -3 WHEN 3 THEN -1 ELSE place END WHERE voucher_id = ?", voucher)
+	ofDatabase(t, cfg, "UPDATE draw_places SET place = -place WHERE place < 0 AND voucher_id = ?", voucher)
+	if got := verify(); got.code != exitError || !strings.Contains(got.stderr, "place 1 belongs to") {
+		t.Errorf("a moved winner: %+v", got)
+	}
+	for _, misuse := range []string{"draw", "draw verify", "draw verify --url x --voucher v", "draw verify --url http://127.0.0.1:1"} {
+		if got := call(t, nil, "", strings.Fields(misuse)...); got.code != exitUsage {
+			t.Errorf("%q: %+v", misuse, got)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+// Package draw is the arithmetic of a draw that anybody can check. Who draws and who checks use the same functions;
+// docs/draw.md has them in words, so that a stranger can write them anew.
+package draw
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"seckill/model"
+)
+
+// Algorithm names all that stands in this package. Another way to draw has another name.
+const Algorithm = "seckill-draw-1"
+
+const (
+	// SecretSize is that of a secret, in bytes: nobody finds it by trying.
+	SecretSize = 32
+	// NonceSize is that of an entry's nonce, in bytes: whoever knows a user's id cannot find his leaf by trying.
+	NonceSize = 16
+)
+
+// Hash is a SHA-256.
+type Hash = [sha256.Size]byte
+
+// Random are so many random bytes.
+func Random(size int) []byte {
+	random := make([]byte, size)
+	_, _ = rand.Read(random) // it never fails: see crypto/rand
+	return random
+}
+
+// Commitment is what is published of a secret before anybody enters.
+func Commitment(secret []byte) Hash { return sha256.Sum256(secret) }
+
+// Leaf stands for an entry in the published list. An id of a voucher has no line break, and a nonce has one length: no two
+// entries have one text.
+func Leaf(voucherID string, nonce []byte, userID string) Hash {
+	text := make([]byte, 0, len(Algorithm)+len(voucherID)+NonceSize+len(userID)+16)
+	text = append(text, Algorithm+" leaf\n"...)
+	text = append(text, voucherID...)
+	text = append(text, '\n')
+	text = append(text, nonce...)
+	return sha256.Sum256(append(text, userID...))
+}
+
+// Root stands for a list of leaves, in whatever order it comes.
+func Root(voucherID string, leaves []Hash) Hash {
+	sorted := slices.Clone(leaves)
+	slices.SortFunc(sorted, compare)
+	sum := sha256.New()
+	sum.Write([]byte(Algorithm + " root\n" + voucherID + "\n"))
+	for i := range sorted {
+		sum.Write(sorted[i][:])
+	}
+	return Hash(sum.Sum(nil))
+}
+
+// Order is the drawn order: the indexes of the leaves, the first winner's first.
+func Order(secret []byte, root Hash, leaves []Hash) []int32 {
+	type ranked struct {
+		key  Hash
+		leaf int32
+	}
+	mac := hmac.New(sha256.New, secret)
+	list := make([]ranked, len(leaves))
+	for i := range leaves {
+		mac.Reset()
+		mac.Write(root[:])
+		mac.Write(leaves[i][:])
+		mac.Sum(list[i].key[:0])
+		list[i].leaf = int32(i)
+	}
+	slices.SortFunc(list, func(a, b ranked) int {
+		return cmp.Or(compare(a.key, b.key), compare(leaves[a.leaf], leaves[b.leaf]))
+	})
+	order := make([]int32, len(list))
+	for place := range list {
+		order[place] = list[place].leaf
+	}
+	return order
+}
+
+func compare(a, b Hash) int { return bytes.Compare(a[:], b[:]) }
+
+// ErrNotDrawn says of a proof that there is nothing to check yet.
+var ErrNotDrawn = errors.New("it is not drawn yet: the secret is not published")
+
+// Verify recomputes a draw from what is published of it: the proof, and the leaves in the order in which they are said to be
+// drawn. Its error says what does not hold.
+func Verify(proof model.Draw, drawn []string) error {
+	if proof.Algorithm != Algorithm {
+		return fmt.Errorf("it was drawn by %q, which this program does not know", proof.Algorithm)
+	}
+	if proof.Secret == "" {
+		return ErrNotDrawn
+	}
+	secret, err := hex.DecodeString(proof.Secret)
+	if err != nil || len(secret) != SecretSize {
+		return errors.New("the secret is none")
+	}
+	if commitment := Commitment(secret); hex.EncodeToString(commitment[:]) != proof.Commitment {
+		return errors.New("the secret is not the one of the commitment")
+	}
+	if int64(len(drawn)) != proof.Entries {
+		return fmt.Errorf("the list has %d leaves, the proof says %d entries", len(drawn), proof.Entries)
+	}
+	leaves := make([]Hash, len(drawn))
+	for i, text := range drawn {
+		leaf, err := hex.DecodeString(text)
+		if err != nil || len(leaf) != sha256.Size {
+			return fmt.Errorf("leaf %d of the list is none: %q", i+1, text)
+		}
+		leaves[i] = Hash(leaf)
+	}
+	root := Root(proof.VoucherID, leaves)
+	if hex.EncodeToString(root[:]) != proof.Root {
+		return errors.New("the list is not the one of the root")
+	}
+	for place, leaf := range Order(secret, root, leaves) {
+		if leaves[leaf] != leaves[place] {
+			return fmt.Errorf("place %d belongs to leaf %x and was given to %x", place+1, leaves[leaf], leaves[place])
+		}
+		if place > 0 && leaves[place] == leaves[place-1] {
+			return fmt.Errorf("leaf %x has two places", leaves[place])
+		}
+	}
+	if proof.Winners > proof.Entries {
+		return fmt.Errorf("%d winners of %d entries", proof.Winners, proof.Entries)
+	}
+	return nil
+}

@@ -1,0 +1,392 @@
+package repository
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"seckill/internal/draw"
+	"seckill/internal/ids"
+	"seckill/model"
+	"seckill/repository/sqldb"
+)
+
+// Draws keeps who entered a draw, and the drawn order.
+type Draws struct {
+	db     *sqldb.Database
+	window time.Duration // for payment, unless the voucher says another
+}
+
+// NewDraws keeps the draws of a database. Winners have so long to pay, unless their voucher says another time.
+func NewDraws(db *sqldb.Database, window time.Duration) *Draws { return &Draws{db, window} }
+
+// drawRow is a row of draws.
+type drawRow struct {
+	VoucherID string
+	Secret    []byte
+	Entries   int64
+	ClosedAt  *time.Time
+	Root      []byte
+	Position  int64
+	Winners   int64
+	DrawnAt   *time.Time
+}
+
+// TableName implements gorm's Tabler.
+func (drawRow) TableName() string { return "draws" }
+
+// newDraw gives a voucher its secret.
+func newDraw(tx *gorm.DB, voucherID string) error {
+	if err := tx.Create(&drawRow{VoucherID: voucherID, Secret: draw.Random(draw.SecretSize)}).Error; err != nil {
+		return fmt.Errorf("make the draw of voucher %s: %w", voucherID, err)
+	}
+	return nil
+}
+
+// lockDraw reads a draw's row and keeps it locked until the transaction ends. A transaction that also locks the voucher
+// does that before.
+func lockDraw(tx *gorm.DB, voucherID string) (row drawRow, found bool, err error) {
+	var rows []drawRow
+	err = tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("voucher_id = ?", voucherID).Find(&rows).Error
+	if err != nil {
+		return row, false, fmt.Errorf("lock the draw of voucher %s: %w", voucherID, err)
+	}
+	if len(rows) == 0 {
+		return row, false, nil
+	}
+	return rows[0], true, nil
+}
+
+// changeDraw makes the draw of a voucher that becomes one, and refuses what a draw that is closed does not allow. The
+// voucher's row is locked, and the draw's from here on: nobody enters under other rules.
+func changeDraw(tx *gorm.DB, before, after *model.Voucher) error {
+	if before.Allocation != model.ByDraw && after.Allocation != model.ByDraw {
+		return nil
+	}
+	row, found, err := lockDraw(tx, after.ID)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return newDraw(tx, after.ID)
+	}
+	same := before.BeginAt.Equal(after.BeginAt) && before.EndAt.Equal(after.EndAt) && after.SameRules(before)
+	if row.ClosedAt != nil && !same {
+		return model.Conflict("The draw is closed: its window and its rules stay as they are.")
+	}
+	return nil
+}
+
+// dueRow is a row of draw_due.sql.
+type dueRow struct {
+	Draw drawRow `gorm:"embedded"`
+
+	EndAt time.Time
+	Now   clock `gorm:"column:read_at"`
+}
+
+func (r drawRow) state() model.DrawState {
+	return model.DrawState{
+		VoucherID: r.VoucherID, Secret: r.Secret, Entries: r.Entries, Closed: r.ClosedAt != nil, Root: r.Root, Position: r.Position,
+	}
+}
+
+// Due lists the draws that are to be done, those that are due longest first.
+func (d *Draws) Due(ctx context.Context) ([]model.DrawState, error) {
+	var rows []dueRow
+	err := d.db.Read(ctx, "look for draws", func(db *gorm.DB) error {
+		return db.Raw(sqlOf(d.db.Dialect, "draw_due")).Scan(&rows).Error
+	})
+	list := make([]model.DrawState, len(rows))
+	for i, row := range rows {
+		list[i] = row.Draw.state()
+		list[i].Overdue = row.Now.Sub(row.EndAt)
+	}
+	return list, err
+}
+
+// Close ends the entering, and returns the draw as it is then. An entry is in a transaction that has the draw's row locked
+// and has found it open: each is committed before this, or refused. ErrSuperseded says that the sale is not over, or paused
+// or archived, by now.
+func (d *Draws) Close(ctx context.Context, voucherID string) (state model.DrawState, err error) {
+	err = d.db.WriteRepeatable(ctx, "close the draw of voucher "+voucherID, func(tx *gorm.DB, _ bool) error {
+		voucher, err := lockVoucher(tx, d.db.Dialect, voucherID)
+		if err != nil {
+			return notFound(err, "voucher")
+		}
+		row, found, err := lockDraw(tx, voucherID)
+		if err != nil {
+			return err
+		}
+		if state = row.state(); state.Closed {
+			return sqldb.ErrNothingToWrite
+		}
+		now, err := readClock(tx, d.db.Dialect) // under the locks
+		if err != nil {
+			return err
+		}
+		if !found || voucher.Allocation != model.ByDraw || voucher.State != model.VoucherPublished || now.Before(voucher.EndAt) {
+			return model.ErrSuperseded
+		}
+		state.Closed = true
+		return matched(tx.Exec("UPDATE draws SET closed_at = ? WHERE voucher_id = ? AND closed_at IS NULL", now, voucherID), 1)
+	})
+	return state, err
+}
+
+// entriesAtOnce are read at once: some hundred kilobytes, and two hundred questions for a million entries.
+const entriesAtOnce = 5000
+
+// Entries calls yield with every entry of a closed draw, in the order of users, some thousand at once.
+func (d *Draws) Entries(ctx context.Context, voucherID string, yield func(userID string, nonce []byte) error) error {
+	type row struct {
+		UserID string
+		Nonce  []byte
+	}
+	read := func(last row) ([]row, error) {
+		list := make([]row, 0, entriesAtOnce)
+		err := d.db.Read(ctx, "read the entries of voucher "+voucherID, func(db *gorm.DB) error {
+			rows, err := db.Raw("SELECT user_id, nonce FROM draw_entries WHERE voucher_id = ? AND user_id > ? ORDER BY user_id LIMIT ?",
+				voucherID, last.UserID, entriesAtOnce).Rows()
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var one row
+				if err := rows.Scan(&one.UserID, &one.Nonce); err != nil {
+					return fmt.Errorf("read a row: %w", err)
+				}
+				list = append(list, one)
+			}
+			return rows.Err()
+		})
+		return list, err
+	}
+	return pages(entriesAtOnce, read, each(func(one row) error { return yield(one.UserID, one.Nonce) }))
+}
+
+// SetRoot publishes the root of the closed list. ErrSuperseded says that another one is published.
+func (d *Draws) SetRoot(ctx context.Context, voucherID string, root []byte) error {
+	return d.db.WriteRepeatable(ctx, "publish the root of voucher "+voucherID, func(tx *gorm.DB, _ bool) error {
+		done := tx.Exec("UPDATE draws SET root = ? WHERE voucher_id = ? AND closed_at IS NOT NULL AND (root IS NULL OR root = ?)", root, voucherID, root)
+		if done.Error == nil && done.RowsAffected != 1 {
+			return model.ErrSuperseded
+		}
+		return done.Error
+	})
+}
+
+// Serve gives the next of the drawn order what they get: an unpaid order each as long as units remain, or a place on the
+// waitlist. It is one transaction, and happens only while exactly so many are served as from says. It returns how many are
+// served then, also if another call was first. The last call, with none where nobody entered, ends the draw.
+func (d *Draws) Serve(ctx context.Context, voucherID string, from int64, next []model.Drawn) (served int64, err error) {
+	action := fmt.Sprintf("serve %d of the draw of voucher %s from %d on", len(next), voucherID, from)
+	err = d.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
+		_, now, err := lockMode(tx, d.db.Dialect) // before the voucher, as in every transaction
+		if err != nil {
+			return err
+		}
+		voucher, err := lockVoucher(tx, d.db.Dialect, voucherID)
+		if err != nil {
+			return notFound(err, "voucher")
+		}
+		row, found, err := lockDraw(tx, voucherID)
+		if err != nil {
+			return err
+		}
+		if served = row.Position; !found || served != from || row.DrawnAt != nil {
+			return sqldb.ErrNothingToWrite
+		}
+		winners, err := d.allot(tx, row, &voucher, next)
+		if err != nil {
+			return err
+		}
+		if winners > 0 {
+			row.Winners = from + winners
+		}
+		if err := keepPlaces(tx, voucherID, from, next); err != nil {
+			return err
+		}
+		served = from + int64(len(next))
+		var drawn *time.Time
+		if served >= row.Entries {
+			drawn = new(stored(now.Time))
+		}
+		return matched(tx.Exec("UPDATE draws SET position = ?, winners = ?, drawn_at = ? WHERE voucher_id = ? AND position = ?",
+			served, row.Winners, drawn, voucherID, from), 1)
+	})
+	return served, err
+}
+
+// allot makes the orders of those who get a unit, and lets the others wait. It tells how many there are up to the last one who
+// got a unit.
+func (d *Draws) allot(tx *gorm.DB, row drawRow, voucher *voucherRow, next []model.Drawn) (winners int64, err error) {
+	owners, err := d.owners(tx, row, next)
+	if err != nil {
+		return 0, err
+	}
+	window := terms{window: d.window}.windowOf(*voucher)
+	var orders []model.Order
+	var waiting []string
+	for place, one := range next {
+		if owners[one.UserID] {
+			continue
+		}
+		if int64(len(orders)) >= voucher.Remaining {
+			waiting = append(waiting, one.UserID)
+			continue
+		}
+		winners = int64(place) + 1
+		unique, err := ids.New()
+		if err != nil {
+			return 0, err
+		}
+		order := model.Order{ID: model.OrderID(unique, voucher.ID), VoucherID: voucher.ID, UserID: one.UserID}
+		orders = append(orders, newRow(model.Reservation{Order: order}, voucher, window))
+	}
+	if len(orders) > 0 {
+		done := tx.Exec("UPDATE vouchers SET remaining = remaining - ?, version = version + 1 WHERE id = ? AND remaining >= ?", len(orders), voucher.ID, len(orders))
+		if err := matched(done, 1); err != nil {
+			return 0, fmt.Errorf("take %d units: %w", len(orders), err)
+		}
+		voucher.Remaining -= int64(len(orders))
+		if err := insert(tx, d.db, orders); err != nil {
+			return 0, err
+		}
+	}
+	if len(waiting) > 0 {
+		err = appendPlaces(tx, voucher, stored(voucher.Now.Time), window, waiting)
+	}
+	return winners, err
+}
+
+// owners are those who have a live order already: the voucher was no draw at first, and somebody bought it in the instant in
+// which it became one. They keep that order, and get no second one.
+func (d *Draws) owners(tx *gorm.DB, row drawRow, next []model.Drawn) (map[string]bool, error) {
+	owners := map[string]bool{}
+	if len(next) == 0 {
+		return owners, nil
+	}
+	var earlier bool
+	err := tx.Raw("SELECT EXISTS (SELECT 1 FROM orders WHERE voucher_id = ? AND created_at < ?)", row.VoucherID, row.ClosedAt).Scan(&earlier).Error
+	if err != nil {
+		return nil, fmt.Errorf("look for earlier orders: %w", err)
+	}
+	if !earlier {
+		return owners, nil
+	}
+	users := make([]string, len(next))
+	for i, one := range next {
+		users[i] = one.UserID
+	}
+	live, err := liveOrders(tx, row.VoucherID, users)
+	for user := range live {
+		owners[user] = true
+	}
+	return owners, err
+}
+
+// liveOrders are the live orders of users for a voucher, by user.
+func liveOrders(tx *gorm.DB, voucherID string, users []string) (map[string]model.Order, error) {
+	var orders []model.Order
+	if err := tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, users).Find(&orders).Error; err != nil {
+		return nil, fmt.Errorf("look for live orders: %w", err)
+	}
+	live := make(map[string]model.Order, len(orders))
+	for _, order := range orders {
+		live[order.UserID] = order
+	}
+	return live, nil
+}
+
+// keepPlaces writes the drawn order down.
+func keepPlaces(tx *gorm.DB, voucherID string, from int64, next []model.Drawn) error {
+	args := make([]any, 0, len(next)*drawnColumns)
+	for i := range next {
+		args = append(args, voucherID, from+int64(i)+1, next[i].UserID, next[i].Leaf[:])
+	}
+	if err := insertRows(tx, insertDrawn, drawnColumns, args); err != nil {
+		return fmt.Errorf("write %d places: %w", len(next), err)
+	}
+	return nil
+}
+
+const (
+	insertDrawn  = "INSERT INTO draw_places (voucher_id, place, user_id, leaf) VALUES "
+	drawnColumns = 4
+)
+
+// Proof is what is published of a voucher's draw; NOT_FOUND for a voucher without one and, but for administrators, for one
+// that is not for sale.
+func (d *Draws) Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error) {
+	row, err := d.published(ctx, voucherID, admin)
+	if err != nil {
+		return model.Draw{}, err
+	}
+	commitment := draw.Commitment(row.Secret)
+	proof := model.Draw{
+		VoucherID: voucherID, Algorithm: draw.Algorithm, Commitment: hex.EncodeToString(commitment[:]),
+		Entries: row.Entries, ClosedAt: row.ClosedAt, Root: hex.EncodeToString(row.Root), DrawnAt: row.DrawnAt,
+	}
+	if row.DrawnAt != nil {
+		proof.Winners, proof.Secret = row.Winners, hex.EncodeToString(row.Secret)
+	}
+	return proof, nil
+}
+
+func (d *Draws) published(ctx context.Context, voucherID string, admin bool) (row drawRow, err error) {
+	if err := possible(voucherID); err != nil {
+		return row, err
+	}
+	err = d.db.Browse(ctx, "look at the draw of voucher "+voucherID, func(db *gorm.DB) error {
+		var found struct {
+			Draw drawRow `gorm:"embedded"`
+
+			State model.VoucherState
+		}
+		err := db.Table("draws").Select("draws.*, vouchers.state").Joins("JOIN vouchers ON vouchers.id = draws.voucher_id").
+			Where("draws.voucher_id = ? AND allocation = ?", voucherID, string(model.ByDraw)).Take(&found).Error
+		if row = found.Draw; err == nil && !admin && !(model.Voucher{State: found.State}).Buyable() {
+			return model.NotFound("draw")
+		}
+		return notFound(err, "draw")
+	})
+	return row, err
+}
+
+// Leaves is a page of the leaves of a draw, in the drawn order. CONFLICT says that it is not drawn yet; a cursor that is none
+// of ours is VALIDATION.
+func (d *Draws) Leaves(ctx context.Context, voucherID, cursor string, limit int) (model.DrawnLeaves, error) {
+	page := model.DrawnLeaves{Items: []string{}}
+	last := int64(0)
+	if cursor != "" {
+		var err error
+		if last, err = strconv.ParseInt(cursor, 10, 64); err != nil || last < 0 {
+			return page, model.Invalid("query.cursor", "is none of ours")
+		}
+	}
+	row, err := d.published(ctx, voucherID, false)
+	if err != nil {
+		return page, err
+	}
+	if row.DrawnAt == nil {
+		return page, model.Conflict("It is not drawn yet.")
+	}
+	var leaves [][]byte
+	err = d.db.Browse(ctx, "list the leaves of voucher "+voucherID, func(db *gorm.DB) error {
+		return db.Raw("SELECT leaf FROM draw_places WHERE voucher_id = ? AND place > ? ORDER BY place LIMIT ?", voucherID, last, limit).Scan(&leaves).Error
+	})
+	for _, leaf := range leaves {
+		page.Items = append(page.Items, hex.EncodeToString(leaf))
+	}
+	if last += int64(len(leaves)); err == nil && len(leaves) > 0 && last < row.Position {
+		page.NextCursor = strconv.FormatInt(last, 10)
+	}
+	return page, err
+}

@@ -1,0 +1,237 @@
+package repository
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/internal/draw"
+	"seckill/model"
+	"seckill/repository/sqldb"
+)
+
+// entryRow is a row of draw_entries.
+type entryRow struct {
+	VoucherID string
+	UserID    string
+	Nonce     []byte
+	EnteredAt time.Time
+}
+
+func (r entryRow) entry() model.Entry {
+	leaf := draw.Leaf(r.VoucherID, r.Nonce, r.UserID)
+	return model.Entry{
+		VoucherID: r.VoucherID, Status: model.EntryEntered, EnteredAt: r.EnteredAt,
+		Nonce: hex.EncodeToString(r.Nonce), Leaf: hex.EncodeToString(leaf[:]),
+	}
+}
+
+// Enter enters users into draws in one transaction, and says of each what became of it, in their order: the entry, that of an
+// earlier call included, or NOT_FOUND, ENDED, PAUSED, NOT_STARTED or ALREADY_ORDERED. The window is decided by the
+// database's clock while the draw's row is locked: an entry that was committed is in the closed list.
+//
+// It repeats what it may, also a COMMIT without an answer, until ctx ends. Of a draw whose row stayed locked it is a
+// *model.HeldError.
+func (d *Draws) Enter(ctx context.Context, asked []model.Entering) ([]model.Entered, error) {
+	var answers []model.Entered
+	var held error
+	err := d.db.WriteRepeatable(ctx, fmt.Sprintf("enter %d users", len(asked)), func(tx *gorm.DB, _ bool) error {
+		answers = make([]model.Entered, len(asked))
+		members := map[string][]int{}
+		for i, one := range asked {
+			switch {
+			case !model.ValidID(one.VoucherID):
+				answers[i].Err = model.NotFound("voucher")
+			case !model.ValidUserID(one.UserID):
+				answers[i].Err = model.Invalid("user_id", "is not a user's id")
+			default:
+				members[one.VoucherID] = append(members[one.VoucherID], i)
+			}
+		}
+		fresh := 0
+		for _, id := range slices.Sorted(maps.Keys(members)) { // whose rows are locked in this order
+			e := entering{draws: d, tx: tx, voucherID: id, asked: asked, answers: answers}
+			err := e.enter(members[id])
+			if err != nil && sqldb.LockWait(err) { // a repetition would keep the other draws waiting
+				held = heldOf(id, err)
+				return sqldb.ErrNothingToWrite
+			}
+			if err != nil {
+				return err
+			}
+			fresh += len(e.fresh)
+		}
+		if fresh == 0 {
+			return sqldb.ErrNothingToWrite
+		}
+		return nil
+	})
+	if err = errors.Join(err, held); err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// entering is what a transaction makes of the users who enter the draw of one voucher.
+type entering struct {
+	draws     *Draws
+	tx        *gorm.DB
+	voucherID string
+	asked     []model.Entering
+	answers   []model.Entered
+	fresh     []entryRow
+}
+
+func (e *entering) enter(members []int) error {
+	began := time.Now()
+	row, found, err := lockDraw(e.tx, e.voucherID)
+	if err != nil {
+		return err
+	}
+	waited := time.Since(began)
+	var voucher voucherRow // as it is since the draw's row is locked, which every change of the window needs
+	err = selectVouchers(e.tx, e.draws.db.Dialect).Where("id = ?", e.voucherID).Take(&voucher).Error
+	if err = notFound(err, "voucher"); err != nil && model.CodeOf(err) != model.CodeNotFound {
+		return fmt.Errorf("read voucher %s: %w", e.voucherID, err)
+	}
+	if err == nil && (!found || voucher.Allocation != model.ByDraw) {
+		err = model.ErrEntry
+	}
+	if err != nil {
+		for _, i := range members {
+			e.answers[i].Err = err
+		}
+		return nil
+	}
+	users := make([]string, len(members))
+	for n, i := range members {
+		users[n] = e.asked[i].UserID
+	}
+	entries, err := e.existing(users)
+	if err != nil {
+		return err
+	}
+	var owners map[string]model.Order
+	if voucher.Stock != voucher.Remaining { // it was no draw at first
+		if owners, err = liveOrders(e.tx, e.voucherID, users); err != nil {
+			return err
+		}
+	}
+	now := stored(voucher.Now.Time)
+	for _, i := range members {
+		one := e.asked[i]
+		entry, there := entries[one.UserID]
+		if refusal := e.refusal(row, voucher.Voucher, owners, one, voucher.Now.Time); !there && refusal != nil {
+			e.answers[i].Err = refusal
+			continue
+		}
+		if !there {
+			entry = entryRow{VoucherID: e.voucherID, UserID: one.UserID, Nonce: draw.Random(draw.NonceSize), EnteredAt: now}
+			entries[one.UserID] = entry
+			e.fresh = append(e.fresh, entry)
+		}
+		e.answers[i] = model.Entered{Entry: entry.entry(), Waited: waited}
+	}
+	return e.write()
+}
+
+// refusal tells why a user who has no entry cannot enter; nil: the user may.
+func (e *entering) refusal(row drawRow, voucher model.Voucher, owners map[string]model.Order, one model.Entering, now time.Time) error {
+	if row.ClosedAt != nil { // by whosever clock
+		return &model.Error{Code: model.CodeEnded, Detail: "The sale has ended."}
+	}
+	if one.Early {
+		voucher = voucher.ForEarly()
+	}
+	if refusal := voucher.Refusal(now); refusal != nil {
+		return refusal
+	}
+	if order, has := owners[one.UserID]; has {
+		return model.AlreadyOrdered(order)
+	}
+	return nil
+}
+
+func (e *entering) existing(users []string) (map[string]entryRow, error) {
+	var rows []entryRow
+	if err := e.tx.Table("draw_entries").Where("voucher_id = ? AND user_id IN ?", e.voucherID, users).Find(&rows).Error; err != nil {
+		return nil, fmt.Errorf("look for entries of voucher %s: %w", e.voucherID, err)
+	}
+	entries := make(map[string]entryRow, len(rows)+len(users))
+	for _, row := range rows {
+		entries[row.UserID] = row
+	}
+	return entries, nil
+}
+
+// write writes the new entries, and counts them.
+func (e *entering) write() error {
+	if len(e.fresh) == 0 {
+		return nil
+	}
+	args := make([]any, 0, len(e.fresh)*entryColumns)
+	for _, row := range e.fresh {
+		args = append(args, row.VoucherID, row.UserID, row.Nonce, row.EnteredAt)
+	}
+	if err := insertRows(e.tx, insertEntry, entryColumns, args); err != nil {
+		return fmt.Errorf("insert %d entries of voucher %s: %w", len(e.fresh), e.voucherID, err)
+	}
+	done := e.tx.Exec("UPDATE draws SET entries = entries + ? WHERE voucher_id = ? AND closed_at IS NULL", len(e.fresh), e.voucherID)
+	if err := matched(done, 1); err != nil {
+		return fmt.Errorf("count %d entries of voucher %s: %w", len(e.fresh), e.voucherID, err)
+	}
+	return nil
+}
+
+const (
+	insertEntry  = "INSERT INTO draw_entries (voucher_id, user_id, nonce, entered_at) VALUES "
+	entryColumns = 4
+)
+
+// Entry is a user's entry and what became of it; NOT_FOUND when there is none.
+func (d *Draws) Entry(ctx context.Context, voucherID, userID string) (entry model.Entry, err error) {
+	if err := possible(voucherID); err != nil {
+		return entry, err
+	}
+	type row struct {
+		Mine entryRow `gorm:"embedded"`
+
+		DrawnAt *time.Time
+		OrderID *string
+		Place   *int64 // on the waitlist
+	}
+	err = d.db.Read(ctx, "look at an entry of voucher "+voucherID, func(db *gorm.DB) error {
+		var rows []row
+		if err := db.Raw(sqlOf(d.db.Dialect, "draw_entry"), voucherID, userID).Scan(&rows).Error; err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return model.NotFound("entry")
+		}
+		found := rows[0]
+		found.Mine.VoucherID, found.Mine.UserID = voucherID, userID
+		entry = found.Mine.entry()
+		switch {
+		case found.OrderID != nil:
+			entry.Status, entry.OrderID = model.EntryWon, *found.OrderID
+		case found.Place != nil:
+			entry.Status = model.EntryWaiting
+			var v voucherRow
+			err := selectVouchers(db, d.db.Dialect).Where("id = ?", voucherID).Take(&v).Error
+			if err == nil {
+				entry.Position, err = positionOf(db, v, waitlistRow{VoucherID: voucherID, Place: *found.Place})
+			}
+			return err
+		case found.DrawnAt != nil:
+			entry.Status = model.EntryLost
+		}
+		return nil
+	})
+	return entry, err
+}

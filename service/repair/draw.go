@@ -1,0 +1,173 @@
+package repair
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"seckill/internal/draw"
+	"seckill/internal/failpoint"
+	"seckill/internal/poll"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+const (
+	// drawEvery is the pause between two looks for sales that are over: those who entered look at once whether they have won.
+	// A look that finds none is one reading of an index, for all instances together.
+	drawEvery = 500 * time.Millisecond
+	// drawRest is the pause behind a look in which a draw failed: each attempt reads all entries.
+	drawRest = 5 * time.Second
+	// drawBatch of the drawn order are served in a transaction, which holds the row of the voucher: as many as
+	// expiry moves at once, for the same reason.
+	drawBatch = 1000
+)
+
+// DrawStore is what drawing asks of the database.
+type DrawStore interface {
+	// Due lists the draws that are to be done, those that are due longest first.
+	Due(ctx context.Context) ([]model.DrawState, error)
+	// Close ends the entering. ErrSuperseded: the sale is not over by now.
+	Close(ctx context.Context, voucherID string) (model.DrawState, error)
+	// Entries calls yield with every entry of a closed draw.
+	Entries(ctx context.Context, voucherID string, yield func(userID string, nonce []byte) error) error
+	// SetRoot publishes the root. ErrSuperseded: another one is published.
+	SetRoot(ctx context.Context, voucherID string, root []byte) error
+	// Serve serves the next of the drawn order if exactly so many were served before, and returns how many are then.
+	Serve(ctx context.Context, voucherID string, from int64, next []model.Drawn) (served int64, err error)
+}
+
+// Draws draws the vouchers that are allocated so, when their sale is over, in both order modes. The one instance that
+// is elected does it. Each step is a transaction that the next one finds in the draw's row; whoever comes after a crash, and a
+// second instance that draws at the same time, goes on from there and comes to the same order.
+type Draws struct {
+	Store DrawStore
+	// Announce tells the instances that units of a voucher are taken.
+	Announce func(ctx context.Context, voucherID string) error
+	Metrics  *telemetry.Draws
+	Log      *slog.Logger
+
+	election election
+	trouble  telemetry.Trouble
+}
+
+// Run draws while this instance is elected, or nobody can be, until ctx ends.
+func (d *Draws) Run(ctx context.Context, locks model.Locker, deployment string) {
+	d.election = election{locks: locks, name: "seckill:draw:" + deployment, log: d.Log, alone: true}
+	d.election.run(ctx, func(ctx context.Context) {
+		for ctx.Err() == nil {
+			err := d.look(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			d.trouble.Note(ctx, d.Log, err, "a draw could not be done; it is tried again", "draws can be done again")
+			if err != nil {
+				poll.Pause(ctx, drawRest)
+			} else {
+				poll.Pause(ctx, drawEvery)
+			}
+		}
+		d.Metrics.Overdue(0) // whoever is elected next knows
+	})
+}
+
+// look draws what is to be drawn. One that fails holds up no other.
+func (d *Draws) look(ctx context.Context) error {
+	due, err := d.Store.Due(ctx)
+	if err != nil {
+		return fmt.Errorf("look for draws: %w", err)
+	}
+	var failed []error
+	overdue := time.Duration(0)
+	for _, state := range due {
+		d.Metrics.Overdue(max(overdue, state.Overdue))
+		err := d.draw(ctx, state)
+		if errors.Is(err, model.ErrSuperseded) {
+			continue // by a change of the voucher, or another instance: the next look tells
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("draw voucher %s: %w", state.VoucherID, err))
+			overdue = max(overdue, state.Overdue)
+		}
+	}
+	d.Metrics.Overdue(overdue)
+	return errors.Join(failed...)
+}
+
+// draw takes the steps that are left of one draw.
+func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
+	began := time.Now()
+	if !state.Closed {
+		if state, err = d.Store.Close(ctx, state.VoucherID); err != nil {
+			return err
+		}
+		failpoint.Reach(failpoint.AfterDrawClosed)
+	}
+	order, err := d.order(ctx, state)
+	if err != nil {
+		return err
+	}
+	if err := d.serve(ctx, state, order); err != nil {
+		return err
+	}
+	d.Log.InfoContext(ctx, "a draw is done", slog.String("voucher_id", state.VoucherID), slog.Int("entries", len(order)), slog.Duration("took", time.Since(began)))
+	return nil
+}
+
+// order is the drawn order of a closed draw, whose root it publishes.
+func (d *Draws) order(ctx context.Context, state model.DrawState) ([]model.Drawn, error) {
+	users := make([]string, 0, state.Entries)
+	leaves := make([]draw.Hash, 0, state.Entries)
+	err := d.Store.Entries(ctx, state.VoucherID, func(userID string, nonce []byte) error {
+		users, leaves = append(users, userID), append(leaves, draw.Leaf(state.VoucherID, nonce, userID))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the entries: %w", err)
+	}
+	if int64(len(leaves)) != state.Entries {
+		return nil, fmt.Errorf("%d entries were counted, and %d are there", state.Entries, len(leaves))
+	}
+	root := draw.Root(state.VoucherID, leaves)
+	if state.Root != nil && !bytes.Equal(state.Root, root[:]) {
+		return nil, errors.New("the entries are not those of the published root: somebody has changed them")
+	}
+	if state.Root == nil {
+		if err := d.Store.SetRoot(ctx, state.VoucherID, root[:]); err != nil {
+			return nil, err
+		}
+		failpoint.Reach(failpoint.AfterDrawRoot)
+	}
+	order := make([]model.Drawn, len(leaves))
+	for place, leaf := range draw.Order(state.Secret, root, leaves) {
+		order[place] = model.Drawn{UserID: users[leaf], Leaf: leaves[leaf]}
+	}
+	return order, nil
+}
+
+// serve gives everybody of the drawn order what they get, in that order.
+func (d *Draws) serve(ctx context.Context, state model.DrawState, order []model.Drawn) error {
+	served, entries := state.Position, int64(len(order))
+	for ctx.Err() == nil {
+		next := order[served:min(served+drawBatch, entries)]
+		now, err := d.Store.Serve(ctx, state.VoucherID, served, next)
+		if err != nil {
+			return err
+		}
+		failpoint.Reach(failpoint.AfterDrawBatch)
+		if now < served || now > entries {
+			return fmt.Errorf("%d of %d are said to be served after %d", now, entries, served)
+		}
+		if served = now; served == entries {
+			break
+		}
+	}
+	if err := d.Announce(ctx, state.VoucherID); err != nil {
+		d.Log.WarnContext(ctx, "the instances learn of a draw by the age of their copies only",
+			slog.String("voucher_id", state.VoucherID), slog.Any("error", err))
+	}
+	return ctx.Err()
+}

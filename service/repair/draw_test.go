@@ -1,0 +1,239 @@
+package repair_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/draw"
+	"seckill/internal/ids"
+	"seckill/internal/telemetry"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+	"seckill/repository"
+	"seckill/repository/sqldb"
+	"seckill/service/repair"
+)
+
+// lottery is a database of one draw that is due.
+type lottery struct {
+	db       *sqldb.Database
+	draws    *repository.Draws
+	vouchers *repository.Vouchers
+	voucher  model.Voucher
+}
+
+// newLottery is a draw of so many entries for so many units, whose sale is over.
+func newLottery(t testing.TB, options sqldb.Options, units int64, entries int) lottery {
+	t.Helper()
+	db := check.Value(sqldb.Open(t.Context(), options))(t)
+	t.Cleanup(func() { check.Must(t, db.Close()) })
+	check.Must(t, db.Migrate(t.Context()))
+	l := lottery{db: db, draws: repository.NewDraws(db, time.Hour), vouchers: repository.NewVouchers(db, "CNY")}
+	asked := model.NewVoucher{
+		Title: "drawn", Price: 1, FaceValue: 2, Stock: units, Allocation: model.ByDraw, BeginAt: time.Now().Add(-2 * time.Hour), EndAt: time.Now().Add(-time.Hour),
+	}
+	l.voucher = check.Value(l.vouchers.Create(t.Context(), check.Value(ids.New())(t), asked, model.Idempotency{}))(t)
+	const some = 5000
+	for from := 0; from < entries; from += some {
+		count := min(some, entries-from)
+		args := make([]any, 0, 4*count)
+		for n := range count {
+			args = append(args, l.voucher.ID, fmt.Sprintf("user-%07d", from+n), draw.Random(draw.NonceSize), time.Now().UTC())
+		}
+		statement := "INSERT INTO draw_entries (voucher_id, user_id, nonce, entered_at) VALUES (?, ?, ?, ?)" + strings.Repeat(", (?, ?, ?, ?)", count-1)
+		check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), statement, args...)))
+	}
+	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE draws SET entries = ? WHERE voucher_id = ?", entries, l.voucher.ID)))
+	return l
+}
+
+// nobody is a lock server that is away: every instance draws.
+type nobody struct{}
+
+func (nobody) Lock(context.Context, string, time.Duration) (model.Lease, error) {
+	return nil, errors.New("away")
+}
+
+// crashing is a store of draws that cuts its drawer off at a step, before it or behind it.
+type crashing struct {
+	*repository.Draws
+
+	steps atomic.Int64 // that are left
+	cut   context.CancelFunc
+}
+
+func (c *crashing) step() error {
+	if c.steps.Add(-1) < 0 {
+		c.cut()
+		return context.Canceled
+	}
+	return nil
+}
+
+func (c *crashing) Close(ctx context.Context, id string) (model.DrawState, error) {
+	if err := c.step(); err != nil {
+		return model.DrawState{}, err
+	}
+	state, err := c.Draws.Close(ctx, id)
+	return state, errors.Join(err, c.step())
+}
+
+func (c *crashing) SetRoot(ctx context.Context, id string, root []byte) error {
+	if err := c.step(); err != nil {
+		return err
+	}
+	return errors.Join(c.Draws.SetRoot(ctx, id, root), c.step())
+}
+
+func (c *crashing) Serve(ctx context.Context, id string, from int64, next []model.Drawn) (int64, error) {
+	if err := c.step(); err != nil {
+		return 0, err
+	}
+	served, err := c.Draws.Serve(ctx, id, from, next)
+	return served, errors.Join(err, c.step())
+}
+
+// run draws until the draw is done or the drawer is cut off.
+func (l lottery) run(ctx context.Context, store repair.DrawStore, cut context.CancelFunc) {
+	d := &repair.Draws{
+		Store: store, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+		Announce: func(context.Context, string) error { cut(); return nil }, // it is done
+	}
+	d.Run(ctx, nobody{}, "test")
+}
+
+// holds checks that everybody was served once, as anybody can check.
+func (l lottery) holds(t testing.TB) model.Draw {
+	t.Helper()
+	proof := check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t)
+	var leaves []string
+	for cursor := ""; ; {
+		page := check.Value(l.draws.Leaves(t.Context(), l.voucher.ID, cursor, 5000))(t)
+		leaves = append(leaves, page.Items...)
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+	}
+	check.Must(t, draw.Verify(proof, leaves))
+	check.Equal(t, "winners", proof.Winners, min(l.voucher.Stock, proof.Entries))
+	audit := check.Value(l.vouchers.Audit(t.Context(), l.voucher.ID))(t)
+	check.That(t, audit.Balanced && audit.Database.LiveOrders == proof.Winners, "%+v", audit)
+	return proof
+}
+
+// Wherever a drawer dies, the next one goes on, and two at once serve nobody twice.
+func TestADrawGoesOn(t *testing.T) {
+	t.Parallel()
+	const entries, units = 2500, 1200
+	options := sqldb.Options{DSN: testserver.Schema(t), Slack: check.Deadline}
+	l := newLottery(t, options, units, entries)
+	for died := range 20 {
+		ctx, cut := context.WithCancel(t.Context())
+		store := &crashing{Draws: l.draws, cut: cut}
+		store.steps.Store(1) // one step, and the process is dead behind it
+		l.run(ctx, store, cut)
+		if check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).DrawnAt != nil {
+			check.That(t, died >= 4, "it died only %d times", died)
+			break
+		}
+	}
+	l.holds(t)
+
+	l = newLottery(t, options, units, entries)
+	ctx, cut := context.WithCancel(t.Context())
+	defer cut()
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() { l.run(ctx, l.draws, cut) })
+	}
+	both.Wait()
+	l.holds(t)
+}
+
+// Entries that were changed behind the published root are not drawn.
+func TestChangedEntriesAreNotDrawn(t *testing.T) {
+	t.Parallel()
+	l := newLottery(t, sqldb.Options{DSN: testserver.Schema(t), Slack: check.Deadline}, 2, 10)
+	ctx, cut := context.WithCancel(t.Context())
+	defer cut()
+	store := &crashing{Draws: l.draws, cut: cut}
+	store.steps.Store(4) // closed, and rooted
+	l.run(ctx, store, cut)
+	check.Must(t, check.ErrorOf(l.db.SQL().ExecContext(t.Context(), "UPDATE draw_entries SET nonce = REVERSE(nonce) WHERE user_id = 'user-0000003'")))
+	ctx, cut = context.WithCancel(t.Context())
+	defer cut()
+	store = &crashing{Draws: l.draws, cut: cut}
+	var told strings.Builder
+	d := &repair.Draws{Store: store, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(heard{&told, cut}, nil))}
+	d.Run(ctx, nobody{}, "test")
+	check.That(t, strings.Contains(told.String(), "somebody has changed them"), "%s", told.String())
+	check.Equal(t, "served", check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).Winners, 0)
+}
+
+// heard ends a drawer when it has said why a draw could not be done.
+type heard struct {
+	told *strings.Builder
+	cut  context.CancelFunc
+}
+
+func (h heard) Write(text []byte) (int, error) {
+	if strings.Contains(string(text), "could not be done") {
+		h.cut()
+	}
+	return h.told.Write(text)
+}
+
+// BenchmarkDraw draws a million entries and makes the orders of ten thousand winners. `make bench-draw` starts it. It prints how
+// long that took, in seconds, and of that until the last order was made. DRAW_ENTRIES is how many entries there are.
+func BenchmarkDraw(b *testing.B) {
+	entries, err := strconv.Atoi(os.Getenv("DRAW_ENTRIES"))
+	if err != nil {
+		entries = 1_000_000
+	}
+	const units = 10_000
+	options := sqldb.Options{DSN: testserver.MariaDB(b, "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=256M").DSN(testserver.DefaultSchema), Slack: check.Deadline}
+	l := newLottery(b, options, units, entries)
+	ctx, cut := context.WithCancel(b.Context())
+	defer cut()
+	store := &timed{Draws: l.draws}
+	for b.Loop() {
+		began := time.Now()
+		l.run(ctx, store, cut)
+		b.ReportMetric(0, "ns/op") // which says nothing
+		b.ReportMetric(time.Since(began).Seconds(), "drawn-s")
+		b.ReportMetric(store.won.Sub(began).Seconds(), "orders-s")
+		b.ReportMetric(store.rooted.Sub(began).Seconds(), "rooted-s")
+	}
+	l.holds(b)
+}
+
+// timed notes when the orders were made.
+type timed struct {
+	*repository.Draws
+
+	rooted, won time.Time
+}
+
+func (s *timed) SetRoot(ctx context.Context, id string, root []byte) error {
+	defer func() { s.rooted = time.Now() }()
+	return s.Draws.SetRoot(ctx, id, root)
+}
+
+func (s *timed) Serve(ctx context.Context, id string, from int64, next []model.Drawn) (int64, error) {
+	if from < 10_000 {
+		defer func() { s.won = time.Now() }()
+	}
+	return s.Draws.Serve(ctx, id, from, next)
+}
