@@ -101,8 +101,8 @@ func (s *asyncSeller) untold(ctx context.Context, voucherID string, cause error)
 		return unavailable
 	}
 	v, err := s.deps.Cache.Read(ctx, voucherID)
-	if model.CodeOf(err) == model.CodeNotFound {
-		return nil
+	if model.CodeOf(err) == model.CodeNotFound || err == nil && v.Allocation == model.ByDraw {
+		return nil // a draw has no hot copy
 	}
 	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor && s.async.Backlog.Empty(voucherID, processingFor/2) {
 		return nil
@@ -254,7 +254,7 @@ func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
 	failpoint.Reach(failpoint.AfterCancel)
 	applied, err := s.async.Hot.Release(ctx, order.Release())
 	failpoint.Reach(failpoint.AfterReturn)
-	if err == nil && !applied {
+	if err == nil && !applied && !s.drawn(ctx, order.VoucherID) {
 		err = fmt.Errorf("voucher %s: %w", order.VoucherID, model.ErrCopyClosed)
 	}
 	if err == nil {
@@ -265,4 +265,10 @@ func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
 		s.deps.Log.WarnContext(ctx, "the unit of a canceled order comes back a moment later",
 			slog.String("order_id", order.ID), slog.Any("error", err))
 	}
+}
+
+// drawn reports whether a voucher is known to be drawn: then no hot copy has its orders.
+func (s *asyncSeller) drawn(ctx context.Context, voucherID string) bool {
+	v, err := s.deps.Cache.Read(ctx, voucherID)
+	return err == nil && v.Allocation == model.ByDraw
 }

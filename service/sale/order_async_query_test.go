@@ -39,6 +39,10 @@ func TestStatusOfAnOrder(t *testing.T) {
 			id:      "no.v1", user: "alice", code: model.CodeUnavailable,
 		},
 		"nowhere, Redis away": {prepare: func(s hotShop) { s.hot.Down = away }, id: "no.v1", user: "alice", code: model.CodeUnavailable},
+		"nowhere, of a draw": {prepare: func(s hotShop) {
+			s.sale.State = model.CopyClosed
+			s.table.Change(func(v *model.Voucher) { v.Allocation = model.ByDraw })
+		}, id: "no.v1", user: "alice", code: model.CodeNotFound},
 		"nowhere, long after the sale": {prepare: func(s hotShop) {
 			s.sale.State = model.CopyClosed
 			s.table.Change(func(v *model.Voucher) { v.EndAt = time.Now().Add(-2 * time.Hour) })
@@ -116,6 +120,10 @@ func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 			s.rows.put(row)
 		}, want: []model.OrderStatus{model.OrderUnpaid, model.OrderCanceled}},
 		"when it cannot be told": {query: ofVoucher, prepare: closed, code: model.CodeUnavailable},
+		"of a draw": {query: ofVoucher, prepare: func(s hotShop) {
+			closed(s)
+			s.table.Change(func(v *model.Voucher) { v.Allocation = model.ByDraw })
+		}, want: []model.OrderStatus{model.OrderCanceled, model.OrderCanceled}},
 		"when a live one says that there can be none": {
 			query:   with(func(q *model.OrderQuery) { q.Limit = 9 }),
 			prepare: func(s hotShop) { closed(s); live(s) },
