@@ -25,6 +25,15 @@ type Report struct {
 	Curve          ReportCurve   `json:"curve"`
 	Answers        ReportAnswers `json:"answers"`
 	Audit          Audit         `json:"audit"`
+
+	Draw *ReportDraw `json:"draw,omitempty" doc:"Of a voucher with allocation draw."`
+}
+
+// ReportDraw tells of a draw, and whether it was kept to.
+type ReportDraw struct {
+	Entries   int64 `json:"entries"`
+	Winners   int64 `json:"winners"`
+	OrderKept bool  `json:"order_kept" doc:"Whether it is drawn, and no order was made before that of an earlier place in the drawn order, by the draw or by the waitlist."`
 }
 
 // ReportMoney is in minor units of the currency.

@@ -360,6 +360,26 @@ func (d *Draws) published(ctx context.Context, voucherID string, admin bool) (ro
 	return row, err
 }
 
+// Report tells whether a voucher's draw was kept to; nil: it has none.
+func (d *Draws) Report(ctx context.Context, voucherID string) (*model.ReportDraw, error) {
+	type row struct {
+		Entries, Winners, Made, OfTheFirst, Overtaken int64
+		DrawnAt                                       *time.Time
+	}
+	var rows []row
+	err := d.db.Browse(ctx, "report the draw of voucher "+voucherID, func(db *gorm.DB) error {
+		return db.Raw(sqlOf(d.db.Dialect, "draw_report"), voucherID, voucherID).Scan(&rows).Error
+	})
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	found := rows[0]
+	return &model.ReportDraw{
+		Entries: found.Entries, Winners: found.Winners,
+		OrderKept: found.DrawnAt != nil && found.Made == found.OfTheFirst && found.Overtaken == 0,
+	}, nil
+}
+
 // Leaves is a page of the leaves of a draw, in the drawn order. CONFLICT says that it is not drawn yet; a cursor that is none
 // of ours is VALIDATION.
 func (d *Draws) Leaves(ctx context.Context, voucherID, cursor string, limit int) (model.DrawnLeaves, error) {

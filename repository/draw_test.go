@@ -163,6 +163,13 @@ func TestDraw(t *testing.T) {
 				check.Must(t, err)
 				check.Equal(t, "who is next", check.Value(l.draws.Entry(t.Context(), v.ID, order[3].UserID))(t).Status, model.EntryWon)
 				l.balanced(t, v.ID, 3)
+				kept := func() bool { return check.Value(l.draws.Report(t.Context(), v.ID))(t).OrderKept }
+				check.Equal(t, "the order was kept", kept(), true)
+				l.exec(t, "UPDATE draw_places SET user_id = 'nobody' WHERE voucher_id = ? AND place = 3", v.ID)
+				check.Equal(t, "the order was kept, but for a winner who was not drawn", kept(), false)
+				l.exec(t, "UPDATE draw_places SET user_id = ? WHERE voucher_id = ? AND place = 3", order[2].UserID, v.ID)
+				l.exec(t, "UPDATE orders SET created_at = ? WHERE voucher_id = ? AND user_id = ?", time.Now().UTC().Add(time.Hour), v.ID, order[1].UserID)
+				check.Equal(t, "the order was kept, but for one who came later", kept(), false)
 			}
 			proof := check.Value(l.draws.Proof(t.Context(), v.ID, false))(t)
 			var list []string

@@ -34,6 +34,9 @@ type ReportDeps struct {
 	AdminLog interface { // *repository.AdminLog
 		List(ctx context.Context, q model.AdminLogQuery) (model.AdminLogPage, error)
 	}
+	Draws interface { // *repository.Draws
+		Report(ctx context.Context, voucherID string) (*model.ReportDraw, error)
+	}
 	Answers interface { // *repository.Answers
 		Read(ctx context.Context, voucherID string) (model.ReportAnswers, error)
 	}
@@ -68,6 +71,11 @@ func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Repo
 	report = sale.finish()
 	if report.Answers, err = r.Answers.Read(ctx, voucherID); err != nil {
 		return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
+	}
+	if v.Allocation == model.ByDraw {
+		if report.Draw, err = r.Draws.Report(ctx, voucherID); err != nil {
+			return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
+		}
 	}
 	report.Audit, err = r.Vouchers.Audit(ctx, voucherID)
 	return report, err

@@ -58,7 +58,7 @@ func (i *Instance) mainHandler(
 	if err := i.storeAnswers(answers, counter.tallies); err != nil {
 		return nil, err
 	}
-	reports := service.NewReports(service.ReportDeps{Vouchers: counter.vouchers, Orders: s.db.Orders, AdminLog: s.db.AdminLog, Answers: answers})
+	reports := service.NewReports(service.ReportDeps{Vouchers: counter.vouchers, Orders: s.db.Orders, AdminLog: s.db.AdminLog, Draws: s.db.Draws, Answers: answers})
 	people, err := i.openConsole(console.Options{
 		Vouchers: counter.vouchers, Orders: counter.orders, Payments: s.db.Payments, Refunds: counter.refunds, Redemptions: redemptions,
 		Search: search, Codes: pay.codes, People: repository.NewAccounts(s.db.Database),

@@ -40,7 +40,7 @@ var changing = map[string]kind{
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
 	Administrators After Announce Await AwaitAll Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Failed Find Get GetMany Hash Held
-	Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
+	Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
 	Waiting Watch Watched Younger buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.

@@ -81,6 +81,8 @@ func checkDrawnAtTheEnd(t *testing.T, a shop) {
 			check.That(t, entry.Status != model.EntryWon && entry.Status != model.EntryEntered, "%+v has place %d", entry, place)
 		}
 	}
+	report := remote.Decode[model.Report](t, ask(http.MethodGet, "/admin"+at+"/report", "/admin/vouchers/{id}/report", admin, nil))
+	check.That(t, report.Draw != nil && report.Draw.OrderKept && report.Draw.Entries == users && report.Draw.Winners == 2, "%+v", report.Draw)
 	audit := a.Audit(t, v.ID)
 	check.That(t, audit.Balanced && audit.Redis == nil && audit.Queue == nil && audit.Database.LiveOrders == 2, "%+v", audit)
 }

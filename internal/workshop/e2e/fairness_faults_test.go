@@ -16,9 +16,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -67,6 +69,41 @@ func TestFairness(t *testing.T) {
 		independent(t, what, small, map[string]trait{"the user's id": byID(small)})
 		independent(t, what, most, map[string]trait{"the instance": {2, func(c *caller) int { return c.instance }}})
 	}
+}
+
+// TestFairnessOfADraw has 20,000 buyers enter a draw of 5,000 units as they press above: nothing about them matters, not even when
+// they come. A red verdict is five standard deviations away from that; chance alone is three once in 370 times.
+func TestFairnessOfADraw(t *testing.T) {
+	t.Parallel()
+	s := onServers(t)
+	instances := []*app{start(t, s), start(t, s)}
+	crowd := gather(instances, 20_000, rand.New(rand.NewPCG(40, 41)))
+	voucher := instances[0].Create(t, map[string]any{"stock": len(crowd) / 4, "allocation": "draw"})
+	press(t, voucher.ID, crowd, 512)
+	end := map[string]any{"begin_at": time.Now().Add(-2 * time.Hour), "end_at": time.Now().Add(-time.Hour)}
+	check.Equal(t, "the sale ends", instances[0].Call(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, instances[0].Admin(t), end).Status, http.StatusOK)
+	check.Patiently(t, "it is drawn", func() bool {
+		return remote.Decode[model.Draw](t, instances[1].Insist(t, http.MethodGet, "/vouchers/"+voucher.ID+"/draw", "", nil)).DrawnAt != nil
+	})
+	winners := map[string]bool{}
+	for _, order := range instances[0].rows(t, voucher.ID) {
+		winners[order.UserID] = true
+	}
+	for _, c := range crowd {
+		c.won = winners[c.user]
+	}
+	check.Equal(t, "winners", len(winners), len(crowd)/4)
+	rank := correlation(crowd)
+	won, lost := float64(len(winners)), float64(len(crowd)-len(winners))
+	sigma := math.Sqrt((won + lost + 1) / (3 * won * lost))
+	t.Logf("a draw, 20,000 buyers, 5,000 units: correlation of arrival and success %.4f, %.1f σ", rank, rank/sigma)
+	if math.Abs(rank) > 5*sigma {
+		t.Errorf("the correlation of arrival and success is %.4f", rank)
+	}
+	independent(t, "a draw", crowd, map[string]trait{
+		"the user's id": byID(crowd), "the instance": {2, func(c *caller) int { return c.instance }},
+		"the place in a batch": {classes, func(c *caller) int { return int(c.arrived) % classes }},
+	})
 }
 
 // mostWins is one for each instance: the one at which more have won has won.
