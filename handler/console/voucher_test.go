@@ -293,3 +293,25 @@ func TestListHasPages(t *testing.T) {
 	}
 	b.get(t, "/console/vouchers?cursor=nonsense").is(t, http.StatusUnprocessableEntity)
 }
+
+// A draw shows its proof, as far as it is, and its report whether the drawn order was kept.
+func TestADrawShowsItsProof(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	id := b.create(t, "allocation", "draw", "stock", "1")
+	path := "/console/vouchers/" + id
+	want(t, b.page(t, path), "0 entries until now", "Commitment")
+	want(t, b.page(t, path+"/edit"), `<option value="draw" selected>`)
+	for _, user := range []string{"bob", "carl"} {
+		status, entry := s.call(t, http.MethodPost, "/vouchers/"+id+"/seckill", s.token(t, user, model.RoleUser), nil)
+		check.That(t, status == http.StatusAccepted && entry["leaf"] != nil, "%s: %d %v", user, status, entry)
+	}
+	want(t, b.page(t, path), "2 entries until now")
+	want(t, b.page(t, path+"/report"), "It is not drawn, or the drawn order was not kept.")
+	b.act(t, path+"/end", url.Values{"zone": {"UTC"}, "end_at": {time.Now().UTC().Add(-time.Minute).Format("2006-01-02T15:04:05")}})
+	check.Patiently(t, "it is drawn", func() bool { return strings.Contains(b.page(t, path), "2 entries, the first 1 got an order") })
+	want(t, b.page(t, path), "Secret", "seckill draw verify")
+	want(t, b.page(t, path+"/report"), "The drawn order was kept.")
+	want(t, b.get(t, path, "Accept-Language", "zh").body, "2 人登记，前 1 名得到订单")
+}
