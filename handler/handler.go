@@ -48,6 +48,9 @@ type orders interface {
 	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
 	Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
 	Cancel(ctx context.Context, userID, orderID string) (model.Order, error)
+	Join(ctx context.Context, userID, voucherID string, groups ...string) (place model.WaitlistPlace, created bool, err error)
+	Waits(ctx context.Context, userID, voucherID string) (model.WaitlistPlace, error)
+	Leave(ctx context.Context, userID, voucherID string) error
 }
 
 // vouchers is what the routes of vouchers need of service.Vouchers.
@@ -216,6 +219,7 @@ func build(options Options) (*api, error) {
 	a.voucherRoutes()
 	a.orderRoutes()
 	a.drawRoutes()
+	a.waitlistRoutes()
 	a.paymentRoutes()
 	a.adminVoucherRoutes()
 	a.adminOrderRoutes()

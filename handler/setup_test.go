@@ -98,6 +98,16 @@ func (f fakeOrders) Cancel(ctx context.Context, userID, orderID string) (model.O
 	return f.cancel(ctx, userID, orderID)
 }
 
+func (fakeOrders) Join(context.Context, string, string, ...string) (model.WaitlistPlace, bool, error) {
+	return model.WaitlistPlace{}, false, model.NoWaitlist()
+}
+
+func (fakeOrders) Waits(context.Context, string, string) (model.WaitlistPlace, error) {
+	return model.WaitlistPlace{}, model.NotFound("place")
+}
+
+func (fakeOrders) Leave(context.Context, string, string) error { return model.NotFound("place") }
+
 func (f fakeVouchers) Rebuild(ctx context.Context, id, by string) error {
 	return f.rebuild(ctx, id, by)
 }

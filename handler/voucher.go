@@ -87,6 +87,7 @@ type VoucherDraft struct {
 
 	Cooldown   string `json:"cooldown,omitempty" minLength:"1" default:"0s" example:"10m" doc:"How long a user waits before another order whose order was canceled or expired: a Go duration, 0s or from 1s to 24h. It doubles each time, up to 24h."`
 	Allocation string `json:"allocation,omitempty" enum:"first_come,draw" default:"first_come" doc:"draw: purchases are entries, and the orders are drawn among them at end_at."`
+	Waitlist   bool   `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first, and not on sale again."`
 
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
 }
@@ -107,11 +108,12 @@ type VoucherChange struct {
 	EndAt       *string `json:"end_at,omitempty" format:"date-time"`
 	State       *string `json:"state,omitempty" enum:"draft,published,paused,archived"`
 
-	Groups *[]string   `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" doc:"Before the first order only, as early; none: everybody may buy."`
+	Groups *[]string   `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" doc:"Before the first order only, as early and waitlist; none: everybody may buy."`
 	Early  *EarlyStart `json:"early,omitempty"`
 
 	Cooldown   *string `json:"cooldown,omitempty" minLength:"1" example:"10m" doc:"Before the first order only; 0s: nobody waits."`
 	Allocation *string `json:"allocation,omitempty" enum:"first_come,draw"`
+	Waitlist   *bool   `json:"waitlist,omitempty" nullable:"false"`
 }
 
 // StockChange changes the total ever offered: by delta, or to stock.
@@ -296,7 +298,7 @@ func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	return model.NewVoucher{
 		Title: d.Title, Description: d.Description, Price: d.Price, FaceValue: d.FaceValue, Stock: d.Stock,
 		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State), PaymentWindow: window,
-		Groups: d.Groups, Early: deref(patch.Early), Cooldown: deref(patch.Cooldown), Allocation: allocation(d.Allocation),
+		Groups: d.Groups, Early: deref(patch.Early), Cooldown: deref(patch.Cooldown), Waitlist: d.Waitlist, Allocation: allocation(d.Allocation),
 	}, nil
 }
 
@@ -319,7 +321,7 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	end, endErr := parseOptionalTime("body.end_at", c.EndAt)
 	patch := model.VoucherPatch{
 		Title: c.Title, Description: c.Description, Price: c.Price, FaceValue: c.FaceValue,
-		BeginAt: begin, EndAt: end, State: (*model.VoucherState)(c.State), Groups: (*model.Groups)(c.Groups),
+		BeginAt: begin, EndAt: end, State: (*model.VoucherState)(c.State), Groups: (*model.Groups)(c.Groups), Waitlist: c.Waitlist,
 	}
 	var earlyErr error
 	patch.Early, earlyErr = c.Early.parse()

@@ -2,6 +2,7 @@ package model
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -81,6 +82,17 @@ var (
 	// be changed.
 	ErrSuperseded = errors.New("superseded by another change")
 )
+
+// OutgrownError says that a hot copy that is sold out has to be rebuilt for its voucher's stock: users may have waited for what was added.
+type OutgrownError struct {
+	VoucherID string
+	Epoch     int64 // of the hot copy
+}
+
+// Error implements error.
+func (e *OutgrownError) Error() string {
+	return fmt.Sprintf("the hot copy of voucher %s, epoch %d, cannot grow in place", e.VoucherID, e.Epoch)
+}
 
 // Reasons of failed orders.
 const (

@@ -76,7 +76,8 @@ type Voucher struct {
 	Groups Groups `json:"groups,omitempty" gorm:"column:group_names" doc:"Whose token names one of these groups may buy; absent: everybody."`
 	Early  Early  `json:"early,omitzero" gorm:"embedded;embeddedPrefix:early_" doc:"These groups may buy from an earlier instant on; absent: none."`
 	// Waitlist is one of these rules too.
-	Waitlist bool `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first; absent: it is on sale again."`
+	Waitlist bool  `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first; absent: it is on sale again."`
+	Waiting  int64 `json:"waiting,omitempty" doc:"How many users wait for a unit; nothing remains then."`
 
 	Cooldown   Window     `json:"cooldown,omitzero" example:"10m0s" doc:"How long a user waits before another order whose order was canceled or expired; it doubles each time, up to 24h. Absent: not at all."`
 	Allocation Allocation `json:"allocation" example:"first_come" doc:"Today first_come or draw. draw: a purchase during the window is an entry, and at end_at the orders are drawn among the entries."`

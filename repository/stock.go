@@ -39,9 +39,9 @@ type voucherRow struct {
 	CopyOpenEpoch int64
 	CopyBarrier   *int64
 	Now           clock `gorm:"column:server_time"`
-	// Waiting is how many wait for a unit; nothing remains then. Places is the last place that was given, and PlacesServed the
-	// last one that became an order: the places behind it wait.
-	Waiting, Places, PlacesServed int64
+	// Places is the last place of the waitlist that was given, and PlacesServed the last one that became an order: the places behind it
+	// wait, as many as Waiting says.
+	Places, PlacesServed int64
 	// OrderMode is how the database is sold from; only the transactions that take units read it.
 	OrderMode model.OrderMode `gorm:"column:order_mode"`
 	// waited is how long the lock on the row took, where it is locked.

@@ -144,7 +144,7 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 // unsold refuses other rules of a fair sale for a voucher of which units are reserved: their orders have no rows
 // yet, which the store looks for.
 func (s *Vouchers) unsold(ctx context.Context, id string, patch model.VoucherPatch) error {
-	if patch.Groups == nil && patch.Early == nil && patch.Cooldown == nil && patch.Allocation == nil {
+	if patch.Groups == nil && patch.Early == nil && patch.Cooldown == nil && patch.Waitlist == nil && patch.Allocation == nil {
 		return nil
 	}
 	now, err := s.Cache.Read(ctx, id)

@@ -27,6 +27,7 @@ type voucherForm struct {
 	Groups, EarlyGroups, EarlyBeginAt string // a group a line
 	Cooldown                          string // minutes
 	Draw                              bool   // the units are drawn
+	Waitlist                          string // "on" or empty
 
 	Zone string // in which the times are
 	Once string // makes the creation happen once, however often it is sent
@@ -131,7 +132,7 @@ func typed(r *http.Request) voucherForm {
 		ID: r.PathValue("id"), Title: get("title"), Description: strings.ReplaceAll(get("description"), "\r\n", "\n"),
 		Price: get("price"), FaceValue: get("face_value"), Stock: get("stock"), BeginAt: get("begin_at"), EndAt: get("end_at"),
 		State: get("state"), PaymentWindow: get("payment_window"), Zone: get("zone"), Once: get("once"), Tag: get("tag"),
-		Groups: get("groups"), EarlyGroups: get("early_groups"), EarlyBeginAt: get("early_begin_at"), Cooldown: get("cooldown"), Draw: get("allocation") == string(model.ByDraw),
+		Groups: get("groups"), EarlyGroups: get("early_groups"), EarlyBeginAt: get("early_begin_at"), Cooldown: get("cooldown"), Waitlist: get("waitlist"), Draw: get("allocation") == string(model.ByDraw),
 		States: model.VoucherStates(),
 	}
 }
@@ -168,7 +169,7 @@ func (f voucherForm) draft(m money) (model.NewVoucher, error) {
 	}
 	var wrong []error
 	note := func(err error) { wrong = append(wrong, err) }
-	draft := model.NewVoucher{Title: f.Title, Description: f.Description, State: model.VoucherState(f.State), Groups: groups(f.Groups)}
+	draft := model.NewVoucher{Title: f.Title, Description: f.Description, State: model.VoucherState(f.State), Groups: groups(f.Groups), Waitlist: f.Waitlist != ""}
 	if f.Draw {
 		draft.Allocation = model.ByDraw
 	}
@@ -252,7 +253,7 @@ func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit
 
 // entries are what was typed.
 func (f voucherForm) entries() []string {
-	return []string{f.Title, f.Description, f.Price, f.FaceValue, f.Stock, f.BeginAt, f.EndAt, f.State, f.PaymentWindow, f.Groups, f.EarlyGroups, f.EarlyBeginAt, f.Cooldown, strconv.FormatBool(f.Draw), f.Zone}
+	return []string{f.Title, f.Description, f.Price, f.FaceValue, f.Stock, f.BeginAt, f.EndAt, f.State, f.PaymentWindow, f.Groups, f.EarlyGroups, f.EarlyBeginAt, f.Cooldown, f.Waitlist, strconv.FormatBool(f.Draw), f.Zone}
 }
 
 // retype shows a form again, with everything that was typed and what is wrong with it.
@@ -270,7 +271,10 @@ func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form 
 
 // formOf is a voucher as it would be typed.
 func (c *console) formOf(voucher model.Voucher, zone *time.Location) voucherForm {
-	early := ""
+	early, waitlist := "", ""
+	if voucher.Waitlist {
+		waitlist = "on"
+	}
 	if voucher.Early.From != nil {
 		early = local(*voucher.Early.From, zone)
 	}
@@ -279,7 +283,7 @@ func (c *console) formOf(voucher model.Voucher, zone *time.Location) voucherForm
 		cooldown = strconv.FormatInt(inMinutes(voucher.Cooldown), 10)
 	}
 	return voucherForm{
-		Groups: strings.Join(voucher.Groups, "\n"), EarlyGroups: strings.Join(voucher.Early.For, "\n"), EarlyBeginAt: early, Cooldown: cooldown, Draw: voucher.Allocation == model.ByDraw,
+		Groups: strings.Join(voucher.Groups, "\n"), EarlyGroups: strings.Join(voucher.Early.For, "\n"), EarlyBeginAt: early, Cooldown: cooldown, Waitlist: waitlist, Draw: voucher.Allocation == model.ByDraw,
 		ID: voucher.ID, Title: voucher.Title, Description: voucher.Description, Price: c.money.plain(voucher.Price),
 		FaceValue: c.money.plain(voucher.FaceValue), BeginAt: local(voucher.BeginAt, zone), EndAt: local(voucher.EndAt, zone),
 		Zone: zone.String(), Tag: voucher.Tag(),
@@ -362,6 +366,9 @@ func difference(typed model.NewVoucher, now model.Voucher) model.VoucherPatch {
 	}
 	if typed.Allocation != now.Allocation {
 		patch.Allocation = &typed.Allocation
+	}
+	if typed.Waitlist != now.Waitlist {
+		patch.Waitlist = &typed.Waitlist
 	}
 	return patch
 }

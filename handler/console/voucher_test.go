@@ -23,7 +23,7 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	b := s.signedIn(t, "ada")
 	want(t, b.page(t, "/console/vouchers"), "There are no vouchers here.")
 	form := onSale("description", "First line\r\nsecond line", "payment_window", "30",
-		"groups", "gold\r\n /eu/staff \r\n\r\n", "early_groups", "gold", "early_begin_at", "2001-01-01T00:00")
+		"groups", "gold\r\n /eu/staff \r\n\r\n", "early_groups", "gold", "early_begin_at", "2001-01-01T00:00", "waitlist", "on")
 	form.Set("once", hidden(t, b.page(t, "/console/vouchers/new"), "once"))
 	page := b.act(t, "/console/vouchers/new", form)
 	want(t, page, "The voucher was created.", "Coffee for two", "CN¥10.00", "CN¥25.00", `<b data-live="remaining">10</b>`, `<progress max="10" value="10"`)
@@ -41,7 +41,8 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	if groups := fmt.Sprint(made["groups"], made["early"]); groups != "[gold /eu/staff] map[begin_at:2001-01-01T00:00:00Z groups:[gold]]" {
 		t.Errorf("the API shows the groups %s", groups)
 	}
-	want(t, page, "gold, /eu/staff", "Who may begin early")
+	want(t, page, "gold, /eu/staff", "Who may begin early", "0 wait for a unit")
+	check.Equal(t, "the waitlist", made["waitlist"], any(true))
 	if made["price"] != 1000.0 || made["face_value"] != 2500.0 || made["description"] != "First line\nsecond line" || made["phase"] != "live" {
 		t.Errorf("the API shows %v", made)
 	}
@@ -127,7 +128,9 @@ func sentBack(page string) url.Values {
 	rest, _, _ = strings.Cut(strings.ReplaceAll(rest, "\r\n", "\n"), "</form>")
 	form := url.Values{}
 	for _, field := range regexp.MustCompile(`<input [^>]*\bname="(\w+)"[^>]* value="([^"]*)"`).FindAllStringSubmatch(rest, -1) {
-		form.Set(field[1], html.UnescapeString(field[2]))
+		if !strings.Contains(field[0], `type="checkbox"`) || strings.Contains(rest, field[0]+" checked") {
+			form.Set(field[1], html.UnescapeString(field[2]))
+		}
 	}
 	for _, field := range regexp.MustCompile(`<textarea [^>]*\bname="(\w+)"[^>]*>\n([^<]*)</textarea>`).FindAllStringSubmatch(rest, -1) {
 		form.Set(field[1], strings.ReplaceAll(html.UnescapeString(field[2]), "\n", "\r\n"))
@@ -160,9 +163,12 @@ func TestAFieldLeftAloneIsNotChanged(t *testing.T) {
 	}}
 	a.Vouchers = a
 	b := a.browser(t)
-	b.post(t, "/console/vouchers/v1/edit", sentBack(b.page(t, "/console/vouchers/v1/edit"))).is(t, http.StatusSeeOther)
-	if nothing := (model.VoucherPatch{IfMatch: model.Tags{a.voucher.Tag()}, By: "ada"}); !reflect.DeepEqual(a.patch, nothing) {
-		t.Errorf("a form that was left alone asks for %+v", a.patch)
+	for range 2 {
+		b.post(t, "/console/vouchers/v1/edit", sentBack(b.page(t, "/console/vouchers/v1/edit"))).is(t, http.StatusSeeOther)
+		if nothing := (model.VoucherPatch{IfMatch: model.Tags{a.voucher.Tag()}, By: "ada"}); !reflect.DeepEqual(a.patch, nothing) {
+			t.Errorf("a form that was left alone asks for %+v", a.patch)
+		}
+		a.voucher.Waitlist = true
 	}
 }
 

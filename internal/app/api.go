@@ -116,7 +116,7 @@ type counter struct {
 func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, codes *service.Codes) (made counter, err error) {
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	orders := sale.Deps{
-		Store: s.db.Orders, Entries: s.db.Draws, Announce: changes.AnnounceReturn, Show: codes.Show, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
+		Store: s.db.Orders, Entries: s.db.Draws, Places: s.db.Orders, Announce: changes.AnnounceReturn, Show: codes.Show, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
 		Trace: i.tracer, Metrics: telemetry.New(i.registry), Tallies: &telemetry.Tallies{}, Log: i.log,
 	}
 	made.tallies = orders.Tallies
@@ -153,7 +153,7 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 	} else {
 		admission = async.admission
 		made.orders = sale.NewAsync(orders, sale.AsyncDeps{
-			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
+			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Relay: async.Relay, Epochs: s.db.Epochs.Latest,
 			Rebuild: async.Rebuilder.Ask, ScriptLocks: i.lockOptions(s).InScripts(), Backlog: async.backlog,
 			Admission: admission,
 		})

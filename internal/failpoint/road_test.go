@@ -26,6 +26,7 @@ var changing = map[string]kind{
 	"Close": ofAnInterface, "SetBarrier": ofAnInterface, "Progress": ofAnInterface,
 	"Load": ofAnInterface, "LoadCooling": ofAnInterface, "Open": ofAnInterface, "Abandon": ofAnInterface, "Retire": ofAnInterface,
 	"IntendStock": ofAnInterface, "DropIntent": ofAnInterface, "Lower": ofAnInterface, "ChangeStock": ofAnInterface,
+	"Join": ofAnInterface, "Leave": ofAnInterface, "Relay": ofTheRoad,
 	"Patch": ofAnInterface, "Apply": ofAnInterface, "Create": ofAnInterface, "Change": ofAnInterface,
 	"Forget": ofAnInterface, "Expire": ofAnInterface, "Ask": ofAnInterface, "Redeem": ofAnInterface, "Request": ofAnInterface,
 	"Start": ofAnInterface, "SetURL": ofAnInterface, "Postpone": ofAnInterface,
@@ -40,8 +41,8 @@ var changing = map[string]kind{
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
 	Administrators After Announce Await AwaitAll Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Failed Find Get GetMany Hash Held
-	Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
-	Waiting Watch Watched Younger buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
+	Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Place Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
+	Waiting Watch Watched Younger buyers cancel detail drain each free get known list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
 var roads = map[string][]string{
@@ -67,6 +68,7 @@ var together = map[string]string{
 	"Cancel, Cancel":   "the second is for one order after the other when the first, for all of them, was refused and changed nothing",
 	"isolate, Publish": "they are of different orders, whose messages are acknowledged behind both",
 	"Settle, close":    "they are of different orders: settled ones and closed ones",
+	"Relay, Release":   "one or the other, by whether the voucher has a waitlist",
 	"Done, GiveUp":     "an attempt has one of these ends",
 	"GiveUp, Retry":    "an attempt has one of these ends",
 	"chunk, load":      "the first only shows that a rebuild is under way",
@@ -92,6 +94,8 @@ var elsewhere = map[string]string{
 	"service/repair/reconcile.go apply":          "repeated until the hot copy has the row's revision",
 	"service/repair/stock.go Patched":            "the reconciler does it if this does not",
 	"service/repair/stock.go restore":            "repeated until the intent is gone",
+	"service/sale/waitlist.go newJoins":          "one transaction: who repeats the call hears of the same place",
+	"service/sale/waitlist.go Leave":             "one transaction",
 	"service/voucher.go Create":                  "a voucher without a hot copy is loaded by the reconciler",
 	"service/voucher.go Patch":                   "one transaction; the reconciler applies what the hot copy lacks",
 	"service/voucher.go ChangeStock":             "the road of a stock that shrinks begins in Change",

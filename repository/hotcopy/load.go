@@ -154,9 +154,12 @@ const (
 
 // Apply brings a voucher as the database has it to its copy: window, price, state and stock,
 // unless the copy has a newer revision. False when the copy is closed: its rebuild will load
-// what the database has then.
+// what the database has then. An *model.OutgrownError says that it has to be rebuilt for that.
 func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
 	c := s.do(ctx, s.scripts.apply, v.ID, append([]any{v.Revision, keptUntil(v), retention.Milliseconds()}, voucherFields(v)...)...)
+	if c.err == nil && c.verdict == verdictWaitlist {
+		return false, &model.OutgrownError{VoucherID: v.ID, Epoch: c.head}
+	}
 	return c.verdict == verdictDone, c.fail("apply a change")
 }
 

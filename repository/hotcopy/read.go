@@ -66,7 +66,7 @@ func (c *call) hotCopy() (model.HotCopy, error) {
 		if err := json.Unmarshal([]byte(text), &r); err != nil {
 			return model.HotCopy{}, c.strange("read the hot copy's rules")
 		}
-		v.Groups, v.Early, v.Cooldown = r.Groups, r.Early, r.Cooldown
+		v.Groups, v.Early, v.Cooldown, v.Waitlist = r.Groups, r.Early, r.Cooldown, r.Waitlist
 	}
 	hot.Voucher = v.At(microTime(c.words[0]))
 	return hot, nil

@@ -93,6 +93,10 @@ func (r rehearsed) sale(ctx context.Context) error {
 			_, err := r.Release(ctx, model.Release{OrderID: carried.ID, VoucherID: r.id, UserID: carried.UserID})
 			return err
 		},
+		func() error {
+			_, err := r.handOver(ctx, r.id, []model.Release{{ID: 1, OrderID: order("a").ID, VoucherID: r.id, UserID: "a", HeirID: order("e").ID, HeirUserID: "e"}})
+			return err
+		},
 		func() error { return r.buy(ctx, order("d")) }, // what is closed is looked at only once there is something
 		func() error { return r.Close(ctx, second) },
 	} {

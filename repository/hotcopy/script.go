@@ -53,15 +53,16 @@ func luaFile(name string) string {
 }
 
 type scripts struct {
-	reserve, confirm, settle, release, touch script
-	read, find, due                          script
-	closing, load, open, apply, lower        script
+	reserve, confirm, settle, touch   script
+	release, handover                 script
+	read, find, due                   script
+	closing, load, open, apply, lower script
 }
 
 func newScripts() scripts {
 	return scripts{
 		reserve: newScript("reserve"), confirm: newReader("confirm"), settle: newScript("settle"),
-		release: newScript("release"), touch: newScript("touch"),
+		release: newScript("release"), handover: newScript("handover"), touch: newScript("touch"),
 		read: newReader("read"), find: newReader("find"), due: newReader("due"),
 		closing: newScript("close"), load: newScript("load"), open: newScript("open"),
 		apply: newScript("apply"), lower: newScript("lower"),
@@ -70,11 +71,12 @@ func newScripts() scripts {
 
 // Verdicts of the scripts that all of them share.
 const (
-	verdictDone  = 1
-	verdictNo    = 0  // closed, or superseded
-	verdictOther = -1 // the head has another epoch than the keys
-	verdictShy   = -2 // nothing was done, because some command was refused
-	verdictHalf  = -3 // a command was refused behind a change
+	verdictDone     = 1
+	verdictWaitlist = 2  // nothing was done, because users may wait; of handover.lua: not all was done
+	verdictNo       = 0  // closed, or superseded
+	verdictOther    = -1 // the head has another epoch than the keys
+	verdictShy      = -2 // nothing was done, because some command was refused
+	verdictHalf     = -3 // a command was refused behind a change
 )
 
 // call is what a script is to do about one voucher's copy. Several of one script share a command.

@@ -40,33 +40,71 @@ func (s *Store) Release(ctx context.Context, release model.Release) (applied boo
 // ReleaseAll gives the units of closed orders of one voucher back, and tells every
 // instance. It acts only while a user's mark is that order, and may be repeated. False is
 // "later": the copy is closed, and the releases are still to be applied. Then, and after
-// an error, some of them may have been.
+// an error, some of them may have been. Of a voucher with a waitlist only rows of the outbox, which have an ID, are
+// applied, and it is "later" for others: of those it is not known who got the unit.
 func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
 	ctx, end := s.options.Trace.Work(ctx, "release", len(releases))
 	defer func() { end(err) }()
+	for _, r := range releases {
+		if r.OrderID == "" || r.UserID == "" { // the sentinels are no order
+			return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID, r.OrderID, r.UserID)
+		}
+	}
 	var calls []*call
 	for some := range slices.Chunk(releases, callOrders) {
-		c := &call{script: s.scripts.release, voucher: voucherID, args: []any{tombstoneRetention.Milliseconds(), settledChannel}}
-		for _, r := range some {
-			if r.OrderID == "" || r.UserID == "" { // the sentinels are no order
-				return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID, r.OrderID, r.UserID)
+		calls = append(calls, s.releaseCall(s.scripts.release, voucherID, some, func(r model.Release) []any {
+			if r.CooldownUntil == nil {
+				return []any{r.OrderID, r.UserID}
 			}
-			if c.args = append(c.args, r.OrderID, r.UserID); r.CooldownUntil != nil {
-				c.args = append(c.args, "/"+strconv.FormatInt(r.CooldownUntil.UnixMilli(), 10))
-			}
-		}
-		calls = append(calls, c)
+			return []any{r.OrderID, r.UserID, "/" + strconv.FormatInt(r.CooldownUntil.UnixMilli(), 10)}
+		}))
 	}
 	var failed []error
 	applied = true
 	for some := range slices.Chunk(calls, pipelineCalls) {
 		s.run(ctx, some...)
 		for _, c := range some {
+			if c.err == nil && c.verdict == verdictWaitlist {
+				return s.handOver(ctx, voucherID, releases)
+			}
 			applied = applied && c.err == nil && c.verdict == verdictDone
-			failed = append(failed, c.fail(fmt.Sprintf("release order %s and %d others", releases[0].OrderID, len(releases)-1)))
+			failed = append(failed, c.fail(releasing(releases)))
 		}
 	}
 	return applied, errors.Join(failed...)
+}
+
+func releasing(releases []model.Release) string {
+	return fmt.Sprintf("release order %s and %d others", releases[0].OrderID, len(releases)-1)
+}
+
+func (s *Store) releaseCall(script script, voucherID string, releases []model.Release, args func(model.Release) []any) *call {
+	c := &call{script: script, voucher: voucherID, args: []any{tombstoneRetention.Milliseconds(), settledChannel}}
+	for _, r := range releases {
+		c.args = append(c.args, args(r)...)
+	}
+	return c
+}
+
+// handOver applies rows of the outbox of a voucher with a waitlist, one call after the other: none overtakes an earlier one.
+func (s *Store) handOver(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
+	if slices.ContainsFunc(releases, func(r model.Release) bool { return r.ID == 0 }) {
+		return false, nil
+	}
+	for some := range slices.Chunk(releases, callOrders) {
+		c := s.releaseCall(s.scripts.handover, voucherID, some, func(r model.Release) []any {
+			until := ""
+			if r.CooldownUntil != nil {
+				until = strconv.FormatInt(r.CooldownUntil.UnixMilli(), 10)
+			}
+			return []any{r.OrderID, r.UserID, until, r.HeirID, r.HeirUserID}
+		})
+		s.run(ctx, c)
+		if c.err != nil || c.verdict != verdictDone {
+			return false, c.fail(releasing(some))
+		}
+	}
+	return true, nil
 }
 
 // Mend makes what is noted of orders agree with whether they are pending, whatever has broken a

@@ -126,12 +126,13 @@ func voucherFields(v model.Voucher) []any {
 type rules struct {
 	Groups   model.Groups `json:",omitempty"`
 	Early    model.Early  `json:",omitzero"`
-	Cooldown model.Window `json:",omitzero"` // scripts look for its name
+	Cooldown model.Window `json:",omitzero"`  // scripts look for its name
+	Waitlist bool         `json:",omitempty"` // head.lua looks for its name
 }
 
 // rulesOf are a voucher's rules as a head has them.
 func rulesOf(v model.Voucher) string {
-	r := rules{Groups: v.Groups, Early: v.Early, Cooldown: v.Cooldown}
+	r := rules{Groups: v.Groups, Early: v.Early, Cooldown: v.Cooldown, Waitlist: v.Waitlist}
 	text, err := json.Marshal(r)
 	switch {
 	case err != nil:

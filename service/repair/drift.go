@@ -232,6 +232,8 @@ func (c *comparison) rowDrift(row model.Order, marked, pending bool) (string, re
 	case row.Live() || (row.ClosedAt != nil && !row.ClosedAt.Before(recent)):
 		c.leftOut = true // its mark is on its way, or the release of a closed order
 		return "", 0
+	case c.voucher.Waitlist: // it may be another user's: see Release
+		return fmt.Sprintf("%s, but its unit is still taken in Redis", row.Status), remedyRebuild
 	default:
 		return fmt.Sprintf("%s, but its unit is still taken in Redis", row.Status), remedySettle
 	}

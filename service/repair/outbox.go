@@ -72,6 +72,19 @@ func (o *outbox) pass(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
+// of relays the releases of one voucher now, for a caller that waits for it.
+func (o *outbox) of(ctx context.Context, voucherID string) error {
+	page, err := o.deps.Database.After(ctx, model.Release{VoucherID: voucherID}, relayPage)
+	if err != nil {
+		return fmt.Errorf("read the returned units of voucher %s: %w", voucherID, err)
+	}
+	if end := slices.IndexFunc(page, func(r model.Release) bool { return r.VoucherID != voucherID }); end >= 0 {
+		page = page[:end]
+	}
+	done, err := o.apply(ctx, page, map[string]bool{})
+	return errors.Join(err, o.note(ctx, done))
+}
+
 func (o *outbox) note(ctx context.Context, done []int64) error {
 	if len(done) == 0 {
 		return nil

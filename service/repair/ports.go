@@ -133,7 +133,8 @@ type HotCopies interface {
 	// error, some may have been given back; it may be repeated.
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error)
 	// Apply brings the database's voucher to its hot copy, and does nothing when the
-	// hot copy has something newer. False means that the hot copy is closed.
+	// hot copy has something newer. False means that the hot copy is closed. An
+	// *model.OutgrownError says that it has to be rebuilt for that.
 	Apply(ctx context.Context, v model.Voucher) (applied bool, err error)
 	// Lower lowers the stock. CONFLICT says that more units are taken.
 	Lower(ctx context.Context, voucherID string, stock, revision int64) error

@@ -148,7 +148,9 @@ func (p Deps) restore(ctx context.Context, intent model.StockIntent) error {
 		return fmt.Errorf("read voucher %s: %w", id, err)
 	}
 	if v, ok := found[id]; ok {
-		if _, err := p.Hot.Apply(ctx, v); err != nil && !errors.Is(err, model.ErrCopyClosed) {
+		_, err := p.Hot.Apply(ctx, v)
+		_, outgrown := errors.AsType[*model.OutgrownError](err) // the reconciler has it rebuilt
+		if err != nil && !outgrown && !errors.Is(err, model.ErrCopyClosed) {
 			return fmt.Errorf("restore the stock of voucher %s: %w", id, err)
 		}
 	}
@@ -183,6 +185,9 @@ func (s *Stock) Patched(ctx context.Context, v model.Voucher) {
 		err = s.rebuilder.Do(ctx, v.ID, model.AnyEpoch) // which only closes a hot copy that it had before it became a draw
 	} else {
 		_, err = s.deps.Hot.Apply(ctx, v)
+	}
+	if outgrown, ok := errors.AsType[*model.OutgrownError](err); ok {
+		err = s.rebuilder.Do(ctx, v.ID, outgrown.Epoch)
 	}
 	if err != nil && !errors.Is(err, model.ErrCopyClosed) {
 		s.deps.Log.WarnContext(ctx, "a change did not reach the hot copy; the reconciler brings it",

@@ -64,6 +64,22 @@ func TestChangesReachTheCopyAtOnce(t *testing.T) {
 	})
 }
 
+// A sold-out copy of a voucher with a waitlist does not grow in place: it is rebuilt with the orders of those who waited.
+func TestARestockRebuildsWhereUsersMayWait(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.voucher.Waitlist = true
+		s.voucher.Revision++
+		s.Stock.Patched(t.Context(), s.voucher)
+		epoch := s.hot().Epoch
+		check.Value(s.Stock.Change(t.Context(), "v1", to(12), model.Idempotency{}))(t)
+		check.That(t, s.hot().Epoch == epoch && s.remaining() == 12, "a copy with units left: %+v", s.hot())
+		s.admits(12)
+		check.Value(s.Stock.Change(t.Context(), "v1", to(13), model.Idempotency{}))(t)
+		check.That(t, s.hot().Epoch > epoch && s.hot().State == model.CopyOpen, "a sold-out copy: %+v", s.hot())
+	})
+}
+
 // The copy promises before the database knows: a smaller stock must not undercut
 // what is reserved.
 func TestStockShrinksInTheCopyFirst(t *testing.T) {

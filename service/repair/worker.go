@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"context"
 	"time"
 
 	"seckill/model"
@@ -16,6 +17,8 @@ type Worker struct {
 	Persister  *persist.Persister
 	Replayer   *Replayer
 	Reconciler *Reconciler
+	// Relay brings the returned units of one voucher to its hot copy.
+	Relay func(ctx context.Context, voucherID string) error
 }
 
 // helpAfter is the age of a message from which on every instance consumes: the elected one is dead, or cannot keep up.
@@ -37,14 +40,15 @@ func New(parts Deps, locks model.Locker, deployment string, selling func() error
 	}
 	settler := persist.NewSettler(persisting)
 	auditor := &Auditor{deps: parts, settler: settler, rebuilds: rebuilder}
+	relay := &outbox{deps: parts, settler: settler, rebuilds: rebuilder}
 	return &Worker{
 		Rebuilder: rebuilder, Settler: settler, Auditor: auditor, Persister: persist.New(persisting, settler),
 		Stock:    &Stock{deps: parts, rebuilder: rebuilder, auditor: auditor},
-		Replayer: &Replayer{deps: parts},
+		Replayer: &Replayer{deps: parts}, Relay: relay.of,
 		Reconciler: &Reconciler{
 			deps: parts, selling: selling, settler: settler, rebuilds: rebuilder,
 			election: &election{locks: locks, name: "seckill:reconciler:" + deployment, log: parts.Log},
-			outbox:   &outbox{deps: parts, settler: settler, rebuilds: rebuilder},
+			outbox:   relay,
 			stranded: &stranded{deps: parts, settler: settler, rebuilds: rebuilder},
 			drift:    newDriftWatch(auditor),
 		},

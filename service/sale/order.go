@@ -24,12 +24,14 @@ type Orders struct {
 	seller  seller
 	entries *entrants
 	gate    *gate
+	joins   *lane.Keyed[joining, model.Joined]
 }
 
 // Deps is what Orders works with.
 type Deps struct {
 	Store    OrderStore
 	Entries  EntryStore
+	Places   PlaceStore
 	Cache    *cache.Vouchers
 	Announce Announce // told of units that came back
 	// Show adds its code to an order that has one. Nil: none has.
@@ -67,6 +69,9 @@ type seller interface {
 	// overload refuses while too many orders of the voucher wait in the queue, and is
 	// nil otherwise.
 	overload(ctx context.Context, userID, voucherID string) error
+	// free refuses a place on the waitlist although units remain in the database; nil: they are those of orders on
+	// their way to it.
+	free(ctx context.Context, userID string, groups []string, voucherID string) error
 
 	// get returns a user's own order. With wait it waits until that has left
 	// processing.
@@ -98,14 +103,14 @@ type counter interface {
 // NewSync sells from the database, in the request; Close ends its writers.
 func NewSync(deps Deps) *Orders {
 	s := newSyncSeller(deps)
-	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxCommitting, maxCommittingOne)}
+	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxCommitting, maxCommittingOne), joins: newJoins(deps.Places)}
 }
 
 // NewAsync sells from the hot copies and lets a queue carry the orders to the
 // database; Close ends its writers.
 func NewAsync(deps Deps, hot AsyncDeps) *Orders {
 	s := newAsyncSeller(deps, hot)
-	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxAdmitted, maxAdmitted)}
+	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxAdmitted, maxAdmitted), joins: newJoins(deps.Places)}
 }
 
 // StartDraining ends the waits for orders to leave processing, so that a stop
@@ -116,6 +121,7 @@ func (s *Orders) StartDraining() { s.seller.drain() }
 // outcome of some stays unknown: the database decides, and the clients ask again.
 func (s *Orders) Close(ctx context.Context) {
 	s.entries.close(ctx)
+	s.joins.Close(ctx)
 	s.seller.close(ctx)
 }
 

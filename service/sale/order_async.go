@@ -64,6 +64,8 @@ type AsyncDeps struct {
 	// Released removes the outbox rows of orders whose units are back in the hot
 	// copies.
 	Released func(ctx context.Context, orderIDs []string) error
+	// Relay brings the returned units of a voucher to its hot copy, each to who waited for it.
+	Relay func(ctx context.Context, voucherID string) error
 	// Epochs reads from the database which epochs are the latest; it leaves out vouchers
 	// that do not exist.
 	Epochs func(ctx context.Context, ids []string) (map[string]int64, error)

@@ -252,6 +252,12 @@ func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	failpoint.Reach(failpoint.AfterCancel)
+	if s.deps.Cache.Waitlist(order.VoucherID) { // the outbox alone knows whose unit it is now
+		if err := s.async.Relay(ctx, order.VoucherID); err != nil {
+			s.late(ctx, order, err)
+		}
+		return
+	}
 	applied, err := s.async.Hot.Release(ctx, order.Release())
 	failpoint.Reach(failpoint.AfterReturn)
 	if err == nil && !applied && !s.drawn(ctx, order.VoucherID) {
@@ -262,8 +268,7 @@ func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
 		failpoint.Reach(failpoint.AfterReturnNoted)
 	}
 	if err != nil {
-		s.deps.Log.WarnContext(ctx, "the unit of a canceled order comes back a moment later",
-			slog.String("order_id", order.ID), slog.Any("error", err))
+		s.late(ctx, order, err)
 	}
 }
 
@@ -271,4 +276,9 @@ func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
 func (s *asyncSeller) drawn(ctx context.Context, voucherID string) bool {
 	v, err := s.deps.Cache.Read(ctx, voucherID)
 	return err == nil && v.Allocation == model.ByDraw
+}
+
+func (s *asyncSeller) late(ctx context.Context, order model.Order, err error) {
+	s.deps.Log.WarnContext(ctx, "the unit of a canceled order comes back a moment later",
+		slog.String("order_id", order.ID), slog.Any("error", err))
 }

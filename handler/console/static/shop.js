@@ -11,6 +11,7 @@ const language = document.documentElement.lang;
 let token = sessionStorage.getItem('token') ?? '';
 let vouchers = new Map();
 let orders = new Map(); // mine, by id, the newest first
+const places = new Map(); // mine on waitlists, by id of the voucher
 const buying = new Set(); // ids of vouchers that are being bought
 const entries = new Map(); // mine in draws, by the id of the voucher
 const now = () => serverNow(); // of console.js: the server's clock
@@ -74,6 +75,11 @@ function state(voucher) {
   if (entry?.status === 'waiting') return { says: fill('waiting for', entry.position), off: true };
   if (entry) return { says: word('lost the draw'), off: true };
   if (voucher.phase === 'upcoming') return { says: fill('waits', left(voucher.begin_at)), off: true };
+  if (voucher.phase === 'sold_out' && voucher.waitlist && token) {
+    const waits = places.get(voucher.id);
+    if (waits?.position) return { says: fill('place', waits.position), act: () => giveUp(voucher.id) };
+    return { says: word('wait'), act: () => wait(voucher.id) };
+  }
   if (voucher.phase !== 'live') return { says: word(voucher.phase), off: true };
   if (!token) return { says: word('sign in'), act: () => view('sign-in') };
   return { says: word(voucher.allocation === 'draw' ? 'enter' : 'buy'), act: () => buy(voucher.id) };
@@ -211,6 +217,32 @@ async function buy(voucherID) {
   }
 }
 
+// wait takes a place on a waitlist, giveUp gives it back.
+async function wait(voucherID) {
+  say('');
+  const answer = await call('POST', `/vouchers/${voucherID}/waitlist`);
+  if (answer.status !== 201 && answer.status !== 200) return refuse(answer);
+  places.set(voucherID, answer.body);
+  return show();
+}
+
+async function giveUp(voucherID) {
+  say('');
+  const answer = await call('DELETE', `/vouchers/${voucherID}/waitlist`);
+  if (answer.status !== 204 && answer.status !== 404) return refuse(answer);
+  places.delete(voucherID);
+  return show();
+}
+
+async function lookAtPlaces() {
+  for (const voucher of vouchers.values()) {
+    if (!token || !voucher.waitlist || voucher.phase !== 'sold_out') continue;
+    const answer = await call('GET', `/vouchers/${voucher.id}/waitlist`);
+    if (answer.status === 200) places.set(voucher.id, answer.body);
+    if (answer.status === 404) places.delete(voucher.id);
+  }
+}
+
 // follow leads to an order, and waits until it is made.
 async function follow(order) {
   say('');
@@ -273,6 +305,7 @@ function leave() {
   token = '';
   orders = new Map();
   entries.clear();
+  places.clear();
   sessionStorage.clear();
   enter('');
   draw();
@@ -305,7 +338,8 @@ find('account').addEventListener('submit', async (event) => {
 
 enter(sessionStorage.getItem('name') ?? '');
 view(location.hash.slice(1) || 'sale');
-look().then(lookAtOrders);
+look().then(lookAtOrders).then(lookAtPlaces);
 setInterval(look, 1000);
 setInterval(lookAtOrders, 3000);
+setInterval(lookAtPlaces, 5000);
 setInterval(draw, 1000);

@@ -146,6 +146,7 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 	doc := readDocument(t, a)
 	admin, buyer := a.Admin(t), a.Token(t, a.user(1), "user")
 	voucher := a.onSale(t, 2)
+	empty := a.Create(t, map[string]any{"stock": 0, "waitlist": true})
 	upcoming := a.Create(t, map[string]any{"begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z"})
 	account := map[string]any{"username": a.name("documented"), "password": "long enough"}
 	var order model.Order
@@ -193,6 +194,12 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		{"POST", "/api/v1/vouchers/{id}/seckill", voucher.ID, "", buyer, nil, 409},
 		{"POST", "/api/v1/vouchers/{id}/seckill", upcoming.ID, "", buyer, nil, 409},
 		{"POST", "/api/v1/vouchers/{id}/seckill", voucher.ID, "", buyer, strings.Repeat(" ", 17<<10), 413},
+		{"POST", "/api/v1/vouchers/{id}/waitlist", empty.ID, "", buyer, nil, 201},
+		{"POST", "/api/v1/vouchers/{id}/waitlist", empty.ID, "", buyer, nil, 200},
+		{"POST", "/api/v1/vouchers/{id}/waitlist", voucher.ID, "", buyer, nil, 409},
+		{"GET", "/api/v1/vouchers/{id}/waitlist", empty.ID, "", buyer, nil, 200},
+		{"DELETE", "/api/v1/vouchers/{id}/waitlist", voucher.ID, "", buyer, nil, 409},
+		{"DELETE", "/api/v1/vouchers/{id}/waitlist", "none", "", buyer, nil, 404},
 		{"GET", "/api/v1/orders", "", "", buyer, nil, 200},
 		{"GET", "/api/v1/orders/{id}", "ORDER", "?wait=1s", buyer, nil, 200},
 		{"GET", "/api/v1/orders/{id}", "ORDER", "?wait=soon", buyer, nil, 422},

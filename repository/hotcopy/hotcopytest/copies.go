@@ -191,7 +191,7 @@ func kept(v model.Voucher) model.Voucher {
 	return model.Voucher{
 		ID: v.ID, Revision: v.Revision, Stock: v.Stock, Price: v.Price, Currency: v.Currency, State: v.State,
 		BeginAt: v.BeginAt.Truncate(time.Microsecond).UTC(), EndAt: v.EndAt.Truncate(time.Microsecond).UTC(),
-		Groups: v.Groups, Early: v.Early, Cooldown: v.Cooldown,
+		Groups: v.Groups, Early: v.Early, Cooldown: v.Cooldown, Waitlist: v.Waitlist,
 	}
 }
 

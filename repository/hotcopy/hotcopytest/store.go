@@ -126,14 +126,28 @@ func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []mo
 	}
 	err = c.do(ctx, "Release", voucherID, func(s *Sale) error {
 		c.tell(ids)
-		if applied = s.open(); applied {
-			for _, r := range releases {
-				s.release(r)
-			}
+		if !s.open() || s.Voucher.Waitlist && slices.ContainsFunc(releases, func(r model.Release) bool { return r.ID == 0 }) {
+			return nil
 		}
+		for _, r := range releases {
+			if s.Voucher.Waitlist && s.waits(r) {
+				return nil
+			}
+			if marks := s.Now().Marks; r.HeirID != "" && marks[r.UserID] == r.OrderID {
+				marks[r.HeirUserID] = r.HeirID
+			}
+			s.release(r)
+		}
+		applied = true
 		return nil
 	})
 	return applied, err
+}
+
+// waits reports whether a unit cannot change hands yet.
+func (s *Sale) waits(r model.Release) bool {
+	marks := s.Now().Marks
+	return r.HeirID != "" && marks[r.UserID] == r.OrderID && marks[r.HeirUserID] != "" && marks[r.HeirUserID] != r.HeirID
 }
 
 func (s *Sale) release(r model.Release) {
@@ -513,7 +527,11 @@ func (c *Copies) Open(ctx context.Context, record model.EpochRecord, v model.Vou
 // Apply is that of hotcopy.Store.
 func (c *Copies) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
 	err = c.do(ctx, "Apply", v.ID, func(s *Sale) error {
-		if applied = s.open(); applied && s.Voucher.Revision < v.Revision {
+		newer := s.open() && s.Voucher.Revision < v.Revision
+		if newer && s.Voucher.Waitlist && s.Free() <= 0 && v.Stock > s.Voucher.Stock {
+			return &model.OutgrownError{VoucherID: v.ID, Epoch: s.Epoch}
+		}
+		if applied = s.open(); newer {
 			s.Voucher = kept(v)
 			s.Changes++
 		}

@@ -7,7 +7,7 @@
 -- ARGV[4] the channel on which those who wait for the orders listen
 -- ARGV[5...] for each order: its id, its user and, if that user waits then before another order, '/' and until when, in ms
 --   since 1970. Whatever comes late, repeated or in another order, nobody waits less for it
--- Replies {1, epoch} also when there was nothing left to do.
+-- Replies {1, epoch} also when there was nothing left to do; {2, epoch} nothing was done: see handover.lua.
 
 look()
 local why = shut()
@@ -28,6 +28,7 @@ while i < #ARGV do
 end
 tell(ARGV[4], table.concat(ids, ' '))
 if why then return why end
+if waitlist() then return reply(2) end
 
 local marks, entries = redis.call('hmget', KEYS[2], unpack(users)), redis.call('hmget', KEYS[3], unpack(ids))
 local gone, held, cooling = {}, false, {}

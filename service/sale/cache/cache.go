@@ -241,6 +241,15 @@ func (c *Vouchers) Early(id string, groups []string) bool {
 	return held != nil && held.voucher.Early.Includes(groups)
 }
 
+// Waitlist reports whether users may wait for a unit of a voucher, as the latest entry says.
+func (c *Vouchers) Waitlist(id string) bool {
+	if s, ok := c.slots.Peek(id); ok {
+		held := s.entry.Load()
+		return held != nil && held.voucher.Waitlist
+	}
+	return false
+}
+
 func (c *Vouchers) refusal(held *entry, userID string, groups []string, now time.Time) error {
 	err := held.refusal(userID, now, groups...)
 	if err != nil && !errors.Is(err, model.ErrEntry) {

@@ -1,0 +1,130 @@
+package sale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"seckill/internal/backoff"
+	"seckill/internal/lane"
+	"seckill/internal/poll"
+	"seckill/model"
+)
+
+const (
+	// joinPatience is how long a user who wants to wait is kept while the last orders are on their way to the database: they are
+	// there within milliseconds after the hot copy is sold out, unless the queue is long.
+	joinPatience = 2 * time.Second
+	// shortestJoinPause and longestJoinPause are between two looks.
+	shortestJoinPause = 10 * time.Millisecond
+	longestJoinPause  = 200 * time.Millisecond
+	// maxJoinBatch users share one transaction, which holds their voucher's row, and maxJoinQueue of one voucher wait. Further ones
+	// are refused at once.
+	maxJoinBatch = 500
+	maxJoinQueue = 8192
+)
+
+// PlaceStore keeps the places of waitlists.
+type PlaceStore interface {
+	// Join gives users places at the end, in one transaction. CONFLICT with model.ErrUnitsFree: something remains.
+	Join(ctx context.Context, voucherID string, asked []model.Joining) ([]model.Joined, error)
+	Leave(ctx context.Context, voucherID, userID string) error
+	Place(ctx context.Context, voucherID, userID string) (model.WaitlistPlace, error)
+}
+
+// joining is one user's wish for a place.
+type joining struct {
+	model.Joining
+
+	voucherID string
+}
+
+// newJoins makes the group of those who ask for places. A crowd that hears SOLD_OUT comes at once.
+func newJoins(store PlaceStore) *lane.Keyed[joining, model.Joined] {
+	return lane.NewKeyed(func(j joining) string { return j.voucherID }, func(ctx context.Context, asked []joining) ([]model.Joined, error) {
+		users := make([]model.Joining, len(asked))
+		for i, j := range asked {
+			users[i] = j.Joining
+		}
+		return store.Join(ctx, asked[0].voucherID, users)
+	}, lane.Options{MaxBatch: maxJoinBatch, MaxQueue: maxJoinQueue, Timeout: commitTimeout})
+}
+
+// Join gives a user, whose token names groups, a place at the end of a voucher's waitlist, or finds the one that the user has; created
+// tells which. Who waits is decided by the database alone: where nothing remains there, each unit is a committed order, so that no hot
+// copy has one to sell either.
+func (s *Orders) Join(ctx context.Context, userID, voucherID string, groups ...string) (place model.WaitlistPlace, created bool, err error) {
+	if !model.ValidID(voucherID) {
+		return place, false, model.NotFound("voucher")
+	}
+	if err := s.deps.Selling(); err != nil {
+		return place, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, AnswerBudget)
+	defer cancel()
+	err = s.deps.Cache.Refusal(ctx, userID, voucherID, groups...)
+	switch {
+	case err == nil, model.CodeOf(err) == model.CodeSoldOut, errors.Is(err, model.ErrCopyClosed):
+	case errors.Is(err, model.ErrEntry):
+		return place, false, model.Conflict("The voucher is drawn: enter the draw. Who is not drawn waits.")
+	default:
+		return place, false, err
+	}
+	if !s.deps.Cache.Waitlist(voucherID) {
+		return place, false, model.NoWaitlist()
+	}
+	return s.join(ctx, joining{model.Joining{UserID: userID, Early: s.deps.Cache.Early(voucherID, groups)}, voucherID}, groups)
+}
+
+// join asks for a place until it is known whether units are free.
+func (s *Orders) join(ctx context.Context, asked joining, groups []string) (model.WaitlistPlace, bool, error) {
+	patient, enough := context.WithTimeout(ctx, joinPatience)
+	defer enough()
+	for n := 0; ; n++ {
+		joined, err := s.joins.Do(ctx, asked)
+		if err != nil {
+			return model.WaitlistPlace{}, false, lane.Undone("The place could not be given in time.",
+				fmt.Errorf("join the waitlist of voucher %s: %w", asked.voucherID, err))
+		}
+		if !errors.Is(joined.Err, model.ErrUnitsFree) {
+			return joined.Place, joined.Created, joined.Err
+		}
+		if err := s.seller.free(ctx, asked.UserID, groups, asked.voucherID); err != nil {
+			return model.WaitlistPlace{}, false, err
+		}
+		if patient.Err() != nil {
+			return model.WaitlistPlace{}, false, model.Unavailable("The last orders are still being stored.", joined.Err)
+		}
+		poll.Pause(patient, backoff.Doubled(shortestJoinPause, longestJoinPause, n))
+	}
+}
+
+// free refuses a place while units remain in the database, which sells.
+func (*syncSeller) free(context.Context, string, []string, string) error { return model.UnitsFree() }
+
+// free refuses a place while the hot copy has units, or an order of the user. Otherwise the units that remain in the database are those
+// of orders that are on their way to it.
+func (s *asyncSeller) free(ctx context.Context, userID string, groups []string, voucherID string) error {
+	if err := s.ordered(ctx, userID, voucherID); err != nil {
+		return err
+	}
+	if err := s.refusal(ctx, userID, groups, voucherID); err != nil && model.CodeOf(err) != model.CodeSoldOut {
+		return err // the hot copy is closed, or the sale is over meanwhile
+	}
+	now, err := s.deps.Cache.Read(ctx, voucherID)
+	if err == nil && now.Remaining > 0 {
+		err = model.UnitsFree()
+	}
+	return err
+}
+
+// Leave gives a user's place up; NOT_FOUND when there is none.
+func (s *Orders) Leave(ctx context.Context, userID, voucherID string) error {
+	return s.deps.Places.Leave(ctx, voucherID, userID)
+}
+
+// Waits returns a user's place, or the order that the last one has become; NOT_FOUND when there is none.
+func (s *Orders) Waits(ctx context.Context, userID, voucherID string) (model.WaitlistPlace, error) {
+	return s.deps.Places.Place(ctx, voucherID, userID)
+}

@@ -1,0 +1,135 @@
+package sale
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// waitlist is one whose voucher has units in the database until an instant.
+type waitlist struct {
+	PlaceStore // of the rest nothing is called
+
+	free  time.Time
+	calls atomic.Int64
+	given atomic.Int64
+}
+
+func (p *waitlist) Join(_ context.Context, _ string, asked []model.Joining) ([]model.Joined, error) {
+	p.calls.Add(1)
+	<-time.After(servicetest.QueryTime)
+	joined := make([]model.Joined, len(asked))
+	for i := range asked {
+		if time.Now().Before(p.free) {
+			joined[i].Err = model.UnitsFree()
+			continue
+		}
+		joined[i] = model.Joined{Created: true, Place: model.WaitlistPlace{Position: p.given.Add(1)}}
+	}
+	return joined, nil
+}
+
+// While units remain in the database and none in the hot copy, orders are on their way: who has heard SOLD_OUT gets a place behind them.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(v *model.Voucher)
+		user   string
+		free   time.Duration // for so long units remain in the database
+		want   model.Code
+		again  bool // it was asked more than once
+	}{
+		"the last orders are on their way": {free: 500 * time.Millisecond, again: true},
+		"a long queue":                     {free: time.Hour, want: model.CodeUnavailable, again: true},
+		"units are free":                   {free: time.Hour, change: func(v *model.Voucher) { v.Stock = 2 }, want: model.CodeConflict},
+		"an order of one's own":            {free: time.Hour, user: "alice", want: model.CodeAlreadyOrdered},
+		"no waitlist":                      {change: func(v *model.Voucher) { v.Waitlist = false }, want: model.CodeConflict},
+		"paused":                           {change: func(v *model.Voucher) { v.State = model.VoucherPaused }, want: model.CodePaused},
+		"over":                             {change: func(v *model.Voucher) { v.EndAt = time.Now() }, want: model.CodeEnded},
+		"not for this user":                {change: func(v *model.Voucher) { v.Groups = model.Groups{"gold"} }, want: model.CodeNotEligible},
+		"nothing in the way":               {},
+	} {
+		servicetest.Bubble(t, name, func(t *testing.T) {
+			list := &waitlist{}
+			s := newHotShop(t, func(d *Deps, _ *AsyncDeps) { d.Places = list })
+			s.hot.With(func() { s.sale.Voucher.Stock, s.sale.Voucher.Waitlist = 1, true })
+			s.buys(t, "alice")
+			s.refused(t, "bob", model.CodeSoldOut)
+			if c.change != nil {
+				s.hot.With(func() { c.change(&s.sale.Voucher) })
+				s.cache.Drop("v1")
+			}
+			list.free = time.Now().Add(c.free)
+			user := c.user
+			if user == "" {
+				user = "bob"
+			}
+			place, created, err := s.Join(t.Context(), user, "v1")
+			if c.want != "" {
+				check.Equal(t, "the answer", model.CodeOf(err), c.want)
+			} else {
+				check.That(t, err == nil && created && place.Position == 1, "%+v, %v, %v", place, created, err)
+			}
+			check.Equal(t, "asked again", list.calls.Load() > 1, c.again)
+		})
+	}
+}
+
+// In the order mode sync the database alone decides, and a crowd shares its transactions.
+func TestJoinsShareTransactions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t)
+		list := &waitlist{}
+		s.table.Change(func(v *model.Voucher) { v.Waitlist, v.Remaining = true, 0 })
+		s.joins = newJoins(list)
+		const crowd = 400
+		var all sync.WaitGroup
+		for n := range crowd {
+			all.Go(func() {
+				_, created, err := s.Join(t.Context(), fmt.Sprint("user", n), "v1")
+				check.That(t, created && err == nil, "%v %v", created, err)
+			})
+		}
+		all.Wait()
+		check.That(t, list.calls.Load() <= 3, "%d transactions", list.calls.Load())
+		list.free = time.Now().Add(time.Hour)
+		_, _, err := s.Join(t.Context(), "bob", "v1")
+		check.Equal(t, "while units remain", model.CodeOf(err), model.CodeConflict)
+	})
+}
+
+// What a canceled order of a voucher with a waitlist gives back, the outbox alone gives, before the answer.
+func TestCancelRelaysWhereUsersWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		relayed := 0
+		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) {
+			a.Relay = func(context.Context, string) error {
+				relayed++
+				return nil
+			}
+		})
+		s.hot.With(func() { s.sale.Voucher.Stock, s.sale.Voucher.Waitlist = 1, true })
+		placed := s.buys(t, "alice")
+		s.persist(s.sale.Now().Pending[placed.ID])
+		s.refused(t, "bob", model.CodeSoldOut)
+		s.cancels(t, "alice", placed.ID)
+		check.Equal(t, "relays", relayed, 1)
+		check.Equal(t, "the mark that the outbox takes away", s.sale.Now().Marks["alice"], placed.ID)
+		check.Equal(t, "rows that it has not applied", len(s.rows.noted), 0)
+
+		// Who asks again is not told of the closed order.
+		_, err := s.Place(t.Context(), "alice", "v1")
+		check.Equal(t, "while the mark is there", model.CodeOf(err), model.CodeUnavailable)
+		check.That(t, relayed > 1, "the outbox was not asked")
+	})
+}
