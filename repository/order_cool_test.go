@@ -81,3 +81,34 @@ func TestWhoWaitsIsListed(t *testing.T) {
 		check.That(t, cooling[0].UserID == again.UserID && cooling[0].Until.Equal(*again.CooldownUntil), "%+v, want %v", cooling[0], again.CooldownUntil)
 	})
 }
+
+// TestWhoCoolsDownGetsNoPlace on a waitlist, which may be an order at once. Whose unit goes to who waits cools down like others.
+func TestWhoCoolsDownGetsNoPlace(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
+		v := l.voucher(t, model.NewVoucher{
+			Stock: 1, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), Cooldown: model.Window(time.Hour), Waitlist: true,
+		})
+		ends := func(user string) {
+			t.Helper()
+			check.Must(t, check.ErrorOf(l.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: l.owns(t, v.ID, user).ID, UserID: user}})))
+		}
+		refused := func() {
+			t.Helper()
+			_, _, err := l.join(t.Context(), v.ID, "ann")
+			wantCode(t, err, model.CodeCoolingDown)
+		}
+		l.bought(t, v.ID, "ann")
+		ends("ann")
+		refused()
+		l.bought(t, v.ID, "bob")
+		refused()
+		l.joins(t, v.ID, "carl")
+		ends("bob")
+		check.That(t, l.owns(t, v.ID, "carl").Live(), "the unit is not his who waited")
+		told := l.number(t, "SELECT COUNT(*) FROM releases WHERE user_id = 'bob' AND heir_id IS NOT NULL AND cooldown_until IS NOT NULL AND voucher_id = ?", v.ID)
+		check.Equal(t, "releases that tell the hot copy both", told, map[model.OrderMode]int64{model.ModeAsync: 1}[mode])
+		wantCode(t, l.place(t, order(t, v.ID, "bob")).Err, model.CodeCoolingDown)
+		l.balanced(t, v.ID, 1)
+	})
+}

@@ -39,13 +39,13 @@ const (
 )
 
 // Join gives users places at the end of a voucher's waitlist, in their order, or finds those that they have. It is CONFLICT while units
-// are free, with model.ErrUnitsFree, and for a voucher without a waitlist; ALREADY_ORDERED for who has a live order; and what a purchase
+// are free, with model.ErrUnitsFree, and for a voucher without a waitlist; ALREADY_ORDERED for who has a live order; COOLING_DOWN; and what a purchase
 // would be while the sale is not open. The error is for all of them.
 func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joining) ([]model.Joined, error) {
 	if err := possible(voucherID); err != nil {
 		return nil, err
 	}
-	j := joins{terms: o.terms, voucherID: voucherID, asked: asked, sent: map[string]time.Time{}}
+	j := joins{terms: o.terms, dialect: o.db.Dialect, voucherID: voucherID, asked: asked, sent: map[string]time.Time{}}
 	action := fmt.Sprintf("join the waitlist of voucher %s, %d users", voucherID, len(asked))
 	err := o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
 		var v voucherRow
@@ -64,6 +64,7 @@ func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joini
 // joins is what one call of Join works on.
 type joins struct {
 	terms     terms
+	dialect   sqldb.Dialect
 	voucherID string
 	asked     []model.Joining
 	answers   []model.Joined
@@ -84,6 +85,11 @@ func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time)
 	places, live, err := standing(tx, j.voucherID, users)
 	if err != nil {
 		return err
+	}
+	if v.Cooldown > 0 {
+		if v.cooling, err = coolingOf(tx, j.dialect, j.voucherID, users); err != nil {
+			return err
+		}
 	}
 	j.answers = make([]model.Joined, len(j.asked))
 	var fresh []string
@@ -151,6 +157,9 @@ func refuseJoin(v voucherRow, asked model.Joining, live map[string]model.Order, 
 	}
 	if order, ok := live[asked.UserID]; ok {
 		return model.AlreadyOrdered(order)
+	}
+	if wait := v.cooling[asked.UserID]; wait.Until.After(now) { // a place may become an order at once
+		return model.CoolingDown(wait.Until.Time, now)
 	}
 	if v.Remaining > 0 {
 		return model.UnitsFree()
