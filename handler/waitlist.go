@@ -18,10 +18,10 @@ func (a *api) waitlistRoutes() {
 		summary: "Wait for a unit", access: users, status: http.StatusCreated, otherwise: http.StatusOK,
 		description: "Of a sold-out voucher with a waitlist. 201: a place at the end; 200: the place that you have. A unit that comes back or is " +
 			"added is an unpaid order of who waits first, and not on sale again. CONFLICT while units are free, and for a voucher without a waitlist. " +
-			"The window and the groups of the voucher refuse as they refuse a purchase.",
+			"The window, the groups and the cool-down of the voucher refuse as they refuse a purchase.",
 		codes: []model.Code{
 			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
-			model.CodeConflict, model.CodeUnavailable,
+			model.CodeCoolingDown, model.CodeConflict, model.CodeUnavailable,
 		},
 		response: map[string]any{"application/json": model.WaitlistPlace{}},
 		request:  a.nothing(),

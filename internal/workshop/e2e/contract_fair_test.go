@@ -127,6 +127,16 @@ func checkCooldown(t *testing.T, a shop) {
 	a.buys(t, v.ID, a.user(2))
 	check.Equal(t, "to wait for what is sold out", waits(v, order), 10*time.Minute)
 
+	// Nor does he get a place on the waitlist meanwhile.
+	v = a.Create(t, map[string]any{"stock": 1, "cooldown": "10m", "waitlist": true})
+	order = a.buys(t, v.ID, a.user(1))
+	a.cancels(t, order)
+	a.buys(t, v.ID, a.user(2))
+	got := a.Insist(t, http.MethodPost, "/vouchers/"+v.ID+"/waitlist", a.Token(t, a.user(1), model.RoleUser), nil)
+	doc.check(t, http.MethodPost, "/api/v1/vouchers/{id}/waitlist", got)
+	refused(t, got, http.StatusConflict, model.CodeCoolingDown)
+	check.Equal(t, "to wait", waits(v, order), 10*time.Minute)
+
 	// Who has waited buys again, and the next time waits twice as long.
 	v = a.Create(t, map[string]any{"stock": 1, "cooldown": "1s"})
 	for _, want := range []time.Duration{time.Second, 2 * time.Second} {
