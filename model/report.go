@@ -24,6 +24,8 @@ type Report struct {
 	SoldOutAfterMS *int64        `json:"sold_out_after_ms,omitempty" doc:"Since begin_at."`
 	Curve          ReportCurve   `json:"curve"`
 	Answers        ReportAnswers `json:"answers"`
+
+	Waitlist *ReportWaitlist `json:"waitlist,omitempty" doc:"Of a voucher with a waitlist."`
 	Audit          Audit         `json:"audit"`
 
 	Draw *ReportDraw `json:"draw,omitempty" doc:"Of a voucher with allocation draw."`
@@ -57,6 +59,15 @@ type ReportAnswers struct {
 	Since  *time.Time       `json:"since,omitempty" doc:"The first attempt that was counted; absent: there was none."`
 	Until  *time.Time       `json:"until,omitempty" doc:"The latest attempt that was counted. Instances store their counts every 10 s and at a stop: a killed one loses what it counted since."`
 	ByCode map[string]int64 `json:"by_code" doc:"Attempts by OK or the problem's code."`
+}
+
+// ReportWaitlist is whether those who waited were served in their order, by the rows of the places and of their orders.
+type ReportWaitlist struct {
+	Places    int64 `json:"places" doc:"Places that were given, those included that were left."`
+	Served    int64 `json:"served" doc:"Places that became orders."`
+	Left      int64 `json:"left" gorm:"column:gone" doc:"Places that were given up."`
+	Waiting   int64 `json:"waiting" doc:"Places that wait."`
+	Overtaken int64 `json:"overtaken" doc:"Orders of places that were made before that of an earlier place: 0, or the order was not kept."`
 }
 
 // SoldOrder is what a report reads of an order that has a row.

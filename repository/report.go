@@ -40,6 +40,17 @@ func (o *Orders) Sold(ctx context.Context, voucherID string, yield func(model.So
 	}, each(yield))
 }
 
+// Waited counts the places of a voucher's waitlist.
+func (o *Orders) Waited(ctx context.Context, voucherID string) (waited model.ReportWaitlist, err error) {
+	if err := possible(voucherID); err != nil {
+		return waited, err
+	}
+	err = o.db.Browse(ctx, "count the places of voucher "+voucherID, func(db *gorm.DB) error {
+		return db.Raw(sqlOf(o.db.Dialect, "waitlist_report"), voucherID, voucherID).Scan(&waited).Error
+	})
+	return waited, err
+}
+
 // Answers keeps what attempts to buy heard, as each process has counted them.
 type Answers struct{ db *sqldb.Database }
 

@@ -277,6 +277,22 @@ func positionOf(db *gorm.DB, v voucherRow, row waitlistRow) (int64, error) {
 	return max(position, 1), nil // it may have been served meanwhile
 }
 
+// heldFor is how long ago an order's time must have passed for its unit to be held back from who waits. Expiry takes a second.
+const heldFor = time.Minute
+
+// Waitlists counts who waits for a unit, of all vouchers, and the units that came back and that nobody has got: of unpaid orders whose time
+// passed a minute ago, and of releases with an heir.
+func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error) {
+	err = o.db.Browse(ctx, "look at the waitlists", func(db *gorm.DB) error {
+		now, err := readClock(db, o.db.Dialect)
+		if err != nil {
+			return err
+		}
+		return db.Raw(sqlOf(o.db.Dialect, "waitlist_held"), now.Add(-heldFor)).Row().Scan(&waiting, &held)
+	})
+	return waiting, held, err
+}
+
 // handOver makes units that came back, or were added, unpaid orders of those who wait first; what nobody waits for is on
 // sale again. It is part of the transaction in which they come: a unit that is promised is an order. The returned orders are those
 // whose units they were.

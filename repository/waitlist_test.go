@@ -111,6 +111,19 @@ func TestPlacesOnAWaitlist(t *testing.T) {
 		check.Must(t, err)
 		check.Equal(t, "what is refunded too", l.owns(t, v.ID, "owner").Status, model.OrderUnpaid)
 		f.balanced(t, v.ID, 1)
+
+		// The report tells whether the order was kept, and an operator whether somebody waits.
+		waited := check.Value(l.orders.Waited(t.Context(), v.ID))(t)
+		check.Equal(t, "the report", waited, model.ReportWaitlist{Places: 4, Served: 3, Left: 1})
+		f.exec(t, "UPDATE orders SET created_at = ? WHERE id = ?", heir.CreatedAt.Add(-time.Hour), next.ID)
+		check.Equal(t, "overtaken", check.Value(l.orders.Waited(t.Context(), v.ID))(t).Overtaken, 1)
+		waiting, held, err := l.orders.Waitlists(t.Context())
+		check.That(t, err == nil && waiting == 1 && held == 0, "%d wait, %d units are held, %v", waiting, held, err)
+		last := l.owns(t, v.ID, "owner")
+		f.exec(t, "UPDATE orders SET expires_at = ? WHERE id = ?", heir.CreatedAt.Add(-time.Hour), last.ID)
+		l.joins(t, v.ID, "z")
+		waiting, held, err = l.orders.Waitlists(t.Context())
+		check.That(t, err == nil && waiting == 2 && held == 1, "%d wait, %d units are held, %v", waiting, held, err)
 	})
 }
 

@@ -30,6 +30,8 @@ type ReportDeps struct {
 	Orders interface { // *repository.Orders
 		// Sold calls yield for every order of a voucher that has a row, oldest first. It reads page by page.
 		Sold(ctx context.Context, voucherID string, yield func(model.SoldOrder) error) error
+		// Waited counts the places of a voucher's waitlist.
+		Waited(ctx context.Context, voucherID string) (model.ReportWaitlist, error)
 	}
 	AdminLog interface { // *repository.AdminLog
 		List(ctx context.Context, q model.AdminLogQuery) (model.AdminLogPage, error)
@@ -76,6 +78,13 @@ func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Repo
 		if report.Draw, err = r.Draws.Report(ctx, voucherID); err != nil {
 			return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
 		}
+	}
+	if v.Waitlist {
+		waited, err := r.Orders.Waited(ctx, voucherID)
+		if err != nil {
+			return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
+		}
+		report.Waitlist = &waited
 	}
 	report.Audit, err = r.Vouchers.Audit(ctx, voucherID)
 	return report, err

@@ -42,7 +42,7 @@ var changing = map[string]kind{
 var harmless = strings.Fields(`
 	Administrators After Announce Await AwaitAll Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Failed Find Get GetMany Hash Held
 	Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Place Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
-	Waiting Watch Watched Younger buyers cancel detail drain each free get known list locksItself overload query refusal sell sold stats`)
+	Waited Waiting Waitlists Watch Watched Younger buyers cancel detail drain each free get known list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
 var roads = map[string][]string{

@@ -50,6 +50,9 @@ const (
 	// alone: the others do not wait for it in every look.
 	expiryTroubleRest = 5 * time.Second
 
+	// waitlistEvery is the pause between two looks for waitlists that stand still, which an alert tells an operator.
+	waitlistEvery = 15 * time.Second
+
 	// askEvery is the pause between two looks for overdue orders with a payment whose end
 	// is not known, and askRest the one after a look in which the provider did not answer.
 	askEvery = 500 * time.Millisecond
@@ -72,6 +75,8 @@ type ExpiryStore interface {
 	// Expire expires those of the orders that are unpaid and overdue, in one transaction,
 	// and returns them.
 	Expire(ctx context.Context, ids []string) ([]model.Order, error)
+	// Waitlists counts who waits for a unit, and the units that came back a minute ago or more and that nobody has got.
+	Waitlists(ctx context.Context) (waiting, held int64, err error)
 	// Started reads the payments of orders that were started and whose end is not known.
 	Started(ctx context.Context, orderIDs []string) ([]model.Payment, error)
 }
@@ -105,7 +110,7 @@ type Expiry struct {
 	Log      *slog.Logger
 
 	election election
-	troubles [2]telemetry.Trouble // of the two looks
+	troubles [3]telemetry.Trouble // of the looks
 	resting  map[string]time.Time // voucher → until when it is left alone
 	mu       sync.Mutex           // guards resting
 }
@@ -115,11 +120,22 @@ func (e *Expiry) Run(ctx context.Context, locks model.Locker, deployment string)
 	e.election = election{locks: locks, name: "seckill:expiry:" + deployment, log: e.Log, alone: true}
 	e.resting = map[string]time.Time{}
 	e.election.run(ctx, func(ctx context.Context) {
-		var both sync.WaitGroup
-		both.Go(func() { e.loop(ctx, &e.troubles[0], expiryEvery, expiryEvery, e.expireUnpaid) })
-		both.Go(func() { e.loop(ctx, &e.troubles[1], askEvery, askRest, e.expirePaying) })
-		both.Wait()
+		var all sync.WaitGroup
+		all.Go(func() { e.loop(ctx, &e.troubles[0], expiryEvery, expiryEvery, e.expireUnpaid) })
+		all.Go(func() { e.loop(ctx, &e.troubles[1], askEvery, askRest, e.expirePaying) })
+		all.Go(func() { e.loop(ctx, &e.troubles[2], waitlistEvery, waitlistEvery, e.lookAtWaitlists) })
+		all.Wait()
 	})
+}
+
+// lookAtWaitlists counts what an operator has to know of those who wait.
+func (e *Expiry) lookAtWaitlists(ctx context.Context) error {
+	waiting, held, err := e.Store.Waitlists(ctx)
+	if err != nil {
+		return fmt.Errorf("look at the waitlists: %w", err)
+	}
+	e.Metrics.Waitlists(waiting, held)
+	return nil
 }
 
 // loop looks again and again, later when a look has failed.

@@ -55,6 +55,8 @@ func (l *calendar) add(voucherID string, orders int, after time.Duration) {
 	}
 }
 
+func (l *calendar) Waitlists(context.Context) (waiting, held int64, err error) { return 3, 2, nil }
+
 func (l *calendar) Overdue(_ context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
