@@ -26,7 +26,7 @@ type Report struct {
 	Answers        ReportAnswers `json:"answers"`
 
 	Waitlist *ReportWaitlist `json:"waitlist,omitempty" doc:"Of a voucher with a waitlist."`
-	Audit          Audit         `json:"audit"`
+	Audit    Audit           `json:"audit"`
 
 	Draw *ReportDraw `json:"draw,omitempty" doc:"Of a voucher with allocation draw."`
 }

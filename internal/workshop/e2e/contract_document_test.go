@@ -157,6 +157,9 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		"POST /api/v1/admin/orders/{id}/refund 202 application/json",
 		"POST /api/v1/admin/redemptions 200 application/json",
 		"PUT /api/v1/admin/users/{id}/groups 200 application/json", // TestWhoMayBuy
+		// TestDrawnAtTheEnd
+		"GET /api/v1/vouchers/{id}/draw 200 application/json", "GET /api/v1/vouchers/{id}/draw/entries 200 application/json",
+		"GET /api/v1/vouchers/{id}/entry 200 application/json",
 	}
 	if in.mode == model.ModeAsync {
 		sold, rebuilt = http.StatusAccepted, http.StatusAccepted

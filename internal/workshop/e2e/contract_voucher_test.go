@@ -30,7 +30,7 @@ func checkVouchers(t *testing.T, a shop) {
 	v := object(t, created, http.StatusCreated)
 	id, _ := v["id"].(string)
 	want := map[string]any{
-		"id": id, "title": "茶 & <cake>", "description": "for two", "price": 1000.0, "face_value": 1e12, "currency": "EUR",
+		"id": id, "title": "茶 & <cake>", "description": "for two", "price": 1000.0, "face_value": 1e12, "currency": "EUR", "allocation": "first_come",
 		"stock": 5.0, "remaining": 5.0, "state": "published", "phase": "live",
 		"begin_at": v["begin_at"], "end_at": v["end_at"], "server_time": v["server_time"],
 	}

@@ -43,7 +43,11 @@ func TestReportOfASale(t *testing.T) {
 				check.Equal(t, "attempts that heard "+code, report.Answers.ByCode[code], count)
 			}
 			check.Equal(t, "orders", report.Orders, 3)
-			check.Equal(t, "orders of the curve", report.Curve.Orders[0], 3)
+			plotted := int64(0) // in as many steps as a busy machine took
+			for _, orders := range report.Curve.Orders {
+				plotted += orders
+			}
+			check.Equal(t, "orders of the curve", plotted, 3)
 			check.That(t, report.SoldOutAt != nil && report.Audit.Balanced, "%+v", report)
 		})
 	}
