@@ -72,8 +72,17 @@ func checkDrawnAtTheEnd(t *testing.T, a shop) {
 	leaves := remote.Decode[model.DrawnLeaves](t, ask(http.MethodGet, at+"/draw/entries", "/vouchers/{id}/draw/entries", "", nil))
 	check.Must(t, draw.Verify(drawn, leaves.Items))
 	check.Equal(t, "winners", drawn.Winners, 2)
+	var winner, first, last int // of those who wait
 	for n := 1; n <= users; n++ {
 		entry := mine(n)
+		switch {
+		case entry.Status == model.EntryWon:
+			winner = n
+		case entry.Position == 1:
+			first = n
+		default:
+			last = n
+		}
 		if place := slices.Index(leaves.Items, entry.Leaf); place >= 0 && place < 2 {
 			order := a.now(t, model.Order{ID: entry.OrderID, UserID: a.user(n)})
 			check.That(t, entry.Status == model.EntryWon && order.Status == model.OrderUnpaid && order.VoucherID == v.ID, "%+v %+v", entry, order)
@@ -83,6 +92,10 @@ func checkDrawnAtTheEnd(t *testing.T, a shop) {
 	}
 	report := remote.Decode[model.Report](t, ask(http.MethodGet, "/admin"+at+"/report", "/admin/vouchers/{id}/report", admin, nil))
 	check.That(t, report.Draw != nil && report.Draw.OrderKept && report.Draw.Entries == users && report.Draw.Winners == 2, "%+v", report.Draw)
+	check.Equal(t, "who waits last leaves", a.Insist(t, http.MethodDelete, at+"/waitlist", bearer(last), nil).Status, http.StatusNoContent)
+	check.Equal(t, "who left", mine(last).Status, model.EntryLost)
+	check.Equal(t, "a winner cancels", a.Insist(t, http.MethodPost, "/orders/"+mine(winner).OrderID+"/cancel", bearer(winner), nil).Status, http.StatusOK)
+	check.Equal(t, "who waits first", mine(first).Status, model.EntryWon)
 	audit := a.Audit(t, v.ID)
 	check.That(t, audit.Balanced && audit.Redis == nil && audit.Queue == nil && audit.Database.LiveOrders == 2, "%+v", audit)
 }
