@@ -19,9 +19,8 @@ while i < #ARGV do
   ids[n], users[n] = ARGV[i], ARGV[i + 1]
   tombs[2 * n - 1], tombs[2 * n] = text(ms), ARGV[i]
   i = i + 2
-  local till = string.match(ARGV[i] or '', '^/(%d+)$')
-  if till then
-    local user = '/' .. users[n]
+  if string.byte(ARGV[i] or '') == 47 then -- '/'
+    local user, till = '/' .. users[n], string.sub(ARGV[i], 2)
     if not waits[user] then waiting[#waiting + 1] = user end
     waits[user], i = math.max(tonumber(till), waits[user] or 0), i + 1
   end
