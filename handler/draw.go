@@ -12,7 +12,7 @@ import (
 // leavesInput is the paging of leaves, which are short: a million are read in two hundred calls.
 type leavesInput struct {
 	InPath
-	Cursor string `query:"cursor" maxLength:"32" doc:"next_cursor of the page before; empty: the first page."`
+	Cursor string `query:"cursor" maxLength:"18" pattern:"^[0-9]*$" doc:"next_cursor of the page before; empty: the first page."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"5000" default:"1000" doc:"The most leaves of a page."`
 }
 
