@@ -128,8 +128,15 @@ func (m *saleModel) draw(t *rapid.T) *orderModel {
 // call makes a call whose connection is lost, now and then, before or behind one of its statements. If the call then says
 // that it does not know, or that nothing has happened, it is made once more, as clients do.
 func (m *saleModel) call(t *rapid.T, do func() error) error {
-	m.crash.verdict.Store(int32(rapid.SampledFrom([]verdict{cutBefore, cutAfter}).Draw(t, "crash")))
-	m.crash.in.Store(rapid.Int32Range(0, 2*mostStatements).Draw(t, "crash behind statements"))
+	how := rapid.SampledFrom(cuts).Draw(t, "crash")
+	behind := rapid.Int32Range(0, 2*mostStatements).Draw(t, "crash behind statements")
+	for _, cut := range cuts { // each happens, whatever is drawn
+		if m.crash.happened[cut].Load() == 0 {
+			how, behind = cut, 0
+		}
+	}
+	m.crash.verdict.Store(int32(how))
+	m.crash.in.Store(behind)
 	err := do()
 	m.crash.in.Store(-1)
 	if model.CodeOf(err) == model.CodeUnavailable {
@@ -137,6 +144,9 @@ func (m *saleModel) call(t *rapid.T, do func() error) error {
 	}
 	return err
 }
+
+// cuts are the ways in which a connection is lost.
+var cuts = []verdict{cutBefore, cutAfter}
 
 // mostStatements is what the longest transaction of these has.
 const mostStatements = 16
@@ -474,7 +484,7 @@ func TestLifeModel(t *testing.T) {
 					r.Fatal(fmt.Sprintf("voucher %s", m.v.ID))
 				}
 			})
-			for _, v := range []verdict{cutBefore, cutAfter} {
+			for _, v := range cuts {
 				if times := crash.happened[v].Load(); times == 0 {
 					t.Errorf("the connection was never lost (%d)", v)
 				}
