@@ -6,12 +6,15 @@ package e2e_test
 
 import (
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
+	"seckill/model"
 )
 
 // victim is something that can be killed and comes back.
@@ -30,17 +33,7 @@ func vouchersAtOnce(round int) int { return []int{1, 10, 100}[round%3] }
 func TestRandomKillsDuringARush(t *testing.T) {
 	t.Parallel()
 	rounds, chance := check.Count(t, "ROUNDS", 1, 3), check.Seeded(t)
-	own, s := asyncOnOwnServers(t)
-	front, other := launch(t, s.role("api")), launch(t, s.role("api"))
-	victims := []victim{
-		{"Redis", own.redis.Kill, own.redis.Start},
-		{"NATS", own.nats.Kill, own.nats.Start},
-		{"MariaDB", own.database.Kill, own.database.Start},
-	}
-	processes := []*process{front, other, launch(t, s.role("worker")), launch(t, s.role("worker"))}
-	for n, name := range []string{"API 1", "API 2", "worker 1", "worker 2"} {
-		victims = append(victims, victim{name, processes[n].kill, func() { processes[n].start(t) }})
-	}
+	front, other, processes, victims := underFire(t)
 	for round := range rounds {
 		many, sale := vouchersAtOnce(round), make(chan struct{})
 		crowds := make([]*crowd, many)
@@ -70,6 +63,77 @@ func TestRandomKillsDuringARush(t *testing.T) {
 		}
 		front.sellsOn(t, crowds[0].voucher, 10_000*round+9_000)
 		t.Logf("round %d, %d vouchers: %d × 202, %d × 503, %d without an answer", round+1, many, yes, refused, failed)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// underFire is the service on servers of its own, all of which may be killed: two instances that serve, and two that work.
+func underFire(t *testing.T) (front, other *process, processes []*process, victims []victim) {
+	t.Helper()
+	own, s := asyncOnOwnServers(t)
+	front, other = launch(t, s.role("api")), launch(t, s.role("api"))
+	victims = []victim{
+		{"Redis", own.redis.Kill, own.redis.Start},
+		{"NATS", own.nats.Kill, own.nats.Start},
+		{"MariaDB", own.database.Kill, own.database.Start},
+	}
+	processes = []*process{front, other, launch(t, s.role("worker")), launch(t, s.role("worker"))}
+	for n, name := range []string{"API 1", "API 2", "worker 1", "worker 2"} {
+		victims = append(victims, victim{name, processes[n].kill, func() { processes[n].start(t) }})
+	}
+	return front, other, processes, victims
+}
+
+// In each round the buyers of a sold-out sale cancel, one after the other, and so do those who get their units, while everything
+// is killed at random. Each unit is an order of who waits first, and nobody else's.
+func TestRandomKillsWhereUsersWait(t *testing.T) {
+	t.Parallel()
+	rounds, chance := check.Count(t, "ROUNDS", 1, 3), check.Seeded(t)
+	front, other, processes, victims := underFire(t)
+	const stock, waiting = 4, 400
+	for round := range rounds {
+		voucher := front.Create(t, map[string]any{"stock": stock, "waitlist": true}).ID
+		path := "/vouchers/" + voucher + "/waitlist"
+		owners := users(front.app, 10_000*round, stock)
+		orders := map[string]string{}
+		for _, user := range owners {
+			orders[user] = front.becomes(t, front.accepted(t, voucher, user), model.OrderUnpaid).ID
+		}
+		line := users(front.app, 10_000*round+1000, waiting)
+		for _, user := range line {
+			check.Equal(t, "a place", front.Insist(t, http.MethodPost, path, front.Token(t, user, model.RoleUser), nil).Status, http.StatusCreated)
+		}
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			for _, next := range line {
+				first := owners[0]
+				owners = append(owners[1:], next)
+				got := front.Insist(t, http.MethodPost, "/orders/"+orders[first]+"/cancel", front.Token(t, first, model.RoleUser), nil)
+				check.Equal(t, "the cancellation", got.Status, http.StatusOK)
+				place := remote.Decode[model.WaitlistPlace](t, other.Insist(t, http.MethodGet, path, other.Token(t, next, model.RoleUser), nil))
+				if orders[next] = place.OrderID; place.OrderID == "" {
+					t.Errorf("%s waits first, at %d, and has no order", next, place.Position)
+					return
+				}
+				outsider := front.Insist(t, http.MethodPost, "/vouchers/"+voucher+"/seckill", front.Token(t, "nobody", model.RoleUser), nil)
+				check.Equal(t, "what the open sale hears", outsider.Code(), model.CodeSoldOut)
+			}
+		}()
+		havoc(t, chance, victims, processes, over)
+		<-over
+		for _, p := range processes {
+			p.revive(t)
+			p.awaitReady(t)
+		}
+		check.Equal(t, "live orders", front.quiet(t, voucher).Database.LiveOrders, stock)
+		for _, order := range front.orders(t, voucher) {
+			if live := slices.Contains(owners, order.UserID); order.Live() != live || order.ID != orders[order.UserID] {
+				t.Errorf("order %s of %s is %s; its user should have %s, live: %t", order.ID, order.UserID, order.Status, orders[order.UserID], live)
+			}
+		}
 		if t.Failed() {
 			return
 		}
