@@ -82,7 +82,11 @@ func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time)
 			users = append(users, asked.UserID)
 		}
 	}
-	places, live, err := standing(tx, j.voucherID, users)
+	places, err := placesOf(tx, j.voucherID, users)
+	if err != nil {
+		return err
+	}
+	live, err := liveOrders(tx, j.voucherID, users)
 	if err != nil {
 		return err
 	}
@@ -119,24 +123,17 @@ func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time)
 	return appendPlaces(tx, &v, now, j.terms.windowOf(v), fresh)
 }
 
-// standing reads the places that users have, and their live orders.
-func standing(tx *gorm.DB, voucherID string, users []string) (map[string]waitlistRow, map[string]model.Order, error) {
+// placesOf reads the places on which users wait, by user.
+func placesOf(tx *gorm.DB, voucherID string, users []string) (map[string]waitlistRow, error) {
 	var rows []waitlistRow
 	if err := tx.Where("voucher_id = ? AND user_id IN ? AND waits = 1", voucherID, users).Find(&rows).Error; err != nil {
-		return nil, nil, fmt.Errorf("look for places: %w", err)
+		return nil, fmt.Errorf("look for places: %w", err)
 	}
-	var orders []model.Order
-	if err := tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, users).Find(&orders).Error; err != nil {
-		return nil, nil, fmt.Errorf("look for live orders: %w", err)
-	}
-	places, live := map[string]waitlistRow{}, map[string]model.Order{}
+	places := make(map[string]waitlistRow, len(rows))
 	for _, row := range rows {
 		places[row.UserID] = row
 	}
-	for _, order := range orders {
-		live[order.UserID] = order
-	}
-	return places, live, nil
+	return places, nil
 }
 
 // refuseJoin tells why a user gets no place now. Nobody who has a live order waits: an order needs a unit that remains, and then
@@ -206,7 +203,7 @@ func (o *Orders) Leave(ctx context.Context, voucherID, userID string) error {
 			return sqldb.ErrNothingToWrite
 		}
 		if gone.RowsAffected == 0 {
-			_, live, err := standing(tx, voucherID, []string{userID})
+			live, err := liveOrders(tx, voucherID, []string{userID})
 			if order, ok := live[userID]; ok && err == nil {
 				return model.AlreadyOrdered(order)
 			}

@@ -1,8 +1,6 @@
 package app
 
 import (
-	"context"
-
 	"seckill/config"
 	"seckill/internal/telemetry"
 	"seckill/repository/hotcopy"
@@ -19,14 +17,9 @@ func (i *Instance) openDraws(s servers) *repair.Draws {
 	}
 }
 
-// runDraws draws until the stop. The election is that of expiry, by another name.
+// runDraws draws until the stop.
 func (i *Instance) runDraws(s servers, mode orderMode, draws *repair.Draws) {
-	if draws == nil {
-		return
+	if draws != nil {
+		i.runElected(s, mode, "draws", draws.Run)
 	}
-	locks := i.lockOptions(s).InRedis(reconcilerLease)
-	i.parts.Loop("draws", workPatience, func(ctx context.Context) {
-		s.sole.Await(ctx)
-		draws.Run(ctx, locks, mode.deployment)
-	})
 }

@@ -26,10 +26,6 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 	}
 	i.parts.OnClose("stream of events", func(context.Context) error { stream.Close(); return nil })
 	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Log: log}
-	locks := i.lockOptions(s).InRedis(reconcilerLease)
-	i.parts.Loop("events", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
-		s.sole.Await(ctx)
-		relay.Run(ctx, locks, mode.deployment)
-	})
+	i.runElected(s, mode, "events", relay.Run) //nolint:contextcheck // until the stop
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/telemetry"
+	"seckill/model"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
 	"seckill/service/repair"
@@ -27,15 +28,19 @@ func (i *Instance) openExpiry(s servers, provider repair.Provider) *repair.Expir
 	}
 }
 
-// runExpiry expires orders until the stop. The election is beside the hot copies, whatever
-// the users' locks are.
+// runExpiry expires orders until the stop.
 func (i *Instance) runExpiry(s servers, mode orderMode, expiry *repair.Expiry) {
-	if expiry == nil {
-		return
+	if expiry != nil {
+		i.runElected(s, mode, "expiry", expiry.Run)
 	}
+}
+
+// runElected does until the stop what one of all instances does. The election is beside the hot copies, whatever the
+// users' locks are.
+func (i *Instance) runElected(s servers, mode orderMode, name string, run func(ctx context.Context, locks model.Locker, deployment string)) {
 	locks := i.lockOptions(s).InRedis(reconcilerLease)
-	i.parts.Loop("expiry", workPatience, func(ctx context.Context) {
+	i.parts.Loop(name, workPatience, func(ctx context.Context) {
 		s.sole.Await(ctx)
-		expiry.Run(ctx, locks, mode.deployment)
+		run(ctx, locks, mode.deployment)
 	})
 }

@@ -20,9 +20,9 @@ import (
 const Algorithm = "seckill-draw-1"
 
 const (
-	// SecretSize is that of a secret, in bytes: nobody finds it by trying.
+	// SecretSize is that of a secret, in bytes: too long to be found by trying.
 	SecretSize = 32
-	// NonceSize is that of an entry's nonce, in bytes: whoever knows a user's id cannot find his leaf by trying.
+	// NonceSize is that of an entry's nonce, in bytes: who knows a user's id cannot find the user's leaf by trying.
 	NonceSize = 16
 )
 

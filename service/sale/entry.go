@@ -27,7 +27,7 @@ func newEntrants(deps Deps, s seller) *entrants {
 		},
 		Judge: func(answer model.Entered) lane.Trouble { return lane.Trouble{Slow: answer.Waited > longWait} },
 		Total: loneWriters, Isolated: e.isolated,
-	}, lane.Options{Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue, Timeout: commitTimeout, Observe: deps.Metrics.Batch})
+	}, commitOptions(deps))
 	return e
 }
 

@@ -62,8 +62,13 @@ func newSyncSeller(deps Deps) *syncSeller {
 	s.commits = lane.NewLane(lane.Rules[model.Order, model.Outcome]{
 		Key: func(order model.Order) string { return order.VoucherID }, Run: deps.Store.CreateOrders, Judge: slow,
 		Total: loneWriters, Isolated: s.isolated,
-	}, lane.Options{Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue, Timeout: commitTimeout, Observe: deps.Metrics.Batch})
+	}, commitOptions(deps))
 	return s
+}
+
+// commitOptions bound what shares transactions: orders, and entries of draws.
+func commitOptions(deps Deps) lane.Options {
+	return lane.Options{Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue, Timeout: commitTimeout, Observe: deps.Metrics.Batch}
 }
 
 // slow says that all that shared the transaction waited for a voucher's row.
