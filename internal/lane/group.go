@@ -147,8 +147,9 @@ func (r *runner[In, Out]) try(ctx context.Context, batch []*Ticket[In, Out]) (an
 type Group[In, Out any] struct {
 	*runner[In, Out]
 
-	ready func() // waits until the next batch may run; nil: at once
-	idle  func() // when the last writer has ended; nil: nothing
+	ready func()      // waits until the next batch may run; nil: at once
+	rests func() bool // ready would wait now; nil: never
+	idle  func()      // when the last writer has ended; nil: nothing
 	// slow is told of a batch that has run for longer than Patience, and returns what to do when it ends; nil: nothing.
 	slow func(batch []*Ticket[In, Out]) (ended func())
 
@@ -199,25 +200,43 @@ func (g *Group[In, Out]) relieve() {
 			return
 		}
 		g.active++
-		g.writers.Go(g.write)
+		turn := g.turnNow()
+		g.writers.Go(func() { g.write(turn) })
 	}
 }
 
-// write runs one batch after the other until nothing is queued.
-func (g *Group[In, Out]) write() {
-	for g.writeOne() {
+// turnNow takes a turn for a writer that begins, where one is left and nothing has to be waited for: which goroutine runs first
+// would decide otherwise, and not who came first.
+func (g *Group[In, Out]) turnNow() bool {
+	if g.turns == nil || g.rests != nil && g.rests() {
+		return false
+	}
+	select {
+	case g.turns <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// write runs one batch after the other until nothing is queued. The first one may have its turn already.
+func (g *Group[In, Out]) write(turn bool) {
+	for g.writeOne(turn) {
+		turn = false
 	}
 	if g.idle != nil {
 		g.idle()
 	}
 }
 
-func (g *Group[In, Out]) writeOne() bool {
-	if g.ready != nil {
+func (g *Group[In, Out]) writeOne(turn bool) bool {
+	if g.ready != nil && !turn {
 		g.ready()
 	}
 	if g.turns != nil {
-		g.turns <- struct{}{}
+		if !turn {
+			g.turns <- struct{}{}
+		}
 		defer func() { <-g.turns }()
 	}
 	// Callers that are about to submit go first: where the processors are busy their
@@ -347,7 +366,8 @@ type Keyed[In, Out any] struct {
 	*runner[In, Out]
 
 	of    func(In) string
-	ready func(key string) // waits until a key's next batch may run; nil: at once
+	ready func(key string)      // waits until a key's next batch may run; nil: at once
+	rests func(key string) bool // ready would wait now; it is there where ready is
 
 	mu     sync.Mutex
 	groups map[string]*Group[In, Out] // of the keys that have a writer
@@ -382,7 +402,7 @@ func (k *Keyed[In, Out]) add(ticket *Ticket[In, Out]) error {
 		group = &Group[In, Out]{runner: k.runner}
 		group.idle = func() { k.drop(key, group) }
 		if k.ready != nil {
-			group.ready = func() { k.ready(key) }
+			group.ready, group.rests = func() { k.ready(key) }, func() bool { return k.rests(key) }
 		}
 		k.groups[key] = group
 	}
