@@ -27,7 +27,7 @@ type victim struct {
 func vouchersAtOnce(round int) int { return []int{1, 10, 100}[round%3] }
 
 // In each round a rush is on while API, workers and servers are killed at random,
-// one or two at a time, and come back after up to a second and a half. Nothing
+// one or two at a time, and come back after up to a second and a half. Draws are entered and drawn beside it. Nothing
 // that was promised is missing, nothing is oversold, and it sells on. Long
 // version: make chaos.
 func TestRandomKillsDuringARush(t *testing.T) {
@@ -39,11 +39,27 @@ func TestRandomKillsDuringARush(t *testing.T) {
 		crowds := make([]*crowd, many)
 		var load sync.WaitGroup
 		for n := range crowds {
-			crowds[n] = newCrowd(front.app, front.Create(t, map[string]any{"stock": 4000 / many, "cooldown": map[bool]string{false: "0s", true: "1h"}[n%2 == 1]}).ID, other.app)
+			crowds[n] = newCrowd(front.app, front.Create(t, fair(n, map[string]any{"stock": 4000 / many})).ID, other.app)
 		}
 		for n, c := range crowds {
-			load.Go(c.buying(t, users(front.app, 10_000*round+n*4500/many, 4500/many), max(1, 12/many)))
+			load.Go(c.buying(t, users(front.app, 10_000*round+n*4500/many, 4500/many), max(1, 6/many)))
 		}
+		lots := make([]*crowd, 3)
+		for n := range lots {
+			lots[n] = newCrowd(front.app, front.Create(t, fair(n, map[string]any{"stock": 100, "allocation": "draw"})).ID, other.app)
+			entering := lots[n].buying(t, users(front.app, 10_000*round+5000+1000*n, 300), 4*(n+1))
+			load.Go(func() {
+				entering()
+				front.closeSale(t, lots[n].voucher)
+				front.awaitDrawn(t, lots[n].voucher)
+			})
+		}
+		load.Go(func() { // the first of both begin early
+			for _, voucher := range []string{crowds[0].voucher, lots[0].voucher} {
+				got := front.Insist(t, http.MethodPost, "/vouchers/"+voucher+"/seckill", front.stranger().Token(t, "nobody", model.RoleUser), nil)
+				check.That(t, got.Code() == model.CodeNotStarted || got.Code() == model.CodeEnded, "who must wait hears %d %s", got.Status, got.Body)
+			}
+		})
 		go func() {
 			defer close(sale)
 			load.Wait()
@@ -61,6 +77,9 @@ func TestRandomKillsDuringARush(t *testing.T) {
 			checkTold(t, other.kept(t, c.voucher, c.promised), c)
 			yes, refused, failed = yes+c.yes, refused+c.refused, failed+c.failed
 		}
+		for _, c := range lots {
+			front.drawn(t, c.voucher, c.entered)
+		}
 		front.sellsOn(t, crowds[0].voucher, 10_000*round+9_000)
 		t.Logf("round %d, %d vouchers: %d × 202, %d × 503, %d without an answer", round+1, many, yes, refused, failed)
 		if t.Failed() {
@@ -73,6 +92,7 @@ func TestRandomKillsDuringARush(t *testing.T) {
 func underFire(t *testing.T) (front, other *process, processes []*process, victims []victim) {
 	t.Helper()
 	own, s := asyncOnOwnServers(t)
+	s = s.with(settings{"SECKILL_LOCK_LEASE": "3s"}) // of a dead worker, too: the others take over while the round lasts
 	front, other = launch(t, s.role("api")), launch(t, s.role("api"))
 	victims = []victim{
 		{"Redis", own.redis.Kill, own.redis.Start},
@@ -82,6 +102,9 @@ func underFire(t *testing.T) (front, other *process, processes []*process, victi
 	processes = []*process{front, other, launch(t, s.role("worker")), launch(t, s.role("worker"))}
 	for n, name := range []string{"API 1", "API 2", "worker 1", "worker 2"} {
 		victims = append(victims, victim{name, processes[n].kill, func() { processes[n].start(t) }})
+	}
+	for _, p := range processes {
+		p.Groups = []string{earlyGroup}
 	}
 	return front, other, processes, victims
 }
@@ -94,7 +117,7 @@ func TestRandomKillsWhereUsersWait(t *testing.T) {
 	front, other, processes, victims := underFire(t)
 	const stock, waiting = 4, 400
 	for round := range rounds {
-		voucher := front.Create(t, map[string]any{"stock": stock, "waitlist": true}).ID
+		voucher := front.Create(t, fair(0, map[string]any{"stock": stock})).ID
 		path := "/vouchers/" + voucher + "/waitlist"
 		owners := users(front.app, 10_000*round, stock)
 		orders := map[string]string{}

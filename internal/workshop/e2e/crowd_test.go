@@ -21,6 +21,7 @@ type crowd struct {
 	mu       sync.Mutex
 	told     map[string]model.Order // 201, 202, or ALREADY_ORDERED with its order
 	promised map[string]string      // orders of a 201 or 202, and their users
+	entered  map[string]string      // leaves of entries in a draw, and their users
 	yes      int                    // 201 or 202
 	soldOut  int
 	refused  int // 503
@@ -31,7 +32,7 @@ type crowd struct {
 func newCrowd(a *app, voucher string, others ...*app) *crowd {
 	return &crowd{
 		instances: append([]*app{a}, others...), voucher: voucher,
-		told: map[string]model.Order{}, promised: map[string]string{},
+		told: map[string]model.Order{}, promised: map[string]string{}, entered: map[string]string{},
 	}
 }
 
@@ -136,6 +137,10 @@ func (c *crowd) note(t *testing.T, user string, got api.Answer) {
 	switch {
 	case got.Sells():
 		c.yes++
+		if entry := remote.Decode[model.Entry](t, got); entry.Leaf != "" {
+			c.entered[entry.Leaf] = user
+			return
+		}
 		order := remote.Decode[model.Order](t, got)
 		c.told[user], c.promised[order.ID] = order, user
 	case got.Code() == model.CodeAlreadyOrdered: // an answer was lost before

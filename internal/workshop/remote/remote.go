@@ -22,6 +22,7 @@ type Service struct {
 	URL    string // of its main listener
 	Client *http.Client
 	Tokens *token.Authority
+	Groups []string // that the tokens name
 }
 
 // Client has room for so many connections, which come from an address of this machine, from any if it is empty, and are
@@ -83,7 +84,7 @@ func Insist(t testing.TB, what string, ask func(attempt int) (api.Answer, error)
 // Token is one for a user, good for an hour.
 func (s Service) Token(t testing.TB, subject string, role model.Role) string {
 	t.Helper()
-	return check.Value(s.Tokens.Issue(token.Claims{Subject: subject, Role: role}, time.Hour))(t)
+	return check.Value(s.Tokens.Issue(token.Claims{Subject: subject, Role: role, Groups: s.Groups}, time.Hour))(t)
 }
 
 // Admin is an administrator's token.

@@ -1,0 +1,84 @@
+package e2e_test
+
+import (
+	"maps"
+	"net/http"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
+	"seckill/model"
+)
+
+// earlyGroup is who begins before all others.
+const earlyGroup = "gold"
+
+// fair are fields of a voucher with rules of a fair sale, as many as fit together: one of these numbers has all of them, and any three
+// that follow each other have each. Where some begin early, everybody else waits for an hour.
+func fair(n int, fields map[string]any) map[string]any {
+	now := time.Now().UTC()
+	all := map[string]any{}
+	if n%2 == 0 {
+		all["cooldown"] = "1h"
+	}
+	if n%3 == 0 {
+		all["early"] = map[string]any{"groups": []string{earlyGroup}, "begin_at": now.Add(-3 * time.Hour)}
+		all["begin_at"], all["end_at"] = now.Add(time.Hour), now.Add(2*time.Hour)
+		all["waitlist"] = true
+	}
+	maps.Copy(all, fields)
+	return all
+}
+
+// stranger is the same instance, asked by users of no group.
+func (a *app) stranger() *app {
+	other := *a
+	other.Groups = nil
+	return &other
+}
+
+// closeSale lets the sale of a voucher be over.
+func (a *app) closeSale(t testing.TB, voucherID string) {
+	t.Helper()
+	now := time.Now().UTC()
+	window := map[string]any{"begin_at": now.Add(-2 * time.Hour), "end_at": now.Add(-time.Hour)}
+	got := a.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucherID, a.Admin(t), window)
+	check.Equal(t, "the sale is over", got.Status, http.StatusOK)
+}
+
+// awaitDrawn waits until a draw is done, and returns its proof.
+func (a *app) awaitDrawn(t testing.TB, voucherID string) (proof model.Draw) {
+	t.Helper()
+	check.Patiently(t, "it is drawn", func() bool {
+		proof = remote.Decode[model.Draw](t, a.Insist(t, http.MethodGet, "/vouchers/"+voucherID+"/draw", "", nil))
+		return proof.DrawnAt != nil
+	})
+	return proof
+}
+
+// drawn waits until a draw is done, and checks that it is of everybody who was told that they are entered, that it is as
+// anybody can compute it, and that each of the first has an order and nobody else. It returns their entries in drawn order.
+func (a *app) drawn(t testing.TB, voucherID string, entered map[string]string) (users []string) {
+	t.Helper()
+	proof := a.awaitDrawn(t, voucherID)
+	_, err := runs(t, nil, "draw", "verify", "--url", a.URL, "--voucher", voucherID)
+	check.Must(t, err)
+	orders := a.conserved(t, voucherID, nil)
+	winners := map[string]bool{}
+	for _, order := range orders {
+		winners[order.UserID] = order.Live()
+	}
+	leaves := remote.Decode[model.DrawnLeaves](t, a.Insist(t, http.MethodGet, "/vouchers/"+voucherID+"/draw/entries?limit=5000", "", nil)).Items
+	check.Equal(t, "entries", len(leaves), len(entered))
+	stock := a.Audit(t, voucherID).Database.Stock
+	check.That(t, proof.Winners == min(stock, int64(len(leaves))) && proof.Winners == int64(len(orders)), "%d orders of %d units: %+v", len(orders), stock, proof)
+	for place, leaf := range leaves {
+		user, ok := entered[leaf]
+		if wins := int64(place) < proof.Winners; !ok || winners[user] != wins {
+			t.Errorf("place %d of %d is of %q: entered: %t, won: %t", place+1, len(leaves), user, ok, winners[user])
+		}
+		users = append(users, user)
+	}
+	return users
+}
