@@ -51,6 +51,7 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 		run  func(*testing.T, *chromium, *site)
 	}{
 		{"sale", saleInABrowser},
+		{"fair shop", fairShopInABrowser},
 		{"another origin", anotherOriginInABrowser},
 		{"watching", watchingInABrowser},
 		{"every page", everyPageInABrowser},

@@ -5,7 +5,7 @@
 const api = '/api/v1';
 const find = (id) => document.getElementById(id);
 const word = (key) => document.querySelector(`#words [data-word="${CSS.escape(key)}"]`)?.textContent ?? key;
-const fill = (key, value) => word(key).replace('{}', value);
+const fill = (key, ...values) => values.reduce((text, value, n) => text.replace(`{${n}}`, value), word(key));
 const pause = (milliseconds) => new Promise((done) => { setTimeout(done, milliseconds); });
 const language = document.documentElement.lang;
 let token = sessionStorage.getItem('token') ?? '';
@@ -14,6 +14,8 @@ let orders = new Map(); // mine, by id, the newest first
 const places = new Map(); // mine on waitlists, by id of the voucher
 const buying = new Set(); // ids of vouchers that are being bought
 const entries = new Map(); // mine in draws, by the id of the voucher
+const cooling = new Map(); // until when I have to wait after an order that ended unpaid, by the id of the voucher
+let groups = []; // those that I am in
 const now = () => serverNow(); // of console.js: the server's clock
 
 // call asks the API. Its answer is {status, body}; a request that was not answered has the status 0.
@@ -38,7 +40,8 @@ function say(text) {
 }
 
 // refuse says in words why a call failed, which the API has put into this page's language.
-function refuse(answer) {
+function refuse(answer, voucherID) {
+  if (answer.body.retry_at) cooling.set(voucherID, answer.body.retry_at);
   const fields = (answer.body.errors ?? []).map((field) => field.message);
   say(fields.length > 0 ? fields.join(' · ') : answer.body.detail ?? word(answer.body.code));
 }
@@ -58,32 +61,24 @@ function left(at) {
   return `${String(minutes).padStart(2, '0')}:${String(seconds % 60).padStart(2, '0')}`;
 }
 
+// when is an instant on the visitor's clock, and list names one after the other.
+const when = (at) => new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' }).format(Date.parse(at));
+const list = (names) => new Intl.ListFormat(language).format(names);
+
 const field = (card, name) => card.querySelector(`[data-field="${name}"]`);
 function set(card, name, text) {
   const place = field(card, name);
   if (place.textContent !== text) place.textContent = text;
 }
 
-// state is what the button of a voucher says, whether it can be pressed, and what it does.
-function state(voucher) {
-  const mine = [...orders.values()].find((order) => order.voucher_id === voucher.id && ['processing', 'unpaid', 'paid', 'redeemed'].includes(order.status));
-  if (buying.has(voucher.id)) return { says: word('buying'), off: true };
-  if (mine?.status === 'processing') return { says: word('in the queue'), act: () => view('orders') };
-  if (mine) return { says: word({ unpaid: 'yours unpaid', paid: 'yours paid' }[mine.status] ?? 'yours'), act: () => view('orders') };
-  const entry = entries.get(voucher.id);
-  if (entry?.status === 'entered') return { says: voucher.phase === 'live' ? fill('entered', left(voucher.end_at)) : word('drawing'), off: true };
-  if (entry?.status === 'waiting') return { says: fill('waiting for', entry.position), off: true };
-  if (entry) return { says: word('lost the draw'), off: true };
-  if (voucher.phase === 'upcoming') return { says: fill('waits', left(voucher.begin_at)), off: true };
-  if (voucher.phase === 'sold_out' && voucher.waitlist && token) {
-    const waits = places.get(voucher.id);
-    if (waits?.position) return { says: fill('place', waits.position), act: () => giveUp(voucher.id) };
-    return { says: word('wait'), act: () => wait(voucher.id) };
-  }
-  if (voucher.phase !== 'live') return { says: word(voucher.phase), off: true };
-  if (!token) return { says: word('sign in'), act: () => view('sign-in') };
-  return { says: word(voucher.allocation === 'draw' ? 'enter' : 'buy'), act: () => buy(voucher.id) };
-}
+// acts are what the large button of a voucher can do.
+const acts = { orders: () => view('orders'), 'sign-in': () => view('sign-in'), buy, wait };
+
+// mine is what is known of the visitor, as offer wants it.
+const mine = (id) => ({
+  signedIn: Boolean(token), groups, busy: buying.has(id), entry: entries.get(id), place: places.get(id), coolsUntil: cooling.get(id),
+  order: [...orders.values()].find((order) => order.voucher_id === id && ['processing', 'unpaid', 'paid', 'redeemed'].includes(order.status)),
+});
 
 // show draws the vouchers. A card stays the same element, so that the keyboard's focus stays where it is.
 function show() {
@@ -103,11 +98,15 @@ function show() {
     field(card, 'bar').max = voucher.stock;
     field(card, 'bar').value = voucher.remaining;
     set(card, 'countdown', ['upcoming', 'ended'].includes(voucher.phase) ? '' : fill(voucher.allocation === 'draw' ? 'drawn at' : 'ends', left(voucher.end_at)));
-    const { says, off, act } = state(voucher);
+    const { says, does, why } = offer(voucher, mine(voucher.id));
     const button = field(card, 'buy');
-    if (button.textContent !== says) button.textContent = says;
-    button.disabled = Boolean(off);
-    button.onclick = act ?? null;
+    set(card, 'buy', says);
+    const leave = field(card, 'leave');
+    leave.hidden = does !== 'give up'; // its own button: a second click on the first one loses no place
+    leave.onclick = () => giveUp(voucher.id);
+    button.disabled = !acts[does];
+    button.onclick = () => acts[does](voucher.id);
+    set(card, 'why', why);
   }
   for (const card of old.values()) card.remove();
 }
@@ -176,6 +175,8 @@ async function look() {
 
 async function lookAtOrders() {
   if (!token) return;
+  const me = await call('GET', '/auth/me');
+  if (me.status === 200 && token) groups = me.body.groups ?? [];
   for (const voucher of vouchers.values()) {
     const entry = entries.get(voucher.id);
     if (voucher.allocation !== 'draw' || voucher.phase === 'upcoming' || entry?.status === 'won' || entry?.status === 'lost') continue;
@@ -206,7 +207,7 @@ async function buy(voucherID) {
       if (answer.body.leaf) return entries.set(voucherID, answer.body);
       if (answer.status === 201 || answer.status === 202) return await follow(answer.body);
       if (answer.body.code === 'ALREADY_ORDERED') return await follow({ id: answer.body.order_id });
-      if (answer.status !== 0 && answer.status !== 429 && answer.status < 500) return refuse(answer);
+      if (answer.status !== 0 && answer.status !== 429 && answer.status < 500) return refuse(answer, voucherID);
       say(word('waiting'));
       await pause(answer.wait * 1000);
     }
@@ -221,7 +222,7 @@ async function buy(voucherID) {
 async function wait(voucherID) {
   say('');
   const answer = await call('POST', `/vouchers/${voucherID}/waitlist`);
-  if (answer.status !== 201 && answer.status !== 200) return refuse(answer);
+  if (answer.status !== 201 && answer.status !== 200) return refuse(answer, voucherID);
   places.set(voucherID, answer.body);
   return show();
 }
@@ -231,12 +232,13 @@ async function giveUp(voucherID) {
   const answer = await call('DELETE', `/vouchers/${voucherID}/waitlist`);
   if (answer.status !== 204 && answer.status !== 404) return refuse(answer);
   places.delete(voucherID);
+  entries.delete(voucherID); // it is looked at again
   return show();
 }
 
 async function lookAtPlaces() {
   for (const voucher of vouchers.values()) {
-    if (!token || !voucher.waitlist || voucher.phase !== 'sold_out') continue;
+    if (!token || !voucher.waitlist || voucher.allocation === 'draw' || voucher.phase === 'upcoming') continue;
     const answer = await call('GET', `/vouchers/${voucher.id}/waitlist`);
     if (answer.status === 200) places.set(voucher.id, answer.body);
     if (answer.status === 404) places.delete(voucher.id);
@@ -304,12 +306,12 @@ function enter(name) {
 function leave() {
   token = '';
   orders = new Map();
-  entries.clear();
-  places.clear();
+  groups = [];
+  for (const own of [entries, places, cooling]) own.clear();
   sessionStorage.clear();
   enter('');
   draw();
-  show();
+  look();
   view('sale');
 }
 find('leave').addEventListener('click', leave);
@@ -330,7 +332,9 @@ find('account').addEventListener('submit', async (event) => {
   sessionStorage.setItem('name', who.username);
   form.elements.password.value = '';
   enter(who.username);
+  await look();
   await lookAtOrders();
+  await lookAtPlaces();
   show();
   view('sale');
   return undefined;
