@@ -7,6 +7,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"seckill/internal/failpoint"
 	"seckill/internal/ids"
 	"seckill/model"
 	"seckill/repository/sqldb"
@@ -324,10 +325,13 @@ func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID s
 	if err := noteWaiting(tx, v); err != nil {
 		return fmt.Errorf("hand %d units over: %w", units, err)
 	}
-	if mode != model.ModeAsync || len(returned) == 0 || len(heirs) == 0 {
-		return nil // a hot copy that is sold out learns of added units by a rebuild, which loads their orders too
+	if mode == model.ModeAsync && len(returned) > 0 && len(heirs) > 0 { // a hot copy that is sold out learns of added units by a rebuild, which loads their orders too
+		if err := tellHeirs(tx, v, returned, heirs); err != nil {
+			return err
+		}
 	}
-	return tellHeirs(tx, v, returned, heirs)
+	failpoint.Reach(failpoint.AfterHandOver)
+	return nil
 }
 
 // serve makes the places up to one orders.

@@ -44,6 +44,9 @@ const (
 	BeforeExpire Step = "before-expire"
 	AfterExpire  Step = "after-expire"
 
+	// A unit, come back or added, that somebody waits for.
+	AfterHandOver Step = "after-hand-over" // it is his order, in a transaction that is not committed
+
 	// A draw.
 	AfterDrawClosed Step = "after-draw-closed"
 	AfterDrawRoot   Step = "after-draw-root"  // it is published
@@ -78,10 +81,10 @@ const (
 	AfterOpenDatabase  Step = "after-open-database"
 	AfterOpenCopy      Step = "after-open-copy"
 
-	// A stock that shrinks.
-	AfterIntent     Step = "after-intent"
-	AfterLowerCopy  Step = "after-lower-copy"
-	AfterLowerStock Step = "after-lower-stock"
+	// Another stock.
+	AfterIntent      Step = "after-intent"
+	AfterLowerCopy   Step = "after-lower-copy"
+	AfterStockChange Step = "after-stock-change" // the database knows
 )
 
 // Steps lists every step.
@@ -94,6 +97,7 @@ func Steps() []Step {
 		BeforeDeadLetter, AfterDeadLetter,
 		BeforeCancel, AfterCancel, AfterReturn, AfterReturnNoted,
 		BeforeExpire, AfterExpire,
+		AfterHandOver,
 		AfterDrawClosed, AfterDrawRoot, AfterDrawBatch,
 		BeforeRelease, AfterRelease, AfterReleaseNoted,
 		AfterEventsPublished,
@@ -101,6 +105,6 @@ func Steps() []Step {
 		BeforeRefund, AfterRefund, AfterRefundNoted,
 		BeforeRepublish, AfterRepublish,
 		AfterCloseDatabase, AfterCloseCopy, AfterBarrier, AfterLoad, AfterOpenDatabase, AfterOpenCopy,
-		AfterIntent, AfterLowerCopy, AfterLowerStock,
+		AfterIntent, AfterLowerCopy, AfterStockChange,
 	}
 }

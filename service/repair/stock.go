@@ -100,9 +100,7 @@ func (s *Stock) change(
 		}
 		return model.Voucher{}, err
 	}
-	if lower {
-		failpoint.Reach(failpoint.AfterLowerStock)
-	}
+	failpoint.Reach(failpoint.AfterStockChange)
 	s.Patched(ctx, v)
 	return v, nil
 }

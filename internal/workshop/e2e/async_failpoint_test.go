@@ -32,6 +32,8 @@ type fatality struct {
 
 	promised map[string]string // of every process, with their users
 	canceled string            // the order that is to be canceled, or to expire
+	expires  bool              // it expires
+	line     []string          // who waits for the unit, in their order
 
 	hindrance string // a trigger that keeps the voucher's orders out of the database until somebody is well
 }
@@ -89,12 +91,12 @@ func lanes() map[string][]stop {
 		"returned": slices.Concat(
 			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.AfterCancel),
 			stops(waitForIt, failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted), // an outbox row is there
-			stops(waitForIt, failpoint.BeforeExpire, failpoint.AfterExpire),
+			stops(expireOne, failpoint.BeforeExpire, failpoint.AfterExpire),
 		),
 		"rebuilt": slices.Concat(
 			stops(rebuildIt, failpoint.AfterCloseDatabase, failpoint.AfterCloseCopy, failpoint.AfterBarrier, failpoint.AfterLoad,
 				failpoint.AfterOpenDatabase, failpoint.AfterOpenCopy),
-			stops(lowerStock, failpoint.AfterIntent, failpoint.AfterLowerCopy, failpoint.AfterLowerStock),
+			stops(lowerStock, failpoint.AfterIntent, failpoint.AfterLowerCopy, failpoint.AfterStockChange),
 		),
 	}
 }
@@ -104,6 +106,9 @@ func lanes() map[string][]stop {
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	led := append(moneySteps(), drawSteps()...) // TestKilledWithMoneyUnderWay, TestKilledInADraw
+	for _, way := range comebacks() {
+		led = append(led, way.steps...) // TestKilledWhereUsersWait
+	}
 	for _, stops := range lanes() {
 		for _, s := range stops {
 			led = append(led, s.step)
@@ -193,10 +198,6 @@ func (l *lane) begin(t *testing.T, stops []stop, beside int) {
 // that it died by SIGKILL.
 func (f *fatality) dies(t *testing.T, drive drive) {
 	t.Helper()
-	if f.step == failpoint.BeforeExpire || f.step == failpoint.AfterExpire {
-		f.canceled = f.before.ID
-		execute(t, f.s, "UPDATE orders SET expires_at = created_at WHERE id = '"+f.canceled+"'") // nobody is there: its time passes
-	}
 	f.lapse(t)
 	p := f.program
 	p.start(t, settings{"SECKILL_FAILPOINT": string(f.step)})
@@ -215,9 +216,8 @@ func (f *fatality) settles(t *testing.T, well *app) {
 	if f.hindrance != "" {
 		execute(t, f.s, "DROP TRIGGER "+f.hindrance)
 	}
-	expires := f.step == failpoint.BeforeExpire || f.step == failpoint.AfterExpire
 	check.Patiently(t, "the order of "+string(f.step)+" is expired", func() bool {
-		return !expires || well.orders(t, f.voucher.ID)[f.canceled].Status == model.OrderExpired
+		return !f.expires || well.orders(t, f.voucher.ID)[f.canceled].Status == model.OrderExpired
 	})
 	orders := well.conserved(t, f.voucher.ID, f.promised)
 	if status := orders[f.canceled].Status; status == model.OrderCanceled || status == model.OrderExpired {
@@ -316,6 +316,13 @@ func cancelOne(t *testing.T, f *fatality) {
 	t.Helper()
 	f.canceled = f.before.ID
 	f.ask(t, "/orders/"+f.canceled+"/cancel", f.program.Token(t, f.before.UserID, model.RoleUser), nil)
+}
+
+// expireOne lets an order's time pass.
+func expireOne(t *testing.T, f *fatality) {
+	t.Helper()
+	f.canceled, f.expires = f.before.ID, true
+	execute(t, f.s, "UPDATE orders SET expires_at = created_at WHERE id = '"+f.canceled+"'")
 }
 
 // waitForIt has nothing to do: the program finds what an earlier one left.

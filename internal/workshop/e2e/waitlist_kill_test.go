@@ -1,7 +1,10 @@
+//part:kills
+
 package e2e_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -13,47 +16,154 @@ import (
 	"seckill/model"
 )
 
-// Whatever the program dies of while a unit comes back that somebody waits for, that user gets it, once, and nobody else.
+// comeback is a way in which a unit comes that somebody waits for. It is driven again where a process died of it, so that it
+// makes no difference how often it is.
+type comeback struct {
+	open  func(*testing.T) settings
+	drive drive
+	steps []failpoint.Step
+	paid  bool // the order that had the unit
+}
+
+func comebacks() map[string]comeback {
+	relayed := []failpoint.Step{failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted}
+	rebuilt := []failpoint.Step{
+		failpoint.AfterCloseDatabase, failpoint.AfterCloseCopy, failpoint.AfterBarrier, failpoint.AfterLoad, failpoint.AfterOpenDatabase, failpoint.AfterOpenCopy,
+	}
+	canceled := []failpoint.Step{failpoint.BeforeCancel, failpoint.AfterHandOver}
+	expired := []failpoint.Step{failpoint.BeforeExpire, failpoint.AfterHandOver, failpoint.AfterExpire}
+	refunded := []failpoint.Step{failpoint.AfterHandOver, failpoint.BeforeRefund, failpoint.AfterRefund}
+	return map[string]comeback{
+		"canceled, sync":  {onServers, cancelOne, canceled, false},
+		"expired, sync":   {onServers, expireOne, expired, false},
+		"refunded, sync":  {onServers, refundOne, refunded, true},
+		"added, sync":     {onServers, addOne, []failpoint.Step{failpoint.AfterHandOver}, false},
+		"canceled, async": {asyncOnServers, cancelOne, slices.Concat(canceled, []failpoint.Step{failpoint.AfterCancel}, relayed), false},
+		"expired, async":  {asyncOnServers, expireOne, slices.Concat(expired, relayed), false},
+		"refunded, async": {asyncOnServers, refundOne, slices.Concat(refunded, relayed), true},
+		"added, async":    {asyncOnServers, addOne, slices.Concat([]failpoint.Step{failpoint.AfterHandOver, failpoint.AfterStockChange}, rebuilt), false},
+		"forgotten": {func(t *testing.T) settings {
+			t.Helper()
+			_, s := asyncOnOwnRedis(t)
+			return s
+		}, forgetAndCancel, slices.Concat(rebuilt, relayed), false},
+	}
+}
+
+// Whatever the program dies of while a unit comes that somebody waits for, the unit is an order of who waits first, once, and
+// nobody else's: not the open sale's either, while nobody has settled yet what the dead process left behind.
 func TestKilledWhereUsersWait(t *testing.T) {
 	t.Parallel()
-	s := asyncOnServers(t)
-	l := &lane{s: s, beside: map[string]map[string]string{}, program: prepare(t, testserver.Program(t, "failpoint"), s)}
+	testserver.Program(t, "failpoint")
+	for name, way := range comebacks() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			killedWhereUsersWait(t, way)
+		})
+	}
+}
+
+func killedWhereUsersWait(t *testing.T, way comeback) {
+	t.Helper()
+	x := openTill(t)
+	s := way.open(t).with(x.settings()).with(settings{"SECKILL_EVENTS": newStream(), "SECKILL_NATS_URL": testserver.SharedNATS(t)})
+	l := &lane{s: s, program: prepare(t, testserver.Program(t, "failpoint"), s)}
 	l.redis = redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
 	t.Cleanup(func() { _ = l.redis.Close() })
-	instance := check.Value(begin(t, s))(t)
-	well := newApp(t, instance.BaseURL(), instance.OpsURL())
-	waiter := map[string]string{} // voucher → who waits
-	for _, step := range []failpoint.Step{
-		failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted,
-	} {
+	well := l.program
+	x.tells(t, well.app)
+	well.start(t)
+	well.awaitReady(t)
+	all := len(way.steps)
+	for _, n := range check.Seeded(t).Perm(all)[:min(all, check.Count(t, "STEPS", 2, all))] {
+		step := way.steps[n]
 		f := &fatality{lane: l, step: step, promised: map[string]string{}, voucher: well.Create(t, map[string]any{"stock": 1, "waitlist": true})}
-		f.before = well.becomes(t, well.accepted(t, f.voucher.ID, l.user()), model.OrderUnpaid)
-		waiter[f.voucher.ID] = l.user()
-		got := well.Insist(t, http.MethodPost, "/vouchers/"+f.voucher.ID+"/waitlist", well.Token(t, waiter[f.voucher.ID], model.RoleUser), nil)
-		check.Equal(t, "who hears SOLD_OUT waits", got.Status, http.StatusCreated)
+		if f.before = well.buys(t, f.voucher.ID, l.user()); way.paid {
+			x.approve(t, well.pays(t, f.before))
+			well.reaches(t, f.before, model.OrderPaid)
+		}
+		for range 2 {
+			f.line = append(f.line, l.user())
+			got := f.place(t, http.MethodPost, len(f.line)-1)
+			check.Equal(t, "who hears SOLD_OUT waits", got.Position, int64(len(f.line)))
+		}
 		l.dead = append(l.dead, f)
 	}
-	well.Client.CloseIdleConnections()
-	halt(instance)
-	for _, part := range []string{"reconciler", "expiry"} {
+	for _, part := range []string{"reconciler", "expiry", "events"} {
 		l.leases = append(l.leases, "seckill:"+part+":"+deploymentOf(t, s))
 	}
+	well.kill()
 	for _, f := range l.dead {
-		f.dies(t, cancelOne)
+		f.dies(t, way.drive)
 	}
 	l.lapse(t)
-	well = start(t, s)
+	well.start(t)
+	well.awaitReady(t)
 	for _, f := range l.dead {
-		well.cancels(t, f.before)
-		path, token := "/vouchers/"+f.voucher.ID, well.Token(t, waiter[f.voucher.ID], model.RoleUser)
-		place := remote.Decode[model.WaitlistPlace](t, well.Insist(t, http.MethodGet, path+"/waitlist", token, nil))
-		orders := well.orders(t, f.voucher.ID)
-		if heir := orders[place.OrderID]; heir.UserID != waiter[f.voucher.ID] || heir.Status != model.OrderUnpaid || len(orders) != 2 {
-			t.Errorf("%s: the place became %+v, of %d orders", f.step, heir, len(orders))
-		}
-		audit := well.quiet(t, f.voucher.ID)
-		check.Equal(t, string(f.step)+": live orders", audit.Database.LiveOrders, 1)
-		got := well.Insist(t, http.MethodPost, path+"/seckill", well.Token(t, l.user(), model.RoleUser), nil)
-		check.Equal(t, string(f.step)+": the open sale", got.Code(), model.CodeSoldOut)
+		f.openSaleGetsNothing(t)
 	}
+	for _, f := range l.dead {
+		check.Patiently(t, string(f.step)+": the unit is there", func() bool {
+			way.drive(t, f)
+			return f.place(t, http.MethodGet, 0).OrderID != ""
+		})
+		f.promised[f.place(t, http.MethodGet, 0).OrderID] = f.line[0]
+		orders := well.kept(t, f.voucher.ID, f.promised)
+		f.handedTo(t, orders, f.line[0])
+	}
+	l.heard(t)
+	for _, f := range l.dead { // the unit goes on, and comes to the open sale in the end
+		heir := f.place(t, http.MethodGet, 0).OrderID
+		well.cancels(t, model.Order{ID: heir, UserID: f.line[0]})
+		f.openSaleGetsNothing(t)
+		next := f.place(t, http.MethodGet, 1).OrderID
+		well.cancels(t, model.Order{ID: next, UserID: f.line[1]})
+		last := well.buys(t, f.voucher.ID, l.user())
+		f.handedTo(t, well.kept(t, f.voucher.ID, map[string]string{last.ID: last.UserID}), last.UserID)
+	}
+}
+
+// place asks about the place of a user in line, or for it.
+func (f *fatality) place(t *testing.T, method string, n int) model.WaitlistPlace {
+	t.Helper()
+	token := f.program.Token(t, f.line[n], model.RoleUser)
+	return remote.Decode[model.WaitlistPlace](t, f.program.Insist(t, method, "/vouchers/"+f.voucher.ID+"/waitlist", token, nil))
+}
+
+func (f *fatality) openSaleGetsNothing(t *testing.T) {
+	t.Helper()
+	got := f.program.Insist(t, http.MethodPost, "/vouchers/"+f.voucher.ID+"/seckill", f.program.Token(t, f.user(), model.RoleUser), nil)
+	check.Equal(t, string(f.step)+": the open sale", got.Code(), model.CodeSoldOut)
+}
+
+// handedTo checks that one user has the unit that came, and that a unit that was not given back is where it was.
+func (f *fatality) handedTo(t *testing.T, orders map[string]model.Order, user string) {
+	t.Helper()
+	want := []string{user}
+	if f.canceled == "" {
+		want = append(want, f.before.UserID)
+	}
+	slices.Sort(want)
+	got := sorted(owners(orders))
+	check.That(t, slices.Equal(got, want), "%s: %v have live orders, want %v", f.step, got, want)
+}
+
+func refundOne(t *testing.T, f *fatality) {
+	t.Helper()
+	f.canceled = f.before.ID
+	f.ask(t, "/admin/orders/"+f.canceled+"/refund", f.program.Admin(t), nil)
+}
+
+func addOne(t *testing.T, f *fatality) {
+	t.Helper()
+	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/stock", f.program.Admin(t), map[string]any{"stock": f.voucher.Stock + 1})
+}
+
+// forgetAndCancel empties Redis, once, and gives a unit back while there is no hot copy.
+func forgetAndCancel(t *testing.T, f *fatality) {
+	t.Helper()
+	if f.canceled == "" {
+		check.Must(t, f.redis.FlushAll(t.Context()).Err())
+	}
+	cancelOne(t, f)
 }
