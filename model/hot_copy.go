@@ -2,6 +2,8 @@ package model
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"time"
 )
@@ -70,3 +72,153 @@ type Snapshot struct {
 	// Cooling calls yield for every user who waits before another order, some thousand at once.
 	Cooling func(ctx context.Context, yield func([]Cooling) error) error
 }
+
+// Reservation is an order that a hot copy has admitted and that waits to be
+// persisted: its unit is taken there. Price, Currency and CreatedAt are those
+// of the admission.
+type Reservation struct {
+	Order
+	// Epoch is that of the hot copy that admitted the order.
+	Epoch int64
+	// Sequence is that of the message in which the order came into the queue; 0 when it did not.
+	Sequence uint64
+	// Absent is the epoch of the opened hot copy that was asked and does not hold the
+	// order; nil when none was asked, or none could answer.
+	Absent *int64
+}
+
+// Processing is the reservation as its user sees it.
+func (r Reservation) Processing() Order {
+	return Order{
+		ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, Status: OrderProcessing,
+		Price: r.Price, Currency: r.Currency, CreatedAt: r.CreatedAt,
+	}
+}
+
+// VouchersOf lists the vouchers of reservations, each once.
+func VouchersOf(reservations []Reservation) []string {
+	var ids []string
+	seen := map[string]bool{}
+	for _, r := range reservations {
+		if !seen[r.VoucherID] {
+			seen[r.VoucherID] = true
+			ids = append(ids, r.VoucherID)
+		}
+	}
+	return ids
+}
+
+// ReserveRequest asks a hot copy for one unit.
+type ReserveRequest struct {
+	OrderID   string
+	VoucherID string
+	UserID    string
+	// Locked says that the caller holds the user's lock, so that the copy need
+	// not look whether another program does.
+	Locked bool
+	// Anytime asks for a unit outside the window too: an operator replays what
+	// was admitted within it.
+	Anytime bool
+	// Early says that the user may buy from the voucher's early beginning on.
+	Early bool
+	// Trace is that of the order.
+	Trace string
+}
+
+// ReserveResult is the answer to an ReserveRequest; its Epoch is that of the hot copy that
+// gave it. Err is nil when the unit is taken (by
+// this call or by an earlier sending of it); otherwise it is a refusal of the
+// contract, ErrCopyClosed, ErrUserLocked or ErrOrderClosed.
+type ReserveResult struct {
+	Reservation
+	Err error
+}
+
+var (
+	// ErrCopyClosed says that a hot copy is not loaded, is being rebuilt, or is
+	// another one than the caller thinks: nothing can be said about the sale.
+	ErrCopyClosed = errors.New("the hot copy is closed")
+	// ErrUserLocked says that another program holds the user's lock.
+	ErrUserLocked = errors.New("the user's lock is held by another")
+	// ErrOrderClosed says that an admission came late: its order is closed.
+	ErrOrderClosed = errors.New("the order was closed before")
+	// ErrCopyReplaced says of an order that the hot copy that admitted it was replaced, and
+	// that it is not known whether the next one holds the order.
+	ErrCopyReplaced = errors.New("the hot copy that admitted the order was replaced")
+	// ErrSuperseded says that another process has changed meanwhile what was to
+	// be changed.
+	ErrSuperseded = errors.New("superseded by another change")
+)
+
+// OutgrownError says that a hot copy that is sold out has to be rebuilt for its voucher's stock: users may have waited for what was added.
+type OutgrownError struct {
+	VoucherID string
+	Epoch     int64 // of the hot copy
+}
+
+// Error implements error.
+func (e *OutgrownError) Error() string {
+	return fmt.Sprintf("the hot copy of voucher %s, epoch %d, cannot grow in place", e.VoucherID, e.Epoch)
+}
+
+// Reasons of failed orders.
+const (
+	ReasonSoldOut        = "SOLD_OUT"        // the hot copy had more units than the database
+	ReasonAlreadyOrdered = "ALREADY_ORDERED" // the hot copy had lost the user's other order
+	ReasonSuperseded     = "SUPERSEDED"      // the hot copy that admitted it was replaced meanwhile
+	ReasonUnprocessable  = "UNPROCESSABLE"   // it cannot be stored as it is; see the dead letters
+)
+
+// Release is a unit that the database has given back and a hot copy may not
+// know of yet.
+type Release struct {
+	ID        int64
+	OrderID   string
+	VoucherID string
+	UserID    string
+	// HeirID is the order that got the unit, of HeirUserID, who waited for it; empty: the unit is on sale again.
+	HeirID     string
+	HeirUserID string
+
+	CooldownUntil *time.Time // as the order has it
+}
+
+// Release is what its hot copy is to be told of an order that is closed.
+func (o Order) Release() Release {
+	return Release{OrderID: o.ID, VoucherID: o.VoucherID, UserID: o.UserID, CooldownUntil: o.CooldownUntil}
+}
+
+// Buyer is a user who asks for a voucher.
+type Buyer struct{ VoucherID, UserID string }
+
+// BuyersOrder is the order that marks a user as a buyer; without an id there is
+// none. Pending is its reservation while it is not known to be persisted.
+type BuyersOrder struct {
+	OrderID string
+	Pending *Reservation
+}
+
+// DeadLetter is an order, or a whole message, that could not be persisted.
+type DeadLetter struct {
+	Sequence uint64
+	At       time.Time
+	Reason   string
+	// Reservation is nil when the message could not even be read; then Raw is it.
+	Reservation *Reservation
+	Raw         []byte
+}
+
+// Backlog is what waits in the queue.
+type Backlog struct {
+	Messages int64
+	// Age is how long the oldest message has been waiting, by the queue's clock.
+	Age time.Duration
+	// LastSequence is that of the newest message ever stored.
+	LastSequence uint64
+	// AckFloor is the sequence up to which every message was acknowledged.
+	AckFloor uint64
+}
+
+// AnyVoucher stands, where the queue is asked, for messages that may carry orders of any
+// voucher.
+const AnyVoucher = ""

@@ -9,10 +9,12 @@ import (
 	"seckill/config"
 	"seckill/handler"
 	"seckill/handler/console"
+	"seckill/internal/ids"
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
 	"seckill/internal/userlock"
 	"seckill/internal/version"
+	"seckill/model"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
 	"seckill/service"
@@ -50,12 +52,9 @@ func (i *Instance) mainHandler(
 	i.servePayments(pay, s.db, counter.orders.Get)
 
 	i.health = service.NewHealth(i.probes...)
-	tallies, err := i.shareTallies(s, mode, counter.tallies)
-	if err != nil {
-		return nil, err
-	}
 	answers := repository.NewAnswers(s.db.Database)
-	if err := i.storeAnswers(answers, counter.tallies); err != nil {
+	tallies, err := i.tellTallies(s, mode, answers, counter.tallies)
+	if err != nil {
 		return nil, err
 	}
 	reports := service.NewReports(service.ReportDeps{Vouchers: counter.vouchers, Orders: s.db.Orders, AdminLog: s.db.AdminLog, Draws: s.db.Draws, Answers: answers})
@@ -163,4 +162,23 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 		Store: s.db.Refunds, Detail: made.orders.Detail, Cache: orders.Cache, Announce: orders.Announce, Log: i.log,
 	})
 	return made, nil
+}
+
+// tellTallies tells the other instances what this one counts, and the database for the reports.
+func (i *Instance) tellTallies(s servers, mode orderMode, answers *repository.Answers, counted *telemetry.Tallies) (*hotcopy.Tallies, error) {
+	process, err := ids.New()
+	if err != nil {
+		return nil, err
+	}
+	shared := hotcopy.NewTallies(s.redis, i.deployment(s, mode), process)
+	tallies := &service.Tallies{
+		Counted: counted, Publish: shared.Publish, Log: i.log,
+		Keep: func(ctx context.Context, counted map[string]model.Counted) error {
+			return answers.Store(ctx, process, counted)
+		},
+	}
+	i.parts.Loop("tallies", lookPatience, tallies.Share)
+	i.parts.OnCloseWithin(lookPatience, "answers", tallies.Store)
+	i.parts.Loop("answers", lookPatience, tallies.Run)
+	return shared, nil
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
@@ -84,7 +85,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	expiry, draws := i.openExpiry(servers, pay.asker()), i.openDraws(servers)
+	elected := i.openElected(servers, pay.asker())
 	if err = i.listenForOperations(ctx); err != nil {
 		return nil, err
 	}
@@ -100,9 +101,8 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	}
 
 	// What ends or begins an order's later life by itself.
-	i.runPayments(pay)                 //nolint:contextcheck // until the stop
-	i.runExpiry(servers, mode, expiry) //nolint:contextcheck // until the stop
-	i.runDraws(servers, mode, draws)   //nolint:contextcheck // until the stop
+	i.runPayments(pay)            //nolint:contextcheck // until the stop
+	elected.run(i, servers, mode) //nolint:contextcheck // until the stop
 	return i, nil
 }
 
@@ -145,7 +145,8 @@ func (i *Instance) openServers(ctx context.Context) (s servers, err error) {
 			return s, fmt.Errorf("name the embedded Redis: %w", err)
 		}
 	}
-	i.watch(s)
+	i.registry.MustRegister(collectors.NewDBStatsCollector(s.db.SQL(), "seckill"))
+	redisdb.Observe(i.registry, s.redis)
 	i.probePatiently("database", i.cfg.WithoutDatabase(), s.db.Ready)
 	i.probe("redis", redisdb.NewReadiness(s.redis).Probe)
 	redisdb.AdviseCluster(ctx, s.redis, i.log)

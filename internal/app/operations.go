@@ -38,3 +38,12 @@ func (i *Instance) listen(ctx context.Context, o listener.Options) (*listener.Li
 	}
 	return l, err
 }
+
+// checks asks every readiness check.
+func (i *Instance) checks() map[string]error {
+	all := make(map[string]error)
+	for _, check := range i.health.Check(context.Background()) {
+		all[check.Name] = check.Err
+	}
+	return all
+}

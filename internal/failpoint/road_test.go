@@ -108,6 +108,7 @@ var elsewhere = map[string]string{
 	"service/account_session.go SignOut":         "no order depends on it",
 	"service/account_session.go SetGroups":       "no order depends on it",
 	"service/account_admin.go change":            "no order depends on it",
+	"service/tally.go Share":                     "no order depends on it",
 
 	// Commands of an operator, who sees what became of them and repeats them.
 	"service/repair/replay.go Replay":  "the letter goes last: until then it can be replayed again",

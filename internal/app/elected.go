@@ -1,0 +1,78 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"seckill/config"
+	"seckill/internal/telemetry"
+	"seckill/model"
+	"seckill/queue"
+	"seckill/repository"
+	"seckill/repository/hotcopy"
+	"seckill/service/repair"
+)
+
+// runElected does until the stop what one of all instances does. The election is beside the hot copies, whatever the
+// users' locks are.
+func (i *Instance) runElected(s servers, mode orderMode, name string, run func(ctx context.Context, locks model.Locker, deployment string)) {
+	locks := i.lockOptions(s).InRedis(reconcilerLease)
+	i.parts.Loop(name, workPatience, func(ctx context.Context) {
+		s.sole.Await(ctx)
+		run(ctx, locks, mode.deployment)
+	})
+}
+
+// expiryStore is the database as expiry asks it.
+type expiryStore struct {
+	*repository.Orders
+	*repository.Payments
+}
+
+// elected is what expires orders and draws, in both order modes; an instance that only serves has none of it.
+type elected struct {
+	expiry *repair.Expiry
+	draws  *repair.Draws
+}
+
+// openElected makes it, with its metrics. Nothing runs yet.
+func (i *Instance) openElected(s servers, provider repair.Provider) (e elected) {
+	if i.cfg.Role == config.RoleAPI {
+		return e
+	}
+	changes := hotcopy.NewVoucherChanges(s.redis)
+	e.expiry = &repair.Expiry{
+		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
+		Announce: changes.AnnounceReturn, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
+	}
+	e.draws = &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
+	return e
+}
+
+// run expires orders and draws until the stop.
+func (e elected) run(i *Instance, s servers, mode orderMode) {
+	if e.expiry != nil {
+		i.runElected(s, mode, "expiry", e.expiry.Run)
+		i.runElected(s, mode, "draws", e.draws.Run)
+	}
+}
+
+// publishEvents publishes what happens to orders and vouchers until the stop, where a
+// stream for that is configured, unless this instance only serves.
+func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode) error {
+	if i.cfg.Events == "" || i.cfg.Role == config.RoleAPI {
+		return nil
+	}
+	log := i.log.With(slog.String("part", "events"))
+	stream, err := queue.OpenEvents(ctx, queue.EventOptions{
+		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Stream: i.cfg.Events, Deployment: mode.deployment, Replicas: i.cfg.NATSReplicas, Log: log,
+	})
+	if err != nil {
+		return fmt.Errorf("reach the stream of events (SECKILL_EVENTS): %w", err)
+	}
+	i.parts.OnClose("stream of events", func(context.Context) error { stream.Close(); return nil })
+	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Log: log}
+	i.runElected(s, mode, "events", relay.Run) //nolint:contextcheck // until the stop
+	return nil
+}
