@@ -309,14 +309,20 @@ func scheme(name string) chromedp.Action {
 	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}})
 }
 
-// fits checks that the page needs no scrolling to the side, from a narrow telephone to a desk, also where the frame changes.
+// sticksOut are the boxes whose content is wider than they are, and lies over what is beside them.
+const sticksOut = `[...document.querySelectorAll('nav li, .kpi, .card, .btn, .alert, .badge')]
+	.filter((box) => box.checkVisibility() && box.clientWidth > 1 && box.scrollWidth > box.clientWidth + 1).map((box) => box.innerText)`
+
+// fits checks that the page needs no scrolling to the side, from a narrow telephone to a desk, also where the frame changes, and that
+// nothing lies over something else.
 func (b *tab) fits(t *testing.T, what string) {
 	t.Helper()
 	for _, width := range []int64{360, 768, 1024, 1440} {
 		var wide int64
-		b.do(t, fmt.Sprintf("%s at %d px", what, width), chromedp.EmulateViewport(width, 844), chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide))
-		if wide > width {
-			t.Errorf("%s is %d pixels wide in a window of %d", what, wide, width)
+		var out []string
+		b.do(t, fmt.Sprintf("%s at %d px", what, width), chromedp.EmulateViewport(width, 844), chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide), chromedp.Evaluate(sticksOut, &out))
+		if wide > width || len(out) > 0 {
+			t.Errorf("%s is %d pixels wide in a window of %d, and there is not enough room for %q", what, wide, width, out)
 		}
 	}
 	b.do(t, what, chromedp.EmulateViewport(1200, 900))

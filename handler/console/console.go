@@ -69,6 +69,7 @@ type codes interface {
 // people is what the console needs of repository.Accounts.
 type people interface {
 	ByID(ctx context.Context, id string) (model.Account, error)
+	ByUsername(ctx context.Context, username string) (model.Account, error)
 }
 
 // adminLog is what the console needs of repository.AdminLog.
@@ -118,6 +119,7 @@ type accounts interface {
 	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error)
 	Renew(claims token.Claims) (session service.Session, later bool, err error)
 	SignOut(ctx context.Context, claims token.Claims) error
+	SetGroups(ctx context.Context, id, by string, groups model.Groups) (model.Account, error)
 }
 
 // Options are what the console works with; all but Behind are required.
@@ -241,6 +243,9 @@ func (c *console) routes() http.Handler {
 	admin("GET /dead-letters/{sequence}", wire.SeeLetters, c.showLetter)
 	admin("POST /dead-letters/{sequence}/replay", wire.ReplayLetter, c.replayLetter)
 	admin("POST /dead-letters/{sequence}/drop", wire.DropLetter, c.dropLetter)
+	admin("GET /accounts", wire.SeeAccount, c.findAccount)
+	admin("GET /accounts/{id}", wire.SeeAccount, c.showAccount)
+	kept("POST /accounts/{id}/groups", "set-groups", c.changeGroups)
 	admin("GET /system", wire.SeeSystem, c.system)
 	admin("GET /log", "admin-log", c.adminLog)
 	if c.Lab {

@@ -33,6 +33,7 @@ func TestLevelsInTheConsole(t *testing.T) {
 		{"/orders/" + order + "/refund", model.LevelOperator},
 		{"/orders/" + order + "/cancel", model.LevelOperator},
 		{"/lab", model.LevelOperator},
+		{"/accounts/unknown/groups", model.LevelOperator},
 		{"/vouchers/" + id + "/repair", model.LevelAdmin},
 		{"/vouchers/" + id + "/rebuild", model.LevelAdmin},
 		{"/dead-letters/1/replay", model.LevelAdmin},
@@ -40,7 +41,7 @@ func TestLevelsInTheConsole(t *testing.T) {
 	}
 	for _, level := range model.Levels()[:3] {
 		b := s.signedIn(t, string(level))
-		for _, path := range []string{"", "/vouchers", "/vouchers/" + id, "/orders/" + order, "/vouchers/" + id + "/audit", "/orders", "/refunds", "/system", "/log"} {
+		for _, path := range []string{"", "/vouchers", "/vouchers/" + id, "/orders/" + order, "/vouchers/" + id + "/audit", "/orders", "/refunds", "/system", "/log", "/accounts", "/accounts/" + s.account(t, string(level))} {
 			got := b.get(t, "/console"+path)
 			got.is(t, http.StatusOK)
 			if _, main, _ := strings.Cut(got.body, "<main"); level == model.LevelViewer && strings.Contains(main, `method="post"`) {

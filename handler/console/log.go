@@ -93,8 +93,8 @@ func subjectPath(change model.AdminChange) string {
 	switch kind {
 	case "order":
 		return orderPath(change.Subject)
-	case "account": // it has no page
-		return Path + "/log?actor="
+	case "account", "admin":
+		return accountPath(change.Subject)
 	case "letter": // it may be gone
 		return Path + "/dead-letters"
 	case model.SubjectLimits:
@@ -125,7 +125,10 @@ func (c *console) differences(v *visit, change model.AdminChange) []memberChange
 			continue
 		}
 		words := v.language.Text(memberWords + name)
-		if words == memberWords+name { // of a later version
+		switch {
+		case change.Action == model.ActionGroupsChange && name == "groups": // those of an account; a voucher's say who may buy it
+			words = v.language.Text("Groups")
+		case words == memberWords+name: // of a later version
 			words = name
 		}
 		found = append(found, memberChange{name, words, c.value(v, name, was[name]), c.value(v, name, became[name])})
@@ -152,7 +155,7 @@ func (c *console) value(v *visit, name string, raw json.RawMessage) string {
 		if at, err := time.Parse(time.RFC3339Nano, value); err == nil {
 			return at.In(v.zone).Format("2006-01-02 15:04:05")
 		}
-		if name == "state" || name == "level" || name == "status" || name == "reason" || name == "mode" {
+		if name == "state" || name == "level" || name == "status" || name == "reason" || name == "mode" || name == "allocation" {
 			return v.language.Text(value)
 		}
 		return value

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,6 +103,7 @@ func newPages(money money, files files) (pages, error) {
 		functions := template.FuncMap{
 			"t": language.Text, "money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "millis": millis, "asset": files.url,
 			"by":     func(actor string) string { return byWords(language, actor) },
+			"lasts":  func(d time.Duration) string { return lasts(language, d) },
 			"checks": func(names string) string { return checkWords(language, names) },
 			"icon": func(name string) template.HTML { // the names are of pages and of this package, and no text of people
 				return template.HTML(`<svg class="icon" aria-hidden="true"><use href="` + icons + "#" + name + `"></use></svg>`) //nolint:gosec // see above
@@ -128,6 +130,7 @@ func places(level model.Level) []place {
 		{Section: "orders", Path: Path + "/orders", Words: "Orders", Icon: "receipt"},
 		{Section: "redeem", Path: Path + "/redeem", Words: "Redeem", Icon: "scan"},
 		{Section: "refunds", Path: Path + "/refunds", Words: "Refunds", Icon: "receipt-refund"},
+		{Section: "accounts", Path: Path + "/accounts", Words: "Accounts", Icon: "user"},
 		{Section: "log", Path: Path + "/log", Words: "Log", Icon: "history"},
 		{Section: "system", Path: Path + "/system", Words: "System", Icon: "server"},
 	}
@@ -301,6 +304,28 @@ func retryAfter(w http.ResponseWriter, refusal *model.Error) {
 }
 
 func rfc(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
+
+// lasts is how long something takes, for people: milliseconds below a second, tenths below a minute, and nothing that is zero.
+func lasts(language *words.Language, d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprint(d.Milliseconds(), " ", language.Text("ms"))
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Round(time.Second/10).Seconds(), 'f', -1, 64) + " " + language.Text("s") //nolint:mnd // a tenth
+	}
+	d = d.Round(time.Second)
+	var parts []string
+	for _, unit := range []struct {
+		of   time.Duration
+		name string
+	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
+		if n := d / unit.of; n > 0 {
+			parts = append(parts, fmt.Sprint(int64(n), " ", language.Text(unit.name)))
+			d %= unit.of
+		}
+	}
+	return strings.Join(parts, " ")
+}
 
 // share is a part of a whole in percent, for people.
 func share(part, whole int64) int64 {

@@ -43,8 +43,11 @@ func (p reportPage) Bars() (bars []bar) {
 
 func (p reportPage) most() int64 { return max(1, slices.Max(append([]int64{0}, p.Curve.Orders...))) }
 
-// Steps is how many steps the curve has, of a picture that is not empty.
-func (p reportPage) Steps() int { return max(1, len(p.Curve.Orders)) }
+// fewestSteps keep the bars of a short curve narrow.
+const fewestSteps = 60
+
+// Steps is how many steps wide the picture of the curve is.
+func (p reportPage) Steps() int { return max(fewestSteps, len(p.Curve.Orders)) }
 
 // Peak is the most orders of a step, a second.
 func (p reportPage) Peak() int64 {

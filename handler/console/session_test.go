@@ -79,7 +79,7 @@ func TestPagesAskToSignIn(t *testing.T) {
 		for _, path := range []string{
 			"/console", "/console/vouchers/new", "/console/vouchers/v1", "/console/vouchers/v1/edit", "/console/vouchers/v1/events",
 			"/console/vouchers/v1/audit", "/console/orders.csv", "/console/orders", "/console/orders/o1.v1", "/console/dead-letters",
-			"/console/dead-letters/1", "/console/system", "/console/log", "/console/refunds",
+			"/console/dead-letters/1", "/console/system", "/console/log", "/console/refunds", "/console/accounts", "/console/accounts/a1",
 		} {
 			if got := b.get(t, path, "Cookie", session); got.status != http.StatusSeeOther || !strings.HasPrefix(got.header.Get("Location"), "/console/sign-in") {
 				t.Errorf("GET %s with %q: %d", path, session, got.status)
@@ -94,7 +94,7 @@ func TestPagesAskToSignIn(t *testing.T) {
 				t.Errorf("POST %s with %q: %d to %q", path, session, got.status, got.header.Get("Location"))
 			}
 		}
-		for _, path := range []string{"/console/vouchers/new", "/console/vouchers/v1/edit", "/console/vouchers/v1/stock", "/console/vouchers/v1/end"} {
+		for _, path := range []string{"/console/vouchers/new", "/console/vouchers/v1/edit", "/console/vouchers/v1/stock", "/console/vouchers/v1/end", "/console/accounts/a1/groups"} {
 			if got := b.post(t, path, onSale(), "Cookie", session); got.status != http.StatusUnauthorized || !strings.Contains(got.body, `action="/console/sign-in"`) {
 				t.Errorf("POST %s with %q: %d", path, session, got.status)
 			}

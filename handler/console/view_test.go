@@ -43,6 +43,7 @@ func (s *site) views(t *testing.T) []view {
 	check.Must(t, check.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), "UPDATE refunds SET status = 'failed', attempts = 3, next_at = NULL, error = 'the provider has refused it: the card is closed' WHERE order_id = ?", refunded)))
 	s.buy(t, "views-2", id)
 	path := "/console/vouchers/" + id
+	drawn, waitlist := s.fair(t)
 	return []view{
 		{"overview", "/console"},
 		{"vouchers", "/console/vouchers"},
@@ -53,12 +54,20 @@ func (s *site) views(t *testing.T) []view {
 		{"voucher_form", path + "/edit"},
 		{"audit", path + "/audit"},
 		{"report", path + "/report"},
+		{"voucher", drawn},
+		{"report", drawn + "/report"},
+		{"voucher", waitlist},
+		{"report", waitlist + "/report"},
 		{"orders", "/console/orders"},
 		{"orders", "/console/orders?voucher=" + id},
 		{"order", "/console/orders/" + paid},
 		{"order", "/console/orders/" + refunded},
 		{"order", "/console/orders/" + s.orderOf(t, "views-2", id)},
 		{"refunds", "/console/refunds?status="},
+		{"account", "/console/accounts"},
+		{"account", "/console/accounts?q=nobody"},
+		{"account", "/console/accounts/" + s.account(t, "ada")},
+		{"orders", "/console/orders?user=views-1"},
 		{"log", "/console/log"},
 		{"system", "/console/system"},
 		{"lab", "/console/lab"},
@@ -66,6 +75,23 @@ func (s *site) views(t *testing.T) []view {
 		{"failure", "/console/vouchers/unknown"},
 		{"shop", "/shop"},
 	}
+}
+
+// fair makes a voucher that is drawn, and a sold-out one for which somebody waits, and returns the paths of their pages.
+func (s *site) fair(t *testing.T) (drawn, waitlist string) {
+	t.Helper()
+	admin, user := s.token(t, "admin", model.RoleAdmin), s.token(t, "views-2", model.RoleUser)
+	draw := s.onSale(t, map[string]any{"allocation": "draw", "early": map[string]any{"groups": []string{"xxxxxxxxx"}, "begin_at": time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339)}})
+	waits := s.onSale(t, map[string]any{"waitlist": true, "cooldown": "10m", "stock": 1})
+	s.paid(t, "views-1", waits)
+	s.call(t, http.MethodPost, "/vouchers/"+draw+"/seckill", user, nil)
+	s.call(t, http.MethodPost, "/vouchers/"+waits+"/waitlist", user, nil)
+	s.call(t, http.MethodPatch, "/admin/vouchers/"+draw, admin, map[string]any{"end_at": time.Now().Add(-time.Second).UTC().Format(time.RFC3339Nano)})
+	check.Eventually(t, "it is drawn", func() bool {
+		_, proof := s.call(t, http.MethodGet, "/vouchers/"+draw+"/draw", user, nil)
+		return proof["drawn_at"] != nil
+	})
+	return "/console/vouchers/" + draw, "/console/vouchers/" + waits
 }
 
 // damagedConsole is the console of a shop that does not add up, and an administrator's browser.
@@ -136,7 +162,7 @@ func (behind) Replay(context.Context, uint64, string) (model.Reservation, error)
 }
 
 // data are what people and other programs have written, and names: they are the same in each language.
-var data = regexp.MustCompile(`seckill [a-z ]+(--[a-z]+ ?)+(NAME)?|Coffee for two|A table\s+at the window\.|(Donaudampfschifffahrtsgesellschaft)+|views-\d|the provider has refused it: the card is closed|` +
+var data = regexp.MustCompile(`seckill [a-z ]+(--[a-z]+ ?(网址 )?)+(NAME)?|Coffee for two|A table\s+at the window\.|(Donaudampfschifffahrtsgesellschaft)+|views-\d|the provider has refused it: the card is closed|` +
 	`the voucher is gone|it cannot be read|reserved, and in no queue|x{9,}|中文|English|(Typed|Changed) by \S+|Coffee <script>[^\n]*|Tea for two|` +
 	// Settings, names of other programs and words of code.
 	`\b(ada|eve|admin|sync|async|all|commit \w+|seckill|Redis|CSV|UTC|MultiLock|RedLock|Redisson|finally|remaining)\b|` +
@@ -187,6 +213,7 @@ func TestPagesSpeakOneLanguage(t *testing.T) {
 		}
 		look("a wrong password", language, stranger.signIn(t, "nobody", "a wrong password", "Accept-Language", language).body)
 		look("a wrong form", language, b.post(t, "/console/vouchers/new", onSale("title", "", "price", "x", "stock", "-1", "end_at", "x", "zone", "UTC"), "Accept-Language", language).body)
+		look("wrong groups", language, b.post(t, "/console/accounts/"+s.account(t, "ada")+"/groups", map[string][]string{"groups": {"xxxxxxxxx\nxxxxxxxxx"}}, "Accept-Language", language).body)
 		look("a wrong code", language, b.post(t, "/console/redemptions", map[string][]string{"code": {"x"}}, "Accept-Language", language).body)
 	}
 	check.That(t, len(foreign("zh", "这是 an English sentence 中")) == 1 && len(foreign("en", "This is 中国.")) == 1 && strings.Contains(saying(`<a title="a b">c</a>`), "a b"), "nothing foreign is ever found")

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"seckill/handler/wire"
 	"seckill/model"
@@ -102,6 +103,9 @@ type voucherPage struct {
 	Typed   string // what was typed there
 }
 
+// Cools is how long a user waits whose order ended unpaid for the first time.
+func (p voucherPage) Cools() time.Duration { return time.Duration(p.Cooldown) }
+
 // Taken is how many units are sold or reserved.
 func (p voucherPage) Taken() int64 { return p.Stock - p.Remaining }
 
@@ -181,6 +185,7 @@ func results() map[string]string {
 		"paused":     "The sale is paused. Buyers hear so from now on.",
 		"archived":   "The voucher is archived. Buyers do not see it any more.",
 		"draft":      "The voucher is a draft. Buyers do not see it.",
+		"groups":     "The groups are saved. Every instance obeys them within a second.",
 		"stock":      "The stock was changed. The numbers below are those after the change.",
 		"end":        "The end of the sale was moved.",
 		"canceled":   "The order is canceled, and its unit is on sale again.",

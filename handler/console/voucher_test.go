@@ -300,6 +300,17 @@ func TestListHasPages(t *testing.T) {
 	b.get(t, "/console/vouchers?cursor=nonsense").is(t, http.StatusUnprocessableEntity)
 }
 
+// A cool-down is told in the units of its size.
+func TestHowLongACooldownLasts(t *testing.T) {
+	s := shared(t)
+	t.Parallel()
+	b := s.signedIn(t, "ada")
+	for cooldown, said := range map[string]string{"1s": "1 s", "12.34s": "12.3 s", "90s": "1 min 30 s", "10m": "10 min", "59m59.9s": "1 h", "1h0m4s": "1 h 4 s", "24h": "24 h"} {
+		path := "/console/vouchers/" + s.onSale(t, map[string]any{"cooldown": cooldown})
+		want(t, b.page(t, path), "<dd>"+said+"</dd>")
+	}
+}
+
 // A draw shows its proof, as far as it is, and its report whether the drawn order was kept.
 func TestADrawShowsItsProof(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ const (
 	ReplayLetter  = "replay-letter"
 	DropLetter    = "drop-letter"
 	SeeSystem     = "see-system"
+	SeeAccount    = "see-account"
 	SignOut       = "sign-out"
 	UseLab        = "use-lab"
 )
@@ -21,7 +22,7 @@ const (
 func LeastLevel(operation string) (level model.Level, decided bool) {
 	switch operation {
 	case "admin-list-vouchers", "admin-get-voucher", "voucher-stats", "voucher-audit", "voucher-report", "voucher-orders",
-		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", SeeLetters, SeeSystem, SignOut:
+		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", SeeLetters, SeeSystem, SeeAccount, SignOut:
 		return model.LevelViewer, true
 	case "redeem-code", SeeCode:
 		return model.LevelCashier, true
