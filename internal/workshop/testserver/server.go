@@ -322,8 +322,9 @@ func (c *child) ended() bool {
 	}
 }
 
-// kill ends the process as a power cut would and waits until it is gone.
+// kill ends the process as a power cut would, with what it has started, and waits until it is gone.
 func (c *child) kill() error {
+	_ = syscall.Kill(-c.process.Pid, syscall.SIGKILL) // its group: the workers of nginx outlive their master
 	err := c.signal(syscall.SIGKILL)
 	if err == nil {
 		<-c.done

@@ -3,8 +3,13 @@ package testserver_test
 import (
 	"database/sql"
 	"errors"
+	"io"
 	"net"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
@@ -108,6 +113,22 @@ func TestPausedRedisIsSilent(t *testing.T) {
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Fatalf("ping after Resume: %v", err)
 	}
+}
+
+// What a program has started goes with it: a pipe that both hold is closed when both are gone.
+func TestAKilledProgramLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	check.Must(t, syscall.Mkfifo(pipe, 0o600))
+	program := testserver.Run(t, nil, "sh", "-c", "exec >'"+pipe+"'; echo begun; sleep 1000 & wait")
+	reader := check.Value(os.Open(pipe))(t)
+	defer reader.Close()
+	begun := make([]byte, len("begun\n"))
+	check.Value(io.ReadFull(reader, begun))(t)
+	check.Must(t, program.Kill())
+	check.Must(t, reader.SetReadDeadline(time.Now().Add(check.Deadline)))
+	rest := check.Value(io.ReadAll(reader))(t)
+	check.Equal(t, "bytes that were written after it", len(rest), 0)
 }
 
 func TestRedisRunsOnItsFile(t *testing.T) {
