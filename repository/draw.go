@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm/clause"
 
 	"seckill/internal/draw"
+	"seckill/internal/failpoint"
 	"seckill/internal/ids"
 	"seckill/model"
 	"seckill/repository/sqldb"
@@ -218,8 +219,10 @@ func (d *Draws) Serve(ctx context.Context, voucherID string, from int64, next []
 		if served >= row.Entries {
 			drawn = new(stored(now.Time))
 		}
-		return matched(tx.Exec("UPDATE draws SET position = ?, winners = ?, drawn_at = ? WHERE voucher_id = ? AND position = ?",
-			served, row.Winners, drawn, voucherID, from), 1)
+		done := tx.Exec("UPDATE draws SET position = ?, winners = ?, drawn_at = ? WHERE voucher_id = ? AND position = ?",
+			served, row.Winners, drawn, voucherID, from)
+		failpoint.Reach(failpoint.BeforeDrawCommit)
+		return matched(done, 1)
 	})
 	return served, err
 }

@@ -12,6 +12,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/internal/draw"
+	"seckill/internal/failpoint"
 	"seckill/model"
 	"seckill/repository/sqldb"
 )
@@ -70,11 +71,13 @@ func (d *Draws) Enter(ctx context.Context, asked []model.Entering) ([]model.Ente
 		if fresh == 0 {
 			return sqldb.ErrNothingToWrite
 		}
+		failpoint.Reach(failpoint.BeforeEntryCommit)
 		return nil
 	})
 	if err = errors.Join(err, held); err != nil {
 		return nil, err
 	}
+	failpoint.Reach(failpoint.AfterEntry)
 	return answers, nil
 }
 

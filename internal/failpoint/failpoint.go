@@ -47,10 +47,13 @@ const (
 	// A unit, come back or added, that somebody waits for.
 	AfterHandOver Step = "after-hand-over" // it is his order, in a transaction that is not committed
 
-	// A draw.
-	AfterDrawClosed Step = "after-draw-closed"
-	AfterDrawRoot   Step = "after-draw-root"  // it is published
-	AfterDrawBatch  Step = "after-draw-batch" // some of the drawn order are served
+	// A draw, and an entry in one.
+	BeforeEntryCommit Step = "before-entry-commit"
+	AfterEntry        Step = "after-entry" // the database has it
+	AfterDrawClosed   Step = "after-draw-closed"
+	AfterDrawRoot     Step = "after-draw-root"    // it is published
+	BeforeDrawCommit  Step = "before-draw-commit" // of the orders and places of some of the drawn order
+	AfterDrawBatch    Step = "after-draw-batch"   // they are served
 
 	// A unit that comes back by its outbox row.
 	BeforeRelease     Step = "before-release"
@@ -98,7 +101,7 @@ func Steps() []Step {
 		BeforeCancel, AfterCancel, AfterReturn, AfterReturnNoted,
 		BeforeExpire, AfterExpire,
 		AfterHandOver,
-		AfterDrawClosed, AfterDrawRoot, AfterDrawBatch,
+		BeforeEntryCommit, AfterEntry, AfterDrawClosed, AfterDrawRoot, BeforeDrawCommit, AfterDrawBatch,
 		BeforeRelease, AfterRelease, AfterReleaseNoted,
 		AfterEventsPublished,
 		BeforePaymentStart, AfterPaymentStart, BeforePaymentSettle, AfterPaymentSettle,

@@ -251,7 +251,6 @@ func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string)
 func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	failpoint.Reach(failpoint.AfterCancel)
 	if s.deps.Cache.Waitlist(order.VoucherID) { // the outbox alone knows whose unit it is now
 		if err := s.async.Relay(ctx, order.VoucherID); err != nil {
 			s.late(ctx, order, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"seckill/internal/failpoint"
 	"seckill/internal/lane"
 	"seckill/model"
 )
@@ -41,6 +42,7 @@ func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Order
 	case err != nil:
 		return model.Order{}, false, lane.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", asked.OrderID, err))
 	}
+	failpoint.Reach(failpoint.AfterCancel)
 	return canceled.Order, canceled.Changed, canceled.Err
 }
 

@@ -105,7 +105,7 @@ func lanes() map[string][]stop {
 // order's road, and what it leaves behind is settled by the next ones.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
-	led := append(moneySteps(), drawSteps()...) // TestKilledWithMoneyUnderWay, TestKilledInADraw
+	led := slices.Concat(moneySteps(), entrySteps(), drawSteps()) // TestKilledWithMoneyUnderWay, TestKilledInADraw
 	for _, way := range comebacks() {
 		led = append(led, way.steps...) // TestKilledWhereUsersWait
 	}

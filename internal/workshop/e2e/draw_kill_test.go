@@ -1,13 +1,15 @@
+//part:kills
+
 package e2e_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"seckill/internal/draw"
 	"seckill/internal/failpoint"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
@@ -15,58 +17,151 @@ import (
 	"seckill/model"
 )
 
-// drawSteps are the steps of a draw.
-func drawSteps() []failpoint.Step {
-	return []failpoint.Step{failpoint.AfterDrawClosed, failpoint.AfterDrawRoot, failpoint.AfterDrawBatch}
+// entrySteps, drawSteps and releaseSteps are the steps of entering a draw, of drawing, and of what relays a returned unit.
+func entrySteps() []failpoint.Step {
+	return []failpoint.Step{failpoint.BeforeEntryCommit, failpoint.AfterEntry}
 }
 
-// The real program is killed with SIGKILL, by itself, at every step of a draw, one process after the other, in both order
-// modes. The last one comes to the order that everybody can compute.
+func drawSteps() []failpoint.Step {
+	return []failpoint.Step{failpoint.AfterDrawClosed, failpoint.AfterDrawRoot, failpoint.BeforeDrawCommit, failpoint.AfterDrawBatch}
+}
+
+func releaseSteps() []failpoint.Step {
+	return []failpoint.Step{failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted}
+}
+
+// The real program is killed with SIGKILL, by itself, at every step of a draw: of entering it, of drawing, and of the returns of
+// units that were won, in both order modes. Who was told so is entered, once; the order is the one that everybody can compute, and
+// each unit that comes back is of who waits first.
 func TestKilledInADraw(t *testing.T) {
 	t.Parallel()
-	program := testserver.Program(t, "failpoint")
-	for mode, open := range map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers} {
-		t.Run(mode, func(t *testing.T) {
+	testserver.Program(t, "failpoint")
+	for _, test := range []struct {
+		mode    string
+		open    func(*testing.T) settings
+		returns []stop
+	}{
+		{"sync", onServers, stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterCancel)},
+		{"async", asyncOnServers, slices.Concat(
+			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.AfterCancel),
+			stops(waitForIt, releaseSteps()...), // an outbox row is there
+		)},
+	} {
+		t.Run(test.mode, func(t *testing.T) {
 			t.Parallel()
-			killedInADraw(t, prepare(t, program, open(t)))
+			s := test.open(t)
+			l := &drawLane{lane: &lane{s: s, program: prepare(t, testserver.Program(t, "failpoint"), s)}, entered: map[string]string{}}
+			l.redis = redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
+			t.Cleanup(func() { _ = l.redis.Close() })
+			l.enters(t)
+			l.returns(t, append(test.returns, stops(waitForIt, failpoint.BeforeExpire, failpoint.AfterExpire)...), l.draws(t))
 		})
 	}
 }
 
-func killedInADraw(t *testing.T, p *process) {
+// well has the program run, for as long as something is done with it.
+func (l *lane) well(t *testing.T, do func(p *process)) {
 	t.Helper()
-	const users, units = 9, 4
-	p.start(t)
-	p.awaitReady(t)
-	v := p.Create(t, map[string]any{"stock": units, "allocation": "draw"})
-	for n := range users {
-		got := p.Insist(t, http.MethodPost, "/vouchers/"+v.ID+"/seckill", p.Token(t, p.user(n), model.RoleUser), nil)
-		check.Equal(t, "entered", got.Status, http.StatusAccepted)
+	if len(l.leases) > 0 {
+		l.lapse(t)
 	}
-	p.kill()
-	begin := time.Now().UTC().Add(-2 * time.Hour)
-	execute(t, p.settings, "UPDATE vouchers SET begin_at = '"+begin.Format(time.DateTime)+"', end_at = '"+begin.Add(time.Hour).Format(time.DateTime)+"' WHERE id = '"+v.ID+"'")
-	leases := redis.NewClient(check.Value(redis.ParseURL(p.settings["SECKILL_REDIS_URL"]))(t))
-	defer leases.Close()
-	lapse := func() { // the lease of the dead process
-		check.Must(t, leases.Del(t.Context(), "seckill:draw:"+deploymentOf(t, p.settings)).Err())
+	l.program.start(t)
+	l.program.awaitReady(t)
+	do(l.program)
+	l.program.kill()
+}
+
+// drawLane is a lane with one draw, which goes on from one dead process to the next.
+type drawLane struct {
+	*lane
+
+	voucher string
+	users   []string          // who enter; in drawn order once it is drawn
+	entered map[string]string // leaves, and their users
+}
+
+const drawUnits, drawEntries = 8, 20
+
+func (l *drawLane) die(t *testing.T, stops []stop) {
+	t.Helper()
+	for _, stop := range stops {
+		(&fatality{lane: l.lane, step: stop.step}).dies(t, stop.drive)
 	}
-	for _, step := range drawSteps() {
-		lapse()
-		p.start(t, settings{"SECKILL_FAILPOINT": string(step)})
-		check.Receive(t, "the program is dead at "+string(step), p.exited)
-	}
-	lapse()
-	p.start(t)
-	p.awaitReady(t)
-	var proof model.Draw
-	check.Patiently(t, "it is drawn", func() bool {
-		proof = remote.Decode[model.Draw](t, p.Insist(t, http.MethodGet, "/vouchers/"+v.ID+"/draw", "", nil))
-		return proof.DrawnAt != nil
+}
+
+// enters has users enter, who are of an early group, before the sale begins for everybody else.
+func (l *drawLane) enters(t *testing.T) {
+	t.Helper()
+	l.program.Groups = []string{earlyGroup}
+	l.well(t, func(p *process) {
+		l.voucher = p.Create(t, fair(0, map[string]any{"stock": drawUnits, "allocation": "draw"})).ID
 	})
-	leaves := remote.Decode[model.DrawnLeaves](t, p.Insist(t, http.MethodGet, "/vouchers/"+v.ID+"/draw/entries", "", nil))
-	check.Must(t, draw.Verify(proof, leaves.Items))
-	check.That(t, proof.Entries == users && proof.Winners == units, "%+v", proof)
-	audit := p.Audit(t, v.ID)
-	check.That(t, audit.Balanced && audit.Database.LiveOrders == units, "%+v", audit)
+	for _, part := range []string{"reconciler", "expiry", "draw"} {
+		l.leases = append(l.leases, "seckill:"+part+":"+deploymentOf(t, l.s))
+	}
+	path := "/vouchers/" + l.voucher + "/seckill"
+	l.die(t, stops(func(t *testing.T, f *fatality) {
+		t.Helper()
+		user := l.user()
+		l.users = append(l.users, user)
+		l.leases = append(l.leases, "lock:order:"+user) // which the dead process holds
+		f.ask(t, path, f.program.Token(t, user, model.RoleUser), nil)
+	}, entrySteps()...))
+	l.well(t, func(p *process) {
+		for len(l.users) < drawEntries {
+			l.users = append(l.users, l.user())
+		}
+		for _, user := range append(l.users, l.users...) { // a second time changes nothing
+			got := p.Insist(t, http.MethodPost, path, p.Token(t, user, model.RoleUser), nil)
+			check.Equal(t, user+" enters", got.Status, http.StatusAccepted)
+			l.entered[remote.Decode[model.Entry](t, got).Leaf] = user
+		}
+		got := p.Insist(t, http.MethodPost, path, p.stranger().Token(t, l.user(), model.RoleUser), nil)
+		check.Equal(t, "who begins later", got.Code(), model.CodeNotStarted)
+	})
+}
+
+// draws has the draw drawn, and returns the orders by their users.
+func (l *drawLane) draws(t *testing.T) (orders map[string]model.Order) {
+	t.Helper()
+	begin := time.Now().UTC().Add(-2 * time.Hour)
+	execute(t, l.s, "UPDATE vouchers SET begin_at = '"+begin.Format(time.DateTime)+"', end_at = '"+begin.Add(time.Hour).Format(time.DateTime)+"' WHERE id = '"+l.voucher+"'")
+	l.die(t, stops(waitForIt, drawSteps()...))
+	l.well(t, func(p *process) {
+		l.users = p.drawn(t, l.voucher, l.entered)
+		orders = p.rows(t, l.voucher)
+	})
+	return orders
+}
+
+// returns has units come back, from those who were drawn first.
+func (l *drawLane) returns(t *testing.T, stops []stop, orders map[string]model.Order) {
+	t.Helper()
+	for _, stop := range stops {
+		f := &fatality{lane: l.lane, step: stop.step}
+		if !slices.Contains(releaseSteps(), stop.step) {
+			f.before = orders[l.users[len(l.dead)]]
+			l.dead = append(l.dead, f)
+		}
+		f.dies(t, stop.drive)
+	}
+	l.well(t, func(p *process) {
+		for _, f := range l.dead {
+			if f.step == failpoint.BeforeExpire || f.step == failpoint.AfterExpire {
+				check.Patiently(t, "it is expired", func() bool { return p.now(t, f.before).Status == model.OrderExpired })
+			} else {
+				p.cancels(t, f.before)
+			}
+		}
+		check.Equal(t, "live orders", p.quiet(t, l.voucher).Database.LiveOrders, drawUnits)
+		rows, gone := p.rows(t, l.voucher), len(l.dead)
+		for place, user := range l.users {
+			order, has := rows[user]
+			if has != (place < gone+drawUnits) || order.Live() != (has && place >= gone) {
+				t.Errorf("place %d of %d, of which %d are returned: %+v", place+1, len(l.users), gone, order)
+			}
+		}
+		report := remote.Decode[model.Report](t, p.Insist(t, http.MethodGet, "/admin/vouchers/"+l.voucher+"/report", p.Admin(t), nil))
+		check.That(t, report.Draw != nil && report.Draw.OrderKept, "%+v", report.Draw)
+	})
 }
