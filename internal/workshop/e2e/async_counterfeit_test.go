@@ -55,13 +55,13 @@ func (c counterfeiter) reserve(t testing.TB, voucherID, user string) model.Reser
 	return c.reserveAll(t, voucherID, []string{user})[0]
 }
 
-// reserveAll takes one unit for each of the users.
+// reserveAll takes one unit for each of the users, who may begin early.
 func (c counterfeiter) reserveAll(t testing.TB, voucherID string, users []string) []model.Reservation {
 	t.Helper()
 	asked := make([]model.ReserveRequest, len(users))
 	for i, user := range users {
 		unique := check.Value(ids.New())(t)
-		asked[i] = model.ReserveRequest{OrderID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user}
+		asked[i] = model.ReserveRequest{OrderID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user, Early: true}
 	}
 	admitted := check.Value(c.copies.Reserve(t.Context(), asked))(t)
 	reservations := make([]model.Reservation, len(users))

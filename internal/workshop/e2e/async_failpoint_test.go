@@ -154,6 +154,7 @@ func killed(t *testing.T, stops []stop, beside int) {
 	}
 	l.lapse(t)
 	well := start(t, s)
+	well.Groups = []string{earlyGroup}
 	for n, f := range l.dead {
 		f.settles(t, well)
 		well.sellsOn(t, f.voucher.ID, 10_000*(n+1))
@@ -175,9 +176,10 @@ func (l *lane) begin(t *testing.T, stops []stop, beside int) {
 	t.Helper()
 	instance := check.Value(begin(t, l.s))(t)
 	well := newApp(t, instance.BaseURL(), instance.OpsURL())
+	well.Groups, l.program.Groups = []string{earlyGroup}, []string{earlyGroup}
 	for _, stop := range stops {
 		f := &fatality{lane: l, step: stop.step, promised: map[string]string{}}
-		f.voucher = well.Create(t, map[string]any{"stock": 10, "cooldown": "1h"})
+		f.voucher = well.Create(t, fair(coolEarly, map[string]any{"stock": 10}))
 		f.before = well.accepted(t, f.voucher.ID, l.user())
 		f.promised[f.before.ID] = f.before.UserID
 		f.waits = well.accepted(t, f.voucher.ID, l.user())
@@ -224,6 +226,8 @@ func (f *fatality) settles(t *testing.T, well *app) {
 		delete(f.promised, f.canceled)
 	}
 	unbroken(t, orders, f.promised)
+	got := well.Insist(t, http.MethodPost, "/vouchers/"+f.voucher.ID+"/seckill", well.stranger().Token(t, f.user(), model.RoleUser), nil)
+	check.Equal(t, string(f.step)+": before the others begin", got.Code(), model.CodeNotStarted)
 	for _, order := range orders { // of the process that was well, of those that died, and of this one
 		if order.Status == model.OrderCanceled || order.Status == model.OrderExpired {
 			got := well.Insist(t, http.MethodPost, "/vouchers/"+f.voucher.ID+"/seckill", well.Token(t, order.UserID, model.RoleUser), nil)
@@ -343,7 +347,7 @@ func hinderOne(t *testing.T, f *fatality) {
 	t.Helper()
 	f.hindrance = "hindrance_" + strings.ReplaceAll(string(f.step), "-", "_")
 	execute(t, f.s, "CREATE TRIGGER "+f.hindrance+" BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '"+f.voucher.ID+
-		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")
+		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1105, MESSAGE_TEXT = 'nobody knows why'; END IF")
 	buyOne(t, f)
 }
 

@@ -14,8 +14,11 @@ import (
 // earlyGroup is who begins before all others.
 const earlyGroup = "gold"
 
-// fair are fields of a voucher with rules of a fair sale, as many as fit together: one of these numbers has all of them, and any three
-// that follow each other have each. Where some begin early, everybody else waits for an hour.
+// coolEarly is the number of a fair voucher with a cool-down and an early beginning, and without a waitlist.
+const coolEarly = 6
+
+// fair are the fields of a voucher with rules of a fair sale: every second one, from 0 on, has a cool-down, every third one an early
+// beginning, while everybody else waits for an hour, and every fifth one a waitlist. So all that fits together comes together.
 func fair(n int, fields map[string]any) map[string]any {
 	now := time.Now().UTC()
 	all := map[string]any{}
@@ -25,6 +28,8 @@ func fair(n int, fields map[string]any) map[string]any {
 	if n%3 == 0 {
 		all["early"] = map[string]any{"groups": []string{earlyGroup}, "begin_at": now.Add(-3 * time.Hour)}
 		all["begin_at"], all["end_at"] = now.Add(time.Hour), now.Add(2*time.Hour)
+	}
+	if n%5 == 0 {
 		all["waitlist"] = true
 	}
 	maps.Copy(all, fields)
