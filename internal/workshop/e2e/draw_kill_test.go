@@ -41,9 +41,9 @@ func TestKilledInADraw(t *testing.T) {
 		open    func(*testing.T) settings
 		returns []stop
 	}{
-		{"sync", onServers, stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterCancel)},
+		{"sync", onServers, stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterHandOver, failpoint.AfterCancel)},
 		{"async", asyncOnServers, slices.Concat(
-			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.AfterCancel),
+			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterHandOver, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.AfterCancel),
 			stops(waitForIt, releaseSteps()...), // an outbox row is there
 		)},
 	} {
@@ -54,7 +54,7 @@ func TestKilledInADraw(t *testing.T) {
 			l.redis = redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
 			t.Cleanup(func() { _ = l.redis.Close() })
 			l.enters(t)
-			l.returns(t, append(test.returns, stops(waitForIt, failpoint.BeforeExpire, failpoint.AfterExpire)...), l.draws(t))
+			l.returns(t, append(test.returns, stops(expireOne, failpoint.BeforeExpire, failpoint.AfterExpire)...), l.draws(t))
 		})
 	}
 }
@@ -80,7 +80,7 @@ type drawLane struct {
 	entered map[string]string // leaves, and their users
 }
 
-const drawUnits, drawEntries = 8, 20
+const drawUnits, drawEntries = 10, 24
 
 func (l *drawLane) die(t *testing.T, stops []stop) {
 	t.Helper()
@@ -147,7 +147,7 @@ func (l *drawLane) returns(t *testing.T, stops []stop, orders map[string]model.O
 	}
 	l.well(t, func(p *process) {
 		for _, f := range l.dead {
-			if f.step == failpoint.BeforeExpire || f.step == failpoint.AfterExpire {
+			if f.expires {
 				check.Patiently(t, "it is expired", func() bool { return p.now(t, f.before).Status == model.OrderExpired })
 			} else {
 				p.cancels(t, f.before)

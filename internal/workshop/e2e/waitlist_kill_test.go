@@ -30,7 +30,7 @@ func comebacks() map[string]comeback {
 	rebuilt := []failpoint.Step{
 		failpoint.AfterCloseDatabase, failpoint.AfterCloseCopy, failpoint.AfterBarrier, failpoint.AfterLoad, failpoint.AfterOpenDatabase, failpoint.AfterOpenCopy,
 	}
-	canceled := []failpoint.Step{failpoint.BeforeCancel, failpoint.AfterHandOver}
+	canceled := []failpoint.Step{failpoint.BeforeCancel, failpoint.AfterHandOver, failpoint.AfterCancel}
 	expired := []failpoint.Step{failpoint.BeforeExpire, failpoint.AfterHandOver, failpoint.AfterExpire}
 	refunded := []failpoint.Step{failpoint.AfterHandOver, failpoint.BeforeRefund, failpoint.AfterRefund}
 	return map[string]comeback{
@@ -38,7 +38,7 @@ func comebacks() map[string]comeback {
 		"expired, sync":   {onServers, expireOne, expired, false},
 		"refunded, sync":  {onServers, refundOne, refunded, true},
 		"added, sync":     {onServers, addOne, []failpoint.Step{failpoint.AfterHandOver}, false},
-		"canceled, async": {asyncOnServers, cancelOne, slices.Concat(canceled, []failpoint.Step{failpoint.AfterCancel}, relayed), false},
+		"canceled, async": {asyncOnServers, cancelOne, slices.Concat(canceled, relayed), false},
 		"expired, async":  {asyncOnServers, expireOne, slices.Concat(expired, relayed), false},
 		"refunded, async": {asyncOnServers, refundOne, slices.Concat(refunded, relayed), true},
 		"added, async":    {asyncOnServers, addOne, slices.Concat([]failpoint.Step{failpoint.AfterHandOver, failpoint.AfterStockChange}, rebuilt), false},
