@@ -381,7 +381,7 @@ func (h helm) podsAreWhatIsWanted(t *testing.T) {
 	}
 }
 
-// Who looks at the chart as it comes hears which value is missing, and who installs it so is stopped.
+// The chart's linter names the required value that is missing, and an installation without it is refused.
 func (h helm) lintSaysWhatIsRequired(t *testing.T) {
 	t.Helper()
 	const want = "secrets.existingSecret is required"

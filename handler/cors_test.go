@@ -84,7 +84,7 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestPagesReadAnswers, refusals included, and caches tell origins apart.
+// TestPagesReadAnswers, refusals included, and caches distinguish origins.
 func TestPagesReadAnswers(t *testing.T) {
 	t.Parallel()
 	s := setup(t, forPages, byAddress(t, 1000, time.Hour))

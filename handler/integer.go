@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// maxDigits is how many digits an integer may have that plainInteger writes out. Every
-// integer of so many fits into an int64, and amounts are bounded far below it.
+// maxDigits is the length of the longest integer that plainInteger writes out. Every
+// integer with at most 18 digits fits into an int64, and no amount needs more.
 const maxDigits = 18
 
-// plainInteger rewrites 1e3 and 1000.0, which are integers in JSON and what some
-// languages write for them, as the 1000 that Go decodes into an int64. It goes by the
-// digits, because a float64 would round 1000.00000000000001 to an integer that nobody
-// sent. What is no integer becomes a mark, because huma would round it, too. An integer
-// that is too long stays as it is: huma says which bound it exceeds.
+// plainInteger rewrites an integer such as 1e3 or 1000.0 as 1000, which is what Go decodes
+// into an int64: some languages send integers in these forms, and JSON allows them. It
+// works on the digits, because a float64 rounds 1000.00000000000001 to 1000. A number that
+// is not an integer becomes a fractionValue, because huma rounds too. An integer of more
+// than maxDigits digits is returned unchanged, and huma names the bound that it exceeds.
 func plainInteger(number json.Number) any {
 	text := number.String()
 	if !strings.ContainsAny(text, ".eE") {
@@ -44,8 +44,9 @@ func plainInteger(number json.Number) any {
 // on every machine.
 const exponentBits = 31
 
-// cutExponent splits a number without its sign. An exponent out of bounds becomes the
-// bound on its side, for which no body has digits enough to be an int64 all the same.
+// cutExponent splits a number without a sign into mantissa and exponent. An exponent that
+// is out of bounds becomes the nearest bound. That changes no result: no body is long
+// enough for a mantissa that would bring such a number back into an int64.
 func cutExponent(unsigned string) (mantissa string, exponent int) {
 	at := strings.IndexAny(unsigned, "eE")
 	if at < 0 {

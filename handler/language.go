@@ -8,7 +8,7 @@ import (
 	"seckill/model"
 )
 
-// speak puts a problem into the language that its client asks for.
+// speak translates a problem into the language that the request's Accept-Language asks for.
 func (a *api) speak(ctx context.Context, p *Problem) *Problem {
 	if p.language == nil {
 		p.in(a.words.Asked(callOf(ctx).accepts))
@@ -16,8 +16,8 @@ func (a *api) speak(ctx context.Context, p *Problem) *Problem {
 	return p
 }
 
-// in translates what people read. What the catalogue does not know says what its code always
-// means, so that nobody reads two languages at once.
+// in translates the texts of a problem. A text that the catalogue lacks is replaced by the
+// general meaning of the problem's code, so that one problem never mixes two languages.
 func (p *Problem) in(language *words.Language) {
 	p.language = language
 	if language.Tag == words.English {

@@ -20,7 +20,7 @@ import (
 // refused again.
 const spread = 4 * time.Second
 
-// probeRate bounds the health checks of one address, apart from its other requests: a
+// probeRate bounds the health checks of one address, separately from its other requests: a
 // proxy that floods must not make this instance look dead, nor a flood of checks ask
 // the dependencies thousands of times a second. Every orchestrator needs fewer.
 const (

@@ -17,7 +17,7 @@ import (
 // The callers of one process, and of four, that want the same three parts, and
 // half of them in the opposite order: they do not take parts from one another,
 // so that each acquisition costs little more than it would alone (six calls).
-// Guards: Quorum.join, the pause after a part was got in vain in Quorum.await.
+// Guards: Quorum.join, the pause in Quorum.await after a round that got only some parts.
 func TestQuorumContention(t *testing.T) {
 	t.Parallel()
 	for kind, join := range joins() {

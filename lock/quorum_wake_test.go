@@ -16,7 +16,7 @@ import (
 // A lock of three parts is given back part by part, as Redisson and any other
 // process does, and a caller has waited for it for a while: it has the lock
 // within a few milliseconds of the last part, although it may have asked in the
-// middle and got some parts in vain. While it waits it asks at the intervals of a
+// middle and got only some of the parts. While it waits it asks at the intervals of a
 // single lock. Guards: raced and interval in Quorum.await. (A pause that had
 // doubled while it waited was slept out: 64 ms on average.)
 func TestQuorumWakesSoon(t *testing.T) {
@@ -64,9 +64,9 @@ func holdEach(t *testing.T, stores []*fake) (held []*lock.Lease) {
 }
 
 // All parts are said to be free, but another caller is faster at one of them, before the
-// other two have answered: a round in vain, which neither got them nor saw them held. Once
+// other two have answered: the round fails, although it found no part held for long. Once
 // that one is free too, its message alone is enough. Guards: what Quorum.await remembers of
-// a round in vain. (It slept out a pause, which doubles each time.)
+// a round that failed. (It slept out a pause, which doubles each time.)
 func TestQuorumRemembersWhatItWasTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -50,7 +50,7 @@ type batcher struct {
 	client    redis.UniversalClient
 	pipelines int
 	timeout   time.Duration
-	apart     bool // the keys of two locks may be on different servers
+	spread    bool // the keys of two locks may be on different servers
 
 	replicas *replicas // that are to confirm what is written; nil: none
 
@@ -82,7 +82,7 @@ func newBatcher(client redis.UniversalClient) *batcher {
 	case *redis.Client:
 		b.solo = c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
-		b.apart = true
+		b.spread = true
 	}
 	b.sweeper = time.AfterFunc(time.Hour, b.sweep)
 	b.sweeper.Stop()
@@ -306,7 +306,7 @@ func (b *batcher) sweep() {
 
 // forget deletes a latch some time, along with other calls.
 func (b *batcher) forget(latch string) {
-	if b.apart {
+	if b.spread {
 		return // keys of different slots cannot go together; they expire
 	}
 	b.mu.Lock()

@@ -98,7 +98,7 @@ func (b *batcher) requests(calls []*call) []*request {
 	var all []*request
 	for i, c := range calls {
 		var r *request
-		if c.script.many && !b.apart {
+		if c.script.many && !b.spread {
 			for _, other := range all {
 				if other.calls[0].terms == c.terms {
 					r = other

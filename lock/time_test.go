@@ -112,7 +112,7 @@ func inTimeLife(t *testing.T) {
 	}
 }
 
-// Who waits in vain goes when its budget or its context ends, and not before.
+// A caller that does not get the lock leaves when its budget or its context ends, and not before.
 func inTimeWaiting(t *testing.T) {
 	store := newFake()
 	held := mustLock(t, t.Context(), store.locks(t).Mutex("k"))

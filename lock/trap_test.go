@@ -396,7 +396,7 @@ func (w counted) Stop() {
 	w.Watch.Stop()
 }
 
-// giveUp has so many callers wait in vain for a lock that is held: for their budget, or for the end of their context.
+// giveUp has callers wait for a lock that stays held: until their budget is used up, or their context ends.
 func giveUp(t *testing.T, holder, waiters *lock.Client, name string, callers int) {
 	t.Helper()
 	lease := mustLock(t, t.Context(), holder.Mutex(name))

@@ -57,8 +57,8 @@ func EntryStatuses() []EntryStatus {
 	return []EntryStatus{EntryEntered, EntryWon, EntryWaiting, EntryLost}
 }
 
-// Entry is one user's entry in the draw of one voucher. Nonce and Leaf are known to its owner only until the list of leaves
-// is published: by them he finds himself in it.
+// Entry is one user's entry in the draw of one voucher. Only its owner knows Nonce and Leaf until the list of leaves
+// is published. With them the owner finds the entry in the list.
 type Entry struct {
 	VoucherID string      `json:"voucher_id"`
 	Status    EntryStatus `json:"status"`

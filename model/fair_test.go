@@ -30,7 +30,7 @@ func TestWhoMayBuyAndWhen(t *testing.T) {
 		"early":                     {early: early, of: []string{"gold"}, at: begin.Add(-time.Hour), eligible: true, phase: model.PhaseLive},
 		"too early":                 {early: early, of: []string{"gold"}, at: begin.Add(-time.Hour - 1), eligible: true, phase: model.PhaseUpcoming},
 		"not early":                 {early: early, of: []string{"staff"}, at: begin.Add(-1), eligible: true, phase: model.PhaseUpcoming},
-		"early, and not one of his": {groups: model.Groups{"staff"}, early: early, of: []string{"gold"}, at: begin.Add(-1), phase: model.PhaseLive},
+		"early, not for that group": {groups: model.Groups{"staff"}, early: early, of: []string{"gold"}, at: begin.Add(-1), phase: model.PhaseLive},
 		"with the others":           {early: early, at: begin, eligible: true, phase: model.PhaseLive},
 	} {
 		v := model.Voucher{

@@ -67,7 +67,7 @@ type Options struct {
 	// delivered and not acknowledged belongs to a process that is gone, and is
 	// delivered again at once.
 	Alone bool
-	// Deployment keeps deployments apart that share a server; see
+	// Deployment separates deployments that share a server; see
 	// model.ModeRecord.
 	Deployment string
 	// Replicas is how many servers keep each message; 0 is one.
@@ -235,7 +235,7 @@ func unavailable(action string, err error) error {
 
 // unknown is the error of a publish: the orders may or may not be stored. Publish
 // returns it also where nothing was sent. A caller must not undo an order in either
-// case, and telling the two apart would only tempt it to.
+// case, and an error for each would only tempt it to.
 func unknown(action string, err error) error {
 	return fmt.Errorf("%s: %w", action, model.Unavailable("The order queue did not confirm; whether the order is stored is not known yet.",
 		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err)))

@@ -61,7 +61,7 @@ func TestGroupReplicationMembers(t *testing.T) {
 	check.Eventually(t, "a primary of the majority is ready", func() bool { return f.db.Ready(t.Context()) == nil })
 
 	// The same order again: it is there once, whether or not its COMMIT came through in the end.
-	check.Eventually(t, "bob has his order", func() bool {
+	check.Eventually(t, "bob has an order", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), inDoubt)
 		defer cancel()
 		outcomes, err := f.orders.CreateOrders(ctx, []model.Order{hanging})

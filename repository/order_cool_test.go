@@ -20,9 +20,10 @@ func (f *fixture) coolingDown(t testing.TB, stock int64, cooldown time.Duration)
 	})
 }
 
-// TestNobodyBuysBesideTheEndOfHisOrder: an order is canceled between a buyer's looks at who waits and at who has one. The
-// transaction that buys has the voucher's row by then, and so it finds the order live; else it would find neither.
-func TestNobodyBuysBesideTheEndOfHisOrder(t *testing.T) {
+// TestACancellationDuringAPurchaseOpensNoGap: an order is canceled while the same user's next purchase reads first the cool-downs
+// and then the live orders. The purchase has locked the voucher's row before, and so it finds the order live. Without that lock
+// it would find neither a cool-down nor an order.
+func TestACancellationDuringAPurchaseOpensNoGap(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
 		near := newFixture(t, store{dialect: "mysql", strategy: strategy})
@@ -105,7 +106,7 @@ func TestWhoCoolsDownGetsNoPlace(t *testing.T) {
 		refused()
 		l.joins(t, v.ID, "carl")
 		ends("bob")
-		check.That(t, l.owns(t, v.ID, "carl").Live(), "the unit is not his who waited")
+		check.That(t, l.owns(t, v.ID, "carl").Live(), "the unit does not belong to the user who waited")
 		told := l.number(t, "SELECT COUNT(*) FROM releases WHERE user_id = 'bob' AND heir_id IS NOT NULL AND cooldown_until IS NOT NULL AND voucher_id = ?", v.ID)
 		check.Equal(t, "releases that tell the hot copy both", told, map[model.OrderMode]int64{model.ModeAsync: 1}[mode])
 		wantCode(t, l.place(t, order(t, v.ID, "bob")).Err, model.CodeCoolingDown)

@@ -308,7 +308,7 @@ func (r *voucherRow) askedToCool(orders []model.Reservation) bool {
 }
 
 // cool reads until when the users of orders wait, with the voucher's row locked from here to COMMIT: an order of theirs that is
-// closed meanwhile was closed before, or is closed after. Whoever looked before he has the row would miss one.
+// closed meanwhile was closed before, or is closed after. A read before the lock could miss one.
 func (o *Orders) cool(tx *gorm.DB, voucher *voucherRow, orders []model.Reservation) error {
 	locked, err := lockVoucher(tx, o.db.Dialect, voucher.ID)
 	if err != nil {

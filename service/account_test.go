@@ -308,7 +308,7 @@ func TestRightPasswordsDoNotWait(t *testing.T) {
 			c.getsIn(t, fmt.Sprint("login ", n), home, "alice", right)
 		}
 		check.Equal(t, "they count as no failures", c.attempts.addresses.Clean(home), true)
-		// An unknown user, a disabled one and a wrong password cannot be told apart.
+		// An unknown user, a disabled one and a wrong password get the same answer.
 		root, err := c.people.ByUsername(t.Context(), "root")
 		check.Must(t, err)
 		root.Disabled = true

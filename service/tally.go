@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// tellEvery is between two writings of what this instance has counted: people see it within this and half a second.
+	// tellEvery is how often an instance publishes its counts. Pages show them at most half a second later.
 	tellEvery = time.Second
-	// storeEvery is between two writings of it to the database, which last: a killed instance loses so much. Where there are
-	// very many vouchers, storeShare is the share of the time that they may take: a hundredth.
+	// storeEvery is how often an instance stores its counts in the database: a killed instance loses those of 10 s. With very
+	// many vouchers the pauses grow, so that storing takes at most one storeShare-th of the time.
 	storeEvery = 10 * time.Second
 	storeShare = 100
 )

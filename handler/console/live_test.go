@@ -112,7 +112,7 @@ func TestTheSaleIsLive(t *testing.T) {
 	await(t, next, "archived", func(r reading) bool { return r.State == "archived" && r.Phase == "archived" })
 }
 
-// What has no row yet is shown apart from what is sold.
+// What has no row yet is shown separately from what is sold.
 func TestReservedIsShownApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"seckill/model"
 )
 
-// What people see of a sale is the sum of what all instances count; the orders are counted apart.
+// What people see of a sale is the sum of what all instances count; the orders are counted separately.
 func TestInstancesAreSummed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

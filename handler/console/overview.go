@@ -15,9 +15,10 @@ import (
 	"seckill/model"
 )
 
-// overview is the first page: what has come today, which sales are on, which come next, and what needs somebody.
+// overview is the first page: today's orders and money, the sales that are on, those that come next, and what an
+// administrator has to look after.
 type overview struct {
-	Today      *today // nil: it is still counted
+	Today      *today // nil: it is still being counted
 	Live, Next []saleCard
 	Needs      []need
 }

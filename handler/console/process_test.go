@@ -28,11 +28,11 @@ type process struct {
 	hot             *redis.Client
 }
 
-// serve starts the service until the test ends: apart, as the program that is shipped, or in this process.
-func serve(t testing.TB, apart bool, environ ...string) *process {
+// serve starts the service until the test ends: as the program that is shipped, in a process of its own, or in this process.
+func serve(t testing.TB, shipped bool, environ ...string) *process {
 	t.Helper()
 	p := &process{pid: os.Getpid(), redis: testserver.Redis(t)}
-	if apart {
+	if shipped {
 		p.database = testserver.MariaDB(t, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M")
 	} else {
 		p.database = testserver.MariaDB(t)
@@ -40,7 +40,7 @@ func serve(t testing.TB, apart bool, environ ...string) *process {
 	settings := append([]string{
 		"SECKILL_DATABASE_DSN=" + p.database.DSN(testserver.DefaultSchema), "SECKILL_REDIS_URL=" + p.redis.URL(), "SECKILL_CONSOLE=on", "SECKILL_LOG_LEVEL=warn",
 	}, environ...)
-	if apart {
+	if shipped {
 		p.run(t, settings)
 	} else {
 		p.site = start(t, settings...)

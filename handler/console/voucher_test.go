@@ -204,7 +204,7 @@ func TestEditing(t *testing.T) {
 	if title := s.voucher(t, id)["title"]; title != "Green tea" {
 		t.Errorf("the title is %v", title)
 	}
-	want(t, eve.act(t, path, entries(got.body, "Black tea")), "Black tea") // now she knows
+	want(t, eve.act(t, path, entries(got.body, "Black tea")), "Black tea") // now the page has the other change
 }
 
 // The actions say what they will do, do it to buyers, and say what they have done.

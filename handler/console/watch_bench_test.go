@@ -28,7 +28,7 @@ import (
 // the service, MariaDB and Redis for an order says more than the orders a second, because the buyers are on the same machine.
 //
 // An order differs from the next one by more than the watchers cost: many short rounds, whose median has an interval that
-// holds it in 19 of 20 runs, tell two hundredths apart. All of that interval above watchLimit is an error.
+// holds it in 19 of 20 runs, tell a difference of two hundredths. All of that interval above watchLimit is an error.
 //
 // WATCHERS is how many watch (50), WATCH_SECONDS how long each count takes (5), ROUNDS how many pairs of rounds there are
 // (40), and WATCH_ORDERS how many orders a round has (5000).

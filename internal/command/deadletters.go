@@ -166,7 +166,7 @@ func (p Process) replayCommand() *cobra.Command {
 		Short: "Make new reservations, with new ids, of dead letters",
 		Long: "Makes of a dead letter a new reservation with a new id, and removes the letter once that is queued. It is\n" +
 			"refused like any purchase when nothing is left or the user has an order; only the window does not count,\n" +
-			"because he came in time. What is refused stays where it is. An order that is still processing is queued again\n" +
+			"because the purchase came in time. What is refused stays where it is. An order that is still processing is queued again\n" +
 			"as it is.\n\n" + deadLettersHelp,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "replay every letter that holds an order")

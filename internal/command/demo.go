@@ -32,8 +32,8 @@ func (p Process) demoCommand() *cobra.Command {
 			"are compared: the buyers' answers, the orders the server exports, and its audit. Afterwards about half of\n" +
 			"the orders are paid at a simulated provider, one is redeemed, one refunded, the others lapse, and what came\n" +
 			"back is sold again; then the orders are compared with the provider's ledger. Exit 1 when anything is off\n" +
-			"by one unit or one cent. Of the environment only SECKILL_ORDER_MODE counts: in async, whoever heard 202 then waits until\n" +
-			"his order is unpaid.",
+			"by one unit or one cent. Of the environment only SECKILL_ORDER_MODE counts: in async, a buyer who heard 202 then waits\n" +
+			"until the order is unpaid.",
 		Args: noArgs,
 	}
 	cmd.Flags().IntVar(&s.Buyers, "buyers", 2000, "how many buyers")

@@ -162,7 +162,7 @@ func TestDemoNotices(t *testing.T) {
 				return status, order
 			}
 			return status, body
-		}}, "not his"},
+		}}, "of somebody else"},
 		"an unexpected code": {&shop{press: func(s *shop, user string) (int, any) {
 			if s.presses == 20 {
 				return http.StatusInternalServerError, api.Problem{Code: "INTERNAL"}

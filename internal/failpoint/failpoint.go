@@ -45,7 +45,7 @@ const (
 	AfterExpire  Step = "after-expire"
 
 	// A unit, come back or added, that somebody waits for.
-	AfterHandOver Step = "after-hand-over" // it is his order, in a transaction that is not committed
+	AfterHandOver Step = "after-hand-over" // it is an order of the user who waited, in a transaction that is not committed
 
 	// A draw, and an entry in one.
 	BeforeEntryCommit Step = "before-entry-commit"

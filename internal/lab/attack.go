@@ -65,7 +65,7 @@ func (a *arena) worker(ctx context.Context, name string, change ...func(*setup))
 		f(&with)
 	}
 	work := a.strategy.here(with)
-	if with.apart {
+	if with.ownProcess {
 		work = a.spawn.work(a.strategy, with)
 	}
 	w := newActor(ctx, name, work)
@@ -81,8 +81,8 @@ func (a *arena) clear() {
 	}
 }
 
-// forbidden is how long to wait for an event that only a broken strategy lets
-// happen: until it comes with those, and for d with the others (longer in tests, where one pretends to be another).
+// forbidden is how long to wait for an event that only a broken strategy allows. With a broken strategy that is until the
+// event comes; with the others it is d, or the longer patience of a test.
 func (a *arena) forbidden(d time.Duration) time.Duration {
 	switch {
 	case a.strategy.mended:
@@ -93,7 +93,9 @@ func (a *arena) forbidden(d time.Duration) time.Duration {
 	return max(d, a.patience)
 }
 
-// lastWait is how long a worker waits for a lock that nobody will give back, if the strategy is broken.
+// lastWait is how long a worker may wait for the lock when it must get it. With a strategy that leaves the lock of a dead
+// holder locked, that is a few leases: the lab then reports a deadlock. With any other strategy the worker gets the lock
+// much earlier.
 func (a *arena) lastWait() time.Duration {
 	switch {
 	case a.wait > 0:
@@ -151,7 +153,7 @@ func overlap() attack {
 // that is refused before it gets there had too short a lease for a stalling machine.
 func crash(at point) attack {
 	return attack{name: "crashed holder", stock: 1, run: func(ctx context.Context, a *arena) error {
-		victim := a.worker(ctx, "A", func(s *setup) { s.Lease, s.apart = a.watched, true })
+		victim := a.worker(ctx, "A", func(s *setup) { s.Lease, s.ownProcess = a.watched, true })
 		if !victim.to(ctx, certain, at) {
 			err := a.finish(ctx, victim)
 			if err == nil && a.tally.Refused == 0 {

@@ -78,7 +78,7 @@ func renewedByOther() attack {
 		watched := func(s *setup) { s.Lease = a.watched }
 		slow := a.worker(ctx, "A", watched)
 		slow.to(ctx, certain, pointHalf)
-		victim := a.worker(ctx, "B", watched, func(s *setup) { s.apart = true })
+		victim := a.worker(ctx, "B", watched, func(s *setup) { s.ownProcess = true })
 		if !victim.to(ctx, certain, pointRead) {
 			return fmt.Errorf("the holder that was to be killed did not get the lock: %w", victim.err)
 		}

@@ -226,7 +226,7 @@ func (r runner) free(ctx context.Context, out *Row) error {
 func (r runner) stage(ctx context.Context, a attack, part string, watched time.Duration) (_ Attack, refused int64, err error) {
 	on := &arena{strategy: r.strategy, spawn: r.Spawn, watched: watched, wait: r.wait, patience: r.patience, setup: setup{
 		terms: terms{Site: r.env.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: certain},
-		db:    r.env.db, redis: r.env.redis, apart: r.strategy.processes,
+		db:    r.env.db, redis: r.env.redis, ownProcess: r.strategy.processes,
 	}}
 	defer on.clear()
 	book := r.strategy.ledger(on.setup)

@@ -23,7 +23,7 @@ func TestShow(t *testing.T) {
 		{"no lock", "two at once", true, "A has read"},
 		{"local mutex, 2 processes", "two at once", true, "B has the lock"},
 		{"setnx, no expiry", "crashed holder", false, "A is killed"},
-		{"setnx, then expire", "crashed holder", false, "B has waited in vain"},
+		{"setnx, then expire", "crashed holder", false, "B did not get the lock"},
 		{"setnx, no owner check", "late unlock", true, "C has the lock"},
 		{"setnx, no watchdog", "work longer than the lease", true, "A is done"},
 		{"watchdog, no owner check", "renewed by another", true, "B is killed"},

@@ -39,7 +39,7 @@ const (
 	pointSoldOut  point = "is told that nothing is left"
 	pointRepeated point = "knows the message already"
 	pointRefused  point = "is refused, and has written nothing"
-	pointStuck    point = "has waited in vain"
+	pointStuck    point = "did not get the lock"
 	pointFailed   point = "has failed"
 )
 
@@ -49,13 +49,13 @@ type pause = func(ctx context.Context, p point) error
 // setup is how one process takes part.
 type setup struct {
 	terms
-	load     *Load // its share of a free run; nil: one unit of work
-	pause    pause
-	db       *sqldb.Database // of the run; nil in a child process
-	redis    *redis.Client   // where the account is
-	commands *atomic.Int64   // that the lock sends, without the account's; nil: not counted
-	undo     *cleanup        // when the work is over
-	apart    bool            // in a process of its own
+	load       *Load // its share of a free run; nil: one unit of work
+	pause      pause
+	db         *sqldb.Database // of the run; nil in a child process
+	redis      *redis.Client   // where the account is
+	commands   *atomic.Int64   // that the lock sends, without the account's; nil: not counted
+	undo       *cleanup        // when the work is over
+	ownProcess bool            // the worker runs in a process of its own
 }
 
 // terms is the part of a setup that a child process can be told.

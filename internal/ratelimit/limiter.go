@@ -65,7 +65,7 @@ type sender struct {
 	refusing int64 // until when what the instances share refuses
 }
 
-// New makes a limiter that is off. Its name keeps it apart from others that use the
+// New makes a limiter that is off. Its name separates it from others that use the
 // same Shared, which may be nil.
 func New(name string, atLeast time.Duration, shared *Shared) *Limiter {
 	return &Limiter{name: name, atLeast: atLeast, shared: shared, began: time.Now()}

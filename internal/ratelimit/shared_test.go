@@ -118,7 +118,7 @@ func TestTheFirstRequestsAskNobody(t *testing.T) {
 	})
 }
 
-// TestAwayMeansAlone: while nothing answers, one request a second waits in vain, the
+// TestAwayMeansAlone: while nothing answers, one request a second tries it, the
 // instance limits by itself, and goes back to sharing.
 func TestAwayMeansAlone(t *testing.T) {
 	t.Parallel()

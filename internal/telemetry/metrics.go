@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are the counters of one instance, apart from those of HTTP.
+// Metrics are the counters of one instance, without those of HTTP.
 type Metrics struct {
 	placed   *prometheus.CounterVec
 	local    prometheus.Counter

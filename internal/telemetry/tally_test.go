@@ -31,7 +31,7 @@ func TestTallies(t *testing.T) {
 			tallies.Placed(fmt.Sprint("v", n), "OK", time.Millisecond)
 		}
 		if told = tallies.Changed(); len(told) > 100 || told["v199"].Placed["OK"] != 1 {
-			t.Errorf("%d vouchers are counted apart", len(told))
+			t.Errorf("%d vouchers are counted separately", len(told))
 		}
 		// What is to be stored is all that was ever counted, of those too that others have taken the place of.
 		check.Equal(t, "vouchers to be stored", len(tallies.Unstored()), 201)

@@ -311,7 +311,7 @@ func TestANewKeyIsNeverABadToken(t *testing.T) {
 	c.advance(later.RetryAfter)
 	accepted(t, a, second.sign(t, "shop", nil), of("shop"))
 
-	// What was looked for in vain is bad, at once and for everybody, also while nobody may look again.
+	// A key that was looked for and not found is bad, at once and for everybody, also while nobody may look again.
 	unknownYet(t, a, third.sign(t, "shop", nil))
 	c.advance(10 * time.Second)
 	invalid(t, a, third.sign(t, "shop", nil))

@@ -38,7 +38,7 @@ const (
 	// lies forgotten in a script must not open the shop a year later, and a week
 	// is longer than any sale.
 	maxLifetimeAdmin = 7 * 24 * time.Hour
-	// leeway is how far the clocks of an issuer and of this machine may be apart.
+	// leeway is how much the clocks of an issuer and of this machine may differ.
 	leeway = 30 * time.Second
 )
 
@@ -250,7 +250,7 @@ func (a *Authority) refused(ctx context.Context, issuer string, err error) {
 	a.refusals.note(ctx, a.now(), refused{cmp.Or(issuer, Stranger), why}, err)
 }
 
-// parts are a token, taken apart. Nothing of it is believed.
+// parts are the parts of a token. Nothing of it is believed.
 type parts struct {
 	header
 	payload

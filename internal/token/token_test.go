@@ -282,7 +282,7 @@ func TestOnlyNumbersAreVersions(t *testing.T) {
 	}
 }
 
-// TestClocksDiffer: the clocks of who signs and of who verifies may be half a minute apart, and no more.
+// TestClocksDiffer: the clocks of the issuer and of the service may differ by half a minute, and no more.
 func TestClocksDiffer(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)

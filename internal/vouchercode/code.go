@@ -1,7 +1,7 @@
 // Package vouchercode makes the codes that buyers show to use their vouchers, reads what a person types of
 // one, and keeps them so that a leaked copy of the database reveals none that can be used.
 //
-// A code is 19 random characters of Crockford's base32 (https://www.crockford.com/base32.html) and his check
+// A code is 19 random characters of Crockford's base32 (https://www.crockford.com/base32.html) and its check
 // symbol, in groups of four: 7K3M-9QWD-0XVB-R5TE-H2AC. No library has this form: those for Go encode 64-bit
 // integers, and most of them know no check symbol.
 package vouchercode
@@ -45,7 +45,7 @@ type Code struct {
 
 // New makes a code that nobody can guess.
 //
-// Crockford has five check symbols beside his 32 characters, *~$=U, which are bad to read aloud and to type. A
+// Crockford's base32 has five check symbols beside the 32 characters, *~$=U, which are bad to read aloud and to type. A
 // code that would end in one of them is thrown away.
 func New() Code {
 	text := make([]byte, dataLength, length)

@@ -77,7 +77,7 @@ func TestGoHoldsJavaWaits(t *testing.T) {
 	}
 }
 
-// TestBudgets: who waits in vain gives up, and leaves nothing behind.
+// TestBudgets: a caller that does not get the lock in time gives up, and leaves nothing behind.
 func TestBudgets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, quiet)

@@ -15,7 +15,7 @@ import (
 	"seckill/lock"
 )
 
-// BenchmarkWhatWakingTakes takes apart how long Go waits after Java was told to unlock, in medians: until Java begins,
+// BenchmarkWhatWakingTakes splits the time that Go waits after Java was told to unlock, in medians: until Java begins,
 // until the message that lets Go in has come to this process (by a subscription of its own), and until Go has the lock.
 // Only the last part is this package's. (-benchtime=20x; in the first of them the JVM loads and interprets code.)
 func BenchmarkWhatWakingTakes(b *testing.B) {

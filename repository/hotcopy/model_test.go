@@ -27,7 +27,7 @@ type copyModel struct {
 	marks   map[string]string // user → order
 	pending map[string]string // order → user
 	closed  map[string]bool
-	cooling map[string]time.Time // user → until when he waits
+	cooling map[string]time.Time // user → until when the user waits
 }
 
 const modelUsers, modelOrders = 5, 4 // no two users share orders

@@ -106,7 +106,7 @@ func (s *Store) learn(voucherID string, epoch int64) {
 }
 
 // Node names the server on which a voucher's copy lies, so that calls to different servers
-// can be kept apart. It asks no server. Empty: there is only one, or it is not known.
+// can be separated. It asks no server. Empty: there is only one, or it is not known.
 func (s *Store) Node(voucherID string) string { return redisdb.NodeOf(s.client, headKey(voucherID)) }
 
 // voucherFields are the fields of a head that come from the voucher.

@@ -65,7 +65,7 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o0", "u0")
 		s.admit("o1", "u1")
-		s.admit("o2", "u0") // by a copy that had lost his mark
+		s.admit("o2", "u0") // by a copy that had lost the user's mark
 		s.sell("o3", "u3")
 		s.hot().Of(1).Pending["o3"] = model.Reservation{Order: s.rows["o3"], Epoch: 1} // never settled
 		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))

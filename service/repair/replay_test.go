@@ -61,7 +61,7 @@ func TestReplayThatIsRefusedKeepsTheLetter(t *testing.T) {
 		prepare func(*stage)
 		want    model.Code
 	}{
-		"he has an order":    {func(s *stage) { s.sell("o2", "u1") }, model.CodeAlreadyOrdered},
+		"user has an order":  {func(s *stage) { s.sell("o2", "u1") }, model.CodeAlreadyOrdered},
 		"nothing is left":    {func(s *stage) { s.hot().Voucher.Stock = 0 }, model.CodeSoldOut},
 		"the copy is closed": {func(s *stage) { s.redis.Lose() }, model.CodeUnavailable},
 		"the queue is away": {func(s *stage) {

@@ -75,7 +75,7 @@ func (s *stage) settles(t *testing.T, d time.Duration) {
 	s.balanced(t)
 }
 
-// reconcileTwice runs several reconcilers at once, as if no lock kept them apart.
+// reconcileTwice runs several reconcilers at once, as if there were no lock.
 func (s *stage) reconcileTwice(t *testing.T, d time.Duration, at int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)

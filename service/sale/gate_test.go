@@ -16,13 +16,14 @@ import (
 	"seckill/service/servicetest"
 )
 
-// Who got his lock and then finds the gate full until his time is over gives the lock back: he may come again at once.
+// A request that has the user's lock and finds the gate full until its time is over gives the lock back: the user may try
+// again at once.
 func TestAFullGateKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {
 		s.keys.Busy = "lock:order:alice"
 		time.AfterFunc(500*time.Millisecond, func() {
-			for range maxCommittingOne { // others come in while alice waits for her lock
+			for range maxCommittingOne { // others enter while alice's request waits for its lock
 				check.Must(t, check.ErrorOf(s.gate.enter(t.Context(), "v1")))
 			}
 			s.keys.With(func(l *servicetest.Locks) { l.Busy = "" })

@@ -132,7 +132,7 @@ func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
 		_ = s.buys(t, "alice")
 		s.hot.With(func() { s.hot.Down = errors.New("connection reset") })
 		servicetest.Pass(300*time.Millisecond + time.Millisecond)
-		if err := s.cache.Refusal(t.Context(), "zoe", "v1"); err != nil { // refreshes in vain
+		if err := s.cache.Refusal(t.Context(), "zoe", "v1"); err != nil { // the refresh finds nothing new
 			t.Errorf("%v", err)
 		}
 		servicetest.Pass(100 * time.Millisecond)
@@ -173,7 +173,7 @@ func TestBuyersThatWereReadAcrossAChangeAreNotUsed(t *testing.T) {
 			s.hot.With(func() { s.sale.Now().Marks["alice"], s.sale.Voucher.Stock = "a.v1", 1 })
 			s.hot.Yields = 20 * time.Millisecond
 			time.AfterFunc(10*time.Millisecond, func() { s.hot.With(func() { change(s) }) })
-			// With a filter of the buyers he would hear that nothing is left.
+			// With a filter of the buyers the answer would be that nothing is left.
 			if err := s.cache.Refusal(t.Context(), "bob", "v1"); err != nil {
 				t.Errorf("bob was told %v from memory", err)
 			}

@@ -26,7 +26,7 @@ type vouchers struct {
 	OrderStore // of the rest nothing is called
 
 	mu     sync.Mutex
-	locked map[string]bool          // their rows are waited for in vain, which takes a second
+	locked map[string]bool          // their rows stay locked, and a transaction gives up after a second
 	slow   map[string]time.Duration // what their rows are waited for
 	bad    map[string]error         // a transaction with one of their orders fails with it
 	runs   []transaction
@@ -198,7 +198,7 @@ func TestGateHasRoomForOtherVouchers(t *testing.T) {
 	})
 }
 
-// undecided is a store whose first transaction loses its COMMIT's answer, and then waits in vain for the row that the
+// undecided is a store whose first transaction loses its COMMIT's answer, and whose next one waits for the row that the
 // lost one holds, until its time is over.
 type undecided struct {
 	OrderStore

@@ -123,7 +123,7 @@ func TestLocksThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// Who is answered before it is decided keeps his lock until it is.
+// A request that is answered before its order is decided keeps the user's lock until it is.
 func TestLockIsHeldUntilTheReservationIsDecided(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

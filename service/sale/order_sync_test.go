@@ -138,7 +138,7 @@ func TestRushBehindTheGateIsToldFromMemory(t *testing.T) {
 	})
 }
 
-// A user who keeps himself waiting does not keep others waiting.
+// A user whose requests wait for each other makes no other user wait.
 func TestWaitingForOnesOwnLockHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {

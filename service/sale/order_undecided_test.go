@@ -10,8 +10,8 @@ import (
 	"seckill/service/servicetest"
 )
 
-// The client is gone, his order is not decided, and everybody has done what there is to do: the user's lock is still
-// held, because the same user could buy elsewhere under it.
+// The client is gone, its order is not decided, and nothing is left to do: the user's lock is still held, because
+// otherwise the same user could buy elsewhere.
 func TestTheLockIsHeldWhileAnOrderIsUndecided(t *testing.T) {
 	t.Parallel()
 	const decided = time.Second

@@ -32,7 +32,7 @@ type workCase struct {
 	name, says string
 	settings   []string
 	mode       model.OrderMode
-	apart      bool // the worker is a process of its own, which is away while it is measured
+	ownProcess bool // the worker is a process of its own, which is away while it is measured
 	locks      bool // the lock lies on instances of its own
 	sells      bool // orders are made, so that each measurement needs a voucher of its own
 	prepare    func(*session) work
@@ -42,7 +42,7 @@ type workCase struct {
 func cases() []workCase {
 	return []workCase{
 		{name: "async", says: "an order, persisted by the same process meanwhile", mode: model.ModeAsync, sells: true, prepare: (*session).selling},
-		{name: "async-api", says: "an order, the worker stopped", mode: model.ModeAsync, apart: true, sells: true, prepare: (*session).selling},
+		{name: "async-api", says: "an order, the worker stopped", mode: model.ModeAsync, ownProcess: true, sells: true, prepare: (*session).selling},
 		{name: "sync", says: "an order, committed under the user's lock", mode: model.ModeSync, sells: true, prepare: (*session).selling},
 		{
 			name: "sync-none", says: "an order without a lock: the difference is what the lock costs", mode: model.ModeSync,

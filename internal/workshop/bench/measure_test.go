@@ -91,7 +91,7 @@ func (s *session) measure(w work, send func() heard) (Figures, error) {
 	}
 	var to, end look // of what is measured, and of the accounts
 	drain := 0.0
-	if s.apart && w.sells { // the figures are those without a worker; then one drains what has gathered
+	if s.ownProcess && w.sells { // the figures are those without a worker; then one drains what has gathered
 		s.quiet()
 		to = s.look(false)
 		drain = s.drainAlone()

@@ -18,7 +18,7 @@ import (
 const (
 	// troubled is the voucher in trouble, or the hot one.
 	troubled = "v000001"
-	// troubledRate is how many a second ask for it, whatever they hear: who is refused does not come more often than who buys.
+	// troubledRate is how many a second ask for it, whatever the answers are: users who are refused do not ask more often than users who buy.
 	troubledRate = 400
 	// otherRate is more than the others sell in a second, each order by a user of its own.
 	otherRate = 8000

@@ -6,7 +6,7 @@ import (
 )
 
 // Picture draws the CPU time of an answer, by process, for each case under the load that every round measures. It is an
-// SVG with colours that can be told apart on a white and on a black page.
+// SVG with colours that are distinct on a white and on a black page.
 func (r Report) Picture() string {
 	const (
 		left, right, top, line, bar = 120, 150, 40, 26, 16 // pixels

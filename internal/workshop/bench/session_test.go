@@ -38,7 +38,7 @@ type instance struct {
 }
 
 // begin starts the service with production's settings. The limits are off, because all requests come from one address;
-// the backlog may grow as old as it likes, because what it costs is measured apart.
+// the backlog may grow as old as it likes, because its cost is measured separately.
 func (h *harness) begin(c workCase, b build, instances int) *session {
 	h.Helper()
 	if c.locks {
@@ -53,7 +53,7 @@ func (h *harness) begin(c workCase, b build, instances int) *session {
 		"SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0", "SECKILL_BACKLOG_MAX_AGE=1h", "SECKILL_LOG_LEVEL=info",
 	}, c.settings...)
 	role := "all"
-	if c.apart {
+	if c.ownProcess {
 		role = "api"
 	}
 	for range instances {
@@ -90,7 +90,7 @@ func (s *session) start(role string) *instance {
 // end audits everything that was sold with the service's own command, and removes it.
 func (s *session) end() {
 	s.Helper()
-	if s.apart {
+	if s.ownProcess {
 		s.worker = s.start("worker")
 	}
 	s.audit()
@@ -170,7 +170,7 @@ func (s *session) drained() (at time.Time) {
 	if s.mode == model.ModeSync {
 		return s.quiet()
 	}
-	if s.apart && s.worker == nil {
+	if s.ownProcess && s.worker == nil {
 		s.worker = s.start("worker")
 		defer s.dismiss()
 	}

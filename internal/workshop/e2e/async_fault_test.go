@@ -34,7 +34,7 @@ func TestWorkerPausedWithTheHotRowDoesNoHarm(t *testing.T) {
 	front.sellsOn(t, voucher.ID, 100)
 }
 
-// NATS is away for a while. Who buys meanwhile hears 503, and everything that
+// NATS is away for a while. A purchase meanwhile hears 503, and everything that
 // was promised before is kept.
 func TestQueueAwayPromisesNothing(t *testing.T) {
 	t.Parallel()
@@ -69,9 +69,9 @@ func TestEmbeddedAsyncGoesOnWhereItWas(t *testing.T) {
 	p.awaitReady(t)
 	p.accepted(t, voucher.ID, p.user(2)) // it sells again
 	p.becomes(t, order, model.OrderUnpaid)
-	got := remote.Insist(t, "he buys again", func(int) (api.Answer, error) { return p.Place(t, voucher.ID, p.user(1)) })
+	got := remote.Insist(t, "the same user buys again", func(int) (api.Answer, error) { return p.Place(t, voucher.ID, p.user(1)) })
 	if got.Status != http.StatusConflict || remote.Decode[api.Problem](t, got).OrderID != order.ID {
-		t.Errorf("he buys again: %d %s", got.Status, got.Body)
+		t.Errorf("the same user buys again: %d %s", got.Status, got.Body)
 	}
 	p.sellsOn(t, voucher.ID, 10)
 }

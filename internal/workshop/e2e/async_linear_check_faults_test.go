@@ -11,7 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// TestSaleModel shows the check histories that it must tell apart; times are in
+// TestSaleModel gives the check histories that it must accept or refuse; times are in
 // seconds.
 func TestSaleModel(t *testing.T) {
 	t.Parallel()

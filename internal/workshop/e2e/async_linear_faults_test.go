@@ -276,7 +276,7 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 	}{
 		{
 			// In sync mode, where nothing but the database stands between a user
-			// and his second order.
+			// and a second order.
 			name: "no unique key", more: settings{"SECKILL_ORDER_MODE": "sync", "SECKILL_LOCK_MODE": "none"}, sabotage: dropUniqueKey,
 		},
 		{

@@ -19,7 +19,7 @@ type act string
 const (
 	buys    act = "buys"
 	cancels act = "cancels"
-	looks   act = "looks"   // whether he has an order, when all is quiet
+	looks   act = "looks"   // whether the user has an order, when all is quiet
 	forgets act = "forgets" // Redis loses some or all of what it was told
 	raises  act = "raises"  // an administrator has one unit more sold
 	lowers  act = "lowers"  // or one less
@@ -27,15 +27,15 @@ const (
 	closes  act = "closes"  // and ends
 )
 
-// result is what he hears.
+// result is the answer.
 type result string
 
 const (
-	yes     result = "yes" // also: he has an order
+	yes     result = "yes" // also: there is an order
 	already result = "already ordered"
 	cooling result = "cooling down"
 	soldOut result = "sold out" // also: an administrator hears that all units are taken
-	none    result = "none"     // he has no order
+	none    result = "none"     // there is no order
 	unknown result = "unknown"  // no answer, or 503: it may have happened, or happen later
 )
 
@@ -43,19 +43,19 @@ const (
 type step struct {
 	act   act
 	user  int
-	order int // number of the order that he hears of, cancels or has; 0: none. Of a window: which one
+	order int // number of the order that the user hears of, cancels or has; 0: none. Of a window: which one
 }
 
 const (
 	noOrder      = 0
-	unknownOrder = -1 // he has one, and nobody has heard its id
+	unknownOrder = -1 // there is one, and nobody has heard its id
 )
 
 // shelf is the whole state of one voucher: the units left and the users with an
 // order.
 type shelf struct {
 	left int
-	have [historyUsers]int // number of his order
+	have [historyUsers]int // number of the user's order
 	// firm says whose order was promised: a reservation that was promised to
 	// nobody may be lost with Redis.
 	firm [historyUsers]bool
@@ -94,7 +94,7 @@ func (s shelf) returned(user int) shelf {
 	return s
 }
 
-// canceled is the shelf once a user has given his unit back.
+// canceled is the shelf once a user has given a unit back.
 func (s shelf) canceled(user int) shelf {
 	s = s.returned(user)
 	s.waits[user] = s.cools

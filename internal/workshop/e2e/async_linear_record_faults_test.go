@@ -82,7 +82,7 @@ func (h *history) note(user int, what act, order string, from time.Duration, out
 	h.operations = append(h.operations, o)
 }
 
-// record lets every user buy and cancel as he likes.
+// record lets every user buy and cancel at random.
 func (h *history) record(t *testing.T, seed uint64) {
 	t.Helper()
 	var clients sync.WaitGroup

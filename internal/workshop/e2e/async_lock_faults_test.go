@@ -25,7 +25,7 @@ type sighting struct {
 	retry   bool       // the answer says when to come again
 }
 
-// outside is somebody who buys while another program, a Java service with
+// outside is a user who buys while another program, a Java service with
 // Redisson, takes and gives back the user's lock.
 type outside struct {
 	a       *app
@@ -34,7 +34,7 @@ type outside struct {
 	holders []holder // one per Redis that holds the lock
 }
 
-// another is a user who has not bought yet. The holders are those of his lock from now on.
+// another is a user who has not bought yet. The holders are those of this user's lock from now on.
 func (o *outside) another() string {
 	o.buyers++
 	user := o.a.user(o.buyers)
@@ -150,8 +150,8 @@ func TestNobodyCanTellTheLockOfTheModesApart(t *testing.T) {
 	}
 }
 
-// A promise is not undone by somebody who takes the lock later: the lock covers
-// admission, and the order appears while he holds it.
+// A program that takes the lock later undoes no promise: the lock covers admission,
+// and the order appears while the program holds the lock.
 func TestAnAcceptedOrderAppearsWhileAnotherHoldsTheLock(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)

@@ -29,7 +29,7 @@ func TestLostAckMakesOneOrder(t *testing.T) {
 	if got := <-bought; got.Status != http.StatusAccepted && (got.Code() != model.CodeUnavailable || got.Header.Get("Retry-After") == "") {
 		t.Errorf("without an ack: %d %s", got.Status, got.Body)
 	}
-	order := a.accepted(t, voucher.ID, user) // he hears of his order
+	order := a.accepted(t, voucher.ID, user) // the user hears of the order
 	orders := a.kept(t, voucher.ID, map[string]string{order.ID: user})
 	check.Equal(t, "orders", len(orders), 1)
 	a.sellsOn(t, voucher.ID, 10)

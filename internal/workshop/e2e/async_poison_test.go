@@ -17,8 +17,8 @@ import (
 // poison is a way in which an order cannot be stored.
 type poison struct {
 	spoil func(t *testing.T, s settings, order *model.Reservation)
-	cure  func(t *testing.T, s settings) // what an operator does before he replays it
-	shown string                         // what he finds among the dead letters
+	cure  func(t *testing.T, s settings) // what an operator does before the replay
+	shown string                         // what stands among the dead letters
 }
 
 func poisons() map[string]poison {

@@ -78,8 +78,8 @@ func seed(t *testing.T, s settings, voucherID string, orders int) {
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), "ANALYZE TABLE orders")))
 }
 
-// Redis is full, forgets its scripts, and loses answers. Who buys meanwhile gets
-// what he is promised, or 503.
+// Redis is full, forgets its scripts, and loses answers. A purchase meanwhile gets
+// what it is promised, or 503.
 func TestRedisInTrouble(t *testing.T) {
 	t.Parallel()
 	own, s := asyncOnOwnRedis(t)

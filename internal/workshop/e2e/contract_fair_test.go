@@ -48,7 +48,7 @@ func checkWhoMayBuy(t *testing.T, a shop) {
 			check.That(t, p.Detail != "", "the conflict is not explained")
 		}
 		if _, told := shown("/vouchers/"+v.ID, "")["eligible"]; told {
-			t.Error("nobody is told that he is eligible")
+			t.Error("an answer without a token has eligible")
 		}
 	}
 
@@ -127,7 +127,7 @@ func checkCooldown(t *testing.T, a shop) {
 	a.buys(t, v.ID, a.user(2))
 	check.Equal(t, "to wait for what is sold out", waits(v, order), 10*time.Minute)
 
-	// Nor does he get a place on the waitlist meanwhile.
+	// Nor does the user get a place on the waitlist meanwhile.
 	v = a.Create(t, map[string]any{"stock": 1, "cooldown": "10m", "waitlist": true})
 	order = a.buys(t, v.ID, a.user(1))
 	a.cancels(t, order)
@@ -137,10 +137,10 @@ func checkCooldown(t *testing.T, a shop) {
 	refused(t, got, http.StatusConflict, model.CodeCoolingDown)
 	check.Equal(t, "to wait", waits(v, order), 10*time.Minute)
 
-	// Who has waited buys again, and the next time waits twice as long.
+	// After the cool-down the user buys again, and the next cool-down is twice as long.
 	v = a.Create(t, map[string]any{"stock": 1, "cooldown": "1s"})
 	for _, want := range []time.Duration{time.Second, 2 * time.Second} {
-		check.Patiently(t, "he has waited", func() bool {
+		check.Patiently(t, "the cool-down is over", func() bool {
 			got := buys(v, a.user(1))
 			if got.Code() == model.CodeCoolingDown { // of the round before: this test may be slow
 				check.Equal(t, "to wait", remote.Decode[api.Problem](t, got).RetryAt.Sub(*order.ClosedAt).Truncate(10*time.Millisecond), want/2)

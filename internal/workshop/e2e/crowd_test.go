@@ -12,8 +12,8 @@ import (
 	"seckill/model"
 )
 
-// crowd is a load of users who behave as the contract tells clients: whoever
-// gets a 429, a 503 or no answer asks again, until he is told for good.
+// crowd is a load of users who behave as the contract tells clients: after
+// a 429, a 503 or no answer they ask again, until the answer is final.
 type crowd struct {
 	instances []*app // asked in turn
 	voucher   string

@@ -74,7 +74,7 @@ func TestTerminatedUnderLoad(t *testing.T) {
 }
 
 // leaves terminates a program. It says that it is not ready, sells for another moment, in which load balancers
-// notice, and ends well. Who buys in that moment is one of the crowd.
+// notice, and ends well. The crowd buys in that moment.
 func leaves(t *testing.T, p *process, c *crowd) {
 	t.Helper()
 	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))

@@ -44,7 +44,7 @@ type sampled struct {
 // pace is between two purchases of a buyer: a stream that lasts for a failover is not to empty the stock.
 const pace = 5 * time.Millisecond
 
-// flowing lets some buyers at a time ask for the voucher until the test ends, each again until he is told for good.
+// flowing lets some buyers at a time ask for the voucher until the test ends, each again until the answer is final.
 func (a *app) flowing(t *testing.T, voucherID string, parallel int, users func(n int) string) *flow {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

@@ -17,7 +17,7 @@ import (
 	"seckill/model"
 )
 
-// rush lets every user make his attempts at once, spread over the instances, and returns every final answer by user. All
+// rush lets every user make several attempts at once, spread over the instances, and returns every final answer by user. All
 // start at the same instant.
 func rush(t *testing.T, instances []*app, voucherID string, users []string, attempts int) map[string][]api.Answer {
 	t.Helper()

@@ -98,7 +98,7 @@ func (p part) install(ctx context.Context) error {
 	return nil
 }
 
-// kind tells apart programs of tests that are compiled differently.
+// kind distinguishes test programs that are compiled differently.
 func (p part) kind() string {
 	if p.raced {
 		return "faults-raced"

@@ -71,7 +71,7 @@ func (w *town) hoard(window time.Duration, cooldown string) (honest int, heard s
 	return honest, heard
 }
 
-// ask lets users try to buy, each again and again until ctx ends, or until he has bought and does not go on. The function that it
+// ask lets users try to buy, each again and again until ctx ends, or until the user has bought and does not go on. The function that it
 // returns waits for them, and tells what they were refused with.
 func (w *town) ask(ctx context.Context, voucherID, who string, each time.Duration, bought func(user string) (goesOn bool)) (heard func() string) {
 	client := clientFrom("127.0.67."+strconv.Itoa(len(who)), hoardUnits)

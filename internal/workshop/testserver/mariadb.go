@@ -174,7 +174,7 @@ const dropBudget = 30 * time.Second
 func Schema(t testing.TB) string {
 	t.Helper()
 	server := process.database.get(t, sharedDatabase())
-	// The process id keeps apart the test binaries that share the server.
+	// The process id separates the test binaries that share the server.
 	name := fmt.Sprintf("test_%d_%d", os.Getpid(), process.serial.Add(1))
 	if err := administer(server, "CREATE DATABASE "+name); err != nil {
 		t.Fatalf("testserver: %v", err)

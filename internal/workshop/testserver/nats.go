@@ -98,7 +98,7 @@ func natsEngine(program string, member *natsMember) engine {
 	}
 }
 
-// natsName tells servers apart: the directory of a server is its alone.
+// natsName is unique for a server, because no other server has its directory.
 func natsName(s *Server) string {
 	return filepath.Base(filepath.Dir(s.dir)) + "-" + filepath.Base(s.dir)
 }
@@ -146,7 +146,7 @@ func natsReady(ctx context.Context, s *Server) error {
 	return nil
 }
 
-// SharedNATS returns the URL of the NATS server that all tests share. Tests keep apart by their deployments: each
+// SharedNATS returns the URL of the NATS server that all tests share. Tests use deployments of their own: each
 // database names one of its own, and its stream with it.
 func SharedNATS(t testing.TB) string {
 	t.Helper()

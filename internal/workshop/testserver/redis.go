@@ -24,7 +24,7 @@ func Redis(t testing.TB, args ...string) *Server {
 	return start(t, redisEngine(), args)
 }
 
-// SharedRedis returns the URL of the Redis that all tests share. Tests keep apart by names of their own and never
+// SharedRedis returns the URL of the Redis that all tests share. Tests use names of their own and never
 // flush it.
 func SharedRedis(t testing.TB) string {
 	t.Helper()

@@ -70,7 +70,7 @@ type Epoch struct {
 	Pending map[string]model.Reservation
 	Due     map[string]time.Time
 	Closed  map[string]time.Time // the tombstones
-	Cooling map[string]time.Time // user → until when he waits before another order
+	Cooling map[string]time.Time // user → until when the user has to wait before another order
 }
 
 // New has no copy yet.

@@ -17,7 +17,7 @@ local function each()
     key, arg = key + keys, arg + 2 + args
     answers[#answers + 1] = answer()
   end
-  -- Who waits for orders looks by himself too: it is no failure that nobody could be told.
+  -- Requests that wait for orders also poll: a message that cannot be published is no failure.
   if channel then redis.pcall('publish', channel, table.concat(told, ' ')) end
   for _, voucher in ipairs(returned) do redis.pcall('publish', 'seckill:v1:voucher-changes', 'returned ' .. voucher) end
   return answers

@@ -166,8 +166,8 @@ func (c *Vouchers) Drop(id string) {
 }
 
 // Returned voids the entry of a voucher if it shows nothing left: a unit came back. An
-// entry that shows units left stays valid, so that a user who buys and cancels in
-// circles costs no other buyer a reading.
+// entry that shows units left stays valid, so that a user who buys and cancels
+// again and again costs no other buyer a reading.
 func (c *Vouchers) Returned(id string) {
 	if s, ok := c.slots.Get(id); ok {
 		now := time.Now()

@@ -133,7 +133,7 @@ func TestReadingOutlivesItsSlot(t *testing.T) {
 	})
 }
 
-// A user who buys and cancels in circles makes no other request wait for a reading, and a
+// A user who buys and cancels again and again makes no other request wait for a reading, and a
 // unit that came back is for sale at once.
 func TestReturnedUnitVoidsOnlyWhatRefuses(t *testing.T) {
 	t.Parallel()
