@@ -289,16 +289,17 @@ func (a *api) changeStock(ctx context.Context, in *stockInput) (*tagged, error) 
 func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	patch, err := VoucherChange{
 		Title: &d.Title, Description: &d.Description, BeginAt: &d.BeginAt, EndAt: &d.EndAt, Groups: &d.Groups, Early: d.Early,
-		Cooldown: given(d.Cooldown),
+		Cooldown: given(d.Cooldown), Allocation: given(d.Allocation), Waitlist: &d.Waitlist,
 	}.parse()
 	window, wrong := parseWindow(d.PaymentWindow)
 	if err := model.JoinInvalid(err, wrong); err != nil {
 		return model.NewVoucher{}, err
 	}
+	rules := patch.Rules(model.Voucher{})
 	return model.NewVoucher{
 		Title: d.Title, Description: d.Description, Price: d.Price, FaceValue: d.FaceValue, Stock: d.Stock,
 		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State), PaymentWindow: window,
-		Groups: d.Groups, Early: deref(patch.Early), Cooldown: deref(patch.Cooldown), Waitlist: d.Waitlist, Allocation: allocation(d.Allocation),
+		Groups: rules.Groups, Early: rules.Early, Cooldown: rules.Cooldown, Waitlist: rules.Waitlist, Allocation: rules.Allocation,
 	}, nil
 }
 
@@ -368,14 +369,6 @@ func given(text string) *string {
 		return nil
 	}
 	return &text
-}
-
-// deref is the zero value for nil.
-func deref[T any](value *T) (zero T) {
-	if value == nil {
-		return zero
-	}
-	return *value
 }
 
 // parseOptionalTime is nil for a time that is absent or cannot be read.

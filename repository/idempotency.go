@@ -34,8 +34,8 @@ type answer struct {
 	Conflict  string        `json:"conflict,omitempty"`
 }
 
-func answerOf(v model.Voucher) answer {
-	return answer{Voucher: v, Version: v.Version, Revision: v.Revision, CreatedAt: v.CreatedAt}
+func answerOf(v model.Voucher) *answer {
+	return &answer{Voucher: v, Version: v.Version, Revision: v.Revision, CreatedAt: v.CreatedAt}
 }
 
 // result is what the caller hears.
@@ -51,9 +51,9 @@ func (a answer) result() (model.Voucher, error) {
 // an answer given already under this key and repeats that; otherwise its own is
 // stored beside its change. Errors are not stored: they changed nothing.
 func (v *Vouchers) once(ctx context.Context, action string, key model.Idempotency,
-	work func(tx *gorm.DB, first func() (*answer, error)) (answer, error),
+	work func(tx *gorm.DB, first func() (*answer, error)) (*answer, error),
 ) (model.Voucher, error) {
-	var given answer
+	var given *answer
 	err := v.db.Write(ctx, action, func(tx *gorm.DB) error {
 		repeated := false
 		first := func() (*answer, error) {
@@ -68,7 +68,7 @@ func (v *Vouchers) once(ctx context.Context, action string, key model.Idempotenc
 		if repeated || key.Key == "" {
 			return nil
 		}
-		return v.keepAnswer(tx, key, given)
+		return v.keepAnswer(tx, key, *given)
 	})
 	if err != nil {
 		return model.Voucher{}, err

@@ -15,12 +15,11 @@ import (
 
 // Orders keeps orders.
 type Orders struct {
-	db             *sqldb.Database
-	stock          stock
-	terms          terms
-	selectExisting string
-	readFirst      atomic.Int64 // transactions that are still to look for existing rows first
-	slowly         atomic.Int64 // transactions that are still to take the units of one voucher after the other
+	db        *sqldb.Database
+	stock     stock
+	terms     terms
+	readFirst atomic.Int64 // transactions that are still to look for existing rows first
+	slowly    atomic.Int64 // transactions that are still to take the units of one voucher after the other
 }
 
 // OrderOptions is how orders are made.
@@ -53,7 +52,6 @@ func NewOrders(db *sqldb.Database, options OrderOptions) (*Orders, error) {
 	}
 	return &Orders{
 		db: db, stock: stock, terms: terms{window: options.PaymentWindow, mode: options.Mode},
-		selectExisting: sqlOf(db.Dialect, "order_existing"),
 	}, nil
 }
 

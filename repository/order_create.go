@@ -332,7 +332,7 @@ func (o *Orders) existing(tx *gorm.DB, orders []model.Reservation, voucherID str
 		ids[i], users[i] = order.ID, order.UserID
 	}
 	var rows []model.Order
-	if err := tx.Raw(o.selectExisting, ids, voucherID, users).Scan(&rows).Error; err != nil {
+	if err := tx.Raw(sqlOf(o.db.Dialect, "order_existing"), ids, voucherID, users).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read existing orders of voucher %s: %w", voucherID, err)
 	}
 	return rows, nil

@@ -12,25 +12,42 @@ import (
 //go:embed sql/*.sql
 var statements embed.FS
 
+// texts are the statements by name: without their comments, in one line.
+var texts = readTexts() //nolint:gochecknoglobals // constant
+
+func readTexts() map[string]string {
+	texts := map[string]string{}
+	files, err := statements.ReadDir("sql")
+	for _, file := range files {
+		var text []byte
+		if text, err = statements.ReadFile("sql/" + file.Name()); err != nil {
+			break
+		}
+		var lines []string
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+				lines = append(lines, line)
+			}
+		}
+		texts[strings.TrimSuffix(file.Name(), ".sql")] = strings.Join(lines, " ")
+	}
+	if err != nil {
+		panic(err) // the program was built without them
+	}
+	return texts
+}
+
 // orderMode is the order mode as a value within a SELECT. It says that it locks: under
 // READ COMMITTED a subselect locks nothing by itself, not even in an UPDATE.
 func orderMode(d sqldb.Dialect) string {
 	return "(SELECT mode FROM order_mode WHERE id = 1" + d.Share + ")"
 }
 
-// sqlOf makes a statement of the file of a name: without its comments, and with
-// the dialect's clock in place of NOW(6). It panics when the program was built without
-// that file.
+// sqlOf is the statement of a name, with the dialect's clock in place of NOW(6). It panics when there is no such file.
 func sqlOf(d sqldb.Dialect, name string) string {
-	file, err := statements.ReadFile("sql/" + name + ".sql")
-	if err != nil {
-		panic(err)
+	text, ok := texts[name]
+	if !ok {
+		panic("there is no sql/" + name + ".sql")
 	}
-	var lines []string
-	for line := range strings.Lines(string(file)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
-			lines = append(lines, line)
-		}
-	}
-	return strings.ReplaceAll(strings.Join(lines, " "), "NOW(6)", d.Now)
+	return strings.ReplaceAll(text, "NOW(6)", d.Now)
 }

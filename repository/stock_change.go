@@ -29,39 +29,39 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 	if err := checkChange(id, change); err != nil {
 		return model.Voucher{}, err
 	}
-	return v.once(ctx, "change stock of voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (answer, error) {
+	return v.once(ctx, "change stock of voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (*answer, error) {
 		mode, _, err := lockMode(tx, v.db.Dialect)
 		if err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		row, err := lockVoucher(tx, v.db.Dialect, id)
 		if err != nil {
-			return answer{}, notFound(err, "voucher")
+			return nil, notFound(err, "voucher")
 		}
 		// After the lock: a call with the same key that held it has left its answer.
 		if given, err := first(); err != nil || given != nil {
-			return deref(given), err
+			return given, err
 		}
 		if err := change.IfMatch.Check(row.Voucher); err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		stock, err := newStock(row.Stock, change)
 		if err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		sold := row.Stock - row.Remaining
 		if stock < sold {
-			return answer{
+			return &answer{
 				Conflict: fmt.Sprintf("%d units are sold already; the stock cannot be %d.", sold, stock),
 				Voucher:  row.view(),
 			}, nil
 		}
 		if err := spendIntent(tx, mode, row, stock); err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		before := logged(row.Voucher)
 		if row, err = v.restock(tx, mode, row, stock); err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		return answerOf(row.view()), logChange(v.db, tx, adminChange{
 			at: stored(row.Now.Time), actor: change.By, action: model.ActionStockChange, subject: id,

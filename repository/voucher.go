@@ -43,22 +43,22 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 	if err := voucher.CheckRules(); err != nil {
 		return model.Voucher{}, err
 	}
-	return v.once(ctx, "create voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (answer, error) {
+	return v.once(ctx, "create voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (*answer, error) {
 		if given, err := first(); err != nil || given != nil {
-			return deref(given), err
+			return given, err
 		}
 		// The mode's lock: a database is adopted only while it has no voucher.
 		_, now, err := lockMode(tx, v.db.Dialect)
 		if err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		voucher.CreatedAt = stored(now.Time)
 		if err := tx.Create(&voucher).Error; err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		if voucher.Allocation == model.ByDraw {
 			if err := newDraw(tx, id); err != nil {
-				return answer{}, err
+				return nil, err
 			}
 		}
 		return answerOf(voucher.At(now.Time)), logChange(v.db, tx, adminChange{
@@ -131,14 +131,6 @@ func possible(id string) error {
 
 func windowError() error {
 	return model.Invalid("body.end_at", "must be after begin_at")
-}
-
-// deref is the zero answer for nil.
-func deref(a *answer) answer {
-	if a == nil {
-		return answer{}
-	}
-	return *a
 }
 
 // Patch changes what is set. The resulting window must not be empty

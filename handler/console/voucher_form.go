@@ -47,6 +47,14 @@ const (
 // local writes an instant as a browser's field of a local time wants it.
 func local(at time.Time, zone *time.Location) string { return at.In(zone).Format(toTheSecond) }
 
+// localEarly is local of an early beginning; empty: there is none.
+func localEarly(early model.Early, zone *time.Location) string {
+	if early.From == nil {
+		return ""
+	}
+	return local(*early.From, zone)
+}
+
 // parseLocal reads a local time of a zone. Such a time may not exist there, in the hour that a summer time skips.
 func parseLocal(location, text string, zone *time.Location) (time.Time, error) {
 	for _, layout := range []string{toTheSecond, toTheMinute} {
@@ -271,19 +279,16 @@ func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form 
 
 // formOf is a voucher as it would be typed.
 func (c *console) formOf(voucher model.Voucher, zone *time.Location) voucherForm {
-	early, waitlist := "", ""
+	waitlist := ""
 	if voucher.Waitlist {
 		waitlist = "on"
-	}
-	if voucher.Early.From != nil {
-		early = local(*voucher.Early.From, zone)
 	}
 	cooldown := ""
 	if voucher.Cooldown > 0 {
 		cooldown = strconv.FormatInt(inMinutes(voucher.Cooldown), 10)
 	}
 	return voucherForm{
-		Groups: strings.Join(voucher.Groups, "\n"), EarlyGroups: strings.Join(voucher.Early.For, "\n"), EarlyBeginAt: early, Cooldown: cooldown, Waitlist: waitlist, Draw: voucher.Allocation == model.ByDraw,
+		Groups: strings.Join(voucher.Groups, "\n"), EarlyGroups: strings.Join(voucher.Early.For, "\n"), EarlyBeginAt: localEarly(voucher.Early, zone), Cooldown: cooldown, Waitlist: waitlist, Draw: voucher.Allocation == model.ByDraw,
 		ID: voucher.ID, Title: voucher.Title, Description: voucher.Description, Price: c.money.plain(voucher.Price),
 		FaceValue: c.money.plain(voucher.FaceValue), BeginAt: local(voucher.BeginAt, zone), EndAt: local(voucher.EndAt, zone),
 		Zone: zone.String(), Tag: voucher.Tag(),
@@ -326,13 +331,6 @@ func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	return done(w, r, voucherPath(form.ID), "changed")
 }
 
-func deref(at *time.Time) time.Time {
-	if at == nil {
-		return time.Time{}
-	}
-	return *at
-}
-
 // difference is what of a form differs from the voucher. A field that was left alone keeps
 // what a form cannot show: a time's fraction of a second, and the ends of lines.
 func difference(typed model.NewVoucher, now model.Voucher) model.VoucherPatch {
@@ -358,7 +356,7 @@ func difference(typed model.NewVoucher, now model.Voucher) model.VoucherPatch {
 	if !slices.Equal(typed.Groups, now.Groups) {
 		patch.Groups = &typed.Groups
 	}
-	if shown := now.Early; !slices.Equal(typed.Early.For, shown.For) || local(deref(typed.Early.From), time.UTC) != local(deref(shown.From), time.UTC) {
+	if !slices.Equal(typed.Early.For, now.Early.For) || localEarly(typed.Early, time.UTC) != localEarly(now.Early, time.UTC) {
 		patch.Early = &typed.Early
 	}
 	if inMinutes(typed.Cooldown) != inMinutes(now.Cooldown) {

@@ -10,7 +10,6 @@ import (
 
 	"seckill/internal/draw"
 	"seckill/internal/failpoint"
-	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
@@ -51,25 +50,14 @@ type Draws struct {
 	Log      *slog.Logger
 
 	election election
-	trouble  telemetry.Trouble
 }
 
 // Run draws while this instance is elected, or nobody can be, until ctx ends.
 func (d *Draws) Run(ctx context.Context, locks model.Locker, deployment string) {
 	d.election = election{locks: locks, name: "seckill:draw:" + deployment, log: d.Log, alone: true}
+	looks := &lookout{look: d.look, pause: drawEvery, rest: drawRest, fails: "a draw could not be done; it is tried again", well: "draws can be done again"}
 	d.election.run(ctx, func(ctx context.Context) {
-		for ctx.Err() == nil {
-			err := d.look(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			d.trouble.Note(ctx, d.Log, err, "a draw could not be done; it is tried again", "draws can be done again")
-			if err != nil {
-				poll.Pause(ctx, drawRest)
-			} else {
-				poll.Pause(ctx, drawEvery)
-			}
-		}
+		looks.run(ctx, d.Log)
 		d.Metrics.Overdue(0) // whoever is elected next knows
 	})
 }

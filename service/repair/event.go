@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"seckill/internal/failpoint"
-	"seckill/internal/poll"
-	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
@@ -47,22 +45,16 @@ type EventRelay struct {
 // Run publishes events while this instance is elected, until ctx ends.
 func (r *EventRelay) Run(ctx context.Context, locks model.Locker, deployment string) {
 	elected := election{locks: locks, name: "seckill:events:" + deployment, log: r.Log}
-	var trouble telemetry.Trouble
-	elected.run(ctx, func(ctx context.Context) {
-		for ctx.Err() == nil {
-			more, err := r.relay(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			trouble.Note(ctx, r.Log, err, "events could not be published; it is tried again", "events are published again")
-			switch {
-			case err != nil:
-				poll.Pause(ctx, eventRest)
-			case !more:
-				poll.Pause(ctx, eventEvery)
-			}
-		}
-	})
+	looks := &lookout{look: r.relayAll, pause: eventEvery, rest: eventRest, fails: "events could not be published; it is tried again", well: "events are published again"}
+	elected.run(ctx, func(ctx context.Context) { looks.run(ctx, r.Log) })
+}
+
+// relayAll publishes page after page.
+func (r *EventRelay) relayAll(ctx context.Context) (err error) {
+	for more := true; more && err == nil && ctx.Err() == nil; {
+		more, err = r.relay(ctx)
+	}
+	return err
 }
 
 // relay publishes one page of events, and reports whether there may be more.

@@ -110,7 +110,6 @@ type Expiry struct {
 	Log      *slog.Logger
 
 	election election
-	troubles [3]telemetry.Trouble // of the looks
 	resting  map[string]time.Time // voucher → until when it is left alone
 	mu       sync.Mutex           // guards resting
 }
@@ -119,13 +118,28 @@ type Expiry struct {
 func (e *Expiry) Run(ctx context.Context, locks model.Locker, deployment string) {
 	e.election = election{locks: locks, name: "seckill:expiry:" + deployment, log: e.Log, alone: true}
 	e.resting = map[string]time.Time{}
+	const fails, well = "orders could not be expired; it is tried again", "orders can be expired again"
+	looks := []*lookout{
+		{look: limited(e.expireUnpaid), pause: expiryEvery, rest: expiryEvery, fails: fails, well: well},
+		{look: limited(e.expirePaying), pause: askEvery, rest: askRest, fails: fails, well: well},
+		{look: limited(e.lookAtWaitlists), pause: waitlistEvery, rest: waitlistEvery, fails: "the waitlists could not be counted; it is tried again", well: "the waitlists can be counted again"},
+	}
 	e.election.run(ctx, func(ctx context.Context) {
 		var all sync.WaitGroup
-		all.Go(func() { e.loop(ctx, &e.troubles[0], expiryEvery, expiryEvery, e.expireUnpaid) })
-		all.Go(func() { e.loop(ctx, &e.troubles[1], askEvery, askRest, e.expirePaying) })
-		all.Go(func() { e.loop(ctx, &e.troubles[2], waitlistEvery, waitlistEvery, e.lookAtWaitlists) })
+		for _, one := range looks {
+			all.Go(func() { one.run(ctx, e.Log) })
+		}
 		all.Wait()
 	})
+}
+
+// limited bounds a look.
+func limited(look func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, enough := context.WithTimeout(ctx, expiryTimeout)
+		defer enough()
+		return look(ctx)
+	}
 }
 
 // lookAtWaitlists counts what an operator has to know of those who wait.
@@ -136,24 +150,6 @@ func (e *Expiry) lookAtWaitlists(ctx context.Context) error {
 	}
 	e.Metrics.Waitlists(waiting, held)
 	return nil
-}
-
-// loop looks again and again, later when a look has failed.
-func (e *Expiry) loop(ctx context.Context, trouble *telemetry.Trouble, pause, rest time.Duration, look func(context.Context) error) {
-	for ctx.Err() == nil {
-		limited, cancel := context.WithTimeout(ctx, expiryTimeout)
-		err := look(limited)
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		trouble.Note(ctx, e.Log, err, "orders could not be expired; it is tried again", "orders can be expired again")
-		if err != nil {
-			poll.Pause(ctx, rest)
-		} else {
-			poll.Pause(ctx, pause)
-		}
-	}
 }
 
 // expireUnpaid expires the overdue orders that nobody began to pay. Those whose time

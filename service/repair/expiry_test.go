@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -35,6 +34,8 @@ type calendar struct {
 	answers  time.Duration // after which the provider answers
 	locks    *servicetest.Locks
 	provider func(orderID string) error
+	counts   error // of the waitlists
+	log      check.Log
 }
 
 const stuckFor = 4 * time.Second
@@ -55,7 +56,7 @@ func (l *calendar) add(voucherID string, orders int, after time.Duration) {
 	}
 }
 
-func (l *calendar) Waitlists(context.Context) (waiting, held int64, err error) { return 3, 2, nil }
+func (l *calendar) Waitlists(context.Context) (waiting, held int64, err error) { return 3, 2, l.counts }
 
 func (l *calendar) Overdue(_ context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
 	l.mu.Lock()
@@ -151,7 +152,7 @@ func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newCalendar()
 		e := &Expiry{
-			Store: l, Provider: l, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+			Store: l, Provider: l, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: l.log.Logger(),
 			Announce: func(_ context.Context, voucherID string) error {
 				l.mu.Lock()
 				defer l.mu.Unlock()
@@ -186,6 +187,19 @@ func TestExpiredWithinASecond(t *testing.T) {
 		if told := l.look().returned; told["v1"] == 0 || told["v2"] == 0 || told["v3"] != 0 {
 			t.Errorf("told of %v", told)
 		}
+	})
+}
+
+// A look that fails is named by what it looks for.
+func TestTheLogNamesTheLookThatFails(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
+		l.counts = errors.New("the database is away")
+		run()
+		servicetest.Pass(time.Minute)
+		l.look()
+		check.Equal(t, "a failure of the waitlists is logged", l.log.Has("the waitlists could not be counted", "the database is away"), true)
+		check.Equal(t, "a failure of expiry is logged", l.log.Has("orders could not be expired"), false)
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"seckill/internal/lane"
 	"seckill/model"
@@ -26,16 +25,9 @@ func newEntrants(deps Deps, s seller) *entrants {
 			return e.deps.Entries.Enter(ctx, asked)
 		},
 		Judge: func(answer model.Entered) lane.Trouble { return lane.Trouble{Slow: answer.Waited > longWait} },
-		Total: loneWriters, Isolated: e.isolated,
+		Total: loneWriters, Isolated: isolated(deps.Log, "the entries of a draw take long or fail; they share no transactions with others for now"),
 	}, commitOptions(deps))
 	return e
-}
-
-func (e *entrants) isolated(voucherID string, cause error, first bool) {
-	if first {
-		e.deps.Log.WarnContext(context.Background(), "the entries of a draw take long or fail; they share no transactions with others for now",
-			slog.String("voucher_id", voucherID), slog.Any("error", cause))
-	}
 }
 
 func (e *entrants) close(ctx context.Context) { e.enters.Close(ctx) }

@@ -61,7 +61,7 @@ func newSyncSeller(deps Deps) *syncSeller {
 	s := &syncSeller{deps: deps, cancels: newCanceler(deps.Store)}
 	s.commits = lane.NewLane(lane.Rules[model.Order, model.Outcome]{
 		Key: func(order model.Order) string { return order.VoucherID }, Run: deps.Store.CreateOrders, Judge: slow,
-		Total: loneWriters, Isolated: s.isolated,
+		Total: loneWriters, Isolated: isolated(deps.Log, "the orders of a voucher take long or fail; they share no transactions with others for now"),
 	}, commitOptions(deps))
 	return s
 }
@@ -75,10 +75,11 @@ func commitOptions(deps Deps) lane.Options {
 func slow(outcome model.Outcome) lane.Trouble { return lane.Trouble{Slow: outcome.Waited > longWait} }
 
 // isolated logs the first voucher that is isolated: where the database is away, all follow.
-func (s *syncSeller) isolated(voucherID string, cause error, first bool) {
-	if first {
-		s.deps.Log.WarnContext(context.Background(), "the orders of a voucher take long or fail; they share no transactions with others for now",
-			slog.String("voucher_id", voucherID), slog.Any("error", cause))
+func isolated(log *slog.Logger, says string) func(voucherID string, cause error, first bool) {
+	return func(voucherID string, cause error, first bool) {
+		if first {
+			log.WarnContext(context.Background(), says, slog.String("voucher_id", voucherID), slog.Any("error", cause)) //nolint:sloglint // the callers' texts are constants
+		}
 	}
 }
 
