@@ -22,12 +22,19 @@ func TestSaleModel(t *testing.T) {
 	buy := func(user, order int, from, to float64, out result) porcupine.Operation {
 		return o(step{buys, user, order}, from, to, out)
 	}
+	join := func(user int, from float64, out result) porcupine.Operation {
+		return o(step{act: joins, user: user}, from, from+0.1, out)
+	}
+	stand := func(user, order int, from float64, out result) porcupine.Operation {
+		return o(step{stands, user, order}, from, from+0.1, out)
+	}
+	gives := o(step{cancels, 0, 1}, 3.5, 3.6, yes)
 	three := []porcupine.Operation{buy(0, 1, 0, 1, yes), buy(1, 2, 0, 1, yes), buy(2, 3, 0, 1, yes)}
 	for _, test := range []struct {
 		name    string
 		history []porcupine.Operation
 		legal   bool
-		cools   bool
+		rules   rules
 	}{
 		{name: "sold out after the last unit", history: append(three, buy(3, 0, 2, 3, soldOut)), legal: true},
 		{name: "sold out with a unit left", history: append(three[:2:2], buy(3, 0, 2, 3, soldOut)), legal: false},
@@ -53,19 +60,34 @@ func TestSaleModel(t *testing.T) {
 		{name: "lost with Redis", history: []porcupine.Operation{
 			buy(0, 0, 0, 1, unknown), buy(0, 1, 2, 3, already), o(step{act: forgets}, 4, 5, yes), o(step{looks, 0, 0}, 10, 11, none),
 		}, legal: true},
-		{name: "cooling down", history: append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(0, 0, 3, 3.1, cooling)), legal: true, cools: true},
-		{name: "cooling down, and sold out", history: append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(4, 5, 2.2, 2.3, yes), buy(0, 0, 3, 3.1, cooling)), legal: true, cools: true},
+		{name: "cooling down", history: append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(0, 0, 3, 3.1, cooling)), legal: true, rules: rules{cools: true}},
+		{name: "cooling down, and sold out", history: append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(4, 5, 2.2, 2.3, yes), buy(0, 0, 3, 3.1, cooling)), legal: true, rules: rules{cools: true}},
 		{name: "cooling down without a cool-down", history: append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(0, 0, 3, 3.1, cooling))},
-		{name: "cooling down for somebody else", history: append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(3, 0, 3, 3.1, cooling)), cools: true},
-		{name: "cooling down with an order", history: append(three, buy(0, 0, 3, 3.1, cooling)), cools: true},
-		{name: "again, not cooled down", history: append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(0, 5, 3, 3.1, yes)), cools: true},
+		{name: "cooling down for somebody else", history: append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(3, 0, 3, 3.1, cooling)), rules: rules{cools: true}},
+		{name: "cooling down with an order", history: append(three, buy(0, 0, 3, 3.1, cooling)), rules: rules{cools: true}},
+		{name: "again, not cooled down", history: append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(0, 5, 3, 3.1, yes)), rules: rules{cools: true}},
+		{name: "the unit of who cancels is of who waits first", history: append(three, join(3, 1.5, yes), join(4, 2, yes), gives,
+			stand(3, 4, 4, yes), stand(4, 0, 4, waiting), o(step{looks, 3, 4}, 9, 9.1, yes), o(step{looks, 0, 0}, 9, 9.1, none)), legal: true, rules: rules{waits: true}},
+		{name: "it is of who waits second", history: append(three, join(3, 1.5, yes), join(4, 2, yes), gives, stand(4, 4, 4, yes)), rules: rules{waits: true}},
+		{name: "it is the open sale's", history: append(three, join(3, 1.5, yes), gives, buy(5, 4, 4, 4.1, yes)), rules: rules{waits: true}},
+		{name: "it is of both", history: append(three, join(3, 1.5, yes), gives, stand(3, 4, 4, yes), buy(5, 5, 4, 4.1, yes)), rules: rules{waits: true}},
+		{name: "it is nobody's", history: append(three, join(3, 1.5, yes), gives, stand(3, 0, 4, waiting)), rules: rules{waits: true}},
+		{name: "of who waited and left", history: append(three, join(3, 1.5, yes), join(4, 2, yes), o(step{resigns, 3, 0}, 2.5, 2.6, yes), gives, stand(4, 4, 4, yes)), legal: true, rules: rules{waits: true}},
+		{name: "who has left is served", history: append(three, join(3, 1.5, yes), o(step{resigns, 3, 0}, 2.5, 2.6, yes), gives, buy(3, 4, 4, 4.1, already)), rules: rules{waits: true}},
+		{name: "a place, whose order is given back", history: append(three, join(3, 1.5, yes), gives, stand(3, 4, 4, yes), o(step{cancels, 3, 4}, 5, 5.1, yes), stand(3, 4, 6, yes)), legal: true, rules: rules{waits: true}},
+		{name: "who cancels is last", history: append(three, join(3, 1.5, yes), join(4, 2, yes), gives, join(0, 4, yes), o(step{act: raises}, 5, 5.1, yes), stand(0, 4, 6, yes)), rules: rules{waits: true}},
+		{name: "added, and for the open sale", history: append(three, join(3, 1.5, yes), o(step{act: raises}, 2, 2.1, yes), buy(4, 4, 3.2, 3.3, yes)), rules: rules{waits: true}},
+		{name: "waiting with an order", history: append(three, join(0, 1.5, yes)), rules: rules{waits: true}},
+		{name: "waiting while a unit is left", history: append(three[:2:2], join(3, 1.5, yes)), rules: rules{waits: true}},
+		{name: "units are free", history: append(three[:2:2], join(3, 1.5, free)), legal: true, rules: rules{waits: true}},
+		{name: "no unit is free", history: append(three, join(3, 2.5, free)), rules: rules{waits: true}},
 		{name: "promised, and lost with Redis", history: []porcupine.Operation{
 			buy(0, 1, 0, 1, yes), o(step{act: forgets}, 4, 5, yes), o(step{looks, 0, 0}, 10, 11, none),
 		}, legal: false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if got := porcupine.CheckOperations(saleModel(historyStock, test.cools), windows(test.history)) && ownersAreTold(test.history); got != test.legal {
+			if got := porcupine.CheckOperations(saleModel(historyStock, test.rules), windows(test.history)) && ownersAreTold(test.history); got != test.legal {
 				t.Errorf("legal: %v, want %v", got, test.legal)
 			}
 		})

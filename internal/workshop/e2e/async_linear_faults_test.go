@@ -157,7 +157,7 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 	instances := []*app{s.processes[0].app, s.processes[1].app}
 	s.histories = nil
 	for n := range atOnce {
-		s.histories = append(s.histories, newHistory(t, instances, n%2 == 1))
+		s.histories = append(s.histories, newHistory(t, instances, rules{cools: n%2 == 1, waits: n%4 < 2}))
 	}
 	over := make(chan struct{})
 	var clients sync.WaitGroup
@@ -194,7 +194,7 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 	}
 	var all []recorded
 	for _, h := range s.histories {
-		all = append(all, recorded{h.close(t), saleModel(historyStock, h.cools)})
+		all = append(all, recorded{h.close(t), saleModel(historyStock, h.rules)})
 	}
 	return all
 }
@@ -244,9 +244,14 @@ func linearizableOn(t *testing.T, stage *stage) {
 	t.Helper()
 	chance := check.Seeded(t)
 	for round := range check.Count(t, "ROUNDS", 1, 3) {
-		operations := 0
+		operations, served := 0, 0
 		for i, history := range stage.record(t, chance, everything(t), 100, vouchersAtOnce(round+1)) {
 			operations += len(history.operations)
+			for _, o := range history.operations {
+				if o.Input.(step).act == stands && o.Output == yes {
+					served++
+				}
+			}
 			if !ownersAreTold(history.operations) {
 				t.Errorf("the owner of an order heard SOLD_OUT:\n%s", history)
 			}
@@ -257,7 +262,7 @@ func linearizableOn(t *testing.T, stage *stage) {
 				}
 			}
 		}
-		t.Logf("%d operations", operations)
+		t.Logf("%d operations; %d times a user found that his place had become an order", operations, served)
 	}
 }
 
@@ -287,6 +292,8 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 			name: "missing key is sold out", defect: missingIsSoldOut(),
 			troubles: []trouble{flushes()},
 		},
+		{name: "the last who waits is served first", defect: lastIsFirst()},
+		{name: "a unit that changes hands is free in between", defect: handedToAnybody()},
 	} {
 		t.Run(variant.name, func(t *testing.T) {
 			t.Parallel()

@@ -6,6 +6,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -19,6 +20,9 @@ type act string
 const (
 	buys    act = "buys"
 	cancels act = "cancels"
+	joins   act = "joins"   // those who wait
+	resigns act = "resigns" // from there
+	stands  act = "stands"  // where, in the line or behind its end
 	looks   act = "looks"   // whether the user has an order, when all is quiet
 	forgets act = "forgets" // Redis loses some or all of what it was told
 	raises  act = "raises"  // an administrator has one unit more sold
@@ -31,12 +35,14 @@ const (
 type result string
 
 const (
-	yes     result = "yes" // also: there is an order
+	yes     result = "yes" // also: there is an order, or the place has become it
 	already result = "already ordered"
 	cooling result = "cooling down"
 	soldOut result = "sold out" // also: an administrator hears that all units are taken
-	none    result = "none"     // there is no order
-	unknown result = "unknown"  // no answer, or 503: it may have happened, or happen later
+	waiting result = "waiting"
+	free    result = "free"    // so that nobody may wait
+	none    result = "none"    // there is no order, or no place
+	unknown result = "unknown" // no answer, or 503: it may have happened, or happen later
 )
 
 // step is one input of the model.
@@ -58,12 +64,19 @@ type shelf struct {
 	have [historyUsers]int // number of the user's order
 	// firm says whose order was promised: a reservation that was promised to
 	// nobody may be lost with Redis.
-	firm [historyUsers]bool
-	// cools says that whoever cancels waits until the end, and waits who does.
-	cools bool
-	waits [historyUsers]bool
-	// waiting are the open windows in which something was left all the time, a bit each.
-	waiting uint64
+	firm  [historyUsers]bool
+	rules rules
+	cools [historyUsers]bool // who has canceled, where that has to cool down
+	line  [historyUsers]int  // who waits, in their order, counted from 1; 0: nobody
+	place [historyUsers]int  // number of the order that the user's last place has become
+	// windows are the open windows in which something was left all the time, a bit each.
+	windows uint64
+}
+
+// rules are those of a voucher.
+type rules struct {
+	cools bool // whoever cancels buys nothing until the end
+	waits bool // users may wait
 }
 
 func (s shelf) has(user int) bool { return s.have[user] != noOrder }
@@ -74,9 +87,12 @@ func (s shelf) is(in step) bool {
 	return have != noOrder && (have == in.order || have == unknownOrder)
 }
 
-// known is the shelf once it is known which order a user has.
+// known is the shelf once it is known which order a user has. Nobody loses the order of a place before it is known.
 func (s shelf) known(in step) shelf {
 	s.have[in.user] = in.order
+	if s.place[in.user] == unknownOrder {
+		s.place[in.user] = in.order
+	}
 	return s
 }
 
@@ -91,13 +107,34 @@ func (s shelf) taken(user, order int) shelf {
 func (s shelf) returned(user int) shelf {
 	s.left++
 	s.have[user], s.firm[user] = noOrder, false
+	return s.handedOver()
+}
+
+// handedOver is the shelf once who waits first has what is left.
+func (s shelf) handedOver() shelf {
+	first := s.line[0] - 1
+	if s.left == 0 || first < 0 {
+		return s
+	}
+	s = s.without(0)
+	s.place[first] = unknownOrder
+	return s.taken(first, unknownOrder).promised(first)
+}
+
+// without is the shelf once nobody stands in a place of the line any more.
+func (s shelf) without(n int) shelf {
+	copy(s.line[n:], s.line[n+1:])
+	s.line[historyUsers-1] = 0
 	return s
 }
 
+// standing is where a user waits; -1: nowhere.
+func (s shelf) standing(user int) int { return slices.Index(s.line[:], user+1) }
+
 // canceled is the shelf once a user has given a unit back.
-func (s shelf) canceled(user int) shelf {
-	s = s.returned(user)
-	s.waits[user] = s.cools
+func (s shelf) canceled(in step) shelf {
+	s = s.known(in).returned(in.user)
+	s.cools[in.user] = s.rules.cools
 	return s
 }
 
@@ -115,25 +152,34 @@ func (s shelf) next(in step, out result) []shelf {
 	case cancels:
 		switch {
 		case out == unknown && s.is(in):
-			return []shelf{s, s.canceled(in.user)}
+			return []shelf{s, s.canceled(in)}
 		case out == unknown:
 			return []shelf{s}
 		case s.is(in):
-			return []shelf{s.canceled(in.user)}
+			return []shelf{s.canceled(in)}
 		}
+	case joins:
+		return s.joined(in, out)
+	case resigns:
+		return s.resigned(in, out)
+	case stands:
+		return s.stood(in, out)
 	case looks:
-		if out == none && !s.has(in.user) || out == yes && s.is(in) {
+		if out == none && !s.has(in.user) {
 			return []shelf{s}
+		}
+		if out == yes && s.is(in) {
+			return []shelf{s.known(in)}
 		}
 	case forgets:
 		return s.forgotten()
 	case raises, lowers:
 		return s.changed(in.act, out)
 	case opens:
-		s.waiting |= 1 << in.order
+		s.windows |= 1 << in.order
 		return []shelf{s}
 	case closes:
-		if s.waiting&(1<<in.order) == 0 {
+		if s.windows&(1<<in.order) == 0 {
 			return []shelf{s}
 		}
 	}
@@ -145,6 +191,7 @@ func (s shelf) changed(by act, out result) []shelf {
 	now := s
 	if by == raises {
 		now.left++
+		now = now.handedOver()
 	} else {
 		now.left--
 	}
@@ -162,26 +209,82 @@ func (s shelf) changed(by act, out result) []shelf {
 }
 
 func (s shelf) bought(in step, out result) []shelf {
-	free := s.left > 0 && !s.has(in.user) && !s.waits[in.user]
+	sells := s.left > 0 && !s.has(in.user) && !s.cools[in.user]
 	switch {
-	case out == yes && free:
+	case out == yes && sells:
 		return []shelf{s.taken(in.user, in.order).promised(in.user)}
-	case out == already && s.is(in):
-		return []shelf{s.known(in)}
-	case out == cooling && s.waits[in.user] && !s.has(in.user):
-		return []shelf{s}
-	case out == unknown && free:
+	case out == unknown && sells:
 		return []shelf{s, s.taken(in.user, unknownOrder)}
 	case out == unknown:
+		return []shelf{s}
+	}
+	return s.refused(in, out)
+}
+
+// joined are the shelves after a user wanted to wait.
+func (s shelf) joined(in step, out result) []shelf {
+	now := s
+	if at := slices.Index(s.line[:], 0); s.standing(in.user) < 0 && at >= 0 {
+		now.line[at] = in.user + 1
+	}
+	may := s.standing(in.user) >= 0 || s.left == 0 && !s.has(in.user) && !s.cools[in.user]
+	switch {
+	case out == yes && may:
+		return []shelf{now}
+	case out == unknown && may:
+		return []shelf{s, now}
+	case out == unknown, out == free && s.left > 0:
+		return []shelf{s}
+	}
+	return s.refused(in, out)
+}
+
+// refused are the shelves after a user was told why there is nothing to get.
+func (s shelf) refused(in step, out result) []shelf {
+	switch {
+	case out == already && s.is(in):
+		return []shelf{s.known(in)}
+	case out == cooling && s.cools[in.user] && !s.has(in.user):
 		return []shelf{s}
 	}
 	return nil
 }
 
+// resigned are the shelves after a user gave a place up. There is none once it is an order.
+func (s shelf) resigned(in step, out result) []shelf {
+	at := s.standing(in.user)
+	switch {
+	case at >= 0 && out == yes:
+		return []shelf{s.without(at)}
+	case at >= 0 && out == unknown:
+		return []shelf{s, s.without(at)}
+	case at < 0 && (out == unknown || out == none):
+		return []shelf{s}
+	case at < 0:
+		return s.refused(in, out)
+	}
+	return nil
+}
+
+// stood are the shelves after a user looked at a place, or at the order that the last one has become.
+func (s shelf) stood(in step, out result) []shelf {
+	stands, place := s.standing(in.user) >= 0, s.place[in.user]
+	switch {
+	case out == waiting && stands, out == none && !stands && place == noOrder, out == yes && !stands && place == in.order:
+		return []shelf{s}
+	case out == yes && !stands && place == unknownOrder:
+		return []shelf{s.known(in)}
+	}
+	return nil
+}
+
 // forgotten are the shelves on which any of the orders that nobody was promised
-// may be gone.
+// may be gone. Somebody waits only where all orders are in the database.
 func (s shelf) forgotten() []shelf {
 	all := []shelf{s}
+	if s.line[0] != 0 {
+		return all
+	}
 	for user := range s.have {
 		if s.has(user) && !s.firm[user] {
 			for _, one := range all {
@@ -193,14 +296,14 @@ func (s shelf) forgotten() []shelf {
 }
 
 // saleModel is the sequential specification of one voucher's sale.
-func saleModel(stock int, cools bool) porcupine.Model {
+func saleModel(stock int, r rules) porcupine.Model {
 	return (&porcupine.NondeterministicModel{
-		Init: func() []any { return []any{shelf{left: stock, cools: cools}} },
+		Init: func() []any { return []any{shelf{left: stock, rules: r}} },
 		Step: func(state, input, output any) []any {
 			var states []any
 			for _, next := range state.(shelf).next(input.(step), output.(result)) {
 				if next.left == 0 {
-					next.waiting = 0
+					next.windows = 0
 				}
 				states = append(states, next)
 			}
@@ -236,7 +339,7 @@ func windows(history []porcupine.Operation) (all []porcupine.Operation) {
 // if very much was unknown.
 const checkBudget = check.Deadline
 
-// grace is what invariant 9 gives SOLD_OUT: it is legal if nothing was free at
+// grace is what invariant 9 gives SOLD_OUT, and who may not wait because units are free: it is legal if that was so at
 // some instant between one second before the request and its answer.
 const grace = time.Second
 
@@ -267,7 +370,7 @@ func ownersAreTold(history []porcupine.Operation) bool {
 
 // operation is one line of a history; times are of one clock.
 func operation(in step, from, to time.Duration, out result) porcupine.Operation {
-	if out == soldOut {
+	if out == soldOut || out == free {
 		from -= grace
 	}
 	return porcupine.Operation{ClientId: in.user, Input: in, Output: out, Call: int64(from), Return: int64(to)}

@@ -28,6 +28,7 @@ const (
 	historyStock   = 3
 	historySteps   = 10 // of each user
 	historyUnknown = 2  // of each user, who then leaves
+	looking        = 5  // see wait
 	historyDoubts  = 9  // requests of a history that are unknown, or under way: so many may become unknown
 )
 
@@ -35,7 +36,7 @@ const (
 type history struct {
 	instances []*app
 	voucher   string
-	cools     bool // it has a cool-down that lasts until the end
+	rules     rules
 	users     []string
 	began     time.Time
 
@@ -48,11 +49,12 @@ type history struct {
 	unsettled  []porcupine.Operation // unknown ones, which may happen until all is quiet
 }
 
-func newHistory(t *testing.T, instances []*app, cools bool) *history {
+func newHistory(t *testing.T, instances []*app, r rules) *history {
 	t.Helper()
-	cooldown := map[bool]string{false: "0s", true: "1h"}[cools]
+	cooldown := map[bool]string{false: "0s", true: "1h"}[r.cools]
+	v := instances[0].Create(t, map[string]any{"stock": historyStock, "cooldown": cooldown, "waitlist": r.waits})
 	h := &history{
-		instances: instances, voucher: instances[0].Create(t, map[string]any{"stock": historyStock, "cooldown": cooldown}).ID, cools: cools,
+		instances: instances, voucher: v.ID, rules: r,
 		began: time.Now(), orders: map[string]int{},
 		doubts: make(chan struct{}, historyDoubts), full: make(chan struct{}),
 	}
@@ -82,7 +84,7 @@ func (h *history) note(user int, what act, order string, from time.Duration, out
 	h.operations = append(h.operations, o)
 }
 
-// record lets every user buy and cancel at random.
+// record lets every user buy, wait and cancel at random.
 func (h *history) record(t *testing.T, seed uint64) {
 	t.Helper()
 	var clients sync.WaitGroup
@@ -93,7 +95,7 @@ func (h *history) record(t *testing.T, seed uint64) {
 }
 
 func (h *history) client(t *testing.T, user int, chance *rand.Rand) {
-	order, unknowns := "", 0
+	order, unknowns, given := "", 0, map[string]bool{}
 	for range historySteps {
 		<-time.After(time.Duration(chance.Int64N(int64(400 * time.Millisecond))))
 		a := h.instances[chance.IntN(len(h.instances))]
@@ -103,11 +105,17 @@ func (h *history) client(t *testing.T, user int, chance *rand.Rand) {
 			return
 		}
 		var out result
-		if order != "" && chance.IntN(2) == 0 {
+		switch what := chance.IntN(4); {
+		case order != "" && what < 2:
 			if out = h.cancel(t, a, user, order); out != none {
-				order = "" // also when it is unknown: a second time, 200 would tell nothing
+				given[order], order = true, "" // also when it is unknown: a second time, 200 would tell nothing
 			}
-		} else {
+		case h.rules.waits && what > 0:
+			var heard string
+			if out, heard = h.wait(t, a, user, chance.IntN(8)); heard != "" && !given[heard] {
+				order = heard
+			}
+		default:
 			out = h.buy(t, a, user, &order)
 		}
 		if out != unknown {
@@ -161,6 +169,48 @@ func (h *history) buy(t *testing.T, a *app, user int, order *string) (out result
 	}
 	h.note(user, buys, heard, from, out)
 	return out
+}
+
+// wait has a user join by a chance below 4, leave by 4, or look at the place, and returns the order that is named.
+func (h *history) wait(t *testing.T, a *app, user, chance int) (out result, order string) {
+	t.Helper()
+	what, method := stands, http.MethodGet
+	switch {
+	case chance < 4:
+		what, method = joins, http.MethodPost
+	case chance == 4:
+		what, method = resigns, http.MethodDelete
+	}
+	from := h.now()
+	got, err := a.Send(method, "/vouchers/"+h.voucher+"/waitlist", a.Token(t, h.users[user], model.RoleUser), nil)
+	switch code := got.Code(); {
+	case neverSent(err):
+		return none, ""
+	case err != nil || code == model.CodeUnavailable:
+		if out = unknown; what == stands {
+			return none, "" // nothing has changed
+		}
+	case what == stands && got.Status == http.StatusOK:
+		out, order = waiting, remote.Decode[model.WaitlistPlace](t, got).OrderID
+		if order != "" {
+			out = yes
+		}
+	case code == "":
+		out = yes
+	case code == model.CodeNotFound:
+		out = none
+	case code == model.CodeAlreadyOrdered:
+		out, order = already, remote.Decode[api.Problem](t, got).OrderID
+	case code == model.CodeConflict:
+		out = free
+	case code == model.CodeCoolingDown:
+		out = cooling
+	default:
+		t.Errorf("%s %s: %d %s", h.users[user], what, got.Status, got.Body)
+		return none, ""
+	}
+	h.note(user, what, order, from, out)
+	return out, order
 }
 
 func (h *history) cancel(t *testing.T, a *app, user int, order string) (out result) {
@@ -229,7 +279,7 @@ func (h *history) ends(patience context.Context, t *testing.T) {
 	}
 }
 
-// close looks who has an order, and returns the whole history.
+// close looks who has an order, and who waits, and returns the whole history.
 func (h *history) close(t *testing.T) []porcupine.Operation {
 	t.Helper()
 	quiet := h.now()
@@ -240,6 +290,9 @@ func (h *history) close(t *testing.T) []porcupine.Operation {
 		}
 		for _, order := range owns[name] { // one, or the history is illegal
 			h.note(user, looks, order, quiet, yes)
+		}
+		if h.rules.waits {
+			h.wait(t, h.instances[0], user, looking)
 		}
 	}
 	for _, o := range h.unsettled {

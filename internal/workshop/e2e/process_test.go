@@ -46,7 +46,7 @@ func prepare(t testing.TB, path string, s settings) *process {
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			testserver.KeepLog(t, "seckill", p.output.String())
+			testserver.KeepLog(t, "seckill-"+p.settings["SECKILL_HTTP_ADDR"], p.output.String())
 		}
 	})
 	return p
