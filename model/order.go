@@ -101,7 +101,8 @@ type Cancellation struct {
 // the order is neither unpaid nor canceled.
 type Canceled struct {
 	Order   Order
-	Changed bool // by this call; false when the order had been canceled already
+	Changed bool     // by this call; false when the order had been canceled already
+	Release *Release // of this call; nil: only the outbox knows it
 	Err     error
 }
 

@@ -103,14 +103,17 @@ func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
 			return err
 		}
 	}
-	moved := make(map[string]model.Order, len(orders))
-	for _, order := range orders { // nothing but the COMMIT follows
-		moved[order.ID] = order
+	moved := make(map[string]model.Canceled, len(orders))
+	for i, order := range orders { // nothing but the COMMIT follows
+		told := order.Release()
+		told.HeirID, told.HeirUserID, told.Told = due[i].heir.ID, due[i].heir.UserID, true
+		moved[order.ID] = model.Canceled{Order: order, Release: &told}
 		c.doubtful[order.ID] = true
 	}
 	for i := range c.answers {
-		if order, ok := moved[c.answers[i].Order.ID]; ok {
-			c.answers[i].Order = order
+		answer := &c.answers[i]
+		if now, ok := moved[answer.Order.ID]; ok {
+			answer.Order, answer.Release = now.Order, now.Release
 		}
 	}
 	return nil

@@ -26,6 +26,8 @@ type statusChange struct {
 	cools bool
 	// until is when that ends; moveOrders finds it.
 	until *time.Time
+	// heir is the order that got the unit; moveOrders finds it, for a hot copy. It is empty when nobody waited.
+	heir model.Order
 }
 
 // historyRow is a row of order_history.
@@ -137,15 +139,14 @@ func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map
 	return nil
 }
 
-// returnedOf are the orders of a voucher that give their units back.
-func returnedOf(changes []statusChange, voucherID string) (orders []model.Order) {
-	for _, c := range changes {
-		if c.order.VoucherID == voucherID && c.move.Unit == model.UnitReturned {
-			c.order.CooldownUntil = c.until
-			orders = append(orders, c.order)
+// returnedOf are the changes by which orders of a voucher give their units back.
+func returnedOf(changes []statusChange, voucherID string) (returned []*statusChange) {
+	for i := range changes {
+		if c := &changes[i]; c.order.VoucherID == voucherID && c.move.Unit == model.UnitReturned {
+			returned = append(returned, c)
 		}
 	}
-	return orders
+	return returned
 }
 
 func allOverdue(changes []statusChange, now time.Time) bool {

@@ -292,9 +292,9 @@ func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error)
 }
 
 // handOver makes units that came back, or were added, unpaid orders of those who wait first; what nobody waits for is on
-// sale again. It is part of the transaction in which they come: a unit that is promised is an order. The returned orders are those
-// whose units they were.
-func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []model.Order) error {
+// sale again. It is part of the transaction in which they come: a unit that is promised is an order. By the changes in returned the
+// units came back.
+func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []*statusChange) error {
 	v, err := lockVoucher(tx, db.Dialect, voucherID)
 	if err != nil {
 		return err // there is no such voucher
@@ -350,12 +350,13 @@ func serve(tx *gorm.DB, db *sqldb.Database, v *voucherRow, upTo int64, heirs []m
 
 // tellHeirs notes for the hot copy which orders got the units. In the outbox the releases of a voucher with heirs come in the order of their
 // transactions: these are inserted under the voucher's lock.
-func tellHeirs(tx *gorm.DB, v voucherRow, returned, heirs []model.Order) error {
+func tellHeirs(tx *gorm.DB, v voucherRow, returned []*statusChange, heirs []model.Order) error {
 	ids := make([]string, len(heirs))
 	args := make([]any, 0, len(heirs)*heirColumns)
 	for i, heir := range heirs {
-		ids[i] = returned[i].ID
-		args = append(args, returned[i].ID, v.ID, returned[i].UserID, returned[i].CooldownUntil, heir.ID, heir.UserID)
+		c := returned[i]
+		ids[i], c.heir = c.order.ID, heir
+		args = append(args, c.order.ID, v.ID, c.order.UserID, c.until, heir.ID, heir.UserID)
 	}
 	if err := tx.Where("order_id IN ?", ids).Delete(&model.Release{}).Error; err != nil {
 		return fmt.Errorf("replace %d releases: %w", len(ids), err)

@@ -195,9 +195,12 @@ func TestReleasesNameTheHeirs(t *testing.T) {
 		v := f.withWaitlist(t, 3)
 		first := []model.Order{l.async(t, v.ID, "x"), l.async(t, v.ID, "y"), l.async(t, v.ID, "z")}
 		l.joins(t, v.ID, "a", "b")
-		_, _, err := l.cancel(t.Context(), "x", first[0].ID)
-		check.Must(t, err)
+		canceled := check.Value(l.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: first[0].ID, UserID: "x"}}))(t)[0]
+		check.Must(t, canceled.Err)
 		heir := l.owns(t, v.ID, "a")
+		check.Equal(t, "what the call tells", *canceled.Release, model.Release{
+			OrderID: first[0].ID, VoucherID: v.ID, UserID: "x", HeirID: heir.ID, HeirUserID: "a", Told: true,
+		})
 		l.lapse(t, heir, first[1], first[2])
 		check.Equal(t, "expired", len(check.Value(l.orders.Expire(t.Context(), []string{heir.ID, first[1].ID, first[2].ID}))(t)), 3)
 		next := l.owns(t, v.ID, "b")

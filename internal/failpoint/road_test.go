@@ -68,7 +68,7 @@ var together = map[string]string{
 	"Cancel, Cancel":   "the second is for one order after the other when the first, for all of them, was refused and changed nothing",
 	"isolate, Publish": "they are of different orders, whose messages are acknowledged behind both",
 	"Settle, close":    "they are of different orders: settled ones and closed ones",
-	"Relay, Release":   "one or the other, by whether the voucher has a waitlist",
+	"Relay, Released":  "one or the other, by whether the call knows the heir",
 	"Done, GiveUp":     "an attempt has one of these ends",
 	"GiveUp, Retry":    "an attempt has one of these ends",
 	"chunk, load":      "the first only shows that a rebuild is under way",

@@ -41,7 +41,8 @@ func (s *Store) Release(ctx context.Context, release model.Release) (applied boo
 // instance. It acts only while a user's mark is that order, and may be repeated. False is
 // "later": the copy is closed, and the releases are still to be applied. Then, and after
 // an error, some of them may have been. Of a voucher with a waitlist only rows of the outbox, which have an ID, are
-// applied, and it is "later" for others: of those it is not known who got the unit.
+// applied, and one that is Told; model.ErrOfTheOutbox for others, of which it is not known who got the unit, and for one that is
+// told before an earlier row was applied.
 func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
 	ctx, end := s.options.Trace.Work(ctx, "release", len(releases))
 	defer func() { end(err) }()
@@ -78,8 +79,8 @@ func releasing(releases []model.Release) string {
 	return fmt.Sprintf("release order %s and %d others", releases[0].OrderID, len(releases)-1)
 }
 
-func (s *Store) releaseCall(script script, voucherID string, releases []model.Release, args func(model.Release) []any) *call {
-	c := &call{script: script, voucher: voucherID, args: []any{tombstoneRetention.Milliseconds(), settledChannel}}
+func (s *Store) releaseCall(script script, voucherID string, releases []model.Release, args func(model.Release) []any, more ...any) *call {
+	c := &call{script: script, voucher: voucherID, args: append([]any{tombstoneRetention.Milliseconds(), settledChannel}, more...)}
 	for _, r := range releases {
 		c.args = append(c.args, args(r)...)
 	}
@@ -88,8 +89,11 @@ func (s *Store) releaseCall(script script, voucherID string, releases []model.Re
 
 // handOver applies rows of the outbox of a voucher with a waitlist, one call after the other: none overtakes an earlier one.
 func (s *Store) handOver(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
+	told := ""
 	if slices.ContainsFunc(releases, func(r model.Release) bool { return r.ID == 0 }) {
-		return false, nil
+		if told = "told"; len(releases) > 1 || !releases[0].Told {
+			return false, model.ErrOfTheOutbox
+		}
 	}
 	for some := range slices.Chunk(releases, callOrders) {
 		c := s.releaseCall(s.scripts.handover, voucherID, some, func(r model.Release) []any {
@@ -98,8 +102,11 @@ func (s *Store) handOver(ctx context.Context, voucherID string, releases []model
 				until = strconv.FormatInt(r.CooldownUntil.UnixMilli(), 10)
 			}
 			return []any{r.OrderID, r.UserID, until, r.HeirID, r.HeirUserID}
-		})
+		}, told)
 		s.run(ctx, c)
+		if told != "" && c.err == nil && c.verdict == verdictWaitlist {
+			return false, model.ErrOfTheOutbox
+		}
 		if c.err != nil || c.verdict != verdictDone {
 			return false, c.fail(releasing(some))
 		}

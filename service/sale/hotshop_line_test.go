@@ -114,6 +114,7 @@ type rows struct {
 	queries atomic.Int64
 	behind  int64        // Find finds nothing before it was asked so many times, like a cluster's member that is behind
 	cancels atomic.Int64 // transactions
+	heir    *model.Order // who gets the unit of a canceled order
 }
 
 func (r *rows) put(o model.Order) model.Order {
@@ -194,6 +195,11 @@ func (r *rows) Cancel(_ context.Context, asked []model.Cancellation) ([]model.Ca
 			continue
 		case row.Status == model.OrderUnpaid:
 			row.Status, answers[i].Changed = model.OrderCanceled, true
+			if r.heir != nil {
+				answers[i].Release = &model.Release{
+					OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID, HeirID: r.heir.ID, HeirUserID: r.heir.UserID, Told: true,
+				}
+			}
 			r.byID[one.OrderID] = row
 		case row.Status != model.OrderCanceled:
 			answers[i].Err = &model.Error{Code: model.CodeIllegalState, OrderStatus: row.Status}

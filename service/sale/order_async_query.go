@@ -217,16 +217,16 @@ func (s *asyncSeller) processingOf(ctx context.Context, q model.OrderQuery) (*mo
 }
 
 func (s *asyncSeller) cancel(ctx context.Context, asked model.Cancellation) (model.Order, bool, error) {
-	order, changed, err := s.cancels.do(ctx, asked)
+	canceled, err := s.cancels.do(ctx, asked)
 	if model.CodeOf(err) == model.CodeNotFound {
 		if err = s.notCancelable(ctx, asked.UserID, asked.OrderID); err == nil {
-			order, changed, err = s.cancels.do(ctx, asked) // it may have been persisted meanwhile
+			canceled, err = s.cancels.do(ctx, asked) // it may have been persisted meanwhile
 		}
 	}
 	if err == nil {
-		s.returnUnit(ctx, order)
+		s.returnUnit(ctx, canceled)
 	}
-	return order, changed, err
+	return canceled.Order, canceled.Changed, err
 }
 
 // notCancelable says why an order without a row cannot be canceled; nil when no
@@ -248,17 +248,22 @@ func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string)
 // returnUnit gives a canceled order's unit back in the hot copy. It does so also for
 // an order that was canceled before, because the call that canceled it may have
 // died in between. When the hot copy cannot be told now, the outbox tells it later.
-func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
+func (s *asyncSeller) returnUnit(ctx context.Context, canceled model.Canceled) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if s.deps.Cache.Waitlist(order.VoucherID) { // the outbox alone knows whose unit it is now
+	order := canceled.Order
+	release := order.Release()
+	if canceled.Release != nil {
+		release = *canceled.Release
+	}
+	applied, err := s.async.Hot.Release(ctx, release)
+	failpoint.Reach(failpoint.AfterReturn)
+	if errors.Is(err, model.ErrOfTheOutbox) {
 		if err := s.async.Relay(ctx, order.VoucherID); err != nil {
 			s.late(ctx, order, err)
 		}
 		return
 	}
-	applied, err := s.async.Hot.Release(ctx, order.Release())
-	failpoint.Reach(failpoint.AfterReturn)
 	if err == nil && !applied && !s.drawn(ctx, order.VoucherID) {
 		err = fmt.Errorf("voucher %s: %w", order.VoucherID, model.ErrCopyClosed)
 	}

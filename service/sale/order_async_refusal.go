@@ -69,15 +69,12 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	if row.RefusedAfterAdmission() {
 		return r.stale("refused")
 	}
-	if r.seller.deps.Cache.Waitlist(r.asked.VoucherID) {
-		if err := r.seller.async.Relay(ctx, r.asked.VoucherID); err != nil {
-			return model.Unavailable("Your earlier order could not be closed.", fmt.Errorf("relay the units of voucher %s: %w", r.asked.VoucherID, err))
-		}
-		return nil
-	}
 	applied, err := r.seller.async.Hot.Release(ctx, model.Release{
 		OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID, CooldownUntil: row.CooldownUntil,
 	})
+	if errors.Is(err, model.ErrOfTheOutbox) {
+		applied, err = true, r.seller.async.Relay(ctx, r.asked.VoucherID)
+	}
 	if err != nil {
 		return model.Unavailable("Your earlier order could not be closed.", fmt.Errorf("release order %s: %w", row.ID, err))
 	}

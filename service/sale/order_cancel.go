@@ -33,17 +33,17 @@ func newCanceler(store OrderStore) canceler {
 }
 
 // do cancels one order.
-func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Order, bool, error) {
+func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Canceled, error) {
 	canceled, err := c.group.Do(ctx, asked)
 	switch {
 	case err != nil && ctx.Err() != nil && !errors.Is(err, lane.ErrNotRun):
-		return model.Order{}, false, model.Unavailable("It is not known yet whether the order was canceled.",
+		return model.Canceled{}, model.Unavailable("It is not known yet whether the order was canceled.",
 			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, asked.OrderID, err))
 	case err != nil:
-		return model.Order{}, false, lane.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", asked.OrderID, err))
+		return model.Canceled{}, lane.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", asked.OrderID, err))
 	}
 	failpoint.Reach(failpoint.AfterCancel)
-	return canceled.Order, canceled.Changed, canceled.Err
+	return canceled, canceled.Err
 }
 
 func voucherOf(asked model.Cancellation) string {

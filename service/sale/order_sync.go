@@ -190,5 +190,6 @@ func (s *syncSeller) detail(ctx context.Context, orderID string) (model.OrderDet
 }
 
 func (s *syncSeller) cancel(ctx context.Context, asked model.Cancellation) (model.Order, bool, error) {
-	return s.cancels.do(ctx, asked)
+	canceled, err := s.cancels.do(ctx, asked)
+	return canceled.Order, canceled.Changed, err
 }

@@ -112,11 +112,11 @@ func (s *asyncSeller) free(ctx context.Context, userID string, groups []string, 
 	if err := s.refusal(ctx, userID, groups, voucherID); err != nil && model.CodeOf(err) != model.CodeSoldOut {
 		return err // the hot copy is closed, or the sale is over meanwhile
 	}
-	now, err := s.deps.Cache.Read(ctx, voucherID)
-	if err == nil && now.Remaining > 0 {
+	remaining, err := s.deps.Cache.Remaining(ctx, voucherID)
+	if err == nil && remaining > 0 {
 		err = model.UnitsFree()
 	}
-	return err
+	return s.open(voucherID, err)
 }
 
 // Leave gives a user's place up; NOT_FOUND when there is none.

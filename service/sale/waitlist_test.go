@@ -46,6 +46,7 @@ func TestJoin(t *testing.T) {
 		free   time.Duration // for so long units remain in the database
 		want   model.Code
 		again  bool // it was asked more than once
+		closed bool // the hot copy was closed a moment ago
 	}{
 		"the last orders are on their way": {free: 500 * time.Millisecond, again: true},
 		"a long queue":                     {free: time.Hour, want: model.CodeUnavailable, again: true},
@@ -56,6 +57,7 @@ func TestJoin(t *testing.T) {
 		"over":                             {change: func(v *model.Voucher) { v.EndAt = time.Now() }, want: model.CodeEnded},
 		"not for this user":                {change: func(v *model.Voucher) { v.Groups = model.Groups{"gold"} }, want: model.CodeNotEligible},
 		"nothing in the way":               {},
+		"the hot copy is closed":           {free: time.Hour, closed: true, want: model.CodeUnavailable},
 	} {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			list := &waitlist{}
@@ -66,6 +68,10 @@ func TestJoin(t *testing.T) {
 			if c.change != nil {
 				s.hot.With(func() { c.change(&s.sale.Voucher) })
 				s.cache.Drop("v1")
+			}
+			if c.closed {
+				s.table.Change(func(v *model.Voucher) { v.Waitlist = true })
+				s.hot.With(func() { s.sale.State = model.CopyClosed })
 			}
 			list.free = time.Now().Add(c.free)
 			user := c.user
@@ -107,8 +113,37 @@ func TestJoinsShareTransactions(t *testing.T) {
 	})
 }
 
-// What a canceled order of a voucher with a waitlist gives back, the outbox alone gives, before the answer.
+// What a canceled order of a voucher with a waitlist gives back comes before the answer: by the outbox, where the call does not know the
+// heir, and also where this instance does not know the waitlist.
 func TestCancelRelaysWhereUsersWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		relayed := 0
+		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) {
+			a.Relay = func(context.Context, string) error {
+				relayed++
+				return nil
+			}
+		})
+		s.hot.With(func() { s.sale.Voucher.Stock = 1 })
+		placed := s.buys(t, "alice")
+		s.persist(s.sale.Now().Pending[placed.ID])
+		s.refused(t, "bob", model.CodeSoldOut)
+		s.hot.With(func() { s.sale.Voucher.Waitlist = true })
+		s.cancels(t, "alice", placed.ID)
+		check.Equal(t, "relays", relayed, 1)
+		check.Equal(t, "the mark that the outbox takes away", s.sale.Now().Marks["alice"], placed.ID)
+		check.Equal(t, "rows that it has not applied", len(s.rows.noted), 0)
+
+		// Who asks again is not told of the closed order.
+		_, err := s.Place(t.Context(), "alice", "v1")
+		check.Equal(t, "while the mark is there", model.CodeOf(err), model.CodeUnavailable)
+		check.That(t, relayed > 1, "the outbox was not asked")
+	})
+}
+
+// A call that knows the heir tells the hot copy, whatever the database does meanwhile.
+func TestCancelTellsTheHeir(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		relayed := 0
@@ -121,15 +156,12 @@ func TestCancelRelaysWhereUsersWait(t *testing.T) {
 		s.hot.With(func() { s.sale.Voucher.Stock, s.sale.Voucher.Waitlist = 1, true })
 		placed := s.buys(t, "alice")
 		s.persist(s.sale.Now().Pending[placed.ID])
-		s.refused(t, "bob", model.CodeSoldOut)
+		s.rows.heir = &model.Order{ID: "heir.v1", UserID: "bob"}
 		s.cancels(t, "alice", placed.ID)
-		check.Equal(t, "relays", relayed, 1)
-		check.Equal(t, "the mark that the outbox takes away", s.sale.Now().Marks["alice"], placed.ID)
-		check.Equal(t, "rows that it has not applied", len(s.rows.noted), 0)
-
-		// Who asks again is not told of the closed order.
-		_, err := s.Place(t.Context(), "alice", "v1")
-		check.Equal(t, "while the mark is there", model.CodeOf(err), model.CodeUnavailable)
-		check.That(t, relayed > 1, "the outbox was not asked")
+		check.Equal(t, "the mark", s.sale.Now().Marks["bob"], "heir.v1")
+		check.Equal(t, "rows that it has applied", len(s.rows.noted), 1)
+		check.Equal(t, "relays", relayed, 0)
+		s.cancels(t, "alice", placed.ID)
+		check.Equal(t, "relays of a call that does not know the heir", relayed, 1)
 	})
 }

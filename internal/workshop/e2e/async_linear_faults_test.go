@@ -262,7 +262,7 @@ func linearizableOn(t *testing.T, stage *stage) {
 				}
 			}
 		}
-		t.Logf("%d operations; %d times a user found that his place had become an order", operations, served)
+		t.Logf("%d operations; %d times a user found that a place had become an order", operations, served)
 	}
 }
 

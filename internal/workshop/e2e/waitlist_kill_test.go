@@ -38,7 +38,7 @@ func comebacks() map[string]comeback {
 		"expired, sync":   {onServers, expireOne, expired, false},
 		"refunded, sync":  {onServers, refundOne, refunded, true},
 		"added, sync":     {onServers, addOne, []failpoint.Step{failpoint.AfterHandOver}, false},
-		"canceled, async": {asyncOnServers, cancelOne, slices.Concat(canceled, relayed), false},
+		"canceled, async": {asyncOnServers, cancelOne, slices.Concat(canceled, []failpoint.Step{failpoint.AfterReturn, failpoint.AfterReturnNoted}), false},
 		"expired, async":  {asyncOnServers, expireOne, slices.Concat(expired, relayed), false},
 		"refunded, async": {asyncOnServers, refundOne, slices.Concat(refunded, relayed), true},
 		"added, async":    {asyncOnServers, addOne, slices.Concat([]failpoint.Step{failpoint.AfterHandOver, failpoint.AfterStockChange}, rebuilt), false},

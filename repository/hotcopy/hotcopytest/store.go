@@ -126,8 +126,12 @@ func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []mo
 	}
 	err = c.do(ctx, "Release", voucherID, func(s *Sale) error {
 		c.tell(ids)
-		if !s.open() || s.Voucher.Waitlist && slices.ContainsFunc(releases, func(r model.Release) bool { return r.ID == 0 }) {
+		if !s.open() {
 			return nil
+		}
+		told := slices.ContainsFunc(releases, func(r model.Release) bool { return r.ID == 0 })
+		if s.Voucher.Waitlist && told && (len(releases) > 1 || !releases[0].Told || s.waits(releases[0])) {
+			return model.ErrOfTheOutbox
 		}
 		for _, r := range releases {
 			if s.Voucher.Waitlist && s.waits(r) {
@@ -147,6 +151,9 @@ func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []mo
 // waits reports whether a unit cannot change hands yet.
 func (s *Sale) waits(r model.Release) bool {
 	marks := s.Now().Marks
+	if r.ID == 0 && marks[r.UserID] != r.OrderID {
+		return true
+	}
 	return r.HeirID != "" && marks[r.UserID] == r.OrderID && marks[r.HeirUserID] != "" && marks[r.HeirUserID] != r.HeirID
 }
 

@@ -1,11 +1,13 @@
 -- Gives back the units of closed orders of a voucher with a waitlist, as release.lua does for other vouchers. A unit that has an heir, an
--- order of the user who waited for it, changes hands: it is free at no time. Only the outbox calls this, with its rows in their order.
+-- order of the user who waited for it, changes hands: it is free at no time. The outbox calls this, with its rows in their order.
 -- It acts only while the user's mark is the order, so that it may be repeated. Where the heir's user is marked by another
--- order, an earlier row has to take that mark away: this row and those behind it wait.
+-- order, an earlier row has to take that mark away: this row and those behind it wait. A call that closed one order tells of it
+-- before the outbox, so that an earlier row may not have set the mark yet: then the row waits too.
 --
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3], ARGV[4] as in release.lua
--- ARGV[5...] for each order: its id; its user; until when that user waits before another order, in ms since 1970, or empty; the id of
+-- ARGV[5] empty: rows of the outbox, in their order
+-- ARGV[6...] for each order: its id; its user; until when that user waits before another order, in ms since 1970, or empty; the id of
 --   the heir and its user, both empty where there is none
 -- Replies {1, epoch}; {2, epoch} some of the rows wait.
 
@@ -13,7 +15,7 @@ look()
 local why = shut()
 if why and why[1] == -1 then return why end
 local ids, users = {}, {}
-for i = 5, #ARGV, 5 do
+for i = 6, #ARGV, 5 do
   ids[#ids + 1] = ARGV[i]
   users[#users + 1] = ARGV[i + 1]
   if ARGV[i + 4] ~= '' then users[#users + 1] = ARGV[i + 4] end
@@ -27,7 +29,7 @@ for i, user in ipairs(users) do before[user], after[user] = marks[i], marks[i] e
 local ms = math.floor(clock() / 1000)
 local done, tombs, cooling, held, waits = {}, {}, {}, false, false
 for i, id in ipairs(ids) do
-  local at = 5 * i
+  local at = 5 * i + 1
   local user, till, heir, heirUser = ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3], ARGV[at + 4]
   if after[user] == id then
     if heir ~= '' and after[heirUser] and after[heirUser] ~= heir then
@@ -36,6 +38,9 @@ for i, id in ipairs(ids) do
     end
     after[user] = false
     if heir ~= '' then after[heirUser] = heir end
+  elseif ARGV[5] ~= '' then
+    waits = true
+    break
   end
   if till and till > (tonumber(redis.call('zscore', KEYS[5], '/' .. user) or '') or 0) then
     cooling[#cooling + 1], cooling[#cooling + 2], held = text(till), '/' .. user, true

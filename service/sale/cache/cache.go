@@ -124,6 +124,20 @@ func (c *Vouchers) Read(ctx context.Context, id string) (model.Voucher, error) {
 	return *read.voucher, nil
 }
 
+// Remaining is what is left to sell of a voucher, read as Read does. Of a closed hot copy nothing is known: model.ErrCopyClosed.
+func (c *Vouchers) Remaining(ctx context.Context, id string) (int64, error) {
+	read, err := c.reader.Do(ctx, id)
+	switch err = errors.Join(err, read.err); {
+	case err != nil:
+		return 0, lane.Undone("The voucher could not be read in time.", err)
+	case read.voucher == nil:
+		return 0, model.NotFound("voucher")
+	case read.closed:
+		return 0, model.ErrCopyClosed
+	}
+	return read.voucher.Remaining, nil
+}
+
 // List returns one page of vouchers with what is left of them, newest first; list reads
 // a page from the database.
 func (c *Vouchers) List(
