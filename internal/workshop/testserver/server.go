@@ -307,7 +307,7 @@ func spawn(program string, args, environ []string, dir, log string) (*child, err
 
 // signal sends a signal; one to a process that has ended is no error.
 func (c *child) signal(sig os.Signal) error {
-	if err := c.process.Signal(sig); err != nil && !c.ended() {
+	if err := c.process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %v to process %d: %w", sig, c.process.Pid, err)
 	}
 	return nil
