@@ -101,7 +101,14 @@ func (m *copyModel) release(t *rapid.T) {
 			r.CooldownUntil = new(time.Now().Add(wait).UTC().Truncate(time.Millisecond))
 		}
 	}
-	if applied, err := m.copies.Release(context.Background(), r); err != nil || !applied {
+	applied, err := m.copies.Release(context.Background(), r)
+	if m.v.Waitlist {
+		if applied || !errors.Is(err, model.ErrOfTheOutbox) {
+			t.Fatalf("released %v, %v, although only the outbox knows who waited", applied, err)
+		}
+		return
+	}
+	if err != nil || !applied {
 		t.Fatalf("released %v, %v", applied, err)
 	}
 	delete(m.pending, a.OrderID)
@@ -111,6 +118,45 @@ func (m *copyModel) release(t *rapid.T) {
 	m.closed[a.OrderID] = true
 	if until := r.CooldownUntil; until != nil && until.After(m.cooling[a.UserID]) { // never less for what comes late
 		m.cooling[a.UserID] = *until
+	}
+}
+
+// handOver gives units back with their heirs, in rows of the outbox or, one, as a call tells it.
+func (m *copyModel) handOver(t *rapid.T) {
+	if !m.v.Waitlist {
+		t.Skip("nobody may wait")
+	}
+	rows := make([]model.Release, rapid.IntRange(1, 4).Draw(t, "rows"))
+	for i := range rows {
+		a := m.draw(t)
+		rows[i] = model.Release{ID: int64(i + 1), OrderID: a.OrderID, VoucherID: m.v.ID, UserID: a.UserID}
+		if heir := m.draw(t); heir.UserID != a.UserID { // nobody waits who has an order
+			rows[i].HeirID, rows[i].HeirUserID = heir.OrderID, heir.UserID
+		}
+	}
+	told := len(rows) == 1 && rapid.Bool().Draw(t, "told by a call")
+	if told {
+		rows[0].ID, rows[0].Told = 0, true
+	}
+	all := true
+	for _, r := range rows {
+		marked := m.marks[r.UserID] == r.OrderID
+		taken := r.HeirID != "" && m.marks[r.HeirUserID] != "" && m.marks[r.HeirUserID] != r.HeirID
+		if all = marked && !taken || !marked && !told; !all {
+			break
+		}
+		if marked {
+			delete(m.marks, r.UserID)
+			if r.HeirID != "" {
+				m.marks[r.HeirUserID] = r.HeirID
+			}
+		}
+		delete(m.pending, r.OrderID)
+		m.closed[r.OrderID] = true
+	}
+	applied, err := m.copies.ReleaseAll(context.Background(), m.v.ID, rows)
+	if refused := errors.Is(err, model.ErrOfTheOutbox); applied != all || refused != (told && !all) || err != nil && !refused {
+		t.Fatalf("%+v: applied %v, %v, want %v", rows, applied, err, all)
 	}
 }
 
@@ -196,6 +242,7 @@ func TestHotCopyModel(t *testing.T) {
 	overCopies(t, func(t *testing.T, over *sale) {
 		rapid.Check(t, func(r *rapid.T) {
 			s := &sale{t: t, copies: over.copies, v: voucherOf(newID(t), 3)}
+			s.v.Waitlist = rapid.Bool().Draw(r, "waitlist")
 			s.v.Cooldown = model.Window(rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(r, "cool-down"))
 			s.rebuild(1, 0, nil, nil)
 			m := &copyModel{
@@ -204,7 +251,7 @@ func TestHotCopyModel(t *testing.T) {
 				cooling: make(map[string]time.Time),
 			}
 			r.Repeat(map[string]func(*rapid.T){
-				"reserve": m.reserve, "settle": m.settle, "release": m.release, "rebuild": m.rebuilt, "": m.check,
+				"reserve": m.reserve, "settle": m.settle, "release": m.release, "hand over": m.handOver, "rebuild": m.rebuilt, "": m.check,
 			})
 		})
 	})
