@@ -39,6 +39,7 @@ type saleModel struct {
 	stock  int
 	orders map[string]*orderModel
 	live   map[string]string // user → order
+	line   []string          // users who wait for a unit
 	waits  map[string]bool   // users who cool down
 	waited map[string]int    // how often it began
 	outbox map[string]bool   // orders whose units came back, and no hot copy knows
@@ -93,6 +94,72 @@ func (m *saleModel) become(o *orderModel, to model.OrderStatus) {
 	if !(model.Order{Status: to}).Live() && m.live[o.order.UserID] == o.order.ID {
 		delete(m.live, o.order.UserID)
 	}
+	m.serve()
+}
+
+// serve gives those who wait first what is free, which are orders of theirs then.
+func (m *saleModel) serve() {
+	for len(m.line) > 0 && len(m.live) < m.stock {
+		m.owned(m.owns(m.t, m.v.ID, m.line[0]), m.line[0])
+		m.line = m.line[1:]
+	}
+}
+
+// owned is a new order of a user.
+func (m *saleModel) owned(o model.Order, user string) {
+	m.live[user] = o.ID
+	m.orders[o.ID] = &orderModel{
+		order: o, status: model.OrderUnpaid, arrived: map[string]bool{}, decided: map[string]bool{}, refunds: map[string]*model.Refund{},
+	}
+}
+
+// queue has a user join those who wait, or leave them.
+func (m *saleModel) queue(t *rapid.T, leaves bool) {
+	if !m.v.Waitlist {
+		t.Skip("nobody may wait")
+	}
+	u := user(rapid.IntRange(0, 3).Draw(t, "user"))
+	err := m.call(t, func() error {
+		if leaves {
+			return m.life.orders.Leave(m.t.Context(), m.v.ID, u)
+		}
+		_, _, err := m.join(m.t.Context(), m.v.ID, u)
+		return err
+	})
+	at, want := slices.Index(m.line, u), model.Code("")
+	switch {
+	case at >= 0 && leaves:
+		m.line = slices.Delete(m.line, at, at+1)
+	case at >= 0:
+	case m.live[u] != "":
+		want = model.CodeAlreadyOrdered
+	case leaves:
+		want = model.CodeNotFound
+	case m.waits[u]:
+		want = model.CodeCoolingDown
+	case len(m.live) < m.stock:
+		want = model.CodeConflict
+	default:
+		m.line = append(m.line, u)
+	}
+	if (err != nil || want != "") && model.CodeOf(err) != want {
+		t.Fatalf("%s waits, or leaves (%t): %v, want %q", u, leaves, err, want)
+	}
+}
+
+// restock adds a unit.
+func (m *saleModel) restock(t *rapid.T) {
+	if !m.v.Waitlist || m.stock == 5 {
+		t.Skip("enough")
+	}
+	m.stock++
+	more := model.StockChange{Stock: new(int64(m.stock))}
+	if err := m.call(t, func() error {
+		return check.ErrorOf(m.vouchers.ChangeStock(m.t.Context(), m.v.ID, more, model.Idempotency{}))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	m.serve()
 }
 
 // ended is an order that ended unpaid. Its user waits, if the voucher says so and no administrator has done it.
@@ -173,11 +240,7 @@ func (m *saleModel) buy(t *rapid.T) {
 	case len(m.live) == m.stock:
 		want = model.CodeSoldOut
 	default:
-		m.live[asked.UserID] = asked.ID
-		m.orders[asked.ID] = &orderModel{
-			order: got.Order, status: model.OrderUnpaid, arrived: map[string]bool{}, decided: map[string]bool{},
-			refunds: map[string]*model.Refund{},
-		}
+		m.owned(got.Order, asked.UserID)
 	}
 	if (got.Err != nil || want != "") && model.CodeOf(got.Err) != want {
 		t.Fatalf("%s buys: %v, want %q", asked.UserID, got.Err, want)
@@ -412,6 +475,11 @@ func (m *saleModel) releasesOf(t *rapid.T) (list []model.Release) {
 func (m *saleModel) agrees(t *rapid.T) {
 	m.balanced(m.t, m.v.ID, int64(len(m.live)))
 	m.releasesOf(t)
+	for n, u := range m.line {
+		if at := m.position(m.t, m.v.ID, u); at != strconv.Itoa(n+1) {
+			t.Fatalf("%s waits at %s, want %d", u, at, n+1)
+		}
+	}
 	for id, o := range m.orders {
 		row := check.Value(m.life.orders.Get(m.t.Context(), id))(m.t)
 		refunds := m.number(m.t, "SELECT COUNT(*) FROM refunds WHERE order_id = ?", id)
@@ -469,12 +537,14 @@ func TestLifeModel(t *testing.T) {
 				}
 				crash.in.Store(-1)
 				m.v = near.voucher(t, model.NewVoucher{
-					Stock: int64(stock), BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+					Waitlist: rapid.Bool().Draw(r, "waitlist"),
+					Stock:    int64(stock), BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
 					Cooldown: model.Window(rapid.SampledFrom([]time.Duration{0, time.Minute, 10 * time.Hour}).Draw(r, "cool-down")),
 				})
 				r.Repeat(map[string]func(*rapid.T){
 					"buy": m.buy, "start": m.start, "pay": m.pay, "fail": m.fail, "cancel": m.giveBack,
 					"expire": m.expire, "redeem": m.redeem, "refund": m.refund, "attempt": m.attempt, "relay": m.relay, "wait": m.wait,
+					"join": func(r *rapid.T) { m.queue(r, false) }, "leave": func(r *rapid.T) { m.queue(r, true) }, "restock": m.restock,
 				})
 				m.agrees(r)
 				for id := range m.orders {

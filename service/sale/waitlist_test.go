@@ -72,7 +72,7 @@ func TestJoin(t *testing.T) {
 			if c.closed {
 				s.table.Change(func(v *model.Voucher) { v.Waitlist = true })
 				s.hot.With(func() { s.sale.State = model.CopyClosed })
-				check.Equal(t, "what is known of the units", model.CodeOf(s.seller.free(t.Context(), "bob", nil, "v1")), model.CodeUnavailable)
+				check.Is(t, "what is known of the units", check.ErrorOf(s.cache.Remaining(t.Context(), "v1")), model.ErrCopyClosed)
 			}
 			list.free = time.Now().Add(c.free)
 			user := c.user
