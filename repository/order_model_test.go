@@ -149,7 +149,7 @@ func (m *saleModel) queue(t *rapid.T, leaves bool) {
 
 // restock adds a unit.
 func (m *saleModel) restock(t *rapid.T) {
-	if !m.v.Waitlist || m.stock == 5 {
+	if !m.v.Waitlist || m.stock == 3 {
 		t.Skip("enough")
 	}
 	m.stock++
@@ -521,7 +521,7 @@ func (m *saleModel) cools(t *rapid.T, o *orderModel, row model.Order) {
 // some statement, or behind it, as when a process dies there, agree with a simple model.
 func TestLifeModel(t *testing.T) {
 	t.Parallel()
-	check.Must(t, flag.Set("rapid.checks", strconv.Itoa(check.Count(t, "CHECKS", 6, 100))))
+	check.Must(t, flag.Set("rapid.checks", strconv.Itoa(check.Count(t, "CHECKS", 12, 100))))
 	for mode, open := range map[model.OrderMode]func(testing.TB, store) *fixture{model.ModeSync: newFixture, model.ModeAsync: newAsync} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
@@ -530,14 +530,17 @@ func TestLifeModel(t *testing.T) {
 			far.asIn(t, mode)
 			l := lifeOf(far)
 			rapid.Check(t, func(r *rapid.T) {
-				stock := rapid.IntRange(1, 3).Draw(r, "stock")
+				stock, waitlist := rapid.IntRange(1, 3).Draw(r, "stock"), rapid.Bool().Draw(r, "waitlist")
+				if waitlist {
+					stock = 1 // which is soon sold out
+				}
 				m := &saleModel{
 					life: l, t: t, stock: stock, orders: map[string]*orderModel{}, live: map[string]string{},
 					outbox: map[string]bool{}, mode: mode, crash: crash, waits: map[string]bool{}, waited: map[string]int{},
 				}
 				crash.in.Store(-1)
 				m.v = near.voucher(t, model.NewVoucher{
-					Waitlist: rapid.Bool().Draw(r, "waitlist"),
+					Waitlist: waitlist,
 					Stock:    int64(stock), BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
 					Cooldown: model.Window(rapid.SampledFrom([]time.Duration{0, time.Minute, 10 * time.Hour}).Draw(r, "cool-down")),
 				})

@@ -124,7 +124,7 @@ func (w *weather) round(vouchers int) {
 	var load sync.WaitGroup
 	w.sales = make([]*sale, vouchers)
 	for n := range w.sales {
-		w.sales[n] = &sale{voucher: w.onSale(map[bool]string{false: "0s", true: "1h"}[n%2 == 1]), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000, share: vouchers / 2}
+		w.sales[n] = &sale{voucher: w.onSale(map[bool]string{false: "0s", true: "1h"}[n%2 == 1], n%2 == 0), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000, share: vouchers / 2}
 	}
 	for _, s := range w.sales {
 		load.Go(func() { s.rush(w.t, stop) })
@@ -149,12 +149,12 @@ func (w *weather) round(vouchers int) {
 
 // onSale creates a voucher, and asks again as the contract tells clients: a
 // connection may still be of the weather before.
-func (w *weather) onSale(cooldown string) string {
+func (w *weather) onSale(cooldown string, waitlist bool) string {
 	w.t.Helper()
 	a, got := w.processes[0], api.Answer{}
 	w.until("a voucher is on sale", func() bool {
 		got = a.Call(w.t, http.MethodPost, "/admin/vouchers", a.Admin(w.t), map[string]any{
-			"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 1_000_000, "cooldown": cooldown,
+			"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 1_000_000, "cooldown": cooldown, "waitlist": waitlist,
 			"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
 		})
 		return got.Status == http.StatusCreated
