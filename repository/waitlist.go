@@ -304,6 +304,11 @@ func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID s
 	if err != nil {
 		return fmt.Errorf("read who waits: %w", err)
 	}
+	if len(first) > 0 { // MariaDB's clock of the reading is of before the wait for the row: an earlier place would have a later order
+		if v.Now.Time, err = readClock(tx, db.Dialect); err != nil {
+			return err
+		}
+	}
 	heirs := make([]model.Order, len(first))
 	for i, row := range first {
 		id, err := ids.New()
