@@ -106,7 +106,7 @@ func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
 	moved := make(map[string]model.Canceled, len(orders))
 	for i, order := range orders { // nothing but the COMMIT follows
 		told := order.Release()
-		told.HeirID, told.HeirUserID, told.Told = due[i].heir.ID, due[i].heir.UserID, true
+		told.HeirID, told.HeirUserID, told.Told = due[i].heir.ID, due[i].heir.UserID, !due[i].behind
 		moved[order.ID] = model.Canceled{Order: order, Release: &told}
 		c.doubtful[order.ID] = true
 	}

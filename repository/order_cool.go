@@ -32,10 +32,10 @@ func coolingOf(tx *gorm.DB, d sqldb.Dialect, voucherID string, users []string) (
 
 // coolDown finds until when the users of orders wait that end unpaid. A voucher without a cool-down has nothing read. An order of
 // a user that ends before this one had ended before this one was made: what is counted does not change meanwhile.
-func coolDown(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, cooldowns map[string]model.Window, now time.Time) error {
+func coolDown(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, rules map[string]saleRules, now time.Time) error {
 	users := map[string][]string{} // by voucher
 	for _, c := range changes {
-		if id := c.order.VoucherID; c.cools && cooldowns[id] > 0 {
+		if id := c.order.VoucherID; c.cools && rules[id].Cooldown > 0 {
 			users[id] = append(users[id], c.order.UserID)
 		}
 	}
@@ -46,7 +46,7 @@ func coolDown(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, cooldowns ma
 		}
 		for i := range changes {
 			if c := &changes[i]; c.cools && c.order.VoucherID == id {
-				c.until = model.CooldownUntil(cooldowns[id], now, before[c.order.UserID].Times)
+				c.until = model.CooldownUntil(rules[id].Cooldown, now, before[c.order.UserID].Times)
 			}
 		}
 	}

@@ -28,6 +28,14 @@ type statusChange struct {
 	until *time.Time
 	// heir is the order that got the unit; moveOrders finds it, for a hot copy. It is empty when nobody waited.
 	heir model.Order
+	// behind says that the hot copy must not hear of the unit before the outbox has told it who got those before.
+	behind bool
+}
+
+// saleRules are those of a voucher that say what becomes of a unit that comes back. They do not change once there is an order.
+type saleRules struct {
+	Cooldown model.Window
+	Waitlist bool
 }
 
 // historyRow is a row of order_history.
@@ -71,7 +79,7 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 			back[c.order.VoucherID]++
 		}
 	}
-	mode, now, cooldowns, err := beginMove(tx, d, back)
+	mode, now, rules, err := beginMove(tx, d, back)
 	if err != nil {
 		return nil, err
 	}
@@ -82,55 +90,58 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 			}
 		}
 	}
-	if err := coolDown(tx, d, changes, cooldowns, now); err != nil {
+	if err := coolDown(tx, d, changes, rules, now); err != nil {
 		return nil, err
 	}
 	if err := updateStatus(tx, d, changes, now); err != nil {
 		return nil, err
 	}
-	orders, err := recordMoves(tx, db, mode, changes, now)
+	orders, err := recordMoves(tx, db, mode, changes, rules, now)
 	if err != nil {
 		return nil, err
 	}
-	return orders, returnUnits(tx, db, mode, back, changes)
+	return orders, returnUnits(tx, db, mode, back, changes, rules)
 }
 
 // beginMove reads the clock and, where units come back, the order mode, which does not
-// change then until the transaction ends, and the vouchers' cool-downs, which do not
-// change any more.
-func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMode, time.Time, map[string]model.Window, error) {
+// change then until the transaction ends, and the vouchers' rules.
+func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMode, time.Time, map[string]saleRules, error) {
 	if len(back) == 0 {
 		now, err := readClock(tx, d)
 		return "", now, nil, err
 	}
 	var rows []struct {
 		ID        string
-		Cooldown  model.Window
+		Rules     saleRules       `gorm:"embedded"`
 		Now       clock           `gorm:"column:server_time"`
 		OrderMode model.OrderMode `gorm:"column:order_mode"`
 	}
 	ids := slices.Sorted(maps.Keys(back))
-	err := tx.Raw("SELECT id, cooldown, "+d.Now+" AS server_time, "+orderMode(d)+" AS order_mode FROM vouchers WHERE id IN ?", ids).Scan(&rows).Error
+	err := tx.Raw("SELECT id, cooldown, waitlist, "+d.Now+" AS server_time, "+orderMode(d)+" AS order_mode FROM vouchers WHERE id IN ?", ids).Scan(&rows).Error
 	if err == nil && len(rows) != len(ids) {
 		err = gorm.ErrRecordNotFound
 	}
 	if err != nil {
 		return "", time.Time{}, nil, fmt.Errorf("read the order mode and %d vouchers, the first %s: %w", len(ids), ids[0], err)
 	}
-	cooldowns := map[string]model.Window{}
+	rules := make(map[string]saleRules, len(rows))
 	for _, row := range rows {
-		cooldowns[row.ID] = row.Cooldown
+		rules[row.ID] = row.Rules
 	}
-	return rows[0].OrderMode, stored(rows[0].Now.Time), cooldowns, nil
+	return rows[0].OrderMode, stored(rows[0].Now.Time), rules, nil
 }
 
 // returnUnits gives units to those who wait, or puts them on sale again. The UPDATE locks the vouchers that are not yet.
-func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map[string]int, changes []statusChange) error {
+func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map[string]int, changes []statusChange, rules map[string]saleRules) error {
 	for _, id := range slices.Sorted(maps.Keys(back)) {
+		returned := returnedOf(changes, id)
 		done := tx.Exec(sqlOf(db.Dialect, "stock_return"), back[id], id)
 		err := done.Error
 		if err == nil && done.RowsAffected != 1 {
-			err = handOver(tx, db, mode, id, back[id], returnedOf(changes, id))
+			err = handOver(tx, db, mode, id, back[id], returned)
+		}
+		if err == nil && mode == model.ModeAsync && rules[id].Waitlist {
+			err = tellHeirs(tx, id, returned)
 		}
 		if err != nil {
 			return fmt.Errorf("return %d units of voucher %s: %w", back[id], id, err)
@@ -208,8 +219,8 @@ func updateMoved(tx *gorm.DB, d sqldb.Dialect, move model.Transition, ids []stri
 }
 
 // recordMoves writes what follows from changes that were made. In sync mode there is no
-// hot copy to be told of a unit.
-func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes []statusChange, now time.Time) ([]model.Order, error) {
+// hot copy to be told of a unit, and for that of a voucher with a waitlist see tellHeirs.
+func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes []statusChange, rules map[string]saleRules, now time.Time) ([]model.Order, error) {
 	orders := make([]model.Order, len(changes))
 	history := make([]any, 0, len(changes)*historyColumns)
 	var releases []model.Release
@@ -217,7 +228,7 @@ func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes 
 		orders[i] = c.move.Apply(c.order, now)
 		orders[i].CooldownUntil = cmp.Or(c.until, c.order.CooldownUntil)
 		history = append(history, c.order.ID, now, string(c.move.From), string(c.move.To), c.actor, c.reason)
-		if c.move.Unit == model.UnitReturned && mode == model.ModeAsync {
+		if c.move.Unit == model.UnitReturned && mode == model.ModeAsync && !rules[c.order.VoucherID].Waitlist {
 			releases = append(releases, orders[i].Release())
 		}
 	}

@@ -77,7 +77,7 @@ func deleteReleases(tx *gorm.DB, ids []int64) error {
 func insertReleases(tx *gorm.DB, list []model.Release) error {
 	args := make([]any, 0, len(list)*releaseColumns)
 	for _, r := range list {
-		args = append(args, r.OrderID, r.VoucherID, r.UserID, r.CooldownUntil)
+		args = append(args, r.OrderID, r.VoucherID, r.UserID, r.CooldownUntil, given(r.HeirID), given(r.HeirUserID))
 	}
 	if err := insertRows(tx, insertRelease, releaseColumns, args); err != nil {
 		return fmt.Errorf("insert %d releases: %w", len(list), err)
@@ -85,7 +85,15 @@ func insertReleases(tx *gorm.DB, list []model.Release) error {
 	return nil
 }
 
+// given is NULL for an empty text.
+func given(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
 const (
-	insertRelease  = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until) VALUES "
-	releaseColumns = 4
+	insertRelease  = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until, heir_id, heir_user_id) VALUES "
+	releaseColumns = 6
 )

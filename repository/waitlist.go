@@ -293,7 +293,8 @@ func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error)
 
 // handOver makes units that came back, or were added, unpaid orders of those who wait first; what nobody waits for is on
 // sale again. It is part of the transaction in which they come: a unit that is promised is an order. By the changes in returned the
-// units came back.
+// units came back. Of added units the hot copy does not hear who got them: it would promise a second order to one of these users. So it counts no
+// more from the COMMIT on, and is rebuilt with their orders.
 func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []*statusChange) error {
 	v, err := lockVoucher(tx, db.Dialect, voucherID)
 	if err != nil {
@@ -330,9 +331,12 @@ func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID s
 	if err := noteWaiting(tx, v); err != nil {
 		return fmt.Errorf("hand %d units over: %w", units, err)
 	}
-	if mode == model.ModeAsync && len(returned) > 0 && len(heirs) > 0 { // a hot copy that is sold out learns of added units by a rebuild, which loads their orders too
-		if err := tellHeirs(tx, v, returned, heirs); err != nil {
-			return err
+	for i := range min(len(returned), len(heirs)) {
+		returned[i].heir = heirs[i]
+	}
+	if returned == nil && len(heirs) > 0 && copied(mode, v) {
+		if err := tx.Exec(sqlOf(db.Dialect, "copy_void"), v.ID).Error; err != nil {
+			return fmt.Errorf("close the hot copy: %w", err)
 		}
 	}
 	failpoint.Reach(failpoint.AfterHandOver)
@@ -353,26 +357,20 @@ func serve(tx *gorm.DB, db *sqldb.Database, v *voucherRow, upTo int64, heirs []m
 	return announceOrders(db, tx, heirs, bornAt)
 }
 
-// tellHeirs notes for the hot copy which orders got the units. In the outbox the releases of a voucher with heirs come in the order of their
-// transactions: these are inserted under the voucher's lock.
-func tellHeirs(tx *gorm.DB, v voucherRow, returned []*statusChange, heirs []model.Order) error {
-	ids := make([]string, len(heirs))
-	args := make([]any, 0, len(heirs)*heirColumns)
-	for i, heir := range heirs {
-		c := returned[i]
-		ids[i], c.heir = c.order.ID, heir
-		args = append(args, c.order.ID, v.ID, c.order.UserID, c.until, heir.ID, heir.UserID)
+// tellHeirs notes for the hot copy of a voucher with a waitlist which orders got the units that came back. The rows are inserted under the voucher's
+// lock, so that they are in the order of the transactions. A unit that nobody got is for everybody: while the hot copy may not
+// know an heir of an earlier one, it would give it to that heir too.
+func tellHeirs(tx *gorm.DB, voucherID string, returned []*statusChange) error {
+	var behind bool
+	if err := tx.Raw("SELECT EXISTS (SELECT 1 FROM releases WHERE voucher_id = ? AND heir_id IS NOT NULL)", voucherID).Scan(&behind).Error; err != nil {
+		return fmt.Errorf("look for earlier heirs: %w", err)
 	}
-	if err := tx.Where("order_id IN ?", ids).Delete(&model.Release{}).Error; err != nil {
-		return fmt.Errorf("replace %d releases: %w", len(ids), err)
+	rows := make([]model.Release, len(returned))
+	for i, c := range returned {
+		c.behind, behind = behind && c.heir.ID == "", behind || c.heir.ID != ""
+		rows[i] = model.Release{
+			OrderID: c.order.ID, VoucherID: voucherID, UserID: c.order.UserID, CooldownUntil: c.until, HeirID: c.heir.ID, HeirUserID: c.heir.UserID,
+		}
 	}
-	if err := insertRows(tx, insertHeir, heirColumns, args); err != nil {
-		return fmt.Errorf("insert %d releases with heirs: %w", len(heirs), err)
-	}
-	return nil
+	return insertReleases(tx, rows)
 }
-
-const (
-	insertHeir  = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until, heir_id, heir_user_id) VALUES "
-	heirColumns = 6
-)

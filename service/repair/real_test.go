@@ -35,6 +35,7 @@ type backstage struct {
 	queue    *queue.Queue
 	orders   *repository.Orders
 	vouchers *repository.Vouchers
+	epochs   *repository.Epochs
 	*repair.Worker
 }
 
@@ -70,7 +71,7 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 	check.Must(t, db.Migrate(ctx))
 	modes := repository.NewModes(db)
 	record := check.Value(modes.Adopt(ctx, model.ModeAsync))(t)
-	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY")}
+	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY"), epochs: repository.NewEpochs(db)}
 	b.orders = check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
 	b.redis = check.Value(redisdb.NewClient(redisURL, nil))(t)
 	t.Cleanup(func() { check.Must(t, b.redis.Close()) })
@@ -86,7 +87,7 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 			*repository.Vouchers
 			*repository.Releases
 		}{b.orders, b.vouchers, repository.NewReleases(db)},
-		Epochs: repository.NewEpochs(db), Hot: b.hot, Queue: b.queue, Backlog: backlog.New(b.queue, 0, nil, log), Mode: modes.Read,
+		Epochs: b.epochs, Hot: b.hot, Queue: b.queue, Backlog: backlog.New(b.queue, 0, nil, log), Mode: modes.Read,
 		Metrics: telemetry.NewWorker(prometheus.NewRegistry()), Log: log,
 	}, unlocked{context.Background()}, record.Deployment, mode.Selling)
 	return b

@@ -179,10 +179,16 @@ func (s *Stock) Patched(ctx context.Context, v model.Voucher) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
 	var err error
-	if v.Allocation == model.ByDraw {
+	switch {
+	case v.Allocation == model.ByDraw:
 		err = s.rebuilder.Do(ctx, v.ID, model.AnyEpoch) // which only closes a hot copy that it had before it became a draw
-	} else {
-		_, err = s.deps.Hot.Apply(ctx, v)
+	case v.Waitlist && v.NeedsCopy():
+		err = s.rebuilder.Do(ctx, v.ID, 0) // of units that were added to others' orders the database has closed it
+		fallthrough
+	default:
+		if err == nil {
+			_, err = s.deps.Hot.Apply(ctx, v)
+		}
 	}
 	if outgrown, ok := errors.AsType[*model.OutgrownError](err); ok {
 		err = s.rebuilder.Do(ctx, v.ID, outgrown.Epoch)
