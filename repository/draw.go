@@ -189,8 +189,7 @@ func (d *Draws) SetRoot(ctx context.Context, voucherID string, root []byte) erro
 func (d *Draws) Serve(ctx context.Context, voucherID string, from int64, next []model.Drawn) (served int64, err error) {
 	action := fmt.Sprintf("serve %d of the draw of voucher %s from %d on", len(next), voucherID, from)
 	err = d.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
-		_, now, err := lockMode(tx, d.db.Dialect) // before the voucher, as in every transaction
-		if err != nil {
+		if _, _, err := lockMode(tx, d.db.Dialect); err != nil { // before the voucher, as in every transaction
 			return err
 		}
 		voucher, err := lockVoucher(tx, d.db.Dialect, voucherID)
@@ -199,6 +198,9 @@ func (d *Draws) Serve(ctx context.Context, voucherID string, from int64, next []
 		}
 		row, found, err := lockDraw(tx, voucherID)
 		if err != nil {
+			return err
+		}
+		if voucher.Now.Time, err = readClock(tx, d.db.Dialect); err != nil { // see handOver
 			return err
 		}
 		if served = row.Position; !found || served != from || row.DrawnAt != nil {
@@ -217,7 +219,7 @@ func (d *Draws) Serve(ctx context.Context, voucherID string, from int64, next []
 		served = from + int64(len(next))
 		var drawn *time.Time
 		if served >= row.Entries {
-			drawn = new(stored(now.Time))
+			drawn = new(stored(voucher.Now.Time))
 		}
 		done := tx.Exec("UPDATE draws SET position = ?, winners = ?, drawn_at = ? WHERE voucher_id = ? AND position = ?",
 			served, row.Winners, drawn, voucherID, from)

@@ -271,3 +271,40 @@ func TestAnOwnerWinsNoSecondOrder(t *testing.T) {
 		check.Equal(t, "the owner's order", check.Value(l.draws.Entry(t.Context(), v.ID, "owner"))(t).OrderID, bought.ID)
 	})
 }
+
+// An order that was made of a place is of the instant at which the voucher's row was had, and not of before the wait for it: the
+// orders of two places have the order of the places.
+func TestOrdersOfPlacesAreInTheirOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, store{dialect: "mysql", strategy: repository.StockConditional}) // in SQLite nobody waits within a transaction
+	l := lotteryOf(lifeOf(f))
+	sold := f.withWaitlist(t, 1)
+	bought := l.bought(t, sold.ID, "owner")
+	l.lapse(t, bought)
+	l.joins(t, sold.ID, "alice")
+	drawn := l.toDraw(t, 2)
+	for _, user := range []string{"alice", "bob"} {
+		check.Must(t, check.ErrorOf(l.enters(t, drawn.ID, user)))
+	}
+	l.over(t, drawn.ID)
+	last := l.drawn(t, drawn.ID, 1, 1)[1:]
+	for name, serve := range map[string]struct {
+		voucherID, userID string
+		serve             func() error
+	}{
+		"a place on a waitlist": {sold.ID, "alice", func() error { return check.ErrorOf(l.orders.Expire(t.Context(), []string{bought.ID})) }},
+		"a place in a draw":     {drawn.ID, last[0].UserID, func() error { return check.ErrorOf(l.draws.Serve(t.Context(), drawn.ID, 1, last)) }},
+	} {
+		tx := f.begin(t)
+		execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", serve.voucherID)
+		served := make(chan error, 1)
+		go func() { served <- serve.serve() }()
+		check.Eventually(t, "it waits for the row", func() bool { return f.blocked(t, serve.voucherID) })
+		var had time.Time
+		check.Must(t, tx.QueryRowContext(t.Context(), "SELECT NOW(6)").Scan(&had))
+		check.Must(t, tx.Commit())
+		check.Must(t, <-served)
+		made := l.owns(t, serve.voucherID, serve.userID)
+		check.That(t, made.CreatedAt.After(had), "%s: the order is of %s, and the row was had at %s", name, made.CreatedAt, had)
+	}
+}
