@@ -214,7 +214,7 @@ func (o *Orders) Leave(ctx context.Context, voucherID, userID string) error {
 			return err
 		}
 		sent = true
-		v.Waiting--
+		v.Waiting = max(v.Waiting-1, 0)
 		return noteWaiting(tx, v)
 	})
 }
@@ -301,7 +301,8 @@ func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID s
 		return err // there is no such voucher
 	}
 	var first []waitlistRow
-	err = tx.Where("voucher_id = ? AND place > ?", voucherID, v.PlacesServed).Order("place").Limit(min(units, servedAtOnce)).Find(&first).Error
+	most := min(units, servedAtOnce)
+	err = tx.Where("voucher_id = ? AND place > ?", voucherID, v.PlacesServed).Order("place").Limit(most).Find(&first).Error
 	if err != nil {
 		return fmt.Errorf("read who waits: %w", err)
 	}
@@ -319,7 +320,7 @@ func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID s
 		heirs[i] = newRow(model.Reservation{Order: model.Order{ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: row.UserID}}, &v, row.PaymentWindow)
 	}
 	v.Waiting = max(v.Waiting-int64(len(first)), 0)
-	if len(first) < units { // they were all
+	if len(first) < most { // they were all
 		v.Waiting = 0
 		v.Remaining += int64(units - len(first))
 	}

@@ -244,7 +244,9 @@ func TestRepairedStockIsHandedOver(t *testing.T) {
 		l := lifeOf(f)
 		v := f.withWaitlist(t, 1)
 		l.bought(t, v.ID, "owner")
-		l.joins(t, v.ID, "a", "b")
+		l.joins(t, v.ID, "a", "b", "c")
+		f.exec(t, "UPDATE vouchers SET waiting = 0 WHERE id = ?", v.ID)
+		check.Must(t, l.orders.Leave(t.Context(), v.ID, "c"))
 		f.exec(t, "UPDATE vouchers SET waiting = 5 WHERE id = ?", v.ID)
 		check.Equal(t, "balanced, with another number who wait", check.Value(f.vouchers.Audit(t.Context(), v.ID))(t).Balanced, false)
 		f.exec(t, "UPDATE vouchers SET stock = stock + 1 WHERE id = ?", v.ID)
@@ -252,6 +254,21 @@ func TestRepairedStockIsHandedOver(t *testing.T) {
 		check.Equal(t, "the heir", l.owns(t, v.ID, "a").Status, model.OrderUnpaid)
 		f.balanced(t, v.ID, 2)
 		check.That(t, check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t) == nil, "a second repair finds something")
+
+		// More than one transaction serves are served with each repair, and nothing is for the open sale before.
+		const most = 10_000
+		asked := make([]model.Joining, most+1)
+		for n := range asked {
+			asked[n].UserID = user(n)
+		}
+		check.Value(l.orders.Join(t.Context(), v.ID, asked))(t)
+		f.exec(t, "UPDATE vouchers SET stock = stock + ? WHERE id = ?", most+5, v.ID)
+		for _, want := range []struct{ waiting, remaining int64 }{{2, 0}, {0, 3}} {
+			check.That(t, check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t) != nil, "nothing was found")
+			got := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
+			check.That(t, got.Waiting == want.waiting && got.Remaining == want.remaining, "%d wait, %d remain; want %+v", got.Waiting, got.Remaining, want)
+		}
+		f.balanced(t, v.ID, most+4)
 	})
 }
 
