@@ -38,12 +38,12 @@ func (a *api) drawRoutes() {
 		return &output[model.Draw]{Body: proof}, err
 	})
 	register(a, route{
-		id: "list-leaves", access: public, method: http.MethodGet, path: basePath + "/vouchers/{id}/draw/entries", tag: tagVouchers,
+		id: "list-leaves", access: recognised, method: http.MethodGet, path: basePath + "/vouchers/{id}/draw/entries", tag: tagVouchers,
 		summary: "List the leaves of a draw, in the drawn order", status: http.StatusOK, large: true,
 		description: "Each stands for one entry, whose owner alone knows which: the SHA-256 of the voucher, the entry's nonce and the user. CONFLICT until it is drawn.",
 		codes:       []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *leavesInput) (*output[model.DrawnLeaves], error) {
-		page, err := a.options.Draws.Leaves(ctx, in.ID, in.Cursor, in.Limit)
+		page, err := a.options.Draws.Leaves(ctx, in.ID, isAdmin(ctx), in.Cursor, in.Limit)
 		return &output[model.DrawnLeaves]{Body: page}, err
 	})
 }

@@ -102,7 +102,7 @@ type reports interface {
 type draws interface {
 	Entry(ctx context.Context, voucherID, userID string) (model.Entry, error)
 	Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error)
-	Leaves(ctx context.Context, voucherID, cursor string, limit int) (model.DrawnLeaves, error)
+	Leaves(ctx context.Context, voucherID string, admin bool, cursor string, limit int) (model.DrawnLeaves, error)
 }
 
 // accounts is what the routes of accounts need of service.Accounts.

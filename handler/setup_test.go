@@ -67,7 +67,7 @@ func (fakeDraws) Proof(_ context.Context, voucherID string, _ bool) (model.Draw,
 	return model.Draw{VoucherID: voucherID}, nil
 }
 
-func (fakeDraws) Leaves(context.Context, string, string, int) (model.DrawnLeaves, error) {
+func (fakeDraws) Leaves(context.Context, string, bool, string, int) (model.DrawnLeaves, error) {
 	return model.DrawnLeaves{Items: []string{}}, nil
 }
 

@@ -387,7 +387,7 @@ func (d *Draws) Report(ctx context.Context, voucherID string) (*model.ReportDraw
 
 // Leaves is a page of the leaves of a draw, in the drawn order. CONFLICT says that it is not drawn yet; a cursor that is none
 // of ours is VALIDATION.
-func (d *Draws) Leaves(ctx context.Context, voucherID, cursor string, limit int) (model.DrawnLeaves, error) {
+func (d *Draws) Leaves(ctx context.Context, voucherID string, admin bool, cursor string, limit int) (model.DrawnLeaves, error) {
 	page := model.DrawnLeaves{Items: []string{}}
 	last := int64(0)
 	if cursor != "" {
@@ -396,7 +396,7 @@ func (d *Draws) Leaves(ctx context.Context, voucherID, cursor string, limit int)
 			return page, model.Invalid("query.cursor", "is none of ours")
 		}
 	}
-	row, err := d.published(ctx, voucherID, false)
+	row, err := d.published(ctx, voucherID, admin)
 	if err != nil {
 		return page, err
 	}

@@ -136,7 +136,7 @@ func TestDraw(t *testing.T) {
 			for n := range 8 {
 				check.Must(t, check.ErrorOf(l.enters(t, v.ID, user(n))))
 			}
-			wantCode(t, check.ErrorOf(l.draws.Leaves(t.Context(), v.ID, "", 3)), model.CodeConflict)
+			wantCode(t, check.ErrorOf(l.draws.Leaves(t.Context(), v.ID, false, "", 3)), model.CodeConflict)
 			l.over(t, v.ID)
 			order := l.drawn(t, v.ID, 2, 2)
 			check.Equal(t, "the order of another instance", fmt.Sprint(l.drawn(t, v.ID, 3, 9)), fmt.Sprint(order))
@@ -173,9 +173,9 @@ func TestDraw(t *testing.T) {
 			}
 			proof := check.Value(l.draws.Proof(t.Context(), v.ID, false))(t)
 			var list []string
-			page := check.Value(l.draws.Leaves(t.Context(), v.ID, "", 3))(t)
+			page := check.Value(l.draws.Leaves(t.Context(), v.ID, false, "", 3))(t)
 			for list = page.Items; page.NextCursor != ""; list = append(list, page.Items...) {
-				page = check.Value(l.draws.Leaves(t.Context(), v.ID, page.NextCursor, 3))(t)
+				page = check.Value(l.draws.Leaves(t.Context(), v.ID, false, page.NextCursor, 3))(t)
 			}
 			check.Must(t, draw.Verify(proof, list))
 			check.Equal(t, "winners", proof.Winners, int64(winners))
@@ -209,6 +209,9 @@ func TestChangesOfADraw(t *testing.T) {
 		check.Value(l.draws.Close(t.Context(), v.ID))(t)
 		wantCode(t, patch(model.VoucherPatch{EndAt: &later}), model.CodeConflict)
 		check.Must(t, patch(model.VoucherPatch{Title: new("still drawn"), State: new(model.VoucherArchived)}))
+		for admin, hears := range map[bool]model.Code{false: model.CodeNotFound, true: model.CodeConflict} { // it is not drawn yet
+			wantCode(t, check.ErrorOf(l.draws.Leaves(t.Context(), v.ID, admin, "", 1)), hears)
+		}
 		wantCode(t, check.ErrorOf(l.draws.Proof(t.Context(), v.ID, false)), model.CodeNotFound)
 		check.Equal(t, "due, although archived", len(check.Value(l.draws.Due(t.Context()))(t)), 1)
 		check.Equal(t, "balanced", check.Value(f.vouchers.Audit(t.Context(), v.ID))(t).Balanced, true)

@@ -77,7 +77,7 @@ func (p Process) verifyDraw(ctx context.Context, client api.Client, o drawOption
 			return fmt.Errorf("read the leaves: %w", err)
 		}
 		leaves = append(leaves, page.Items...)
-		if page.NextCursor == "" || int64(len(leaves)) > proof.Entries {
+		if page.NextCursor == "" || len(page.Items) == 0 || int64(len(leaves)) > proof.Entries {
 			break
 		}
 		query.Set("cursor", page.NextCursor)

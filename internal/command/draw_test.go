@@ -3,6 +3,7 @@ package command
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,18 @@ func TestDrawVerify(t *testing.T) {
 	ofDatabase(t, cfg, "UPDATE draw_places SET place = -place WHERE place < 0 AND voucher_id = ?", voucher)
 	if got := verify(); got.code != exitError || !strings.Contains(got.stderr, "place 1 belongs to") {
 		t.Errorf("a moved winner: %+v", got)
+	}
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/entries") {
+			fmt.Fprint(w, `{"items":[],"next_cursor":"1"}`)
+			return
+		}
+		fmt.Fprint(w, `{"algorithm":"seckill-draw-1","entries":1,"drawn_at":"2026-11-11T10:00:00Z","secret":"00"}`)
+	}))
+	defer endless.Close()
+	if got := call(t, nil, "", "draw", "verify", "--url", endless.URL, "--voucher", voucher); got.code != exitError || !strings.Contains(got.stderr, "does not hold") {
+		t.Errorf("a list without an end: %+v", got)
 	}
 	for _, misuse := range []string{"draw", "draw verify", "draw verify --url x --voucher v", "draw verify --url http://127.0.0.1:1"} {
 		if got := call(t, nil, "", strings.Fields(misuse)...); got.code != exitUsage {

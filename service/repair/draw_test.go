@@ -120,7 +120,7 @@ func (l lottery) holds(t testing.TB) model.Draw {
 	proof := check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t)
 	var leaves []string
 	for cursor := ""; ; {
-		page := check.Value(l.draws.Leaves(t.Context(), l.voucher.ID, cursor, 5000))(t)
+		page := check.Value(l.draws.Leaves(t.Context(), l.voucher.ID, false, cursor, 5000))(t)
 		leaves = append(leaves, page.Items...)
 		if cursor = page.NextCursor; cursor == "" {
 			break
