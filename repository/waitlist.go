@@ -320,7 +320,7 @@ func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID s
 		heirs[i] = newRow(model.Reservation{Order: model.Order{ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: row.UserID}}, &v, row.PaymentWindow)
 	}
 	v.Waiting = max(v.Waiting-int64(len(first)), 0)
-	if len(first) < most { // they were all
+	if v.Waiting == 0 || len(first) < most { // they were all
 		v.Waiting = 0
 		v.Remaining += int64(units - len(first))
 	}

@@ -269,6 +269,13 @@ func TestRepairedStockIsHandedOver(t *testing.T) {
 			check.That(t, got.Waiting == want.waiting && got.Remaining == want.remaining, "%d wait, %d remain; want %+v", got.Waiting, got.Remaining, want)
 		}
 		f.balanced(t, v.ID, most+4)
+
+		// Where they are exactly as many as one transaction serves, what is left of a restock is on sale.
+		full := f.withWaitlist(t, 1)
+		l.bought(t, full.ID, "owner")
+		check.Value(l.orders.Join(t.Context(), full.ID, asked[:most]))(t)
+		check.Value(f.vouchers.ChangeStock(t.Context(), full.ID, model.StockChange{Delta: new(int64(most + 2))}, model.Idempotency{}))(t)
+		f.balanced(t, full.ID, most+1)
 	})
 }
 
