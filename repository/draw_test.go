@@ -281,33 +281,44 @@ func TestOrdersOfPlacesAreInTheirOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, store{dialect: "mysql", strategy: repository.StockConditional}) // in SQLite nobody waits within a transaction
 	l := lotteryOf(lifeOf(f))
-	sold := f.withWaitlist(t, 1)
-	bought := l.bought(t, sold.ID, "owner")
-	l.lapse(t, bought)
-	l.joins(t, sold.ID, "alice")
+	sold := f.withWaitlist(t, 2)
+	first, second := l.bought(t, sold.ID, "owner"), l.bought(t, sold.ID, "another")
+	l.lapse(t, first, second)
+	l.joins(t, sold.ID, "alice", "bob")
 	drawn := l.toDraw(t, 2)
 	for _, user := range []string{"alice", "bob"} {
 		check.Must(t, check.ErrorOf(l.enters(t, drawn.ID, user)))
 	}
 	l.over(t, drawn.ID)
 	last := l.drawn(t, drawn.ID, 1, 1)[1:]
-	for name, serve := range map[string]struct {
-		voucherID, userID string
-		serve             func() error
+	for _, row := range []struct {
+		name, voucherID, userID string
+		serve                   func(hold func()) error // while a transaction of others has the voucher's row
 	}{
-		"a place on a waitlist": {sold.ID, "alice", func() error { return check.ErrorOf(l.orders.Expire(t.Context(), []string{bought.ID})) }},
-		"a place in a draw":     {drawn.ID, last[0].UserID, func() error { return check.ErrorOf(l.draws.Serve(t.Context(), drawn.ID, 1, last)) }},
+		{"a place on a waitlist", sold.ID, "alice", func(hold func()) error {
+			hold()
+			return check.ErrorOf(l.orders.Expire(t.Context(), []string{first.ID}))
+		}},
+		// An UPDATE that finds nothing to change lets the row go, and the reading after it waits.
+		{"a place of an expiry that finds users waiting", sold.ID, "bob", func(hold func()) error {
+			far := f.wired(t, onceOn("SELECT vouchers.*", func(*wire) verdict { hold(); return pass }))
+			return check.ErrorOf(far.orders.Expire(t.Context(), []string{second.ID}))
+		}},
+		{"a place in a draw", drawn.ID, last[0].UserID, func(hold func()) error {
+			hold()
+			return check.ErrorOf(l.draws.Serve(t.Context(), drawn.ID, 1, last))
+		}},
 	} {
 		tx := f.begin(t)
-		execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", serve.voucherID)
+		hold := func() { execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", row.voucherID) }
 		served := make(chan error, 1)
-		go func() { served <- serve.serve() }()
-		check.Eventually(t, "it waits for the row", func() bool { return f.blocked(t, serve.voucherID) })
+		go func() { served <- row.serve(hold) }()
+		check.Eventually(t, "it waits for the row", func() bool { return f.blocked(t, row.voucherID) })
 		var had time.Time
 		check.Must(t, tx.QueryRowContext(t.Context(), "SELECT NOW(6)").Scan(&had))
 		check.Must(t, tx.Commit())
 		check.Must(t, <-served)
-		made := l.owns(t, serve.voucherID, serve.userID)
-		check.That(t, made.CreatedAt.After(had), "%s: the order is of %s, and the row was had at %s", name, made.CreatedAt, had)
+		made := l.owns(t, row.voucherID, row.userID)
+		check.That(t, made.CreatedAt.After(had), "%s: the order is of %s, and the row was had at %s", row.name, made.CreatedAt, had)
 	}
 }
