@@ -114,28 +114,29 @@ func (c *Vouchers) Close(ctx context.Context) {
 // Read returns a voucher as it is now, never from an entry: its query is sent after
 // the call, and shared with other calls of that time.
 func (c *Vouchers) Read(ctx context.Context, id string) (model.Voucher, error) {
-	read, err := c.views.Do(ctx, id)
-	if err = errors.Join(err, read.err); err != nil {
-		return model.Voucher{}, lane.Undone("The voucher could not be read in time.", err)
-	}
-	if read.voucher == nil {
-		return model.Voucher{}, model.NotFound("voucher")
-	}
-	return *read.voucher, nil
+	v, _, err := readBy(ctx, c.views, id)
+	return v, err
 }
 
 // Remaining is what is left to sell of a voucher, read as Read does. Of a closed hot copy nothing is known: model.ErrCopyClosed.
 func (c *Vouchers) Remaining(ctx context.Context, id string) (int64, error) {
-	read, err := c.reader.Do(ctx, id)
-	switch err = errors.Join(err, read.err); {
-	case err != nil:
-		return 0, lane.Undone("The voucher could not be read in time.", err)
-	case read.voucher == nil:
-		return 0, model.NotFound("voucher")
-	case read.closed:
-		return 0, model.ErrCopyClosed
+	v, closed, err := readBy(ctx, c.reader, id)
+	if err == nil && closed {
+		err = model.ErrCopyClosed
 	}
-	return read.voucher.Remaining, nil
+	return v.Remaining, err
+}
+
+// readBy reads a voucher, and whether its hot copy is closed.
+func readBy(ctx context.Context, reader *lane.Keyed[string, reading], id string) (v model.Voucher, closed bool, err error) {
+	read, err := reader.Do(ctx, id)
+	if err = errors.Join(err, read.err); err != nil {
+		return v, false, lane.Undone("The voucher could not be read in time.", err)
+	}
+	if read.voucher == nil {
+		return v, false, model.NotFound("voucher")
+	}
+	return *read.voucher, read.closed, nil
 }
 
 // List returns one page of vouchers with what is left of them, newest first; list reads
