@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 
@@ -77,7 +78,7 @@ func deleteReleases(tx *gorm.DB, ids []int64) error {
 func insertReleases(tx *gorm.DB, list []model.Release) error {
 	args := make([]any, 0, len(list)*releaseColumns)
 	for _, r := range list {
-		args = append(args, r.OrderID, r.VoucherID, r.UserID, r.CooldownUntil, given(r.HeirID), given(r.HeirUserID))
+		args = append(args, r.OrderID, r.VoucherID, r.UserID, r.CooldownUntil, nullable(r.HeirID), nullable(r.HeirUserID))
 	}
 	if err := insertRows(tx, insertRelease, releaseColumns, args); err != nil {
 		return fmt.Errorf("insert %d releases: %w", len(list), err)
@@ -85,13 +86,8 @@ func insertReleases(tx *gorm.DB, list []model.Release) error {
 	return nil
 }
 
-// given is NULL for an empty text.
-func given(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
+// nullable is NULL for an empty text.
+func nullable(text string) sql.NullString { return sql.NullString{String: text, Valid: text != ""} }
 
 const (
 	insertRelease  = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until, heir_id, heir_user_id) VALUES "

@@ -44,7 +44,7 @@ const (
 	BeforeExpire Step = "before-expire"
 	AfterExpire  Step = "after-expire"
 
-	// A unit, come back or added, that somebody waits for.
+	// A unit, returned or added, of a voucher on whose waitlist a user has a place.
 	AfterHandOver Step = "after-hand-over" // it is an order of the user who waited, in a transaction that is not committed
 
 	// A draw, and an entry in one.

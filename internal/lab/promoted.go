@@ -126,8 +126,8 @@ type redisServer struct {
 	client *redis.Client
 }
 
-// redis starts a server, a replica where it is told of whom, that has its primary's data then. It tries another port where
-// somebody else was faster.
+// redis starts a server. Where primary is given, the server is its replica and has its data. Where another program has taken the
+// free port meanwhile, redis tries another port.
 func (c *cleanup) redis(ctx context.Context, primary string) (s redisServer, err error) {
 	for range 3 {
 		if s, err = c.redisOnce(ctx, primary); !errors.Is(err, errServerEnded) {

@@ -26,7 +26,7 @@ const (
 	pointOver    point = "is over"                         // after it
 )
 
-// Points at which nobody stops: they are told of alone.
+// Points at which no buyer can be stopped: the story only reports them.
 const (
 	pointBegun     point = "begins"
 	pointHeld      point = "has the lock"

@@ -18,7 +18,7 @@ const (
 	// for each to show by itself which one it is.
 	suspicionTerm = time.Second
 	// firstPause and longestPause are the waits before a key that failed by itself is tried
-	// again: growing, so that it costs little, and short, because somebody waits for it.
+	// again: growing, so that it costs little, and short, because a caller waits for its items.
 	firstPause   = 100 * time.Millisecond
 	longestPause = 2 * time.Second
 	// maxIsolated bounds the keys that are remembered. Beyond that all are forgotten, and learnt again.

@@ -51,8 +51,9 @@ type Trouble struct {
 }
 
 // Lane shares runs between the items of all keys. A key that spoils or delays a run is isolated: its items have runs of
-// their own, of which one is under way at a time. While they fail they are attempted less and less often; when they are well
-// the key returns. Where nobody knows which key has spoiled a run, each of the run shows it by itself.
+// their own, of which one is under way at a time. While they fail they are attempted less and less often; once they
+// succeed the key returns to the shared runs. Where an error does not name the key that spoiled a run, every key of the run is isolated, and
+// shows by itself whether it was that one.
 //
 // Trouble is an error of a run. A *model.HeldError names the key. An error that wraps model.ErrUnknownOutcome
 // is the answer to every item of the run, because it may have been done. Any other error says that nothing was done.

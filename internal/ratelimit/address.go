@@ -10,8 +10,8 @@ import (
 
 const (
 	// crowd is how long an address' rate may be saved up. An office or a mobile
-	// network has one address, and all behind it come in the instant in which a sale
-	// begins.
+	// network has one address, and all users behind it send their requests in the
+	// instant in which a sale begins.
 	crowd = 10 * time.Second
 	// site is how many times the limit of a /64 a /48 has. A household is delegated a
 	// /56 or a /60, the latter being 16 of /64 (RFC 6177, RIPE-690); whoever has a whole

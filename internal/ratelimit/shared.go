@@ -42,12 +42,12 @@ type Verdict struct {
 }
 
 // Shared asks what the instances share, for all limiters of an instance. It never
-// makes a request wait longer than askTimeout, and hardly any when there is nobody to
+// makes a request wait longer than askTimeout, and hardly delays it while Redis does not
 // answer.
 type Shared struct {
 	group    *lane.Group[Ask, Verdict]
 	began    time.Time
-	quiet    atomic.Int64 // until when nobody asks, in ns since it began; 0: everybody may
+	quiet    atomic.Int64 // until when Redis is not asked, in ns since began; 0: it may be asked
 	trouble  telemetry.Trouble
 	failures prometheus.Counter
 	log      *slog.Logger

@@ -179,13 +179,12 @@ func (s *Stock) Patched(ctx context.Context, v model.Voucher) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
 	var err error
-	switch {
-	case v.Allocation == model.ByDraw:
+	if v.Allocation == model.ByDraw {
 		err = s.rebuilder.Do(ctx, v.ID, model.AnyEpoch) // which only closes a hot copy that it had before it became a draw
-	case v.Waitlist && v.NeedsCopy():
-		err = s.rebuilder.Do(ctx, v.ID, 0) // of units that were added to others' orders the database has closed it
-		fallthrough
-	default:
+	} else {
+		if v.Waitlist && v.NeedsCopy() {
+			err = s.rebuilder.Do(ctx, v.ID, 0) // of units that were added to others' orders the database has closed it
+		}
 		if err == nil {
 			_, err = s.deps.Hot.Apply(ctx, v)
 		}
