@@ -37,7 +37,7 @@ type elected struct {
 }
 
 // openElected makes it, with its metrics. Nothing runs yet.
-func (i *Instance) openElected(s servers, provider repair.Provider) (e elected) {
+func (i *Instance) openElected(s servers, async *AsyncParts, provider repair.Provider) (e elected) {
 	if i.cfg.Role == config.RoleAPI {
 		return e
 	}
@@ -47,6 +47,9 @@ func (i *Instance) openElected(s servers, provider repair.Provider) (e elected) 
 		Announce: changes.AnnounceReturn, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
 	}
 	e.draws = &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
+	if async != nil {
+		e.draws.Drain = async.Rebuilder.Drain
+	}
 	return e
 }
 

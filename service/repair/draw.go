@@ -23,6 +23,8 @@ const (
 	// drawBatch of the drawn order are served in a transaction, which holds the row of the voucher: as many as
 	// expiry moves at once, for the same reason.
 	drawBatch = 1000
+	// drainPatience is how long a draw waits for queued orders, before the others have their turn.
+	drainPatience = 2 * time.Second
 )
 
 // DrawStore is what drawing asks of the database.
@@ -44,6 +46,8 @@ type DrawStore interface {
 // second instance that draws at the same time, goes on from there and comes to the same order.
 type Draws struct {
 	Store DrawStore
+	// Drain returns when every order is decided that was promised before the voucher became a draw; nil: there is no queue.
+	Drain func(ctx context.Context, voucherID string) error
 	// Announce tells the instances that units of a voucher are taken.
 	Announce func(ctx context.Context, voucherID string) error
 	Metrics  *telemetry.Draws
@@ -89,6 +93,11 @@ func (d *Draws) look(ctx context.Context) error {
 func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
 	began := time.Now()
 	if !state.Closed {
+		if d.Drain != nil {
+			if err := d.Drain(ctx, state.VoucherID); err != nil {
+				return fmt.Errorf("wait for the orders of before the draw: %w", err)
+			}
+		}
 		if state, err = d.Store.Close(ctx, state.VoucherID); err != nil {
 			return err
 		}
@@ -103,6 +112,25 @@ func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
 	}
 	d.Log.InfoContext(ctx, "a draw is done", slog.String("voucher_id", state.VoucherID), slog.Int("entries", len(order)), slog.Duration("took", time.Since(began)))
 	return nil
+}
+
+// Drain closes the hot copy that a voucher had before it became a draw, and returns when all orders that were queued by then are
+// decided. They were promised, and only what they leave is drawn. After drainPatience it is an error.
+func (r *Rebuilder) Drain(ctx context.Context, voucherID string) error {
+	epochs, err := r.deps.Epochs.Read(ctx, []string{voucherID})
+	if err != nil || epochs[voucherID].Epoch == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainPatience)
+	defer cancel()
+	if err := r.Do(ctx, voucherID, model.AnyEpoch); err != nil {
+		return err
+	}
+	queued, err := r.deps.Queue.Backlog(ctx)
+	if err != nil {
+		return fmt.Errorf("look at the queue: %w", err)
+	}
+	return r.deps.Backlog.Await(ctx, voucherID, queued.LastSequence)
 }
 
 // order is the drawn order of a closed draw, whose root it publishes.

@@ -182,6 +182,55 @@ func TestChangedEntriesAreNotDrawn(t *testing.T) {
 	check.Equal(t, "served", check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).Winners, 0)
 }
 
+// An order that was promised before its voucher became a draw is decided before it is drawn, and what it leaves is drawn.
+func TestADrawWaitsForPromisedOrders(t *testing.T) {
+	t.Parallel()
+	b := openBackstage(t, testserver.SharedRedis(t))
+	l := b.becomesADraw(t, 2)
+	told := &strings.Builder{}
+	draws := func() {
+		ctx, cut := context.WithCancel(t.Context())
+		defer cut()
+		d := &repair.Draws{
+			Store: l.draws, Drain: b.Rebuilder.Drain, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(heard{told, cut}, nil)),
+			Announce: func(context.Context, string) error { cut(); return nil },
+		}
+		d.Run(ctx, nobody{}, "test")
+	}
+	draws()
+	if !strings.Contains(told.String(), "wait for the orders of before the draw") {
+		t.Fatalf("an order was queued, and the draw did not wait: %s", told.String())
+	}
+	check.That(t, check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).ClosedAt == nil, "it was closed while an order was queued")
+	late := check.Value(b.hot.Reserve(t.Context(), admissions(l.voucher.ID, 7, 8)))(t)
+	check.That(t, errors.Is(late[0].Err, model.ErrCopyClosed), "a unit that is to be drawn was sold: %v", late[0].Err)
+
+	b.background(t, b.consume)
+	draws()
+	order := check.Value(b.orders.Find(t.Context(), []string{model.OrderID("o0000000", l.voucher.ID)}))(t)
+	check.Equal(t, "the promised order", order[model.OrderID("o0000000", l.voucher.ID)].Status, model.OrderUnpaid)
+	check.Equal(t, "winners", check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).Winners, 1)
+	audit := check.Value(l.vouchers.Audit(t.Context(), l.voucher.ID))(t)
+	check.That(t, audit.Balanced && audit.Database.LiveOrders == 2, "%+v", audit.Database)
+}
+
+// becomesADraw is a voucher that a user has an order of in the queue, that then becomes a draw, which two users enter, and that is over.
+func (b *backstage) becomesADraw(t *testing.T, stock int64) lottery {
+	t.Helper()
+	l := lottery{draws: repository.NewDraws(b.db, time.Hour), vouchers: b.vouchers, voucher: b.voucher(t, stock)}
+	b.buy(t, l.voucher.ID, 0, 1)
+	patch := func(p model.VoucherPatch) {
+		check.Must(t, check.ErrorOf(b.vouchers.Patch(t.Context(), l.voucher.ID, p)))
+	}
+	patch(model.VoucherPatch{Allocation: new(model.ByDraw)})
+	for _, user := range []string{"alice", "bob"} {
+		entered := check.Value(l.draws.Enter(t.Context(), []model.Entering{{VoucherID: l.voucher.ID, UserID: user}}))(t)
+		check.Must(t, entered[0].Err)
+	}
+	patch(model.VoucherPatch{EndAt: new(time.Now().Add(-time.Second))})
+	return l
+}
+
 // heard ends a drawer when it has said why a draw could not be done.
 type heard struct {
 	told *strings.Builder

@@ -30,6 +30,7 @@ import (
 // backstage is the background half of an instance on real servers.
 type backstage struct {
 	dsn      string
+	db       *sqldb.Database
 	redis    redis.UniversalClient
 	hot      *hotcopy.Store
 	queue    *queue.Queue
@@ -52,13 +53,24 @@ func (u unlocked) Unlock() error { return nil }
 func newBackstage(t *testing.T, redisURL string) *backstage {
 	t.Helper()
 	b := openBackstage(t, redisURL)
-	running, stop := context.WithCancel(context.Background())
-	var jobs sync.WaitGroup
-	jobs.Go(func() { b.Reconciler.Run(running) })
-	jobs.Go(func() { b.Rebuilder.Run(running) })
-	jobs.Go(func() { _ = b.queue.Consume(running, b.Persister.Persist, queue.ConsumeOptions{}) })
-	t.Cleanup(func() { stop(); jobs.Wait() })
+	b.background(t, b.Reconciler.Run, b.Rebuilder.Run, b.consume)
 	return b
+}
+
+// consume persists what is queued, until ctx ends.
+func (b *backstage) consume(ctx context.Context) {
+	_ = b.queue.Consume(ctx, b.Persister.Persist, queue.ConsumeOptions{})
+}
+
+// background runs jobs until the test ends.
+func (b *backstage) background(t *testing.T, jobs ...func(context.Context)) {
+	t.Helper()
+	running, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for _, job := range jobs {
+		all.Go(func() { job(running) })
+	}
+	t.Cleanup(func() { stop(); all.Wait() })
 }
 
 // openBackstage is one in which nothing runs yet.
@@ -71,7 +83,7 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 	check.Must(t, db.Migrate(ctx))
 	modes := repository.NewModes(db)
 	record := check.Value(modes.Adopt(ctx, model.ModeAsync))(t)
-	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY"), epochs: repository.NewEpochs(db)}
+	b := &backstage{dsn: dsn, db: db, vouchers: repository.NewVouchers(db, "CNY"), epochs: repository.NewEpochs(db)}
 	b.orders = check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
 	b.redis = check.Value(redisdb.NewClient(redisURL, nil))(t)
 	t.Cleanup(func() { check.Must(t, b.redis.Close()) })
