@@ -26,33 +26,27 @@ type victim struct {
 // vouchersAtOnce are how many are on sale in one round after the other: what one does not share with another breaks with many.
 func vouchersAtOnce(round int) int { return []int{1, 10, 100}[round%3] }
 
-// In each round a rush is on while API, workers and servers are killed at random,
-// one or two at a time, and come back after up to a second and a half. Draws are entered and drawn beside it. Nothing
-// that was promised is missing, nothing is oversold, and it sells on. Long
-// version: make chaos.
+// In each round a rush is on while API, workers and servers are killed at random, one or two at a time, and come back after up to
+// a second and a half. Where there is a waitlist, whoever is refused waits, units change hands, are paid or left, and users leave;
+// draws are entered, drawn, and their units handed on. Nothing that was promised is missing, nothing is oversold, and it sells on.
+// Long version: make chaos.
 func TestRandomKillsDuringARush(t *testing.T) {
 	t.Parallel()
 	rounds, chance := check.Count(t, "ROUNDS", 1, 3), check.Seeded(t)
-	front, other, processes, victims := underFire(t)
+	front, other, processes, victims, x := underFire(t)
 	for round := range rounds {
 		many, sale := vouchersAtOnce(round), make(chan struct{})
-		crowds := make([]*crowd, many)
+		crowds, lots := make([]*fairCrowd, many), make([]*fairCrowd, 3)
 		var load sync.WaitGroup
 		for n := range crowds {
-			crowds[n] = newCrowd(front.app, front.Create(t, fair(n, map[string]any{"stock": 4000 / many})).ID, other.app)
+			crowds[n] = newFairCrowd(t, x, fair(n, map[string]any{"stock": 3000 / many}), front.app, other.app)
 		}
 		for n, c := range crowds {
-			load.Go(c.buying(t, users(front.app, 10_000*round+n*4500/many, 4500/many), max(1, 6/many)))
+			load.Go(c.buying(t, users(front.app, 10_000*round+n*3400/many, 3400/many), max(1, 6/many)))
 		}
-		lots := make([]*crowd, 3)
 		for n := range lots {
-			lots[n] = newCrowd(front.app, front.Create(t, fair(n, map[string]any{"stock": 100, "allocation": "draw"})).ID, other.app)
-			entering := lots[n].buying(t, users(front.app, 10_000*round+5000+1000*n, 300), 4*(n+1))
-			load.Go(func() {
-				entering()
-				front.closeSale(t, lots[n].voucher)
-				front.awaitDrawn(t, lots[n].voucher)
-			})
+			lots[n] = newFairCrowd(t, x, fair(n, map[string]any{"stock": 100, "allocation": "draw"}), front.app, other.app)
+			load.Go(func() { lots[n].draws(t, n+1) })
 		}
 		load.Go(func() { // the first of both begin early
 			for _, voucher := range []string{crowds[0].voucher, lots[0].voucher} {
@@ -71,28 +65,42 @@ func TestRandomKillsDuringARush(t *testing.T) {
 			p.revive(t)
 			p.awaitReady(t)
 		}
-
-		yes, refused, failed := 0, 0, 0
-		for _, c := range crowds {
-			checkTold(t, other.kept(t, c.voucher, c.promised), c)
-			yes, refused, failed = yes+c.yes, refused+c.refused, failed+c.failed
-		}
-		for _, c := range lots {
-			front.drawn(t, c.voucher, c.entered)
-		}
+		judge(t, other, crowds, lots)
 		front.sellsOn(t, crowds[0].voucher, 10_000*round+9_000)
-		t.Logf("round %d, %d vouchers: %d × 202, %d × 503, %d without an answer", round+1, many, yes, refused, failed)
 		if t.Failed() {
-			return
+			t.Fatalf("in round %d", round+1)
 		}
 	}
 }
 
+// judge checks what has become of all promises, once everything is well again.
+func judge(t *testing.T, by *process, crowds, lots []*fairCrowd) {
+	t.Helper()
+	yes, refused, failed, places, entered, gone := 0, 0, 0, 0, 0, 0
+	for _, c := range crowds {
+		var orders map[string]model.Order
+		if c.waits {
+			orders = c.checkKept(t, func(time.Time) bool { return false })
+		} else {
+			orders = by.kept(t, c.voucher, c.promised)
+		}
+		checkTold(t, orders, c.crowd)
+		yes, refused, failed, places, gone = yes+c.yes, refused+c.refused, failed+c.failed, places+len(c.places), gone+len(c.gone)
+	}
+	for _, c := range lots {
+		c.checkDrawn(t)
+		entered, gone = entered+len(c.entered), gone+len(c.gone)
+	}
+	t.Logf("%d vouchers: %d × 202, %d × 503, %d without an answer; %d have waited, %d have entered, and %d have canceled", len(crowds), yes, refused, failed, places, entered, gone)
+	check.That(t, places > 0 && gone > 0, "nobody waits, or nobody cancels")
+}
+
 // underFire is the service on servers of its own, all of which may be killed: two instances that serve, and two that work.
-func underFire(t *testing.T) (front, other *process, processes []*process, victims []victim) {
+func underFire(t *testing.T) (front, other *process, processes []*process, victims []victim, x *till) {
 	t.Helper()
 	own, s := asyncOnOwnServers(t)
-	s = s.with(settings{"SECKILL_LOCK_LEASE": "3s"}) // of a dead worker, too: the others take over while the round lasts
+	x = openTill(t)
+	s = s.with(x.settings()).with(settings{"SECKILL_LOCK_LEASE": "3s"}) // of a dead worker, too: the others take over while the round lasts
 	front, other = launch(t, s.role("api")), launch(t, s.role("api"))
 	victims = []victim{
 		{"Redis", own.redis.Kill, own.redis.Start},
@@ -106,7 +114,8 @@ func underFire(t *testing.T) (front, other *process, processes []*process, victi
 	for _, p := range processes {
 		p.Groups = []string{earlyGroup}
 	}
-	return front, other, processes, victims
+	x.tells(t, other.app)
+	return front, other, processes, victims, x
 }
 
 // In each round the buyers of a sold-out sale cancel, one after the other, and so do those who get their units, while everything
@@ -114,7 +123,7 @@ func underFire(t *testing.T) (front, other *process, processes []*process, victi
 func TestRandomKillsWhereUsersWait(t *testing.T) {
 	t.Parallel()
 	rounds, chance := check.Count(t, "ROUNDS", 1, 3), check.Seeded(t)
-	front, other, processes, victims := underFire(t)
+	front, other, processes, victims, _ := underFire(t)
 	const stock, waiting = 4, 400
 	for round := range rounds {
 		voucher := front.Create(t, fair(0, map[string]any{"stock": stock})).ID

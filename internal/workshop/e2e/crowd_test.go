@@ -17,12 +17,14 @@ import (
 type crowd struct {
 	instances []*app // asked in turn
 	voucher   string
+	lives     func(t *testing.T, user string) // what each of them does
 
 	mu       sync.Mutex
 	told     map[string]model.Order // 201, 202, or ALREADY_ORDERED with its order
 	promised map[string]string      // orders of a 201 or 202, and their users
 	entered  map[string]string      // leaves of entries in a draw, and their users
 	yes      int                    // 201 or 202
+	late     map[string]bool        // who heard ENDED of a draw: whether an earlier answer was none; nil: nobody should
 	soldOut  int
 	refused  int // 503
 	failed   int // no answer at all
@@ -30,10 +32,12 @@ type crowd struct {
 }
 
 func newCrowd(a *app, voucher string, others ...*app) *crowd {
-	return &crowd{
+	c := &crowd{
 		instances: append([]*app{a}, others...), voucher: voucher,
 		told: map[string]model.Order{}, promised: map[string]string{}, entered: map[string]string{},
 	}
+	c.lives = func(t *testing.T, user string) { c.insist(t, user) }
+	return c
 }
 
 // buy lets every user buy, `parallel` at a time, until all have been told.
@@ -46,7 +50,7 @@ func (c *crowd) buy(t *testing.T, names []string, parallel int) {
 	close(queue)
 	c.ask(parallel, func() {
 		for user := range queue {
-			c.insist(t, user)
+			c.lives(t, user)
 		}
 	})()
 }
@@ -92,7 +96,7 @@ func (c *crowd) coming(t *testing.T, parallel int) (stop func()) {
 	)
 	wait := c.ask(parallel, func() {
 		for !over.Load() {
-			c.insist(t, c.instances[0].user(int(next.Add(1))))
+			c.lives(t, c.instances[0].user(int(next.Add(1))))
 		}
 	})
 	return func() {
@@ -102,15 +106,17 @@ func (c *crowd) coming(t *testing.T, parallel int) (stop func()) {
 }
 
 // insist repeats one user's request until the answer is final.
-func (c *crowd) insist(t *testing.T, user string) {
+func (c *crowd) insist(t *testing.T, user string) (got api.Answer) {
 	t.Helper()
-	first := int(user[len(user)-1])
-	got := remote.Insist(t, user, func(attempt int) (api.Answer, error) {
+	first, again := int(user[len(user)-1]), false
+	got = remote.Insist(t, user, func(attempt int) (api.Answer, error) {
+		again = attempt > 0
 		got, err := c.instances[(first+attempt)%len(c.instances)].Place(t, c.voucher, user)
 		c.count(t, got, err)
 		return got, err
 	})
-	c.note(t, user, got)
+	c.note(t, user, got, again)
+	return got
 }
 
 // count counts an answer that is not for good.
@@ -130,7 +136,7 @@ func (c *crowd) count(t *testing.T, got api.Answer, err error) {
 }
 
 // note keeps an answer that is for good.
-func (c *crowd) note(t *testing.T, user string, got api.Answer) {
+func (c *crowd) note(t *testing.T, user string, got api.Answer, again bool) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,6 +153,8 @@ func (c *crowd) note(t *testing.T, user string, got api.Answer) {
 		c.told[user] = model.Order{ID: remote.Decode[api.Problem](t, got).OrderID, UserID: user}
 	case got.Code() == model.CodeSoldOut:
 		c.soldOut++
+	case got.Code() == model.CodeEnded && c.late != nil:
+		c.late[user] = again
 	default:
 		t.Errorf("%s: %d %s", user, got.Status, got.Body)
 	}

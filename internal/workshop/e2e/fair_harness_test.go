@@ -63,25 +63,27 @@ func (a *app) awaitDrawn(t testing.TB, voucherID string) (proof model.Draw) {
 }
 
 // drawn waits until a draw is done, and checks that it is of everybody who was told that they are entered, that it is as
-// anybody can compute it, and that each of the first has an order and nobody else. It returns their entries in drawn order.
-func (a *app) drawn(t testing.TB, voucherID string, entered map[string]string) (users []string) {
+// anybody can compute it, and that each of the first has an order and nobody else: one more for each user who has canceled. It
+// returns their entries in drawn order.
+func (a *app) drawn(t testing.TB, voucherID string, entered map[string]string, gone map[string]bool) (users []string) {
 	t.Helper()
 	proof := a.awaitDrawn(t, voucherID)
 	_, err := runs(t, nil, "draw", "verify", "--url", a.URL, "--voucher", voucherID)
 	check.Must(t, err)
-	orders := a.conserved(t, voucherID, nil)
-	winners := map[string]bool{}
-	for _, order := range orders {
-		winners[order.UserID] = order.Live()
+	orders := map[string]model.Order{}
+	for _, order := range a.conserved(t, voucherID, nil) {
+		orders[order.UserID] = order
 	}
 	leaves := remote.Decode[model.DrawnLeaves](t, a.Insist(t, http.MethodGet, "/vouchers/"+voucherID+"/draw/entries?limit=5000", "", nil)).Items
 	check.Equal(t, "entries", len(leaves), len(entered))
-	stock := a.Audit(t, voucherID).Database.Stock
-	check.That(t, proof.Winners == min(stock, int64(len(leaves))) && proof.Winners == int64(len(orders)), "%d orders of %d units: %+v", len(orders), stock, proof)
+	report := remote.Decode[model.Report](t, a.Insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/report", a.Admin(t), nil))
+	check.That(t, proof.Winners == min(report.Stock, int64(len(leaves))) && report.Draw.OrderKept, "of %d units: %+v %+v", report.Stock, proof, report.Draw)
+	check.Equal(t, "orders", report.Orders, int64(len(orders))) // one for each user
 	for place, leaf := range leaves {
 		user, ok := entered[leaf]
-		if wins := int64(place) < proof.Winners; !ok || winners[user] != wins {
-			t.Errorf("place %d of %d is of %q: entered: %t, won: %t", place+1, len(leaves), user, ok, winners[user])
+		order, has := orders[user]
+		if served := place < int(proof.Winners)+len(gone); !ok || has != served || order.Live() != (served && !gone[user]) {
+			t.Errorf("place %d of %d is of %q: entered: %t, has canceled: %t, has an order: %t: %+v", place+1, len(leaves), user, ok, gone[user], has, order)
 		}
 		users = append(users, user)
 	}
