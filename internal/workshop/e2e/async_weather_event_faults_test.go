@@ -63,6 +63,8 @@ func databaseEvents() []event {
 		{name: "table orders away", server: inMariaDB, strike: renamed("orders")},
 		{name: "table vouchers away", server: inMariaDB, strike: renamed("vouchers")},
 		{name: "table releases away", server: inMariaDB, strike: renamed("releases")},
+		{name: "table waitlist away", server: inMariaDB, strike: renamed("waitlist")},
+		{name: "table draw_entries away", server: inMariaDB, strike: renamed("draw_entries")},
 		{name: "tables locked", server: inMariaDB, strike: statements("FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES")},
 		{name: "trigger", server: inMariaDB, aimed: true, strike: refusingOne("SQLSTATE '45000'")},
 		{name: "trigger with a raw number", server: inMariaDB, aimed: true, strike: refusingOne("SQLSTATE 'HY000' SET MYSQL_ERRNO = 1026")},

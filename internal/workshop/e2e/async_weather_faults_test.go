@@ -18,7 +18,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
@@ -44,7 +43,8 @@ const (
 // In each round 2, 10 or 100 vouchers sell while things happen to the servers that no
 // list of faults names: all are put right after 15 ms to 3 s. Every 202 is
 // unpaid then, the audits balance, and nobody was refused for somebody
-// else's trouble. EVENT=name,name has these alone happen.
+// else's trouble. Beside them two are sold out, and their units change hands, and draws are entered and drawn, and whoever was
+// told so has an order, a place or an entry. EVENT=name,name has these alone happen.
 func TestWeather(t *testing.T) {
 	t.Parallel()
 	rounds, w := check.Count(t, "ROUNDS", 1, 3), newWeather(t)
@@ -70,10 +70,12 @@ type weather struct {
 	wires            map[string]*wire
 	processes        []*process // two APIs, two workers
 	settings         settings   // without wires and accounts
+	till             *till
 
-	sales []*sale // the first one meets trouble of its own
-	began time.Time
-	past  []struck
+	sales        []*sale // the first one meets trouble of its own
+	crowds, lots []*fairCrowd
+	began        time.Time
+	past         []struck
 }
 
 // struck is an event that happened.
@@ -84,7 +86,7 @@ type struck struct {
 
 func newWeather(t *testing.T) *weather {
 	t.Helper()
-	w := &weather{t: t, chance: check.Seeded(t), own: servers{
+	w := &weather{t: t, chance: check.Seeded(t), till: openTill(t), own: servers{
 		database: testserver.MariaDB(t), redis: testserver.Redis(t, "--repl-diskless-sync-delay", "0"),
 		nats: testserver.NATS(t, natsAccounts(weatherPassword, "")),
 	}}
@@ -104,14 +106,17 @@ func newWeather(t *testing.T) *weather {
 		"SECKILL_DATABASE_DSN": w.own.database.DSN(testserver.DefaultSchema), "SECKILL_NATS_URL": "nats://admin:admin@" + w.own.nats.Addr(),
 		"SECKILL_REDIS_URL": w.own.redis.URL(), "SECKILL_ORDER_MODE": "async", "SECKILL_JWT_SECRET": secret, "SECKILL_RATE_USER": "0", "SECKILL_RATE_ADDR": "0",
 	}
-	s := w.settings.with(settings{
+	s := w.settings.with(w.till.settings()).with(settings{
 		"SECKILL_DATABASE_DSN": account + "tcp(" + w.wires[inMariaDB].addr() + ")/" + testserver.DefaultSchema,
 		"SECKILL_REDIS_URL":    "redis://" + account + w.wires[inRedis].addr() + "/0",
 		"SECKILL_NATS_URL":     "nats://" + account + w.wires[inNATS].addr(),
 	})
 	for _, role := range []string{"api", "api", "worker", "worker"} {
-		w.processes = append(w.processes, launch(t, s.role(role)))
+		p := launch(t, s.role(role))
+		p.Groups = []string{earlyGroup}
+		w.processes = append(w.processes, p)
 	}
+	w.till.tells(t, w.processes[1].app)
 	w.queue = streamOf(t, w.settings)
 	return w
 }
@@ -124,12 +129,18 @@ func (w *weather) round(vouchers int) {
 	var load sync.WaitGroup
 	w.sales = make([]*sale, vouchers)
 	for n := range w.sales {
-		w.sales[n] = &sale{voucher: w.onSale(map[bool]string{false: "0s", true: "1h"}[n%2 == 1], n%2 == 0), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000, share: vouchers / 2}
+		w.sales[n] = newSale(w.onSale(fair(n, map[string]any{"stock": 1_000_000})), w.processes[:2], vouchers/2)
 	}
 	for _, s := range w.sales {
 		load.Go(func() { s.rush(w.t, stop) })
 	}
-	end := sync.OnceFunc(func() { close(stop); load.Wait() })
+	w.changeHands(&load, stop)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		load.Wait()
+	}()
+	end := sync.OnceFunc(func() { close(stop) })
 	defer end()
 	for range strikes {
 		w.pause(time.Second)
@@ -138,8 +149,13 @@ func (w *weather) round(vouchers int) {
 	w.revive()
 	over := time.Now()
 	end()
+	w.until("everybody is told", func() bool {
+		w.revive()
+		return isClosed(told)
+	})
 	w.checkAnswers()
 	w.checkPromises()
+	w.checkFair()
 	yes, all := 0, 0
 	for _, s := range w.sales {
 		yes, all = yes+len(s.promised()), all+len(s.requests)
@@ -147,19 +163,50 @@ func (w *weather) round(vouchers int) {
 	w.t.Logf("%d vouchers: %d of %d requests were promised in %v, and looked at for %v:\n%s", vouchers, yes, all, w.at(over), time.Since(over).Round(time.Millisecond), w.events())
 }
 
+// changeHands lets two vouchers sell out, on which users wait and units change hands, and one draw after the other be held.
+func (w *weather) changeHands(load *sync.WaitGroup, stop <-chan struct{}) {
+	w.t.Helper()
+	front, other := w.processes[0].app, w.processes[1].app
+	w.crowds, w.lots = nil, nil
+	for _, n := range []int{0, 5} { // with and without a cool-down and an early beginning
+		c := newFairCrowd(w.t, w.till, fair(n, map[string]any{"stock": 30, "waitlist": true}), front, other)
+		w.crowds = append(w.crowds, c)
+		leave := c.coming(w.t, 1)
+		load.Go(func() {
+			<-stop
+			leave()
+		})
+	}
+	load.Go(func() {
+		for !isClosed(stop) {
+			c := newFairCrowd(w.t, w.till, fair(len(w.lots), map[string]any{"stock": 30, "allocation": "draw"}), front, other)
+			w.lots = append(w.lots, c)
+			c.draws(w.t, 1)
+		}
+	})
+}
+
+// checkFair checks that whoever was told so has an order, a place or an entry.
+func (w *weather) checkFair() {
+	w.t.Helper()
+	places, gone, entered := 0, 0, 0
+	for _, c := range w.crowds {
+		c.checkKept(w.t, func(heard time.Time) bool { return heard.IsZero() || w.lost(heard) })
+		places, gone = places+len(c.places), gone+len(c.gone)
+	}
+	for _, c := range w.lots {
+		c.checkDrawn(w.t)
+		entered, gone = entered+len(c.entered), gone+len(c.gone)
+	}
+	w.t.Logf("%d have waited, %d have entered %d draws, and %d have canceled", places, entered, len(w.lots), gone)
+	check.That(w.t, places > 0 && gone > 0, "nobody waits, or nobody cancels")
+}
+
 // onSale creates a voucher, and asks again as the contract tells clients: a
 // connection may still be of the weather before.
-func (w *weather) onSale(cooldown string, waitlist bool) string {
+func (w *weather) onSale(fields map[string]any) model.Voucher {
 	w.t.Helper()
-	a, got := w.processes[0], api.Answer{}
-	w.until("a voucher is on sale", func() bool {
-		got = a.Call(w.t, http.MethodPost, "/admin/vouchers", a.Admin(w.t), map[string]any{
-			"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 1_000_000, "cooldown": cooldown, "waitlist": waitlist,
-			"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
-		})
-		return got.Status == http.StatusCreated
-	})
-	return remote.Decode[model.Voucher](w.t, got).ID
+	return w.processes[0].Create(w.t, fields)
 }
 
 // strike makes one thing happen, or two in different places, puts them right,
@@ -349,6 +396,16 @@ func (w *weather) events() string {
 		lines = append(lines, fmt.Sprintf("    %v to %v: %s", w.at(s.from), w.at(s.to), s.name))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// isClosed reports whether a channel is, on which nothing is sent.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // at is an instant of a round.

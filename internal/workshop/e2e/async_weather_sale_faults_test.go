@@ -21,6 +21,7 @@ import (
 // how it was answered.
 type sale struct {
 	voucher string
+	early   bool // strangers have to wait
 	apis    []*process
 	share   int // times as long pauses: the load of many sales is that of two
 
@@ -28,6 +29,10 @@ type sale struct {
 	next     int // user
 	requests []request
 	last     time.Time // of a 202
+}
+
+func newSale(v model.Voucher, apis []*process, share int) *sale {
+	return &sale{voucher: v.ID, early: v.Early.From != nil, apis: apis, next: int(time.Now().UnixMilli()%1e9) * 10_000, share: share}
 }
 
 // request is one request to buy.
@@ -40,21 +45,24 @@ type request struct {
 
 // ask makes a request, at each instance in turn, and reports whether the user
 // was told for good. Under every trouble the contract leaves 202, 503 and, while
-// an order of the user is being settled, 429 and ALREADY_ORDERED.
-func (s *sale) ask(t *testing.T, user string, attempt int) (final bool) {
+// an order of the user is being settled, 429 and ALREADY_ORDERED; for a stranger to whom the sale has not begun, NOT_STARTED.
+func (s *sale) ask(t *testing.T, user string, attempt int, stranger bool) (final bool) {
 	t.Helper()
-	r := request{user: user, asked: time.Now()}
-	got, err := s.apis[attempt%len(s.apis)].Place(t, s.voucher, user)
+	r, a := request{user: user, asked: time.Now()}, s.apis[attempt%len(s.apis)].app
+	if stranger = stranger && s.early; stranger {
+		a = a.stranger()
+	}
+	got, err := a.Place(t, s.voucher, user)
 	r.answered, r.id = time.Now(), got.Header.Get("X-Request-Id")
 	switch code := got.Code(); {
 	case err != nil:
 		r.said = "nothing: " + err.Error()
 	case got.Status == http.StatusAccepted:
-		r.said, r.order = "202", remote.Decode[model.Order](t, got).ID
+		r.said, r.order, r.odd = "202", remote.Decode[model.Order](t, got).ID, stranger
 	default:
 		r.said = fmt.Sprintf("%d %s", got.Status, bytes.TrimSpace(got.Body))
-		r.odd = code != model.CodeUnavailable && code != model.CodeLockBusy && code != model.CodeAlreadyOrdered
-		final = code == model.CodeAlreadyOrdered
+		final = code == model.CodeAlreadyOrdered || stranger && code == model.CodeNotStarted
+		r.odd = code != model.CodeUnavailable && code != model.CodeLockBusy && !final
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +83,7 @@ func (s *sale) user() (name string, attempt int) {
 
 // rush lets new users buy, some at a time, who ask until they are told, and
 // besides them, however slow the answers are, ten a second who ask once: so that
-// a silence is seen as one. It returns when stop is closed and all is answered.
+// a silence is seen as one. Some of those are strangers. It returns when stop is closed and all is answered.
 func (s *sale) rush(t *testing.T, stop <-chan struct{}) {
 	t.Helper()
 	const parallel = 4
@@ -94,7 +102,7 @@ func (s *sale) rush(t *testing.T, stop <-chan struct{}) {
 		load.Go(func() {
 			for going := true; going; {
 				user, attempt := s.user()
-				for ; going && !s.ask(t, user, attempt); attempt++ {
+				for ; going && !s.ask(t, user, attempt, false); attempt++ {
 					going = waits(pause)
 				}
 				going = going && waits(pause)
@@ -104,7 +112,7 @@ func (s *sale) rush(t *testing.T, stop <-chan struct{}) {
 	for waits(beat) {
 		load.Go(func() {
 			user, attempt := s.user()
-			s.ask(t, user, attempt)
+			s.ask(t, user, attempt, attempt%4 == 0)
 		})
 	}
 	load.Wait()
