@@ -28,6 +28,10 @@ func TestSaleModel(t *testing.T) {
 	stand := func(user, order int, from float64, out result) porcupine.Operation {
 		return o(step{stands, user, order}, from, from+0.1, out)
 	}
+	look := func(user, order int, from float64) porcupine.Operation {
+		return o(step{looks, user, order}, from, from+0.1, map[bool]result{false: none, true: yes}[order > 0])
+	}
+	began, over := o(step{act: begins}, 1.5, 1.8, yes), o(step{act: ends}, 1.5, 1.8, yes)
 	gives := o(step{cancels, 0, 1}, 3.5, 3.6, yes)
 	three := []porcupine.Operation{buy(0, 1, 0, 1, yes), buy(1, 2, 0, 1, yes), buy(2, 3, 0, 1, yes)}
 	for _, test := range []struct {
@@ -81,6 +85,21 @@ func TestSaleModel(t *testing.T) {
 		{name: "waiting while a unit is left", history: append(three[:2:2], join(3, 1.5, yes)), rules: rules{waits: true}},
 		{name: "units are free", history: append(three[:2:2], join(3, 1.5, free)), legal: true, rules: rules{waits: true}},
 		{name: "no unit is free", history: append(three, join(3, 2.5, free)), rules: rules{waits: true}},
+		{name: "not started for a stranger, and then sold", history: []porcupine.Operation{buy(2, 0, 0, 1, early), began, buy(2, 1, 2, 3, yes)}, legal: true, rules: rules{early: true}},
+		{name: "sold to a stranger before it begins", history: []porcupine.Operation{buy(2, 1, 0, 1, yes), began}, rules: rules{early: true}},
+		{name: "sold out for a stranger before it begins", history: append(three[:2:2], buy(3, 3, 0, 1, yes), buy(5, 0, 1.2, 1.3, soldOut), began), rules: rules{early: true}},
+		{name: "a stranger waits before it begins", history: append(three[:2:2], buy(3, 3, 0, 1, yes), join(5, 1.1, yes), began), rules: rules{early: true, waits: true}},
+		{name: "not started after the beginning", history: []porcupine.Operation{began, buy(2, 0, 2, 3, early)}, rules: rules{early: true}},
+		{name: "not started for who begins early", history: []porcupine.Operation{buy(0, 0, 0, 1, early), began}, rules: rules{early: true}},
+		{name: "entered, looked at, and ended", history: []porcupine.Operation{buy(0, 1, 0, 1, yes), look(0, 1, 1.2), buy(0, 1, 1.3, 1.4, yes), over, buy(1, 0, 3, 4, late), look(0, 1, 9), look(1, 0, 9)}, legal: true, rules: rules{draws: true}},
+		{name: "more entries than units", history: append(three, buy(3, 4, 0, 1, yes)), legal: true, rules: rules{draws: true}},
+		{name: "another entry of the same user", history: []porcupine.Operation{buy(0, 1, 0, 1, yes), buy(0, 2, 1.1, 1.2, yes)}, rules: rules{draws: true}},
+		{name: "entered after the end", history: []porcupine.Operation{over, buy(0, 1, 3, 4, yes)}, rules: rules{draws: true}},
+		{name: "ended before the end", history: []porcupine.Operation{buy(0, 0, 0, 1, late), over}, rules: rules{draws: true}},
+		{name: "entered, and not on the list", history: []porcupine.Operation{buy(0, 1, 0, 1, yes), over, look(0, 0, 9)}, rules: rules{draws: true}},
+		{name: "entered, and lost with Redis", history: []porcupine.Operation{buy(0, 0, 0, 1, unknown), buy(0, 1, 1.1, 1.2, yes), o(step{act: forgets}, 1.3, 1.4, yes), look(0, 0, 9)}, rules: rules{draws: true}},
+		{name: "an entry that was told after an unknown one", history: []porcupine.Operation{buy(0, 0, 0, 9, unknown), look(0, 1, 2), buy(0, 1, 3, 4, yes), look(0, 1, 9.5)}, legal: true, rules: rules{draws: true}},
+		{name: "an entry of nobody", history: []porcupine.Operation{look(0, 0, 9), look(0, 1, 9.2)}, rules: rules{draws: true}},
 		{name: "promised, and lost with Redis", history: []porcupine.Operation{
 			buy(0, 1, 0, 1, yes), o(step{act: forgets}, 4, 5, yes), o(step{looks, 0, 0}, 10, 11, none),
 		}, legal: false},

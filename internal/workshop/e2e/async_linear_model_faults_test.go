@@ -23,10 +23,12 @@ const (
 	joins   act = "joins"   // those who wait
 	resigns act = "resigns" // from there
 	stands  act = "stands"  // where, in the line or behind its end
-	looks   act = "looks"   // whether the user has an order, when all is quiet
+	looks   act = "looks"   // whether the user has an order, when all is quiet, or an entry
 	forgets act = "forgets" // Redis loses some or all of what it was told
 	raises  act = "raises"  // an administrator has one unit more sold
 	lowers  act = "lowers"  // or one less
+	begins  act = "begins"  // the sale for everybody
+	ends    act = "ends"    // the sale
 	opens   act = "opens"   // a window begins, within which nothing must have been left at some instant: see windows
 	closes  act = "closes"  // and ends
 )
@@ -39,6 +41,8 @@ const (
 	already result = "already ordered"
 	cooling result = "cooling down"
 	soldOut result = "sold out" // also: an administrator hears that all units are taken
+	early   result = "not started"
+	late    result = "ended"
 	waiting result = "waiting"
 	free    result = "free"    // so that nobody may wait
 	none    result = "none"    // there is no order, or no place
@@ -49,7 +53,7 @@ const (
 type step struct {
 	act   act
 	user  int
-	order int // number of the order that the user hears of, cancels or has; 0: none. Of a window: which one
+	order int // number of the order, or entry, that the user hears of, cancels or has; 0: none. Of a window: which one
 }
 
 const (
@@ -69,6 +73,8 @@ type shelf struct {
 	cools [historyUsers]bool // who has canceled, where that has to cool down
 	line  [historyUsers]int  // who waits, in their order, counted from 1; 0: nobody
 	place [historyUsers]int  // number of the order that the user's last place has become
+	begun bool               // for everybody, where some begin early
+	ended bool
 	// windows are the open windows in which something was left all the time, a bit each.
 	windows uint64
 }
@@ -77,7 +83,15 @@ type shelf struct {
 type rules struct {
 	cools bool // whoever cancels buys nothing until the end
 	waits bool // users may wait
+	early bool // it begins late for strangers
+	draws bool // users enter a draw: what they have are entries, of which there are as many as wanted, until it ends
 }
+
+// stranger reports whether a user is of no group that begins early.
+func stranger(user int) bool { return user%3 == 2 }
+
+// open reports whether the sale has begun for a user.
+func (s shelf) open(user int) bool { return s.begun || !s.rules.early || !stranger(user) }
 
 func (s shelf) has(user int) bool { return s.have[user] != noOrder }
 
@@ -148,6 +162,9 @@ func (s shelf) promised(user int) shelf {
 func (s shelf) next(in step, out result) []shelf {
 	switch in.act {
 	case buys:
+		if s.rules.draws {
+			return s.entered(in, out)
+		}
 		return s.bought(in, out)
 	case cancels:
 		switch {
@@ -175,11 +192,14 @@ func (s shelf) next(in step, out result) []shelf {
 		return s.forgotten()
 	case raises, lowers:
 		return s.changed(in.act, out)
+	case begins, ends:
+		s.begun, s.ended = s.begun || in.act == begins, s.ended || in.act == ends
+		return []shelf{s}
 	case opens:
 		s.windows |= 1 << in.order
 		return []shelf{s}
 	case closes:
-		if s.windows&(1<<in.order) == 0 {
+		if s.windows&(1<<in.order) == 0 && s.open(in.user) {
 			return []shelf{s}
 		}
 	}
@@ -209,7 +229,7 @@ func (s shelf) changed(by act, out result) []shelf {
 }
 
 func (s shelf) bought(in step, out result) []shelf {
-	sells := s.left > 0 && !s.has(in.user) && !s.cools[in.user]
+	sells := s.left > 0 && !s.has(in.user) && !s.cools[in.user] && s.open(in.user)
 	switch {
 	case out == yes && sells:
 		return []shelf{s.taken(in.user, in.order).promised(in.user)}
@@ -221,19 +241,37 @@ func (s shelf) bought(in step, out result) []shelf {
 	return s.refused(in, out)
 }
 
+// entered are the shelves after a user wanted to enter the draw. An entry stays the same one.
+func (s shelf) entered(in step, out result) []shelf {
+	enters := !s.ended && !s.has(in.user)
+	entry := s
+	entry.have[in.user] = unknownOrder
+	switch {
+	case out == yes && enters:
+		return []shelf{entry.known(in).promised(in.user)}
+	case out == yes && s.is(in):
+		return []shelf{s.known(in).promised(in.user)}
+	case out == unknown && enters:
+		return []shelf{s, entry}
+	case out == unknown, out == late && s.ended:
+		return []shelf{s}
+	}
+	return nil
+}
+
 // joined are the shelves after a user wanted to wait.
 func (s shelf) joined(in step, out result) []shelf {
 	now := s
 	if at := slices.Index(s.line[:], 0); s.standing(in.user) < 0 && at >= 0 {
 		now.line[at] = in.user + 1
 	}
-	may := s.standing(in.user) >= 0 || s.left == 0 && !s.has(in.user) && !s.cools[in.user]
+	may := s.standing(in.user) >= 0 || s.left == 0 && !s.has(in.user) && !s.cools[in.user] && s.open(in.user)
 	switch {
 	case out == yes && may:
 		return []shelf{now}
 	case out == unknown && may:
 		return []shelf{s, now}
-	case out == unknown, out == free && s.left > 0:
+	case out == unknown, out == free && s.left > 0 && s.open(in.user):
 		return []shelf{s}
 	}
 	return s.refused(in, out)
@@ -244,7 +282,7 @@ func (s shelf) refused(in step, out result) []shelf {
 	switch {
 	case out == already && s.is(in):
 		return []shelf{s.known(in)}
-	case out == cooling && s.cools[in.user] && !s.has(in.user):
+	case out == cooling && s.cools[in.user] && !s.has(in.user), out == early && !s.open(in.user):
 		return []shelf{s}
 	}
 	return nil
@@ -279,10 +317,10 @@ func (s shelf) stood(in step, out result) []shelf {
 }
 
 // forgotten are the shelves on which any of the orders that nobody was promised
-// may be gone. Somebody waits only where all orders are in the database.
+// may be gone. Somebody waits only where all orders are in the database, as entries are.
 func (s shelf) forgotten() []shelf {
 	all := []shelf{s}
-	if s.line[0] != 0 {
+	if s.line[0] != 0 || s.rules.draws {
 		return all
 	}
 	for user := range s.have {

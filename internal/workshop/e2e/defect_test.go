@@ -49,10 +49,21 @@ func handedToAnybody() overlay.Change {
 	return overlay.Change{File: "repository/hotcopy/lua/handover.lua", Old: "    if heir ~= '' then after[heirUser] = heir end\n", New: ""}
 }
 
+// cooledBefore decides for ten seconds by what a look at a user's cool-down has found.
+func cooledBefore() overlay.Change {
+	const look = "  local till = waits and tonumber(tombs[waits + i] or '')\n"
+	return overlay.Change{File: "repository/hotcopy/lua/reserve.lua", Old: look, New: look + `  if waits then
+    local known = KEYS[2] .. ':' .. user
+    redis.call('set', known, text(till or 0), 'NX', 'PX', '10000')
+    till = tonumber(redis.call('get', known))
+  end
+`}
+}
+
 // The faults build the program with these defects; that their texts still stand in the product is looked at always.
 func TestDefectsFitTheProduct(t *testing.T) {
 	t.Parallel()
-	for _, defect := range []overlay.Change{publishUndoes(), missingIsSoldOut(), lastIsFirst(), handedToAnybody()} {
+	for _, defect := range []overlay.Change{publishUndoes(), missingIsSoldOut(), cooledBefore(), lastIsFirst(), handedToAnybody()} {
 		check.Must(t, check.ErrorOf(defect.Text("../../..")))
 	}
 }
