@@ -76,7 +76,7 @@ func TestRandomKillsDuringARush(t *testing.T) {
 // judge checks what has become of all promises, once everything is well again.
 func judge(t *testing.T, by *process, crowds, lots []*fairCrowd) {
 	t.Helper()
-	yes, refused, failed, places, entered, gone := 0, 0, 0, 0, 0, 0
+	yes, refused, failed, served, entered, gone := 0, 0, 0, 0, 0, 0
 	for _, c := range crowds {
 		var orders map[string]model.Order
 		if c.waits {
@@ -85,14 +85,14 @@ func judge(t *testing.T, by *process, crowds, lots []*fairCrowd) {
 			orders = by.kept(t, c.voucher, c.promised)
 		}
 		checkTold(t, orders, c.crowd)
-		yes, refused, failed, places, gone = yes+c.yes, refused+c.refused, failed+c.failed, places+len(c.places), gone+len(c.gone)
+		yes, refused, failed, served, gone = yes+c.yes, refused+c.refused, failed+c.failed, served+c.served, gone+len(c.gone)
 	}
 	for _, c := range lots {
 		c.checkDrawn(t)
 		entered, gone = entered+len(c.entered), gone+len(c.gone)
 	}
-	t.Logf("%d vouchers: %d × 202, %d × 503, %d without an answer; %d have waited, %d have entered, and %d have canceled", len(crowds), yes, refused, failed, places, entered, gone)
-	check.That(t, places > 0 && gone > 0, "nobody waits, or nobody cancels")
+	t.Logf("%d vouchers: %d × 202, %d × 503, %d without an answer; %d places became orders, %d have entered, and %d have canceled", len(crowds), yes, refused, failed, served, entered, gone)
+	check.That(t, served > 0, "no unit has changed hands")
 }
 
 // underFire is the service on servers of its own, all of which may be killed: two instances that serve, and two that work.

@@ -33,6 +33,8 @@ const (
 	strikes                     = 3
 	// between is between two looks at all orders, which costs the database something.
 	between = 200 * time.Millisecond
+	// breath is between two users where units change hands, which then lasts for as long as the round.
+	breath = 40 * time.Millisecond
 	// forgiveness is how long after Redis lost what it had acknowledged an order
 	// may be promised that turns out to be a user's second one.
 	forgiveness = 2 * time.Second
@@ -148,6 +150,10 @@ func (w *weather) round(vouchers int) {
 	}
 	w.revive()
 	over := time.Now()
+	w.until("units change hands", func() bool {
+		w.revive()
+		return !slices.ContainsFunc(w.crowds, func(c *fairCrowd) bool { return c.handedOver() == 0 })
+	})
 	end()
 	w.until("everybody is told", func() bool {
 		w.revive()
@@ -170,6 +176,10 @@ func (w *weather) changeHands(load *sync.WaitGroup, stop <-chan struct{}) {
 	w.crowds, w.lots = nil, nil
 	for _, n := range []int{0, 5} { // with and without a cool-down and an early beginning
 		c := newFairCrowd(w.t, w.till, fair(n, map[string]any{"stock": 30, "waitlist": true}), front, other)
+		c.lives = func(t *testing.T, user string) {
+			c.buysOrWaits(t, user)
+			<-time.After(breath)
+		}
 		w.crowds = append(w.crowds, c)
 		leave := c.coming(w.t, 1)
 		load.Go(func() {
@@ -189,17 +199,16 @@ func (w *weather) changeHands(load *sync.WaitGroup, stop <-chan struct{}) {
 // checkFair checks that whoever was told so has an order, a place or an entry.
 func (w *weather) checkFair() {
 	w.t.Helper()
-	places, gone, entered := 0, 0, 0
+	served, gone, entered := 0, 0, 0
 	for _, c := range w.crowds {
 		c.checkKept(w.t, func(heard time.Time) bool { return heard.IsZero() || w.lost(heard) })
-		places, gone = places+len(c.places), gone+len(c.gone)
+		served, gone = served+c.served, gone+len(c.gone)
 	}
 	for _, c := range w.lots {
 		c.checkDrawn(w.t)
 		entered, gone = entered+len(c.entered), gone+len(c.gone)
 	}
-	w.t.Logf("%d have waited, %d have entered %d draws, and %d have canceled", places, entered, len(w.lots), gone)
-	check.That(w.t, places > 0 && gone > 0, "nobody waits, or nobody cancels")
+	w.t.Logf("%d places became orders, %d have entered %d draws, and %d have canceled", served, entered, len(w.lots), gone)
 }
 
 // onSale creates a voucher, and asks again as the contract tells clients: a

@@ -28,6 +28,7 @@ type fairCrowd struct {
 
 	// These are guarded by the crowd's lock.
 	turns  int
+	served int                          // users who found that a place had become an order
 	holds  []model.Order                // orders with which their users have done nothing yet
 	line   []string                     // users who wait, and have not heard of an order
 	places map[string]bool              // users who got a place, and have not canceled its order: whether they want to keep it
@@ -208,11 +209,21 @@ func (c *fairCrowd) looks(t *testing.T, user string) {
 	place := c.place(t, user)
 	if place.OrderID != "" {
 		c.hold(model.Order{ID: place.OrderID, UserID: user})
-		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.line = append([]string{user}, c.line...)
+	if place.OrderID != "" {
+		c.served++
+	} else {
+		c.line = append([]string{user}, c.line...)
+	}
+}
+
+// handedOver is how many users have found that.
+func (c *fairCrowd) handedOver() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.served
 }
 
 // place is that of a user, if there is one.
