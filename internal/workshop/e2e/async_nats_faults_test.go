@@ -105,7 +105,7 @@ func TestOneVouchersTroubleStopsNoOtherSale(t *testing.T) {
 	a := start(t, s)
 	bad, good := a.onSale(t, 10_000), a.onSale(t, 100) // the first must not be sold out before it is refused
 	execute(t, s, "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '"+bad.ID+
-		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")
+		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1105, MESSAGE_TEXT = 'no order can be stored'; END IF")
 	waiting, next := map[string]string{}, 0
 	check.Patiently(t, "the voucher in trouble is refused", func() bool {
 		next++
