@@ -100,7 +100,7 @@ func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64)
 	if latest.Draw && hot.State != model.CopyOpen {
 		return nil, nil //nolint:nilnil // likewise
 	}
-	healthy := fits(latest, hot)
+	healthy := fits(latest, hot) && !latest.Draw
 	if healthy && latest.Epoch > wrong {
 		r.forget(voucherID)
 		return nil, nil //nolint:nilnil // nothing to do is no error

@@ -449,3 +449,14 @@ func TestALongSweepIsFollowedByALongRest(t *testing.T) {
 		check.Equal(t, "sweeps in 21 s", s.count("db.watched"), 3)
 	})
 }
+
+// A hot copy that is still open when its voucher has become a draw is closed, by whoever looks: the instance of the change is dead.
+func TestTheCopyOfADrawIsClosed(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.record.Draw = true
+		s.reconcileFor(t, time.Minute)
+		check.Equal(t, "the hot copy", s.hot().State, model.CopyClosed)
+		check.Equal(t, "times it was closed", s.count("hot.close"), 1)
+	})
+}
