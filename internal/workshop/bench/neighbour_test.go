@@ -54,7 +54,7 @@ func (s *session) refuseOrders() (end func()) {
 	s.Helper()
 	execute := func(statement string) { check.Must(s, check.ErrorOf(s.db.ExecContext(s.Context(), statement))) }
 	execute("CREATE TRIGGER " + s.schema + ".trouble BEFORE INSERT ON " + s.schema + ".orders FOR EACH ROW IF NEW.voucher_id = '" + troubled +
-		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")
+		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1105, MESSAGE_TEXT = 'no order can be stored'; END IF")
 	return func() { execute("DROP TRIGGER " + s.schema + ".trouble") }
 }
 
