@@ -37,7 +37,7 @@ type elected struct {
 }
 
 // openElected makes it, with its metrics. Nothing runs yet.
-func (i *Instance) openElected(s servers, async *AsyncParts, provider repair.Provider) (e elected) {
+func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, provider repair.Provider) (e elected) {
 	if i.cfg.Role == config.RoleAPI {
 		return e
 	}
@@ -47,6 +47,7 @@ func (i *Instance) openElected(s servers, async *AsyncParts, provider repair.Pro
 		Announce: changes.AnnounceReturn, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
 	}
 	e.draws = &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
+	e.draws.Drain = func(context.Context, string) error { return mode.guard.Selling() } // in sync the queue is empty, where the database is sold from in sync
 	if async != nil {
 		e.draws.Drain = async.Rebuilder.Drain
 	}

@@ -46,7 +46,7 @@ type DrawStore interface {
 // second instance that draws at the same time, goes on from there and comes to the same order.
 type Draws struct {
 	Store DrawStore
-	// Drain returns when every order is decided that was promised before the voucher became a draw; nil: there is no queue.
+	// Drain returns when every order is decided that was promised before the voucher became a draw.
 	Drain func(ctx context.Context, voucherID string) error
 	// Announce tells the instances that units of a voucher are taken.
 	Announce func(ctx context.Context, voucherID string) error
@@ -93,10 +93,8 @@ func (d *Draws) look(ctx context.Context) error {
 func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
 	began := time.Now()
 	if !state.Closed {
-		if d.Drain != nil {
-			if err := d.Drain(ctx, state.VoucherID); err != nil {
-				return fmt.Errorf("wait for the orders of before the draw: %w", err)
-			}
+		if err := d.Drain(ctx, state.VoucherID); err != nil {
+			return fmt.Errorf("wait for the orders of before the draw: %w", err)
 		}
 		if state, err = d.Store.Close(ctx, state.VoucherID); err != nil {
 			return err
@@ -115,7 +113,8 @@ func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
 }
 
 // Drain closes the hot copy that a voucher had before it became a draw, and returns when all orders that were queued by then are
-// decided. They were promised, and only what they leave is drawn. After drainPatience it is an error.
+// decided. They were promised, and only what they leave is drawn. After drainPatience it is an error. The next call waits for the
+// same messages: a queue in which orders of other vouchers go on to come has no end.
 func (r *Rebuilder) Drain(ctx context.Context, voucherID string) error {
 	epochs, err := r.deps.Epochs.Read(ctx, []string{voucherID})
 	if err != nil || epochs[voucherID].Epoch == 0 {
@@ -126,11 +125,23 @@ func (r *Rebuilder) Drain(ctx context.Context, voucherID string) error {
 	if err := r.Do(ctx, voucherID, model.AnyEpoch); err != nil {
 		return err
 	}
-	queued, err := r.deps.Queue.Backlog(ctx)
-	if err != nil {
-		return fmt.Errorf("look at the queue: %w", err)
+	r.mu.Lock()
+	last, known := r.draining[voucherID]
+	r.mu.Unlock()
+	if !known {
+		queued, err := r.deps.Queue.Backlog(ctx)
+		if err != nil {
+			return fmt.Errorf("look at the queue: %w", err)
+		}
+		last = queued.LastSequence
 	}
-	return r.deps.Backlog.Await(ctx, voucherID, queued.LastSequence)
+	err = r.deps.Backlog.Await(ctx, voucherID, last)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if delete(r.draining, voucherID); ctx.Err() != nil { // otherwise they are decided, or it is another queue
+		r.draining[voucherID] = last
+	}
+	return err
 }
 
 // order is the drawn order of a closed draw, whose root it publishes.

@@ -110,6 +110,7 @@ func (l lottery) run(ctx context.Context, store repair.DrawStore, cut context.Ca
 	d := &repair.Draws{
 		Store: store, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 		Announce: func(context.Context, string) error { cut(); return nil }, // it is done
+		Drain:    func(context.Context, string) error { return nil },
 	}
 	d.Run(ctx, nobody{}, "test")
 }

@@ -57,12 +57,13 @@ type Rebuilder struct {
 
 	again *backoff.Failures // counts rebuilds: how long those that were asked for have to wait
 
-	mu      sync.Mutex
-	queue   [urgencies][]string    // vouchers, oldest first; each is in one of the lists
-	waiting map[string]rebuildWish // for the vouchers in the queue
-	pausing map[string]rebuildWish // for vouchers that were rebuilt a moment ago
-	running map[string]*rebuildRun // rebuilds under way in this process
-	begun   map[string]int64       // epochs that this process began and has not opened
+	mu       sync.Mutex
+	queue    [urgencies][]string    // vouchers, oldest first; each is in one of the lists
+	waiting  map[string]rebuildWish // for the vouchers in the queue
+	pausing  map[string]rebuildWish // for vouchers that were rebuilt a moment ago
+	running  map[string]*rebuildRun // rebuilds under way in this process
+	begun    map[string]int64       // epochs that this process began and has not opened
+	draining map[string]uint64      // the last messages of draws that wait for their orders
 }
 
 // rebuildRun is a rebuild under way. Calls that want the same rebuild wait for it.
@@ -76,7 +77,7 @@ func newRebuilder(parts Deps) *Rebuilder {
 	return &Rebuilder{
 		deps: parts, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
 		waiting: map[string]rebuildWish{}, pausing: map[string]rebuildWish{}, running: map[string]*rebuildRun{},
-		begun: map[string]int64{}, again: backoff.New(pauses(), maxAgain, time.Now),
+		begun: map[string]int64{}, draining: map[string]uint64{}, again: backoff.New(pauses(), maxAgain, time.Now),
 	}
 }
 

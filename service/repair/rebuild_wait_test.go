@@ -101,3 +101,18 @@ func TestAnInstanceWithoutTheQueueLeavesItsRebuild(t *testing.T) {
 		}
 	})
 }
+
+// A draw waits for what was queued when its hot copy was closed, and not for what other vouchers sell meanwhile.
+func TestADrawWaitsForNoLaterMessage(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.publish(s.admits(1)...)
+		s.record.Draw = true
+		rebuilder := s.Rebuilder
+		check.That(t, rebuilder.Drain(t.Context(), "v1") != nil, "an order is queued, and it did not wait")
+		s.publish(model.Reservation{Order: model.Order{ID: "another.v2", VoucherID: "v2"}})
+		check.That(t, rebuilder.Drain(t.Context(), "v1") != nil, "the order is still queued")
+		s.messages = s.messages[1:]
+		check.Must(t, rebuilder.Drain(t.Context(), "v1"))
+	})
+}
