@@ -115,7 +115,7 @@ func (m *saleModel) owned(o model.Order, user string) {
 
 // queue has a user join those who wait, or leave them.
 func (m *saleModel) queue(t *rapid.T, leaves bool) {
-	if !m.v.Waitlist {
+	if drawn := m.v.Allocation == model.ByDraw; drawn && !leaves || !drawn && !m.v.Waitlist {
 		t.Skip("nobody may wait")
 	}
 	u := user(rapid.IntRange(0, 3).Draw(t, "user"))
@@ -149,7 +149,7 @@ func (m *saleModel) queue(t *rapid.T, leaves bool) {
 
 // restock adds a unit.
 func (m *saleModel) restock(t *rapid.T) {
-	if !m.v.Waitlist || m.stock == 3 {
+	if !m.v.Waitlist && m.v.Allocation != model.ByDraw || m.stock == 3 {
 		t.Skip("enough")
 	}
 	m.stock++
@@ -218,7 +218,26 @@ var cuts = []verdict{cutBefore, cutAfter}
 // mostStatements is what the longest transaction of these has.
 const mostStatements = 16
 
+// drawn has everybody enter a draw, and makes orders and places of it.
+func (m *saleModel) drawn() {
+	l := lotteryOf(m.life)
+	for n := range 4 {
+		check.Must(m.t, check.ErrorOf(l.enters(m.t, m.v.ID, user(n))))
+	}
+	l.over(m.t, m.v.ID)
+	for place, of := range l.drawn(m.t, m.v.ID, 4, 1) {
+		if place < m.stock {
+			m.owned(m.owns(m.t, m.v.ID, of.UserID), of.UserID)
+		} else {
+			m.line = append(m.line, of.UserID)
+		}
+	}
+}
+
 func (m *saleModel) buy(t *rapid.T) {
+	if m.v.Allocation == model.ByDraw {
+		t.Skip("the sale is over")
+	}
 	asked := order(m.t, m.v.ID, user(rapid.IntRange(0, 3).Draw(t, "user")))
 	var got model.Outcome
 	err := m.call(t, func() error {
@@ -530,7 +549,8 @@ func TestLifeModel(t *testing.T) {
 			far.asIn(t, mode)
 			l := lifeOf(far)
 			rapid.Check(t, func(r *rapid.T) {
-				stock, waitlist := rapid.IntRange(1, 3).Draw(r, "stock"), rapid.Bool().Draw(r, "waitlist")
+				stock := rapid.IntRange(1, 3).Draw(r, "stock")
+				waitlist, drawn := rapid.Bool().Draw(r, "waitlist"), rapid.Bool().Draw(r, "drawn")
 				if waitlist {
 					stock = 1 // which is soon sold out
 				}
@@ -540,10 +560,13 @@ func TestLifeModel(t *testing.T) {
 				}
 				crash.in.Store(-1)
 				m.v = near.voucher(t, model.NewVoucher{
-					Waitlist: waitlist,
-					Stock:    int64(stock), BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+					Waitlist: waitlist, Allocation: map[bool]model.Allocation{true: model.ByDraw}[drawn],
+					Stock: int64(stock), BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
 					Cooldown: model.Window(rapid.SampledFrom([]time.Duration{0, time.Minute, 10 * time.Hour}).Draw(r, "cool-down")),
 				})
+				if drawn {
+					m.drawn()
+				}
 				r.Repeat(map[string]func(*rapid.T){
 					"buy": m.buy, "start": m.start, "pay": m.pay, "fail": m.fail, "cancel": m.giveBack,
 					"expire": m.expire, "redeem": m.redeem, "refund": m.refund, "attempt": m.attempt, "relay": m.relay, "wait": m.wait,
