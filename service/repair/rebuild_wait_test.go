@@ -108,11 +108,10 @@ func TestADrawWaitsForNoLaterMessage(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.publish(s.admits(1)...)
 		s.record.Draw = true
-		rebuilder := s.Rebuilder
-		check.That(t, rebuilder.Drain(t.Context(), "v1") != nil, "an order is queued, and it did not wait")
+		check.That(t, s.Rebuilder.Drain(t.Context(), "v1") != nil, "an order is queued, and it did not wait")
 		s.publish(model.Reservation{Order: model.Order{ID: "another.v2", VoucherID: "v2"}})
-		check.That(t, rebuilder.Drain(t.Context(), "v1") != nil, "the order is still queued")
+		check.That(t, s.Rebuilder.Drain(t.Context(), "v1") != nil, "the order is still queued")
 		s.messages = s.messages[1:]
-		check.Must(t, rebuilder.Drain(t.Context(), "v1"))
+		check.Must(t, s.Rebuilder.Drain(t.Context(), "v1"))
 	})
 }

@@ -227,14 +227,20 @@ func (c *fairCrowd) handedOver() int {
 }
 
 // place is that of a user, if there is one.
-func (c *fairCrowd) place(t *testing.T, user string) (place model.WaitlistPlace) {
+func (c *fairCrowd) place(t *testing.T, user string) model.WaitlistPlace {
 	t.Helper()
-	got, _ := c.asks(t, user, http.MethodGet, "/vouchers/"+c.voucher+"/waitlist")
+	return own[model.WaitlistPlace](t, c, user, "waitlist")
+}
+
+// own is what a user has of the voucher, if there is anything.
+func own[T any](t *testing.T, c *fairCrowd, user, what string) (found T) {
+	t.Helper()
+	got, _ := c.asks(t, user, http.MethodGet, "/vouchers/"+c.voucher+"/"+what)
 	if got.Status == http.StatusOK {
-		return remote.Decode[model.WaitlistPlace](t, got)
+		return remote.Decode[T](t, got)
 	}
-	check.Equal(t, user+" looks at a place, and hears", got.Code(), model.CodeNotFound)
-	return place
+	check.Equal(t, user+" looks for the own "+what+", and hears", got.Code(), model.CodeNotFound)
+	return found
 }
 
 // checkKept checks, when nobody asks any more, that all orders and places are as their users were told, and that units were handed
@@ -293,14 +299,9 @@ func (c *fairCrowd) draws(t *testing.T, parallel int) {
 }
 
 // entry is that of a user, if there is one.
-func (c *fairCrowd) entry(t *testing.T, user string) (entry model.Entry) {
+func (c *fairCrowd) entry(t *testing.T, user string) model.Entry {
 	t.Helper()
-	got, _ := c.asks(t, user, http.MethodGet, "/vouchers/"+c.voucher+"/entry")
-	if got.Status == http.StatusOK {
-		return remote.Decode[model.Entry](t, got)
-	}
-	check.Equal(t, user+" looks at an entry, and hears", got.Code(), model.CodeNotFound)
-	return entry
+	return own[model.Entry](t, c, user, "entry")
 }
 
 // checkDrawn checks a draw, when nobody asks any more.
