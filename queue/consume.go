@@ -270,7 +270,11 @@ func (c *consumption) work(ctx, working context.Context) {
 func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
 	ctx, cancel := context.WithTimeout(ctx, callBudget+c.queue.slack)
 	defer cancel()
-	var orders []model.Reservation
+	count := 0
+	for _, m := range batch {
+		count += len(m.orders)
+	}
+	orders := make([]model.Reservation, 0, count)
 	for _, m := range batch {
 		orders = append(orders, m.orders...)
 	}

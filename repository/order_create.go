@@ -468,6 +468,9 @@ func admitted(order model.Reservation) error {
 
 // of gives the orders of one voucher, with the admission of doubtful ones.
 func (b *batch) of(voucherID string) []model.Reservation {
+	if len(b.vouchers) == 1 && len(b.refused) == 0 && len(b.doubtful) == 0 {
+		return b.orders
+	}
 	members := make([]model.Reservation, 0, len(b.members[voucherID]))
 	for _, i := range b.members[voucherID] {
 		order := b.orders[i]

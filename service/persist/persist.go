@@ -138,8 +138,8 @@ type persistence struct {
 func (b *persistence) store(ctx context.Context, indices []int) {
 	ctx, abandon := context.WithCancel(ctx)
 	defer abandon() // what is still queued then comes again
-	var tried []int
-	var batch []model.Reservation
+	tried, batch := make([]int, 0, len(indices)), make([]model.Reservation, 0, len(indices))
+	b.finished = slices.Grow(b.finished, len(indices))
 	for _, i := range indices {
 		if err := b.lane.Resting(b.reservations[i].VoucherID); err != nil {
 			b.verdicts[i] = model.Unavailable("The voucher's orders could not be stored a moment ago.", fmt.Errorf("%w: %w", model.ErrNotTried, err))

@@ -75,7 +75,7 @@ func (s *Settler) account(ctx context.Context, orders []Decided) {
 // Tell settles the reservations of live rows, in one call, and releases those of closed
 // rows. A hot copy that cannot be told holds up no other one.
 func (s *Settler) Tell(ctx context.Context, orders []Decided) error {
-	var settled []model.Order
+	settled := make([]model.Order, 0, len(orders))
 	var closed []Decided
 	for _, order := range orders {
 		if order.Row.Live() || order.Row.RefusedAfterAdmission() {
