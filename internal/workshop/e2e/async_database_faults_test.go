@@ -7,6 +7,7 @@ package e2e_test
 
 import (
 	"database/sql"
+	"fmt"
 	"maps"
 	"net/http"
 	"regexp"
@@ -81,39 +82,39 @@ func TestDeadlocksArePersistedAgain(t *testing.T) {
 	own, s := asyncOnOwnDatabase(t)
 	a := start(t, s)
 	voucher := a.onSale(t, 2000)
-	a.becomes(t, a.accepted(t, voucher.ID, a.user(0)), model.OrderUnpaid)
 	db := check.Value(sql.Open("mysql", own.AdminDSN(testserver.DefaultSchema)))(t)
 	defer db.Close()
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), "CREATE TABLE weight (seq INT)")))
-	c := newCrowd(a, voucher.ID)
-	sale := c.buying(t, users(a, 1000, 1000), 8)
-	ended := 0
-	check.Eventually(t, "the database has ended 5 transactions", func() bool {
-		if crosses(t, db, voucher.ID) {
-			ended++
-		}
-		return ended == 5
-	})
-	sale()
-	a.kept(t, voucher.ID, c.promised)
-	check.Equal(t, "users who were told", len(c.told), 1000)
+	first := a.accepted(t, voucher.ID, a.user(0)) // opens the hot copy
+	a.becomes(t, first, model.OrderUnpaid)
+	promised, attempts := map[string]string{first.ID: first.UserID}, 0
+	for n := range 5 {
+		check.Eventually(t, fmt.Sprintf("the database has ended %d transactions", n+1), func() bool {
+			attempts++
+			buys := func() { maps.Copy(promised, a.buysAll(t, voucher.ID, users(a, 20*attempts, 20))) }
+			return crosses(t, db, voucher.ID, buys)
+		})
+	}
+	a.kept(t, voucher.ID, promised)
 	noDeadLetters(t, s)
 }
 
-// crosses locks a voucher's orders, so that none can be inserted, and then the
+// crosses locks a voucher's orders, so that what is bought then cannot be inserted, and then the
 // voucher, and reports whether the database had to end somebody else for that.
-func crosses(t *testing.T, db *sql.DB, voucherID string) bool {
+func crosses(t *testing.T, db *sql.DB, voucherID string, buys func()) bool {
 	t.Helper()
 	before := testserver.Deadlocks(t, db)
 	tx := check.Value(db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))(t)
 	defer func() { _ = tx.Rollback() }()
 	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "INSERT INTO weight VALUES (0)"+strings.Repeat(", (0)", 2000))))
-	if _, err := tx.ExecContext(t.Context(), "SELECT id FROM orders WHERE voucher_id = ? FOR UPDATE", voucherID); err != nil {
-		return false // it waited too long itself
-	}
-	check.Stays(t, "somebody comes to hold the voucher and to wait for the orders", func() bool { return true })
-	_, err := tx.ExecContext(t.Context(), "UPDATE vouchers SET title = title WHERE id = ?", voucherID)
-	return err == nil && testserver.Deadlocks(t, db) > before
+	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "SELECT id FROM orders WHERE voucher_id = ? FOR UPDATE", voucherID)))
+	buys()
+	check.Eventually(t, "somebody holds the voucher and waits for the orders", func() bool {
+		return testserver.Waiting(t, db, "INSERT INTO orders")
+	})
+	// Who has waited for too long meanwhile has let the voucher go.
+	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "UPDATE vouchers SET title = title WHERE id = ?", voucherID)))
+	return testserver.Deadlocks(t, db) > before
 }
 
 // A voucher's row may be away for a moment, while its table is loaded from a dump. What was accepted before and what was
