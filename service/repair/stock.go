@@ -101,7 +101,7 @@ func (s *Stock) change(
 		return model.Voucher{}, err
 	}
 	failpoint.Reach(failpoint.AfterStockChange)
-	s.Patched(ctx, v)
+	s.bring(ctx, v, v.Waitlist && v.NeedsCopy())
 	return v, nil
 }
 
@@ -173,17 +173,21 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Patched brings a committed change to the hot copy. When it fails, the reconciler
-// does it.
-func (s *Stock) Patched(ctx context.Context, v model.Voucher) {
+// Patched brings a committed change to the hot copy, without the database, which may be away by now. When it fails, the
+// reconciler does it.
+func (s *Stock) Patched(ctx context.Context, v model.Voucher) { s.bring(ctx, v, false) }
+
+// bring is Patched; served says that units may have been added to the orders of users who waited, for which the database has
+// closed the hot copy.
+func (s *Stock) bring(ctx context.Context, v model.Voucher, served bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
 	var err error
 	if v.Allocation == model.ByDraw {
 		err = s.rebuilder.Do(ctx, v.ID, model.AnyEpoch) // which only closes a hot copy that it had before it became a draw
 	} else {
-		if v.Waitlist && v.NeedsCopy() {
-			err = s.rebuilder.Do(ctx, v.ID, 0) // of units that were added to others' orders the database has closed it
+		if served {
+			err = s.rebuilder.Do(ctx, v.ID, 0)
 		}
 		if err == nil {
 			_, err = s.deps.Hot.Apply(ctx, v)

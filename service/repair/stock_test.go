@@ -64,6 +64,18 @@ func TestChangesReachTheCopyAtOnce(t *testing.T) {
 	})
 }
 
+// What is committed is obeyed although the database is away by then, also where users may wait.
+func TestAChangeReachesTheCopyWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.voucher.Waitlist, s.voucher.Price, s.voucher.ServerTime = true, 777, s.voucher.BeginAt
+		s.voucher.Revision++
+		s.fail("db.read", errors.New("away"))
+		s.Stock.Patched(t.Context(), s.voucher)
+		check.Equal(t, "the price", s.hot().Voucher.Price, 777)
+	})
+}
+
 // A sold-out copy of a voucher with a waitlist does not grow in place: it is rebuilt with the orders of those who waited.
 func TestARestockRebuildsWhereUsersMayWait(t *testing.T) {
 	t.Parallel()
