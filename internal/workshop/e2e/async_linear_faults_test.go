@@ -7,7 +7,6 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
@@ -195,7 +194,7 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 	}
 	var all []recorded
 	for _, h := range s.histories {
-		all = append(all, recorded{h.close(t), saleModel(historyStock, h.rules)})
+		all = append(all, recorded{h.close(t), h.rules})
 	}
 	return all
 }
@@ -211,17 +210,11 @@ func (s *stage) rules(n int) rules {
 	return rules{cools: n%2 == 1, waits: n%4 < 2, early: n%3 == 0}
 }
 
-// recorded is a history, and what it must be like.
-type recorded struct {
-	operations    []porcupine.Operation
-	specification porcupine.Model
-}
-
 // linearizable checks one history, and leaves a picture of it when it is not.
 func linearizable(t *testing.T, history recorded) bool {
 	t.Helper()
-	operations, specification := history.operations, history.specification
-	verdict, info := porcupine.CheckOperationsVerbose(specification, windows(operations), checkBudget)
+	specification, operations := history.sale()
+	verdict, info := porcupine.CheckOperationsVerbose(specification, operations, checkBudget)
 	switch verdict {
 	case porcupine.Ok:
 		return true
@@ -325,7 +318,7 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 			for range rounds {
 				for _, history := range stage.record(t, chance, variant.troubles, 1, 8) {
 					// One that cannot be decided in time has not caught anything.
-					if !ownersAreTold(history.operations) || porcupine.CheckOperationsTimeout(history.specification, windows(history.operations), checkBudget/6) == porcupine.Illegal {
+					if !ownersAreTold(history.operations) || history.follows(checkBudget/6) == porcupine.Illegal {
 						return
 					}
 				}
@@ -343,14 +336,4 @@ func dropUniqueKey(t *testing.T, s *stage) {
 	defer db.Close()
 	const alteration = "ALTER TABLE orders DROP INDEX orders_one_live, DROP COLUMN slot, ADD COLUMN slot TINYINT NULL"
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), alteration)))
-}
-
-// String implements fmt.Stringer.
-func (r recorded) String() string {
-	text := ""
-	for _, o := range r.operations {
-		text += fmt.Sprintf("  %8.3f – %8.3f  %s\n", time.Duration(o.Call).Seconds(), time.Duration(o.Return).Seconds(),
-			r.specification.DescribeOperation(o.Input, o.Output))
-	}
-	return text
 }

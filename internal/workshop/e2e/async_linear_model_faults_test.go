@@ -4,15 +4,7 @@
 
 package e2e_test
 
-import (
-	"fmt"
-	"slices"
-	"time"
-
-	"github.com/anishathalye/porcupine"
-
-	"seckill/internal/workshop/check"
-)
+import "slices"
 
 // act is what a user does with one voucher, or what happens to all of them.
 type act string
@@ -29,8 +21,10 @@ const (
 	lowers  act = "lowers"  // or one less
 	begins  act = "begins"  // the sale for everybody
 	ends    act = "ends"    // the sale
-	opens   act = "opens"   // a window begins, within which nothing must have been left at some instant: see windows
+	opens   act = "opens"   // a window begins, within which nothing must have been left at some instant: see instants
 	closes  act = "closes"  // and ends
+	doubts  act = "doubts"  // from here on a step may happen, once or never: see instants
+	lapses  act = "lapses"  // and from here on it does not
 )
 
 // result is the answer.
@@ -53,7 +47,7 @@ const (
 type step struct {
 	act   act
 	user  int
-	order int // number of the order, or entry, that the user hears of, cancels or has; 0: none. Of a window: which one
+	order int // number of the order, or entry, that the user hears of, cancels or has; 0: none. Of a window, or a doubt: which one
 }
 
 const (
@@ -75,8 +69,8 @@ type shelf struct {
 	place [historyUsers]int  // number of the order that the user's last place has become
 	begun bool               // for everybody, where some begin early
 	ended bool
-	// windows are the open windows in which something was left all the time, a bit each.
-	windows uint64
+	// windows are the open windows in which something was left all the time, and doubts the steps that may happen yet, a bit each.
+	windows, doubts uint64
 }
 
 // rules are those of a voucher.
@@ -202,6 +196,12 @@ func (s shelf) next(in step, out result) []shelf {
 		if s.windows&(1<<in.order) == 0 && s.open(in.user) {
 			return []shelf{s}
 		}
+	case doubts:
+		s.doubts |= 1 << in.order
+		return []shelf{s}
+	case lapses:
+		s.doubts &^= 1 << in.order
+		return []shelf{s}
 	}
 	return nil
 }
@@ -331,85 +331,4 @@ func (s shelf) forgotten() []shelf {
 		}
 	}
 	return all
-}
-
-// saleModel is the sequential specification of one voucher's sale.
-func saleModel(stock int, r rules) porcupine.Model {
-	return (&porcupine.NondeterministicModel{
-		Init: func() []any { return []any{shelf{left: stock, rules: r}} },
-		Step: func(state, input, output any) []any {
-			var states []any
-			for _, next := range state.(shelf).next(input.(step), output.(result)) {
-				if next.left == 0 {
-					next.windows = 0
-				}
-				states = append(states, next)
-			}
-			return states
-		},
-		DescribeOperation: func(input, output any) string {
-			in := input.(step)
-			return fmt.Sprintf("user %d %s: %s (order %d)", in.user, in.act, output, in.order)
-		},
-	}).ToModel()
-}
-
-// windows makes two instants of each SOLD_OUT: one at which its window opens, and one at which it closes. A window is
-// more than a second long, so that many overlap. As single operations they would be tried in every order, which takes
-// exponentially long, and makes no difference: none of them changes anything.
-func windows(history []porcupine.Operation) (all []porcupine.Operation) {
-	n := 0
-	for _, o := range history {
-		if o.Output != soldOut || o.Input.(step).act != buys {
-			all = append(all, o)
-			continue
-		}
-		at := func(what act, instant int64) porcupine.Operation {
-			return porcupine.Operation{ClientId: o.ClientId, Input: step{what, o.Input.(step).user, n}, Output: soldOut, Call: instant, Return: instant}
-		}
-		all = append(all, at(opens, o.Call), at(closes, o.Return))
-		n++
-	}
-	return all
-}
-
-// checkBudget bounds one check. It takes milliseconds, and would take long only
-// if very much was unknown.
-const checkBudget = check.Deadline
-
-// grace is what invariant 9 gives SOLD_OUT, and who may not wait because units are free: it is legal if that was so at
-// some instant between one second before the request and its answer.
-const grace = time.Second
-
-// ownersAreTold reports whether no user heard SOLD_OUT who surely had an order then. It is no matter of the model,
-// where SOLD_OUT may be the answer of an earlier instant.
-func ownersAreTold(history []porcupine.Operation) bool {
-	for _, o := range history {
-		if o.Output != soldOut || o.Input.(step).act != buys {
-			continue
-		}
-		began, user, has := o.Call+int64(grace), o.Input.(step).user, false
-		for _, other := range history { // a user's requests are one behind the other
-			in := other.Input.(step)
-			switch {
-			case in.user != user || other.Call >= began:
-			case in.act == buys && other.Output == yes:
-				has = true
-			case in.act == cancels:
-				has = false
-			}
-		}
-		if has {
-			return false
-		}
-	}
-	return true
-}
-
-// operation is one line of a history; times are of one clock.
-func operation(in step, from, to time.Duration, out result) porcupine.Operation {
-	if out == soldOut || out == free {
-		from -= grace
-	}
-	return porcupine.Operation{ClientId: in.user, Input: in, Output: out, Call: int64(from), Return: int64(to)}
 }

@@ -13,7 +13,7 @@ func publishUndoes() overlay.Change {
 	return overlay.Change{File: "service/sale/order_async.go", Old: failed, New: failed + `
 		for _, r := range reservations {
 			undo, done := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-			_, _ = s.async.Hot.Release(undo, model.Release{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID})
+			_, _ = s.async.Hot.ReleaseAll(undo, r.VoucherID, []model.Release{{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID}})
 			done()
 		}
 `}
