@@ -101,9 +101,10 @@ type Cancellation struct {
 // the order is neither unpaid nor canceled.
 type Canceled struct {
 	Order   Order
-	Changed bool     // by this call; false when the order had been canceled already
-	Release *Release // of this call; nil: only the outbox knows it
-	Err     error
+	Changed bool // by this call; false when the order had been canceled already
+	// Releases are what the hot copy is to be told of it, the order's own behind those it depends on; none: only the outbox knows them.
+	Releases []Release
+	Err      error
 }
 
 // AlreadyOrdered refuses a second live order of one user for one voucher.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"gorm.io/gorm"
 
@@ -105,15 +106,19 @@ func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
 	}
 	moved := make(map[string]model.Canceled, len(orders))
 	for i, order := range orders { // nothing but the COMMIT follows
-		told := order.Release()
-		told.HeirID, told.HeirUserID, told.Told = due[i].heir.ID, due[i].heir.UserID, !due[i].behind
-		moved[order.ID] = model.Canceled{Order: order, Release: &told}
+		own := order.Release()
+		own.HeirID, own.HeirUserID, own.Told = due[i].heir.ID, due[i].heir.UserID, true
+		canceled := model.Canceled{Order: order}
+		if len(due[i].before) <= mostHeirs {
+			canceled.Releases = append(slices.Clip(due[i].before), own)
+		}
+		moved[order.ID] = canceled
 		c.doubtful[order.ID] = true
 	}
 	for i := range c.answers {
 		answer := &c.answers[i]
 		if now, ok := moved[answer.Order.ID]; ok {
-			answer.Order, answer.Release = now.Order, now.Release
+			answer.Order, answer.Releases = now.Order, now.Releases
 		}
 	}
 	return nil

@@ -28,8 +28,8 @@ type statusChange struct {
 	until *time.Time
 	// heir is the order that got the unit; moveOrders finds it, for a hot copy. It is empty when nobody waited.
 	heir model.Order
-	// behind says that the hot copy must not hear of the unit before the outbox has told it who got those before.
-	behind bool
+	// before are the rows of the outbox of which the hot copy has to hear before it hears of the unit: who got others.
+	before []model.Release
 }
 
 // saleRules are those of a voucher that say what becomes of a unit that comes back. They do not change once there is an order.

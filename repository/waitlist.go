@@ -358,20 +358,30 @@ func serve(tx *gorm.DB, db *sqldb.Database, v *voucherRow, upTo int64, heirs []m
 	return announceOrders(db, tx, heirs, bornAt)
 }
 
+// mostHeirs are so many that a call tells the hot copy of them. Where more wait to be told, the outbox does it.
+const mostHeirs = 100
+
 // tellHeirs notes for the hot copy of a voucher with a waitlist which orders got the units that came back. The rows are inserted under the voucher's
 // lock, so that they are in the order of the transactions. A unit that nobody got is for everybody: while the hot copy may not
-// know an heir of an earlier one, it would give it to that heir too.
+// know an heir of an earlier one, it would give it to that heir too. So it hears of them before, up to one more than mostHeirs.
 func tellHeirs(tx *gorm.DB, voucherID string, returned []*statusChange) error {
-	var behind bool
-	if err := tx.Raw("SELECT EXISTS (SELECT 1 FROM releases WHERE voucher_id = ? AND heir_id IS NOT NULL)", voucherID).Scan(&behind).Error; err != nil {
-		return fmt.Errorf("look for earlier heirs: %w", err)
-	}
 	rows := make([]model.Release, len(returned))
 	for i, c := range returned {
-		c.behind, behind = behind && c.heir.ID == "", behind || c.heir.ID != ""
 		rows[i] = model.Release{
 			OrderID: c.order.ID, VoucherID: voucherID, UserID: c.order.UserID, CooldownUntil: c.until, HeirID: c.heir.ID, HeirUserID: c.heir.UserID,
 		}
 	}
-	return insertReleases(tx, rows)
+	if err := insertReleases(tx, rows); err != nil {
+		return err
+	}
+	var heirs []model.Release
+	if err := tx.Where("voucher_id = ? AND heir_id IS NOT NULL", voucherID).Order("id").Limit(mostHeirs + 1).Find(&heirs).Error; err != nil {
+		return fmt.Errorf("look for earlier heirs: %w", err)
+	}
+	for _, c := range returned {
+		if c.heir.ID == "" {
+			c.before = heirs
+		}
+	}
+	return nil
 }

@@ -121,7 +121,7 @@ func (m *copyModel) release(t *rapid.T) {
 	}
 }
 
-// handOver gives units back with their heirs, in rows of the outbox or, one, as a call tells it.
+// handOver gives units back with their heirs, in rows of the outbox, of which the last one may be what a call tells.
 func (m *copyModel) handOver(t *rapid.T) {
 	if !m.v.Waitlist {
 		t.Skip("nobody may wait")
@@ -134,15 +134,16 @@ func (m *copyModel) handOver(t *rapid.T) {
 			rows[i].HeirID, rows[i].HeirUserID = heir.OrderID, heir.UserID
 		}
 	}
-	told := len(rows) == 1 && rapid.Bool().Draw(t, "told by a call")
+	last := len(rows) - 1
+	told := rapid.Bool().Draw(t, "the last one is told by a call")
 	if told {
-		rows[0].ID, rows[0].Told = 0, true
+		rows[last].ID, rows[last].Told = 0, true
 	}
 	all := true
-	for _, r := range rows {
+	for i, r := range rows {
 		marked := m.marks[r.UserID] == r.OrderID
 		taken := r.HeirID != "" && m.marks[r.HeirUserID] != "" && m.marks[r.HeirUserID] != r.HeirID
-		if all = marked && !taken || !marked && !told; !all {
+		if all = marked && !taken || !marked && !(told && i == last); !all {
 			break
 		}
 		if marked {

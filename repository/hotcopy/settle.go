@@ -41,7 +41,7 @@ func (s *Store) Release(ctx context.Context, release model.Release) (applied boo
 // instance. It acts only while a user's mark is that order, and may be repeated. False is
 // "later": the copy is closed, and the releases are still to be applied. Then, and after
 // an error, some of them may have been. Of a voucher with a waitlist only rows of the outbox, which have an ID, are
-// applied, and one that is Told; model.ErrOfTheOutbox for others, of which it is not known who got the unit, and for one that is
+// applied, and a last one that is Told; model.ErrOfTheOutbox for others, of which it is not known who got the unit, and for one that is
 // told before an earlier row was applied.
 func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
 	ctx, end := s.options.Trace.Work(ctx, "release", len(releases))
@@ -87,31 +87,43 @@ func (s *Store) releaseCall(script script, voucherID string, releases []model.Re
 	return c
 }
 
-// handOver applies rows of the outbox of a voucher with a waitlist, one call after the other: none overtakes an earlier one.
+// handOver applies rows of the outbox of a voucher with a waitlist, and then what a call tells, one call after the other: none
+// overtakes an earlier one.
 func (s *Store) handOver(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
-	told := ""
-	if slices.ContainsFunc(releases, func(r model.Release) bool { return r.ID == 0 }) {
-		if told = "told"; len(releases) > 1 || !releases[0].Told {
+	rows, told := releases, []model.Release(nil)
+	if n := slices.IndexFunc(releases, func(r model.Release) bool { return r.ID == 0 }); n >= 0 {
+		rows, told = releases[:n], releases[n:]
+		if len(told) > 1 || !told[0].Told {
 			return false, model.ErrOfTheOutbox
 		}
 	}
-	for some := range slices.Chunk(releases, callOrders) {
-		c := s.releaseCall(s.scripts.handover, voucherID, some, func(r model.Release) []any {
-			until := ""
-			if r.CooldownUntil != nil {
-				until = strconv.FormatInt(r.CooldownUntil.UnixMilli(), 10)
-			}
-			return []any{r.OrderID, r.UserID, until, r.HeirID, r.HeirUserID}
-		}, told)
+	var calls []*call
+	for some := range slices.Chunk(rows, callOrders) {
+		calls = append(calls, s.handOverCall(voucherID, some, ""))
+	}
+	if told != nil {
+		calls = append(calls, s.handOverCall(voucherID, told, "told"))
+	}
+	for _, c := range calls {
 		s.run(ctx, c)
-		if told != "" && c.err == nil && c.verdict == verdictWaitlist {
+		if told != nil && c.err == nil && c.verdict == verdictWaitlist {
 			return false, model.ErrOfTheOutbox
 		}
 		if c.err != nil || c.verdict != verdictDone {
-			return false, c.fail(releasing(some))
+			return false, c.fail(releasing(releases))
 		}
 	}
 	return true, nil
+}
+
+func (s *Store) handOverCall(voucherID string, some []model.Release, told string) *call {
+	return s.releaseCall(s.scripts.handover, voucherID, some, func(r model.Release) []any {
+		until := ""
+		if r.CooldownUntil != nil {
+			until = strconv.FormatInt(r.CooldownUntil.UnixMilli(), 10)
+		}
+		return []any{r.OrderID, r.UserID, until, r.HeirID, r.HeirUserID}
+	}, told)
 }
 
 // Mend makes what is noted of orders agree with whether they are pending, whatever has broken a

@@ -196,9 +196,9 @@ func (r *rows) Cancel(_ context.Context, asked []model.Cancellation) ([]model.Ca
 		case row.Status == model.OrderUnpaid:
 			row.Status, answers[i].Changed = model.OrderCanceled, true
 			if r.heir != nil {
-				answers[i].Release = &model.Release{
+				answers[i].Releases = []model.Release{{
 					OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID, HeirID: r.heir.ID, HeirUserID: r.heir.UserID, Told: true,
-				}
+				}}
 			}
 			r.byID[one.OrderID] = row
 		case row.Status != model.OrderCanceled:

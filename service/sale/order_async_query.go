@@ -251,12 +251,11 @@ func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string)
 func (s *asyncSeller) returnUnit(ctx context.Context, canceled model.Canceled) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	order := canceled.Order
-	release := order.Release()
-	if canceled.Release != nil {
-		release = *canceled.Release
+	order, releases := canceled.Order, canceled.Releases
+	if releases == nil {
+		releases = []model.Release{order.Release()}
 	}
-	applied, err := s.async.Hot.Release(ctx, release)
+	applied, err := s.async.Hot.ReleaseAll(ctx, order.VoucherID, releases)
 	failpoint.Reach(failpoint.AfterReturn)
 	if errors.Is(err, model.ErrOfTheOutbox) {
 		if err := s.async.Relay(ctx, order.VoucherID); err != nil {

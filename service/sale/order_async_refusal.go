@@ -69,9 +69,9 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	if row.RefusedAfterAdmission() {
 		return r.stale("refused")
 	}
-	applied, err := r.seller.async.Hot.Release(ctx, model.Release{
+	applied, err := r.seller.async.Hot.ReleaseAll(ctx, r.asked.VoucherID, []model.Release{{
 		OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID, CooldownUntil: row.CooldownUntil,
-	})
+	}})
 	if errors.Is(err, model.ErrOfTheOutbox) {
 		applied, err = true, r.seller.async.Relay(ctx, r.asked.VoucherID)
 	}

@@ -43,8 +43,8 @@ type HotCopies interface {
 	// Confirm tells of each reservation whether its hot copy is known to be still open.
 	// With an error it may not be known of some.
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
-	// Release gives back the unit of a closed order; false means "later".
-	Release(ctx context.Context, release model.Release) (applied bool, err error)
+	// ReleaseAll gives back the units of closed orders, one behind the other; false means "later".
+	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error)
 	// Pending finds an order that is not known to be persisted. An absent one of a closed hot copy is model.ErrCopyClosed.
 	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
 	// OrderOf finds the order that the user's mark names; "" for none. Pending is its

@@ -129,11 +129,14 @@ func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []mo
 		if !s.open() {
 			return nil
 		}
-		told := slices.ContainsFunc(releases, func(r model.Release) bool { return r.ID == 0 })
-		if s.Voucher.Waitlist && told && (len(releases) > 1 || !releases[0].Told || s.waits(releases[0])) {
+		told := slices.IndexFunc(releases, func(r model.Release) bool { return r.ID == 0 })
+		if s.Voucher.Waitlist && told >= 0 && (told < len(releases)-1 || !releases[told].Told) {
 			return model.ErrOfTheOutbox
 		}
 		for _, r := range releases {
+			if s.Voucher.Waitlist && s.waits(r) && told >= 0 {
+				return model.ErrOfTheOutbox
+			}
 			if s.Voucher.Waitlist && s.waits(r) {
 				return nil
 			}
