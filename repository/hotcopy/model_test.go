@@ -143,7 +143,7 @@ func (m *copyModel) handOver(t *rapid.T) {
 	for i, r := range rows {
 		marked := m.marks[r.UserID] == r.OrderID
 		taken := r.HeirID != "" && m.marks[r.HeirUserID] != "" && m.marks[r.HeirUserID] != r.HeirID
-		if all = marked && !taken || !marked && !(told && i == last); !all {
+		if all = marked && !taken || !marked && (!told || i < last); !all {
 			break
 		}
 		if marked {
