@@ -19,6 +19,8 @@ const (
 	firstLoadBudget = 2 * time.Second
 	// hotChangeBudget bounds the calls that bring a change to a hot copy.
 	hotChangeBudget = 2 * time.Second
+	// tellEvery is between two attempts to bring a change.
+	tellEvery = 50 * time.Millisecond
 	// changePatience is how long a change of a stock waits for others of the same voucher,
 	// each of which takes some ten milliseconds, and changePause the longest pause between
 	// two attempts. One that died ends after abandonedIntent, which nobody waits for.
@@ -173,8 +175,8 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Patched brings a committed change to the hot copy, without the database, which may be away by now. When it fails, the
-// reconciler does it.
+// Patched brings a committed change to the hot copy, without the database, which may be away by now. While that fails it is
+// tried again; after hotChangeBudget the reconciler does it.
 func (s *Stock) Patched(ctx context.Context, v model.Voucher) { s.bring(ctx, v, false) }
 
 // bring is Patched; served says that units may have been added to the orders of users who waited, for which the database has
@@ -183,23 +185,37 @@ func (s *Stock) bring(ctx context.Context, v model.Voucher, served bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
 	var err error
-	if v.Allocation == model.ByDraw {
-		err = s.rebuilder.Do(ctx, v.ID, model.AnyEpoch) // which only closes a hot copy that it had before it became a draw
-	} else {
-		if served {
-			err = s.rebuilder.Do(ctx, v.ID, 0)
+	_ = poll.Until(ctx, tellEvery, func() (done bool, _ error) {
+		failed := s.tell(ctx, v, served)
+		if failed == nil || err == nil || ctx.Err() == nil { // else it says no more than that time is up
+			err = failed
 		}
-		if err == nil {
-			_, err = s.deps.Hot.Apply(ctx, v)
-		}
-	}
-	if outgrown, ok := errors.AsType[*model.OutgrownError](err); ok {
-		err = s.rebuilder.Do(ctx, v.ID, outgrown.Epoch)
-	}
-	if err != nil && !errors.Is(err, model.ErrCopyClosed) {
+		return failed == nil, nil
+	})
+	if err != nil {
 		s.deps.Log.WarnContext(ctx, "a change did not reach the hot copy; the reconciler brings it",
 			slog.String("voucher_id", v.ID), slog.Any("error", err))
 	}
+}
+
+// tell is one attempt of bring. The rebuild of a closed hot copy loads what the database has then.
+func (s *Stock) tell(ctx context.Context, v model.Voucher, served bool) error {
+	if v.Allocation == model.ByDraw {
+		return s.rebuilder.Do(ctx, v.ID, model.AnyEpoch) // which only closes a hot copy that it had before it became a draw
+	}
+	if served {
+		if err := s.rebuilder.Do(ctx, v.ID, 0); err != nil {
+			return err
+		}
+	}
+	_, err := s.deps.Hot.Apply(ctx, v)
+	if outgrown, ok := errors.AsType[*model.OutgrownError](err); ok {
+		err = s.rebuilder.Do(ctx, v.ID, outgrown.Epoch)
+	}
+	if errors.Is(err, model.ErrCopyClosed) {
+		return nil
+	}
+	return err
 }
 
 // Created loads the hot copy of a new voucher. When another instance's reconciler has

@@ -57,8 +57,17 @@ func TestChangesReachTheCopyAtOnce(t *testing.T) {
 		if _, err := s.Stock.Change(t.Context(), "v1", to(20), model.Idempotency{}); err != nil || s.remaining() != 20 {
 			t.Errorf("%v, %d remain", err, s.remaining())
 		}
+		away := 3
+		s.on["hot.apply"] = func() error {
+			if away--; away >= 0 {
+				return errors.New("away")
+			}
+			return nil
+		}
+		check.Value(s.Stock.Change(t.Context(), "v1", to(30), model.Idempotency{}))(t)
+		check.Equal(t, "what remains after a short absence", s.remaining(), 30)
 		s.fail("hot.apply", errors.New("away"))
-		if _, err := s.Stock.Change(t.Context(), "v1", to(30), model.Idempotency{}); err != nil {
+		if _, err := s.Stock.Change(t.Context(), "v1", to(40), model.Idempotency{}); err != nil {
 			t.Errorf("the change is committed: %v", err)
 		}
 	})
