@@ -51,7 +51,7 @@ var roads = map[string][]string{
 		"service/persist/persist.go Persist", "service/persist/persist.go commit", "repository/order_create.go attempt",
 		"service/persist/poison.go buryOne", "service/persist/settle.go Tell", "queue/isolate.go moveAll", "queue/consume.go settle", "queue/consume.go handle",
 	},
-	"canceled":  {"service/sale/order_query.go end", "service/sale/order_cancel.go commit", "service/sale/order_cancel.go do", "service/sale/order_async_query.go returnUnit"},
+	"canceled":  {"service/sale/order_query.go end", "service/sale/order_cancel.go commit", "service/sale/order_cancel.go do", "service/sale/order_async_query.go returnUnit", "service/sale/order_async_query.go giveBack"},
 	"expired":   {"service/repair/expiry.go ask", "service/repair/expiry.go expireBatch"},
 	"drawn":     {"service/repair/draw.go draw", "service/repair/draw.go order", "service/repair/draw.go serve"},
 	"published": {"service/repair/event.go relay"},

@@ -37,6 +37,20 @@ func Until(ctx context.Context, period time.Duration, look func() (done bool, er
 	}
 }
 
+// Insist calls do at once and then at each tick until it is done, at most until ctx ends. It returns what do failed of, and not
+// that time was up.
+func Insist(ctx context.Context, period time.Duration, do func() (done bool, err error)) error {
+	var last error
+	_ = Until(ctx, period, func() (bool, error) {
+		done, err := do()
+		if done || last == nil || ctx.Err() == nil {
+			last = err
+		}
+		return done, nil
+	})
+	return last
+}
+
 // Pause waits, but not beyond the end of ctx.
 func Pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

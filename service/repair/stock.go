@@ -184,13 +184,9 @@ func (s *Stock) Patched(ctx context.Context, v model.Voucher) { s.bring(ctx, v, 
 func (s *Stock) bring(ctx context.Context, v model.Voucher, served bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
-	var err error
-	_ = poll.Until(ctx, tellEvery, func() (done bool, _ error) {
-		failed := s.tell(ctx, v, served)
-		if failed == nil || err == nil || ctx.Err() == nil { // else it says no more than that time is up
-			err = failed
-		}
-		return failed == nil, nil
+	err := poll.Insist(ctx, tellEvery, func() (bool, error) {
+		err := s.tell(ctx, v, served)
+		return err == nil, err
 	})
 	if err != nil {
 		s.deps.Log.WarnContext(ctx, "a change did not reach the hot copy; the reconciler brings it",

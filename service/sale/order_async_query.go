@@ -10,6 +10,7 @@ import (
 
 	"seckill/internal/failpoint"
 	"seckill/internal/lane"
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
@@ -247,10 +248,29 @@ func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string)
 
 // returnUnit gives a canceled order's unit back in the hot copy. It does so also for
 // an order that was canceled before, because the call that canceled it may have
-// died in between. When the hot copy cannot be told now, the outbox tells it later.
+// died in between. Who hears that an order is canceled may tell others that a unit is free: so
+// it is tried again for a while. When the hot copy cannot be told by then, the outbox tells it later.
 func (s *asyncSeller) returnUnit(ctx context.Context, canceled model.Canceled) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
+	order := canceled.Order
+	noted := false // by the outbox
+	err := poll.Insist(ctx, undoEvery, func() (done bool, err error) {
+		noted, err = s.giveBack(ctx, canceled)
+		return err == nil || errors.Is(err, model.ErrCopyClosed), err // the next hot copy is made of the rows
+	})
+	if err == nil && !noted {
+		err = s.async.Released(ctx, []string{order.ID})
+		failpoint.Reach(failpoint.AfterReturnNoted)
+	}
+	if err != nil {
+		s.deps.Log.WarnContext(ctx, "the unit of a canceled order comes back a moment later",
+			slog.String("order_id", order.ID), slog.Any("error", err))
+	}
+}
+
+// giveBack is one attempt of returnUnit. It reports whether the outbox did it, and noted that.
+func (s *asyncSeller) giveBack(ctx context.Context, canceled model.Canceled) (noted bool, err error) {
 	order, releases := canceled.Order, canceled.Releases
 	if releases == nil {
 		releases = []model.Release{order.Release()}
@@ -258,30 +278,16 @@ func (s *asyncSeller) returnUnit(ctx context.Context, canceled model.Canceled) {
 	applied, err := s.async.Hot.ReleaseAll(ctx, order.VoucherID, releases)
 	failpoint.Reach(failpoint.AfterReturn)
 	if errors.Is(err, model.ErrOfTheOutbox) {
-		if err := s.async.Relay(ctx, order.VoucherID); err != nil {
-			s.late(ctx, order, err)
-		}
-		return
+		return true, s.async.Relay(ctx, order.VoucherID)
 	}
 	if err == nil && !applied && !s.drawn(ctx, order.VoucherID) {
 		err = fmt.Errorf("voucher %s: %w", order.VoucherID, model.ErrCopyClosed)
 	}
-	if err == nil {
-		err = s.async.Released(ctx, []string{order.ID})
-		failpoint.Reach(failpoint.AfterReturnNoted)
-	}
-	if err != nil {
-		s.late(ctx, order, err)
-	}
+	return false, err
 }
 
 // drawn reports whether a voucher is known to be drawn: then no hot copy has its orders.
 func (s *asyncSeller) drawn(ctx context.Context, voucherID string) bool {
 	v, err := s.deps.Cache.Read(ctx, voucherID)
 	return err == nil && v.Allocation == model.ByDraw
-}
-
-func (s *asyncSeller) late(ctx context.Context, order model.Order, err error) {
-	s.deps.Log.WarnContext(ctx, "the unit of a canceled order comes back a moment later",
-		slog.String("order_id", order.ID), slog.Any("error", err))
 }

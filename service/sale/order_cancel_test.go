@@ -154,6 +154,20 @@ func TestCancelThatCannotTellTheHotCopyLeavesItToTheOutbox(t *testing.T) {
 	}
 }
 
+// Who hears that an order is canceled may tell others that a unit is free.
+func TestCancelWaitsOutAShortAbsenceOfRedis(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		s.hot.With(func() { s.sale.Voucher.Stock = 1 })
+		placed := s.buys(t, "alice")
+		s.persist(s.sale.Now().Pending[placed.ID])
+		s.hot.With(func() { s.hot.Down = errors.New("connection refused") })
+		time.AfterFunc(time.Second, func() { s.hot.With(func() { s.hot.Down = nil }) })
+		s.cancels(t, "alice", placed.ID)
+		s.buys(t, "bob")
+	})
+}
+
 func TestCancelIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
