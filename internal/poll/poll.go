@@ -4,6 +4,8 @@ package poll
 import (
 	"context"
 	"time"
+
+	"seckill/internal/backoff"
 )
 
 // Every calls look at each tick until ctx ends.
@@ -37,18 +39,21 @@ func Until(ctx context.Context, period time.Duration, look func() (done bool, er
 	}
 }
 
-// Insist calls do at once and then at each tick until it is done, at most until ctx ends. It returns what do failed of, and not
-// that time was up.
-func Insist(ctx context.Context, period time.Duration, do func() (done bool, err error)) error {
-	var last error
-	_ = Until(ctx, period, func() (bool, error) {
-		done, err := do()
-		if done || last == nil || ctx.Err() == nil {
-			last = err
+// Insist calls do until it is done, after pauses that double, at most until ctx ends. It returns what do failed of, and not that
+// time was up.
+func Insist(ctx context.Context, shortest, longest time.Duration, do func() (done bool, err error)) (err error) {
+	for n := 0; ; n++ {
+		done, failed := do()
+		if done || err == nil || ctx.Err() == nil {
+			err = failed
 		}
-		return done, nil
-	})
-	return last
+		if !done {
+			Pause(ctx, backoff.Doubled(shortest, longest, n))
+		}
+		if done || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // Pause waits, but not beyond the end of ctx.

@@ -47,3 +47,38 @@ func TestUntilLooksAtOnceAndEndsWithItsReason(t *testing.T) {
 		})
 	}
 }
+
+func TestInsistReturnsWhatFailedAndNotThatTimeIsUp(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		do       func(ctx context.Context, n int) (bool, error)
+		want     error
+		attempts int
+		took     time.Duration
+	}{
+		"done at once":      {func(context.Context, int) (bool, error) { return true, nil }, nil, 1, 0},
+		"done at the third": {func(_ context.Context, n int) (bool, error) { return n == 3, nil }, nil, 3, 3 * time.Second},
+		"done, and failed":  {func(context.Context, int) (bool, error) { return true, broken }, broken, 1, 0},
+		"never done":        {func(context.Context, int) (bool, error) { return false, broken }, broken, 4, 10 * time.Second},
+		"the end of its time": {func(ctx context.Context, n int) (bool, error) {
+			if n == 1 {
+				return false, broken
+			}
+			<-ctx.Done()
+			return false, ctx.Err()
+		}, broken, 2, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				began, attempts := time.Now(), 0
+				err := poll.Insist(ctx, time.Second, 4*time.Second, func() (bool, error) { attempts++; return test.do(ctx, attempts) })
+				check.Is(t, "it returns", err, test.want)
+				check.That(t, attempts == test.attempts && time.Since(began) == test.took, "%d attempts in %v", attempts, time.Since(began))
+			})
+		})
+	}
+}

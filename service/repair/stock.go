@@ -19,8 +19,6 @@ const (
 	firstLoadBudget = 2 * time.Second
 	// hotChangeBudget bounds the calls that bring a change to a hot copy.
 	hotChangeBudget = 2 * time.Second
-	// tellEvery is between two attempts to bring a change.
-	tellEvery = 50 * time.Millisecond
 	// changePatience is how long a change of a stock waits for others of the same voucher,
 	// each of which takes some ten milliseconds, and changePause the longest pause between
 	// two attempts. One that died ends after abandonedIntent, which nobody waits for.
@@ -184,7 +182,7 @@ func (s *Stock) Patched(ctx context.Context, v model.Voucher) { s.bring(ctx, v, 
 func (s *Stock) bring(ctx context.Context, v model.Voucher, served bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
-	err := poll.Insist(ctx, tellEvery, func() (bool, error) {
+	err := poll.Insist(ctx, shortestLook, longestLook, func() (bool, error) {
 		err := s.tell(ctx, v, served)
 		return err == nil, err
 	})

@@ -41,10 +41,11 @@ const (
 	// maxPublishQueue reservations wait to be published. None should be turned away
 	// here, so there is room also for those whose clients have hung up.
 	maxPublishQueue = 4 * maxReserveQueue
-	// undoTimeout bounds giving a unit back in a hot copy, of which the attempts are undoEvery; the outbox gives back
+	// undoTimeout bounds giving a unit back in a hot copy; the outbox gives back
 	// what could not be given back in that time.
 	undoTimeout = 3 * time.Second
-	undoEvery   = 50 * time.Millisecond
+	// shortestUndoPause is behind the first attempt, and doubles.
+	shortestUndoPause = 50 * time.Millisecond
 	// admissionAttempts is how often an order is reserved: once more after an
 	// obstacle was cleared. A second obstacle is new, and is left to the client's
 	// next call.

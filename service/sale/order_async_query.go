@@ -255,7 +255,7 @@ func (s *asyncSeller) returnUnit(ctx context.Context, canceled model.Canceled) {
 	defer cancel()
 	order := canceled.Order
 	noted := false // by the outbox
-	err := poll.Insist(ctx, undoEvery, func() (done bool, err error) {
+	err := poll.Insist(ctx, shortestUndoPause, undoTimeout, func() (done bool, err error) {
 		noted, err = s.giveBack(ctx, canceled)
 		return err == nil || errors.Is(err, model.ErrCopyClosed), err // the next hot copy is made of the rows
 	})
