@@ -92,6 +92,7 @@ var elsewhere = map[string]string{
 	"service/repair/stranded.go noteAll":         "repeated until every reservation is noted as due",
 	"service/repair/stranded.go clear":           "repeated until no note is without a reservation",
 	"service/repair/reconcile.go apply":          "repeated until the hot copy has the row's revision",
+	"service/repair/rebuild_job.go catchUp":      "the reconciler does it if this does not",
 	"service/repair/stock.go tell":               "the reconciler does it if this does not",
 	"service/repair/stock.go restore":            "repeated until the intent is gone",
 	"service/sale/waitlist.go newJoins":          "one transaction: who repeats the call hears of the same place",

@@ -185,7 +185,22 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 		return fmt.Errorf("open the hot copy: %w", err)
 	}
 	failpoint.Reach(failpoint.AfterOpenCopy)
+	j.catchUp(ctx)
 	return nil
+}
+
+// catchUp brings what was committed behind the snapshot while the hot copy was still closed. When it fails, the reconciler
+// does it.
+func (j *rebuildJob) catchUp(ctx context.Context) {
+	id := j.record.VoucherID
+	found, err := j.deps.Database.GetMany(ctx, []string{id})
+	if v, ok := found[id]; ok && err == nil && v.Revision > j.voucher.Revision {
+		_, err = j.deps.Hot.Apply(ctx, v)
+	}
+	if err != nil && !errors.Is(err, model.ErrCopyClosed) {
+		j.deps.Log.WarnContext(ctx, "it is not known whether a new hot copy lacks a change; the reconciler brings it",
+			slog.String("voucher_id", id), slog.Any("error", err))
+	}
 }
 
 // awaitOwn waits for the voucher's own messages: it must not stay closed for those of

@@ -85,6 +85,20 @@ func TestAChangeReachesTheCopyWithoutTheDatabase(t *testing.T) {
 	})
 }
 
+// A change finds the hot copy closed, whose rebuild has read the voucher before.
+func TestARebuildBringsWhatWasCommittedMeanwhile(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.on["db.open"] = func() error {
+			s.voucher.Price = 777
+			s.voucher.Revision++
+			return nil
+		}
+		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+		check.Equal(t, "the price", s.hot().Voucher.Price, 777)
+	})
+}
+
 // A sold-out copy of a voucher with a waitlist does not grow in place: it is rebuilt with the orders of those who waited.
 func TestARestockRebuildsWhereUsersMayWait(t *testing.T) {
 	t.Parallel()
