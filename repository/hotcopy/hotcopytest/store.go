@@ -134,10 +134,11 @@ func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []mo
 			return model.ErrOfTheOutbox
 		}
 		for _, r := range releases {
-			if s.Voucher.Waitlist && s.waits(r) && told >= 0 {
+			switch {
+			case !s.Voucher.Waitlist || !s.waits(r):
+			case told >= 0:
 				return model.ErrOfTheOutbox
-			}
-			if s.Voucher.Waitlist && s.waits(r) {
+			default:
 				return nil
 			}
 			if marks := s.Now().Marks; r.HeirID != "" && marks[r.UserID] == r.OrderID {
