@@ -41,6 +41,10 @@ const (
 	// the login does so several times a second.
 	sameAgain = 10 * time.Second
 
+	// leastPayload is what a server must take in one message: an order of the longest ids, or the letter about it, with
+	// headers takes 1 KB, and the question that makes a stream some more.
+	leastPayload = 4 << 10
+
 	// The oldest server that knows every setting of stream.go (first_seq,
 	// metadata), and whose work queues were tested to keep their messages.
 	oldestMajor, oldestMinor = 2, 10
@@ -87,6 +91,10 @@ func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, erro
 	conn, err := nats.Connect(o.URL, options...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the order queue on %s: %w", address(o), err)
+	}
+	if least := int64(leastPayload); conn.MaxPayload() < least {
+		conn.Close()
+		return nil, fmt.Errorf("the NATS server on %s takes messages of %d bytes (max_payload), and must take %d", address(o), conn.MaxPayload(), least)
 	}
 	return conn, nil
 }

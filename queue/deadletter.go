@@ -65,17 +65,24 @@ func (q *Queue) Buried(ctx context.Context) (map[string]bool, error) {
 
 // bury stores a letter under a name, unless there is one of that name.
 func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) error {
-	body, err := encodeLetter(letter)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
-	try := func() error {
-		return q.try(ctx, q.names.letters+name, body,
-			jetstream.WithExpectStream(q.names.dead), jetstream.WithExpectLastSequencePerSubject(0))
+	try := func() (err error) {
+		for most := maxMessage; most > 0; most /= 2 { // the server may take less than the message that it reports, or that one in base64
+			var body []byte
+			if body, err = encodeLetter(letter, most); err != nil {
+				return err
+			}
+			err = q.try(ctx, q.names.letters+name, body,
+				jetstream.WithExpectStream(q.names.dead), jetstream.WithExpectLastSequencePerSubject(0))
+			if !tooLarge(err) {
+				break
+			}
+		}
+		return err
 	}
-	if err = try(); errors.Is(err, jetstream.ErrNoStreamResponse) {
+	err := try()
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
 		if _, err = q.prepareStream(ctx, q.wanted.dead); err == nil { // an operator has deleted it
 			err = try()
 		}
@@ -90,15 +97,15 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 	return nil
 }
 
-func encodeLetter(letter model.DeadLetter) ([]byte, error) {
-	l := letter1{Version: version, Reason: letter.Reason, Raw: letter.Raw}
+// encodeLetter shortens what may be long to so many bytes.
+func encodeLetter(letter model.DeadLetter, most int) ([]byte, error) {
+	l := letter1{Version: version, Reason: strings.ToValidUTF8(letter.Reason[:min(len(letter.Reason), most)], ""), Raw: letter.Raw}
 	if r := letter.Reservation; r != nil {
 		l.Sequence, l.Order = r.Sequence, new(orderOf(*r))
 	}
-	if len(l.Raw) > maxMessage {
-		// Larger than anything of ours, and too large for the server in base64.
-		l.Reason = fmt.Sprintf("%s (the first %d of %d bytes)", l.Reason, maxMessage, len(l.Raw))
-		l.Raw = l.Raw[:maxMessage]
+	if len(l.Raw) > most {
+		l.Reason = fmt.Sprintf("%s (the first %d of %d bytes)", l.Reason, most, len(l.Raw))
+		l.Raw = l.Raw[:most]
 	}
 	body, err := json.Marshal(l)
 	if err != nil {

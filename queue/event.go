@@ -150,28 +150,51 @@ func (e *Events) flight(events []model.Event) []model.Event {
 
 // fly publishes events at once, and waits for each acknowledgement.
 func (e *Events) fly(ctx context.Context, events []model.Event) (done int, err error) {
-	acks := make([]jetstream.PubAckFuture, 0, len(events))
-	for _, event := range events {
+	acks := make([]jetstream.PubAckFuture, len(events))
+	for i, event := range events {
 		message, err := e.message(event)
 		if err != nil {
 			return 0, err
 		}
-		ack, err := e.js.PublishMsgAsync(message, jetstream.WithExpectStream(e.o.Stream))
-		if err != nil {
-			return 0, unavailable("publish event "+strconv.FormatInt(event.ID, 10), err)
+		if acks[i], err = e.js.PublishMsgAsync(message, jetstream.WithExpectStream(e.o.Stream)); err != nil {
+			if err = e.bare(ctx, event, err); err != nil {
+				return 0, unavailable("publish event "+strconv.FormatInt(event.ID, 10), err)
+			}
 		}
-		acks = append(acks, ack)
 	}
 	for i, ack := range acks {
+		if ack == nil {
+			continue
+		}
 		select {
 		case <-ack.Ok():
-		case err := <-ack.Err():
-			return i, unavailable("publish event "+strconv.FormatInt(events[i].ID, 10), err)
+			continue
+		case err = <-ack.Err():
+			err = e.bare(ctx, events[i], err)
 		case <-ctx.Done():
-			return i, unavailable("publish event "+strconv.FormatInt(events[i].ID, 10), ctx.Err())
+			err = ctx.Err()
+		}
+		if err != nil {
+			return i, unavailable("publish event "+strconv.FormatInt(events[i].ID, 10), err)
 		}
 	}
 	return len(events), nil
+}
+
+// bare publishes, without its data, an event that was refused as larger than the server or the stream takes: all later ones would
+// wait for it for ever, and whoever reads it can ask for what it is about. Every other error stays.
+func (e *Events) bare(ctx context.Context, event model.Event, refusal error) error {
+	if !tooLarge(refusal) {
+		return refusal
+	}
+	e.o.Log.ErrorContext(ctx, "an event is larger than the stream takes, and is published without its data", slog.Int64("event", event.ID),
+		slog.String("type", event.Type), slog.Int("bytes", len(event.Data)))
+	event.Data = "null"
+	message, err := e.message(event)
+	if err == nil {
+		_, err = e.js.PublishMsg(ctx, message, jetstream.WithExpectStream(e.o.Stream))
+	}
+	return err
 }
 
 func (e *Events) message(event model.Event) (*nats.Msg, error) {

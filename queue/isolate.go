@@ -5,8 +5,6 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/nats-io/nats.go"
-
 	"seckill/internal/failpoint"
 	"seckill/model"
 )
@@ -88,13 +86,8 @@ func (q *Queue) isolate(ctx context.Context, orders []model.Reservation) error {
 	for _, r := range orders {
 		o := orderOf(r)
 		o.Sequence = r.Sequence
-		own[r.VoucherID] = append(own[r.VoucherID], o)
+		subject := q.names.isolated(r.VoucherID)
+		own[subject] = append(own[subject], o)
 	}
-	var all []*nats.Msg
-	var refused error
-	for voucherID, orders := range own {
-		messages, err := onSubject(q.names.isolated(voucherID), orders)
-		all, refused = append(all, messages...), errors.Join(refused, err)
-	}
-	return errors.Join(q.publishAll(ctx, all), refused)
+	return q.publishAll(ctx, own)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"seckill/model"
 )
 
@@ -180,7 +182,7 @@ func encode(orders []order1) ([]byte, error) {
 		}
 	}
 	if len(body) > maxMessage {
-		return nil, fmt.Errorf("encode %d orders, the first %q: %d bytes, more than %d", len(orders), orders[0].ID, len(body), maxMessage)
+		return nil, fmt.Errorf("encode %d orders, the first %q: %d bytes, more than %d: %w", len(orders), orders[0].ID, len(body), maxMessage, nats.ErrMaxPayload)
 	}
 	return body, nil
 }

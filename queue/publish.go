@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"seckill/internal/ids"
+	"seckill/internal/lane"
 	"seckill/model"
 )
 
@@ -43,18 +44,18 @@ const (
 func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) (err error) {
 	ctx, traced := q.trace.Reservations(ctx, "publish", orders)
 	defer func() { traced.End(err, nil) }()
-	messages, refused := q.messages(traced.Next(orders))
-	if err := errors.Join(q.publishAll(ctx, messages), refused); err != nil {
+	usable, refused := q.readable(traced.Next(orders))
+	if err := errors.Join(q.publishAll(ctx, map[string][]order1{q.names.subject: usable}), refused); err != nil {
 		return unknown(fmt.Sprintf("publish %d orders", len(orders)), err)
 	}
 	return nil
 }
 
-// messages encodes orders, in their order. The error names the orders that no message
+// readable are orders as messages carry them, in their order. The error names those that no message
 // carries. It refuses what decode would refuse, because then the buyer has already been told
 // that the order is accepted.
-func (q *Queue) messages(orders []model.Reservation) (messages []*nats.Msg, refused error) {
-	all := make([]order1, 0, len(orders))
+func (*Queue) readable(orders []model.Reservation) (all []order1, refused error) {
+	all = make([]order1, 0, len(orders))
 	for _, r := range orders {
 		o := orderOf(r)
 		if _, err := o.reservation(0); err != nil {
@@ -63,45 +64,43 @@ func (q *Queue) messages(orders []model.Reservation) (messages []*nats.Msg, refu
 		}
 		all = append(all, o)
 	}
-	messages, err := onSubject(q.names.subject, all)
-	return messages, errors.Join(refused, err)
+	return all, refused
 }
 
-// onSubject encodes orders that share messages.
-func onSubject(subject string, orders []order1) (messages []*nats.Msg, refused error) {
-	for part := range slices.Chunk(orders, MaxOrders) {
-		body, err := encode(part)
-		if err != nil {
-			refused = errors.Join(refused, err)
-			continue
-		}
-		messages = append(messages, &nats.Msg{Subject: subject, Data: body})
-	}
-	return messages, refused
-}
-
-// publishAll stores messages. One that fails does not stop the others.
-func (q *Queue) publishAll(ctx context.Context, messages []*nats.Msg) error {
+// publishAll stores orders on subjects. Those of a subject share messages, as many as fit. A message that fails does not stop the
+// others.
+func (q *Queue) publishAll(ctx context.Context, orders map[string][]order1) error {
 	ctx, cancel := context.WithTimeout(ctx, publishBudget+q.slack)
 	defer cancel()
 	var sending errgroup.Group
 	sending.SetLimit(publishers)
-	for _, m := range messages {
-		sending.Go(func() error { return q.publish(ctx, m) })
+	for subject, all := range orders {
+		for part := range slices.Chunk(all, MaxOrders) {
+			sending.Go(func() error {
+				return lane.Halve(part, tooLarge, func(some []order1) error { return q.publish(ctx, subject, some) })
+			})
+		}
 	}
 	return sending.Wait()
 }
 
 // publish stores one message. A try without an answer is repeated under the same
 // id until the server has refused or acknowledged it, or time is up.
-func (q *Queue) publish(ctx context.Context, m *nats.Msg) error {
+func (q *Queue) publish(ctx context.Context, subject string, orders []order1) error {
+	body, err := encode(orders)
+	if err != nil {
+		return err
+	}
 	id, err := ids.New()
 	if err != nil {
 		return fmt.Errorf("name a message: %w", err)
 	}
 	for {
 		began := time.Now()
-		err := q.try(ctx, m.Subject, m.Data, jetstream.WithMsgID(id), jetstream.WithExpectStream(q.names.orders))
+		err := q.try(ctx, subject, body, jetstream.WithMsgID(id), jetstream.WithExpectStream(q.names.orders))
+		if tooLarge(err) {
+			return fmt.Errorf("publish %d orders together, the first %q: %w", len(orders), orders[0].ID, err)
+		}
 		final := err == nil || definite(err)
 		if final || time.Since(began) >= tryBudget { // a server whose disk is full may also say nothing
 			q.confirmed(ctx, err)
@@ -148,6 +147,15 @@ const (
 	codeStreamOffline       jetstream.ErrorCode = 10118
 	codeDuplicateConflict   jetstream.ErrorCode = 10158 // an earlier try is still being replicated
 )
+
+// codeMessageTooLarge is the answer of a stream whose max_msg_size is less than the server's max_payload.
+const codeMessageTooLarge jetstream.ErrorCode = 10054
+
+// tooLarge tells whether a message is larger than the server, which tells its limit at each connection, or the stream takes.
+func tooLarge(err error) bool {
+	refusal, ok := errors.AsType[*jetstream.APIError](err)
+	return errors.Is(err, nats.ErrMaxPayload) || ok && refusal.ErrorCode == codeMessageTooLarge
+}
 
 // definite tells whether the server has refused for a reason that lasts, such as a
 // full stream: asking again within milliseconds would get the same answer.

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -535,4 +537,45 @@ func TestPendingOfAVoucherIsItsOwn(t *testing.T) {
 	pending("c", 0)
 	check.Must(t, f.Publish(t.Context(), of("b", "more", 1)))
 	pending("c", 1) // which is not read any more, and may carry some
+}
+
+// TestWhatIsTooLargeTogetherIsDivided: all that is sent in groups arrives on a server that takes no whole group in one message,
+// and what is too large by itself holds up nothing.
+func TestWhatIsTooLargeTogetherIsDivided(t *testing.T) {
+	t.Parallel()
+	url := testserver.NATS(t, "max_payload: 16KB").URL()
+	f := onServer(t, queue.Options{URL: url})
+	f.js, f.Queue = plain(t, url), f.open(t, nil)
+	check.Must(t, f.Publish(t.Context(), some("a", queue.MaxOrders)))
+	check.Must(t, f.Ping(t.Context()))
+	check.Must(t, check.ErrorOf(f.js.Publish(t.Context(), f.subject, bytes.Repeat([]byte("x"), 16<<10-100))))
+	l := ledger{verdict: func(_ model.Reservation, times int) error {
+		if times == 1 {
+			return model.Unavailable("not now", nil) // it is isolated, with all others of the call
+		}
+		return nil
+	}}
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
+	drained(t, f.Queue)
+	l.handedOut(t, queue.MaxOrders)
+	all := letters(t, f.Queue)
+	check.That(t, len(all) == 1 && len(all[0].Raw) > 4000 && strings.Contains(all[0].Reason, "of 16284 bytes"), "letters: %+v", all)
+
+	events := check.Value(queue.OpenEvents(t.Context(), queue.EventOptions{
+		URL: url, Stream: "EVENTS", Deployment: f.options.Deployment, Log: f.log.Logger(),
+	}))(t)
+	t.Cleanup(events.Close)
+	long := `{"description":"` + strings.Repeat("x", 16<<10) + `"}`
+	done, err := events.Publish(t.Context(), []model.Event{{ID: 1, Type: "voucher.changed", Subject: "v1", Data: long}, {ID: 2, Type: "order.paid", Subject: "o1", Data: "{}"}})
+	check.Must(t, err)
+	check.Equal(t, "events that are published", done, 2)
+	check.That(t, f.log.Has("level=ERROR", "without its data"), "nobody says that an event was shortened")
+}
+
+// A server that does not take an order in one message is refused at the start.
+func TestALimitBelowOneOrderIsToldAtTheStart(t *testing.T) {
+	t.Parallel()
+	f := onServer(t, queue.Options{URL: testserver.NATS(t, "max_payload: 2KB").URL()})
+	_, err := f.tryOpen(t, nil)
+	check.That(t, err != nil && strings.Contains(err.Error(), "max_payload"), "Open: %v", err)
 }
