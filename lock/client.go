@@ -48,7 +48,7 @@ func New(store driver.Store, opts ...ClientOption) *Client {
 	}
 	base, stop := context.WithCancel(context.Background())
 	c := &Client{
-		store: store, set: set, id: newUUID(),
+		store: store, set: set, id: clientID(set),
 		base: base, stop: stop,
 		queues: make(map[string]*queue), live: make(map[*holding]struct{}),
 		lines: waitLines{byKey: make(map[string]*waitLine)},

@@ -75,6 +75,7 @@ func (m *Mutex) lock(ctx context.Context, a attempt) (*Lease, error) {
 		return nil, fmt.Errorf("lock %s: %w", m.name, context.Cause(ctx))
 	}
 	ctx, own := withOwner(ctx)
+	a.lease = c.set.bound(a.lease)
 	s := own.slot(*m)
 	lease, err := s.acquire(ctx, a)
 	if err != nil {
@@ -189,6 +190,7 @@ func (h *holding) extend(ctx context.Context, l *Lease, d time.Duration) error {
 		return fmt.Errorf("extend the lock %s: %w: %w", h.name, ErrNotSent, err)
 	}
 	defer h.slot.give()
+	d = h.client.set.bound(d)
 	r := h.request(0, d)
 	sent := time.Now()
 	r.Exact = h.shorten(l, validUntil(sent, d))

@@ -102,6 +102,11 @@ func (s *MySQLStore) EnsureTable(ctx context.Context) error {
 	return nil
 }
 
+// latest is when the lease of a row's owner ends at the latest, if the owner's name says how long it may be (see
+// LongestLease), and centuries from now if not. What ends later was written while the clock was ahead.
+const latest = "(UTC_TIMESTAMP(6) + INTERVAL IF(owner LIKE '________-____-8___-____-____________:%', " +
+	"CONV(CAST(SUBSTRING(owner, 29, 8) AS CHAR), 16, 10), 9000000000000) * 1000 MICROSECOND)"
+
 // query reads a statement and leaves out its comments.
 func query(name, table string) string {
 	var b strings.Builder
@@ -110,7 +115,7 @@ func query(name, table string) string {
 		b.WriteString(strings.TrimRight(line, "\n"))
 		b.WriteByte('\n')
 	}
-	return strings.TrimSpace(strings.ReplaceAll(b.String(), "{table}", table))
+	return strings.TrimSpace(strings.NewReplacer("{table}", table, "{latest}", latest).Replace(b.String()))
 }
 
 // Acquire is Store's.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"time"
 )
 
@@ -23,6 +24,7 @@ type ClientOption func(*settings)
 
 type settings struct {
 	lease         time.Duration
+	longest       time.Duration // see LongestLease; 0: there is no bound
 	unlockTimeout time.Duration
 	poll          time.Duration
 	probe         time.Duration
@@ -52,6 +54,23 @@ func orDefault(d, standard time.Duration) time.Duration {
 // It is renewed each third of it. Less than 10 ms is taken as 10 ms.
 func WatchdogLease(d time.Duration) ClientOption {
 	return func(s *settings) { s.lease = max(d, minLease) }
+}
+
+// LongestLease bounds every lease of the client: a longer WatchdogLease, LeaseTime or Extend is cut to it. The names of its
+// holders say so. When the store's clock was ahead and is right again, what it kept meanwhile lasts as much too long; the
+// holder, and whoever of a client of this package asks for the lock, cuts it to the bound again. Without a bound, as with
+// Redisson's holders, nobody knows how long the holder meant its lease to be, and it stays as long as the store says. Less
+// than 10 ms is taken as 10 ms; more than 49 days as 49 days.
+func LongestLease(d time.Duration) ClientOption {
+	return func(s *settings) { s.longest = min(max(d, minLease), math.MaxUint32*time.Millisecond) }
+}
+
+// bound cuts a lease to the longest one.
+func (s settings) bound(lease time.Duration) time.Duration {
+	if s.longest > 0 {
+		lease = min(lease, s.longest)
+	}
+	return lease
 }
 
 // UnlockTimeout bounds Lease.Unlock with its repetitions (default 3 s). What is

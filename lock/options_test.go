@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,23 @@ import (
 	"seckill/lock"
 	"seckill/lock/driver"
 )
+
+// No lease of a client is longer than its LongestLease, whatever is asked for. Guards: bound in Mutex.lock and in extend.
+func TestNoLeaseIsLongerThanTheLongest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locks := closing(t, lock.New(lock.NewMemoryStore(), lock.LongestLease(time.Second)))
+		lease := mustLock(t, t.Context(), locks.Mutex("k"), lock.LeaseTime(time.Hour))
+		check.That(t, time.Until(lease.ValidUntil()) <= time.Second, "it lasts until %s", lease.ValidUntil())
+		check.Must(t, lease.Extend(t.Context(), time.Hour))
+		check.That(t, time.Until(lease.ValidUntil()) <= time.Second, "extended, it lasts until %s", lease.ValidUntil())
+		holder, left, err := locks.Holder(t.Context(), "k")
+		check.Must(t, err)
+		check.That(t, left <= time.Second, "the store has %s", left)
+		check.That(t, strings.Contains(holder, "000003e8:"), "the holder %s does not say that it is a second", holder)
+		mustUnlock(t, lease)
+	})
+}
 
 // A timeout of nothing is the default, rather than one that has always passed. Guard: orDefault.
 func TestTimeoutsOfNothing(t *testing.T) {

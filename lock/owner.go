@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"sync"
 )
@@ -137,10 +138,26 @@ func (o *owner) holds(m *Mutex) bool {
 }
 
 // newUUID returns a random (version 4) UUID, as Redisson's client ids are.
-func newUUID() string {
+func newUUID() string { return uuidOf(4, 0) }
+
+// clientID begins the names of a client's holders. Where their leases are bounded it is a UUID of version 8, whose last eight
+// digits are the bound in milliseconds: whoever meets the lock of such a holder knows how long its lease may be. Nobody
+// else's name is one, since Redisson's are of version 4.
+func clientID(s settings) string {
+	if s.longest == 0 {
+		return newUUID()
+	}
+	return uuidOf(8, uint32(s.longest.Milliseconds())) //nolint:gosec // bounded
+}
+
+// uuidOf is a random UUID of a version. That of version 8 ends with a number.
+func uuidOf(version byte, last uint32) string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
-	b[6] = b[6]&0x0f | 0x40
+	b[6] = b[6]&0x0f | version<<4
 	b[8] = b[8]&0x3f | 0x80
+	if version == 8 {
+		binary.BigEndian.PutUint32(b[12:], last)
+	}
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }

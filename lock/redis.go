@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,7 +49,7 @@ var _ driver.Passer = (*redisStore)(nil)
 // layout is how a lock looks in Redis.
 type layout struct {
 	acquire, renew, release, pass, force *script
-	holder                               string // the command that names it
+	holder                               []any  // the command that names it, with a place for the lock's name
 	channel, token, latch                string // prefixes of key names
 }
 
@@ -101,8 +102,8 @@ func CallTimeout(d time.Duration) RedisOption {
 // a lock could subscribe, and go-redis panics.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
 	return &redisStore{*newRedisLocks(client, layout{
-		acquire: many("acquire", 2), renew: many("renew", 1), release: many("release", 1),
-		pass: one("pass", 2), force: one("force", 1), holder: "hkeys",
+		acquire: many("acquire", 2, "lease"), renew: many("renew", 1, "lease"), release: many("release", 1),
+		pass: one("pass", 2), force: one("force", 1), holder: []any{"hscan", "", 0},
 		channel: "redisson_lock__channel", token: "redisson_lock_token", latch: "redisson_unlock_latch",
 	}, opts)}
 }
@@ -117,8 +118,8 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) driver.Sto
 // counts.
 func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
 	return newRedisLocks(client, layout{
-		acquire: many("setnx_acquire", 2), renew: many("setnx_renew", 1), release: many("setnx_release", 1),
-		force: one("force", 1), holder: "get",
+		acquire: many("setnx_acquire", 2, "lease"), renew: many("setnx_renew", 1, "lease"), release: many("setnx_release", 1),
+		force: one("force", 1), holder: []any{"get", ""},
 		channel: "lock_channel", token: "lock_token", latch: "lock_latch",
 	}, opts)
 }
@@ -240,7 +241,9 @@ func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error
 // Holder is Store's.
 func (s *redisLocks) Holder(ctx context.Context, name string) (holder string, left time.Duration, err error) {
 	pipe := s.calls.client.TxPipeline()
-	who, ttl := pipe.Do(ctx, s.layout.holder, name), pipe.PTTL(ctx, name)
+	ask := slices.Clone(s.layout.holder)
+	ask[1] = name
+	who, ttl := pipe.Do(ctx, ask...), pipe.PTTL(ctx, name)
 	var failed error
 	if err = s.calls.aside(ctx, func(ctx context.Context) { _, failed = pipe.Exec(ctx) }); err != nil {
 		return "", 0, err
@@ -252,8 +255,8 @@ func (s *redisLocks) Holder(ctx context.Context, name string) (holder string, le
 	case string:
 		holder = v
 	case []any:
-		if len(v) > 0 {
-			holder, _ = v[0].(string)
+		if found, _ := v[1].([]any); len(found) > 0 {
+			holder, _ = found[0].(string)
 		}
 	}
 	if holder == "" {

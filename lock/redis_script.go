@@ -18,13 +18,17 @@ type script struct {
 	numbers int  // that answer for each lock
 }
 
-func one(name string, numbers int) *script {
-	source := file("lua/" + name + ".lua")
+// one reads a script, and before it the files that it builds on.
+func one(name string, numbers int, before ...string) *script {
+	source := ""
+	for _, part := range append(before, name) {
+		source += file("lua/" + part + ".lua")
+	}
 	return &script{source: source, hash: redis.NewScript(source).Hash(), numbers: numbers}
 }
 
-func many(name string, numbers int) *script {
-	s := one(name, numbers)
+func many(name string, numbers int, before ...string) *script {
+	s := one(name, numbers, before...)
 	s.many = true
 	return s
 }

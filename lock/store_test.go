@@ -21,6 +21,8 @@ type kind struct {
 	open   func() driver.Store
 	expire func(t *testing.T, name string) // the lease is over, by the clock of the store
 	remove func(t *testing.T, name string) // nothing is left of the lock, and nobody is told
+	// stretch has the lease last for days, as when the clock of the store was ahead and is right again; nil: that clock cannot be set.
+	stretch func(t *testing.T, name string)
 	// forgets: it sits in this process, where no answer is lost and no request is late.
 	forgets bool
 }
@@ -43,6 +45,10 @@ func kinds(t *testing.T) []kind {
 			remove: func(t *testing.T, name string) {
 				n, err := client.Del(t.Context(), name).Result()
 				gone(t, name, n == 1, err)
+			},
+			stretch: func(t *testing.T, name string) {
+				was, err := client.PExpire(t.Context(), name, stretched).Result()
+				gone(t, name, was, err)
 			},
 		}
 	}
@@ -69,10 +75,11 @@ func kinds(t *testing.T) []kind {
 		inRedis("miniredis", embedded, func() driver.Store { return redisStore(embedded) }),
 		{name: "memory", open: func() driver.Store { return memory }, expire: force, remove: force, forgets: true},
 		{
-			name:   "mysql",
-			open:   func() driver.Store { return lock.NewMySQLStore(db, lock.StatementTimeout(check.Deadline)) },
-			expire: inTable("UPDATE seckill_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE name = ?"),
-			remove: inTable("DELETE FROM seckill_locks WHERE name = ?"),
+			name:    "mysql",
+			open:    func() driver.Store { return lock.NewMySQLStore(db, lock.StatementTimeout(check.Deadline)) },
+			expire:  inTable("UPDATE seckill_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE name = ?"),
+			remove:  inTable("DELETE FROM seckill_locks WHERE name = ?"),
+			stretch: inTable("UPDATE seckill_locks SET expires_at = UTC_TIMESTAMP(6) + INTERVAL 1000 HOUR WHERE name = ?"),
 		},
 	}
 }
@@ -87,6 +94,7 @@ func TestStores(t *testing.T) {
 		"late copies":           storeLate,
 		"tokens are raised":     storeTokens,
 		"ended before it began": storeEnded,
+		"clocks that jump":      storeJump,
 	}
 	for _, k := range kinds(t) {
 		store := k.open()
@@ -103,6 +111,16 @@ func TestStores(t *testing.T) {
 // request is that of one of several holders.
 func request(name string, holder int) driver.Request {
 	return driver.Request{Name: name, Holder: fmt.Sprintf("00000000-0000-4000-8000-000000000000:%d", holder), Holds: 1, Lease: calm}
+}
+
+// stretched is a lease that no setting allows.
+const stretched = 1000 * time.Hour
+
+// bounded is a holder whose name says that its lease is calm at most.
+func bounded(name string) driver.Request {
+	r := request(name, 1)
+	r.Holder = fmt.Sprintf("00000000-0000-8000-8000-0000%08x:1", calm.Milliseconds())
+	return r
 }
 
 // asked is a store and what it is wanted to answer.
@@ -284,4 +302,49 @@ func storeEnded(t *testing.T, _ kind, s *asked) {
 	s.abandon(mine)
 	s.acquire("it is free", request(name, 2), driver.StateHeld)
 	s.release("released", request(name, 2), true)
+}
+
+// A lease that lasts longer than its holder's ever do is cut by whoever sees it: the holder at its renewal and its
+// re-entry, anybody else who asks for the lock. That of a holder which does not say how long its leases are stays.
+// Guards: longest in the scripts, {longest} in the statements.
+func storeJump(t *testing.T, k kind, s *asked) {
+	if k.stretch == nil {
+		return
+	}
+	left := func(what, name string, atMost time.Duration) {
+		t.Helper()
+		_, left, err := s.Holder(t.Context(), name)
+		check.Must(t, err)
+		if left > atMost || left < calm/2 {
+			t.Errorf("%s: %s are left, want %s", what, left, atMost)
+		}
+	}
+	renew := func(r driver.Request) { check.Is(t, "a renewal", s.Renew(t.Context(), []driver.Request{r})[0], nil) }
+	for what, see := range map[string]func(mine driver.Request){
+		"the holder at a renewal": renew,
+		"the holder at a shorter one": func(mine driver.Request) {
+			mine.Lease = time.Minute
+			renew(mine)
+		},
+		"the holder at a re-entry": func(mine driver.Request) { s.acquire("re-entered", mine, driver.StateHeld) },
+		"another, for less": func(mine driver.Request) {
+			other := request(mine.Name, 2)
+			other.Lease = time.Minute
+			if d := s.acquire("busy", other, driver.StateBusy).Remaining; d > calm {
+				t.Errorf("the waiter hears %s of a lease of %s", d, calm)
+			}
+		},
+	} {
+		mine := bounded(nameOf(t))
+		s.acquire("taken", mine, driver.StateHeld)
+		k.stretch(t, mine.Name)
+		see(mine)
+		left(what, mine.Name, calm)
+	}
+	foreign := request(nameOf(t), 1)
+	s.acquire("taken by a foreign holder", foreign, driver.StateHeld)
+	k.stretch(t, foreign.Name)
+	s.acquire("still busy", bounded(foreign.Name), driver.StateBusy)
+	renew(foreign)
+	left("a foreign holder's", foreign.Name, stretched)
 }

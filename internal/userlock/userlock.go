@@ -160,6 +160,7 @@ func reachable(ctx context.Context, clients []redis.UniversalClient, need int) e
 func (o Options) client(store driver.Store, lease time.Duration) *lock.Client {
 	locks := lock.New(store,
 		lock.WatchdogLease(lease),
+		lock.LongestLease(lease), // so that a clock which was ahead keeps nobody out for longer
 		lock.UnlockTimeout(unlockTimeout),
 		lock.Logger(o.Log.With(slog.String("part", "lock"))),
 	)

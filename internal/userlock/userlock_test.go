@@ -2,15 +2,23 @@ package userlock
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/parts"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/lock"
 	"seckill/model"
 )
+
+func TestMain(m *testing.M) { testserver.Main(m) }
 
 // newUserLocks makes locks in memory with a lease of one second.
 func newUserLocks(t *testing.T) userLocks {
@@ -34,6 +42,42 @@ func TestUserLockOutlivesItsRequest(t *testing.T) {
 		check.Must(t, lease.Unlock())
 		check.Must(t, check.Value(locks.Lock(t.Context(), "lock:order:alice", 0))(t).Unlock())
 	})
+}
+
+// The clock of Redis was ahead while a lock was held, its holder died, and the clock is right again: what is left of the lease
+// is no longer than a lease, once somebody asks for the lock. A holder in Java may have a lease of its own length, which stays.
+func TestAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	const lease, ahead = time.Minute, time.Hour
+	client := redis.NewClient(check.Value(redis.ParseURL(testserver.SharedRedis(t)))(t))
+	t.Cleanup(func() { _ = client.Close() })
+	instance := func(mode Mode) model.Locker {
+		log := slog.New(slog.DiscardHandler)
+		running := parts.New(log)
+		t.Cleanup(func() { running.Close(context.Background(), check.Deadline) })
+		locks, _, err := Open(Options{Mode: mode, Lease: lease, Redis: client, Parts: running, Log: log})
+		check.Must(t, err)
+		return locks
+	}
+	left := func(key string, ask model.Locker, name string) time.Duration {
+		check.Equal(t, key+": its lease could be prolonged", client.PExpire(t.Context(), key, ahead).Val(), true)
+		check.Is(t, key+": another instance", check.ErrorOf(ask.Lock(t.Context(), name, 0)), model.ErrLockBusy)
+		return client.PTTL(t.Context(), key).Val()
+	}
+	for mode, prefix := range map[Mode]string{Redis: "", SetNX: setNXPrefix} {
+		name := "lock:order:" + rand.Text()
+		dead := check.Value(instance(mode).Lock(t.Context(), name, 0))(t)
+		if rest := left(prefix+name, instance(mode), name); rest <= 0 || rest > lease {
+			t.Errorf("%s: %s are left of a lease of %s", mode, rest, lease)
+		}
+		check.Must(t, dead.Unlock())
+	}
+	java := "lock:order:" + rand.Text()
+	check.Must(t, client.HSet(t.Context(), java, "285475da-9152-4c83-822a-67ee2f116a79:52", 1).Err())
+	if rest := left(java, instance(Redis), java); rest <= lease {
+		t.Errorf("%s are left of a Java holder's hour", rest)
+	}
+	check.Must(t, client.Del(t.Context(), java).Err())
 }
 
 func TestRequestThatEndsWhileItWaitsForItsLock(t *testing.T) {

@@ -51,9 +51,7 @@ local function take(lock, latch, counter, holder)
 
   if redis.call('hexists', lock, holder) == 1 then
     redis.call('hset', lock, holder, holds)
-    if redis.call('pttl', lock) < tonumber(lease) then
-      redis.call('pexpire', lock, lease)
-    end
+    last(lock, holder, lease)
     if not tokens then return 1, 0 end
     local mine = tonumber(redis.call('get', counter) or 0)
     if mine < tonumber(least) then
@@ -63,9 +61,9 @@ local function take(lock, latch, counter, holder)
     return 1, mine
   end
 
-  local left = redis.call('pttl', lock)
-  if holds ~= '1' or left == -2 then return -1, 0 end
-  return 0, left
+  local other = redis.call('hscan', lock, 0)[2][1]
+  if holds ~= '1' or not other then return -1, 0 end
+  return 0, last(lock, other)
 end
 
 local out = {}

@@ -9,8 +9,10 @@
 local there = {}
 for i, key in ipairs(KEYS) do
   there[i] = redis.call('hexists', key, ARGV[2 + i])
-  if there[i] == 1 and (ARGV[2] == '1' or redis.call('pttl', key) < tonumber(ARGV[1])) then
+  if there[i] == 1 and ARGV[2] == '1' then
     redis.call('pexpire', key, ARGV[1])
+  elseif there[i] == 1 then
+    last(key, ARGV[2 + i], ARGV[1])
   end
 end
 return there

@@ -29,9 +29,7 @@ end
 local function take(lock, latch, counter, holder)
   local there = redis.call('get', lock)
   if there == holder then
-    if redis.call('pttl', lock) < tonumber(lease) then
-      redis.call('pexpire', lock, lease)
-    end
+    last(lock, holder, lease)
     if not tokens then return 1, 0 end
     local mine = tonumber(redis.call('get', counter) or 0)
     if mine < tonumber(least) then
@@ -42,7 +40,7 @@ local function take(lock, latch, counter, holder)
   end
 
   if holds ~= '1' or redis.call('exists', latch) == 1 then return -1, 0 end
-  if there then return 0, redis.call('pttl', lock) end
+  if there then return 0, last(lock, there) end
   local number = tokens and token(counter) or 0 -- first: it may be refused
   redis.call('set', lock, holder, 'PX', lease)
   return 1, number

@@ -4,6 +4,7 @@
 -- decision rests, come last. An owner that gave the lock back is refused.
 -- A token is greater than the one before and not below the database's clock in
 -- microseconds, so it still grows after the row was swept.
+-- A lease never ends after {latest}: see MySQLStore.
 -- Parameters: name, owner, least token, lease µs,
 --   owner, least token, owner, least token, owner, owner, owner, owner, lease µs.
 INSERT INTO {table} (name, owner, holds, token, expires_at)
@@ -14,4 +15,4 @@ ON DUPLICATE KEY UPDATE
              IF(owner = ?, GREATEST(token, ?), token)),
   holds = IF((owner = '' OR expires_at <= UTC_TIMESTAMP(6)) AND released <> ?, 1, holds),
   owner = IF((owner = '' OR expires_at <= UTC_TIMESTAMP(6)) AND released <> ?, ?, owner),
-  expires_at = IF(owner = ?, GREATEST(expires_at, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND), expires_at)
+  expires_at = LEAST({latest}, IF(owner = ?, GREATEST(expires_at, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND), expires_at))
