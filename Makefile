@@ -166,6 +166,10 @@ deps-interop: # the Java program that takes locks through the real Redisson (nee
 lint: $(BIN)/golangci-lint ## golangci-lint with .golangci.yml
 	CGO_ENABLED=0 $(BIN)/golangci-lint run $(PKG) # reads what the tests' programs were, or will be, compiled to
 
+.PHONY: modules
+modules: ## each go.mod of the tree: built, tidy, tested
+	CGO_ENABLED=0 go test -count=1 -vet=off -trimpath -tags=faults -timeout=$(TEST_TIMEOUT) -run='^TestEveryModule$$' ./deployments $(ARGS)
+
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## format (gofumpt and goimports, as lint demands it)
 	$(BIN)/golangci-lint fmt $(PKG)
