@@ -61,6 +61,39 @@ func TestSession(t *testing.T) {
 	check.Equal(t, "the dialect", f.db.Dialect.Name, "mysql")
 }
 
+// TestHostileGlobals: a server whose global settings are an operator's is migrated and sold from all the same, and what
+// CHECK, UNIQUE and a transaction forbid is refused on it.
+func TestHostileGlobals(t *testing.T) {
+	t.Parallel()
+	server := testserver.MariaDB(t)
+	admin := check.Value(sql.Open("mysql", server.AdminDSN("")))(t)
+	t.Cleanup(func() { check.Must(t, admin.Close()) })
+	testserver.Hostile(t, admin)
+	f := openFixture(t, stores()[0], sqldb.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
+	check.Must(t, f.db.Migrate(t.Context()))
+	check.Equal(t, "tables of another engine", f.number(t, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND engine <> 'InnoDB'"), int64(0))
+	v := f.onSale(t, 1)
+	check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
+	wantCode(t, f.place(t, order(t, v.ID, "bob")).Err, model.CodeSoldOut)
+	_, err := f.db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET remaining = remaining - 1")
+	check.That(t, err != nil, "CHECK is not enforced")
+	check.Equal(t, "orders", f.number(t, "SELECT COUNT(*) FROM orders"), int64(1))
+}
+
+// TestZeroTime: who reads since the zero time reads all that there is, in every database; who writes it is refused.
+func TestZeroTime(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		f.onSale(t, 1)
+		var found int
+		check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM vouchers WHERE begin_at > ?", time.Time{}).Scan(&found))
+		check.Equal(t, "vouchers since ever", found, 1)
+		if _, err := f.db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET begin_at = ?", time.Time{}); err == nil {
+			t.Error("the zero time was written")
+		}
+	})
+}
+
 // TestConnectionsRestAMinute: a connection that waits for longer may have been cut by its server. (The pool tells nobody
 // for how long they may.)
 func TestConnectionsRestAMinute(t *testing.T) {

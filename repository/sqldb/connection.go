@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,11 +26,16 @@ const (
 	ioTimeout = 4 * time.Second
 )
 
-// mysqlSession is what every connection is told.
-//   - READ COMMITTED, see the package comment.
+// mysqlSession is what every connection is told, whatever the server's global settings are.
+//   - READ COMMITTED, see the package comment, and transactions that may write.
 //   - Strict mode: what does not fit is an error, never cut.
 //   - UTC: NOW(6) is the clock that decides windows, and is compared with
 //     columns that hold UTC.
+//   - A COMMIT only commits: completion_type would begin another transaction, or hang up.
+//   - Statements are not refused, and their results not cut, for what an operator has
+//     set for people (sql_safe_updates, sql_big_selects, sql_select_limit).
+//   - UNIQUE and, in MariaDB, CHECK are enforced: nothing is sold twice by them.
+//   - Tables are InnoDB's, also that of the migrations, which goose makes.
 //   - innodb_lock_wait_timeout: a wait of 1 s for the voucher's row means a stuck
 //     transaction, not a queue. Meanwhile the waiting one keeps the vouchers locked that
 //     it has locked before. It cannot be called back sooner: MySQL counts in seconds, and a
@@ -41,10 +47,12 @@ const (
 //     waits for Redis in between, at most twice 2 s.
 func mysqlSession() []string {
 	return []string{
-		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 		"SET SESSION sql_mode = 'STRICT_ALL_TABLES,ONLY_FULL_GROUP_BY,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'" +
 			", time_zone = '+00:00', autocommit = 1, innodb_lock_wait_timeout = 1" +
 			" /*M!100300 , idle_write_transaction_timeout = 5, idle_readonly_transaction_timeout = 10 */",
+		"SET SESSION sql_safe_updates = 0, sql_big_selects = 1, sql_select_limit = 18446744073709551615, sql_auto_is_null = 0" +
+			", completion_type = 0, unique_checks = 1, default_storage_engine = InnoDB /*M!100300 , check_constraint_checks = 1 */",
 	}
 }
 
@@ -324,6 +332,9 @@ func (c *endingConn) ExecContext(ctx context.Context, query string, args []drive
 	if c.strayed() {
 		return nil, driver.ErrBadConn
 	}
+	if slices.ContainsFunc(args, noTime) {
+		return nil, errNoTime
+	}
 	result, err := c.wholeConn.ExecContext(ctx, query, args)
 	return result, c.note(err)
 }
@@ -333,8 +344,32 @@ func (c *endingConn) QueryContext(ctx context.Context, query string, args []driv
 	if c.strayed() {
 		return nil, driver.ErrBadConn
 	}
-	rows, err := c.wholeConn.QueryContext(ctx, query, args)
+	rows, err := c.wholeConn.QueryContext(ctx, query, sinceEver(args))
 	return rows, c.note(err)
+}
+
+// The zero time is no time of a database: MySQL's driver writes it as 0000-00-00, which MariaDB compares with and MySQL 8
+// refuses. Who reads since the zero time means all that there is; who writes it has forgotten a time.
+
+var errNoTime = errors.New("a statement that writes has the zero time as a parameter")
+
+func noTime(arg driver.NamedValue) bool {
+	at, ok := arg.Value.(time.Time)
+	return ok && at.IsZero()
+}
+
+// sinceEver puts the first instant that every database knows in the place of zero times.
+func sinceEver(args []driver.NamedValue) []driver.NamedValue {
+	if !slices.ContainsFunc(args, noTime) {
+		return args
+	}
+	args = slices.Clone(args)
+	for i := range args {
+		if noTime(args[i]) {
+			args[i].Value = time.Date(1000, time.January, 1, 0, 0, 0, 0, time.UTC)
+		}
+	}
+	return args
 }
 
 // strayed says that nothing more is to be asked here. A transaction comes to its

@@ -2,14 +2,35 @@ package testserver
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"seckill/internal/workshop/check"
 )
 
 // What MariaDB and MySQL 8 tell of themselves, asked the way that each understands. The pools are an administrator's.
+
+// Hostile gives a server global settings that operators have for good or bad reasons, and that a service cannot work with
+// unless its sessions have their own.
+func Hostile(t testing.TB, db *sql.DB) {
+	t.Helper()
+	for _, setting := range []string{
+		"sql_safe_updates = 1", "autocommit = 0", "completion_type = 2", "sql_big_selects = 0", "max_join_size = 3", "sql_select_limit = 1", "sql_auto_is_null = 1",
+		"unique_checks = 0", "time_zone = '-11:30'", "innodb_lock_wait_timeout = 1000", "group_concat_max_len = 4", "div_precision_increment = 0",
+		"sql_mode = 'ANSI,PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES,NO_AUTO_VALUE_ON_ZERO,HIGH_NOT_PRECEDENCE'",
+		"character_set_server = latin1", "collation_server = latin1_general_cs", "default_storage_engine = MyISAM", "foreign_key_checks = 0",
+		"check_constraint_checks = 0", "TRANSACTION ISOLATION LEVEL SERIALIZABLE", "TRANSACTION READ ONLY",
+	} {
+		_, err := db.ExecContext(t.Context(), "SET GLOBAL "+setting)
+		if known, ok := errors.AsType[*mysql.MySQLError](err); !ok || known.Number != 1193 { // each engine lacks some
+			check.Must(t, err)
+		}
+	}
+}
 
 // Status is the sum of a server's counters, by the names that SHOW GLOBAL STATUS has.
 func Status(t testing.TB, db *sql.DB, names ...string) (sum int64) {
