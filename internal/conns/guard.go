@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,6 +53,7 @@ type Guard struct {
 	metrics metrics
 	lines   map[string]*rate.Sometimes // by trouble
 	rest    time.Duration
+	longest time.Duration // that an answer of the server may take
 	freed   chan struct{} // somebody has left, or has begun a request
 
 	mu       sync.Mutex
@@ -79,6 +81,8 @@ type conn struct {
 	key      string   // of the network
 	beyond   bool
 	gone     bool
+	watched  atomic.Bool   // a Read has no deadline
+	moved    chan struct{} // has an element when the deadline was moved, or the connection closed
 	since    time.Time     // it waits
 	place    *list.Element // in the guard's waiting; nil: a request is under way
 	netPlace *list.Element // in the network's
@@ -93,7 +97,7 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 
 // Watch bounds the connections that a server accepts from a listener.
 func (g *Guard) Watch(server *http.Server, listener net.Listener) net.Listener {
-	server.ConnState = g.changed
+	server.ConnState, g.longest = g.changed, server.WriteTimeout
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, c)
 	}
@@ -189,7 +193,7 @@ func (g *Guard) notAccepted(err error) {
 
 // admit finds a place for a new connection, and waits for one. It returns nil when the listener has ended meanwhile.
 func (g *Guard) admit(tcp *net.TCPConn, ended <-chan struct{}) *conn {
-	c := &conn{TCPConn: tcp, guard: g}
+	c := &conn{TCPConn: tcp, guard: g, moved: make(chan struct{}, 1)}
 	c.key = g.keyOf(tcp)
 	for {
 		g.mu.Lock()
@@ -363,6 +367,7 @@ func (c *conn) Close() error {
 	c.guard.mu.Lock()
 	c.guard.forget(c)
 	c.guard.mu.Unlock()
+	defer c.wake()
 	return c.TCPConn.Close()
 }
 

@@ -28,14 +28,22 @@ type server struct {
 	log      *check.Log
 	address  string
 	release  chan struct{}
+	longest  time.Duration // that an answer may take
 	waits    atomic.Int64
+	canceled atomic.Int64
 	beyond   atomic.Int64
 }
 
 // serve starts a server; wrap may put something before its listener.
 func serve(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener) *server {
 	t.Helper()
-	s := &server{t: t, registry: prometheus.NewRegistry(), log: &check.Log{}, release: make(chan struct{})}
+	return serveWithin(t, o, wrap, check.Deadline)
+}
+
+// serveWithin bounds what an answer may take.
+func serveWithin(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener, longest time.Duration) *server {
+	t.Helper()
+	s := &server{t: t, registry: prometheus.NewRegistry(), log: &check.Log{}, release: make(chan struct{}), longest: longest}
 	o.Name, o.Metrics, o.Log = "test", s.registry, s.log.Logger()
 	s.guard = conns.New(o)
 	s.guard.Hasty()
@@ -44,7 +52,7 @@ func serve(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener) 
 	if wrap != nil {
 		listener = wrap(listener)
 	}
-	h := &http.Server{Handler: http.HandlerFunc(s.handle), ReadHeaderTimeout: time.Minute}
+	h := &http.Server{Handler: http.HandlerFunc(s.handle), ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: s.longest}
 	watched := s.guard.Watch(h, listener)
 	done := make(chan struct{})
 	go func() {
@@ -68,8 +76,14 @@ func (s *server) handle(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.URL.Path == "/wait" {
 		s.waits.Add(1)
-		<-s.release
+		select {
+		case <-s.release:
+		case <-r.Context().Done():
+			s.canceled.Add(1)
+			<-s.release
+		}
 	}
+	_, _ = io.Copy(io.Discard, r.Body)
 	if conns.Crowded(r.Context()) {
 		w.Header().Set("Connection", "close")
 	}
@@ -175,6 +189,33 @@ func TestBusyConnectionsStay(t *testing.T) {
 
 // One address has a part of the connections, and makes room for itself; a trusted proxy
 // may have them all.
+// A client that closes its sending half behind its request hears the answer, and is no client that hung up. Who needs no
+// answer any more looks the same, and ends its request when no answer can come. Half a request is over at once.
+func TestHalfClosedConnectionsAreServed(t *testing.T) {
+	t.Parallel()
+	halved := func(s *server, text string) net.Conn {
+		c := s.dial()
+		check.Must(t, check.ErrorOf(io.WriteString(c, text)))
+		tcp, _ := c.(*net.TCPConn)
+		check.Must(t, tcp.CloseWrite())
+		return c
+	}
+	const slow = "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
+	s := serve(t, conns.Options{Max: 10}, nil)
+	c := halved(s, slow)
+	check.Eventually(t, "its request is under way", func() bool { return s.waits.Load() == 1 })
+	check.Stays(t, "its request is not canceled", func() bool { return s.canceled.Load() == 0 })
+	check.Equal(t, "half a request", s.status(halved(s, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx")), http.StatusOK)
+	close(s.release)
+	check.Equal(t, "the answer", s.status(c), http.StatusOK)
+	check.Eventually(t, "both connections end with it", func() bool { return s.guard.Open() == 0 })
+
+	hasty := serveWithin(t, conns.Options{Max: 10}, nil, check.Soon)
+	halved(hasty, slow)
+	check.Eventually(t, "when no answer can come it is canceled", func() bool { return hasty.canceled.Load() == 1 })
+	close(hasty.release)
+}
+
 func TestOneAddressHasAPart(t *testing.T) {
 	t.Parallel()
 	s := serve(t, conns.Options{Max: 100, PerNetwork: 4}, nil)

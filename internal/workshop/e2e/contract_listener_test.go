@@ -1,7 +1,9 @@
 package e2e_test
 
 import (
+	"bufio"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -10,6 +12,7 @@ import (
 
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -50,6 +53,39 @@ func checkListeners(t *testing.T, a shop) {
 			t.Errorf("%s: %v %v", path, got.Header, err)
 		}
 	}
+}
+
+// A client may close its sending half behind its request, as nc -N and some proxies do, and buys like any other.
+func TestHalfClosedClientsBuy(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, a shop) {
+		t.Helper()
+		voucher := a.Create(t, map[string]any{"stock": 10_000})
+		var token string
+		ask := func(method, path string) (api.Answer, error) {
+			c := check.Value((&net.Dialer{}).DialContext(check.Context(t), "tcp", strings.TrimPrefix(a.URL, "http://")))(t)
+			defer c.Close()
+			request := check.Value(http.NewRequestWithContext(t.Context(), method, a.URL+"/api/v1"+path, nil))(t)
+			request.Header.Set("Authorization", "Bearer "+token)
+			check.Must(t, request.Write(c))
+			tcp, _ := c.(*net.TCPConn)
+			check.Must(t, tcp.CloseWrite())
+			response, err := http.ReadResponse(bufio.NewReader(c), request)
+			if err != nil {
+				return api.Answer{}, err
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			return api.Answer{Status: response.StatusCode, Header: response.Header, Body: body}, err
+		}
+		bought := remote.Insist(t, "a purchase", func(attempt int) (api.Answer, error) {
+			token = a.Token(t, a.user(attempt), model.RoleUser) // another one: what a 503 leaves behind is another test's
+			return ask(http.MethodPost, "/vouchers/"+voucher.ID+"/seckill")
+		})
+		order := remote.Decode[model.Order](t, bought)
+		got := remote.Insist(t, "a wait", func(int) (api.Answer, error) { return ask(http.MethodGet, "/orders/"+order.ID+"?wait=30s") })
+		check.Equal(t, "its order becomes", remote.Decode[model.Order](t, got).Status, model.OrderUnpaid)
+	})
 }
 
 // The server as a whole, the target * of HTTP, is no way around what every request gets: an
