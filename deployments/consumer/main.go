@@ -49,7 +49,7 @@ func main() {
 	name := flag.String("name", "example", "name of the consumer, by which the server keeps its place")
 	filter := flag.String("filter", "", "subjects to hear of; empty: all")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	err := consume(ctx, *url, *stream, jetstream.ConsumerConfig{
 		Durable: *name, FilterSubject: *filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: 1,

@@ -26,7 +26,7 @@ func main() {
 	file := flag.String("file", "payments.db", "what the adapter remembers")
 	flag.Parse()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx, *listen, *file, os.Getenv, log); err != nil { //nolint:forbidigo // its settings are its own
 		log.Error("the adapter ends", slog.Any("error", err))

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"seckill/internal/redisdb"
@@ -23,7 +25,7 @@ import (
 func (p Process) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve until SIGTERM or SIGINT (what seckill does without a command)",
+		Short: "Serve until SIGTERM, SIGINT or SIGHUP (what seckill does without a command)",
 		Long: "Serves the API, after applying schema migrations. In async, --role api leaves the orders in the queue to\n" +
 			"others, and --role worker brings them into the database and serves only its health. Every setting that is\n" +
 			"no secret has a flag; secrets come from the environment or from files, see 'seckill config'.",
@@ -47,6 +49,7 @@ func (p Process) serveOn(cmd *cobra.Command) {
 
 // serve runs an instance until ctx ends or the instance fails.
 func (p Process) serve(ctx context.Context, cfg config.Config) error {
+	signal.Ignore(syscall.SIGPIPE) // whoever reads the log may go away: that must not end a sale
 	log := p.newLogger(cfg)
 	redisdb.Log(log)
 	instance, err := app.Start(ctx, cfg, log)

@@ -3,6 +3,7 @@ package command
 import (
 	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -29,12 +31,19 @@ type server struct {
 // serve starts a server in a directory, on free ports, and waits for its welcome.
 func serve(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
-	s := &server{
-		cmd:    exec.Command(testserver.Program(t), append(args, "--http-addr", "127.0.0.1:0", "--ops-addr", "127.0.0.1:0")...),
-		stdout: &check.Log{}, stderr: &check.Log{}, exited: make(chan struct{}),
-	}
+	return welcoming(t, dir, exec.Command(testserver.Program(t), args...), nil)
+}
+
+// welcoming is serve for any command that starts a server; stderr may be a file.
+func welcoming(t *testing.T, dir string, cmd *exec.Cmd, stderr *os.File) *server {
+	t.Helper()
+	s := &server{cmd: cmd, stdout: &check.Log{}, stderr: &check.Log{}, exited: make(chan struct{})}
+	s.cmd.Args = append(s.cmd.Args, "--http-addr", "127.0.0.1:0", "--ops-addr", "127.0.0.1:0")
 	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = dir, s.stdout, s.stderr
+	if stderr != nil {
+		s.cmd.Stderr = stderr
+	}
 	check.Must(t, s.cmd.Start())
 	go func() {
 		_ = s.cmd.Wait() // the tests look at the exit code
@@ -129,6 +138,30 @@ func TestEmbeddedServer(t *testing.T) {
 	check.Equal(t, "the exit code after SIGINT", second.stop(t, os.Interrupt), 0)
 }
 
+// Whose terminal is closed, or whose log nobody reads any more, serves to the end what is under way. nohup keeps it running.
+func TestAClosedTerminalIsNoKill(t *testing.T) {
+	t.Parallel()
+	closed := serve(t, t.TempDir())
+	check.Must(t, closed.cmd.Process.Signal(syscall.SIGHUP)) // the shell
+	check.Equal(t, "the exit code after a second SIGHUP", closed.stop(t, syscall.SIGHUP), 0)
+	check.That(t, closed.stderr.Has("msg=stopped") || closed.stderr.Has(`"msg":"stopped"`), "the end was not orderly: %s", closed.stderr)
+
+	reader, writer, err := os.Pipe()
+	check.Must(t, err)
+	unread := welcoming(t, t.TempDir(), exec.Command(testserver.Program(t), "serve"), writer)
+	check.Must(t, reader.Close())
+	check.Equal(t, "the exit code without a reader of the log", unread.stop(t, syscall.SIGTERM), 0)
+	check.Must(t, writer.Close())
+
+	kept := welcoming(t, t.TempDir(), exec.Command("nohup", testserver.Program(t), "serve"), nil)
+	_, base := kept.curls(t)
+	check.Must(t, kept.cmd.Process.Signal(syscall.SIGHUP))
+	check.Stays(t, "under nohup it is ready", func() bool {
+		return remote.Service{URL: base, Client: http.DefaultClient}.Status("/readyz") == http.StatusOK
+	})
+	check.Equal(t, "the exit code under nohup", kept.stop(t, syscall.SIGTERM), 0)
+}
+
 // terminal opens a pseudo-terminal: what is written to it is seen.
 func terminal(t *testing.T) (*os.File, *check.Log) {
 	t.Helper()
@@ -158,6 +191,11 @@ func TestServeSaysWhatIsMissing(t *testing.T) {
 	secret := "SECKILL_JWT_SECRET=0123456789abcdef0123456789abcdef"
 	instance, _ := started(t)
 	taken := strings.TrimPrefix(instance.BaseURL(), "http://")
+	spoiled := func(file string) string {
+		dir := t.TempDir()
+		check.Must(t, os.Mkdir(filepath.Join(dir, file), 0o700))
+		return dir
+	}
 	for name, test := range map[string]struct {
 		environ []string
 		stderr  string
@@ -170,9 +208,11 @@ func TestServeSaysWhatIsMissing(t *testing.T) {
 		"no schema, which async needs at the start": {
 			append(asyncEnviron(t), "SECKILL_MIGRATE=off"), "run seckill migrate",
 		},
-		"port in use":  {append(in(t.TempDir()), "SECKILL_HTTP_ADDR="+taken), taken},
-		"no data dir":  {in("/dev/null/data"), "/dev/null"},
-		"short secret": {[]string{"SECKILL_JWT_SECRET=x"}, "SECKILL_JWT_SECRET"},
+		"port in use":                     {append(in(t.TempDir()), "SECKILL_HTTP_ADDR="+taken), taken},
+		"no data dir":                     {in("/dev/null/data"), "/dev/null"},
+		"a data dir that takes no files":  {in("/proc/self"), "name another one with SECKILL_DATA_DIR"},
+		"a data dir without its database": {in(spoiled("seckill.db")), "(SECKILL_DATA_DIR)"},
+		"short secret":                    {[]string{"SECKILL_JWT_SECRET=x"}, "SECKILL_JWT_SECRET"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
