@@ -28,6 +28,9 @@ import (
 // startTimeout bounds each check of a dependency at the start.
 const startTimeout = 10 * time.Second
 
+// killedPatience is how long a process that was killed may still have its data directory.
+const killedPatience = time.Second
+
 // Start brings an instance up, dependencies first, and returns when it
 // listens. When something is missing it says what, and leaves nothing behind.
 func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instance, err error) {
@@ -42,7 +45,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err := i.openTracing(ctx); err != nil {
 		return nil, err
 	}
-	if err := i.claimDataDir(); err != nil {
+	if err := i.claimDataDir(ctx); err != nil {
 		return nil, err
 	}
 	tokens, err := i.openTokens(ctx)
@@ -120,16 +123,26 @@ type servers struct {
 // claimDataDir makes sure that no other process serves from the same data
 // directory: the embedded Redis of one process would not know the locks of the
 // other, and two queues must not write the same files.
-func (i *Instance) claimDataDir() error {
+func (i *Instance) claimDataDir(ctx context.Context) error {
 	if !i.cfg.Embedded() && !i.cfg.EmbeddedQueue() {
 		return nil
 	}
-	claim, err := embedded.ClaimDataDir(i.cfg.DataDir, i.log)
+	ctx, cancel := context.WithTimeout(ctx, killedPatience)
+	defer cancel()
+	claim, err := embedded.ClaimDataDir(ctx, i.cfg.DataDir, i.log)
 	if err != nil {
 		return err
 	}
 	i.parts.OnClose("data directory", func(context.Context) error { return claim.Close() })
 	return nil
+}
+
+// inDataDir is the setting to name when a server fails: its own, or that of the embedded one's files.
+func inDataDir(isEmbedded bool, variable string) string {
+	if isEmbedded {
+		return "SECKILL_DATA_DIR"
+	}
+	return variable
 }
 
 // openServers opens the database and Redis, and begins the list of probes.

@@ -93,7 +93,7 @@ func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Que
 	}
 	q, err := queue.Open(ctx, options)
 	if err != nil {
-		return nil, fmt.Errorf("reach the queue (SECKILL_NATS_URL): %w", err)
+		return nil, fmt.Errorf("reach the queue (%s): %w", inDataDir(i.cfg.EmbeddedQueue(), "SECKILL_NATS_URL"), err)
 	}
 	i.parts.OnClose("queue", func(ctx context.Context) error { q.Close(ctx); return nil })
 	i.probe("queue", func(ctx context.Context) error { return cmp.Or(store(ctx), q.Ping(ctx)) })
@@ -173,7 +173,7 @@ func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, wo
 	i := newInstance(cfg, log)
 	defer i.parts.Close(ctx, closeTimeout)
 	const running = "what is embedded is inside its server's process, which must be stopped first: %w"
-	if err := i.claimDataDir(); err != nil {
+	if err := i.claimDataDir(ctx); err != nil {
 		return fmt.Errorf(running, err)
 	}
 	servers, err := i.openServers(ctx)

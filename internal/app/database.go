@@ -68,7 +68,7 @@ func (i *Instance) openDatabase(ctx context.Context) (*Database, error) {
 	defer cancel()
 	db, err := openDatabase(opening, i.cfg, i.log, i.tracer)
 	if err != nil {
-		return nil, fmt.Errorf("open the database (SECKILL_DATABASE_DSN): %w", err)
+		return nil, fmt.Errorf("open the database (%s): %w", inDataDir(i.cfg.Embedded(), "SECKILL_DATABASE_DSN"), err)
 	}
 	i.parts.OnClose("database", func(context.Context) error { return db.Close() })
 	if i.cfg.Migrate {

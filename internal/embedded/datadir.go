@@ -35,15 +35,16 @@ type DataDir struct {
 // on one SQLite file, each with a Redis of its own, would not exclude each
 // other's buyers. Reading and changing the database from another command
 // (`audit`, `admin create`) needs no DataDir. What other users of the machine could
-// read in it they cannot any more, and log says so.
-func ClaimDataDir(path string, log *slog.Logger) (*DataDir, error) {
-	if err := MakeDir(path); err != nil {
-		return nil, err
+// read in it they cannot any more, and log says so. While another process has the
+// directory it waits until ctx ends: one that was killed has it for a moment more.
+func ClaimDataDir(ctx context.Context, path string, log *slog.Logger) (*DataDir, error) {
+	if err := usable(path, 0); err != nil {
+		return nil, fmt.Errorf("%w: name another one with SECKILL_DATA_DIR", err)
 	}
 	tighten(path, log)
 	guard := flock.New(filepath.Join(path, claimFile), flock.SetPermissions(0o600))
-	locked, err := guard.TryLock()
-	if err != nil {
+	locked, err := guard.TryLockContext(ctx, secretPoll)
+	if err != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("lock the data directory %s: %w", path, err)
 	}
 	if !locked {

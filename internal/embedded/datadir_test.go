@@ -16,22 +16,27 @@ import (
 func TestOneServerPerDataDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "deep", "data")
-	first, err := embedded.ClaimDataDir(dir, slog.New(slog.DiscardHandler))
+	first, err := embedded.ClaimDataDir(check.Context(t), dir, slog.New(slog.DiscardHandler))
 	check.Must(t, err)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory: %v, %v; want it private", info, err)
 	}
-	if _, err := embedded.ClaimDataDir(dir, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), dir) {
+	if _, err := embedded.ClaimDataDir(check.Expiring(t), dir, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a second server: %v; want a refusal that names the directory", err)
 	}
+	waiting := make(chan error, 1)
+	go func() { // as one that is started right behind the kill of the first
+		again, err := embedded.ClaimDataDir(check.Context(t), dir, slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = again.Close()
+		}
+		waiting <- err
+	}()
+	check.Stays(t, "a server that may wait does so", func() bool { return len(waiting) == 0 })
 	for range 2 {
 		check.Must(t, first.Close())
 	}
-	again, err := embedded.ClaimDataDir(dir, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatalf("after the first ended: %v", err)
-	}
-	check.Must(t, again.Close())
+	check.Must(t, check.Receive(t, "the next server", waiting))
 }
 
 func TestSecretIsMadeOnceAndKept(t *testing.T) {
@@ -119,9 +124,11 @@ func TestReadableDataIsTightened(t *testing.T) {
 				check.Must(t, os.Chmod(filepath.Join(dir, file), 0o644)) // whatever the umask is
 			}
 			check.Must(t, os.Chmod(dir, 0o755))
+			link := dir + ".link"
+			check.Must(t, os.Symlink(dir, link))
 			var log check.Log
-			for range 2 { // what is closed already is not reported again
-				claim, err := embedded.ClaimDataDir(dir, log.Logger())
+			for _, path := range []string{dir, dir, link} { // what is closed already is not reported again
+				claim, err := embedded.ClaimDataDir(check.Context(t), path, log.Logger())
 				check.Must(t, err)
 				check.Must(t, claim.Close())
 			}

@@ -87,7 +87,7 @@ func usable(store string, room int) error {
 		err = errors.Join(err, file.Close(), os.Remove(file.Name()))
 	}
 	if err != nil {
-		return fmt.Errorf("the queue's directory %s cannot be written: %w", store, err)
+		return fmt.Errorf("the directory %s cannot be written: %w", store, err)
 	}
 	return nil
 }

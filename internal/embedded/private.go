@@ -20,6 +20,9 @@ const (
 // readable. It tells log what it changed, and what it could not change: a volume of
 // an orchestrator can belong to another user, and is served from all the same.
 func tighten(dir string, log *slog.Logger) {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real // a link has all rights, whatever those of its directory are
+	}
 	entries, err := os.ReadDir(dir)
 	shared := false
 	changed := 0
