@@ -98,7 +98,7 @@ func newRoot(p Process) *cobra.Command {
 	p.serveOn(root)
 	root.AddCommand(
 		p.serveCommand(), p.demoCommand(), p.tokenCommand(), p.adminCommand(),
-		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.topCommand(), p.deadlettersCommand(), p.capacityCommand(), p.drawCommand(), p.configCommand(), p.labCommand(), p.versionCommand(),
+		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.drawCommand(), p.configCommand(), p.labCommand(), p.versionCommand(),
 	)
 	return root
 }

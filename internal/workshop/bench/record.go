@@ -63,9 +63,6 @@ func show(root string) error {
 	if err != nil {
 		return fmt.Errorf("show the newest records: %w", err)
 	}
-	if costs, err := reckoned(root); err == nil { // a record of other series says nothing of them
-		return os.WriteFile(filepath.Join(root, costsFile), costs, 0o644)
-	}
 	return nil
 }
 

@@ -168,14 +168,6 @@ func TestREADMEShowsTheNewestRecords(t *testing.T) {
 	}
 }
 
-// `seckill capacity` reckons with the newest records. To bring its costs up to date:
-// make bench-scale CASES='async sync' SERIES='vouchers=1,10,100,1000 instances=1,4' KEEP=on.
-func TestCapacityReckonsWithTheNewestRecords(t *testing.T) {
-	t.Parallel()
-	want := check.Value(reckoned(root))(t)
-	check.Equal(t, costsFile, string(check.Value(os.ReadFile(filepath.Join(root, costsFile)))(t)), string(want))
-}
-
 // A record that is kept is what the README shows then, and what the next run is compared with.
 func TestRecordsAreKept(t *testing.T) {
 	t.Parallel()
