@@ -1,5 +1,5 @@
 // Package words has every text that people read, in both languages: those of the pages and
-// those of the API's problems. A text is named by its English; zh.json has the Chinese by it,
+// the titles of problems. A text is named by its English; zh.json has the Chinese by it,
 // and en.json has the English of what is a word of programs.
 package words
 
@@ -29,7 +29,6 @@ const (
 type Language struct {
 	Tag   string            // of BCP 47
 	texts map[string]string // by the English; what is absent is said as it is
-	forms []form            // the texts that have values in them, the longest first
 	label []string          // the tag, and that an answer depends on what was asked for
 }
 
@@ -75,7 +74,6 @@ func New() (*Catalogue, error) {
 		if err := json.Unmarshal(text, &c.all[tag].texts); err != nil {
 			return nil, fmt.Errorf("read the texts in %s: %w", tag, err)
 		}
-		c.all[tag].forms = newForms(c.all[tag].texts)
 	}
 	return c, nil
 }
@@ -120,18 +118,19 @@ func (l *Language) Text(key string, args ...any) string {
 	return fmt.Sprintf(key, args...)
 }
 
+// knows reports whether a finished English text can be said in this language.
+func (l *Language) knows(text string) bool { return l.Tag == English || l.texts[text] != "" }
+
 // Explain is an error for the person who caused it. What is no refusal of the domain was not
-// written for people.
+// written for people. A detail that the language lacks, such as one with values in it, is
+// replaced by what the error's code means.
 func (l *Language) Explain(err error) string {
 	refusal, ok := errors.AsType[*model.Error](err)
 	if !ok || refusal.Code == model.CodeInternal {
 		return l.Text("Something went wrong on our side. The request's id finds it in our log.")
 	}
-	if refusal.Detail == "" {
-		return l.Text(string(refusal.Code))
-	}
-	if said, known := l.Say(refusal.Detail); known {
-		return said
+	if refusal.Detail != "" && l.knows(refusal.Detail) {
+		return l.Text(refusal.Detail)
 	}
 	return l.Text(string(refusal.Code))
 }
