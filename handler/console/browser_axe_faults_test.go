@@ -128,10 +128,6 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 	look(b, view{"voucher_form", ""})
 	b.run(t, "a code that is wrong", b.visit("/console/redeem"), fill("#code", "x"), leads(press("Use the code")), visible(".refusal"))
 	look(b, view{"redeem", ""})
-	b.run(t, "a row of the laboratory", b.visit("/console/lab"), click(`button[aria-label="Run: no lock"]`),
-		until(`document.readyState === "complete" && document.querySelectorAll(".twice").length === 2`),
-		chromedp.EmulateViewport(360, 800), until(`document.documentElement.scrollWidth <= 360`), chromedp.EmulateViewport(1200, 900))
-	look(b, view{"lab", ""})
 	b.controlled(t, script)
 	broken := damagedShop(t, c)
 	for _, v := range damagedViews() {

@@ -146,9 +146,6 @@ type Options struct {
 	// Shop also serves the shop window, at ShopPath.
 	Shop bool
 
-	// Lab also serves the lock laboratory, to those who may change vouchers.
-	Lab bool
-
 	// Behind is what works behind the requests; nil in the order mode sync.
 	Behind behind
 
@@ -169,7 +166,6 @@ type console struct {
 
 	recorder recorder
 	days     days
-	lab      laboratory
 }
 
 // Console serves people, and keeps for them what the charts of sales show.
@@ -181,7 +177,7 @@ type Console struct {
 // New makes the console's handler. It expects the client's own address in RemoteAddr, and
 // "https" as the scheme of the URL where a proxy has taken TLS off.
 func New(options Options) (*Console, error) {
-	c := &console{Options: options, money: newMoney(options.Currency), recorder: recorder{sales: map[string]*recorded{}}, lab: laboratory{ran: map[string]ranRow{}}}
+	c := &console{Options: options, money: newMoney(options.Currency), recorder: recorder{sales: map[string]*recorded{}}}
 	c.hub = newHub(c)
 	var err error
 	if c.files, err = newFiles(); err != nil {
@@ -248,10 +244,6 @@ func (c *console) routes() http.Handler {
 	kept("POST /accounts/{id}/groups", "set-groups", c.changeGroups)
 	admin("GET /system", wire.SeeSystem, c.system)
 	admin("GET /log", "admin-log", c.adminLog)
-	if c.Lab {
-		admin("GET /lab", wire.UseLab, c.showLab)
-		admin("POST /lab", wire.UseLab, c.runRow)
-	}
 	return mux
 }
 

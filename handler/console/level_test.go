@@ -32,7 +32,6 @@ func TestLevelsInTheConsole(t *testing.T) {
 		{"/vouchers/" + id + "/end", model.LevelOperator},
 		{"/orders/" + order + "/refund", model.LevelOperator},
 		{"/orders/" + order + "/cancel", model.LevelOperator},
-		{"/lab", model.LevelOperator},
 		{"/accounts/unknown/groups", model.LevelOperator},
 		{"/vouchers/" + id + "/repair", model.LevelAdmin},
 		{"/vouchers/" + id + "/rebuild", model.LevelAdmin},

@@ -101,7 +101,7 @@ func newPages(money money, files files) (pages, error) {
 	for tag, language := range catalogue.All() {
 		p.templates[tag] = map[string]*template.Template{}
 		functions := template.FuncMap{
-			"t": language.Text, "money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "millis": millis, "asset": files.url,
+			"t": language.Text, "money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "asset": files.url,
 			"by":     func(actor string) string { return byWords(language, actor) },
 			"lasts":  func(d time.Duration) string { return lasts(language, d) },
 			"checks": func(names string) string { return checkWords(language, names) },
@@ -244,7 +244,7 @@ func section(of string) string {
 	switch first {
 	case "":
 		return "overview"
-	case "dead-letters", "lab":
+	case "dead-letters":
 		return "system"
 	case "redemptions":
 		return "redeem"

@@ -22,24 +22,13 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
-	"seckill/internal/lab"
 	"seckill/internal/token"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 
-// TestMain runs the tests, or is a child process of the laboratory, as the program is.
-func TestMain(m *testing.M) {
-	if slices.Equal(os.Args[1:], []string{"lab", lab.Child}) {
-		if err := lab.RunChild(context.Background(), os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	testserver.Main(m)
-}
+func TestMain(m *testing.M) { testserver.Main(m) }
 
 const (
 	secret   = "a secret of the tests, 32 bytes or more"

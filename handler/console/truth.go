@@ -190,7 +190,6 @@ type systemPage struct {
 	Backlog   *Backlog
 	Instances []model.Instance // by name
 	Unknown   bool             // the instances cannot be listed now
-	Lab       bool
 }
 
 // listTimeout bounds the look for instances: the page is for times of trouble, too.
@@ -200,7 +199,7 @@ const listTimeout = time.Second
 type checkLine struct{ Name, Trouble string }
 
 func (c *console) system(w http.ResponseWriter, r *http.Request, v *visit) error {
-	page := systemPage{Lab: c.Lab, Build: c.Build, Mode: c.Mode, Ready: true, Limits: c.Limits.InForce(), Backlog: backlogOf(c.Metrics, c.Log)}
+	page := systemPage{Build: c.Build, Mode: c.Mode, Ready: true, Limits: c.Limits.InForce(), Backlog: backlogOf(c.Metrics, c.Log)}
 	for _, check := range c.Health.Check(r.Context()) {
 		line := checkLine{Name: check.Name}
 		if check.Err != nil {

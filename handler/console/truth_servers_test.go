@@ -58,7 +58,6 @@ func TestWithAQueue(t *testing.T) { //nolint:tparallel // one shop, whose queue 
 	t.Parallel()
 	s := start(t, asyncOnServers(t)...)
 	t.Run("dead letters", func(t *testing.T) { deadLettersAreReplayedAndDropped(t, s) })
-	t.Run("no laboratory", func(t *testing.T) { s.signedIn(t, "ada").get(t, "/console/lab").is(t, http.StatusNotFound) })
 	t.Run("a hot copy", func(t *testing.T) { aHotCopyIsRepairedAndRebuilt(t, s) })
 }
 

@@ -70,7 +70,6 @@ func (s *site) views(t *testing.T) []view {
 		{"orders", "/console/orders?user=views-1"},
 		{"log", "/console/log"},
 		{"system", "/console/system"},
-		{"lab", "/console/lab"},
 		{"dead_letters", "/console/dead-letters"},
 		{"failure", "/console/vouchers/unknown"},
 		{"shop", "/shop"},

@@ -13,7 +13,6 @@ const (
 	SeeSystem     = "see-system"
 	SeeAccount    = "see-account"
 	SignOut       = "sign-out"
-	UseLab        = "use-lab"
 )
 
 // LeastLevel is the one place that says which administrators may do something: the least
@@ -26,7 +25,7 @@ func LeastLevel(operation string) (level model.Level, decided bool) {
 		return model.LevelViewer, true
 	case "redeem-code", SeeCode:
 		return model.LevelCashier, true
-	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", OrderForBuyer, UseLab:
+	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", OrderForBuyer:
 		return model.LevelOperator, true
 	case "rebuild-voucher", "patch-limits", RepairVoucher, ReplayLetter, DropLetter:
 		return model.LevelAdmin, true

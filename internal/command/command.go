@@ -69,8 +69,7 @@ func Run(ctx context.Context, p Process) int {
 	return exitError
 }
 
-// argumentSecrets are those in URLs and DSNs that stand on the command line, as
-// 'seckill lab' takes them.
+// argumentSecrets are those in URLs and DSNs that stand on the command line.
 func argumentSecrets(args []string) []string {
 	var found []string
 	for _, arg := range args {
@@ -98,7 +97,7 @@ func newRoot(p Process) *cobra.Command {
 	p.serveOn(root)
 	root.AddCommand(
 		p.serveCommand(), p.demoCommand(), p.tokenCommand(), p.adminCommand(),
-		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.drawCommand(), p.configCommand(), p.labCommand(), p.versionCommand(),
+		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.drawCommand(), p.configCommand(), p.versionCommand(),
 	)
 	return root
 }

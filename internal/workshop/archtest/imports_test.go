@@ -18,7 +18,7 @@ const (
 	client   = "internal/api"      // the API as its clients see it
 	demo     = "internal/demo"     // a sale from start to finish, as clients see it
 	userlock = "internal/userlock" // the users' locks, of package lock
-	lab      = "internal/lab"      // the laboratory: tries real locks and strategies on each other
+	lab      = "lock/lab"          // the laboratory: tries real locks and strategies on each other
 	helpers  = "internal"          // the rest of internal/: no business of its own
 
 	console = "handler/console" // pages for people: beside the API, never on it
@@ -37,14 +37,14 @@ const (
 // not listed is unknown and thus an error: a new directory at the top is a decision to be made here.
 var importMap = map[string][]string{
 	root:         {command},
-	command:      {app, "config", "model", client, demo, lab, helpers}, // what it needs of the other parts, app offers
+	command:      {app, "config", "model", client, demo, helpers}, // what it needs of the other parts, app offers
 	client:       {"model", helpers},
 	demo:         {client, "model", helpers},
 	app:          {userlock, "config", "handler", console, "service", sale, guard, backlog, persist, repair, "repository", sqldb, hotcopy, "queue", "model", helpers},
 	userlock:     {"lock", "model", helpers},
-	lab:          {"repository", sqldb, "lock", "model", helpers}, // its own layer beside service; command runs it, and the console shows it
+	lab:          {"repository", sqldb, "lock", "model", helpers}, // a program of its own
 	"handler":    {wire, "service", "model", helpers},
-	console:      {wire, "service", lab, "model", helpers},
+	console:      {wire, "service", "model", helpers},
 	wire:         {"model"},
 	"service":    {sale, "model", helpers}, // the rest is behind its ports
 	sale:         {"model", helpers},
@@ -230,12 +230,10 @@ func TestImportRules(t *testing.T) {
 		{"config/config.go", "seckill/model", true},
 		{"internal/token/token.go", "seckill/model", true},
 		{"internal/token/token.go", "seckill/service", false},
-		{"internal/token/token.go", "seckill/internal/lab", false},
-		{"internal/command/lab.go", "seckill/internal/lab", true},
-		{"internal/lab/lab.go", "seckill/lock", true},
-		{"internal/lab/lab.go", "seckill/handler", false},
-		{"handler/order.go", "seckill/internal/lab", false},
-		{"handler/console/lab.go", "seckill/internal/lab", true},
+		{"internal/token/token.go", "seckill/lock/lab", false},
+		{"lock/lab/lab.go", "seckill/lock", true},
+		{"lock/lab/lab.go", "seckill/handler", false},
+		{"handler/order.go", "seckill/lock/lab", false},
 		{"utils/strings.go", "strings", false},
 	}
 	for _, test := range tests {

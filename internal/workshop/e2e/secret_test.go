@@ -137,8 +137,6 @@ func TestNoCommandTellsASecret(t *testing.T) {
 		"a NATS token, no server":    {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_REDIS_URL": "", "SECKILL_DATA_DIR": t.TempDir(), "SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, false},
 		"a list of NATS servers":     {"config", settings{"SECKILL_NATS_URL": natsLink("a:1", url.UserPassword("app", natsSecret)) + ",nats://" + natsToken + "@b:1"}, false},
 		"keys mixed up":              {"serve", settings{"SECKILL_JWT_SECRET": "new=" + jwtSecret + "," + oldJWTSecret}, true},
-		"a laboratory":               {"lab --redis redis://:" + url.QueryEscape(redisSecret) + "@127.0.0.1:1", nil, false},
-		"a laboratory, not encoded":  {"lab --redis=redis://:" + strings.ReplaceAll(natsSecret, " ", "") + "@127.0.0.1:1", nil, false},
 		"a secret for its file":      {"serve", settings{"SECKILL_JWT_SECRET": "", "SECKILL_JWT_SECRET_FILE": jwtSecret}, true},
 		"a secret for another one's": {"serve", settings{"SECKILL_ORDER_MODE": natsToken, "SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, true},
 	} {

@@ -24,8 +24,8 @@ const (
 func plain() []string {
 	return []string{
 		"config", "deployments", "handler/console", "handler/wire", "internal/app", "internal/workshop/archtest", "internal/workshop/bench", "internal/command",
-		"internal/workshop/e2e", "internal/embedded", "internal/failpoint", "internal/lab", "internal/redact", "internal/redisurl",
-		"internal/workshop/siege", "internal/sqlitefile", "internal/workshop/testserver", "internal/vouchercode", "internal/workshop", "model",
+		"internal/workshop/e2e", "internal/embedded", "internal/failpoint", "internal/redact", "internal/redisurl",
+		"internal/workshop/siege", "internal/sqlitefile", "internal/workshop/testserver", "internal/vouchercode", "internal/workshop", "lock/lab", "model",
 	}
 }
 

@@ -2,14 +2,13 @@
 
 //part:locks
 
-package lab
+package main
 
 import (
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
@@ -60,7 +59,7 @@ func TestOnServers(t *testing.T) {
 		for _, at := range []string{"", "mysql table"} {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			stopped := errors.New("Ctrl-C")
-			interrupt := &interrupter{Progress: NewProgress(io.Discard, false), cancel: func() { cancel(stopped) }, at: at}
+			interrupt := interruptedAt(at, func() { cancel(stopped) })
 			_, err := Run(ctx, Options{
 				Redis: urls, DSN: dsn, Spawn: spawnSelf, Progress: interrupt,
 				only: func(s strategy) bool { return s.group == groupLock || s.group == groupStock },
@@ -81,7 +80,7 @@ func TestPromotedRows(t *testing.T) {
 			var together [2]int // by attack
 			rounds := check.Count(t, "ROUNDS", 1, 2)
 			for range rounds {
-				row := check.Value(Show(t.Context(), s.name, spawnSelf))(t)
+				row := shown(t, s.name)
 				check.That(t, row.OK(), "%s: %v %+v", row.Verdict, row.Err, row.Attacks)
 				for i, a := range row.Attacks {
 					together[i] += min(int(a.Together()), 1)

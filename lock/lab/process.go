@@ -1,4 +1,4 @@
-package lab
+package main
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 // ends with ctx.
 type Spawn func(ctx context.Context) *exec.Cmd
 
-// Child is the command of the program, below "lab", that calls RunChild.
-const Child = "child"
+// childCommand is the argument with which the program calls RunChild.
+const childCommand = "child"
 
 // Itself has the program start itself again.
 func Itself() (Spawn, error) {
@@ -26,7 +26,7 @@ func Itself() (Spawn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program, to start it again as a child: %w", err)
 	}
-	return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, program, "lab", Child) }, nil
+	return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, program, childCommand) }, nil
 }
 
 // childJob is what a child process is told first on its standard input, a stream of

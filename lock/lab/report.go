@@ -1,4 +1,4 @@
-package lab
+package main
 
 import (
 	"fmt"
@@ -6,12 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"text/tabwriter"
 	"time"
-
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 )
 
 // Verdict is what the lab says about a row.
@@ -29,44 +25,43 @@ const (
 
 // Attack is one forced interleaving and what came of it.
 type Attack struct {
-	Name string `json:"name"`
+	Name string
 	Finding
-	Holds []Hold `json:"holds"`
+	Holds []Hold
 }
 
 // Row is one strategy and what it was found to do.
 type Row struct {
-	Name   string `json:"name"`
-	Group  string `json:"group"`
-	On     string `json:"on"`
-	Broken bool   `json:"broken"`
-	Why    string `json:"why"`
-	Cure   string `json:"cure,omitempty"`
+	Name   string
+	Group  string
+	On     string
+	Broken bool
+	Why    string
+	Cure   string
 
-	Attacks []Attack `json:"attacks"`
-	Free    Finding  `json:"free"` // of the free run
-	Finding          // of both
+	Attacks []Attack
+	Free    Finding // of the free run
+	Finding         // of both
 
 	// Of the free run alone.
-	Throughput float64       `json:"ops_per_second"`
-	Median     time.Duration `json:"median_ns"`
-	P99        time.Duration `json:"p99_ns"`
-	Longest    time.Duration `json:"longest_ns"`
-	Commands   float64       `json:"redis_per_op"` // sent to Redis by the lock, per operation answered
+	Throughput float64
+	Median     time.Duration
+	P99        time.Duration
+	Longest    time.Duration
+	Commands   float64 // sent to Redis by the lock, per operation answered
 
-	Verdict Verdict `json:"verdict"`
-	Err     error   `json:"-"` // why the row failed
-	Error   string  `json:"error,omitempty"`
+	Verdict Verdict
+	Err     error // why the row failed
+	Error   string
 }
 
 // Report is a whole run.
 type Report struct {
-	Rows       []Row         `json:"rows"`
-	Contests   []Contest     `json:"contests,omitempty"`
-	Workers    int           `json:"workers"`
-	Operations int           `json:"operations"`
-	Seed       uint64        `json:"seed"`
-	Took       time.Duration `json:"took_ns"`
+	Rows       []Row
+	Workers    int
+	Operations int
+	Seed       uint64
+	Took       time.Duration
 }
 
 // OK says that the row is as it should be: broken and shown to be, or real and
@@ -120,7 +115,6 @@ func (r Report) Write(w io.Writer) error {
 		"MEDIAN, P99 and LONGEST are the waits for the lock; where there is none, for the whole operation.\n"+
 		"REDIS/OP are the commands the lock sends per operation; reading and writing the account is not among them.\n",
 		r.Workers, r.Operations, r.Seed, r.Took.Round(100*time.Millisecond))
-	r.sayWhoWon(text)
 	r.explain(text)
 	if _, err := io.WriteString(w, blanksAtEnd().ReplaceAllString(text.String(), "")); err != nil {
 		return fmt.Errorf("print the table: %w", err)
@@ -237,12 +231,12 @@ func (t *tally) merge(o tally) {
 
 // Finding is what the figures say about one piece of work.
 type Finding struct {
-	Expected   int64 `json:"expected"`   // the balance, had every worker that was not told otherwise been served
-	Actual     int64 `json:"actual"`     // the balance
-	Lost       int64 `json:"lost"`       // updates that were reported as done and are not there
-	Oversold   int64 `json:"oversold"`   // units sold that there never were
-	Unsold     int64 `json:"unsold"`     // units left although a worker heard "sold out"
-	Deadlocked bool  `json:"deadlocked"` // a worker gave up waiting for a lock without a living holder
+	Expected   int64 // the balance, had every worker that was not told otherwise been served
+	Actual     int64 // the balance
+	Lost       int64 // updates that were reported as done and are not there
+	Oversold   int64 // units sold that there never were
+	Unsold     int64 // units left although a worker heard "sold out"
+	Deadlocked bool  // a worker gave up waiting for a lock without a living holder
 }
 
 // judge compares what workers were told with what is there. A worker that was refused
@@ -300,64 +294,4 @@ func (t *tally) quantile(q float64) time.Duration {
 	}
 	slices.Sort(t.Waits)
 	return t.Waits[min(int(q*float64(len(t.Waits))), len(t.Waits)-1)]
-}
-
-// NewProgress shows how far a run is: a bar on a terminal, a line per row
-// elsewhere.
-func NewProgress(w io.Writer, terminal bool) Progress {
-	if terminal {
-		return &bar{out: w}
-	}
-	return &plain{out: w}
-}
-
-// plain writes a line per row, for logs.
-type plain struct {
-	out        io.Writer
-	rows, done int
-	began      time.Time
-}
-
-func (p *plain) Attacked() {}
-func (p *plain) End()      {}
-
-func (p *plain) Start(string) { p.began = time.Now() }
-
-func (p *plain) Begin(rows int) {
-	p.rows = rows
-	fmt.Fprintf(p.out, "forcing the interleavings on %d strategies\n", rows)
-}
-
-func (p *plain) Done(r Row) {
-	p.done++
-	fmt.Fprintf(p.out, "%2d/%d %s: %s (%s)\n", p.done, p.rows, r.Name, r.Verdict, short(time.Since(p.began)))
-}
-
-// bar is a progress bar with the name of the row that runs.
-type bar struct {
-	out  io.Writer
-	all  *mpb.Progress
-	line *mpb.Bar
-
-	name atomic.Value
-}
-
-func (b *bar) Begin(rows int) {
-	b.name.Store("forced interleavings")
-	b.all = mpb.New(mpb.WithOutput(b.out), mpb.WithWidth(40), mpb.WithAutoRefresh())
-	b.line = b.all.AddBar(2*int64(rows), // each is attacked, and runs
-		mpb.BarRemoveOnComplete(),
-		mpb.PrependDecorators(decor.CountersNoUnit("%d/%d ")),
-		mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_GO), decor.Any(func(decor.Statistics) string {
-			return fmt.Sprint("  ", b.name.Load())
-		})))
-}
-
-func (b *bar) Start(name string) { b.name.Store("free run: " + name) }
-func (b *bar) Attacked()         { b.line.Increment() }
-func (b *bar) Done(Row)          { b.line.Increment() }
-
-func (b *bar) End() {
-	b.line.Abort(true) // nothing, when it is complete
-	b.all.Wait()
 }

@@ -1,10 +1,9 @@
-package lab
+package main
 
 import (
 	"context"
 	"database/sql"
 	"errors"
-	"io"
 	"slices"
 	"testing"
 
@@ -65,7 +64,7 @@ func TestInterrupted(t *testing.T) {
 	for _, at := range []string{"", "redis hash"} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stopped := errors.New("Ctrl-C")
-		interrupt := &interrupter{Progress: NewProgress(io.Discard, false), cancel: func() { cancel(stopped) }, at: at}
+		interrupt := interruptedAt(at, func() { cancel(stopped) })
 		_, err := Run(ctx, Options{
 			Spawn: spawnSelf, Progress: interrupt, only: func(s strategy) bool { return s.group == groupLock && s.on == onRedis },
 		})
@@ -73,23 +72,12 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// interrupter stops a run when a row begins, or when the first has been
-// attacked and others are in the middle of it.
-type interrupter struct {
-	Progress
-	cancel func()
-	at     string // the row; empty: under attack
-}
-
-func (i *interrupter) Attacked() {
-	if i.at == "" {
-		i.cancel()
-	}
-}
-
-func (i *interrupter) Start(name string) {
-	if name == i.at {
-		i.cancel()
+// interruptedAt stops a run when a row begins, or, without a name, when the first has been attacked and others are in the middle of it.
+func interruptedAt(name string, cancel func()) Progress {
+	return func(_, _ int, r Row, free bool) {
+		if name == "" && !free || free && r.Name == name {
+			cancel()
+		}
 	}
 }
 

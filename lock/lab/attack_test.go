@@ -1,4 +1,4 @@
-package lab
+package main
 
 import (
 	"context"
@@ -10,9 +10,23 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// TestShow: a row that is shown tells who had the lock and when. Two had a wrong one at once, also in processes of their own;
+// shown is what the interleavings of a row come to.
+func shown(t *testing.T, name string) Row {
+	t.Helper()
+	o := Options{Spawn: spawnSelf}
+	o.setDefaults()
+	e := check.Value(openEnvironment(t.Context(), o))(t)
+	defer func() { check.Must(t, e.undo.run(t.Context())) }()
+	r := runner{Options: o, env: e, strategy: strategyNamed(name)}
+	row := r.row()
+	r.bounded(t.Context(), &row, r.attack)
+	row.judge(r.strategy)
+	return row
+}
+
+// TestAttacksTellWhoHadTheLock: a row tells who had the lock and when. Two had a wrong one at once, also in processes of their own;
 // a dead holder's time ends with it; of a right one none has it before the other gives it back.
-func TestShow(t *testing.T) {
+func TestAttacksTellWhoHadTheLock(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name     string
@@ -35,7 +49,7 @@ func TestShow(t *testing.T) {
 	} {
 		t.Run(tc.name+", "+tc.at, func(t *testing.T) {
 			t.Parallel()
-			row := check.Value(Show(t.Context(), tc.name, spawnSelf))(t)
+			row := shown(t, tc.name)
 			check.That(t, row.OK(), "%s: %v", row.Verdict, row.Err)
 			i := slices.IndexFunc(row.Attacks, func(a Attack) bool { return a.Name == tc.at })
 			if i < 0 {
@@ -57,22 +71,6 @@ func TestShow(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestExhibits(t *testing.T) {
-	t.Parallel()
-	all := Exhibits()
-	check.Equal(t, "rows", len(all), len(catalog()))
-	for i, s := range catalog() {
-		if e := all[i]; e.Name != s.name || e.Why == "" || e.Broken != (e.Cure != "") {
-			t.Errorf("%+v", e)
-		}
-	}
-	check.That(t, check.ErrorOf(Show(t.Context(), "rats", spawnSelf)) != nil, "a row that there is not has been shown")
-	ended, end := context.WithCancel(t.Context())
-	end()
-	row, err := Show(ended, "no lock", spawnSelf)
-	check.That(t, err != nil || row.Verdict == VerdictFailed, "shown without time: %s", row.Verdict)
 }
 
 // TestTogether: what two have is counted once, whoever has it too.

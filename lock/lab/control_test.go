@@ -1,6 +1,6 @@
 //part:locks
 
-package lab
+package main
 
 import (
 	"slices"

@@ -1,8 +1,7 @@
-package lab
+package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -13,22 +12,15 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// childRole makes this test binary, started again, a child process of the lab.
-const childRole = "role=lab-child"
-
 func TestMain(m *testing.M) {
-	if os.Args[len(os.Args)-1] == childRole {
-		if err := RunChild(context.Background(), os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	if os.Args[len(os.Args)-1] == childCommand { // this test binary, started again, is a child process of the lab
+		os.Exit(command(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	testserver.Main(m)
 }
 
 func spawnSelf(ctx context.Context) *exec.Cmd {
-	return exec.CommandContext(ctx, os.Args[0], childRole)
+	return exec.CommandContext(ctx, os.Args[0], childCommand)
 }
 
 // run runs a small laboratory.

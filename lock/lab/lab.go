@@ -1,12 +1,14 @@
-// Package lab is the lock laboratory: the same work under every lock and stock
-// strategy, the broken ones of the tutorials and the real ones of this project.
+// Package main is the lock laboratory: the same work under every lock and stock strategy, the
+// broken ones of the tutorials and the real ones of this project:
+//
+//	go run ./lock/lab -html lab.html
 //
 // In the work, N workers add to one account and take units of one stock, each by
 // reading, thinking and writing back. Every strategy does it twice. First under
 // attack: workers are stopped at chosen points, which forces an interleaving that
 // breaks the broken strategies every time and not by luck. The real ones must survive
 // the same interleavings. Then freely, as fast as it goes, for throughput and waiting.
-package lab
+package main
 
 import (
 	"cmp"
@@ -14,7 +16,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -36,11 +37,9 @@ type Options struct {
 	Real bool
 	// Load is that of the free runs.
 	Load
-	// Compare: in the end, optimistic against pessimistic at several numbers of writers.
-	Compare bool
 	// Spawn prepares child processes.
 	Spawn Spawn
-	// Progress hears of each row; nil: none is told.
+	// Progress is told how far the run is; nil: nobody is.
 	Progress Progress
 
 	only func(strategy) bool // tests: these rows alone
@@ -50,14 +49,9 @@ type Options struct {
 	patience time.Duration // tests: how long to wait at least for what must not happen
 }
 
-// Progress hears how far a run is.
-type Progress interface {
-	Begin(rows int)    // before the first row
-	Attacked()         // the forced interleavings of one more row are over; no row has started yet
-	Start(name string) // this row runs freely now
-	Done(r Row)        // what became of it
-	End()              // last, also when the run was interrupted
-}
+// Progress is told how far a run is: after the forced interleavings of each row (free: false), before
+// its free run (free: true), and when it is done (with its verdict).
+type Progress func(done, rows int, r Row, free bool)
 
 func (o *Options) setDefaults() {
 	o.Workers = cmp.Or(o.Workers, 8)
@@ -66,7 +60,7 @@ func (o *Options) setDefaults() {
 	o.Think = cmp.Or(o.Think, 200*time.Microsecond)
 	o.Seed = cmp.Or(o.Seed, 1)
 	if o.Progress == nil {
-		o.Progress = NewProgress(io.Discard, false)
+		o.Progress = func(int, int, Row, bool) {}
 	}
 	if o.rows == nil {
 		o.rows = slices.DeleteFunc(catalog(), func(s strategy) bool { return s.real && !o.Real })
@@ -107,14 +101,9 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	}
 	defer func() { err = errors.Join(err, e.undo.run(ctx)) }()
 	o.rows = slices.DeleteFunc(o.rows, func(s strategy) bool { return o.only != nil && !o.only(s) })
-	o.Progress.Begin(len(o.rows))
-	defer o.Progress.End()
 	report = Report{Workers: o.Workers, Operations: o.Operations, Seed: o.Seed}
 	if report.Rows, err = runRows(ctx, e, o); err != nil {
 		return Report{}, err
-	}
-	if o.Compare {
-		report.Contests = e.contests(ctx, o)
 	}
 	report.Took = time.Since(began)
 	return report, nil
@@ -135,7 +124,7 @@ func runRows(ctx context.Context, e *environment, o Options) ([]Row, error) {
 		runners[i], rows[i] = r, r.row()
 		attacks.Go(func() error {
 			r.bounded(ctx, &rows[i], r.attack)
-			o.Progress.Attacked()
+			o.Progress(0, len(o.rows), r.row(), false)
 			return nil // a row that failed is part of the report
 		})
 	}
@@ -144,10 +133,10 @@ func runRows(ctx context.Context, e *environment, o Options) ([]Row, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("the laboratory was interrupted: %w", context.Cause(ctx))
 		}
-		o.Progress.Start(r.strategy.name)
+		o.Progress(i, len(o.rows), r.row(), true)
 		r.bounded(ctx, &rows[i], r.free)
 		rows[i].judge(r.strategy)
-		o.Progress.Done(rows[i])
+		o.Progress(i+1, len(o.rows), rows[i], true)
 	}
 	return rows, nil
 }

@@ -1,4 +1,4 @@
-package lab
+package main
 
 import (
 	"bytes"
@@ -217,20 +217,3 @@ func TestReport(t *testing.T) {
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
-
-func TestProgress(t *testing.T) {
-	t.Parallel()
-	for _, terminal := range []bool{false, true} {
-		var out bytes.Buffer
-		progress := NewProgress(&out, terminal)
-		progress.Begin(2)
-		progress.Attacked()
-		progress.Start("first")
-		progress.Done(Row{Name: "first", Verdict: VerdictCorrect})
-		progress.Start("second") // which is interrupted
-		progress.End()
-		if !terminal && !strings.Contains(out.String(), "\n 1/2 first: correct (") {
-			t.Errorf("progress in a log: %q", out.String())
-		}
-	}
-}

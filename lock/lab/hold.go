@@ -1,4 +1,4 @@
-package lab
+package main
 
 import (
 	"context"
@@ -9,18 +9,18 @@ import (
 
 // Hold is what one worker did under an attack, and when. Times are since the attack began.
 type Hold struct {
-	Holder string `json:"holder"` // A, B or C
+	Holder string // A, B or C
 	// Locked: it had a lock from From to To. Else there is none to have, and it worked with what it had read.
-	Locked bool          `json:"locked"`
-	From   time.Duration `json:"from_ns"`
-	To     time.Duration `json:"to_ns"` // both 0: it never got so far
-	Did    []Moment      `json:"did"`
+	Locked bool
+	From   time.Duration
+	To     time.Duration // both 0: it never got so far
+	Did    []Moment
 }
 
 // Moment is one thing that a worker did.
 type Moment struct {
-	What string        `json:"what"`
-	At   time.Duration `json:"at_ns"`
+	What string
+	At   time.Duration
 }
 
 // Together is how long, in all, at least two workers had the lock.
