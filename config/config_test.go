@@ -152,6 +152,8 @@ func TestWrongValues(t *testing.T) {
 		"LOCK_WAIT=-1s", "LOCK_LEASE=0s", "LOCK_LEASE=99ms", "LOCK_LEASE=-30s", "LOCK_REDIS_URLS=redis://a:1,b",
 		"STOCK_STRATEGY=pessimistic", "STOCK_STRATEGY=hope", "PAYMENT_WINDOW=0s", "PAYMENT_SIMULATOR=maybe",
 		"PAYMENT_SIMULATOR_ADDR=8082", "PAYMENT_RETURN_URL=/orders/{order_id}", "PAYMENT_RETURN_URL=javascript:alert(1)", "PAYMENT_RETURN_URL=https://a:b@shop.example", "PAYMENT_RETURN_URL=https://{order_id}:x/", "WEBHOOK_SECRETS=whsec_not base64", "WEBHOOK_SECRETS=whsec_", "WEBHOOK_SECRETS=a,,b",
+		"WEBHOOK_SECRETS=x", "WEBHOOK_SECRETS=whsec_eA==", "WEBHOOK_SECRETS=twenty-three bytes of i", "WEBHOOK_SECRETS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw,x",
+		"WEBHOOK_SECRETS=abababababababababababababababab",
 		"CODE_KEY=short", "CODE_KEY=abababababababababababababababababab",
 		"CURRENCY=eur", "CURRENCY=EURO", "CURRENCY=€", "RATE_USER=20", "RATE_USER=20/d", "RATE_USER=-1/s",
 		"RATE_USER=1e3/s", "RATE_USER=99999999999/s", "RATE_ADDR=off", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
@@ -238,6 +240,8 @@ func TestUnknownVariables(t *testing.T) {
 		"SECKILL_CURRENCY_FILE":  "only secrets are read from files",
 		"SECKILL_COFFEE_MACHINE": "is not a setting",
 		"SECKILL_PORT":           "is not a setting",
+		"seckill_payment_window": "did you mean SECKILL_PAYMENT_WINDOW?",
+		"Seckill_Paymnt_Window":  "did you mean SECKILL_PAYMENT_WINDOW?",
 	} {
 		variables, message := refused(t, name+"=8080")
 		if !slices.Equal(variables, []string{name}) || !strings.Contains(message, suggestion) {
@@ -259,7 +263,7 @@ func TestWhereOrdersCanBePaid(t *testing.T) {
 	t.Parallel()
 	database := []string{"SECKILL_DATABASE_DSN=" + dsn, "SECKILL_JWT_SECRET=" + secret}
 	key := "SECKILL_CODE_KEY=" + secret
-	webhooks := "SECKILL_WEBHOOK_SECRETS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw,a plain one"
+	webhooks := "SECKILL_WEBHOOK_SECRETS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw,a plain one of thirty bytes"
 	url := "SECKILL_PAYMENT_URL=http://127.0.0.1:8082"
 	for name, try := range map[string]struct {
 		environ             []string
@@ -406,13 +410,20 @@ func TestSecretsFromFiles(t *testing.T) {
 	if c.DatabaseDSN != dsn || c.RedisURL != "redis://a:1" || c.JWTKeys[0].Secret != secret {
 		t.Error("the files were not read as they are")
 	}
+	for _, around := range []string{secret + " \r\n\n", "\n" + secret, "\uFEFF" + secret + "\t\n"} {
+		for _, environ := range []string{"SECKILL_JWT_SECRET_FILE=" + file(around), "SECKILL_JWT_SECRET=" + around} {
+			check.Equal(t, fmt.Sprintf("%q", environ), load(t, environ).JWTKeys[0].Secret, secret)
+		}
+	}
 	missing := filepath.Join(t.TempDir(), "missing")
 	for name, environ := range map[string][]string{
-		"missing":  {"SECKILL_JWT_SECRET_FILE=" + missing},
-		"empty":    {"SECKILL_JWT_SECRET_FILE=" + file("\n")},
-		"too long": {"SECKILL_JWT_SECRET_FILE=" + file(strings.Repeat("x", 70_000))},
-		"wrong":    {"SECKILL_JWT_SECRET_FILE=" + file("short")},
-		"a folder": {"SECKILL_JWT_SECRET_FILE=" + t.TempDir()},
+		"missing":   {"SECKILL_JWT_SECRET_FILE=" + missing},
+		"empty":     {"SECKILL_JWT_SECRET_FILE=" + file("\n")},
+		"too long":  {"SECKILL_JWT_SECRET_FILE=" + file(strings.Repeat("x", 70_000))},
+		"wrong":     {"SECKILL_JWT_SECRET_FILE=" + file("short")},
+		"two lines": {"SECKILL_JWT_SECRET_FILE=" + file("a="+secret+"\nb="+secret)},
+		"a break":   {"SECKILL_JWT_SECRET_FILE=" + file(secret[:8]+"\r"+secret[8:])},
+		"a folder":  {"SECKILL_JWT_SECRET_FILE=" + t.TempDir()},
 	} {
 		if variables, message := refused(t, environ...); !slices.Equal(variables, []string{"SECKILL_JWT_SECRET_FILE"}) {
 			t.Errorf("%s: %s", name, message)

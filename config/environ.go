@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 const (
@@ -21,6 +22,9 @@ const (
 	// smaller than a log that was named by mistake.
 	maxFile = 64 << 10
 )
+
+// byteOrderMark is what some editors put before a text.
+const byteOrderMark = "\uFEFF"
 
 // Source says where a value came from.
 type Source string
@@ -54,7 +58,7 @@ func newReader(environ []string) *reader {
 	r := &reader{environment: make(map[string]string), standard: make(map[string]string)}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, prefixAll) {
+		if len(name) >= len(prefixAll) && strings.EqualFold(name[:len(prefixAll)], prefixAll) {
 			r.environment[name] = value // of two with one name the last counts, as everywhere
 		}
 		if strings.HasPrefix(name, standardPrefix) {
@@ -84,6 +88,13 @@ func (r *reader) lookUp(s setting) origin {
 		r.problem(s.variable, "is set, and "+s.variable+suffixFile+" too: set one of them")
 		return origin{source: SourceEnv}
 	case text != "":
+		if s.secret == nil {
+			return origin{text: text, source: SourceEnv}
+		}
+		text, err := oneLine(text)
+		if err != nil {
+			r.problem(s.variable, err.Error())
+		}
 		return origin{text: text, source: SourceEnv}
 	case named != "":
 		text, err := readFile(named)
@@ -96,16 +107,29 @@ func (r *reader) lookUp(s setting) origin {
 	}
 }
 
-// readFile reads a secret; the line break that editors put at its end is no
-// part of it.
+// readFile reads a secret.
 func readFile(name string) (string, error) {
 	content, err := readAtMost(name, maxFile)
 	if err != nil {
 		return "", err
 	}
-	text := strings.TrimRight(string(content), "\r\n")
-	if text == "" {
-		return "", errors.New(name + " is empty")
+	text, err := oneLine(string(content))
+	if err != nil {
+		return "", fmt.Errorf("%s %w", name, err)
+	}
+	return text, nil
+}
+
+// oneLine is a secret without what editors, shells and Kubernetes put around it: a byte order mark, blanks and line
+// breaks. Two instances that were given one secret in two ways then have the same. A break within it is refused,
+// because it is a list whose commas are missing as often as a secret that was pasted badly.
+func oneLine(text string) (string, error) {
+	text = strings.TrimSpace(strings.TrimPrefix(text, byteOrderMark))
+	switch {
+	case text == "":
+		return "", errors.New("is empty")
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return "", errors.New("has several lines, or another control character: write a secret in one line, several of them with commas between")
 	}
 	return text, nil
 }
@@ -145,7 +169,7 @@ func (r *reader) refuseUnknown() {
 		text := "is not a setting"
 		if base, isFile := strings.CutSuffix(name, suffixFile); isFile && known[base] {
 			text += ": only secrets are read from files; set " + base
-		} else if like := nearest(name, known); like != "" {
+		} else if like := nearest(strings.ToUpper(name), known); like != "" {
 			text += ": did you mean " + like + "?"
 		}
 		r.problem(name, text)

@@ -130,7 +130,7 @@ func table(c *Config) []setting {
 			read:    into(&c.PaymentSimulatorAddr, address),
 		}, {
 			variable: "SECKILL_PAYMENT_URL", otherwise: "none", unit: "URL",
-			meaning: "a payment provider elsewhere, such as another instance's simulator, which has the same first webhook secret",
+			meaning: "a payment provider elsewhere, such as another instance's simulator, which knows the first webhook secret",
 			read:    into(&c.PaymentURL, providerURL),
 		}, {
 			variable: "SECKILL_PAYMENT_RETURN_URL", otherwise: "none", unit: "URL",
@@ -139,7 +139,7 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_WEBHOOK_SECRETS", otherwise: "none: webhooks are refused",
 			unit:    "secrets, comma-separated",
-			meaning: "secrets of the payment provider's webhooks, `whsec_<base64>` or plain (base64 without `whsec_` is read in both ways); all verify, and the first signs the simulator's",
+			meaning: "secrets of the payment provider's webhooks, each of at least 24 bytes, `whsec_<base64>` or plain (base64 without `whsec_` is read in both ways); all verify, and the first signs the simulator's",
 			secret:  hide, read: into(&c.WebhookSecrets, list(webhookSecret)),
 		}, {
 			variable: "SECKILL_CODE_KEY", otherwise: "generated and kept in the data dir when embedded",

@@ -93,8 +93,11 @@ func (r *reader) readTLS(c *Config) {
 		if name == "" {
 			continue
 		}
-		if _, err := readFile(name); err != nil {
+		switch text, err := readAtMost(name, maxFile); {
+		case err != nil:
 			r.problem(variable, err.Error())
+		case len(text) == 0:
+			r.problem(variable, name+" is empty")
 		}
 	}
 	r.refuseTLS(*c)

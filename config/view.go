@@ -113,8 +113,10 @@ func Secrets(environ []string) []string {
 		}
 		found = append(found, secretsIn(r.environment[s.variable])...)
 		if file := r.environment[s.variable+suffixFile]; file != "" {
-			text, _ := readFile(file) // Load reports it
-			found = append(found, secretsIn(text)...)
+			text, _ := readAtMost(file, maxFile) // Load reports it
+			for line := range strings.Lines(strings.TrimPrefix(string(text), byteOrderMark)) {
+				found = append(found, secretsIn(strings.TrimSpace(line))...)
+			}
 		}
 	}
 	found = append(found, r.tracingSecrets()...)

@@ -184,7 +184,7 @@ func TestRefusedWebhooksAreLogged(t *testing.T) {
 	s := setup(t, func(o *handler.Options) {
 		o.Payments, o.Log = payments{unheard: map[string]int{}}, slog.New(slog.NewTextHandler(log, nil))
 	})
-	stranger := check.Value(payment.NewSignatures([]string{"another secret"}))(t)
+	stranger := check.Value(payment.NewSignatures([]string{"another secret, as long as ours"}))(t)
 	ours := check.Value(payment.NewSignatures([]string{webhookSecret}))(t)
 	send := func(by *payment.Signatures, at time.Time) problem {
 		header := check.Value(by.Sign("msg_1", at, []byte("{}")))(t)

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v85"
@@ -36,8 +34,8 @@ const (
 type adapter struct {
 	book       *book
 	checkouts  checkouts
-	key        string // the bearer key of the service
-	secret     string // of Stripe's webhooks
+	keys       []string // the bearer keys of the service
+	secret     string   // of Stripe's webhooks
 	signatures *payment.Signatures
 	shop       string // the service's URL for webhooks
 	client     *http.Client
@@ -56,8 +54,7 @@ func (a *adapter) routes() http.Handler {
 // authorized lets only the service in, and says 422 and 404 only when nothing has happened.
 func (a *adapter) authorized(next func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if subtle.ConstantTimeCompare([]byte(given), []byte(a.key)) != 1 {
+		if !payment.Authorized(r, a.keys) {
 			write(w, http.StatusUnauthorized, map[string]string{"error": "the key is wrong"})
 			return
 		}

@@ -70,11 +70,14 @@ func newAdapter(ctx context.Context, file string, getenv func(string) string, ba
 		}
 	}
 	secrets := strings.Split(getenv("SECKILL_WEBHOOK_SECRETS"), ",")
+	for i := range secrets {
+		secrets[i] = strings.TrimSpace(secrets[i]) // as the service does
+	}
 	signatures, err := payment.NewSignatures(secrets)
 	if err != nil {
 		return nil, fmt.Errorf("use SECKILL_WEBHOOK_SECRETS: %w", err)
 	}
-	key, err := payment.Key(secrets[0])
+	keys, err := payment.Keys(secrets)
 	if err != nil {
 		return nil, fmt.Errorf("use SECKILL_WEBHOOK_SECRETS: %w", err)
 	}
@@ -84,7 +87,7 @@ func newAdapter(ctx context.Context, file string, getenv func(string) string, ba
 	}
 	return &adapter{
 		book: kept, checkouts: checkouts{stripe.NewClient(getenv("STRIPE_KEY"), stripe.WithBackends(backends))},
-		key: key, secret: getenv("STRIPE_WEBHOOK_SECRET"), signatures: signatures, shop: getenv("SHOP_WEBHOOK_URL"),
+		keys: keys, secret: getenv("STRIPE_WEBHOOK_SECRET"), signatures: signatures, shop: getenv("SHOP_WEBHOOK_URL"),
 		client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, log: log,
 	}, nil
 }

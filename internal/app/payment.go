@@ -60,7 +60,6 @@ func (i *Instance) openPayments(ctx context.Context, db *Database) (p *payments,
 	if p.webhooks, err = payment.NewSignatures(secrets); err != nil {
 		return nil, fmt.Errorf("use SECKILL_WEBHOOK_SECRETS: %w", err)
 	}
-	payment.AdviseSecrets(ctx, i.cfg.WebhookSecrets, i.log)
 	if err = i.openProvider(ctx, db, p, secrets); err == nil && p.client == nil {
 		i.log.WarnContext(ctx, "orders cannot be paid here, there is no payment provider: "+
 			"set SECKILL_PAYMENT_URL, or SECKILL_PAYMENT_SIMULATOR=on to try it out")
@@ -73,7 +72,7 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 	if len(secrets) == 0 {
 		return nil
 	}
-	key, err := payment.Key(secrets[0])
+	keys, err := payment.Keys(secrets)
 	if err != nil {
 		return err
 	}
@@ -82,14 +81,14 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 		if err := i.claimLedger(ctx, db); err != nil {
 			return err
 		}
-		if url, err = i.openSimulator(ctx, p, key); err != nil {
+		if url, err = i.openSimulator(ctx, p, keys); err != nil {
 			return err
 		}
 	}
 	if url == "" {
 		return nil
 	}
-	if p.client, err = payment.NewClient(url, key); err != nil {
+	if p.client, err = payment.NewClient(url, keys[0]); err != nil {
 		return fmt.Errorf("use SECKILL_PAYMENT_URL: %w", err)
 	}
 	i.parts.OnClose("payment provider", func(context.Context) error { p.client.Close(); return nil })
@@ -109,12 +108,12 @@ func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
 }
 
 // openSimulator opens the simulated provider and its listener, and returns where that is.
-func (i *Instance) openSimulator(ctx context.Context, p *payments, key string) (url string, err error) {
+func (i *Instance) openSimulator(ctx context.Context, p *payments, keys []string) (url string, err error) {
 	if err := embedded.MakeDir(i.cfg.DataDir); err != nil {
 		return "", err
 	}
 	p.simulator, err = simulator.New(ctx, simulator.Options{
-		File: embedded.LedgerFile(i.cfg.DataDir), Key: key, Signatures: p.webhooks, Log: i.log,
+		File: embedded.LedgerFile(i.cfg.DataDir), Keys: keys, Signatures: p.webhooks, Log: i.log,
 	})
 	if err != nil {
 		return "", err

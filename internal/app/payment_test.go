@@ -17,7 +17,7 @@ func TestOneInstanceHasTheSimulator(t *testing.T) {
 	settings := []string{
 		"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t),
 		"SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more", "SECKILL_CODE_KEY=a key of codes in tests, 32 bytes or more",
-		"SECKILL_WEBHOOK_SECRETS=a secret of webhooks, 24 bytes or more", "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0",
+		"SECKILL_WEBHOOK_SECRETS=a secret of webhooks of 24 bytes or more", "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0",
 	}
 	start := func(setting string, warns bool) *Instance {
 		var log check.Log
@@ -52,7 +52,7 @@ func TestAStartWithoutPaymentsSaysSo(t *testing.T) {
 			t.Parallel()
 			var log check.Log
 			cfg := check.Value(config.Load([]string{
-				setting, "SECKILL_WEBHOOK_SECRETS=a secret of webhooks, 24 bytes or more", "SECKILL_DATA_DIR=" + t.TempDir(),
+				setting, "SECKILL_WEBHOOK_SECRETS=a secret of webhooks of 24 bytes or more", "SECKILL_DATA_DIR=" + t.TempDir(),
 				"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0",
 			}))(t)
 			stopNow(check.Value(Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil))))(t))

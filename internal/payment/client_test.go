@@ -44,9 +44,9 @@ func newProvider(t *testing.T) provider {
 func providerOn(t *testing.T, network *check.Network) provider {
 	t.Helper()
 	p := provider{faults: &simulator.Faults{}}
-	signatures := check.Value(payment.NewSignatures([]string{"a secret"}))(t)
+	signatures := check.Value(payment.NewSignatures([]string{"a secret of webhooks, for tests"}))(t)
 	p.simulator = check.Value(simulator.New(t.Context(), simulator.Options{
-		File: filepath.Join(t.TempDir(), "ledger.db"), Key: key, Signatures: signatures, Faults: p.faults,
+		File: filepath.Join(t.TempDir(), "ledger.db"), Keys: []string{key}, Signatures: signatures, Faults: p.faults,
 		Log: slog.New(slog.DiscardHandler),
 	}))(t)
 	server := httptest.NewUnstartedServer(p.simulator)

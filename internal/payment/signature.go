@@ -1,13 +1,12 @@
 package payment
 
 import (
-	"context"
 	"crypto/hkdf"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -36,17 +35,18 @@ const (
 // replaced while both are in use. Without a secret no webhook is valid.
 type Signatures struct{ hooks []*standardwebhooks.Webhook }
 
-// shortSecret, in bytes, is the least that Standard Webhooks wants.
-const shortSecret = 24
+// shortest, in bytes, is the least that Standard Webhooks wants of a secret, and leastVariety of how many different
+// bytes it is at the least: 24 random decimal digits have fewer once in 60,000 times. Whoever guesses a secret pays
+// without money.
+const (
+	shortest     = 24
+	leastVariety = 6
+)
 
-// AdviseSecrets says which secrets are short.
-func AdviseSecrets(ctx context.Context, secrets []string, log *slog.Logger) {
-	for n, secret := range secrets {
-		if len(secret) < shortSecret {
-			log.WarnContext(ctx, "a secret of webhooks is short, and whoever guesses it can pay without money: "+
-				"take one from openssl rand -base64 32", slog.Int("secret", n+1), slog.Int("bytes", len(secret)))
-		}
-	}
+// CheckSecret refuses a secret that is quickly guessed, or cannot be read.
+func CheckSecret(secret string) error {
+	_, err := secretKey(secret)
+	return err
 }
 
 // NewSignatures takes secrets in base64 behind whsec_, or as they are. Libraries do not agree on how to read one that is
@@ -86,8 +86,13 @@ func secretKey(secret string) ([]byte, error) {
 			return nil, errors.New("it is not base64 behind " + secretPrefix)
 		}
 	}
-	if len(key) == 0 {
-		return nil, errors.New("it is empty")
+	different := map[byte]bool{}
+	for _, b := range key {
+		different[b] = true
+	}
+	if len(key) < shortest || len(different) < leastVariety {
+		return nil, fmt.Errorf("it is of %d bytes, %d of them different, and whoever guesses it pays without money: "+
+			"take one of at least %d from openssl rand -base64 32", len(key), len(different), shortest)
 	}
 	return key, nil
 }
@@ -108,6 +113,29 @@ func Key(secret string) (string, error) {
 		return "", fmt.Errorf("derive the provider's key: %w", err)
 	}
 	return base64.RawURLEncoding.EncodeToString(key), nil
+}
+
+// Keys are the bearer keys of all secrets. The service calls with the first one, and a provider takes each, so that the
+// two may list their secrets in any order while these are replaced.
+func Keys(secrets []string) ([]string, error) {
+	keys := make([]string, len(secrets))
+	for i, secret := range secrets {
+		var err error
+		if keys[i], err = Key(secret); err != nil {
+			return nil, fmt.Errorf("secret %d: %w", i+1, err)
+		}
+	}
+	return keys, nil
+}
+
+// Authorized reports whether a provider's caller has one of its keys.
+func Authorized(r *http.Request, keys []string) bool {
+	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	found := 0
+	for _, key := range keys {
+		found |= subtle.ConstantTimeCompare([]byte(given), []byte(key))
+	}
+	return found == 1
 }
 
 // Verify checks a webhook's headers against its body as it arrived, and tells its id, which its repetitions have too;

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,7 +54,7 @@ func TestEverySecretVerifies(t *testing.T) {
 	check.Must(t, check.ErrorOf(both.Verify(signed(t, encoded, time.Now(), body), []byte(body))))
 	check.Must(t, check.ErrorOf(both.Verify(signed(t, strings.TrimRight(encoded, "="), time.Now(), body), []byte(body))))
 	// A provider that replaces its secret signs with both.
-	header := signed(t, "unknown to us", time.Now(), body)
+	header := signed(t, "unknown to us, and as long as ours", time.Now(), body)
 	header.Set("webhook-signature", header.Get("webhook-signature")+" v1a,AAAA "+signed(t, oldSecret, time.Now(), body).Get("webhook-signature"))
 	check.Must(t, check.ErrorOf(both.Verify(header, []byte(body))))
 }
@@ -64,7 +67,7 @@ func TestBothReadingsOfASecretVerify(t *testing.T) {
 	official := check.Value(standardwebhooks.NewWebhook(encoded))(t)
 	decoded := check.Value(base64.StdEncoding.DecodeString(encoded))(t)
 	for name, secret := range map[string]string{"as it is": encoded, "with its prefix": "whsec_" + encoded} {
-		by := check.Value(NewSignatures([]string{"another secret", secret}))(t)
+		by := check.Value(NewSignatures([]string{"another secret, as long as ours", secret}))(t)
 		for how, sender := range map[string]*standardwebhooks.Webhook{
 			"official": official, "decoded": check.Value(standardwebhooks.NewWebhookRaw(decoded))(t),
 			"as text": check.Value(standardwebhooks.NewWebhookRaw([]byte(secret)))(t),
@@ -116,7 +119,7 @@ func TestALateWebhookIsToldSo(t *testing.T) {
 		err := check.ErrorOf(by.Verify(signed(t, newSecret, time.Now().Add(off), body), []byte(body)))
 		check.Is(t, "a late one", err, ErrTimestamp)
 		check.Is(t, "a late one", err, ErrSignature)
-		err = check.ErrorOf(by.Verify(signed(t, "another secret", time.Now().Add(off), body), []byte(body)))
+		err = check.ErrorOf(by.Verify(signed(t, "another secret, as long as ours", time.Now().Add(off), body), []byte(body)))
 		if errors.Is(err, ErrTimestamp) || !errors.Is(err, ErrSignature) {
 			t.Errorf("a late one of somebody else: %v", err)
 		}
@@ -141,7 +144,7 @@ func TestWebhooksThatAreRefused(t *testing.T) {
 		body   string
 	}{
 		"without secrets":         {none, good, body},
-		"with another secret":     {secrets, signed(t, "unknown to us", now, body), body},
+		"with another secret":     {secrets, signed(t, "unknown to us, and as long as ours", now, body), body},
 		"with another body":       {secrets, good, body + " "},
 		"with another id":         {secrets, changed("webhook-id", "msg_2"), body},
 		"with another timestamp":  {secrets, changed("webhook-timestamp", strconv.FormatInt(now.Unix()+1, 10)), body},
@@ -168,7 +171,7 @@ func TestWebhooksThatAreRefused(t *testing.T) {
 
 func TestSecretsThatAreNone(t *testing.T) {
 	t.Parallel()
-	for _, secret := range []string{"", "whsec_", "whsec_===", "whsec_not base64!"} {
+	for _, secret := range []string{"", "x", "whsec_eA==", "whsec_", "whsec_===", "whsec_not base64!", strings.Repeat("ab", 20)} {
 		_, err := NewSignatures([]string{newSecret, secret})
 		if err == nil || strings.Contains(err.Error(), "not base64!") {
 			t.Errorf("%q: %v", secret, err)
@@ -176,6 +179,43 @@ func TestSecretsThatAreNone(t *testing.T) {
 	}
 	if _, err := check.Value(NewSignatures(nil))(t).Sign("id", time.Now(), nil); err == nil {
 		t.Error("something is signed without a secret")
+	}
+}
+
+// What the page shows to those who write an adapter was computed with Python's hmac.
+func TestThePagesExampleOfSecrets(t *testing.T) {
+	t.Parallel()
+	page := string(check.Value(os.ReadFile("../../deployments/payments.md"))(t))
+	rows := regexp.MustCompile("(?m)^\\| `(.+)` \\| `(v1,.+)` \\| `(.+)` \\|$").FindAllStringSubmatch(page, -1)
+	check.Equal(t, "examples", len(rows), 2)
+	for _, row := range rows {
+		header := signed(t, row[1], time.Unix(1700000000, 0), `{"type":"payment.succeeded"}`)
+		check.Equal(t, "signature of "+row[1], header.Get("webhook-signature"), row[2])
+		check.Equal(t, "key of "+row[1], check.Value(Key(row[1]))(t), row[3])
+	}
+}
+
+// TestTurningTheWebhookSecret does what the page says: whoever is restarted first, every call and every webhook is taken.
+func TestTurningTheWebhookSecret(t *testing.T) {
+	t.Parallel()
+	page := string(check.Value(os.ReadFile("../../deployments/changes.md"))(t))
+	sides := [][]string{{oldSecret}, {oldSecret}, {oldSecret}} // two instances, and the adapter
+	const adapter = 2
+	rolls := regexp.MustCompile("`SECKILL_WEBHOOK_SECRETS=(.+)`").FindAllStringSubmatch(page, -1)
+	check.Equal(t, "rolls", len(rolls), 3)
+	for roll, step := range rolls {
+		listed := strings.Split(strings.NewReplacer("old", oldSecret, "new", newSecret).Replace(step[1]), ",")
+		for n := range sides {
+			sides[(n+roll)%len(sides)] = listed // each time another one is the first
+			by := check.Value(NewSignatures(sides[adapter]))(t)
+			taken := check.Value(Keys(sides[adapter]))(t)
+			for instance, secrets := range sides[:adapter] {
+				call := &http.Request{Header: http.Header{"Authorization": {"Bearer " + check.Value(Keys(secrets))(t)[0]}}}
+				check.Equal(t, fmt.Sprintf("roll %d: a call of instance %d", roll+1, instance), Authorized(call, taken), true)
+				_, err := check.Value(NewSignatures(secrets))(t).Verify(check.Value(by.Sign("msg_1", time.Now(), nil))(t), nil)
+				check.Must(t, err)
+			}
+		}
 	}
 }
 

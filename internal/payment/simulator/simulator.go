@@ -6,7 +6,6 @@ package simulator
 import (
 	"cmp"
 	"context"
-	"crypto/subtle"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -15,7 +14,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"seckill/internal/payment"
@@ -35,7 +33,7 @@ const (
 // Options are what a simulator works with. All but DelayFor and Faults are required.
 type Options struct {
 	File       string              // of the ledger, made when missing
-	Key        string              // the bearer key of the API
+	Keys       []string            // the bearer keys of the API
 	Signatures *payment.Signatures // of its webhooks
 	Log        *slog.Logger
 	// DelayFor is how long a delayed payment waits; zero is 30 s.
@@ -111,8 +109,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // authorized lets only the service in, and lets the faults happen.
 func (s *Server) authorized(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if subtle.ConstantTimeCompare([]byte(given), []byte(s.Key)) != 1 {
+		if !payment.Authorized(r, s.Keys) {
 			refuse(w, http.StatusUnauthorized, "the key is wrong")
 			return
 		}

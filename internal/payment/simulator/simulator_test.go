@@ -79,10 +79,10 @@ type world struct {
 
 func newWorld(t *testing.T, file string, refuse int) *world {
 	t.Helper()
-	signatures := check.Value(payment.NewSignatures([]string{"a secret"}))(t)
+	signatures := check.Value(payment.NewSignatures([]string{"a secret of webhooks, for tests"}))(t)
 	w := &world{shop: newShop(t, signatures, refuse)}
 	w.options = simulator.Options{
-		File: file, Key: "key", Signatures: signatures, Faults: &simulator.Faults{},
+		File: file, Keys: []string{"key"}, Signatures: signatures, Faults: &simulator.Faults{},
 		Log: slog.New(slog.DiscardHandler), DelayFor: time.Second,
 	}
 	w.Server = check.Value(simulator.New(t.Context(), w.options))(t)

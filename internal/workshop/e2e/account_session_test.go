@@ -6,14 +6,18 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -166,4 +170,71 @@ func TestAPasswordChangeIsKnownToEveryInstance(t *testing.T) {
 		return other.Call(t, http.MethodGet, "/orders", old, nil).Status == http.StatusUnauthorized
 	})
 	refused(t, start(t, s).Call(t, http.MethodGet, "/orders", old, nil), http.StatusUnauthorized, model.CodeUnauthenticated)
+}
+
+// TestTurningTheTokenSecret does what the page says, one instance after the other, while people log in at one and go on at
+// another: none of them is logged out.
+func TestTurningTheTokenSecret(t *testing.T) {
+	t.Parallel()
+	const old = "a secret of tokens that is replaced"
+	page := string(check.Value(os.ReadFile("../../../deployments/changes.md"))(t))
+	s := onServers(t)
+	var instances [2]atomic.Pointer[app]
+	var stop [2]func()
+	serve := func(n int, listed string) {
+		instance := check.Value(begin(t, s.with(settings{"SECKILL_JWT_SECRET": listed})))(t)
+		instances[n].Store(newApp(t, instance.BaseURL(), instance.OpsURL()))
+		stop[n] = func() { halt(instance) }
+	}
+	for n := range instances {
+		serve(n, old)
+		defer func() { stop[n]() }()
+	}
+	credentials := map[string]string{"username": "turner", "password": rightPassword}
+	object(t, instances[0].Load().Call(t, http.MethodPost, "/auth/register", "", credentials), http.StatusCreated)
+	var crowd sync.WaitGroup
+	var over atomic.Bool
+	var gone [2]atomic.Int64 // to another instance, or the same, by where the token is from
+	defer crowd.Wait()
+	defer over.Store(true)
+	for n := range instances {
+		crowd.Go(func() {
+			for token, round := "", 0; !over.Load(); round++ {
+				if round%8 == 0 {
+					got, err := instances[n].Load().Send(http.MethodPost, "/auth/login", "", credentials)
+					if token = ""; err == nil && got.Status == http.StatusOK { // otherwise it is being restarted, or has a queue
+						token = remote.Decode[struct {
+							AccessToken string `json:"access_token"`
+						}](t, got).AccessToken
+					}
+				}
+				got, err := instances[round%2].Load().Send(http.MethodGet, "/auth/me", token, nil)
+				switch {
+				case token == "" || err != nil:
+				case got.Status == http.StatusOK:
+					gone[n].Add(1)
+				case got.Status == http.StatusUnauthorized:
+					t.Errorf("a token of instance %d at instance %d: %s", n, round%2, got.Body)
+					over.Store(true)
+				}
+			}
+		})
+	}
+	fresh := func(n int) {
+		before := gone[n].Load()
+		check.Eventually(t, "people log in anew and go on", func() bool { return over.Load() || gone[n].Load() >= before+24 })
+	}
+	rolls := regexp.MustCompile("`SECKILL_JWT_SECRET=(.+?)`").FindAllStringSubmatch(page, -1)
+	for _, roll := range rolls {
+		listed := strings.NewReplacer("1=…", "1="+old, "new=…", "new="+old+" by this one").Replace(roll[1])
+		for n := range instances {
+			fresh(0)
+			fresh(1)
+			stop[n]()
+			serve(n, listed)
+		}
+	}
+	fresh(0)
+	fresh(1)
+	check.Equal(t, "rolls", len(rolls), 3)
 }

@@ -40,7 +40,7 @@ func openTill(t *testing.T) *till {
 	t.Helper()
 	x := &till{faults: &simulator.Faults{}, signatures: check.Value(payment.NewSignatures([]string{hookSecret}))(t)}
 	x.Server = check.Value(simulator.New(t.Context(), simulator.Options{
-		File: filepath.Join(t.TempDir(), "ledger.db"), Key: check.Value(payment.Key(hookSecret))(t),
+		File: filepath.Join(t.TempDir(), "ledger.db"), Keys: check.Value(payment.Keys([]string{hookSecret}))(t),
 		Signatures: x.signatures, Log: slog.New(slog.DiscardHandler), Faults: x.faults,
 	}))(t)
 	server := httptest.NewServer(x.Server)

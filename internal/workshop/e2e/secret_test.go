@@ -28,7 +28,7 @@ const (
 	lockSecret    = `lck@Bx7/Uo2:Fe5?Ya%3A9#Dw1`
 	jwtSecret     = `jwt+Ks8/Zv3=Qm6wRt1Xy9Lp4Hc7Gb2Fn5`
 	oldJWTSecret  = `old/Nd5+Wf2=Ub8yCe3Vi6Jo9Sa1Tx4Mk7`
-	webhookSecret = `whsec_R2ZuOFBsNHdRejdKeTNYdDZNaw==`
+	webhookSecret = `whsec_R2ZuOFBsNHdRejdKeTNYdDZNa1pwNExj`
 	codeSecret    = `cod/Yb4+Rk9=Lw2mXs7Dn5Pf1Ge8Hj3Vt6`
 	otelSecret    = `otl:Jk3/Wm8+Qs5=Ze2yBt6Vh9Xr4Gd7`
 	userPassword  = `usr Tz6/Ow3@Bk8:Ih1 Pq5`
