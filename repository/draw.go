@@ -299,13 +299,17 @@ func (d *Draws) owners(tx *gorm.DB, row drawRow, next []model.Drawn) (map[string
 
 // liveOrders are the live orders of users for a voucher, by user.
 func liveOrders(tx *gorm.DB, voucherID string, users []string) (map[string]model.Order, error) {
-	var orders []model.Order
-	if err := tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, users).Find(&orders).Error; err != nil {
+	live := map[string]model.Order{}
+	err := parted(users, func(some []string) error {
+		var orders []model.Order
+		err := tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, some).Find(&orders).Error
+		for _, order := range orders {
+			live[order.UserID] = order
+		}
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("look for live orders: %w", err)
-	}
-	live := make(map[string]model.Order, len(orders))
-	for _, order := range orders {
-		live[order.UserID] = order
 	}
 	return live, nil
 }

@@ -162,13 +162,17 @@ func (e *entering) refusal(row drawRow, voucher model.Voucher, owners map[string
 }
 
 func (e *entering) existing(users []string) (map[string]entryRow, error) {
-	var rows []entryRow
-	if err := e.tx.Table("draw_entries").Where("voucher_id = ? AND user_id IN ?", e.voucherID, users).Find(&rows).Error; err != nil {
+	entries := make(map[string]entryRow, len(users))
+	err := parted(users, func(some []string) error {
+		var rows []entryRow
+		err := e.tx.Table("draw_entries").Where("voucher_id = ? AND user_id IN ?", e.voucherID, some).Find(&rows).Error
+		for _, row := range rows {
+			entries[row.UserID] = row
+		}
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("look for entries of voucher %s: %w", e.voucherID, err)
-	}
-	entries := make(map[string]entryRow, len(rows)+len(users))
-	for _, row := range rows {
-		entries[row.UserID] = row
 	}
 	return entries, nil
 }

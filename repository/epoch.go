@@ -53,11 +53,13 @@ func (c *Epochs) Read(ctx context.Context, ids []string) (map[string]model.Epoch
 		return records, nil
 	}
 	err := c.db.Read(ctx, fmt.Sprintf("read the hot copies of %d vouchers", len(ids)), func(db *gorm.DB) error {
-		list, err := c.list(db, "WHERE id IN ?", valid)
-		for _, record := range list {
-			records[record.VoucherID] = record
-		}
-		return err
+		return parted(valid, func(some []string) error {
+			list, err := c.list(db, "WHERE id IN ?", some)
+			for _, record := range list {
+				records[record.VoucherID] = record
+			}
+			return err
+		})
 	})
 	return records, err
 }
@@ -338,14 +340,16 @@ func (c *Epochs) Known(ctx context.Context, ids []string) (map[string]bool, erro
 	known := make(map[string]bool, len(ids))
 	ids = validIDs(ids)
 	err := c.db.Read(ctx, fmt.Sprintf("look for %d orders", len(ids)), func(db *gorm.DB) error {
-		var found []string
-		if err := db.Model(&model.Order{}).Where("id IN ?", ids).Pluck("id", &found).Error; err != nil {
-			return fmt.Errorf("find orders: %w", err)
-		}
-		for _, id := range found {
-			known[id] = true
-		}
-		return nil
+		return parted(ids, func(some []string) error {
+			var found []string
+			if err := db.Model(&model.Order{}).Where("id IN ?", some).Pluck("id", &found).Error; err != nil {
+				return fmt.Errorf("find orders: %w", err)
+			}
+			for _, id := range found {
+				known[id] = true
+			}
+			return nil
+		})
 	})
 	return known, err
 }

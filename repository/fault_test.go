@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -27,9 +28,9 @@ import (
 const inDoubt = time.Second
 
 // ownServer is a fixture on a MariaDB of its own, and its administrator.
-func ownServer(t *testing.T) (*fixture, *testserver.Server, *sql.DB) {
+func ownServer(t *testing.T, args ...string) (*fixture, *testserver.Server, *sql.DB) {
 	t.Helper()
-	server := testserver.MariaDB(t)
+	server := testserver.MariaDB(t, args...)
 	admin := check.Value(sql.Open("mysql", server.AdminDSN("")))(t)
 	t.Cleanup(func() { check.Must(t, admin.Close()) })
 	f := openFixture(t, stores()[0], sqldb.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
@@ -352,4 +353,52 @@ func TestGrantedAgain(t *testing.T) {
 	}
 	run("GRANT INSERT ON " + cfg.DBName + ".* TO " + account)
 	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), insert)))
+}
+
+// TestStatementsAreAsLargeAsTheServerTakes: what is done with many orders, users and places at once is done on a server that takes
+// no statement about all of them; one that does not take a voucher is refused at the start.
+func TestStatementsAreAsLargeAsTheServerTakes(t *testing.T) {
+	t.Parallel()
+	f, server, admin := ownServer(t, "--max-allowed-packet=64K")
+	f.db.Events = true
+	const many = 1000
+	long := func(i int) string { return fmt.Sprintf("%064d", i) }
+	v := f.coolingDown(t, many, time.Hour)
+	orders := make([]model.Order, many)
+	cancellations := make([]model.Cancellation, many)
+	ids := make([]string, many)
+	for i := range orders {
+		id := long(i)[len(v.ID)+1:] // as long as an id may be, with the voucher's
+		orders[i] = model.Order{ID: model.OrderID(id, v.ID), VoucherID: v.ID, UserID: long(i)}
+		cancellations[i], ids[i] = model.Cancellation{OrderID: orders[i].ID, UserID: orders[i].UserID}, orders[i].ID
+	}
+	for range 2 { // the second finds them
+		for _, outcome := range f.create(t, orders...) {
+			check.Must(t, outcome.Err)
+		}
+	}
+	f.balanced(t, v.ID, many)
+	check.Equal(t, "orders that are known", len(check.Value(f.copies.Known(t.Context(), ids))(t)), many)
+	check.Must(t, check.ErrorOf(repository.NewPayments(f.db).Started(t.Context(), ids)))
+	for _, answer := range check.Value(f.orders.Cancel(t.Context(), cancellations))(t) {
+		check.That(t, answer.Changed && answer.Err == nil, "canceled: %v", answer.Err)
+	}
+	f.balanced(t, v.ID, 0)
+
+	l := lotteryOf(lifeOf(f))
+	drawn := l.toDraw(t, many/2)
+	entering := make([]model.Entering, many)
+	for i := range entering {
+		entering[i] = model.Entering{VoucherID: drawn.ID, UserID: long(i)}
+	}
+	for _, answer := range check.Value(l.draws.Enter(t.Context(), entering))(t) {
+		check.Must(t, answer.Err)
+	}
+	l.over(t, drawn.ID)
+	check.Equal(t, "users who are served", len(l.drawn(t, drawn.ID, many, 1)), many)
+	f.balanced(t, drawn.ID, many/2)
+
+	check.Must(t, check.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL max_allowed_packet = 16384")))
+	_, err := sqldb.Open(t.Context(), sqldb.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
+	check.That(t, err != nil && strings.Contains(err.Error(), "max_allowed_packet"), "the start: %v", err)
 }

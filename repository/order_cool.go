@@ -19,13 +19,17 @@ type cooled struct {
 
 // coolingOf reads who of some users waits, or has waited.
 func coolingOf(tx *gorm.DB, d sqldb.Dialect, voucherID string, users []string) (map[string]cooled, error) {
-	var rows []cooled
-	if err := tx.Raw(sqlOf(d, "order_cooling"), voucherID, users).Scan(&rows).Error; err != nil {
+	found := map[string]cooled{}
+	err := parted(users, func(some []string) error {
+		var rows []cooled
+		err := tx.Raw(sqlOf(d, "order_cooling"), voucherID, some).Scan(&rows).Error
+		for _, row := range rows {
+			found[row.UserID] = row
+		}
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read who waits for voucher %s: %w", voucherID, err)
-	}
-	found := make(map[string]cooled, len(rows))
-	for _, row := range rows {
-		found[row.UserID] = row
 	}
 	return found, nil
 }

@@ -21,7 +21,7 @@ const (
 	// changed under its eyes; then it begins anew, after a pause.
 	rereads = 5
 	// rowsAtOnce is how many rows one INSERT carries: 500 rows are about 100 KiB,
-	// far below max_allowed_packet (16 MiB) and SQLite's limit on parameters.
+	// far below the usual max_allowed_packet (16 MiB, see parted) and SQLite's limit on parameters.
 	rowsAtOnce = 500
 	// readFirst is how many transactions look for existing rows after one that met a
 	// duplicate. Where users ask again and again, most transactions would, and begin
@@ -326,13 +326,19 @@ func (o *Orders) cool(tx *gorm.DB, voucher *voucherRow, orders []model.Reservati
 
 // existing reads what there is already: ids before (voucher, user).
 func (o *Orders) existing(tx *gorm.DB, orders []model.Reservation, voucherID string) ([]model.Order, error) {
-	ids := make([]string, len(orders))
-	users := make([]string, len(orders))
-	for i, order := range orders {
-		ids[i], users[i] = order.ID, order.UserID
-	}
 	var rows []model.Order
-	if err := tx.Raw(sqlOf(o.db.Dialect, "order_existing"), ids, voucherID, users).Scan(&rows).Error; err != nil {
+	err := parted(orders, func(some []model.Reservation) error {
+		ids := make([]string, len(some))
+		users := make([]string, len(some))
+		for i, order := range some {
+			ids[i], users[i] = order.ID, order.UserID
+		}
+		var found []model.Order
+		err := tx.Raw(sqlOf(o.db.Dialect, "order_existing"), ids, voucherID, users).Scan(&found).Error
+		rows = append(rows, found...)
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read existing orders of voucher %s: %w", voucherID, err)
 	}
 	return rows, nil
@@ -364,9 +370,14 @@ const (
 // costs as much as sending it.
 func insertRows(tx *gorm.DB, insert string, columns int, values []any) error {
 	row := "(?" + strings.Repeat(", ?", columns-1) + ")"
-	for some := range slices.Chunk(values, rowsAtOnce*columns) {
-		statement := insert + strings.Repeat(row+", ", len(some)/columns-1) + row
-		if _, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, statement, some...); err != nil {
+	rows := slices.Collect(slices.Chunk(values, columns))
+	for some := range slices.Chunk(rows, rowsAtOnce) {
+		err := parted(some, func(some [][]any) error {
+			statement := insert + strings.Repeat(row+", ", len(some)-1) + row
+			_, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, statement, slices.Concat(some...)...)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}

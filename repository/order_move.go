@@ -211,8 +211,10 @@ func updateMoved(tx *gorm.DB, d sqldb.Dialect, move model.Transition, ids []stri
 	if move.Stamp != "" {
 		columns[string(move.Stamp)] = now
 	}
-	done := tx.Table("orders"+d.ByPrimaryKey).Where("id IN ? AND status = ?", ids, move.From).Updates(columns)
-	if err := matched(done, len(ids)); err != nil {
+	err := parted(ids, func(some []string) error {
+		return matched(tx.Table("orders"+d.ByPrimaryKey).Where("id IN ? AND status = ?", some, move.From).Updates(columns), len(some))
+	})
+	if err != nil {
 		return fmt.Errorf("move %d orders from %s to %s: %w", len(ids), move.From, move.To, err)
 	}
 	return nil

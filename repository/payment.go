@@ -102,7 +102,12 @@ func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Paym
 		return nil, nil
 	}
 	err := p.db.Read(ctx, fmt.Sprintf("read the started payments of %d orders", len(orderIDs)), func(db *gorm.DB) error {
-		return db.Where("order_id IN ? AND status = ?", orderIDs, model.PaymentStarted).Order("order_id, created_at").Find(&list).Error
+		return parted(orderIDs, func(some []string) error {
+			var part []model.Payment
+			err := db.Where("order_id IN ? AND status = ?", some, model.PaymentStarted).Order("order_id, created_at").Find(&part).Error
+			list = append(list, part...)
+			return err
+		})
 	})
 	return list, err
 }

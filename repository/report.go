@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -84,7 +85,13 @@ func (a *Answers) Store(ctx context.Context, process string, counted map[string]
 		return nil
 	}
 	return a.db.Write(ctx, fmt.Sprintf("store the answers of %d vouchers", len(rows)), func(tx *gorm.DB) error {
-		return tx.Clauses(clause.OnConflict{UpdateAll: true}).CreateInBatches(rows, streamRows).Error
+		for some := range slices.Chunk(rows, streamRows) {
+			err := parted(some, func(some []answerRow) error { return tx.Clauses(clause.OnConflict{UpdateAll: true}).Create(some).Error })
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

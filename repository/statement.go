@@ -4,6 +4,7 @@ import (
 	"embed"
 	"strings"
 
+	"seckill/internal/lane"
 	"seckill/repository/sqldb"
 )
 
@@ -35,6 +36,12 @@ func readTexts() map[string]string {
 		panic(err) // the program was built without them
 	}
 	return texts
+}
+
+// parted does something with the rows, or the words of a question, in one statement where the server takes it, and in several otherwise.
+// Nothing of one that is too large is sent: a transaction goes on.
+func parted[T any](items []T, do func(some []T) error) error {
+	return lane.Halve(items, sqldb.TooLarge, do)
 }
 
 // orderMode is the order mode as a value within a SELECT. It says that it locks: under

@@ -126,13 +126,17 @@ func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time)
 
 // placesOf reads the places on which users wait, by user.
 func placesOf(tx *gorm.DB, voucherID string, users []string) (map[string]waitlistRow, error) {
-	var rows []waitlistRow
-	if err := tx.Where("voucher_id = ? AND user_id IN ? AND waits = 1", voucherID, users).Find(&rows).Error; err != nil {
+	places := make(map[string]waitlistRow, len(users))
+	err := parted(users, func(some []string) error {
+		var rows []waitlistRow
+		err := tx.Where("voucher_id = ? AND user_id IN ? AND waits = 1", voucherID, some).Find(&rows).Error
+		for _, row := range rows {
+			places[row.UserID] = row
+		}
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("look for places: %w", err)
-	}
-	places := make(map[string]waitlistRow, len(rows))
-	for _, row := range rows {
-		places[row.UserID] = row
 	}
 	return places, nil
 }

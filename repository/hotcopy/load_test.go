@@ -452,3 +452,26 @@ func TestACopyInSeveralPartsIsRebuiltInOnePiece(t *testing.T) {
 		check.Equal(t, "keys", len(check.Value(s.client.Keys(ctx, "seckill:v1:{"+s.v.ID+"*").Result())(t)), 5)
 	})
 }
+
+// TestARedisThatTakesLittle: the largest calls, with ids of the longest, fit into what every Redis takes. It cannot be told to take
+// less than 1 MB.
+func TestARedisThatTakesLittle(t *testing.T) {
+	t.Parallel()
+	s, _ := ownSale(t, "--proto-max-bulk-len", "1mb", "--client-query-buffer-limit", "1mb")
+	const many = 2000
+	s.v.Stock = 2 * many
+	id := func(i int) string { return fmt.Sprintf("%0*d.%s", 63-len(s.v.ID), i, s.v.ID) }
+	carried := make([]model.Reservation, many)
+	asked := make([]model.ReserveRequest, many)
+	for i := range many {
+		carried[i] = model.Reservation{Epoch: 1, Order: model.Order{
+			ID: id(i), VoucherID: s.v.ID, UserID: fmt.Sprintf("%064d", i), Status: model.OrderProcessing, Price: model.MaxAmount, Currency: "CNY", CreatedAt: time.Now(),
+		}}
+		asked[i] = model.ReserveRequest{OrderID: id(many + i), VoucherID: s.v.ID, UserID: fmt.Sprintf("%064d", many+i)}
+	}
+	s.rebuild(2, 1, nil, carried)
+	for _, answer := range check.Value(s.copies.Reserve(t.Context(), asked))(t) {
+		check.Must(t, answer.Err)
+	}
+	s.wants(model.CopyOpen, 0, 2*many, 2*many)
+}

@@ -24,7 +24,8 @@ const (
 	// millisecond: it is for a Redis that is stopped or starting.
 	callTimeout = 3 * time.Second
 	// callOrders is how many orders one script call carries: it holds up
-	// other calls for some hundred microseconds, not for longer.
+	// other calls for some hundred microseconds, not for longer. The largest command has some 150 KB, and
+	// no Redis can be told to take less than 1 MB.
 	callOrders = 100
 	// groupCopies is how many copies one command is about, and groupArgs how many arguments about
 	// them it has, unless they are about one: it holds up other calls for some two milliseconds.

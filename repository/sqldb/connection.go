@@ -24,6 +24,9 @@ const (
 	// ioTimeout must outlast innodb_lock_wait_timeout (1 s), or a wait for a
 	// row would look like a dead server; and it ends before operationBudget.
 	ioTimeout = 4 * time.Second
+	// leastPacket is what a server must take in one statement: a voucher with the longest description, and
+	// the entry of the administrators' log with what it was and is, as JSON. An order takes less than 1 KB.
+	leastPacket = 64 << 10
 )
 
 // mysqlSession is what every connection is told, whatever the server's global settings are.
@@ -125,6 +128,7 @@ func mysqlConfig(dsn string, o Options) (*mysql.Config, error) {
 	cfg.RejectReadOnly = false // endingConn does it, and tells hosts
 	cfg.MultiStatements = false
 	cfg.AllowAllFiles = false
+	cfg.MaxAllowedPacket = 0 // each connection asks the server for it
 	cfg.Timeout = dialTimeout + o.Slack
 	cfg.ReadTimeout = ioTimeout + o.Slack
 	cfg.WriteTimeout = ioTimeout + o.Slack
@@ -194,8 +198,12 @@ func (d *Database) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
 	var version string
-	if err := d.sql.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+	var packet int64
+	if err := d.sql.QueryRowContext(ctx, "SELECT VERSION(), @@max_allowed_packet").Scan(&version, &packet); err != nil {
 		return Named("ask for the database's version", err)
+	}
+	if packet < leastPacket {
+		return fmt.Errorf("the database takes statements of %d bytes (max_allowed_packet), and must take %d", packet, leastPacket)
 	}
 	if !supported(version) {
 		return fmt.Errorf("the database is %s; MySQL 8.0.16, MariaDB 10.6 or TiDB 7.2 is the oldest that works", version)

@@ -79,6 +79,9 @@ func isMySQL(err error, numbers ...uint16) bool {
 	return ok && slices.Contains(numbers, e.Number)
 }
 
+// TooLarge says that a statement is larger than the server takes (max_allowed_packet). Nothing of it was sent.
+func TooLarge(err error) bool { return errors.Is(err, mysql.ErrPktTooLarge) }
+
 // LockWait says that another transaction kept a row locked for too long.
 func LockWait(err error) bool { return isMySQL(err, lockWait) }
 
