@@ -67,7 +67,7 @@ type ReportAnswers struct {
 type ReportWaitlist struct {
 	Places    int64 `json:"places" doc:"Places that were given, those included that were left."`
 	Served    int64 `json:"served" doc:"Places that became orders."`
-	Left      int64 `json:"left" gorm:"column:gone" doc:"Places that were given up."`
+	Left      int64 `json:"left" doc:"Places that were given up."`
 	Waiting   int64 `json:"waiting" doc:"Places that wait."`
 	Overtaken int64 `json:"overtaken" doc:"Orders of places that were made before that of an earlier place: 0, or the order was not kept."`
 }

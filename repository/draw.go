@@ -369,24 +369,25 @@ func (d *Draws) published(ctx context.Context, voucherID string, admin bool) (ro
 	return row, err
 }
 
-// Report tells whether a voucher's draw was kept to; nil: it has none.
+// Report tells whether a voucher's draw was kept to: every order that was made since it was closed is of the first places, up to
+// the last one that the waitlist has served, and none was made before that of an earlier place. Nil: it has none.
 func (d *Draws) Report(ctx context.Context, voucherID string) (*model.ReportDraw, error) {
-	type row struct {
-		Entries, Winners, Made, OfTheFirst, Overtaken int64
-		DrawnAt                                       *time.Time
+	var rows []struct {
+		Entries, Winners, Served, Made int64
+		DrawnAt                        *time.Time
 	}
-	var rows []row
 	err := d.db.Browse(ctx, "report the draw of voucher "+voucherID, func(db *gorm.DB) error {
-		return db.Raw(sqlOf(d.db.Dialect, "draw_report"), voucherID, voucherID).Scan(&rows).Error
+		return db.Raw(sqlOf(d.db.Dialect, "draw_report"), voucherID).Scan(&rows).Error
 	})
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
 	found := rows[0]
+	ofTheFirst, overtaken, err := inTurn(ctx, d.db, "draw_turns", voucherID, found.Served)
 	return &model.ReportDraw{
 		Entries: found.Entries, Winners: found.Winners,
-		OrderKept: found.DrawnAt != nil && found.Made == found.OfTheFirst && found.Overtaken == 0,
-	}, nil
+		OrderKept: found.DrawnAt != nil && found.Made == ofTheFirst && overtaken == 0,
+	}, err
 }
 
 // Leaves is a page of the leaves of a draw, in the drawn order. CONFLICT says that it is not drawn yet; a cursor that is none

@@ -46,10 +46,49 @@ func (o *Orders) Waited(ctx context.Context, voucherID string) (waited model.Rep
 	if err := possible(voucherID); err != nil {
 		return waited, err
 	}
+	var found struct{ Places, Waiting, PlacesServed, Ahead int64 }
 	err = o.db.Browse(ctx, "count the places of voucher "+voucherID, func(db *gorm.DB) error {
-		return db.Raw(sqlOf(o.db.Dialect, "waitlist_report"), voucherID, voucherID).Scan(&waited).Error
+		return db.Raw(sqlOf(o.db.Dialect, "waitlist_report"), voucherID).Scan(&found).Error
 	})
-	return waited, err
+	if err != nil {
+		return waited, err
+	}
+	served, overtaken, err := inTurn(ctx, o.db, "waitlist_turns", voucherID, found.PlacesServed)
+	served += found.Ahead
+	return model.ReportWaitlist{
+		Places: found.Places, Waiting: found.Waiting, Served: served,
+		Left: found.Places - found.Waiting - served, Overtaken: overtaken + found.Ahead,
+	}, err
+}
+
+// inTurn counts the orders that the places up to one have become, and those that were made before the order of an earlier
+// place or while an earlier one waits. A statement of that name reads some thousand places. It is not one statement for all places: a window function on MariaDB
+// compares each row with all before it.
+func inTurn(ctx context.Context, d *sqldb.Database, statement, voucherID string, upTo int64) (orders, overtaken int64, err error) {
+	var latest time.Time
+	waits := false
+	for last := int64(0); last < upTo && err == nil; last += soldRows {
+		var page []struct {
+			Waits  bool
+			MadeAt *time.Time
+		}
+		err = d.Browse(ctx, "read the places of voucher "+voucherID, func(db *gorm.DB) error {
+			return db.Raw(sqlOf(d.Dialect, statement), voucherID, last, min(last+soldRows, upTo)).Scan(&page).Error
+		})
+		for _, place := range page {
+			if waits = waits || place.Waits; place.Waits {
+				continue
+			}
+			orders++
+			if waits || place.MadeAt != nil && place.MadeAt.Before(latest) {
+				overtaken++
+			}
+			if place.MadeAt != nil && place.MadeAt.After(latest) {
+				latest = *place.MadeAt
+			}
+		}
+	}
+	return orders, overtaken, err
 }
 
 // Answers keeps what attempts to buy heard, as each process has counted them.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,9 @@ type wire struct {
 
 	deadlocks atomic.Int32 // that the server has told of
 }
+
+// limits are what a SELECT says about its time.
+var limits = regexp.MustCompile(`/\*M!\S+ SET STATEMENT max_statement_time=\S+ FOR \*/ |/\*\+ MAX_EXECUTION_TIME\(\d+\) \*/ `)
 
 // deadlock is in the packet with which a server ends a transaction for another one's sake (1213).
 const deadlock = "\xff\xbd\x04#40001"
@@ -113,7 +117,7 @@ func (w *wire) carry(client, server net.Conn) {
 		}
 		verdict := pass
 		if len(packet) > 5 && packet[4] == 3 { // COM_QUERY
-			verdict = w.judge(string(packet[5:]))
+			verdict = w.judge(limits.ReplaceAllString(string(packet[5:]), ""))
 		}
 		switch verdict {
 		case cutBefore:

@@ -48,12 +48,14 @@ const (
 //   - idle_readonly_transaction_timeout (MariaDB): the same when it has only
 //     locked so far. Longer, because the transaction that reads a snapshot for a hot copy
 //     waits for Redis in between, at most twice 2 s.
+//   - max_statement_time (MariaDB): what the server's administrator has set would end a COMMIT too, for example while it
+//     waits for a replica. Each SELECT has its own limit, see endingConn.ending.
 func mysqlSession() []string {
 	return []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 		"SET SESSION sql_mode = 'STRICT_ALL_TABLES,ONLY_FULL_GROUP_BY,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'" +
 			", time_zone = '+00:00', autocommit = 1, innodb_lock_wait_timeout = 1" +
-			" /*M!100300 , idle_write_transaction_timeout = 5, idle_readonly_transaction_timeout = 10 */",
+			" /*M!100300 , idle_write_transaction_timeout = 5, idle_readonly_transaction_timeout = 10, max_statement_time = 0 */",
 		"SET SESSION sql_safe_updates = 0, sql_big_selects = 1, sql_select_limit = 18446744073709551615, sql_auto_is_null = 0" +
 			", completion_type = 0, unique_checks = 1, default_storage_engine = InnoDB /*M!100300 , check_constraint_checks = 1 */",
 	}
@@ -145,7 +147,7 @@ func mysqlConfig(dsn string, o Options) (*mysql.Config, error) {
 func openMySQL(
 	pool func(driver.Connector) *sql.DB, servers *hosts, configs []*mysql.Config, session func() []string,
 ) (*sql.DB, error) {
-	connector := hostConnector{hosts: servers}
+	connector := hostConnector{hosts: servers, patience: configs[0].ReadTimeout}
 	for _, cfg := range configs {
 		base, err := mysql.NewConnector(cfg)
 		if err != nil {
@@ -285,17 +287,18 @@ func (c endingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return endWith(conn, nil)
+	return endWith(conn, nil, 0)
 }
 
-// endWith makes of a connection one that ends, and not after the stay at its server.
-func endWith(conn driver.Conn, at *stay) (driver.Conn, error) {
+// endWith makes of a connection one that ends, and not after the stay at its server. An answer is waited for as long as
+// patience says; 0: as long as it takes.
+func endWith(conn driver.Conn, at *stay, patience time.Duration) (driver.Conn, error) {
 	whole, ok := conn.(wholeConn)
 	if !ok {
 		_ = conn.Close()
 		return nil, fmt.Errorf("connection of type %T is not whole", conn)
 	}
-	return &endingConn{wholeConn: whole, stay: at}, nil
+	return &endingConn{wholeConn: whole, stay: at, patience: patience}, nil
 }
 
 // wholeConn is what the connections of both drivers can do. The pool looks for
@@ -314,7 +317,8 @@ type wholeConn interface {
 type endingConn struct {
 	wholeConn
 
-	stay *stay
+	stay     *stay
+	patience time.Duration
 	// inside says that a transaction is under way.
 	inside bool
 	// refused is set once the server refused a statement for a reason that may be
@@ -352,7 +356,7 @@ func (c *endingConn) QueryContext(ctx context.Context, query string, args []driv
 	if c.strayed() {
 		return nil, driver.ErrBadConn
 	}
-	rows, err := c.wholeConn.QueryContext(ctx, query, sinceEver(args))
+	rows, err := c.wholeConn.QueryContext(ctx, c.ending(ctx, query), sinceEver(args))
 	return rows, c.note(err)
 }
 
@@ -378,6 +382,27 @@ func sinceEver(args []driver.NamedValue) []driver.NamedValue {
 		}
 	}
 	return args
+}
+
+// ending has the server end a SELECT shortly before its caller stops waiting for it. MySQL and MariaDB notice that a client has
+// hung up when they send an answer, and work on until then. The limit is sent with the statement: it costs no round
+// trip, and a router that gives the session to somebody else keeps it. To MariaDB the first comment is a command. To MySQL
+// and TiDB it is a comment, and the second one is a hint. Routers take both for comments, so that it is a SELECT for them too.
+//
+// Writes have no such limit. They touch few rows and wait for a row at most innodb_lock_wait_timeout, and a COMMIT that is
+// ended half-way is one of which nobody knows what it did.
+func (c *endingConn) ending(ctx context.Context, query string) string {
+	rest, reads := strings.CutPrefix(query, "SELECT ")
+	if !reads || c.patience == 0 {
+		return query
+	}
+	left := c.patience
+	if deadline, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(deadline))
+	}
+	left = max(left-left/8, time.Millisecond) // 0 is no limit
+	return fmt.Sprintf("/*M!100101 SET STATEMENT max_statement_time=%.3f FOR */ SELECT /*+ MAX_EXECUTION_TIME(%d) */ %s",
+		left.Seconds(), left.Milliseconds(), rest)
 }
 
 // strayed says that nothing more is to be asked here. A transaction comes to its

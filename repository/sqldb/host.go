@@ -354,8 +354,9 @@ func (s *host) dial(ctx context.Context, network, addr string) (net.Conn, error)
 
 // hostConnector opens connections to the server in use.
 type hostConnector struct {
-	hosts *hosts
-	of    []driver.Connector // by the servers' numbers
+	hosts    *hosts
+	of       []driver.Connector // by the servers' numbers
+	patience time.Duration
 }
 
 // Connect implements driver.Connector. When the server in use cannot be reached, the others are looked at within the
@@ -370,7 +371,7 @@ func (c hostConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return endWith(conn, &stay{hosts: c.hosts, at: at})
+	return endWith(conn, &stay{hosts: c.hosts, at: at}, c.patience)
 }
 
 // Driver implements driver.Connector.

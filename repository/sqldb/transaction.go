@@ -65,7 +65,8 @@ func (d *Database) Read(ctx context.Context, action string, query func(*gorm.DB)
 }
 
 // Browse is Read for lists, counts and exports, on connections of their own. Those
-// are few: a call that gets none within browseWait is UNAVAILABLE.
+// are few: a call that gets none within browseWait is UNAVAILABLE. A connection counts as long as its server works
+// for it: a caller who goes away, and comes back, cannot have more statements run.
 func (d *Database) Browse(ctx context.Context, action string, query func(*gorm.DB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
@@ -78,6 +79,13 @@ func (d *Database) Browse(ctx context.Context, action string, query func(*gorm.D
 		return Named(action, model.Unavailable("Too many lists are being read.", nil))
 	case <-ctx.Done():
 		return Named(action, ctx.Err())
+	}
+	if err := ctx.Err(); err != nil {
+		return Named(action, err)
+	}
+	if deadline, ok := ctx.Deadline(); ok && d.hosts != nil { // SQLite ends a statement with its context
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
+		defer cancel()
 	}
 	session := d.gorm.WithContext(ctx)
 	session.Statement.ConnPool = d.browsing

@@ -1,0 +1,267 @@
+package repository_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+	"seckill/repository"
+	"seckill/repository/sqldb"
+)
+
+// crowd is a database whose lists are long, and the names of what is in it.
+type crowd struct {
+	life
+
+	draws       *repository.Draws
+	sold, drawn model.Voucher
+	rows        int
+	order       string // one of sold
+}
+
+func crowdOf(t testing.TB, f *fixture) *crowd {
+	t.Helper()
+	c := &crowd{life: lifeOf(f), draws: repository.NewDraws(f.db, paymentWindow)}
+	begin, end := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	c.sold = c.voucher(t, model.NewVoucher{Title: title, Stock: 9, BeginAt: begin, EndAt: end, Waitlist: true, Cooldown: model.Window(time.Hour)})
+	c.drawn = c.voucher(t, model.NewVoucher{Title: title, Stock: 9, BeginAt: begin, EndAt: end, Allocation: model.ByDraw})
+	return c
+}
+
+// grow adds so many rows to every table that grows.
+func (c *crowd) grow(t testing.TB, rows int) {
+	t.Helper()
+	from, to := c.rows+1, c.rows+rows
+	c.rows = to
+	c.order = fmt.Sprintf("o%d", to/2)
+	for _, statement := range []string{
+		"INSERT INTO vouchers (id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at, copy_epoch, copy_open_epoch)" +
+			" SELECT CONCAT('v', seq), 'x', '', 1, 1, 'CNY', 1, 1, NOW(6) - INTERVAL 2 DAY, NOW(6) - INTERVAL 1 DAY, 'published', 1, NOW(6) - INTERVAL 10 DAY + INTERVAL seq MICROSECOND, 1, 1 FROM $",
+		"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at, closed_at, cooldown_until)" +
+			" SELECT CONCAT('o', seq), 'SOLD', CONCAT('u', seq), ELT(IF(seq < 9, 5, 1 + seq % 4), 'unpaid', 'paid', 'canceled', 'expired', 'failed'), 1, 'CNY'," +
+			" NOW(6) - INTERVAL 2 DAY + INTERVAL seq MICROSECOND, NOW(6) - INTERVAL 1 DAY, IF(seq % 4 < 2, NULL, NOW(6) - INTERVAL 1 DAY), IF(seq % 4 < 2, NULL, NOW(6) - INTERVAL 1 HOUR) FROM $",
+		"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at)" +
+			" SELECT CONCAT('d', seq), 'DRAWN', CONCAT('u', seq), 'paid', 1, 'CNY', NOW(6) - INTERVAL 1 DAY + INTERVAL seq MICROSECOND, NULL FROM $",
+		"INSERT INTO waitlist (voucher_id, place, user_id, joined_at, payment_window, order_id)" +
+			" SELECT 'SOLD', seq, CONCAT('u', seq), NOW(6), 1, CONCAT('o', seq) FROM $",
+		"INSERT INTO draw_entries (voucher_id, user_id, nonce, entered_at) SELECT 'DRAWN', CONCAT('u', seq), UNHEX(MD5(seq)), NOW(6) FROM $",
+		"INSERT INTO draw_places (voucher_id, place, user_id, leaf) SELECT 'DRAWN', seq, CONCAT('u', seq), UNHEX(SHA2(seq, 256)) FROM $",
+		"INSERT INTO payments (id, order_id, status, amount, currency, created_at, decided_at)" +
+			" SELECT CONCAT('p', seq), CONCAT('o', seq), 'succeeded', 1, 'CNY', NOW(6), NOW(6) FROM $",
+		"INSERT INTO refunds (id, payment_id, order_id, status, amount, currency, reason, actor, created_at, closed_at)" +
+			" SELECT CONCAT('r', seq), CONCAT('p', seq), CONCAT('o', seq), IF(seq < 9, 'failed', 'done'), 1, 'CNY', '', 'system', NOW(6) - INTERVAL 1 DAY + INTERVAL seq MICROSECOND, NOW(6) FROM $",
+		"INSERT INTO admin_log (changed_at, actor, action, subject) SELECT NOW(6), IF(seq < 9, 'somebody', 'admin'), 'voucher.change', 'SOLD' FROM $",
+		"INSERT INTO accounts (id, username, username_key, role, password_hash, created_at, changed_at)" +
+			" SELECT CONCAT('u', seq), CONCAT('u', seq), CONCAT('u', seq), 'user', 'x', NOW(6), NOW(6) FROM $",
+		"INSERT INTO releases (order_id, voucher_id, user_id) SELECT CONCAT('o', seq), 'SOLD', CONCAT('u', seq) FROM $",
+		"INSERT INTO events (type, subject, happened_at, data) SELECT 'order.paid', CONCAT('o', seq), NOW(6), '{}' FROM $",
+		"INSERT INTO order_history (order_id, moved_at, from_status, to_status, actor) SELECT CONCAT('o', seq), NOW(6), 'unpaid', 'paid', 'system' FROM $",
+	} {
+		const atOnce = 50_000 // a statement has seconds
+		for first := from; first <= to; first += atOnce {
+			numbers := testserver.Numbers(first, min(first+atOnce-1, to))
+			c.exec(t, strings.NewReplacer("SOLD", c.sold.ID, "DRAWN", c.drawn.ID, "$", numbers).Replace(statement))
+		}
+	}
+	c.exec(t, "UPDATE vouchers SET places = ?, places_served = ?, remaining = 0 WHERE id = ?", to, to, c.sold.ID)
+	c.exec(t, "UPDATE draws SET entries = ?, position = ?, winners = ?, closed_at = NOW(6) - INTERVAL 2 DAY, root = REPEAT('x', 32), drawn_at = NOW(6) WHERE voucher_id = ?", to, to, to, c.drawn.ID)
+	for _, table := range []string{"vouchers", "orders", "waitlist", "draw_entries", "draw_places", "payments", "refunds", "admin_log", "accounts", "releases", "events", "order_history"} {
+		check.Must(t, check.ErrorOf(c.db.SQL().ExecContext(t.Context(), "ANALYZE TABLE "+table)))
+	}
+}
+
+// readings are all calls that read what grows with a sale, or with the years.
+func (c *crowd) readings() map[string]func(context.Context) error {
+	list := map[string]func(context.Context) error{
+		"report: orders":   func(ctx context.Context) error { return c.orders.Sold(ctx, c.sold.ID, ignore) },
+		"report: waitlist": func(ctx context.Context) error { return check.ErrorOf(c.orders.Waited(ctx, c.sold.ID)) },
+		"report: draw":     func(ctx context.Context) error { return check.ErrorOf(c.draws.Report(ctx, c.drawn.ID)) },
+		"audit":            func(ctx context.Context) error { return check.ErrorOf(c.vouchers.Audit(ctx, c.sold.ID)) },
+		"audit of a draw":  func(ctx context.Context) error { return check.ErrorOf(c.vouchers.Audit(ctx, c.drawn.ID)) },
+		"stats":            func(ctx context.Context) error { return check.ErrorOf(c.vouchers.Stats(ctx, c.sold.ID)) },
+		"takings":          func(ctx context.Context) error { return check.ErrorOf(c.vouchers.Takings(ctx, c.sold.ID)) },
+		"what came since": func(ctx context.Context) error {
+			return check.ErrorOf(c.vouchers.Since(ctx, time.Now().Add(-time.Hour)))
+		},
+		"export": func(ctx context.Context) error {
+			return c.orders.Each(ctx, model.OrderQuery{VoucherID: c.sold.ID}, ignore)
+		},
+		"export of a status": func(ctx context.Context) error {
+			return c.orders.Each(ctx, model.OrderQuery{VoucherID: c.sold.ID, Status: model.OrderPaid}, ignore)
+		},
+		"buyers":      func(ctx context.Context) error { return c.orders.Buyers(ctx, c.sold, ignore) },
+		"live orders": func(ctx context.Context) error { return c.orders.Live(ctx, c.sold.ID, ignore) },
+		"entries of a draw": func(ctx context.Context) error {
+			return c.draws.Entries(ctx, c.drawn.ID, func(string, []byte) error { return nil })
+		},
+		"leaves of a draw": func(ctx context.Context) error {
+			return check.ErrorOf(c.draws.Leaves(ctx, c.drawn.ID, true, fmt.Sprint(c.rows/2), 1000))
+		},
+		"an entry":            func(ctx context.Context) error { return check.ErrorOf(c.draws.Entry(ctx, c.drawn.ID, "u"+c.order[1:])) },
+		"draws that are due":  func(ctx context.Context) error { return check.ErrorOf(c.draws.Due(ctx)) },
+		"a place":             func(ctx context.Context) error { return check.ErrorOf(c.orders.Place(ctx, c.sold.ID, "u"+c.order[1:])) },
+		"waitlists":           func(ctx context.Context) error { _, _, err := c.orders.Waitlists(ctx); return err },
+		"an order's history":  func(ctx context.Context) error { return check.ErrorOf(c.orders.Detail(ctx, c.order)) },
+		"an order's payments": func(ctx context.Context) error { return check.ErrorOf(c.payments.OfOrder(ctx, c.order)) },
+		"outbox of events":    func(ctx context.Context) error { return check.ErrorOf(repository.NewEvents(c.db).Oldest(ctx, 100)) },
+		"outbox of releases":  func(ctx context.Context) error { return check.ErrorOf(c.releases.After(ctx, model.Release{}, 100)) },
+		"administrators":      func(ctx context.Context) error { return check.ErrorOf(c.accounts.Administrators(ctx)) },
+		"changed accounts": func(ctx context.Context) error {
+			return check.ErrorOf(c.accounts.Changed(ctx, time.Now().Add(-time.Hour), 100))
+		},
+		"vouchers of a sale":    func(ctx context.Context) error { return check.ErrorOf(c.vouchers.IDs(ctx)) },
+		"copies that are shown": func(ctx context.Context) error { return check.ErrorOf(c.copies.Watched(ctx)) },
+		"copies that are kept":  func(ctx context.Context) error { return check.ErrorOf(c.copies.Kept(ctx)) },
+		"payments that are due": func(ctx context.Context) error { return check.ErrorOf(c.payments.Due(ctx, 100)) },
+		"refunds that are due":  func(ctx context.Context) error { return check.ErrorOf(c.refunds.Due(ctx, 100)) },
+		"snapshot": func(ctx context.Context) error {
+			return c.copies.Snapshot(ctx, c.sold.ID, 0, func(s model.Snapshot) error {
+				if err := s.Cooling(ctx, func([]model.Cooling) error { return nil }); err != nil {
+					return err
+				}
+				return s.Live(ctx, func([]model.Order) error { return nil })
+			})
+		},
+	}
+	for _, paying := range []bool{true, false} {
+		list[fmt.Sprintf("overdue orders, paying %t", paying)] = func(ctx context.Context) error {
+			return check.ErrorOf(c.orders.Overdue(ctx, paying, model.OverdueOrder{}, 100))
+		}
+	}
+	for _, words := range []string{"", "x", "tea", c.order, "u" + c.order[1:], "no such thing"} {
+		for _, status := range []model.OrderStatus{"", model.OrderPaid, model.OrderFailed, model.OrderRefunded} {
+			list[fmt.Sprintf("search for %q, status %q", words, status)] = func(ctx context.Context) error {
+				return check.ErrorOf(c.orders.Search(ctx, model.OrderSearch{Words: words, Status: status}))
+			}
+		}
+		list[fmt.Sprintf("vouchers with %q", words)] = func(ctx context.Context) error {
+			return check.ErrorOf(c.vouchers.List(ctx, model.VoucherQuery{Words: words, All: true}))
+		}
+	}
+	for _, status := range []model.OrderStatus{"", model.OrderPaid, model.OrderFailed, model.OrderRefunded} {
+		for _, user := range []string{"", "u" + c.order[1:]} {
+			for _, voucher := range []string{"", c.sold.ID} {
+				if user == "" && voucher == "" {
+					continue // those are searched for
+				}
+				list[fmt.Sprintf("orders of user %q, voucher %q, status %q", user, voucher, status)] = func(ctx context.Context) error {
+					return check.ErrorOf(c.orders.List(ctx, model.OrderQuery{UserID: user, VoucherID: voucher, Status: status}))
+				}
+			}
+		}
+	}
+	for _, status := range append(model.RefundStatuses(), "") {
+		list[fmt.Sprintf("refunds, status %q", status)] = func(ctx context.Context) error {
+			return check.ErrorOf(c.refunds.List(ctx, model.RefundQuery{Status: status}))
+		}
+	}
+	for _, phase := range []model.Phase{"", model.PhaseUpcoming, model.PhaseLive, model.PhaseSoldOut, model.PhaseEnded, model.PhasePaused} {
+		list[fmt.Sprintf("vouchers, phase %q", phase)] = func(ctx context.Context) error {
+			return check.ErrorOf(c.vouchers.List(ctx, model.VoucherQuery{Phase: phase}))
+		}
+	}
+	for _, q := range []model.AdminLogQuery{{}, {Actor: "somebody"}, {Subject: c.sold.ID}, {Actor: "somebody", Subject: c.sold.ID}, {Actor: "nobody", Subject: c.sold.ID}} {
+		list[fmt.Sprintf("log of actor %q, subject %q", q.Actor, q.Subject)] = func(ctx context.Context) error { return check.ErrorOf(c.log.List(ctx, q)) }
+	}
+	return list
+}
+
+func ignore[T any](T) error { return nil }
+
+// Twice the rows are at most two and a half times the reading.
+func TestNoReadingGrowsFasterThanItsRows(t *testing.T) {
+	t.Parallel()
+	f, _, admin := ownServer(t)
+	c := crowdOf(t, f)
+	read := func() int64 {
+		rows := check.Value(admin.QueryContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Handler_read%'"))(t)
+		defer rows.Close()
+		var sum int64
+		for rows.Next() {
+			var name string
+			var n int64
+			check.Must(t, rows.Scan(&name, &n))
+			sum += n
+		}
+		check.Must(t, rows.Err())
+		return sum
+	}
+	half := check.Count(t, "ROWS", 2000, 50_000)
+	measured := map[string]int64{}
+	for range 2 {
+		c.grow(t, half)
+		readings := c.readings()
+		for _, name := range slices.Sorted(maps.Keys(readings)) {
+			before := read()
+			began := time.Now()
+			check.Must(t, readings[name](check.Context(t)))
+			now := read() - before
+			plain := strings.NewReplacer(c.order, "o", "u"+c.order[1:], "u").Replace(name)
+			t.Logf("%-60s %d rows: %9d read, %s", plain, c.rows, now, time.Since(began))
+			if then, ok := measured[plain]; ok {
+				check.That(t, float64(now) <= 2.5*float64(then+400), "%s: %d are read of %d rows, %d of %d", plain, then, half, now, 2*half)
+			}
+			measured[plain] = now
+		}
+	}
+}
+
+// A reading that runs out of time goes on in no server, and neither does one whose caller goes away: as long as it does,
+// nobody gets its connection.
+func TestNoReadingOutlastsItsCaller(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, stores()[0])
+	keeper := check.Value(f.db.SQL().Conn(t.Context()))(t)
+	t.Cleanup(func() { _ = keeper.Close() })
+	running := func() (n int) {
+		t.Helper()
+		check.Must(t, keeper.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist"+
+			" WHERE db = DATABASE() AND id <> CONNECTION_ID() AND command = 'Query'").Scan(&n))
+		return n
+	}
+	numbers := "(SELECT seq FROM " + testserver.Numbers(1, 1000) + ")"
+	endless := func(db *gorm.DB) error { // for hours
+		var n int
+		return db.Raw("SELECT COUNT(*) FROM " + numbers + " AS a, " + numbers + " AS b, " + numbers + " AS c, " + numbers + " AS d WHERE a.seq + b.seq + c.seq + d.seq < 0").Scan(&n).Error
+	}
+	for name, read := range map[string]func(context.Context) error{
+		"a list":        func(ctx context.Context) error { return f.db.Browse(ctx, "list", endless) },
+		"a question":    func(ctx context.Context) error { return f.db.Read(ctx, "ask", endless) },
+		"a snapshot":    func(ctx context.Context) error { return sqldb.Named("look", f.db.Snapshot(ctx, endless)) },
+		"a locking one": func(ctx context.Context) error { return f.db.Write(ctx, "lock", endless) },
+	} {
+		err := read(check.Expiring(t))
+		check.That(t, model.CodeOf(err) == model.CodeUnavailable, "%s: %v", name, err)
+		check.Eventually(t, "the server has ended "+name, func() bool { return running() == 0 })
+	}
+
+	v := f.onSale(t, 1)
+	check.Must(t, check.ErrorOf(keeper.ExecContext(t.Context(), "LOCK TABLES orders WRITE")))
+	gone, leave := context.WithCancel(t.Context())
+	again, stop := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	call := func(ctx context.Context, times int) {
+		for range times {
+			calls.Go(func() { _ = f.orders.Sold(ctx, v.ID, ignore) })
+		}
+	}
+	const most = 4 // connections of lists
+	call(gone, most)
+	check.Eventually(t, "they are read", func() bool { return running() == most })
+	leave()
+	call(again, most)
+	check.Stays(t, "who goes away and comes back has no more of them read", func() bool { return running() <= most })
+	stop()
+	check.Must(t, check.ErrorOf(keeper.ExecContext(t.Context(), "UNLOCK TABLES")))
+	calls.Wait()
+}
