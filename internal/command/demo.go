@@ -2,13 +2,11 @@ package command
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,16 +27,13 @@ func (p Process) demoCommand() *cobra.Command {
 		Short: "Run one flash sale, start to finish, against an embedded server",
 		Long: "Starts an embedded server on free ports, with its data in a temporary directory, puts one voucher up\n" +
 			"and lets all buyers press the button at the same instant, over real HTTP. Then three independent counts\n" +
-			"are compared: the buyers' answers, the orders the server exports, and its audit. Afterwards about half of\n" +
-			"the orders are paid at a simulated provider, one is redeemed, one refunded, the others lapse, and what came\n" +
-			"back is sold again; then the orders are compared with the provider's ledger. Exit 1 when anything is off\n" +
-			"by one unit or one cent. Of the environment only SECKILL_ORDER_MODE counts: in async, a buyer who heard 202 then waits\n" +
-			"until the order is unpaid.",
+			"are compared: the buyers' answers, the orders the server exports, and its audit. Exit 1 when anything is off\n" +
+			"by one. Of the environment only SECKILL_ORDER_MODE counts: in async, a buyer who got 202 then waits until the\n" +
+			"order is unpaid.",
 		Args: noArgs,
 	}
 	cmd.Flags().IntVar(&s.Buyers, "buyers", 2000, "how many buyers")
 	cmd.Flags().Int64Var(&s.Stock, "stock", 100, "how many vouchers")
-	cmd.Flags().DurationVar(&s.Window, "payment-window", 0, "how long an order may stay unpaid (default 5s, and 1s more for 2,000 buyers)")
 	flags := settingFlags(cmd, "SECKILL_STOCK_STRATEGY", "SECKILL_ORDER_MODE")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if s.Buyers < 1 || s.Buyers > maxDemoBuyers {
@@ -46,9 +41,6 @@ func (p Process) demoCommand() *cobra.Command {
 		}
 		if s.Stock < 0 || s.Stock > model.MaxAmount {
 			return misused("--stock must be from 0 to %d", int64(model.MaxAmount))
-		}
-		if longest := demo.Longest / 2; s.Window != 0 && s.Window < time.Second || s.Window > longest {
-			return misused("--payment-window must be from 1s to %s", longest)
 		}
 		return p.demo(cmd.Context(), s, flags())
 	}
@@ -75,8 +67,6 @@ func (p Process) demo(ctx context.Context, s demo.Sale, flags map[string]string)
 	environ := slices.DeleteFunc(slices.Clone(p.Environ), func(entry string) bool {
 		return !strings.HasPrefix(entry, "SECKILL_ORDER_MODE=")
 	})
-	secret := rand.Text()
-	environ = append(environ, "SECKILL_WEBHOOK_SECRETS="+secret)
 	cfg, err := config.Load(environ, config.Flags(flags))
 	if err != nil {
 		return err
@@ -95,6 +85,5 @@ func (p Process) demo(ctx context.Context, s demo.Sale, flags map[string]string)
 		instance.Stop(done)
 	}()
 	s.Base, s.Out, s.Bars = instance.BaseURL(), p.Stdout, onTerminal(p.Stdout)
-	s.OpenLedger = func(base string) (demo.Ledger, error) { return demo.ProviderLedger(base, secret) }
 	return s.Run(ctx)
 }

@@ -1,7 +1,9 @@
 package demo
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"fmt"
 	"io"
 	"maps"
@@ -114,6 +116,33 @@ func (c *saleCount) countRows(rows []model.Order, told map[string]string) {
 			c.fault("user %s was told of order %s, which does not exist", user, order)
 		}
 	}
+}
+
+// exported is what the count needs of the orders that the service exports.
+func exported(ctx context.Context, admin api.Client, voucher string) ([]model.Order, error) {
+	body, err := admin.Export(ctx, voucher)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := csv.NewReader(bytes.NewReader(body)).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("read the export: %w", err)
+	}
+	columns := make(map[string]int)
+	for n, name := range slices.Concat(rows[:min(len(rows), 1)]...) {
+		columns[name] = n + 1
+	}
+	for _, name := range []string{"id", "user_id", "status"} {
+		if columns[name] == 0 {
+			return nil, fmt.Errorf("the export has no column %s", name)
+		}
+	}
+	var orders []model.Order
+	for _, row := range rows[1:] {
+		cell := func(name string) string { return row[columns[name]-1] }
+		orders = append(orders, model.Order{ID: cell("id"), UserID: cell("user_id"), Status: model.OrderStatus(cell("status"))})
+	}
+	return orders, nil
 }
 
 func (c *saleCount) fault(format string, args ...any) {
