@@ -17,6 +17,7 @@ import (
 type header struct {
 	Algorithm string          `json:"alg"`
 	KeyID     string          `json:"kid"`
+	Type      string          `json:"typ"`
 	Critical  json.RawMessage `json:"crit"`
 }
 
@@ -30,7 +31,16 @@ func readHeader(part string) (header, error) {
 	if h.Critical != nil {
 		return header{}, errors.New("it needs extensions")
 	}
+	h.Algorithm = algorithm(h.Algorithm)
 	return h, nil
+}
+
+// accesses reports whether a `typ` is that of a token for access. An issuer signs others with the same keys, for
+// the same people: logout tokens, security events, refresh tokens. Each kind has a name (RFC 8725, section 3.11).
+func (h header) accesses() bool {
+	name := strings.ToLower(h.Type)
+	name, _ = strings.CutPrefix(name, "application/") // RFC 7515, section 4.1.9
+	return name == "" || name == "jwt" || name == "at+jwt"
 }
 
 // usualHeaders are the headers our own tokens have, in the two orders of the

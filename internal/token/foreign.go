@@ -34,6 +34,25 @@ func (s statement) role(path string) model.Role {
 	return model.RoleUser
 }
 
+// accesses reports whether this is said by a token for access, where the header does not tell the kind (see
+// header.accesses). Keycloak names it in a claim of its own; logout tokens and security events name events (RFC 8417).
+func (s statement) accesses() bool {
+	named, ok := s["typ"].(string)
+	bearer := strings.EqualFold(named, "Bearer") || strings.EqualFold(named, "JWT") || strings.EqualFold(named, "at+jwt")
+	return (s["typ"] == nil || ok && bearer) && s["events"] == nil
+}
+
+// groups are those at a path. Keycloak writes the path of a group in the realm: `/gold` is in gold too.
+func (s statement) groups(path string) []string {
+	named := s.texts(path)
+	for _, name := range slices.Clip(named) {
+		if top, ok := strings.CutPrefix(name, "/"); ok && !slices.Contains(named, top) {
+			named = append(named, top)
+		}
+	}
+	return named
+}
+
 // client is whom the token was made for, where it names no audience: `azp` of
 // OpenID Connect, or `client_id` of RFC 9068.
 func (s statement) client() audience {

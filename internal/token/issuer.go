@@ -121,7 +121,7 @@ func (i *issuer) key(ctx context.Context, id string) (key, error) {
 	if found, ok := i.known(id); ok {
 		return found, nil
 	}
-	if i.source == nil || id == "" {
+	if i.source == nil || id == "" && i.keys.Load() != nil {
 		return key{}, invalid(UnknownKey, "its key id is missing or unknown")
 	}
 	asked := i.ask(ctx, id)

@@ -1,12 +1,15 @@
 package token
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/json"
@@ -22,6 +25,7 @@ func parseKeys(document []byte) (known map[string]key, refused []error, err erro
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
+	document = bytes.TrimPrefix(document, []byte("\ufeff")) // some editors begin a file with it
 	if err := json.Unmarshal(document, &set); err != nil {
 		return nil, nil, fmt.Errorf("parse a JWK Set: %w", err)
 	}
@@ -40,10 +44,15 @@ func parseKeys(document []byte) (known map[string]key, refused []error, err erro
 		}
 		known[id] = usable
 	}
+	if _, nameless := known[""]; nameless && len(known) > 1 { // which key a token means must not be guessed
+		delete(known, "")
+		refused = append(refused, errors.New("a key of the set has no id and is not the only one"))
+	}
 	return known, refused, nil
 }
 
-// parseKey reads one JWK.
+// parseKey reads one JWK. Its certificates say nothing that counts here, and issuers publish some that package x509 refuses
+// (a negative serial number): they are not read.
 func parseKey(text []byte) (id string, _ key, _ error) {
 	var of struct {
 		ID         string   `json:"kid"`
@@ -52,19 +61,35 @@ func parseKey(text []byte) (id string, _ key, _ error) {
 	if err := json.Unmarshal(text, &of); err != nil {
 		return "", key{}, err
 	}
+	var members map[string]*json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return of.ID, key{}, err
+	}
+	maps.DeleteFunc(members, func(name string, _ *json.RawMessage) bool { return strings.HasPrefix(name, "x5") })
+	text, err := json.Marshal(members)
+	if err != nil {
+		return of.ID, key{}, err
+	}
 	var parsed jose.JSONWebKey
 	if err := json.Unmarshal(text, &parsed); err != nil {
 		return of.ID, key{}, err
 	}
-	made, err := keyOf(parsed.Key, parsed.Algorithm)
+	made, err := keyOf(parsed.Key, algorithm(parsed.Algorithm))
 	switch {
 	case err != nil:
-	case of.ID == "":
-		err = errors.New("it has no id")
 	case parsed.Use != "" && parsed.Use != "sig", of.Operations != nil && !slices.Contains(of.Operations, "verify"):
 		err = errors.New("it is not for signatures")
 	}
 	return of.ID, made, err
+}
+
+// algorithm is the name by which the jwt library knows an algorithm: RFC 9864 gives EdDSA with the only curve that is taken
+// here another one.
+func algorithm(named string) string {
+	if named == "Ed25519" {
+		return jwt.SigningMethodEdDSA.Alg()
+	}
+	return named
 }
 
 // keyOf chooses the one algorithm that belongs to a public key: the one that it

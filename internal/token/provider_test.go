@@ -1,7 +1,9 @@
 package token_test
 
 import (
+	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -48,7 +50,7 @@ func TestTokensOfIdentityProviders(t *testing.T) {
 			"resource_access":{"account":{"roles":["manage-account","view-profile"]}},"scope":"openid email profile","email_verified":true,"name":"Ann Lee",
 			"groups":["/gold"],"preferred_username":"ann@shop.example","given_name":"Ann","family_name":"Lee","email":"ann@shop.example"}`,
 			[2]string{`["default-roles-shop","offline_access","uma_authorization"]`, `["offline_access","admin"]`},
-			token.Claims{Subject: "f3a0e8d2-5c1e-4c0a-9d6e-0d1c5a4f7b11", Username: "ann@shop.example", Groups: []string{"/gold"}},
+			token.Claims{Subject: "f3a0e8d2-5c1e-4c0a-9d6e-0d1c5a4f7b11", Username: "ann@shop.example", Groups: []string{"/gold", "gold"}},
 			[]string{`"aud":"account"`, `"aud":["broker","realm-management"]`},
 		},
 		"Auth0": {
@@ -112,6 +114,44 @@ func TestTokensOfIdentityProviders(t *testing.T) {
 	}
 }
 
+// TestTokensOfOtherKinds: with the same keys an issuer signs tokens that are no proof of who calls.
+func TestTokensOfOtherKinds(t *testing.T) {
+	t.Parallel()
+	s := newSigner(t, "k", jwt.SigningMethodEdDSA)
+	a := trusting(t, newClock(), token.Issuer{Name: "shop", Keys: newPublisher(t, s).URL})
+	for _, good := range []struct{ header, claims members }{
+		{nil, nil}, {members{"typ": nil}, nil}, {members{"typ": "jwt"}, nil}, {members{"typ": "at+jwt"}, members{"typ": "Bearer"}},
+		{members{"typ": "application/AT+JWT"}, members{"typ": "at+jwt"}}, {nil, members{"typ": "JWT", "events": nil}},
+	} {
+		accepted(t, a, forge(t, s.method, s.private, with(good.header, members{"kid": "k"}), with(good.claims, members{"iss": "shop"})), of("shop"))
+	}
+	for _, header := range []any{"logout+jwt", "secevent+jwt", "dpop+jwt", "application/logout+jwt", "refresh+jwt", "JOSE", "x"} {
+		refusedAs(t, a, token.WrongType, forge(t, s.method, s.private, members{"kid": "k", "typ": header}, members{"iss": "shop"}))
+		refusedAs(t, a, token.WrongType, forge(t, jwt.SigningMethodHS256, []byte(secret), members{"typ": header}, nil)) // ours too
+	}
+	for _, claims := range []members{
+		{"typ": "Refresh"}, {"typ": "Offline"}, {"typ": "ID"}, {"typ": "Logout"}, {"typ": "refresh"}, {"typ": []string{"Bearer"}},
+		{"events": members{"http://schemas.openid.net/event/backchannel-logout": members{}}},
+	} {
+		refusedAs(t, a, token.WrongType, s.sign(t, "shop", claims))
+	}
+}
+
+func with(some, more members) members {
+	all := maps.Clone(more)
+	maps.Copy(all, some)
+	return all
+}
+
+// refusedAs refuses a token for one reason, which its bearer is told.
+func refusedAs(t *testing.T, a *token.Authority, why token.Reason, signed string) {
+	t.Helper()
+	_, err := a.Verify(t.Context(), signed)
+	if invalid, ok := errors.AsType[*token.InvalidError](err); !ok || invalid.Reason != why || invalid.Detail == "" {
+		t.Errorf("Verify = %v, want %s", err, why)
+	}
+}
+
 // TestWhereOthersSayThings: an option's path leads to a text or to a list, and nothing else that is there refuses a token.
 func TestWhereOthersSayThings(t *testing.T) {
 	t.Parallel()
@@ -128,6 +168,7 @@ func TestWhereOthersSayThings(t *testing.T) {
 		{"", "", `"role":"not admin"`, false, nil},
 		{"", "", `"role":{"admin":true},"groups":{"a":1}`, false, nil},
 		{"", "", `"role":null,"groups":[1,"a",null,["b"]]`, false, []string{"a"}},
+		{"", "", `"groups":["/gold","gold","/shop/early","//x"]`, false, []string{"/gold", "gold", "/shop/early", "//x", "shop/early", "/x"}},
 		{"scope", "", `"scope":"openid admin","role":"user"`, true, nil},
 		{"a.scope", "scp", `"a":{"scope":"x  admin"},"scp":"b c"`, true, []string{"b", "c"}},
 		{"scope", "", `"scope":"aws.cognito.signin.user.admin"`, false, nil},

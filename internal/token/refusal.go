@@ -35,6 +35,7 @@ const (
 	WrongSubject   Reason = "sub"
 	WrongRole      Reason = "role"
 	WrongLevel     Reason = "level"
+	WrongType      Reason = "typ"    // it is a token of another kind
 	AccountChanged Reason = "ended"  // its account has changed since, see Authority.Ended
 	Unread         Reason = "unread" // ErrNoKeys
 )
@@ -46,7 +47,7 @@ const Stranger = "unknown"
 func Reasons() []Reason {
 	return []Reason{
 		Malformed, UnknownIssuer, UnknownKey, WrongAlgorithm, WrongSignature, WrongExpiry, WrongNotBefore, WrongAudience,
-		WrongSubject, WrongRole, WrongLevel, AccountChanged, Unread,
+		WrongSubject, WrongRole, WrongLevel, WrongType, AccountChanged, Unread,
 	}
 }
 

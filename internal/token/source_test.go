@@ -1,18 +1,23 @@
 package token_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"log/slog"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -179,6 +184,11 @@ func TestKeysThatAreNotUsed(t *testing.T) {
 		"no use and no alg":           {edited(rs, func(k *jose.JSONWebKey) { k.Use, k.Algorithm = "", "" }), rs.sign(t, "shop", nil), true},
 		"for verification":            {added(es, `"key_ops":["verify"]`), es.sign(t, "shop", nil), true},
 		"unknown member":              {added(es, `"since":{"year":[1]}`), es.sign(t, "shop", nil), true},
+		"a bad certificate":           {added(rs, `"x5c":["`+negativeSerial(t, rs)+`"]`), rs.sign(t, "shop", nil), true},
+		"bad thumbprints":             {added(es, `"x5t":1,"x5t#S256":"?","x5u":":"`), es.sign(t, "shop", nil), true},
+		"the name of RFC 9864":        {edited(ed, func(k *jose.JSONWebKey) { k.Algorithm = "Ed25519" }), ed.sign(t, "shop", nil), true},
+		"the token has that name":     {edited(ed, func(*jose.JSONWebKey) {}), signRaw(t, ed.method, ed.private, `{"alg":"Ed25519","kid":"d"}`, claimsOfShop()), true},
+		"a nameless one of two":       {edited(ed, func(k *jose.JSONWebKey) { k.KeyID = "" }), forge(t, ed.method, ed.private, members{"kid": nil}, members{"iss": "shop"}), false},
 		"for encryption":              {edited(rs, func(k *jose.JSONWebKey) { k.Use = "enc" }), rs.sign(t, "shop", nil), false},
 		"for other operations":        {added(es, `"key_ops":["deriveKey"]`), es.sign(t, "shop", nil), false},
 		"for no operation":            {added(es, `"key_ops":[]`), es.sign(t, "shop", nil), false},
@@ -213,6 +223,42 @@ func TestKeysThatAreNotUsed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// negativeSerial is a certificate with the key of a signer that package x509 refuses to parse, as some issuers publish.
+func negativeSerial(t *testing.T, s signer) string {
+	t.Helper()
+	of := x509.Certificate{SerialNumber: big.NewInt(1)}
+	der := check.Value(x509.CreateCertificate(rand.Reader, &of, &of, s.private.Public(), s.private))(t)
+	der = bytes.Replace(der, []byte{2, 1, 2, 0x02, 1, 1}, []byte{2, 1, 2, 0x02, 1, 0x81}, 1)
+	if _, err := x509.ParseCertificate(der); err == nil {
+		t.Fatal("package x509 takes the certificate")
+	}
+	return base64.StdEncoding.EncodeToString(der)
+}
+
+func claimsOfShop() string {
+	return `{"sub":"1","iss":"shop","aud":"seckill","exp":` + strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10) + "}"
+}
+
+// TestTheOnlyKeyNeedsNoName: where an issuer publishes one key, neither that nor its tokens need an id. The set may begin with
+// a byte order mark.
+func TestTheOnlyKeyNeedsNoName(t *testing.T) {
+	t.Parallel()
+	only, c := newSigner(t, "", jwt.SigningMethodES256), newClock()
+	p := newPublisher(t, only)
+	text := "\ufeff" + *p.document.Load()
+	p.document.Store(&text)
+	a := trusting(t, c, token.Issuer{Name: "shop", Keys: p.URL})
+	nameless := func(s signer) string {
+		return forge(t, s.method, s.private, members{"kid": nil}, members{"iss": "shop"})
+	}
+	accepted(t, a, nameless(only), of("shop"))
+	invalid(t, a, nameless(newSigner(t, "", jwt.SigningMethodES256)))
+	p.publish(t, only, newSigner(t, "", jwt.SigningMethodES256), newSigner(t, "x", jwt.SigningMethodES256))
+	c.advance(10 * time.Second)
+	invalid(t, a, newSigner(t, "y", jwt.SigningMethodES256).sign(t, "shop", nil)) // has them read
+	invalid(t, a, nameless(only))
 }
 
 // TestKeysOfTheStandard reads the set that RFC 7517, appendix A.1, prints.

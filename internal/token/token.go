@@ -308,6 +308,9 @@ func (a *Authority) read(ctx context.Context, token string) (_ Claims, issuer st
 
 // claims checks what a token says whose signature is good.
 func (a *Authority) claims(p *parts, from *issuer) (Claims, error) {
+	if !p.accesses() {
+		return Claims{}, wrongClaim(WrongType, "names another kind of token")
+	}
 	claims := Claims{Subject: string(p.Subject), Role: model.Role(p.Role), Username: string(p.Username), Issuer: from.Name}
 	if from.source == nil { // others know no version of our accounts
 		claims.Version, claims.Groups = int64(p.Version), p.Groups
@@ -339,7 +342,10 @@ func (i *issuer) tell(p *parts, claims *Claims) error {
 	if err != nil {
 		return invalid(Malformed, "read all it says: %w", err)
 	}
-	claims.Role, claims.Groups = said.role(i.Role), said.texts(i.Groups)
+	if !said.accesses() {
+		return wrongClaim(WrongType, "names another kind of token")
+	}
+	claims.Role, claims.Groups = said.role(i.Role), said.groups(i.Groups)
 	if len(i.Audiences) > 0 && len(p.Audience) == 0 {
 		p.Audience = said.client()
 	}
