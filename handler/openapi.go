@@ -135,6 +135,11 @@ func (a *api) polish() {
 	describe(schemas["Order"], "status", model.OrderStatuses())
 	describe(schemas["OrderDetail"], "status", model.OrderStatuses())
 	describe(schemas["Entry"], "status", model.EntryStatuses())
+	placed := model.OrderStatuses()
+	for _, status := range model.EntryStatuses() {
+		placed = append(placed, model.OrderStatus(status))
+	}
+	describe(schemas["Placed"], "status", placed)
 	describe(schemas["Refund"], "status", model.RefundStatuses())
 	describe(schemas["Audit"], "mode", []model.OrderMode{model.ModeSync, model.ModeAsync})
 	copies := []model.CopyState{model.CopyOpen, model.CopyClosed, model.CopyRebuilding}
@@ -276,11 +281,6 @@ func (a *api) operation(r route) huma.Operation {
 		}
 	}
 	return op
-}
-
-// nothing is the body of a request that says everything in its path.
-func (a *api) nothing() *huma.MediaType {
-	return &huma.MediaType{Schema: &huma.Schema{AnyOf: []*huma.Schema{a.schema(typeOf[Nothing]()), {Type: "null"}}}}
 }
 
 // plain reports whether no typed function describes the route.

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -97,7 +99,10 @@ func (d *document) withUnknown(t *testing.T, s *schema, location string) map[str
 
 type response struct {
 	Headers map[string]any
-	Content map[string]struct{ Examples map[string]any }
+	Content map[string]struct {
+		Schema   *schema
+		Examples map[string]any
+	}
 }
 
 func readDocument(t *testing.T, s *server) (document, []byte) {
@@ -234,8 +239,11 @@ func TestOpenAPIErrors(t *testing.T) {
 	}
 	purchase := doc.Paths["/api/v1/vouchers/{id}/seckill"]["post"].Responses
 	for _, status := range []string{"201", "202"} {
-		if _, ok := purchase[status].Content["application/json"]; !ok {
-			t.Errorf("%s: %+v", status, purchase[status])
+		placed := doc.resolve(t, purchase[status].Content["application/json"].Schema)
+		for _, member := range []string{"id", "voucher_id", "price", "status", "nonce", "leaf"} {
+			if placed == nil || placed.Properties[member] == nil {
+				t.Errorf("%s has no %s: %+v", status, member, purchase[status])
+			}
 		}
 	}
 	for _, code := range model.Codes() {
@@ -256,6 +264,22 @@ func TestOpenAPIIsForGenerators(t *testing.T) {
 		for method, op := range methods {
 			if op.Security == nil || op.Description == "" {
 				t.Errorf("%s %s: security %v, description %q", method, path, op.Security, op.Description)
+			}
+			if body := doc.resolve(t, op.RequestBody.Content["application/json"].Schema); body != nil && body.nullable {
+				t.Errorf("%s %s: its body may be null, which generated clients cannot leave out", method, path)
+			}
+			var read *schema // by a generated client, of whatever success
+			for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
+				answer := op.Responses[status].Content["application/json"].Schema
+				if answer == nil || status >= "300" {
+					continue
+				}
+				if read == nil {
+					read = answer
+				}
+				if !reflect.DeepEqual(answer, read) {
+					t.Errorf("%s %s: %s has another schema than the status before it, which generated clients take for it", method, path, status)
+				}
 			}
 		}
 	}

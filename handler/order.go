@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,9 +25,6 @@ const tagOrders = "Orders"
 // waitMargin is added to a client's wait to make the deadline of its answer. It
 // covers the look-up itself and a slow line.
 const waitMargin = 10 * time.Second
-
-// Nothing is the body of a purchase: none, null, or an object without members.
-type Nothing struct{}
 
 type ordersInput struct {
 	Paging
@@ -68,10 +67,10 @@ func (a *api) orderRoutes() {
 			model.CodeCoolingDown, model.CodeSoldOut, model.CodeLockBusy, model.CodeUnavailable,
 		},
 		response: map[string]any{"application/json": model.Order{}},
-		request:  a.nothing(),
 	}, a.place)
-	accepted := a.huma.OpenAPI().Paths[basePath+"/vouchers/{id}/seckill"].Post.Responses[strconv.Itoa(http.StatusAccepted)].Content["application/json"]
-	accepted.Schema = &huma.Schema{AnyOf: []*huma.Schema{accepted.Schema, a.schema(typeOf[model.Entry]())}}
+	for _, status := range []int{http.StatusCreated, http.StatusAccepted} {
+		a.huma.OpenAPI().Paths[basePath+"/vouchers/{id}/seckill"].Post.Responses[strconv.Itoa(status)].Content["application/json"].Schema = a.placed()
+	}
 	a.registerBare(route{
 		id: "cancel-order", method: http.MethodPost, path: basePath + "/orders/{id}/cancel", tag: tagOrders,
 		summary: "Cancel my unpaid order", access: users, status: http.StatusOK,
@@ -102,6 +101,22 @@ func (a *api) orderRoutes() {
 		order, err := a.options.Orders.Get(ctx, subject(ctx), in.ID, wait)
 		return &output[model.Order]{Body: order}, err
 	})
+}
+
+// placed is what a purchase answers, an order or an entry, as one schema: generated clients read every success of a call into
+// the type of the first one, and lose the members that this lacks.
+func (a *api) placed() *huma.Schema {
+	registry := a.huma.OpenAPI().Components.Schemas
+	order, entry := registry.SchemaFromRef(a.schema(typeOf[model.Order]()).Ref), registry.SchemaFromRef(a.schema(typeOf[model.Entry]()).Ref)
+	placed := &huma.Schema{
+		Type: huma.TypeObject, Properties: maps.Clone(order.Properties), Required: slices.Clone(entry.Required),
+		Description: "An Order, or with `leaf` and `nonce` an Entry of a voucher that is drawn.",
+	}
+	maps.Copy(placed.Properties, entry.Properties)
+	placed.Properties["status"] = &huma.Schema{Type: huma.TypeString}
+	placed.Required = slices.DeleteFunc(placed.Required, func(name string) bool { return !slices.Contains(order.Required, name) })
+	registry.Map()["Placed"] = placed
+	return &huma.Schema{Ref: "#/components/schemas/Placed"}
 }
 
 // placePath is a purchase's route as Gin has it.

@@ -63,10 +63,9 @@ func (a *api) registerPlain(r route, handle gin.HandlerFunc) {
 	a.mount(r, handle)
 }
 
-// registerBare adds a route whose request says everything in its path. Its body may
-// be missing, null or an empty object, as that of a purchase.
+// registerBare adds a route whose request says everything in its path, and has no body by the document: generated clients would
+// ask for one. Its body may be missing, null or an empty object, as that of a purchase.
 func (a *api) registerBare(r route, handle func(*gin.Context) (document any, err error)) {
-	r.request = a.nothing()
 	a.registerPlain(r, func(c *gin.Context) {
 		if err := possible(r.path, c.Param("id")); err != nil {
 			a.abort(c, err)

@@ -24,7 +24,6 @@ func (a *api) waitlistRoutes() {
 			model.CodeCoolingDown, model.CodeConflict, model.CodeUnavailable,
 		},
 		response: map[string]any{"application/json": model.WaitlistPlace{}},
-		request:  a.nothing(),
 	}, a.joinWaitlist)
 	register(a, route{
 		id: "get-waitlist", method: http.MethodGet, path: waitlistPath, tag: tagOrders,
