@@ -164,7 +164,7 @@ func (a *AsyncParts) SwitchMode(ctx context.Context, to model.OrderMode, progres
 func (a *AsyncParts) InPlaceOfServer() bool { return a.instance.cfg.RedisURL == "" }
 
 // WithAsyncParts opens everything behind asynchronous orders for one piece of
-// work. Servers of their own are not disturbed. What is embedded is inside its
+// work. Servers of their own are not disturbed. As for an instance, a Redis that is not the database's is refused. What is embedded is inside its
 // server's process, which must not run: then this process takes its place, with
 // a Redis that is empty.
 func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, work func(a *AsyncParts) error) error {
@@ -188,6 +188,9 @@ func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, wo
 	}
 	record, err := servers.db.Modes.Read(ctx)
 	if err != nil {
+		return err
+	}
+	if err := i.guardRedis(servers).Await(ctx); err != nil { // what it did to the orders would be by the word of a Redis that knows none
 		return err
 	}
 	a, err := i.openAsyncParts(ctx, servers, orderMode{deployment: record.Deployment})

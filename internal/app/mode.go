@@ -67,15 +67,20 @@ func (i *Instance) claimDatabase(db *Database) *guard.Sole {
 // guardPatience: a look that was canceled ends at once.
 const guardPatience = time.Second
 
-// claimRedis looks from now on whether this instance uses the Redis of its database.
-func (i *Instance) claimRedis(ctx context.Context, s servers) *guard.Redis {
+// guardRedis guards that this process uses the Redis of its database.
+func (i *Instance) guardRedis(s servers) *guard.Redis {
 	identity := func(ctx context.Context) (string, error) {
 		if s.incarnation != "" {
 			return guard.Embedded + s.incarnation, nil
 		}
 		return redisdb.Identity(ctx, s.redis)
 	}
-	r := guard.NewRedis(repository.NewRedisClaims(s.db.Database), identity, s.sole, i.log)
+	return guard.NewRedis(repository.NewRedisClaims(s.db.Database), identity, s.sole, i.log)
+}
+
+// claimRedis looks from now on whether this instance uses the Redis of its database.
+func (i *Instance) claimRedis(ctx context.Context, s servers) *guard.Redis {
+	r := i.guardRedis(s)
 	_ = r.Look(ctx) // the next look repeats what failed
 	i.probe("redis of the database", func(context.Context) error { return r.Selling() })
 	i.parts.Loop("claim for Redis", guardPatience, r.Run) //nolint:contextcheck // until the stop

@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"seckill/config"
 	"seckill/internal/app"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 
@@ -182,4 +184,24 @@ func TestAuditRepairsTheStockInAsync(t *testing.T) {
 		}
 		return errors.Join(err, readErr)
 	}))
+}
+
+// TestCommandsRefuseAnotherRedis than that of the instances, as an instance does: it knows none of the orders.
+func TestCommandsRefuseAnotherRedis(t *testing.T) {
+	t.Parallel()
+	environ := asyncEnviron(t)
+	instance, cfg := started(t, environ...)
+	s := counterOf(t, instance, cfg)
+	voucher := s.putUp(t, 2)
+	s.persisted(t, "alice", voucher)
+	other := append(slices.Clone(environ), "SECKILL_REDIS_URL="+testserver.Redis(t).URL())
+	for _, asked := range [][]string{{"audit", "--repair"}, {"audit"}, {"audit", "--repair", "--stock"}, {"deadletters", "list"}} {
+		if got := call(t, other, "", asked...); got.code != exitError || !strings.Contains(got.stderr, "uses another Redis") || got.stdout != "" {
+			t.Errorf("%q: %+v", asked, got)
+		}
+	}
+	s.persisted(t, "bob", voucher)
+	if got := call(t, environ, "", "audit", "--repair"); got.code != 0 {
+		t.Errorf("with the Redis of the instances: %+v", got)
+	}
 }

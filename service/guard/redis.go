@@ -64,7 +64,25 @@ func (r *Redis) Run(ctx context.Context) {
 // Look compares this instance's Redis with the one that the database names. While
 // one of the two does not answer, nothing changes: async goes on without the
 // database for a while.
-func (r *Redis) Look(ctx context.Context) error {
+func (r *Redis) Look(ctx context.Context) error { return r.look(ctx, r.claims.Take) }
+
+// Await looks, for a piece of work beside the instances, until its Redis is that of the database, or until another is known to be in
+// use: then it is the error. It claims nothing.
+func (r *Redis) Await(ctx context.Context) error {
+	agree := func(context.Context, string, model.RedisClaim) (bool, error) { return true, nil }
+	for n := 0; ; n++ {
+		if err := r.look(ctx, agree); err != nil {
+			return err
+		}
+		renewed := n > 0 && r.silent == 0
+		if err := r.Selling(); err == nil || renewed || ctx.Err() != nil {
+			return err
+		}
+		poll.Pause(ctx, lookAround)
+	}
+}
+
+func (r *Redis) look(ctx context.Context, take func(context.Context, string, model.RedisClaim) (bool, error)) error {
 	identity, err := r.identity(ctx)
 	if err != nil {
 		return err
@@ -81,7 +99,7 @@ func (r *Redis) Look(ctx context.Context) error {
 	// An age below zero says that the database's clock was set back: to the other
 	// instances the claim stands still until it is renewed.
 	if (ours && age.Abs() >= claimAge) || (!ours && r.mayReplace(claim.Identity)) {
-		taken, err := r.claims.Take(ctx, identity, claim)
+		taken, err := take(ctx, identity, claim)
 		if err == nil && !taken { // another instance was quicker
 			claim, _, err = r.claims.Read(ctx)
 		}
