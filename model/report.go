@@ -119,6 +119,7 @@ type Audit struct {
 	Redis     *AuditHotCopy  `json:"redis"` // nil in sync mode, and of a draw: there is no copy
 	Queue     *AuditQueue    `json:"queue"` // nil likewise: there is no queue
 	Drift     []DriftedOrder `json:"drift"`
+	Wrong     []string       `json:"wrong,omitempty" doc:"What rows of a draw or of a waitlist the database has otherwise than it says."`
 	Draw      bool           `json:"-"` // the voucher is allocated by draw
 }
 

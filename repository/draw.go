@@ -331,8 +331,7 @@ const (
 	drawnColumns = 4
 )
 
-// Proof is what is published of a voucher's draw; NOT_FOUND for a voucher without one and, but for administrators, for one
-// that is not for sale.
+// Proof is what is published of a voucher's draw; NOT_FOUND for a voucher without one and, but for administrators, for a draft.
 func (d *Draws) Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error) {
 	row, err := d.published(ctx, voucherID, admin)
 	if err != nil {
@@ -359,9 +358,10 @@ func (d *Draws) published(ctx context.Context, voucherID string, admin bool) (ro
 
 			State model.VoucherState
 		}
+		// What was public stays so when the voucher is archived: whoever entered may check it any time later.
 		err := db.Table("draws").Select("draws.*, vouchers.state").Joins("JOIN vouchers ON vouchers.id = draws.voucher_id").
 			Where("draws.voucher_id = ? AND allocation = ?", voucherID, string(model.ByDraw)).Take(&found).Error
-		if row = found.Draw; err == nil && !admin && !(model.Voucher{State: found.State}).Buyable() {
+		if row = found.Draw; err == nil && !admin && found.State == model.VoucherDraft {
 			return model.NotFound("draw")
 		}
 		return notFound(err, "draw")

@@ -209,14 +209,16 @@ func TestChangesOfADraw(t *testing.T) {
 		check.Value(l.draws.Close(t.Context(), v.ID))(t)
 		wantCode(t, patch(model.VoucherPatch{EndAt: &later}), model.CodeConflict)
 		check.Must(t, patch(model.VoucherPatch{Title: new("still drawn"), State: new(model.VoucherArchived)}))
-		for admin, hears := range map[bool]model.Code{false: model.CodeNotFound, true: model.CodeConflict} { // it is not drawn yet
-			wantCode(t, check.ErrorOf(l.draws.Leaves(t.Context(), v.ID, admin, "", 1)), hears)
+		for _, admin := range []bool{false, true} { // it is not drawn yet, and what was public stays public
+			wantCode(t, check.ErrorOf(l.draws.Leaves(t.Context(), v.ID, admin, "", 1)), model.CodeConflict)
 		}
-		wantCode(t, check.ErrorOf(l.draws.Proof(t.Context(), v.ID, false)), model.CodeNotFound)
+		check.Equal(t, "the commitment of an archived one", check.Value(l.draws.Proof(t.Context(), v.ID, false))(t).Commitment, before.Commitment)
 		check.Equal(t, "due, although archived", len(check.Value(l.draws.Due(t.Context()))(t)), 1)
 		check.Equal(t, "balanced", check.Value(f.vouchers.Audit(t.Context(), v.ID))(t).Balanced, true)
 		f.exec(t, "DELETE FROM draw_entries WHERE voucher_id = ?", v.ID)
 		check.Equal(t, "balanced without an entry", check.Value(f.vouchers.Audit(t.Context(), v.ID))(t).Balanced, false)
+		f.exec(t, "UPDATE vouchers SET state = 'draft' WHERE id = ?", v.ID)
+		wantCode(t, check.ErrorOf(l.draws.Proof(t.Context(), v.ID, false)), model.CodeNotFound)
 	})
 }
 

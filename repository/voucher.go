@@ -320,28 +320,47 @@ func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	found := rows[0]
 	audit := model.Audit{
 		VoucherID: id, Mode: found.Mode, Database: found.AuditDatabase, Drift: []model.DriftedOrder{},
-		Balanced: found.Stock == found.Remaining+found.LiveOrders && found.Waiting == found.PlacesWaiting, Draw: found.Draw,
+		Draw: found.Draw, Wrong: differs(nil, "places of those who wait", found.Waiting, found.PlacesWaiting),
 	}
 	if audit.Draw {
-		whole, err := v.wholeDraw(ctx, id)
-		audit.Balanced = audit.Balanced && whole
-		return audit, err
+		lacks, err := v.drawLacks(ctx, id)
+		if err != nil {
+			return audit, err
+		}
+		audit.Wrong = append(audit.Wrong, lacks...)
 	}
+	audit.Balanced = found.Stock == found.Remaining+found.LiveOrders && len(audit.Wrong) == 0
 	return audit, nil
 }
 
-// wholeDraw reports whether a draw has as many entries and places as it says.
-func (v *Vouchers) wholeDraw(ctx context.Context, id string) (bool, error) {
+// drawLacks says in what a draw differs from what it says of itself.
+func (v *Vouchers) drawLacks(ctx context.Context, id string) (lacks []string, err error) {
 	type row struct {
+		Known                              bool
 		Entries, Position, Entered, Places int64
 		DrawnAt                            *time.Time
 	}
 	rows, err := counted[row](ctx, v.db, "audit the draw of voucher "+id, "draw_audit", id)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	found := rows[0]
-	return found.Entered == found.Entries && found.Places == found.Position && (found.DrawnAt == nil || found.Position == found.Entries), nil
+	if !found.Known {
+		return []string{"the row of draws, with the secret, is not there"}, nil
+	}
+	lacks = differs(lacks, "rows of draw_entries", found.Entries, found.Entered)
+	lacks = differs(lacks, "rows of draw_places", found.Position, found.Places)
+	if found.DrawnAt != nil {
+		lacks = differs(lacks, "entries served of a draw that is done", found.Entries, found.Position)
+	}
+	return lacks, nil
+}
+
+func differs(list []string, what string, want, have int64) []string {
+	if want == have {
+		return list
+	}
+	return append(list, fmt.Sprintf("%s: %d, and there should be %d", what, have, want))
 }
 
 // counted reads what a statement of the folder sql counts of a voucher: one row at the least, or NOT_FOUND.

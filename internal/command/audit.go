@@ -229,6 +229,9 @@ func printAudit(table io.Writer, audit model.Audit) {
 		fmt.Fprintf(table, "  the database itself: stock %d, remaining %d, live orders %d, difference %d%s\n",
 			d.Stock, d.Remaining, d.LiveOrders, difference, advice)
 	}
+	for _, wrong := range audit.Wrong {
+		fmt.Fprintf(table, "  the database itself: %s; only a backup has them: see the runbook\n", wrong)
+	}
 	for _, drift := range audit.Drift {
 		fmt.Fprintf(table, "  order %s: %s\n", drift.OrderID, drift.Found)
 	}

@@ -42,6 +42,12 @@ func TestDrawVerify(t *testing.T) {
 	if got := verify("--commitment", commitment, "--leaf", leaf); got.code != exitOK || !strings.Contains(got.stdout, "holds: 4 entries, the first 2") || !strings.Contains(got.stdout, "has place ") {
 		t.Errorf("%+v", got)
 	}
+	got = s.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher, s.Admin(t), map[string]any{"state": model.VoucherArchived})
+	check.Equal(t, "the voucher is archived", got.Status, http.StatusOK)
+	check.Equal(t, "nobody sees it", s.Insist(t, http.MethodGet, "/vouchers/"+voucher, "", nil).Status, http.StatusNotFound)
+	if got := verify("--commitment", commitment, "--leaf", leaf); got.code != exitOK {
+		t.Errorf("of an archived voucher: %+v", got)
+	}
 	for _, wrong := range [][]string{{"--commitment", strings.Repeat("0", 64)}, {"--leaf", strings.Repeat("0", 64)}} {
 		if got := verify(wrong...); got.code != exitError || got.stderr == "" {
 			t.Errorf("%q: %+v", wrong, got)
@@ -51,6 +57,18 @@ func TestDrawVerify(t *testing.T) {
 	ofDatabase(t, cfg, "UPDATE draw_places SET place = -place WHERE place < 0 AND voucher_id = ?", voucher)
 	if got := verify(); got.code != exitError || !strings.Contains(got.stderr, "place 1 belongs to") {
 		t.Errorf("a moved winner: %+v", got)
+	}
+	for _, damage := range []struct{ statement, said string }{
+		{"DELETE FROM draw_places WHERE place = 2 AND voucher_id = ?", "rows of draw_places: 3, and there should be 4"},
+		{"DELETE FROM draw_entries WHERE voucher_id = ?", "rows of draw_entries: 0, and there should be 4"},
+		{"DELETE FROM draws WHERE voucher_id = ?", "the row of draws, with the secret, is not there"},
+	} {
+		ofDatabase(t, cfg, damage.statement, voucher)
+		for _, asked := range [][]string{{"audit"}, {"audit", "--repair", "--url", instance.BaseURL()}} {
+			if got := call(t, in(cfg.DataDir), "", asked...); got.code != exitError || !strings.Contains(got.stdout, damage.said) {
+				t.Errorf("%q of %q: %+v", asked, damage.statement, got)
+			}
+		}
 	}
 	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
