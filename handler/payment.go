@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gin-gonic/gin"
@@ -33,7 +34,7 @@ type PaymentStart struct {
 
 // Webhook is what the payment provider tells. It may have members that are not listed here.
 type Webhook struct {
-	Type string      `json:"type" example:"payment.succeeded" doc:"payment.succeeded or payment.failed; anything else changes nothing."`
+	Type string      `json:"type" example:"payment.succeeded" doc:"payment.succeeded, payment.failed, payment.refunded or payment.disputed; anything else changes nothing."`
 	Data WebhookData `json:"data"`
 }
 
@@ -43,6 +44,8 @@ type WebhookData struct {
 	OrderID   string `json:"order_id"`
 	Amount    int64  `json:"amount" doc:"Minor units."`
 	Currency  string `json:"currency"`
+	Refunded  int64  `json:"refunded,omitempty" doc:"How much of the amount went back altogether; with payment.refunded at least 1."`
+	Disputed  *bool  `json:"disputed,omitempty" doc:"Whether the buyer disputes the payment; with payment.disputed true unless it says false."`
 }
 
 func (a *api) paymentRoutes() {
@@ -64,7 +67,8 @@ func (a *api) paymentRoutes() {
 		description: "Signed as Standard Webhooks demands, with the headers webhook-id, webhook-timestamp and " +
 			"webhook-signature (or svix- for webhook-); without a valid signature, or after more than 5 minutes: UNAUTHENTICATED. " +
 			"204: applied, durably, or of a type that is not known; a message may be repeated. Money for an order that is closed, " +
-			"or paid already, goes back. An unknown order or payment, or a wrong amount, is VALIDATION, and may come again " +
+			"or paid already, goes back. A paid order whose money went back altogether is refunded; while a payment is disputed, the code " +
+			"of its order rests. An unknown order or payment, or a wrong amount, is VALIDATION, and may come again " +
 			"corrected; so is another message with the id of one that was applied.",
 		codes: []model.Code{
 			model.CodeUnauthenticated, model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeValidation, model.CodeUnavailable,
@@ -147,33 +151,49 @@ func readWebhook(id string, body []byte) (*model.PaymentNotice, *Problem) {
 		return nil, problemOf(err)
 	}
 	digest := sha256.Sum256(body)
-	return &model.PaymentNotice{
-		PaymentID: hook.Data.PaymentID, OrderID: hook.Data.OrderID, Succeeded: hook.Type == payment.EventSucceeded,
+	notice := &model.PaymentNotice{
+		PaymentID: hook.Data.PaymentID, OrderID: hook.Data.OrderID, Succeeded: hook.Type != payment.EventFailed,
 		Amount: hook.Data.Amount, Currency: hook.Data.Currency,
+		Moved:   hook.Type == payment.EventRefunded || hook.Type == payment.EventDisputed,
 		Message: &model.WebhookMessage{ID: id, Digest: digest[:]},
-	}, nil
+	}
+	if notice.Moved {
+		notice.Refunded, notice.Disputed = hook.Data.Refunded, hook.Data.Disputed
+	}
+	if hook.Type == payment.EventDisputed && notice.Disputed == nil {
+		notice.Disputed = new(true)
+	}
+	return notice, nil
 }
 
 func (w Webhook) known() bool {
-	return w.Type == payment.EventSucceeded || w.Type == payment.EventFailed
+	return slices.Contains([]string{payment.EventSucceeded, payment.EventFailed, payment.EventRefunded, payment.EventDisputed}, w.Type)
 }
 
 // dataOf takes the members by their exact names. encoding/json would take Amount for
 // amount as well, and of both the later one, where no other route does so.
 func dataOf(envelope map[string]any) (WebhookData, error) {
 	var (
-		said   WebhookData
-		data   map[string]any
-		amount = json.Number("0")
+		said             WebhookData
+		data             map[string]any
+		disputed         bool
+		amount, refunded = json.Number("0"), json.Number("0")
 	)
 	err := model.JoinInvalid(take(&data, envelope, "body", "data"),
 		take(&said.PaymentID, data, "body.data", "payment_id"), take(&said.OrderID, data, "body.data", "order_id"),
-		take(&amount, data, "body.data", "amount"), take(&said.Currency, data, "body.data", "currency"))
+		take(&amount, data, "body.data", "amount"), take(&said.Currency, data, "body.data", "currency"),
+		take(&refunded, data, "body.data", "refunded"), take(&disputed, data, "body.data", "disputed"))
 	if err != nil {
 		return said, err
 	}
 	if said.Amount, err = amount.Int64(); err != nil {
 		return said, model.Invalid("body.data.amount", "is too large")
+	}
+	if said.Refunded, err = refunded.Int64(); err != nil {
+		return said, model.Invalid("body.data.refunded", "is too large")
+	}
+	if _, given := data["disputed"]; given {
+		said.Disputed = &disputed
 	}
 	return said, nil
 }
@@ -204,5 +224,7 @@ func refuseWebhook(id string, hook Webhook) error {
 	check(hook.known(), "body.type", "is missing")
 	check(model.ValidID(hook.Data.PaymentID), "body.data.payment_id", "is not an id")
 	check(model.ValidID(hook.Data.OrderID), "body.data.order_id", "is not an id")
+	check(hook.Data.Refunded >= 0 && hook.Data.Refunded <= max(hook.Data.Amount, 0), "body.data.refunded", "is not a part of the amount")
+	check(hook.Type != payment.EventRefunded || hook.Data.Refunded > 0, "body.data.refunded", "is missing")
 	return model.JoinInvalid(wrong...)
 }

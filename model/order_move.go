@@ -13,7 +13,7 @@ const (
 	MoverService  Mover = "service"  // the service itself
 	MoverBuyer    Mover = "buyer"    // the order's own user
 	MoverAdmin    Mover = "admin"    // an administrator
-	MoverProvider Mover = "provider" // the payment provider, whose money arrived
+	MoverProvider Mover = "provider" // the payment provider, whose money arrived, or went back
 )
 
 // The actors of a history that are no users.
@@ -64,6 +64,7 @@ func Transitions() []Transition {
 		{OrderUnpaid, OrderExpired, MoverService, UnitReturned, StampClosed},
 		{OrderPaid, OrderRedeemed, MoverAdmin, UnitUnmoved, StampRedeemed},
 		{OrderPaid, OrderRefunded, MoverAdmin, UnitReturned, StampClosed},
+		{OrderPaid, OrderRefunded, MoverProvider, UnitReturned, StampClosed}, // all its money went back there
 		// Late money goes back. The unit went back before, or was never there.
 		{OrderCanceled, OrderRefunded, MoverService, UnitUnmoved, ""},
 		{OrderExpired, OrderRefunded, MoverService, UnitUnmoved, ""},

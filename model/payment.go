@@ -26,7 +26,10 @@ type Payment struct {
 	URL       string    // where the buyer pays; empty until the provider has told, or when there is no page
 	CreatedAt time.Time `gorm:"autoCreateTime:false"`
 	DecidedAt *time.Time
-	// NextAt is when the provider is to be asked what became of it; nil once decided.
+	// Refunded is how much of Amount went back, and Disputed says that the buyer disputes it, as far as the provider has told.
+	Refunded int64
+	Disputed bool
+	// NextAt is when the provider is to be asked what became of it; nil once nothing can come any more.
 	NextAt *time.Time
 }
 
@@ -37,6 +40,12 @@ type PaymentNotice struct {
 	Succeeded bool // false: the payment failed
 	Amount    int64
 	Currency  string
+
+	// Moved says that this is news of money that had arrived: how much of it has gone back by now, and whether the
+	// buyer disputes it; nil when that is not said.
+	Moved    bool
+	Refunded int64
+	Disputed *bool
 
 	// Message is the webhook's; nil when the provider was asked.
 	Message *WebhookMessage
@@ -67,6 +76,8 @@ type Receipt struct {
 	Refund  *Refund // when the money goes back
 	// Changed says that this call has changed the order's status.
 	Changed bool
+	// UsedUnpaid says that this call has learnt that the money of a used order is back, or disputed.
+	UsedUnpaid bool
 }
 
 // RefundStatus is where a refund stands.
@@ -89,13 +100,23 @@ const (
 	RefundByAdmin   = "ADMINISTRATOR"  // an administrator asked for it
 	RefundLate      = "LATE_PAYMENT"   // the order was closed before the money arrived
 	RefundDuplicate = "DOUBLE_PAYMENT" // another payment had paid the order
+	// RefundElsewhere and RefundOfUsed are of money that went back at the provider, asked for by nobody here. RefundOfUsed
+	// is of an order whose code was used before.
+	RefundElsewhere = "PROVIDER"
+	RefundOfUsed    = "PROVIDER_AFTER_USE"
 )
 
 // ReasonRefundFailed is the reason of an order whose money is not back, because the provider
 // has refused a refund of it for good.
 const ReasonRefundFailed = "REFUND_FAILED"
 
-// Refund gives the whole of one payment back. Its ID is the key under which the provider
+// Reasons of paid and used orders whose money moved at the provider; RefundOfUsed is one too.
+const (
+	ReasonDisputed = "DISPUTED"        // its buyer disputes the payment: its code rests until that is decided
+	ReasonPart     = "PARTLY_REFUNDED" // a part went back; it can be used
+)
+
+// Refund gives back what is left of one payment. Its ID is the key under which the provider
 // makes it once.
 type Refund struct {
 	ID        string       `json:"id"`

@@ -23,7 +23,7 @@ func (orderCode) TableName() string { return "order_codes" }
 
 // Redeem uses the code with a keyed hash, once: its order was paid and is redeemed from
 // now on. NOT_FOUND when no order has that code, ILLEGAL_STATE with the order's status
-// when it is not paid any more. The administrators' log has it.
+// when it is not paid any more, or its payment is disputed. The administrators' log has it.
 func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error) {
 	var order model.Order
 	var sent time.Time // goes out with a COMMIT that may not be answered
@@ -32,8 +32,8 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		if err := tx.Where("code_hash = ?", hash).Take(&code).Error; err != nil {
 			return notFound(err, "code")
 		}
-		var before model.Order
-		if err := tx.Where("id = ?", code.OrderID).Take(&before).Error; err != nil {
+		before, err := lockOrder(tx, code.OrderID) // no dispute of its payment comes in between
+		if err != nil {
 			return fmt.Errorf("read order %s: %w", code.OrderID, err)
 		}
 		if doubtful && before.RedeemedAt != nil && before.RedeemedAt.Equal(sent) {
@@ -43,6 +43,16 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		move, err := model.Move(before.Status, model.OrderRedeemed, model.MoverAdmin)
 		if err != nil {
 			return usedBefore(tx, before, err)
+		}
+		var disputed []string
+		if err := tx.Table("payments").Where("order_id = ? AND disputed = ?", before.ID, true).Limit(1).Pluck("id", &disputed).Error; err != nil {
+			return fmt.Errorf("look for disputes of order %s: %w", before.ID, err)
+		}
+		if len(disputed) > 0 {
+			return &model.Error{
+				Code: model.CodeIllegalState, OrderStatus: before.Status,
+				Detail: "The buyer disputes the payment of this order: its code rests until that is decided.",
+			}
 		}
 		moved, err := moveOrders(tx, o.db, []statusChange{{order: before, move: move, actor: adminID}})
 		if err != nil {

@@ -18,6 +18,10 @@ import (
 // not known is asked for. The provider's webhook is there before, if it comes at all.
 const askAfter = time.Minute
 
+// askPaidAfter is how long after its money has come a payment is asked for: that may move at the provider, and the webhook
+// that says so may be lost.
+const askPaidAfter = time.Hour
+
 // Payments keeps payments, and what the provider says of them.
 type Payments struct{ db *sqldb.Database }
 
@@ -118,14 +122,18 @@ func (p *Payments) Due(ctx context.Context, limit int) ([]model.Payment, error) 
 	return due[model.Payment](ctx, p.db, "read the payments to ask for", limit)
 }
 
-// Postpone has a payment whose end is not known asked for again after a pause.
+// Postpone has a payment of which something may still come asked for again after a pause; zero: never.
 func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration) error {
 	return p.db.WriteRepeatable(ctx, "ask later for payment "+id, func(tx *gorm.DB, _ bool) error {
 		now, err := readClock(tx, p.db.Dialect)
 		if err != nil {
 			return err
 		}
-		return tx.Table("payments").Where("id = ? AND next_at IS NOT NULL", id).Update("next_at", now.Add(pause)).Error
+		next := new(now.Add(pause))
+		if pause == 0 {
+			next = nil
+		}
+		return tx.Table("payments").Where("id = ? AND next_at IS NOT NULL", id).Update("next_at", next).Error
 	})
 }
 
@@ -134,6 +142,9 @@ func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration)
 // Money for an order that is closed makes that refunded, and money for one that another
 // payment has paid goes back: in both cases with a refund, which is pending. A payment
 // that failed changes no order. What was applied before is not applied again.
+//
+// A notice of money that moved is of a payment that has succeeded. If all went back, the order that it paid is refunded, and its
+// unit on sale again; a used one stays, because its unit is used. While the buyer disputes it, the order's code rests (see Redeem).
 //
 // VALIDATION says that the notice is of no payment of ours, or of another amount: a message
 // that says so is kept to be looked at, and may come again corrected under its id. It also
@@ -178,7 +189,7 @@ func (messageRow) TableName() string { return "webhook_messages" }
 // come one after the other, and inserts the message last.
 func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	s.receipt, s.refused, s.again = model.Receipt{}, "", false
-	order, err := lockOrder(tx, s.notice.OrderID)
+	order, err := s.order(tx)
 	if err != nil && model.CodeOf(err) != model.CodeNotFound {
 		return err
 	}
@@ -197,7 +208,7 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	}
 	s.receipt = model.Receipt{Order: order, Payment: payment}
 	switch {
-	case doubtful && !s.sentAt.IsZero() && payment.DecidedAt != nil && payment.DecidedAt.Equal(s.sentAt):
+	case doubtful && !s.sentAt.IsZero() && s.stored(payment):
 		s.receipt = s.sent // it was this call
 		return sqldb.ErrNothingToWrite
 	case received:
@@ -207,7 +218,11 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 		s.refused = "This is no payment of ours, or of another order, amount or currency."
 		return s.keepMessage(tx, now)
 	}
-	if err := s.apply(tx, now); err != nil {
+	apply := s.apply
+	if s.notice.Moved {
+		apply = s.follow
+	}
+	if err := apply(tx, now); err != nil {
 		return err
 	}
 	if err := s.keepMessage(tx, now); err != nil {
@@ -215,6 +230,22 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	}
 	s.sent, s.sentAt = s.receipt, now
 	return nil
+}
+
+// order reads the order and locks it. One whose unit may come back is not locked: its voucher comes before it, in moveOrders.
+func (s *settlement) order(tx *gorm.DB) (order model.Order, err error) {
+	if !s.notice.Moved || s.notice.Refunded < s.notice.Amount || !model.ValidID(s.notice.OrderID) {
+		return lockOrder(tx, s.notice.OrderID)
+	}
+	return order, notFound(tx.Where("id = ?", s.notice.OrderID).Take(&order).Error, "order")
+}
+
+// stored reports whether a payment is as an attempt of this call has left it.
+func (s *settlement) stored(payment model.Payment) bool {
+	if s.notice.Moved {
+		return payment.Refunded == s.sent.Payment.Refunded && payment.Disputed == s.sent.Payment.Disputed
+	}
+	return payment.DecidedAt != nil && payment.DecidedAt.Equal(s.sentAt)
 }
 
 // received reports whether the message was applied before. The same id with another body
@@ -282,8 +313,11 @@ func (s *settlement) apply(tx *gorm.DB, now time.Time) error {
 		return err
 	}
 	payment.Status, payment.DecidedAt, payment.NextAt = status, &now, nil
+	if s.notice.Succeeded {
+		payment.NextAt = new(now.Add(askPaidAfter))
+	}
 	done := tx.Table("payments").Where("id = ?", payment.ID).
-		Updates(map[string]any{"status": status, "decided_at": now, "next_at": nil})
+		Updates(map[string]any{"status": status, "decided_at": now, "next_at": payment.NextAt})
 	if err := matched(done, 1); err != nil {
 		return fmt.Errorf("decide the payment: %w", err)
 	}
@@ -316,6 +350,82 @@ func (s *settlement) receive(tx *gorm.DB, now time.Time) error {
 	refund, err := insertRefund(tx, s.notice.RefundID, s.receipt.Payment, reason, model.BySystem, now)
 	s.receipt.Refund = refund
 	return err
+}
+
+// follow notes what moved at the provider behind a payment, and what that does to the order that it has paid. A payment that
+// the service itself gives back is no order's.
+func (s *settlement) follow(tx *gorm.DB, now time.Time) error {
+	payment, was := &s.receipt.Payment, s.receipt.Payment
+	payment.Refunded = s.notice.Refunded
+	if s.notice.Message != nil { // messages overtake one another
+		payment.Refunded = max(payment.Refunded, was.Refunded)
+	}
+	if s.notice.Disputed != nil {
+		payment.Disputed = *s.notice.Disputed
+	}
+	refund, err := refundOf(tx, payment.ID)
+	s.receipt.Refund = refund
+	if err != nil || payment.Refunded == was.Refunded && payment.Disputed == was.Disputed {
+		return err
+	}
+	all := payment.Refunded > 0 && payment.Refunded >= payment.Amount
+	if payment.NextAt = nil; !all { // the provider is asked how it stands behind all messages
+		payment.NextAt = new(now.Add(askAfter))
+	}
+	done := tx.Table("payments").Where("id = ? AND refunded = ? AND disputed = ?", was.ID, was.Refunded, was.Disputed).
+		Updates(map[string]any{"refunded": payment.Refunded, "disputed": payment.Disputed, "next_at": payment.NextAt})
+	if err := matched(done, 1); err != nil {
+		return fmt.Errorf("note what moved: %w", err)
+	}
+	order := s.receipt.Order
+	if refund != nil || order.Status != model.OrderPaid && order.Status != model.OrderRedeemed {
+		return nil
+	}
+	if all {
+		return s.goneBack(tx, now)
+	}
+	s.receipt.UsedUnpaid = order.Status == model.OrderRedeemed && payment.Disputed && !was.Disputed
+	reason := ""
+	switch {
+	case payment.Disputed:
+		reason = model.ReasonDisputed
+	case payment.Refunded > 0:
+		reason = model.ReasonPart
+	}
+	return s.explain(tx, reason)
+}
+
+// goneBack ends an order whose money is back, unless it is used.
+func (s *settlement) goneBack(tx *gorm.DB, now time.Time) error {
+	order, reason := s.receipt.Order, model.RefundElsewhere
+	move, err := model.Move(order.Status, model.OrderRefunded, model.MoverProvider)
+	if err == nil {
+		err = s.move(tx, statusChange{order: order, move: move, actor: model.ByProvider, reason: reason, set: map[string]any{"reason": ""}})
+		s.receipt.Order.Reason = ""
+	} else {
+		reason, s.receipt.UsedUnpaid = model.RefundOfUsed, true
+		err = s.explain(tx, reason)
+	}
+	if err != nil {
+		return err
+	}
+	payment := s.receipt.Payment
+	s.receipt.Refund = &model.Refund{
+		ID: s.notice.RefundID, OrderID: order.ID, PaymentID: payment.ID, Status: model.RefundDone, Amount: payment.Amount,
+		Currency: payment.Currency, Reason: reason, Actor: model.ByProvider, CreatedAt: now, ClosedAt: &now,
+	}
+	return tx.Create(s.receipt.Refund).Error
+}
+
+// explain keeps in a paid or used order how its money stands, unless other money of it is owed to its buyer.
+func (s *settlement) explain(tx *gorm.DB, reason string) error {
+	order := &s.receipt.Order
+	if order.Reason == model.ReasonRefundFailed || order.Reason == reason {
+		return nil
+	}
+	done := tx.Table("orders").Where("id = ? AND status = ? AND reason = ?", order.ID, order.Status, order.Reason).Update("reason", reason)
+	order.Reason = reason
+	return matched(done, 1)
 }
 
 func (s *settlement) move(tx *gorm.DB, change statusChange) error {

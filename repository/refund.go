@@ -138,7 +138,7 @@ func payingOf(tx *gorm.DB, orderID string) (model.Payment, error) {
 func insertRefund(tx *gorm.DB, id string, payment model.Payment, reason, actor string, now time.Time) (*model.Refund, error) {
 	refund := model.Refund{
 		ID: id, OrderID: payment.OrderID, PaymentID: payment.ID, Status: model.RefundPending,
-		Amount: payment.Amount, Currency: payment.Currency, Reason: reason, Actor: actor, CreatedAt: now, NextAt: &now,
+		Amount: payment.Amount - payment.Refunded, Currency: payment.Currency, Reason: reason, Actor: actor, CreatedAt: now, NextAt: &now,
 	}
 	if err := tx.Create(&refund).Error; err != nil {
 		return nil, fmt.Errorf("insert the refund of payment %s: %w", payment.ID, err)
@@ -260,11 +260,11 @@ func tellingOrder(tx *gorm.DB, orderID string, change func() error) error {
 	if err != nil {
 		return fmt.Errorf("look for failed refunds of order %s: %w", orderID, err)
 	}
-	was, is := model.ReasonRefundFailed, ""
+	was, is := []string{model.ReasonRefundFailed}, ""
 	if len(failed) > 0 {
-		was, is = is, was
+		was, is = []string{"", model.ReasonDisputed, model.ReasonPart}, model.ReasonRefundFailed
 	}
-	if err := tx.Table("orders").Where("id = ? AND reason = ?", orderID, was).Update("reason", is).Error; err != nil {
+	if err := tx.Table("orders").Where("id = ? AND reason IN ?", orderID, was).Update("reason", is).Error; err != nil {
 		return fmt.Errorf("keep in order %s whether its money is back: %w", orderID, err)
 	}
 	return nil

@@ -40,7 +40,9 @@ type PaymentDeps struct {
 	Buyers    *payment.Buyers
 	ReturnURL string
 	// Own finds a user's order, also one that has no row yet.
-	Own     func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
+	Own func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
+	// Returned is told of a unit that came back.
+	Returned func(ctx context.Context, voucherID string) error
 	Trace   *tracing.Tracer // of what the provider is asked; nil records nothing
 	Metrics *telemetry.Payments
 	Log     *slog.Logger
@@ -102,7 +104,7 @@ func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Pay
 	case err != nil:
 		return p, order, model.Unavailable("The payment provider does not answer.", err)
 	case told.Status != payment.Pending: // and the webhook has not arrived
-		receipt, err := s.settle(ctx, notice(p, told.Status == payment.Succeeded))
+		receipt, err := s.settle(ctx, answer(p, told))
 		return receipt.Payment, receipt.Order, err
 	case told.URL != p.URL:
 		p.URL = told.URL
@@ -158,8 +160,8 @@ func (s *Payments) absent(ctx context.Context, userID, orderID string) error {
 func (s *Payments) Notice(ctx context.Context, n model.PaymentNotice) error {
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), sale.AnswerBudget)
 	defer enough()
-	_, err := s.settle(ctx, n)
-	s.note(ctx, "webhook", n, err)
+	receipt, err := s.settle(ctx, n)
+	s.note(ctx, "webhook", n, receipt, err)
 	return err
 }
 
@@ -175,7 +177,7 @@ func (s *Payments) Ask(ctx context.Context, p model.Payment) error {
 // ask is Ask, and reports whether the payment is decided now.
 func (s *Payments) ask(ctx context.Context, p model.Payment) (decided bool, err error) {
 	told, err := s.lookUp(ctx, p.ID)
-	n := notice(p, told.Status == payment.Succeeded)
+	n := answer(p, told)
 	switch {
 	case errors.Is(err, payment.ErrNotFound):
 		if time.Since(p.CreatedAt) < neverStarted {
@@ -188,8 +190,8 @@ func (s *Payments) ask(ctx context.Context, p model.Payment) (decided bool, err 
 	default:
 		n.OrderID, n.Amount, n.Currency = told.OrderID, told.Amount, told.Currency
 	}
-	_, err = s.settle(ctx, n)
-	s.note(ctx, "question", n, err)
+	receipt, err := s.settle(ctx, n)
+	s.note(ctx, "question", n, receipt, err)
 	if model.CodeOf(err) == model.CodeValidation {
 		return false, nil // the provider was asked, and its answer, which pays nothing, is in the log
 	}
@@ -203,32 +205,56 @@ func (s *Payments) lookUp(ctx context.Context, id string) (payment.Payment, erro
 	return found, err
 }
 
+// answer is what the provider has answered of a payment of ours.
+func answer(p model.Payment, told payment.Payment) model.PaymentNotice {
+	n := notice(p, told.Status == payment.Succeeded)
+	n.Moved = n.Succeeded && (told.Refunded != p.Refunded || told.Disputed != p.Disputed)
+	n.Refunded, n.Disputed = told.Refunded, &told.Disputed
+	return n
+}
+
 // notice is what is said of a payment of ours.
 func notice(p model.Payment, succeeded bool) model.PaymentNotice {
 	return model.PaymentNotice{PaymentID: p.ID, OrderID: p.OrderID, Succeeded: succeeded, Amount: p.Amount, Currency: p.Currency}
 }
 
-// settle applies a notice.
-func (s *Payments) settle(ctx context.Context, n model.PaymentNotice) (model.Receipt, error) {
-	var err error
+// settle applies a notice. Money that moves has arrived before, although nobody may have said so yet: that is applied first.
+func (s *Payments) settle(ctx context.Context, n model.PaymentNotice) (receipt model.Receipt, err error) {
+	if n.Moved {
+		arrived := n
+		arrived.Moved, arrived.Message = false, nil
+		if _, err := s.settle(ctx, arrived); err != nil && model.CodeOf(err) != model.CodeValidation {
+			return receipt, err
+		}
+	}
 	if n.RefundID, err = ids.New(); err != nil {
 		return model.Receipt{}, err
 	}
 	n.Code = s.Codes.New(n.OrderID)
 	failpoint.Reach(failpoint.BeforePaymentSettle)
-	receipt, err := s.Store.Settle(ctx, n)
+	receipt, err = s.Store.Settle(ctx, n)
 	failpoint.Reach(failpoint.AfterPaymentSettle)
 	if err == nil && receipt.Refund != nil && receipt.Refund.Status == model.RefundPending {
 		s.wakeRefunds()
+	}
+	if n.Moved && receipt.Changed { // the hot copy is told by the outbox
+		if err := s.Returned(ctx, receipt.Order.VoucherID); err != nil {
+			s.Log.DebugContext(ctx, "a returned unit was not announced; caches see it within a second", slog.Any("error", err))
+		}
 	}
 	return receipt, err
 }
 
 // note counts a notice, and logs one that cannot be applied: there may be money without an order.
-func (s *Payments) note(ctx context.Context, source string, n model.PaymentNotice, err error) {
+func (s *Payments) note(ctx context.Context, source string, n model.PaymentNotice, receipt model.Receipt, err error) {
 	outcome := "OK"
 	if err != nil {
 		outcome = string(model.CodeOf(err))
+	}
+	if receipt.UsedUnpaid {
+		outcome = telemetry.UsedUnpaid
+		s.Log.ErrorContext(ctx, "the money of a used order is back at its buyer, or disputed: somebody has to look",
+			slog.String("order_id", n.OrderID), slog.String("payment_id", n.PaymentID), slog.Int64("refunded", receipt.Payment.Refunded), slog.Bool("disputed", receipt.Payment.Disputed))
 	}
 	s.Metrics.Notice(source, outcome)
 	if model.CodeOf(err) == model.CodeValidation {

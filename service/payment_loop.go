@@ -30,6 +30,10 @@ const (
 	// time a sixtieth of its age later, but at least every askRarely.
 	askAgain  = time.Minute
 	askRarely = time.Hour
+	// An old paid one is asked for twice as rarely each time, at least every askPaidRarely: its money may move at the
+	// provider until it is settled, the age after which banks take no dispute.
+	askPaidRarely = 24 * time.Hour
+	settled       = 180 * 24 * time.Hour
 	// abandoned is the age at which a payment that was never made counts as failed. If money comes after that, its
 	// webhook still counts.
 	abandoned = 7 * 24 * time.Hour
@@ -122,6 +126,9 @@ func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 	case err == nil:
 		s.Metrics.Refund("done")
 		return s.Refunds.Done(ctx, r.ID)
+	case errors.Is(err, payment.ErrRefused) && s.isBack(ctx, r):
+		s.Metrics.Refund("done") // somebody has made it at the provider
+		return s.Refunds.Done(ctx, r.ID)
 	case errors.Is(err, payment.ErrRefused):
 		s.Metrics.Refund("failed")
 		s.Log.ErrorContext(ctx, "the payment provider refuses a refund for good: somebody has to look",
@@ -135,6 +142,12 @@ func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 	}
 }
 
+// isBack reports whether the provider knows that all the money of a payment went back.
+func (s *Payments) isBack(ctx context.Context, r model.Refund) bool {
+	told, err := s.lookUp(ctx, r.PaymentID)
+	return err == nil && told.Currency == r.Currency && told.Refunded > 0 && told.Refunded == told.Amount
+}
+
 // pauseOfRefund is the wait after so many attempts and one more: twice as long each time, and at random, so that the
 // refunds of an hour without a provider do not come back all at once.
 func pauseOfRefund(attempts int) time.Duration {
@@ -146,8 +159,14 @@ func pauseOfRefund(attempts int) time.Duration {
 // made yet, is asked for again later.
 func (s *Payments) reconcile(ctx context.Context, p model.Payment) error {
 	age := time.Since(p.CreatedAt)
+	pause := min(max(age/60, askAgain), askRarely)
 	decided, err := s.ask(ctx, p)
-	if err == nil && !decided && age > abandoned {
+	if p.Status == model.PaymentSucceeded {
+		decided = false
+		if pause = min(max(age, askRarely), askPaidRarely); age > settled {
+			pause = 0
+		}
+	} else if err == nil && !decided && age > abandoned {
 		_, err = s.settle(ctx, notice(p, false))
 		decided = err == nil
 	}
@@ -158,5 +177,5 @@ func (s *Payments) reconcile(ctx context.Context, p model.Payment) error {
 		s.Log.WarnContext(ctx, "the end of a payment could not be learnt; it is asked for again",
 			slog.String("payment_id", p.ID), slog.Any("error", err))
 	}
-	return s.Store.Postpone(ctx, p.ID, min(max(age/60, askAgain), askRarely))
+	return s.Store.Postpone(ctx, p.ID, pause)
 }

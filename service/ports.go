@@ -22,9 +22,9 @@ type PaymentStore interface {
 	SetURL(ctx context.Context, id, url string) error
 	// Settle applies what the provider says of a payment, once, in one transaction.
 	Settle(ctx context.Context, notice model.PaymentNotice) (model.Receipt, error)
-	// Due lists payments whose end is not known and that are to be asked for now.
+	// Due lists payments of which something may still come and that are to be asked for now.
 	Due(ctx context.Context, limit int) ([]model.Payment, error)
-	// Postpone has a payment asked for again after a pause.
+	// Postpone has a payment asked for again after a pause; zero: never.
 	Postpone(ctx context.Context, id string, pause time.Duration) error
 }
 

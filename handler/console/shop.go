@@ -25,7 +25,7 @@ func (c *console) shop(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if err != nil {
 		return err
 	}
-	page := shopPage{Vouchers: shown.Items, Words: []string{model.ReasonRefundFailed}}
+	page := shopPage{Vouchers: shown.Items, Words: []string{model.ReasonRefundFailed, model.ReasonDisputed, model.ReasonPart, model.RefundOfUsed}}
 	for _, phase := range model.Phases() {
 		page.Words = append(page.Words, string(phase))
 	}

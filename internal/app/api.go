@@ -28,7 +28,7 @@ func (i *Instance) mainHandler(
 	s servers, mode orderMode, async *AsyncParts, tokens *token.Authority, pay *payments, instances *hotcopy.Instances,
 ) (http.Handler, error) {
 	if i.cfg.Role == config.RoleWorker {
-		i.servePayments(pay, s.db, nil)
+		i.servePayments(pay, s, nil)
 		i.health = service.NewHealth(i.probes...)
 		return handler.NewHealthOnly(handler.Options{Health: i.health, Build: version.Read(), Log: i.log, Metrics: i.registry})
 	}
@@ -49,7 +49,7 @@ func (i *Instance) mainHandler(
 
 	search := service.NewOrderSearch(s.db.Orders, counter.orders, pay.codes)
 	redemptions := service.NewRedemptions(s.db.Orders, pay.codes)
-	i.servePayments(pay, s.db, counter.orders.Get)
+	i.servePayments(pay, s, counter.orders.Get)
 
 	i.health = service.NewHealth(i.probes...)
 	answers := repository.NewAnswers(s.db.Database)

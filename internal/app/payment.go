@@ -16,6 +16,7 @@ import (
 	"seckill/internal/telemetry"
 	"seckill/internal/vouchercode"
 	"seckill/model"
+	"seckill/repository/hotcopy"
 	"seckill/service"
 	"seckill/service/repair"
 )
@@ -134,12 +135,12 @@ func (i *Instance) openSimulator(ctx context.Context, p *payments, keys []string
 }
 
 // servePayments makes the service of payments. Own finds a user's order; a worker, which starts no payment, has none.
-func (i *Instance) servePayments(p *payments, db *Database, own func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)) {
+func (i *Instance) servePayments(p *payments, s servers, own func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)) {
 	deps := service.PaymentDeps{
-		Store: db.Payments, Refunds: db.Refunds, Codes: p.codes, Own: own,
+		Store: s.db.Payments, Refunds: s.db.Refunds, Returned: hotcopy.NewVoucherChanges(s.redis).AnnounceReturn, Codes: p.codes, Own: own,
 		Buyers: p.buyers, ReturnURL: i.cfg.PaymentReturnURL,
 		Title: func(ctx context.Context, voucherID string) (string, error) {
-			voucher, err := db.Vouchers.Get(ctx, voucherID)
+			voucher, err := s.db.Vouchers.Get(ctx, voucherID)
 			return voucher.Title, err
 		},
 		Trace: i.tracer, Metrics: telemetry.NewPayments(i.registry), Log: i.log,

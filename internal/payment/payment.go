@@ -69,7 +69,8 @@ type Payment struct {
 
 	Status   Status `json:"status"`
 	URL      string `json:"url,omitempty"` // where the buyer pays
-	Refunded int64  `json:"refunded"`      // of the amount
+	Refunded int64  `json:"refunded"`      // of the amount, also by whoever has not called here, and what a dispute has cost
+	Disputed bool   `json:"disputed"`      // by the buyer, and not decided yet
 }
 
 // Refund is money that went back.
@@ -82,6 +83,8 @@ type Refund struct {
 const (
 	EventSucceeded = "payment.succeeded"
 	EventFailed    = "payment.failed"
+	EventRefunded  = "payment.refunded" // Refunded of the amount went back by now
+	EventDisputed  = "payment.disputed" // or, with Disputed false, not any more
 )
 
 // Event is the body of a webhook.
@@ -95,4 +98,7 @@ type EventData struct {
 	PaymentID string `json:"payment_id"`
 	OrderID   string `json:"order_id"`
 	Money
+
+	Refunded int64 `json:"refunded,omitempty"` // of the amount, altogether
+	Disputed *bool `json:"disputed,omitempty"` // nil: it is not said
 }

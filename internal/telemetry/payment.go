@@ -12,18 +12,21 @@ type Payments struct{ notices, refunds *prometheus.CounterVec }
 // UnknownType is the outcome of a webhook of a type that is not known, which changes nothing.
 const UnknownType = "UNKNOWN_TYPE"
 
+// UsedUnpaid is the outcome of news that the money of a used order went back, or is disputed.
+const UsedUnpaid = "USED_UNPAID"
+
 // NewPayments registers the metrics.
 func NewPayments(registerer prometheus.Registerer) *Payments {
 	r := registry{registerer}
 	m := &Payments{
 		notices: registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "seckill_payment_notices_total",
-			Help: "What the payment provider said, by webhook or when it was asked, by what became of it (OK, UNKNOWN_TYPE or the problem's code).",
+			Help: "What the payment provider said, by webhook or when it was asked, by what became of it (OK, UNKNOWN_TYPE, USED_UNPAID or the problem's code).",
 		}, []string{"source", "outcome"})),
 		refunds: r.counters("seckill_refund_attempts_total", "outcome", "Attempts to refund, by what became of them: done, later or failed for good.", "done", "later", "failed"),
 	}
 	for _, source := range []string{"webhook", "question"} {
-		for _, outcome := range []string{"OK", string(model.CodeValidation)} {
+		for _, outcome := range []string{"OK", UsedUnpaid, string(model.CodeValidation)} {
 			m.notices.WithLabelValues(source, outcome)
 		}
 	}

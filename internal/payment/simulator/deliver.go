@@ -14,6 +14,7 @@ import (
 
 	"seckill/internal/backoff"
 	"seckill/internal/payment"
+	"seckill/model"
 )
 
 const (
@@ -44,9 +45,21 @@ func (s *Server) Decide(ctx context.Context, id string, decision Decision) error
 	now := time.Now()
 	switch decision {
 	case Approve:
-		return s.settle(ctx, id, payment.Succeeded, now)
+		return s.settle(now, func(at time.Time) error { return s.ledger.decide(ctx, id, payment.Succeeded, at) })
 	case Decline:
-		return s.settle(ctx, id, payment.Failed, now)
+		return s.settle(now, func(at time.Time) error { return s.ledger.decide(ctx, id, payment.Failed, at) })
+	case Refund, RefundPart, Lose:
+		amount := int64(model.MaxAmount) // all that is left
+		if decision == RefundPart {
+			amount = 1
+		}
+		err := s.settle(now, func(at time.Time) error { return s.ledger.back(ctx, id, amount, at) })
+		if err != nil || decision != Lose {
+			return err
+		}
+		return s.Decide(ctx, id, Win)
+	case Dispute, Win:
+		return s.settle(now, func(at time.Time) error { return s.ledger.dispute(ctx, id, decision == Dispute, at) })
 	case Delay:
 		return s.ledger.delay(ctx, id, now.Add(s.DelayFor))
 	default:
@@ -54,12 +67,12 @@ func (s *Server) Decide(ctx context.Context, id string, decision Decision) error
 	}
 }
 
-func (s *Server) settle(ctx context.Context, id string, to payment.Status, now time.Time) error {
-	tellAt := now
+// settle makes a change, and wakes who tells of it; the change is told when to.
+func (s *Server) settle(now time.Time, change func(tellAt time.Time) error) error {
 	if s.Faults.lost() {
-		tellAt = time.Time{}
+		now = time.Time{}
 	}
-	if err := s.ledger.decide(ctx, id, to, tellAt); err != nil {
+	if err := change(now); err != nil {
 		return err
 	}
 	select {
@@ -110,7 +123,7 @@ func (s *Server) look(ctx context.Context, send func(webhook)) (more bool, err e
 		return false, err
 	}
 	for _, id := range due {
-		if err := s.settle(ctx, id, payment.Succeeded, time.Now()); err != nil && !errors.Is(err, errDecided) {
+		if err := s.Decide(ctx, id, Approve); err != nil && !errors.Is(err, errDecided) {
 			return false, err
 		}
 	}

@@ -86,8 +86,8 @@ func (l *ledger) find(ctx context.Context, id string) (p payment.Payment, err er
 
 func find(ctx context.Context, tx *sql.Tx, id string) (payment.Payment, error) {
 	p := payment.Payment{Request: payment.Request{ID: id}}
-	err := tx.QueryRowContext(ctx, "SELECT order_id, amount, currency, status, refunded FROM payments WHERE id = ?", id).
-		Scan(&p.OrderID, &p.Amount, &p.Currency, &p.Status, &p.Refunded)
+	err := tx.QueryRowContext(ctx, "SELECT order_id, amount, currency, status, refunded, EXISTS (SELECT 1 FROM disputes WHERE payment_id = id) FROM payments WHERE id = ?", id).
+		Scan(&p.OrderID, &p.Amount, &p.Currency, &p.Status, &p.Refunded, &p.Disputed)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = errNotFound
 	}
@@ -107,18 +107,66 @@ func (l *ledger) decide(ctx context.Context, id string, to payment.Status, tellA
 		if _, err := tx.ExecContext(ctx, "UPDATE payments SET status = ?, approve_at = NULL WHERE id = ?", to, id); err != nil {
 			return err
 		}
-		if tellAt.IsZero() {
-			return nil
+		event := payment.EventSucceeded
+		if to == payment.Failed {
+			event = payment.EventFailed
 		}
-		return tell(ctx, tx, p.Request, to, tellAt)
+		return tell(ctx, tx, event, p, tellAt)
 	})
 }
 
-// tell writes the webhook in the transaction that decides the payment, so that none is forgotten.
-func tell(ctx context.Context, tx *sql.Tx, r payment.Request, to payment.Status, at time.Time) error {
-	event := payment.Event{Type: payment.EventSucceeded, Data: payment.EventData{PaymentID: r.ID, OrderID: r.OrderID, Money: r.Money}}
-	if to == payment.Failed {
-		event.Type = payment.EventFailed
+// back gives an amount of a payment back, or all that is left of it, by nobody's call; see decide.
+func (l *ledger) back(ctx context.Context, id string, amount int64, tellAt time.Time) error {
+	return l.write(ctx, "give payment "+id+" back", func(tx *sql.Tx) error {
+		p, err := find(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if amount = min(amount, p.Amount-p.Refunded); p.Status != payment.Succeeded || amount <= 0 {
+			return errDecided
+		}
+		key, err := ids.New()
+		if err == nil {
+			err = giveBack(ctx, tx, "page_"+key, payment.Refund{PaymentID: id, Money: payment.Money{Amount: amount, Currency: p.Currency}})
+		}
+		if err != nil {
+			return err
+		}
+		p.Refunded += amount
+		return tell(ctx, tx, payment.EventRefunded, p, tellAt)
+	})
+}
+
+// dispute opens a dispute of a payment, or ends it; see decide.
+func (l *ledger) dispute(ctx context.Context, id string, open bool, tellAt time.Time) error {
+	return l.write(ctx, "dispute payment "+id, func(tx *sql.Tx) error {
+		p, err := find(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if p.Status != payment.Succeeded || p.Disputed == open {
+			return errDecided
+		}
+		change := "DELETE FROM disputes WHERE payment_id = ?"
+		if open {
+			change = "INSERT INTO disputes (payment_id) VALUES (?)"
+		}
+		if _, err := tx.ExecContext(ctx, change, id); err != nil {
+			return err
+		}
+		p.Disputed = open
+		return tell(ctx, tx, payment.EventDisputed, p, tellAt)
+	})
+}
+
+// tell writes the webhook in the transaction of what it tells, so that none is forgotten; a zero instant means never.
+func tell(ctx context.Context, tx *sql.Tx, kind string, p payment.Payment, at time.Time) error {
+	if at.IsZero() {
+		return nil
+	}
+	event := payment.Event{Type: kind, Data: payment.EventData{PaymentID: p.ID, OrderID: p.OrderID, Money: p.Money}}
+	if kind == payment.EventRefunded || kind == payment.EventDisputed {
+		event.Data.Refunded, event.Data.Disputed = p.Refunded, &p.Disputed
 	}
 	body, err := json.Marshal(event)
 	if err != nil {
@@ -184,13 +232,17 @@ func (l *ledger) refund(ctx context.Context, key string, r payment.Refund) error
 		case p.Status != payment.Succeeded || p.Currency != r.Currency || r.Amount < 0 || r.Amount > p.Amount-p.Refunded:
 			return errInvalid
 		}
-		if _, err := tx.ExecContext(ctx, "UPDATE payments SET refunded = refunded + ? WHERE id = ?", r.Amount, r.PaymentID); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO refunds (idempotency_key, payment_id, amount, currency) VALUES (?, ?, ?, ?)",
-			key, r.PaymentID, r.Amount, r.Currency)
-		return err
+		return giveBack(ctx, tx, key, r)
 	})
+}
+
+func giveBack(ctx context.Context, tx *sql.Tx, key string, r payment.Refund) error {
+	if _, err := tx.ExecContext(ctx, "UPDATE payments SET refunded = refunded + ? WHERE id = ?", r.Amount, r.PaymentID); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO refunds (idempotency_key, payment_id, amount, currency) VALUES (?, ?, ?, ?)",
+		key, r.PaymentID, r.Amount, r.Currency)
+	return err
 }
 
 // webhook is one that is to be sent.

@@ -21,6 +21,13 @@ const (
 	Approve Decision = "approve"
 	Decline Decision = "decline"
 	Delay   Decision = "delay" // approves by itself after Options.DelayFor
+
+	// Of a payment that has succeeded, by whoever runs the provider: the service has not asked for it.
+	Refund     Decision = "refund"      // all that is left
+	RefundPart Decision = "refund-part" // the smallest one
+	Dispute    Decision = "dispute"
+	Win        Decision = "win"  // the dispute, for the shop
+	Lose       Decision = "lose" // all that is left goes back
 )
 
 // defaultDelay is long enough to see an order wait for its money, and short enough to wait for it.
@@ -35,7 +42,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 	}
 	var page bytes.Buffer
 	err = s.pages.ExecuteTemplate(&page, "page.html", shown{
-		Payment: p, Price: price(p.Money), Pending: p.Status == payment.Pending, Delay: s.DelayFor,
+		Payment: p, Price: price(p.Money), Pending: p.Status == payment.Pending, Kept: p.Status == payment.Succeeded && p.Refunded < p.Amount, Delay: s.DelayFor,
 		Back: back(r), Language: s.words.Asked(r.Header.Get("Accept-Language")),
 	})
 	if err != nil {
@@ -53,6 +60,7 @@ type shown struct {
 
 	Price    string
 	Pending  bool
+	Kept     bool // money of it
 	Delay    time.Duration
 	Back     string // where the buyer came from; empty: that is not known
 	Language *words.Language

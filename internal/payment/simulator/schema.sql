@@ -16,6 +16,9 @@ CREATE TABLE IF NOT EXISTS refunds (
   amount INTEGER NOT NULL,
   currency TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS disputes (
+  payment_id TEXT NOT NULL PRIMARY KEY -- there is a row as long as nobody has decided it
+);
 CREATE TABLE IF NOT EXISTS webhooks (
   id TEXT NOT NULL PRIMARY KEY,
   body BLOB NOT NULL,
