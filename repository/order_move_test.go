@@ -276,6 +276,94 @@ func TestMoneyThatIsNotBack(t *testing.T) {
 	})
 }
 
+// elsewhere is the notice that so much of a payment went back by now, at the provider.
+func elsewhere(t testing.TB, p model.Payment, refunded int64, disputed *bool) model.PaymentNotice {
+	t.Helper()
+	n := money(t, p)
+	n.Moved, n.Refunded, n.Disputed = true, refunded, disputed
+	return n
+}
+
+// TestMoneyGoesBackElsewhere: what the provider has given back by itself is the order's that it has paid, once, whoever tells of it first.
+func TestMoneyGoesBackElsewhere(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
+		v := l.onSale(t, 3)
+		settle := func(n model.PaymentNotice) model.Receipt { t.Helper(); return check.Value(l.payments.Settle(t.Context(), n))(t) }
+		now := func(o model.Order) model.Order { return check.Value(l.orders.Get(t.Context(), o.ID))(t) }
+		paying := func(o model.Order) model.Payment { return check.Value(l.payments.OfOrder(t.Context(), o.ID))(t)[0] }
+
+		// A crowd tells of it, and an administrator asks for it: one refund, one unit.
+		o, _ := l.paid(t, v.ID, "alice")
+		whole := elsewhere(t, paying(o), o.Price, nil)
+		check.Volley(8, func(n int) {
+			notice, asked := whole, n == 0
+			notice.RefundID = newID(t)
+			var err error
+			if asked {
+				_, _, err = l.refunds.Request(t.Context(), o.ID, notice.RefundID, "boss")
+			} else {
+				_, err = l.payments.Settle(t.Context(), webhook(t, notice, fmt.Sprint("crowd ", n)))
+			}
+			if err != nil && (!asked || model.CodeOf(err) != model.CodeIllegalState) {
+				t.Errorf("%d: %v", n, err)
+			}
+		})
+		check.Equal(t, "all is back", now(o).Status, model.OrderRefunded)
+		check.Equal(t, "refunds of it", len(check.Value(l.refunds.List(t.Context(), model.RefundQuery{OrderID: o.ID}))(t).Items), 1)
+		l.balanced(t, v.ID, 0)
+		check.Equal(t, "asked again", paying(o).NextAt == nil, true)
+
+		// A part is noted, an older message changes nothing, and the provider's own answer counts; an administrator gives back the rest.
+		o, _ = l.paid(t, v.ID, "bob")
+		part := paying(o)
+		check.Equal(t, "a part", settle(webhook(t, elsewhere(t, part, 500, nil), "part")).Order.Reason, model.ReasonPart)
+		check.Equal(t, "an older message", settle(webhook(t, elsewhere(t, part, 300, nil), "older")).Payment.Refunded, 500)
+		check.Equal(t, "the answer", settle(elsewhere(t, part, 400, new(false))).Payment.Refunded, 400)
+		refund, _, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss")
+		check.Must(t, err)
+		check.Equal(t, "the rest", refund.Amount, o.Price-400)
+		// What the service gives back itself is told too, and is nothing new.
+		told := settle(webhook(t, elsewhere(t, part, o.Price, nil), "our own"))
+		if told.Changed || told.UsedUnpaid || told.Refund == nil || told.Refund.ID != refund.ID {
+			t.Errorf("our own refund: %+v", told)
+		}
+
+		// The money of a second payment, which goes back, is not that of the order.
+		twice := l.bought(t, v.ID, "carol")
+		first := l.started(t, twice)
+		failed := money(t, first)
+		failed.Succeeded = false
+		settle(failed)
+		second := l.started(t, twice)
+		settle(money(t, second))
+		settle(money(t, first))
+		settle(webhook(t, elsewhere(t, first, first.Amount, nil), "the double one"))
+		check.Equal(t, "paid twice", now(twice).Status, model.OrderPaid)
+
+		// The code rests while the payment is disputed, also where other money is owed to its buyer.
+		code := newCode(t)
+		settled := l.bought(t, v.ID, "dora")
+		notice := money(t, l.started(t, settled))
+		notice.Code = code
+		settle(notice)
+		disputed := settle(webhook(t, elsewhere(t, paying(settled), 0, new(true)), "disputed"))
+		check.Equal(t, "disputed", disputed.Order.Reason, model.ReasonDisputed)
+		l.exec(t, "UPDATE orders SET reason = 'REFUND_FAILED' WHERE id = ?", settled.ID)
+		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")), model.OrderPaid)
+		l.exec(t, "UPDATE orders SET reason = 'DISPUTED' WHERE id = ?", settled.ID)
+		check.Equal(t, "won", settle(webhook(t, elsewhere(t, paying(settled), 0, new(false)), "won")).Order.Reason, "")
+		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
+		used := settle(webhook(t, elsewhere(t, paying(settled), settled.Price, nil), "after its use"))
+		if used.Changed || !used.UsedUnpaid || used.Order.Status != model.OrderRedeemed || used.Refund == nil || used.Refund.Reason != model.RefundOfUsed {
+			t.Errorf("a used one: %+v", used)
+		}
+		wrong := elsewhere(t, paying(twice), 10, nil)
+		wrong.Amount++
+		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), wrong)), model.CodeValidation)
+	})
+}
+
 // TestLateMoney: money for an order that is closed, or paid already, goes back; it never
 // takes a unit.
 func TestLateMoney(t *testing.T) {

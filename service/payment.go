@@ -43,9 +43,9 @@ type PaymentDeps struct {
 	Own func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
 	// Returned is told of a unit that came back.
 	Returned func(ctx context.Context, voucherID string) error
-	Trace   *tracing.Tracer // of what the provider is asked; nil records nothing
-	Metrics *telemetry.Payments
-	Log     *slog.Logger
+	Trace    *tracing.Tracer // of what the provider is asked; nil records nothing
+	Metrics  *telemetry.Payments
+	Log      *slog.Logger
 }
 
 // NewPayments makes the service.

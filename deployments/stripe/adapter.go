@@ -93,6 +93,8 @@ func (a *adapter) start(ctx context.Context, r *http.Request) (any, error) {
 		return nil, fmt.Errorf("%w: Stripe wants a page to return to, set SECKILL_PAYMENT_RETURN_URL", errInvalid)
 	case slices.Contains(counted, asked.Currency):
 		return nil, fmt.Errorf("%w: Stripe counts %s in other units", errInvalid, asked.Currency)
+	case slices.Contains(rounded, asked.Currency) && asked.Amount%10 != 0:
+		return nil, fmt.Errorf("%w: Stripe takes no amount of %s whose last digit is not 0", errInvalid, asked.Currency)
 	}
 	e, err := a.book.enter(ctx, entry{Checkout: asked, sessionExpiresAt: sessionEnd(time.Now(), asked.ExpiresAt)})
 	if err != nil {
@@ -164,6 +166,9 @@ func (a *adapter) hear(w http.ResponseWriter, r *http.Request) {
 		a.log.ErrorContext(r.Context(), "Stripe could not make a refund that it had accepted: somebody has to look", slog.String("event", event.ID))
 	}
 	told, err := eventOf(event)
+	if slices.Contains([]stripe.EventType{stripe.EventTypeChargeRefunded, stripe.EventTypeChargeDisputeCreated, stripe.EventTypeChargeDisputeClosed}, event.Type) {
+		told, err = a.moved(r.Context(), event)
+	}
 	if err == nil && told.Type != "" {
 		err = a.tell(r.Context(), "stripe_"+event.ID, told)
 	}
@@ -196,6 +201,36 @@ func eventOf(event stripe.Event) (told payment.Event, err error) {
 	case p.Status == payment.Failed, event.Type == stripe.EventTypeCheckoutSessionAsyncPaymentFailed:
 		told.Type = payment.EventFailed
 	}
+	return told, nil
+}
+
+// moved is an event of money that had arrived, in our words: how the payment stands now, because events overtake one another.
+func (a *adapter) moved(ctx context.Context, event stripe.Event) (told payment.Event, err error) {
+	ctx, enough := context.WithTimeout(ctx, tellPatience)
+	defer enough()
+	var about struct {
+		PaymentIntent *stripe.PaymentIntent `json:"payment_intent"`
+	}
+	if err := json.Unmarshal(event.Data.Raw, &about); err != nil || about.PaymentIntent == nil {
+		return told, err
+	}
+	intent, err := a.checkouts.stripe.V1PaymentIntents.Retrieve(ctx, about.PaymentIntent.ID, nil)
+	if err != nil || intent.Metadata[keyOfPayment] == "" { // of somebody else with the same account
+		return told, err
+	}
+	e, err := a.book.find(ctx, intent.Metadata[keyOfPayment])
+	if err != nil {
+		return told, err
+	}
+	p, err := a.checkouts.look(ctx, e, time.Now())
+	if err != nil {
+		return told, err
+	}
+	told.Type = payment.EventDisputed
+	if event.Type == stripe.EventTypeChargeRefunded {
+		told.Type = payment.EventRefunded
+	}
+	told.Data = payment.EventData{PaymentID: p.ID, OrderID: p.OrderID, Money: p.Money, Refunded: p.Refunded, Disputed: &p.Disputed}
 	return told, nil
 }
 

@@ -36,6 +36,7 @@ type stripeMock struct {
 	mu      sync.Mutex
 	session map[string]any // laid over the mock's, which has none
 	made    []any          // refunds
+	dispute map[string]any // nil: there is none
 	refuses int            // status of every answer, when not 0
 	calls   []string       // method and path
 	form    url.Values     // of the last session that was made
@@ -89,6 +90,12 @@ func (m *stripeMock) over(stub *server.StubServer) http.HandlerFunc {
 			m.made = append(m.made, document)
 		case r.URL.Path == "/v1/refunds":
 			document["data"], document["has_more"] = append([]any{}, m.made...), false
+		}
+		if strings.HasPrefix(r.URL.Path, "/v1/payment_intents/") {
+			document["metadata"] = m.session["metadata"]
+		}
+		if r.URL.Path == "/v1/disputes" {
+			document["data"], document["has_more"] = []any{m.dispute}, false
 		}
 		if strings.HasPrefix(r.URL.Path, "/v1/checkout/sessions") {
 			maps.Copy(document, m.session)
@@ -232,6 +239,7 @@ func TestRefusalsAndSilence(t *testing.T) {
 	for what, spoil := range map[string]func(*payment.Checkout){
 		"no page to return to": func(c *payment.Checkout) { c.ReturnURL = "" },
 		"units of its own":     func(c *payment.Checkout) { c.Currency = "ISK" },
+		"a last digit":         func(c *payment.Checkout) { c.Currency, c.Amount = "KWD", 1005 },
 	} {
 		asked := checkout()
 		spoil(&asked)
@@ -305,4 +313,45 @@ func TestEventsBecomeWebhooks(t *testing.T) {
 	check.Equal(t, "the event again", w.event(t, "evt_9", "checkout.session.completed", stripeSecret, session("complete", "paid")), http.StatusOK)
 	check.Equal(t, "heard", <-w.heard, `stripe_evt_9 {"type":"payment.succeeded`+data)
 	check.Equal(t, "nothing of the stranger", len(w.heard), 0)
+}
+
+// TestMoneyThatMovesAtStripe: refunds of the dashboard and disputes are told as the payment stands, whichever event comes last.
+func TestMoneyThatMovesAtStripe(t *testing.T) {
+	t.Parallel()
+	w, ctx := newWorld(t), t.Context()
+	check.Value(w.Start(ctx, checkout()))(t)
+	charge := map[string]any{"id": "ch_1", "object": "charge", "amount": 1000, "amount_refunded": 0, "disputed": false}
+	w.stripe.with(func() {
+		maps.Copy(w.stripe.session, map[string]any{
+			"status": "complete", "payment_status": "paid", "payment_intent": map[string]any{"id": "pi_1", "object": "payment_intent", "latest_charge": charge},
+		})
+	})
+	data := `","data":{"payment_id":"p1","order_id":"o1.v1","amount":1000,"currency":"CNY"`
+	for n, test := range []struct {
+		kind, dispute string
+		disputed      int // of the amount
+		refunded      int
+		want          string
+	}{
+		{"charge.refunded", "", 0, 300, "payment.refunded" + data + `,"refunded":300,"disputed":false}}`},
+		{"charge.dispute.created", "needs_response", 700, 300, "payment.disputed" + data + `,"refunded":300,"disputed":true}}`},
+		{"charge.dispute.closed", "won", 700, 300, "payment.disputed" + data + `,"refunded":300,"disputed":false}}`},
+		{"charge.dispute.created", "won", 700, 300, "payment.disputed" + data + `,"refunded":300,"disputed":false}}`}, // late
+		{"charge.dispute.closed", "lost", 700, 300, "payment.disputed" + data + `,"refunded":1000,"disputed":false}}`},
+		{"charge.refunded", "", 0, 1000, "payment.refunded" + data + `,"refunded":1000,"disputed":false}}`},
+	} {
+		w.stripe.with(func() {
+			charge["amount_refunded"], charge["disputed"] = test.refunded, test.dispute != ""
+			w.stripe.dispute = map[string]any{"id": "dp_1", "object": "dispute", "status": test.dispute, "amount": test.disputed}
+		})
+		id := fmt.Sprintf("evt_%d", n)
+		check.Equal(t, id, w.event(t, id, test.kind, stripeSecret, map[string]any{"object": "charge", "payment_intent": "pi_1"}), http.StatusOK)
+		check.Equal(t, test.kind, <-w.heard, "stripe_"+id+` {"type":"`+test.want)
+		found := check.Value(w.LookUp(ctx, "p1"))(t)
+		check.Equal(t, "the question", strings.Contains(test.want, fmt.Sprintf(`"refunded":%d,"disputed":%t`, found.Refunded, found.Disputed)), true)
+	}
+	w.stripe.with(func() { w.stripe.session["metadata"] = map[string]any{} })
+	check.Equal(t, "of another program", w.event(t, "evt_x", "charge.refunded", stripeSecret, map[string]any{"object": "charge", "payment_intent": "pi_2"}), http.StatusOK)
+	check.Equal(t, "of no program", w.event(t, "evt_y", "charge.refunded", stripeSecret, map[string]any{"object": "charge"}), http.StatusOK)
+	check.Equal(t, "more", len(w.heard), 0)
 }

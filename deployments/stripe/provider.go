@@ -30,6 +30,9 @@ const (
 // (https://docs.stripe.com/currencies#special-cases).
 var counted = []string{"ISK", "UGX", "MGA"} //nolint:gochecknoglobals // constant
 
+// rounded are the currencies of three decimals: Stripe takes only amounts whose last digit is 0.
+var rounded = []string{"BHD", "JOD", "KWD", "OMR", "TND"} //nolint:gochecknoglobals // constant
+
 // checkouts is Stripe, as far as a payment needs it. Its errors are Stripe's.
 type checkouts struct{ stripe *stripe.Client }
 
@@ -84,7 +87,29 @@ func (c checkouts) look(ctx context.Context, e entry, now time.Time) (payment.Pa
 			session.Status = ended.Status
 		} // otherwise it was paid just now: the next question tells
 	}
-	return paymentOf(session), nil
+	p := paymentOf(session)
+	if intent := session.PaymentIntent; intent != nil && intent.LatestCharge != nil && intent.LatestCharge.Disputed {
+		err = c.disputes(ctx, intent.ID, &p)
+	}
+	return p, err
+}
+
+// disputes adds to a payment what its disputes have become: what a lost one has cost is gone like a refund, and one that is
+// neither won nor lost is open, whatever Stripe calls it.
+func (c checkouts) disputes(ctx context.Context, intent string, p *payment.Payment) error {
+	for made, err := range c.stripe.V1Disputes.List(ctx, &stripe.DisputeListParams{PaymentIntent: &intent}).All(ctx) {
+		if err != nil {
+			return err
+		}
+		switch made.Status {
+		case stripe.DisputeStatusWon, stripe.DisputeStatusPrevented, stripe.DisputeStatusWarningClosed:
+		case stripe.DisputeStatusLost:
+			p.Refunded = min(p.Refunded+made.Amount, p.Amount)
+		default:
+			p.Disputed = true
+		}
+	}
+	return nil
 }
 
 // paymentOf is a session in our words.

@@ -270,6 +270,91 @@ func TestALostWebhookIsFoundByAsking(t *testing.T) {
 	x.balance(t, 2, 0)
 }
 
+// TestMoneyThatMovesAtTheProvider: what is given back or disputed at the provider, by nobody's call, moves the order that it has paid.
+func TestMoneyThatMovesAtTheProvider(t *testing.T) {
+	t.Parallel()
+	for name, deployment := range map[string]func(*testing.T) settings{
+		"sync on servers": onServers, "async on servers": asyncOnServers, "sync embedded": embeddedSettings,
+		"async embedded": func(t *testing.T) settings { return embeddedSettings(t).with(settings{"SECKILL_ORDER_MODE": "async"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x, s := openTill(t), deployment(t)
+			checkMovedMoney(t, start(t, s.with(x.settings())), x, s)
+		})
+	}
+}
+
+func checkMovedMoney(t *testing.T, a *app, x *till, s settings) {
+	x.tells(t, a)
+	voucher := a.onSale(t, 5)
+	paid := func(n int) (order model.Order, decide func(simulator.Decision)) {
+		order = a.buys(t, voucher.ID, a.user(n))
+		started := a.pays(t, order)
+		x.approve(t, started)
+		return a.reaches(t, order, model.OrderPaid), func(d simulator.Decision) { check.Must(t, x.Decide(t.Context(), started.PaymentID, d)) }
+	}
+	says := func(order model.Order, status model.OrderStatus, reason string) {
+		t.Helper()
+		check.Patiently(t, order.ID+" says "+reason, func() bool { order = a.now(t, order); return order.Reason == reason && order.Status == status })
+	}
+	redeem := func(order model.Order) api.Answer {
+		return a.Insist(t, http.MethodPost, "/admin/redemptions", a.Admin(t), map[string]string{"code": order.Code})
+	}
+	whole, wholly := paid(1)
+	part, partly := paid(2)
+	disputed, dispute := paid(3)
+	lost, lose := paid(4)
+	unheard, unheardly := paid(5)
+
+	wholly(simulator.Refund)
+	says(whole, model.OrderRefunded, "")
+	check.Equal(t, "a dead code", redeem(whole).Code(), model.CodeIllegalState)
+	check.Equal(t, "a dead code is shown", a.now(t, whole).Code, "")
+	done := a.refunds(t, "done")
+	if len(done) != 1 || done[0].OrderID != whole.ID || done[0].Actor != model.ByProvider || done[0].Amount != 1000 || done[0].Reason != model.RefundElsewhere {
+		t.Errorf("refunds: %+v", done)
+	}
+	check.Patiently(t, "the unit is sold again", func() bool { // there were five
+		_, sold := orderOf(t, a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, a.user(6), model.RoleUser), nil), voucher.ID, a.user(6))
+		return sold
+	})
+
+	partly(simulator.RefundPart)
+	says(part, model.OrderPaid, model.ReasonPart)
+	dispute(simulator.Dispute)
+	says(disputed, model.OrderPaid, model.ReasonDisputed)
+	if got := redeem(disputed); got.Code() != model.CodeIllegalState || remote.Decode[api.Problem](t, got).OrderStatus != model.OrderPaid {
+		t.Errorf("a disputed code: %d %s", got.Status, got.Body)
+	}
+	dispute(simulator.Win)
+	says(disputed, model.OrderPaid, "")
+	check.Equal(t, "a code whose dispute is won", redeem(disputed).Status, http.StatusOK)
+	check.Equal(t, "a code of which a part went back", redeem(part).Status, http.StatusOK)
+	lose(simulator.Dispute)
+	says(lost, model.OrderPaid, model.ReasonDisputed)
+	lose(simulator.Lose)
+	says(lost, model.OrderRefunded, "")
+
+	before := a.metric(t, `seckill_payment_notices_total{outcome="USED_UNPAID",source="webhook"}`)
+	dispute(simulator.Refund)
+	says(disputed, model.OrderRedeemed, model.RefundOfUsed)
+	check.Equal(t, "told of a used one", a.metric(t, `seckill_payment_notices_total{outcome="USED_UNPAID",source="webhook"}`), before+1)
+	check.Equal(t, "listed", a.refunds(t, "done")[0].Reason, model.RefundOfUsed)
+
+	// A lost webhook is no harm: the provider is asked, also later than the payment was decided.
+	if s["SECKILL_DATABASE_DSN"] != "" {
+		x.faults.LoseWebhooks.Store(true)
+		unheardly(simulator.Dispute)
+		execute(t, s, "UPDATE payments SET next_at = UTC_TIMESTAMP(6) WHERE order_id = '"+unheard.ID+"' AND next_at > UTC_TIMESTAMP(6)")
+		says(unheard, model.OrderPaid, model.ReasonDisputed)
+		unheardly(simulator.Lose)
+		execute(t, s, "UPDATE payments SET next_at = UTC_TIMESTAMP(6) WHERE order_id = '"+unheard.ID+"' AND next_at > UTC_TIMESTAMP(6)")
+		says(unheard, model.OrderRefunded, "")
+	}
+	check.Patiently(t, "the audit", func() bool { return a.Audit(t, voucher.ID).Balanced })
+}
+
 // In async the road of money is the same, and a refunded unit is back in the hot copy.
 func TestAnAsyncOrderIsPaidAndRefunded(t *testing.T) {
 	t.Parallel()

@@ -64,10 +64,10 @@ func TestARefundThatFailsForGoodIsVisible(t *testing.T) {
 	started := a.pays(t, order)
 	x.approve(t, started)
 	a.reaches(t, order, model.OrderPaid)
-	// Somebody has given the money back by hand, at the provider.
+	// Somebody has given a part of the money back by hand, at the provider.
 	client := check.Value(payment.NewClient(x.url, check.Value(payment.Key(hookSecret))(t)))(t)
 	defer client.Close()
-	by := payment.Refund{PaymentID: started.PaymentID, Money: payment.Money{Amount: 1000, Currency: "CNY"}}
+	by := payment.Refund{PaymentID: started.PaymentID, Money: payment.Money{Amount: 400, Currency: "CNY"}}
 	check.Must(t, client.Refund(t.Context(), "by hand", by))
 	for attempts := 1; attempts <= 2; attempts++ {
 		a.refund(t, order)
@@ -77,5 +77,11 @@ func TestARefundThatFailsForGoodIsVisible(t *testing.T) {
 		})
 		check.Equal(t, "its buyer is told", a.now(t, order).Reason, model.ReasonRefundFailed)
 	}
-	x.balance(t, 1, 1)
+	check.Equal(t, "money that went back", check.Value(x.Balance(t.Context()))(t).Refunded, 400)
+	// Now it is all of it: what was asked for has happened.
+	by.Amount = 600
+	check.Must(t, client.Refund(t.Context(), "by hand, again", by))
+	a.refund(t, order)
+	a.back(t, 1)
+	check.Equal(t, "its buyer is told", a.now(t, order).Reason, "")
 }
