@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,29 @@ func TestPaymentWebhooks(t *testing.T) {
 	}
 	send(strings.Replace(good, "succeeded", "failed", 1), time.Now())
 	check.Equal(t, "a failed payment has succeeded", heard[1].Succeeded, false)
+	for said, want := range map[string]struct {
+		refunded int64
+		disputed string // empty: it is not said
+	}{
+		`refunded","data":{"refunded":300,`:                   {300, ""},
+		`refunded","data":{"refunded":1000,"disputed":false,`: {1000, "false"},
+		`disputed","data":{`:                                  {0, "true"},
+		`disputed","data":{"disputed":false,"refunded":7,`:    {7, "false"},
+	} {
+		if got := send(strings.Replace(good, `succeeded","more":[1],"data":{`, said, 1), time.Now()); got.status != http.StatusNoContent {
+			t.Errorf("%s: %d %s", said, got.status, got.body)
+		}
+		n, disputed := heard[len(heard)-1], ""
+		if n.Disputed != nil {
+			disputed = strconv.FormatBool(*n.Disputed)
+		}
+		if !n.Moved || !n.Succeeded || n.Refunded != want.refunded || disputed != want.disputed {
+			t.Errorf("%s: heard %+v, disputed %q", said, n, disputed)
+		}
+	}
+	for _, wrong := range []string{`refunded","data":{`, `refunded","data":{"refunded":1001,`, `disputed","data":{"refunded":-1,`, `disputed","data":{"disputed":"yes",`, `disputed","data":{"disputed":null,`} {
+		check.Equal(t, wrong, send(strings.Replace(good, `succeeded","more":[1],"data":{`, wrong, 1), time.Now()).status, http.StatusUnprocessableEntity)
+	}
 	for _, beside := range []string{`"Type":"payment.failed",`, `"Data":{"amount":1,"payment_id":"p2"},`, `"DATA":7,`} {
 		send(strings.Replace(good, `"more":[1],`, beside, 1), time.Now())
 		check.Equal(t, "heard beside "+beside, said(heard[len(heard)-1]), said(n))
