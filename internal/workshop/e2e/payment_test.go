@@ -103,7 +103,7 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 		status int
 		code   model.Code
 	}{
-		"wrong signature":  {change(func(h *hook) { h.secret = "whsec_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" }), 401, model.CodeUnauthenticated},
+		"wrong signature":  {change(func(h *hook) { h.secret = "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY" }), 401, model.CodeUnauthenticated},
 		"old":              {change(func(h *hook) { h.at = h.at.Add(-6 * time.Minute) }), 401, model.CodeUnauthenticated},
 		"from the future":  {change(func(h *hook) { h.at = h.at.Add(6 * time.Minute) }), 401, model.CodeUnauthenticated},
 		"unknown order":    {change(func(h *hook) { h.id = "1"; h.event.Data.OrderID = "none." + voucher.ID }), 422, model.CodeValidation},
