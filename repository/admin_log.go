@@ -131,7 +131,15 @@ func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.Admin
 	limit := model.PageSize(q.Limit)
 	var rows []logRow
 	err = l.db.Browse(ctx, "list the administrators' log", func(db *gorm.DB) error {
-		query := db.Order("id DESC").Limit(limit + 1)
+		index := "PRIMARY"
+		switch {
+		case q.Subject != "":
+			index = "admin_log_subject"
+		case q.Actor != "":
+			index = "admin_log_actor"
+		}
+		table := behind(l.db.Dialect, "admin_log", index, after.ID != "" && index != "PRIMARY")
+		query := db.Table(table).Order("id DESC").Limit(limit + 1)
 		if after.ID != "" {
 			id, err := strconv.ParseInt(after.ID, 10, 64)
 			if err != nil {

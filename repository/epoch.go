@@ -104,30 +104,46 @@ func (c *Epochs) latest(ctx context.Context, ids []string, into map[string]int64
 // on sale first: it begins within the hour or has begun, and has not ended more
 // than an hour ago, in whatever state; or its stock is about to shrink. A draw is among them only if it had a hot copy before
 // it became one, which may have to be closed.
-func (c *Epochs) Watched(ctx context.Context) ([]model.EpochRecord, error) {
+func (c *Epochs) Watched(ctx context.Context) (records []model.EpochRecord, err error) {
 	d := c.db.Dialect
 	// A join, because MariaDB asks an IN with a UNION once for each voucher.
-	return c.listed(ctx, "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > "+d.HourAgo+" AND COALESCE(early_begin_at, begin_at) < "+d.InAnHour+
-		" UNION SELECT voucher_id FROM stock_intents) AS list ON list.watched = vouchers.id WHERE allocation = '' OR copy_epoch > 0 ORDER BY on_sale DESC, vouchers.id")
+	where := "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > " + d.HourAgo + " AND COALESCE(early_begin_at, begin_at) < " + d.InAnHour +
+		" UNION SELECT voucher_id FROM stock_intents) AS list ON list.watched = vouchers.id WHERE allocation = '' OR copy_epoch > 0 ORDER BY on_sale DESC, vouchers.id"
+	err = c.db.Read(ctx, "list the hot copies", func(db *gorm.DB) (err error) {
+		records, err = c.list(db, where)
+		return err
+	})
+	return records, err
 }
 
 // Kept lists every voucher whose hot copy may still be used, in the order of ids:
 // one that is held for open, whenever its sale was, because it may be extended and
 // then goes on with its copy as it is; whatever is or will be on sale; and what has
 // returned units, a change of its stock, or a rebuild that may have died, under way.
-func (c *Epochs) Kept(ctx context.Context) ([]model.EpochRecord, error) {
-	return c.listed(ctx, "WHERE (end_at > "+c.db.Dialect.HourAgo+" OR id IN (SELECT voucher_id FROM releases)"+
-		" OR id IN (SELECT voucher_id FROM stock_intents) OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch)"+
-		" OR copy_barrier IS NOT NULL) AND (allocation = '' OR copy_epoch > 0) ORDER BY id")
-}
+// It reads some thousand vouchers at once.
+func (c *Epochs) Kept(ctx context.Context) (records []model.EpochRecord, err error) {
+	type row struct {
+		Record epochRow `gorm:"embedded"`
 
-func (c *Epochs) listed(ctx context.Context, where string) ([]model.EpochRecord, error) {
-	var records []model.EpochRecord
-	err := c.db.Read(ctx, "list the hot copies", func(db *gorm.DB) error {
-		var err error
-		records, err = c.list(db, where)
-		return err
-	})
+		Kept bool
+	}
+	d := c.db.Dialect
+	// The subselects find one row each: MariaDB asks an IN for all rows, with each page again.
+	statement := "SELECT record.*, (end_at > " + d.HourAgo + " OR (SELECT id FROM releases WHERE releases.voucher_id = vouchers.id LIMIT 1) IS NOT NULL" +
+		" OR (SELECT stock FROM stock_intents WHERE stock_intents.voucher_id = vouchers.id) IS NOT NULL" +
+		" OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch) OR copy_barrier IS NOT NULL) AND (allocation = '' OR copy_epoch > 0) AS kept" +
+		" FROM (" + sqlOf(d, "copy_read") + " WHERE id > ? ORDER BY id LIMIT ?) AS record JOIN vouchers ON vouchers.id = record.voucher_id ORDER BY voucher_id"
+	err = pages(snapshotRows, func(last row) (page []row, err error) {
+		err = c.db.Read(ctx, "list the hot copies", func(db *gorm.DB) error {
+			return db.Raw(statement, last.Record.VoucherID, snapshotRows).Scan(&page).Error
+		})
+		return page, err
+	}, each(func(r row) error {
+		if r.Kept {
+			records = append(records, r.Record.record())
+		}
+		return nil
+	}))
 	return records, err
 }
 

@@ -184,7 +184,14 @@ func (o *Orders) page(ctx context.Context, q model.OrderQuery, after model.Curso
 		return nil, model.Invalid("query.status", "is not a status of orders")
 	}
 	err := o.db.Browse(ctx, "list orders", func(db *gorm.DB) error {
-		found := newestFirst(db.Model(&model.Order{}).Select("id"), after, limit)
+		index := ordersNewest
+		if q.VoucherID != "" {
+			index = ordersOfVoucher
+		}
+		if q.UserID != "" {
+			index = ordersOfUser
+		}
+		found := newestFirst(db.Table(behind(o.db.Dialect, "orders", index, after.ID != "")).Select("id"), after, limit)
 		if q.UserID != "" {
 			found = found.Where("user_id = ?", q.UserID)
 		}
@@ -212,7 +219,7 @@ func (o *Orders) Buyers(ctx context.Context, v model.Voucher, yield func(userID 
 	}
 	return pages(streamRows, func(last string) (users []string, err error) {
 		err = o.db.Read(ctx, "list buyers of voucher "+v.ID, func(db *gorm.DB) error {
-			return db.Table("orders").Where("voucher_id = ? AND user_id > ? AND "+which, v.ID, last).
+			return db.Table(o.db.Dialect.Through("orders", ordersOneLive)).Where("voucher_id = ? AND user_id > ? AND "+which, v.ID, last).
 				Order("user_id").Limit(streamRows).Pluck("user_id", &users).Error
 		})
 		return users, err
@@ -229,7 +236,7 @@ func (o *Orders) Live(ctx context.Context, voucherID string, yield func(model.Or
 	return pages(snapshotRows, func(last model.Order) (orders []model.Order, err error) {
 		err = o.db.Browse(ctx, "list live orders of voucher "+voucherID, func(db *gorm.DB) error {
 			// These columns are all in the index that finds the rows.
-			return db.Select("id, voucher_id, user_id").
+			return db.Table(o.db.Dialect.Through("orders", ordersOneLive)).Select("id, voucher_id, user_id").
 				Where("voucher_id = ? AND user_id > ? AND slot = 1", voucherID, last.UserID).
 				Order("user_id").Limit(snapshotRows).Find(&orders).Error
 		})

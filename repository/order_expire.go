@@ -27,8 +27,12 @@ func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrd
 	if last.ID == "" {
 		from = time.Unix(0, 0).UTC() // before every order
 	}
+	statement := "order_overdue"
+	if paying {
+		statement = "order_overdue_paying"
+	}
 	err := o.db.Read(ctx, "read overdue orders", func(db *gorm.DB) error {
-		return db.Raw(sqlOf(o.db.Dialect, "order_overdue"), from, from, last.ID, paying, limit).Scan(&rows).Error
+		return db.Raw(sqlOf(o.db.Dialect, statement), from, from, last.ID, limit).Scan(&rows).Error
 	})
 	list := make([]model.OverdueOrder, len(rows))
 	for i, row := range rows {

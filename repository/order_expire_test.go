@@ -30,7 +30,7 @@ func TestOverdueIsReadByItsIndex(t *testing.T) {
 	f.exec(t, "UPDATE orders SET expires_at = created_at WHERE user_id < ?", user(300))
 	f.exec(t, "ANALYZE TABLE orders")
 	statement := check.Value(os.ReadFile("sql/order_overdue.sql"))(t)
-	plan := testserver.Plan(t, f.db.SQL(), withoutComments(string(statement)), time.Unix(0, 0), time.Unix(0, 0), "", false, 100)
+	plan := testserver.Plan(t, f.db.SQL(), withoutComments(string(statement)), time.Unix(0, 0), time.Unix(0, 0), "", 100)
 	found := 0
 	for _, step := range plan {
 		if step.Table != "orders" {

@@ -100,9 +100,10 @@ func (s *search) ofUser(word string) {
 	if !model.ValidUserID(word) {
 		return
 	}
-	s.add(s.db.Table("orders").Where("user_id = ?", word))
+	ofUser := behind(s.dialect, "orders", ordersOfUser, s.after.ID != "")
+	s.add(s.db.Table(ofUser).Where("user_id = ?", word))
 	if model.ValidID(word) {
-		s.add(s.db.Table("orders").Where("user_id = (SELECT id FROM accounts WHERE username_key = ?)", usernameKey(word)))
+		s.add(s.db.Table(ofUser).Where("user_id = (SELECT id FROM accounts WHERE username_key = ?)", usernameKey(word)))
 		s.add(s.db.Table("orders").Where("id = ?", word))
 	}
 }
@@ -119,7 +120,7 @@ func (s *search) ofTitle(words []string) error {
 		vouchers = append(vouchers, words[0])
 	}
 	for _, id := range vouchers {
-		s.add(s.db.Table("orders").Where("voucher_id = ?", id))
+		s.add(s.db.Table(behind(s.dialect, "orders", ordersOfVoucher, s.after.ID != "")).Where("voucher_id = ?", id))
 	}
 	return nil
 }

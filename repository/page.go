@@ -55,6 +55,15 @@ func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
 		Where("(created_at < ? OR id < ?)", after.At, after.ID)
 }
 
+// behind names a table of a list that goes on behind something. It is read through the index that has the list in its order: by its
+// estimates MariaDB would now and then take the beginning of an index alone, and read it from there up to that point.
+func behind(d sqldb.Dialect, table, index string, begun bool) string {
+	if !begun {
+		return table
+	}
+	return d.Through(table, index)
+}
+
 // notFound makes an absent row the domain's NOT_FOUND.
 func notFound(err error, what string) error {
 	if errors.Is(err, gorm.ErrRecordNotFound) {

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"embed"
+	"regexp"
 	"strings"
 
 	"seckill/internal/lane"
@@ -50,11 +51,17 @@ func orderMode(d sqldb.Dialect) string {
 	return "(SELECT mode FROM order_mode WHERE id = 1" + d.Share + ")"
 }
 
-// sqlOf is the statement of a name, with the dialect's clock in place of NOW(6). It panics when there is no such file.
+// forced is how MySQL says what sqldb.Dialect.Through says.
+var forced = regexp.MustCompile(`FORCE INDEX \((\w+)\)`)
+
+// sqlOf is the statement of a name, with the dialect's clock in place of NOW(6), and its way to name an index. It panics when there is no such file.
 func sqlOf(d sqldb.Dialect, name string) string {
 	text, ok := texts[name]
 	if !ok {
 		panic("there is no sql/" + name + ".sql")
+	}
+	if d.Name == sqldb.SQLite {
+		text = forced.ReplaceAllString(text, "INDEXED BY $1")
 	}
 	return strings.ReplaceAll(text, "NOW(6)", d.Now)
 }
