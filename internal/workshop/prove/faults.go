@@ -106,12 +106,13 @@ func (p part) kind() string {
 	return "faults"
 }
 
-// environment are the variables of the part's tests. Paths among them are relative to the root.
+// environment are the variables of the part's tests. Paths among them are relative to the root. One that is empty takes a
+// server away that all parts share.
 func (p part) environment(environ []string) []string {
 	all := slices.Clone(environ)
 	for _, variable := range p.environ {
 		name, path, _ := strings.Cut(variable, "=")
-		if absolute, err := filepath.Abs(path); err == nil {
+		if absolute, err := filepath.Abs(path); err == nil && path != "" {
 			path = absolute
 		}
 		all = append(all, name+"="+path)

@@ -49,7 +49,8 @@ func parts() []part {
 		{name: "proxies", says: "instances restart behind nginx and HAProxy", budget: usual, needs: []string{"deps-proxies"}},
 		{name: "packaging", says: "images, charts, tools, the benchmarks", budget: usual, needs: []string{"deps-bench"}},
 		{name: "interop", says: "the locks against the real Redisson", budget: usual, raced: true, tags: "interop", needs: []string{"deps-interop"}},
-		{name: "mysql8", says: "the database's part on MySQL 8", budget: usual, needs: []string{"deps-mysql8"}, environ: []string{"TESTSERVER_MYSQL=bin/mysql8"}},
+		{name: "mysql8", says: "the database's part on MySQL 8", budget: usual, needs: []string{"deps-mysql8"}, environ: []string{"TESTSERVER_MYSQL=bin/engines/mysql-8.0", "TESTSERVER_DATABASE="}},
+		{name: "engines", says: "every route, page and job on each database, Redis and NATS that is listed", budget: usual, needs: []string{"deps-engines"}},
 	}
 }
 

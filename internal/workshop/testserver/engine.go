@@ -78,7 +78,7 @@ type Step struct{ Table, Key, Extra string }
 // Plan is how a database would carry a statement out.
 func Plan(t testing.TB, db *sql.DB, statement string, args ...any) (steps []Step) {
 	t.Helper()
-	rows := check.Value(db.QueryContext(t.Context(), "EXPLAIN "+statement, args...))(t)
+	rows := check.Value(db.QueryContext(t.Context(), "EXPLAIN FORMAT=TRADITIONAL "+statement, args...))(t)
 	defer rows.Close()
 	columns := check.Value(rows.Columns())(t)
 	for rows.Next() {

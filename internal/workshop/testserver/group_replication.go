@@ -36,8 +36,8 @@ func (g *group) engine(number int) engine {
 	online := memberReady("SELECT member_state FROM performance_schema.replication_group_members WHERE member_id = @@server_uuid", "ONLINE")
 	return engine{
 		program: configFile(filepath.Join("engines", "group-replication", "node")),
-		environ: []string{"MYSQL_HOME=" + mysqlHome()},
-		prepare: process.template.copy,
+		environ: []string{"MYSQL_HOME=" + string(testsHome())},
+		prepare: testsHome().database().prepare,
 		args:    func(s *Server) []string { return g.args(number, s) },
 		ready: func(ctx context.Context, s *Server) error {
 			err := online(ctx, s)

@@ -3,6 +3,7 @@ package testserver
 import (
 	"context"
 	"database/sql"
+	_ "embed" // mariadb.sql
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,7 +30,7 @@ const (
 // arguments win over the file, e.g. "--innodb-lock-wait-timeout=1". It has one empty schema, DefaultSchema.
 func MariaDB(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, databaseEngine(), args)
+	return testsHome().MariaDB(t, args...)
 }
 
 // DSN is the go-sql-driver DSN of a schema, for the account of a service: it may do everything but write
@@ -128,9 +129,6 @@ func (t *template) copy(ctx context.Context, data string) error {
 }
 
 func install(ctx context.Context) (string, error) {
-	if OnMySQL() {
-		return filepath.Join(mysqlHome(), "data"), nil // made with it, because that takes 5 s
-	}
 	const program = "mariadb-install-db"
 	if _, err := exec.LookPath(program); err != nil {
 		return "", fmt.Errorf("%s is missing: install it with `apt-get install mariadb-server`: %w", program, err)
@@ -140,7 +138,7 @@ func install(ctx context.Context) (string, error) {
 		return "", err
 	}
 	accounts := filepath.Join(dir, "accounts.sql")
-	if err := os.WriteFile(accounts, []byte(accountsSQL), 0o600); err != nil {
+	if err := os.WriteFile(accounts, accountsSQL, 0o600); err != nil {
 		return "", fmt.Errorf("write %s: %w", accounts, err)
 	}
 	path := filepath.Join(dir, "data")
@@ -157,13 +155,10 @@ func install(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// accountsSQL runs in the bootstrap, where account statements are allowed only after FLUSH PRIVILEGES.
-const accountsSQL = `FLUSH PRIVILEGES;
-CREATE DATABASE seckill CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci;
-CREATE USER seckill@'127.0.0.1';
-GRANT ALL PRIVILEGES ON *.* TO seckill@'127.0.0.1';
-REVOKE READ_ONLY ADMIN ON *.* FROM seckill@'127.0.0.1';
-`
+// accountsSQL are the accounts of every MariaDB.
+//
+//go:embed mariadb.sql
+var accountsSQL []byte
 
 // dropBudget bounds the removal of a test's schema. It would wait for ever for the tables of a transaction that a
 // test left open.
@@ -197,7 +192,7 @@ func launchSharedDatabase() (*Server, error) {
 	if !OnMySQL() {
 		args = append(args, "--innodb-flush-method=nosync")
 	}
-	return launch(stderr{}, databaseEngine(), args)
+	return launch(stderr{}, testsHome().database(), args)
 }
 
 // administer runs one statement as the administrator.

@@ -28,7 +28,7 @@ const (
 // over the file, e.g. "max_file_store: 1MB"; one that the file does not name is added to it.
 func NATS(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	return start(t, natsEngine(NATSProgram(t), nil), settings)
+	return Home("").NATS(t, settings...)
 }
 
 // NATSProgram is the path of nats-server.

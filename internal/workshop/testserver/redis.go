@@ -21,7 +21,7 @@ const redisURL = "redis://%s/0"
 // e.g. "--appendonly", "no".
 func Redis(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, redisEngine(), args)
+	return Home("").Redis(t, args...)
 }
 
 // SharedRedis returns the URL of the Redis that all tests share. Tests use names of their own and never
