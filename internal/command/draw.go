@@ -2,10 +2,13 @@ package command
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +23,7 @@ import (
 // leavesPage is how many leaves are asked for at once: as many as the API gives.
 const leavesPage = 5000
 
-type drawOptions struct{ url, voucher, commitment, leaf string }
+type drawOptions struct{ url, voucher, commitment, leaf, cacert string }
 
 func (p Process) drawCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "draw", Short: "Check a draw", Args: noArgs, RunE: func(*cobra.Command, []string) error {
@@ -40,6 +43,7 @@ func (p Process) drawCommand() *cobra.Command {
 	verify.Flags().StringVar(&o.voucher, "voucher", "", "the voucher (required)")
 	verify.Flags().StringVar(&o.commitment, "commitment", "", "the commitment that you noted before the end: the published one must still be that")
 	verify.Flags().StringVar(&o.leaf, "leaf", "", "the leaf of your entry: it must be in the list")
+	verify.Flags().StringVar(&o.cacert, "cacert", "", "a file with the authority of the server's certificate, PEM (default: the system's)")
 	verify.RunE = func(cmd *cobra.Command, _ []string) error {
 		target, err := url.Parse(o.url)
 		switch {
@@ -50,6 +54,16 @@ func (p Process) drawCommand() *cobra.Command {
 		}
 		transport := api.Transport(1)
 		defer transport.CloseIdleConnections()
+		if o.cacert != "" {
+			pem, err := os.ReadFile(o.cacert)
+			if err != nil {
+				return fmt.Errorf("read --cacert: %w", err)
+			}
+			transport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+			if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+				return misused("--cacert has no certificate in PEM")
+			}
+		}
 		client := api.Client{Base: target.Scheme + "://" + target.Host, HTTP: &http.Client{Transport: transport}}
 		return p.verifyDraw(cmd.Context(), client, o)
 	}

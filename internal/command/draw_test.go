@@ -1,9 +1,16 @@
 package command
 
 import (
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +49,18 @@ func TestDrawVerify(t *testing.T) {
 	if got := verify("--commitment", commitment, "--leaf", leaf); got.code != exitOK || !strings.Contains(got.stdout, "holds: 4 entries, the first 2") || !strings.Contains(got.stdout, "has place ") {
 		t.Errorf("%+v", got)
 	}
+	behindTLS(t, instance.BaseURL(), voucher)
+	script := check.Value(os.ReadFile("../../docs/draw.md"))(t)
+	program := regexp.MustCompile("(?s)```python\n(.*?)```").FindSubmatch(script)
+	check.That(t, program != nil, "docs/draw.md has no Python")
+	entry := remote.Decode[model.Entry](t, s.Insist(t, http.MethodGet, "/vouchers/"+voucher+"/entry", s.Token(t, "user-3", model.RoleUser), nil))
+	python := func() (string, error) {
+		said, err := exec.CommandContext(check.Context(t), "python3", "-c", string(program[1]), instance.BaseURL(), voucher, entry.Nonce, "user-3").CombinedOutput()
+		return string(said), err
+	}
+	if said, err := python(); err != nil || !strings.Contains(said, "holds: 4 entries, the first 2") || !strings.Contains(said, "has place ") {
+		t.Errorf("the Python of docs/draw.md: %v %s", err, said)
+	}
 	got = s.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher, s.Admin(t), map[string]any{"state": model.VoucherArchived})
 	check.Equal(t, "the voucher is archived", got.Status, http.StatusOK)
 	check.Equal(t, "nobody sees it", s.Insist(t, http.MethodGet, "/vouchers/"+voucher, "", nil).Status, http.StatusNotFound)
@@ -57,6 +76,9 @@ func TestDrawVerify(t *testing.T) {
 	ofDatabase(t, cfg, "UPDATE draw_places SET place = -place WHERE place < 0 AND voucher_id = ?", voucher)
 	if got := verify(); got.code != exitError || !strings.Contains(got.stderr, "place 1 belongs to") {
 		t.Errorf("a moved winner: %+v", got)
+	}
+	if said, err := python(); err == nil || !strings.Contains(said, "another order") {
+		t.Errorf("a moved winner, in Python: %v %s", err, said)
 	}
 	for _, damage := range []struct{ statement, said string }{
 		{"DELETE FROM draw_places WHERE place = 2 AND voucher_id = ?", "rows of draw_places: 3, and there should be 4"},
@@ -85,6 +107,27 @@ func TestDrawVerify(t *testing.T) {
 	for _, misuse := range []string{"draw", "draw verify", "draw verify --url x --voucher v", "draw verify --url http://127.0.0.1:1"} {
 		if got := call(t, nil, "", strings.Fields(misuse)...); got.code != exitUsage {
 			t.Errorf("%q: %+v", misuse, got)
+		}
+	}
+}
+
+// behindTLS checks a draw through a proxy whose authority the machine does not know.
+func behindTLS(t *testing.T, base, voucher string) {
+	t.Helper()
+	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(check.Value(url.Parse(base))(t)))
+	defer proxy.Close()
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	check.Must(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw}), 0o600))
+	verify := []string{"draw", "verify", "--url", proxy.URL, "--voucher", voucher}
+	if got := call(t, nil, "", verify...); got.code != exitError || !strings.Contains(got.stderr, "certificate") {
+		t.Errorf("an unknown authority: %+v", got)
+	}
+	if got := call(t, nil, "", append(verify, "--cacert", authority)...); got.code != exitOK {
+		t.Errorf("with --cacert: %+v", got)
+	}
+	for file, code := range map[string]int{authority + ".absent": exitError, "draw_test.go": exitUsage} {
+		if got := call(t, nil, "", append(verify, "--cacert", file)...); got.code != code || !strings.Contains(got.stderr, "--cacert") {
+			t.Errorf("--cacert %s: %+v", file, got)
 		}
 	}
 }
