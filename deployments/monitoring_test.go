@@ -97,11 +97,12 @@ func families(t *testing.T) map[string]*dto.MetricFamily {
 	found, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	check.Must(t, err)
 
-	// A voucher has a series of this only while its orders do not add up.
+	// A voucher has a series of these only while it does not add up.
 	registry := prometheus.NewRegistry()
 	telemetry.NewWorker(registry).Drift("a", 1)
+	telemetry.NewSamples(registry).Off("a", 1)
 	for _, family := range check.Value(registry.Gather())(t) {
-		if family.GetName() == "seckill_drifted_orders" {
+		if name := family.GetName(); name == "seckill_drifted_orders" || name == "seckill_voucher_units_off" {
 			found[family.GetName()] = family
 		}
 	}

@@ -32,8 +32,9 @@ type expiryStore struct {
 
 // elected is what expires orders and draws, in both order modes; an instance that only serves has none of it.
 type elected struct {
-	expiry *repair.Expiry
-	draws  *repair.Draws
+	expiry  *repair.Expiry
+	draws   *repair.Draws
+	samples *repair.Samples
 }
 
 // openElected makes it, with its metrics. Nothing runs yet.
@@ -47,6 +48,7 @@ func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, pro
 		Announce: changes.AnnounceReturn, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
 	}
 	e.draws = &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
+	e.samples = &repair.Samples{Store: s.db, Metrics: telemetry.NewSamples(i.registry), Log: i.log}
 	e.draws.Drain = func(context.Context, string) error { return mode.guard.Selling() } // in sync the queue is empty, where the database is sold from in sync
 	if async != nil {
 		e.draws.Drain = async.Rebuilder.Drain
@@ -59,6 +61,7 @@ func (e elected) run(i *Instance, s servers, mode orderMode) {
 	if e.expiry != nil {
 		i.runElected(s, mode, "expiry", e.expiry.Run)
 		i.runElected(s, mode, "draws", e.draws.Run)
+		i.runElected(s, mode, "samples", e.samples.Run)
 	}
 }
 

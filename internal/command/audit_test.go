@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -204,4 +205,26 @@ func TestCommandsRefuseAnotherRedis(t *testing.T) {
 	if got := call(t, environ, "", "audit", "--repair"); got.code != 0 {
 		t.Errorf("with the Redis of the instances: %+v", got)
 	}
+}
+
+// TestAShopThatDoesNotAddUpTells: an order that somebody has deleted is missed without an audit, and not any more when it is repaired.
+func TestAShopThatDoesNotAddUpTells(t *testing.T) {
+	t.Parallel()
+	instance, cfg := started(t)
+	s := counterOf(t, instance, cfg)
+	voucher := s.putUp(t, 3)
+	check.Equal(t, "alice buys", s.buys(t, "alice", voucher).Status, http.StatusCreated)
+	visitor := client(t)
+	told := func() bool {
+		response, err := visitor.Get(instance.OpsURL() + "/metrics")
+		check.Must(t, err)
+		defer response.Body.Close()
+		return strings.Contains(string(check.Value(io.ReadAll(response.Body))(t)), `seckill_voucher_units_off{voucher_id="`+voucher+`"} 1`)
+	}
+	ofDatabase(t, cfg, "DELETE FROM orders WHERE voucher_id = ?", voucher)
+	check.Patiently(t, "it is told", told)
+	if got := call(t, in(cfg.DataDir), "", "audit", "--repair", "--stock"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	check.Patiently(t, "it is told no more", func() bool { return !told() })
 }

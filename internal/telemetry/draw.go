@@ -16,3 +16,24 @@ func NewDraws(registerer prometheus.Registerer) *Draws {
 
 // Overdue says how long the draw that is due longest has waited.
 func (m *Draws) Overdue(wait time.Duration) { m.overdue.Set(wait.Seconds()) }
+
+// Samples tells of vouchers that do not add up in the database.
+type Samples struct{ off *prometheus.GaugeVec }
+
+// NewSamples registers the metrics.
+func NewSamples(registerer prometheus.Registerer) *Samples {
+	return &Samples{registry{registerer}.gauges("seckill_voucher_units_off", "voucher_id",
+		"Stock less what remains less live orders of a voucher in the database, where that is not 0.")}
+}
+
+// Off says by how many units a voucher is off.
+func (m *Samples) Off(voucherID string, units int64) {
+	if units == 0 {
+		m.off.DeleteLabelValues(voucherID)
+		return
+	}
+	m.off.WithLabelValues(voucherID).Set(float64(units))
+}
+
+// Forget says that nobody looks here any more.
+func (m *Samples) Forget() { m.off.Reset() }
