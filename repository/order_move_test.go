@@ -289,7 +289,10 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
 		v := l.onSale(t, 3)
-		settle := func(n model.PaymentNotice) model.Receipt { t.Helper(); return check.Value(l.payments.Settle(t.Context(), n))(t) }
+		settle := func(n model.PaymentNotice) model.Receipt {
+			t.Helper()
+			return check.Value(l.payments.Settle(t.Context(), n))(t)
+		}
 		now := func(o model.Order) model.Order { return check.Value(l.orders.Get(t.Context(), o.ID))(t) }
 		paying := func(o model.Order) model.Payment { return check.Value(l.payments.OfOrder(t.Context(), o.ID))(t)[0] }
 

@@ -62,7 +62,7 @@ var importMap = map[string][]string{
 	// Programs beside the service, in modules of their own: those of the build, and payment providers' adapters, which speak
 	// the protocol of internal/payment.
 	"deployments": {"model", helpers},
-	"config":      {"model", helpers}, // internal/redact and redisurl; .golangci.yml names them alone
+	"config":      {"model", helpers}, // internal/payment, redact and redisurl; .golangci.yml names them alone
 }
 
 // libraries are the foreign modules of the layers that promise to need few; "" alone is the standard
