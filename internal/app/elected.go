@@ -68,7 +68,11 @@ func (e elected) run(i *Instance, s servers, mode orderMode) {
 // publishEvents publishes what happens to orders and vouchers until the stop, where a
 // stream for that is configured, unless this instance only serves.
 func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode) error {
-	if i.cfg.Events == "" || i.cfg.Role == config.RoleAPI {
+	if i.cfg.Role == config.RoleAPI {
+		return nil
+	}
+	metrics := telemetry.NewEvents(i.registry)
+	if i.cfg.Events == "" {
 		return nil
 	}
 	log := i.log.With(slog.String("part", "events"))
@@ -79,7 +83,7 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 		return fmt.Errorf("reach the stream of events (SECKILL_EVENTS): %w", err)
 	}
 	i.parts.OnClose("stream of events", func(context.Context) error { stream.Close(); return nil })
-	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Log: log}
+	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Metrics: metrics, Log: log}
 	i.runElected(s, mode, "events", relay.Run) //nolint:contextcheck // until the stop
 	return nil
 }

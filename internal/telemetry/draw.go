@@ -37,3 +37,14 @@ func (m *Samples) Off(voucherID string, units int64) {
 
 // Forget says that nobody looks here any more.
 func (m *Samples) Forget() { m.off.Reset() }
+
+// Events are the metrics of publishing events.
+type Events struct{ waiting prometheus.Gauge }
+
+// NewEvents registers them.
+func NewEvents(registerer prometheus.Registerer) *Events {
+	return &Events{registry{registerer}.gauge("seckill_events_waiting_seconds", "How long ago the oldest event happened that its stream does not take; 0: none is.")}
+}
+
+// Waiting says how long the oldest event that could not be published has waited.
+func (m *Events) Waiting(wait time.Duration) { m.waiting.Set(wait.Seconds()) }

@@ -39,14 +39,19 @@ type EventStream interface {
 type EventRelay struct {
 	Store  EventStore
 	Stream EventStream
-	Log    *slog.Logger
+	// Metrics hears how long the oldest event that could not be published has waited.
+	Metrics interface{ Waiting(wait time.Duration) }
+	Log     *slog.Logger
 }
 
 // Run publishes events while this instance is elected, until ctx ends.
 func (r *EventRelay) Run(ctx context.Context, locks model.Locker, deployment string) {
 	elected := election{locks: locks, name: "seckill:events:" + deployment, log: r.Log}
 	looks := &lookout{look: r.relayAll, pause: eventEvery, rest: eventRest, fails: "events could not be published; it is tried again", well: "events are published again"}
-	elected.run(ctx, func(ctx context.Context) { looks.run(ctx, r.Log) })
+	elected.run(ctx, func(ctx context.Context) {
+		looks.run(ctx, r.Log)
+		r.Metrics.Waiting(0) // whoever is elected next knows
+	})
 }
 
 // relayAll publishes page after page.
@@ -64,6 +69,11 @@ func (r *EventRelay) relay(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	published, failed := r.Stream.Publish(ctx, events)
+	waiting := time.Duration(0)
+	if published < len(events) {
+		waiting = time.Since(events[published].HappenedAt)
+	}
+	r.Metrics.Waiting(waiting)
 	failpoint.Reach(failpoint.AfterEventsPublished)
 	ids := make([]int64, published)
 	for i := range ids {

@@ -22,6 +22,13 @@ type mailbox struct {
 	stream []int64
 	take   int // of the next publish; negative: all
 	stuck  bool
+	wait   time.Duration // the longest of an event that the stream did not take
+}
+
+func (m *mailbox) Waiting(wait time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wait = max(m.wait, wait)
 }
 
 func (m *mailbox) Oldest(_ context.Context, limit int) ([]model.Event, error) {
@@ -63,9 +70,9 @@ func TestEventsAreRelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &mailbox{take: 700, stuck: true}
 		for id := range int64(1200) {
-			m.outbox = append(m.outbox, model.Event{ID: id + 1})
+			m.outbox = append(m.outbox, model.Event{ID: id + 1, HappenedAt: time.Now()})
 		}
-		relay := &EventRelay{Store: m, Stream: m, Log: slog.New(slog.DiscardHandler)}
+		relay := &EventRelay{Store: m, Stream: m, Metrics: m, Log: slog.New(slog.DiscardHandler)}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { relay.Run(ctx, servicetest.NewLocks(), "test") })
@@ -85,6 +92,7 @@ func TestEventsAreRelayed(t *testing.T) {
 		synctest.Wait()
 		stop()
 		running.Wait()
+		check.Equal(t, "the wait of an event that the stream did not take is told", m.wait >= 1500*time.Millisecond, true)
 		check.Equal(t, "events left", len(m.outbox), 0)
 		for i, id := range m.stream {
 			if id != int64(i+1) {
