@@ -272,5 +272,8 @@ deps-bench: deps # the load generator
 	@deployments/tools/install-servers wrk
 
 .PHONY: deps-proxies
-deps-proxies: # what stands before the instances
+deps-proxies: $(BIN)/nginx-1.26/bin/nginx # what stands before the instances: the system's nginx and HAProxy, and a later nginx
 	@deployments/tools/install-servers nginx haproxy
+
+$(BIN)/nginx-1.26/bin/nginx: deployments/tools/install-nginx
+	deployments/tools/install-nginx $(BIN)/nginx-1.26

@@ -33,6 +33,9 @@ if [ ! -e secrets/tls_certificate ]; then
 		-keyout secrets/tls_key -out secrets/tls_certificate 2>/dev/null
 	chmod 644 secrets/tls_key secrets/tls_certificate
 fi
+# Both in one file, as HAProxy reads them; made of the two each time.
+cat secrets/tls_certificate secrets/tls_key >secrets/tls.pem
+chmod 644 secrets/tls.pem
 
 write jwt_secret "$(random)"
 write webhook_secrets "$(random)"

@@ -14,6 +14,11 @@ const (
 	xForwardedFor = "X-Forwarded-For" // an address, or several with commas
 	forwarded     = "Forwarded"       // RFC 7239
 
+	// xUnready is where a trusted proxy wants a request to go that an instance does not take because it is not ready: to a
+	// location of nginx, which is told in xAccelRedirect, and asks another instance.
+	xUnready       = "X-Unready"
+	xAccelRedirect = "X-Accel-Redirect"
+
 	xForwardedProto = "X-Forwarded-Proto" // the scheme that the client uses
 )
 

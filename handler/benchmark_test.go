@@ -73,6 +73,7 @@ func (admitting) Admit(_ context.Context, claims token.Claims, _ bool) (token.Cl
 type serving struct{}
 
 func (serving) Check(context.Context) []service.Check { return nil }
+func (serving) Ready() bool                           { return true }
 
 // discard is an answer that is not read.
 type discard struct{ header http.Header }

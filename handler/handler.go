@@ -117,6 +117,7 @@ type accounts interface {
 // health is what the probes need of service.Health.
 type health interface {
 	Check(ctx context.Context) []service.Check
+	Ready() bool
 }
 
 // Options are what the handler works with. What may be nil or empty says so; everything
@@ -261,7 +262,7 @@ func begin(options Options) (*api, error) {
 	if len(options.Origins) > 0 {
 		a.engine.Use(crossOrigin(options.Origins))
 	}
-	a.engine.Use(a.turnAway, a.limitAddress)
+	a.engine.Use(a.turnAway, a.handOver, a.limitAddress)
 	a.engine.NoRoute(a.noRoute)
 	a.engine.NoMethod(a.noMethod)
 	a.huma = huma.NewAPI(a.humaConfig(), &adapter{Handler: a.engine, api: a})

@@ -108,6 +108,17 @@ func (a *api) turnAway(c *gin.Context) {
 	}
 }
 
+// handOver leaves a request to another instance while this one is not ready, where a proxy can do that: it has no health checks of
+// its own. Nothing was done for the request yet.
+func (a *api) handOver(c *gin.Context) {
+	call := callOf(c.Request.Context())
+	if call.elsewhere == "" || probePath(c.Request.URL.Path) || a.options.Health.Ready() {
+		return
+	}
+	c.Writer.Header().Set(xAccelRedirect, call.elsewhere)
+	a.abort(c, model.Unavailable("This instance is not ready.", nil))
+}
+
 // LimitsChange sets the limits that it has.
 type LimitsChange struct {
 	User *string `json:"user,omitempty" pattern:"^(0|[0-9]{1,9}/[smh])$" example:"20/s" doc:"Purchases of one user: a number per s, m or h, or 0 for no limit."`

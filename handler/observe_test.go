@@ -48,6 +48,27 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// An instance that is not ready leaves a request to the proxy that asked for that, undone; a stranger is not obeyed, and health
+// checks have their true answer.
+func TestUnreadyInstanceHandsOver(t *testing.T) {
+	t.Parallel()
+	for name, proxied := range map[string]bool{"behind a proxy": true, "a stranger": false} {
+		var options []func(*handler.Options)
+		if proxied {
+			options = append(options, behindProxies)
+		}
+		s := setup(t, options...)
+		ask := func(path string) string {
+			return s.do(t, http.MethodGet, path, "", "X-Unready", "@elsewhere").header.Get("X-Accel-Redirect")
+		}
+		check.Equal(t, name+" of a ready instance", ask("/api/v1/vouchers"), "")
+		s.fakes.checks = []service.Check{{Name: "mode", Err: model.Unavailable("This instance is sync, the database async.", nil)}}
+		want := map[bool]string{true: "@elsewhere"}[proxied]
+		check.Equal(t, name, ask("/api/v1/vouchers"), want)
+		check.Equal(t, name+" that checks", ask("/readyz"), "")
+	}
+}
+
 // TestClientGone: a request whose client has gone is not counted as a 500.
 func TestClientGone(t *testing.T) {
 	t.Parallel()

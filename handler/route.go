@@ -281,6 +281,7 @@ type call struct {
 	accepts   string        // the header Accept-Language
 	address   netip.Addr    // of the client; invalid: unknown
 	encrypted bool          // a trusted proxy says that the client uses TLS
+	elsewhere string        // where a trusted proxy wants it to go if this instance is not ready
 	overLimit time.Duration // a purchase's address must wait this long
 	claims    *token.Claims // nil: anonymous
 }
@@ -310,10 +311,14 @@ func (a *api) identify(c *gin.Context) {
 	header["X-Content-Type-Options"] = values[2:3:3]
 	address := a.proxies.client(c.Request)
 	encrypted := a.proxies.encrypted(c.Request)
+	elsewhere := c.GetHeader(xUnready)
+	if elsewhere != "" && !a.proxies.trusts(peerOf(c.Request)) {
+		elsewhere = ""
+	}
 	if len(a.proxies) > 0 && address != peerOf(c.Request) {
 		c.Request.RemoteAddr = netip.AddrPortFrom(address, 0).String() // for whoever asks Gin
 	}
-	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, &call{id: id, accepts: c.GetHeader("Accept-Language"), address: address, encrypted: encrypted}))
+	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, &call{id: id, accepts: c.GetHeader("Accept-Language"), address: address, encrypted: encrypted, elsewhere: elsewhere}))
 }
 
 // maxRequestID bounds a request's id, in bytes.

@@ -183,6 +183,7 @@ func (f fakeSearch) Find(_ context.Context, q model.OrderSearch) (model.OrderPag
 }
 
 func (f fakeHealth) Check(context.Context) []service.Check { return f.checks }
+func (f fakeHealth) Ready() bool                           { return len(f.checks) == 0 || f.checks[0].Err == nil }
 
 func (f fakeLimits) InForce() model.Limits { return f.limits }
 

@@ -47,6 +47,8 @@ type Health struct {
 	leaving  atomic.Bool
 	draining atomic.Bool
 
+	unready atomic.Bool // the latest look found it so
+
 	mu     sync.Mutex
 	latest *healthLook
 }
@@ -59,13 +61,15 @@ type healthLook struct {
 }
 
 // fresh says whether a look may answer one more caller.
-func (l *healthLook) fresh() bool {
+func (l *healthLook) fresh() bool { return l.sharedFor(lookShared) }
+
+func (l *healthLook) sharedFor(span time.Duration) bool {
 	if l == nil {
 		return false
 	}
 	select {
 	case <-l.done:
-		return time.Since(l.ended) < lookShared
+		return time.Since(l.ended) < span
 	default:
 		return true
 	}
@@ -97,6 +101,18 @@ func (h *Health) Check(ctx context.Context) []Check {
 	return checks
 }
 
+// Ready reports what the latest look found, without a wait. It has somebody look again when that is older than a second.
+func (h *Health) Ready() bool {
+	if h.mu.TryLock() {
+		stale := !h.latest.sharedFor(checkTimeout)
+		h.mu.Unlock()
+		if stale {
+			h.look()
+		}
+	}
+	return !h.unready.Load()
+}
+
 // look is the look under way, or one that has just ended, or a new one.
 func (h *Health) look() *healthLook {
 	h.mu.Lock()
@@ -116,6 +132,7 @@ func (h *Health) look() *healthLook {
 			asked.Go(func() { look.checks[i] = probe.check(enough) })
 		}
 		asked.Wait()
+		h.unready.Store(slices.ContainsFunc(look.checks, func(c Check) bool { return c.Err != nil }))
 		look.ended = time.Now()
 	}()
 	return look

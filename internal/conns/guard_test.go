@@ -1,11 +1,14 @@
 package conns_test
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,7 +21,10 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// net/http waits half a second before it closes the connection of a request that it could not read.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 // server answers every request, once released those of /wait.
 type server struct {
@@ -52,7 +58,7 @@ func serveWithin(t *testing.T, o conns.Options, wrap func(net.Listener) net.List
 	if wrap != nil {
 		listener = wrap(listener)
 	}
-	h := &http.Server{Handler: http.HandlerFunc(s.handle), ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: s.longest}
+	h := &http.Server{Handler: http.HandlerFunc(s.handle), ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: s.longest, MaxHeaderBytes: 16 << 10}
 	watched := s.guard.Watch(h, listener)
 	done := make(chan struct{})
 	go func() {
@@ -309,5 +315,31 @@ func TestBoundFitsTheProcess(t *testing.T) {
 	s := serve(t, conns.Options{}, nil)
 	if n := s.count("seckill_connections_max", ""); n < 1 || n > float64(limit.Cur)*.9 && n != 10_000 {
 		t.Errorf("%v connections with %d descriptors", n, limit.Cur)
+	}
+}
+
+// What net/http refuses without a handler is a problem document; a header of 16 KiB is no such thing.
+func TestUnreadableRequestsHearProblems(t *testing.T) {
+	t.Parallel()
+	s := serve(t, conns.Options{Max: 100}, nil)
+	ask := func(header string) *http.Response {
+		c := s.dial()
+		check.Must(t, check.ErrorOf(io.WriteString(c, "GET / HTTP/1.1\r\n"+header+"\r\n\r\n")))
+		check.Must(t, c.SetReadDeadline(time.Now().Add(check.Deadline)))
+		return check.Value(http.ReadResponse(bufio.NewReader(c), nil))(t)
+	}
+	for header, want := range map[string]int{
+		"Host: x\r\nAuthorization: " + strings.Repeat("x", 16<<10-100): http.StatusOK,
+		"Host: x\r\nAuthorization: " + strings.Repeat("x", 32<<10):     http.StatusRequestHeaderFieldsTooLarge,
+		"Accept: */*":       http.StatusBadRequest, // it lacks the Host
+		"Host: x\r\n: nameless": http.StatusBadRequest,
+	} {
+		got := ask(header)
+		var problem struct{ Status int }
+		if got.StatusCode != want || want != http.StatusOK && (got.Header.Get("Content-Type") != "application/problem+json" ||
+			json.NewDecoder(got.Body).Decode(&problem) != nil || problem.Status != want || got.Header.Get("X-Request-Id") == "") {
+			t.Errorf("%.20q: %d %v, want %d", header, got.StatusCode, got.Header, want)
+		}
+		check.Must(t, got.Body.Close())
 	}
 }

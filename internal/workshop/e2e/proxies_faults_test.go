@@ -5,17 +5,22 @@
 package e2e_test
 
 import (
+	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
@@ -24,7 +29,7 @@ import (
 	"seckill/model"
 )
 
-// proxy is one that stands before two instances, as a configuration in deployments/ makes it.
+// proxy is one that stands before two instances, with its file in deployments/ as it is shipped.
 type proxy struct {
 	name, url string
 	authority *x509.CertPool
@@ -33,59 +38,103 @@ type proxy struct {
 	failures atomic.Int64
 }
 
-// configured writes a configuration of deployments/ with the places of this test in it.
-func configured(t *testing.T, name string, places map[string]string) (path string) {
+// shipped are the proxies, by the program that runs each: the nginx of the system and a later one, which `make deps-proxies`
+// unpacks, and HAProxy.
+func shipped(t *testing.T) map[string]string {
 	t.Helper()
-	text := string(check.Value(os.ReadFile(filepath.Join("../../../deployments", name)))(t))
-	var pairs []string
-	for from, to := range places {
-		check.That(t, strings.Contains(text, from), "%s lacks %q", name, from)
-		pairs = append(pairs, from, to)
-	}
-	path = filepath.Join(t.TempDir(), name)
-	check.Must(t, os.WriteFile(path, []byte(strings.NewReplacer(pairs...).Replace(text)), 0o600))
-	return path
+	return map[string]string{"nginx": "nginx", "nginx-1.26": check.Value(filepath.Abs("../../../bin/nginx-1.26/bin/nginx"))(t), "haproxy": "haproxy"}
 }
 
-// throughProxies starts nginx and HAProxy before the same two instances.
-func throughProxies(t *testing.T, first, second *process) []*proxy {
-	t.Helper()
-	certificates := testserver.NewCertificates(t, "shop.test")
-	authority := x509.NewCertPool()
-	authority.AppendCertsFromPEM(check.Value(os.ReadFile(certificates.CA))(t))
-	both := filepath.Join(t.TempDir(), "tls.pem")
-	check.Must(t, os.WriteFile(both, append(check.Value(os.ReadFile(certificates.Cert))(t), check.Value(os.ReadFile(certificates.Key))(t)...), 0o600))
-	dir := t.TempDir()
-	one, other := strings.TrimPrefix(first.URL, "http://"), strings.TrimPrefix(second.URL, "http://")
+// insideVariable says in the test's own network which proxy it is for.
+const insideVariable = "E2E_BEHIND_PROXY"
 
-	nginx := &proxy{name: "nginx", url: testserver.Address(t), authority: authority}
-	foreground := "daemon off;"
-	if os.Geteuid() == 0 {
-		foreground += " user root;" // who may read the test's directories
+// network is the one of docker-compose.yml: the proxy has a network of its own, and is reached at its address; everything else,
+// instances and clients, has the other addresses.
+const network = `
+mount -t tmpfs tmpfs /run
+ip netns add proxy
+ip link add outside type veth peer name inside netns proxy
+for a in 11 12 $(seq 100 110); do ip address add 172.30.47.$a/24 dev outside; done
+ip -n proxy address add 172.30.47.10/24 dev inside
+ip link set lo up && ip link set outside up && ip -n proxy link set lo up && ip -n proxy link set inside up
+exec "$@"`
+
+// behindEach runs a test once for each proxy, in a network of its own that has the addresses of the shipped files.
+func behindEach(t *testing.T, test func(t *testing.T, name string)) {
+	t.Helper()
+	if name := os.Getenv(insideVariable); name != "" {
+		test(t, name)
+		return
 	}
-	testserver.Run(t, nil, "nginx", "-g", foreground, "-c", configured(t, "nginx.conf", map[string]string{
-		"172.30.47.11:8080": one, "172.30.47.12:8080": other, "listen 8443 ": "listen " + nginx.url + " ", "listen 8080 ": "listen " + testserver.Address(t) + " ",
-		"/run/secrets/tls_certificate": certificates.Cert, "/run/secrets/tls_key": certificates.Key,
-		"/etc/nginx/problem.conf": check.Value(filepath.Abs("../../../deployments/problem.conf"))(t), "/tmp/": dir + "/",
-		"http2 on;": "", // which nginx knows since 1.25
-	}))
-	haproxy := &proxy{name: "HAProxy", url: testserver.Address(t), authority: authority}
-	testserver.Run(t, nil, "haproxy", "-db", "-f", configured(t, "haproxy.cfg", map[string]string{
-		"172.30.47.11:8080": one, "172.30.47.12:8080": other, "bind :8443 ": "bind " + haproxy.url + " ", "/run/secrets/tls.pem": both,
-	}))
-	for _, p := range []*proxy{nginx, haproxy} {
-		p.url = "https://" + p.url
-		visitor := p.visitor(t, first.app, 0)
-		check.Patiently(t, p.name+" serves", func() bool { return visitor.Status("/readyz") == http.StatusOK })
+	for name := range shipped(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command := []string{
+				"unshare", "--net", "--mount", "sh", "-euc", network, "sh",
+				os.Args[0], "-test.count=1", "-test.v", "-test.run=^" + strings.Split(t.Name(), "/")[0] + "$",
+			}
+			if os.Geteuid() != 0 {
+				command = append([]string{"sudo", "-n", "-E"}, command...)
+			}
+			cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+			for _, variable := range os.Environ() {
+				if !strings.HasPrefix(variable, "TESTSERVER_") { // the shared servers are in the other network
+					cmd.Env = append(cmd.Env, variable)
+				}
+			}
+			cmd.Env = append(cmd.Env, insideVariable+"="+name)
+			out, err := cmd.CombinedOutput()
+			t.Logf("%s", out)
+			check.Must(t, err)
+		})
 	}
-	return []*proxy{nginx, haproxy}
+}
+
+// container starts a program as a container of docker-compose.yml has it: nobody's, with the secrets of secrets.sh, the files of
+// deployments/ in their places, and a /tmp of its own.
+const container = `
+mount --make-rprivate / && mount -t tmpfs tmpfs /run && mkdir /run/secrets /run/checkout && mount --bind "$CHECKOUT" /run/checkout
+for f in "$SECRETS"/*; do touch "/run/secrets/${f##*/}"; mount --bind "$f" "/run/secrets/${f##*/}"; done
+mount -t tmpfs tmpfs /etc/nginx
+for f in nginx.conf problem.conf haproxy.cfg; do touch "/etc/nginx/$f"; mount --bind "/run/checkout/deployments/$f" "/etc/nginx/$f"; done
+mount -t tmpfs tmpfs /tmp && mkdir -p "$CHECKOUT" && mount --bind /run/checkout "$CHECKOUT"
+cd / && exec setpriv --reuid=101 --regid=101 --clear-groups "$@"`
+
+// startShipped starts a proxy with what is shipped.
+func startShipped(t *testing.T, name string) *proxy {
+	t.Helper()
+	checkout := check.Value(filepath.Abs("../../.."))(t)
+	dir := t.TempDir()
+	check.Must(t, os.WriteFile(filepath.Join(dir, "secrets.sh"), check.Value(os.ReadFile(filepath.Join(checkout, "deployments/secrets.sh")))(t), 0o600))
+	if out, err := exec.CommandContext(t.Context(), "env", "NAMES=172.30.47.10", "bash", filepath.Join(dir, "secrets.sh")).CombinedOutput(); err != nil {
+		t.Fatalf("secrets.sh: %v\n%s", err, out)
+	}
+	p := &proxy{name: name, url: "https://172.30.47.10:8443", authority: x509.NewCertPool()}
+	check.That(t, p.authority.AppendCertsFromPEM(check.Value(os.ReadFile(filepath.Join(dir, "secrets/tls_certificate")))(t)), "no certificate")
+	command := []string{"--net=/run/netns/proxy", "unshare", "--mount", "sh", "-euc", container, "sh", shipped(t)[name]}
+	if name == "haproxy" {
+		command = append(command, "-db", "-f", "/etc/nginx/haproxy.cfg")
+	} else {
+		command = append(command, "-e", "stderr", "-g", "daemon off;", "-c", "/etc/nginx/nginx.conf")
+	}
+	testserver.Run(t, append(os.Environ(), "CHECKOUT="+checkout, "SECRETS="+filepath.Join(dir, "secrets")), "nsenter", command...)
+	return p
+}
+
+// instance is one of the two that the shipped files name.
+func instance(t *testing.T, s settings, number int) *process {
+	t.Helper()
+	p := prepare(t, testserver.Program(t), s)
+	address := fmt.Sprintf("172.30.47.1%d:8080", number)
+	p.settings["SECKILL_HTTP_ADDR"], p.URL = address, "http://"+address
+	return p
 }
 
 // visitor is the service behind the proxy, as one client with an address of its own sees it.
 func (p *proxy) visitor(t *testing.T, behind *app, number int) *app {
 	t.Helper()
-	client := remote.Client(t, fmt.Sprintf("127.0.1.%d", number+1), 4)
-	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: p.authority, ServerName: "shop.test", MinVersion: tls.VersionTLS12}
+	client := remote.Client(t, fmt.Sprintf("172.30.47.%d", 100+number), 4)
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: p.authority, MinVersion: tls.VersionTLS12}
 	return &app{Service: remote.Service{URL: p.url, Client: client, Tokens: behind.Tokens}, prefix: behind.prefix + p.name + ":"}
 }
 
@@ -112,54 +161,135 @@ func (p *proxy) expect(t *testing.T, a *app, want int, method, path, token strin
 	return got, ok
 }
 
-// TestRestartsBehindProxiesLoseNoRequest: two instances are stopped and started in turn, as a deploy does it, while people buy
-// through nginx and HAProxy.
-func TestRestartsBehindProxiesLoseNoRequest(t *testing.T) {
+// TestShippedProxies drives nginx.conf and haproxy.cfg, unchanged, through an outage, a deploy with people who buy meanwhile, large
+// tokens, slow bodies, and an instance that is not ready.
+func TestShippedProxies(t *testing.T) {
 	t.Parallel()
-	const visitors = 8 // of each proxy
-	restarts, wanted := check.Count(t, "RESTARTS", 0, 20), int64(check.Count(t, "REQUESTS", 0, 20_000))
-	s := onServers(t).with(settings{
-		"SECKILL_DRAIN_GRACE":     "4s", // longer than haproxy.cfg's checks take, and nginx.conf's fail_timeout
-		"SECKILL_TRUSTED_PROXIES": "127.0.0.0/8",
+	behindEach(t, func(t *testing.T, name string) {
+		t.Helper()
+		s := asyncOnServers(t).with(settings{
+			"SECKILL_ORDER_MODE":      "sync",
+			"SECKILL_DRAIN_GRACE":     "4s", // longer than haproxy.cfg's checks take, and nginx.conf's fail_timeout
+			"SECKILL_TRUSTED_PROXIES": "172.30.47.10/32",
+		})
+		instances := []*process{instance(t, s, 1), instance(t, s, 2)}
+		p := startShipped(t, name)
+		a := p.visitor(t, instances[0].app, 9)
+		check.Patiently(t, "the proxy answers", func() bool { _, err := a.Get("/readyz"); return err == nil })
+		p.outage(t, a)
+		for _, i := range instances {
+			i.start(t)
+			i.awaitReady(t)
+		}
+		check.Patiently(t, "the proxy sends to an instance", func() bool { return a.Status("/readyz") == http.StatusOK })
+		p.largeHeaders(t, a)
+		p.slowBody(t)
+		voucher := instances[0].onSale(t, 10_000_000)
+		p.deploy(t, instances, voucher.ID)
+		p.oneNotReady(t, instances[1], a, voucher.ID)
+		for _, i := range instances {
+			i.kill()
+		}
+		p.outage(t, a)
 	})
-	instances := []*process{launch(t, s), launch(t, s)}
-	voucher := instances[0].onSale(t, 10_000_000)
-	proxies := throughProxies(t, instances[0], instances[1])
+}
+
+// outage: while no instance is there, every answer is a problem that says when to come again.
+func (p *proxy) outage(t *testing.T, a *app) {
+	t.Helper()
+	for range 20 {
+		got := check.Value(a.Get("/api/v1/vouchers"))(t)
+		refused(t, got, http.StatusServiceUnavailable, model.CodeUnavailable)
+		check.Equal(t, "Retry-After", got.Header.Get("Retry-After"), "1")
+	}
+}
+
+// largeHeaders: 16 KB are no reason to refuse a token, over HTTP/1 and HTTP/2; more is 431.
+func (p *proxy) largeHeaders(t *testing.T, a *app) {
+	t.Helper()
+	for _, second := range []bool{false, true} {
+		client := remote.Client(t, "", 1)
+		transport, _ := client.Transport.(*http.Transport)
+		transport.TLSClientConfig, transport.ForceAttemptHTTP2 = &tls.Config{RootCAs: p.authority, MinVersion: tls.VersionTLS12}, second
+		for size, want := range map[int]int{15 << 10: http.StatusOK, 16<<10 - 300: http.StatusOK, 24 << 10: http.StatusRequestHeaderFieldsTooLarge, 48 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+			got, err := api.Send(t.Context(), client, http.MethodGet, p.url+"/api/v1/vouchers", "", nil, "X-Roles: "+strings.Repeat("r", size))
+			if err != nil {
+				t.Errorf("%s, HTTP/2 %t, %d bytes: %v", p.name, second, size, err)
+				continue
+			}
+			if want != http.StatusOK {
+				refused(t, got, want, model.CodePayloadTooLarge)
+			} else {
+				check.Equal(t, fmt.Sprintf("a header of %d bytes, HTTP/2 %t", size, second), got.Status, want)
+			}
+		}
+	}
+}
+
+// slowBody: whoever does not finish a body hears a problem, or the end of the connection.
+func (p *proxy) slowBody(t *testing.T) {
+	t.Helper()
+	c := check.Value((&tls.Dialer{Config: &tls.Config{RootCAs: p.authority, ServerName: "localhost", MinVersion: tls.VersionTLS12}}).DialContext(t.Context(), "tcp", "172.30.47.10:8443"))(t)
+	defer c.Close()
+	check.Must(t, check.ErrorOf(io.WriteString(c, "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")))
+	check.Must(t, c.SetReadDeadline(time.Now().Add(check.Deadline)))
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err == nil {
+		check.Equal(t, "the answer to a slow body", answer.Header.Get("Content-Type"), "application/problem+json")
+		_ = answer.Body.Close()
+	} else if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a slow body: %v", err)
+	}
+}
+
+// oneNotReady: an instance of the other order mode costs no client an answer.
+func (p *proxy) oneNotReady(t *testing.T, other *process, a *app, voucher string) {
+	t.Helper()
+	check.Must(t, other.cmd.Process.Signal(syscall.SIGTERM))
+	other.ends(t)
+	other.start(t, settings{"SECKILL_ORDER_MODE": "async"})
+	disagrees(t, other.app, "async")
+	sold := 0
+	buys := func() bool {
+		sold++
+		got, err := a.Send(http.MethodPost, "/vouchers/"+voucher+"/seckill", a.Token(t, a.user(1_000_000+sold), model.RoleUser), nil)
+		return err == nil && got.Status == http.StatusCreated
+	}
+	if p.name == "haproxy" { // which asks each instance itself, once a second
+		check.Patiently(t, "HAProxy leaves out the instance that is not ready", func() bool { return buys() && buys() && buys() && buys() })
+	}
+	for range 100 {
+		check.That(t, buys(), "%s passes the refusal of an instance that is not ready", p.name)
+	}
+}
+
+// deploy: two instances are stopped and started in turn while people buy, and no request fails.
+func (p *proxy) deploy(t *testing.T, instances []*process, voucher string) {
+	t.Helper()
+	const visitors = 8
+	restarts, wanted := check.Count(t, "RESTARTS", 0, 20), int64(check.Count(t, "REQUESTS", 0, 10_000))
 	var crowd sync.WaitGroup
 	var over atomic.Bool
 	leave := func() { over.Store(true); crowd.Wait() }
 	defer leave()
-	for _, p := range proxies {
-		for number := range visitors {
-			a := p.visitor(t, instances[0].app, number)
-			crowd.Go(func() {
-				for n := 0; !over.Load(); n++ {
-					p.visit(t, a, voucher.ID, a.user(n*visitors+number))
-				}
-			})
-		}
-	}
-	sent := func() (requests, failures int64) {
-		for _, p := range proxies {
-			requests, failures = requests+p.requests.Load(), failures+p.failures.Load()
-		}
-		return requests, failures
+	for number := range visitors {
+		a := p.visitor(t, instances[0].app, number)
+		crowd.Go(func() {
+			for n := 0; !over.Load(); n++ {
+				p.visit(t, a, voucher, a.user(n*visitors+number))
+			}
+		})
 	}
 	for n := range restarts {
-		p := instances[n%2]
-		check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
-		p.ends(t)
-		p.start(t)
-		p.awaitReady(t)
+		i := instances[n%2]
+		check.Must(t, i.cmd.Process.Signal(syscall.SIGTERM))
+		i.ends(t)
+		i.start(t)
+		i.awaitReady(t)
 	}
-	check.Patiently(t, "there were enough requests", func() bool {
-		requests, _ := sent()
-		return requests >= wanted
-	})
+	check.Patiently(t, "there were enough requests", func() bool { return p.requests.Load() >= wanted })
 	leave()
-	requests, failures := sent()
-	t.Logf("%d restarts, %d requests, %d failed", restarts, requests, failures)
-	check.Equal(t, "failed requests", failures, 0)
-	audit := instances[0].Audit(t, voucher.ID)
-	check.Equal(t, "orders in the database", audit.Database.LiveOrders, requests/3)
+	t.Logf("%d restarts, %d requests, %d failed", restarts, p.requests.Load(), p.failures.Load())
+	check.Equal(t, "failed requests", p.failures.Load(), 0)
+	check.Equal(t, "orders in the database", instances[0].Audit(t, voucher).Database.LiveOrders, p.requests.Load()/3)
 }
