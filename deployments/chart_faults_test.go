@@ -154,6 +154,7 @@ func TestTheChart(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"settings are accepted":      h.settingsAreAccepted,
 		"wrong values are refused":   h.wrongValuesAreRefused,
+		"settings open their ports":  h.settingsOpenTheirPorts,
 		"probes find what is there":  h.probesFindWhatIsThere,
 		"pods are confined":          h.podsAreConfined,
 		"stops lose no request":      h.stopsLoseNoRequest,
@@ -210,6 +211,20 @@ func (h helm) settingsAreAccepted(t *testing.T) {
 		}
 		if pods == 0 {
 			t.Errorf("%s makes no containers", values)
+		}
+	}
+}
+
+// What the settings name is reached through the NetworkPolicy, and the chart has the two fields that others' charts have.
+func (h helm) settingsOpenTheirPorts(t *testing.T) {
+	t.Helper()
+	said, err := h.template(t, "helm/values/sync.yaml", "--set", "settings.SECKILL_JWT_JWKS_URL=shop=https://id.example:8444/keys",
+		"--set", "settings.SECKILL_PAYMENT_URL=https://payments.example", "--set", "settings.SECKILL_PAYMENT_RETURN_URL=http://shop.example/orders",
+		"--set", "service.type=NodePort", "--set", "ingress.enabled=true", "--set", "ingress.host=shop.example", "--set", "ingress.path=/api/v1")
+	check.Must(t, err)
+	for _, want := range []string{"- {port: 8444}", "- {port: 443}", "- {port: 80}", "type: NodePort", "- path: /api/v1"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the chart lacks %q", want)
 		}
 	}
 }

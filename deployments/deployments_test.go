@@ -5,9 +5,11 @@ package deployments
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,9 +23,11 @@ import (
 	"github.com/goccy/go-yaml"
 	nats "github.com/nats-io/nats-server/v2/server"
 	client "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/config"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
@@ -166,15 +170,17 @@ func TestContainersAreConfined(t *testing.T) {
 	}
 }
 
-// Every error of nginx's own that a location answers is a problem document with a code of the API.
+// Every error of nginx's own that a location answers, and of HAProxy's own, is a problem document with a code of the API.
 func TestProxyAnswersInProblems(t *testing.T) {
 	t.Parallel()
 	nginx := read(t, "nginx.conf")
 	answers := regexp.MustCompile(`return (\d+) '(\{.*\})\\n';`).FindAllStringSubmatch(nginx, -1)
-	if len(answers) != 4 || strings.Count(nginx, "include /etc/nginx/problem.conf;") != len(answers) {
-		t.Errorf("%d answers, and problem.conf in %d places; want both in 4", len(answers), strings.Count(nginx, "include /etc/nginx/problem.conf;"))
+	if len(answers) != 5 || strings.Count(nginx, "include /etc/nginx/problem.conf;") != len(answers) {
+		t.Errorf("%d answers, and problem.conf in %d places; want both in 5", len(answers), strings.Count(nginx, "include /etc/nginx/problem.conf;"))
 	}
-	for _, answer := range answers {
+	others := regexp.MustCompile(`status (\d+) content-type application/problem\+json string '(\{.*\})' hdr`).FindAllStringSubmatch(read(t, "haproxy.cfg"), -1)
+	check.Equal(t, "answers of HAProxy", len(others), 6)
+	for _, answer := range append(answers, others...) {
 		var problem struct {
 			Type, Title, Detail, Code string
 			Status                    int
@@ -291,6 +297,22 @@ func TestNATSKnowsTheRoles(t *testing.T) {
 	})
 	stop()
 	<-consumed
+
+	// The worker publishes events, and an operator purges the messages of one voucher, as the runbook says.
+	events, err := queue.OpenEvents(t.Context(), queue.EventOptions{URL: url("worker"), Stream: "EVENTS", Deployment: "d", Log: slog.New(slog.DiscardHandler)})
+	check.Must(t, err)
+	defer events.Close()
+	published, err := events.Publish(t.Context(), []model.Event{{ID: 1, Type: "order.paid", Subject: "o1", Data: `{}`, HappenedAt: time.Now()}})
+	check.Must(t, err)
+	check.Equal(t, "published events", published, 1)
+	check.Must(t, api.Publish(t.Context(), []model.Reservation{order}))
+	operator, err := client.Connect(url("worker"))
+	check.Must(t, err)
+	defer operator.Close()
+	streams := check.Value(jetstream.New(operator))(t)
+	stream := check.Value(streams.Stream(t.Context(), "SECKILL_ORDERS_D"))(t)
+	check.Must(t, stream.Purge(t.Context(), jetstream.WithPurgeSubject("seckill.d.orders")))
+	check.Equal(t, "messages behind the purge", check.Value(api.Backlog(t.Context()))(t).Messages, 0)
 }
 
 // interpolated is the environment of an instance as compose would pass it, with an env file's values and
@@ -452,4 +474,65 @@ func TestImageIsStaticAndRunByNobody(t *testing.T) {
 			t.Errorf("Dockerfile lacks %q", want)
 		}
 	}
+}
+
+// statements are the SQL of a page, one string for each block.
+func statements(t *testing.T, page string) (blocks []string) {
+	t.Helper()
+	for _, match := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(read(t, page), -1) {
+		blocks = append(blocks, match[1])
+	}
+	return blocks
+}
+
+// The accounts of operating.md can do all that the service does, and the statements of backup.md keep a sale closed and its orders
+// unpaid until payments were compared.
+func TestTheDatabaseOfThePages(t *testing.T) {
+	t.Parallel()
+	server := testserver.MariaDB(t)
+	const secret = "a secret of the tests, 32 bytes or more"
+	run := func(dsn string, blocks ...string) {
+		db := check.Value(sql.Open("mysql", dsn))(t)
+		defer db.Close()
+		for _, block := range blocks {
+			for statement := range strings.SplitSeq(block, ";\n") {
+				if strings.TrimSpace(statement) != "" {
+					check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
+				}
+			}
+		}
+	}
+	run(server.AdminDSN(""), "DROP DATABASE IF EXISTS seckill;\nDROP USER IF EXISTS seckill@'127.0.0.1', seckill@localhost")
+	grants := statements(t, "operating.md")
+	check.Equal(t, "blocks of SQL in operating.md", len(grants), 2)
+	run(server.AdminDSN(""), grants...)
+	account := func(name string) string { return name + ":PASSWORD@tcp(" + server.Addr() + ")/seckill" }
+	main, settings := testserver.Address(t), append(os.Environ(), "SECKILL_REDIS_URL="+testserver.SharedRedis(t), "SECKILL_JWT_SECRET="+secret)
+	migrate := exec.CommandContext(t.Context(), testserver.Program(t), "migrate")
+	migrate.Env = append(settings, "SECKILL_DATABASE_DSN="+account("seckill"))
+	if out, err := migrate.CombinedOutput(); err != nil {
+		t.Fatalf("migrate: %v\n%s", err, out)
+	}
+	testserver.Run(t, append(settings, "SECKILL_DATABASE_DSN="+account("seckill_serve"), "SECKILL_MIGRATE=off",
+		"SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+testserver.Address(t)), testserver.Program(t), "serve")
+	shop := remote.Service{URL: "http://" + main, Client: remote.Client(t, "", 2), Tokens: check.Value(remote.Authority(secret))(t)}
+	check.Patiently(t, "the service is ready with these rights", func() bool { return shop.Status("/readyz") == http.StatusOK })
+	voucher := shop.Create(t, map[string]any{"stock": 3})
+	buys := func(user string) int {
+		got := check.Value(shop.Send(http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", shop.Token(t, user, model.RoleUser), nil))(t)
+		return got.Status
+	}
+	check.Equal(t, "a purchase", buys("u1"), http.StatusCreated)
+
+	restore := statements(t, "backup.md")
+	check.Equal(t, "blocks of SQL in backup.md", len(restore), 2)
+	run(account("seckill"), "UPDATE orders SET expires_at = UTC_TIMESTAMP(6) + INTERVAL 10 SECOND", restore[0])
+	check.Patiently(t, "the sale is closed", func() bool { return buys("u2") == http.StatusConflict })
+	kept := check.Value(sql.Open("mysql", account("seckill")))(t)
+	defer kept.Close()
+	var held int
+	check.Must(t, kept.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders WHERE status = 'unpaid' AND expires_at > UTC_TIMESTAMP(6) + INTERVAL 23 HOUR").Scan(&held))
+	check.Equal(t, "orders that do not expire", held, 1)
+	run(account("seckill"), restore[1])
+	check.Patiently(t, "the sale is open again", func() bool { return buys("u3") == http.StatusCreated })
 }
