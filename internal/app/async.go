@@ -190,8 +190,10 @@ func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, wo
 	if err != nil {
 		return err
 	}
-	if err := i.guardRedis(servers).Await(ctx); err != nil { // what it did to the orders would be by the word of a Redis that knows none
-		return err
+	if !cfg.Embedded() { // one instance uses the file
+		if err := i.guardRedis(servers).Await(ctx); err != nil { // what it did to the orders would be by the word of a Redis that knows none
+			return err
+		}
 	}
 	a, err := i.openAsyncParts(ctx, servers, orderMode{deployment: record.Deployment})
 	if err != nil {
