@@ -73,8 +73,7 @@ func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject s
 }
 
 // Waiting counts the messages of every voucher that has some of its own, by its id: its orders
-// were isolated, or an instance of an earlier version has published them. Those that all
-// vouchers share are counted under model.AnyVoucher.
+// were isolated. Those that all vouchers share are counted under model.AnyVoucher.
 //
 // Two requests answer for all vouchers at once, the second from the server's memory: with
 // 10,000 vouchers within 20 ms, in 500 KB (see BenchmarkWaiting). The server names up to 100,000
@@ -98,7 +97,7 @@ func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 	}
 	waiting := make(map[string]int64, len(info.State.Subjects))
 	for subject, messages := range info.State.Subjects {
-		if voucherID, _, ok := q.names.voucher(subject); ok {
+		if voucherID, ok := q.names.voucher(subject); ok {
 			waiting[voucherID] += int64(min(messages, 1<<61))
 		}
 	}
@@ -138,7 +137,7 @@ func (q *Queue) backlogOf(ctx context.Context, voucherID string, shared count) (
 	}
 	subjects := []string{q.names.subject}
 	if voucherID != model.AnyVoucher {
-		subjects = append(subjects, q.names.of(voucherID), q.names.isolated(voucherID))
+		subjects = append(subjects, q.names.isolated(voucherID))
 	}
 	for _, subject := range subjects {
 		first, found, err := after(ctx, stream, floor, subject)
@@ -159,10 +158,10 @@ func (q *Queue) backlogOf(ctx context.Context, voucherID string, shared count) (
 		if b.Messages += messages; messages > 0 {
 			b.Age = max(b.Age, info.TimeStamp.Sub(oldest))
 		}
-		if _, isolated, _ := q.names.voucher(subject); isolated {
-			b.AckFloor = 0
-		} else {
+		if subject == q.names.subject {
 			b.AckFloor = min(b.AckFloor, first.Sequence-1)
+		} else {
+			b.AckFloor = 0
 		}
 	}
 	return b, nil

@@ -180,9 +180,8 @@ type message struct {
 type road int
 
 const (
-	roadOfAll     road = iota // of all vouchers
-	roadIsolated              // of orders that were isolated
-	roadOfVoucher             // of one voucher, whose instance is of an earlier version
+	roadOfAll    road = iota // of all vouchers
+	roadIsolated             // of orders that were isolated
 )
 
 // receive reads a message and takes it into the hand.
@@ -191,11 +190,8 @@ func (c *consumption) receive(raw jetstream.Msg) *message {
 	if about, err := raw.Metadata(); err == nil { // the server's own words: it never fails
 		m.sequence, m.delivered = about.Sequence.Stream, about.NumDelivered
 	}
-	switch voucherID, isolated, _ := c.queue.names.voucher(raw.Subject()); {
-	case isolated:
+	if voucherID, _ := c.queue.names.voucher(raw.Subject()); voucherID != model.AnyVoucher {
 		m.road = roadIsolated
-	case voucherID != model.AnyVoucher:
-		m.road = roadOfVoucher
 	}
 	m.orders, m.flaws = decode(raw.Data(), m.sequence)
 	if len(m.flaws) > 0 && newer(raw.Data()) {
@@ -398,7 +394,7 @@ func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
 		return
 	}
 	c.queue.log.WarnContext(ctx, "messages of a later version wait for a worker that can read them",
-		slog.Uint64("sequence", m.sequence), slog.Int("known_version", isolatedVersion))
+		slog.Uint64("sequence", m.sequence), slog.Int("known_version", version))
 }
 
 // passing tells whether an error passes by itself: the database or the queue is

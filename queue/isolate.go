@@ -30,7 +30,7 @@ const strayTries = 5
 // leaving tells which orders of a message are to be isolated, and which to be published
 // again. Nothing leaves the message while anything has to stay in it: it comes again anyway.
 func (m *message) leaving() (isolated, again []model.Reservation) {
-	if m.trouble != nil || m.road == roadOfVoucher {
+	if m.trouble != nil {
 		return nil, nil
 	}
 	for i, verdict := range m.verdicts {

@@ -22,7 +22,7 @@ import (
 // appendMessage appends the body of a message.
 func appendMessage(to []byte, orders []order1) (_ []byte, usual bool) {
 	usual = true
-	to = strconv.AppendInt(append(to, messageBegins...), int64(versionOf(orders)), 10)
+	to = strconv.AppendInt(append(to, messageBegins...), version, 10)
 	to = append(to, `,"orders":[`...)
 	for i, o := range orders {
 		if i > 0 {
@@ -64,7 +64,7 @@ func plain(text string) bool {
 func readMessage(body string) (_ []order1, usual bool) {
 	r := reading{rest: body, usual: true}
 	known := r.number(messageBegins)
-	r.usual = r.usual && readable(int(known))
+	r.usual = r.usual && known == version
 	r.skip(`,"orders":[`)
 	orders := make([]order1, 0, strings.Count(body, `{"id":`))
 	for r.usual && len(orders) < cap(orders) {
@@ -127,23 +127,9 @@ func (r *reading) number(name string) (n int64) {
 	return n
 }
 
-// The versions of the layout below. A message of a later version is left in the stream
-// for a worker that knows it.
-const (
-	version = 1
-	// isolatedVersion is that of orders that were isolated: each counts by the sequence of the
-	// message in which it came, which a worker of the first version would pass over.
-	isolatedVersion = 2
-)
-
-func versionOf(orders []order1) int {
-	if len(orders) > 0 && orders[0].Sequence > 0 {
-		return isolatedVersion
-	}
-	return version
-}
-
-func readable(v int) bool { return v == version || v == isolatedVersion }
+// version is that of the layout below. A message of a later version is left in the stream
+// for a newer worker.
+const version = 1
 
 // errNewer says of a message that only a newer worker can read it.
 var errNewer = errors.New("the message is of a later version")
@@ -177,7 +163,7 @@ func encode(orders []order1) ([]byte, error) {
 	body, usual := appendMessage(make([]byte, 0, len(orders)*usualOrder), orders)
 	if !usual {
 		var err error
-		if body, err = json.Marshal(message1{Version: versionOf(orders), Orders: orders}); err != nil {
+		if body, err = json.Marshal(message1{Version: version, Orders: orders}); err != nil {
 			return nil, fmt.Errorf("encode %d orders, the first %q: %w", len(orders), orders[0].ID, err)
 		}
 	}
@@ -192,7 +178,7 @@ func newer(body []byte) bool {
 	var m struct {
 		Version int `json:"v"`
 	}
-	return json.Unmarshal(body, &m) == nil && m.Version > isolatedVersion
+	return json.Unmarshal(body, &m) == nil && m.Version > version
 }
 
 // flaw is a part of a message that cannot be read: one order, or all of it.
@@ -218,7 +204,7 @@ func decodeWhole(body []byte, sequence uint64) ([]model.Reservation, bool) {
 	read, usual := readMessage(string(body))
 	if !usual {
 		var m message1
-		if err := json.Unmarshal(body, &m); err != nil || !readable(m.Version) || len(m.Orders) == 0 {
+		if err := json.Unmarshal(body, &m); err != nil || m.Version != version || len(m.Orders) == 0 {
 			return nil, false
 		}
 		read = m.Orders
@@ -244,8 +230,8 @@ func decodeEach(body []byte, sequence uint64) (good []model.Reservation, bad []f
 	switch {
 	case err != nil:
 		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message cannot be read: %v", err)}}
-	case !readable(m.Version):
-		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has version %d, known is up to %d", m.Version, isolatedVersion)}}
+	case m.Version != version:
+		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has version %d, known is %d", m.Version, version)}}
 	case len(m.Orders) == 0:
 		return nil, []flaw{{raw: body, reason: "the message holds no orders"}}
 	}

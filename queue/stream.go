@@ -66,30 +66,22 @@ func namesOf(deployment string) (names, error) {
 	}, nil
 }
 
-// of is the subject on which an earlier version published one voucher's orders. An id may
-// hold dots, which would divide a subject, and holds no "~".
-func (n names) of(voucherID string) string {
-	return n.subject + "." + strings.ReplaceAll(voucherID, ".", "~")
-}
-
-// isolated is the subject of one voucher's orders that were isolated. No id holds a "=", and
-// each instance of an earlier version takes the subject into the stream as one of its own.
+// isolated is the subject of one voucher's orders that were isolated. An id may hold dots, which
+// would divide a subject, and holds no "~".
 func (n names) isolated(voucherID string) string {
 	return n.subject + "." + isolatedMark + strings.ReplaceAll(voucherID, ".", "~")
 }
 
 const isolatedMark = "="
 
-// voucher is the voucher whose orders a subject carries: of and isolated undone. The subject of
+// voucher is the voucher whose orders a subject carries: isolated undone. The subject of
 // all vouchers is model.AnyVoucher's.
-func (n names) voucher(subject string) (voucherID string, isolated, ok bool) {
+func (n names) voucher(subject string) (voucherID string, ok bool) {
 	below, ok := strings.CutPrefix(subject, n.subject)
 	if !ok || below == "" {
-		return model.AnyVoucher, false, ok
+		return model.AnyVoucher, ok
 	}
-	below, ok = strings.CutPrefix(below, ".")
-	below, isolated = strings.CutPrefix(below, isolatedMark)
-	return strings.ReplaceAll(below, "~", "."), isolated, ok
+	return strings.ReplaceAll(strings.TrimPrefix(below, "."+isolatedMark), "~", "."), true
 }
 
 // settings are those that the streams and the consumer must have on the server.
@@ -111,8 +103,7 @@ func ordersStream(n names, replicas int, maxBytes int64, window time.Duration) j
 	return jetstream.StreamConfig{
 		Name:        n.orders,
 		Description: "seckill: accepted orders on their way to the database",
-		// All vouchers share one. Below it are those of vouchers in trouble, and of
-		// each that an instance of an earlier version sells.
+		// All vouchers share one. Below it are those of vouchers in trouble.
 		Subjects: []string{n.subject, n.subject + ".*"},
 		// An acknowledged order is on a disk.
 		Storage:  jetstream.FileStorage,

@@ -116,8 +116,7 @@ func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (stri
 	return e.String(), nil
 }
 
-// Verify compares a password with a PHC string, in its normal spelling, and then as it is, which older hashes
-// were made of. An empty string, which is what
+// Verify compares a password in its normal spelling with a PHC string. An empty string, which is what
 // an unknown user has, matches nothing and takes as long as a real one, so
 // that time does not tell which users have an account. It answers RATE_LIMITED as
 // Hash does.
@@ -130,20 +129,11 @@ func (h *Hasher) Verify(ctx context.Context, caller Caller, password, phc string
 			return false, fmt.Errorf("read a stored password: %w", err)
 		}
 	}
-	spellings := []string{Normal(password)}
-	if spellings[0] != password {
-		spellings = append(spellings, password)
+	key, err := h.derive(ctx, caller, Normal(password), e, uint32(len(e.key))) //nolint:gosec // parse bounds the length
+	if err != nil {
+		return false, fmt.Errorf("verify a password: %w", err)
 	}
-	for _, spelling := range spellings {
-		key, err := h.derive(ctx, caller, spelling, e, uint32(len(e.key))) //nolint:gosec // parse bounds the length
-		if err != nil {
-			return false, fmt.Errorf("verify a password: %w", err)
-		}
-		if subtle.ConstantTimeCompare(key, e.key) == 1 {
-			return known, nil
-		}
-	}
-	return false, nil
+	return known && subtle.ConstantTimeCompare(key, e.key) == 1, nil
 }
 
 // derive waits for a turn and computes. The computation itself cannot be

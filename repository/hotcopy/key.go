@@ -21,7 +21,3 @@ func epochKeys(voucherID string, epoch int64) []string {
 	these := prefix(voucherID) + strconv.FormatInt(epoch, 10) + ":"
 	return []string{these + "buyers", these + "pending", these + "due", these + "closed"}
 }
-
-// oldPart stands for a voucher in the keys of part n, from 1, of a copy that was made when a
-// copy could lie in several parts. No voucher has such an id.
-func oldPart(voucherID string, n int) string { return voucherID + "#" + strconv.Itoa(n) }

@@ -40,20 +40,7 @@ func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
 		}
 		s.run(ctx, c)
 	}
-	if err := c.done("close the hot copy", model.ErrSuperseded); err != nil {
-		return err
-	}
-	s.freeParts(ctx, record, int(number(c.words[0])))
-	return nil
-}
-
-// freeParts frees what lies behind the first part of a copy that was made in several, so
-// that no old instance finds it open.
-func (s *Store) freeParts(ctx context.Context, record model.EpochRecord, parts int) {
-	for n := 1; n < parts; n++ {
-		part := oldPart(record.VoucherID, n)
-		s.free(ctx, append(epochKeys(part, record.OpenEpoch), headKey(part))...)
-	}
+	return c.done("close the hot copy", model.ErrSuperseded)
 }
 
 // free deletes keys of one slot without holding up other calls. A failure is not reported:

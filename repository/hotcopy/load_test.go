@@ -429,30 +429,6 @@ func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
 	})
 }
 
-// A copy that was made when one could lie in several parts counts as closed. Its rebuild is in one piece, and frees the
-// parts behind the first, so that an instance that knows of them finds them closed too.
-func TestACopyInSeveralPartsIsRebuiltInOnePiece(t *testing.T) {
-	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
-		ctx := t.Context()
-		bob := s.buy("bob")
-		check.Must(t, s.client.HSet(ctx, s.head(), "shards", 3, "given", 6, ">1", 3, ">2", 3).Err())
-		for _, noun := range []string{"head", "1:buyers", "1:pending", "1:due", "1:closed"} {
-			for part := 1; part < 3; part++ {
-				check.Must(t, s.client.HSet(ctx, fmt.Sprintf("seckill:v1:{%s#%d}:%s", s.v.ID, part, noun), "state", "open").Err())
-			}
-		}
-		s.wants(model.CopyClosed, 0, 1, 1)
-		check.Is(t, "the answer", s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
-		check.Equal(t, "confirmed", check.Value(s.copies.Confirm(ctx, []model.Reservation{bob}))(t)[0], false)
-		bob.Epoch = 2
-		s.rebuild(2, 1, nil, []model.Reservation{bob})
-		s.wants(model.CopyOpen, 9, 1, 1)
-		s.buy("eve")
-		check.Equal(t, "keys", len(check.Value(s.client.Keys(ctx, "seckill:v1:{"+s.v.ID+"*").Result())(t)), 5)
-	})
-}
-
 // TestARedisThatTakesLittle: the largest calls, with ids of the longest, fit into what every Redis takes. It cannot be told to take
 // less than 1 MB.
 func TestARedisThatTakesLittle(t *testing.T) {

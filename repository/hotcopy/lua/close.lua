@@ -7,7 +7,7 @@
 -- ARGV[3] how long the head is kept at the least, ms
 -- ARGV[4] the epoch that the database has opened last; 0: none
 -- ARGV[5...] epochs whose keys are given
--- Replies {1, epoch, in how many parts the copy lies}; {0, epoch} the head has a greater
+-- Replies {1, epoch}; {0, epoch} the head has a greater
 --   epoch, or this one was opened already; {2, epoch, ...} nothing was done, the caller is to
 --   come back with the keys of these epochs too.
 
@@ -16,7 +16,7 @@ look()
 local known = tonumber(head.epoch or '') or 0
 if known > tonumber(ARGV[1]) or head.opened == ARGV[1] then return reply(0) end
 -- A repetition that comes late must not undo what was loaded since.
-if head.epoch == ARGV[1] then return reply(1, head.shards or '1') end
+if head.epoch == ARGV[1] then return reply(1) end
 
 local kept = {[ARGV[4]] = true}
 for i = 5, #ARGV do kept[ARGV[i]] = true end
@@ -33,4 +33,4 @@ write('unlink', unpack(KEYS, 2))
 write('hset', KEYS[1], 'epoch', ARGV[1], 'state', 'closed', 'opened', ARGV[4], 'server', server())
 if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then write('pexpire', KEYS[1], ARGV[3]) end
 head.epoch = ARGV[1]
-return reply(1, head.shards or '1')
+return reply(1)

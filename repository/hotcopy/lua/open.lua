@@ -16,7 +16,6 @@ if head.state ~= 'rebuilding' then return reply(0) end
 local keep = text(math.max(tonumber(ARGV[4]), math.floor(clock() / 1000) + tonumber(ARGV[5])))
 for i = 1, 5 do write('pexpireat', KEYS[i], keep) end
 if #KEYS > 5 then write('unlink', unpack(KEYS, 6)) end
-write('hdel', KEYS[1], 'shards') -- from here on it is in one piece
 -- The last change: before it the copy is not open, and another rebuild may begin anew.
 write('hset', KEYS[1], 'state', 'open', 'opened', ARGV[1], 'changes', '0', 'missing', ARGV[3], unpack(ARGV, 6))
 tellReturn()
