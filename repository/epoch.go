@@ -212,7 +212,7 @@ func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error 
 		if err != nil {
 			return fmt.Errorf("lock the order mode: %w", err)
 		}
-		if record := mode.record(); !record.Serves(model.ModeAsync) {
+		if record := mode.ModeRecord; !record.Serves(model.ModeAsync) {
 			return notServing(record)
 		}
 		err = c.exec(tx, "copy_open", voucherID, epoch)

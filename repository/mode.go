@@ -1,7 +1,6 @@
 package repository
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -26,19 +25,6 @@ type modeRow struct {
 // TableName implements gorm's Tabler.
 func (modeRow) TableName() string { return "order_mode" }
 
-// thisSchema stands in switching_to while the mode is not being switched: the latest schema
-// with which earlier versions cannot sell. They take it for a switch to a mode of that name,
-// sell nothing, are not ready, and name it. The migration to such a schema writes its word.
-const thisSchema model.OrderMode = "schema 25"
-
-// record is the row as this version takes it.
-func (r modeRow) record() model.ModeRecord {
-	if r.SwitchingTo == thisSchema {
-		r.SwitchingTo = ""
-	}
-	return r.ModeRecord
-}
-
 func knownMode(mode model.OrderMode) bool { return mode == model.ModeSync || mode == model.ModeAsync }
 
 // Read tells how the database is sold from.
@@ -47,7 +33,7 @@ func (m *Modes) Read(ctx context.Context) (model.ModeRecord, error) {
 	err := m.db.Read(ctx, "read the order mode", func(db *gorm.DB) error {
 		return db.Where("id = 1").Take(&row).Error
 	})
-	return row.record(), err
+	return row.ModeRecord, err
 }
 
 // Adopt makes the mode that of the database if it has no voucher yet and no
@@ -122,14 +108,13 @@ func (m *Modes) change(ctx context.Context, what string, to model.OrderMode,
 		if err := tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("id = 1").Take(&row).Error; err != nil {
 			return fmt.Errorf("lock the order mode: %w", err)
 		}
-		wanted, err := decide(tx, row.record())
+		wanted, err := decide(tx, row.ModeRecord)
 		if err != nil {
 			return err
 		}
-		if wanted == row.record() {
+		if wanted == row.ModeRecord {
 			return sqldb.ErrNothingToWrite
 		}
-		wanted.SwitchingTo = cmp.Or(wanted.SwitchingTo, thisSchema)
 		return tx.Model(&modeRow{}).Where("id = 1").Select("Mode", "SwitchingTo").Updates(&modeRow{wanted}).Error
 	})
 }

@@ -61,7 +61,7 @@ func newSchema(t testing.TB) *schema {
 	defer func() { check.Must(t, db.Close()) }()
 	check.Must(t, db.Migrate(t.Context()))
 	for _, table := range list(t, db.SQL(), "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()") {
-		if table == "schema_migrations" {
+		if table == "schema_versions" {
 			continue
 		}
 		s.clean += "DELETE FROM " + table + ";"

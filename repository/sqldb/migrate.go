@@ -21,7 +21,9 @@ import (
 
 const (
 	// migrationTable remembers which migrations were applied.
-	migrationTable = "schema_migrations"
+	migrationTable = "schema_versions"
+	// tableBefore did so before version 1.0.0, whose first migration is the whole schema.
+	tableBefore = "schema_migrations"
 	// migrationPoll is the pause between two attempts at the lock: instances that
 	// start together notice within it that the first is done.
 	migrationPoll = 50 * time.Millisecond
@@ -103,6 +105,9 @@ func (d *Database) withGoose(ctx context.Context, work func(*goose.Provider) err
 	}
 	defer func() { err = errors.Join(err, alone.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
 
+	if err := conn.QueryRowContext(ctx, "SELECT 1 FROM "+tableBefore).Scan(new(int)); err == nil {
+		return errBefore
+	}
 	if err := mendMigrationTable(ctx, conn); err != nil {
 		return err
 	}
@@ -116,6 +121,9 @@ func (d *Database) withGoose(ctx context.Context, work func(*goose.Provider) err
 	}
 	return work(provider)
 }
+
+// errBefore refuses a database that this program cannot bring up to date.
+var errBefore = model.Unavailable("The database was made before version 1.0.0 and cannot be migrated: give the service an empty one.", nil)
 
 // mendMigrationTable removes an empty table of migrations: MySQL commits DDL by
 // itself, so a process can die before goose has written the row that it expects
