@@ -246,7 +246,7 @@ func TestMigrate(t *testing.T) {
 				if got := call(t, environ, "", "migrate", "status"); got.code != exitError || !strings.Contains(got.stderr, "no embedded database") {
 					t.Errorf("status of nothing: %+v", got)
 				}
-			} else if got := call(t, environ, "", "migrate", "status"); got.code != 0 || !strings.Contains(got.stdout, "vouchers.sql") || !strings.Contains(got.stdout, "  no\n") {
+			} else if got := call(t, environ, "", "migrate", "status"); got.code != 0 || !strings.Contains(got.stdout, "baseline.sql") || !strings.Contains(got.stdout, "  no\n") {
 				t.Errorf("status before: %+v", got)
 			}
 			for range 2 {
@@ -255,7 +255,7 @@ func TestMigrate(t *testing.T) {
 					t.Errorf("migrate: %+v", got)
 				}
 			}
-			if got := call(t, environ, "", "migrate", "status"); got.code != 0 || !strings.Contains(got.stdout, "vouchers.sql") || strings.Contains(got.stdout, "  no\n") {
+			if got := call(t, environ, "", "migrate", "status"); got.code != 0 || !strings.Contains(got.stdout, "baseline.sql") || strings.Contains(got.stdout, "  no\n") {
 				t.Errorf("status after: %+v", got)
 			}
 		})
