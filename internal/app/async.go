@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"time"
 
 	"seckill/config"
 	"seckill/internal/embedded"
@@ -19,13 +18,6 @@ import (
 	"seckill/service/backlog"
 	"seckill/service/guard"
 	"seckill/service/repair"
-)
-
-const (
-	// reconcilerLease is how long a reconciler that died keeps its successor out. The
-	// successor must settle the orders of dead processes within 30 s, and needs the
-	// rest of that time for it.
-	reconcilerLease = 8 * time.Second
 )
 
 // AsyncParts is what asynchronous orders are made of behind the requests. The
@@ -63,9 +55,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Backlog: watch, Mode: mode.redis.AgreedMode(s.db.Modes.Read),
 		Metrics: telemetry.NewWorker(i.registry), AdminLog: s.db.AdminLog, Log: i.log,
 	}
-	// The reconciler is elected beside the hot copies, whatever the users' locks are.
-	locks := i.lockOptions(s).InRedis(reconcilerLease)
-	behind := repair.New(parts, locks, mode.deployment, mode.guard.Selling)
+	behind := repair.New(parts, i.elector(s, mode.deployment), mode.guard.Selling)
 	i.parts.OnClose("orders on their way into the database", func(ctx context.Context) error { behind.Persister.Close(ctx); return nil })
 	return &AsyncParts{
 		Worker: behind,

@@ -4,23 +4,32 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"seckill/config"
 	"seckill/internal/telemetry"
-	"seckill/model"
 	"seckill/queue"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
 	"seckill/service/repair"
 )
 
-// runElected does until the stop what one of all instances does. The election is beside the hot copies, whatever the
-// users' locks are.
-func (i *Instance) runElected(s servers, mode orderMode, name string, run func(ctx context.Context, locks model.Locker, deployment string)) {
-	locks := i.lockOptions(s).InRedis(reconcilerLease)
+// electionLease is how long who was elected and died keeps its successor out. The
+// successor must settle the orders of dead processes within 30 s, and needs the
+// rest of that time for it.
+const electionLease = 8 * time.Second
+
+// elector holds elections beside the hot copies, whatever the users' locks are.
+func (i *Instance) elector(s servers, deployment string) repair.Elector {
+	return repair.Elector{Seats: i.lockOptions(s).InRedis(electionLease), Deployment: deployment, Metrics: i.elections, Log: i.log}
+}
+
+// runElected does until the stop what one of all instances does.
+func (i *Instance) runElected(s servers, mode orderMode, name string, run func(ctx context.Context, by repair.Elector)) {
+	by := i.elector(s, mode.deployment)
 	i.parts.Loop(name, workPatience, func(ctx context.Context) {
 		s.sole.Await(ctx)
-		run(ctx, locks, mode.deployment)
+		run(ctx, by)
 	})
 }
 
@@ -47,8 +56,8 @@ func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, pro
 		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
 		Announce: changes.AnnounceReturn, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
 	}
-	e.draws = &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
 	e.samples = &repair.Samples{Store: s.db, Metrics: telemetry.NewSamples(i.registry), Log: i.log}
+	e.draws = &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, May: mode.guard.Selling, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
 	e.draws.Drain = func(context.Context, string) error { return mode.guard.Selling() } // in sync the queue is empty, where the database is sold from in sync
 	if async != nil {
 		e.draws.Drain = async.Rebuilder.Drain

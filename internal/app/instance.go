@@ -44,6 +44,7 @@ type Instance struct {
 	cfg       config.Config
 	log       *slog.Logger
 	registry  *prometheus.Registry
+	elections *telemetry.Elections
 	probes    []service.Probe // of the health, while the instance is put together
 	health    *service.Health
 	main, ops *listener.Listener
@@ -66,6 +67,7 @@ func newInstance(cfg config.Config, log *slog.Logger) *Instance {
 	i.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	telemetry.NewBuild(i.registry, version.Read())
+	i.elections = telemetry.NewElections(i.registry)
 	return i
 }
 

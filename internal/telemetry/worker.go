@@ -23,7 +23,6 @@ type Worker struct {
 	rebuilds   *prometheus.CounterVec
 	rebuilding prometheus.Gauge
 	rebuildFor prometheus.Histogram
-	elected    prometheus.Gauge
 	waiting    prometheus.Gauge
 	drift      *prometheus.GaugeVec
 
@@ -51,7 +50,6 @@ func NewWorker(registerer prometheus.Registerer) *Worker {
 		rebuildFor: r.histogram("seckill_rebuild_seconds", "How long a voucher's rebuild took.",
 			// From an empty voucher to one that waits for a long queue (seconds).
 			[]float64{.01, .05, .1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 300}),
-		elected: r.gauge("seckill_reconciler_elected", "1 on the instance that reconciles."),
 		waiting: r.gauge("seckill_releases_waiting", "Returned units that a hot copy does not know of yet, as last seen."),
 		drifted: map[string]bool{},
 		drift: r.gauges("seckill_drifted_orders", "voucher_id",
@@ -94,16 +92,11 @@ func (m *Worker) RebuildBegan() func(result string) {
 	}
 }
 
-// Elected says whether this instance reconciles.
-func (m *Worker) Elected(elected bool) {
-	if elected {
-		m.elected.Set(1)
-		return
-	}
-	m.elected.Set(0)
+// NoDrift forgets what did not add up.
+func (m *Worker) NoDrift() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.drift.Reset() // another one looks now
+	m.drift.Reset()
 	clear(m.drifted)
 }
 
@@ -173,3 +166,21 @@ func (m *Delivery) Messages(acked, moved, delayed, redelivered int) {
 
 // Unreadable counts the parts of messages that could not be read.
 func (m *Delivery) Unreadable(parts int) { m.unreadable.Add(float64(parts)) }
+
+// Elections tell who does what one instance does at a time.
+type Elections struct{ elected *prometheus.GaugeVec }
+
+// NewElections registers the metrics.
+func NewElections(registerer prometheus.Registerer) *Elections {
+	return &Elections{registry{registerer}.gauges("seckill_elected", "job",
+		"1 on the instance that does a job for all: reconciler, expiry, draw, events, samples.")}
+}
+
+// Elected says whether this instance does a job.
+func (m *Elections) Elected(job string, elected bool) {
+	if elected {
+		m.elected.WithLabelValues(job).Set(1)
+	} else {
+		m.elected.WithLabelValues(job).Set(0)
+	}
+}

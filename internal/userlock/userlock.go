@@ -82,14 +82,22 @@ func Open(o Options) (locks model.Locker, ready func(context.Context) error, err
 	return o.InRedis(o.Lease), nil, nil
 }
 
+// Seats are locks whose holders can be seen and replaced: those of elections.
+type Seats struct {
+	userLocks
+	*lock.Client
+}
+
 // InRedis makes locks beside the hot copies, whatever the users' locks are: those of elections. No other process reaches
 // the Redis inside this one, which runs scripts a hundred times slower than a real
 // one: in its place the locks are in memory.
-func (o Options) InRedis(lease time.Duration) model.Locker {
-	if o.Embedded {
-		return o.of(lock.NewMemoryStore(), lease, "")
+func (o Options) InRedis(lease time.Duration) Seats {
+	store := lock.NewMemoryStore()
+	if !o.Embedded {
+		store = lock.NewRedisStore(o.Redis, o.redisOptions()...)
 	}
-	return o.of(lock.NewRedisStore(o.Redis, o.redisOptions()...), lease, "")
+	client := o.client(store, lease)
+	return Seats{func(name string) lock.Locker { return client.Mutex(name) }, client}
 }
 
 // InScripts reports whether the hot copies see the users' locks: in mode redis on one real Redis, where both are. In a

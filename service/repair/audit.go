@@ -183,9 +183,9 @@ type Samples struct {
 }
 
 // Run samples while this instance is elected, or nobody can be, until ctx ends.
-func (s *Samples) Run(ctx context.Context, locks model.Locker, deployment string) {
+func (s *Samples) Run(ctx context.Context, by Elector) {
 	looks := &lookout{look: s.look, pause: sampleEvery, rest: sampleEvery, fails: "vouchers cannot be counted; it is tried again", well: "vouchers can be counted again"}
-	elected := election{locks: locks, name: "seckill:samples:" + deployment, log: s.Log, alone: true}
+	elected := election{Elector: by, job: "samples", alone: true}
 	elected.run(ctx, func(ctx context.Context) {
 		looks.run(ctx, s.Log)
 		s.Metrics.Forget() // whoever is elected next knows

@@ -50,17 +50,17 @@ type Draws struct {
 	Drain func(ctx context.Context, voucherID string) error
 	// Announce tells the instances that units of a voucher are taken.
 	Announce func(ctx context.Context, voucherID string) error
-	Metrics  *telemetry.Draws
-	Log      *slog.Logger
-
-	election election
+	// May is an error while others are to draw.
+	May     func() error
+	Metrics *telemetry.Draws
+	Log     *slog.Logger
 }
 
 // Run draws while this instance is elected, or nobody can be, until ctx ends.
-func (d *Draws) Run(ctx context.Context, locks model.Locker, deployment string) {
-	d.election = election{locks: locks, name: "seckill:draw:" + deployment, log: d.Log, alone: true}
+func (d *Draws) Run(ctx context.Context, by Elector) {
+	elected := election{Elector: by, job: "draw", alone: true, may: d.May}
 	looks := &lookout{look: d.look, pause: drawEvery, rest: drawRest, fails: "a draw could not be done; it is tried again", well: "draws can be done again"}
-	d.election.run(ctx, func(ctx context.Context) {
+	elected.run(ctx, func(ctx context.Context) {
 		looks.run(ctx, d.Log)
 		d.Metrics.Overdue(0) // whoever is elected next knows
 	})

@@ -60,7 +60,11 @@ func newLottery(t testing.TB, options sqldb.Options, units int64, entries int) l
 }
 
 // nobody is a lock server that is away: every instance draws.
-type nobody struct{}
+type nobody struct{ repair.Seats }
+
+func electing(seats repair.Seats) repair.Elector {
+	return repair.Elector{Seats: seats, Deployment: "test", Metrics: telemetry.NewElections(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)}
+}
 
 func (nobody) Lock(context.Context, string, time.Duration) (model.Lease, error) {
 	return nil, errors.New("away")
@@ -112,7 +116,7 @@ func (l lottery) run(ctx context.Context, store repair.DrawStore, cut context.Ca
 		Announce: func(context.Context, string) error { cut(); return nil }, // it is done
 		Drain:    func(context.Context, string) error { return nil },
 	}
-	d.Run(ctx, nobody{}, "test")
+	d.Run(ctx, electing(nobody{}))
 }
 
 // holds checks that everybody was served once, as anybody can check.
@@ -178,7 +182,7 @@ func TestChangedEntriesAreNotDrawn(t *testing.T) {
 	store = &crashing{Draws: l.draws, cut: cut}
 	var told strings.Builder
 	d := &repair.Draws{Store: store, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(heard{&told, cut}, nil))}
-	d.Run(ctx, nobody{}, "test")
+	d.Run(ctx, electing(nobody{}))
 	check.That(t, strings.Contains(told.String(), "somebody has changed them"), "%s", told.String())
 	check.Equal(t, "served", check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).Winners, 0)
 }
@@ -196,7 +200,7 @@ func TestADrawWaitsForPromisedOrders(t *testing.T) {
 			Store: l.draws, Drain: b.Rebuilder.Drain, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(heard{told, cut}, nil)),
 			Announce: func(context.Context, string) error { cut(); return nil },
 		}
-		d.Run(ctx, nobody{}, "test")
+		d.Run(ctx, electing(nobody{}))
 	}
 	draws()
 	if !strings.Contains(told.String(), "wait for the orders of before the draw") {

@@ -14,56 +14,142 @@ import (
 const (
 	// electionWait is how long one attempt to be elected waits.
 	electionWait = 2 * time.Second
-	// electionPause is between two attempts while the lock cannot be asked for,
-	// or kept.
+	// electionPause is between two attempts while the lock cannot be asked for.
 	electionPause = time.Second
+	// electionHandover is between the end of a term and the next attempt: an instance that waits for the lock gets it meanwhile.
+	electionHandover = electionPause / 4
 	// electionTerm is how long work that may be done without an election is done before
 	// the lock is asked for again: what it cuts off has to be begun anew.
 	electionTerm = 30 * time.Second
+	// electionLooks at a lock in a row that show no sign of life of its holder end its term: they take longer than two
+	// leases, and a holder that lives renews its lease every second look.
+	electionLooks = 10
+	// electionTries of its work in a row fail before who is elected gives the lock up: another instance may be able to do it.
+	electionTries = 3
 )
 
-// election is for work that one instance does at a time, for the sake of economy: two
-// that do it at once, because a lock was lost, only do the same work twice.
-type election struct {
-	locks model.Locker
-	name  string // of the lock; other deployments on the same lock server have other names
-	log   *slog.Logger
-	// alone says that the work cannot wait for the lock server: while nobody can be
-	// elected, every instance does it.
-	alone   bool
-	trouble telemetry.Trouble
+// Seats are the locks of elections.
+type Seats interface {
+	model.Locker
+
+	// Holder tells who has a lock, "" for nobody, and how long the lease still lasts unless it is renewed.
+	Holder(ctx context.Context, name string) (holder string, left time.Duration, err error)
+	// ForceUnlock frees a lock, whoever has it.
+	ForceUnlock(ctx context.Context, name string) (bool, error)
 }
 
+// Elector says how an instance is elected.
+type Elector struct {
+	Seats      Seats
+	Deployment string // others on the same lock server have other names
+	Metrics    *telemetry.Elections
+	Log        *slog.Logger
+}
+
+// election is for work that one instance does at a time, for the sake of economy: two
+// that do it at once, because a lock was lost, only do the same work twice. So a lock whose
+// holder shows no sign of life is taken away from it.
+type election struct {
+	Elector
+
+	job string // names the lock
+	// alone says that the work cannot wait for the lock server: while nobody can be
+	// elected, every instance does it.
+	alone bool
+	// may is an error while this instance must leave the work to others; nil: it never must.
+	may     func() error
+	trouble telemetry.Trouble
+	seen    sign
+}
+
+// sign is what the latest look showed of the lock that another instance has.
+type sign struct {
+	holder string
+	left   time.Duration
+	silent int // looks in a row that showed no renewal
+}
+
+func (e *election) name() string { return "seckill:" + e.job + ":" + e.Deployment }
+
 // run works while this instance is elected, until ctx ends. The context of the work ends
-// when the lock is lost.
+// when the lock is lost, or the work must be left to others.
 func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
+	e.Metrics.Elected(e.job, false)
 	for ctx.Err() == nil {
-		lease, err := e.locks.Lock(ctx, e.name, electionWait)
+		if !e.able() {
+			poll.Pause(ctx, modeEvery)
+			continue
+		}
+		lease, err := e.Seats.Lock(ctx, e.name(), electionWait)
 		if errors.Is(err, model.ErrLockBusy) {
-			continue // another instance does it
+			e.watch(ctx) // another instance does it
+			continue
 		}
+		e.seen = sign{}
 		if ctx.Err() == nil {
-			e.trouble.Note(ctx, e.log, err, "the lock of exclusive work cannot be asked for; it is tried again",
-				"the lock of exclusive work can be asked for again", slog.String("lock", e.name))
+			e.trouble.Note(ctx, e.Log, err, "the lock of exclusive work cannot be asked for; it is tried again",
+				"the lock of exclusive work can be asked for again", slog.String("lock", e.name()))
 		}
-		if err == nil {
+		pause := electionPause
+		switch {
+		case err == nil:
 			e.elected(ctx, lease, work)
-		} else if e.alone {
+			pause = electionHandover
+		case e.alone:
 			term, cancel := context.WithTimeout(ctx, electionTerm)
-			work(term)
+			e.do(term, work)
 			cancel()
 		}
-		poll.Pause(ctx, electionPause)
+		poll.Pause(ctx, pause)
 	}
+}
+
+func (e *election) able() bool { return e.may == nil || e.may() == nil }
+
+// do works until ctx ends, the work gives up, or it must be left to others.
+func (e *election) do(ctx context.Context, work func(ctx context.Context)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go poll.Every(ctx, modeEvery, func() {
+		if !e.able() {
+			cancel()
+		}
+	})
+	e.Metrics.Elected(e.job, true)
+	defer e.Metrics.Elected(e.job, false)
+	work(ctx)
 }
 
 func (e *election) elected(ctx context.Context, lease model.Lease, work func(ctx context.Context)) {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(lease.Context(), cancel)() //nolint:contextcheck // the lock has a life of its own
-	work(working)
+	e.do(working, work)
 	if err := lease.Unlock(); err != nil {
-		e.log.WarnContext(ctx, "a lock of exclusive work was not given back and ends by itself",
-			slog.String("lock", e.name), slog.Any("error", err))
+		e.Log.WarnContext(ctx, "a lock of exclusive work was not given back and ends by itself",
+			slog.String("lock", e.name()), slog.Any("error", err))
+	}
+}
+
+// watch looks for a sign of life of the instance that has the lock: its lease lasts longer than at the look before. No clock
+// is asked, because it may be the clock that keeps the lease from its end.
+func (e *election) watch(ctx context.Context) {
+	holder, left, err := e.Seats.Holder(ctx, e.name())
+	if err != nil || holder == "" {
+		return // the next attempt tells
+	}
+	before := e.seen
+	e.seen = sign{holder: holder, left: left}
+	if holder != before.holder || left > before.left {
+		return
+	}
+	if e.seen.silent = before.silent + 1; e.seen.silent < electionLooks {
+		return
+	}
+	e.seen.silent = 0
+	e.Log.WarnContext(ctx, "the holder of a lock of exclusive work shows no sign of life and is replaced", slog.String("lock", e.name()),
+		slog.String("holder", holder), slog.Duration("left", left), slog.Int("looks", electionLooks))
+	if _, err := e.Seats.ForceUnlock(ctx, e.name()); err != nil {
+		e.Log.WarnContext(ctx, "a lock of exclusive work could not be taken from its holder; it is tried again", slog.String("lock", e.name()), slog.Any("error", err))
 	}
 }

@@ -45,8 +45,8 @@ type EventRelay struct {
 }
 
 // Run publishes events while this instance is elected, until ctx ends.
-func (r *EventRelay) Run(ctx context.Context, locks model.Locker, deployment string) {
-	elected := election{locks: locks, name: "seckill:events:" + deployment, log: r.Log}
+func (r *EventRelay) Run(ctx context.Context, by Elector) {
+	elected := election{Elector: by, job: "events"}
 	looks := &lookout{look: r.relayAll, pause: eventEvery, rest: eventRest, fails: "events could not be published; it is tried again", well: "events are published again"}
 	elected.run(ctx, func(ctx context.Context) {
 		looks.run(ctx, r.Log)

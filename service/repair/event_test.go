@@ -75,7 +75,7 @@ func TestEventsAreRelayed(t *testing.T) {
 		relay := &EventRelay{Store: m, Stream: m, Metrics: m, Log: slog.New(slog.DiscardHandler)}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { relay.Run(ctx, servicetest.NewLocks(), "test") })
+		running.Go(func() { relay.Run(ctx, electing(servicetest.NewLocks())) })
 		servicetest.Pass(1500 * time.Millisecond) // published twice, noted never
 		synctest.Wait()
 		m.mu.Lock()

@@ -65,6 +65,8 @@ const (
 	// askPatience is how long an order outlives its time because the provider cannot be
 	// asked. Money that arrives after that goes back; the unit must not wait for ever.
 	askPatience = time.Minute
+	// askTries looks in a row without the provider's answer leave the other half of that time to an instance that may reach it.
+	askTries = int(askPatience / askRest / 2)
 )
 
 // ExpiryStore is what expiry asks of the database.
@@ -109,25 +111,26 @@ type Expiry struct {
 	Metrics  *telemetry.Expiry
 	Log      *slog.Logger
 
-	election election
-	resting  map[string]time.Time // voucher → until when it is left alone
-	mu       sync.Mutex           // guards resting
+	resting map[string]time.Time // voucher → until when it is left alone
+	mu      sync.Mutex           // guards resting
 }
 
 // Run expires orders while this instance is elected, or nobody can be, until ctx ends.
-func (e *Expiry) Run(ctx context.Context, locks model.Locker, deployment string) {
-	e.election = election{locks: locks, name: "seckill:expiry:" + deployment, log: e.Log, alone: true}
+func (e *Expiry) Run(ctx context.Context, by Elector) {
+	elected := election{Elector: by, job: "expiry", alone: true}
 	e.resting = map[string]time.Time{}
 	const fails, well = "orders could not be expired; it is tried again", "orders can be expired again"
 	looks := []*lookout{
 		{look: limited(e.expireUnpaid), pause: expiryEvery, rest: expiryEvery, fails: fails, well: well},
-		{look: limited(e.expirePaying), pause: askEvery, rest: askRest, fails: fails, well: well},
+		{look: limited(e.expirePaying), pause: askEvery, rest: askRest, fails: fails, well: well, tries: askTries},
 		{look: limited(e.lookAtWaitlists), pause: waitlistEvery, rest: waitlistEvery, fails: "the waitlists could not be counted; it is tried again", well: "the waitlists can be counted again"},
 	}
-	e.election.run(ctx, func(ctx context.Context) {
+	elected.run(ctx, func(ctx context.Context) {
+		ctx, giveUp := context.WithCancel(ctx)
+		defer giveUp()
 		var all sync.WaitGroup
 		for _, one := range looks {
-			all.Go(func() { one.run(ctx, e.Log) })
+			all.Go(func() { defer giveUp(); one.run(ctx, e.Log) })
 		}
 		all.Wait()
 	})

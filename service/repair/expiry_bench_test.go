@@ -295,7 +295,7 @@ func (m *market) expire(ctx context.Context, tb testing.TB, orders int) time.Tim
 		Announce: func(context.Context, string) error { return nil },
 	}
 	var running sync.WaitGroup
-	running.Go(func() { expiry.Run(ctx, unlocked{ctx}, "test") })
+	running.Go(func() { expiry.Run(ctx, electing(unlocked{lifetime: ctx})) })
 	defer running.Wait()
 	defer stop()
 	return <-store.done

@@ -162,7 +162,7 @@ func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		test(t, l, func() { running.Go(func() { e.Run(ctx, l.locks, "test") }) })
+		test(t, l, func() { running.Go(func() { e.Run(ctx, electing(l.locks)) }) })
 		stop()
 		running.Wait()
 	})

@@ -41,7 +41,10 @@ type backstage struct {
 }
 
 // unlocked is a Locker that gives every lock.
-type unlocked struct{ lifetime context.Context }
+type unlocked struct {
+	repair.Seats
+	lifetime context.Context
+}
 
 func (u unlocked) Lock(context.Context, string, time.Duration) (model.Lease, error) { return u, nil }
 
@@ -101,7 +104,7 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 		}{b.orders, b.vouchers, repository.NewReleases(db)},
 		Epochs: b.epochs, Hot: b.hot, Queue: b.queue, Backlog: backlog.New(b.queue, 0, nil, log), Mode: modes.Read,
 		Metrics: telemetry.NewWorker(prometheus.NewRegistry()), Log: log,
-	}, unlocked{context.Background()}, record.Deployment, mode.Selling)
+	}, electing(unlocked{lifetime: context.Background()}), mode.Selling)
 	return b
 }
 

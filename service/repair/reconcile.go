@@ -64,9 +64,10 @@ func (r *Reconciler) Run(ctx context.Context) { r.election.run(ctx, r.reconcile)
 func (r *Reconciler) reconcile(ctx context.Context) {
 	r.elected.Store(true)
 	defer r.elected.Store(false)
-	r.deps.Metrics.Elected(true)
 	r.deps.Log.InfoContext(ctx, "this instance reconciles")
 	r.list = watchlist{} // that of an earlier term is out of date
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	var drifting sync.WaitGroup
 	drifting.Go(func() {
 		for ctx.Err() == nil {
@@ -75,36 +76,41 @@ func (r *Reconciler) reconcile(ctx context.Context) {
 			poll.Pause(ctx, rest(time.Since(began), driftShare, driftPause, driftRestMost))
 		}
 	})
-	for ctx.Err() == nil {
-		r.look(ctx)
-		poll.Pause(ctx, reconcileEvery)
+	for failed := 0; ctx.Err() == nil && failed < electionTries; poll.Pause(ctx, reconcileEvery) {
+		if failed++; r.look(ctx) {
+			failed = 0
+		}
 	}
+	giveUp() // another instance may reach the database
 	drifting.Wait()
-	r.deps.Metrics.Elected(false)
+	r.deps.Metrics.NoDrift() // another one looks now
 }
 
-// look takes one look at everything.
-func (r *Reconciler) look(ctx context.Context) {
+// look takes one look at everything. It reports whether the database could be asked: the stock intents are nowhere else.
+func (r *Reconciler) look(ctx context.Context) (well bool) {
 	if r.selling() != nil {
-		return // the sales are closed on purpose; the next look after that does it
+		return true // the sales are closed on purpose; the next look after that does it
 	}
 	r.part(ctx, &r.units, "returned units", r.outbox.pass)
-	r.part(ctx, &r.intents, "stock intents", r.dropIntents)
+	well = r.part(ctx, &r.intents, "stock intents", r.dropIntents)
 	r.part(ctx, &r.copies, "hot copies", r.watch)
+	return well
 }
 
-// part runs one part of a look. Its failure does not stop the other parts.
+// part runs one part of a look. Its failure, which it reports, does not stop the other parts.
 func (r *Reconciler) part(
 	ctx context.Context, trouble *telemetry.Trouble, name string, do func(context.Context) error,
-) {
+) (well bool) {
 	if ctx.Err() != nil {
-		return
+		return true
 	}
 	limited, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	if err := do(limited); ctx.Err() == nil {
+	err := do(limited)
+	if ctx.Err() == nil {
 		r.report(ctx, trouble, name, err)
 	}
+	return err == nil
 }
 
 func (r *Reconciler) report(ctx context.Context, trouble *telemetry.Trouble, name string, err error) {

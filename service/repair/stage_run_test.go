@@ -8,7 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"seckill/internal/poll"
+	"seckill/internal/telemetry"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -48,12 +51,16 @@ func (s *stage) rebuilding(t *testing.T) (stop func()) {
 
 // employ puts another worker on the stage, as if it were another process; change
 // may put something else in the place of its parts.
-func (s *stage) employ(locks model.Locker, change ...func(*Deps)) *Worker {
+func (s *stage) employ(locks Seats, change ...func(*Deps)) *Worker {
 	parts := s.parts()
 	for _, c := range change {
 		c(&parts)
 	}
-	return New(parts, locks, "d", s.watcher().Selling)
+	return New(parts, electing(locks), s.watcher().Selling)
+}
+
+func electing(locks Seats) Elector {
+	return Elector{Seats: locks, Deployment: "test", Metrics: telemetry.NewElections(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)}
 }
 
 func (s *stage) watcher() *ModeWatcher {

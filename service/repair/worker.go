@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"seckill/model"
 	"seckill/service/persist"
 )
 
@@ -26,14 +25,14 @@ const helpAfter = time.Second
 
 // OthersConsume reports whether this instance may leave the queue to the one that is elected to reconcile. Orders that one
 // instance persists share transactions; spread over four instances, they share 0.4 times as much. A mistake about who is
-// elected costs that, and no order waits longer than helpAfter for it.
+// elected costs that, and no order waits longer than helpAfter for it, but those that the queue has handed to an instance
+// which stands still: the queue hands them on when their time for a sign of life is over (ackWait in package queue, 6 s).
 func (w *Worker) OthersConsume() bool {
 	return !w.Reconciler.elected.Load() && w.Reconciler.deps.Backlog.Younger(helpAfter)
 }
 
-// New puts a worker together. Nothing runs yet. The reconciler is elected under
-// locks, by the name of the deployment, and rests while selling answers an error.
-func New(parts Deps, locks model.Locker, deployment string, selling func() error) *Worker {
+// New puts a worker together. Nothing runs yet. The reconciler is not elected while selling answers an error.
+func New(parts Deps, by Elector, selling func() error) *Worker {
 	rebuilder := newRebuilder(parts)
 	persisting := persist.Deps{
 		Database: parts.Database, Epochs: parts.Epochs, Hot: parts.Hot, Queue: parts.Queue, Rebuild: rebuilder.Ask, Metrics: parts.Metrics, Log: parts.Log,
@@ -47,7 +46,7 @@ func New(parts Deps, locks model.Locker, deployment string, selling func() error
 		Replayer: &Replayer{deps: parts}, Relay: relay.of,
 		Reconciler: &Reconciler{
 			deps: parts, selling: selling, settler: settler, rebuilds: rebuilder,
-			election: &election{locks: locks, name: "seckill:reconciler:" + deployment, log: parts.Log},
+			election: &election{Elector: by, job: "reconciler", may: selling},
 			outbox:   relay,
 			stranded: &stranded{deps: parts, settler: settler, rebuilds: rebuilder},
 			drift:    newDriftWatch(auditor),

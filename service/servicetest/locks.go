@@ -16,7 +16,9 @@ type Locks struct {
 	Took     time.Duration
 	Err      error
 	Lost     bool
-	Busy     string // the name of a lock another process holds
+	Busy     string               // the name of a lock another process holds
+	Left     func() time.Duration // of the lease of that one; nil: it was just renewed
+	renewed  time.Duration
 	Tried    atomic.Int64
 	Taken    atomic.Int64
 	Released atomic.Int64
@@ -56,6 +58,31 @@ func (l *Locks) Lock(ctx context.Context, name string, wait time.Duration) (mode
 		cancel()
 	}
 	return lease, nil
+}
+
+// Holder tells who has a lock.
+func (l *Locks) Holder(_ context.Context, name string) (string, time.Duration, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case name == l.Busy && l.Left != nil:
+		return "another", l.Left(), nil
+	case name == l.Busy:
+		l.renewed++
+		return "another", l.renewed, nil
+	}
+	return "", 0, nil
+}
+
+// ForceUnlock frees a lock.
+func (l *Locks) ForceUnlock(_ context.Context, name string) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := name == l.Busy
+	if was {
+		l.Busy = ""
+	}
+	return was, nil
 }
 
 // With changes the locks while they are in use.
