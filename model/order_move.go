@@ -124,4 +124,5 @@ type OverdueOrder struct {
 	VoucherID string
 	ExpiresAt time.Time
 	Overdue   time.Duration `gorm:"-"`
+	Window    time.Duration `gorm:"-"` // in which it was to be paid
 }

@@ -15,7 +15,17 @@ import (
 type overdueRow struct {
 	model.OverdueOrder `gorm:"embedded"`
 
-	Now clock `gorm:"column:read_at"`
+	Now    clock `gorm:"column:read_at"`
+	Unpaid clock `gorm:"column:unpaid_since"`
+}
+
+// Clock reads the database's clock.
+func (o *Orders) Clock(ctx context.Context) (now time.Time, err error) {
+	err = o.db.Read(ctx, "read the database's clock", func(db *gorm.DB) (err error) {
+		now, err = readClock(db, o.db.Dialect)
+		return err
+	})
+	return now, err
 }
 
 // Overdue reads unpaid orders whose time has passed by the database's clock, those that
@@ -37,7 +47,7 @@ func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrd
 	list := make([]model.OverdueOrder, len(rows))
 	for i, row := range rows {
 		list[i] = row.OverdueOrder
-		list[i].Overdue = row.Now.Sub(row.ExpiresAt)
+		list[i].Overdue, list[i].Window = row.Now.Sub(row.ExpiresAt), row.ExpiresAt.Sub(row.Unpaid.Time)
 	}
 	return list, err
 }

@@ -48,13 +48,14 @@ type elected struct {
 
 // openElected makes it, with its metrics. Nothing runs yet.
 func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, provider repair.Provider) (e elected) {
+	clocks := i.openClocks(s)
 	if i.cfg.Role == config.RoleAPI {
 		return e
 	}
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	e.expiry = &repair.Expiry{
 		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
-		Announce: changes.AnnounceReturn, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
+		Announce: changes.AnnounceReturn, Clocks: clocks, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
 	}
 	e.samples = &repair.Samples{Store: s.db, Metrics: telemetry.NewSamples(i.registry), Log: i.log}
 	e.draws = &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, May: mode.guard.Selling, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
@@ -63,6 +64,16 @@ func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, pro
 		e.draws.Drain = async.Rebuilder.Drain
 	}
 	return e
+}
+
+// openClocks compares the clocks from now on.
+func (i *Instance) openClocks(s servers) *repair.Clocks {
+	clocks := &repair.Clocks{
+		Database: s.db.Orders.Clock, Redis: func(ctx context.Context) (time.Time, error) { return s.redis.Time(ctx).Result() },
+		Metrics: telemetry.NewClocks(i.registry), Log: i.log,
+	}
+	i.parts.Loop("clocks", lookPatience, clocks.Run)
+	return clocks
 }
 
 // run expires orders and draws until the stop.

@@ -108,8 +108,10 @@ type Expiry struct {
 	Provider Provider
 	// Announce tells the instances of a voucher that has units on sale again.
 	Announce func(ctx context.Context, voucherID string) error
-	Metrics  *telemetry.Expiry
-	Log      *slog.Logger
+	// Clocks knows whether the database's clock has leapt.
+	Clocks  *Clocks
+	Metrics *telemetry.Expiry
+	Log     *slog.Logger
 
 	resting map[string]time.Time // voucher → until when it is left alone
 	mu      sync.Mutex           // guards resting
@@ -162,11 +164,11 @@ func (e *Expiry) expireUnpaid(ctx context.Context) error {
 	var failed []error
 	var last model.OverdueOrder
 	for {
-		page, err := e.Store.Overdue(ctx, false, last, expiryPage)
+		page, err := e.overdue(ctx, false, last)
 		if err != nil {
 			return errors.Join(append(failed, fmt.Errorf("look for overdue orders: %w", err))...)
 		}
-		if err := e.expirePage(ctx, page); err != nil {
+		if err := e.expirePage(ctx, e.due(page)); err != nil {
 			failed = append(failed, err)
 		}
 		if len(page) < expiryPage || ctx.Err() != nil {
@@ -174,6 +176,23 @@ func (e *Expiry) expireUnpaid(ctx context.Context) error {
 		}
 		last = page[len(page)-1]
 	}
+}
+
+// overdue reads a page of overdue orders.
+func (e *Expiry) overdue(ctx context.Context, paying bool, last model.OverdueOrder) ([]model.OverdueOrder, error) {
+	asked := time.Now()
+	page, err := e.Store.Overdue(ctx, paying, last, expiryPage)
+	if err == nil && len(page) > 0 {
+		e.Clocks.saw(ctx, page[0].ExpiresAt.Add(page[0].Overdue), asked)
+	}
+	return page, err
+}
+
+// due leaves out the orders that have not had the time to be paid, because the database's clock has leapt.
+func (e *Expiry) due(page []model.OverdueOrder) []model.OverdueOrder {
+	due := slices.DeleteFunc(slices.Clone(page), func(o model.OverdueOrder) bool { return e.Clocks.robbed(o.Window) })
+	e.Metrics.Paused(len(page) - len(due))
+	return due
 }
 
 // expirePage expires orders, several vouchers at once.
@@ -282,11 +301,11 @@ func (e *Expiry) expirePaying(ctx context.Context) error {
 	var failed []error
 	var last model.OverdueOrder
 	for {
-		page, err := e.Store.Overdue(ctx, true, last, expiryPage)
+		page, err := e.overdue(ctx, true, last)
 		if err != nil {
 			return errors.Join(append(failed, fmt.Errorf("look for overdue orders that are being paid: %w", err))...)
 		}
-		asked, err := e.askForAll(ctx, asking, page)
+		asked, err := e.askForAll(ctx, asking, e.due(page))
 		failed = append(failed, err, e.expirePage(ctx, asked))
 		if len(page) < expiryPage || ctx.Err() != nil {
 			return errors.Join(failed...)

@@ -291,7 +291,7 @@ func (m *market) expire(ctx context.Context, tb testing.TB, orders int) time.Tim
 	ctx, stop := context.WithCancel(ctx)
 	store := &countingStore{Orders: m.expiring, Payments: m.payments, left: orders, done: make(chan time.Time, 1)}
 	expiry := repair.Expiry{
-		Store: store, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+		Store: store, Clocks: &repair.Clocks{Log: slog.New(slog.DiscardHandler)}, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 		Announce: func(context.Context, string) error { return nil },
 	}
 	var running sync.WaitGroup

@@ -34,11 +34,22 @@ type calendar struct {
 	answers  time.Duration // after which the provider answers
 	locks    *servicetest.Locks
 	provider func(orderID string) error
-	counts   error // of the waitlists
+	counts   error         // of the waitlists
+	ahead    time.Duration // the database's clock
 	log      check.Log
 }
 
 const stuckFor = 4 * time.Second
+
+// testWindow is in which orders are to be paid.
+const testWindow = 15 * time.Minute
+
+// Clock is the database's.
+func (l *calendar) Clock(context.Context) (time.Time, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().Add(l.ahead), nil
+}
 
 func newCalendar() *calendar {
 	return &calendar{
@@ -63,7 +74,7 @@ func (l *calendar) Overdue(_ context.Context, paying bool, last model.OverdueOrd
 	defer l.mu.Unlock()
 	var due []model.OverdueOrder
 	for _, order := range l.unpaid {
-		order.Overdue = time.Since(order.ExpiresAt)
+		order.Overdue, order.Window = time.Since(order.ExpiresAt)+l.ahead, testWindow
 		behind := order.ExpiresAt.After(last.ExpiresAt) || order.ExpiresAt.Equal(last.ExpiresAt) && order.ID > last.ID
 		if order.Overdue >= 0 && behind && l.paying[order.ID] == paying {
 			due = append(due, order)
@@ -162,6 +173,8 @@ func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
+		e.Clocks = &Clocks{Database: l.Clock, Redis: l.Clock, Metrics: telemetry.NewClocks(prometheus.NewRegistry()), Log: l.log.Logger()}
+		running.Go(func() { e.Clocks.Run(ctx) })
 		test(t, l, func() { running.Go(func() { e.Run(ctx, electing(l.locks)) }) })
 		stop()
 		running.Wait()
@@ -352,5 +365,42 @@ func TestExpiryWithoutAProvider(t *testing.T) {
 		check.Equal(t, "expired early", len(l.look().expired), 0)
 		servicetest.Pass(10 * time.Second)
 		check.Equal(t, "expired", len(l.look().expired), 1)
+	})
+}
+
+// The database's clock leaps ahead by more than the payment window. No order loses its time by that: when the clock is right again,
+// all is as it was, and when it stays ahead, each order expires once it has had its window. Guards: robbed, and saw's leapt.
+func TestALeapOfTheDatabasesClockExpiresNoOrder(t *testing.T) {
+	t.Parallel()
+	const leap = time.Hour
+	set := func(l *calendar, ahead time.Duration) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.ahead = ahead
+	}
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
+		l.add("v1", 3, testWindow)
+		l.add("paid for", 1, testWindow)
+		l.paying["000000.paid for"], l.provider = true, func(string) error { return nil }
+		run()
+		servicetest.Pass(time.Minute)
+		set(l, leap)
+		servicetest.Pass(3 * time.Second)
+		set(l, 0)
+		check.Equal(t, "expired by three seconds of a wrong clock", len(l.look().expired), 0)
+		servicetest.Pass(13 * time.Minute)
+		check.Equal(t, "expired too early", len(l.look().expired), 0)
+		servicetest.Pass(time.Minute)
+		check.Equal(t, "expired in time", len(l.look().expired), 4)
+	})
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
+		l.add("v1", 3, testWindow)
+		run()
+		servicetest.Pass(time.Minute)
+		set(l, leap)
+		servicetest.Pass(testWindow - time.Minute)
+		check.Equal(t, "expired before it had its time", len(l.look().expired), 0)
+		servicetest.Pass(2 * time.Minute)
+		check.Equal(t, "expired by a clock that stays ahead", len(l.look().expired), 3)
 	})
 }
