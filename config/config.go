@@ -61,7 +61,7 @@ type Config struct {
 	JWTAudience string
 	JWTIssuers  []Issuer // others, beside JWTIssuer
 
-	RateUser model.Rate // on the seckill endpoint, per user
+	RateUser model.Rate // on what one user writes
 	RateAddr model.Rate // on every route, per client address
 
 	CORSOrigins []string // of pages whose scripts may call the API

@@ -173,7 +173,7 @@ func table(c *Config) []setting {
 			read: into(&c.JWTIssuers, issuers),
 		}, {
 			variable: "SECKILL_RATE_USER", fallback: "20/s", unit: "requests per `s`, `m` or `h`",
-			meaning: "limit on the seckill endpoint per user, shared by the instances; `0` is off",
+			meaning: "limit on what one user writes (purchases, cancellations, places, payments), shared by the instances; `0` is off",
 			read:    into(&c.RateUser, model.ParseRate),
 		}, {
 			variable: "SECKILL_RATE_ADDR", fallback: "1000/s", unit: "requests per `s`, `m` or `h`",

@@ -142,7 +142,7 @@ type Options struct {
 	// Webhooks verifies those of the payment provider.
 	Webhooks *payment.Signatures
 
-	// ByUser limits purchases, and ByAddress all requests; nil is no limit.
+	// ByUser limits what a user writes, and ByAddress all requests; nil is no limit.
 	ByUser    *ratelimit.Limiter
 	ByAddress *ratelimit.Addresses
 

@@ -121,13 +121,13 @@ func (a *api) handOver(c *gin.Context) {
 
 // LimitsChange sets the limits that it has.
 type LimitsChange struct {
-	User *string `json:"user,omitempty" pattern:"^(0|[0-9]{1,9}/[smh])$" example:"20/s" doc:"Purchases of one user: a number per s, m or h, or 0 for no limit."`
+	User *string `json:"user,omitempty" pattern:"^(0|[0-9]{1,9}/[smh])$" example:"20/s" doc:"What one user writes (purchases, cancellations, places, payments): a number per s, m or h, or 0 for no limit."`
 	Addr *string `json:"addr,omitempty" pattern:"^(0|[0-9]{1,9}/[smh])$" example:"1000/s" doc:"All requests of one client address (of IPv6: a /64), likewise."`
 }
 
 // RateLimits are the limits in force.
 type RateLimits struct {
-	User string `json:"user" example:"20/s" doc:"Purchases of one user; 0 is no limit."`
+	User string `json:"user" example:"20/s" doc:"What one user writes; 0 is no limit."`
 	Addr string `json:"addr" example:"1000/s" doc:"All requests of one client address (of IPv6: a /64); 0 is no limit."`
 }
 

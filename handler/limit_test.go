@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
 	"seckill/handler"
 	"seckill/internal/ratelimit"
 	"seckill/internal/workshop/check"
@@ -215,5 +217,35 @@ func TestLimitsOfTheInstances(t *testing.T) {
 	wantProblem(t, got, http.StatusForbidden, model.CodeForbidden)
 	if now := s.fakes.limits; now.User.String() != "5/m" || now.Addr.String() != "0" {
 		t.Errorf("refused changes made them %v", now)
+	}
+}
+
+// TestBuyersWritesAreBounded walks every route: what users write counts for their one limit, and only purchases and administrators have more
+// than the buyers' share of the database's connections.
+func TestBuyersWritesAreBounded(t *testing.T) {
+	t.Parallel()
+	type share struct{ marked, patient bool }
+	var seen share
+	free := setup(t, func(o *handler.Options) {
+		o.Trace = func(c *gin.Context) {
+			c.Next()
+			seen.marked, seen.patient = model.ForBuyers(c.Request.Context())
+		}
+	})
+	limited := setup(t, byUser(t, 1, time.Hour))
+	user := limited.as(t, "u", model.RoleUser)
+	limited.do(t, http.MethodDelete, "/api/v1/vouchers/v1/waitlist", "", user...).is(t, http.StatusNotFound) // the one of the hour
+	doc, _ := readDocument(t, free)
+	for path, operations := range doc.Paths {
+		for method, o := range operations {
+			method = strings.ToUpper(method)
+			path := strings.ReplaceAll(path, "{id}", "o1.v1")
+			writes := method != http.MethodGet && o.LeastLevel == ""
+			ofUser := writes && len(o.Security[0]) > 0
+			free.do(t, method, path, "", user...)
+			want := share{marked: writes && o.OperationID != "seckill", patient: o.OperationID == "payment-webhook"}
+			check.Equal(t, method+" "+path+" has the share", seen, want)
+			check.Equal(t, method+" "+path+" is refused", limited.do(t, method, path, "", user...).status == http.StatusTooManyRequests, ofUser)
+		}
 	}
 }

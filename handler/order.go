@@ -55,7 +55,7 @@ func extendWrite(c *gin.Context, by time.Duration) {
 func (a *api) orderRoutes() {
 	a.registerPlain(route{
 		id: "seckill", method: http.MethodPost, path: basePath + "/vouchers/{id}/seckill", tag: tagOrders,
-		summary: "Buy one", access: users, headers: []string{"Location"},
+		summary: "Buy one", access: users, writer: purchaser, headers: []string{"Location"},
 		status: http.StatusCreated, otherwise: http.StatusAccepted,
 		description: "201 (order mode sync): committed in the database. 202 (order mode async): reserved and durably " +
 			"queued; the order is processing and will be unpaid, or failed when Redis lost writes that it had " +
@@ -163,6 +163,12 @@ func (a *api) limitPlacing(c *gin.Context, userID string) (refused bool) {
 		a.refuseAddress(c, a.options.ByAddress.Rate(), wait)
 		return true
 	}
+	return a.limitUser(c, userID)
+}
+
+// limitUser refuses what a user writes who is over the limit.
+func (a *api) limitUser(c *gin.Context, userID string) (refused bool) {
+	ctx := c.Request.Context()
 	if wait := a.options.ByUser.Take(ctx, userID); wait > 0 {
 		a.refuseRate(c, "user", a.options.ByUser.Rate(), wait, "Too many requests of this user.")
 		return true

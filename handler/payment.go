@@ -63,7 +63,7 @@ func (a *api) paymentRoutes() {
 	})
 	a.registerPlain(route{
 		id: "payment-webhook", method: http.MethodPost, path: basePath + "/webhooks/payments", tag: tagPayments,
-		summary: "Hear from the payment provider", access: public, status: http.StatusNoContent, tolerant: true,
+		summary: "Hear from the payment provider", access: public, writer: provider, status: http.StatusNoContent, tolerant: true,
 		description: "Signed as Standard Webhooks demands, with the headers webhook-id, webhook-timestamp and " +
 			"webhook-signature (or svix- for webhook-); without a valid signature, or after more than 5 minutes: UNAUTHENTICATED. " +
 			"204: applied, durably, or of a type that is not known; a message may be repeated. Money for an order that is closed, " +

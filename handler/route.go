@@ -32,6 +32,7 @@ type route struct {
 	summary     string
 	description string
 	access      access
+	writer      writer
 	status      int             // of success
 	otherwise   int             // the other status of success, with the same document, where there are two
 	large       bool            // the answer is compressed when it is
@@ -136,6 +137,9 @@ func (a *api) mount(r route, handle gin.HandlerFunc) {
 		chain = append(chain, a.authenticate(r.access, r.id))
 	}
 	chain = append(chain, a.readBody)
+	if r.writes() {
+		chain = append(chain, a.bound(r.writer))
+	}
 	if r.large {
 		chain = append(chain, a.compress)
 	}
@@ -176,6 +180,33 @@ const (
 	// administrators need a token with the role admin, and the level of wire.LeastLevel.
 	administrators
 )
+
+// writer is for whom a route writes, see bound. It means nothing for a route that only reads, or is for administrators.
+type writer int
+
+const (
+	// buyer is who does not say otherwise: anybody may come here as often as a network carries.
+	buyer writer = iota
+	// purchaser has connections to the database that are kept for purchases, and is limited in the contract's order: see place.
+	purchaser
+	// provider of payments is nobody's crowd: its word waits behind what buyers write, and is not refused for their number.
+	provider
+)
+
+// writes reports whether buyers may cause what a route writes, beside purchases.
+func (r route) writes() bool {
+	return r.method != http.MethodGet && r.access != administrators && r.writer != purchaser
+}
+
+// bound lets a user write only so often, and lets what is written take only its share of the database's connections.
+func (a *api) bound(w writer) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		if user := subject(c.Request.Context()); user != "" && a.limitUser(c, user) {
+			return
+		}
+		c.Request = c.Request.WithContext(model.OfBuyers(c.Request.Context(), w == provider))
+	}
+}
 
 // authenticate makes the check in front of a route.
 func (a *api) authenticate(who access, operation string) gin.HandlerFunc {

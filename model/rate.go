@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,7 +59,7 @@ func ParseRate(text string) (Rate, error) {
 
 // Limits are the rate limits in force.
 type Limits struct {
-	User Rate // purchases of one user
+	User Rate // what one user writes: purchases, cancellations, places, payments
 	Addr Rate // all requests of one client address
 }
 
@@ -84,4 +85,20 @@ func (p LimitsPatch) Of(limits Limits) Limits {
 type LimitRecord struct {
 	Set        LimitsPatch
 	Deployment string // names the database towards a Redis that several may share
+}
+
+// patience is a key of contexts.
+type patience struct{}
+
+// OfBuyers marks a context in which something is written for buyers, or is told by their provider, and is no purchase: such work
+// shares a few of the database's connections, so that no flood of it keeps a purchase waiting. Work that is patient waits for one
+// of them as long as its context lasts; any other gives up after a second.
+func OfBuyers(ctx context.Context, patient bool) context.Context {
+	return context.WithValue(ctx, patience{}, patient)
+}
+
+// ForBuyers reports whether a context is marked by OfBuyers, and how patient its work is.
+func ForBuyers(ctx context.Context) (marked, patient bool) {
+	patient, marked = ctx.Value(patience{}).(bool)
+	return marked, patient
 }

@@ -156,7 +156,7 @@ func TestDraw(t *testing.T) {
 			}
 			if winners == 3 { // a unit that comes back is for who is next, and who leaves has lost
 				last := order[7].UserID
-				check.Must(t, l.orders.Leave(t.Context(), v.ID, last))
+				check.Must(t, l.leave(t.Context(), v.ID, last))
 				check.Equal(t, "who left", check.Value(l.draws.Entry(t.Context(), v.ID, last))(t).Status, model.EntryLost)
 				won := check.Value(l.draws.Entry(t.Context(), v.ID, order[0].UserID))(t)
 				_, _, err := l.cancel(t.Context(), order[0].UserID, won.OrderID)

@@ -260,11 +260,15 @@ func matched(done *gorm.DB, rows int) error {
 // lockOrder reads one order and keeps its row locked until the transaction ends. A
 // transaction that also locks the order's voucher has to do that before.
 func lockOrder(tx *gorm.DB, id string) (model.Order, error) {
+	return readOrder(tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}), id)
+}
+
+func readOrder(tx *gorm.DB, id string) (model.Order, error) {
 	var order model.Order
 	if !model.ValidID(id) { // see possible
 		return order, model.NotFound("order")
 	}
-	err := tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("id = ?", id).Take(&order).Error
+	err := tx.Where("id = ?", id).Take(&order).Error
 	return order, notFound(err, "order")
 }
 

@@ -36,23 +36,25 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 	var payment model.Payment
 	var order model.Order
 	err := p.db.WriteRepeatable(ctx, "start a payment of order "+orderID, func(tx *gorm.DB, _ bool) error {
-		var err error
-		if order, err = lockOrder(tx, orderID); err != nil {
-			return err
-		}
-		if order.UserID != userID {
-			return model.NotFound("order")
-		}
-		if _, err := model.Move(order.Status, model.OrderPaid, model.MoverProvider); err != nil {
-			return err
-		}
-		var started []model.Payment
-		if err := tx.Where("order_id = ? AND status = ?", orderID, model.PaymentStarted).Order("created_at, id").Limit(1).Find(&started).Error; err != nil {
-			return fmt.Errorf("look for its payments: %w", err)
-		}
-		if len(started) > 0 {
-			payment = started[0]
-			return sqldb.ErrNothingToWrite
+		for _, read := range []func(*gorm.DB, string) (model.Order, error){readOrder, lockOrder} { // only a new payment is worth the row
+			var err error
+			if order, err = read(tx, orderID); err != nil {
+				return err
+			}
+			if order.UserID != userID {
+				return model.NotFound("order")
+			}
+			if _, err := model.Move(order.Status, model.OrderPaid, model.MoverProvider); err != nil {
+				return err
+			}
+			var started []model.Payment
+			if err := tx.Where("order_id = ? AND status = ?", orderID, model.PaymentStarted).Order("created_at, id").Limit(1).Find(&started).Error; err != nil {
+				return fmt.Errorf("look for its payments: %w", err)
+			}
+			if len(started) > 0 {
+				payment = started[0]
+				return sqldb.ErrNothingToWrite
+			}
 		}
 		now, err := readClock(tx, p.db.Dialect)
 		if err != nil {

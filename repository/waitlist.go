@@ -3,6 +3,8 @@ package repository
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -189,38 +191,65 @@ func noteWaiting(tx *gorm.DB, v voucherRow) error {
 		v.Waiting, v.Places, v.PlacesServed, v.Remaining, v.ID), 1)
 }
 
-// Leave gives a user's place up; NOT_FOUND when there is none. A place that has become an order is one no more: ALREADY_ORDERED while that is live.
-func (o *Orders) Leave(ctx context.Context, voucherID, userID string) error {
+// Leave gives places up, in one transaction, and says of each user what became of it: NOT_FOUND where there is no place. A place that has
+// become an order is one no more: ALREADY_ORDERED while that is live. Only who has a place is worth the voucher's row. The error is for all.
+func (o *Orders) Leave(ctx context.Context, voucherID string, users []string) ([]error, error) {
 	if err := possible(voucherID); err != nil {
-		return err
+		return nil, err
 	}
-	sent := false
-	return o.db.WriteRepeatable(ctx, "leave the waitlist of voucher "+voucherID, func(tx *gorm.DB, doubtful bool) error {
-		v, err := lockVoucher(tx, o.db.Dialect, voucherID)
+	var answers []error
+	sent := map[string]bool{} // whose place is gone with a COMMIT that may not have been answered
+	action := fmt.Sprintf("leave the waitlist of voucher %s, %d users", voucherID, len(users))
+	err := o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
+		if !doubtful {
+			clear(sent)
+		}
+		places, err := placesOf(tx, voucherID, users)
 		if err != nil {
-			return notFound(err, "voucher")
-		}
-		gone := tx.Exec("DELETE FROM waitlist WHERE voucher_id = ? AND user_id = ? AND waits = 1", voucherID, userID)
-		if gone.Error != nil {
-			return gone.Error
-		}
-		if gone.RowsAffected == 0 && doubtful && sent {
-			return sqldb.ErrNothingToWrite
-		}
-		if gone.RowsAffected == 0 {
-			live, err := liveOrders(tx, voucherID, []string{userID})
-			if order, ok := live[userID]; ok && err == nil {
-				return model.AlreadyOrdered(order)
-			}
-			if err == nil {
-				err = model.NotFound("place")
-			}
 			return err
 		}
-		sent = true
-		v.Waiting = max(v.Waiting-1, 0)
+		var v voucherRow
+		if len(places) > 0 {
+			if v, err = lockVoucher(tx, o.db.Dialect, voucherID); err != nil {
+				return notFound(err, "voucher")
+			}
+			if places, err = placesOf(tx, voucherID, users); err != nil { // some may have been served meanwhile
+				return err
+			}
+		}
+		live, err := liveOrders(tx, voucherID, users)
+		if err != nil {
+			return err
+		}
+		answers = make([]error, len(users))
+		left := map[string]bool{} // somebody may ask twice
+		for i, user := range users {
+			_, waits := places[user]
+			order, ordered := live[user]
+			switch {
+			case (waits || sent[user]) && !left[user]:
+				left[user] = true
+			case ordered:
+				answers[i] = model.AlreadyOrdered(order)
+			default:
+				answers[i] = model.NotFound("place")
+			}
+		}
+		if len(places) == 0 {
+			return sqldb.ErrNothingToWrite
+		}
+		leaving := slices.Collect(maps.Keys(places))
+		gone := tx.Exec("DELETE FROM waitlist WHERE voucher_id = ? AND user_id IN ? AND waits = 1", voucherID, leaving)
+		if err := matched(gone, len(leaving)); err != nil {
+			return fmt.Errorf("delete %d places: %w", len(leaving), err)
+		}
+		for _, user := range leaving {
+			sent[user] = true
+		}
+		v.Waiting = max(v.Waiting-int64(len(leaving)), 0)
 		return noteWaiting(tx, v)
 	})
+	return answers, err
 }
 
 // Place is a user's place on a voucher's waitlist, or the last one, which has become an order; NOT_FOUND when there is none.

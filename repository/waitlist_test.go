@@ -34,6 +34,15 @@ func (l life) join(ctx context.Context, voucherID, userID string) (model.Waitlis
 	return joined[0].Place, joined[0].Created, joined[0].Err
 }
 
+// leave gives a user's place up.
+func (l life) leave(ctx context.Context, voucherID, userID string) error {
+	left, err := l.orders.Leave(ctx, voucherID, []string{userID})
+	if err != nil {
+		return err
+	}
+	return left[0]
+}
+
 // withWaitlist makes a voucher on sale whose users may wait.
 func (f *fixture) withWaitlist(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
@@ -85,10 +94,10 @@ func TestPlacesOnAWaitlist(t *testing.T) {
 		l.joins(t, v.ID, "a", "b", "c")
 		place, created, err := l.join(t.Context(), v.ID, "b")
 		check.That(t, err == nil && !created && place.Position == 2, "again: %+v %v %v", place, created, err)
-		check.Must(t, l.orders.Leave(t.Context(), v.ID, "a"))
+		check.Must(t, l.leave(t.Context(), v.ID, "a"))
 		check.Equal(t, "who has left", l.position(t, v.ID, "a"), "NOT_FOUND")
 		check.Equal(t, "who is first now", l.position(t, v.ID, "b"), "1")
-		wantCode(t, l.orders.Leave(t.Context(), v.ID, "a"), model.CodeNotFound)
+		wantCode(t, l.leave(t.Context(), v.ID, "a"), model.CodeNotFound)
 		_, _, err = l.join(t.Context(), "none", "a")
 		wantCode(t, err, model.CodeNotFound)
 		check.Equal(t, "who is counted", f.number(t, "SELECT waiting FROM vouchers WHERE id = ?", v.ID), 2)
@@ -98,7 +107,7 @@ func TestPlacesOnAWaitlist(t *testing.T) {
 		heir := l.owns(t, v.ID, "b")
 		check.That(t, heir.Status == model.OrderUnpaid && heir.ExpiresAt.Sub(*heir.UnpaidAt) == paymentWindow, "the unit went to %+v", heir)
 		check.Equal(t, "who was served", l.position(t, v.ID, "b"), "order "+heir.ID)
-		wantCode(t, l.orders.Leave(t.Context(), v.ID, "b"), model.CodeAlreadyOrdered)
+		wantCode(t, l.leave(t.Context(), v.ID, "b"), model.CodeAlreadyOrdered)
 		check.Equal(t, "who cancels and joins again is last", join("owner"), "OK")
 		check.Equal(t, "after", l.position(t, v.ID, "owner"), "2")
 
@@ -246,7 +255,7 @@ func TestRepairedStockIsHandedOver(t *testing.T) {
 		l.bought(t, v.ID, "owner")
 		l.joins(t, v.ID, "a", "b", "c")
 		f.exec(t, "UPDATE vouchers SET waiting = 0 WHERE id = ?", v.ID)
-		check.Must(t, l.orders.Leave(t.Context(), v.ID, "c"))
+		check.Must(t, l.leave(t.Context(), v.ID, "c"))
 		f.exec(t, "UPDATE vouchers SET waiting = 5 WHERE id = ?", v.ID)
 		check.Equal(t, "balanced, with another number who wait", check.Value(f.vouchers.Audit(t.Context(), v.ID))(t).Balanced, false)
 		f.exec(t, "UPDATE vouchers SET stock = stock + 1 WHERE id = ?", v.ID)
@@ -297,7 +306,7 @@ func TestPositionsOfMany(t *testing.T) {
 			t.Helper()
 			check.Equal(t, user(n), l.position(t, v.ID, user(n)), want)
 		}
-		check.Must(t, l.orders.Leave(t.Context(), v.ID, user(5)))
+		check.Must(t, l.leave(t.Context(), v.ID, user(5)))
 		at(4, "5")
 		at(6, "6")
 		at(1002, "1003")

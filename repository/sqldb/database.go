@@ -40,6 +40,9 @@ const (
 	// browseWait bounds the wait for one of them. A list is not worth a longer one, and
 	// the calls that wait are bounded by it.
 	browseWait = time.Second
+	// buyersConnections are how many of those that sell may be in use at once for what buyers write beside purchases.
+	// A transaction of it takes some milliseconds. While vouchers' rows are locked it waits a second for each; the other eight sell.
+	buyersConnections = 4
 	// connectionLifetime makes a pool notice, within minutes, a changed address
 	// of the server or a rebalanced proxy.
 	connectionLifetime = 5 * time.Minute
@@ -50,6 +53,8 @@ const (
 	// but each has a page cache of its own. Three of them are for browsing.
 	sqliteConnections       = 8
 	sqliteBrowseConnections = 3
+	// sqliteBuyersConnections: all share one writer, and a purchase is to wait there for one of the others at the most.
+	sqliteBuyersConnections = 1
 )
 
 // The names of the dialects: MySQL is MariaDB and TiDB too.
@@ -98,7 +103,9 @@ type Database struct {
 	// connection from purchases. It holds as many tokens as it has connections;
 	// a call takes one first, because a pool by itself has no bound for the wait.
 	browsing *sql.DB
-	browsers chan struct{}
+	browsers share
+	// buyers is the share of the connections that sell for what buyers write beside purchases, see model.OfBuyers.
+	buyers share
 	// health is the one connection of Ready.
 	health *sql.DB
 
@@ -158,7 +165,8 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 	}
 	session := func() []string { return append(mysqlSession(), mysqlSlack(o.Slack)...) }
 	open := func() (*sql.DB, error) { return openMySQL(o.OpenDB, d.hosts, configs, session) }
-	if err := d.openPools(open, maxConnections-browseConnections, browseConnections); err != nil {
+	d.browsers, d.buyers = make(share, browseConnections), make(share, buyersConnections)
+	if err := d.openPools(open, maxConnections-browseConnections); err != nil {
 		return nil, err
 	}
 	pools := []*sql.DB{d.sql, d.browsing, d.health}
@@ -195,7 +203,8 @@ func (d *Database) prepareSQLite(o Options) (gorm.Dialector, error) {
 		return nil, errors.New("open the database: neither a DSN nor a file for SQLite is given")
 	}
 	open := func() (*sql.DB, error) { return openSQLite(o.OpenDB, o.SQLiteFile) }
-	if err := d.openPools(open, sqliteConnections-sqliteBrowseConnections, sqliteBrowseConnections); err != nil {
+	d.browsers, d.buyers = make(share, sqliteBrowseConnections), make(share, sqliteBuyersConnections)
+	if err := d.openPools(open, sqliteConnections-sqliteBrowseConnections); err != nil {
 		return nil, err
 	}
 	var err error
@@ -211,12 +220,11 @@ func (d *Database) prepareSQLite(o Options) (gorm.Dialector, error) {
 
 // openPools opens the pools of purchases, of lists, and of Ready. No
 // connection closes because many are idle: in a rush none is to be opened twice.
-func (d *Database) openPools(open func() (*sql.DB, error), selling, browsing int) error {
-	d.browsers = make(chan struct{}, browsing)
+func (d *Database) openPools(open func() (*sql.DB, error), selling int) error {
 	for _, pool := range []struct {
 		into **sql.DB
 		size int
-	}{{&d.sql, selling}, {&d.browsing, browsing}, {&d.health, 1}} {
+	}{{&d.sql, selling}, {&d.browsing, cap(d.browsers)}, {&d.health, 1}} {
 		opened, err := open()
 		if err != nil {
 			return err

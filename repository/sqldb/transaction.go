@@ -61,7 +61,42 @@ func patiently(ctx context.Context, work func() error) error {
 func (d *Database) Read(ctx context.Context, action string, query func(*gorm.DB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
+	leave, err := d.enter(ctx)
+	if err != nil {
+		return Named(action, err)
+	}
+	defer leave()
 	return Named(action, query(d.gorm.WithContext(ctx)))
+}
+
+// share is a number of connections. A call takes one of them first, because a pool by itself has no bound for the wait.
+type share chan struct{}
+
+// take waits for one of them until ctx ends, and no longer than a time. Who comes first gets the first.
+func (s share) take(ctx context.Context, wait time.Duration, refusal string) (leave func(), err error) {
+	enough := time.NewTimer(wait)
+	defer enough.Stop()
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-enough.C:
+		return nil, model.Unavailable(refusal, nil)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// enter takes a connection of the buyers' share for work that is marked by model.OfBuyers.
+func (d *Database) enter(ctx context.Context) (leave func(), err error) {
+	marked, patient := model.ForBuyers(ctx)
+	if !marked {
+		return func() {}, nil
+	}
+	wait := browseWait
+	if patient {
+		wait = operationBudget
+	}
+	return d.buyers.take(ctx, wait+d.Slack, "Too much is being written.")
 }
 
 // Browse is Read for lists, counts and exports, on connections of their own. Those
@@ -70,16 +105,11 @@ func (d *Database) Read(ctx context.Context, action string, query func(*gorm.DB)
 func (d *Database) Browse(ctx context.Context, action string, query func(*gorm.DB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
-	enough := time.NewTimer(browseWait + d.Slack)
-	defer enough.Stop()
-	select {
-	case d.browsers <- struct{}{}:
-		defer func() { <-d.browsers }()
-	case <-enough.C:
-		return Named(action, model.Unavailable("Too many lists are being read.", nil))
-	case <-ctx.Done():
-		return Named(action, ctx.Err())
+	leave, err := d.browsers.take(ctx, browseWait+d.Slack, "Too many lists are being read.")
+	if err != nil {
+		return Named(action, err)
 	}
+	defer leave()
 	if err := ctx.Err(); err != nil {
 		return Named(action, err)
 	}
@@ -124,7 +154,7 @@ func (d *Database) WriteRepeatable(ctx context.Context, action string, work func
 		if errors.Is(err, ErrLost) {
 			lost = err
 		}
-		undecided := Repeatable(err) || (lost != nil && classify(err) == faultAway)
+		undecided := Repeatable(err) || lost != nil && (classify(err) == faultAway || model.CodeOf(err) == model.CodeUnavailable)
 		if undecided && Pause(ctx, n) == nil {
 			continue
 		}
@@ -163,18 +193,24 @@ func (d *Database) Transaction(ctx context.Context, work func(*gorm.DB) error) e
 }
 
 func (d *Database) transactionOnce(ctx context.Context, work func(*gorm.DB) error) error {
+	leave, err := d.enter(ctx)
+	if err != nil {
+		return err
+	}
 	session := d.gorm.WithContext(ctx)
 	if d.writer != nil {
 		session.Statement.ConnPool = d.writer
 	}
 	tx := session.Begin()
 	if tx.Error != nil {
+		leave()
 		return tx.Error
 	}
 	ended := false
 	defer func() {
 		if !ended { // an error, or a panic on its way up
 			tx.Rollback() // if that fails, the pool closes the connection: see endingConnector
+			leave()
 		}
 	}()
 	if err := work(tx); err != nil {
@@ -184,17 +220,21 @@ func (d *Database) transactionOnce(ctx context.Context, work func(*gorm.DB) erro
 		return err // not sent, so it did not happen
 	}
 	ended = true
-	return d.commit(ctx, tx)
+	return d.commit(ctx, tx, leave)
 }
 
 // commit sends COMMIT. The driver waits for its answer without regard to ctx;
-// the caller does not have that time, so it leaves with "unknown" when ctx ends.
-func (d *Database) commit(ctx context.Context, tx *gorm.DB) error {
+// the caller does not have that time, so it leaves with "unknown" when ctx ends. Leave is called when the connection is free.
+func (d *Database) commit(ctx context.Context, tx *gorm.DB, leave func()) error {
 	if d.writer != nil { // a local file: neither slow nor lost on the way
+		defer leave()
 		return commitError(tx.Commit().Error)
 	}
 	answer := make(chan error, 1)
-	d.commits.Go(func() { answer <- tx.Commit().Error })
+	d.commits.Go(func() {
+		defer leave()
+		answer <- tx.Commit().Error
+	})
 	select {
 	case err := <-answer:
 		return commitError(err)

@@ -25,6 +25,7 @@ type Orders struct {
 	entries *entrants
 	gate    *gate
 	joins   *lane.Keyed[joining, model.Joined]
+	leaves  *lane.Keyed[model.Buyer, error]
 }
 
 // Deps is what Orders works with.
@@ -103,14 +104,14 @@ type counter interface {
 // NewSync sells from the database, in the request; Close ends its writers.
 func NewSync(deps Deps) *Orders {
 	s := newSyncSeller(deps)
-	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxCommitting, maxCommittingOne), joins: newJoins(deps.Places)}
+	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxCommitting, maxCommittingOne), joins: newJoins(deps.Places), leaves: newLeaves(deps.Places)}
 }
 
 // NewAsync sells from the hot copies and lets a queue carry the orders to the
 // database; Close ends its writers.
 func NewAsync(deps Deps, hot AsyncDeps) *Orders {
 	s := newAsyncSeller(deps, hot)
-	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxAdmitted, maxAdmitted), joins: newJoins(deps.Places)}
+	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxAdmitted, maxAdmitted), joins: newJoins(deps.Places), leaves: newLeaves(deps.Places)}
 }
 
 // StartDraining ends the waits for orders to leave processing, so that a stop
@@ -122,6 +123,7 @@ func (s *Orders) StartDraining() { s.seller.drain() }
 func (s *Orders) Close(ctx context.Context) {
 	s.entries.close(ctx)
 	s.joins.Close(ctx)
+	s.leaves.Close(ctx)
 	s.seller.close(ctx)
 }
 

@@ -54,6 +54,7 @@ func voucherOf(asked model.Cancellation) string {
 // commit cancels orders of one voucher in one transaction. When the database refuses the
 // data of some of them, each is tried alone.
 func (c canceler) commit(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
+	ctx = model.OfBuyers(ctx, false)
 	answers, err := c.store.Cancel(ctx, asked)
 	if len(asked) == 1 || !errors.Is(err, model.ErrDataRefused) {
 		return answers, err

@@ -29,7 +29,8 @@ const (
 type PlaceStore interface {
 	// Join gives users places at the end, in one transaction. CONFLICT with model.ErrUnitsFree: something remains.
 	Join(ctx context.Context, voucherID string, asked []model.Joining) ([]model.Joined, error)
-	Leave(ctx context.Context, voucherID, userID string) error
+	// Leave gives the places of users up, in one transaction, and says of each what became of it.
+	Leave(ctx context.Context, voucherID string, users []string) ([]error, error)
 	Place(ctx context.Context, voucherID, userID string) (model.WaitlistPlace, error)
 }
 
@@ -43,6 +44,7 @@ type joining struct {
 // newJoins makes the group of those who ask for places. A crowd that hears SOLD_OUT comes at once.
 func newJoins(store PlaceStore) *lane.Keyed[joining, model.Joined] {
 	return lane.NewKeyed(func(j joining) string { return j.voucherID }, func(ctx context.Context, asked []joining) ([]model.Joined, error) {
+		ctx = model.OfBuyers(ctx, false)
 		users := make([]model.Joining, len(asked))
 		for i, j := range asked {
 			users[i] = j.Joining
@@ -119,9 +121,30 @@ func (s *asyncSeller) free(ctx context.Context, userID string, groups []string, 
 	return s.open(voucherID, err)
 }
 
-// Leave gives a user's place up; NOT_FOUND when there is none.
+// newLeaves makes the group of those who give places up.
+func newLeaves(store PlaceStore) *lane.Keyed[model.Buyer, error] {
+	return lane.NewKeyed(func(b model.Buyer) string { return b.VoucherID }, func(ctx context.Context, asked []model.Buyer) ([]error, error) {
+		ctx = model.OfBuyers(ctx, false)
+		users := make([]string, len(asked))
+		for i, b := range asked {
+			users[i] = b.UserID
+		}
+		return store.Leave(ctx, asked[0].VoucherID, users)
+	}, lane.Options{MaxBatch: maxJoinBatch, MaxQueue: maxJoinQueue, Timeout: commitTimeout})
+}
+
+// Leave gives a user's place up; NOT_FOUND when there is none, which does not wait for those who have one.
 func (s *Orders) Leave(ctx context.Context, userID, voucherID string) error {
-	return s.deps.Places.Leave(ctx, voucherID, userID)
+	ctx, enough := context.WithTimeout(ctx, AnswerBudget)
+	defer enough()
+	if _, err := s.deps.Places.Place(ctx, voucherID, userID); err != nil {
+		return err
+	}
+	answer, err := s.leaves.Do(ctx, model.Buyer{VoucherID: voucherID, UserID: userID})
+	if err != nil {
+		return lane.Undone("The place could not be given up in time.", fmt.Errorf("leave the waitlist of voucher %s: %w", voucherID, err))
+	}
+	return answer
 }
 
 // Waits returns a user's place, or the order that the last one has become; NOT_FOUND when there is none.

@@ -21,6 +21,20 @@ type waitlist struct {
 	free  time.Time
 	calls atomic.Int64
 	given atomic.Int64
+	held  chan struct{} // until it is closed no place is given up
+}
+
+func (p *waitlist) Place(_ context.Context, _, userID string) (place model.WaitlistPlace, err error) {
+	if userID == "nobody" {
+		err = model.NotFound("place")
+	}
+	return place, err
+}
+
+func (p *waitlist) Leave(_ context.Context, _ string, users []string) ([]error, error) {
+	p.calls.Add(1)
+	<-p.held
+	return make([]error, len(users)), nil
 }
 
 func (p *waitlist) Join(_ context.Context, _ string, asked []model.Joining) ([]model.Joined, error) {
@@ -111,6 +125,27 @@ func TestJoinsShareTransactions(t *testing.T) {
 		list.free = time.Now().Add(time.Hour)
 		_, _, err := s.Join(t.Context(), "bob", "v1")
 		check.Equal(t, "while units remain", model.CodeOf(err), model.CodeConflict)
+	})
+}
+
+// While the voucher's row is locked, those who leave are in one transaction of each instance and of the buyers' share, and who has no place
+// is told at once.
+func TestLeavesShareTransactions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t)
+		list := &waitlist{held: make(chan struct{})}
+		s.deps.Places, s.leaves = list, newLeaves(list)
+		var all sync.WaitGroup
+		for n := range 400 {
+			all.Go(func() { check.Must(t, s.Leave(t.Context(), fmt.Sprint("user", n), "v1")) })
+		}
+		synctest.Wait()
+		check.Equal(t, "transactions while the row is locked", list.calls.Load(), 1)
+		servicetest.WantCode(t, s.Leave(t.Context(), "nobody", "v1"), model.CodeNotFound)
+		close(list.held)
+		all.Wait()
+		check.That(t, list.calls.Load() <= 3, "%d transactions", list.calls.Load())
 	})
 }
 
