@@ -29,7 +29,7 @@ func (a *api) waitlistRoutes() {
 		id: "get-waitlist", method: http.MethodGet, path: waitlistPath, tag: tagOrders,
 		summary: "Get my place", access: users, status: http.StatusOK,
 		description: "With order_id the place has become that order, whatever became of it since, and position is 0. The first 1000 positions are " +
-			"counted; further behind a position also counts who has left. It never grows.",
+			"counted; further behind a position also counts who has left, and is never more than how many wait.",
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (*output[model.WaitlistPlace], error) {
 		place, err := a.options.Orders.Waits(ctx, subject(ctx), in.ID)

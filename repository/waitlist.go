@@ -54,7 +54,10 @@ func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joini
 		var v voucherRow
 		err := selectVouchers(tx, o.db.Dialect).Where("id = ?", voucherID).Take(&v).Error
 		if err == nil && v.Remaining == 0 { // otherwise nobody gets a place, and buyers need the row
-			v, err = lockVoucher(tx, o.db.Dialect, voucherID)
+			var places map[string]waitlistRow
+			if places, err = placesOf(tx, voucherID, j.users()); err == nil && len(places) < len(asked) { // nor is the row needed to say so again
+				v, err = lockVoucher(tx, o.db.Dialect, voucherID)
+			}
 		}
 		if err != nil {
 			return notFound(err, "voucher")
@@ -74,17 +77,22 @@ type joins struct {
 	sent      map[string]time.Time // user → when the place was made that went out with a COMMIT that may not have been answered
 }
 
-// attempt is one transaction.
-func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time) error {
-	if !doubtful {
-		clear(j.sent)
-	}
-	var users []string
+// users are those who asked.
+func (j *joins) users() (users []string) {
 	for _, asked := range j.asked {
 		if model.ValidUserID(asked.UserID) { // see possible
 			users = append(users, asked.UserID)
 		}
 	}
+	return users
+}
+
+// attempt is one transaction.
+func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time) error {
+	if !doubtful {
+		clear(j.sent)
+	}
+	users := j.users()
 	places, err := placesOf(tx, j.voucherID, users)
 	if err != nil {
 		return err
@@ -291,19 +299,18 @@ func (r waitlistRow) shown(position int64) model.WaitlistPlace {
 	return place
 }
 
-// positionOf tells how many wait before a place, itself included. Of the first it counts them. Further behind it tells how many places
-// there were, without regard to those that were left. So it never grows.
-func positionOf(db *gorm.DB, v voucherRow, row waitlistRow) (int64, error) {
-	position := row.Place - v.PlacesServed
-	switch {
-	case position > countedPlaces:
-		return position, nil
-	case row.Place > v.Places: // it is not written yet, and nobody has left who is behind it
+// positionOf tells how many wait before a place, itself included. The first it counts. Further behind it also counts who has left, but says no
+// more than how many wait.
+func positionOf(db *gorm.DB, v voucherRow, row waitlistRow) (position int64, err error) {
+	if row.Place > v.Places { // it is not written yet, and nobody has left who is behind it
 		return v.Waiting + row.Place - v.Places, nil
 	}
-	err := db.Model(&waitlistRow{}).Where("voucher_id = ? AND place > ? AND place <= ?", row.VoucherID, v.PlacesServed, row.Place).Count(&position).Error
-	if err != nil {
+	const before = "SELECT COUNT(*) FROM (SELECT 1 FROM waitlist WHERE voucher_id = ? AND place > ? AND place <= ? LIMIT ?) AS before_it"
+	if err := db.Raw(before, row.VoucherID, v.PlacesServed, row.Place, countedPlaces+1).Scan(&position).Error; err != nil {
 		return 0, fmt.Errorf("count who waits before: %w", err)
+	}
+	if position > countedPlaces {
+		position = min(row.Place-v.PlacesServed, v.Waiting)
 	}
 	return max(position, 1), nil // it may have been served meanwhile
 }

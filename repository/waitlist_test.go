@@ -288,7 +288,7 @@ func TestRepairedStockIsHandedOver(t *testing.T) {
 	})
 }
 
-// The first thousand positions are counted. One further behind counts who has left, and never grows.
+// The first thousand positions are counted. One further behind is no more than how many wait.
 func TestPositionsOfMany(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -309,11 +309,32 @@ func TestPositionsOfMany(t *testing.T) {
 		check.Must(t, l.leave(t.Context(), v.ID, user(5)))
 		at(4, "5")
 		at(6, "6")
-		at(1002, "1003")
+		at(1002, "1002")
 		_, _, err := l.cancel(t.Context(), "owner", bought.ID)
 		check.Must(t, err)
-		at(1002, "1002")
+		at(1002, "1001")
 		at(6, "5")
 		at(1000, "999")
+		for n := 7; n < 12; n++ {
+			check.Must(t, l.leave(t.Context(), v.ID, user(n)))
+		}
+		at(1002, "996")
+		l.joins(t, v.ID, "a", "b", "c", "d", "e")
+		waiting := f.number(t, "SELECT waiting FROM vouchers WHERE id = ?", v.ID)
+		check.Equal(t, "who is last", l.position(t, v.ID, "e"), fmt.Sprint(waiting))
+		check.Equal(t, "who is counted last", l.position(t, v.ID, "d"), "1000")
+	})
+}
+
+// A user who comes and goes a thousand times makes nobody's position greater than how many wait.
+func TestAPositionCountsWhoWaits(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		v := f.withWaitlist(t, 0)
+		l.joins(t, v.ID, "first")
+		f.exec(t, "UPDATE vouchers SET places = places + 1200 WHERE id = ?", v.ID) // as by 1,200 who have joined and left
+		l.joins(t, v.ID, "second")
+		check.Equal(t, "the second of two", l.position(t, v.ID, "second"), "2")
 	})
 }

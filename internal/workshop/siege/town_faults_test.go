@@ -50,7 +50,7 @@ type town struct {
 }
 
 // build starts the servers and the service, and fills the shelves.
-func build(t *testing.T, mode string) *town {
+func build(t *testing.T, mode string, more ...string) *town {
 	t.Helper()
 	database, redis := testserver.MariaDB(t), testserver.Redis(t)
 	main := testserver.Address(t)
@@ -58,6 +58,7 @@ func build(t *testing.T, mode string) *town {
 		"SECKILL_DATABASE_DSN=" + database.DSN(testserver.DefaultSchema), "SECKILL_REDIS_URL=" + redis.URL(),
 		"SECKILL_JWT_SECRET=" + secret, "SECKILL_ORDER_MODE=" + mode, "SECKILL_LOG_LEVEL=error",
 	}
+	settings = append(settings, more...)
 	role := "all"
 	if mode == "async" {
 		settings = append(settings, "SECKILL_NATS_URL="+testserver.NATS(t).URL())
