@@ -113,16 +113,18 @@ func TestWhatChangesNothingWaitsForNoRow(t *testing.T) {
 	for _, table := range []string{"vouchers", "orders", "waitlist"} {
 		execTx(t, tx, "SELECT * FROM "+table+" FOR UPDATE")
 	}
+	ctx, enough := context.WithTimeout(t.Context(), check.Deadline)
+	defer enough()
 	for name, c := range map[string]struct {
 		do   func() error
 		want model.Code
 	}{
-		"leave without a place":      {func() error { return l.leave(t.Context(), v.ID, "nobody") }, model.CodeNotFound},
-		"leave with an order":        {func() error { return l.leave(t.Context(), v.ID, "owner") }, model.CodeAlreadyOrdered},
-		"cancel another one's order": {func() error { _, _, err := l.cancel(t.Context(), "nobody", owned.ID); return err }, model.CodeNotFound},
-		"cancel again":               {func() error { _, _, err := l.cancel(t.Context(), "former", closed.ID); return err }, ""},
-		"pay another one's order":    {func() error { _, _, err := l.payments.Start(t.Context(), owned.ID, "nobody", newID(t)); return err }, model.CodeNotFound},
-		"pay what is closed":         {func() error { _, _, err := l.payments.Start(t.Context(), closed.ID, "former", newID(t)); return err }, model.CodeIllegalState},
+		"leave without a place":      {func() error { return l.leave(ctx, v.ID, "nobody") }, model.CodeNotFound},
+		"leave with an order":        {func() error { return l.leave(ctx, v.ID, "owner") }, model.CodeAlreadyOrdered},
+		"cancel another one's order": {func() error { _, _, err := l.cancel(ctx, "nobody", owned.ID); return err }, model.CodeNotFound},
+		"cancel again":               {func() error { _, _, err := l.cancel(ctx, "former", closed.ID); return err }, ""},
+		"pay another one's order":    {func() error { _, _, err := l.payments.Start(ctx, owned.ID, "nobody", newID(t)); return err }, model.CodeNotFound},
+		"pay what is closed":         {func() error { _, _, err := l.payments.Start(ctx, closed.ID, "former", newID(t)); return err }, model.CodeIllegalState},
 	} {
 		if err := c.do(); c.want == "" {
 			check.Must(t, err)
