@@ -1,6 +1,8 @@
 package archtest
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -62,4 +64,47 @@ func TestUnknownSettingsAreFound(t *testing.T) {
 func TestStrangersAtTheTopAreFound(t *testing.T) {
 	t.Parallel()
 	wantOne(t, strayTop([]file{{path: "README.md"}, {path: ".ci/run"}, {path: "model/order.go"}, {path: "utils/strings.go"}}), "utils/strings.go")
+}
+
+// TestSize holds the mass of the code: .ci/size has the lines of Go outside of tests and in tests, of all modules. A change that needs more
+// raises a number and says why; one that needs less lowers it.
+func TestSize(t *testing.T) {
+	t.Parallel()
+	files := repository(t)
+	limits := files[slices.IndexFunc(files, func(f file) bool { return f.path == ".ci/size" })].text
+	report(t, oversized(files, limits))
+	tests := file{path: "a_test.go", syntax: &syntax{}, text: strings.Repeat("\n", 3)}
+	code := file{path: "a.go", syntax: &syntax{}, text: strings.Repeat("\n", 2)}
+	report(t, oversized([]file{code, tests}, "2 code\n3 tests\n"))
+	wantOne(t, oversized([]file{code, tests}, "1 code\n3 tests\n"), "2 lines of code, and .ci/size has 1")
+	wantOne(t, oversized([]file{code, tests}, fmt.Sprint("2 code\n", 4+slack, " tests\n")), "lower it")
+}
+
+// slack is by how many lines .ci/size may be above what there is.
+const slack = 500
+
+// oversized compares the lines of Go with those that .ci/size allows.
+func oversized(files []file, limits string) (found []string) {
+	lines := map[string]int{}
+	for _, f := range goFiles(files) {
+		kind := "code"
+		if f.test() {
+			kind = "tests"
+		}
+		lines[kind] += strings.Count(f.text, "\n")
+	}
+	for line := range strings.Lines(limits) {
+		var limit int
+		var kind string
+		_, err := fmt.Sscan(line, &limit, &kind)
+		switch there, known := lines[kind]; {
+		case err != nil || !known:
+			found = append(found, fmt.Sprintf(".ci/size says %q", line))
+		case there > limit:
+			found = append(found, fmt.Sprintf("there are %d lines of %s, and .ci/size has %d", there, kind, limit))
+		case there < limit-slack:
+			found = append(found, fmt.Sprintf("there are %d lines of %s, and .ci/size has %d: lower it", there, kind, limit))
+		}
+	}
+	return found
 }
