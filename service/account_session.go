@@ -11,7 +11,7 @@ import (
 
 const (
 	// sessionLength is how long a login lasts: a flash sale and the day around it,
-	// because a token cannot be renewed, only replaced by another login. NIST SP
+	// because a user's token is only replaced by another login. NIST SP
 	// 800-63B, 4.2.3, allows as much.
 	sessionLength = 12 * time.Hour
 	// adminSessionLength is how long an administrator's login lasts without a sign of

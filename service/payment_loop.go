@@ -123,11 +123,8 @@ func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 	failpoint.Reach(failpoint.AfterRefund)
 	defer failpoint.Reach(failpoint.AfterRefundNoted)
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, payment.ErrRefused) && s.isBack(ctx, r): // it may have been made on the provider's page
 		s.Metrics.Refund("done")
-		return s.Refunds.Done(ctx, r.ID)
-	case errors.Is(err, payment.ErrRefused) && s.isBack(ctx, r):
-		s.Metrics.Refund("done") // somebody has made it at the provider
 		return s.Refunds.Done(ctx, r.ID)
 	case errors.Is(err, payment.ErrRefused):
 		s.Metrics.Refund("failed")

@@ -40,8 +40,8 @@ var changing = map[string]kind{
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	Administrators After Announce Await AwaitAll Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Failed Find Get GetMany Hash Held
-	Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Place Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
+	Administrators After Announce Await AwaitAll Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Failed Find ForceUnlock Get GetMany Hash Held Holder
+	IDs Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Place Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
 	Waited Waiting Waitlists Watch Watched Younger buyers cancel detail drain each free get known list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
