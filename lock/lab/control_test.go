@@ -17,53 +17,31 @@ import (
 // defect is mended by hand is broken as expected no more.
 func TestControl(t *testing.T) {
 	t.Parallel()
-	each := []string{"no lock", "setnx, no expiry", "setnx, no owner check", "setnx, no watchdog", "setnx, re-entered"} // one of each attack
-	for _, s := range catalog() {
-		if !s.broken() || s.on == onMySQL || !check.Faults && !slices.Contains(each, s.name) {
-			continue
-		}
-		t.Run(s.name+", said to be real", func(t *testing.T) {
+	wants := func(name string, s strategy, o options, want Verdict) {
+		t.Run(s.Name+", "+name, func(t *testing.T) {
 			t.Parallel()
-			liar := s
-			liar.defect, liar.group = defectNone, groupLock
-			row := run(t, Options{rows: []strategy{liar}, wait: deadLeases * watchedLease, patience: check.Deadline}).Rows[0]
-			if row.Verdict != VerdictDefect || row.OK() {
-				t.Errorf("%s, want %s", row.Verdict, VerdictDefect)
-			}
-		})
-	}
-	for _, s := range catalogOf(true) {
-		if !s.broken() {
-			continue
-		}
-		t.Run(s.name+", mended", func(t *testing.T) {
-			t.Parallel()
-			o := Options{rows: []strategy{s}}
+			o.rows = []strategy{s}
 			if s.on == onMySQL {
-				o.DSN = testserver.Schema(t)
+				o.dsn = testserver.Schema(t)
 			}
 			row := run(t, o).Rows[0]
-			if row.Verdict != VerdictHidden || row.OK() {
-				t.Errorf("%s: %v, want %s", row.Verdict, row.Err, VerdictHidden)
-			}
+			check.That(t, row.Verdict == want && !row.OK(), "%s: %v, want %s", row.Verdict, row.Err, want)
 		})
 	}
-	t.Run("real, said to be broken", func(t *testing.T) {
-		t.Parallel()
-		liar := strategyNamed("redis hash")
-		liar.defect, liar.attacks = defectDeadlock, []attack{crash(pointRead), reenter()}
-		row := run(t, Options{rows: []strategy{liar}, wait: check.Deadline}).Rows[0]
-		if row.Verdict != VerdictHidden || row.OK() {
-			t.Errorf("%s, want %s", row.Verdict, VerdictHidden)
+	each := []string{"no lock", "setnx, no expiry", "setnx, no owner check", "setnx, no watchdog", "setnx, re-entered"} // one of each attack
+	for _, s := range catalog() {
+		if s.broken() && s.on != onMySQL && (check.Faults || slices.Contains(each, s.Name)) {
+			s.defect, s.group = defectNone, groupLock
+			wants("said to be real", s, options{wait: deadLeases * watchedLease, patience: check.Deadline}, VerdictDefect)
 		}
-	})
-	t.Run("cannot run", func(t *testing.T) {
-		t.Parallel()
-		liar := strategyNamed("setnx, no expiry")
-		liar.name = "not in the catalog" // which the child is to find
-		row := run(t, Options{rows: []strategy{liar}}).Rows[0]
-		if row.Verdict != VerdictFailed || row.OK() || row.Err == nil {
-			t.Errorf("%s: %v, want %s", row.Verdict, row.Err, VerdictFailed)
-		}
-	})
+	}
+	for _, s := range mended() {
+		wants("mended", s, options{}, VerdictHidden)
+	}
+	liar, _ := named(catalog(), "redis hash")
+	liar.defect, liar.attacks = defectDeadlock, []attack{crash(pointRead), reenter()}
+	wants("said to be broken", liar, options{wait: check.Deadline}, VerdictHidden)
+	liar, _ = named(catalog(), "setnx, no expiry")
+	liar.Name = "not in the catalog" // which the child is to find
+	wants("cannot run", liar, options{}, VerdictFailed)
 }

@@ -5,11 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
-	"os"
+	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -24,15 +23,6 @@ import (
 // survives the loss of one.
 const quorumSize = 3
 
-// environment is where a run takes place, and what it has to clean up.
-type environment struct {
-	site   site
-	db     *sqldb.Database
-	redis  *redis.Client // of the single instance
-	places map[backing]string
-	undo   cleanup
-}
-
 // site is where a run takes place. A child process is told it on its standard
 // input, because it may hold passwords.
 type site struct {
@@ -42,115 +32,119 @@ type site struct {
 	DSN    string   `json:"dsn"`    // of the run's own schema; empty without MySQL
 }
 
-func openEnvironment(ctx context.Context, o Options) (e *environment, err error) {
+func (l *lab) open(ctx context.Context) {
 	id := newID()
-	e = &environment{
-		site: site{Prefix: "seckill:lab:" + id + ":"},
-		places: map[backing]string{
-			onRedis: "redis", onQuorum: fmt.Sprintf("redis ×%d", quorumSize), onSQL: "mysql", onMySQL: "mysql",
-		},
+	l.site.Prefix = "seckill:lab:" + id + ":"
+	l.places = map[backing]string{
+		onRedis: "redis", onQuorum: fmt.Sprintf("redis ×%d", quorumSize), onSQL: "mysql", onMySQL: "mysql",
 	}
-	err = e.openRedis(ctx, o.Redis)
-	if err == nil {
-		err = e.openDatabase(ctx, o.DSN, id, o.OwnDatabase)
-	}
-	if err != nil {
-		return nil, errors.Join(err, e.undo.run(ctx))
-	}
-	return e, nil
+	l.openRedis(ctx)
+	l.openDatabase(ctx, id)
 }
 
 // openRedis reaches the instances given, and starts embedded ones where three are
 // not given.
-func (e *environment) openRedis(ctx context.Context, given []string) error {
-	if len(given) == 0 {
-		e.places[onRedis] = "embedded"
+func (l *lab) openRedis(ctx context.Context) {
+	urls := slices.Clone(l.redis)
+	if len(urls) == 0 {
+		l.places[onRedis] = "embedded"
 	}
-	urls := slices.Clone(given)
-	if len(given) < quorumSize {
-		e.places[onQuorum] = fmt.Sprintf("embedded ×%d", quorumSize)
+	if len(urls) < quorumSize {
+		l.places[onQuorum] = fmt.Sprintf("embedded ×%d", quorumSize)
 		for range quorumSize {
-			server, err := embedded.StartRedis()
-			if err != nil {
-				return err
-			}
-			e.undo.add(func(context.Context) error { server.Close(); return nil })
+			server := got(embedded.StartRedis())("start a Redis")
+			l.undo.add(func(context.Context) { server.Close() })
 			urls = append(urls, server.URL())
 		}
 	}
-	e.site.Redis, e.site.Quorum = urls[0], urls[len(urls)-quorumSize:]
+	l.site.Redis, l.site.Quorum = urls[0], urls[len(urls)-quorumSize:]
 	for _, url := range slices.Backward(urls) { // the last one is the single instance
-		client, err := newClient(url, nil)
-		if err != nil {
-			return err
-		}
-		e.redis = client
-		e.undo.add(func(context.Context) error { return client.Close() })
-		if err := client.Ping(ctx).Err(); err != nil {
-			return fmt.Errorf("reach Redis at %s: %w", client.Options().Addr, err)
-		}
+		client := newClient(url)
+		l.single = client
+		l.undo.closes(client)
+		must("reach Redis at "+client.Options().Addr, client.Ping(ctx).Err())
 		// Locks keep some of their keys under longer names, which contain the
 		// prefix and so the run's id. No other key does.
-		e.undo.add(func(ctx context.Context) error { return removeKeys(ctx, client, "*"+e.site.Prefix+"*") })
+		l.undo.add(func(ctx context.Context) { removeKeys(ctx, client, "*"+l.site.Prefix+"*") })
 	}
-	return nil
 }
 
 // openDatabase makes the run's own database, with the tables of the product, that of
 // its MySQL locks among them, and the lab's own.
-func (e *environment) openDatabase(ctx context.Context, dsn, id string, own bool) (err error) {
+func (l *lab) openDatabase(ctx context.Context, id string) {
+	dsn := l.dsn
+	if dsn == "" && l.own {
+		dsn = l.ownDatabase(ctx)
+	}
 	var options sqldb.Options
-	if dsn == "" && own {
-		if dsn, err = e.ownDatabase(ctx); err != nil {
-			return err
-		}
-	}
 	if dsn == "" {
-		e.places[onSQL] = "sqlite"
-		dir, err := os.MkdirTemp("", "seckill-lab-")
-		if err != nil {
-			return fmt.Errorf("make a directory for SQLite: %w", err)
-		}
-		e.undo.add(func(context.Context) error { return os.RemoveAll(dir) })
-		options.SQLiteFile = filepath.Join(dir, "lab.db")
+		l.places[onSQL] = "sqlite"
+		options.SQLiteFile = filepath.Join(l.undo.dir(), "lab.db")
 	} else {
-		if e.site.DSN, err = e.ownSchema(ctx, dsn, schemaPrefix+id); err != nil {
-			return err
-		}
-		options.DSN = e.site.DSN
+		l.site.DSN = l.ownSchema(ctx, dsn, schemaPrefix+id)
+		options.DSN = l.site.DSN
 	}
-	if e.db, err = sqldb.Open(ctx, options); err != nil {
-		return err
-	}
-	e.undo.add(func(context.Context) error { return e.db.Close() })
-	if err := e.db.Migrate(ctx); err != nil {
-		return err
-	}
+	l.db = got(sqldb.Open(ctx, options))("open the database")
+	l.undo.closes(l.db)
+	must("make the product's tables", l.db.Migrate(ctx))
 	for _, table := range tables() {
-		if _, err := e.db.SQL().ExecContext(ctx, table); err != nil {
-			return fmt.Errorf("make a table of the lab: %w", err)
-		}
+		_, err := l.db.SQL().ExecContext(ctx, table)
+		must("make the lab's tables", err)
 	}
-	return nil
 }
 
-// cleanup is what has to be undone, the last first.
-type cleanup []func(context.Context) error
+// schemaPrefix begins the name of every schema the lab makes.
+const schemaPrefix = "seckill_lab_"
 
-func (c *cleanup) add(undo func(context.Context) error) { *c = append(*c, undo) }
-
-// cleanUpBudget bounds the removal of what was made, on a context of its
-// own: a run that was interrupted cleans up as well.
-const cleanUpBudget = 20 * time.Second
-
-func (c *cleanup) run(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
-	defer cancel()
-	var errs []error
-	for _, undo := range slices.Backward(*c) {
-		errs = append(errs, undo(ctx))
+// ownSchema makes a schema for this run alone, so that nothing in the one the
+// DSN names is touched. It returns the DSN of the new one.
+func (l *lab) ownSchema(ctx context.Context, dsn, name string) string {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil { // the parser's message may repeat a piece of the password
+		stop(errors.New("the DSN does not parse: user:password@tcp(host:port)/schema is expected"))
 	}
-	return errors.Join(errs...)
+	config.DBName = ""
+	server := got(sql.Open("mysql", config.FormatDSN()))("open the database")
+	l.undo.closes(server)
+	// An interrupted CREATE may have happened, and no one could tell.
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
+	defer cancel()
+	_, err = server.ExecContext(whole, "CREATE DATABASE "+name)
+	if isSQL(err, 0, deniedSchema, deniedCommand) {
+		err = fmt.Errorf("GRANT ALL ON `%s%%`.* lets an account do that: %w", schemaPrefix, err)
+	}
+	must("make a schema of the lab's own", err)
+	l.undo.add(func(ctx context.Context) {
+		_, err := server.ExecContext(ctx, "DROP DATABASE "+name)
+		must("drop the schema "+name, err)
+	})
+	config.DBName = name
+	return config.FormatDSN()
+}
+
+// ownDatabase starts a MariaDB that goes with the run, reached by a socket alone. It returns
+// "" where none is installed.
+func (l *lab) ownDatabase(ctx context.Context) (dsn string) {
+	install, program := installed("mariadb-install-db"), installed("mariadbd")
+	if install == "" || program == "" {
+		return ""
+	}
+	dir := l.undo.dir()
+	socket := filepath.Join(dir, "s")
+	shared := []string{
+		"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--user=" + got(user.Current())("name the user").Username,
+	}
+	made := exec.CommandContext(ctx, install, //nolint:gosec // a program of the system
+		append(slices.Clone(shared), "--auth-root-authentication-method=normal", "--skip-test-db")...)
+	said, err := made.CombinedOutput()
+	must("make a MariaDB: "+string(said), err)
+	server := l.undo.start(program, append(shared, "--socket="+socket, "--skip-networking", "--skip-log-bin",
+		"--innodb-flush-log-at-trx-commit=2", "--pid-file="+filepath.Join(dir, "pid"))...)
+	dsn = "root@unix(" + socket + ")/"
+	db := got(sql.Open("mysql", dsn))("open the database")
+	defer db.Close()
+	server.ready(ctx, db.PingContext)
+	return dsn
 }
 
 // scanBatch is how many keys one SCAN looks at: a fraction of a millisecond, so
@@ -158,101 +152,36 @@ func (c *cleanup) run(ctx context.Context) error {
 const scanBatch = 1000
 
 // removeKeys removes keys from a server that lives on.
-func removeKeys(ctx context.Context, client *redis.Client, pattern string) error {
-	var found []string
+func removeKeys(ctx context.Context, client *redis.Client, pattern string) {
 	keys := client.Scan(ctx, 0, pattern, scanBatch).Iterator()
 	for keys.Next(ctx) {
-		found = append(found, keys.Val())
+		must("remove the lab's keys", client.Unlink(ctx, keys.Val()).Err())
 	}
-	if err := keys.Err(); err != nil {
-		return fmt.Errorf("find the lab's keys: %w", err)
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	if err := client.Unlink(ctx, found...).Err(); err != nil {
-		return fmt.Errorf("remove the lab's keys: %w", err)
-	}
-	return nil
+	must("find the lab's keys", keys.Err())
 }
 
 // key names a key of the lock or the account.
 func (s setup) key(name string) string { return s.Site.Prefix + s.Name + ":" + name }
 
 // connect opens a client of a lock's own.
-func (s setup) connect(url string) (*redis.Client, error) {
-	client, err := newClient(url, s.commands)
-	if err != nil {
-		return nil, err
-	}
-	s.undo.add(func(context.Context) error { return client.Close() })
-	return client, nil
+func (s setup) connect(url string) *redis.Client {
+	client := newClient(url)
+	s.undo.closes(client)
+	return client
 }
 
 // ioTimeout bounds one answer of Redis: far longer than a healthy one takes on
 // a busy machine, far shorter than the run.
 const ioTimeout = 10 * time.Second
 
-// newClient opens a client whose commands are counted, unless count is nil.
-func newClient(url string, count *atomic.Int64) (*redis.Client, error) {
+func newClient(url string) *redis.Client {
 	options, err := redis.ParseURL(url)
-	if err != nil {
-		// The parser's message may repeat a password.
-		return nil, errors.New("a Redis URL does not parse: redis://[user:password@]host:port/db is expected")
+	if err != nil { // the parser's message may repeat a password
+		stop(errors.New("a Redis URL does not parse: redis://[user:password@]host:port/db is expected"))
 	}
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = ioTimeout, ioTimeout, ioTimeout
 	options.ContextTimeoutEnabled = true
 	options.DisableIdentity = true
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	if count != nil {
-		dial := redis.NewDialer(options)
-		options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return &countedConn{Conn: conn, count: count}, nil
-		}
-	}
-	return redis.NewClient(options), nil
-}
-
-// schemaPrefix begins the name of every schema the lab makes.
-const schemaPrefix = "seckill_lab_"
-
-// deniedSchema and deniedCommand MySQL answers to an account that may not make a schema.
-const deniedSchema, deniedCommand = 1044, 1142
-
-// ownSchema makes a schema for this run alone, so that nothing in the one the
-// DSN names is touched. It returns the DSN of the new one.
-func (e *environment) ownSchema(ctx context.Context, dsn, name string) (own string, err error) {
-	config, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		// The parser's message may repeat a piece of the password.
-		return "", errors.New("the DSN does not parse: user:password@tcp(host:port)/schema is expected")
-	}
-	config.DBName = ""
-	server, err := sql.Open("mysql", config.FormatDSN())
-	if err == nil {
-		e.undo.add(func(context.Context) error { return server.Close() })
-		// An interrupted CREATE may have happened, and no one could tell.
-		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
-		defer cancel()
-		_, err = server.ExecContext(whole, "CREATE DATABASE "+name)
-	}
-	if err != nil {
-		hint := ""
-		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == deniedSchema || e.Number == deniedCommand) {
-			hint = fmt.Sprintf(" (GRANT ALL ON `%s%%`.* lets an account do that)", schemaPrefix)
-		}
-		return "", fmt.Errorf("make a schema of the lab's own%s: %w", hint, err)
-	}
-	e.undo.add(func(ctx context.Context) error {
-		if _, err := server.ExecContext(ctx, "DROP DATABASE "+name); err != nil {
-			return fmt.Errorf("drop the lab's schema %s: %w", name, err)
-		}
-		return nil
-	})
-	config.DBName = name
-	return config.FormatDSN(), nil
+	return redis.NewClient(options)
 }

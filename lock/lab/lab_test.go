@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"os"
-	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,19 +21,199 @@ func TestMain(m *testing.M) {
 	testserver.Main(m)
 }
 
-func spawnSelf(ctx context.Context) *exec.Cmd {
-	return exec.CommandContext(ctx, os.Args[0], childCommand)
+// small are options of a small laboratory.
+func small(t *testing.T, o options) options {
+	t.Helper()
+	// A loaded machine is no reason to do less.
+	o.load = load{Workers: 4, Operations: check.Count(t, "OPERATIONS", 4, 10), Duration: time.Minute, Think: time.Millisecond}
+	o.log = &bytes.Buffer{}
+	return o
 }
 
-// run runs a small laboratory.
-func run(t *testing.T, o Options) Report {
+func run(t *testing.T, o options) report {
 	t.Helper()
-	o.Spawn = spawnSelf
-	o.Workers, o.Operations = 4, check.Count(t, "OPERATIONS", 4, 10)
-	o.Duration = time.Minute // a loaded machine is no reason to do less
-	report := check.Value(Run(t.Context(), o))(t)
+	r := check.Value(experiment(t.Context(), small(t, o)))(t)
 	text := &strings.Builder{}
-	check.Must(t, report.Write(text))
+	r.write(text)
 	t.Log("\n" + text.String())
-	return report
+	return r
+}
+
+// TestUsage: what makes no sense is refused with exit code 2, and no password is repeated.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"-workers 1": "-workers", "-workers 0": "-workers", "-operations -1": "-operations", "-duration 2h": "-duration", "-think 1m": "-think",
+		"-redis redis://:hunter2@a,b://": "one Redis URL or 3", "-operations yes": "invalid value", "rats": "no arguments",
+		"-redis redis://user:hunter2@ho%st:6379": "", "-redis redis://:hunter2@127.0.0.1:1": "127.0.0.1:1",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := command(t.Context(), strings.Fields(args), strings.NewReader(""), &stdout, &stderr)
+		wrong := exitUsage
+		if strings.Contains(args, "6379") || strings.Contains(args, ":1") && strings.Contains(args, "127") {
+			wrong = exitError
+		}
+		said := stderr.String()
+		if code != wrong || !strings.Contains(said, want) || stdout.Len() > 0 || strings.Contains(said, "hunter2") {
+			t.Errorf("%s: exit %d, %q, want exit %d and %q", args, code, said, wrong, want)
+		}
+	}
+	o := small(t, options{dsn: "user:hunter2@tcp(127.0.0.1:1/x"})
+	if _, err := experiment(t.Context(), o); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("%v, want an error without the password", err)
+	}
+}
+
+// shown is what the interleavings of a row come to.
+func shown(t *testing.T, name string) Row {
+	t.Helper()
+	l := &lab{options: small(t, options{own: true})}
+	defer func() { check.Must(t, l.undo.run(t.Context())) }()
+	check.Must(t, try(func() { l.open(t.Context()) }))
+	s, _ := named(catalog(), name)
+	row := l.row(0, s)
+	bounded(t.Context(), &row, l.attack)
+	row.judge()
+	return row
+}
+
+// TestAttacksTellWhoHadTheLock: a row tells who had the lock and when. Two had a wrong one at once, also in processes of their own;
+// a dead holder's time ends with it; of a right one none has it before the other gives it back.
+func TestAttacksTellWhoHadTheLock(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name     string
+		at       string // an attack
+		together bool   // two had it at once
+		did      string // something that one did
+	}{
+		{"no lock", "two at once", true, "A has read"},
+		{"local mutex, 2 processes", "two at once", true, "B has the lock"},
+		{"setnx, no expiry", "crashed holder", false, "A is killed"},
+		{"setnx, then expire", "crashed holder", false, "B did not get the lock"},
+		{"setnx, no owner check", "late unlock", true, "C has the lock"},
+		{"setnx, no watchdog", "work longer than the lease", true, "A is done"},
+		{"watchdog, no owner check", "renewed by another", true, "B is killed"},
+		{"finally without the lock", "unlocked by who had not locked", true, "B unlocks"},
+		{"gives up at once", "asked while it is held", false, "B is refused, and has written nothing"},
+		{"redis hash", "two at once", false, "B has the lock"},
+		{"redis hash", "crashed holder", false, "A is killed"},
+		{"redis hash", "late unlock", false, "A hears that the lock is lost"},
+	} {
+		t.Run(tc.name+", "+tc.at, func(t *testing.T) {
+			t.Parallel()
+			row := shown(t, tc.name)
+			check.That(t, row.OK(), "%s: %v", row.Verdict, row.Err)
+			i := slices.IndexFunc(row.Attacks, func(a Attack) bool { return a.Name == tc.at })
+			if i < 0 {
+				t.Fatalf("%+v has no such attack", row.Attacks)
+			}
+			var did []string
+			for _, h := range row.Attacks[i].Holds {
+				var last time.Duration
+				for _, m := range h.Did {
+					did = append(did, h.Holder+" "+string(m.What))
+					check.That(t, m.At >= last && m.What != "", "%s: %v after %s", h.Holder, m, last)
+					last = m.At
+				}
+				check.That(t, h.From <= h.To && h.To <= last, "%s held it from %s to %s", h.Holder, h.From, h.To)
+			}
+			check.That(t, slices.Contains(did, tc.did), "%q are not among them: %q", tc.did, did)
+			if tc.did != "A hears that the lock is lost" { // a busy machine may let it write that down later than it was so
+				check.Equal(t, "two at once", row.Attacks[i].Together() > 0, tc.together)
+			}
+		})
+	}
+}
+
+func TestJudgement(t *testing.T) {
+	t.Parallel()
+	done, sold := answer{End: pointDone}, answer{End: pointDone, Sold: 1}
+	refused, soldOut := answer{End: pointRefused}, answer{End: pointSoldOut}
+	tests := []struct {
+		name  string
+		told  tally
+		stock int64
+		left  figures
+		want  Finding
+		clean bool
+	}{
+		{"all is well", tally{done, sold, sold}, 2, figures{Balance: 3}, Finding{Expected: 3, Actual: 3}, true},
+		{"a lost update", tally{done, sold}, 1, figures{Balance: 1}, Finding{Expected: 2, Actual: 1, Lost: 1}, false},
+		{"oversold", tally{sold, sold}, 1, figures{Balance: 2}, Finding{Expected: 2, Actual: 2, Lost: 1, Oversold: 1}, false},
+		{"a unit sold that is there still", tally{sold}, 5, figures{1, 5, 0}, Finding{Expected: 1, Actual: 1, Lost: 1}, false},
+		{"stuck", tally{done, {End: pointStuck}}, 0, figures{Balance: 1}, Finding{Expected: 2, Actual: 1, Deadlocked: true}, false},
+		{"refused honestly", tally{done, refused}, 0, figures{Balance: 1}, Finding{Expected: 1, Actual: 1}, true},
+		{"refused where nobody may be", tally{done, refused}, 0, figures{Balance: 1}, Finding{Expected: 2, Actual: 1}, false},
+		{"sold out honestly", tally{sold, soldOut}, 1, figures{Balance: 1}, Finding{Expected: 1, Actual: 1}, true},
+		{"sold out too early", tally{soldOut}, 1, figures{Remaining: 1}, Finding{Unsold: 1}, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got := test.told.judge(test.stock, test.left, test.name == "refused honestly")
+			if got != test.want || got.clean() != test.clean {
+				t.Errorf("%+v, clean %t; want %+v, clean %t", got, got.clean(), test.want, test.clean)
+			}
+		})
+	}
+	var waits tally
+	check.Equal(t, "the median of nothing", waits.quantile(0.5), 0)
+	for i := range 100 {
+		waits = append(waits, answer{Waited: time.Duration(100 - i)})
+	}
+	for q, want := range map[float64]time.Duration{0: 1, 0.5: 51, 0.99: 100, 1: 100} {
+		check.Equal(t, "a quantile", waits.quantile(q), want)
+	}
+}
+
+func TestChildEndsWithItsParent(t *testing.T) {
+	t.Parallel()
+	for job, gone := range map[string]bool{
+		"": true,
+		`{"strategy":"no lock","terms":{"site":{"redis":"redis://127.0.0.1:1/0"}}}` + "\n": true,
+		"nonsense\n": false, `{"strategy":"nothing"}` + "\n": false,
+	} {
+		err := try(func() { child(t.Context(), strings.NewReader(job), &bytes.Buffer{}) })
+		check.That(t, err != nil && errors.Is(err, errParentGone) == gone, "job %q ended with %v", job, err)
+	}
+}
+
+// TestReadyEndsWithItsServer: nobody waits for one that has ended.
+func TestReadyEndsWithItsServer(t *testing.T) {
+	t.Parallel()
+	var undo cleanup
+	err := try(func() {
+		undo.start("false").ready(t.Context(), func(context.Context) error { return errUsage })
+	})
+	check.Is(t, "what is heard", err, errServerEnded)
+	check.Must(t, undo.run(t.Context()))
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	r := report{load: load{Workers: 2, Operations: 3}, Took: time.Second, Rows: []Row{
+		{
+			strategy: strategy{Name: "rotten", group: groupBroken, Why: "it is rotten", Cure: "fresh"}, Verdict: VerdictBroken,
+			Finding: Finding{Expected: 7, Actual: 5, Lost: 2, Deadlocked: true}, Median: 1234567, Longest: 3 * time.Second,
+		},
+		{strategy: strategy{Name: "absent"}, Verdict: VerdictNeedsMySQL},
+	}}
+	check.Must(t, r.verdict())
+	for name, verdict := range map[string]Verdict{"fresh": VerdictDefect, "odd": VerdictHidden, "gone": VerdictFailed} {
+		r.Rows = append(r.Rows, Row{strategy: strategy{Name: name}, Verdict: verdict, Attacks: []Attack{{Name: "two at once"}}})
+		if verdict == VerdictFailed {
+			r.Rows[len(r.Rows)-1].Err = errors.New("no such host")
+		}
+		check.That(t, strings.Contains(r.verdict().Error(), name+": "+string(verdict)), "%v does not name the row", r.verdict())
+	}
+	var out bytes.Buffer
+	r.write(&out)
+	for _, want := range []string{
+		"yes       0      1.23ms  0s   3s", "rotten                     it is rotten; right: fresh\n", "needs MySQL: --dsn",
+		"fresh: DEFECT\n  two at once: {Expected:0", "  no such host\n", "2 workers in two processes, up to 3 operations each; 1s",
+	} {
+		check.That(t, strings.Contains(out.String(), want), "the report lacks %q:\n%s", want, out.String())
+	}
+	check.That(t, !strings.Contains(out.String(), " \n"), "lines end in blanks")
 }

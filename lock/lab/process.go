@@ -13,21 +13,8 @@ import (
 	"sync"
 )
 
-// Spawn prepares a process that calls RunChild with its standard streams. It
-// ends with ctx.
-type Spawn func(ctx context.Context) *exec.Cmd
-
-// childCommand is the argument with which the program calls RunChild.
+// childCommand is the argument with which the program starts itself again.
 const childCommand = "child"
-
-// Itself has the program start itself again.
-func Itself() (Spawn, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program, to start it again as a child: %w", err)
-	}
-	return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, program, childCommand) }, nil
-}
 
 // childJob is what a child process is told first on its standard input, a stream of
 // JSON. Every further value lets it go on by one step; the end of the input ends it,
@@ -36,95 +23,75 @@ type childJob struct {
 	Strategy string `json:"strategy"`
 	Mended   bool   `json:"mended,omitempty"`
 	Terms    terms  `json:"terms"`
-	Load     *Load  `json:"load"` // nil: one unit of work
 }
 
 // childMessage is what a child says on its standard output: the point at which it
-// stands, or in the end what it did or why it failed.
+// stands, or in the end what it did. Why it failed it says on its standard error.
 type childMessage struct {
-	Point point  `json:"point,omitempty"`
-	Tally *tally `json:"tally,omitempty"`
-	Error string `json:"error,omitempty"`
+	Point point `json:"point,omitempty"`
+	Tally tally `json:"tally,omitempty"`
 }
 
-// work is done in a process of its own, which ends with ctx by SIGKILL, as by a power cut.
-func (spawn Spawn) work(s strategy, with setup) work {
-	return func(ctx context.Context, stand pause) (_ tally, err error) {
-		cmd := spawn(ctx)
+// elsewhere is the work of a process of its own, which ends with ctx by SIGKILL, as by a power cut.
+func (s strategy) elsewhere(with setup) work {
+	return func(ctx context.Context, stand pause) (did tally) {
+		cmd := exec.CommandContext(ctx, got(os.Executable())("find this program"), childCommand) //nolint:gosec // itself
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
-		in, err := cmd.StdinPipe()
-		var out io.ReadCloser
-		if err == nil {
-			out, err = cmd.StdoutPipe()
+		in := got(cmd.StdinPipe())("start a child process")
+		out := got(cmd.StdoutPipe())("start a child process")
+		must("start a child process", cmd.Start())
+		err := try(func() { did = converse(ctx, in, out, childJob{s.Name, s.mended, with.terms}, stand) })
+		if ctx.Err() != nil { // before the end of its input, which would let it give its lock back
+			_ = cmd.Process.Kill()
 		}
-		if err == nil {
-			err = cmd.Start()
+		_ = in.Close()
+		if ended := cmd.Wait(); ended != nil {
+			err = errors.Join(err, fmt.Errorf("child process: %w: %s", ended, strings.TrimSpace(stderr.String())))
 		}
-		if err != nil {
-			return tally{}, fmt.Errorf("start a child process: %w", err)
-		}
-		defer func() {
-			if ctx.Err() != nil { // before the end of its input, which would let it give its lock back
-				_ = cmd.Process.Kill()
-			}
-			_ = in.Close()
-			if ended := cmd.Wait(); ended != nil { // what the process said last is the better reason
-				err = errors.Join(err, fmt.Errorf("child process: %w: %s", ended, strings.TrimSpace(stderr.String())))
-			}
-		}()
-		return converse(ctx, in, out, childJob{Strategy: s.name, Mended: s.mended, Terms: with.terms, Load: with.load}, stand)
+		stop(err)
+		return did
 	}
 }
 
 // converse gives a child its job, lets it stand at its points, and returns what it did.
-func converse(ctx context.Context, in io.Writer, out io.Reader, job childJob, stand pause) (tally, error) {
+func converse(ctx context.Context, in io.Writer, out io.Reader, job childJob, stand pause) tally {
 	tell, messages := json.NewEncoder(in), json.NewDecoder(out)
-	if err := tell.Encode(job); err != nil {
-		return tally{}, fmt.Errorf("give a child process its job: %w", err)
-	}
+	must("give a child process its job", tell.Encode(job))
 	for {
 		var m childMessage
-		if err := messages.Decode(&m); err != nil {
-			return tally{}, fmt.Errorf("a child process ended early: %w", err)
+		must("a child process ended early", messages.Decode(&m))
+		if m.Point == "" {
+			return m.Tally
 		}
-		switch {
-		case m.Error != "":
-			return tally{}, errors.New(m.Error)
-		case m.Tally != nil:
-			return *m.Tally, nil
+		stand(ctx, m.Point)
+		if !m.Point.passes() {
+			_ = tell.Encode(struct{}{}) // a child that has died says so by its messages
 		}
-		if err := stand(ctx, m.Point); err != nil {
-			return tally{}, err
-		}
-		if m.Point.passes() {
-			continue
-		}
-		_ = tell.Encode(struct{}{}) // a child that has died says so by its messages
 	}
 }
 
 var errParentGone = errors.New("the lab that started this process is gone")
 
-// RunChild is the whole life of a child process: a worker of an attack that is
+// child is the whole life of a child process: a worker of an attack that is
 // to be killed, or half of a free run whose lock ends with its process.
-func RunChild(ctx context.Context, in io.Reader, out io.Writer) error {
+func child(ctx context.Context, in io.Reader, out io.Writer) {
 	told := json.NewDecoder(in)
 	var job childJob
-	if err := told.Decode(&job); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errParentGone
-		}
-		return fmt.Errorf("read the job: %w", err)
+	err := told.Decode(&job)
+	if errors.Is(err, io.EOF) {
+		err = errParentGone
 	}
-	s := named(catalogOf(job.Mended), job.Strategy)
-	if s.name == "" {
-		return fmt.Errorf("the lab has no strategy %q", job.Strategy)
+	must("read the job", err)
+	all := catalog()
+	if job.Mended {
+		all = mended()
 	}
-	client, err := newClient(job.Terms.Site.Redis, nil)
-	if err != nil {
-		return err
+	s, found := named(all, job.Strategy)
+	if !found {
+		stop(fmt.Errorf("the lab has no strategy %q", job.Strategy))
 	}
+	client := newClient(job.Terms.Site.Redis)
 	defer client.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -136,28 +103,26 @@ func RunChild(ctx context.Context, in io.Reader, out io.Writer) error {
 		cancel(errParentGone)
 	}()
 	messages, mu := json.NewEncoder(out), sync.Mutex{}
-	say := func(m childMessage) error {
+	say := func(m childMessage) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err := messages.Encode(m); err != nil {
-			return fmt.Errorf("%w: %w", errParentGone, err)
-		}
-		return nil
-	}
-	stand := func(ctx context.Context, p point) error {
-		if err := say(childMessage{Point: p}); err != nil || p.passes() {
-			return err
-		}
-		select {
-		case <-steps:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
+			stop(fmt.Errorf("%w: %w", errParentGone, err))
 		}
 	}
-	done, err := s.here(setup{terms: job.Terms, load: job.Load, redis: client})(ctx, stand)
+	err = try(func() {
+		say(childMessage{Tally: s.here(setup{terms: job.Terms, redis: client})(ctx, func(ctx context.Context, p point) {
+			say(childMessage{Point: p})
+			if !p.passes() {
+				select {
+				case <-steps:
+				case <-ctx.Done():
+				}
+			}
+			stop(context.Cause(ctx))
+		})})
+	})
 	if err != nil {
-		return errors.Join(err, say(childMessage{Error: err.Error()}))
+		stop(errors.Join(err, context.Cause(ctx)))
 	}
-	return say(childMessage{Tally: &done})
 }

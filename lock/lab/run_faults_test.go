@@ -5,10 +5,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,6 +19,37 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
+// TestProgram runs the laboratory as a person does: with a MariaDB of its own, and a page.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	page := filepath.Join(t.TempDir(), "lab.html")
+	code := command(check.Context(t), []string{"-workers", "2", "-operations", "2", "-html", page}, strings.NewReader(""), &stdout, &stderr)
+	check.Equal(t, "the exit code: "+stderr.String(), code, 0)
+	html := string(check.Value(os.ReadFile(page))(t))
+	for _, want := range []string{"local mutex, 2 processes", "broken as expected", "redis hash", "correct"} {
+		check.That(t, strings.Contains(stdout.String(), want), "the table lacks %q:\n%s", want, stdout.String())
+		check.That(t, strings.Contains(html, want), "the page lacks %q", want)
+	}
+	check.That(t, strings.Contains(html, `class="twice"`), "the page shows no two holders at once")
+	check.That(t, !strings.Contains(stdout.String(), string(VerdictNeedsMySQL)), "it started no MariaDB of its own")
+}
+
+// interrupting interrupts when a text is written.
+type interrupting struct {
+	bytes.Buffer
+
+	at        string
+	interrupt func()
+}
+
+func (w *interrupting) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(w.at)) {
+		w.interrupt()
+	}
+	return w.Buffer.Write(b)
+}
+
 //nolint:tparallel // one after the other: each looks at what the ones before have left behind
 func TestOnServers(t *testing.T) {
 	t.Parallel()
@@ -25,48 +57,42 @@ func TestOnServers(t *testing.T) {
 	var urls []string
 	for range quorumSize {
 		urls = append(urls, testserver.Redis(t).URL())
+		withRedis(t, urls[len(urls)-1], func(c *redis.Client) error {
+			return c.Set(t.Context(), "seckill:lab:somebody:else", "1", 0).Err()
+		})
 	}
 	dsn := database.DSN(testserver.DefaultSchema)
-	foreign(t, dsn, urls)
+	withMySQL(t, dsn, "CREATE TABLE vouchers (mine INT)")
 
 	t.Run("every strategy", func(t *testing.T) {
-		report := run(t, Options{Redis: urls, DSN: dsn, Real: true})
-		wantVerdicts(t, report, catalog(), func(strategy) bool { return false })
-		for _, row := range report.Rows {
-			if row.On == "embedded" || row.On == "sqlite" {
-				t.Errorf("%s ran on %s", row.Name, row.On)
-			}
+		r := run(t, options{redis: urls, dsn: dsn, rows: catalog()})
+		wantVerdicts(t, r, func(strategy) bool { return false })
+		for _, row := range r.Rows {
+			check.That(t, row.On != "embedded" && row.On != "sqlite", "%s ran on %s", row.Name, row.On)
 		}
 		wantOnlyForeign(t, dsn, urls)
 	})
 	t.Run("one Redis", func(t *testing.T) {
-		report := run(t, Options{Redis: urls[:1], only: func(s strategy) bool { return s.name == "redis hash" || s.name == "redlock" }})
-		check.Equal(t, "where the Redis hash ran", report.Rows[0].On, "redis")
-		check.Equal(t, "where the quorum ran", report.Rows[1].On, "embedded ×3")
+		rows := rowsOf(func(s strategy) bool { return s.Name == "redis hash" || s.Name == "redlock" })
+		r := run(t, options{redis: urls[:1], rows: rows})
+		check.Equal(t, "where the Redis hash ran", r.Rows[0].On, "redis")
+		check.Equal(t, "where the quorum ran", r.Rows[1].On, "embedded ×3")
 		wantOnlyForeign(t, dsn, urls)
 	})
 	t.Run("an account that may not", func(t *testing.T) {
-		withMySQL(t, database.AdminDSN(testserver.DefaultSchema), func(db *sql.DB) error {
-			_, err := db.ExecContext(t.Context(), "CREATE USER poor@'%'")
-			return err
-		})
-		_, err := Run(t.Context(), Options{DSN: "poor@tcp(" + database.Addr() + ")/", Spawn: spawnSelf})
+		withMySQL(t, database.AdminDSN(testserver.DefaultSchema), "CREATE USER poor@'%'")
+		_, err := experiment(t.Context(), small(t, options{dsn: "poor@tcp(" + database.Addr() + ")/"}))
 		if err == nil || !strings.Contains(err.Error(), "GRANT ALL ON `seckill_lab_%`.*") {
 			t.Errorf("%v, want a hint at what is missing", err)
 		}
 	})
 	t.Run("interrupted", func(t *testing.T) {
-		for _, at := range []string{"", "mysql table"} {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			stopped := errors.New("Ctrl-C")
-			interrupt := interruptedAt(at, func() { cancel(stopped) })
-			_, err := Run(ctx, Options{
-				Redis: urls, DSN: dsn, Spawn: spawnSelf, Progress: interrupt,
-				only: func(s strategy) bool { return s.group == groupLock || s.group == groupStock },
-			})
-			check.Is(t, "interrupted at "+at, err, stopped)
-			wantOnlyForeign(t, dsn, urls)
-		}
+		ctx, interrupt := context.WithCancel(check.Context(t))
+		stderr := &interrupting{at: " 3/", interrupt: interrupt}
+		args := []string{"-redis", strings.Join(urls, ","), "-dsn", dsn}
+		code := command(ctx, args, strings.NewReader(""), &bytes.Buffer{}, stderr)
+		check.That(t, code == exitError && strings.Contains(stderr.String(), "interrupted"), "exit %d, stderr %q", code, stderr.String())
+		wantOnlyForeign(t, dsn, urls)
 	})
 }
 
@@ -74,19 +100,19 @@ func TestOnServers(t *testing.T) {
 // cures never have. ROUNDS says how often.
 func TestPromotedRows(t *testing.T) {
 	t.Parallel()
-	for _, s := range onReplicas(false) {
-		t.Run(s.name, func(t *testing.T) {
+	for _, s := range onReplicas() {
+		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			var together [2]int // by attack
 			rounds := check.Count(t, "ROUNDS", 1, 2)
 			for range rounds {
-				row := shown(t, s.name)
+				row := shown(t, s.Name)
 				check.That(t, row.OK(), "%s: %v %+v", row.Verdict, row.Err, row.Attacks)
 				for i, a := range row.Attacks {
 					together[i] += min(int(a.Together()), 1)
 				}
 			}
-			t.Logf("%s: of %d rounds %d had two holders after a promotion, and %d in a split brain", s.name, rounds, together[0], together[1])
+			t.Logf("%s: of %d rounds %d had two holders after a promotion, and %d in a split brain", s.Name, rounds, together[0], together[1])
 			want := 0
 			if s.broken() {
 				want = rounds
@@ -96,57 +122,36 @@ func TestPromotedRows(t *testing.T) {
 	}
 }
 
-// foreign puts keys and a table that are not the lab's where it works.
-func foreign(t *testing.T, dsn string, urls []string) {
-	t.Helper()
-	for _, url := range urls {
-		withRedis(t, url, func(c *redis.Client) error {
-			return c.Set(t.Context(), "seckill:lab:somebody:else", "1", 0).Err()
-		})
-	}
-	withMySQL(t, dsn, func(db *sql.DB) error {
-		_, err := db.ExecContext(t.Context(), "CREATE TABLE vouchers (mine INT)")
-		return err
-	})
-}
-
+// wantOnlyForeign wants what was there before, and nothing of the lab.
 func wantOnlyForeign(t *testing.T, dsn string, urls []string) {
 	t.Helper()
 	for _, url := range urls {
 		withRedis(t, url, func(c *redis.Client) error {
 			keys, err := c.Keys(t.Context(), "*").Result()
-			if len(keys) != 1 || keys[0] != "seckill:lab:somebody:else" {
-				t.Errorf("keys afterwards: %q", keys)
-			}
+			check.That(t, len(keys) == 1 && keys[0] == "seckill:lab:somebody:else", "keys afterwards: %q", keys)
 			return err
 		})
 	}
-	withMySQL(t, dsn, func(db *sql.DB) error {
-		var schemas, tables int
-		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name LIKE ?",
-			schemaPrefix+"%").Scan(&schemas)
-		if err != nil {
-			return fmt.Errorf("count schemas: %w", err)
-		}
-		err = db.QueryRowContext(t.Context(),
-			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()").Scan(&tables)
-		if schemas != 0 || tables != 1 {
-			t.Errorf("afterwards there are %d schemas of the lab and %d tables in the foreign one, want 0 and 1", schemas, tables)
-		}
-		return err
-	})
+	db := check.Value(sql.Open("mysql", dsn))(t)
+	defer db.Close()
+	var schemas, tables int
+	check.Must(t, db.QueryRowContext(t.Context(), `SELECT
+		(SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name LIKE ?),
+		(SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE())`, schemaPrefix+"%").Scan(&schemas, &tables))
+	check.That(t, schemas == 0 && tables == 1,
+		"afterwards there are %d schemas of the lab and %d tables in the foreign one, want 0 and 1", schemas, tables)
 }
 
 func withRedis(t *testing.T, url string, use func(*redis.Client) error) {
 	t.Helper()
-	client := check.Value(newClient(url, nil))(t)
+	client := newClient(url)
 	defer client.Close()
 	check.Must(t, use(client))
 }
 
-func withMySQL(t *testing.T, dsn string, use func(*sql.DB) error) {
+func withMySQL(t *testing.T, dsn, statement string) {
 	t.Helper()
 	db := check.Value(sql.Open("mysql", dsn))(t)
 	defer db.Close()
-	check.Must(t, use(db))
+	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
 }

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
-	"slices"
-	"sync/atomic"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
+	"seckill/internal/poll"
 	"seckill/repository/sqldb"
 )
 
@@ -22,17 +25,14 @@ const (
 	pointWritten point = "has written"                     // inside the lock; written, and not unlocked yet
 	pointFreed   point = "stands before its COMMIT"        // the lock is given back, and the transaction not committed yet
 	pointOwner   point = "has found the key to be its own" // the lock was found to be one's own, and is not deleted yet
-	pointReady   point = "is ready"                        // before a share of a free run
-	pointOver    point = "is over"                         // after it
 )
 
-// Points at which no buyer can be stopped: the story only reports them.
+// Points at which no worker can be stopped: the story only reports them.
 const (
-	pointBegun     point = "begins"
-	pointHeld      point = "has the lock"
-	pointLost      point = "hears that the lock is lost"
-	pointGiven     point = "unlocks" // in a moment
-	pointCommitted point = "has committed"
+	pointBegun point = "begins"
+	pointHeld  point = "has the lock"
+	pointLost  point = "hears that the lock is lost"
+	pointGiven point = "unlocks" // in a moment
 
 	pointKilled   point = "is killed" // the last of a worker, as the others below
 	pointDone     point = "is done"
@@ -43,17 +43,20 @@ const (
 	pointFailed   point = "has failed"
 )
 
+// passes says that a worker only tells of a point, and does not stand there.
+func (p point) passes() bool {
+	return p == pointHeld || p == pointLost || p == pointGiven
+}
+
 // pause is called at every point; it returns when the worker may go on.
-type pause = func(ctx context.Context, p point) error
+type pause = func(ctx context.Context, p point)
 
 // setup is how one process takes part.
 type setup struct {
 	terms
-	load       *Load // its share of a free run; nil: one unit of work
-	pause      pause
+	at         pause           // a point
 	db         *sqldb.Database // of the run; nil in a child process
 	redis      *redis.Client   // where the account is
-	commands   *atomic.Int64   // that the lock sends, without the account's; nil: not counted
 	undo       *cleanup        // when the work is over
 	ownProcess bool            // the worker runs in a process of its own
 }
@@ -66,24 +69,49 @@ type terms struct {
 	Fixed   bool          `json:"fixed"`   // the lease is not renewed, where it would be
 	Reenter bool          `json:"reenter"` // lock once more inside the lock
 	Wait    time.Duration `json:"wait"`    // the longest wait for the lock
+	Load    *load         `json:"load"`    // its share of a free run; nil: one unit of work
 }
 
-// perform does one unit of work under one strategy, for one process. It is safe for
-// concurrent use.
-type perform = func(ctx context.Context) (tally, error)
+// opener makes the work of one process. What that holds, setup.undo lets go.
+type opener = func(s setup) perform
 
-// opener makes the perform of one process. What that holds, setup.undo lets go.
-type opener = func(s setup) (perform, error)
+// perform does one unit of work. It is safe for concurrent use.
+type perform = func(ctx context.Context) answer
 
-// ledger is what the work left behind.
-type ledger interface {
-	// open makes an empty account and a stock of units.
-	open(ctx context.Context, stock int64) error
-	read(ctx context.Context) (figures, error)
+// unit is one unit of work, or what is done before and after it.
+type unit struct {
+	setup
+
+	ctx  context.Context //nolint:containedctx // of the unit
+	held hold
+	tx   *sql.Tx // where it works in one
+}
+
+// stand is at a point, as a part of a step.
+func (u unit) stand(p point) bool {
+	u.at(u.ctx, p)
+	return true
+}
+
+// trade reads with the query, thinks and writes until the write is done.
+func (u unit) trade(query string, write func(found figures) (sold int64, done bool)) answer {
+	for {
+		found := u.look(query)
+		u.stand(pointRead)
+		if sold, done := write(found); done {
+			return answer{End: pointDone, Sold: sold}
+		}
+	}
+}
+
+// ledger is an account and a stock.
+type ledger struct {
+	open func(u unit, stock int64)
+	read func(u unit) figures
 }
 
 // figures are an account and a stock as they stand.
-type figures struct{ Balance, Remaining int64 }
+type figures struct{ Balance, Remaining, version int64 }
 
 // sell adds to the account and takes a unit, if there is one. It says how many it took.
 func (f *figures) sell() (sold int64) {
@@ -106,23 +134,20 @@ const (
 
 // strategy is one row of the table.
 type strategy struct {
-	name    string
+	Name    string
+	Why     string // the broken ones: why they break; the real ones: what they promise
+	Cure    string // the broken ones: the real row that does it right
 	group   string
 	defect  defect // what must show; defectNone for the real ones
-	why     string // the broken ones: why they break; the real ones: what they promise
-	cure    string // the broken ones: the real row that does it right
 	on      backing
 	attacks []attack
+	open    opener
+	mend    opener // the broken ones: the same with its defect mended by hand
+	ledger  ledger
 
-	open   opener
-	ledger func(s setup) ledger
-
-	// processes: exclusion ends with the process, so two real ones are needed.
-	processes bool
-	// real: it is attacked with servers of the lab's own.
-	real bool
-	// mended: tests have its defect mended.
-	mended bool
+	processes bool // exclusion ends with the process, so two real ones are needed
+	replicas  bool // it is attacked with servers of the lab's own
+	mended    bool // open is mend
 }
 
 func (s strategy) broken() bool { return s.defect != defectNone }
@@ -140,53 +165,58 @@ const (
 // errRefused: the lock was lost, and its holder was told before it wrote.
 var errRefused = errors.New("the lock was lost before the write")
 
-// The groups of the table.
-const (
-	groupBroken = "broken"
-	groupLock   = "locks"
-	groupStock  = "stock"
-)
-
-// catalog is every strategy, in the order of the table.
-func catalog() []strategy { return catalogOf(false) }
-
-// catalogOf is the catalog, in tests with every defect mended.
-func catalogOf(mended bool) []strategy {
-	all := slices.Concat(brokenLocks(mended), brokenHolds(mended), brokenInSQL(mended), onReplicas(mended), realLocks(), stocks())
-	for i := range all {
-		all[i].mended = mended
-	}
-	return all
-}
-
-// strategyNamed returns one of the catalog; one without a name when there is none.
-func strategyNamed(name string) strategy { return named(catalog(), name) }
-
-func named(all []strategy, name string) strategy {
-	i := slices.IndexFunc(all, func(s strategy) bool { return s.name == name })
-	if i < 0 {
-		return strategy{}
-	}
-	return all[i]
-}
+// work is that of a worker, which calls stand at every point.
+type work = func(ctx context.Context, stand pause) tally
 
 // here is the work of one worker of an attack, or of one process of a free run, in this
 // process.
 func (s strategy) here(with setup) work {
-	return func(ctx context.Context, stand pause) (total tally, err error) {
-		with.pause, with.undo = stand, &cleanup{}
-		defer func() {
-			if undone := with.undo.run(ctx); err == nil {
-				err = undone
-			}
-		}()
-		if with.load != nil {
-			return with.load.work(ctx, s, with)
+	return func(ctx context.Context, stand pause) (did tally) {
+		with.at, with.undo = stand, &cleanup{}
+		share := load{Workers: 1, Operations: 1, Duration: rowBudget}
+		if with.Load != nil {
+			share, with.at = *with.Load, with.Load.think
 		}
-		perform, err := s.open(with)
-		if err != nil {
-			return tally{}, err
-		}
-		return perform(ctx)
+		err := try(func() { did = share.run(ctx, s.open(with)) })
+		stop(errors.Join(err, with.undo.run(ctx)))
+		return did
+	}
+}
+
+// load is how hard the workers of a free run work.
+type load struct {
+	Workers    int           `json:"workers"` // share the account, half of them in each of two processes
+	Operations int           `json:"operations"`
+	Duration   time.Duration `json:"duration"` // after which no worker begins another operation
+	Think      time.Duration `json:"think"`    // the longest time between reading and writing, drawn anew each time
+}
+
+func (l load) run(ctx context.Context, perform perform) (total tally) {
+	var mu sync.Mutex
+	ending := time.Now().Add(l.Duration)
+	group, ctx := errgroup.WithContext(ctx)
+	for range l.Workers {
+		group.Go(func() error {
+			return try(func() {
+				for n := 0; n < l.Operations && time.Now().Before(ending); n++ {
+					asked := time.Now()
+					told := perform(ctx)
+					told.Asked, told.Answered = asked, time.Now()
+					mu.Lock()
+					total = append(total, told)
+					mu.Unlock()
+				}
+			})
+		})
+	}
+	stop(group.Wait())
+	return total
+}
+
+// think is the pause of the free run: between reading and writing, and nowhere else.
+func (l load) think(ctx context.Context, p point) {
+	if p == pointRead {
+		poll.Pause(ctx, rand.N(l.Think)) //nolint:gosec // nobody is to guess it
+		stop(context.Cause(ctx))
 	}
 }

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/poll"
+	"seckill/lock"
+)
+
+// locker takes a lock under test, as one process sees it. It ends with lock.ErrTimeout when it is
+// not free within wait.
+type locker = func(ctx context.Context, wait time.Duration) hold
+
+// hold is a lock that is held.
+type hold struct {
+	ctx    context.Context //nolint:containedctx // for the work; it ends when the holder knows the lock is lost
+	unlock func(ctx context.Context)
+}
+
+// sale is one unit of work, under a lock or alone.
+type sale = func(u unit) answer
+
+// alone does the work without a lock.
+func alone(work sale) opener {
+	return func(s setup) perform {
+		return func(ctx context.Context) answer { return work(unit{setup: s, ctx: ctx}) }
+	}
+}
+
+// under does the work under the lock that open makes. That the lock is not to be had, or was lost, is an answer.
+func under(open func(setup) locker, work sale) opener {
+	return func(s setup) perform {
+		take := open(s)
+		return func(ctx context.Context) (told answer) {
+			asked := time.Now()
+			var held hold
+			err := try(func() { held = take(ctx, s.Wait) })
+			waited := time.Since(asked)
+			if err == nil {
+				held = s.told(ctx, held)
+				err = try(func() {
+					if s.Reenter {
+						inner := take(held.ctx, s.Wait) //nolint:contextcheck // the owner travels in the context of what is held
+						defer inner.unlock(context.WithoutCancel(ctx))
+					}
+					told = work(unit{setup: s, ctx: ctx, held: held})
+				})
+				// Unlock also after a failure. The error of an unlock counts only beside that
+				// failure: the figures tell whether it went well.
+				if unlocked := try(func() { held.unlock(context.WithoutCancel(ctx)) }); err != nil {
+					err = errors.Join(err, unlocked)
+				}
+			}
+			switch {
+			case errors.Is(err, lock.ErrTimeout):
+				told.End = pointStuck
+			case errors.Is(err, errRefused):
+				told.End = pointRefused
+			default:
+				stop(err)
+			}
+			told.Waited = waited
+			return told
+		}
+	}
+}
+
+// told tells that a lock is held, that its holder hears of its loss, and that it unlocks. Nobody is told of a free run.
+func (s setup) told(ctx context.Context, held hold) hold {
+	if s.Load != nil {
+		return held
+	}
+	tell := func(p point) { _ = try(func() { s.at(ctx, p) }) }
+	tell(pointHeld)
+	deaf := context.AfterFunc(held.ctx, func() { //nolint:contextcheck // that of what is held
+		if ctx.Err() == nil {
+			tell(pointLost)
+		}
+	})
+	once := sync.OnceFunc(func() { tell(pointGiven) })
+	return hold{held.ctx, func(ctx context.Context) {
+		deaf() // an end that comes with the unlock is no loss
+		once() // before it: the next one may have the lock before this one has heard so
+		held.unlock(ctx)
+	}}
+}
+
+// inCells is an account and a stock kept as two plain Redis keys. Nothing but
+// the lock under test protects them.
+func inCells() ledger {
+	return ledger{open: func(u unit, stock int64) { u.write(figures{Remaining: stock}) }, read: unit.read}
+}
+
+func (u unit) read() (f figures) {
+	values := got(u.redis.MGet(u.ctx, u.key("balance"), u.key("remaining")).Result())("read the account")
+	_, err := fmt.Sscan(fmt.Sprintln(values...), &f.Balance, &f.Remaining)
+	must("read the account", err)
+	return f
+}
+
+func (u unit) write(f figures) {
+	must("write the account", u.redis.MSet(u.ctx, u.key("balance"), f.Balance, u.key("remaining"), f.Remaining).Err())
+}
+
+// sellInCells reads, thinks and writes, unless the holder was told that its lock is lost.
+func sellInCells(u unit) answer {
+	found := u.read()
+	u.stand(pointRead)
+	if u.held.ctx.Err() != nil && u.ctx.Err() == nil {
+		stop(errRefused)
+	}
+	sold := found.sell()
+	u.write(found)
+	u.stand(pointWritten)
+	return answer{End: pointDone, Sold: sold}
+}
+
+// openNone is always free.
+func openNone(setup) locker {
+	return func(ctx context.Context, _ time.Duration) hold { return hold{ctx, func(context.Context) {}} }
+}
+
+// openLocal is a sync.Mutex, or Java's synchronized, that can be waited for with a bound.
+func openLocal(setup) locker {
+	mutex := make(chan struct{}, 1)
+	return func(ctx context.Context, wait time.Duration) hold {
+		budget, cancel := context.WithTimeoutCause(ctx, wait, lock.ErrTimeout)
+		defer cancel()
+		select {
+		case mutex <- struct{}{}:
+		case <-budget.Done():
+			stop(context.Cause(budget))
+		}
+		return hold{ctx, func(context.Context) { <-mutex }}
+	}
+}
+
+// spinEvery is the pause between two tries, as the tutorials have it: a few
+// milliseconds.
+const spinEvery = 2 * time.Millisecond
+
+// within tries until it works, or ends with lock.ErrTimeout.
+func within(ctx context.Context, wait time.Duration, works func() bool) {
+	budget, cancel := context.WithTimeoutCause(ctx, wait, lock.ErrTimeout)
+	defer cancel()
+	if poll.Until(budget, spinEvery, func() (bool, error) { return works(), nil }) != nil {
+		stop(context.Cause(budget))
+	}
+}
+
+// key is the lock of the tutorials, for one owner: try, pause, try again, until it works. Which
+// worker comes next is luck, and every try is a command.
+type key struct {
+	unit
+
+	client      *redis.Client
+	name, owner string
+	end         context.CancelFunc // of its watchdog
+}
+
+// step takes or frees a key, and says whether that worked.
+type step = func(k *key) bool
+
+// spin says what the strategies differ in.
+type spin struct {
+	take, free step
+	once       bool // it is tried once, and not waited for
+	refuses    bool // who does not get it is refused, and not stuck
+	finally    step // of who does not get it
+}
+
+func spinning(take, free step) func(setup) locker { return spin{take: take, free: free}.open }
+
+// open makes a lock whose holds have the caller's context: these locks do not know when they are lost.
+func (l spin) open(s setup) locker {
+	client := s.connect(s.Site.Redis)
+	return func(ctx context.Context, wait time.Duration) hold {
+		k := &key{unit{setup: s, ctx: ctx}, client, s.key("lock"), newID(), nil}
+		if l.once {
+			wait = 0
+		}
+		err := try(func() { within(ctx, wait, func() bool { return l.take(k) }) })
+		if l.refuses && errors.Is(err, lock.ErrTimeout) {
+			if l.finally != nil {
+				k.stand(pointGiven)
+				l.finally(k)
+			}
+			err = errRefused
+		}
+		stop(err)
+		return hold{ctx, func(ctx context.Context) {
+			k.ctx = ctx
+			l.free(k)
+		}}
+	}
+}
+
+// setNX sets the key if it is not there; without expiry where that is 0.
+func (k *key) setNX(value any, expiry time.Duration) bool {
+	return got(k.client.SetNX(k.ctx, k.name, value, expiry).Result())("set the key")
+}
+
+func (k *key) set() bool {
+	return got(k.client.Set(k.ctx, k.name, k.owner, k.Lease).Result())("set the key") != ""
+}
+
+func (k *key) expire() bool {
+	return got(k.client.PExpire(k.ctx, k.name, k.Lease).Result())("set the expiry")
+}
+
+// get is "" where there is no key.
+func (k *key) get() string { return orNone(k.client.Get(k.ctx, k.name).Result()) }
+
+func orNone(found string, err error) string {
+	if !errors.Is(err, redis.Nil) {
+		must("get the key", err)
+	}
+	return found
+}
+
+// script runs one with KEYS[1], the lock, ARGV[1], the owner, and ARGV[2], the lease in ms.
+func (k *key) script(text string) bool {
+	script := redis.NewScript(text).Run(k.ctx, k.client, []string{k.name}, k.owner, k.Lease.Milliseconds())
+	return got(script.Bool())("run a script")
+}
+
+// takeOwn is the one correct way to begin: value and expiry in one command.
+func takeOwn(k *key) bool { return k.setNX(k.owner, k.Lease) }
+
+// freeOwn is the correct end of a SETNX lock: it deletes the key if it is still the owner's, in one step.
+func freeOwn(k *key) bool {
+	return k.script(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`)
+}
+
+// freeAnybodys deletes the key, whichever actor holds it by now.
+func freeAnybodys(k *key) bool {
+	return got(k.client.Del(k.ctx, k.name).Result())("delete the key") > 0
+}
+
+// takeStamped is the lock of old tutorials: the value says until when it is held, and who finds that past takes over.
+func takeStamped(k *key) bool {
+	until := time.Now().Add(k.Lease).UnixMilli()
+	if k.setNX(until, 0) {
+		return true
+	}
+	found := k.get()
+	return past(found) && found == orNone(k.client.SetArgs(k.ctx, k.name, until, redis.SetArgs{Get: true}).Result())
+}
+
+func past(stamp string) bool {
+	until, err := strconv.ParseInt(stamp, 10, 64)
+	return err == nil && until <= time.Now().UnixMilli()
+}
+
+const (
+	renewAnybodys = `return redis.call('pexpire', KEYS[1], ARGV[2])`
+	renewOwn      = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`
+
+	renewals = 3 // in a lease: one may fail
+)
+
+// watched is a SETNX lock with a watchdog. A worker stands between taking the lock and starting that.
+func watched(renew string) func(setup) locker {
+	return spinning(func(k *key) bool {
+		if !takeOwn(k) || !k.stand(pointHalf) {
+			return false
+		}
+		own := *k
+		own.ctx, k.end = context.WithCancel(context.WithoutCancel(k.ctx))
+		go poll.Every(own.ctx, k.Lease/renewals, func() { _ = try(func() { own.script(renew) }) })
+		return true
+	}, func(k *key) bool {
+		k.end()
+		return freeOwn(k)
+	})
+}
