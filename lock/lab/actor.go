@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// actor is a worker of an attack or of a free run. It stops at every point until it
-// is let go.
+// actor is a worker of an attack or of a free run. It stops at every point until it is let go.
 type actor struct {
 	ctx    context.Context //nolint:containedctx // of the attack
 	name   string
@@ -68,8 +67,8 @@ func (a *actor) note(p point, last bool) {
 	a.closed = a.closed || last
 }
 
-// to lets the actor go on until it stands at one of the points. False when it
-// did not get there: its work is over, or the patience is.
+// to lets the actor go on until it stands at one of the points. False when it did not get there: its work is over, or
+// the patience is.
 func (a *actor) to(patience time.Duration, points ...point) bool {
 	ctx, cancel := context.WithTimeout(a.ctx, patience)
 	defer cancel()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -8,40 +9,30 @@ import (
 	"seckill/internal/poll"
 )
 
-// attack is an interleaving of workers that breaks a broken strategy every
-// time, and must not break a real one.
+// attack is an interleaving of workers that breaks a broken strategy every time, and must not break a real one.
 type attack struct {
 	name  string
 	stock int64 // units there are to sell; one less than the workers want, mostly
-	// lapses: a lease is meant to end under its holder, who may be refused. Under
-	// every other attack a lock that is lost is a defect, told or not.
+	// lapses: a lease is meant to end under its holder, who may be refused. Under every other attack a lock that is
+	// lost is a defect, told or not.
 	lapses bool
 	run    func(a *arena)
 }
 
 const (
-	// unlockLeases leave a worker on a busy machine the time to get to its unlock.
-	unlockLeases = 4
 	// watchedLease is the first lease of a holder that dies, is slow, or whose watchdog must keep it: long enough for
 	// three renewals on a busy machine, short enough to wait for. A machine may stall for longer than a lease, and then
 	// the holder is rightly refused. Only a holder that loses as many leases as watchedLeases, each twice the one
 	// before, has no watchdog.
 	watchedLease, watchedLeases = 400 * time.Millisecond, 4
-	// calmLease is the lease of all other actors: longer than any attack.
-	calmLease = 30 * time.Second
-	// absence is how long the lab watches for an event that must not happen. With
-	// a broken strategy it happens within a round trip.
-	absence = 250 * time.Millisecond
-	// certain is how long the lab waits for an event that must happen.
-	certain = 20 * time.Second
-	// deadLeases is after how many leases of a holder that is gone a lock will never be free.
-	deadLeases = 3
-	// tryOnce is over before A goes on.
-	tryOnce = spinEvery / 2
+	calmLease                   = 30 * time.Second // of all other actors: longer than any attack
+	unlockLeases                = 4                // leave a worker on a busy machine the time to get to its unlock
+	deadLeases                  = 3                // after these a lock whose holder is gone will never be free
+	certain                     = 20 * time.Second // is how long the lab waits for an event that must happen
+	tryOnce                     = spinEvery / 2    // is over before A goes on
 )
 
-// arena is one attack, or the free run, on one strategy, with an account and a stock of
-// its own.
+// arena is one attack, or the free run, on one strategy, with an account and a stock of its own.
 type arena struct {
 	ctx      context.Context //nolint:containedctx // of the row
 	strategy strategy
@@ -69,39 +60,44 @@ func (a *arena) worker(name string, change ...func(*setup)) *actor {
 	return w
 }
 
-func (a *arena) shortLease(s *setup) { s.Lease = a.watched }
+// stands starts a worker that comes to stand at one of the points.
+func (a *arena) stands(name string, at []point, change ...func(*setup)) *actor {
+	w := a.worker(name, change...)
+	w.to(certain, at...)
+	return w
+}
 
-// clear ends the workers that an error left behind, and waits for them, because the
-// lab then removes the keys that they hold and write.
+// wants starts a worker that wants what only a broken strategy lets it have.
+func (a *arena) wants(name string) *actor {
+	w := a.worker(name)
+	w.to(a.forbidden(), pointChecked, pointRead)
+	return w
+}
+
+func (a *arena) shortLease(s *setup) { s.Lease = a.watched }
+func inProcess(s *setup)             { s.ownProcess = true }
+
+// clear ends the workers that an error left behind, and waits for them, because the lab then removes the keys that they
+// hold and write.
 func (a *arena) clear() {
 	for _, w := range a.workers {
 		w.kill()
 	}
 }
 
-// holds are those of the workers, in the order in which they came.
-func (a *arena) holds() (all []Hold) {
-	for _, w := range a.workers {
-		all = append(all, w.hold())
-	}
-	return all
-}
-
-// forbidden is how long to wait for an event that only a broken strategy allows. With a broken strategy that is until the
-// event comes; with the others it is d, or the longer patience of a test.
-func (a *arena) forbidden(d time.Duration) time.Duration {
-	switch {
-	case a.strategy.mended:
-		return d
-	case a.strategy.defect == defectLost || a.strategy.defect == defectOversold:
+// forbidden is how long to wait for an event that only a broken strategy allows. With a broken strategy that is until
+// the event comes, within a round trip or a lease; with the others it is a few leases, or the longer patience of a
+// test.
+func (a *arena) forbidden() time.Duration {
+	if lost := a.strategy.defect == defectLost || a.strategy.defect == defectOversold; lost && !a.strategy.mended {
 		return certain
 	}
-	return max(d, a.patience)
+	return max(deadLeases*a.watched, a.patience)
 }
 
-// lastWait is how long a worker may wait for the lock when it must get it. With a strategy that leaves the lock of a dead
-// holder locked, that is a few leases: the lab then reports a deadlock. With any other strategy the worker gets the lock
-// much earlier.
+// lastWait is how long a worker may wait for the lock when it must get it. With a strategy that leaves the lock of a
+// dead holder locked, that is a few leases: the lab then reports a deadlock. With any other strategy the worker gets
+// the lock much earlier.
 func (a *arena) lastWait(s *setup) {
 	if a.strategy.defect == defectDeadlock {
 		s.Wait = deadLeases * a.watched
@@ -118,75 +114,60 @@ func (a *arena) finish(workers ...*actor) {
 	}
 }
 
-// meet: A stands at one of the points. B wants in before A goes on.
-func meet(name string, stock int64, at ...point) attack {
+// meet: A stands at one of the points. B wants in before A goes on. A's lease is that, or the short one.
+func meet(name string, stock int64, lease time.Duration, at ...point) attack {
 	return attack{name: name, stock: stock, run: func(a *arena) {
-		first := a.worker("A")
-		first.to(certain, at...)
-		second := a.worker("B")
-		second.to(a.forbidden(absence), pointChecked, pointRead)
+		first := a.stands("A", at, func(s *setup) { s.Lease = cmp.Or(lease, a.watched) })
+		second := a.wants("B")
 		first.to(certain, pointRead)
-		second.to(a.forbidden(absence), pointRead)
+		second.to(a.forbidden(), pointRead)
 		a.finish(first, second)
 	}}
 }
 
 // overlap: A and B both find the lock free, or are both inside, before either goes on.
-func overlap() attack { return meet("two at once", 1, pointChecked, pointRead) }
+func overlap() attack { return meet("two at once", 1, calmLease, pointChecked, pointRead) }
 
 // beforeCommit: A gives the lock back, and stands before its COMMIT. B takes it and reads.
-func beforeCommit() attack { return meet("between unlock and COMMIT", 1, pointFreed) }
+func beforeCommit() attack { return meet("between unlock and COMMIT", 1, calmLease, pointFreed) }
 
 // turnedAway: B wants the lock while A has it; there is a unit for each.
-func turnedAway() attack { return meet("asked while it is held", 2, pointRead) }
+func turnedAway() attack { return meet("asked while it is held", 2, calmLease, pointRead) }
 
-// crash: a process of its own is killed at a point; then B wants the lock. A holder
-// that is refused before it gets there had too short a lease for a stalling machine.
+// outlive: A is inside for three leases; B wants in.
+func outlive() attack { return meet("work longer than the lease", 1, 0, pointRead) }
+
+// crash: a process of its own is killed at a point; then B wants the lock. A holder that is refused before it gets
+// there had too short a lease for a stalling machine.
 func crash(at point) attack {
 	return attack{name: "crashed holder", stock: 1, run: func(a *arena) {
 		victim := a.worker("A", a.shortLease, inProcess)
-		if !victim.to(certain, at) {
-			a.finish(victim)
-			if a.tally.count(pointRefused) == 0 {
-				stop(fmt.Errorf("the holder that was to be killed did not get to %q: %+v", at, a.tally))
-			}
+		if victim.to(certain, at) {
+			victim.kill()
+			a.finish(a.worker("B", a.lastWait))
 			return
 		}
-		victim.kill()
-		a.finish(a.worker("B", a.lastWait))
+		a.finish(victim)
+		if a.tally.count(pointRefused) == 0 {
+			stop(fmt.Errorf("the holder that was to be killed did not get to %q: %+v", at, a.tally))
+		}
 	}}
 }
 
-func inProcess(s *setup) { s.ownProcess = true }
-
-// staleUnlock: A writes, and its lease runs out before it unlocks. B takes the lock
-// and reads. A unlocks. C tries. A stands still once it has written, or in the middle
-// of its unlock, which it must reach before its lease has run out.
+// staleUnlock: A writes, and its lease runs out before it unlocks. B takes the lock and reads. A unlocks. C tries. A
+// stands still once it has written, or in the middle of its unlock, which it must reach before its lease has run out.
 func staleUnlock(at point) attack {
 	return attack{name: "late unlock", stock: 2, lapses: true, run: func(a *arena) {
-		lease := a.watched
-		if at == pointOwner {
-			lease *= unlockLeases
-		}
-		slow := a.worker("A", func(s *setup) { s.Lease, s.Fixed = lease, true })
-		slow.to(certain, at)
-		second := a.worker("B")
-		second.to(certain, pointRead)
+		slow := a.stands("A", []point{at}, a.shortLease, func(s *setup) {
+			s.Fixed = true
+			if at == pointOwner {
+				s.Lease *= unlockLeases
+			}
+		})
+		second := a.stands("B", []point{pointRead})
 		a.finish(slow)
-		third := a.worker("C")
-		third.to(a.forbidden(absence), pointRead)
+		third := a.wants("C")
 		a.finish(second, third)
-	}}
-}
-
-// outlive: A is inside for three leases; B wants in.
-func outlive() attack {
-	return attack{name: "work longer than the lease", stock: 1, run: func(a *arena) {
-		slow := a.worker("A", a.shortLease)
-		slow.to(certain, pointRead)
-		second := a.worker("B")
-		second.to(a.forbidden(3*a.watched), pointRead)
-		a.finish(slow, second)
 	}}
 }
 
@@ -197,32 +178,27 @@ func reenter() attack {
 	}}
 }
 
-// renewedByOther: A's lock runs out before its watchdog begins. B takes it, and is killed after
-// A's watchdog has begun. C wants it.
+// renewedByOther: A's lock runs out before its watchdog begins. B takes it, and is killed after A's watchdog has begun.
+// C wants it.
 func renewedByOther() attack {
 	return attack{name: "renewed by another", stock: 1, lapses: true, run: func(a *arena) {
-		slow := a.worker("A", a.shortLease)
-		slow.to(certain, pointHalf)
+		slow := a.stands("A", []point{pointHalf}, a.shortLease)
 		victim := a.worker("B", a.shortLease, inProcess)
 		if !victim.to(certain, pointRead) {
 			stop(fmt.Errorf("the holder that was to be killed did not get the lock: %w", victim.err))
 		}
 		slow.to(certain, pointRead)
 		victim.kill()
-		third := a.worker("C", func(s *setup) { s.Wait = certain }, a.lastWait)
-		a.finish(third, slow)
+		a.finish(a.worker("C", a.lastWait), slow)
 	}}
 }
 
 // freedByLoser: B does not get A's lock and goes. C wants in.
 func freedByLoser() attack {
 	return attack{name: "unlocked by who had not locked", stock: 1, lapses: true, run: func(a *arena) {
-		first := a.worker("A")
-		first.to(certain, pointRead)
+		first := a.stands("A", []point{pointRead})
 		a.finish(a.worker("B", func(s *setup) { s.Wait = tryOnce }))
-		third := a.worker("C")
-		third.to(a.forbidden(absence), pointRead)
-		a.finish(first, third)
+		a.finish(first, a.wants("C"))
 	}}
 }
 
@@ -233,9 +209,8 @@ func twice() attack {
 	}}
 }
 
-// heldRow is "two at once" for strategies that live inside the database: a
-// third transaction holds the row, or in SQLite the database, until A and B
-// have both read what they may and stand before the same last unit.
+// heldRow is "two at once" for strategies that live inside the database: a third transaction holds the row, or in
+// SQLite the database, until A and B have both read what they may and stand before the same last unit.
 func heldRow() attack {
 	return attack{name: "two at once", stock: 1, run: func(a *arena) {
 		transacted(func(u unit) answer {
@@ -244,7 +219,7 @@ func heldRow() attack {
 			}
 			a.worker("A")
 			a.worker("B")
-			poll.Pause(u.ctx, absence)
+			poll.Pause(u.ctx, a.watched)
 			return answer{}
 		})(unit{setup: a.setup, ctx: a.ctx})
 		a.finish(a.workers...)

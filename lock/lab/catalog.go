@@ -38,8 +38,8 @@ func named(all []strategy, name string) (s strategy, found bool) {
 	return all[i], true
 }
 
-// broken is a strategy whose account is in Redis: the attack that breaks it, why it does, the real row
-// that does it right, how it is opened, and how its mended twin is.
+// broken is a strategy whose account is in Redis: the attack that breaks it, why it does, the real row that does it
+// right, how it is opened, and how its mended twin is.
 func broken(name string, shows defect, by attack, why, cure string, open, mend func(setup) locker) strategy {
 	return strategy{
 		Name: name, Why: why, Cure: cure, group: groupBroken, defect: shows, on: onRedis, attacks: []attack{by},
@@ -55,16 +55,16 @@ func brokenLocks() []strategy {
 		"each process has a mutex of its own and lets one worker in", "redis hash", openLocal, right)
 	localMutex.processes = true
 	return []strategy{
-		// The last unit of a stock goes the same way: both see it, both sell it. Where the
-		// work allows it, the cheapest cure is a relative update under a constraint.
+		// The last unit of a stock goes the same way: both see it, both sell it. Where the work allows it, the cheapest
+		// cure is a relative update under a constraint.
 		broken("no lock", defectLost, overlap(), "both read before either writes; the second write buries the first",
 			"any real lock, or the database constraint", openNone, right),
 		localMutex,
 		// SET NX checks and sets in one command.
 		broken("check-then-set", defectLost, overlap(), "two find the lock free before either has set it", "setnx store",
 			spinning(func(k *key) bool { return k.get() == "" && k.stand(pointChecked) && k.set() }, freeOwn), right),
-		// No process is left to delete the key. An expiry would end it, kept alive by a
-		// watchdog while the holder lives.
+		// No process is left to delete the key. An expiry would end it, kept alive by a watchdog while the holder
+		// lives.
 		broken("setnx, no expiry", defectDeadlock, crash(pointRead), "the holder is killed, and its key stays for ever",
 			"setnx store", spinning(func(k *key) bool { return k.setNX(k.owner, 0) }, freeAnybodys), right),
 		// The same as no expiry at all, only rarer, and therefore found later.
@@ -80,20 +80,19 @@ func brokenLocks() []strategy {
 			"the lease runs out between GET and DEL, and the DEL hits somebody else's lock", "setnx store",
 			spinning(takeOwn, func(k *key) bool { return k.get() == k.owner && k.stand(pointOwner) && freeAnybodys(k) }),
 			spinning(takeOwn, func(k *key) bool { return k.stand(pointOwner) && freeOwn(k) })),
-		// The holder is not told that its lease, guessed long before, is over. A watchdog
-		// renews it, and a context ends when the lock is lost. Where a holder may be stopped
-		// altogether, the cure is a fencing token checked in the transaction it protects.
+		// The holder is not told that its lease, guessed long before, is over. A watchdog renews it, and a context ends
+		// when the lock is lost. Where a holder may be stopped altogether, the cure is a fencing token checked in the
+		// transaction it protects.
 		broken("setnx, no watchdog", defectLost, outlive(),
 			"the work outlives the lease, and the next one begins before it has written", "redis hash",
 			right, watched(renewOwn)),
-		// SET NX does not know whose key it meets; an owner and a hold count do. The lab's
-		// lease is longer than its wait: else the holder would wait until its own lock
-		// expires and go on without it, which is worse.
+		// SET NX does not know whose key it meets; an owner and a hold count do. The lab's lease is longer than its
+		// wait: else the holder would wait until its own lock expires and go on without it, which is worse.
 		broken("setnx, re-entered", defectDeadlock, reenter(), "the holder takes the lock again and waits for itself",
 			"redis hash", right, product(onOne(hashStore))),
-		// At READ COMMITTED, as here and as in the product. (Under REPEATABLE READ with
-		// innodb_snapshot_isolation, the default of MariaDB 11.6, the second one gets error
-		// 1020.) A version to compare or a relative UPDATE cures it too.
+		// At READ COMMITTED, as here and as in the product. (Under REPEATABLE READ with innodb_snapshot_isolation, the
+		// default of MariaDB 11.6, the second one gets error 1020.) A version to compare or a relative UPDATE cures it
+		// too.
 		{
 			Name: "FOR UPDATE after the read", group: groupBroken, defect: defectLost, on: onMySQL, attacks: []attack{overlap()},
 			Why: "the row is locked after it was read: both write what they worked out before", Cure: "stock: pessimistic",
@@ -163,8 +162,7 @@ func brokenInSQL() []strategy {
 	return all
 }
 
-// onReplicas are locks whose Redis has a replica that takes its place. They run with servers of
-// the lab's own.
+// onReplicas are locks whose Redis has a replica that takes its place. They run with servers of the lab's own.
 func onReplicas() []strategy {
 	all := []strategy{
 		broken("one lock, replica promoted", defectLost, attack{},

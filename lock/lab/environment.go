@@ -19,12 +19,10 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// quorumSize is the number of instances of the quorum rows: the smallest that
-// survives the loss of one.
+// quorumSize is the number of instances of the quorum rows: the smallest that survives the loss of one.
 const quorumSize = 3
 
-// site is where a run takes place. A child process is told it on its standard
-// input, because it may hold passwords.
+// site is where a run takes place. A child process is told it on its standard input, because it may hold passwords.
 type site struct {
 	Prefix string   `json:"prefix"` // of every key; unique to the run
 	Redis  string   `json:"redis"`  // the single instance
@@ -42,8 +40,7 @@ func (l *lab) open(ctx context.Context) {
 	l.openDatabase(ctx, id)
 }
 
-// openRedis reaches the instances given, and starts embedded ones where three are
-// not given.
+// openRedis reaches the instances given, and starts embedded ones where three are not given.
 func (l *lab) openRedis(ctx context.Context) {
 	urls := slices.Clone(l.redis)
 	if len(urls) == 0 {
@@ -63,14 +60,14 @@ func (l *lab) openRedis(ctx context.Context) {
 		l.single = client
 		l.undo.closes(client)
 		must("reach Redis at "+client.Options().Addr, client.Ping(ctx).Err())
-		// Locks keep some of their keys under longer names, which contain the
-		// prefix and so the run's id. No other key does.
+		// Locks keep some of their keys under longer names, which contain the prefix and so the run's id. No other key
+		// does.
 		l.undo.add(func(ctx context.Context) { removeKeys(ctx, client, "*"+l.site.Prefix+"*") })
 	}
 }
 
-// openDatabase makes the run's own database, with the tables of the product, that of
-// its MySQL locks among them, and the lab's own.
+// openDatabase makes the run's own database, with the tables of the product, that of its MySQL locks among them, and
+// the lab's own.
 func (l *lab) openDatabase(ctx context.Context, id string) {
 	dsn := l.dsn
 	if dsn == "" && l.own {
@@ -96,8 +93,8 @@ func (l *lab) openDatabase(ctx context.Context, id string) {
 // schemaPrefix begins the name of every schema the lab makes.
 const schemaPrefix = "seckill_lab_"
 
-// ownSchema makes a schema for this run alone, so that nothing in the one the
-// DSN names is touched. It returns the DSN of the new one.
+// ownSchema makes a schema for this run alone, so that nothing in the one the DSN names is touched. It returns the DSN
+// of the new one.
 func (l *lab) ownSchema(ctx context.Context, dsn, name string) string {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil { // the parser's message may repeat a piece of the password
@@ -122,8 +119,8 @@ func (l *lab) ownSchema(ctx context.Context, dsn, name string) string {
 	return config.FormatDSN()
 }
 
-// ownDatabase starts a MariaDB that goes with the run, reached by a socket alone. It returns
-// "" where none is installed.
+// ownDatabase starts a MariaDB that goes with the run, reached by a socket alone. It returns "" where none is
+// installed.
 func (l *lab) ownDatabase(ctx context.Context) (dsn string) {
 	install, program := installed("mariadb-install-db"), installed("mariadbd")
 	if install == "" || program == "" {
@@ -147,8 +144,7 @@ func (l *lab) ownDatabase(ctx context.Context) (dsn string) {
 	return dsn
 }
 
-// scanBatch is how many keys one SCAN looks at: a fraction of a millisecond, so
-// that a server in use is not held up.
+// scanBatch is how many keys one SCAN looks at: a fraction of a millisecond, so that a server in use is not held up.
 const scanBatch = 1000
 
 // removeKeys removes keys from a server that lives on.
@@ -170,8 +166,8 @@ func (s setup) connect(url string) *redis.Client {
 	return client
 }
 
-// ioTimeout bounds one answer of Redis: far longer than a healthy one takes on
-// a busy machine, far shorter than the run.
+// ioTimeout bounds one answer of Redis: far longer than a healthy one takes on a busy machine, far shorter than the
+// run.
 const ioTimeout = 10 * time.Second
 
 func newClient(url string) *redis.Client {

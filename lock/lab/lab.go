@@ -50,8 +50,8 @@ func (o options) check() error {
 	return nil
 }
 
-// failure is the error that ends what is tried. The laboratory goes on after no error, and most of its
-// steps can fail: so stop, must and got panic with it, and try returns it where a piece of work ends.
+// failure is the error that ends what is tried. The laboratory goes on after no error, and most of its steps can fail:
+// so stop, must and got panic with it, and try returns it where a piece of work ends.
 type failure struct{ error }
 
 // stop ends what is tried, if there is an error.
@@ -104,9 +104,8 @@ type lab struct {
 	undo   cleanup
 }
 
-// experiment runs the laboratory. It has removed everything that it made when it returns,
-// also when ctx ended. An error means that there is no report; a row that could not
-// run is part of the report.
+// experiment runs the laboratory. It has removed everything that it made when it returns, also when ctx ended. An error
+// means that there is no report; a row that could not run is part of the report.
 func experiment(ctx context.Context, o options) (r report, err error) {
 	if err := o.check(); err != nil {
 		return report{}, err
@@ -121,8 +120,8 @@ func experiment(ctx context.Context, o options) (r report, err error) {
 }
 
 const (
-	// attackedAtOnce is how many strategies are under attack at the same time. Attacks
-	// mostly wait for leases, and hardly disturb each other.
+	// attackedAtOnce is how many strategies are under attack at the same time. Attacks mostly wait for leases, and
+	// hardly disturb each other.
 	attackedAtOnce = 4
 	// rowBudget bounds each half of a row, so that a bug is a failed row and not a lab that hangs.
 	rowBudget = time.Minute
@@ -169,8 +168,8 @@ func bounded(ctx context.Context, r *Row, part func(context.Context, *Row)) {
 	r.Err = try(func() { part(ctx, r) })
 }
 
-// attack forces every interleaving upon the strategy, all at the same time. An attack in
-// which an actor was refused for want of time, or a defect did not show, is repeated with longer leases.
+// attack forces every interleaving upon the strategy, all at the same time. An attack in which an actor was refused for
+// want of time, or a defect did not show, is repeated with longer leases.
 func (l *lab) attack(ctx context.Context, r *Row) {
 	r.Attacks = make([]Attack, len(r.attacks))
 	group, ctx := errgroup.WithContext(ctx)
@@ -213,8 +212,7 @@ func (l *lab) free(ctx context.Context, r *Row) {
 	r.Median, r.P99, r.Longest = told.quantile(0.5), told.quantile(0.99), told.quantile(1)
 }
 
-// stage has an attack, or the free run, on an account and a stock made for it, and
-// judges it.
+// stage has an attack, or the free run, on an account and a stock made for it, and judges it.
 func (l *lab) stage(ctx context.Context, r *Row, a attack, part string, watched time.Duration) (Attack, tally) {
 	with := setup{
 		terms: terms{Site: l.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: certain},
@@ -229,5 +227,9 @@ func (l *lab) stage(ctx context.Context, r *Row, a attack, part string, watched 
 		a.run(on)
 		left = r.ledger.read(unit{setup: with, ctx: ctx})
 	}))
-	return Attack{a.name, on.tally.judge(a.stock, left, a.lapses), on.holds()}, on.tally
+	found := Attack{Name: a.name, Finding: on.tally.judge(a.stock, left, a.lapses)}
+	for _, w := range on.workers {
+		found.Holds = append(found.Holds, w.hold())
+	}
+	return found, on.tally
 }

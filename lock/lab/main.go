@@ -31,8 +31,8 @@ func main() {
 	os.Exit(command(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// command runs the program, and returns its exit code: 1 when a broken strategy does not show its
-// defect, or a real one does; 2 for wrong usage.
+// command runs the program, and returns its exit code: 1 when a broken strategy does not show its defect, or a real one
+// does; 2 for wrong usage.
 func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var err error
 	if failed := try(func() { err = execute(ctx, args, stdin, stdout, stderr) }); failed != nil {

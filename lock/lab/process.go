@@ -16,17 +16,16 @@ import (
 // childCommand is the argument with which the program starts itself again.
 const childCommand = "child"
 
-// childJob is what a child process is told first on its standard input, a stream of
-// JSON. Every further value lets it go on by one step; the end of the input ends it,
-// so that it never outlives its parent.
+// childJob is what a child process is told first on its standard input, a stream of JSON. Every further value lets it
+// go on by one step; the end of the input ends it, so that it never outlives its parent.
 type childJob struct {
 	Strategy string `json:"strategy"`
 	Mended   bool   `json:"mended,omitempty"`
 	Terms    terms  `json:"terms"`
 }
 
-// childMessage is what a child says on its standard output: the point at which it
-// stands, or in the end what it did. Why it failed it says on its standard error.
+// childMessage is what a child says on its standard output: the point at which it stands, or in the end what it did.
+// Why it failed it says on its standard error.
 type childMessage struct {
 	Point point `json:"point,omitempty"`
 	Tally tally `json:"tally,omitempty"`
@@ -73,8 +72,8 @@ func converse(ctx context.Context, in io.Writer, out io.Reader, job childJob, st
 
 var errParentGone = errors.New("the lab that started this process is gone")
 
-// child is the whole life of a child process: a worker of an attack that is
-// to be killed, or half of a free run whose lock ends with its process.
+// child is the whole life of a child process: a worker of an attack that is to be killed, or half of a free run whose
+// lock ends with its process.
 func child(ctx context.Context, in io.Reader, out io.Writer) {
 	told := json.NewDecoder(in)
 	var job childJob

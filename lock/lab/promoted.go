@@ -33,8 +33,7 @@ func promoted(gone bool) attack {
 					s.Site.Quorum = append([]string{s.Site.Redis}, others...)
 				}
 			}
-			first := a.worker("A", at(old))
-			first.to(certain, pointRead)
+			first := a.stands("A", []point{pointRead}, at(old))
 			if a.strategy.on == onQuorum {
 				a.joined(others)
 			}
@@ -43,15 +42,15 @@ func promoted(gone bool) attack {
 			}
 			must("promote the replica", replica.client.ReplicaOf(a.ctx, "NO", "ONE").Err())
 			second := a.worker("B", at(replica))
-			second.to(a.forbidden(absence), pointRead)
+			second.to(a.forbidden(), pointRead)
 			a.finish(first, second)
 		})
 		stop(errors.Join(err, undo.run(a.ctx)))
 	}}
 }
 
-// joined waits until all of those instances have the lock. A majority has it with one of them, and the promoted instance and
-// the other would be a majority too: what RedLock survives is a promotion of one of more than it needs.
+// joined waits until all of those instances have the lock. A majority has it with one of them, and the promoted
+// instance and the other would be a majority too: what RedLock survives is a promotion of one of more than it needs.
 func (a *arena) joined(urls []string) {
 	ctx, cancel := context.WithTimeout(a.ctx, certain)
 	defer cancel()
@@ -72,8 +71,8 @@ type redisServer struct {
 	client *redis.Client
 }
 
-// redis starts a server. Where primary is given, the server is its replica and has its data. Where another program has taken the
-// free port meanwhile, redis tries another port.
+// redis starts a server. Where primary is given, the server is its replica and has its data. Where another program has
+// taken the free port meanwhile, redis tries another port.
 func (c *cleanup) redis(ctx context.Context, primary string) (s redisServer) {
 	var err error
 	for range 3 {

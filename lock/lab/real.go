@@ -49,8 +49,7 @@ func (s setup) mutex(store driver.Store) lock.Locker {
 	return client.Mutex(s.key("lock"))
 }
 
-// hashStore lets a call take as long as one to the account, because the embedded servers
-// of a busy machine are slow.
+// hashStore lets a call take as long as one to the account, because the embedded servers of a busy machine are slow.
 func hashStore(_ setup, c *redis.Client) driver.Store {
 	return lock.NewRedisStore(c, lock.CallTimeout(ioTimeout))
 }
@@ -82,8 +81,8 @@ func onThree(compose func(...lock.Locker) *lock.Quorum) func(setup) lock.Locker 
 	}
 }
 
-// onTable is the lock table that the product's migrations make, over connections of
-// its own, as another process would have. The account is in Redis all the same.
+// onTable is the lock table that the product's migrations make, over connections of its own, as another process would
+// have. The account is in Redis all the same.
 func onTable(s setup) lock.Locker { return s.mutex(lock.NewMySQLStore(s.database().SQL())) }
 
 // database opens connections of the work's own to the run's database.

@@ -58,14 +58,13 @@ type report struct {
 	Took time.Duration
 }
 
-// OK says that the row is as it should be: broken and shown to be, or real and
-// correct, or not run because what it needs was not given.
+// OK says that the row is as it should be: broken and shown to be, or real and correct, or not run because what it
+// needs was not given.
 func (r Row) OK() bool {
 	return r.Verdict == VerdictBroken || r.Verdict == VerdictCorrect || r.Verdict == VerdictNeedsMySQL
 }
 
-// judge gives the verdict. A broken strategy must show its defect under every attack;
-// its free run does not count.
+// judge gives the verdict. A broken strategy must show its defect under every attack; its free run does not count.
 func (r *Row) judge() {
 	switch {
 	case r.Verdict == VerdictNeedsMySQL:
@@ -162,8 +161,8 @@ func short(d time.Duration) string {
 // answer is what came of one unit of work. It travels from child processes as JSON.
 type answer struct {
 	// End is pointDone: added to the account and, if anything was left, sold; pointSoldOut: a sale without an account
-	// found nothing left; pointRepeated: the message had been handled before; pointRefused: the lock was lost, the worker
-	// was told, and wrote nothing; or pointStuck: the lock was not to be had within the longest wait.
+	// found nothing left; pointRepeated: the message had been handled before; pointRefused: the lock was lost, the
+	// worker was told, and wrote nothing; or pointStuck: the lock was not to be had within the longest wait.
 	End    point         `json:"end"`
 	Sold   int64         `json:"sold"`   // units
 	Waited time.Duration `json:"waited"` // until the lock was there; 0 where there is none
@@ -191,8 +190,8 @@ func (t tally) throughput() float64 {
 	return float64(t.count(pointDone, pointSoldOut, pointRepeated)) / last.Sub(first).Seconds()
 }
 
-// quantile returns the wait that a share q of all waits does not exceed; for the whole operation where there is
-// no lock, and 0 when there are none.
+// quantile returns the wait that a share q of all waits does not exceed; for the whole operation where there is no
+// lock, and 0 when there are none.
 func (t tally) quantile(q float64) time.Duration {
 	var waits []time.Duration
 	for _, a := range t {
@@ -215,8 +214,8 @@ type Finding struct {
 	Deadlocked bool  // a worker gave up waiting for a lock without a living holder
 }
 
-// judge compares what workers were told with what is there. A worker that was refused
-// counts as expected where leases must not lapse, and not where they may.
+// judge compares what workers were told with what is there. A worker that was refused counts as expected where leases
+// must not lapse, and not where they may.
 func (t tally) judge(stock int64, left figures, lapses bool) Finding {
 	expected := int64(len(t)) - t.count(pointSoldOut, pointRepeated)
 	if lapses {

@@ -22,8 +22,8 @@ func (c *cleanup) add(undo func(context.Context)) { *c = append(*c, undo) }
 
 func (c *cleanup) closes(what io.Closer) { c.add(func(context.Context) { stop(what.Close()) }) }
 
-// cleanUpBudget bounds the removal of what was made, on a context of its
-// own: a run that was interrupted cleans up as well.
+// cleanUpBudget bounds the removal of what was made, on a context of its own: a run that was interrupted cleans up as
+// well.
 const cleanUpBudget = 20 * time.Second
 
 func (c *cleanup) run(ctx context.Context) error {

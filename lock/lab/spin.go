@@ -14,8 +14,7 @@ import (
 	"seckill/lock"
 )
 
-// locker takes a lock under test, as one process sees it. It ends with lock.ErrTimeout when it is
-// not free within wait.
+// locker takes a lock under test, as one process sees it. It ends with lock.ErrTimeout when it is not free within wait.
 type locker = func(ctx context.Context, wait time.Duration) hold
 
 // hold is a lock that is held.
@@ -52,8 +51,8 @@ func under(open func(setup) locker, work sale) opener {
 					}
 					told = work(unit{setup: s, ctx: ctx, held: held})
 				})
-				// Unlock also after a failure. The error of an unlock counts only beside that
-				// failure: the figures tell whether it went well.
+				// Unlock also after a failure. The error of an unlock counts only beside that failure: the figures tell
+				// whether it went well.
 				if unlocked := try(func() { held.unlock(context.WithoutCancel(ctx)) }); err != nil {
 					err = errors.Join(err, unlocked)
 				}
@@ -92,8 +91,7 @@ func (s setup) told(ctx context.Context, held hold) hold {
 	}}
 }
 
-// inCells is an account and a stock kept as two plain Redis keys. Nothing but
-// the lock under test protects them.
+// inCells is an account and a stock kept as two plain Redis keys. Nothing but the lock under test protects them.
 func inCells() ledger {
 	return ledger{open: func(u unit, stock int64) { u.write(figures{Remaining: stock}) }, read: unit.read}
 }
@@ -142,8 +140,7 @@ func openLocal(setup) locker {
 	}
 }
 
-// spinEvery is the pause between two tries, as the tutorials have it: a few
-// milliseconds.
+// spinEvery is the pause between two tries, as the tutorials have it: a few milliseconds.
 const spinEvery = 2 * time.Millisecond
 
 // within tries until it works, or ends with lock.ErrTimeout.
@@ -155,8 +152,8 @@ func within(ctx context.Context, wait time.Duration, works func() bool) {
 	}
 }
 
-// key is the lock of the tutorials, for one owner: try, pause, try again, until it works. Which
-// worker comes next is luck, and every try is a command.
+// key is the lock of the tutorials, for one owner: try, pause, try again, until it works. Which worker comes next is
+// luck, and every try is a command.
 type key struct {
 	unit
 

@@ -19,8 +19,8 @@ import (
 	"seckill/repository"
 )
 
-// tables are the lab's own: an account and a stock as one row, with the constraint that is
-// the last guard of every strategy, and once more as units, without; messages; locks.
+// tables are the lab's own: an account and a stock as one row, with the constraint that is the last guard of every
+// strategy, and once more as units, without; messages; locks.
 func tables() []string {
 	return []string{
 		`CREATE TABLE lab_accounts (
@@ -94,8 +94,8 @@ func transacted(work sale) sale {
 	}
 }
 
-// sellForUpdate locks the row with SELECT … FOR UPDATE, but only after it has
-// read what it computes with. Mended, it looks at what the second SELECT answers.
+// sellForUpdate locks the row with SELECT … FOR UPDATE, but only after it has read what it computes with. Mended, it
+// looks at what the second SELECT answers.
 func sellForUpdate(mended bool) sale {
 	return transacted(func(u unit) answer {
 		return u.trade(selectAccount, func(found figures) (sold int64, done bool) {
@@ -139,8 +139,8 @@ func sellUnits(guard string) sale {
 	}
 }
 
-// sellByVersion writes what it worked out if the version is the one it read, and begins anew otherwise.
-// It raises the version by a step.
+// sellByVersion writes what it worked out if the version is the one it read, and begins anew otherwise. It raises the
+// version by a step.
 func sellByVersion(step int64) sale {
 	return func(u unit) answer {
 		return u.trade(selectAccount, func(found figures) (sold int64, done bool) {
@@ -150,8 +150,7 @@ func sellByVersion(step int64) sale {
 	}
 }
 
-// sellUnderConstraint decides by a stock that may have changed since it was read; the
-// database refuses the sale then.
+// sellUnderConstraint decides by a stock that may have changed since it was read; the database refuses the sale then.
 func sellUnderConstraint(u unit) answer {
 	return u.trade(selectAccount, func(found figures) (sold int64, done bool) {
 		sold = found.sell()
@@ -164,8 +163,8 @@ func sellUnderConstraint(u unit) answer {
 	})
 }
 
-// save notes a message that asks for one unit and is delivered more than once, and takes the unit. The message
-// and the copy's number are a unique key: with the same number for all copies it tells the second delivery from the first.
+// save notes a message that asks for one unit and is delivered more than once, and takes the unit. The message and the
+// copy's number are a unique key: with the same number for all copies it tells the second delivery from the first.
 func save(number func() string) sale {
 	return transacted(func(u unit) answer {
 		message := u.Name
@@ -209,8 +208,8 @@ func insertedBy(ignored bool) func(setup) locker {
 // saleWindow is how long the lab's vouchers are on sale: longer than any run.
 const saleWindow = time.Hour
 
-// stock is one of the product's own strategies to sell: orders made by the
-// repository, in the product's own tables. The account is the number of orders.
+// stock is one of the product's own strategies to sell: orders made by the repository, in the product's own tables. The
+// account is the number of orders.
 func stock(how repository.StockStrategy, on backing, why string) strategy {
 	return strategy{
 		Name: "stock: " + string(how), Why: why, group: groupStock, on: on, attacks: []attack{heldRow()},

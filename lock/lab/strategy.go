@@ -168,8 +168,7 @@ var errRefused = errors.New("the lock was lost before the write")
 // work is that of a worker, which calls stand at every point.
 type work = func(ctx context.Context, stand pause) tally
 
-// here is the work of one worker of an attack, or of one process of a free run, in this
-// process.
+// here is the work of one worker of an attack, or of one process of a free run, in this process.
 func (s strategy) here(with setup) work {
 	return func(ctx context.Context, stand pause) (did tally) {
 		with.at, with.undo = stand, &cleanup{}
