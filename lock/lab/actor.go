@@ -133,15 +133,10 @@ func (a *actor) hold() Hold {
 	defer a.mu.Unlock()
 	h := Hold{Holder: a.name, Did: slices.Clone(a.did)}
 	for i, m := range h.Did {
-		switch m.What {
-		case pointHalf, pointHeld, pointRead:
-			if h.From == 0 {
-				h.From, h.Locked = m.At, m.What != pointRead
-			}
-		case pointLost, pointGiven:
-			h.To = cmp.Or(h.To, m.At)
+		if h.From == 0 && slices.Contains([]point{pointHalf, pointHeld, pointRead}, m.What) {
+			h.From, h.Locked = m.At, m.What != pointRead
 		}
-		if i == len(h.Did)-1 && h.From != 0 {
+		if h.From != 0 && (m.What == pointLost || m.What == pointGiven || i == len(h.Did)-1) {
 			h.To = cmp.Or(h.To, m.At)
 		}
 	}

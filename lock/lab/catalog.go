@@ -16,7 +16,13 @@ const (
 
 // catalog is every strategy, in the order of the table.
 func catalog() []strategy {
-	return slices.Concat(brokenLocks(), brokenHolds(), brokenInSQL(), onReplicas(), realLocks(), stocks())
+	all := slices.Concat(brokenLocks(), brokenHolds(), brokenInSQL(), onReplicas(), realLocks(), stocks())
+	for i := range all {
+		if all[i].broken() {
+			all[i].group = groupBroken
+		}
+	}
+	return all
 }
 
 // mended are the broken ones of the catalog, each with its defect mended by hand.
@@ -42,29 +48,24 @@ func named(all []strategy, name string) (s strategy, found bool) {
 // right, how it is opened, and how its mended twin is.
 func broken(name string, shows defect, by attack, why, cure string, open, mend func(setup) locker) strategy {
 	return strategy{
-		Name: name, Why: why, Cure: cure, group: groupBroken, defect: shows, on: onRedis, attacks: []attack{by},
+		Name: name, Why: why, Cure: cure, defect: shows, on: onRedis, attacks: []attack{by},
 		open: under(open, sellInCells), mend: under(mend, sellInCells), ledger: inCells(),
 	}
 }
 
 // brokenLocks are the strategies of the tutorials.
 func brokenLocks() []strategy {
-	right := spinning(takeOwn, freeOwn)
 	// The lab starts two real processes, each with a mutex of its own.
 	localMutex := broken("local mutex, 2 processes", defectLost, overlap(),
 		"each process has a mutex of its own and lets one worker in", "redis hash", openLocal, right)
 	localMutex.processes = true
 	return []strategy{
-		// The last unit of a stock goes the same way: both see it, both sell it. Where the work allows it, the cheapest
-		// cure is a relative update under a constraint.
+		// Where the work allows it, the cheapest cure is a relative update under a constraint.
 		broken("no lock", defectLost, overlap(), "both read before either writes; the second write buries the first",
 			"any real lock, or the database constraint", openNone, right),
 		localMutex,
-		// SET NX checks and sets in one command.
 		broken("check-then-set", defectLost, overlap(), "two find the lock free before either has set it", "setnx store",
 			spinning(func(k *key) bool { return k.get() == "" && k.stand(pointChecked) && k.set() }, freeOwn), right),
-		// No process is left to delete the key. An expiry would end it, kept alive by a watchdog while the holder
-		// lives.
 		broken("setnx, no expiry", defectDeadlock, crash(pointRead), "the holder is killed, and its key stays for ever",
 			"setnx store", spinning(func(k *key) bool { return k.setNX(k.owner, 0) }, freeAnybodys), right),
 		// The same as no expiry at all, only rarer, and therefore found later.
@@ -72,7 +73,6 @@ func brokenLocks() []strategy {
 			"the holder is killed between SETNX and EXPIRE, and its key stays for ever", "setnx store",
 			spinning(func(k *key) bool { return k.setNX(k.owner, 0) && k.stand(pointHalf) && k.expire() }, freeOwn),
 			spinning(func(k *key) bool { return takeOwn(k) && k.stand(pointHalf) }, freeOwn)),
-		// Comparing the owner and deleting must be one step.
 		broken("setnx, no owner check", defectLost, staleUnlock(pointWritten),
 			"a slow holder deletes the lock of the one after it, and a third walks in", "setnx store",
 			spinning(takeOwn, freeAnybodys), right),
@@ -84,17 +84,15 @@ func brokenLocks() []strategy {
 		// when the lock is lost. Where a holder may be stopped altogether, the cure is a fencing token checked in the
 		// transaction it protects.
 		broken("setnx, no watchdog", defectLost, outlive(),
-			"the work outlives the lease, and the next one begins before it has written", "redis hash",
-			right, watched(renewOwn)),
+			"the work outlives the lease, and the next one begins before it has written", "redis hash", right, watched(renewOwn)),
 		// SET NX does not know whose key it meets; an owner and a hold count do. The lab's lease is longer than its
 		// wait: else the holder would wait until its own lock expires and go on without it, which is worse.
 		broken("setnx, re-entered", defectDeadlock, reenter(), "the holder takes the lock again and waits for itself",
 			"redis hash", right, product(onOne(hashStore))),
 		// At READ COMMITTED, as here and as in the product. (Under REPEATABLE READ with innodb_snapshot_isolation, the
-		// default of MariaDB 11.6, the second one gets error 1020.) A version to compare or a relative UPDATE cures it
-		// too.
+		// default of MariaDB 11.6, the second one gets error 1020.)
 		{
-			Name: "FOR UPDATE after the read", group: groupBroken, defect: defectLost, on: onMySQL, attacks: []attack{overlap()},
+			Name: "FOR UPDATE after the read", defect: defectLost, on: onMySQL, attacks: []attack{overlap()},
 			Why: "the row is locked after it was read: both write what they worked out before", Cure: "stock: pessimistic",
 			open: alone(sellForUpdate(false)), mend: alone(sellForUpdate(true)), ledger: inRow(selectAccount),
 		},
@@ -110,8 +108,7 @@ func brokenHolds() []strategy {
 			watched(renewAnybodys), watched(renewOwn)),
 		broken("value is a time", defectLost, staleUnlock(pointWritten),
 			"the lock knows until when it is held and not by whom: a slow holder frees that of the one after it", "setnx store",
-			spinning(takeStamped, func(k *key) bool { return k.get() != "" && !past(k.get()) && freeAnybodys(k) }),
-			spinning(takeOwn, freeOwn)),
+			spinning(takeStamped, func(k *key) bool { return k.get() != "" && !past(k.get()) && freeAnybodys(k) }), right),
 		broken("finally without the lock", defectLost, freedByLoser(), "who did not get the lock frees it all the same",
 			"redis hash", spin{take: takeOwn, free: freeOwn, refuses: true, finally: freeAnybodys}.open, loser.open),
 		broken("gives up at once", defectUnserved, turnedAway(),
@@ -122,13 +119,12 @@ func brokenHolds() []strategy {
 
 // brokenInSQL are the mistakes around a transaction, a row and a count.
 func brokenInSQL() []strategy {
-	right := spinning(takeOwn, freeOwn)
 	lockRow := func(name, why, cure string, by attack, open, mend func(setup) locker, shows defect) strategy {
 		s := broken(name, shows, by, why, cure, open, mend)
 		s.on = onMySQL
 		return s
 	}
-	all := []strategy{
+	return []strategy{
 		// The best-known bug of the tutorial: @Transactional outside, synchronized inside.
 		{
 			Name: "unlock before COMMIT", defect: defectLost, on: onMySQL, attacks: []attack{beforeCommit()},
@@ -156,10 +152,6 @@ func brokenInSQL() []strategy {
 			Cure: "double save, unique key", ledger: inRow(selectUnits), open: under(right, save(newID)), mend: alone(save(once)),
 		},
 	}
-	for i := range all {
-		all[i].group = groupBroken
-	}
-	return all
 }
 
 // onReplicas are locks whose Redis has a replica that takes its place. They run with servers of the lab's own.

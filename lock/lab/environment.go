@@ -129,7 +129,8 @@ func (l *lab) ownDatabase(ctx context.Context) (dsn string) {
 	dir := l.undo.dir()
 	socket := filepath.Join(dir, "s")
 	shared := []string{
-		"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--user=" + got(user.Current())("name the user").Username,
+		"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--tmpdir=" + dir,
+		"--user=" + got(user.Current())("name the user").Username,
 	}
 	made := exec.CommandContext(ctx, install, //nolint:gosec // a program of the system
 		append(slices.Clone(shared), "--auth-root-authentication-method=normal", "--skip-test-db")...)

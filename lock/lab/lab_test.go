@@ -67,7 +67,7 @@ func TestUsage(t *testing.T) {
 // shown is what the interleavings of a row come to.
 func shown(t *testing.T, name string) Row {
 	t.Helper()
-	l := &lab{options: small(t, options{own: true})}
+	l := &lab{options: small(t, options{})}
 	defer func() { check.Must(t, l.undo.run(t.Context())) }()
 	check.Must(t, try(func() { l.open(t.Context()) }))
 	s, _ := named(catalog(), name)
@@ -158,7 +158,6 @@ func TestJudgement(t *testing.T) {
 		})
 	}
 	var waits tally
-	check.Equal(t, "the median of nothing", waits.quantile(0.5), 0)
 	for i := range 100 {
 		waits = append(waits, answer{Waited: time.Duration(100 - i)})
 	}

@@ -80,8 +80,8 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	}
 	o.redis = strings.FieldsFunc(*urls, func(r rune) bool { return r == ',' || r == ' ' })
 	o.own = o.dsn == ""
-	o.rows = slices.DeleteFunc(catalog(), func(s strategy) bool { return s.replicas && !*replicas })
-	redisdb.Log(slog.New(slog.DiscardHandler)) // what matters of the client's remarks comes back as errors too
+	o.rows = slices.DeleteFunc(catalog(), func(s strategy) bool { return s.replicas && !*replicas }) //nolint:contextcheck // nothing is opened yet
+	redisdb.Log(slog.New(slog.DiscardHandler))                                                       // what matters of the client's remarks comes back as errors too
 	r, err := experiment(ctx, o)
 	stop(err)
 	r.write(stdout)

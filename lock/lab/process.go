@@ -82,9 +82,9 @@ func child(ctx context.Context, in io.Reader, out io.Writer) {
 		err = errParentGone
 	}
 	must("read the job", err)
-	all := catalog()
+	all := catalog() //nolint:contextcheck // nothing is opened yet
 	if job.Mended {
-		all = mended()
+		all = mended() //nolint:contextcheck // nothing is opened yet
 	}
 	s, found := named(all, job.Strategy)
 	if !found {

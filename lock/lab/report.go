@@ -114,16 +114,8 @@ func (r report) write(w io.Writer) {
 		"the other figures the free run.\n"+
 		"MEDIAN, P99 and LONGEST are the waits for the lock; where there is none, for the whole operation.\n",
 		r.Workers, r.Operations, r.Took.Round(100*time.Millisecond))
-	heading := ""
-	for _, row := range r.Rows {
-		if next := headings()[row.Verdict]; next != heading {
-			heading = next
-			fmt.Fprint(text, heading)
-		}
-		if heading != "" {
-			fmt.Fprintf(text, "  %-26s %s%s\n", row.Name, row.Why, strings.Repeat("; right: "+row.Cure, min(len(row.Cure), 1)))
-		}
-	}
+	r.list(text, VerdictBroken, "Why the broken ones break, and what does it right:")
+	r.list(text, VerdictCorrect, "What the real ones do:")
 	for _, row := range r.Rows {
 		if row.OK() {
 			continue
@@ -141,10 +133,13 @@ func (r report) write(w io.Writer) {
 	must("print the table", err)
 }
 
-func headings() map[Verdict]string {
-	return map[Verdict]string{
-		VerdictBroken:  "\nWhy the broken ones break, and what does it right:\n",
-		VerdictCorrect: "\nWhat the real ones do:\n",
+// list prints a line for each row with a verdict, under a heading.
+func (r report) list(w io.Writer, v Verdict, heading string) {
+	fmt.Fprintf(w, "\n%s\n", heading)
+	for _, row := range r.Rows {
+		if row.Verdict == v {
+			fmt.Fprintf(w, "  %-26s %s\n", row.Name, strings.TrimSuffix(row.Why+"; right: "+row.Cure, "; right: "))
+		}
 	}
 }
 
@@ -190,17 +185,13 @@ func (t tally) throughput() float64 {
 	return float64(t.count(pointDone, pointSoldOut, pointRepeated)) / last.Sub(first).Seconds()
 }
 
-// quantile returns the wait that a share q of all waits does not exceed; for the whole operation where there is no
-// lock, and 0 when there are none.
+// quantile returns the wait that a share q of all waits does not exceed; for the whole operation where there is no lock.
 func (t tally) quantile(q float64) time.Duration {
 	var waits []time.Duration
 	for _, a := range t {
 		waits = append(waits, cmp.Or(a.Waited, a.Answered.Sub(a.Asked)))
 	}
 	slices.Sort(waits)
-	if len(waits) == 0 {
-		return 0
-	}
 	return waits[min(int(q*float64(len(waits))), len(waits)-1)]
 }
 
@@ -217,21 +208,20 @@ type Finding struct {
 // judge compares what workers were told with what is there. A worker that was refused counts as expected where leases
 // must not lapse, and not where they may.
 func (t tally) judge(stock int64, left figures, lapses bool) Finding {
-	expected := int64(len(t)) - t.count(pointSoldOut, pointRepeated)
-	if lapses {
-		expected -= t.count(pointRefused)
-	}
 	var sold int64
 	for _, a := range t {
 		sold += a.Sold
 	}
 	f := Finding{
-		Expected: expected,
+		Expected: int64(len(t)) - t.count(pointSoldOut, pointRepeated),
 		Actual:   left.Balance,
 		// Sold units that the stock does not know of would be sold once more.
 		Lost:       max(t.count(pointDone)-left.Balance, sold-(stock-left.Remaining), 0),
 		Oversold:   max(sold-stock, 0),
 		Deadlocked: t.count(pointStuck) > 0,
+	}
+	if lapses {
+		f.Expected -= t.count(pointRefused)
 	}
 	if t.count(pointSoldOut) > 0 {
 		f.Unsold = left.Remaining

@@ -37,6 +37,7 @@ func tables() []string {
 }
 
 const (
+	insertAccount = "INSERT INTO lab_accounts (remaining, units, name) VALUES (?, ?, ?)"
 	selectAccount = "SELECT balance, remaining, version FROM lab_accounts WHERE name = ?"
 	selectUnits   = "SELECT balance, units, version FROM lab_accounts WHERE name = ?"
 	updateAccount = "UPDATE lab_accounts SET balance = ?, remaining = ? WHERE name = ?"
@@ -48,13 +49,7 @@ const (
 // inRow is an account and a stock in a row of the run's database.
 func inRow(query string) ledger {
 	return ledger{
-		open: func(u unit, stock int64) {
-			insert := "INSERT INTO lab_accounts (remaining, name) VALUES (?, ?)"
-			if query == selectUnits {
-				insert = "INSERT INTO lab_accounts (units, name) VALUES (?, ?)"
-			}
-			u.change(insert, stock)
-		},
+		open: func(u unit, stock int64) { u.change(insertAccount, stock, stock) },
 		read: func(u unit) figures { return u.look(query) },
 	}
 }

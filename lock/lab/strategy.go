@@ -186,7 +186,7 @@ func (s strategy) here(with setup) work {
 type load struct {
 	Workers    int           `json:"workers"` // share the account, half of them in each of two processes
 	Operations int           `json:"operations"`
-	Duration   time.Duration `json:"duration"` // after which no worker begins another operation
+	Duration   time.Duration `json:"duration"` // after which no worker begins another one
 	Think      time.Duration `json:"think"`    // the longest time between reading and writing, drawn anew each time
 }
 
@@ -197,7 +197,7 @@ func (l load) run(ctx context.Context, perform perform) (total tally) {
 	for range l.Workers {
 		group.Go(func() error {
 			return try(func() {
-				for n := 0; n < l.Operations && time.Now().Before(ending); n++ {
+				for n := 0; n < l.Operations && (n == 0 || time.Now().Before(ending)); n++ {
 					asked := time.Now()
 					told := perform(ctx)
 					told.Asked, told.Answered = asked, time.Now()
