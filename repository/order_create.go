@@ -370,14 +370,21 @@ const (
 // costs as much as sending it.
 func insertRows(tx *gorm.DB, insert string, columns int, values []any) error {
 	row := "(?" + strings.Repeat(", ?", columns-1) + ")"
-	rows := slices.Collect(slices.Chunk(values, columns))
-	for some := range slices.Chunk(rows, rowsAtOnce) {
-		err := parted(some, func(some [][]any) error {
-			statement := insert + strings.Repeat(row+", ", len(some)-1) + row
-			_, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, statement, slices.Concat(some...)...)
+	var store func(some []any) error // divided as parted does it, and without another slice of the values
+	store = func(some []any) error {
+		statement := insert + strings.Repeat(row+", ", len(some)/columns-1) + row
+		_, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, statement, some...)
+		half := len(some) / columns / 2 * columns
+		if half == 0 || !sqldb.TooLarge(err) {
 			return err
-		})
-		if err != nil {
+		}
+		if err := store(some[:half]); err != nil {
+			return err
+		}
+		return store(some[half:])
+	}
+	for some := range slices.Chunk(values, rowsAtOnce*columns) {
+		if err := store(some); err != nil {
 			return err
 		}
 	}
