@@ -185,8 +185,8 @@ const (
 type writer int
 
 const (
-	// buyer is who does not say otherwise: anybody may come here as often as a network carries.
-	buyer writer = iota
+	// A buyer is who does not say otherwise: anybody may come here as often as a network carries.
+	_ writer = iota
 	// purchaser has connections to the database that are kept for purchases, and is limited in the contract's order: see place.
 	purchaser
 	// provider of payments is nobody's crowd: its word waits behind what buyers write, and is not refused for their number.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,10 +21,11 @@ type script struct {
 
 // one reads a script, and before it the files that it builds on.
 func one(name string, numbers int, before ...string) *script {
-	source := ""
+	var text strings.Builder
 	for _, part := range append(before, name) {
-		source += file("lua/" + part + ".lua")
+		text.WriteString(file("lua/" + part + ".lua"))
 	}
+	source := text.String()
 	return &script{source: source, hash: redis.NewScript(source).Hash(), numbers: numbers}
 }
 

@@ -121,7 +121,7 @@ func (m *saleModel) queue(t *rapid.T, leaves bool) {
 	u := user(rapid.IntRange(0, 3).Draw(t, "user"))
 	err := m.call(t, func() error {
 		if leaves {
-			return m.life.leave(m.t.Context(), m.v.ID, u)
+			return m.leave(m.t.Context(), m.v.ID, u)
 		}
 		_, _, err := m.join(m.t.Context(), m.v.ID, u)
 		return err

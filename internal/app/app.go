@@ -88,7 +88,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	elected := i.openElected(servers, mode, async, pay.asker())
+	elected := i.openElected(servers, mode, async, pay.asker()) //nolint:contextcheck // until the stop
 	if err = i.listenForOperations(ctx); err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, pro
 // openClocks compares the clocks from now on.
 func (i *Instance) openClocks(s servers) *repair.Clocks {
 	clocks := &repair.Clocks{
-		Database: s.db.Orders.Clock, Redis: func(ctx context.Context) (time.Time, error) { return s.redis.Time(ctx).Result() },
+		Database: s.db.Clock, Redis: func(ctx context.Context) (time.Time, error) { return s.redis.Time(ctx).Result() },
 		Metrics: telemetry.NewClocks(i.registry), Log: i.log,
 	}
 	i.parts.Loop("clocks", lookPatience, clocks.Run)

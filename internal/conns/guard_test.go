@@ -331,7 +331,7 @@ func TestUnreadableRequestsHearProblems(t *testing.T) {
 	for header, want := range map[string]int{
 		"Host: x\r\nAuthorization: " + strings.Repeat("x", 16<<10-100): http.StatusOK,
 		"Host: x\r\nAuthorization: " + strings.Repeat("x", 32<<10):     http.StatusRequestHeaderFieldsTooLarge,
-		"Accept: */*":       http.StatusBadRequest, // it lacks the Host
+		"Accept: */*":           http.StatusBadRequest, // it lacks the Host
 		"Host: x\r\n: nameless": http.StatusBadRequest,
 	} {
 		got := ask(header)

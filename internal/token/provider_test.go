@@ -120,8 +120,12 @@ func TestTokensOfOtherKinds(t *testing.T) {
 	s := newSigner(t, "k", jwt.SigningMethodEdDSA)
 	a := trusting(t, newClock(), token.Issuer{Name: "shop", Keys: newPublisher(t, s).URL})
 	for _, good := range []struct{ header, claims members }{
-		{nil, nil}, {members{"typ": nil}, nil}, {members{"typ": "jwt"}, nil}, {members{"typ": "at+jwt"}, members{"typ": "Bearer"}},
-		{members{"typ": "application/AT+JWT"}, members{"typ": "at+jwt"}}, {nil, members{"typ": "JWT", "events": nil}},
+		{nil, nil},
+		{members{"typ": nil}, nil},
+		{members{"typ": "jwt"}, nil},
+		{members{"typ": "at+jwt"}, members{"typ": "Bearer"}},
+		{members{"typ": "application/AT+JWT"}, members{"typ": "at+jwt"}},
+		{nil, members{"typ": "JWT", "events": nil}},
 	} {
 		accepted(t, a, forge(t, s.method, s.private, with(good.header, members{"kid": "k"}), with(good.claims, members{"iss": "shop"})), of("shop"))
 	}
@@ -130,7 +134,12 @@ func TestTokensOfOtherKinds(t *testing.T) {
 		refusedAs(t, a, token.WrongType, forge(t, jwt.SigningMethodHS256, []byte(secret), members{"typ": header}, nil)) // ours too
 	}
 	for _, claims := range []members{
-		{"typ": "Refresh"}, {"typ": "Offline"}, {"typ": "ID"}, {"typ": "Logout"}, {"typ": "refresh"}, {"typ": []string{"Bearer"}},
+		{"typ": "Refresh"},
+		{"typ": "Offline"},
+		{"typ": "ID"},
+		{"typ": "Logout"},
+		{"typ": "refresh"},
+		{"typ": []string{"Bearer"}},
 		{"events": members{"http://schemas.openid.net/event/backchannel-logout": members{}}},
 	} {
 		refusedAs(t, a, token.WrongType, s.sign(t, "shop", claims))

@@ -29,7 +29,7 @@ type engines struct {
 // TestEngines calls every route, the console's pages and every periodic job on the servers that deployments/README.md lists,
 // in a shop without an order and in one with everything. Every route is one of the OpenAPI document, so that nobody has to
 // name a new one here.
-func TestEngines(t *testing.T) {
+func TestEngines(t *testing.T) { //nolint:tparallel // one after the other: each has three servers
 	t.Parallel()
 	all := []engines{{hostile: true}}
 	if check.Faults {
@@ -44,7 +44,7 @@ func TestEngines(t *testing.T) {
 	for _, e := range all {
 		for _, mode := range modes[:check.Count(t, "MODES", 1, len(modes))] {
 			name := strings.Trim(strings.Join([]string{e.database, e.redis, e.nats, string(mode)}, " "), " ")
-			t.Run(name, func(t *testing.T) { e.serve(t, mode) }) // one after the other: each has three servers
+			t.Run(name, func(t *testing.T) { e.serve(t, mode) })
 		}
 	}
 }
