@@ -215,8 +215,11 @@ func (l *lab) free(ctx context.Context, r *Row) {
 // stage has an attack, or the free run, on an account and a stock made for it, and judges it.
 func (l *lab) stage(ctx context.Context, r *Row, a attack, part string, watched time.Duration) (Attack, tally) {
 	with := setup{
-		terms: terms{Site: l.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: certain},
-		db:    l.db, redis: l.single, ownProcess: r.processes,
+		terms: terms{
+			Strategy: r.Name, Mended: r.mended, Site: l.site, Name: fmt.Sprintf("%d-%s", r.number, part),
+			Lease: calmLease, Wait: certain,
+		},
+		db: l.db, redis: l.single, ownProcess: r.processes,
 	}
 	on := &arena{ctx: ctx, strategy: r.strategy, watched: watched, wait: l.wait, patience: l.patience, setup: with}
 	defer on.clear()

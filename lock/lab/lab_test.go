@@ -170,7 +170,7 @@ func TestChildEndsWithItsParent(t *testing.T) {
 	t.Parallel()
 	for job, gone := range map[string]bool{
 		"": true,
-		`{"strategy":"no lock","terms":{"site":{"redis":"redis://127.0.0.1:1/0"}}}` + "\n": true,
+		`{"strategy":"no lock","site":{"redis":"redis://127.0.0.1:1/0"}}` + "\n": true,
 		"nonsense\n": false, `{"strategy":"nothing"}` + "\n": false,
 	} {
 		err := try(func() { child(t.Context(), strings.NewReader(job), &bytes.Buffer{}) })

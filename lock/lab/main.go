@@ -34,10 +34,7 @@ func main() {
 // command runs the program, and returns its exit code: 1 when a broken strategy does not show its defect, or a real one
 // does; 2 for wrong usage.
 func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	var err error
-	if failed := try(func() { err = execute(ctx, args, stdin, stdout, stderr) }); failed != nil {
-		err = failed
-	}
+	err := try(func() { execute(ctx, args, stdin, stdout, stderr) })
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
@@ -55,9 +52,10 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return exitError
 }
 
-func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) {
 	if len(args) == 1 && args[0] == childCommand {
-		return try(func() { child(ctx, stdin, stdout) })
+		child(ctx, stdin, stdout)
+		return
 	}
 	o := options{log: stderr}
 	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
@@ -73,10 +71,10 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	flags.DurationVar(&o.Duration, "duration", 2*time.Second, "after this no worker of a row begins another operation")
 	flags.DurationVar(&o.Think, "think", 200*time.Microsecond, "the longest time between reading and writing")
 	if err := flags.Parse(args); err != nil {
-		return errors.Join(err, errUsage)
+		stop(errors.Join(err, errUsage))
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("%w: there are no arguments but flags", errUsage)
+		stop(fmt.Errorf("%w: there are no arguments but flags", errUsage))
 	}
 	o.redis = strings.FieldsFunc(*urls, func(r rune) bool { return r == ',' || r == ' ' })
 	o.own = o.dsn == ""
@@ -88,5 +86,5 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if *page != "" {
 		r.writePage(*page)
 	}
-	return r.verdict()
+	stop(r.verdict())
 }

@@ -16,14 +16,6 @@ import (
 // childCommand is the argument with which the program starts itself again.
 const childCommand = "child"
 
-// childJob is what a child process is told first on its standard input, a stream of JSON. Every further value lets it
-// go on by one step; the end of the input ends it, so that it never outlives its parent.
-type childJob struct {
-	Strategy string `json:"strategy"`
-	Mended   bool   `json:"mended,omitempty"`
-	Terms    terms  `json:"terms"`
-}
-
 // childMessage is what a child says on its standard output: the point at which it stands, or in the end what it did.
 // Why it failed it says on its standard error.
 type childMessage struct {
@@ -32,31 +24,30 @@ type childMessage struct {
 }
 
 // elsewhere is the work of a process of its own, which ends with ctx by SIGKILL, as by a power cut.
-func (s strategy) elsewhere(with setup) work {
-	return func(ctx context.Context, stand pause) (did tally) {
-		cmd := exec.CommandContext(ctx, got(os.Executable())("find this program"), childCommand) //nolint:gosec // itself
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		in := got(cmd.StdinPipe())("start a child process")
-		out := got(cmd.StdoutPipe())("start a child process")
-		must("start a child process", cmd.Start())
-		err := try(func() { did = converse(ctx, in, out, childJob{s.Name, s.mended, with.terms}, stand) })
-		if ctx.Err() != nil { // before the end of its input, which would let it give its lock back
-			_ = cmd.Process.Kill()
-		}
-		_ = in.Close()
-		if ended := cmd.Wait(); ended != nil {
-			err = errors.Join(err, fmt.Errorf("child process: %w: %s", ended, strings.TrimSpace(stderr.String())))
-		}
-		stop(err)
-		return did
+func (t terms) elsewhere(ctx context.Context, stand pause) (did tally) {
+	cmd := exec.CommandContext(ctx, got(os.Executable())("find this program"), childCommand) //nolint:gosec // itself
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	in := got(cmd.StdinPipe())("start a child process")
+	out := got(cmd.StdoutPipe())("start a child process")
+	must("start a child process", cmd.Start())
+	err := try(func() { did = t.converse(ctx, in, out, stand) })
+	if ctx.Err() != nil { // before the end of its input, which would let it give its lock back
+		_ = cmd.Process.Kill()
 	}
+	_ = in.Close()
+	if ended := cmd.Wait(); ended != nil {
+		err = errors.Join(err, fmt.Errorf("child process: %w: %s", ended, strings.TrimSpace(stderr.String())))
+	}
+	stop(err)
+	return did
 }
 
-// converse gives a child its job, lets it stand at its points, and returns what it did.
-func converse(ctx context.Context, in io.Writer, out io.Reader, job childJob, stand pause) tally {
+// converse gives a child its terms first on its standard input, a stream of JSON. Every further value lets it go on by
+// one step; the end of the input ends it, so that it never outlives its parent. It returns what the child did.
+func (t terms) converse(ctx context.Context, in io.Writer, out io.Reader, stand pause) tally {
 	tell, messages := json.NewEncoder(in), json.NewDecoder(out)
-	must("give a child process its job", tell.Encode(job))
+	must("give a child process its job", tell.Encode(t))
 	for {
 		var m childMessage
 		must("a child process ended early", messages.Decode(&m))
@@ -76,7 +67,7 @@ var errParentGone = errors.New("the lab that started this process is gone")
 // lock ends with its process.
 func child(ctx context.Context, in io.Reader, out io.Writer) {
 	told := json.NewDecoder(in)
-	var job childJob
+	var job terms
 	err := told.Decode(&job)
 	if errors.Is(err, io.EOF) {
 		err = errParentGone
@@ -90,7 +81,7 @@ func child(ctx context.Context, in io.Reader, out io.Writer) {
 	if !found {
 		stop(fmt.Errorf("the lab has no strategy %q", job.Strategy))
 	}
-	client := newClient(job.Terms.Site.Redis)
+	client := newClient(job.Site.Redis)
 	defer client.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -110,7 +101,7 @@ func child(ctx context.Context, in io.Reader, out io.Writer) {
 		}
 	}
 	err = try(func() {
-		say(childMessage{Tally: s.here(setup{terms: job.Terms, redis: client})(ctx, func(ctx context.Context, p point) {
+		say(childMessage{Tally: s.here(setup{terms: job, redis: client})(ctx, func(ctx context.Context, p point) {
 			say(childMessage{Point: p})
 			if !p.passes() {
 				select {

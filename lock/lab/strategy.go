@@ -63,13 +63,15 @@ type setup struct {
 
 // terms is the part of a setup that a child process can be told.
 type terms struct {
-	Site    site          `json:"site"`
-	Name    string        `json:"name"`    // of the lock, the account and the stock: unique in the run
-	Lease   time.Duration `json:"lease"`   // of locks that have one
-	Fixed   bool          `json:"fixed"`   // the lease is not renewed, where it would be
-	Reenter bool          `json:"reenter"` // lock once more inside the lock
-	Wait    time.Duration `json:"wait"`    // the longest wait for the lock
-	Load    *load         `json:"load"`    // its share of a free run; nil: one unit of work
+	Strategy string        `json:"strategy"`
+	Mended   bool          `json:"mended"`
+	Site     site          `json:"site"`
+	Name     string        `json:"name"`    // of the lock, the account and the stock: unique in the run
+	Lease    time.Duration `json:"lease"`   // of locks that have one
+	Fixed    bool          `json:"fixed"`   // the lease is not renewed, where it would be
+	Reenter  bool          `json:"reenter"` // lock once more inside the lock
+	Wait     time.Duration `json:"wait"`    // the longest wait for the lock
+	Load     *load         `json:"load"`    // its share of a free run; nil: one unit of work
 }
 
 // opener makes the work of one process. What that holds, setup.undo lets go.
