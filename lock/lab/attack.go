@@ -53,7 +53,7 @@ func (a *arena) worker(name string, change ...func(*setup)) *actor {
 	}
 	does := a.strategy.here(with)
 	if with.ownProcess {
-		does = with.terms.elsewhere
+		does = with.elsewhere
 	}
 	w := newActor(a.ctx, name, a.began, does)
 	a.workers = append(a.workers, w)
