@@ -253,6 +253,17 @@ func (r *Rebuilder) Ask(voucherID string, wrong int64) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: wrong})
 }
 
+// refresh brings a voucher as the database has it to its hot copy. It tells whether the copy had missed that. A closed copy is left
+// alone: its rebuild loads what the database has then. One that cannot take the change is rebuilt in the background.
+func (r *Rebuilder) refresh(ctx context.Context, v model.Voucher) (applied bool, err error) {
+	applied, err = r.deps.Hot.Apply(ctx, v)
+	if outgrown, ok := errors.AsType[*model.OutgrownError](err); ok {
+		r.Ask(v.ID, outgrown.Epoch)
+		return false, nil
+	}
+	return applied, err
+}
+
 // open is Ask for a hot copy that was closed to be rebuilt.
 func (r *Rebuilder) open(voucherID string) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: model.AnyEpoch, closed: true})

@@ -195,9 +195,9 @@ func (j *rebuildJob) catchUp(ctx context.Context) {
 	id := j.record.VoucherID
 	found, err := j.deps.Database.GetMany(ctx, []string{id})
 	if v, ok := found[id]; ok && err == nil && v.Revision > j.voucher.Revision {
-		_, err = j.deps.Hot.Apply(ctx, v)
+		_, err = j.refresh(ctx, v)
 	}
-	if err != nil && !errors.Is(err, model.ErrCopyClosed) {
+	if err != nil {
 		j.deps.Log.WarnContext(ctx, "it is not known whether a new hot copy lacks a change; the reconciler brings it",
 			slog.String("voucher_id", id), slog.Any("error", err))
 	}

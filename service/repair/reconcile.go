@@ -303,10 +303,8 @@ func (r *Reconciler) apply(ctx context.Context, ids []string) error {
 	}
 	var failed []error
 	for id, v := range vouchers {
-		applied, err := r.deps.Hot.Apply(ctx, v)
-		if outgrown, ok := errors.AsType[*model.OutgrownError](err); ok {
-			r.rebuilds.Ask(id, outgrown.Epoch)
-		} else if err != nil {
+		applied, err := r.rebuilds.refresh(ctx, v)
+		if err != nil {
 			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))
 		} else if applied {
 			r.deps.Metrics.Reconciled("applied", 1)

@@ -129,28 +129,24 @@ func (s *Stock) lower(ctx context.Context, intent model.StockIntent) error {
 func (s *Stock) giveUp(ctx context.Context, intent model.StockIntent) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
-	if err := s.deps.restore(ctx, intent); err != nil {
+	if err := s.rebuilder.restore(ctx, intent); err != nil {
 		s.deps.Log.WarnContext(ctx, "an intended stock could not be taken back; the reconciler does it",
 			slog.String("voucher_id", intent.VoucherID), slog.Any("error", err))
 	}
 }
 
 // restore drops an intent and gives the hot copy the stock of the database.
-func (p Deps) restore(ctx context.Context, intent model.StockIntent) error {
+func (r *Rebuilder) restore(ctx context.Context, intent model.StockIntent) error {
 	id := intent.VoucherID
-	if err := p.Database.DropIntent(ctx, intent); err != nil {
+	if err := r.deps.Database.DropIntent(ctx, intent); err != nil {
 		return fmt.Errorf("drop the intended stock of voucher %s: %w", id, err)
 	}
-	found, err := p.Database.GetMany(ctx, []string{id})
-	if err != nil {
-		return fmt.Errorf("read voucher %s: %w", id, err)
+	found, err := r.deps.Database.GetMany(ctx, []string{id})
+	if v, ok := found[id]; ok && err == nil {
+		_, err = r.refresh(ctx, v)
 	}
-	if v, ok := found[id]; ok {
-		_, err := p.Hot.Apply(ctx, v)
-		_, outgrown := errors.AsType[*model.OutgrownError](err) // the reconciler has it rebuilt
-		if err != nil && !outgrown && !errors.Is(err, model.ErrCopyClosed) {
-			return fmt.Errorf("restore the stock of voucher %s: %w", id, err)
-		}
+	if err != nil {
+		return fmt.Errorf("restore the stock of voucher %s: %w", id, err)
 	}
 	return nil
 }
@@ -163,7 +159,7 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 	}
 	var failed []error
 	for _, intent := range intents {
-		if err := r.deps.restore(ctx, intent); err != nil {
+		if err := r.rebuilds.restore(ctx, intent); err != nil {
 			failed = append(failed, err) // of one voucher, which holds up no other
 			continue
 		}
