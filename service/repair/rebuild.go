@@ -105,12 +105,10 @@ func (r *Rebuilder) Do(ctx context.Context, voucherID string, wrong int64) error
 
 // whileElsewhere repeats do while another instance is in its way, after pauses that grow.
 func whileElsewhere(ctx context.Context, do func() error) error {
-	err := do()
-	for n := 0; elsewhere(err) && ctx.Err() == nil; n++ {
-		poll.Pause(ctx, backoff.Doubled(shortestLook, longestLook, n))
-		err = do()
-	}
-	return err
+	return poll.Insist(ctx, shortestLook, longestLook, func() (bool, error) {
+		err := do()
+		return !elsewhere(err), err
+	})
 }
 
 // Retire closes the hot copy of a voucher unless that is open. A rebuild that was
