@@ -166,8 +166,11 @@ func (a *Auditor) repairEach(ctx context.Context, found []drifted) (rebuild bool
 }
 
 // sampleEvery is between two samples: of a shop with some dozens of vouchers each is looked at within the minute in which an alert
-// is to come.
-const sampleEvery = time.Second
+// is to come. sampleRound is between the beginnings of two rounds: of a shop with few vouchers none is counted every second.
+const (
+	sampleEvery = time.Second
+	sampleRound = 10 * sampleEvery
+)
 
 // Samples counts one voucher after the other in the database, in both order modes. What compares hot copy and database does not
 // notice an order that both have lost.
@@ -179,7 +182,8 @@ type Samples struct {
 	Metrics *telemetry.Samples
 	Log     *slog.Logger
 
-	left []string // of this round
+	left  []string  // of this round
+	round time.Time // when it began
 }
 
 // Run samples while this instance is elected, or nobody can be, until ctx ends.
@@ -194,6 +198,8 @@ func (s *Samples) Run(ctx context.Context, by Elector) {
 
 func (s *Samples) look(ctx context.Context) (err error) {
 	if len(s.left) == 0 {
+		poll.Pause(ctx, sampleRound-time.Since(s.round))
+		s.round = time.Now()
 		if s.left, err = s.Store.IDs(ctx); err != nil || len(s.left) == 0 {
 			return err
 		}
