@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"testing"
 
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
 	"seckill/model"
@@ -144,4 +145,37 @@ func TestAQueueWithoutItsDisksLosesNoOrder(t *testing.T) {
 	start(t, s.role("worker"))
 	a.kept(t, voucher.ID, promised)
 	a.sellsOn(t, voucher.ID, 100)
+}
+
+// NATS takes far fewer orders in a message than are held when it comes back: they are published again in as many messages as it
+// needs. Each unit is decided, for those who heard a promise and for those who heard that it is not known.
+func TestASmallMessageSizeHoldsNoUnitForGood(t *testing.T) {
+	t.Parallel()
+	own, s := asyncOnOwnNATS(t, "max_payload: 16KB")
+	a := start(t, s)
+	const buyers, together = 400, 200 // 16 KB are some 80 orders
+	voucher := a.onSale(t, buyers+20)
+	promised := a.buysAll(t, voucher.ID, users(a, buyers, 10))
+	own.Pause()
+	answers := make([]<-chan api.Answer, buyers)
+	for n := range answers {
+		answers[n] = a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, a.user(n), model.RoleUser))
+	}
+	check.Patiently(t, "many units are held", func() bool { return stats(t, a, voucher.ID).Reserved >= together })
+	own.Kill()
+	own.Start()
+	unknown := 0
+	for n, answer := range answers {
+		switch got := <-answer; {
+		case got.Status == http.StatusAccepted:
+			promised[remote.Decode[model.Order](t, got).ID] = a.user(n)
+		case got.Code() == model.CodeUnavailable && got.Header.Get("Retry-After") != "":
+			unknown++
+		default:
+			t.Errorf("%s buys: %d %s", a.user(n), got.Status, got.Body)
+		}
+	}
+	a.kept(t, voucher.ID, promised)
+	a.sellsOn(t, voucher.ID, buyers+10)
+	t.Logf("%d promised, %d not known", len(promised), unknown)
 }
