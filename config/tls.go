@@ -221,7 +221,7 @@ var sessionVariable = regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)+$`)
 func dsnTaken() []string {
 	return []string{
 		"allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "compress", "connectionAttributes",
-		"maxAllowedPacket", "timeTruncate",
+		"maxAllowedPacket",
 	}
 }
 
@@ -231,7 +231,7 @@ func dsnImposed() map[string]string {
 	return map[string]string{
 		"allowAllFiles": "false", "charset": "utf8mb4", "checkConnLiveness": "true", "clientFoundRows": "true", "collation": "utf8mb4_bin",
 		"interpolateParams": "true", "loc": "UTC", "multiStatements": "false", "parseTime": "true", "rejectReadOnly": "true",
-		"readTimeout": "", "timeout": "", "writeTimeout": "",
+		"readTimeout": "", "timeout": "", "timeTruncate": "", "writeTimeout": "",
 		"idle_readonly_transaction_timeout": "", "idle_write_transaction_timeout": "", "innodb_lock_wait_timeout": "", "sql_mode": "", "time_zone": "",
 		"transaction_isolation": "", "tx_isolation": "",
 	}

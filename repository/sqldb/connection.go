@@ -139,7 +139,8 @@ func mysqlConfig(dsn string, o Options) (*mysql.Config, error) {
 	if o.TLS != nil {
 		cfg.TLS = o.TLS.Clone() // the driver writes the host's name into it
 	}
-	return cfg, cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin"))
+	// An instant with more digits than a column is compared with no index (MariaDB).
+	return cfg, cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin"), mysql.TimeTruncate(time.Microsecond))
 }
 
 // openMySQL makes a pool of connections to the server in use, which are told the
