@@ -141,7 +141,7 @@ func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map
 			err = handOver(tx, db, mode, id, back[id], returned)
 		}
 		if err == nil && mode == model.ModeAsync && rules[id].Waitlist {
-			err = tellHeirs(tx, id, returned)
+			err = tellHeirs(tx, db.Dialect, id, returned)
 		}
 		if err != nil {
 			return fmt.Errorf("return %d units of voucher %s: %w", back[id], id, err)

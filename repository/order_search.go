@@ -110,7 +110,7 @@ func (s *search) ofUser(word string) {
 
 // ofTitle adds the orders of vouchers whose title has all of the words, and of the one with such an id.
 func (s *search) ofTitle(words []string) error {
-	recent := s.db.Table("vouchers").Select("id, title, created_at").Order("created_at DESC, id DESC").Limit(maxTitles)
+	recent := s.db.Table(s.dialect.Through("vouchers", vouchersNewest)).Select("id, title, created_at").Order("created_at DESC, id DESC").Limit(maxTitles)
 	found := titled(s.db.Table("(?) AS recent", recent), words)
 	var vouchers []string
 	if err := found.Order("created_at DESC, id DESC").Limit(maxTitled).Pluck("id", &vouchers).Error; err != nil {

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -401,10 +402,13 @@ func serve(tx *gorm.DB, db *sqldb.Database, v *voucherRow, upTo int64, heirs []m
 // mostHeirs are so many that a call tells the hot copy of them. Where more wait to be told, the outbox does it.
 const mostHeirs = 100
 
+// releasesHeirs is the index that has the releases of a voucher by heir.
+const releasesHeirs = "releases_heirs"
+
 // tellHeirs notes for the hot copy of a voucher with a waitlist which orders got the units that came back. The rows are inserted under the voucher's
 // lock, so that they are in the order of the transactions. A unit that nobody got is for everybody: while the hot copy may not
 // know an heir of an earlier one, it would give it to that heir too. So it hears of them before, up to one more than mostHeirs.
-func tellHeirs(tx *gorm.DB, voucherID string, returned []*statusChange) error {
+func tellHeirs(tx *gorm.DB, dialect sqldb.Dialect, voucherID string, returned []*statusChange) error {
 	rows := make([]model.Release, len(returned))
 	for i, c := range returned {
 		rows[i] = model.Release{
@@ -415,9 +419,11 @@ func tellHeirs(tx *gorm.DB, voucherID string, returned []*statusChange) error {
 		return err
 	}
 	var heirs []model.Release
-	if err := tx.Where("voucher_id = ? AND heir_id IS NOT NULL", voucherID).Order("id").Limit(mostHeirs + 1).Find(&heirs).Error; err != nil {
+	earlier := tx.Table(dialect.Through("releases", releasesHeirs)).Where("voucher_id = ? AND heir_id IS NOT NULL", voucherID)
+	if err := earlier.Limit(mostHeirs + 1).Find(&heirs).Error; err != nil { // a few of all in any order: then nobody is told
 		return fmt.Errorf("look for earlier heirs: %w", err)
 	}
+	slices.SortFunc(heirs, func(a, b model.Release) int { return cmp.Compare(a.ID, b.ID) })
 	for _, c := range returned {
 		if c.heir.ID == "" {
 			c.before = heirs

@@ -44,6 +44,7 @@ CREATE TABLE IF NOT EXISTS vouchers (
   KEY vouchers_newest (created_at, id, state, sold_out, begin_at, end_at),
   KEY vouchers_state (state, sold_out, created_at, id, begin_at, end_at),
   KEY vouchers_window (end_at, begin_at, early_begin_at),
+  KEY vouchers_waiting (waiting),
   CONSTRAINT vouchers_remaining_not_negative CHECK (remaining >= 0),
   CONSTRAINT vouchers_remaining_within_stock CHECK (remaining <= stock),
   CONSTRAINT vouchers_window_not_empty CHECK (begin_at < end_at),
@@ -169,7 +170,8 @@ CREATE TABLE IF NOT EXISTS releases (
   cooldown_until DATETIME(6) NULL COMMENT 'UTC',
   PRIMARY KEY (id),
   KEY releases_order (order_id),
-  KEY releases_voucher (voucher_id, id)
+  KEY releases_voucher (voucher_id, id),
+  KEY releases_heirs (voucher_id, heir_id)
 ) ENGINE = InnoDB;
 
 -- A stock that is about to shrink: the hot copy is lowered first, and if the process dies in between, this row tells that the

@@ -40,6 +40,7 @@ CREATE TABLE vouchers (
 );
 CREATE INDEX vouchers_newest ON vouchers (created_at, id, state, sold_out, begin_at, end_at);
 CREATE INDEX vouchers_state ON vouchers (state, sold_out, created_at, id, begin_at, end_at);
+CREATE INDEX vouchers_waiting ON vouchers (waiting);
 CREATE INDEX vouchers_window ON vouchers (end_at, begin_at, early_begin_at);
 CREATE TABLE orders (
   id TEXT NOT NULL PRIMARY KEY,
@@ -120,6 +121,7 @@ CREATE TABLE releases (
 );
 CREATE INDEX releases_order ON releases (order_id);
 CREATE INDEX releases_voucher ON releases (voucher_id, id);
+CREATE INDEX releases_heirs ON releases (voucher_id, heir_id);
 CREATE TABLE stock_intents (
   voucher_id TEXT NOT NULL PRIMARY KEY,
   stock INTEGER NOT NULL,
