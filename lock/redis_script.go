@@ -150,7 +150,7 @@ func (r *request) command(ctx context.Context) *redis.Cmd {
 	return cmd
 }
 
-// again says what is to be sent after an answer that is none yet: the script in
+// again says what is to be sent after a retryable reply: the script in
 // full if Redis does not know it, and each call by itself if one of several was
 // refused, so that the others are not. A call may be repeated, as ever.
 func (r *request) again() []*request {

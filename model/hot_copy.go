@@ -138,8 +138,8 @@ var (
 	// ErrCopyClosed says that a hot copy is not loaded, is being rebuilt, or is
 	// another one than the caller thinks: nothing can be said about the sale.
 	ErrCopyClosed = errors.New("the hot copy is closed")
-	// ErrOfTheOutbox says that a unit comes back only with its row of the outbox, which knows who waited for it.
-	ErrOfTheOutbox = errors.New("only the outbox gives units of this voucher back now")
+	// ErrNeedsOutbox says that a unit comes back only with its row of the outbox, which knows who waited for it.
+	ErrNeedsOutbox = errors.New("only the outbox gives units of this voucher back now")
 	// ErrUserLocked says that another program holds the user's lock.
 	ErrUserLocked = errors.New("the user's lock is held by another")
 	// ErrOrderClosed says that an admission came late: its order is closed.
@@ -184,8 +184,8 @@ type Release struct {
 
 	CooldownUntil *time.Time // as the order has it
 
-	// Told says that this is no row of the outbox: the call that closed the order tells what its transaction wrote.
-	Told bool `gorm:"-"`
+	// Direct is set when the caller releases in memory what it has just committed, and false for rows read from the outbox.
+	Direct bool `gorm:"-"`
 }
 
 // Release is what its hot copy is to be told of an order that is closed.

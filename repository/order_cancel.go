@@ -107,7 +107,7 @@ func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
 	moved := make(map[string]model.Canceled, len(orders))
 	for i, order := range orders { // nothing but the COMMIT follows
 		own := order.Release()
-		own.HeirID, own.HeirUserID, own.Told = due[i].heir.ID, due[i].heir.UserID, true
+		own.HeirID, own.HeirUserID, own.Direct = due[i].heir.ID, due[i].heir.UserID, true
 		canceled := model.Canceled{Order: order}
 		if len(due[i].before) <= mostHeirs {
 			canceled.Releases = append(slices.Clip(due[i].before), own)

@@ -264,7 +264,8 @@ func (v *Vouchers) Intents(ctx context.Context, olderThan time.Duration) ([]mode
 
 // RepairStock sets what remains of a voucher to its stock less its live orders,
 // which are the truth, where the database itself does not add up. Of an oversold voucher nothing remains, and what remains while users
-// wait is handed over to them, a part of a large rest with each call. It tells what it found when it changed something. The hot copy does not learn of it: it has to be rebuilt.
+// wait is handed over to them, at most some thousand units a call. It returns the audit if it changed anything, else nil. The hot copy
+// is not told: it has to be rebuilt.
 func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.AuditDatabase, err error) {
 	if err := possible(id); err != nil {
 		return nil, err

@@ -208,7 +208,7 @@ func TestReleasesNameTheHeirs(t *testing.T) {
 		canceled := check.Value(l.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: first[0].ID, UserID: "x"}}))(t)[0]
 		check.Must(t, canceled.Err)
 		heir := l.owns(t, v.ID, "a")
-		told := model.Release{OrderID: first[0].ID, VoucherID: v.ID, UserID: "x", HeirID: heir.ID, HeirUserID: "a", Told: true}
+		told := model.Release{OrderID: first[0].ID, VoucherID: v.ID, UserID: "x", HeirID: heir.ID, HeirUserID: "a", Direct: true}
 		check.That(t, slices.Equal(canceled.Releases, []model.Release{told}), "what the call tells: %+v", canceled.Releases)
 		l.lapse(t, heir, first[1], first[2])
 		check.Equal(t, "expired", len(check.Value(l.orders.Expire(t.Context(), []string{heir.ID, first[1].ID, first[2].ID}))(t)), 3)

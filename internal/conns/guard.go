@@ -5,8 +5,8 @@
 // A connection waits while it has no request under way: it is new, idle, or sends its
 // header slowly. At the bound the one that has waited longest makes room for a new one,
 // so that a crowd of silent connections costs no client that says something; but each has
-// a second to say it. When none waits, a few more connections are let in to be told so,
-// one request each (see Beyond). A connection that finds no place at all stays in the kernel's
+// a second to say it. When none waits, a few extra connections are accepted only to answer
+// 503, one request each (see Beyond). A connection that finds no place at all stays in the kernel's
 // queue, and every one of that queue is answered. Meanwhile answers close their connections
 // (see Crowded), so that each request of a crowd has its turn.
 package conns

@@ -43,18 +43,18 @@ func TestAUnitChangesHands(t *testing.T) {
 		before := s.read().Voucher.Version
 		tells := func(want error, marked map[string]string, told model.Release, before ...model.Release) {
 			t.Helper()
-			told.ID, told.Told = 0, true
+			told.ID, told.Direct = 0, true
 			check.Is(t, "what is told", check.ErrorOf(s.copies.ReleaseAll(t.Context(), s.v.ID, append(before, told))), want)
 			got := s.marks()
 			check.That(t, maps.Equal(got, marked), "the marks are %v, want %v", got, marked)
 		}
 		unsold := map[string]string{"ann": ann.ID, "bob": bob.ID}
-		check.Is(t, "one of which it is not known who got the unit", check.ErrorOf(s.copies.Release(t.Context(), releaseOf(ann))), model.ErrOfTheOutbox)
+		check.Is(t, "one of which it is not known who got the unit", check.ErrorOf(s.copies.Release(t.Context(), releaseOf(ann))), model.ErrNeedsOutbox)
 		first, second := row(1, ann.ID, "ann", "h1", "carl"), row(2, "h1", "carl", "h2", "ann")
-		tells(model.ErrOfTheOutbox, unsold, second) // the first one comes before
-		tells(model.ErrOfTheOutbox, unsold, second, releaseOf(ann))
+		tells(model.ErrNeedsOutbox, unsold, second) // the first one comes before
+		tells(model.ErrNeedsOutbox, unsold, second, releaseOf(ann))
 		tells(nil, map[string]string{"carl": "h1", "bob": bob.ID}, first)
-		tells(model.ErrOfTheOutbox, map[string]string{"carl": "h1", "bob": bob.ID}, first)
+		tells(model.ErrNeedsOutbox, map[string]string{"carl": "h1", "bob": bob.ID}, first)
 		tells(nil, map[string]string{"ann": "h2", "bob": bob.ID}, second, first)
 		for range 2 {
 			gives(true, map[string]string{"ann": "h2", "bob": bob.ID}, first, second)

@@ -103,7 +103,7 @@ func (m *copyModel) release(t *rapid.T) {
 	}
 	applied, err := m.copies.Release(context.Background(), r)
 	if m.v.Waitlist {
-		if applied || !errors.Is(err, model.ErrOfTheOutbox) {
+		if applied || !errors.Is(err, model.ErrNeedsOutbox) {
 			t.Fatalf("released %v, %v, although only the outbox knows who waited", applied, err)
 		}
 		return
@@ -137,7 +137,7 @@ func (m *copyModel) handOver(t *rapid.T) {
 	last := len(rows) - 1
 	told := rapid.Bool().Draw(t, "the last one is told by a call")
 	if told {
-		rows[last].ID, rows[last].Told = 0, true
+		rows[last].ID, rows[last].Direct = 0, true
 	}
 	all := true
 	for i, r := range rows {
@@ -156,7 +156,7 @@ func (m *copyModel) handOver(t *rapid.T) {
 		m.closed[r.OrderID] = true
 	}
 	applied, err := m.copies.ReleaseAll(context.Background(), m.v.ID, rows)
-	if refused := errors.Is(err, model.ErrOfTheOutbox); applied != all || refused != (told && !all) || err != nil && !refused {
+	if refused := errors.Is(err, model.ErrNeedsOutbox); applied != all || refused != (told && !all) || err != nil && !refused {
 		t.Fatalf("%+v: applied %v, %v, want %v", rows, applied, err, all)
 	}
 }

@@ -75,8 +75,8 @@ const (
 	verdictWaitlist = 2  // nothing was done, because users may wait; of handover.lua: not all was done
 	verdictNo       = 0  // closed, or superseded
 	verdictOther    = -1 // the head has another epoch than the keys
-	verdictShy      = -2 // nothing was done, because some command was refused
-	verdictHalf     = -3 // a command was refused behind a change
+	verdictRefused  = -2 // nothing was done, because some command was refused
+	verdictPartial  = -3 // a command was refused behind a change
 )
 
 // call is what a script is to do about one voucher's copy. Several of one script share a command.
@@ -258,12 +258,12 @@ func (c *call) take(said any) {
 	}
 	c.verdict, c.head, c.words = verdict, number(words[0]), words[1:]
 	switch why := strings.Join(c.words, " "); verdict {
-	case verdictShy:
+	case verdictRefused:
 		c.verdict, c.words, c.spoiled = verdictNo, nil, otherKind(refusal(why))
 		if !c.spoiled { // that copy is closed
 			c.err = refusal(why)
 		}
-	case verdictHalf:
+	case verdictPartial:
 		c.err = halfway(why)
 	}
 }

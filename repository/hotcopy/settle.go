@@ -41,7 +41,7 @@ func (s *Store) Release(ctx context.Context, release model.Release) (applied boo
 // instance. It acts only while a user's mark is that order, and may be repeated. False is
 // "later": the copy is closed, and the releases are still to be applied. Then, and after
 // an error, some of them may have been. Of a voucher with a waitlist only rows of the outbox, which have an ID, are
-// applied, and a last one that is Told; model.ErrOfTheOutbox for others, of which it is not known who got the unit, and for one that is
+// applied, and a last one that is Direct; model.ErrNeedsOutbox for others, of which it is not known who got the unit, and for one that is
 // told before an earlier row was applied.
 func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
 	ctx, end := s.options.Trace.Work(ctx, "release", len(releases))
@@ -93,8 +93,8 @@ func (s *Store) handOver(ctx context.Context, voucherID string, releases []model
 	rows, told := releases, []model.Release(nil)
 	if n := slices.IndexFunc(releases, func(r model.Release) bool { return r.ID == 0 }); n >= 0 {
 		rows, told = releases[:n], releases[n:]
-		if len(told) > 1 || !told[0].Told {
-			return false, model.ErrOfTheOutbox
+		if len(told) > 1 || !told[0].Direct {
+			return false, model.ErrNeedsOutbox
 		}
 	}
 	var calls []*call
@@ -107,7 +107,7 @@ func (s *Store) handOver(ctx context.Context, voucherID string, releases []model
 	for _, c := range calls {
 		s.run(ctx, c)
 		if told != nil && c.err == nil && c.verdict == verdictWaitlist {
-			return false, model.ErrOfTheOutbox
+			return false, model.ErrNeedsOutbox
 		}
 		if c.err != nil || c.verdict != verdictDone {
 			return false, c.fail(releasing(releases))

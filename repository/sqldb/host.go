@@ -28,8 +28,8 @@ const (
 	// hostLookPause is between two looks, however many requests ask for one: while no server takes writes, a look
 	// must not become a load of its own.
 	hostLookPause = 50 * time.Millisecond
-	// hostReturnAfter is how long an earlier server of the same cluster has taken writes before it is gone back to:
-	// one that restarts again and again is not followed each time.
+	// hostReturnAfter: an earlier server of the same cluster is used again only after it has accepted writes for this long,
+	// so that one that restarts again and again is not followed each time.
 	hostReturnAfter = 10 * time.Second
 	// maxHosts bounds the connections that the looks hold. A cluster has three, five or seven members.
 	maxHosts = 16
@@ -377,7 +377,7 @@ func (c hostConnector) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver implements driver.Connector.
 func (c hostConnector) Driver() driver.Driver { return c.of[0].Driver() }
 
-// stay ties a connection to the stay during which it was made.
+// stay remembers which primary a connection was opened to, so that it is closed when the primary changes.
 type stay struct {
 	hosts *hosts
 	at    *place

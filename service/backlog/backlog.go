@@ -391,8 +391,8 @@ func (w *Watch) Empty(voucherID string, age time.Duration) bool {
 
 // How the rebuilds of one process wait for the messages that may carry their vouchers' orders. A few of them ask, each as
 // often as if it were alone. Many share a reading, which tells the floor of what all vouchers share and names those with
-// messages of their own: one that waits for either waits on, and another one asks, because only that answer tells that it has come
-// to its end. Each asks in its turn too, because its own messages that are left may have come later.
+// messages of their own. A shared reading can only show that a voucher is not finished; then the next waiter reads again, because only
+// its own reading can prove the end.
 
 // Await waits until every message of a voucher is acknowledged, up to a sequence. A look
 // that fails is not the end of it: a rebuild that began anew would have to wait for
@@ -475,15 +475,15 @@ func (w *Watch) pause(ctx context.Context, voucherID string, sequence uint64, as
 	for ctx.Err() == nil {
 		own, step := w.pauses()
 		poll.Pause(ctx, min(step, own-time.Since(asked)))
-		if time.Since(asked) >= own || w.gone(ctx, voucherID, sequence, asked) {
+		if time.Since(asked) >= own || w.drained(ctx, voucherID, sequence, asked) {
 			return
 		}
 	}
 }
 
-// gone reports whether a reading from after an instant has the floor of what is shared at a sequence, and does not name
-// a voucher. When readings fail, those that wait ask in their turn.
-func (w *Watch) gone(ctx context.Context, voucherID string, sequence uint64, after time.Time) bool {
+// drained reports whether a reading taken after an instant shows the shared floor at a sequence or above, and no message of the
+// voucher. When readings fail, those that wait ask in their turn.
+func (w *Watch) drained(ctx context.Context, voucherID string, sequence uint64, after time.Time) bool {
 	_ = w.readWaiting(ctx)
 	w.mu.RLock()
 	defer w.mu.RUnlock()

@@ -133,7 +133,7 @@ func (s *Settler) undo(ctx context.Context, row model.Order) (bool, error) {
 		return s.Replace(ctx, row)
 	}
 	applied, err := s.deps.Hot.Release(ctx, row.Release())
-	if err != nil && !errors.Is(err, model.ErrOfTheOutbox) {
+	if err != nil && !errors.Is(err, model.ErrNeedsOutbox) {
 		return false, fmt.Errorf("release order %s: %w", row.ID, err)
 	}
 	return applied, nil

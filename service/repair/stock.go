@@ -60,8 +60,8 @@ func (s *Stock) Rebuild(ctx context.Context, voucherID, adminID string) error {
 }
 
 // Change changes the stock in the database and in the hot copy. When another change of
-// the voucher comes in between, it begins anew: administrators who act at once are one
-// behind the other, and hear nothing of it.
+// the voucher comes in between, it begins anew: concurrent changes are serialized by
+// retrying, and callers do not see the conflict.
 func (s *Stock) Change(
 	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
 ) (model.Voucher, error) {

@@ -70,15 +70,15 @@ func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
 	if err == nil {
 		due, err = s.deps.Hot.Due(ctx, voucherID, strandedAge, strandedPage)
 	}
-	var husks []string
+	var orphans []string
 	due = slices.DeleteFunc(due, func(r model.Reservation) bool {
 		if r.UserID == "" {
-			husks = append(husks, r.ID)
+			orphans = append(orphans, r.ID)
 		}
 		return r.UserID == ""
 	})
-	if err == nil && len(husks) > 0 {
-		err = s.clear(ctx, hot, husks)
+	if err == nil && len(orphans) > 0 {
+		err = s.clear(ctx, hot, orphans)
 	}
 	switch {
 	case errors.Is(err, model.ErrCopyClosed): // it was closed a moment ago
@@ -133,8 +133,8 @@ func (s *stranded) noteAll(ctx context.Context, hot model.HotCopy) error {
 // clear forgets orders that are noted as due and are not reserved. They were being reserved, or settled,
 // when their script was broken off. One that has its user's mark and no row holds a unit
 // of which nobody knows: only a rebuild gives that back.
-func (s *stranded) clear(ctx context.Context, hot model.HotCopy, husks []string) error {
-	marked, err := s.marked(ctx, hot, husks)
+func (s *stranded) clear(ctx context.Context, hot model.HotCopy, orphans []string) error {
+	marked, err := s.marked(ctx, hot, orphans)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *stranded) clear(ctx context.Context, hot model.HotCopy, husks []string)
 		s.rebuilds.Ask(hot.Voucher.ID, hot.Epoch)
 		return nil
 	}
-	return s.deps.Hot.Mend(ctx, hot.Voucher.ID, husks)
+	return s.deps.Hot.Mend(ctx, hot.Voucher.ID, orphans)
 }
 
 // marked returns those of the orders that a user's mark names.

@@ -87,9 +87,9 @@ func (g *gate) depart(voucherID string, own *entrance) {
 }
 
 const (
-	// longInLine is a wait that clients on many connections cause who ask again when they have their answer, and overloadedFor how
-	// long all waits must be longer until later requests are refused: above the capacity, answers take up to half a second.
-	longInLine    = 250 * time.Millisecond
+	// queueTooLong is a wait longer than a closed loop of clients on many connections causes. overloadedFor is for how long all waits
+	// must be that long until later requests are refused. Above the capacity, answers take up to half a second.
+	queueTooLong  = 250 * time.Millisecond
 	overloadedFor = 100 * time.Millisecond
 )
 
@@ -124,7 +124,7 @@ func (p *places) take(ctx context.Context) (waited bool, err error) {
 		p.note(time.Since(began))
 		return true, nil
 	case <-ctx.Done():
-		if wait := time.Since(began); wait >= longInLine { // whoever leaves earlier says nothing of the line
+		if wait := time.Since(began); wait >= queueTooLong { // whoever leaves earlier says nothing of the line
 			p.note(wait)
 		}
 		return true, ctx.Err()
@@ -136,9 +136,9 @@ func (p *places) leave() { <-p.taken }
 // note notes how long a request has waited.
 func (p *places) note(wait time.Duration) {
 	switch late := p.late.Load(); {
-	case wait < longInLine && late != nil:
+	case wait < queueTooLong && late != nil:
 		p.late.Store(nil)
-	case wait >= longInLine && late == nil:
+	case wait >= queueTooLong && late == nil:
 		now := time.Now()
 		p.late.Store(&now)
 	}

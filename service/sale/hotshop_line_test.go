@@ -197,7 +197,7 @@ func (r *rows) Cancel(_ context.Context, asked []model.Cancellation) ([]model.Ca
 			row.Status, answers[i].Changed = model.OrderCanceled, true
 			if r.heir != nil {
 				answers[i].Releases = []model.Release{{
-					OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID, HeirID: r.heir.ID, HeirUserID: r.heir.UserID, Told: true,
+					OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID, HeirID: r.heir.ID, HeirUserID: r.heir.UserID, Direct: true,
 				}}
 			}
 			r.byID[one.OrderID] = row

@@ -128,9 +128,8 @@ func (s *Orders) Close(ctx context.Context) {
 }
 
 // Place buys one unit of a voucher for a user whose token names groups. It returns an order only when the
-// order is committed or, in async, promised. Of a voucher that is drawn it is an order with an Entry, when that is
-// committed. A refusal is a *model.Error with one of
-// the contract's codes. UNAVAILABLE promises nothing: the same call again tells.
+// order is committed or, in async, promised. For a draw it returns an Order with only Entry set, once that is committed. A refusal is a
+// *model.Error with one of the contract's codes. After UNAVAILABLE the outcome is unknown: repeat the call.
 func (s *Orders) Place(ctx context.Context, userID, voucherID string, groups ...string) (model.Order, error) {
 	began := time.Now()
 	order, err := s.place(ctx, userID, voucherID, groups)

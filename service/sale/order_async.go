@@ -197,7 +197,7 @@ type admission struct {
 }
 
 // ordered is ALREADY_ORDERED when the user is found to have an order: that answer
-// promises nothing new. Otherwise, and when it cannot be told, it is nil.
+// promises nothing new. It returns nil if not, or if the lookup fails.
 func (s *asyncSeller) ordered(ctx context.Context, userID, voucherID string) error {
 	held, err := s.held.Do(ctx, model.Buyer{VoucherID: voucherID, UserID: userID})
 	switch {
@@ -250,7 +250,7 @@ func (s *asyncSeller) reserve(ctx context.Context, user *hold, voucherID string)
 			return answer, err
 		}
 		try.epoch = answer.Epoch
-		if err := try.overcome(ctx, answer.Err); err != nil {
+		if err := try.retryable(ctx, answer.Err); err != nil {
 			return admission{}, err
 		}
 	}

@@ -277,7 +277,7 @@ func (s *asyncSeller) giveBack(ctx context.Context, canceled model.Canceled) (no
 	}
 	applied, err := s.async.Hot.ReleaseAll(ctx, order.VoucherID, releases)
 	failpoint.Reach(failpoint.AfterReturn)
-	if errors.Is(err, model.ErrOfTheOutbox) {
+	if errors.Is(err, model.ErrNeedsOutbox) {
 		return true, s.async.Relay(ctx, order.VoucherID)
 	}
 	if err == nil && !applied && !s.drawn(ctx, order.VoucherID) {

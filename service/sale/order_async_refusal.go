@@ -16,9 +16,9 @@ import (
 // to another: milliseconds, where reads do not wait for it anyway.
 const secondLookAfter = 200 * time.Millisecond
 
-// overcome deals with a hot copy's refusal. Nil means that the obstacle is gone, and
-// that it is worth asking once more.
-func (r *reserving) overcome(ctx context.Context, refusal error) error {
+// retryable deals with a hot copy's refusal. It returns nil when the call is worth repeating
+// once, and the refusal for the buyer otherwise.
+func (r *reserving) retryable(ctx context.Context, refusal error) error {
 	refused, ok := errors.AsType[*model.Error](refusal)
 	switch {
 	case errors.Is(refusal, model.ErrCopyClosed):
@@ -72,7 +72,7 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	applied, err := r.seller.async.Hot.ReleaseAll(ctx, r.asked.VoucherID, []model.Release{{
 		OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID, CooldownUntil: row.CooldownUntil,
 	}})
-	if errors.Is(err, model.ErrOfTheOutbox) {
+	if errors.Is(err, model.ErrNeedsOutbox) {
 		applied, err = true, r.seller.async.Relay(ctx, r.asked.VoucherID)
 	}
 	if err != nil {

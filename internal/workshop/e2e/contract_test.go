@@ -41,7 +41,7 @@ var deployments = map[string]*deployment{
 	"async embedded":   {mode: model.ModeAsync, settings: embeddedSettings},
 }
 
-// lasting stands for a test where one is asked for, and ends with the last one that shares something.
+// lasting is a testing.TB whose Cleanup runs after the last test that uses what is shared.
 type lasting struct {
 	testing.TB
 	ends []func()

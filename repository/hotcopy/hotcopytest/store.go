@@ -130,14 +130,14 @@ func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []mo
 			return nil
 		}
 		told := slices.IndexFunc(releases, func(r model.Release) bool { return r.ID == 0 })
-		if s.Voucher.Waitlist && told >= 0 && (told < len(releases)-1 || !releases[told].Told) {
-			return model.ErrOfTheOutbox
+		if s.Voucher.Waitlist && told >= 0 && (told < len(releases)-1 || !releases[told].Direct) {
+			return model.ErrNeedsOutbox
 		}
 		for _, r := range releases {
 			switch {
 			case !s.Voucher.Waitlist || !s.waits(r):
 			case told >= 0:
-				return model.ErrOfTheOutbox
+				return model.ErrNeedsOutbox
 			default:
 				return nil
 			}
