@@ -228,9 +228,12 @@ func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error
 	latch := s.latch(driver.Request{Name: name, Holder: newUUID()})
 	c := newCall(s.layout.force.on(millis(latchTime), s.sharded(ctx)), []string{name, s.channel(name), latch})
 	s.do(ctx, c)
-	reply, err := c.reply() // the latch stays: a copy of the call that was delayed may still come
+	reply, err := c.reply()
 	if err != nil {
 		return false, err
+	}
+	if reply[0] == 1 { // it is for repetitions, and the answer is here
+		s.calls.forget(latch)
 	}
 	return reply[0] == 1, nil
 }

@@ -63,25 +63,6 @@ func TestTrap02UnlockReplyLost(t *testing.T) {
 	mustUnlock(t, other)
 }
 
-// A lock is forced open, and that is repeated because its reply was lost. It takes nothing from who has the lock by now. Guard:
-// the latch, get latch in force.lua.
-func TestTrap02ForceReplyLost(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	locks := locksOn(t, plain(t, b.url()))
-	mustUnlock(t, mustLock(t, t.Context(), locks.Mutex(b.name))) // connections and scripts are there
-	check.Equal(t, "forced before", check.Value(locks.ForceUnlock(t.Context(), b.name))(t), false)
-	lost := mustLock(t, t.Context(), locks.Mutex(b.name))
-	b.line.CutReplies()
-	done := make(chan error, 1)
-	go func() { done <- check.ErrorOf(locks.ForceUnlock(context.Background(), b.name)) }()
-	other := mustLock(t, t.Context(), locksOn(t, b.direct).Mutex(b.name))
-	b.line.Heal()
-	check.Must(t, check.Receive(t, "the forced unlock", done))
-	mustUnlock(t, other)
-	check.Is(t, "the first holder", lost.Unlock(), lock.ErrLost)
-}
-
 // The lock is released after a waiter tried and before its subscription is
 // there: no message will come. Guards: receive wakes the watchers when a
 // subscription is confirmed, so that they try once more; wake in

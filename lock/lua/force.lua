@@ -1,5 +1,4 @@
--- Frees the lock whoever holds it. The latch keeps the answer for a repetition, which frees nothing: by then the lock may be
--- another holder's.
+-- Frees the lock whoever holds it. The latch keeps the answer for a repetition.
 --
 -- KEYS[1] the lock
 -- KEYS[2] the channel
@@ -8,9 +7,9 @@
 -- ARGV[2] 1: messages are sharded (Cluster)
 -- Replies 1 it was held; 0 it was not.
 
-local before = redis.call('get', KEYS[3])
-if before then return tonumber(before) end
-redis.call('set', KEYS[3], redis.call('exists', KEYS[1]), 'PX', ARGV[1])
-if redis.call('del', KEYS[1]) == 0 then return 0 end
+if redis.call('del', KEYS[1]) == 0 then
+  return redis.call('exists', KEYS[3])
+end
 redis.call(ARGV[2] == '1' and 'spublish' or 'publish', KEYS[2], '0')
+redis.pcall('set', KEYS[3], '1', 'PX', ARGV[1])
 return 1

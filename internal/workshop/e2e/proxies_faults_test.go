@@ -45,9 +45,6 @@ func shipped(t *testing.T) map[string]string {
 	return map[string]string{"nginx": "nginx", "nginx-1.26": check.Value(filepath.Abs("../../../bin/nginx-1.26/bin/nginx"))(t), "haproxy": "haproxy"}
 }
 
-// insideVariable says in the test's own network which proxy it is for.
-const insideVariable = "E2E_BEHIND_PROXY"
-
 // network is the one of docker-compose.yml: the proxy has a network of its own, and is reached at its address; everything else,
 // instances and clients, has the other addresses.
 const network = `
@@ -62,30 +59,12 @@ exec "$@"`
 // behindEach runs a test once for each proxy, in a network of its own that has the addresses of the shipped files.
 func behindEach(t *testing.T, test func(t *testing.T, name string)) {
 	t.Helper()
-	if name := os.Getenv(insideVariable); name != "" {
-		test(t, name)
-		return
-	}
 	for name := range shipped(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			command := []string{
-				"unshare", "--net", "--mount", "sh", "-euc", network, "sh",
-				os.Args[0], "-test.count=1", "-test.v", "-test.run=^" + strings.Split(t.Name(), "/")[0] + "$",
+			if testserver.Isolated(t, network) {
+				test(t, name)
 			}
-			if os.Geteuid() != 0 {
-				command = append([]string{"sudo", "-n", "-E"}, command...)
-			}
-			cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
-			for _, variable := range os.Environ() {
-				if !strings.HasPrefix(variable, "TESTSERVER_") { // the shared servers are in the other network
-					cmd.Env = append(cmd.Env, variable)
-				}
-			}
-			cmd.Env = append(cmd.Env, insideVariable+"="+name)
-			out, err := cmd.CombinedOutput()
-			t.Logf("%s", out)
-			check.Must(t, err)
 		})
 	}
 }
