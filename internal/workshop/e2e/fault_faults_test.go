@@ -6,8 +6,10 @@ package e2e_test
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +19,17 @@ import (
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
+
+// pause stops the program in its tracks, and returns when each of its threads stands still.
+func (p *process) pause(t testing.TB) {
+	t.Helper()
+	check.Must(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	check.Eventually(t, "the program stands still", func() bool {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		return err == nil && status.Stopped()
+	})
+}
 
 // Neither a client that never finishes its request, nor a profile that runs, nor
 // a database that hangs keeps a stop from ending.
@@ -64,12 +77,51 @@ func TestPausedWorkerDoesNoHarm(t *testing.T) {
 	c := newCrowd(front, voucher.ID)
 	sale := c.buying(t, users(front, 0, 3500), 8)
 	c.moreSales(t, 200)
-	check.Must(t, worker.cmd.Process.Signal(syscall.SIGSTOP))
+	worker.pause(t)
 	sale() // promises go on; what the worker had in hand waits, until its time is over and the other one has it
 	check.Patiently(t, "nothing is queued", func() bool { return front.Audit(t, voucher.ID).Queue.Pending == 0 })
 	check.Must(t, worker.cmd.Process.Signal(syscall.SIGCONT))
 	front.kept(t, voucher.ID, c.promised)
 	front.sellsOn(t, voucher.ID, 4000)
+}
+
+// The instance that is elected to consume stands still. The other one persists what is bought then, before it is elected itself, and what the queue
+// has handed to the first one when that one's time is over. The chance decides what is handed to it, and who is elected meanwhile: it is
+// stopped until both were seen.
+func TestAStoppedLeaderKeepsNoOrder(t *testing.T) {
+	t.Parallel()
+	s := asyncOnServers(t)
+	front := start(t, s.role("api"))
+	workers := []*process{launch(t, s.role("worker")), launch(t, s.role("worker"))}
+	elected := func(p *process) bool { return p.metric(t, `seckill_elected{job="reconciler"}`) == 1 }
+	redelivered := func(p *process) float64 { return p.metric(t, `seckill_queue_messages_total{result="redelivered"}`) }
+	voucher := front.onSale(t, 10_000)
+	promised, helped, handed := map[string]string{}, false, false
+	check.Patiently(t, "the other one has helped, and taken over", func() bool {
+		check.Patiently(t, "one is elected", func() bool { return elected(workers[0]) != elected(workers[1]) })
+		if elected(workers[1]) {
+			slices.Reverse(workers)
+		}
+		leader, other, stopped, before := workers[0], workers[1], map[string]string{}, redelivered(workers[1])
+		leader.pause(t)
+		check.Patiently(t, "an order is persisted", func() bool {
+			maps.Copy(stopped, front.buysAll(t, voucher.ID, users(front, len(promised)+len(stopped), 1)))
+			orders := front.orders(t, voucher.ID)
+			return slices.ContainsFunc(sorted(stopped), func(id string) bool { return orders[id].ID != "" })
+		})
+		helped = helped || !elected(other)
+		for id, user := range stopped {
+			front.becomes(t, model.Order{ID: id, UserID: user}, model.OrderUnpaid)
+		}
+		handed = handed || redelivered(other) > before
+		maps.Copy(promised, stopped)
+		leader.kill()
+		leader.start(t)
+		leader.awaitReady(t)
+		t.Logf("%d orders; before it was elected: %t, redelivered: %t", len(stopped), helped, handed)
+		return helped && handed
+	})
+	front.kept(t, voucher.ID, promised)
 }
 
 // The whole service is one process, killed at a random instant of a rush, twice.
