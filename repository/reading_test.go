@@ -83,6 +83,7 @@ func (c *crowd) grow(t testing.TB, rows int) {
 
 // readings are all calls that read what grows with a sale, or with the years.
 func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
+	t.Helper()
 	list := map[string]func(context.Context) error{
 		"report: orders":   func(ctx context.Context) error { return c.orders.Sold(ctx, c.sold.ID, ignore) },
 		"report: waitlist": func(ctx context.Context) error { return check.ErrorOf(c.orders.Waited(ctx, c.sold.ID)) },
