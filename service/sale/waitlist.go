@@ -133,11 +133,19 @@ func newLeaves(store PlaceStore) *lane.Keyed[model.Buyer, error] {
 	}, lane.Options{MaxBatch: maxJoinBatch, MaxQueue: maxJoinQueue, Timeout: commitTimeout})
 }
 
-// Leave gives a user's place up; NOT_FOUND when there is none, which does not wait for those who have one.
+// Leave gives a user's place up; NOT_FOUND when there is none, ALREADY_ORDERED where the user has a live order instead. Who has no place
+// does not wait for those who have one.
 func (s *Orders) Leave(ctx context.Context, userID, voucherID string) error {
 	ctx, enough := context.WithTimeout(ctx, AnswerBudget)
 	defer enough()
-	if _, err := s.deps.Places.Place(ctx, voucherID, userID); err != nil {
+	switch _, err := s.deps.Places.Place(ctx, voucherID, userID); {
+	case err != nil && model.CodeOf(err) == model.CodeNotFound: // this changes nothing then, and tells whether there is an order
+		answers, err := s.deps.Places.Leave(ctx, voucherID, []string{userID})
+		if err != nil {
+			return err
+		}
+		return answers[0]
+	case err != nil:
 		return err
 	}
 	answer, err := s.leaves.Do(ctx, model.Buyer{VoucherID: voucherID, UserID: userID})
