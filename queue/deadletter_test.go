@@ -182,10 +182,14 @@ func TestPublishRefusesWhatNobodyCouldRead(t *testing.T) {
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	check.Must(t, f.Publish(t.Context(), some("a", 1)))
+	all := some("a", 2)
+	all[1].Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	check.Must(t, f.Publish(t.Context(), all))
 	stream := check.Value(f.js.Stream(t.Context(), f.orders))(t)
 	raw := check.Value(stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq))(t)
-	want := `{"v":1,"orders":[{"id":"a-000000.v0","user":"u:a.0","epoch":1,"created":1700000000000000,"price":1000,"currency":"CNY"}]}`
+	want := `{"v":1,"orders":[{"id":"a-000000.v0","user":"u:a.0","epoch":1,"created":1700000000000000,"price":1000,"currency":"CNY"},` +
+		`{"id":"a-000001.v0","user":"u:a.1","epoch":2,"created":1700000000000001,"price":1001,"currency":"CNY",` +
+		`"trace":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}]}`
 	if !json.Valid(raw.Data) || string(raw.Data) != want {
 		t.Errorf("a message is\n%s, want\n%s", raw.Data, want)
 	}

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,118 +12,8 @@ import (
 	"seckill/model"
 )
 
-// The layout of a message is JSON of its structs below. A message without flaws, as this
-// package writes it, is read and written here without the JSON library, which takes
-// several times as long (see BenchmarkLayout). Everything else is for the library: then the
-// functions report false.
-
-// appendMessage appends the body of a message.
-func appendMessage(to []byte, orders []order1) (_ []byte, usual bool) {
-	usual = true
-	to = strconv.AppendInt(append(to, messageBegins...), version, 10)
-	to = append(to, `,"orders":[`...)
-	for i, o := range orders {
-		if i > 0 {
-			to = append(to, ',')
-		}
-		usual = usual && plain(o.ID) && plain(o.User) && plain(o.Currency) && plain(o.Trace)
-		to = append(append(to, `{"id":"`...), o.ID...)
-		to = append(append(to, `","user":"`...), o.User...)
-		to = strconv.AppendInt(append(to, `","epoch":`...), o.Epoch, 10)
-		to = strconv.AppendInt(append(to, `,"created":`...), o.Created, 10)
-		to = strconv.AppendInt(append(to, `,"price":`...), o.Price, 10)
-		to = append(append(to, `,"currency":"`...), o.Currency...)
-		if o.Trace != "" {
-			to = append(append(to, `","trace":"`...), o.Trace...)
-		}
-		to = append(to, '"')
-		if o.Sequence > 0 {
-			to = strconv.AppendUint(append(to, `,"sequence":`...), o.Sequence, 10)
-		}
-		to = append(to, '}')
-	}
-	return append(to, `]}`...), usual
-}
-
-const messageBegins = `{"v":`
-
-// plain reports whether a text is written in JSON as it is.
-func plain(text string) bool {
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
-			return false
-		}
-	}
-	return true
-}
-
-// readMessage reads what appendMessage writes.
-func readMessage(body string) (_ []order1, usual bool) {
-	r := reading{rest: body, usual: true}
-	known := r.number(messageBegins)
-	r.usual = r.usual && known == version
-	r.skip(`,"orders":[`)
-	orders := make([]order1, 0, strings.Count(body, `{"id":`))
-	for r.usual && len(orders) < cap(orders) {
-		if len(orders) > 0 {
-			r.skip(`,`)
-		}
-		orders = append(orders, order1{
-			ID: r.text(`{"id":`), User: r.text(`,"user":`), Epoch: r.number(`,"epoch":`), Created: r.number(`,"created":`),
-			Price: r.number(`,"price":`), Currency: r.text(`,"currency":`),
-		})
-		if strings.HasPrefix(r.rest, `,"trace"`) {
-			orders[len(orders)-1].Trace = r.text(`,"trace":`)
-		}
-		if strings.HasPrefix(r.rest, `,`) {
-			orders[len(orders)-1].Sequence = uint64(r.number(`,"sequence":`)) //nolint:gosec // it is not negative
-		}
-		r.skip(`}`)
-	}
-	r.skip(`]}`)
-	return orders, r.usual && r.rest == "" && len(orders) > 0
-}
-
-// reading is a message that is being read from its beginning.
-type reading struct {
-	rest  string
-	usual bool
-}
-
-func (r *reading) skip(text string) {
-	rest, ok := strings.CutPrefix(r.rest, text)
-	r.rest = rest
-	r.usual = r.usual && ok
-}
-
-// text reads the member of a name, a text without escapes.
-func (r *reading) text(name string) string {
-	r.skip(name)
-	r.skip(`"`)
-	text, rest, ok := strings.Cut(r.rest, `"`)
-	r.usual = r.usual && ok && plain(text)
-	r.rest = rest
-	return text
-}
-
-// maxDigits of a number fit into an int64.
-const maxDigits = 18
-
-// number reads the member of a name, a whole number that is not negative.
-func (r *reading) number(name string) (n int64) {
-	r.skip(name)
-	digits := 0
-	for digits < len(r.rest) && digits <= maxDigits && r.rest[digits]-'0' <= 9 {
-		n = 10*n + int64(r.rest[digits]-'0')
-		digits++
-	}
-	if digits == 0 || digits > maxDigits || digits > 1 && r.rest[0] == '0' {
-		r.usual = false
-	}
-	r.rest = r.rest[digits:]
-	return n
-}
+// A message is JSON of the structs below: the library takes 2 µs an order to write and read it, less than a hundredth of
+// what an order costs.
 
 // version is that of the layout below. A message of a later version is left in the stream
 // for a newer worker.
@@ -155,17 +43,11 @@ type order1 struct {
 	Sequence uint64 `json:"sequence,omitempty"`
 }
 
-// usualOrder is how many bytes of a message an order takes, with ids of usual lengths.
-const usualOrder = 180
-
 // encode makes a message of orders.
 func encode(orders []order1) ([]byte, error) {
-	body, usual := appendMessage(make([]byte, 0, len(orders)*usualOrder), orders)
-	if !usual {
-		var err error
-		if body, err = json.Marshal(message1{Version: version, Orders: orders}); err != nil {
-			return nil, fmt.Errorf("encode %d orders, the first %q: %w", len(orders), orders[0].ID, err)
-		}
+	body, err := json.Marshal(message1{Version: version, Orders: orders})
+	if err != nil {
+		return nil, fmt.Errorf("encode %d orders, the first %q: %w", len(orders), orders[0].ID, err)
 	}
 	if len(body) > maxMessage {
 		return nil, fmt.Errorf("encode %d orders, the first %q: %d bytes, more than %d: %w", len(orders), orders[0].ID, len(body), maxMessage, nats.ErrMaxPayload)
@@ -201,16 +83,12 @@ func decode(body []byte, sequence uint64) ([]model.Reservation, []flaw) {
 
 // decodeWhole is the quick way, for a message without flaws.
 func decodeWhole(body []byte, sequence uint64) ([]model.Reservation, bool) {
-	read, usual := readMessage(string(body))
-	if !usual {
-		var m message1
-		if err := json.Unmarshal(body, &m); err != nil || m.Version != version || len(m.Orders) == 0 {
-			return nil, false
-		}
-		read = m.Orders
+	var m message1
+	if err := json.Unmarshal(body, &m); err != nil || m.Version != version || len(m.Orders) == 0 {
+		return nil, false
 	}
-	orders := make([]model.Reservation, len(read))
-	for i, o := range read {
+	orders := make([]model.Reservation, len(m.Orders))
+	for i, o := range m.Orders {
 		r, err := o.reservation(sequence)
 		if err != nil {
 			return nil, false

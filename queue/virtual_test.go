@@ -20,6 +20,18 @@ import (
 	"seckill/model"
 )
 
+// someOrders are orders of one voucher, with ids of usual lengths.
+func someOrders(n int) []order1 {
+	orders := make([]order1, n)
+	for i := range orders {
+		orders[i] = order1{
+			ID: fmt.Sprintf("0%025d.v-1", i), User: fmt.Sprintf("issuer:user_%d.x", i), Epoch: 7, Created: 1893459600123456,
+			Price: 1000, Currency: "CNY",
+		}
+	}
+	return orders
+}
+
 // server hands out messages in virtual time, and keeps what it is told of each and when.
 type server struct {
 	jetstream.JetStream
