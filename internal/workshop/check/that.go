@@ -9,3 +9,11 @@ func That(t testing.TB, holds bool, format string, found ...any) {
 		t.Errorf(format, found...)
 	}
 }
+
+// Need is That for what the rest of the test rests on: it ends the test.
+func Need(t testing.TB, holds bool, format string, found ...any) {
+	t.Helper()
+	if !holds {
+		t.Fatalf(format, found...)
+	}
+}

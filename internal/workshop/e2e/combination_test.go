@@ -11,8 +11,8 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// Every way to lock and every way to take stock sells exactly, and in the long version each way to lock with each way to
-// take stock. Those who hear 429 or 503 ask again, as the contract tells clients.
+// Every way to lock and every way to take stock sells exactly, and in the long version each way to lock with each way
+// to take stock. Those who hear 429 or 503 ask again, as the contract tells clients.
 func TestEveryLockModeWithEveryStockStrategy(t *testing.T) {
 	t.Parallel()
 	parts := make([]string, 3)

@@ -18,8 +18,8 @@ func refusing(voucherID, signal string) string {
 	return "CREATE TRIGGER refusing BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '" + voucherID + "' THEN " + signal + "; END IF"
 }
 
-// TestDatabaseTroubleIsLater: whatever number the database refuses orders with,
-// it is 503 while it lasts, and nobody's order is refused or sold twice for it.
+// TestDatabaseTroubleIsLater: whatever number the database refuses orders with, it is 503 while it lasts, and nobody's
+// order is refused or sold twice for it.
 func TestDatabaseTroubleIsLater(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)

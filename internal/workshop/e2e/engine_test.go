@@ -26,9 +26,9 @@ type engines struct {
 	hostile               bool // the database's global settings are testserver.Hostile
 }
 
-// TestEngines calls every route, the console's pages and every periodic job on the servers that deployments/README.md lists,
-// in a shop without an order and in one with everything. Every route is one of the OpenAPI document, so that nobody has to
-// name a new one here.
+// TestEngines calls every route, the console's pages and every periodic job on the servers that deployments/README.md
+// lists, in a shop without an order and in one with everything. Every route is one of the OpenAPI document, so that
+// nobody has to name a new one here.
 func TestEngines(t *testing.T) { //nolint:tparallel // one after the other: each has three servers
 	t.Parallel()
 	all := []engines{{hostile: true}}
@@ -157,8 +157,8 @@ func (a *app) readsConsole(t *testing.T, s settings) {
 	check.That(t, len(read) > 20, "only %d pages were found: %v", len(read), read)
 }
 
-// refusedByServers fails for what a database, Redis or NATS has refused behind the requests, where nobody hears of it. That
-// transactions meet (1205, 1213, 1020) is no refusal.
+// refusedByServers fails for what a database, Redis or NATS has refused behind the requests, where nobody hears of it.
+// That transactions meet (1205, 1213, 1020) is no refusal.
 func refusedByServers(t *testing.T, said string) {
 	t.Helper()
 	refusal, meeting := regexp.MustCompile(`Error \d+|\bERR |WRONGTYPE|NOSCRIPT|err_code|panic`), regexp.MustCompile(`Error (1205|1213|1020)\b`)

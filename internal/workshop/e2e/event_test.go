@@ -32,8 +32,8 @@ type eventRead struct {
 	Data        map[string]any `json:"data"`
 }
 
-// readEvents reads a stream from its beginning until enough says so, and returns the types
-// of each subject's events in their order.
+// readEvents reads a stream from its beginning until enough says so, and returns the types of each subject's events in
+// their order.
 func readEvents(t *testing.T, url, stream string, enough func(told map[string][]string) bool) map[string][]string {
 	t.Helper()
 	conn := check.Value(nats.Connect(url))(t)
@@ -44,9 +44,7 @@ func readEvents(t *testing.T, url, stream string, enough func(told map[string][]
 	told, seen := map[string][]string{}, map[string]bool{}
 	for !enough(told) {
 		message, err := consumer.Next(jetstream.FetchMaxWait(check.Deadline))
-		if err != nil {
-			t.Fatalf("after %v: %v", told, err)
-		}
+		check.Need(t, err == nil, "after %v: %v", told, err)
 		var event eventRead
 		if err := json.Unmarshal(message.Data(), &event); err != nil {
 			t.Fatalf("%s: %v", message.Data(), err)
@@ -56,17 +54,14 @@ func readEvents(t *testing.T, url, stream string, enough func(told map[string][]
 			message.Headers().Get("Content-Type") != "application/cloudevents+json" || message.Headers().Get(nats.MsgIdHdr) != event.ID {
 			t.Errorf("%s %v", message.Data(), message.Headers())
 		}
-		if seen[event.ID] {
-			t.Errorf("event %s is in the stream twice", event.ID)
-		}
+		check.That(t, !seen[event.ID], "event %s is in the stream twice", event.ID)
 		seen[event.ID] = true
 		told[event.Subject] = append(told[event.Subject], event.Type)
 	}
 	return told
 }
 
-// TestEvents: other systems hear of everything that happens to an order and a voucher, in
-// order, in both order modes.
+// TestEvents: other systems hear of everything that happens to an order and a voucher, in order, in both order modes.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	for name, deployment := range map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers} {

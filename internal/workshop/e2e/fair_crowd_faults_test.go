@@ -17,8 +17,8 @@ import (
 	"seckill/model"
 )
 
-// fairCrowd buys where units come back. Whoever has an order of a sold-out sale gives it up, or pays, as soon as somebody wants to
-// wait; whoever waits gets it, or leaves. In a draw whoever has won does so.
+// fairCrowd buys where units come back. Whoever has an order of a sold-out sale gives it up, or pays, as soon as
+// somebody wants to wait; whoever waits gets it, or leaves. In a draw whoever has won does so.
 type fairCrowd struct {
 	*crowd
 
@@ -73,8 +73,8 @@ func (c *fairCrowd) hold(order model.Order) {
 	c.promised[order.ID], c.told[order.UserID], c.heard[order.ID] = order.UserID, order, time.Now()
 }
 
-// buysOrWaits is the life of a user who wants a unit. Until there is an order or a place, each of both may say for a moment that
-// the other is to be had.
+// buysOrWaits is the life of a user who wants a unit. Until there is an order or a place, each of both may say for a
+// moment that the other is to be had.
 func (c *fairCrowd) buysOrWaits(t *testing.T, user string) {
 	waits := false
 	check.Patiently(t, user+" has an order or a place", func() bool {
@@ -148,7 +148,8 @@ func (c *fairCrowd) settles(t *testing.T, order model.Order, turn int) {
 	}
 }
 
-// comesAgain has a user who has canceled wait behind all others, or hear of a cool-down: who buys may hear SOLD_OUT instead.
+// comesAgain has a user who has canceled wait behind all others, or hear of a cool-down: who buys may hear SOLD_OUT
+// instead.
 func (c *fairCrowd) comesAgain(t *testing.T, user string) {
 	t.Helper()
 	if !c.cools {
@@ -243,8 +244,9 @@ func own[T any](t *testing.T, c *fairCrowd, user, what string) (found T) {
 	return found
 }
 
-// checkKept checks, when nobody asks any more, that all orders and places are as their users were told, and that units were handed
-// on in the order of the places. An order may have failed that was heard of at an instant that is forgiven, or not at all.
+// checkKept checks, when nobody asks any more, that all orders and places are as their users were told, and that units
+// were handed on in the order of the places. An order may have failed that was heard of at an instant that is forgiven,
+// or not at all.
 func (c *fairCrowd) checkKept(t *testing.T, forgiven func(heard time.Time) bool) map[string]model.Order {
 	t.Helper()
 	a := c.instances[len(c.instances)-1]
@@ -272,8 +274,8 @@ func (c *fairCrowd) checkKept(t *testing.T, forgiven func(heard time.Time) bool)
 	return orders
 }
 
-// draws has the sale end while users enter, of whom many have entered and some come too late; what they have won is paid, canceled
-// or left.
+// draws has the sale end while users enter, of whom many have entered and some come too late; what they have won is
+// paid, canceled or left.
 func (c *fairCrowd) draws(t *testing.T, parallel int) {
 	t.Helper()
 	const entries, tooLate = 150, 10

@@ -28,8 +28,8 @@ import (
 // TestFairness measures who gets the units when 20,000 buyers press the button at once at two instances: those who come
 // first, whoever they are. `make fairness` starts it; docs/fairness.md has its figures.
 //
-// Users, instances and the order in which buyers press are dealt out by chance from a fixed seed. So a share that depends
-// on a user's id or on the instance is a defect. The verdicts are over counts: no clock is read.
+// Users, instances and the order in which buyers press are dealt out by chance from a fixed seed. So a share that
+// depends on a user's id or on the instance is a defect. The verdicts are over counts: no clock is read.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
@@ -41,16 +41,14 @@ func TestFairness(t *testing.T) {
 		press(t, voucher.ID, crowd, 512)
 		first := correlation(crowd)
 		t.Logf("%s, 20,000 buyers, 5,000 units: correlation of arrival and success %.4f, attempts told to come again %d", mode, first, attempts(crowd)-len(crowd))
-		if first < 0.9 {
-			t.Errorf("%s: the correlation of arrival and success is %.4f", mode, first)
-		}
+		check.That(t, first >= 0.9, "%s: the correlation of arrival and success is %.4f", mode, first)
 		independent(t, fmt.Sprintf("%s, one sale", mode), crowd, map[string]trait{
 			"the user's id": byID(crowd), "the instance": {2, func(c *caller) int { return c.instance }},
 			"the place in a batch": {classes, func(c *caller) int { return int(c.arrived) % classes }},
 		})
 
-		// Of small sales one batch decides, which is of one instance: so of that only whole sales are counted. Who was first of
-		// those who come within a millisecond is not for the service to say: that is printed, and no verdict.
+		// Of small sales one batch decides, which is of one instance: so of that only whole sales are counted. Who was first
+		// of those who come within a millisecond is not for the service to say: that is printed, and no verdict.
 		var small, most []*caller
 		const sales, fifths = 200, 5
 		var burst [fifths]int
@@ -71,8 +69,9 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// TestFairnessOfADraw has 20,000 buyers enter a draw of 5,000 units as they press above: nothing about them matters, not even when
-// they come. A red verdict is five standard deviations away from that; chance alone is three once in 370 times.
+// TestFairnessOfADraw has 20,000 buyers enter a draw of 5,000 units as they press above: nothing about them matters,
+// not even when they come. A red verdict is five standard deviations away from that; chance alone is three once in 370
+// times.
 func TestFairnessOfADraw(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)
@@ -97,9 +96,7 @@ func TestFairnessOfADraw(t *testing.T) {
 	won, lost := float64(len(winners)), float64(len(crowd)-len(winners))
 	sigma := math.Sqrt((won + lost + 1) / (3 * won * lost))
 	t.Logf("a draw, 20,000 buyers, 5,000 units: correlation of arrival and success %.4f, %.1f σ", rank, rank/sigma)
-	if math.Abs(rank) > 5*sigma {
-		t.Errorf("the correlation of arrival and success is %.4f", rank)
-	}
+	check.That(t, math.Abs(rank) <= 5*sigma, "the correlation of arrival and success is %.4f", rank)
 	independent(t, "a draw", crowd, map[string]trait{
 		"the user's id": byID(crowd), "the instance": {2, func(c *caller) int { return c.instance }},
 		"the place in a batch": {classes, func(c *caller) int { return int(c.arrived) % classes }},
@@ -164,9 +161,7 @@ func press(t *testing.T, voucherID string, crowd []*caller, connections int) {
 				got, err := api.Send(traced, c.app.Client, http.MethodPost, c.app.URL+"/api/v1/vouchers/"+voucherID+"/seckill", tokens[n], nil)
 				again = api.Again(cmp.Or(err, got.Err()))
 				c.won = got.Sells() || got.Code() == model.CodeAlreadyOrdered
-				if !again && !c.won && got.Code() != model.CodeSoldOut {
-					t.Errorf("%s: %d %s", c.user, got.Status, got.Body)
-				}
+				check.That(t, again || c.won || got.Code() == model.CodeSoldOut, "%s: %d %s", c.user, got.Status, got.Body)
 			}
 		}
 	})
@@ -179,8 +174,8 @@ func attempts(crowd []*caller) (sum int) {
 	return sum
 }
 
-// correlation is the rank-biserial one of arrival and success (Cureton 1956): 1 when no winner came after a loser, 0 when
-// it does not matter when one comes, -1 when the last ones win.
+// correlation is the rank-biserial one of arrival and success (Cureton 1956): 1 when no winner came after a loser, 0
+// when it does not matter when one comes, -1 when the last ones win.
 func correlation(crowd []*caller) float64 {
 	byArrival := slices.SortedFunc(slices.Values(crowd), func(a, b *caller) int { return cmp.Compare(a.arrived, b.arrived) })
 	winners, losers, right := 0, 0, 0
@@ -233,13 +228,12 @@ func independent(t *testing.T, what string, crowd []*caller, traits map[string]t
 		}
 		z := deviations(square, float64(of.classes-1))
 		t.Logf("%s, by %s: χ² %.1f of %d degrees, %.1f σ", what, name, square, of.classes-1, z)
-		if z > 5 {
-			t.Errorf("%s: the share depends on %s: %v of %v won", what, name, won, all)
-		}
+		check.That(t, z <= 5, "%s: the share depends on %s: %v of %v won", what, name, won, all)
 	}
 }
 
-// deviations tells how far a χ² is from what chance makes, as a number of standard deviations (Wilson and Hilferty 1931).
+// deviations tells how far a χ² is from what chance makes, as a number of standard deviations (Wilson and Hilferty
+// 1931).
 func deviations(square, degrees float64) float64 {
 	spread := 2 / (9 * degrees)
 	return (math.Cbrt(square/degrees) - (1 - spread)) / math.Sqrt(spread)

@@ -31,8 +31,8 @@ func (p *process) pause(t testing.TB) {
 	})
 }
 
-// Neither a client that never finishes its request, nor a profile that runs, nor
-// a database that hangs keeps a stop from ending.
+// Neither a client that never finishes its request, nor a profile that runs, nor a database that hangs keeps a stop
+// from ending.
 func TestTerminatedWhileEverythingHangs(t *testing.T) {
 	t.Parallel()
 	database := testserver.MariaDB(t)
@@ -64,9 +64,8 @@ func TestTerminatedWhileEverythingHangs(t *testing.T) {
 	}
 }
 
-// A worker stands still for longer than its messages wait for it, in the middle
-// of a rush, and then goes on with what it had in hand: others have persisted it
-// meanwhile.
+// A worker stands still for longer than its messages wait for it, in the middle of a rush, and then goes on with what
+// it had in hand: others have persisted it meanwhile.
 func TestPausedWorkerDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
@@ -85,9 +84,9 @@ func TestPausedWorkerDoesNoHarm(t *testing.T) {
 	front.sellsOn(t, voucher.ID, 4000)
 }
 
-// The instance that is elected to consume stands still. The other one persists what is bought then, before it is elected itself, and what the queue
-// has handed to the first one when that one's time is over. The chance decides what is handed to it, and who is elected meanwhile: it is
-// stopped until both were seen.
+// The instance that is elected to consume stands still. The other one persists what is bought then, before it is
+// elected itself, and what the queue has handed to the first one when that one's time is over. The chance decides what
+// is handed to it, and who is elected meanwhile: it is stopped until both were seen.
 func TestAStoppedLeaderKeepsNoOrder(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
@@ -124,8 +123,8 @@ func TestAStoppedLeaderKeepsNoOrder(t *testing.T) {
 	front.kept(t, voucher.ID, promised)
 }
 
-// The whole service is one process, killed at a random instant of a rush, twice.
-// Its Redis is empty after each start; what was promised is there.
+// The whole service is one process, killed at a random instant of a rush, twice. Its Redis is empty after each start;
+// what was promised is there.
 func TestEmbeddedAsyncSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	chance := check.Seeded(t)
@@ -146,8 +145,7 @@ func TestEmbeddedAsyncSurvivesAKill(t *testing.T) {
 	t.Logf("%d × 202, %d × 503, %d without an answer", c.yes, c.refused, c.failed)
 }
 
-// checkTold checks that whoever heard of an order, in whatever answer, has it:
-// no server of these tests forgets.
+// checkTold checks that whoever heard of an order, in whatever answer, has it: no server of these tests forgets.
 func checkTold(t *testing.T, orders map[string]model.Order, c *crowd) {
 	t.Helper()
 	for user, told := range c.told {

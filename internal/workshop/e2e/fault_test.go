@@ -40,8 +40,7 @@ func killedUnderLoad(t *testing.T, victim *testserver.Server, a *app) {
 	t.Logf("%d × 201, %d × 503, %d without an answer", c.yes, c.refused, c.failed)
 }
 
-// SIGTERM at full load: not ready first, then everything under way is answered
-// and kept, and the process ends well.
+// SIGTERM at full load: not ready first, then everything under way is answered and kept, and the process ends well.
 func TestTerminatedUnderLoad(t *testing.T) {
 	t.Parallel()
 	deployments := map[string]func(*testing.T) settings{"async": asyncOnServers}
@@ -73,8 +72,8 @@ func TestTerminatedUnderLoad(t *testing.T) {
 	}
 }
 
-// leaves terminates a program. It says that it is not ready, sells for another moment, in which load balancers
-// notice, and ends well. The crowd buys in that moment.
+// leaves terminates a program. It says that it is not ready, sells for another moment, in which load balancers notice,
+// and ends well. The crowd buys in that moment.
 func leaves(t *testing.T, p *process, c *crowd) {
 	t.Helper()
 	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))

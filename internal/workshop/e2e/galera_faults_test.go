@@ -88,8 +88,8 @@ func (p pair) tellsOfNoQuorum(t *testing.T) {
 	})
 }
 
-// TestGaleraCluster: two instances sell through two members of three, exactly, and what one has sold the other shows
-// at once; a member is killed and stays dead; the quorum is lost and bootstrapped; the dead come back.
+// TestGaleraCluster: two instances sell through two members of three, exactly, and what one has sold the other shows at
+// once; a member is killed and stays dead; the quorum is lost and bootstrapped; the dead come back.
 //
 //nolint:paralleltest // members that suspect each other by time-outs need the machine for themselves
 func TestGaleraCluster(t *testing.T) {
@@ -110,9 +110,7 @@ func TestGaleraCluster(t *testing.T) {
 				}
 				user := from.user(100_000 + n)
 				got := remote.Insist(t, user, func(int) (api.Answer, error) { return from.Place(t, voucher.ID, user) })
-				if !got.Sells() {
-					t.Fatalf("%s buys: %d %s", user, got.Status, got.Body)
-				}
+				check.Need(t, got.Sells(), "%s buys: %d %s", user, got.Status, got.Body)
 				shown := to.Insist(t, http.MethodGet, "/orders/"+remote.Decode[model.Order](t, got).ID, to.Token(t, user, model.RoleUser), nil)
 				check.Equal(t, "the order, shown by the other instance", shown.Status, http.StatusOK)
 			}

@@ -16,10 +16,11 @@ import (
 	"seckill/model"
 )
 
-// Everybody moves the same orders at once: buyers pay and cancel, money comes too late, administrators redeem and refund,
-// time passes. Two processes serve them, in either order mode; each is killed in the middle, by its process id, and then
-// dies once more, by itself at a step of these roads. Calls of the provider lose their answers, and its webhooks come
-// twice. In the end each order has one legal history, and the units, the money, the codes and the events add up.
+// Everybody moves the same orders at once: buyers pay and cancel, money comes too late, administrators redeem and
+// refund, time passes. Two processes serve them, in either order mode; each is killed in the middle, by its process id,
+// and then dies once more, by itself at a step of these roads. Calls of the provider lose their answers, and its
+// webhooks come twice. In the end each order has one legal history, and the units, the money, the codes and the events
+// add up.
 //
 //nolint:tparallel // rounds come one after the other: each is as much as a machine can do
 func TestLivesAtOnce(t *testing.T) {

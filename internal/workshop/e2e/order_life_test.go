@@ -25,9 +25,10 @@ import (
 	"seckill/model"
 )
 
-// Everybody moves the same orders at once: buyers pay and cancel, money comes too late, administrators redeem and refund,
-// time passes. Two instances serve them, in either order mode. Calls of the provider lose their answers, and its webhooks
-// come twice. In the end each order has one legal history, and the units, the money, the codes and the events add up.
+// Everybody moves the same orders at once: buyers pay and cancel, money comes too late, administrators redeem and
+// refund, time passes. Two instances serve them, in either order mode. Calls of the provider lose their answers, and
+// its webhooks come twice. In the end each order has one legal history, and the units, the money, the codes and the
+// events add up.
 func TestLivesAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
@@ -129,8 +130,8 @@ func (l *lives) tries(chance *rand.Rand) []try {
 	return tries
 }
 
-// race has callers make the tries, and harm do what it likes meanwhile, which is told after each third of the tries; then
-// it checks what has become of everything.
+// race has callers make the tries, and harm do what it likes meanwhile, which is told after each third of the tries;
+// then it checks what has become of everything.
 func (l *lives) race(t *testing.T, chance *rand.Rand, orders, callers int, harm func(thirds <-chan struct{}) (heal func())) {
 	t.Helper()
 	l.open(t, orders)
@@ -220,9 +221,7 @@ func (l *lives) insist(t *testing.T, n int, token, path string, body any, made i
 		a := l.instances[(n+attempt)%len(l.instances)]
 		return a.Send(http.MethodPost, path, token, body)
 	})
-	if got.Status != made && got.Code() != model.CodeIllegalState {
-		t.Errorf("%s: %d %s", path, got.Status, got.Body)
-	}
+	check.That(t, got.Status == made || got.Code() == model.CodeIllegalState, "%s: %d %s", path, got.Status, got.Body)
 	return got, got.Status == made
 }
 
@@ -249,9 +248,7 @@ func (l *lives) current(t *testing.T, n int, b *buyer) model.Order {
 	defer b.mu.Unlock()
 	if b.order.ID == "" {
 		l.buy(t, n, b)
-		if b.order.ID == "" {
-			t.Errorf("%s has no order, although there is a unit for everybody", b.user)
-		}
+		check.That(t, b.order.ID != "", "%s has no order, although there is a unit for everybody", b.user)
 	}
 	return b.order
 }
@@ -414,8 +411,8 @@ func (l *lives) check(t *testing.T, orders int) {
 	t.Logf("%d orders, %+v", len(events), balance)
 }
 
-// legal holds an order's history to the table of moves: each was made by somebody who may, from where the one before had
-// led, and once. It returns them. Whatever a caller was told is among them.
+// legal holds an order's history to the table of moves: each was made by somebody who may, from where the one before
+// had led, and once. It returns them. Whatever a caller was told is among them.
 func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transition) {
 	t.Helper()
 	been := map[model.OrderStatus]bool{}
@@ -433,9 +430,8 @@ func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transiti
 		}
 		before := o.History[n-1]
 		move, err := model.Move(*step.From, step.To, by[step.By])
-		if err != nil || *step.From != before.To || step.At.Before(before.At) {
-			t.Errorf("order %s, step %d: %+v (%v)", o.ID, n, o.History, err)
-		}
+		check.That(t, err == nil && *step.From == before.To && !step.At.Before(before.At),
+			"order %s, step %d: %+v (%v)", o.ID, n, o.History, err)
 		moves = append(moves, move)
 	}
 	check.Equal(t, "the end of the history of order "+o.ID, o.History[len(o.History)-1].To, o.Status)

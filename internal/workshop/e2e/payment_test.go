@@ -31,17 +31,14 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		check.Equal(t, "a stranger pays", a.asks(t, stranger, http.MethodPost, "/pay").Code(), model.CodeNotFound)
 		started := a.pays(t, order)
 		same(t, "repeated", a.pays(t, order), started)
-		if started.PaymentURL != x.url+"/pay/"+started.PaymentID || started.Order.Status != model.OrderUnpaid {
-			t.Errorf("%+v", started)
-		}
+		check.That(t, started.PaymentURL == x.url+"/pay/"+started.PaymentID && started.Order.Status == model.OrderUnpaid,
+			"%+v", started)
 		document := readDocument(t, a)
 		document.check(t, http.MethodPost, "/api/v1/orders/{id}/pay", a.asks(t, order, http.MethodPost, "/pay"))
 		check.Equal(t, "its code before it is paid", a.now(t, order).Code, "")
 		x.approve(t, started)
 		paid := a.reaches(t, order, model.OrderPaid)
-		if paid.PaidAt == nil || len(paid.Code) != 24 {
-			t.Fatalf("%+v", paid)
-		}
+		check.Need(t, paid.PaidAt != nil && len(paid.Code) == 24, "%+v", paid)
 		check.Equal(t, "its code in the list", remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.Token(t, order.UserID, model.RoleUser), nil)).Items[0].Code, paid.Code)
 		check.Equal(t, "a stranger looks", a.asks(t, stranger, http.MethodGet, "").Code(), model.CodeNotFound)
 		for _, move := range []string{"/pay", "/cancel"} {
@@ -131,12 +128,8 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 		"an id nobody makes": {change(func(h *hook) { h.id = "13"; h.event.Data.PaymentID = "'; DROP TABLE payments" }), 422, model.CodeValidation},
 	} {
 		got := a.hears(t, try.hook)
-		if got.Status != try.status || got.Code() != try.code {
-			t.Errorf("%s: %d %s", name, got.Status, got.Body)
-		}
-		if got.Status == 401 && got.Header.Get("WWW-Authenticate") == "" {
-			t.Errorf("%s: 401 without a challenge", name)
-		}
+		check.That(t, got.Status == try.status && got.Code() == try.code, "%s: %d %s", name, got.Status, got.Body)
+		check.That(t, got.Status != 401 || got.Header.Get("WWW-Authenticate") != "", "%s: 401 without a challenge", name)
 	}
 	unsigned := a.Call(t, http.MethodPost, "/webhooks/payments", a.Admin(t), of(started).event)
 	check.Equal(t, "unsigned, with an administrator's token", unsigned.Status, 401)
@@ -148,9 +141,7 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 	a.heard(t, declined)
 	check.Equal(t, "after a failed payment", a.now(t, order).Status, model.OrderUnpaid)
 	second := a.pays(t, order)
-	if second.PaymentID == started.PaymentID {
-		t.Error("a payment that has failed is repeated")
-	}
+	check.That(t, second.PaymentID != started.PaymentID, "a payment that has failed is repeated")
 
 	// One that was wrong and comes again corrected, deliveries at once, repetitions, and another message under a used id.
 	pays := of(second)
@@ -181,9 +172,7 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 	check.Equal(t, "its reason", a.refunds(t, "done")[0].Reason, model.RefundDuplicate)
 	same(t, "afterwards", a.now(t, order), paid)
 	x.balance(t, 1, 1) // the other payment was never made at the provider
-	if !a.Audit(t, voucher.ID).Balanced {
-		t.Error("the stock does not add up")
-	}
+	check.That(t, a.Audit(t, voucher.ID).Balanced, "the stock does not add up")
 }
 
 // Money for an order that is closed goes back, and takes no unit: also for one that has failed, whose payment cannot be
@@ -270,7 +259,8 @@ func TestALostWebhookIsFoundByAsking(t *testing.T) {
 	x.balance(t, 2, 0)
 }
 
-// TestMoneyThatMovesAtTheProvider: what is given back or disputed at the provider, by nobody's call, moves the order that it has paid.
+// TestMoneyThatMovesAtTheProvider: what is given back or disputed at the provider, by nobody's call, moves the order
+// that it has paid.
 func TestMoneyThatMovesAtTheProvider(t *testing.T) {
 	t.Parallel()
 	for name, deployment := range map[string]func(*testing.T) settings{
@@ -363,9 +353,7 @@ func TestAnAsyncOrderIsPaidAndRefunded(t *testing.T) {
 	x.tells(t, a)
 	voucher := a.onSale(t, 1)
 	order := a.paid(t, x, voucher.ID, a.user(1))
-	if order.Code == "" {
-		t.Error("it has no code")
-	}
+	check.That(t, order.Code != "", "it has no code")
 	another := func() api.Answer {
 		return a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, a.user(2), model.RoleUser), nil)
 	}

@@ -32,9 +32,8 @@ func TestTheProviderIsInTrouble(t *testing.T) {
 			order := a.buys(t, voucher.ID, a.user(n))
 			x.faults.Set(fault)
 			got := a.asks(t, order, http.MethodPost, "/pay")
-			if got.Code() != model.CodeUnavailable || got.Header.Get("Retry-After") == "" {
-				t.Errorf("pay, %s: %d %s", name, got.Status, got.Body)
-			}
+			check.That(t, got.Code() == model.CodeUnavailable && got.Header.Get("Retry-After") != "",
+				"pay, %s: %d %s", name, got.Status, got.Body)
 			x.faults.Set(simulator.None)
 			started := a.pays(t, order)
 			x.approve(t, started)

@@ -38,15 +38,15 @@ type proxy struct {
 	failures atomic.Int64
 }
 
-// shipped are the proxies, by the program that runs each: the nginx of the system and a later one, which `make deps-proxies`
-// unpacks, and HAProxy.
+// shipped are the proxies, by the program that runs each: the nginx of the system and a later one, which `make
+// deps-proxies` unpacks, and HAProxy.
 func shipped(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{"nginx": "nginx", "nginx-1.26": check.Value(filepath.Abs("../../../bin/nginx-1.26/bin/nginx"))(t), "haproxy": "haproxy"}
 }
 
-// network is the one of docker-compose.yml: the proxy has a network of its own, and is reached at its address; everything else,
-// instances and clients, has the other addresses.
+// network is the one of docker-compose.yml: the proxy has a network of its own, and is reached at its address;
+// everything else, instances and clients, has the other addresses.
 const network = `
 mount -t tmpfs tmpfs /run
 ip netns add proxy
@@ -69,8 +69,8 @@ func behindEach(t *testing.T, test func(t *testing.T, name string)) {
 	}
 }
 
-// container starts a program as a container of docker-compose.yml has it: nobody's, with the secrets of secrets.sh, the files of
-// deployments/ in their places, and a /tmp of its own.
+// container starts a program as a container of docker-compose.yml has it: nobody's, with the secrets of secrets.sh, the
+// files of deployments/ in their places, and a /tmp of its own.
 const container = `
 mount --make-rprivate / && mount -t tmpfs tmpfs /run && mkdir /run/secrets /run/checkout && mount --bind "$CHECKOUT" /run/checkout
 for f in "$SECRETS"/*; do touch "/run/secrets/${f##*/}"; mount --bind "$f" "/run/secrets/${f##*/}"; done
@@ -140,8 +140,8 @@ func (p *proxy) expect(t *testing.T, a *app, want int, method, path, token strin
 	return got, ok
 }
 
-// TestShippedProxies drives nginx.conf and haproxy.cfg, unchanged, through an outage, a deploy with people who buy meanwhile, large
-// tokens, slow bodies, and an instance that is not ready.
+// TestShippedProxies drives nginx.conf and haproxy.cfg, unchanged, through an outage, a deploy with people who buy
+// meanwhile, large tokens, slow bodies, and an instance that is not ready.
 func TestShippedProxies(t *testing.T) {
 	t.Parallel()
 	behindEach(t, func(t *testing.T, name string) {

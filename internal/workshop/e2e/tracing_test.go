@@ -80,9 +80,7 @@ func (c *collecting) one(t *testing.T, trace, name string) *tracepb.Span {
 		found = c.named(trace, name)
 		return len(found) > 0
 	})
-	if len(found) != 1 {
-		t.Errorf("the trace %s has %d spans %s", trace, len(found), name)
-	}
+	check.That(t, len(found) == 1, "the trace %s has %d spans %s", trace, len(found), name)
 	return found[0]
 }
 
@@ -140,9 +138,7 @@ func (c *collecting) after(t *testing.T, before *tracepb.Span, step string, orde
 func (a *app) buysTraced(t *testing.T, voucherID, user string) model.Order {
 	t.Helper()
 	got := a.Call(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.Token(t, user, model.RoleUser), nil, traceHeader)
-	if !got.Sells() || got.Header.Get("traceparent") != "" {
-		t.Fatalf("%d %s %v", got.Status, got.Body, got.Header)
-	}
+	check.Need(t, got.Sells() && got.Header.Get("traceparent") == "", "%d %s %v", got.Status, got.Body, got.Header)
 	return remote.Decode[model.Order](t, got)
 }
 
@@ -200,13 +196,9 @@ func (c *collecting) tellsNothing(t *testing.T, user string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, secret := range []string{user, "eyJ", "127.0.0.1", "Go-http-client", "INSERT", "SELECT", secret} {
-		if strings.Contains(c.text.String(), secret) {
-			t.Errorf("the collector was told %q", secret)
-		}
+		check.That(t, !strings.Contains(c.text.String(), secret), "the collector was told %q", secret)
 	}
-	if !strings.Contains(c.text.String(), `"seckill"`) {
-		t.Error("the collector was not told the service's name")
-	}
+	check.That(t, strings.Contains(c.text.String(), `"seckill"`), "the collector was not told the service's name")
 }
 
 // Without the variable nothing is traced, and a client's traceparent changes nothing.

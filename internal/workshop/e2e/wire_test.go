@@ -16,9 +16,8 @@ const (
 	down                  // to the client
 )
 
-// wire is a connection to a server, through which a test can make it look slow
-// or dead at a chosen moment. Nothing that is held is lost: it arrives, late,
-// unless the connection is cut meanwhile.
+// wire is a connection to a server, through which a test can make it look slow or dead at a chosen moment. Nothing that
+// is held is lost: it arrives, late, unless the connection is cut meanwhile.
 type wire struct {
 	target   string
 	listener net.Listener
@@ -39,8 +38,7 @@ type link struct {
 	over           chan struct{}
 }
 
-// trap waits for pieces of bytes on their way up, one after the other on the same
-// connection.
+// trap waits for pieces of bytes on their way up, one after the other on the same connection.
 type trap struct {
 	pieces []string
 	link   *link // nil: the first piece has not come yet
@@ -190,8 +188,7 @@ func (w *wire) cut() {
 	}
 }
 
-// hold keeps everything of a direction back until the returned function is
-// called; twice does no harm.
+// hold keeps everything of a direction back until the returned function is called; twice does no harm.
 func (w *wire) hold(d direction) (release func()) {
 	gate := make(chan struct{})
 	w.mu.Lock()
@@ -205,10 +202,9 @@ func (w *wire) hold(d direction) (release func()) {
 	})
 }
 
-// holdAt waits for pieces of bytes on their way to the server, all of them on one
-// connection, and with the last one begins to keep back what goes in one direction
-// there: that piece itself, or the answer to it. The channel is closed when it
-// came. To lose the answer for good, cut the wire then.
+// holdAt waits for pieces of bytes on their way to the server, all of them on one connection, and with the last one
+// begins to keep back what goes in one direction there: that piece itself, or the answer to it. The channel is closed
+// when it came. To lose the answer for good, cut the wire then.
 func (w *wire) holdAt(d direction, pieces ...string) (came <-chan struct{}, release func()) {
 	p := &trap{pieces: pieces, hold: d, gate: make(chan struct{}), sprung: make(chan struct{})}
 	w.mu.Lock()

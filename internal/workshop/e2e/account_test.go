@@ -1,0 +1,452 @@
+//part:races
+
+package e2e_test
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/api"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+)
+
+// operate runs a command of the program beside the instances of a deployment.
+func operate(t *testing.T, s settings, stdin string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(check.Context(t), testserver.Program(t), args...)
+	cmd.Env = append(os.Environ(), s.environ()...)
+	cmd.Stdin = strings.NewReader(stdin)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("seckill %s: %v\n%s", strings.Join(args, " "), err, said)
+	}
+}
+
+// TestAnAdministratorIsOutWithinASecond ends the right of an administrator in every way there is, and no instance obeys
+// the token any more. (That it is a second, service/sale/cache tells.)
+func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
+	t.Parallel()
+	s := onServers(t)
+	instances := []*app{start(t, s), start(t, s)}
+	operator := instances[0].Admin(t)
+	create := func(username string) string {
+		t.Helper()
+		operate(t, s, rightPassword+"\n", "admin", "create", "--username", username)
+		token, lasts := instances[0].elsewhere(t).session(t, username, rightPassword)
+		check.That(t, lasts <= time.Hour, "an administrator's token lasts %s", lasts)
+		for _, a := range instances {
+			object(t, a.Call(t, http.MethodGet, "/admin/vouchers", token, nil), http.StatusOK)
+		}
+		return token
+	}
+	tokens := map[string]string{}
+	for name, test := range map[string]struct {
+		end    func(username string)
+		status int
+		code   model.Code
+		me     int // of GET /auth/me, in the end
+	}{
+		"disabled": {func(u string) { operate(t, s, "", "admin", "disable", "--username", u) }, 401, model.CodeUnauthenticated, 401},
+		"password": {func(u string) { operate(t, s, "another horse\n", "admin", "passwd", "--username", u) }, 401, model.CodeUnauthenticated, 401},
+		"demoted":  {func(u string) { execute(t, s, "UPDATE accounts SET role = 'user' WHERE username_key = '"+u+"'") }, 403, model.CodeForbidden, 200},
+		"deleted":  {func(u string) { execute(t, s, "DELETE FROM accounts WHERE username_key = '"+u+"'") }, 401, model.CodeUnauthenticated, 200},
+	} {
+		token := create(name)
+		tokens[name] = token
+		draft := instances[0].Create(t, map[string]any{"state": "draft"})
+		test.end(name)
+		for _, a := range instances {
+			var got api.Answer
+			check.Eventually(t, name+": is out", func() bool {
+				got = a.Call(t, http.MethodGet, "/admin/vouchers", token, nil)
+				return got.Status != http.StatusOK
+			})
+			refused(t, got, test.status, test.code)
+			refused(t, a.Call(t, http.MethodGet, "/vouchers/"+draft.ID, token, nil), http.StatusNotFound, model.CodeNotFound)
+			check.Eventually(t, name+": a user's routes", func() bool {
+				return a.Call(t, http.MethodGet, "/auth/me", token, nil).Status == test.me
+			})
+			// The operator's own tokens are of no account.
+			object(t, a.Call(t, http.MethodGet, "/admin/vouchers", operator, nil), http.StatusOK)
+		}
+	}
+
+	// A disabled account is refused with the words for a wrong password; enabled again it logs in, and the old token stays
+	// ended.
+	other := instances[1].elsewhere(t)
+	disabled, wrong := other.login(t, "disabled", rightPassword), other.login(t, "disabled", "wrong horse")
+	refused(t, disabled, http.StatusUnauthorized, model.CodeUnauthenticated)
+	check.That(t, string(disabled.Body) == string(wrong.Body),
+		"it can be told that an account is disabled: %s, %s", disabled.Body, wrong.Body)
+	operate(t, s, "", "admin", "enable", "--username", "DISABLED")
+	renewed, _ := other.session(t, "disabled", rightPassword)
+	object(t, other.Call(t, http.MethodGet, "/admin/vouchers", renewed, nil), http.StatusOK)
+	refused(t, other.Call(t, http.MethodGet, "/admin/vouchers", tokens["disabled"], nil), http.StatusUnauthorized, model.CodeUnauthenticated)
+}
+
+func TestPasswordChange(t *testing.T) {
+	t.Parallel()
+	anywhere(t, checkPasswordChange)
+}
+
+func checkPasswordChange(t *testing.T, in shop) {
+	t.Helper()
+	a, alice := in.elsewhere(t), in.name("Alice")
+	voucher := a.onSale(t, 5)
+	a.register(t, alice)
+	change := func(token, current, next string) api.Answer {
+		t.Helper()
+		return a.Insist(t, http.MethodPost, "/auth/password", token, map[string]string{"current": current, "new": next})
+	}
+	first, lasts := a.session(t, strings.ToLower(alice), rightPassword)
+	second, _ := a.session(t, alice, rightPassword)
+	check.That(t, lasts >= 6*time.Hour, "a buyer's token lasts %s", lasts)
+
+	refused(t, change("", rightPassword, "another horse"), http.StatusUnauthorized, model.CodeUnauthenticated)
+	refused(t, change(first, "wrong horse", "another horse"), http.StatusUnauthorized, model.CodeUnauthenticated)
+	for _, short := range []string{"", "123456789", strings.Repeat("x", 129)} {
+		p := refused(t, change(first, rightPassword, short), http.StatusUnprocessableEntity, model.CodeValidation)
+		check.That(t, len(p.Errors) == 1 && p.Errors[0].Location == "body.new", "%v", p.Errors)
+	}
+	// A token of no account has no password here.
+	refused(t, change(a.Token(t, "github:42", model.RoleUser), rightPassword, "another horse"), http.StatusNotFound, model.CodeNotFound)
+	if got := a.Call(t, http.MethodGet, "/auth/me", second, nil); got.Status != http.StatusOK {
+		t.Fatalf("what was refused has ended a token: %d %s", got.Status, got.Body)
+	}
+
+	// Of several changes at once, one happens.
+	answers := make([]api.Answer, 3)
+	check.Volley(len(answers), func(i int) { answers[i] = change(first, rightPassword, "another horse "+strconv.Itoa(i)) })
+	changed := slices.IndexFunc(answers, func(got api.Answer) bool { return got.Status == http.StatusNoContent && len(got.Body) == 0 })
+	for i, got := range answers {
+		if i != changed {
+			refused(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
+		}
+	}
+	check.Need(t, changed >= 0, "no change happened")
+	for _, token := range []string{first, second} {
+		refused(t, a.Call(t, http.MethodGet, "/auth/me", token, nil), http.StatusUnauthorized, model.CodeUnauthenticated)
+		refused(t, a.Call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil), http.StatusUnauthorized, model.CodeUnauthenticated)
+		refused(t, change(token, "another horse", "a third horse"), http.StatusUnauthorized, model.CodeUnauthenticated)
+	}
+	refused(t, a.login(t, alice, rightPassword), http.StatusUnauthorized, model.CodeUnauthenticated)
+	third, _ := a.session(t, alice, "another horse "+strconv.Itoa(changed))
+	if got := a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", third, nil); !got.Sells() {
+		t.Errorf("a purchase with the new token: %d %s", got.Status, got.Body)
+	}
+}
+
+// TestAPasswordChangeIsKnownToEveryInstance: the other instance reads it from the database, and a new instance knows it
+// from the start.
+func TestAPasswordChangeIsKnownToEveryInstance(t *testing.T) {
+	t.Parallel()
+	s := onServers(t)
+	a, other := start(t, s), start(t, s)
+	a.register(t, "alice")
+	old, _ := a.session(t, "alice", rightPassword)
+	got := a.Insist(t, http.MethodPost, "/auth/password", old, map[string]string{"current": rightPassword, "new": "another horse"})
+	check.Equal(t, "the change", got.Status, http.StatusNoContent)
+	check.Eventually(t, "the other instance refuses the old token", func() bool {
+		return other.Call(t, http.MethodGet, "/orders", old, nil).Status == http.StatusUnauthorized
+	})
+	refused(t, start(t, s).Call(t, http.MethodGet, "/orders", old, nil), http.StatusUnauthorized, model.CodeUnauthenticated)
+}
+
+// TestTurningTheTokenSecret does what the page says, one instance after the other, while people log in at one and go on
+// at another: none of them is logged out.
+func TestTurningTheTokenSecret(t *testing.T) {
+	t.Parallel()
+	const old = "a secret of tokens that is replaced"
+	page := string(check.Value(os.ReadFile("../../../deployments/changes.md"))(t))
+	s := onServers(t)
+	var instances [2]atomic.Pointer[app]
+	var stop [2]func()
+	serve := func(n int, listed string) {
+		instance := check.Value(begin(t, s.with(settings{"SECKILL_JWT_SECRET": listed})))(t)
+		instances[n].Store(newApp(t, instance.BaseURL(), instance.OpsURL()))
+		stop[n] = func() { halt(instance) }
+	}
+	for n := range instances {
+		serve(n, old)
+		defer func() { stop[n]() }()
+	}
+	credentials := map[string]string{"username": "turner", "password": rightPassword}
+	object(t, instances[0].Load().Call(t, http.MethodPost, "/auth/register", "", credentials), http.StatusCreated)
+	var crowd sync.WaitGroup
+	var over atomic.Bool
+	var gone [2]atomic.Int64 // to another instance, or the same, by where the token is from
+	defer crowd.Wait()
+	defer over.Store(true)
+	for n := range instances {
+		crowd.Go(func() {
+			for token, round := "", 0; !over.Load(); round++ {
+				if round%8 == 0 {
+					got, err := instances[n].Load().Send(http.MethodPost, "/auth/login", "", credentials)
+					if token = ""; err == nil && got.Status == http.StatusOK { // otherwise it is being restarted, or has a queue
+						token = remote.Decode[struct {
+							AccessToken string `json:"access_token"`
+						}](t, got).AccessToken
+					}
+				}
+				got, err := instances[round%2].Load().Send(http.MethodGet, "/auth/me", token, nil)
+				switch {
+				case token == "" || err != nil:
+				case got.Status == http.StatusOK:
+					gone[n].Add(1)
+				case got.Status == http.StatusUnauthorized:
+					t.Errorf("a token of instance %d at instance %d: %s", n, round%2, got.Body)
+					over.Store(true)
+				}
+			}
+		})
+	}
+	fresh := func(n int) {
+		before := gone[n].Load()
+		check.Eventually(t, "people log in anew and go on", func() bool { return over.Load() || gone[n].Load() >= before+24 })
+	}
+	rolls := regexp.MustCompile("`SECKILL_JWT_SECRET=(.+?)`").FindAllStringSubmatch(page, -1)
+	for _, roll := range rolls {
+		listed := strings.NewReplacer("1=…", "1="+old, "new=…", "new="+old+" by this one").Replace(roll[1])
+		for n := range instances {
+			fresh(0)
+			fresh(1)
+			stop[n]()
+			serve(n, listed)
+		}
+	}
+	fresh(0)
+	fresh(1)
+	check.Equal(t, "rolls", len(rolls), 3)
+}
+
+const limitsPath = "/admin/settings/limits"
+
+// passing counts how many of n requests of one user are not over the limit, by turns of the instances.
+func passing(t *testing.T, user string, n int, instances ...*app) (passed int) {
+	t.Helper()
+	for i := range n {
+		a := instances[i%len(instances)]
+		got := a.Call(t, http.MethodPost, "/vouchers/none/seckill", a.Token(t, user, model.RoleUser), nil)
+		switch got.Status {
+		case http.StatusNotFound:
+			passed++
+		default:
+			refused(t, got, http.StatusTooManyRequests, model.CodeRateLimited)
+		}
+	}
+	return passed
+}
+
+// shares checks how many requests the instances let pass together. After a question that had no answer in time, which a
+// busy machine may do to any, an instance counts alone; what it had asked for may count all the same.
+func shares(t *testing.T, passed, limit int, instances ...*app) {
+	t.Helper()
+	least, most := limit, limit
+	for _, a := range instances {
+		if a.metric(t, "seckill_shared_limit_failures_total") > 0 {
+			least, most = 1, limit*len(instances)
+		}
+	}
+	check.That(t, least <= passed && passed <= most, "%d requests passed, want %d to %d", passed, least, most)
+}
+
+// TestInstancesShareLimits: a user has the limit once, however many instances serve, and so has an address.
+func TestInstancesShareLimits(t *testing.T) {
+	t.Parallel()
+	s := onServers(t).with(settings{"SECKILL_RATE_USER": "7/h"})
+	a, b := start(t, s), start(t, s)
+	for n := range 3 {
+		shares(t, passing(t, a.user(n), 20, a, b), 7, a, b)
+	}
+	byAddress := s.with(settings{"SECKILL_RATE_USER": "0", "SECKILL_RATE_ADDR": "6/h"})
+	c, d := start(t, byAddress), start(t, byAddress)
+	passed := 0
+	for n := range 20 { // whoever it says that it asks for
+		got := []*app{c, d}[n%2].Call(t, http.MethodPost, "/vouchers/none/seckill", c.Token(t, c.user(n), model.RoleUser), nil,
+			"X-Forwarded-For: 198.51.100."+strconv.Itoa(n))
+		if got.Status == http.StatusNotFound {
+			passed++
+			continue
+		}
+		refused(t, got, http.StatusTooManyRequests, model.CodeRateLimited)
+	}
+	shares(t, passed, 6, c, d)
+	check.Equal(t, "what a limited address hears of the health", c.Status("/readyz"), http.StatusOK)
+}
+
+// TestChangedLimits: all instances obey, also those that start later.
+func TestChangedLimits(t *testing.T) {
+	t.Parallel()
+	s := onServers(t).with(settings{"SECKILL_RATE_USER": "20/s"})
+	first, last := start(t, s), start(t, s)
+	type limits struct{ User, Addr string }
+	inForce := func(a *app) limits {
+		return remote.Decode[limits](t, a.Call(t, http.MethodGet, limitsPath, a.Admin(t), nil))
+	}
+	check.Equal(t, "the settings", inForce(last), limits{"20/s", "0"})
+	change := func(want limits) {
+		got := first.Insist(t, http.MethodPatch, limitsPath, first.Admin(t), map[string]any{"user": want.User})
+		check.Equal(t, "changed to", remote.Decode[limits](t, got), want)
+		check.Eventually(t, want.User+" is obeyed", func() bool { return inForce(last) == want })
+	}
+	change(limits{"3/h", "0"})
+	shares(t, passing(t, first.user(1), 12, first, last), 3, first, last)
+	change(limits{"0", "0"})
+	check.Equal(t, "requests that pass without a limit", passing(t, first.user(1), 30, first, last), 30)
+	for _, body := range []any{map[string]any{"user": "3"}, map[string]any{"addr": "-1/s"}, map[string]any{"addr": 5}, map[string]any{"users": "1/s"}} {
+		refused(t, first.Call(t, http.MethodPatch, limitsPath, first.Admin(t), body), http.StatusUnprocessableEntity, model.CodeValidation)
+	}
+	refused(t, first.Call(t, http.MethodPatch, limitsPath, first.Token(t, "u", model.RoleUser), map[string]any{"user": "0"}),
+		http.StatusForbidden, model.CodeForbidden)
+	// What an administrator has set wins over the settings.
+	check.Equal(t, "the limits of an instance that started later", inForce(start(t, s.with(settings{"SECKILL_RATE_USER": "50/s"}))), limits{"0", "0"})
+
+	embedded := start(t, embeddedSettings(t))
+	object(t, embedded.Insist(t, http.MethodPatch, limitsPath, embedded.Admin(t), `{"user":"3/h"}`), http.StatusOK)
+	check.Equal(t, "requests that pass with 3 an hour, embedded", passing(t, embedded.user(1), 12, embedded), 3)
+}
+
+// holder is another program that takes a user's lock as Redisson does.
+type holder struct {
+	client *redis.Client
+	name   string
+}
+
+func newHolder(t *testing.T, s settings, user string) holder {
+	t.Helper()
+	h := holder{client: redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t)), name: "lock:order:" + user}
+	t.Cleanup(func() { _ = h.client.Close() })
+	return h
+}
+
+// channel is where a release is told.
+func (h holder) channel() string { return "redisson_lock__channel:{" + h.name + "}" }
+
+func (h holder) take(t *testing.T) {
+	t.Helper()
+	check.Must(t, h.client.HSet(t.Context(), h.name, "8743c9c0-0795-4907-87fd-6c719a6b4586:1", 1).Err())
+	check.Must(t, h.client.PExpire(t.Context(), h.name, 10*check.Deadline).Err()) // it lapses in no test
+}
+
+func (h holder) release(t *testing.T) {
+	t.Helper()
+	check.Must(t, h.client.Del(t.Context(), h.name).Err())
+	check.Must(t, h.client.Publish(t.Context(), h.channel(), "0").Err())
+}
+
+// While somebody else holds a user's lock, that user hears LOCK_BUSY, and nothing is changed. Who waits long enough
+// buys when it is released. (How long is waited, and how soon it is woken, package lock tells.)
+func TestForeignHolderOfTheUsersLock(t *testing.T) {
+	t.Parallel()
+	s := onServers(t)
+	a, patient := start(t, s.with(settings{"SECKILL_LOCK_WAIT": "50ms"})), start(t, s.with(settings{"SECKILL_LOCK_WAIT": check.Deadline.String()}))
+	voucher := a.onSale(t, 10)
+	path, token := "/vouchers/"+voucher.ID+"/seckill", a.Token(t, a.user(1), model.RoleUser)
+	h := newHolder(t, s, a.user(1))
+	h.take(t)
+	refused(t, a.Call(t, http.MethodPost, path, token, nil), http.StatusTooManyRequests, model.CodeLockBusy)
+	if audit := a.Audit(t, voucher.ID); audit.Database.LiveOrders != 0 || audit.Database.Remaining != 10 {
+		t.Errorf("LOCK_BUSY changed something: %+v", audit)
+	}
+	a.buys(t, voucher.ID, a.user(2)) // another user
+
+	bought := patient.later(t, http.MethodPost, path, token)
+	check.Eventually(t, "it listens for the release", func() bool {
+		return h.client.PubSubNumSub(t.Context(), h.channel()).Val()[h.channel()] > 0
+	})
+	h.release(t)
+	check.Equal(t, "a purchase after the release", check.Receive(t, "its answer", bought).Status, http.StatusCreated)
+	check.Eventually(t, "no lock is left behind", func() bool { return h.client.Exists(t.Context(), h.name).Val() == 0 })
+}
+
+func TestLockIsVisibleToRedissonWhileAnOrderIsMade(t *testing.T) {
+	t.Parallel()
+	s := onServers(t).with(settings{"SECKILL_LOCK_LEASE": "1h"}) // the half of it passes in no test
+	a := start(t, s)
+	voucher := a.onSale(t, 10)
+	user := a.user(1)
+	h := newHolder(t, s, user)
+	release := holdRow(t, s, voucher.ID)
+	done := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, user, model.RoleUser))
+	var fields map[string]string
+	check.Eventually(t, "the lock is there", func() bool {
+		fields = h.client.HGetAll(t.Context(), h.name).Val()
+		return len(fields) > 0
+	})
+	check.Equal(t, "fields of the lock", len(fields), 1)
+	for holder, holds := range fields {
+		check.Equal(t, "how often "+holder+" holds it", holds, "1")
+	}
+	if ttl := h.client.PTTL(t.Context(), h.name).Val(); ttl <= 30*time.Minute || ttl > time.Hour {
+		t.Errorf("the lock lasts %v, want the lease of 1 h", ttl)
+	}
+	release()
+	if got := check.Receive(t, "the answer to the purchase", done); !got.Sells() && !remote.Again(got, nil) { // the database may have lost patience
+		t.Errorf("%d %s", got.Status, got.Body)
+	}
+	check.Eventually(t, "the lock is given back", func() bool { return h.client.Exists(t.Context(), h.name).Val() == 0 })
+}
+
+// disagrees waits until an instance of another mode is not ready and says why.
+func disagrees(t *testing.T, a *app, mode string) {
+	t.Helper()
+	check.Patiently(t, "an instance in "+mode+" mode is not ready and says why", func() bool {
+		got, err := a.Get("/readyz")
+		return err == nil && got.Status == http.StatusServiceUnavailable && strings.Contains(string(got.Body), mode)
+	})
+}
+
+// Buyers press on while the database is switched to sync and back: an instance of each mode is there, and each of them
+// answers 503 while it is not its turn.
+func TestModeSwitchesWithOrdersInFlight(t *testing.T) {
+	t.Parallel()
+	s := asyncOnServers(t)
+	inSync := s.with(settings{"SECKILL_ORDER_MODE": "sync"})
+	async := start(t, s)
+	const stock = 1_000_000 // the sale lasts for as long as the switches take
+	voucher := async.onSale(t, stock)
+	other := start(t, inSync) // an instance adopts a database without a voucher for its own mode
+	disagrees(t, other, "sync")
+	other.refuses(t, voucher.ID, other.user(-1))
+	check.Equal(t, "orders of an instance of the other mode", len(async.orders(t, voucher.ID)), 0)
+
+	c := newCrowd(async, voucher.ID, other)
+	over := c.coming(t, 4)
+	some := check.Count(t, "ORDERS", 20, 500)
+	c.moreSales(t, some)
+	said, err := runs(t, inSync, "mode", "sync")
+	check.Must(t, err)
+	t.Log(said)
+	other.ready(t)
+	disagrees(t, async, "async")
+	if sold := other.Audit(t, voucher.ID); sold.Mode != model.ModeSync || !sold.Balanced {
+		t.Errorf("after the switch to sync: %+v", sold)
+	}
+	c.moreSales(t, some)
+	check.Must(t, check.ErrorOf(runs(t, s, "mode", "async")))
+	async.ready(t)
+	disagrees(t, other, "sync")
+	c.moreSales(t, some)
+	over()
+
+	sold := len(async.kept(t, voucher.ID, c.promised))
+	async.Call(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", async.Admin(t), map[string]any{"stock": sold + 10})
+	check.Equal(t, "units sold to the last", len(async.sellsOn(t, voucher.ID, stock)), 10)
+	if said, err := runs(t, s, "mode"); err != nil || !strings.Contains(said, "async") {
+		t.Errorf("seckill mode says %q, %v", said, err)
+	}
+	t.Logf("%d promised, %d × 503", len(c.promised), c.refused)
+}

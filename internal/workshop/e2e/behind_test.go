@@ -1,0 +1,267 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/ids"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/overlay"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+	"seckill/queue"
+	"seckill/repository"
+	"seckill/repository/hotcopy"
+	"seckill/repository/sqldb"
+)
+
+// impossible is a currency that no database can store: its column has three letters.
+const impossible = "money"
+
+// counterfeiter puts orders on the road without the program: as many and as odd ones as a test needs.
+type counterfeiter struct {
+	copies *hotcopy.Store
+	queue  *queue.Queue
+}
+
+func newCounterfeiter(t testing.TB, s settings) counterfeiter {
+	t.Helper()
+	client := redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
+	log := slog.New(slog.DiscardHandler)
+	q := check.Value(queue.Open(t.Context(), queue.Options{URL: s["SECKILL_NATS_URL"], Deployment: deploymentOf(t, s), Replicas: 1, Log: log, Slack: check.Deadline}))(t)
+	t.Cleanup(func() {
+		_ = client.Close()
+		q.Close(context.Background())
+	})
+	return counterfeiter{copies: hotcopy.New(client, hotcopy.Options{Slack: check.Deadline}), queue: q}
+}
+
+// deploymentOf is the name by which a database is known to queues.
+func deploymentOf(t testing.TB, s settings) string {
+	t.Helper()
+	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: s["SECKILL_DATABASE_DSN"], Log: slog.New(slog.DiscardHandler), Slack: check.Deadline}))(t)
+	defer db.Close()
+	return check.Value(repository.NewModes(db).Read(t.Context()))(t).Deployment
+}
+
+// reserve takes one unit.
+func (c counterfeiter) reserve(t testing.TB, voucherID, user string) model.Reservation {
+	t.Helper()
+	return c.reserveAll(t, voucherID, []string{user})[0]
+}
+
+// reserveAll takes one unit for each of the users, who may begin early.
+func (c counterfeiter) reserveAll(t testing.TB, voucherID string, users []string) []model.Reservation {
+	t.Helper()
+	asked := make([]model.ReserveRequest, len(users))
+	for i, user := range users {
+		unique := check.Value(ids.New())(t)
+		asked[i] = model.ReserveRequest{OrderID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user, Early: true}
+	}
+	admitted := check.Value(c.copies.Reserve(t.Context(), asked))(t)
+	reservations := make([]model.Reservation, len(users))
+	for i, a := range admitted {
+		if a.Err != nil {
+			t.Fatalf("reserve for %s: %v", users[i], a.Err)
+		}
+		reservations[i] = a.Reservation
+	}
+	return reservations
+}
+
+// publish queues orders, up to 500 of them in one message.
+func (c counterfeiter) publish(t testing.TB, reservations ...model.Reservation) {
+	t.Helper()
+	check.Must(t, c.queue.Publish(t.Context(), reservations))
+}
+
+// rawStream is the queue of a deployment, as somebody sees it who knows nothing of its contents.
+type rawStream struct {
+	js     jetstream.JetStream
+	stream jetstream.Stream
+}
+
+func streamOf(t *testing.T, s settings) rawStream {
+	t.Helper()
+	conn := check.Value(nats.Connect(s["SECKILL_NATS_URL"]))(t)
+	t.Cleanup(conn.Close)
+	js := check.Value(jetstream.New(conn))(t)
+	return rawStream{js, check.Value(js.Stream(t.Context(), ordersStream(t, s)))(t)}
+}
+
+// last is the newest message, without the id by which the queue would know it again: as if the window for that had
+// passed.
+func (r rawStream) last(t *testing.T) *nats.Msg {
+	t.Helper()
+	info := check.Value(r.stream.Info(t.Context()))(t)
+	message := check.Value(r.stream.GetMsg(t.Context(), info.State.LastSeq))(t)
+	message.Header.Del(nats.MsgIdHdr)
+	return &nats.Msg{Subject: message.Subject, Header: message.Header, Data: message.Data}
+}
+
+func (r rawStream) repeat(t *testing.T, message *nats.Msg) {
+	t.Helper()
+	check.Must(t, check.ErrorOf(r.js.PublishMsg(t.Context(), message)))
+}
+
+// ordersStream is the stream of a deployment that has started.
+func ordersStream(t *testing.T, s settings) string {
+	t.Helper()
+	return "SECKILL_ORDERS_" + strings.ToUpper(deploymentOf(t, s))
+}
+
+// An order whose buyer the hot copy has forgotten, and a buyer it knows of no order: the audit names both, the command
+// says so with its exit code, and puts them right when it is asked to. (Nobody reconciles here.)
+func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
+	t.Parallel()
+	s := asyncOnServers(t)
+	front := start(t, s.role("api"))
+	voucher := front.onSale(t, 10)
+	worker := check.Value(begin(t, s.role("worker")))(t)
+	lost := front.becomes(t, front.accepted(t, voucher.ID, front.user(1)), model.OrderUnpaid)
+	front.becomes(t, front.accepted(t, voucher.ID, front.user(2)), model.OrderUnpaid)
+	front.quiet(t, voucher.ID)
+	halt(worker)
+
+	client := redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
+	defer client.Close()
+	epoch := newCounterfeiter(t, s).copyOf(t, voucher.ID).Epoch
+	buyers := fmt.Sprintf("seckill:v1:{%s}:%d:buyers", voucher.ID, epoch)
+	stray := model.OrderID("06gvt0000000000000000stray", voucher.ID)
+	check.Equal(t, "forgotten buyers", check.Value(client.HDel(t.Context(), buyers, lost.UserID).Result())(t), 1)
+	check.Must(t, client.HSet(t.Context(), buyers, front.user(3), stray).Err())
+	named := func(audit model.Audit, order string) bool {
+		for _, drift := range audit.Drift {
+			if drift.OrderID == order && drift.Found != "" {
+				return true
+			}
+		}
+		return false
+	}
+	check.Patiently(t, "the audit names both", func() bool { // what is younger than 5 s is left out
+		audit := front.Audit(t, voucher.ID)
+		return !audit.Balanced && named(audit, lost.ID) && named(audit, stray)
+	})
+	said, err := runs(t, s, "audit", "--voucher", voucher.ID)
+	check.That(t, err != nil && strings.Contains(said, lost.ID) && strings.Contains(said, stray),
+		"seckill audit: %v\n%s", err, said)
+	start(t, s.role("worker")) // a repair that takes a rebuild needs somebody who consumes
+	if said, err := runs(t, s, "audit", "--voucher", voucher.ID, "--repair"); err != nil {
+		t.Errorf("seckill audit --repair: %v\n%s", err, said)
+	}
+	front.quiet(t, voucher.ID)
+	check.Equal(t, "order of the forgotten buyer", front.accepted(t, voucher.ID, lost.UserID).ID, lost.ID)
+	front.sellsOn(t, voucher.ID, 100)
+}
+
+// BenchmarkQuietVouchers tells which part of a core vouchers that nobody buys cost in the database, Redis and the
+// process together, whether they are on sale or will be: 2 % of a core for 10,000 of them are much. QUIET_VOUCHERS is
+// how many there are. The benchmark runs once, because it measures for a time of its own.
+func BenchmarkQuietVouchers(b *testing.B) {
+	const (
+		look  = 10 * time.Second
+		sweep = 6 * time.Second // longer than a worker's pause between two sweeps
+	)
+	own, s := asyncOnOwnServers(b)
+	p := launch(b, s)
+	db := behind(b, s)
+	query := func(statement string) {
+		b.Helper()
+		check.Must(b, check.ErrorOf(db.ExecContext(b.Context(), statement)))
+	}
+	computed := func() (sum time.Duration) {
+		for _, pid := range []int{own.redis.PID(), own.database.PID(), p.cmd.Process.Pid} {
+			sum += testserver.CPU(b, pid)
+		}
+		return sum
+	}
+	measure := func(unit string) {
+		time.Sleep(sweep) // real time: what was loaded comes to rest
+		before := computed()
+		time.Sleep(look) // real time: what is computed meanwhile is measured
+		b.ReportMetric((computed()-before).Seconds()/look.Seconds(), unit)
+	}
+	p.onSale(b, 1)
+	measure("cores-alone")
+	query(`INSERT INTO vouchers (id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
+		SELECT CONCAT('quiet', seq), 'quiet', '', 1000, 2000, 'CNY', 100, 100, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 30 DAY,
+			'published', 1, UTC_TIMESTAMP(6) FROM ` + testserver.Numbers(1, check.Count(b, "QUIET_VOUCHERS", 10_000, 10_000)))
+	check.Patiently(b, "every voucher is loaded", func() bool {
+		var closed int
+		check.Must(b, db.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM vouchers WHERE copy_epoch = 0 OR copy_open_epoch <> copy_epoch").Scan(&closed))
+		return closed == 0
+	})
+	for unit, begins := range map[string]string{"cores-on-sale": "0 HOUR", "cores-upcoming": "24 HOUR"} {
+		query("UPDATE vouchers SET begin_at = created_at + INTERVAL " + begins + " WHERE title = 'quiet'")
+		measure(unit)
+	}
+}
+
+// publishUndoes gives units back after a publish that failed, although the message may be in the queue.
+func publishUndoes() overlay.Change {
+	const failed = "\t\ts.async.Admission.Unpublished(len(reservations))\n"
+	return overlay.Change{File: "service/sale/order_async.go", Old: failed, New: failed + `
+		for _, r := range reservations {
+			undo, done := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+			_, _ = s.async.Hot.ReleaseAll(undo, r.VoucherID, []model.Release{{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID}})
+			done()
+		}
+`}
+}
+
+// missingIsSoldOut takes a hot copy that is not loaded for an empty one.
+func missingIsSoldOut() overlay.Change {
+	return overlay.Change{
+		File: "service/sale/order_async.go",
+		Old:  `return model.Unavailable("The sale is being loaded.", model.ErrCopyClosed)`, New: `return model.SoldOut()`,
+	}
+}
+
+// lastIsFirst changes the places of who waits first and of who waits last before a unit is handed over.
+func lastIsFirst() overlay.Change {
+	const reads = "\theirs := make([]model.Order, len(first))\n"
+	return overlay.Change{File: "repository/waitlist.go", Old: reads, New: `
+		if len(first) == 1 {
+			var last waitlistRow
+			tx.Where("voucher_id = ? AND place > ?", voucherID, v.PlacesServed).Order("place DESC").Limit(1).Find(&last)
+			for _, swap := range []waitlistRow{{Place: first[0].Place, UserID: "nobody"}, {Place: last.Place, UserID: first[0].UserID}, {Place: first[0].Place, UserID: last.UserID}} {
+				if err := tx.Exec("UPDATE waitlist SET user_id = ? WHERE voucher_id = ? AND place = ?", swap.UserID, voucherID, swap.Place).Error; err != nil {
+					return err
+				}
+			}
+			first[0].UserID = last.UserID
+		}
+` + reads}
+}
+
+// handedToAnybody frees a unit in the hot copy that is an order of who waited for it.
+func handedToAnybody() overlay.Change {
+	return overlay.Change{File: "repository/hotcopy/lua/handover.lua", Old: "    if heir ~= '' then after[heirUser] = heir end\n", New: ""}
+}
+
+// cooledBefore decides for ten seconds by what a look at a user's cool-down has found.
+func cooledBefore() overlay.Change {
+	const look = "  local till = waits and tonumber(tombs[waits + i] or '')\n"
+	return overlay.Change{File: "repository/hotcopy/lua/reserve.lua", Old: look, New: look + `  if waits then
+    local known = KEYS[2] .. ':' .. user
+    redis.call('set', known, text(till or 0), 'NX', 'PX', '10000')
+    till = tonumber(redis.call('get', known))
+  end
+`}
+}
+
+// The faults build the program with these defects; that their texts still stand in the product is looked at always.
+func TestDefectsFitTheProduct(t *testing.T) {
+	t.Parallel()
+	for _, defect := range []overlay.Change{publishUndoes(), missingIsSoldOut(), cooledBefore(), lastIsFirst(), handedToAnybody()} {
+		check.Must(t, check.ErrorOf(defect.Text("../../..")))
+	}
+}

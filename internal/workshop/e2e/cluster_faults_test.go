@@ -1,0 +1,407 @@
+//go:build faults
+
+//part:clusters
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+)
+
+// shortElection is the silence, in ms, after which the engines of these tests replace a primary. In production it is
+// longer: on a busy machine a living primary is silent for so long too.
+const shortElection = "2000"
+
+// ordersBefore is how many orders each voucher has sold before something happens to Redis, and sells behind it.
+func ordersBefore(t *testing.T) int {
+	t.Helper()
+	return check.Count(t, "ORDERS", 60, 60)
+}
+
+// failovers are sales in both order modes.
+func failovers(t *testing.T) map[string]func(*testing.T) settings {
+	t.Helper()
+	return map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers}
+}
+
+// A primary of a Cluster dies during a sale and stays dead. The vouchers and users on the other two notice nothing. Its
+// own sell on as soon as its replica has taken its place. What was promised is kept, and nothing is sold twice.
+func TestAPrimaryOfARedisClusterDies(t *testing.T) {
+	t.Parallel()
+	for mode, on := range failovers(t) {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			cluster := testserver.RedisCluster(t, true, "--cluster-node-timeout", shortElection, "--appendonly", "no")
+			a := start(t, on(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()}))
+			where := newPartition(t, cluster.Primaries)
+			flows := make([]*flow, len(cluster.Primaries))
+			for i := range flows {
+				flows[i] = a.flowing(t, where.voucherOn(t, a, i, 100_000).ID, 3, where.usersOn(t, a, i))
+			}
+			for _, f := range flows {
+				f.sold(t, ordersBefore(t))
+			}
+			killed := time.Now()
+			cluster.Primaries[0].Kill()
+			check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
+			elected := time.Now()
+			flows[0].sold(t, ordersBefore(t))
+			a.ready(t)
+			flows[0].failedOver(t, "node 0", killed, elected)
+			for i, f := range flows[1:] {
+				yes, no := f.between(killed, elected)
+				t.Logf("flow %d during the election: %d accepted, %d refused", i+1, yes, no)
+				check.That(t, yes != 0 && no*5 <= yes+no,
+					"of the users and the voucher of flow %d %d were accepted and %d refused", i+1, yes, no)
+			}
+			for _, f := range flows {
+				f.conservedFlow(t)
+			}
+		})
+	}
+}
+
+// The primary through which instances hear of returned units is away. Whoever has bought one of them elsewhere is told
+// so all the same.
+func TestOwnersAreToldThoughNewsIsLost(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.RedisCluster(t, false)
+	on := asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()})
+	here, there := start(t, on), start(t, on)
+	where := newPartition(t, cluster.Primaries)
+	news := where.of(t, "seckill:v1:voucher-changes")
+	sells := (news + 1) % len(cluster.Primaries)
+	v, users := where.voucherOn(t, here, sells, 1), where.usersOn(t, here, sells)
+	asks := func(a *app, user string, want model.Code) {
+		t.Helper()
+		got := a.Insist(t, http.MethodPost, "/vouchers/"+v.ID+"/seckill", a.Token(t, user, model.RoleUser), nil)
+		check.That(t, got.Code() == want, "%s buys: %d %s, want %s", user, got.Status, got.Body, want)
+	}
+	owner := here.buys(t, v.ID, users(0))
+	cluster.Primaries[news].Kill()
+	for n := 1; n < 10; n++ {
+		asks(there, users(n), model.CodeSoldOut) // which this instance remembers
+		here.cancels(t, owner)
+		owner = here.buys(t, v.ID, users(n))
+		asks(there, users(n), model.CodeAlreadyOrdered)
+	}
+}
+
+// The primary behind Sentinels dies during a sale and stays dead.
+func TestThePrimaryOfRedisSentinelsDies(t *testing.T) {
+	t.Parallel()
+	for mode, on := range failovers(t) {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			sentinels := testserver.RedisSentinels(t, testserver.UntilDown, "--appendonly", "no")
+			a := start(t, on(t).with(settings{"SECKILL_REDIS_URL": sentinels.URL()}))
+			f := a.flowing(t, a.onSale(t, 100_000).ID, 4, a.user)
+			f.sold(t, ordersBefore(t))
+			sentinels.Settle(t)
+			killed := time.Now()
+			replacePrimary(t, sentinels)
+			elected := time.Now()
+			f.sold(t, ordersBefore(t))
+			f.failedOver(t, "behind Sentinels", killed, elected)
+			f.conservedFlow(t)
+		})
+	}
+}
+
+// replacePrimary kills the primary, and returns when the Sentinels name another one that takes writes.
+func replacePrimary(t *testing.T, sentinels *testserver.Sentinels) {
+	t.Helper()
+	sentinels.Primary.Kill()
+	sentinels.AwaitPromotion(t)
+	check.Eventually(t, "the Sentinels have a new primary", func() bool { return sentinels.Elected(t) })
+}
+
+// A slot is moved to another node while its voucher is sold.
+func TestASlotOfALiveVoucherMoves(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
+	a := start(t, asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()}))
+	v := a.onSale(t, 100_000)
+	f := a.flowing(t, v.ID, 4, a.user)
+	f.sold(t, ordersBefore(t))
+	key := "{" + v.ID + "}"
+	moved := time.Now()
+	cluster.Move(t, key, (cluster.Owner(t, key)+1)%len(cluster.Primaries))
+	took := time.Since(moved)
+	f.sold(t, ordersBefore(t))
+
+	t.Logf("moved within %.2f s, refused for %.2f s", took.Seconds(), f.away(moved).Seconds())
+	f.conservedFlow(t)
+}
+
+// The scripts in deployments/engines start engines that the product sells from.
+func TestTheEnginesOfRedisStart(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"redis-cluster", "redis-sentinel"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			script, home := "../../../deployments/engines/"+engine+"/run", filepath.Join(t.TempDir(), "engine")
+			t.Cleanup(func() {
+				if said, err := exec.CommandContext(context.Background(), script, "stop", home).CombinedOutput(); err != nil {
+					t.Errorf("stop: %v\n%s", err, said)
+				}
+			})
+			starting, why := exec.CommandContext(t.Context(), script, "start", home), new(strings.Builder)
+			starting.Stderr = why
+			said, err := starting.Output()
+			check.Need(t, err == nil, "start: %v\n%s%s", err, said, why)
+			a := start(t, asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": strings.TrimSpace(string(said))}))
+			voucher := a.onSale(t, 1)
+			a.becomes(t, a.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
+		})
+	}
+}
+
+// secured is an engine of Redis servers that speak TLS only with who shows a certificate, also among each other.
+type secured struct {
+	url, plain string
+	// kill ends the primary that holds a voucher's hot copy, and returns when another one has its place.
+	kill func(t *testing.T, voucherID string)
+}
+
+// securedEngines are those of several servers.
+func securedEngines(files testserver.Certificates) map[string]func(*testing.T) secured {
+	return map[string]func(*testing.T) secured{
+		"cluster": func(t *testing.T) secured {
+			t.Helper()
+			c := testserver.RedisClusterOverTLS(t, files, "--cluster-node-timeout", shortElection, "--appendonly", "no")
+			return secured{url: c.URL(), plain: "rediss+cluster://" + c.Primaries[0].Addr(), kill: func(t *testing.T, voucherID string) {
+				t.Helper()
+				i := c.Owner(t, "{"+voucherID+"}")
+				c.Primaries[i].Kill()
+				check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, c.Replicas[i]) })
+			}}
+		},
+		"sentinels": func(t *testing.T) secured {
+			t.Helper()
+			s := testserver.RedisSentinelsOverTLS(t, files, testserver.UntilDown, "--appendonly", "no")
+			plain := "rediss+sentinel://" + s.Sentinels[0].Addr() + "/" + testserver.SentinelPrimary
+			return secured{url: s.URL(), plain: plain, kill: func(t *testing.T, _ string) {
+				t.Helper()
+				s.Settle(t)
+				replacePrimary(t, s)
+			}}
+		},
+	}
+}
+
+// A sale in both order modes through a Redis Cluster, and through Sentinels, over TLS with a certificate of the service
+// and a name that the settings say. The primary dies during it. Each node and each Sentinel is spoken to so, also those
+// that the settings do not name. What does not fit is refused at the start with a sentence.
+func TestRedisServersOverTLS(t *testing.T) {
+	t.Parallel()
+	files, stranger := testserver.NewCertificates(t, "servers.test"), testserver.NewCertificates(t, "servers.test")
+	for name, engine := range securedEngines(files) {
+		for mode, on := range failovers(t) {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				t.Parallel()
+				e := engine(t)
+				s := on(t).with(settings{
+					"SECKILL_REDIS_URL":     e.url,
+					"SECKILL_REDIS_TLS_CA":  files.CA,
+					"SECKILL_REDIS_TLS_KEY": files.ClientKey, "SECKILL_REDIS_TLS_CERT": files.ClientCert,
+					"SECKILL_REDIS_TLS_SERVER_NAME": "servers.test",
+				})
+				if mode == "sync" { // the start is the same in async
+					refusedAtStart(t, s, stranger, e.plain)
+				}
+				a := start(t, s)
+				f := a.flowing(t, a.onSale(t, 100_000).ID, 3, a.user)
+				f.sold(t, ordersBefore(t))
+				killed := time.Now()
+				e.kill(t, f.voucher)
+				elected := time.Now()
+				f.sold(t, ordersBefore(t))
+				f.failedOver(t, "over TLS", killed, elected)
+				f.conservedFlow(t)
+			})
+		}
+	}
+}
+
+// refusedAtStart: no service starts with settings that do not fit servers that want TLS. Plain is one that does not
+// speak it.
+func refusedAtStart(t *testing.T, s settings, stranger testserver.Certificates, plain string) {
+	t.Helper()
+	const (
+		url, ca, serverName = "SECKILL_REDIS_URL", "SECKILL_REDIS_TLS_CA", "SECKILL_REDIS_TLS_SERVER_NAME"
+		cert, key           = "SECKILL_REDIS_TLS_CERT", "SECKILL_REDIS_TLS_KEY"
+	)
+	lacks := []string{"remote error: tls", "does not take the service's certificate"} // the servers say it and hang up, which may overtake it
+	for name, wrong := range map[string]struct {
+		change settings
+		why    []string // one of them
+	}{
+		"another authority":          {settings{ca: stranger.CA}, []string{"signed by unknown authority"}},
+		"no name":                    {settings{serverName: ""}, []string{"for 127.0.0.1"}},
+		"another name":               {settings{serverName: "other.test"}, []string{"not other.test"}},
+		"no certificate":             {settings{cert: "", key: ""}, lacks},
+		"a stranger's certificate":   {settings{cert: stranger.ClientCert, key: stranger.ClientKey}, lacks},
+		"plain text":                 {settings{url: strings.ReplaceAll(s[url], "rediss", "redis"), ca: "", cert: "", key: "", serverName: ""}, []string{"write rediss://"}},
+		"TLS where nobody speaks it": {settings{url: plain}, []string{"speaks no TLS"}},
+	} {
+		instance, err := begin(t, s.with(wrong.change))
+		if err == nil {
+			t.Errorf("%s: it starts", name)
+			instance.Stop(t.Context())
+			continue
+		}
+		said := func(why string) bool { return strings.Contains(err.Error(), why) }
+		check.That(t, said(url) && slices.ContainsFunc(wrong.why, said), "%s: %v, want one of %q", name, err, wrong.why)
+	}
+}
+
+// TestNATSCluster: two instances sell two vouchers through three servers. The leader dies. Its server is replaced by
+// one with an empty disk. The next leader dies, and comes back. The leader after that is paused, and so is one that
+// follows.
+//
+//nolint:paralleltest // three servers that elect leaders by time-outs need the machine for themselves
+func TestNATSCluster(t *testing.T) {
+	servers, _, s := onThree(t)
+	instances := []*app{launch(t, s).app, launch(t, s).app}
+	stream := ordersStream(t, s)
+	flows := make([]*flow, len(instances))
+	for i, a := range instances {
+		flows[i] = a.flowing(t, a.onSale(t, 1_000_000).ID, 4, a.user)
+	}
+	sell := func() {
+		t.Helper()
+		for _, f := range flows {
+			f.sold(t, ordersBefore(t))
+		}
+	}
+	whole := func() {
+		t.Helper()
+		check.Patiently(t, "all three have all of it", func() bool { return servers.Current(t, stream) })
+	}
+	sell()
+
+	dead := killLeader(t, servers, stream, flows...)
+	servers[dead].ClearData()
+	servers[dead].Start()
+	whole()
+	t.Log("its server was replaced by one with an empty disk")
+	servers[killLeader(t, servers, stream, flows...)].Start()
+	whole()
+
+	for _, leads := range []bool{true, false} {
+		i := servers.Leader(t, stream)
+		check.Need(t, i >= 0, "the stream has no leader")
+		if !leads {
+			i = (i + 1) % len(servers)
+		}
+		paused := time.Now()
+		servers[i].Pause()
+		// It is silent without being dead: its instance misses its pings, or the others elect a leader.
+		sell()
+		for n, f := range flows {
+			t.Logf("a server is paused (it leads: %t), voucher %d: refused for %.1f s", leads, n, f.away(paused).Seconds())
+		}
+		servers[i].Resume()
+		whole()
+	}
+	for _, f := range flows {
+		f.conservedFlow(t)
+	}
+	check.Equal(t, "orders that wait in the queue", instances[0].Audit(t, flows[0].voucher).Queue.Pending, 0)
+}
+
+// onThree is a deployment whose accepted orders are kept by three NATS servers together, and whose Redis no other test
+// has.
+func onThree(t *testing.T) (testserver.NATSServers, *testserver.Server, settings) {
+	t.Helper()
+	servers, redis := testserver.NATSCluster(t), testserver.Redis(t)
+	return servers, redis, onServers(t).with(settings{
+		"SECKILL_ORDER_MODE":    "async",
+		"SECKILL_REDIS_URL":     redis.URL(),
+		"SECKILL_NATS_URL":      servers.URL(),
+		"SECKILL_NATS_REPLICAS": "3",
+	})
+}
+
+// killLeader kills the leader of a stream while vouchers are sold, and waits until another is elected and all of them
+// sell. It returns which server is dead.
+func killLeader(t *testing.T, servers testserver.NATSServers, stream string, flows ...*flow) int {
+	t.Helper()
+	leader := servers.Leader(t, stream)
+	check.Need(t, leader >= 0, "the stream has no leader")
+	killed := time.Now()
+	servers[leader].Kill()
+	check.Eventually(t, "the stream has another leader", func() bool {
+		next := servers.Leader(t, stream)
+		return next >= 0 && next != leader
+	})
+	elected := time.Now()
+	for _, f := range flows {
+		f.sold(t, ordersBefore(t))
+	}
+	for i, f := range flows {
+		f.failedOver(t, fmt.Sprint("voucher ", i), killed, elected)
+	}
+	return leader
+}
+
+// The leader of the queue dies during a sale of two vouchers, and stays dead. No worker runs yet and Redis then forgets
+// everything, so that what was promised is in the queue alone: all of it becomes orders. More waits there than one
+// fetch of a worker takes. (A fetch that was bounded by bytes as well brought nothing from three replicas.)
+func TestTheLeaderOfTheQueueDies(t *testing.T) {
+	t.Parallel()
+	servers, redis, s := onThree(t)
+	front := start(t, s.with(settings{"SECKILL_ROLE": "api", "SECKILL_BACKLOG_MAX_AGE": "1h"}))
+	stream := ordersStream(t, s)
+	flows := make([]*flow, 2)
+	for i := range flows {
+		flows[i] = front.flowing(t, front.onSale(t, 100_000).ID, 3, front.user)
+	}
+	for _, f := range flows {
+		f.sold(t, max(ordersBefore(t), 300))
+	}
+	killLeader(t, servers, stream, flows...)
+	for _, f := range flows {
+		f.end()
+	}
+	flush(t, redis)
+	start(t, s.role("worker"))
+	for _, f := range flows {
+		f.conservedFlow(t)
+	}
+}
+
+// The script in deployments/engines starts three servers that the product sells through.
+func TestTheEngineOfNATSStarts(t *testing.T) {
+	t.Parallel()
+	script, home := "../../../deployments/engines/nats-r3/run", filepath.Join(t.TempDir(), "engine")
+	t.Cleanup(func() {
+		if said, err := exec.CommandContext(context.Background(), script, "stop", home).CombinedOutput(); err != nil {
+			t.Errorf("stop: %v\n%s", err, said)
+		}
+	})
+	starting, why := exec.CommandContext(t.Context(), script, "start", home), new(strings.Builder)
+	starting.Env = append(os.Environ(), "NATS_SERVER="+testserver.NATSProgram(t))
+	starting.Stderr = why
+	said, err := starting.Output()
+	check.Need(t, err == nil, "start: %v\n%s%s", err, said, why)
+	a := start(t, asyncOnServers(t).with(settings{
+		"SECKILL_NATS_URL": strings.TrimSpace(string(said)), "SECKILL_NATS_REPLICAS": "3",
+	}))
+	voucher := a.onSale(t, 1)
+	a.becomes(t, a.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
+}

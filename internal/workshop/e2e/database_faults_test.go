@@ -1,0 +1,365 @@
+//go:build faults
+
+//part:databases
+
+package e2e_test
+
+import (
+	"bytes"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/api"
+	"seckill/internal/token"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
+	"seckill/internal/workshop/testserver"
+)
+
+// TestReadinessTellsTheTruthOfTheDatabase: in sync nothing is sold by one that takes no writes or does not answer, and
+// readiness says so. Async sells on for a while, and is ready as long as it does.
+func TestReadinessTellsTheTruthOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	database := testserver.MariaDB(t)
+	s := asyncOnServers(t).with(settings{"SECKILL_DATABASE_DSN": database.DSN(testserver.DefaultSchema), "SECKILL_BACKLOG_MAX_AGE": "30s"})
+	async := launch(t, s)
+	voucher := async.onSale(t, 1000)
+	other := testserver.MariaDB(t)
+	sync := launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": other.DSN(testserver.DefaultSchema)}))
+	line := func(p *process) (status int, said string) {
+		got := check.Value(p.Get("/readyz"))(t)
+		return got.Status, remote.Decode[struct{ Checks map[string]string }](t, got).Checks["database"]
+	}
+	for n, away := range absences(other) {
+		away.begin(t)
+		check.Patiently(t, away.name+": sync is not ready", func() bool {
+			status, said := line(sync)
+			return status == http.StatusServiceUnavailable && said != "ok"
+		})
+		if _, said := line(sync); away.name == "read-only" && said != "The database takes no writes." {
+			t.Errorf("%s: %s", away.name, said)
+		}
+		away.end(t)
+		sync.ready(t)
+		sync.buys(t, sync.onSale(t, 1).ID, sync.user(n))
+	}
+
+	absences(database)[2].begin(t)
+	check.Patiently(t, "async tells that the database is away", func() bool {
+		status, said := line(async)
+		return status == http.StatusOK && strings.HasPrefix(said, "away for ")
+	})
+	promised := async.buysAll(t, voucher.ID, []string{async.user(1)})
+	async.unready(t)
+	absences(database)[2].end(t)
+	check.Patiently(t, "async is ready", func() bool {
+		status, said := line(async)
+		return status == http.StatusOK && said == "ok"
+	})
+	async.conserved(t, voucher.ID, promised)
+}
+
+// TestAQuietInstanceStopsWell: the database has closed the connections of an instance that nobody has asked for a
+// while.
+func TestAQuietInstanceStopsWell(t *testing.T) {
+	t.Parallel()
+	database := testserver.MariaDB(t)
+	s := onServers(t).with(settings{"SECKILL_DATABASE_DSN": database.DSN(testserver.DefaultSchema)})
+	operate(t, s, "", "migrate")
+	admin := check.Value(sql.Open("mysql", database.AdminDSN("")))(t)
+	defer admin.Close()
+	check.Must(t, check.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL wait_timeout = 1")))
+	p := launch(t, s)
+	voucher := p.onSale(t, 50)
+	check.Volley(50, func(n int) { _, _ = p.Place(t, voucher.ID, p.user(n)) }) // over as many connections as there are
+	check.Eventually(t, "the database closes connections", func() bool {
+		var name, count string
+		check.Must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Aborted_clients'").Scan(&name, &count))
+		return check.Value(strconv.Atoi(count))(t) > 3
+	})
+	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	p.ends(t)
+}
+
+// TestAStopBesideDeadServers: what cannot be closed well any more is no failure of the stop.
+func TestAStopBesideDeadServers(t *testing.T) {
+	t.Parallel()
+	database, redis, nats := testserver.MariaDB(t), testserver.Redis(t), testserver.NATS(t)
+	for name, dead := range map[string][]*testserver.Server{
+		"database": {database}, "Redis": {redis}, "NATS": {nats}, "all": {database, redis, nats},
+	} {
+		for _, server := range []*testserver.Server{database, redis, nats} {
+			server.Start()
+		}
+		p := launch(t, onServers(t).with(settings{
+			"SECKILL_DATABASE_DSN": database.DSN(testserver.DefaultSchema), "SECKILL_REDIS_URL": redis.URL(),
+			"SECKILL_ORDER_MODE": "async", "SECKILL_NATS_URL": nats.URL(),
+		}))
+		voucher := p.onSale(t, 20)
+		check.Volley(20, func(n int) { _, _ = p.Place(t, voucher.ID, p.user(n)) })
+		for _, server := range dead {
+			server.Kill()
+		}
+		check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+		check.Receive(t, "the end of the program", p.exited)
+		check.Equal(t, "the exit code beside dead "+name, p.cmd.ProcessState.ExitCode(), 0)
+	}
+}
+
+// The database is lost and restored from a backup, while Redis knows what was sold since. Those orders are lost with
+// the database. Everything else holds: the hot copy is rebuilt from what the database has, and exactly the stock is
+// sold. Each rebuild since the backup makes the epochs in the database lower than those in Redis. Without one they are
+// the same and the copy looks healthy. Nobody has to help in either case, and no buyer from before has to come.
+func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
+	t.Parallel()
+	const stock, before, since = 30, 8, 8
+	for name, tt := range map[string]struct {
+		running  bool
+		rebuilds int
+	}{
+		"lower epochs, under running instances":      {true, 5},
+		"lower epochs, before the instances start":   {false, 5},
+		"the same epoch, under running instances":    {true, 0},
+		"the same epoch, before the instances start": {false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own, s := asyncOnOwnDatabase(t)
+			a := launch(t, s)
+			voucher := a.onSale(t, stock)
+			kept := a.stores(t, voucher.ID, 0, before)
+			own.Stop()
+			own.KeepData()
+			own.Start()
+			a.accepted(t, voucher.ID, a.user(before)) // it sells again
+			lost := a.stores(t, voucher.ID, 100, since)
+			// A message that is not acknowledged yet would bring its order back.
+			check.Patiently(t, "the queue is empty", func() bool { return a.Audit(t, voucher.ID).Queue.Pending == 0 })
+			for range tt.rebuilds {
+				a.rebuild(t, voucher.ID)
+				a.opens(t, voucher.ID)
+			}
+
+			if !tt.running {
+				a.kill()
+			}
+			own.Kill()
+			own.RestoreData()
+			restored := time.Now()
+			own.Start()
+			if !tt.running {
+				a.start(t)
+				a.awaitReady(t)
+			}
+			a.accepted(t, voucher.ID, a.user(500)) // it sells again
+			t.Logf("it sold again %.1f s after the database had begun to start", time.Since(restored).Seconds())
+			a.quiet(t, voucher.ID)
+			t.Logf("it was in balance %.1f s after the database had begun to start", time.Since(restored).Seconds())
+			orders := a.kept(t, voucher.ID, kept)
+			gone := 0
+			for id := range lost {
+				if _, there := orders[id]; !there {
+					gone++
+				}
+			}
+			t.Logf("of %d orders since the backup %d are gone", since, gone)
+			check.Equal(t, "orders since the backup that are gone", gone, since)
+			a.sellsOn(t, voucher.ID, 1000)
+		})
+	}
+}
+
+// A backup that is taken as deployments/backup.md says, while buyers buy, has every order that was answered before it
+// began and none twice; and the commands that restore it are those that stand there.
+func TestABackupIsTakenDuringASale(t *testing.T) {
+	t.Parallel()
+	const stock, before, since = 300, 8, 8
+	own, s := asyncOnOwnDatabase(t)
+	a := launch(t, s)
+	voucher := a.onSale(t, stock)
+	backup := newBackup(t, own)
+	kept := a.stores(t, voucher.ID, 0, before)
+
+	over, bought := make(chan struct{}), make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { bought <- n }()
+		for ; n < stock/2; n++ {
+			select {
+			case <-over:
+				return
+			default:
+				a.accepted(t, voucher.ID, a.user(1000+n))
+			}
+		}
+	}()
+	backup.follow(t, "Taking one")
+	close(over)
+	t.Logf("%d orders were made while the backup was taken", <-bought)
+	lost := a.stores(t, voucher.ID, 100, since)
+
+	own.Kill()
+	backup.follow(t, "Restoring it")
+	own.Start()
+	a.accepted(t, voucher.ID, a.user(500)) // it sells again
+	check.Patiently(t, "the repair leaves nothing to do", func() bool {
+		said, err := runs(t, s, "audit", "--repair", "--voucher", voucher.ID)
+		t.Log(said)
+		return err == nil
+	})
+	orders := a.kept(t, voucher.ID, kept)
+	for id := range lost {
+		if _, there := orders[id]; there {
+			t.Errorf("order %s was made after the backup, and is there", id)
+		}
+	}
+	a.sellsOn(t, voucher.ID, 5000)
+}
+
+// backup is a server's, by the commands of deployments/backup.md.
+type backup struct{ environ []string }
+
+// newBackup tells mariadb-backup, in the file where an operator would, which server is meant.
+func newBackup(t *testing.T, own *testserver.Server) backup {
+	t.Helper()
+	db := check.Value(sql.Open("mysql", own.AdminDSN("")))(t)
+	defer db.Close()
+	var data, socket string
+	check.Must(t, db.QueryRowContext(t.Context(), "SELECT @@datadir, @@socket").Scan(&data, &socket))
+	home := t.TempDir()
+	check.Must(t, os.WriteFile(filepath.Join(home, ".my.cnf"),
+		fmt.Appendf(nil, "[mariadb-backup]\nuser = root\nsocket = %s\ndatadir = %s\ninnodb_use_native_aio = OFF\n", socket, data), 0o600))
+	return backup{append(os.Environ(), "HOME="+home, "DATA="+filepath.Clean(data), "BACKUP="+filepath.Join(home, "backup"))}
+}
+
+// follow runs the first commands of a chapter.
+func (b backup) follow(t *testing.T, chapter string) {
+	t.Helper()
+	page := check.Value(os.ReadFile("../../../deployments/backup.md"))(t)
+	found := regexp.MustCompile(`(?s)\n## ` + chapter + `\n.*?\n` + "```sh\n(.*?)```").FindSubmatch(page)
+	check.Need(t, found != nil, "backup.md does not say how: %s", chapter)
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", string(found[1]))
+	cmd.Env = b.environ
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", found[1], err, out)
+	}
+}
+
+// askForPasswords starts servers that refuse whoever has not the passwords.
+func askForPasswords(t *testing.T) (mariadb, cache, queue *testserver.Server) {
+	t.Helper()
+	mariadb = testserver.MariaDB(t)
+	onDatabase(t, mariadb, "CREATE USER 'app'@'%' IDENTIFIED BY '"+mariadbSecret+"'", "GRANT ALL ON "+testserver.DefaultSchema+".* TO 'app'@'%'")
+	cache = testserver.Redis(t)
+	onRedis(t, cache, "", "CONFIG", "SET", "requirepass", redisSecret)
+	queue = testserver.NATS(t, natsUser(natsSecret))
+	return mariadb, cache, queue
+}
+
+func natsUser(password string) string {
+	return fmt.Sprintf("authorization: {user: app, password: %q}", password)
+}
+
+func onDatabase(t *testing.T, server *testserver.Server, statements ...string) {
+	t.Helper()
+	db := check.Value(sql.Open("mysql", server.AdminDSN("")))(t)
+	defer db.Close()
+	for _, statement := range statements {
+		check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
+	}
+}
+
+func onRedis(t *testing.T, server *testserver.Server, password string, command ...any) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: password})
+	defer client.Close()
+	check.Must(t, client.Do(t.Context(), command...).Err())
+}
+
+// A server with the right passwords that become the wrong ones while it runs tells none of them: neither in its log of
+// every level, nor in an answer, nor when it is made to print all its goroutines.
+func TestNoRunTellsASecret(t *testing.T) {
+	t.Parallel()
+	mariadb, cache, queue := askForPasswords(t)
+	for name, wrong := range map[string]settings{
+		"wrong password of MariaDB": guarded(mariadb.Addr(), cache.Addr(), queue.Addr()).with(settings{
+			"SECKILL_DATABASE_DSN": "app:" + natsToken + "@tcp(" + mariadb.Addr() + ")/" + testserver.DefaultSchema,
+		}),
+		"wrong password of Redis": guarded(mariadb.Addr(), cache.Addr(), queue.Addr()).with(settings{"SECKILL_REDIS_URL": redisLink(cache.Addr(), lockSecret)}),
+		"wrong token of NATS": guarded(mariadb.Addr(), cache.Addr(), queue.Addr()).with(settings{
+			"SECKILL_NATS_URL": natsLink(queue.Addr(), url.User(natsToken)),
+		}),
+	} {
+		out := ended(t, wrong, "serve")
+		unseen(t, name, out)
+		check.That(t, !strings.Contains(out, "the settings cannot be used"),
+			"%s: it was refused before it asked the server: %s", name, out)
+	}
+
+	p := prepare(t, testserver.Program(t), guarded(mariadb.Addr(), cache.Addr(), queue.Addr()))
+	p.Tokens = check.Value(token.New([]token.Key{{ID: "new", Secret: jwtSecret}}, "seckill", "seckill"))(t)
+	p.start(t)
+	p.awaitReady(t)
+	bearer := p.Admin(t)
+	ask := func(round string) {
+		for _, call := range []struct {
+			method, url, token string
+			body               any
+		}{
+			{http.MethodGet, p.URL + "/readyz", "", nil},
+			{http.MethodGet, p.ops + "/metrics", "", nil},
+			{http.MethodGet, p.ops + "/debug/pprof/cmdline", "", nil},
+			{http.MethodGet, p.ops + "/debug/pprof/goroutine?debug=2", "", nil},
+			{http.MethodGet, p.URL + "/api/v1/openapi.json", "", nil},
+			{http.MethodGet, p.URL + "/api/v1/admin/vouchers", bearer, nil},
+			{http.MethodGet, p.URL + "/api/v1/orders", bearer + "x", nil},
+			{http.MethodPost, p.URL + "/api/v1/admin/vouchers", bearer, "{"},
+			{http.MethodPost, p.URL + "/api/v1/auth/register", "", map[string]string{"username": "anybody", "password": userPassword}},
+			{http.MethodPost, p.URL + "/api/v1/auth/login", "", map[string]string{"username": "anybody", "password": userPassword}},
+			{http.MethodPost, p.URL + "/api/v1/auth/login", "", map[string]string{"username": "nobody", "password": userPassword}},
+			{http.MethodPost, p.URL + "/api/v1/auth/login", "", map[string]string{"username": userPassword}},
+		} {
+			got, err := api.Send(t.Context(), p.Client, call.method, call.url, call.token, call.body)
+			if err != nil {
+				t.Errorf("%s: %s: %v", round, call.url, err)
+				continue
+			}
+			header := &bytes.Buffer{}
+			_ = got.Header.Write(header)
+			text := header.String() + string(got.Body)
+			unseen(t, round+": "+call.url, text)
+			check.That(t, !strings.Contains(text, bearer), "%s: %s shows the token of the request", round, call.url)
+		}
+	}
+	ask("with the right passwords")
+
+	onDatabase(t, mariadb, "ALTER USER 'app'@'%' IDENTIFIED BY 'changed by its operator'", "KILL USER app")
+	onRedis(t, cache, redisSecret, "CONFIG", "SET", "requirepass", "changed by its operator")
+	onRedis(t, cache, "changed by its operator", "CLIENT", "KILL", "TYPE", "normal")
+	queue.ReloadNATS(natsUser("changed by its operator"))
+	check.Patiently(t, "it is not ready", func() bool {
+		got, err := p.Get("/readyz")
+		return err == nil && strings.Count(string(got.Body), "cannot be reached")+strings.Count(string(got.Body), "does not answer") >= 2
+	})
+	ask("with the wrong passwords")
+
+	check.Must(t, p.cmd.Process.Signal(syscall.SIGQUIT)) // the runtime prints all goroutines, as after a panic
+	check.Receive(t, "its end", p.exited)
+	said := p.output.String()
+	unseen(t, "the log", said)
+	check.Equal(t, "the log has that it is not ready, and the goroutines", p.output.Has("not ready") && p.output.Has("goroutine "), true)
+	check.That(t, !strings.Contains(said, bearer) && !strings.Contains(said, bearer[:40]), "the log shows a token")
+}

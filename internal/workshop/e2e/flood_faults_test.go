@@ -1,0 +1,351 @@
+//go:build faults
+
+//part:siege
+
+package e2e_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"seckill/internal/api"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+)
+
+// TestLoginsDoNotStopTheSale sells while loops try passwords, from one address and from many: every purchase succeeds.
+func TestLoginsDoNotStopTheSale(t *testing.T) {
+	t.Parallel()
+	p := launch(t, onServers(t))
+	const loops, purchases = 64, 200
+	voucher := p.onSale(t, 2*purchases)
+	one := p.elsewhere(t)
+	many := make([]*app, loops)
+	for n := range many {
+		many[n] = p.elsewhere(t)
+	}
+	for round, from := range []func(loop int) *app{func(int) *app { return one }, func(loop int) *app { return many[loop] }} {
+		var (
+			over           atomic.Bool
+			tried, refused atomic.Int64
+			guessing       sync.WaitGroup
+		)
+		for loop := range loops {
+			guessing.Go(func() {
+				for n := 0; !over.Load(); n++ {
+					body := map[string]string{"username": fmt.Sprintf("user%d.%d", loop, n), "password": "wrong horse " + strconv.Itoa(n)}
+					switch got, err := api.Send(t.Context(), from(loop).Client, http.MethodPost, p.URL+"/api/v1/auth/login", "", body); {
+					case err != nil:
+						t.Errorf("guess: %v", err)
+						return
+					case got.Status == http.StatusUnauthorized:
+						tried.Add(1)
+					default:
+						stayAway(t, got)
+						refused.Add(1)
+					}
+				}
+			})
+		}
+		check.Eventually(t, "the flood is refused", func() bool { return refused.Load() > 0 })
+		for n := range purchases {
+			p.buys(t, voucher.ID, p.user(round*purchases+n))
+		}
+		over.Store(true)
+		guessing.Wait()
+		t.Logf("%d passwords tried, %d refused", tried.Load(), refused.Load())
+	}
+}
+
+// TestWaitsAreBounded: the database is away, and one user waits for one order over many connections. A few may wait;
+// the others are told so. Who hangs up leaves room.
+func TestWaitsAreBounded(t *testing.T) {
+	t.Parallel()
+	own, s := asyncOnOwnDatabase(t)
+	a := start(t, s)
+	voucher := a.onSale(t, 20)
+	a.becomes(t, a.accepted(t, voucher.ID, a.user(0)), model.OrderUnpaid)
+	own.Kill()
+	order := a.accepted(t, voucher.ID, a.user(1))
+	token := a.Token(t, order.UserID, model.RoleUser)
+
+	const all, few = 60, 8
+	hungUp, hangUp := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	var refused, waited atomic.Int64
+	for range all {
+		waiting.Go(func() {
+			for hungUp.Err() == nil {
+				got, err := api.Send(hungUp, a.Client, http.MethodGet, a.URL+"/api/v1/orders/"+order.ID+"?wait=30s", token, nil)
+				if err != nil {
+					return // hung up
+				}
+				if got.Status != http.StatusTooManyRequests {
+					waited.Add(1) // a machine that stood still for so long
+					continue
+				}
+				refused.Add(1)
+				check.That(t, got.Header.Get("Retry-After") != "", "429 without Retry-After: %v", got.Header)
+				return
+			}
+		})
+	}
+	defer waiting.Wait()
+	defer hangUp()
+	check.Eventually(t, "those that are too many are refused", func() bool { return refused.Load() >= all-few })
+	if n := refused.Load(); waited.Load() == 0 && n != all-few {
+		t.Errorf("%d were refused, want %d", n, all-few)
+	}
+	hangUp()
+	waiting.Wait()
+	check.Eventually(t, "there is room again", func() bool {
+		got := a.Call(t, http.MethodGet, "/orders/"+order.ID+"?wait=1ms", token, nil)
+		return got.Status == http.StatusOK && remote.Decode[model.Order](t, got).Status == model.OrderProcessing
+	})
+	own.Start()
+	a.becomes(t, order, model.OrderUnpaid)
+}
+
+// withDescriptors makes a program that may have so many files open, connections among them.
+func withDescriptors(t *testing.T, program string, descriptors int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "seckill")
+	script := fmt.Sprintf("#!/bin/sh\nulimit -n %d && exec %s \"$@\"\n", descriptors, program)
+	check.Must(t, os.WriteFile(path, []byte(script), 0o700))
+	return path
+}
+
+// TestSilentConnectionsStopNoSale: more connections than the process has descriptors, that say nothing or begin a
+// header and never end it, keep nobody from buying.
+func TestSilentConnectionsStopNoSale(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]string{"silent": "", "dripping": "POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nX-A: "} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := prepare(t, withDescriptors(t, testserver.Program(t), 300), onServers(t))
+			p.start(t)
+			p.awaitReady(t)
+			voucher := p.onSale(t, 5)
+			for range 400 {
+				c := check.Value((&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.URL, "http://")))(t)
+				t.Cleanup(func() { _ = c.Close() })
+				_, _ = c.Write([]byte(begin)) // some are closed already
+			}
+			p.Client.CloseIdleConnections()
+			for n := range 5 {
+				p.buys(t, voucher.ID, p.user(n))
+			}
+			check.Equal(t, "readyz", p.Status("/readyz"), http.StatusOK)
+			check.Equal(t, "the log tells of it", p.output.Has("connections that waited were closed to make room"), true)
+			check.That(t, strings.Contains(p.metrics(t), `seckill_connections_closed_total{listener="main",reason="room"}`),
+				"the metrics say nothing of it")
+		})
+	}
+}
+
+// TestFewDescriptorsAnswerEverybody: a crowd with many times as many connections as the process has descriptors is told
+// at the worst to come again, each of it, and the descriptors that the servers and files of a sale need are left to
+// them.
+func TestFewDescriptorsAnswerEverybody(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]settings{"embedded": embeddedSettings(t), "on servers": onServers(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := prepare(t, withDescriptors(t, testserver.Program(t), 96), s)
+			p.start(t)
+			p.awaitReady(t)
+			voucher := p.onSale(t, 1000)
+			p.Client.CloseIdleConnections()
+			const crowd = 900
+			answers := make([]string, crowd)
+			check.Volley(crowd, func(n int) {
+				got, err := p.Place(t, voucher.ID, p.user(n))
+				if answers[n] = strconv.Itoa(got.Status); err != nil {
+					answers[n] = err.Error()
+				}
+			})
+			p.Client.CloseIdleConnections()
+			counted := map[string]int{}
+			for _, answer := range answers {
+				counted[answer]++
+			}
+			t.Logf("%v", counted)
+			check.Equal(t, "answers of 201 and 503", counted["201"]+counted["503"], crowd)
+			check.That(t, counted["201"] > 0, "nobody has bought: %v", counted)
+			check.Eventually(t, "it is ready", func() bool { return p.Status("/readyz") == http.StatusOK })
+			check.Equal(t, "the start tells of it", p.output.Has("connections of clients are bounded", "descriptors", "96"), true)
+		})
+	}
+}
+
+// TestDrippingHeadersAreCut: a request whose header arrives byte by byte has some seconds for it.
+func TestDrippingHeadersAreCut(t *testing.T) {
+	t.Parallel()
+	a := start(t, embeddedSettings(t))
+	c := check.Value((&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(a.URL, "http://")))(t)
+	defer c.Close()
+	check.Value(c.Write([]byte("GET /livez HTTP/1.1\r\nHost: x\r\nX-A: ")))(t)
+	check.Eventually(t, "the connection is cut", func() bool {
+		_, err := c.Write([]byte("a"))
+		return err != nil
+	})
+}
+
+// catalogue is a deployment with thousands of vouchers on sale. The program runs in a process of its own, as it is
+// shipped: a flood that the race detector slows down as well says nothing of it.
+type catalogue struct {
+	*app
+
+	db *sql.DB
+}
+
+const shelved = 5000
+
+// fill makes vouchers like one, some thousand at once.
+func (s catalogue) fill(t *testing.T, id, second string, like model.Voucher) {
+	t.Helper()
+	const columns = "title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, revision"
+	for begin := 0; begin < shelved; begin += 1000 {
+		_, err := s.db.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO vouchers (id, created_at, %s) "+
+			"WITH RECURSIVE numbers(n) AS (SELECT %d UNION ALL SELECT n + 1 FROM numbers WHERE n < %d) "+
+			"SELECT %s, v.created_at - %s, %s FROM numbers n JOIN vouchers v ON v.id = '%s'",
+			columns, begin+1, begin+1000, id, second, columns, like.ID))
+		check.Must(t, err)
+	}
+}
+
+func onMariaDB(t *testing.T) catalogue {
+	t.Helper()
+	server := testserver.MariaDB(t)
+	db := check.Value(sql.Open("mysql", server.DSN(testserver.DefaultSchema)))(t)
+	t.Cleanup(func() { _ = db.Close() })
+	s := catalogue{launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": server.DSN(testserver.DefaultSchema)})).app, db}
+	s.fill(t, "CONCAT('shelf', n.n)", "INTERVAL n.n SECOND", s.onSale(t, 1))
+	return s
+}
+
+func onSQLite(t *testing.T) catalogue {
+	t.Helper()
+	deployment := embeddedSettings(t)
+	s := catalogue{app: launch(t, deployment).app}
+	s.db = check.Value(sql.Open("sqlite", "file:"+filepath.Join(deployment["SECKILL_DATA_DIR"], "seckill.db")+"?_pragma=busy_timeout(5000)"))(t)
+	t.Cleanup(func() { _ = s.db.Close() })
+	s.fill(t, "'shelf' || n.n", "1000000 * n.n", s.onSale(t, 1))
+	return s
+}
+
+// flood asks for lists from many connections until it is told to stop, each time for what query says. It returns how
+// many answers of each status there were.
+func (s catalogue) flood(t *testing.T, connections int, query func(n int64) string) (stop func() map[int]int64) {
+	t.Helper()
+	var over atomic.Bool
+	var asked atomic.Int64
+	var mu sync.Mutex
+	answers := map[int]int64{}
+	var crowd sync.WaitGroup
+	for range connections {
+		crowd.Go(func() {
+			for !over.Load() {
+				got, err := s.Send(http.MethodGet, "/vouchers?"+query(asked.Add(1)), "", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				answers[got.Status]++
+				mu.Unlock()
+			}
+		})
+	}
+	stop = sync.OnceValue(func() map[int]int64 {
+		over.Store(true)
+		crowd.Wait()
+		return answers
+	})
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// TestListsDoNotStopTheSale: strangers ask for lists as fast as they can, for the same page or with cursors that they
+// make up, and everybody buys meanwhile.
+func TestListsDoNotStopTheSale(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) catalogue{"MariaDB": onMariaDB, "SQLite": onSQLite} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			const connections, purchases, buyers = 100, 60, 4
+			voucher := s.onSale(t, purchases)
+			s.connect(t, connections)
+			for kind, query := range map[string]func(n int64) string{
+				"same page": func(int64) string { return "phase=sold_out" },
+				"cursors": func(n int64) string {
+					phase := model.Phases()[n%5]
+					return fmt.Sprintf("phase=%s&cursor=%s", phase, model.Cursor{At: voucher.BeginAt.Add(time.Duration(n) * time.Second), ID: "x"})
+				},
+			} {
+				stop := s.flood(t, connections, query)
+				check.Volley(buyers, func(b int) {
+					for n := range purchases / buyers / 2 {
+						s.buys(t, voucher.ID, s.user(1000*len(kind)+100*b+n))
+					}
+				})
+				lists := stop()
+				t.Logf("%s: lists %v", kind, lists)
+				check.That(t, lists[http.StatusOK] != 0 && lists[http.StatusOK]+lists[http.StatusServiceUnavailable] == sum(lists),
+					"%s: the lists were answered %v", kind, lists)
+			}
+			if audit := s.Audit(t, voucher.ID); !audit.Balanced {
+				t.Errorf("%+v", audit)
+			}
+		})
+	}
+}
+
+func sum(counts map[int]int64) (all int64) {
+	for _, count := range counts {
+		all += count
+	}
+	return all
+}
+
+// TestListsHoldNoConnectionOfSales: every connection of lists waits for the database. A purchase does not, and one more
+// list is told in time to come again.
+func TestListsHoldNoConnectionOfSales(t *testing.T) {
+	t.Parallel()
+	server := testserver.MariaDB(t)
+	w := newWire(t, server.Addr())
+	a := start(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": "seckill@tcp(" + w.addr() + ")/" + testserver.DefaultSchema}))
+	voucher := a.onSale(t, 20)
+	admin := a.Admin(t)
+	for range 4 { // as many as there are for lists
+		came, release := w.holdAt(down, "FORCE INDEX (vouchers_")
+		defer release()
+		a.later(t, http.MethodGet, "/admin/vouchers", admin)
+		check.Receive(t, "a list at the database", came)
+	}
+	further := a.later(t, http.MethodGet, "/vouchers", "")
+	for n := range 5 {
+		a.buys(t, voucher.ID, a.user(n))
+	}
+	if got := check.Receive(t, "the answer to one list more", further); got.Status != http.StatusServiceUnavailable || got.Code() != model.CodeUnavailable || got.Header.Get("Retry-After") == "" {
+		t.Errorf("one list more: %d %s", got.Status, got.Body)
+	}
+	// The held ones end by themselves, and lists are read again.
+	check.Eventually(t, "lists are read again", func() bool {
+		return a.Call(t, http.MethodGet, "/admin/vouchers", admin, nil).Status == http.StatusOK
+	})
+}

@@ -1,0 +1,307 @@
+//go:build faults
+
+//part:packaging
+
+package e2e_test
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/hex"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"seckill/internal/api"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
+	"seckill/internal/workshop/testserver"
+)
+
+// The example of a consumer hears of everything that happens to an order, in its order. One that was killed goes on
+// where it was, and one that is sent an event twice works on it once.
+func TestTheExampleConsumer(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "consumer")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "seckill/deployments/consumer").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	url, stream := testserver.SharedNATS(t), newStream()
+	a := start(t, onServers(t).with(settings{"SECKILL_EVENTS": stream, "SECKILL_NATS_URL": url}))
+	voucher := a.onSale(t, 1)
+	run := func() (told func() []string, stop func(syscall.Signal)) {
+		said := &check.Log{}
+		cmd := exec.CommandContext(t.Context(), program, "-url", url, "-stream", stream, "-name", "mail", "-filter", "seckill.*.events.order.>")
+		cmd.Stdout, cmd.Stderr = said, said
+		check.Must(t, cmd.Start())
+		return func() (lines []string) {
+				for line := range strings.Lines(said.String()) {
+					fields := strings.Fields(line)
+					lines = append(lines, strings.Join(fields[:min(2, len(fields))], " "))
+				}
+				return lines
+			}, func(signal syscall.Signal) {
+				check.Must(t, cmd.Process.Signal(signal))
+				if err := cmd.Wait(); (err == nil) != (signal == syscall.SIGTERM) {
+					t.Errorf("it ended with %v after %v\n%s", err, signal, said)
+				}
+			}
+	}
+
+	told, stop := run()
+	order := a.buys(t, voucher.ID, a.user(1))
+	check.Patiently(t, "it has heard of the order", func() bool { return len(told()) > 0 })
+	same(t, "it has heard", told(), []string{"order.unpaid " + order.ID})
+	conn := check.Value(nats.Connect(url))(t)
+	defer conn.Close()
+	js := check.Value(jetstream.New(conn))(t)
+	source := check.Value(js.Stream(t.Context(), stream))(t)
+	acknowledged := func(count uint64) {
+		t.Helper()
+		check.Patiently(t, "the server knows", func() bool {
+			consumer := check.Value(source.Consumer(t.Context(), "mail"))(t)
+			return consumer.CachedInfo().AckFloor.Consumer >= count
+		})
+	}
+	acknowledged(1)
+	stop(syscall.SIGKILL)
+
+	check.Equal(t, "cancel", a.asks(t, order, http.MethodPost, "/cancel").Status, http.StatusOK)
+	again := a.buys(t, voucher.ID, a.user(1))
+	told, stop = run()
+	want := []string{"order.canceled " + order.ID, "order.unpaid " + again.ID}
+	check.Patiently(t, "it has heard of the rest", func() bool { return len(told()) >= len(want) })
+	same(t, "after its death it has heard", told(), want)
+
+	// The same event in another message, as after the server's window of de-duplication.
+	last := check.Value(source.GetLastMsgForSubject(t.Context(), "seckill.*.events.order.unpaid"))(t)
+	repeated := &nats.Msg{Subject: last.Subject, Data: bytes.Clone(last.Data)}
+	check.Value(js.PublishMsg(t.Context(), repeated))(t)
+	acknowledged(4)
+	same(t, "of a repeated event it has heard", told(), want)
+	stop(syscall.SIGTERM)
+}
+
+// roadOrders are placed one after the other: so often a block runs more often than without them that stands on their
+// road, but for what runs now and then in both.
+const roadOrders = 100
+
+// leaf is how many blocks of a file run for an order at least, for the file to be one that a reader of the road opens.
+// Where fewer do, their names say it all.
+const leaf = 8
+
+// The files that orders pass, from the handler to the row, are those that the page of the room names, and not too many.
+func TestTheRoadOfAnOrder(t *testing.T) {
+	t.Parallel()
+	page := string(check.Value(os.ReadFile("../../../service/sale/README.md"))(t))
+	program := testserver.Counting(t)
+	for _, tt := range []struct {
+		heading string
+		most    int
+		open    func(*testing.T) settings
+	}{
+		{"## A synchronous order", 12, onServers},
+		{"## An asynchronous order", 22, asyncOnServers},
+	} {
+		t.Run(tt.heading, func(t *testing.T) {
+			t.Parallel()
+			listed := filesUnder(t, page, tt.heading)
+			check.That(t, len(listed) <= tt.most, "%d files, want %d at the most", len(listed), tt.most)
+			with, without := timesRun(t, program, tt.open(t), true), timesRun(t, program, tt.open(t), false)
+			passed := map[string]int{} // blocks, by file
+			for block, times := range with {
+				file, _, _ := strings.Cut(block, ":")
+				if times-without[block] > roadOrders*9/10 && ofARoom.MatchString(file) {
+					passed[file]++
+				}
+			}
+			maps.DeleteFunc(passed, func(_ string, blocks int) bool { return blocks < leaf })
+			slices.Sort(listed)
+			check.Equal(t, "files on the road", strings.Join(slices.Sorted(maps.Keys(passed)), "\n"), strings.Join(listed, "\n"))
+		})
+	}
+}
+
+// ofARoom are the files that the list is about; the page says what it leaves out.
+var ofARoom = regexp.MustCompile(`^(handler|service|queue|internal/lane)/|^repository/(hotcopy/)?\w+\.go$`)
+
+// filesUnder lists the Go files to which the table under a heading of the page leads, each once.
+func filesUnder(t *testing.T, page, heading string) (files []string) {
+	t.Helper()
+	_, section, found := strings.Cut(page, heading+"\n")
+	check.That(t, found, "there is no heading %q", heading)
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, link := range regexp.MustCompile(`(?m)^\| \d+ .*?\]\(([^)]+\.go)\)`).FindAllStringSubmatch(section, -1) {
+		file := filepath.ToSlash(filepath.Join("service/sale", link[1]))
+		check.That(t, !slices.Contains(files, file), "%s is visited twice", file)
+		files = append(files, file)
+	}
+	return files
+}
+
+// timesRun tells how often each block of the program runs between its start and its stop, with or without orders.
+func timesRun(t *testing.T, program string, s settings, orders bool) map[string]int {
+	t.Helper()
+	dir := t.TempDir()
+	p := prepare(t, program, s.with(settings{"GOCOVERDIR": dir, "SECKILL_DRAIN_GRACE": "0s"}))
+	p.start(t)
+	p.awaitReady(t)
+	voucher := p.onSale(t, 2*roadOrders)
+	db := check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t)
+	defer db.Close()
+	for n := range roadOrders {
+		if !orders { // what every request and every transaction passes
+			got := p.Call(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, p.Admin(t), map[string]any{"title": strconv.Itoa(n)})
+			check.Equal(t, "the status of a change", got.Status, http.StatusOK)
+		} else {
+			remote.Insist(t, p.user(n), func(int) (api.Answer, error) { return p.Place(t, voucher.ID, p.user(n)) })
+			check.Patiently(t, "the order has a row", func() (there bool) {
+				row := db.QueryRowContext(t.Context(), "SELECT COUNT(*) > ? FROM orders WHERE voucher_id = ?", n, voucher.ID)
+				check.Must(t, row.Scan(&there))
+				return there
+			})
+		}
+	}
+	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	p.ends(t)
+	profile := filepath.Join(dir, "profile")
+	out, err := exec.CommandContext(t.Context(), "go", "tool", "covdata", "textfmt", "-i="+dir, "-o="+profile).CombinedOutput()
+	check.That(t, err == nil, "%v: %s", err, out)
+	times := map[string]int{}
+	for line := range strings.Lines(string(check.Value(os.ReadFile(profile))(t))) {
+		if fields := strings.Fields(line); len(fields) == 3 {
+			times[strings.TrimPrefix(fields[0], "seckill/")] += check.Value(strconv.Atoi(fields[2]))(t)
+		}
+	}
+	return times
+}
+
+// Orders that were committed together are in traces of their own, and the commit is linked from each of them.
+func TestAGroupCommitIsLinkedFromItsOrders(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]settings{"sync": onServers(t), "async": asyncOnServers(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := collect(t)
+			a := launch(t, s.with(tracedTo(c)))
+			const buyers, rounds = 40, 10
+			voucher := a.onSale(t, buyers*rounds)
+			for round := range rounds {
+				check.Volley(buyers, func(n int) { a.bought(t, voucher.ID, a.user(round*buyers+n)) })
+				orders := map[string]bool{} // the traces
+				check.Eventually(t, "every order has its commit", func() bool {
+					_, commits := c.commits()
+					for _, commit := range commits {
+						orders[hex.EncodeToString(commit.GetTraceId())] = true
+					}
+					return len(orders) >= (round+1)*buyers
+				})
+				if c.shared(t) {
+					return
+				}
+			}
+			t.Errorf("no two of %d orders were committed together", buyers*rounds)
+		})
+	}
+}
+
+// commits are the spans of all groups and of all orders.
+func (c *collecting) commits() (groups, orders []*tracepb.Span) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, spans := range c.traces {
+		for _, span := range spans {
+			switch span.GetName() {
+			case "commit group":
+				groups = append(groups, span)
+			case "commit":
+				orders = append(orders, span)
+			}
+		}
+	}
+	return groups, orders
+}
+
+// shared looks for a commit of several orders, each of which names it and is linked from it.
+func (c *collecting) shared(t *testing.T) bool {
+	t.Helper()
+	groups, orders := c.commits()
+	several := false
+	for _, group := range groups {
+		linked, naming := map[string]bool{}, map[string]bool{}
+		for _, link := range group.GetLinks() {
+			linked[hex.EncodeToString(link.GetTraceId())] = true
+		}
+		for _, order := range orders {
+			if about(order, "seckill.group.span_id") == hex.EncodeToString(group.GetSpanId()) {
+				naming[hex.EncodeToString(order.GetTraceId())] = true
+			}
+		}
+		check.That(t, len(naming) == len(linked),
+			"a commit is linked with %d traces, and %d name it", len(linked), len(naming))
+		for trace := range naming {
+			check.That(t, linked[trace], "the order of the trace %s names a commit that is not linked with it", trace)
+		}
+		several = several || len(linked) > 1
+	}
+	return several
+}
+
+// What is done behind the requests is in traces of its own, with what it asked the database.
+func TestExpiryIsATraceOfItsOwn(t *testing.T) {
+	t.Parallel()
+	c := collect(t)
+	a := launch(t, onServers(t).with(tracedTo(c)).with(settings{"SECKILL_PAYMENT_WINDOW": "1s"}))
+	voucher := a.onSale(t, 5)
+	user := a.user(1)
+	a.buysTraced(t, voucher.ID, user)
+	check.Eventually(t, "the expiry with its commit", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, spans := range c.traces {
+			names := map[string]bool{}
+			for _, span := range spans {
+				names[span.GetName()] = len(span.GetParentSpanId()) == 0 || span.GetName() != "expire"
+			}
+			if names["expire"] && names["sql.tx.commit"] {
+				return true
+			}
+		}
+		return false
+	})
+	c.tellsNothing(t, user)
+}
+
+// A collector that hangs neither refuses nor delays an order, nor the stop.
+func TestACollectorThatHangsCostsNoOrder(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	asked := make(chan struct{}, 1000)
+	hung := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-release
+	}))
+	t.Cleanup(hung.Close)
+	t.Cleanup(func() { close(release) })
+	a := launch(t, asyncOnServers(t).with(tracedTo(&collecting{url: hung.URL})))
+	voucher := a.onSale(t, 60)
+	promised := a.buysAll(t, voucher.ID, users(a.app, 0, 1))
+	check.Receive(t, "an export", asked)
+	maps.Copy(promised, a.buysAll(t, voucher.ID, users(a.app, 1, 59)))
+	a.kept(t, voucher.ID, promised)
+	check.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
+	a.ends(t)
+}

@@ -1,0 +1,358 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"seckill/internal/api"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+)
+
+func TestInstanceThatDoesNotMigrateIsReadyOnceSomebodyHas(t *testing.T) {
+	t.Parallel()
+	s := onServers(t).with(settings{"SECKILL_MIGRATE": "off"})
+	a := start(t, s)
+	if got, err := a.Get("/readyz"); err != nil || got.Status != http.StatusServiceUnavailable || !strings.Contains(string(got.Body), "seckill migrate") {
+		t.Fatalf("on an empty schema: %d %s, %v", got.Status, got.Body, err)
+	}
+	operate(t, s, "", "migrate")
+	a.ready(t)
+	a.onSale(t, 1)
+}
+
+// TestAStopServesOn: from the signal on the instance is not ready, and serves whoever has not noticed, on connections
+// that stand and on new ones. Each answer closes its connection.
+func TestAStopServesOn(t *testing.T) {
+	t.Parallel()
+	instance, err := begin(t, embeddedSettings(t).with(settings{"SECKILL_DRAIN_GRACE": "1h"}))
+	check.Must(t, err)
+	a := newApp(t, instance.BaseURL(), instance.OpsURL())
+	voucher := a.onSale(t, 10)
+	ctx, enough := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		instance.Stop(ctx)
+	}()
+	a.unready(t)
+	for n := range 5 {
+		if n == 3 {
+			a.Client.CloseIdleConnections()
+		}
+		request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, a.URL+"/api/v1/vouchers/"+voucher.ID+"/seckill", nil))(t)
+		request.Header.Set("Authorization", "Bearer "+a.Token(t, a.user(n), model.RoleUser))
+		answer, err := a.Client.Do(request)
+		check.Must(t, err)
+		_ = answer.Body.Close()
+		check.Equal(t, "a purchase", answer.StatusCode, http.StatusCreated)
+		check.Equal(t, "it closes its connection", answer.Close, true)
+	}
+	enough()
+	check.Receive(t, "the stop", stopped)
+}
+
+func TestEmbeddedOrdersSurviveARestart(t *testing.T) {
+	t.Parallel()
+	s := embeddedSettings(t)
+	first := launch(t, s)
+	voucher := first.onSale(t, 2)
+	user := first.user(1)
+	order := first.buys(t, voucher.ID, user)
+	first.kill() // kill -9: nothing may be left to a clean end
+
+	second := launch(t, s)
+	got := second.asks(t, order, http.MethodGet, "")
+	check.That(t, got.Status == http.StatusOK && remote.Decode[model.Order](t, got).ID == order.ID,
+		"after the restart: %d %s", got.Status, got.Body)
+	got = second.Call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", second.Token(t, user, model.RoleUser), nil)
+	if p := remote.Decode[api.Problem](t, got); p.Code != model.CodeAlreadyOrdered || p.OrderID != order.ID {
+		t.Errorf("again after the restart: %d %s", got.Status, got.Body)
+	}
+}
+
+func TestSecondInstanceWithAnEmbeddedRedisIsNotReady(t *testing.T) {
+	t.Parallel()
+	s := onServers(t)
+	delete(s, "SECKILL_REDIS_URL")
+	first, second := start(t, s), start(t, s)
+	check.Eventually(t, "exactly one is ready", func() bool {
+		return (first.Status("/readyz") == http.StatusOK) != (second.Status("/readyz") == http.StatusOK)
+	})
+	other := second
+	if second.Status("/readyz") == http.StatusOK {
+		other = first
+	}
+	got := check.Value(other.Get("/readyz"))(t)
+	check.That(t, got.Code() == model.CodeUnavailable && strings.Contains(string(got.Body), "SECKILL_REDIS_URL"),
+		"it does not say why: %s", got.Body)
+}
+
+func TestStartSaysWhichDependencyIsMissing(t *testing.T) {
+	t.Parallel()
+	gone := testserver.Redis(t)
+	gone.Kill()
+	for name, more := range map[string]settings{
+		"SECKILL_REDIS_URL":    {"SECKILL_REDIS_URL": gone.URL()},
+		"SECKILL_DATABASE_DSN": {"SECKILL_DATABASE_DSN": "nobody:secret@tcp(" + gone.Addr() + ")/nothing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := begin(t, onServers(t).with(more))
+			check.That(t, err != nil && strings.Contains(err.Error(), name), "error %v does not name %s", err, name)
+			check.That(t, err == nil || !strings.Contains(err.Error(), "secret@"), "the error shows the password: %v", err)
+		})
+	}
+}
+
+// The sale with curl does what README.md says, line by line, in both languages, against an embedded server.
+func TestTheSaleOfTheREADME(t *testing.T) {
+	t.Parallel()
+	for _, page := range []string{"README.md", "README.zh-CN.md"} {
+		t.Run(page, func(t *testing.T) {
+			t.Parallel()
+			text := string(check.Value(os.ReadFile("../../../" + page))(t))
+			commands := regexp.MustCompile("(?s)\n```sh\n(API=.*?)```").FindStringSubmatch(text)
+			check.Need(t, commands != nil, "there is no sale")
+			server := launch(t, embeddedSettings(t))
+			script := strings.NewReplacer("http://127.0.0.1:8080", server.URL, "go run .", testserver.Program(t), "curl -s", "curl -sS -w '\\n%{http_code}\\n'").
+				Replace(commands[1])
+			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+			cmd.Env = append(os.Environ(), server.settings.environ()...)
+			out, err := cmd.CombinedOutput()
+			check.Need(t, err == nil, "%v\n%s", err, out)
+			codes := regexp.MustCompile(`(?m)^\d{3}$`).FindAllString(string(out), -1)
+			// Again, pay, the order, the audit, the stock, cancel.
+			check.Equal(t, "the answers", strings.Join(codes, " "), "409 202 200 200 200 200")
+			for _, want := range []string{"ALREADY_ORDERED", "payment_url", `"balanced":true`, `"stock":105`, `"status":"canceled"`} {
+				check.That(t, strings.Contains(string(out), want), "no answer has %s:\n%s", want, out)
+			}
+		})
+	}
+}
+
+// The report of a sale has what the attempts to buy heard at every instance, also at those that were stopped since.
+// (TestLivesAtOnce compares its sums with the histories of the orders and the provider's ledger.)
+func TestReportOfASale(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			s := onServers(t).with(settings{"SECKILL_ORDER_MODE": string(mode), "SECKILL_NATS_URL": testserver.SharedNATS(t)})
+			var voucher model.Voucher
+			heard := map[string]int64{}
+			for stops := range 2 {
+				instance := check.Value(begin(t, s))(t)
+				a := newApp(t, instance.BaseURL(), instance.OpsURL())
+				if stops == 0 {
+					voucher = a.onSale(t, 3)
+				}
+				for n := range 3 {
+					got := a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, a.user(n), model.RoleUser), nil)
+					if got.Sells() {
+						heard["OK"]++
+					} else {
+						heard[string(got.Code())]++
+					}
+				}
+				halt(instance)
+			}
+			a := start(t, s)
+			report := remote.Decode[model.Report](t, a.Insist(t, http.MethodGet, "/admin/vouchers/"+voucher.ID+"/report", a.Admin(t), nil))
+			delete(heard, string(model.CodeUnavailable))
+			for code, count := range heard {
+				check.Equal(t, "attempts that heard "+code, report.Answers.ByCode[code], count)
+			}
+			check.Equal(t, "orders", report.Orders, 3)
+			plotted := int64(0) // in as many steps as a busy machine took
+			for _, orders := range report.Curve.Orders {
+				plotted += orders
+			}
+			check.Equal(t, "orders of the curve", plotted, 3)
+			check.That(t, report.SoldOutAt != nil && report.Audit.Balanced, "%+v", report)
+		})
+	}
+}
+
+// The secrets of a deployment, each unlike anything else and full of what URLs, DSNs and quotation marks trip over.
+const (
+	mariadbSecret = `mdb:Q7/xw@Kv2?Zr#9Lt%41 Bn`
+	redisSecret   = `rds/Hy6@Pf3:Wd8?Mc%2F&Tg"5`
+	natsSecret    = `nts:Vu4/Sj1@Ea9#Xo7?Ri%40b`
+	natsToken     = `ntkGc5wJz8sNp2dYk6fLq3hTm`
+	lockSecret    = `lck@Bx7/Uo2:Fe5?Ya%3A9#Dw1`
+	jwtSecret     = `jwt+Ks8/Zv3=Qm6wRt1Xy9Lp4Hc7Gb2Fn5`
+	oldJWTSecret  = `old/Nd5+Wf2=Ub8yCe3Vi6Jo9Sa1Tx4Mk7`
+	webhookSecret = `whsec_R2ZuOFBsNHdRejdKeTNYdDZNa1pwNExj`
+	codeSecret    = `cod/Yb4+Rk9=Lw2mXs7Dn5Pf1Ge8Hj3Vt6`
+	otelSecret    = `otl:Jk3/Wm8+Qs5=Ze2yBt6Vh9Xr4Gd7`
+	userPassword  = `usr Tz6/Ow3@Bk8:Ih1 Pq5`
+)
+
+func allSecrets() []string {
+	return []string{
+		mariadbSecret, redisSecret, natsSecret, natsToken, lockSecret, jwtSecret, oldJWTSecret, webhookSecret, codeSecret, otelSecret, userPassword,
+	}
+}
+
+// unseen demands that nothing of a secret is in a text: none of its pieces of eight bytes, as they are, and none of its
+// encodings.
+func unseen(t *testing.T, where, text string) {
+	t.Helper()
+	const piece = 8
+	for _, secret := range allSecrets() {
+		forms := []string{
+			url.QueryEscape(secret), url.PathEscape(secret), url.UserPassword("", secret).String()[1:], strings.Trim(fmt.Sprintf("%q", secret), `"`),
+			base64.StdEncoding.EncodeToString([]byte(secret))[:20], hex.EncodeToString([]byte(secret)),
+		}
+		for i := range len(secret) - piece + 1 {
+			forms = append(forms, secret[i:i+piece])
+		}
+		for _, form := range forms {
+			if strings.Contains(text, form) || strings.Contains(strings.ToLower(text), strings.ToLower(form)) {
+				at := strings.Index(strings.ToLower(text), strings.ToLower(form))
+				t.Errorf("%s shows %q of the secret %q: …%s…", where, form, secret[:3], text[max(0, at-100):min(len(text), at+len(form)+60)])
+				break
+			}
+		}
+	}
+}
+
+func redisLink(addr, password string) string {
+	return (&url.URL{Scheme: "redis", User: url.UserPassword("", password), Host: addr, Path: "/0"}).String()
+}
+
+func natsLink(addr string, user *url.Userinfo) string {
+	return (&url.URL{Scheme: "nats", User: user, Host: addr}).String()
+}
+
+// guarded are settings with every secret there is, right for servers that ask for them.
+func guarded(database, redis, nats string) settings {
+	return settings{
+		"SECKILL_DATABASE_DSN":    "app:" + mariadbSecret + "@tcp(" + database + ")/" + testserver.DefaultSchema,
+		"SECKILL_REDIS_URL":       redisLink(redis, redisSecret),
+		"SECKILL_NATS_URL":        natsLink(nats, url.UserPassword("app", natsSecret)),
+		"SECKILL_LOCK_REDIS_URLS": redisLink("127.0.0.1:1", lockSecret) + "," + redisLink("127.0.0.1:2", lockSecret),
+		"SECKILL_JWT_SECRET":      "new=" + jwtSecret + ",old=" + oldJWTSecret,
+		"SECKILL_WEBHOOK_SECRETS": webhookSecret,
+		"SECKILL_CODE_KEY":        codeSecret,
+		"SECKILL_ORDER_MODE":      "async",
+		"SECKILL_LOG_LEVEL":       "debug",
+		// The second header is not encoded: the library shows such a one.
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+		"OTEL_EXPORTER_OTLP_HEADERS":  "authorization=Bearer%20" + url.QueryEscape(otelSecret) + ",x=%zz" + otelSecret,
+		"SECKILL_HTTP_ADDR":           "127.0.0.1:0",
+		"SECKILL_OPS_ADDR":            "127.0.0.1:0",
+	}
+}
+
+// ended runs the program to its end and returns all that it said.
+func ended(t *testing.T, s settings, args ...string) string {
+	t.Helper()
+	ctx := check.Context(t)
+	cmd := exec.CommandContext(ctx, testserver.Program(t), args...)
+	cmd.Env = s.environ()
+	out, _ := cmd.CombinedOutput() // most of the runs are to fail
+	if len(out) == 0 || ctx.Err() != nil {
+		t.Errorf("%q said %q: %v", args, out, ctx.Err())
+	}
+	return string(out)
+}
+
+// What does not start, or only looks, tells no secret: with servers that are not there, with settings that cannot be
+// read, and with help.
+func TestNoCommandTellsASecret(t *testing.T) {
+	t.Parallel()
+	whole := guarded("127.0.0.1:1", "127.0.0.1:1", "127.0.0.1:1")
+	for name, run := range map[string]struct {
+		args  string
+		more  settings
+		lacks bool // whether the run must fail at the settings
+	}{
+		"config":                     {"config", nil, false},
+		"help":                       {"--help", nil, false},
+		"help of serve":              {"serve --help", nil, false},
+		"the table":                  {"config --markdown", nil, false},
+		"no database":                {"serve", nil, false},
+		"no Redis":                   {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_DATA_DIR": t.TempDir()}, false},
+		"no queue":                   {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_REDIS_URL": "", "SECKILL_DATA_DIR": t.TempDir()}, false},
+		"no migration":               {"migrate", nil, false},
+		"no audit":                   {"audit", nil, false},
+		"no lock":                    {"serve", settings{"SECKILL_LOCK_MODE": "multilock"}, true},
+		"webhooks":                   {"serve", settings{"SECKILL_CODE_KEY": ""}, true},
+		"a DSN without an address":   {"config", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "/shop"}, false},
+		"a DSN without a name":       {"serve", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "@tcp(127.0.0.1:1)"}, true},
+		"the same, shown":            {"config", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "@tcp(127.0.0.1:1)"}, true},
+		"a DSN that is a URL":        {"serve", settings{"SECKILL_DATABASE_DSN": "mysql://app:" + mariadbSecret + "@db/shop"}, true},
+		"a DSN with parameters":      {"config", settings{"SECKILL_DATABASE_DSN": "app:x@tcp(db:3306)/shop?password=" + natsToken + "&a=b/c"}, false},
+		"a Redis URL, not encoded":   {"serve", settings{"SECKILL_REDIS_URL": "redis://:" + redisSecret + "@127.0.0.1:1"}, true},
+		"a NATS URL, not encoded":    {"config", settings{"SECKILL_NATS_URL": "nats://app:" + natsSecret + "@127.0.0.1:1"}, true},
+		"a NATS token":               {"config", settings{"SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, false},
+		"a NATS token, no server":    {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_REDIS_URL": "", "SECKILL_DATA_DIR": t.TempDir(), "SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, false},
+		"a list of NATS servers":     {"config", settings{"SECKILL_NATS_URL": natsLink("a:1", url.UserPassword("app", natsSecret)) + ",nats://" + natsToken + "@b:1"}, false},
+		"keys mixed up":              {"serve", settings{"SECKILL_JWT_SECRET": "new=" + jwtSecret + "," + oldJWTSecret}, true},
+		"a secret for its file":      {"serve", settings{"SECKILL_JWT_SECRET": "", "SECKILL_JWT_SECRET_FILE": jwtSecret}, true},
+		"a secret for another one's": {"serve", settings{"SECKILL_ORDER_MODE": natsToken, "SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := ended(t, whole.with(run.more), strings.Fields(run.args)...)
+			unseen(t, name, out)
+			if refused := strings.Contains(out, "the settings cannot be used"); refused != run.lacks {
+				t.Errorf("refused at the settings: %v, want %v: %s", refused, run.lacks, out)
+			}
+		})
+	}
+}
+
+// An embedded server tells neither its generated secret nor a token, and nobody else may read what it keeps.
+func TestEmbeddedFilesAreTheOwners(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	p := prepare(t, testserver.Program(t), settings{"SECKILL_DATA_DIR": dir, "SECKILL_ORDER_MODE": "async", "SECKILL_LOG_LEVEL": "debug"})
+	p.start(t)
+	p.awaitReady(t)
+	generated := strings.TrimSpace(string(check.Value(os.ReadFile(filepath.Join(dir, "jwt.secret")))(t)))
+	p.Tokens = check.Value(remote.Authority(generated))(t)
+	p.accepted(t, p.onSale(t, 3).ID, p.user(1))
+	files := 0
+	check.Must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it is gone by now
+		}
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		files++
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is open to others: %v", path, info.Mode())
+		}
+		return nil
+	}))
+	check.That(t, files >= 10, "%d files were looked at; the database and the queue have more", files)
+	said := p.output.String()
+	check.That(t, !strings.Contains(said, generated) && !strings.Contains(said, "eyJ"),
+		"it tells its secret or a token: %s", said)
+	check.That(t, strings.Contains(said, "seckill token"), "it does not say how to get a token: %s", said)
+}
