@@ -70,21 +70,13 @@ screenshots: deps deps-browser ## renew handler/console/pictures, which README.m
 	@mkdir -p $(BIN)/screenshots
 	go test -tags=faults -count=1 -timeout=$(TEST_TIMEOUT) -parallel=1 -run 'InABrowser$$' ./handler/console -args -pictures=pictures -steps=$(BIN)/screenshots
 
-BENCH = BENCH_CASES="$(CASES)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_OPEN_RATE=0 BENCH_ORDERS=60000 BENCH_KEEP="$(KEEP)" \
-	BENCH_BINARY="$(BINARY)" BENCH_OUT=$(BIN)/$@.json go test -count=1 -v -timeout=180m ./internal/workshop/bench $(ARGS)
-
 .PHONY: bench
-bench: deps-bench ## what a request costs, beside the yardstick (CASES= ROUNDS=3 SECONDS=3 CONNECTIONS='128 32 1024' BINARY= KEEP=)
+bench: deps $(BIN)/benchstat ## what a request costs, beside the yardstick (CASES= ROUNDS=3 SECONDS=3 CONNECTIONS='128 1024' OPEN=0.5 VOUCHERS=100 INSTANCES=4 BINARY=)
 	@mkdir -p $(BIN)
-	BENCH_CONNECTIONS="$(or $(CONNECTIONS),128 32 1024)" $(BENCH) -run 'TestBench$$'
-bench: CASES ?= all
-
-.PHONY: bench-scale
-bench-scale: deps-bench ## how the cost of an order grows, and what neighbours cost (CASES='async sync' SERIES='vouchers=1,100 neighbours=99 hot=99')
-	@mkdir -p $(BIN)
-	BENCH_SERIES="$(SERIES)" BENCH_CONNECTIONS=128 $(BENCH) -run 'TestScale$$'
-bench-scale: CASES ?= async
-bench-scale: SERIES ?= buyers=10000,100000,1000000 vouchers=1,100,10000 instances=1,2,4 connections=32,128,512,1024,4096
+	BENCH_CASES="$(or $(CASES),all)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_CONNECTIONS="$(or $(CONNECTIONS),128)" \
+		BENCH_OPEN="$(or $(OPEN),0.5)" BENCH_VOUCHERS=$(VOUCHERS) BENCH_INSTANCES=$(INSTANCES) BENCH_BINARY="$(BINARY)" \
+		$(FAULT) -run 'TestBench$$' ./internal/workshop/bench | tee $(BIN)/bench.txt
+	$(BIN)/benchstat -col /build -alpha 1 $(BIN)/bench.txt
 
 .PHONY: bench-expiry
 bench-expiry: deps ## a sale at half its capacity, alone and while orders of its voucher, or another one, expire (EXPIRY_ORDERS=100000)
@@ -95,13 +87,9 @@ bench-draw: deps ## a draw of a million entries for ten thousand units, from the
 	DRAW_ENTRIES=$${DRAW_ENTRIES:-1000000} go test -run='^$$' -bench='^BenchmarkDraw$$' -benchtime=1x -timeout=20m ./service/repair $(ARGS)
 
 .PHONY: bench-console
-bench-console: deps-bench ## what watchers of a sale cost it, and how long each page takes in a large shop (WATCHERS=50 ROUNDS= VOUCHERS=10000 ORDERS=1000000)
+bench-console: deps ## what watchers of a sale cost it, and how long each page takes in a large shop (WATCHERS=50 ROUNDS= VOUCHERS=10000 ORDERS=1000000)
 	WATCHERS=$(WATCHERS) ROUNDS=$(ROUNDS) VOUCHERS=$(VOUCHERS) ORDERS=$(ORDERS) \
 		go test -v -run='^$$' -bench='^Benchmark(Watchers|Pages)$$' -benchtime=1x -timeout=60m ./handler/console $(ARGS)
-
-.PHONY: bench-compare
-bench-compare: ## name what is more than a tenth worse (OLD= the latest record in deployments/bench, NEW=bin/bench.json)
-	@go run ./internal/workshop/bench/compare $(or $(OLD),$(lastword $(sort $(wildcard deployments/bench/cases-*.json)))) $(or $(NEW),$(BIN)/bench.json)
 
 .PHONY: bench-go
 bench-go: deps ## Go's benchmarks of single functions (PKG=./lock)
@@ -228,6 +216,10 @@ $(BIN)/govulncheck: deployments/tools/go.mod deployments/tools/go.sum
 	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install golang.org/x/vuln/cmd/govulncheck
 	@touch $@
 
+$(BIN)/benchstat: deployments/tools/go.mod deployments/tools/go.sum
+	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install golang.org/x/perf/cmd/benchstat
+	@touch $@
+
 $(BIN)/components: deployments/tools/go.mod deployments/tools/go.sum deployments/tools/components/main.go
 	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install ./components
 	@touch $@
@@ -266,10 +258,6 @@ deps: # what the tests need beside Go: a C compiler for the race detector, and t
 .PHONY: deps-browser
 deps-browser: # what the console is tested in
 	@deployments/tools/install-servers chromium
-
-.PHONY: deps-bench
-deps-bench: deps # the load generator
-	@deployments/tools/install-servers wrk
 
 .PHONY: deps-proxies
 deps-proxies: $(BIN)/nginx-1.26/bin/nginx # what stands before the instances: the system's nginx and HAProxy, and a later nginx

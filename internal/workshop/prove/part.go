@@ -47,7 +47,7 @@ func parts() []part {
 		{name: "stores", says: "long histories of the stores and services", budget: usual},
 		{name: "races", says: "the whole program under the race detector", budget: usual, raced: true},
 		{name: "proxies", says: "what deployments/ ships, as it is: proxies in outages and deploys, the compose file", budget: usual, needs: []string{"deps-proxies"}},
-		{name: "packaging", says: "images, charts, tools, the benchmarks", budget: usual, needs: []string{"deps-bench"}},
+		{name: "packaging", says: "images, charts, tools, the benchmarks", budget: usual},
 		{name: "interop", says: "the locks against the real Redisson", budget: usual, raced: true, tags: "interop", needs: []string{"deps-interop"}},
 		{name: "mysql8", says: "the database's part on MySQL 8", budget: usual, needs: []string{"deps-mysql8"}, environ: []string{"TESTSERVER_MYSQL=bin/engines/mysql-8.0", "TESTSERVER_DATABASE="}},
 		{name: "engines", says: "every route, page and job on each database, Redis and NATS that is listed", budget: usual, needs: []string{"deps-engines"}},
