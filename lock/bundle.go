@@ -20,15 +20,15 @@ type bundle struct {
 	mu       sync.Mutex
 	parts    []*Lease     // by part; nil when not held
 	held     int          // parts that are held and have not ended
-	busy     map[int]bool // parts that are held: by another owner, or by a call of this one (false)
+	busy     map[int]bool // parts that are held: by another owner (true), or by a call of this one
 	failed   []error      // of parts that could not be asked
 	answered int
 	changed  bell   // rung by every answer
 	began    bool   // enough were held
-	over     bool   // given up, unlocked or lost: a part that joins now is sent back
+	over     bool   // given up, unlocked or lost: a part that joins now is given back
 	number   int64  // the token
 	unfence  func() // forgets it
-	left     func() // takes it out of the line, once; see leave
+	left     func() // no longer counts it in the queue, once; see leave
 }
 
 // answer takes the answer of a part, which may come after the decision.
@@ -94,9 +94,9 @@ func (b *bundle) decided(ctx context.Context) error {
 
 // allAnswered waits until every part has answered, but no longer than patience.
 func (b *bundle) allAnswered(ctx context.Context, patience time.Duration) {
-	enough := time.NewTimer(patience)
-	defer enough.Stop()
-	for {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for ctx.Err() == nil {
 		b.mu.Lock()
 		all := b.answered == len(b.parts)
 		b.mu.Unlock()
@@ -105,15 +105,12 @@ func (b *bundle) allAnswered(ctx context.Context, patience time.Duration) {
 		}
 		select {
 		case <-b.changed:
-		case <-enough.C:
-			return
 		case <-ctx.Done():
-			return
 		}
 	}
 }
 
-// leave says that the parts no longer keep another caller waiting.
+// leave lets the next caller in the queue ask for the parts.
 func (b *bundle) leave() {
 	b.mu.Lock()
 	left := b.left
@@ -123,7 +120,7 @@ func (b *bundle) leave() {
 	}
 }
 
-// ended takes note that a part's lease has ended: what ends one too many ends the lock.
+// ended is called when a part's lease has ended. When too few parts are left, the lock ends with the same cause.
 func (b *bundle) ended(cause error) {
 	b.mu.Lock()
 	gone := false
@@ -141,8 +138,8 @@ func (b *bundle) ended(cause error) {
 	}
 }
 
-// forget drops the token: the owner's next acquisition gets one of its own, greater than
-// those of the holders that came in between. Under b.mu.
+// forget drops the token: the owner's next acquisition gets one of its own, greater than those of the holders that came in
+// between. Under b.mu.
 func (b *bundle) forget() {
 	if b.unfence != nil {
 		b.unfence()
@@ -160,15 +157,14 @@ func (b *bundle) take() (parts []*Lease, lost bool) {
 	return b.current(), lost // no part joins any more
 }
 
-// current returns the parts there are a lease of. What is done with them is done
-// without b.mu, because a part that ends takes it.
+// current returns the leases of the parts. The caller uses them without b.mu, because a part that ends takes it.
 func (b *bundle) current() []*Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(b.parts), func(l *Lease) bool { return l == nil })
 }
 
-// each does something with all parts at the same time.
+// each calls do for all parts at the same time.
 func each(parts []*Lease, do func(*Lease) error) []error {
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
@@ -179,9 +175,8 @@ func each(parts []*Lease, do func(*Lease) error) []error {
 	return errs
 }
 
-// giveUp gives back every part that was got, on a context of its own: that of
-// the caller may be what ended, and bounds only how long it waits. It reports
-// whether there were any, and the parts that turned out to be held.
+// giveUp gives back every part that was taken, on a context of its own: that of the caller may be what ended, and bounds only
+// how long it waits. It returns whether there were any, and the parts that turned out to be held.
 func (b *bundle) giveUp(ctx context.Context, bound time.Duration) vain {
 	parts, _ := b.take()
 	b.mu.Lock()
@@ -204,8 +199,8 @@ func (b *bundle) giveUp(ctx context.Context, bound time.Duration) vain {
 	return v
 }
 
-// unlock gives back every part and reports every failure. A part that was lost
-// is no failure as long as enough were held. Close gives back what it ended.
+// unlock gives back every part and reports every failure. A part that was lost is no failure as long as enough were held.
+// Close gives back what it ended.
 func (b *bundle) unlock(ctx context.Context, l *Lease) error {
 	parts, lost := b.take()
 	l.end(ErrUnlocked)
@@ -236,7 +231,7 @@ func (b *bundle) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	return b.most("extend", func(l *Lease) error { return l.Extend(ctx, d) })
 }
 
-// most does something with the parts that are held; enough of them must succeed.
+// most calls do for the parts that are held; it must succeed for enough of them.
 func (b *bundle) most(what string, do func(*Lease) error) error {
 	parts := b.current()
 	failed := slices.DeleteFunc(each(parts, do), func(err error) bool { return err == nil })
@@ -246,7 +241,7 @@ func (b *bundle) most(what string, do func(*Lease) error) error {
 	return nil
 }
 
-// validUntil is until when enough parts last, of those that have not been lost.
+// validUntil is until when enough of the parts last that have not been lost.
 func (b *bundle) validUntil() time.Time {
 	var ends []time.Time
 	for _, p := range b.current() {
@@ -261,8 +256,8 @@ func (b *bundle) validUntil() time.Time {
 	return ends[b.q.need-1]
 }
 
-// fence makes a token of those of the parts: the greatest, written back to
-// enough parts that the next holder, who must share one of them, gets more.
+// fence makes a token from those of the parts: the greatest, which is written back to so many parts that the next holder
+// shares one of them and gets a greater one.
 func (b *bundle) fence(ctx context.Context, own *owner) error {
 	key := b.q.key()
 	token, err := own.fence(key, func() (int64, error) {

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,9 +11,8 @@ import (
 	"seckill/lock/driver"
 )
 
-// Client takes locks from one store. It is safe for concurrent use and is meant
-// to be made once per process and store: the waiters of one Client are served
-// in the order they came, and share one subscription and one watchdog.
+// Client takes locks from one store. It is safe for concurrent use. A process makes one for each store: the waiters of one
+// Client are served in the order they came, and share one subscription and one watchdog.
 type Client struct {
 	store  driver.Store
 	passer driver.Passer // nil when the store cannot hand over
@@ -28,7 +28,6 @@ type Client struct {
 	live   map[*holding]struct{} // held now; for Close
 	closed bool
 
-	lines    waitLines // for locks of several parts
 	watchdog *watchdog
 	undoer   *undoer
 
@@ -39,8 +38,7 @@ type Client struct {
 	underWay sync.WaitGroup // calls of Lock and Unlock that enter let in
 }
 
-// New makes a client of a store. The client owns the store from then on: Close
-// closes both.
+// New makes a client of a store. The client owns the store from then on: Close closes both.
 func New(store driver.Store, opts ...ClientOption) *Client {
 	set := defaultSettings()
 	for _, o := range opts {
@@ -51,7 +49,6 @@ func New(store driver.Store, opts ...ClientOption) *Client {
 		store: store, set: set, id: clientID(set),
 		base: base, stop: stop,
 		queues: make(map[string]*queue), live: make(map[*holding]struct{}),
-		lines: waitLines{byKey: make(map[string]*waitLine)},
 	}
 	c.passer, _ = store.(driver.Passer)
 	c.watchdog = &watchdog{c: c, kick: newBell()}
@@ -65,10 +62,9 @@ func (c *Client) Mutex(name string) *Mutex {
 	return &Mutex{client: c, name: name}
 }
 
-// ForceUnlock frees a lock, whichever owner holds it, and wakes its waiters: for
-// operators, after a holder has been found dead or stuck. A holder that lives
-// learns of it at its next renewal (a third of its lease), Extend or Unlock, so
-// for that time two may hold the lock. It answers whether the lock was held.
+// ForceUnlock frees a lock, whichever owner holds it, and wakes its waiters. It is for operators, after a holder has been
+// found dead or stuck. A holder that lives finds out at its next renewal (a third of its lease), Extend or Unlock; until
+// then two owners may hold the lock. It returns whether the lock was held.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	was, err := c.store.ForceRelease(ctx, name)
 	if err != nil {
@@ -77,9 +73,8 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	return was, nil
 }
 
-// Holder tells which holder has a lock, "" for none, and how long its lease still runs
-// unless it is renewed; less than 0 when another program set none. A holder is called as in
-// the store: "<uuid of the client>:<number>".
+// Holder returns which holder has a lock, "" for none, and how long its lease still runs unless it is renewed; less than 0
+// when another program set none. A holder has its name in the store: "<uuid of the client>:<number>".
 func (c *Client) Holder(ctx context.Context, name string) (holder string, left time.Duration, err error) {
 	if holder, left, err = c.store.Holder(ctx, name); err != nil {
 		return "", 0, fmt.Errorf("look at the lock %s: %w", name, err)
@@ -87,17 +82,14 @@ func (c *Client) Holder(ctx context.Context, name string) (holder string, left t
 	return holder, left, nil
 }
 
-// closeUndoTime is how long Close waits for locks to be given back once nothing
-// else is under way: for a call that times out (2 s) and a repetition. A store
-// that has not answered by then is gone.
-const closeUndoTime = 5 * time.Second
+// closeUndoTime is how long Close waits for locks to be given back once nothing else is under way: for a call that times out
+// and a repetition (5 s). A store that has not answered by then is gone.
+const closeUndoTime = 5 * defaultCallTimeout / 2
 
-// Close ends the client: no lock is given any more, waiters get ErrClosed, the
-// contexts of the leases still held end with the cause ErrClosed and their
-// locks are released. It waits until ctx ends for every Lock and Unlock under
-// way, and then for 5 s at most for what is being given back. What is left then
-// ends with its lease, and the error tells: the cause of ctx, or ErrUnknown when
-// the store did not answer. It is safe to call twice.
+// Close ends the client: no lock can be taken any more, waiters get ErrClosed, the contexts of the leases still held end
+// with the cause ErrClosed and their locks are released. It waits until ctx ends for every Lock and Unlock under way, and
+// then for at most 5 s for what is being given back. What is left then ends with its lease, and the error is the cause of
+// ctx, or ErrUnknown when the store did not answer. It is safe to call twice.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	first := !c.closed
@@ -107,7 +99,7 @@ func (c *Client) Close(ctx context.Context) error {
 		held = append(held, h)
 	}
 	for _, q := range c.queues {
-		for w := q.head; w != nil; w = w.next {
+		for _, w := range q.waiting {
 			w.wake.ring()
 		}
 	}
@@ -132,8 +124,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return err
 }
 
-// settled waits for the calls under way, and only then for what is being given
-// back: a call whose outcome is unknown leaves something to be undone.
+// settled waits for the calls under way, and only then for what is being given back: a call whose outcome is unknown leaves
+// something to be undone.
 func (c *Client) settled(ctx context.Context) error {
 	select {
 	case <-finished(&c.underWay):
@@ -162,8 +154,7 @@ func (c *Client) enter() bool {
 	return true
 }
 
-// spawn starts a goroutine that ends soon after base does, unless Close has
-// come so far that no caller would wait for it.
+// spawn starts a goroutine that ends soon after base does, unless Close has come so far that no caller would wait for it.
 func (c *Client) spawn(work func()) bool {
 	c.workMu.Lock()
 	defer c.workMu.Unlock()
@@ -180,11 +171,49 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// validUntil is when a lease asked for at sent can no longer be relied on.
-// sent is read before the request leaves, so the store starts counting later.
-// The drift is one percent for clocks that run at different speeds, and 2 ms for
-// the granularity of expiry in Redis and of timers here (as in Redlock).
-func validUntil(sent time.Time, lease time.Duration) time.Time {
-	drift := lease/100 + 2*time.Millisecond
-	return sent.Add(lease - drift)
+// finished returns a channel that is closed once the work is done.
+func finished(work *sync.WaitGroup) <-chan struct{} {
+	done := make(chan struct{})
+	go func() { // lasts as long as the work
+		work.Wait()
+		close(done)
+	}()
+	return done
+}
+
+// Do takes the lock of that name, does the work, and gives the lock back, also when the work panics. The work's context
+// ends with ctx, and with the cause ErrLost when the lock is lost; the lock is held until the work has returned. The error
+// is that of Lock, or those of the work and of Unlock.
+func (c *Client) Do(ctx context.Context, name string, work func(ctx context.Context) error, opts ...Option) (err error) {
+	ctx, _ = withOwner(ctx)
+	lease, err := c.Mutex(name).Lock(ctx, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lease.Unlock()) }() //nolint:contextcheck // an unlock bounds itself
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	lease.notify(end)
+	return work(ctx)
+}
+
+// Campaign is for work that one process does at a time. It waits until this process is the leader, that is, holds the lock
+// of that name, and calls lead. When it no longer leads it ends lead's context, waits for lead to return, and campaigns
+// again. It returns lead's error when lead returns by itself, and otherwise the cause of ctx, ErrClosed or ErrRefused.
+// Client.Holder says who leads.
+func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx context.Context) error) error {
+	for {
+		var led, lost bool
+		err := c.Do(ctx, name, func(leading context.Context) error {
+			err := lead(leading)
+			led, lost = true, leading.Err() != nil && ctx.Err() == nil
+			return err
+		})
+		if led && !lost || !led && (errors.Is(err, ErrClosed) || errors.Is(err, ErrRefused)) {
+			return err
+		}
+		if !led && !sleep(ctx, defaultProbe) || ctx.Err() != nil {
+			return fmt.Errorf("campaign for %s: %w", name, context.Cause(ctx))
+		}
+	}
 }

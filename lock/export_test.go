@@ -7,39 +7,31 @@ import (
 	"seckill/lock/driver"
 )
 
-// Waiting tells tests how many wait in line for a lock.
+// Waiting returns how many wait for a lock.
 func Waiting(c *Client, name string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := 0
 	if q := c.queues[name]; q != nil {
-		for w := q.head; w != nil; w = w.next {
-			n++
-		}
+		return len(q.waiting)
 	}
-	return n
+	return 0
 }
 
 // DefaultProbe is how often a waiter asks although messages arrive, for tests.
 const DefaultProbe = defaultProbe
 
-// WaitingFor tells tests how many wait in line for a lock of several parts.
+// WaitingFor returns how many wait for a lock of several parts.
 func WaitingFor(q *Quorum) int {
-	in, key := q.where()
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if l := in.byKey[key]; l != nil {
-		return len(l.waiting)
-	}
-	return 0
+	client, key := q.where()
+	return Waiting(client, key)
 }
 
-// Lines tells tests how many lines there are where one waits for a quorum.
-func Lines(q *Quorum) int {
-	in, _ := q.where()
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return len(in.byKey)
+// Queues returns how many queues there are where one waits for a quorum.
+func Queues(q *Quorum) int {
+	client, _ := q.where()
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	return len(client.queues)
 }
 
 // Pending tells tests how many calls wait for a place in a pipeline.

@@ -12,8 +12,7 @@ import (
 	"seckill/lock/driver"
 )
 
-// holding is one outermost acquisition: what the store knows under one holder.
-// Re-entry adds leases to it.
+// holding is one outermost acquisition: what the store knows under one holder. Re-entry adds leases to it.
 type holding struct {
 	client *Client
 	name   string
@@ -50,8 +49,7 @@ func (h *holding) last() driver.Request {
 	return driver.Request{Name: h.name, Holder: h.id, Once: !h.repeated}
 }
 
-// ask makes one attempt to take the lock. An error leaves the attempt to be
-// undone by the caller, unless it is ErrRefused.
+// ask makes one attempt to take the lock. After an error other than ErrRefused the caller undoes the attempt.
 func (h *holding) ask(ctx context.Context, r driver.Request) (driver.Grant, time.Time, error) {
 	sent := time.Now()
 	grant, err := h.client.store.Acquire(ctx, r)
@@ -70,8 +68,7 @@ func (h *holding) ask(ctx context.Context, r driver.Request) (driver.Grant, time
 	return grant, sent, nil
 }
 
-// begin makes the holding count as held until the lease asked for at sent runs
-// out; false when it has run out already.
+// begin makes the holding count as held until the lease asked for at sent runs out; false when it has run out already.
 func (h *holding) begin(sent time.Time, token int64, once bool) bool {
 	until := validUntil(sent, h.first)
 	left := time.Until(until)
@@ -95,8 +92,8 @@ func (h *holding) begin(sent time.Time, token int64, once bool) bool {
 	return true
 }
 
-// expire runs on a timer of this process, on the monotonic clock. It ends a lease
-// before the store lets another owner have the lock, also when that is out of reach.
+// expire runs on a timer of this process, on the monotonic clock. It ends a lease before the store lets another owner have
+// the lock, also when the store is out of reach.
 func (h *holding) expire() {
 	h.mu.Lock()
 	left := time.Until(h.until)
@@ -109,8 +106,7 @@ func (h *holding) expire() {
 	h.lose("the lease ran out")
 }
 
-// prolong takes note of a lease that was renewed by a request sent then. A lease
-// is never shortened, here as in the stores.
+// prolong is called when a request that was sent then has renewed the lease. It shortens no lease, and neither do the stores.
 func (h *holding) prolong(sent time.Time, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,8 +121,8 @@ func (h *holding) prolong(sent time.Time, lease time.Duration) {
 	h.timer.Reset(time.Until(until))
 }
 
-// shorten makes the holding count as held no longer than that, if the lease is its only
-// one and is not renewed: what others rely on is not shortened.
+// shorten makes the holding count as held no longer than that, if the lease is its only one and is not renewed: no lease that
+// others rely on is shortened.
 func (h *holding) shorten(l *Lease, until time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,8 +136,8 @@ func (h *holding) shorten(l *Lease, until time.Time) bool {
 	return true
 }
 
-// limit is for a request that shortened the lease, and may have been sent twice: a copy can
-// still arrive and do so again, so no later extension is relied on for longer.
+// limit is for a request that shortened the lease, and may have been sent twice: a copy can still arrive and shorten it
+// again, so no later extension counts for longer.
 func (h *holding) limit(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,7 +146,7 @@ func (h *holding) limit(d time.Duration) {
 	}
 }
 
-// lose ends what the store does not hold any more, or may not. why becomes part of the cause.
+// lose ends a holding that the store does not have any more, or may not have. why becomes part of the cause.
 func (h *holding) lose(why string) {
 	h.mu.Lock()
 	lost := fmt.Errorf("%w: %s", ErrLost, why)
@@ -163,8 +159,8 @@ func (h *holding) lose(why string) {
 	}
 }
 
-// end makes the holding count as not held, stops its renewal and ends the
-// contexts of its leases. It reports whether it was held until now.
+// end makes the holding count as not held, stops its renewal and ends the contexts of its leases. It reports whether it was
+// held until now.
 func (h *holding) end(cause error) bool {
 	h.mu.Lock()
 	if !h.held {
@@ -186,17 +182,16 @@ func (h *holding) end(cause error) bool {
 	return true
 }
 
-// state tells whether the holding counts as held, and what ended it if not.
+// state returns whether the holding counts as held, and what ended it if not.
 func (h *holding) state() (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.held, h.cause
 }
 
-// add puts one more lease on the holding; false when it has ended. Each with a watchdog
-// schedules a renewal: the contexts of those before it may have ended, and the holding is
-// then renewed no more. It is due when two more still come in time, however long the
-// answer took that gave the lock.
+// add puts one more lease on the holding; false when it has ended. Each one with a watchdog schedules a renewal: the contexts
+// of those before it may have ended, and then the holding is no longer renewed. The renewal is due so early that two more
+// still come in time, however long the answer took that gave the lock.
 func (h *holding) add(l *Lease) bool {
 	h.mu.Lock()
 	if !h.held {
@@ -220,8 +215,7 @@ func (h *holding) add(l *Lease) bool {
 	return true
 }
 
-// remove takes a lease off the holding and returns how many are left, and
-// whether the holding is still held.
+// remove takes a lease off the holding and returns how many are left, and whether the holding is still held.
 func (h *holding) remove(l *Lease) (left int, held bool) {
 	h.mu.Lock()
 	if i := slices.Index(h.leases, l); i >= 0 {
@@ -240,8 +234,8 @@ func (h *holding) remove(l *Lease) (left int, held bool) {
 	return left, held
 }
 
-// wanted tells whether a lease still asks to be renewed: one with a watchdog
-// whose life, see While, has not ended. Under h.mu.
+// wanted reports whether the holding is to be renewed: for a lease with a watchdog whose life, see While, has not ended. Under
+// h.mu.
 func (h *holding) wanted() bool {
 	for _, l := range h.leases {
 		if l.watchdog && l.life.Err() == nil {
@@ -269,9 +263,8 @@ func (h *holding) count() int {
 	return len(h.leases)
 }
 
-// undo gives back what may have been taken, in the background: a store that does
-// not answer keeps no caller waiting. ErrUnknown outweighs what says that nothing
-// was: err may carry the cause of a context, and that may be another lock's error.
+// undo gives back what may have been taken, in the background: no caller waits for a store that does not answer. ErrUnknown
+// outweighs the errors by which nothing was taken: err may carry the cause of a context, and that may be another lock's.
 func (h *holding) undo(err error) {
 	nothing := errors.Is(err, ErrRefused) || errors.Is(err, ErrNotSent)
 	if !nothing || errors.Is(err, ErrUnknown) {
@@ -282,8 +275,7 @@ func (h *holding) undo(err error) {
 	}
 }
 
-// abandon sees to it that no copy of a request that was refused takes the lock
-// when no caller wants it any more.
+// abandon sees to it that no copy of a request that was refused takes the lock when no caller wants it any more.
 func (h *holding) abandon() {
 	h.mu.Lock()
 	stray := h.stray
@@ -291,4 +283,140 @@ func (h *holding) abandon() {
 	if stray {
 		h.undo(nil)
 	}
+}
+
+func (h *holding) reenter(ctx context.Context, l *Lease) error {
+	l.hold = h
+	if _, err := h.confirm(ctx, h.request(h.count()+1, l.term), "re-enter"); err != nil {
+		return err
+	}
+	if !h.add(l) {
+		return fmt.Errorf("re-enter the lock %s: %w", h.name, ErrLost)
+	}
+	return nil
+}
+
+func (h *holding) raise(ctx context.Context, token int64) error {
+	r := h.request(h.count(), h.first)
+	r.Token = token
+	token, err := h.confirm(ctx, r, "raise the token of")
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.number = max(h.number, token)
+	h.mu.Unlock()
+	return nil
+}
+
+// confirm asks once more for a lock that the owner holds, and returns its token.
+func (h *holding) confirm(ctx context.Context, r driver.Request, to string) (int64, error) {
+	grant, sent, err := h.ask(ctx, r)
+	if err != nil {
+		return 0, cutBy(ctx, err)
+	}
+	if grant.State != driver.StateHeld {
+		return 0, h.gone(to)
+	}
+	h.prolong(sent, r.Lease)
+	return grant.Token, nil
+}
+
+// gone loses a lock that the store does not have any more.
+func (h *holding) gone(to string) error {
+	h.lose("found gone, asked to " + to + " it")
+	return fmt.Errorf("%s the lock %s: %w", to, h.name, ErrLost)
+}
+
+func (h *holding) extend(ctx context.Context, l *Lease, d time.Duration) error {
+	if err := h.slot.take(ctx, attempt{forever: true}); err != nil { // nobody re-enters meanwhile
+		return fmt.Errorf("extend the lock %s: %w: %w", h.name, ErrNotSent, err)
+	}
+	defer h.slot.give()
+	d = h.client.set.bound(d)
+	r := h.request(0, d)
+	sent := time.Now()
+	r.Exact = h.shorten(l, validUntil(sent, d))
+	err := h.client.store.Renew(ctx, []driver.Request{r})[0]
+	if r.Exact && (err != nil || time.Since(sent) >= swiftly) {
+		h.limit(d)
+	}
+	switch {
+	case isGone(err):
+		return h.gone("extend")
+	case err != nil:
+		return fmt.Errorf("extend the lock %s: %w", h.name, err)
+	}
+	h.prolong(sent, d)
+	if ok, cause := h.state(); !ok {
+		return fmt.Errorf("extend the lock %s: %w", h.name, cause)
+	}
+	return nil
+}
+
+// unlock gives back one hold; the last one frees the lock. The context of the lease ends before the request leaves.
+// unlockTimeout bounds all of it: the wait for the owner's turn, and a call that the store does not answer.
+func (h *holding) unlock(ctx context.Context, l *Lease) error {
+	c := h.client
+	ctx, cancel := context.WithTimeout(ctx, c.set.unlockTimeout)
+	defer cancel()
+	l.end(ErrUnlocked)
+	if held, _ := h.state(); held {
+		select {
+		case h.slot.turn <- struct{}{}:
+		case <-ctx.Done():
+			// A goroutine of the same owner is in the middle of a re-entry.
+			c.spawn(func() { //nolint:contextcheck // the caller's has ended
+				h.slot.turn <- struct{}{}
+				defer h.slot.give()
+				ctx, cancel := context.WithTimeout(c.base, c.set.unlockTimeout)
+				defer cancel()
+				_ = h.unlockNow(ctx, l)
+			})
+			return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
+		}
+		defer h.slot.give()
+	}
+	return h.unlockNow(ctx, l)
+}
+
+func (h *holding) unlockNow(ctx context.Context, l *Lease) error {
+	c := h.client
+	defer h.slot.drop()
+	left, held := h.remove(l)
+	if !c.enter() { // Close gives it back, if it was not lost before
+		if _, cause := h.state(); cause != nil && !errors.Is(cause, ErrClosed) {
+			return cause
+		}
+		return nil
+	}
+	defer c.underWay.Done()
+	if left == 0 {
+		h.end(ErrUnlocked)
+	}
+	_, cause := h.state()
+	switch {
+	case left > 0 && held:
+		was, err := c.release(ctx, h.request(left, 0))
+		if err == nil && !was {
+			h.lose("found gone at an unlock")
+			_, err = h.state()
+		}
+		return err
+	case left > 0:
+		return cause
+	case errors.Is(cause, ErrClosed): // Close gives it back
+		return nil
+	}
+	was, err := c.free(ctx, h)
+	if err != nil {
+		h.undo(err) // goes on in the background
+	}
+	if !held {
+		return cause
+	}
+	if err == nil && !was {
+		return fmt.Errorf("%w: found gone at an unlock", ErrLost)
+	}
+	return err
 }

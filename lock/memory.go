@@ -29,8 +29,8 @@ type memoryLock struct {
 // firstSweep is the number of locks from which on expired ones are looked for.
 const firstSweep = 1024
 
-// NewMemoryStore keeps locks in the memory of this process: for a service that
-// runs alone, and for tests. It excludes no other process.
+// NewMemoryStore keeps locks in the memory of this process: for a service that runs alone, and for tests. It excludes no other
+// process.
 func NewMemoryStore() driver.Store {
 	return &memoryStore{
 		locks:   map[string]*memoryLock{},
@@ -83,8 +83,7 @@ func (s *memoryStore) Renew(ctx context.Context, rs []driver.Request) []error {
 	return errs
 }
 
-// Release is Store's. Nothing arrives late in one process, so an abandoned
-// acquisition needs no more than any other.
+// Release is Store's. Nothing arrives late in one process, so an abandoned acquisition needs no more than any other.
 func (s *memoryStore) Release(ctx context.Context, r driver.Request) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -126,8 +125,8 @@ func (s *memoryStore) Holder(_ context.Context, name string) (string, time.Durat
 	return "", 0, nil
 }
 
-// Pass is Passer's. All who wait are clients of this process; another client
-// than the one that passes is woken instead, so that none is starved.
+// Pass is Passer's. All waiters are clients of this process; if one of another client waits, the lock is freed, so that none
+// is starved.
 func (s *memoryStore) Pass(ctx context.Context, from, to driver.Request) (driver.Passed, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Passed{}, err

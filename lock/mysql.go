@@ -16,24 +16,20 @@ const (
 	// DefaultTable is the name of the lock table unless Table says otherwise.
 	DefaultTable = "seckill_locks"
 
-	// sweepEvery and sweepAge: a row is kept for its token, which the
-	// database's clock has long passed by then; sweepRows a statement keeps
-	// the sweeper's row locks short.
-	sweepEvery = time.Minute
-	sweepAge   = time.Hour
+	// A row is kept for its token, for as long as retention; sweepEvery is a minute. So few rows a statement keep the
+	// sweeper's row locks short.
+	sweepEvery = retention / 60
 	sweepRows  = 1000
 
-	// renewAtOnce rows are renewed side by side, because a row that a transaction
-	// has locked keeps its renewal waiting and must not keep the others. More
-	// would take connections from the rest of the program.
+	// renewAtOnce rows are renewed at the same time, because the renewal of a row that a transaction has locked waits, and
+	// the others must not. More would take connections from the rest of the program.
 	renewAtOnce = 8
 
 	maxNameLength  = 255 // of the column
 	maxOwnerLength = 64  // of the column
 )
 
-// MySQLStore keeps locks in a table of MySQL (8 or newer) or MariaDB (10.6 or
-// newer). See NewMySQLStore.
+// MySQLStore keeps locks in a table of MySQL (8 or newer) or MariaDB (10.6 or newer). See NewMySQLStore.
 type MySQLStore struct {
 	db      *sql.DB
 	table   string
@@ -51,8 +47,7 @@ var _ driver.Store = (*MySQLStore)(nil)
 // MySQLOption changes a MySQLStore.
 type MySQLOption func(*MySQLStore)
 
-// Table sets the table's name (default seckill_locks). It goes into the SQL as
-// it is.
+// Table sets the table's name (default seckill_locks). It goes into the SQL as it is.
 func Table(name string) MySQLOption {
 	return func(s *MySQLStore) { s.table = name }
 }
@@ -62,22 +57,19 @@ func StatementTimeout(d time.Duration) MySQLOption {
 	return func(s *MySQLStore) { s.timeout = orDefault(d, defaultCallTimeout) }
 }
 
-// NewMySQLStore keeps locks in a table, see MySQLTable. Leases end by the
-// database's clock, so the clocks of the processes do not matter. There are no
-// messages: a waiter of another process asks at intervals (PollEvery). Rows
-// unused for an hour are deleted, once a minute, in the background.
+// NewMySQLStore keeps locks in a table, see MySQLTable. Leases end by the database's clock, so the clocks of the processes do
+// not matter. There are no messages: a waiter of another process asks at intervals (PollEvery). Rows unused for an hour are
+// deleted, once a minute, in the background.
 //
-// db must reach one primary for reads too: no read/write splitting, no balancing
-// over several nodes. Up to eight of its connections renew leases at a time.
+// db must reach one primary for reads too: no read/write splitting, no balancing over several nodes. Up to eight of its
+// connections renew leases at a time.
 //
-// A row remembers the last holder that gave the lock back, and no others. So an
-// acquisition that was given up while it was under way, and that arrives only
-// when another holder has come and gone, takes the lock for nobody: it is then
-// free again when its lease ends.
+// A row remembers the last holder that gave the lock back, and no others. So an acquisition that was given up while it was
+// under way, and that arrives only when another holder has come and gone, takes the lock for nobody: it is then free again
+// when its lease ends.
 //
-// It is slower than Redis by the price of a committed transaction each time a
-// lock is taken, renewed or given back. It is for those who have a database and
-// no Redis, or want the lock to survive just as well as the data.
+// It is slower than Redis by the price of a committed transaction each time a lock is taken, renewed or given back. It is for
+// those who have a database and no Redis, or want the lock to survive just as well as the data.
 func NewMySQLStore(db *sql.DB, opts ...MySQLOption) *MySQLStore {
 	s := &MySQLStore{db: db, table: DefaultTable, timeout: defaultCallTimeout, queries: make(map[string]string)}
 	for _, o := range opts {
@@ -93,8 +85,7 @@ func NewMySQLStore(db *sql.DB, opts ...MySQLOption) *MySQLStore {
 // MySQLTable returns the statement that creates the table, for migrations.
 func MySQLTable(table string) string { return query("table", table) }
 
-// EnsureTable creates the table if it is not there: for tests, and for programs
-// that have no migrations.
+// EnsureTable creates the table if it is not there: for tests, and for programs that have no migrations.
 func (s *MySQLStore) EnsureTable(ctx context.Context) error {
 	if _, err := s.db.ExecContext(ctx, MySQLTable(s.table)); err != nil {
 		return fmt.Errorf("create the lock table %s: %w", s.table, err)
@@ -199,21 +190,19 @@ func (s *MySQLStore) Holder(ctx context.Context, name string) (string, time.Dura
 	return row.owner, row.left, nil
 }
 
-// update carries out a statement for a holder and tells whether that has the lock.
+// update executes a statement for a holder and returns whether that has the lock.
 func (s *MySQLStore) update(ctx context.Context, r driver.Request, statement string, args ...any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if _, err := s.exec(ctx, statement, args...); err != nil {
 		return false, err
 	}
-	// Not by the number of rows: whether an unchanged one counts depends on the
-	// connection's clientFoundRows.
+	// Not by the number of rows: whether an unchanged one counts depends on the connection's clientFoundRows.
 	row, err := s.look(ctx, r.Name)
 	return row.left > 0 && row.owner == r.Holder, err
 }
 
-// end carries out a statement that frees a lock and leaves the name of who did,
-// by which a repetition knows that it had freed it.
+// end executes a statement that frees a lock and writes down who did, by which a repetition knows that it had freed it.
 func (s *MySQLStore) end(ctx context.Context, lock, by, statement string, args ...any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -228,8 +217,7 @@ func (s *MySQLStore) end(ctx context.Context, lock, by, statement string, args .
 // Watch is Store's: a table sends no messages.
 func (s *MySQLStore) Watch(string, func()) driver.Watch { return nil }
 
-// sweep deletes rows whose lock has been free for longer than age, at most a
-// thousand, and returns how many it deleted.
+// sweep deletes rows whose lock has been free for longer than age, at most sweepRows, and returns how many it deleted.
 func (s *MySQLStore) sweep(ctx context.Context, age time.Duration) (int64, error) {
 	return s.exec(ctx, "sweep", age.Microseconds(), sweepRows)
 }
@@ -238,7 +226,7 @@ func (s *MySQLStore) sweeper() {
 	for sleep(s.base, sweepEvery) {
 		ctx, cancel := context.WithTimeout(s.base, s.timeout)
 		for {
-			if n, err := s.sweep(ctx, sweepAge); err != nil || n < sweepRows {
+			if n, err := s.sweep(ctx, retention); err != nil || n < sweepRows {
 				break // an error here shows in every other statement too
 			}
 		}
@@ -253,7 +241,7 @@ func (s *MySQLStore) Close() error {
 	return nil
 }
 
-// lockRow is what the table says of a lock.
+// lockRow is what the table says about a lock.
 type lockRow struct {
 	owner, released string
 	token           int64
@@ -276,9 +264,9 @@ func (s *MySQLStore) look(ctx context.Context, name string) (lockRow, error) {
 	return row, nil
 }
 
-// exec carries out a statement, once more when it fails: the database may have
-// picked it as the victim of a deadlock, and each may be carried out twice. But for a
-// renewal, which may shorten: the client repeats it, or relies on no copy being under way.
+// exec executes a statement, and again when it fails: the database may have chosen it as the victim of a deadlock, and every
+// statement may be executed twice. The exception is a renewal, which may shorten: the client repeats it, or relies on no copy
+// being under way.
 func (s *MySQLStore) exec(ctx context.Context, name string, args ...any) (int64, error) {
 	result, err := s.db.ExecContext(ctx, s.queries[name], args...)
 	if err != nil && ctx.Err() == nil && name != "renew" {

@@ -5,28 +5,28 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 )
 
-// ownerKey is under which the owner travels in a context.
+// ownerKey is the key under which the owner travels in a context.
 type ownerKey struct{}
 
-// owner is what holds locks: every goroutine that was handed the context of a
-// lease. It is never one goroutine, since work is handed from one to the other.
+// owner is what holds locks: every goroutine that was handed the context of a lease. It is not one goroutine, because work
+// is handed from one to another.
 type owner struct {
 	mu     sync.Mutex
-	first  *slot             // most owners have to do with one lock
-	others map[Mutex]*slot   // all but the first
-	fences map[string]*fence // by Quorum.key: of the fenced locks of several parts it holds
+	slots  []*slot           // most owners use one lock
+	fences map[string]*fence // by Quorum.key: of the fenced locks of several parts that it holds
 }
 
-// fence is the token of a lock of several parts, the same for every re-entry.
+// fence is the token of a lock of several parts. Every re-entry has the same one.
 type fence struct {
 	token int64
 	refs  int
 }
 
-// fence returns the token the owner has for a lock already, or gets one.
+// fence returns the token that the owner has for a lock already, or gets one.
 func (o *owner) fence(key string, get func() (int64, error)) (int64, error) {
 	o.mu.Lock()
 	if f := o.fences[key]; f != nil {
@@ -58,8 +58,8 @@ func (o *owner) unfence(key string) {
 	}
 }
 
-// slot is what one owner has to do with one lock. Its turn is taken for every
-// change, so that two goroutines of one owner do not acquire side by side.
+// slot is one owner's share in one lock. Its turn is taken for every change, so that two goroutines of one owner do not
+// acquire at the same time.
 type slot struct {
 	owner *owner
 	lock  Mutex
@@ -67,6 +67,31 @@ type slot struct {
 	held  *holding      // nil when the owner does not hold the lock
 	refs  int           // guarded by owner.mu
 }
+
+// errTurn is the answer to a TryLock while another call of its owner asks for the lock.
+var errTurn = fmt.Errorf("%w: another call of its owner asks for it", ErrHeld)
+
+// take waits for the slot's turn.
+func (s *slot) take(ctx context.Context, a attempt) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-a.budget():
+		if a.try {
+			return errTurn
+		}
+		return ErrTimeout
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *slot) give() { <-s.turn }
 
 // withOwner returns the owner that travels in ctx, or sends a new one along.
 func withOwner(ctx context.Context) (context.Context, *owner) {
@@ -77,9 +102,8 @@ func withOwner(ctx context.Context) (context.Context, *owner) {
 	return context.WithValue(ctx, ownerKey{}, o), o
 }
 
-// Detach returns a context that belongs to no owner: a goroutine that is to compete for
-// the locks its parent holds, rather than to share them, is started with it.
-// Cancellation, deadline and values stay as they are.
+// Detach returns a context that belongs to no owner. A goroutine that is started with it competes for the locks its parent
+// holds, rather than sharing them. Cancellation, deadline and values stay as they are.
 func Detach(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, (*owner)(nil))
 }
@@ -91,7 +115,7 @@ func (o *owner) slot(m Mutex) *slot {
 	s := o.find(m)
 	if s == nil {
 		s = &slot{owner: o, lock: m, turn: make(chan struct{}, 1)}
-		o.keep(s)
+		o.slots = append(o.slots, s)
 	}
 	s.refs++
 	return s
@@ -99,38 +123,24 @@ func (o *owner) slot(m Mutex) *slot {
 
 // find returns the slot for a lock, if there is one. Under o.mu.
 func (o *owner) find(m Mutex) *slot {
-	if o.first != nil && o.first.lock == m {
-		return o.first
+	for _, s := range o.slots {
+		if s.lock == m {
+			return s
+		}
 	}
-	return o.others[m]
-}
-
-func (o *owner) keep(s *slot) {
-	switch {
-	case o.first == nil:
-		o.first = s
-	case o.others == nil:
-		o.others = map[Mutex]*slot{s.lock: s}
-	default:
-		o.others[s.lock] = s
-	}
+	return nil
 }
 
 func (s *slot) drop() {
 	o := s.owner
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s.refs--; s.refs > 0 {
-		return
-	}
-	if o.first == s {
-		o.first = nil
-	} else {
-		delete(o.others, s.lock)
+	if s.refs--; s.refs == 0 {
+		o.slots = slices.DeleteFunc(o.slots, func(other *slot) bool { return other == s })
 	}
 }
 
-// holds tells whether the owner has a lock, or is about to.
+// holds reports whether the owner has a lock, or is about to.
 func (o *owner) holds(m *Mutex) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,9 +150,9 @@ func (o *owner) holds(m *Mutex) bool {
 // newUUID returns a random (version 4) UUID, as Redisson's client ids are.
 func newUUID() string { return uuidOf(4, 0) }
 
-// clientID begins the names of a client's holders. Where their leases are bounded it is a UUID of version 8, whose last eight
-// digits are the bound in milliseconds: whoever meets the lock of such a holder knows how long its lease may be. Nobody
-// else's name is one, since Redisson's are of version 4.
+// clientID begins the names of a client's holders. Where their leases are bounded it is a UUID of version 8 whose last
+// eight digits are the bound in milliseconds, so every client can see how long the lease of such a holder may be. Redisson's
+// UUIDs are of version 4.
 func clientID(s settings) string {
 	if s.longest == 0 {
 		return newUUID()
@@ -150,7 +160,7 @@ func clientID(s settings) string {
 	return uuidOf(8, uint32(s.longest.Milliseconds())) //nolint:gosec // bounded
 }
 
-// uuidOf is a random UUID of a version. That of version 8 ends with a number.
+// uuidOf makes a random UUID of that version; one of version 8 ends with the number.
 func uuidOf(version byte, last uint32) string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead

@@ -1,96 +1,212 @@
 package lock
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"seckill/lock/driver"
 )
 
-// queue holds the waiters of one process for one lock, first come first
-// served. Only the first asks the store; so one unlock message costs one
-// request per process, however many wait.
+// acquire takes a lock that its owner does not hold yet.
+func (c *Client) acquire(ctx context.Context, s *slot, a attempt) (_ *holding, err error) {
+	name := s.lock.name
+	// A new one each time: no late request is taken for one of a later acquisition.
+	id := c.id + ":" + strconv.FormatUint(c.last.Add(1), 10)
+	h := &holding{client: c, name: name, slot: s, id: id, first: a.lease, index: -1}
+	defer func() {
+		if err != nil {
+			h.abandon()
+		}
+	}()
+	var busy time.Duration
+	if a.once() || !c.waitedFor(name) {
+		ok, left, err := c.try(ctx, h)
+		switch {
+		case err != nil:
+			return nil, err
+		case ok:
+			return h, nil
+		case a.try:
+			return nil, fmt.Errorf("lock %s: %w", name, ErrHeld)
+		case a.once():
+			return nil, fmt.Errorf("lock %s: %w", name, ErrTimeout)
+		}
+		busy = left
+	}
+	return c.await(ctx, h, a, busy)
+}
+
+// try makes one attempt. An error leaves nothing behind; busy is how long the lease in the way still runs.
+func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Duration, err error) {
+	grant, sent, err := h.ask(ctx, h.request(1, h.first))
+	if err != nil {
+		h.undo(err)
+		return false, 0, cutBy(ctx, err)
+	}
+	switch grant.State {
+	case driver.StateBusy:
+		return false, grant.Remaining, nil
+	case driver.StateLost: // only a holding that is being undone is refused like this
+		return false, 0, fmt.Errorf("lock %s: %w", h.name, ErrLost)
+	case driver.StateHeld:
+	}
+	err = c.got(ctx, h, sent, grant)
+	return err == nil, 0, err
+}
+
+// cutBy adds the cause for which ctx has ended to the error of a call that this may have cut. Stores and drivers may say no
+// more than that it was canceled, and a driver's timer of the same deadline may run out before that of ctx.
+func cutBy(ctx context.Context, err error) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// got turns a granted request into a holding, unless its caller is gone, replicas lack it, or the answer took longer than
+// the lease.
+func (c *Client) got(ctx context.Context, h *holding, sent time.Time, grant driver.Grant) error {
+	var why error
+	switch {
+	case grant.Unsynced:
+		why = ErrUnsynced
+	case ctx.Err() != nil:
+		why = context.Cause(ctx)
+	case c.isClosed():
+		why = ErrClosed
+	case !h.begin(sent, grant.Token, grant.Once):
+		why = fmt.Errorf("the answer took longer than the lease: %w", ErrLost)
+	default:
+		return nil
+	}
+	h.undo(nil)
+	return fmt.Errorf("lock %s: %w", h.name, why)
+}
+
+// free gives a lock back: to the first waiter of this process if no other process waits, and to the first request
+// otherwise. It reports whether the lock was still held.
+func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
+	w := c.offer(h.name)
+	if w == nil {
+		was, err := c.release(ctx, h.last())
+		c.nudge(h.name)
+		return was, err
+	}
+	var passed driver.Passed
+	var sent time.Time
+	var refused error
+	err := c.insist(ctx, func(ctx context.Context) (err error) {
+		sent = time.Now()
+		passed, refused = c.passer.Pass(ctx, h.last(), w.h.request(1, w.h.first))
+		if refused == nil || errors.Is(refused, ErrUnknown) {
+			return refused
+		}
+		// To hand over takes more than to free: memory, the right to count who listens.
+		passed.Was, err = c.store.Release(ctx, h.last())
+		return err
+	})
+	c.settle(w, passed, sent, cmp.Or(err, refused))
+	return passed.Was, err
+}
+
+func (c *Client) release(ctx context.Context, r driver.Request) (was bool, err error) {
+	err = c.insist(ctx, func(ctx context.Context) (err error) {
+		was, err = c.store.Release(ctx, r)
+		return err
+	})
+	return was, err
+}
+
+// insist repeats a call, which every store allows, until it is answered or ctx ends.
+func (c *Client) insist(ctx context.Context, call func(context.Context) error) error {
+	for pause := newBackoff(); ; {
+		err := call(ctx)
+		if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || !pause.sleep(ctx) {
+			return err
+		}
+	}
+}
+
+// queue holds the waiters of one process for one lock, or for one set of a Quorum's parts, first come first served. Only
+// the first of them asks the store, so one unlock message costs one request per process, however many wait. Its fields are
+// guarded by Client.mu.
 type queue struct {
-	name       string
-	head, tail *waiter
-	watch      driver.Watch
-	listening  bool // watch has been asked for; nil all the same if the store has none
+	name      string
+	waiting   []*waiter
+	watch     driver.Watch
+	listening bool // watch has been asked for; nil all the same if the store has none
+	leases    int  // of a set of parts: leases that are held in this process
 }
 
 // waiter is one Lock call that waits. Its fields but wake are guarded by Client.mu.
 type waiter struct {
-	h    *holding
-	wake bell // something changed: look again
+	h    *holding // nil in the queue for a set of parts
+	wake bell     // something changed: look again
 
-	prev, next *waiter
-	queued     bool
-	gone       bool          // it left the line without the lock
-	offered    bool          // a Pass to it is on its way
-	unsure     bool          // a request for it ended with an unknown outcome
-	got        bool          // a Pass gave it the lock
-	grant      driver.Grant  // with got
-	sent       time.Time     // with got
-	ask        bool          // as the head: ask at once
-	busy       time.Duration // how long the lease in the way may run; the head alone uses it
+	queued  bool
+	gone    bool          // it left the queue without the lock
+	offered bool          // a Pass to it is on its way
+	unsure  bool          // a request for it ended with an unknown outcome
+	got     bool          // a Pass gave it the lock
+	grant   driver.Grant  // with got
+	sent    time.Time     // with got
+	ask     bool          // as the first: ask at once
+	busy    time.Duration // how long the lease in the way may run; the first alone uses it
 }
 
-// waitedFor tells whether a call of this process waits for the lock: a later call
-// then stands in line behind it.
+// waitedFor reports whether a call of this process waits for the lock. A later call then waits behind it.
 func (c *Client) waitedFor(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.queues[name] != nil
 }
 
-// enqueue puts a waiter at the end of the line. A waiter that is the first then
-// has just asked, and knows how long the lease in its way runs; one that has
-// not asked yet does so.
-func (c *Client) enqueue(w *waiter, asked bool) *queue {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	q := c.queues[w.h.name]
+// queue finds or makes a queue. Under c.mu.
+func (c *Client) queue(name string) *queue {
+	q := c.queues[name]
 	if q == nil {
-		q = &queue{name: w.h.name}
-		c.queues[q.name] = q
+		q = &queue{name: name}
+		c.queues[name] = q
 	}
-	w.queued, w.prev = true, q.tail
-	if q.tail == nil {
-		q.head = w
-	} else {
-		q.tail.next = w
-	}
-	q.tail = w
-	w.ask = !asked
 	return q
 }
 
-// leave takes a waiter out of the line: with the lock, for a term that is known,
-// or without it, 0. Then the next one asks at once, and what a Pass gave the
-// waiter, or may still give it, is undone, whatever it left for.
+// enqueue puts a waiter at the end of a queue. A waiter that becomes the first has just asked, and knows how long the lease
+// in its way runs; one that has not asked yet does so.
+func (c *Client) enqueue(name string, w *waiter, asked bool) *queue {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := c.queue(name)
+	q.waiting = append(q.waiting, w)
+	w.queued, w.ask = true, !asked
+	return q
+}
+
+// leave takes a waiter out of its queue: with the lock, for a term that is known, or without it, 0. Then the next one asks
+// at once, and what a Pass gave the waiter, or may still give it, is undone, whatever it left for.
 func (c *Client) leave(q *queue, w *waiter, took time.Duration) {
 	c.mu.Lock()
-	wasHead := q.head == w
-	if w.prev == nil {
-		q.head = w.next
+	i := slices.Index(q.waiting, w)
+	if i == 0 {
+		q.waiting[0] = nil
+		q.waiting = q.waiting[1:]
 	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		q.tail = w.prev
-	} else {
-		w.next.prev = w.prev
+		q.waiting = slices.Delete(q.waiting, i, i+1)
 	}
 	w.queued, w.gone = false, took == 0
-	var watch driver.Watch
-	switch {
-	case q.head == nil:
-		delete(c.queues, q.name)
-		watch = q.watch
-	case wasHead:
-		q.head.ask, q.head.busy = took == 0, took
-		q.head.wake.ring()
+	if i == 0 && len(q.waiting) > 0 {
+		q.waiting[0].ask, q.waiting[0].busy = took == 0, took
+		q.waiting[0].wake.ring()
 	}
+	watch := c.prune(q)
 	undo := w.gone && (w.got || w.offered || w.unsure)
 	c.mu.Unlock()
 	if watch != nil {
@@ -101,6 +217,15 @@ func (c *Client) leave(q *queue, w *waiter, took time.Duration) {
 	}
 }
 
+// prune drops a queue that nobody needs any more, and returns the watch to be stopped, if there is one. Under c.mu.
+func (c *Client) prune(q *queue) driver.Watch {
+	if len(q.waiting) > 0 || q.leases > 0 {
+		return nil
+	}
+	delete(c.queues, q.name)
+	return q.watch
+}
+
 // offer picks the waiter of this process that a lock is to be handed to.
 func (c *Client) offer(name string) *waiter {
 	if c.passer == nil {
@@ -109,14 +234,14 @@ func (c *Client) offer(name string) *waiter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := c.queues[name]
-	if q == nil || q.head.offered || q.head.got || c.closed {
+	if q == nil || q.waiting[0].offered || q.waiting[0].got || c.closed {
 		return nil
 	}
-	q.head.offered = true
-	return q.head
+	q.waiting[0].offered = true
+	return q.waiting[0]
 }
 
-// settle tells the waiter what became of an offer.
+// settle records for the waiter what became of an offer.
 func (c *Client) settle(w *waiter, passed driver.Passed, sent time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +253,7 @@ func (c *Client) settle(w *waiter, passed driver.Passed, sent time.Time, err err
 			w.h.undo(nil)
 		}
 	case !w.queued:
-		// It has the lock by its own asking.
+		// It has the lock by its own request.
 	case err != nil:
 		w.unsure, w.ask = true, true
 		w.wake.ring()
@@ -138,7 +263,7 @@ func (c *Client) settle(w *waiter, passed driver.Passed, sent time.Time, err err
 	}
 	if w.got {
 		w.wake.ring()
-	} else if q := c.queues[w.h.name]; q != nil && q.head == w && !q.messages() {
+	} else if q := c.queues[w.h.name]; q != nil && q.waiting[0] == w && !q.messages() {
 		q.ask()
 	}
 }
@@ -152,8 +277,7 @@ func (c *Client) nudge(name string) {
 	}
 }
 
-// rouse makes the first waiter ask: it is time, a message came, or messages
-// start or stop to come.
+// rouse makes the first waiter ask: it is time, a message came, or messages began or ceased to arrive.
 func (c *Client) rouse(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,27 +288,18 @@ func (c *Client) rouse(name string) {
 
 // ask makes the first waiter ask. Under Client.mu.
 func (q *queue) ask() {
-	q.head.ask = true
-	q.head.wake.ring()
+	q.waiting[0].ask = true
+	q.waiting[0].wake.ring()
 }
 
-// messages tells whether unlock messages arrive. Under Client.mu.
+// messages reports whether unlock messages arrive. Under Client.mu.
 func (q *queue) messages() bool { return q.watch != nil && q.watch.Live() }
 
-const (
-	// defaultPoll is how often the first waiter asks without messages: what
-	// a waiter loses at most, at 20 requests a second, process and lock.
-	defaultPoll = 50 * time.Millisecond
-	// defaultProbe is how often it asks with messages: a deleted key sends
-	// none. Two requests a second, process and lock.
-	defaultProbe = 500 * time.Millisecond
-)
-
-// await stands in line for a lock until it has it, the budget has passed, or
-// ctx has ended. busy is what an attempt made just before learnt; 0 for none.
+// await waits in the queue for a lock until it has it, the budget has passed, or ctx has ended. busy is what an attempt made
+// just before found out; 0 for none.
 func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Duration) (*holding, error) {
 	w := &waiter{h: h, wake: newBell(), busy: busy}
-	q := c.enqueue(w, busy > 0)
+	q := c.enqueue(h.name, w, busy > 0)
 	if err := c.stand(ctx, q, w, a.budget()); err != nil {
 		c.leave(q, w, 0)
 		return nil, err
@@ -195,7 +310,7 @@ func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Dur
 
 // stand returns nil once the waiter has the lock.
 func (c *Client) stand(ctx context.Context, q *queue, w *waiter, budget <-chan time.Time) error {
-	retry := time.NewTimer(time.Hour)
+	retry := time.NewTimer(never)
 	defer retry.Stop()
 	for {
 		step := c.look(q, w, retry)
@@ -229,8 +344,7 @@ func (c *Client) stand(ctx context.Context, q *queue, w *waiter, budget <-chan t
 
 type step struct{ closed, got, ask, listen bool }
 
-// look decides what a waiter does next. The first one that has nothing to ask
-// sets the timer for the next time.
+// look decides what a waiter does next. A first waiter that has nothing to ask sets the timer for its next request.
 func (c *Client) look(q *queue, w *waiter, retry *time.Timer) step {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +353,7 @@ func (c *Client) look(q *queue, w *waiter, retry *time.Timer) step {
 		return step{closed: true}
 	case w.got:
 		return step{got: true}
-	case q.head != w:
+	case q.waiting[0] != w:
 		return step{}
 	case w.ask:
 		w.ask = false
@@ -252,16 +366,14 @@ func (c *Client) look(q *queue, w *waiter, retry *time.Timer) step {
 		pause = c.set.probe
 	}
 	if w.busy > 0 {
-		// A millisecond more, because that is the granularity of expiry.
-		pause = min(pause, w.busy+time.Millisecond)
+		pause = min(pause, w.busy+tick)
 	}
 	retry.Reset(pause)
 	return step{}
 }
 
-// listen begins to watch the lock for the queue. The store is called without
-// Client.mu, which its wake takes. Only the first waiter comes here, and it
-// stays in line meanwhile, so the queue does.
+// listen begins to watch the lock for the queue. The store is called without Client.mu, which its wake takes. Only the first
+// waiter comes here, and it stays in the queue meanwhile, so the queue stays too.
 func (c *Client) listen(q *queue) {
 	watch := c.store.Watch(q.name, func() { c.rouse(q.name) })
 	c.mu.Lock()

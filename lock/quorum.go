@@ -14,27 +14,23 @@ import (
 	"seckill/lock/driver"
 )
 
-// Quorum is one lock made of several. It has no state and is safe for
-// concurrent use.
+// Quorum is one lock made of several. It has no state and is safe for concurrent use.
 type Quorum struct {
 	parts []Locker
 	need  int
 	name  string
 }
 
-// All makes a lock that is held when every part is: a MultiLock. Parts must be
-// different locks: of different names, or of one name on independent stores. A
-// failed store makes it unavailable. With no parts Lock answers ErrRefused.
+// All makes a lock that is held when every part is: a MultiLock. Parts must be different locks: of different names, or of
+// one name on independent stores. A failed store makes it unavailable. With no parts Lock returns ErrRefused.
 //
-// Its callers may wait long behind callers of one of its parts: these hand the
-// part to one another, and All needs all of them free at the same moment. Where
-// both are busy, lock the parts one after the other, always in the same order.
+// Its callers may wait long behind callers of one of its parts: these hand the part to one another, and All needs all parts
+// free at the same moment. Where both are busy, lock the parts one after the other, always in the same order.
 func All(parts ...Locker) *Quorum { return newQuorum("all", parts, len(parts)) }
 
-// Majority makes a lock that is held when more than half of the parts are: a
-// RedLock. The parts must be different locks, of one name on independent stores,
-// and an odd number of them: 2X+1 stores survive the failure of X. With no parts
-// Lock answers ErrRefused.
+// Majority makes a lock that is held when more than half of the parts are: a RedLock. The parts must be different locks, of
+// one name on independent stores, and an odd number of them: 2X+1 stores survive the failure of X. With no parts Lock
+// returns ErrRefused.
 func Majority(parts ...Locker) *Quorum { return newQuorum("majority", parts, len(parts)/2+1) }
 
 func newQuorum(kind string, parts []Locker, need int) *Quorum {
@@ -63,18 +59,16 @@ func (q *Quorum) settings() settings {
 	return q.parts[0].settings()
 }
 
-// Lock takes the parts, all at the same time, and holds the lock when enough
-// were given within the lease. If they were not, it gives back those it got, on
-// every part and in any case, and tries again as the options say. The answers
-// are those of Mutex.Lock; when too few parts can be reached, it is their errors.
+// Lock takes the parts, all at the same time, and holds the lock when it got enough of them within the lease. Otherwise it
+// gives back every part it got and tries again as the options say. The errors are those of Mutex.Lock; when too few parts
+// can be reached, they are the parts' own.
 //
 // Lease.Token is 0 unless the option Fenced is given.
 func (q *Quorum) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
 	return q.lock(ctx, newAttempt(q.settings(), opts))
 }
 
-// TryLock makes one round and answers ErrHeld when too many parts are held by
-// another owner.
+// TryLock makes one round and returns ErrHeld when another owner holds too many parts.
 func (q *Quorum) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
 	return q.lock(ctx, newAttempt(q.settings(), opts).trying())
 }
@@ -94,15 +88,14 @@ func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
 	return q.await(ctx, own, a)
 }
 
-// vain is what a round without success has learnt.
+// vain is what a round without success has found out.
 type vain struct {
 	partly bool         // some parts had to be given back
 	busy   map[int]bool // parts that are held: by another owner, or by a call of this one (false)
 }
 
-// round asks the parts once. ErrHeld means that other owners hold too many; then it
-// waits for the other parts' answers for as long as patience, rather than cancel them,
-// so that the next round knows of them and finds none of this one under way.
+// round asks the parts once. ErrHeld means that other owners hold too many. It then waits for the other parts' answers for as
+// long as patience, rather than cancel them, so that the next round knows of them and finds none of this one under way.
 func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time.Duration) (*Lease, vain, error) {
 	l := &Lease{name: q.name, life: a.lifeOf(ctx, own), term: a.lease, watchdog: a.watchdog}
 	asking, stop := context.WithCancel(ctx) // stopped after the last answer, or when it fails
@@ -139,26 +132,25 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time
 }
 
 const (
-	// quorumPause is between two rounds of a caller that got too few of the
-	// parts. It is drawn at random up to a bound that doubles each time
-	// another one was faster, so that two callers that took half of the parts
-	// each do not do so again. After it, and after the first message, those of
-	// the other parts are waited for, up to that bound: they are usually on
-	// their way, and a round that comes too early gets too few again.
-	quorumPause    = 2 * time.Millisecond
-	maxQuorumPause = 128 * time.Millisecond
-	// slowRounds: the bound is as many rounds, too. One that waits for a silent part keeps the
-	// others from those it got for as long, and callers that pause for less starve one another.
+	// quorumPause is between two rounds of a caller that got too few of the parts. It is drawn at random up to a bound that
+	// doubles each time another caller was faster, so that two callers that took half of the parts each do not do so again.
+	// After it, and after the first message, the caller waits up to that bound for the messages of the other parts: they
+	// are usually on their way, and a round that comes too early gets too few again.
+	quorumPause    = 2 * tick
+	maxQuorumPause = 64 * quorumPause
+	// slowRounds: the bound is as many rounds, too. A round that waits for a silent part keeps the others from those it got
+	// for as long, and callers that pause for less starve one another.
 	slowRounds = 8
 )
 
-// await waits for its turn in the line of this process, and then makes rounds
-// until one succeeds, the budget has passed, or ctx has ended.
+// await waits for its turn in the queue of this process, and then makes rounds until one succeeds, the budget has passed, or
+// ctx has ended. At each probe it asks although a lease of its own process is in the way: the keys of that may have been
+// deleted, or its Unlock may wait for a store that is gone.
 func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, error) {
 	p := q.join(own)
 	defer p.leave()
 	budget := a.budget()
-	retry := time.NewTimer(quorumProbe)
+	retry := time.NewTimer(defaultProbe)
 	defer retry.Stop()
 	var watches []driver.Watch
 	defer func() {
@@ -175,8 +167,7 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 			free, news = p.told()
 		}
 		if news && free < q.need && !soon {
-			// The other parts are being given back, or need not be: a round
-			// soon, rather than one for each message.
+			// The other parts are being given back, or are not needed: one round soon, rather than one for each message.
 			soon = true
 			retry.Reset(pause)
 		}
@@ -196,26 +187,26 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 				watches = q.watch(p)
 			}
 			if free, _ = p.told(); v.partly || free >= q.need {
-				wake = nil // until retry: what was given back wakes all, to take parts of one another again
+				wake = nil // until retry: parts that are given back wake all callers, who would take them from one another
 				pause = max(pause, slowest)
 				retry.Reset(rand.N(pause) + quorumPause/2) //nolint:gosec // spreads requests, guards nothing
 			} else {
 				retry.Reset(q.interval(watches))
 			}
 			if raced {
-				// Another one was faster. Who only asks at intervals has nobody in the way.
+				// Another caller was faster. One that only asks at intervals has nobody in its way.
 				pause = min(2*pause, max(maxQuorumPause, slowRounds*slowest))
 			}
 		}
 		select {
 		case <-wake:
 		case <-retry.C:
-			if wake == nil { // it paused: what the messages tell counts again
+			if wake == nil { // it paused: messages count again
 				retry.Reset(pause)
 				break
 			}
 			due = first
-			retry.Reset(quorumProbe)
+			retry.Reset(defaultProbe)
 		case <-budget:
 			return nil, fmt.Errorf("lock %s: %w", q.name, ErrTimeout)
 		case <-ctx.Done():
@@ -255,8 +246,7 @@ func (q *Quorum) interval(watches []driver.Watch) time.Duration {
 	return set.probe
 }
 
-// told tells how many parts are said to be free, and whether any has been said to be
-// since the last round.
+// told returns how many parts are said to be free, and whether any has been said to be since the last round.
 func (p *place) told() (free int, news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,8 +256,8 @@ func (p *place) told() (free int, news bool) {
 	return len(p.free), news
 }
 
-// forget begins anew, for a round, and returns what was known: a message that comes during
-// the round may be younger than the part's answer.
+// forget begins anew, for a round, and returns what was known: a message that comes during the round may be younger than the
+// part's answer.
 func (p *place) forget() (told map[int]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,9 +265,8 @@ func (p *place) forget() (told map[int]bool) {
 	return told
 }
 
-// recall is for a round that failed: what was told of a part holds on, unless another owner
-// was found to hold it. A part that has not answered is as free as before, and sends no
-// other message.
+// recall is for a round that failed: a part that was said to be free still counts as free, unless another owner was found to
+// hold it. A part that has not answered is as free as before, and sends no other message.
 func (p *place) recall(told, busy map[int]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,73 +277,67 @@ func (p *place) recall(told, busy map[int]bool) {
 	}
 }
 
-// waitLines are where the callers of one process wait for locks of several parts,
-// first come first served: a line per set of parts. Only the first of a line
-// asks the stores, and not while a lease of the same parts is held in this
-// process; so callers of one process do not take parts from one another.
-type waitLines struct {
-	mu    sync.Mutex // guards what follows, and every waitLine and place
-	byKey map[string]*waitLine
-}
-
-type waitLine struct {
-	in      *waitLines
-	key     string
-	waiting []*place
-	leases  int // of these parts, held in this process
-}
-
-// place is one Lock call in a line, or, for an owner that holds a part already
-// and must not wait behind a call that waits for that part, beside it.
+// place is one Lock call in the queue for its quorum's parts, or, for an owner that holds a part already and must not wait
+// behind a call that waits for that part, beside it. Only the first of a queue asks the stores, and not while a lease of the
+// same parts is held in this process; so callers of one process do not take parts from one another.
 type place struct {
-	line *waitLine // nil: beside it
-	wake bell
+	waiter
+	client *Client
+	line   *queue // nil: beside it
 
 	mu   sync.Mutex   // guards free; a store's messages take it
 	free map[int]bool // parts that are said to be free, and were not found held since; true: since the last round
 }
 
-const (
-	// quorumProbe is how often the first of a line asks although a lease of
-	// its process is in the way: its keys may have been deleted, or its
-	// Unlock may be waiting for a store that is gone. As defaultProbe.
-	quorumProbe = defaultProbe
-	// unlockGrace is how long the next one waits for the last parts to be
-	// given back once there are enough: several round trips, so that it
-	// usually gets them all, and nothing if a store is gone.
-	unlockGrace = 20 * time.Millisecond
-)
+// unlockGrace is how long the next one waits for the last parts to be given back once there are enough: it usually gets them
+// all, and loses nothing if a store is gone.
+const unlockGrace = moment
 
-// join puts a caller at the end of the line for the quorum's parts. An owner that
-// holds a part already is served beside the line.
+// join puts a caller at the end of the queue for the quorum's parts.
 func (q *Quorum) join(own *owner) *place {
-	p := &place{wake: newBell(), free: make(map[int]bool)}
-	in, key := q.where()
-	if in == nil || slices.ContainsFunc(q.mutexes(), own.holds) {
+	p := &place{waiter: waiter{wake: newBell()}, free: make(map[int]bool)}
+	client, key := q.where()
+	if client == nil || slices.ContainsFunc(q.mutexes(), own.holds) {
 		return p
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	p.line = in.line(key)
-	p.line.waiting = append(p.line.waiting, p)
+	p.client, p.line = client, client.enqueue(key, &p.waiter, true)
 	return p
+}
+
+// leave takes the place out of its queue.
+func (p *place) leave() {
+	if p.line != nil {
+		p.client.leave(p.line, &p.waiter, 0)
+	}
+}
+
+// turn reports whether it is the caller's turn, and whether a lease of its own process is in the way.
+func (p *place) turn() (first, inTheWay bool) {
+	if p.line == nil {
+		return true, false
+	}
+	p.client.mu.Lock()
+	defer p.client.mu.Unlock()
+	return p.line.waiting[0] == &p.waiter, p.line.leases > 0
 }
 
 // enter counts a lease of the quorum's parts until it is over.
 func (q *Quorum) enter(b *bundle) {
-	in, key := q.where()
-	if in == nil {
+	client, key := q.where()
+	if client == nil {
 		return
 	}
-	in.mu.Lock()
-	l := in.line(key)
-	l.leases++
-	in.mu.Unlock()
+	client.mu.Lock()
+	line := client.queue(key)
+	line.leases++
+	client.mu.Unlock()
 	leave := sync.OnceFunc(func() {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		l.leases--
-		l.next()
+		client.mu.Lock()
+		defer client.mu.Unlock()
+		if line.leases--; len(line.waiting) > 0 {
+			line.waiting[0].wake.ring()
+		}
+		client.prune(line)
 	})
 	b.mu.Lock()
 	over := b.over
@@ -365,22 +348,23 @@ func (q *Quorum) enter(b *bundle) {
 	}
 }
 
-// where tells in which line, and of which client, one waits for the quorum: the
-// same one in whatever order its parts are given.
-func (q *Quorum) where() (*waitLines, string) {
+// where returns the queue for the quorum's parts, and the client that has it: the same in whatever order the parts are given.
+// No lock's name is its key, which contains the random id of a client.
+func (q *Quorum) where() (client *Client, key string) {
 	all := q.mutexes()
 	if len(all) == 0 {
 		return nil, ""
 	}
-	slices.SortFunc(all, func(x, y *Mutex) int { return strings.Compare(x.key(), y.key()) })
 	var keys []string
 	for _, m := range all {
 		keys = append(keys, m.key())
 	}
-	return &all[0].client.lines, strings.Join(keys, " ")
+	slices.Sort(keys)
+	first := slices.MinFunc(all, func(x, y *Mutex) int { return strings.Compare(x.key(), y.key()) })
+	return first.client, "quorum " + strings.Join(keys, " ")
 }
 
-// mutexes returns the locks of one store that the quorum comes down to.
+// mutexes returns the single locks that the quorum consists of.
 func (q *Quorum) mutexes() []*Mutex {
 	var all []*Mutex
 	for _, p := range q.parts {
@@ -392,48 +376,4 @@ func (q *Quorum) mutexes() []*Mutex {
 		}
 	}
 	return all
-}
-
-// line finds or makes a line. Under in.mu.
-func (in *waitLines) line(key string) *waitLine {
-	l := in.byKey[key]
-	if l == nil {
-		l = &waitLine{in: in, key: key}
-		in.byKey[key] = l
-	}
-	return l
-}
-
-// next lets the first one look, or drops a line nobody needs. Under in.mu.
-func (l *waitLine) next() {
-	switch {
-	case len(l.waiting) > 0:
-		l.waiting[0].wake.ring()
-	case l.leases == 0:
-		delete(l.in.byKey, l.key)
-	}
-}
-
-// leave takes the place out of its line.
-func (p *place) leave() {
-	l := p.line
-	if l == nil {
-		return
-	}
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	l.waiting = slices.DeleteFunc(l.waiting, func(other *place) bool { return other == p })
-	l.next()
-}
-
-// turn tells whether it is the caller's turn, and whether a lease of its own
-// process is in the way.
-func (p *place) turn() (first, inTheWay bool) {
-	l := p.line
-	if l == nil {
-		return true, false
-	}
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	return l.waiting[0] == p, l.leases > 0
 }

@@ -116,7 +116,7 @@ func TestQuorumLine(t *testing.T) {
 		mustUnlock(t, held)
 		wg.Wait()
 		check.Equal(t, "served in the order", fmt.Sprint(order), "[0 1 3 4 5]")
-		check.Equal(t, "lines that are left", lock.Lines(q), 0)
+		check.Equal(t, "lines that are left", lock.Queues(q), 0)
 		noOrphans(t, stores)
 	})
 }

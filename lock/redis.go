@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,24 +17,13 @@ import (
 	"seckill/lock/driver"
 )
 
-const (
-	// latchTime is longer than go-redis goes on repeating a command (with
-	// its defaults, four attempts of 5 s).
-	latchTime = 30 * time.Second
-	// swiftly is below the pause before go-redis repeats a command (8 ms): an
-	// answer that came within it is to the first sending, and no copy of the
-	// request is under way any more.
-	swiftly = 5 * time.Millisecond
-	// defaultTokenRetention is more than a server's clock is ever set back
-	// by; after it a counter may go, since the clock has passed it.
-	defaultTokenRetention = time.Hour
-)
+// latchTime is longer than go-redis repeats a command (with its defaults, four attempts of 5 s).
+const latchTime = defaultLease
 
 // redisStore keeps locks in Redisson's layout, see NewRedisStore, and can hand them over.
 type redisStore struct{ redisLocks }
 
-// redisLocks is a Store in one Redis (a single server, one behind Sentinel, or a Cluster),
-// of either layout.
+// redisLocks is a Store in one Redis (a single server, one behind Sentinel, or a Cluster), of either layout.
 type redisLocks struct {
 	layout    layout
 	retention int64 // of token counters, ms; 0 for ever; -1 no tokens
@@ -41,12 +31,12 @@ type redisLocks struct {
 	calls     *batcher
 	synced    *batcher // of acquisitions that replicas are to confirm; nil: they are calls too
 	replicas  int      // as Synced says
-	subs      messages
+	subs      *messages
 }
 
 var _ driver.Passer = (*redisStore)(nil)
 
-// layout is how a lock looks in Redis.
+// layout is the form of a lock in Redis.
 type layout struct {
 	acquire, renew, release, pass, force *script
 	holder                               []any  // the command that names it, with a place for the lock's name
@@ -56,50 +46,41 @@ type layout struct {
 // RedisOption changes a store in Redis.
 type RedisOption func(*redisLocks)
 
-// WithoutTokens keeps no token counters: Lease.Token is 0, a lock leaves no key
-// behind, and taking one is a little cheaper. For locks whose data has a guard
-// of its own, such as a unique constraint.
+// WithoutTokens keeps no token counters: Lease.Token is 0, a lock leaves no key behind, and taking one is a little cheaper.
+// It is for locks whose data has a guard of its own, such as a unique constraint.
 func WithoutTokens() RedisOption {
 	return func(s *redisLocks) { s.noTokens = true }
 }
 
-// TokenRetention sets how long the token counter of a lock is kept after its
-// last acquisition (default 1 h). A counter that is gone starts again at the
-// server's clock, above every token given before unless the clock was set back
-// by more than this. 0 keeps counters for ever, as Redisson does: set that when
-// Java processes use RFencedLock of the same name.
+// TokenRetention sets how long the token counter of a lock is kept after its last acquisition (default 1 h). A counter that
+// is gone starts again at the server's clock, above every token given before unless the clock was set back by more than this.
+// 0 keeps counters for ever, as Redisson does: set that when Java processes use RFencedLock of the same name.
 func TokenRetention(d time.Duration) RedisOption {
 	return func(s *redisLocks) { s.retention = max(d, 0).Milliseconds() }
 }
 
-// Pipelines sets how many pipelines of acquire and release requests may be
-// under way at once (default 2, which keeps both ends busy: one is being
-// carried out while the next one fills).
+// Pipelines sets how many pipelines of acquire and release requests may be under way at once (default 2, which keeps both
+// ends busy: one is being executed while the next one fills).
 func Pipelines(n int) RedisOption {
 	return func(s *redisLocks) { s.calls.pipelines = max(n, 1) }
 }
 
-// CallTimeout bounds each call to Redis, its place in a pipeline included
-// (default 2 s, kept to a tenth of a second; a context may end it earlier). 0 or
-// less is the default.
+// CallTimeout bounds each call to Redis, including its wait for a place in a pipeline (default 2 s, exact to a tenth of a
+// second; a context may end it earlier). 0 or less is the default.
 func CallTimeout(d time.Duration) RedisOption {
 	return func(s *redisLocks) { s.calls.timeout = orDefault(d, defaultCallTimeout) }
 }
 
-// NewRedisStore keeps re-entrant locks in the layout of Redisson: a hash
-// {"<uuid>:<integer>": hold count} under the lock's name with the lease as its
-// expiry, and unlock messages on redisson_lock__channel:{name}. It needs Redis
-// 6.2 or newer. The client stays the caller's; it should not have an
-// AutoPipeline of its own. Deadlines are kept whether or not its
+// NewRedisStore keeps re-entrant locks in the layout of Redisson: a hash {"<uuid>:<integer>": hold count} under the lock's
+// name with the lease as its expiry, and unlock messages on redisson_lock__channel:{name}. It needs Redis 6.2 or newer. The
+// client stays the caller's; it should not have an AutoPipeline of its own. Deadlines hold whether or not its
 // ContextTimeoutEnabled is set, and it may repeat commands: the scripts allow it.
 //
-// In a Cluster the other keys of a lock must lie where the lock does, and
-// Redisson's rule for their names brings that about for names without braces and
-// for those with a hash tag, "{user}:42". Names such as "a}b", "a{b", "{}" and ""
-// miss it: their locks are refused (ErrRefused).
+// In a Cluster the other keys of a lock must be in the slot of the lock. By Redisson's rule for their names they are if the
+// lock's name has no braces, or a hash tag, "{user}:42". Locks with names such as "a}b", "a{b", "{}" and "" are refused
+// (ErrRefused).
 //
-// client must not be a *redis.Ring: it has no one server on which the waiters of
-// a lock could subscribe, and go-redis panics.
+// client must not be a *redis.Ring: it has no one server on which the waiters of a lock could subscribe, and go-redis panics.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
 	return &redisStore{*newRedisLocks(client, layout{
 		acquire: many("acquire", 2, "lease"), renew: many("renew", 1, "lease"), release: many("release", 1),
@@ -108,14 +89,11 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) driver.Sto
 	}, opts)}
 }
 
-// NewSetNXStore keeps locks as plain keys, SET NX PX with the holder as the
-// value, given back by compare and delete: what most programs that are not
-// Redisson do. Unlock messages go to lock_channel:{name}. A Redisson lock of the
-// same name is another lock, and the two must not meet on one key: give these a
-// name of their own. Options as for NewRedisStore.
+// NewSetNXStore keeps locks as plain keys, SET NX PX with the holder as the value, given back by compare and delete, as most
+// programs other than Redisson do. Unlock messages go to lock_channel:{name}. A Redisson lock of the same name is another
+// lock, and the two must not use one key: give these a name of their own. Options as for NewRedisStore.
 //
-// The key holds no hold count; re-entry works all the same, because the Client
-// counts.
+// The key has no hold count; re-entry works all the same, because the Client counts.
 func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
 	return newRedisLocks(client, layout{
 		acquire: many("setnx_acquire", 2, "lease"), renew: many("setnx_renew", 1, "lease"), release: many("setnx_release", 1),
@@ -126,7 +104,7 @@ func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) driver.Sto
 
 func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) *redisLocks {
 	s := &redisLocks{
-		layout: l, retention: defaultTokenRetention.Milliseconds(),
+		layout: l, retention: retention.Milliseconds(),
 		calls: newBatcher(client), subs: newMessages(client),
 	}
 	for _, o := range opts {
@@ -286,7 +264,7 @@ func (s *redisLocks) latch(r driver.Request) string {
 	return keyName(s.layout.latch, r.Name) + ":" + latchID(r.Holder)
 }
 
-// sharded is 1 when messages are.
+// sharded is 1 when messages are sharded.
 func (s *redisLocks) sharded(ctx context.Context) int64 { return number(s.subs.isSharded(ctx)) }
 
 func number(yes bool) int64 {
@@ -296,9 +274,8 @@ func number(yes bool) int64 {
 	return 0
 }
 
-// keyName puts a prefix before a lock's name so that both are in the same slot
-// of a Cluster, exactly as Redisson does: a name that has a brace already
-// brings its own hash tag.
+// keyName puts a prefix before a lock's name so that both are in the same slot of a Cluster, exactly as Redisson does: a name
+// with a brace has its own hash tag already.
 func keyName(prefix, name string) string {
 	if strings.Contains(name, "{") {
 		return prefix + ":" + name
@@ -306,8 +283,8 @@ func keyName(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// latchID makes the 32 hexadecimal digits that end a latch's name: half of the
-// holder's uuid and its integer, which are used once.
+// latchID makes the 32 hexadecimal digits that end a latch's name: half of the holder's uuid and its integer, which are used
+// once.
 func latchID(holder string) string {
 	uuid, integer, ok := strings.Cut(holder, ":")
 	n, err := strconv.ParseUint(integer, 10, 64)
@@ -315,13 +292,279 @@ func latchID(holder string) string {
 		sum := sha256.Sum256([]byte(holder))
 		return hex.EncodeToString(sum[:16])
 	}
-	id := make([]byte, 0, 32)
-	id = append(id, uuid[:8]...)
-	id = append(id, uuid[9:13]...)
-	id = append(id, uuid[14:18]...)
-	id = hex.AppendEncode(id, binary.BigEndian.AppendUint64(nil, n))
-	return string(id)
+	return uuid[:8] + uuid[9:13] + uuid[14:18] + hex.EncodeToString(binary.BigEndian.AppendUint64(nil, n))
 }
 
-// millis is a duration as Redis' expiries want it; never less than one.
+// millis is a duration for Redis' expiries; never less than one.
 func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }
+
+// script is a Lua script. Its arguments are the terms, and then those of each lock.
+type script struct {
+	source  string
+	hash    string
+	many    bool // one request may name several locks
+	numbers int  // that answer for each lock
+}
+
+// one reads a script, and before it the files that it builds on.
+func one(name string, numbers int, before ...string) *script {
+	var text strings.Builder
+	for _, part := range append(before, name) {
+		text.WriteString(file("lua/" + part + ".lua"))
+	}
+	source := text.String()
+	return &script{source: source, hash: redis.NewScript(source).Hash(), numbers: numbers}
+}
+
+func many(name string, numbers int, before ...string) *script {
+	s := one(name, numbers, before...)
+	s.many = true
+	return s
+}
+
+// terms are the arguments that calls must have in common to go to Redis as one.
+type terms struct {
+	script *script
+	args   [maxTerms]int64
+	count  int // of args
+}
+
+// maxTerms and maxWords are those of pass.lua.
+const (
+	maxTerms = 5
+	maxWords = 7
+)
+
+// on makes the terms of a call.
+func (s *script) on(args ...int64) terms {
+	t := terms{script: s, count: len(args)}
+	copy(t.args[:], args)
+	return t
+}
+
+// call is what is asked for one lock, on its way.
+type call struct {
+	terms
+	words [maxWords]string // keys, then other arguments
+	keys  int              // how many of words
+	all   int              // words
+	done  chan struct{}
+
+	queued   time.Time // guarded by batcher.mu, as is what follows, until done is closed
+	sent     bool
+	finished bool
+	answer   answer
+	took     time.Duration // the pipeline it went with
+	alone    bool          // was given up by alone, and sent again
+}
+
+// answer is a script's to one call.
+type answer struct {
+	numbers  [2]int64
+	err      error
+	unsynced bool // fewer replicas have it than are to
+}
+
+func newCall(t terms, keys []string, args ...string) *call {
+	c := &call{terms: t, keys: len(keys), all: len(keys) + len(args)}
+	copy(c.words[:], keys)
+	copy(c.words[len(keys):], args)
+	return c
+}
+
+// once reports whether the call was surely sent only once.
+func (c *call) once() bool { return c.took < swiftly && !c.alone }
+
+// reply returns the answer to the call.
+func (c *call) reply() ([2]int64, error) { return c.answer.numbers, c.answer.err }
+
+// request is one script call on its way to Redis, for one lock or more.
+type request struct {
+	calls []*call // on the same terms
+	at    []int   // where their answers belong
+	full  bool    // Redis does not know the script (any more)
+	cmd   *redis.Cmd
+}
+
+// requests makes as few requests of the calls as possible.
+func (b *batcher) requests(calls []*call) []*request {
+	var all []*request
+	for i, c := range calls {
+		var r *request
+		if c.script.many && !b.spread {
+			for _, other := range all {
+				if other.calls[0].terms == c.terms {
+					r = other
+				}
+			}
+		}
+		if r == nil {
+			r = &request{}
+			all = append(all, r)
+		}
+		r.calls, r.at = append(r.calls, c), append(r.at, i)
+	}
+	return all
+}
+
+// command is the request for go-redis. Pointers go into it where they save a copy.
+func (r *request) command(ctx context.Context) *redis.Cmd {
+	first := r.calls[0]
+	t := &first.terms
+	args := make([]any, 0, 3+len(r.calls)*first.all+t.count)
+	if r.full {
+		args = append(args, "eval", &t.script.source)
+	} else {
+		args = append(args, "evalsha", &t.script.hash)
+	}
+	args = append(args, len(r.calls)*first.keys)
+	for _, c := range r.calls {
+		for i := range c.keys {
+			args = append(args, &c.words[i])
+		}
+	}
+	for i := range t.count {
+		args = append(args, &t.args[i])
+	}
+	for _, c := range r.calls {
+		for i := c.keys; i < c.all; i++ {
+			args = append(args, &c.words[i])
+		}
+	}
+	cmd := redis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
+
+// again returns what is to be sent after a retryable reply: the script in full if Redis does not know it, and each call by
+// itself if one of several was refused, so that the others are not.
+func (r *request) again() []*request {
+	err := r.cmd.Err()
+	var refused redis.Error
+	switch {
+	case err == nil:
+		return nil
+	case redis.HasErrorPrefix(err, "NOSCRIPT") && !r.full:
+		return []*request{{calls: r.calls, at: r.at, full: true}}
+	case len(r.calls) > 1 && errors.As(err, &refused):
+		var each []*request
+		for i, c := range r.calls {
+			each = append(each, &request{calls: []*call{c}, at: r.at[i : i+1]})
+		}
+		return each
+	}
+	return nil
+}
+
+// answer hands each call its share of the reply.
+func (r *request) answer(answers []answer, synced bool) {
+	numbers, err := r.numbers()
+	each := r.calls[0].script.numbers
+	for i, at := range r.at {
+		answers[at].err, answers[at].unsynced = err, !synced
+		if err == nil {
+			copy(answers[at].numbers[:], numbers[i*each:(i+1)*each])
+		}
+	}
+}
+
+func (r *request) numbers() ([]int64, error) {
+	if err := r.cmd.Err(); err != nil {
+		return nil, classify(err)
+	}
+	val := r.cmd.Val()
+	list, ok := val.([]any)
+	if !ok {
+		list = []any{val}
+	}
+	numbers := make([]int64, 0, len(list))
+	for _, v := range list {
+		if n, ok := v.(int64); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	if want := len(r.calls) * r.calls[0].script.numbers; len(list) != want || len(numbers) != want {
+		return nil, fmt.Errorf("a lock script gave an unexpected reply %v: %w", val, ErrUnknown)
+	}
+	return numbers, nil
+}
+
+// exec sends calls in one pipeline, those on the same terms as one request. It writes to nothing its caller could still be
+// reading.
+func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []answer {
+	answers := make([]answer, len(calls))
+	need, err := b.replicas.needed(ctx, b.client)
+	if err != nil {
+		for i := range answers {
+			answers[i].err = err
+		}
+		return answers
+	}
+	for due := b.requests(calls); len(due) > 0; forgot = nil {
+		synced := b.send(ctx, due, forgot, need)
+		var next []*request
+		for _, r := range due {
+			if again := r.again(); again != nil {
+				next = append(next, again...)
+			} else {
+				r.answer(answers, synced)
+			}
+		}
+		due = next
+	}
+	return answers
+}
+
+// send executes requests, and reports whether as many replicas as needed have what they wrote. Each request has its own error,
+// with one exception: when Redis refused the login of a new connection, only the pipeline has it.
+func (b *batcher) send(ctx context.Context, due []*request, forgot []string, need int) (synced bool) {
+	for _, r := range due {
+		r.cmd = r.command(ctx)
+	}
+	if len(due) == 1 && len(forgot) == 0 && need == 0 {
+		_ = b.client.Process(ctx, due[0].cmd) // by itself, which is cheaper than a pipeline of one
+		return true
+	}
+	pipe := b.client.Pipeline()
+	for _, r := range due {
+		_ = pipe.Process(ctx, r.cmd)
+	}
+	if len(forgot) > 0 {
+		pipe.Unlink(ctx, forgot...)
+	}
+	var wait *redis.Cmd
+	if need > 0 { // last: it counts for what the same connection wrote before
+		wait = pipe.Do(ctx, "wait", need, millis(b.syncTimeout()))
+	}
+	_, err := pipe.Exec(ctx)
+	for _, r := range due {
+		if r.cmd.Err() == nil && r.cmd.Val() == nil {
+			r.cmd.SetErr(err)
+		}
+	}
+	return need == 0 || b.replicas.enough(ctx, b.client, wait, need)
+}
+
+// wrongType reports whether a key is there and is no lock.
+func wrongType(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && redis.HasErrorPrefix(answer, "WRONGTYPE")
+}
+
+// classify sorts errors into: nothing happened (ErrRefused), it may have (ErrUnknown), and other answers of Redis, after which
+// it may have too if go-redis had sent the command before.
+func classify(err error) error {
+	var answer redis.Error
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &answer):
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	for _, refusal := range []string{"WRONGTYPE", "NOPERM", "NOAUTH", "CROSSSLOT"} {
+		if redis.HasErrorPrefix(err, refusal) {
+			return fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+	}
+	return err
+}

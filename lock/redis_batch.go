@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,37 +17,30 @@ import (
 const (
 	// defaultPipelines: see Pipelines.
 	defaultPipelines = 2
-	// maxPipelineCalls keeps a pipeline's replies within one read buffer and
-	// its last caller from waiting long for the first.
+	// maxPipelineCalls keeps a pipeline's replies within one read buffer and its last caller from waiting long for the
+	// first.
 	maxPipelineCalls = 128
-	// maxQueuedCalls bounds the callers that wait for a place in a pipeline;
-	// more could not be served within any sensible deadline.
+	// maxQueuedCalls bounds the callers that wait for a place in a pipeline; more could not be served within any sensible
+	// deadline.
 	maxQueuedCalls = 16_384
-	// overdueAfter is when a pipeline without an answer no longer counts
-	// against the number under way, so that one dead connection does not
-	// hold up all callers: many times a slow answer.
-	overdueAfter = 250 * time.Millisecond
+	// overdueAfter is when a pipeline without an answer no longer counts against the number under way (250 ms), so that one
+	// dead connection does not hold up all callers.
+	overdueAfter = defaultProbe / 2
 	// maxOverdue bounds the connections that may be stuck like this.
 	maxOverdue = 8
-	// pipelineSweep is how exactly calls and pipelines are timed.
-	pipelineSweep = 100 * time.Millisecond
-	// defaultCallTimeout bounds one call: a lock that takes longer to be
-	// asked for is of no use to an interactive caller.
-	defaultCallTimeout = 2 * time.Second
-	// soloTimeout is how long a caller may be unable to leave a call that it
-	// makes itself; it only does so while answers come swiftly.
-	soloTimeout = 20 * time.Millisecond
-	// closeTimeout bounds waiting for pipelines at the end.
-	closeTimeout = 2 * time.Second
-	// forgetAtOnce latches that are done with are worth a command in the
-	// next pipeline; fewer wait for the sweeper. maxForgotten bounds them.
+	// pipelineSweep is how exactly calls and pipelines are timed (100 ms).
+	pipelineSweep = 2 * defaultPoll
+	// soloTimeout is how long a caller may be unable to leave a call that it makes itself; it only does so while answers
+	// come swiftly.
+	soloTimeout = moment
+	// forgetAtOnce latches that are done with are worth a command in the next pipeline; fewer wait for the sweeper.
+	// maxForgotten bounds them.
 	forgetAtOnce = 64
 	maxForgotten = 1024
 )
 
-// batcher gathers the calls of concurrent callers into pipelines. A caller
-// leaves when its context ends, and at the latest after the call timeout,
-// whatever the connection does; it is then told whether its call was sent.
+// batcher gathers the calls of concurrent callers into pipelines. A caller leaves when its context ends, and at the latest
+// after the call timeout, whatever the connection does; its error then says whether the call was sent.
 type batcher struct {
 	client    redis.UniversalClient
 	pipelines int
@@ -53,8 +48,7 @@ type batcher struct {
 	spread    bool // the keys of two locks may be on different servers
 
 	replicas *replicas // that are to confirm what is written; nil: none
-
-	solo bool // the client minds the deadlines of contexts
+	solo     bool      // the client obeys the deadlines of contexts
 
 	mu      sync.Mutex
 	swift   bool // the last answer was, so the next one may well be
@@ -69,7 +63,7 @@ type batcher struct {
 	work    sync.WaitGroup
 }
 
-// pipeline is one goroutine that carries out pipelines, one after the other.
+// pipeline is one goroutine that sends pipelines, one after the other.
 type pipeline struct {
 	began   time.Time
 	calls   []*call
@@ -84,7 +78,7 @@ func newBatcher(client redis.UniversalClient) *batcher {
 	case *redis.ClusterClient:
 		b.spread = true
 	}
-	b.sweeper = time.AfterFunc(time.Hour, b.sweep)
+	b.sweeper = time.AfterFunc(never, b.sweep)
 	b.sweeper.Stop()
 	return b
 }
@@ -129,10 +123,9 @@ func (b *batcher) do(ctx context.Context, c *call) {
 	}
 }
 
-// alone makes a call in the caller's own goroutine, when no other is under way:
-// that saves the way to another one and back, a third of the time. A caller
-// could not leave such a call, so it is given up soon, for the queue (false);
-// it does no harm that it may then be carried out twice.
+// alone makes a call in the caller's own goroutine, when no other is under way: this saves the way to another goroutine and
+// back, a third of the time. A caller could not leave such a call, so it is given up soon, for the queue (false); it does no
+// harm that it may then be executed twice.
 func (b *batcher) alone(ctx context.Context, c *call) bool {
 	soon, cancel := context.WithTimeout(ctx, soloTimeout)
 	defer cancel()
@@ -170,8 +163,7 @@ func (b *batcher) finish(c *call, a answer, took time.Duration) {
 	}
 }
 
-// direct makes calls in a pipeline of their own, past the queue: renewals must
-// not wait behind acquisitions.
+// direct makes calls in a pipeline of their own, past the queue: renewals must not wait behind acquisitions.
 func (b *batcher) direct(ctx context.Context, calls []*call) error {
 	var answers []answer
 	err := b.aside(ctx, func(ctx context.Context) { answers = b.exec(ctx, calls, nil) })
@@ -184,8 +176,8 @@ func (b *batcher) direct(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// aside does something in a goroutine of its own, which its caller leaves when ctx has
-// ended or the call timeout has passed. Only after nil is it done.
+// aside calls do in a goroutine of its own, which its caller leaves when ctx has ended or the call timeout has passed. Only
+// after nil is it done.
 func (b *batcher) aside(ctx context.Context, do func(context.Context)) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
@@ -220,7 +212,7 @@ func (b *batcher) start() {
 	b.guard()
 }
 
-// carry carries out what is pending until nothing is.
+// carry sends what is pending until nothing is.
 func (b *batcher) carry(p *pipeline) {
 	var answers []answer
 	for {
@@ -255,8 +247,8 @@ func (b *batcher) carry(p *pipeline) {
 	}
 }
 
-// guard sees to it that sweep runs while there is something to look after. One
-// timer for all: a timer per call would cost more than the call. Under b.mu.
+// guard makes sweep run while it has something to do. One timer serves all calls: a timer per call would cost more than the
+// call. Under b.mu.
 func (b *batcher) guard() {
 	if !b.watched && !b.closed {
 		b.watched = true
@@ -264,8 +256,8 @@ func (b *batcher) guard() {
 	}
 }
 
-// sweep ends the calls that have waited too long, gives the places of stuck
-// pipelines to new ones, and deletes latches that are done with.
+// sweep ends the calls that have waited too long, gives the places of stuck pipelines to new ones, and deletes latches that
+// are done with.
 func (b *batcher) sweep() {
 	b.mu.Lock()
 	b.watched = false
@@ -304,7 +296,7 @@ func (b *batcher) sweep() {
 	b.mu.Unlock()
 }
 
-// forget deletes a latch some time, along with other calls.
+// forget deletes a latch soon, along with other calls.
 func (b *batcher) forget(latch string) {
 	if b.spread {
 		return // keys of different slots cannot go together; they expire
@@ -323,8 +315,7 @@ func (b *batcher) unlink(latches []string) {
 	_ = b.client.Unlink(ctx, latches...).Err() // they expire anyway
 }
 
-// close refuses further calls and waits for those under way, as long as they
-// are not stuck.
+// close refuses further calls and waits for those under way, unless they are stuck.
 func (b *batcher) close() {
 	b.mu.Lock()
 	first := !b.closed
@@ -345,6 +336,198 @@ func (b *batcher) close() {
 	}
 	select {
 	case <-finished(&b.work):
-	case <-time.After(closeTimeout):
+	case <-time.After(defaultCallTimeout):
 	}
+}
+
+// syncTimeout is how long replicas have to confirm an acquisition (1 s, Redisson's slavesSyncTimeout): many times what a
+// healthy one takes. It also bounds asking a Cluster for its nodes, and is how often a primary is asked for its replicas.
+const syncTimeout = defaultCallTimeout / 2
+
+// lane is the batcher of the calls about a key. In a Cluster each node has one, so that a node that does not answer holds up
+// only its own locks.
+func (b *batcher) lane(ctx context.Context, key string) *batcher {
+	cluster, ok := b.client.(*redis.ClusterClient)
+	if !ok {
+		return b
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	node, err := cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return b
+	}
+	address := node.Options().Addr
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return b // which refuses
+	}
+	lane := b.lanes[address]
+	if lane != nil && b.replicas != nil && lane.client != redis.UniversalClient(node) {
+		b.work.Go(lane.close) // the node had left, and is back with another client
+		lane = nil
+	}
+	if lane == nil {
+		lane = newBatcher(b.client)
+		lane.pipelines, lane.timeout = b.pipelines, b.timeout
+		if b.replicas != nil { // which only a connection to this very node counts
+			lane.client, lane.replicas = node, &replicas{want: b.replicas.want}
+		}
+		if b.lanes == nil {
+			b.lanes = make(map[string]*batcher)
+		}
+		b.lanes[address] = lane
+	}
+	return lane
+}
+
+// do makes one call; its answer is in the call.
+func (s *redisLocks) do(ctx context.Context, c *call) {
+	s.calls.lane(ctx, c.words[0]).do(ctx, c)
+}
+
+// direct makes calls past the queues; their answers are in the calls.
+func (s *redisLocks) direct(ctx context.Context, calls []*call) {
+	lanes := make(map[*batcher][]*call)
+	for _, c := range calls {
+		lane := s.calls.lane(ctx, c.words[0])
+		lanes[lane] = append(lanes[lane], c)
+	}
+	var made sync.WaitGroup
+	for lane, part := range lanes {
+		made.Go(func() {
+			if err := lane.direct(ctx, part); err != nil {
+				for _, c := range part {
+					c.answer.err = err
+				}
+			}
+		})
+	}
+	made.Wait()
+}
+
+const (
+	// AllReplicas is, for Synced, as many as are connected.
+	AllReplicas = -1
+
+	// maxLag is when a silent replica no longer counts, in seconds, as Redis' min-replicas-max-lag has it: one that hangs
+	// must not stop all locks until its connection is given up (repl-timeout, 60 s).
+	maxLag = 10
+	// redirects, a poll apart, bound how long the owner of a slot that moves is looked for.
+	redirects = 5
+)
+
+// Synced makes an acquisition wait until n replicas have it, or AllReplicas (Redisson's default), so that a promotion does not
+// forget it (WAIT; 1 s at most, less with a shorter CallTimeout). One that they do not confirm is given back: ErrUnsynced.
+// Renewals and re-entries are not confirmed. Default: 0, none.
+//
+// AllReplicas is 0 where none is connected, as on a primary that is cut off from all of them: only a number helps then.
+// AllReplicas needs the right to INFO, both need the right to WAIT.
+func Synced(n int) RedisOption {
+	return func(s *redisLocks) { s.replicas = max(n, AllReplicas) }
+}
+
+// replicas are those of one server, and how many of them are to confirm what is written.
+type replicas struct {
+	want int // as Synced says
+
+	mu    sync.Mutex
+	count int // when last asked
+	asked time.Time
+}
+
+// needed returns how many are to confirm. After an error nothing may be sent.
+func (r *replicas) needed(ctx context.Context, client redis.UniversalClient) (int, error) {
+	if r == nil {
+		return 0, nil
+	}
+	r.mu.Lock()
+	count, age := r.count, time.Since(r.asked)
+	r.mu.Unlock()
+	if age < syncTimeout {
+		return count, nil
+	}
+	return r.recount(ctx, client)
+}
+
+// recount asks the server for its replicas, and whether it allows WAIT: after an acquisition it would be too late to find out
+// that it does not.
+func (r *replicas) recount(ctx context.Context, client redis.UniversalClient) (int, error) {
+	count, err := r.want, error(nil)
+	if r.want < 0 {
+		var text string
+		text, err = client.Info(ctx, "replication").Result()
+		count = online(text)
+	}
+	if err == nil && count > 0 {
+		err = client.Do(ctx, "wait", 0, 0).Err()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: ask for replicas: %w", ErrNotSent, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count, r.asked = count, time.Now()
+	return count, nil
+}
+
+// online counts the replicas that follow, by the text of INFO. One that still gets its first copy confirms nothing.
+func online(info string) (n int) {
+	for line := range strings.Lines(info) {
+		_, replica, _ := strings.Cut(strings.TrimSpace(line), ":")
+		says := strings.Split(replica, ",")
+		lag := slices.IndexFunc(says, func(word string) bool { return strings.HasPrefix(word, "lag=") })
+		if lag < 0 || !slices.Contains(says, "state=online") {
+			continue
+		}
+		if seconds, err := strconv.Atoi(says[lag][len("lag="):]); err == nil && seconds <= maxLag {
+			n++
+		}
+	}
+	return n
+}
+
+// enough reports whether as many replicas as needed answered a WAIT. Those that have left since they were counted are not
+// needed.
+func (r *replicas) enough(ctx context.Context, client redis.UniversalClient, wait *redis.Cmd, need int) bool {
+	confirmed, err := wait.Int()
+	if err == nil && confirmed < need && r.want < 0 {
+		need, err = r.recount(ctx, client)
+	}
+	return err == nil && confirmed >= need
+}
+
+// syncTimeout is shorter than whatever ends the call.
+func (b *batcher) syncTimeout() time.Duration {
+	limit := min(syncTimeout, b.timeout/2)
+	if one, ok := b.client.(*redis.Client); ok && one.Options().ReadTimeout > 0 {
+		limit = min(limit, one.Options().ReadTimeout/2)
+	}
+	return limit
+}
+
+// take makes a call that acquires a lock. In a Cluster a call that is to be confirmed goes to a node directly, and follows
+// redirections here.
+func (s *redisLocks) take(ctx context.Context, c *call) {
+	if s.synced == nil {
+		s.do(ctx, c)
+		return
+	}
+	s.synced.lane(ctx, c.words[0]).do(ctx, c)
+	cluster, ok := s.synced.client.(*redis.ClusterClient)
+	for n := 0; ok && c.answer.err != nil; n++ {
+		cluster.ReloadState(ctx) // in the background
+		if n == redirects || !redirected(c.answer.err) || !sleep(ctx, defaultPoll) {
+			return
+		}
+		again := newCall(c.terms, c.words[:c.keys], c.words[c.keys:c.all]...)
+		s.synced.lane(ctx, c.words[0]).do(ctx, again)
+		c.answer, c.alone = again.answer, true
+	}
+}
+
+func redirected(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && (redis.HasErrorPrefix(answer, "MOVED") || redis.HasErrorPrefix(answer, "ASK"))
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,21 +15,15 @@ import (
 )
 
 const (
-	// subscriptionPing is how long a subscription may be silent before it is
-	// asked whether it still lives; after subscriptionDead more it does not.
-	subscriptionPing = time.Second
-	subscriptionDead = 2 * time.Second
-	// subscribeTimeout bounds connecting and subscribing.
-	subscribeTimeout = 2 * time.Second
-	// resubscribePause doubles up to maxResubscribePause between attempts to
-	// connect again; waiters ask at intervals meanwhile.
-	resubscribePause    = 20 * time.Millisecond
-	maxResubscribePause = time.Second
+	// subscribeTimeout bounds connecting and subscribing, and how long a subscription may leave a ping unanswered.
+	subscribeTimeout = defaultCallTimeout
+	// subscriptionPing is how long a subscription may be silent before it is pinged (1 s). It is also the longest pause
+	// between attempts to connect again; waiters ask at intervals meanwhile.
+	subscriptionPing = subscribeTimeout / 2
 )
 
-// subscriptions shares one connection among all watches of a store. A channel
-// is subscribed as long as a waiter watches it. Connecting, subscribing and
-// receiving happen in goroutines of its own; a watcher never waits for them.
+// subscriptions shares one connection among all watches of a store. A channel is subscribed as long as a waiter watches it.
+// Connecting, subscribing and receiving happen in goroutines of its own; a watcher never waits for them.
 type subscriptions struct {
 	client  redis.UniversalClient
 	sharded bool // one node of a Cluster, with sharded channels
@@ -65,8 +58,6 @@ func newSubscriptions(client redis.UniversalClient) *subscriptions {
 	}
 }
 
-func (s *subscriptions) isSharded(context.Context) bool { return false }
-
 func (s *subscriptions) own(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +81,7 @@ func (s *subscriptions) watch(name string, wake func()) driver.Watch {
 	return w
 }
 
-// changed starts the goroutine or tells it to look. Under s.mu.
+// changed starts the goroutine or wakes it. Under s.mu.
 func (s *subscriptions) changed() {
 	if s.ctx.Err() != nil {
 		return
@@ -117,7 +108,7 @@ func (w *channelWatch) Stop() {
 
 // run keeps a connection as long as the store lives, from the first watch on.
 func (s *subscriptions) run() {
-	pause := resubscribePause
+	pause := backoff{shortest: moment, longest: subscriptionPing}
 	for s.ctx.Err() == nil {
 		if len(s.watched()) == 0 {
 			select {
@@ -127,11 +118,10 @@ func (s *subscriptions) run() {
 			continue
 		}
 		if s.session() {
-			pause = resubscribePause
+			pause.reset()
 		}
 		s.down()
-		sleep(s.ctx, pause)
-		pause = min(2*pause, maxResubscribePause)
+		pause.sleep(s.ctx)
 	}
 }
 
@@ -142,10 +132,9 @@ func (s *subscriptions) watched() []string {
 	return slices.Collect(maps.Keys(s.entries))
 }
 
-// differ makes have the channels that are watched, and returns which names are to
-// be subscribed and unsubscribed for it. A channel whose last watch has stopped
-// is another one when it is watched again: only a confirmation that
-// comes after that makes it live, and wakes who missed a message in between.
+// differ makes have the channels that are watched, and returns which names are to be subscribed and unsubscribed for it. A
+// channel whose last watch has stopped is another one when it is watched again: only a confirmation that comes after that
+// makes it live, and wakes who missed a message in between.
 func (s *subscriptions) differ(have map[string]*channel) (more, less []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +153,7 @@ func (s *subscriptions) differ(have map[string]*channel) (more, less []string) {
 	return more, less
 }
 
-// tell applies an event to a channel, and wakes its watchers if that says so.
+// tell applies an event to a channel, and wakes its watchers if event returns true.
 func (s *subscriptions) tell(name string, event func(*channel) bool) {
 	s.mu.Lock()
 	var wakes []func()
@@ -179,7 +168,7 @@ func (s *subscriptions) tell(name string, event func(*channel) bool) {
 	}
 }
 
-// down tells all watchers that no messages arrive.
+// down wakes all watchers of channels that were live: no messages arrive now.
 func (s *subscriptions) down() {
 	for _, name := range s.watched() {
 		s.tell(name, func(ch *channel) bool { return ch.live.Swap(false) })
@@ -194,8 +183,8 @@ func (s *subscriptions) close() {
 	s.work.Wait()
 }
 
-// session lives as long as one connection. It reports whether that was of use: a
-// connection on which nothing was received, because Redis refuses to subscribe, is not.
+// session lives as long as one connection. It reports whether anything was received: nothing is when Redis refuses to
+// subscribe.
 func (s *subscriptions) session() bool {
 	conn := s.client.Subscribe(s.ctx)
 	have := make(map[string]*channel)
@@ -221,8 +210,8 @@ func (s *subscriptions) session() bool {
 	}
 }
 
-// adjust makes the connection's channels, which are in have, those that are
-// watched. After an error the connection is of no more use.
+// adjust makes the connection's channels, which are in have, those that are watched. After an error the connection cannot be
+// used any more.
 func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]*channel) error {
 	ctx, cancel := context.WithTimeout(s.ctx, subscribeTimeout)
 	defer cancel()
@@ -233,8 +222,8 @@ func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]*channel) err
 	return s.send(ctx, less, conn.Unsubscribe, conn.SUnsubscribe)
 }
 
-// send subscribes or unsubscribes: plain channels all at once, sharded ones one
-// by one, since those of different slots may not share a command.
+// send subscribes or unsubscribes: plain channels all at once, sharded ones one by one, since those of different slots may not
+// share a command.
 func (s *subscriptions) send(ctx context.Context, names []string, plain, sharded func(context.Context, ...string) error) error {
 	if !s.sharded && len(names) > 0 { // no names would be all of them
 		return plain(ctx, names...)
@@ -247,14 +236,13 @@ func (s *subscriptions) send(ctx context.Context, names []string, plain, sharded
 	return nil
 }
 
-// receive hands messages to the watchers until the connection breaks or stops
-// to answer. It reports whether anything came.
+// receive hands messages to the watchers until the connection breaks or no longer answers. It reports whether anything came.
 func (s *subscriptions) receive(conn *redis.PubSub) (heard bool) {
 	silent := false
 	for {
 		limit := subscriptionPing
 		if silent {
-			limit = subscriptionDead
+			limit = subscribeTimeout
 		}
 		msg, err := conn.ReceiveTimeout(s.ctx, limit)
 		if err != nil {
@@ -278,12 +266,164 @@ func (s *subscriptions) receive(conn *redis.PubSub) (heard bool) {
 			case "subscribe", "ssubscribe":
 				s.tell(m.Channel, func(ch *channel) bool { ch.live.Store(true); return true })
 			case "sunsubscribe":
-				// The server ends a sharded subscription when the slot goes to
-				// another node: waiters ask at intervals from now on.
+				// The server ends a sharded subscription when the slot moves to another node: waiters ask at intervals from
+				// now on.
 				s.tell(m.Channel, func(ch *channel) bool { ch.live.Store(false); return true })
 			}
 		case *redis.Message:
 			s.tell(m.Channel, func(*channel) bool { return true })
 		}
+	}
+}
+
+// messages is how unlock messages are sent and received. In a Cluster they are sharded (SPUBLISH, SSUBSCRIBE; Redis 7) if
+// every node can do that, and plain ones if not. Redisson decides in the same way, and the two kinds never meet. A sharded
+// channel lives on the node of its slot, so there is one subscription connection per node.
+type messages struct {
+	cluster *redis.ClusterClient // nil: one server, and plain messages
+	plain   *subscriptions
+
+	mu      sync.Mutex
+	nodes   map[string]*subscriptions // by address
+	known   bool                      // whether sharded has been found out
+	sharded bool
+	ctx     context.Context //nolint:containedctx // the life of the goroutines
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+}
+
+func newMessages(client redis.UniversalClient) *messages {
+	s := &messages{plain: newSubscriptions(client), nodes: make(map[string]*subscriptions)}
+	s.cluster, _ = client.(*redis.ClusterClient)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// isSharded asks a Cluster once whether it knows sharded messages. While it does not answer, plain ones are sent and the
+// question stays open: a waiter that misses one asks at intervals anyway.
+func (s *messages) isSharded(ctx context.Context) bool {
+	if s.cluster == nil {
+		return false
+	}
+	s.mu.Lock()
+	known, sharded := s.known, s.sharded
+	s.mu.Unlock()
+	if known {
+		return sharded
+	}
+	ctx, cancel := context.WithTimeout(ctx, subscribeTimeout)
+	defer cancel()
+	err := s.cluster.Do(ctx, "pubsub", "shardnumsub").Err()
+	var refused redis.Error
+	if err != nil && !errors.As(err, &refused) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known, s.sharded = true, err == nil
+	return s.sharded
+}
+
+// own returns how many live subscriptions of a channel are this store's; -1 when those of others cannot be counted.
+func (s *messages) own(channel string) int {
+	if s.cluster == nil {
+		return s.plain.own(channel)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.sharded {
+		return -1 // a node counts its own subscribers only
+	}
+	n := 0
+	for _, node := range s.nodes {
+		n += node.own(channel)
+	}
+	return n
+}
+
+// shardWatch is a watch whose node is still to be found, or was.
+type shardWatch struct {
+	mu    sync.Mutex
+	inner driver.Watch // nil until then
+	ended bool
+}
+
+func (w *shardWatch) Live() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.inner != nil && w.inner.Live()
+}
+
+func (w *shardWatch) Stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	if w.inner != nil {
+		w.inner.Stop()
+	}
+}
+
+// watch finds the channel's node in the background: the caller must not wait for a Cluster that does not answer.
+func (s *messages) watch(channel string, wake func()) driver.Watch {
+	if s.cluster == nil {
+		return s.plain.watch(channel, wake)
+	}
+	w := &shardWatch{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return w
+	}
+	s.work.Go(func() {
+		subs := s.plain
+		if s.isSharded(s.ctx) {
+			node, err := s.cluster.MasterForKey(s.ctx, channel)
+			if err != nil {
+				return // the waiter asks at intervals
+			}
+			subs = s.node(node)
+		}
+		if subs == nil {
+			return
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.ended {
+			w.inner = subs.watch(channel, wake)
+		}
+	})
+	return w
+}
+
+func (s *messages) node(client *redis.Client) *subscriptions {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return nil
+	}
+	addr := client.Options().Addr
+	subs := s.nodes[addr]
+	// A node that had left, and is back, has another client; the old one is closed.
+	if subs != nil && subs.client != redis.UniversalClient(client) {
+		s.work.Go(subs.close)
+		subs = nil
+	}
+	if subs == nil {
+		subs = newSubscriptions(client)
+		subs.sharded = true
+		s.nodes[addr] = subs
+	}
+	return subs
+}
+
+func (s *messages) close() {
+	s.mu.Lock()
+	s.stop() // under mu: nothing starts after it
+	nodes := s.nodes
+	s.mu.Unlock()
+	s.work.Wait()
+	s.plain.close()
+	for _, node := range nodes {
+		node.close()
 	}
 }

@@ -3,6 +3,7 @@ package lock
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -12,19 +13,18 @@ import (
 )
 
 const (
-	// renewFraction of a lease passes between two renewals, as in Redisson:
-	// one may fail and the next one still comes in time.
+	// renewFraction of a lease passes between two renewals, as in Redisson: one may fail and the next one still comes in
+	// time.
 	renewFraction = 3
 	// renewBatch is how many leases one request renews (Redisson's number).
 	renewBatch = 100
 	// renewEarly gathers renewals that are due this soon after one another.
-	renewEarly = 5 * time.Millisecond
+	renewEarly = swiftly
 	// minRenewRetry keeps a very short lease from renewing in a tight loop.
-	minRenewRetry = 2 * time.Millisecond
+	minRenewRetry = 2 * tick
 )
 
-// watchdog is one goroutine of a client that renews its leases in
-// the order in which that is due, many in one request.
+// watchdog is one goroutine of a client that renews its leases in the order in which they are due, many in one request.
 type watchdog struct {
 	c *Client
 
@@ -77,7 +77,7 @@ func (w *watchdog) run() {
 	}
 }
 
-// take removes what is due, and tells how long nothing else will be.
+// take removes what is due, and returns how long nothing else will be.
 func (w *watchdog) take() ([]*holding, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,7 +87,7 @@ func (w *watchdog) take() ([]*holding, time.Duration) {
 		h, _ := heap.Pop(&w.due).(*holding)
 		batch = append(batch, h)
 	}
-	pause := time.Hour
+	pause := never
 	if len(w.due) > 0 {
 		pause = w.due[0].renewAt.Sub(now)
 	}
@@ -95,8 +95,8 @@ func (w *watchdog) take() ([]*holding, time.Duration) {
 	return batch, pause
 }
 
-// renew renews a batch. A failed request is repeated until the lease has run
-// out by the local clock; "not there" ends the lease at once.
+// renew renews a batch. A failed request is repeated until the lease has run out by the local clock; "not there" ends the
+// lease at once.
 func (w *watchdog) renew(batch []*holding) {
 	limit := w.c.set.lease
 	rs := make([]driver.Request, 0, len(batch))
@@ -178,4 +178,90 @@ func (d *dueHeap) Pop() any {
 	*d = (*d)[:last]
 	h.index = -1
 	return h
+}
+
+const (
+	// undoWorkers bounds the goroutines. Their requests share pipelines, so it does not limit the speed while the store
+	// answers.
+	undoWorkers = 32
+	// maxUndos bounds what is remembered while the store does not answer. What is dropped beyond it ends with its lease.
+	maxUndos = 10_000
+	// minUndoTime is how long an undo is tried at least (10 s): a stopped store may carry out a request, and start its
+	// lease, only once it runs again.
+	minUndoTime = 5 * defaultCallTimeout
+)
+
+// undoer gives back what acquisitions with an unknown outcome may have taken. It works under the client's own context, since
+// that of the caller has often ended.
+type undoer struct {
+	c *Client
+
+	mu      sync.Mutex
+	pending []undo
+	busy    int // workers
+	workers sync.WaitGroup
+}
+
+type undo struct {
+	h     *holding
+	until time.Time
+}
+
+// add takes over a holding that no caller keeps.
+func (u *undoer) add(h *holding) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.c.base.Err() != nil || len(u.pending) >= maxUndos {
+		u.c.set.log.Warn("a lock of unknown state is left to its lease", logName(h.name), logHolder(h.id))
+		return
+	}
+	u.pending = append(u.pending, undo{h, time.Now().Add(max(h.first, minUndoTime))})
+	if u.busy < undoWorkers && u.c.spawn(u.run) {
+		u.busy++
+		u.workers.Add(1)
+	}
+}
+
+func (u *undoer) run() {
+	pause := newBackoff()
+	for {
+		u.mu.Lock()
+		if len(u.pending) == 0 {
+			u.busy--
+			u.workers.Done()
+			u.mu.Unlock()
+			return
+		}
+		next := u.pending[0]
+		u.pending = u.pending[1:]
+		u.mu.Unlock()
+
+		if u.once(next) {
+			pause.reset()
+			continue
+		}
+		pause.sleep(u.c.base)
+	}
+}
+
+// once makes one attempt; false when it is to be repeated.
+func (u *undoer) once(next undo) bool {
+	h := next.h
+	r := h.request(0, 0)
+	r.Abandon = true
+	_, err := u.c.store.Release(u.c.base, r)
+	switch {
+	case err == nil:
+		u.c.nudge(h.name)
+		return true
+	case errors.Is(err, ErrRefused):
+		return true
+	case u.c.base.Err() != nil || time.Now().After(next.until):
+		u.c.set.log.Warn("a lock of unknown state is left to its lease", logName(h.name), logHolder(h.id), logError(err))
+		return true
+	}
+	u.mu.Lock()
+	u.pending = append(u.pending, next)
+	u.mu.Unlock()
+	return false
 }

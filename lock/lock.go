@@ -1,0 +1,177 @@
+// Package lock holds distributed locks: mutual exclusion between the goroutines of many processes, by way of a store that
+// they share.
+//
+//	locks := lock.New(lock.NewRedisStore(client)) // once per process
+//	err := locks.Do(ctx, "order:42", func(ctx context.Context) error { … })
+//
+// By hand it is [Mutex.Lock] and [Lease.Unlock]. The locks of [NewRedisStore] are those of Redisson, so Java and Go
+// processes exclude and wake each other. No lease stops a process that is paused: what must not happen twice needs a token
+// or a constraint where it happens. See README.md. Package driver is for authors of other stores.
+package lock
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"seckill/lock/driver"
+)
+
+var (
+	// ErrTimeout means that another owner held the lock until the wait budget had passed. Nothing is left held.
+	ErrTimeout = errors.New("lock: not free within the wait budget")
+
+	// ErrHeld is what TryLock returns when another owner holds the lock.
+	ErrHeld = errors.New("lock: held by somebody else")
+
+	// ErrLost is the cause with which the context of a lease ends when the lock is lost or can no longer be proven to be
+	// held. Unlock and Extend return it from then on.
+	ErrLost = driver.ErrLost
+
+	// ErrNotHeld is what Unlock returns for a lease that was unlocked before.
+	ErrNotHeld = errors.New("lock: not held")
+
+	// ErrUnlocked is the cause with which the context of a lease ends when it is unlocked.
+	ErrUnlocked = errors.New("lock: unlocked")
+
+	// ErrUnsynced means that fewer replicas confirmed the acquisition in time than the option Synced asks for. The lock is
+	// given back.
+	ErrUnsynced = errors.New("lock: not confirmed by enough replicas")
+
+	// ErrClosed means that the client has been closed.
+	ErrClosed = errors.New("lock: client closed")
+
+	// ErrUnknown means that the store did not answer in time. An acquisition that ended like this is undone; its caller
+	// holds nothing.
+	ErrUnknown = driver.ErrUnknown
+
+	// ErrRefused means that the store cannot do this at all (a key of another type, no permission) and changed nothing.
+	ErrRefused = driver.ErrRefused
+
+	// ErrNotSent means that the request did not leave this process, so nothing happened.
+	ErrNotSent = driver.ErrNotSent
+
+	// ErrOverloaded means that more calls wait for the store than may be queued. It comes wrapped with ErrNotSent.
+	ErrOverloaded = errors.New("lock: too many calls are waiting for the store")
+)
+
+// isGone reports whether a renewal found its lock gone. ErrUnknown outweighs ErrLost, which may be the cause of a context:
+// that of another lock's lease.
+func isGone(err error) bool { return errors.Is(err, ErrLost) && !errors.Is(err, ErrUnknown) }
+
+//go:embed lua/*.lua sql/*.sql
+var files embed.FS
+
+// file reads a script or a statement of this package.
+func file(name string) string {
+	text, err := files.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// Locker is what a Mutex, All and Majority have in common.
+type Locker interface {
+	// Name returns what the lock is called in messages.
+	Name() string
+	// Lock takes the lock. It waits for it as the options say.
+	Lock(ctx context.Context, opts ...Option) (*Lease, error)
+	// TryLock takes the lock if it is free, and returns ErrHeld if it is not.
+	TryLock(ctx context.Context, opts ...Option) (*Lease, error)
+
+	lock(ctx context.Context, a attempt) (*Lease, error)
+	settings() settings
+	key() string // what it is within this process
+}
+
+// Mutex is one named lock. It has no state of its own and is safe for concurrent use.
+type Mutex struct {
+	client *Client
+	name   string
+}
+
+// Name returns the lock's name in the store.
+func (m *Mutex) Name() string { return m.name }
+
+func (m *Mutex) settings() settings { return m.client.set }
+
+func (m *Mutex) key() string { return m.client.id + "/" + m.name }
+
+// Lock takes the lock. While another owner holds it, it waits: until the budget of the option Wait has passed
+// (ErrTimeout), or until ctx ends (its cause). Waiters of one client are served in the order they came.
+//
+// If ctx is the context of a lease of this lock, or derived from one, the owner re-enters: the lock counts one more hold
+// and needs one more Unlock. See Detach for the opposite.
+//
+// ctx bounds the acquisition alone; see While for a hold that ends with a context.
+//
+// ErrLost: the answer came too late for the lease, or a re-entry found the lock gone. ErrClosed: the client is closed.
+// Every other error is the store's own. After an error nothing is left held: what the store may have done all the same is
+// undone in the background.
+func (m *Mutex) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
+	return m.lock(ctx, newAttempt(m.client.set, opts))
+}
+
+// TryLock takes the lock if no other owner holds it and returns ErrHeld otherwise. It goes ahead of waiters if the lock is
+// free at that moment. The option Wait has no effect.
+//
+// While another call of the same owner acquires or releases the lock, it returns ErrHeld too; so does Lock with Wait(0),
+// with ErrTimeout.
+func (m *Mutex) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
+	return m.lock(ctx, newAttempt(m.client.set, opts).trying())
+}
+
+func (m *Mutex) lock(ctx context.Context, a attempt) (*Lease, error) {
+	c := m.client
+	if !c.enter() {
+		return nil, fmt.Errorf("lock %s: %w", m.name, ErrClosed)
+	}
+	defer c.underWay.Done()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("lock %s: %w", m.name, context.Cause(ctx))
+	}
+	ctx, own := withOwner(ctx)
+	a.lease = c.set.bound(a.lease)
+	s := own.slot(*m)
+	lease, err := s.acquire(ctx, a)
+	if err != nil {
+		s.drop()
+		return nil, err
+	}
+	return lease, nil
+}
+
+// acquire takes the lock for the owner, or re-enters. The slot's turn is held meanwhile, so a second goroutine of the same
+// owner waits and then re-enters.
+func (s *slot) acquire(ctx context.Context, a attempt) (*Lease, error) {
+	start := time.Now()
+	name := s.lock.name
+	if err := s.take(ctx, a); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", name, err)
+	}
+	defer s.give()
+
+	l := &Lease{name: name, life: a.lifeOf(ctx, s.owner), term: a.lease, watchdog: a.watchdog}
+	if s.held != nil {
+		if ok, _ := s.held.state(); ok {
+			return l, s.held.reenter(ctx, l)
+		}
+	}
+	if !a.forever {
+		a.wait = max(a.wait-time.Since(start), 0)
+	}
+	h, err := s.lock.client.acquire(ctx, s, a)
+	if err != nil {
+		return nil, err
+	}
+	l.hold = h
+	s.held = h
+	if !h.add(l) {
+		h.undo(ErrLost)
+		return nil, fmt.Errorf("lock %s: %w", name, ErrLost)
+	}
+	return l, nil
+}

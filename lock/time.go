@@ -1,0 +1,81 @@
+package lock
+
+import (
+	"context"
+	"time"
+)
+
+// The budgets of time. Every other span of this package is derived from one of them by name, where it is used.
+const (
+	// tick is the granularity with which Redis expires keys.
+	tick = time.Millisecond
+	// swiftly is less than the pause before go-redis repeats a command (8 ms). An answer that came within it is an answer
+	// to the first sending, and no copy of the request is under way any more.
+	swiftly = 5 * time.Millisecond
+	// moment is several round trips to a healthy store.
+	moment = 20 * time.Millisecond
+	// defaultPoll is how often the first waiter asks while no messages arrive: what a waiter loses at most, at 20
+	// requests a second for each process and lock.
+	defaultPoll = 50 * time.Millisecond
+	// defaultProbe is how often it asks while messages arrive, because a deleted key sends none: two requests a second
+	// for each process and lock.
+	defaultProbe = 500 * time.Millisecond
+	// defaultCallTimeout bounds one call to a store. A lock that takes longer to ask for is of no use to an interactive
+	// caller.
+	defaultCallTimeout = 2 * time.Second
+	// defaultLease is Redisson's lockWatchdogTimeout: long enough for three renewals, short enough to wait for after a
+	// crash.
+	defaultLease = 30 * time.Second
+	// retention is how long a token outlives its lock: more than a server's clock is ever set back by. The clock has
+	// passed the token by then.
+	retention = time.Hour
+)
+
+// never is the first setting of a timer that is reset before it is waited for.
+const never = retention
+
+// validUntil is when a lease asked for at sent can no longer be relied on. sent is read before the request leaves, so the
+// store starts counting later. The drift is one percent for clocks that run at different speeds, and two ticks for the
+// granularity of expiry in Redis and of timers here (as in Redlock).
+func validUntil(sent time.Time, lease time.Duration) time.Time {
+	return sent.Add(lease - lease/100 - 2*tick)
+}
+
+// sleep waits for d, or until ctx ends, and then returns false.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// backoff is the pauses between attempts. They double, so that a store that comes back is not met by all callers at once.
+type backoff struct{ shortest, longest, next time.Duration }
+
+// newBackoff begins with about what a Redis needs to accept new connections after one broke.
+func newBackoff() *backoff { return &backoff{shortest: moment / 2, longest: defaultProbe} }
+
+// sleep makes the next pause. It returns false when ctx ends first.
+func (b *backoff) sleep(ctx context.Context) bool {
+	d := max(b.next, b.shortest)
+	b.next = min(2*d, b.longest)
+	return sleep(ctx, d)
+}
+
+// reset makes the next pause the shortest one again.
+func (b *backoff) reset() { b.next = 0 }
+
+// bell wakes one goroutine, at once or when it looks next.
+type bell chan struct{}
+
+func newBell() bell { return make(bell, 1) }
+
+// ring never blocks.
+func (b bell) ring() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
+}
