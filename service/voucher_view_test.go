@@ -52,16 +52,16 @@ type aside struct {
 // Three of ten units are sold in the database, and two more are reserved.
 func newShelf(t *testing.T) (*Vouchers, *shelf, aside) {
 	t.Helper()
-	s := aside{table: servicetest.NewTable(), hot: hotcopytest.New()}
+	s := aside{table: servicetest.NewTable(), hot: hotcopytest.New(t)}
 	s.sale, s.hot.Took = s.hot.Add(s.table.Voucher), servicetest.QueryTime
 	entries := check.Value(cache.OfHotCopies(s.table, s.hot, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(func() { entries.Close(context.Background()) })
 	s.table.Change(func(v *model.Voucher) { v.Title, v.Remaining = "Tea", 7 })
 	for _, user := range []string{"a", "b", "c", "d", "e"} {
-		s.sale.Now().Marks[user] = user + ".v1"
+		s.sale.Mark(user, user+".v1")
 	}
 	for _, user := range []string{"d", "e"} {
-		s.sale.Now().Pending[user+".v1"] = model.Reservation{}
+		s.sale.Hold(model.Order{ID: user + ".v1", UserID: user})
 	}
 	rows := &shelf{table: s.table, sold: 3}
 	return NewVouchers(VoucherDeps{Store: rows, Stock: SyncStock{rows}, Cache: entries}), rows, s
@@ -76,8 +76,8 @@ func TestVouchersAreShownAsTheyAreSold(t *testing.T) {
 		reserved  int64
 	}{
 		"open":     {func(aside) {}, 5, model.PhaseLive, 2},
-		"sold out": {func(s aside) { s.sale.Voucher.Stock = 5 }, 0, model.PhaseSoldOut, 2},
-		"closed":   {func(s aside) { s.sale.State = model.CopyClosed }, 7, model.PhaseLive, 0},
+		"sold out": {func(s aside) { s.sale.Set("stock", 5) }, 0, model.PhaseSoldOut, 2},
+		"closed":   {func(s aside) { s.sale.Set("state", model.CopyClosed) }, 7, model.PhaseLive, 0},
 		"away":     {func(s aside) { s.hot.Down = errors.New("connection refused") }, 7, model.PhaseLive, 0},
 	} {
 		servicetest.Bubble(t, name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestVouchersAreShownAsTheyAreSold(t *testing.T) {
 			for _, phase := range model.Phases() {
 				page, err := vouchers.List(t.Context(), model.VoucherQuery{Phase: phase})
 				check.That(t, err == nil && page.Items != nil, "%+v, %v", page, err)
-				if shown := len(page.Items) == 1; s.sale.State == model.CopyOpen && s.hot.Down == nil && shown != (phase == tt.phase) {
+				if shown := len(page.Items) == 1; s.sale.State() == model.CopyOpen && s.hot.Down == nil && shown != (phase == tt.phase) {
 					t.Errorf("asked for %s, shown %v", phase, shown)
 				}
 			}
@@ -124,7 +124,7 @@ func TestStatsAreNeverNegative(t *testing.T) {
 		rows.count = func() { // a user cancels between the two looks
 			rows.count = nil
 			rows.sold = 4
-			s.hot.With(func() { delete(s.sale.Now().Marks, "a") })
+			s.sale.Drop("buyers", "a")
 		}
 		stats, err := vouchers.Stats(t.Context(), "v1")
 		check.That(t, err == nil && stats.Reserved == 0 && stats.Sold == 4 && stats.Remaining == 6, "%+v, %v", stats, err)

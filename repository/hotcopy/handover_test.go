@@ -25,7 +25,7 @@ func (s *sale) marks() map[string]string {
 // often it is given. A sold-out copy gets no other stock.
 func TestAUnitChangesHands(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		s.v.Waitlist, s.v.Cooldown, s.v.Stock = true, model.Window(time.Minute), 2
 		s.rebuild(2, 1, nil, nil)
 		ann, bob := s.buy("ann"), s.buy("bob")

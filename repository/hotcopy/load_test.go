@@ -43,7 +43,7 @@ func (s *sale) keyOf(noun string) string {
 
 func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		s.v.Stock = 5000
 		old := s.buy("old")
@@ -105,7 +105,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 // A reservation is found by its id in the keys of its epoch, while these are there, and nowhere else.
 func TestReservationsAreHeldByOneEpoch(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		a, b := s.buy(user(0)), s.buy(user(1))
 		held := func(epoch int64, want ...model.Reservation) {
@@ -138,7 +138,7 @@ func TestReservationsAreHeldByOneEpoch(t *testing.T) {
 // whichever is loaded first, and both are there once however often they are loaded.
 func TestALiveOrderWinsOverACarriedOne(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		carried := []model.Reservation{s.buy("bob"), s.buy("eve")}
 		live := []model.Order{{ID: "live." + s.v.ID, UserID: "bob"}, {ID: "other." + s.v.ID, UserID: "zoe"}}
@@ -170,7 +170,7 @@ func TestALiveOrderWinsOverACarriedOne(t *testing.T) {
 // changes.
 func TestMissingUnitsAreNotForSale(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		check.Must(t, s.load(2, 1, nil, []model.Reservation{s.buy("bob")}))
 		check.Must(t, s.copies.Open(ctx, s.record(2, 1), s.v, 7))
@@ -190,7 +190,7 @@ func TestMissingUnitsAreNotForSale(t *testing.T) {
 
 func TestConfirmAsksForTheOpenEpoch(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
 		nowhere := model.Reservation{Order: model.Order{VoucherID: "missing" + s.v.ID}, Epoch: 1}
 		confirm := func(want bool) {
@@ -216,7 +216,7 @@ func TestConfirmAsksForTheOpenEpoch(t *testing.T) {
 
 func TestOpenIsACompareAndSet(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		live := []model.Order{s.buy("bob").Order}
 		open := func(epoch int64) error { return s.copies.Open(ctx, s.record(epoch, 1), s.v, 0) }
@@ -259,21 +259,20 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 // What is lost is closed, and can be built again.
 func TestFlushAll(t *testing.T) {
 	t.Parallel()
-	overOwn(t, func(t *testing.T, s *sale) {
-		r := s.buy("bob")
-		was := check.Value(s.copies.Incarnation(t.Context()))(t)
-		s.lose()
-		s.closedNow(r)
-		if is, err := s.copies.Incarnation(t.Context()); err != nil || is == was {
-			t.Errorf("the incarnation is %q, %v; was %q", is, err, was)
-		}
-		check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
-		count := 0
-		check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(model.Reservation) error { count++; return nil }))
-		check.Equal(t, "pending orders", count, 0)
-		s.rebuild(2, 1, []model.Order{r.Order}, nil)
-		s.wants(model.CopyOpen, 9, 0, 1)
-	})
+	s, _ := ownSale(t)
+	r := s.buy("bob")
+	was := check.Value(s.copies.Incarnation(t.Context()))(t)
+	check.Must(t, s.client.FlushAll(t.Context()).Err())
+	s.closedNow(r)
+	if is, err := s.copies.Incarnation(t.Context()); err != nil || is == was {
+		t.Errorf("the incarnation is %q, %v; was %q", is, err, was)
+	}
+	check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
+	count := 0
+	check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(model.Reservation) error { count++; return nil }))
+	check.Equal(t, "pending orders", count, 0)
+	s.rebuild(2, 1, []model.Order{r.Order}, nil)
+	s.wants(model.CopyOpen, 9, 0, 1)
 }
 
 // Whatever is lost in the middle of a load is noticed: the copy is not opened, and
@@ -364,7 +363,7 @@ func TestARebuildOverridesWhateverLiesThere(t *testing.T) {
 
 func TestApplyTakesOnlyNewerRevisions(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		apply := func(change func(*model.Voucher)) model.HotCopy {
 			t.Helper()
 			v := s.v
@@ -401,7 +400,7 @@ func TestApplyTakesOnlyNewerRevisions(t *testing.T) {
 
 func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		for i := range 4 {
 			s.buy(user(i))

@@ -240,7 +240,7 @@ func (m *copyModel) checkBuyers(t *rapid.T, v model.Voucher) {
 func TestHotCopyModel(t *testing.T) {
 	t.Parallel()
 	check.Must(t, flag.Set("rapid.checks", strconv.Itoa(check.Count(t, "CHECKS", 8, 100))))
-	overCopies(t, func(t *testing.T, over *sale) {
+	overRedis(t, func(t *testing.T, over *sale) {
 		rapid.Check(t, func(r *rapid.T) {
 			s := &sale{t: t, copies: over.copies, v: voucherOf(newID(t), 3)}
 			s.v.Waitlist = rapid.Bool().Draw(r, "waitlist")

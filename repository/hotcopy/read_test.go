@@ -19,7 +19,7 @@ import (
 // them once.
 func TestProcessingOrdersArePaged(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		var want []string
 		for i := range 7 {
 			r := s.buy(fmt.Sprintf("user-%d", i))
@@ -111,7 +111,7 @@ func (h onCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A copy is quiet when it is there, in the epoch asked for, has nothing reserved, and knows as many buyers as the database.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		quiet := func() []bool {
 			return s.copies.Quiet(t.Context(), []model.EpochRecord{
 				s.record(s.epoch, 0), s.record(s.epoch+1, 0), {VoucherID: newID(t), Epoch: 1},

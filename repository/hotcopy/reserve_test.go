@@ -16,7 +16,7 @@ import (
 
 func TestReserveTakesAUnit(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		before := s.read()
 		r := s.buy("bob")
 		if r.Status != model.OrderProcessing || r.Price != 1000 || r.Currency != "CNY" || r.Epoch != 1 ||
@@ -51,7 +51,7 @@ func TestReserveTakesAUnit(t *testing.T) {
 
 func TestReserveRefuses(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
 		other := s.admit(s.admission("bob"))
 		wantCode(t, other.Err, model.CodeAlreadyOrdered)
@@ -94,7 +94,7 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 	} {
 		t.Run(string(test.code)+" "+string(test.state), func(t *testing.T) {
 			t.Parallel()
-			overCopies(t, func(t *testing.T, s *sale) {
+			overRedis(t, func(t *testing.T, s *sale) {
 				bob := s.buy("bob")
 				changed := s.v
 				changed.Revision, changed.State = 2, test.state
@@ -124,7 +124,7 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 // TestReserveBeginsEarlyForSome, and for nobody else, and earlier for nobody.
 func TestReserveBeginsEarlyForSome(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		changed := s.v
 		changed.Revision, changed.BeginAt, changed.EndAt = 2, time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
 		changed.Early = model.Early{For: model.Groups{"gold"}, From: new(time.Now().Add(-time.Minute).UTC().Truncate(time.Microsecond))}
@@ -154,7 +154,7 @@ func TestReserveBeginsEarlyForSome(t *testing.T) {
 
 func TestReserveGroups(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		second := s.v
 		s.v = voucherOf(newID(t), 3)
 		s.rebuild(7, 0, nil, nil)
@@ -198,7 +198,7 @@ func TestReserveGroups(t *testing.T) {
 
 func TestReserveCarriesMoreThanOneCallHolds(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		s.v.Stock = 1000
 		s.rebuild(2, 1, nil, nil)
 		group := make([]model.ReserveRequest, 277) // a call holds 100
@@ -215,7 +215,7 @@ func TestReserveCarriesMoreThanOneCallHolds(t *testing.T) {
 
 func TestReserveMindsTheLock(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		bob, eve := "bob:"+newID(t), "eve:"+newID(t)
 		s.lock(bob)
 		locked := s.admission(bob)
@@ -235,7 +235,7 @@ func TestReserveMindsTheLock(t *testing.T) {
 // Each user asks several times at once, and is given one unit. Who comes again hears of that order.
 func TestReserveRace(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		codes := make(map[model.Code]int)
 		won, told := make(map[string]string), make(map[string]string)
 		all := make([]model.ReserveRequest, check.Count(t, "REQUESTS", 100, 500))
@@ -265,7 +265,7 @@ func TestReserveRace(t *testing.T) {
 // and leave nothing behind.
 func TestReserveRaceWithReleases(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		second := s.copies
 		if s.client != nil {
 			second = hotcopy.New(s.client, hotcopy.Options{Identity: s.identity, Slack: s.slack})

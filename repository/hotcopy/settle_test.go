@@ -15,7 +15,7 @@ import (
 
 func TestReleaseIsTheInverseOfReserve(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		s.buy("eve")
 		was, before := s.content(), s.read()
 		a := s.admission("bob")
@@ -38,7 +38,7 @@ func TestReleaseIsTheInverseOfReserve(t *testing.T) {
 
 func TestReleaseOfASettledOrder(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
 		check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
 		check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order, r.Order, {ID: "x." + s.v.ID, VoucherID: s.v.ID}}))
@@ -58,7 +58,7 @@ func TestReleaseOfASettledOrder(t *testing.T) {
 // However many units come back at once, each is given back once: a mark that is another order of the same user stays.
 func TestReleaseOfManyOrders(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		const many = 7
 		var back []model.Release
 		for i := range many {
@@ -92,7 +92,7 @@ func TestReleaseOfManyOrders(t *testing.T) {
 
 func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		r, ctx := s.buy("bob"), t.Context()
 		was := s.content()
 		later := func(when string) {
@@ -117,7 +117,7 @@ func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 
 func TestDueByRedisClockAndTouch(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		first, second := s.buy("bob"), s.buy("eve")
 		due := func(olderThan time.Duration, limit int) (ids []string) {
@@ -158,7 +158,7 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 
 func TestWatchTellsWhatIsSettled(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		ctx, cancel := context.WithCancel(t.Context())
 		told, ready := make(chan string, 1000), make(chan struct{}, 10)
 		var wg sync.WaitGroup

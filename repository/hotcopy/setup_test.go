@@ -19,49 +19,15 @@ import (
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository/hotcopy"
-	"seckill/repository/hotcopy/hotcopytest"
 )
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
-// copies is what the real store and the one that stands in for it do.
-type copies interface {
-	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
-	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
-	Settle(ctx context.Context, orders []model.Order) error
-	Release(ctx context.Context, release model.Release) (bool, error)
-	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (bool, error)
-	Touch(ctx context.Context, reservations []model.Reservation) error
-	Mend(ctx context.Context, voucherID string, orderIDs []string) error
-	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
-	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
-	OrderOf(ctx context.Context, voucherID, userID string) (string, *model.Reservation, error)
-	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
-	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
-	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
-	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
-	Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
-	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
-	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
-	Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error)
-	Close(ctx context.Context, record model.EpochRecord) error
-	Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error
-	LoadCooling(ctx context.Context, record model.EpochRecord, cooling []model.Cooling) error
-	Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error
-	Abandon(ctx context.Context, record model.EpochRecord)
-	Apply(ctx context.Context, v model.Voucher) (bool, error)
-	Lower(ctx context.Context, voucherID string, stock, revision int64) error
-	Quiet(ctx context.Context, records []model.EpochRecord) []bool
-	Incarnation(ctx context.Context) (string, error)
-	Watch(ctx context.Context, settled func(orderIDs []string), missed func())
-}
-
 // sale is one voucher's hot copy in some store.
 type sale struct {
 	t      testing.TB
-	client redis.UniversalClient // past the copies; nil where they are not in Redis
-	fake   *hotcopytest.Copies   // nil where they are
-	copies copies
+	client redis.UniversalClient // past the copies
+	copies *hotcopy.Store
 	v      model.Voucher
 	epoch  int64
 	group  int // orders that a crowd's calls share
@@ -70,48 +36,7 @@ type sale struct {
 	slack    time.Duration // of its stores
 }
 
-// overCopies runs a test over whatever keeps hot copies: the store on a real Redis
-// and on the one inside the process, and the fake of the service's tests, which has
-// to do the same.
-func overCopies(t *testing.T, test func(*testing.T, *sale)) {
-	t.Helper()
-	overRedis(t, test)
-	overFake(t, test)
-}
-
-func overFake(t *testing.T, test func(*testing.T, *sale)) {
-	t.Helper()
-	t.Run("fake", func(t *testing.T) {
-		t.Parallel()
-		fake := hotcopytest.New()
-		s := &sale{t: t, fake: fake, copies: fake, v: voucherOf(newID(t), 10), group: 1}
-		s.rebuild(1, 0, nil, nil)
-		test(t, s)
-	})
-}
-
-// overOwn is overCopies for a test that loses everything.
-func overOwn(t *testing.T, test func(*testing.T, *sale)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		s, _ := ownSale(t)
-		test(t, s)
-	})
-	overFake(t, test)
-}
-
-func (s *sale) lose() {
-	s.t.Helper()
-	if s.fake != nil {
-		s.fake.Lose()
-		return
-	}
-	check.Must(s.t, s.client.FlushAll(s.t.Context()).Err())
-}
-
-// overRedis runs a test that looks at the keys over a real Redis and over the one
-// inside the process.
+// overRedis runs a test over a real Redis and over the one inside the process.
 func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) {
@@ -268,10 +193,6 @@ func (s *sale) head() string { return fmt.Sprintf("seckill:v1:{%s}:head", s.v.ID
 // lock makes another program hold a user's lock until the test ends.
 func (s *sale) lock(userID string) {
 	s.t.Helper()
-	if s.fake != nil {
-		s.fake.With(func() { s.fake.Locked[userID] = true })
-		return
-	}
 	key := "lock:order:" + userID
 	check.Must(s.t, s.client.HSet(s.t.Context(), key, "somebody:1", 1).Err())
 	s.t.Cleanup(func() { s.client.Del(context.Background(), key) })
@@ -281,20 +202,12 @@ func (s *sale) lock(userID string) {
 func (s *sale) age(orderID string) {
 	s.t.Helper()
 	at := time.Now().Add(-time.Hour)
-	if s.fake != nil {
-		s.fake.With(func() { s.fake.Sales[s.v.ID].Now().Due[orderID] = at })
-		return
-	}
 	check.Must(s.t, s.client.ZAddXX(s.t.Context(), s.key("due"), redis.Z{Score: float64(at.UnixMilli()), Member: orderID}).Err())
 }
 
 // content is everything the copy's epoch holds, but for tombstones.
 func (s *sale) content() string {
 	s.t.Helper()
-	if s.fake != nil {
-		epoch := s.fake.Sales[s.v.ID].Of(s.epoch)
-		return fmt.Sprint(epoch.Marks, epoch.Pending, epoch.Due)
-	}
 	ctx := context.Background()
 	buyers := check.Value(s.client.HGetAll(ctx, s.key("buyers")).Result())(s.t)
 	pending := check.Value(s.client.HGetAll(ctx, s.key("pending")).Result())(s.t)

@@ -11,7 +11,7 @@ import (
 // it noted as published, it would stand before others for ever.
 func TestTouchRevivesNothing(t *testing.T) {
 	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
+	overRedis(t, func(t *testing.T, s *sale) {
 		settled, pending := s.buy("bob"), s.buy("zoe")
 		check.Must(t, s.copies.Settle(t.Context(), []model.Order{settled.Order}))
 		check.Must(t, s.copies.Touch(t.Context(), []model.Reservation{settled, pending}))

@@ -85,7 +85,7 @@ func newLedger(t *testing.T, refuses func(model.Reservation) error) (*ledger, *P
 	t.Helper()
 	s := &ledger{rows: map[string]model.OrderStatus{}, refuses: refuses}
 	parts := Deps{
-		Database: s, Hot: hotcopytest.New(), Queue: letters{}, Rebuild: func(string, int64) {},
+		Database: s, Hot: hotcopytest.New(t), Queue: letters{}, Rebuild: func(string, int64) {},
 		Metrics: telemetry.NewWorker(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 	}
 	p := New(parts, NewSettler(parts))

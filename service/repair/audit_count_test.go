@@ -18,7 +18,7 @@ func TestAuditComparesWhatIsLeft(t *testing.T) {
 		synctest.Wait()
 		audit := check.Value(s.Auditor.Audit(t.Context(), "v1"))(t)
 		check.Equal(t, "balanced", audit.Balanced, true)
-		s.redis.With(func() { s.redis.Sales["v1"].Missing = 2 })
+		s.hot().Set("missing", 2)
 		audit = check.Value(s.Auditor.Audit(t.Context(), "v1"))(t)
 		check.Equal(t, "balanced with two units that only the database has", audit.Balanced, false)
 		check.Equal(t, "orders that drift", len(audit.Drift), 0)

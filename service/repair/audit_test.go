@@ -19,24 +19,24 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 		found string // of order o1; empty: nothing, and balanced
 	}{
 		"nothing":                       {func(s *stage) { s.sell("o1", "u1") }, ""},
-		"a live order without a mark":   {func(s *stage) { s.sell("o1", "u1"); delete(s.hot().Of(1).Marks, "u1") }, "does not know"},
-		"a mark without an order":       {func(s *stage) { s.hot().Of(1).Marks["u1"] = "o1" }, "without an order"},
+		"a live order without a mark":   {func(s *stage) { s.sell("o1", "u1"); s.hot().Drop("buyers", "u1") }, "does not know"},
+		"a mark without an order":       {func(s *stage) { s.hot().Mark("u1", "o1") }, "without an order"},
 		"a closed order with its mark":  {func(s *stage) { s.sell("o1", "u1"); s.cancel("o1") }, "still taken"},
 		"a reservation that is nowhere": {func(s *stage) { s.admit("o1", "u1") }, "neither"},
 		"a reservation in the queue":    {func(s *stage) { s.publish(s.admit("o1", "u1")) }, ""},
 		"one that was not settled": {func(s *stage) {
 			r := s.admit("o1", "u1")
 			s.sell("o1", "u1")
-			s.hot().Of(1).Pending["o1"] = r
+			s.hot().Hold(r.Order)
 		}, "still reserved"},
-		"another stock":      {func(s *stage) { s.hot().Voucher.Stock = 11 }, "-"},
+		"another stock":      {func(s *stage) { s.hot().Set("stock", 11) }, "-"},
 		"a database too low": {func(s *stage) { s.voucher.Remaining = 8 }, "-"},
 	} {
 		onStages(t, name, func(t *testing.T, s *stage) {
 			for i := range 20 {
 				s.voucher.Stock++
 				s.voucher.Remaining++
-				s.hot().Voucher.Stock++
+				s.hot().Set("stock", s.hot().Voucher().Stock+1)
 				s.sell(fmt.Sprint("x", i), fmt.Sprint("x", i))
 			}
 			tt.spoil(s)
@@ -48,7 +48,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 			} else if named && (audit.Drift[0].OrderID != "o1" || !strings.Contains(audit.Drift[0].Found, tt.found)) {
 				t.Errorf("drift: %+v, want o1 %s", audit.Drift, tt.found)
 			}
-			check.That(t, audit.Redis.Reserved+int64(len(s.hot().Of(1).Marks))-audit.Redis.Buyers == int64(len(s.hot().Of(1).Pending)), "redis: %+v", audit.Redis)
+			check.That(t, audit.Redis.Reserved+int64(len(s.hot().Marks()))-audit.Redis.Buyers == int64(len(s.hot().Pending())), "redis: %+v", audit.Redis)
 		})
 	}
 }
@@ -90,10 +90,10 @@ func TestRepair(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
-		delete(s.hot().Of(1).Marks, "u1")
+		s.hot().Drop("buyers", "u1")
 		s.sell("o2", "u2")
 		s.cancel("o2")
-		s.hot().Of(1).Marks["u3"] = "o3"
+		s.hot().Mark("u3", "o3")
 		s.admit("o4", "u4")
 		servicetest.Pass(time.Minute)
 		done := make(chan struct{})
@@ -117,7 +117,7 @@ func BenchmarkAudit(b *testing.B) {
 		b.Run(fmt.Sprint("orders=", orders), func(b *testing.B) {
 			s := newStage(b)
 			stock := int64(orders)
-			s.voucher.Stock, s.voucher.Remaining, s.hot().Voucher.Stock = stock, stock, stock
+			s.offer(stock)
 			for i := range orders {
 				s.sell(fmt.Sprintf("order-%d.v1", i), fmt.Sprint("user", i))
 			}

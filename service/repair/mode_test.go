@@ -183,7 +183,7 @@ func TestSwitchLosesNoOrder(t *testing.T) {
 				s.on = map[string]func() error{}
 			}
 			check.Must(t, s.switchTo(t, model.ModeSync))
-			check.That(t, s.mode.Mode == model.ModeSync && s.mode.SwitchingTo == "" && s.hot().State != model.CopyOpen, "%+v, the copy is %s", s.mode, s.hot().State)
+			check.That(t, s.mode.Mode == model.ModeSync && s.mode.SwitchingTo == "" && s.hot().State() != model.CopyOpen, "%+v, the copy is %s", s.mode, s.hot().State())
 			for i := range 4 {
 				if id := fmt.Sprint("o", i+1); !s.rows[id].Live() {
 					t.Errorf("%s: %+v", id, s.rows[id])

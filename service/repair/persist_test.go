@@ -52,7 +52,7 @@ func TestADatabaseThatIsAwayBuriesNothing(t *testing.T) {
 func TestPoisonIsFoundAmongManyAndItsUnitComesBack(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.voucher.Stock, s.voucher.Remaining, s.hot().Voucher.Stock = 500, 500, 500
+	s.offer(500)
 	batch := s.admits(500)
 	s.poison["o317"] = true
 	s.publish(batch...)
@@ -115,6 +115,7 @@ func TestADatabaseThatRefusesEverythingBuriesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.fail("db.persist", fmt.Errorf("insert: %w", errData))
+	s.offer(100)
 	batch := s.admits(100)
 	for _, verdict := range s.Persister.Persist(t.Context(), batch) {
 		if verdict == nil {
@@ -178,7 +179,7 @@ func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 		"lost marks": {func(s *stage) {
 			for i := range 5 {
 				s.sell(fmt.Sprint("live", i), fmt.Sprint("u", i))
-				delete(s.hot().Of(1).Marks, fmt.Sprint("u", i))
+				s.hot().Drop("buyers", fmt.Sprint("u", i))
 			}
 		}, model.ReasonAlreadyOrdered, 5},
 	} {
@@ -187,19 +188,19 @@ func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 			reserved := s.admits(5)
 			s.publish(reserved...)
 			s.work(t)
-			if n := s.count("hot.release"); n != 0 || len(s.hot().Of(1).Marks) != 5 || len(s.hot().Of(1).Pending) != 0 {
-				t.Errorf("%d releases, %d marks, %d reservations", n, len(s.hot().Of(1).Marks), len(s.hot().Of(1).Pending))
+			if n := s.count("hot.release"); n != 0 || len(s.hot().Marks()) != 5 || len(s.hot().Pending()) != 0 {
+				t.Errorf("%d releases, %d marks, %d reservations", n, len(s.hot().Marks()), len(s.hot().Pending()))
 			}
 			check.Equal(t, "the reason", s.rows["o4"].Reason, tt.reason)
 			s.settles(t, 10*time.Second)
-			if s.hot().Epoch != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
-				t.Errorf("epoch %d, %d releases, %d remain", s.hot().Epoch, len(s.outbox), s.remaining())
+			if s.hot().Epoch() != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
+				t.Errorf("epoch %d, %d releases, %d remain", s.hot().Epoch(), len(s.outbox), s.remaining())
 			}
 			s.publish(reserved...) // late, and of an epoch that is gone
 			s.work(t)
 			s.reconcileFor(t, 10*time.Second)
-			if s.balanced(t); s.hot().Epoch != 2 {
-				t.Errorf("what came late caused a rebuild: epoch %d", s.hot().Epoch)
+			if s.balanced(t); s.hot().Epoch() != 2 {
+				t.Errorf("what came late caused a rebuild: epoch %d", s.hot().Epoch())
 			}
 		})
 	}
@@ -226,12 +227,12 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 		}
 		buy(1, 4)
 		s.reconcileFor(t, 10*time.Second)
-		check.That(t, s.hot().Epoch == 2 && s.remaining() == 0 && s.rows["o3"].Reason == model.ReasonSoldOut, "epoch %d, %d remain, %+v", s.hot().Epoch, s.remaining(), s.rows["o3"])
+		check.That(t, s.hot().Epoch() == 2 && s.remaining() == 0 && s.rows["o3"].Reason == model.ReasonSoldOut, "epoch %d, %d remain, %+v", s.hot().Epoch(), s.remaining(), s.rows["o3"])
 		check.Equal(t, "orders admitted to units that are not there", buy(4, 9), 0)
 		audit, err := s.Auditor.Audit(t.Context(), "v1")
 		check.That(t, err == nil && !audit.Balanced, "the audit does not name it: %+v, %v", audit, err)
 		s.reconcileFor(t, time.Minute)
-		check.Equal(t, "the epoch, as nothing is rebuilt again", s.hot().Epoch, 2)
+		check.Equal(t, "the epoch, as nothing is rebuilt again", s.hot().Epoch(), 2)
 	})
 }
 

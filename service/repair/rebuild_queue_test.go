@@ -16,8 +16,8 @@ func TestNothingIsClosedWithoutTheQueue(t *testing.T) {
 	if err := s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch); err == nil {
 		t.Error("it was rebuilt")
 	}
-	check.Equal(t, "the copy", s.hot().State, model.CopyOpen)
-	check.Equal(t, "its epoch", s.hot().Epoch, 1)
+	check.Equal(t, "the copy", s.hot().State(), model.CopyOpen)
+	check.Equal(t, "its epoch", s.hot().Epoch(), 1)
 	check.Equal(t, "the epoch of the database", s.record.Epoch, 1)
 	check.Equal(t, "copies that were closed", s.count("hot.close"), 0)
 }

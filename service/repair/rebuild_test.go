@@ -27,7 +27,7 @@ func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
 		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
 		servicetest.InTime(t, "the rebuild, with an empty queue", began, 100*time.Millisecond)
 		s.balanced(t)
-		check.That(t, s.hot().Epoch == 2 && s.remaining() == 9, "epoch %d, %d remain", s.hot().Epoch, s.remaining())
+		check.That(t, s.hot().Epoch() == 2 && s.remaining() == 9, "epoch %d, %d remain", s.hot().Epoch(), s.remaining())
 	})
 }
 
@@ -41,7 +41,7 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
 		servicetest.Pass(2500 * time.Millisecond)
-		check.That(t, s.hot().State == model.CopyRebuilding && s.count("db.snapshot") == 0, "with a message in the queue: %s, %d snapshots", s.hot().State, s.count("db.snapshot"))
+		check.That(t, s.hot().State() == model.CopyRebuilding && s.count("db.snapshot") == 0, "with a message in the queue: %s, %d snapshots", s.hot().State(), s.count("db.snapshot"))
 		check.Equal(t, "signs of life in 2.5 s", s.count("db.progress"), 2)
 		s.work(t)
 		check.Must(t, <-done)
@@ -67,10 +67,10 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 		s.admit("o1", "u1")
 		s.admit("o2", "u0") // by a copy that had lost the user's mark
 		s.sell("o3", "u3")
-		s.hot().Of(1).Pending["o3"] = model.Reservation{Order: s.rows["o3"], Epoch: 1} // never settled
+		s.hot().Hold(s.rows["o3"]) // never settled
 		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
-		if s.hot().Of(2).Marks["u1"] != "o1" || s.hot().Of(2).Marks["u0"] != "o0" || len(s.hot().Of(2).Pending) != 2 {
-			t.Errorf("marks %v, reservations %v", s.hot().Of(2).Marks, s.hot().Of(2).Pending)
+		if s.hot().Marks()["u1"] != "o1" || s.hot().Marks()["u0"] != "o0" || len(s.hot().Pending()) != 2 {
+			t.Errorf("marks %v, reservations %v", s.hot().Marks(), s.hot().Pending())
 		}
 		s.settles(t, 20*time.Second)
 		check.That(t, s.rows["o1"].Live() && s.rows["o2"].Reason == model.ReasonAlreadyOrdered, "%+v, %+v", s.rows["o1"], s.rows["o2"])
@@ -83,18 +83,18 @@ func TestALargeSaleIsRebuiltInPages(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		const reserved, live = 2*carryChunk + 1, 5
 		s.voucher.Stock, s.voucher.Remaining = reserved+live+10, reserved+live+10
-		s.hot().Voucher.Stock = s.voucher.Stock
+		s.hot().Set("stock", s.voucher.Stock)
 		for i := range live {
 			s.sell(fmt.Sprint("sold", i), fmt.Sprint("buyer", i))
 		}
 		s.admits(reserved)
 		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
-		now := s.hot().Of(2)
-		check.Equal(t, "the epoch", s.hot().Epoch, 2)
-		check.Equal(t, "buyers", len(now.Marks), reserved+live)
-		check.Equal(t, "reservations", len(now.Pending), reserved)
+		now := s.hot()
+		check.Equal(t, "the epoch", s.hot().Epoch(), 2)
+		check.Equal(t, "buyers", len(now.Marks()), reserved+live)
+		check.Equal(t, "reservations", len(now.Pending()), reserved)
 		check.Equal(t, "what remains", s.remaining(), 10)
-		for id, r := range now.Pending {
+		for id, r := range now.Pending() {
 			if r.ID != id || r.Epoch != 2 {
 				t.Fatalf("carried over as %+v", r)
 			}
@@ -271,19 +271,19 @@ func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		check.Must(t, check.ErrorOf(dbSide{s}.Close(t.Context(), "v1", 1, ""))) // another process, which dies here
-		s.hot().State = model.CopyClosed
+		s.hot().Set("state", model.CopyClosed)
 		began := time.Now()
-		if err := s.Rebuilder.Do(servicetest.Lasting(t, time.Second), "v1", model.AnyEpoch); !elsewhere(err) || s.hot().State == model.CopyOpen {
-			t.Fatalf("%v, the copy is %s", err, s.hot().State)
+		if err := s.Rebuilder.Do(servicetest.Lasting(t, time.Second), "v1", model.AnyEpoch); !elsewhere(err) || s.hot().State() == model.CopyOpen {
+			t.Fatalf("%v, the copy is %s", err, s.hot().State())
 		}
-		for s.hot().State != model.CopyOpen {
+		for s.hot().State() != model.CopyOpen {
 			s.reconcileFor(t, 1300*time.Millisecond) // no slice ends just when the other's 5 s are over
 			if t.Failed() || time.Now().After(began.Add(time.Minute)) {
 				break
 			}
 		}
 		servicetest.Took(t, "taken over", began, 4*time.Second, 10*time.Second)
-		check.Equal(t, "the epoch", s.hot().Epoch, 3)
+		check.Equal(t, "the epoch", s.hot().Epoch(), 3)
 		s.balanced(t)
 	})
 }
@@ -326,8 +326,8 @@ func TestManyRebuildersOpenOneCopy(t *testing.T) {
 		}
 		crowd.Wait()
 		s.balanced(t)
-		if n := s.count("hot.open"); n != 1 || s.hot().Epoch != 2 {
-			t.Errorf("%d openings, epoch %d", n, s.hot().Epoch)
+		if n := s.count("hot.open"); n != 1 || s.hot().Epoch() != 2 {
+			t.Errorf("%d openings, epoch %d", n, s.hot().Epoch())
 		}
 	})
 }
@@ -348,10 +348,10 @@ func TestAHealthyCopyIsNotRebuiltOnRequest(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.Rebuilder.Ask("v1", 0)
 		s.serveRebuilds(t.Context())
-		check.Equal(t, "the epoch after a request", s.hot().Epoch, 1)
+		check.Equal(t, "the epoch after a request", s.hot().Epoch(), 1)
 		s.Rebuilder.Ask("v1", model.AnyEpoch)
 		s.serveRebuilds(t.Context())
-		check.Equal(t, "the epoch after a demand", s.hot().Epoch, 2)
+		check.Equal(t, "the epoch after a demand", s.hot().Epoch(), 2)
 	})
 }
 
@@ -401,7 +401,7 @@ func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
 	s := newStage(t)
 	s.mode.SwitchingTo = model.ModeSync
 	servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
-	check.That(t, s.record.Epoch == 1 && s.hot().State == model.CopyOpen, "something was closed")
+	check.That(t, s.record.Epoch == 1 && s.hot().State() == model.CopyOpen, "something was closed")
 }
 
 // A wish that became more urgent leaves its place in the queue to others: a
@@ -469,7 +469,7 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 		s.work(t)
 		servicetest.Pass(time.Second)
 		stop()
-		check.That(t, s.hot().State == model.CopyOpen, "the copy is %s at epoch %d", s.hot().State, s.hot().Epoch)
+		check.That(t, s.hot().State() == model.CopyOpen, "the copy is %s at epoch %d", s.hot().State(), s.hot().Epoch())
 		s.balanced(t)
 	})
 }
@@ -483,7 +483,7 @@ func TestAnAdministratorsRebuildsDoNotPause(t *testing.T) {
 		for n := range 10 {
 			check.Must(t, s.Stock.Rebuild(t.Context(), "v1", "boss"))
 			servicetest.Pass(100 * time.Millisecond)
-			check.That(t, s.hot().State == model.CopyOpen, "rebuild %d: the copy is %s", n, s.hot().State)
+			check.That(t, s.hot().State() == model.CopyOpen, "rebuild %d: the copy is %s", n, s.hot().State())
 		}
 		stop()
 		s.balanced(t)
@@ -516,7 +516,7 @@ func TestADeadRebuildIsTakenOverWhenTheClockWasSetBack(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
 		s.record.Epoch++ // closed by the one that died
-		s.hot().State = model.CopyClosed
+		s.hot().Set("state", model.CopyClosed)
 		later := time.Now().Add(time.Hour)
 		s.record.Progress = &later
 		s.settles(t, 20*time.Second)

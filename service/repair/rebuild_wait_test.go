@@ -25,7 +25,7 @@ func TestAFailedLookIsNotTheEndOfARebuild(t *testing.T) {
 		s.fail("queue.backlog", nil)
 		s.work(t)
 		check.Must(t, <-done)
-		check.Equal(t, "the epoch that is open", s.hot().Epoch, 2)
+		check.Equal(t, "the epoch that is open", s.hot().Epoch(), 2)
 		s.balanced(t)
 	})
 }
@@ -92,7 +92,7 @@ func TestAnInstanceWithoutTheQueueLeavesItsRebuild(t *testing.T) {
 		rebuilt := make(chan error, 1)
 		go func() { rebuilt <- alone.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
 		began := time.Now()
-		for began.Add(time.Minute).After(time.Now()) && (!s.record.Open() || s.hot().State != model.CopyOpen || s.record.Epoch == 1) {
+		for began.Add(time.Minute).After(time.Now()) && (!s.record.Open() || s.hot().State() != model.CopyOpen || s.record.Epoch == 1) {
 			s.reconcileFor(t, 1300*time.Millisecond)
 		}
 		servicetest.InTime(t, "the sale is open again, beside an instance that is well", began, 20*time.Second)

@@ -22,7 +22,7 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 		"reserved and never published": func(s *stage) { s.admit("o1", "u1") },
 		"persisted and never settled": func(s *stage) {
 			s.sell("o1", "u1")
-			s.hot().Of(1).Pending["o1"] = model.Reservation{Order: s.rows["o1"], Epoch: 1}
+			s.hot().Hold(s.rows["o1"])
 		},
 		"closed and never released": func(s *stage) {
 			s.sell("o1", "u1")
@@ -53,33 +53,33 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 			}
 		},
 		"a change that did not reach the copy": func(s *stage) { s.voucher.Revision++; s.voucher.Price = 7 },
-		"a closed copy":                        func(s *stage) { s.hot().State = model.CopyClosed },
+		"a closed copy":                        func(s *stage) { s.hot().Set("state", model.CopyClosed) },
 		"an opened record beside a closed copy": func(s *stage) {
 			s.record.Epoch, s.record.OpenEpoch = 2, 2
 		},
 		"a lost Redis": func(s *stage) { s.sell("o1", "u1"); s.redis.Lose() },
 		// What a script leaves that is broken off.
-		"reserved and not noted": func(s *stage) { s.admit("o1", "u1"); delete(s.hot().Of(1).Due, "o1") },
+		"reserved and not noted": func(s *stage) { s.admit("o1", "u1"); s.hot().Drop("due", "o1") },
 		"reserved and not noted, beside others": func(s *stage) {
 			s.publish(s.admits(3)...)
-			delete(s.hot().Of(1).Due, "o1")
+			s.hot().Drop("due", "o1")
 		},
 		"persisted, and neither settled nor noted": func(s *stage) {
 			s.sell("o1", "u1")
-			s.hot().Of(1).Pending["o1"] = model.Reservation{Order: s.rows["o1"], Epoch: 1}
+			s.hot().Hold(s.rows["o1"])
 		},
-		"noted, and neither marked nor reserved": func(s *stage) { s.hot().Of(1).Due["o1"] = time.Now() },
-		"noted and marked, and not reserved":     func(s *stage) { s.admit("o1", "u1"); delete(s.hot().Of(1).Pending, "o1") },
-		"settled and still noted":                func(s *stage) { s.sell("o1", "u1"); s.hot().Of(1).Due["o1"] = time.Now() },
-		"marked, and neither reserved nor noted": func(s *stage) { s.hot().Of(1).Marks["u1"] = "o1" },
+		"noted, and neither marked nor reserved": func(s *stage) { s.hot().Note("o1", time.Now()) },
+		"noted and marked, and not reserved":     func(s *stage) { s.admit("o1", "u1"); s.hot().Drop("pending", "o1") },
+		"settled and still noted":                func(s *stage) { s.sell("o1", "u1"); s.hot().Note("o1", time.Now()) },
+		"marked, and neither reserved nor noted": func(s *stage) { s.hot().Mark("u1", "o1") },
 	} {
 		onStages(t, name, func(t *testing.T, s *stage) {
 			leave(s)
 			s.settles(t, 30*time.Second)
-			check.Equal(t, "orders that are noted as due", len(s.hot().Now().Due), 0)
+			check.Equal(t, "orders that are noted as due", len(s.hot().Due()), 0)
 			check.That(t, len(s.outbox) == 0 && len(s.intents) == 0, "%d releases, %d intents are left", len(s.outbox), len(s.intents))
-			if s.hot().Voucher.Stock != s.voucher.Stock || s.hot().Voucher.Price != s.voucher.Price {
-				t.Errorf("the copy has %d at %d, want %d at %d", s.hot().Voucher.Stock, s.hot().Voucher.Price, s.voucher.Stock, s.voucher.Price)
+			if s.hot().Voucher().Stock != s.voucher.Stock || s.hot().Voucher().Price != s.voucher.Price {
+				t.Errorf("the copy has %d at %d, want %d at %d", s.hot().Voucher().Stock, s.hot().Voucher().Price, s.voucher.Stock, s.voucher.Price)
 			}
 		})
 	}
@@ -217,7 +217,7 @@ func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 			}
 			other := newRebuilder(s.parts())
 			err := other.Do(t.Context(), "v1", model.AnyEpoch)
-			check.That(t, len(s.outbox) != 0 || s.hot().State != model.CopyOpen || s.remaining() == 10, "%v: the unit is lost: %d remain", err, s.remaining())
+			check.That(t, len(s.outbox) != 0 || s.hot().State() != model.CopyOpen || s.remaining() == 10, "%v: the unit is lost: %d remain", err, s.remaining())
 			s.voucher.EndAt = time.Now().Add(time.Hour)
 			s.settles(t, 20*time.Second)
 		})
@@ -243,20 +243,20 @@ func TestDriftIsRepaired(t *testing.T) {
 		make    func(*stage)
 		rebuilt bool
 	}{
-		"a live order without a mark":     {func(s *stage) { s.sell("o1", "u1"); delete(s.hot().Of(1).Marks, "u1") }, true},
-		"a mark without an order":         {func(s *stage) { s.hot().Of(1).Marks["u1"] = "o1" }, true},
+		"a live order without a mark":     {func(s *stage) { s.sell("o1", "u1"); s.hot().Drop("buyers", "u1") }, true},
+		"a mark without an order":         {func(s *stage) { s.hot().Mark("u1", "o1") }, true},
 		"a mark whose order is closed":    {func(s *stage) { s.sell("o1", "u1"); s.cancel("o1"); s.outbox = nil }, false},
-		"a mark that names another order": {func(s *stage) { s.sell("o1", "u1"); s.hot().Of(1).Marks["u1"] = "o9" }, true},
+		"a mark that names another order": {func(s *stage) { s.sell("o1", "u1"); s.hot().Mark("u1", "o9") }, true},
 	} {
 		onStages(t, name, func(t *testing.T, s *stage) {
 			s.sell("o0", "u0")
 			drift.make(s)
-			s.hot().Changes++
+			s.hot().Touch()
 			s.settles(t, 2*time.Minute)
-			if rebuilt := s.hot().Epoch > 1; rebuilt != drift.rebuilt {
-				t.Errorf("epoch %d", s.hot().Epoch)
+			if rebuilt := s.hot().Epoch() > 1; rebuilt != drift.rebuilt {
+				t.Errorf("epoch %d", s.hot().Epoch())
 			}
-			check.That(t, s.hot().Epoch <= 2, "rebuilt again and again: epoch %d", s.hot().Epoch)
+			check.That(t, s.hot().Epoch() <= 2, "rebuilt again and again: epoch %d", s.hot().Epoch())
 		})
 	}
 }
@@ -266,7 +266,7 @@ func TestDriftIsRepaired(t *testing.T) {
 func TestDriftIsGoneWithin30s(t *testing.T) {
 	t.Parallel()
 	unmark := func(userID string) func(*hotcopytest.Sale) {
-		return func(hot *hotcopytest.Sale) { delete(hot.Of(1).Marks, userID) }
+		return func(hot *hotcopytest.Sale) { hot.Drop("buyers", userID) }
 	}
 	for name, drift := range map[string]func(*stage){
 		"a database that was restored from a backup": func(s *stage) {
@@ -277,22 +277,22 @@ func TestDriftIsGoneWithin30s(t *testing.T) {
 			s.voucher.Version -= 3
 		},
 		"a mark that was lost":    func(s *stage) { s.changeHot(unmark("u1")) },
-		"a mark without an order": func(s *stage) { s.changeHot(func(hot *hotcopytest.Sale) { hot.Of(1).Marks["u9"] = "o9" }) },
+		"a mark without an order": func(s *stage) { s.changeHot(func(hot *hotcopytest.Sale) { hot.Mark("u9", "o9") }) },
 		"a row that was lost":     func(s *stage) { delete(s.rows, "o1"); s.voucher.Remaining++; s.voucher.Version++ },
 		"a reservation not noted": func(s *stage) {
 			s.admit("o9", "u9")
-			s.changeHot(func(hot *hotcopytest.Sale) { delete(hot.Of(1).Due, "o9") })
+			s.changeHot(func(hot *hotcopytest.Sale) { hot.Drop("due", "o9") })
 		},
 		"a reservation not marked": func(s *stage) { s.admit("o9", "u9"); s.changeHot(unmark("u9")) },
 	} {
 		for second := range 20 {
 			onStages(t, fmt.Sprint(name, " after ", second, " s"), func(t *testing.T, s *stage) {
-				s.voucher.Stock, s.voucher.Remaining, s.hot().Voucher.Stock = 100, 100, 100
+				s.offer(100)
 				var arising sync.WaitGroup
 				arising.Go(func() {
 					for n := range 30 { // it is compared again and again meanwhile
 						s.sell(fmt.Sprint("o", n), fmt.Sprint("u", n))
-						s.changeHot(func(hot *hotcopytest.Sale) { hot.Changes++ })
+						s.changeHot(func(hot *hotcopytest.Sale) { hot.Touch() })
 						poll.Pause(t.Context(), 2*time.Second)
 					}
 					poll.Pause(t.Context(), time.Duration(second)*time.Second)
@@ -328,10 +328,10 @@ func TestDriftIsRepairedInARunningSale(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		onStages(t, fmt.Sprint(lost), func(t *testing.T, s *stage) {
 			s.voucher.Stock, s.voucher.Remaining = 1_000_000, 1_000_000
-			s.hot().Voucher.Stock = s.voucher.Stock
+			s.hot().Set("stock", s.voucher.Stock)
 			s.sell("o1", "u1")
 			if lost {
-				delete(s.hot().Of(1).Marks, "u1")
+				s.hot().Drop("buyers", "u1")
 			}
 			ctx := servicetest.Lasting(t, 2*time.Minute)
 			s.on["hot.pending"] = func() error { s.work(t); return nil } // between two readings of one order
@@ -347,8 +347,8 @@ func TestDriftIsRepairedInARunningSale(t *testing.T) {
 			sale.Go(func() { rec.Run(ctx) })
 			sale.Go(func() { reb.Run(ctx) })
 			sale.Wait()
-			if rebuilt := s.hot().Epoch > 1; rebuilt != lost || s.hot().Epoch > 2 {
-				t.Errorf("epoch %d", s.hot().Epoch)
+			if rebuilt := s.hot().Epoch() > 1; rebuilt != lost || s.hot().Epoch() > 2 {
+				t.Errorf("epoch %d", s.hot().Epoch())
 			}
 		})
 	}
@@ -456,7 +456,7 @@ func TestTheCopyOfADrawIsClosed(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.record.Draw = true
 		s.reconcileFor(t, time.Minute)
-		check.Equal(t, "the hot copy", s.hot().State, model.CopyClosed)
+		check.Equal(t, "the hot copy", s.hot().State(), model.CopyClosed)
 		check.Equal(t, "times it was closed", s.count("hot.close"), 1)
 	})
 }

@@ -62,13 +62,13 @@ func TestReplayThatIsRefusedKeepsTheLetter(t *testing.T) {
 		want    model.Code
 	}{
 		"user has an order":  {func(s *stage) { s.sell("o2", "u1") }, model.CodeAlreadyOrdered},
-		"nothing is left":    {func(s *stage) { s.hot().Voucher.Stock = 0 }, model.CodeSoldOut},
+		"nothing is left":    {func(s *stage) { s.hot().Set("stock", 0) }, model.CodeSoldOut},
 		"the copy is closed": {func(s *stage) { s.redis.Lose() }, model.CodeUnavailable},
 		"the queue is away": {func(s *stage) {
 			s.fail("queue.publish", model.Unavailable("away", model.ErrUnknownOutcome))
 		}, model.CodeUnavailable},
 		"rebuilt meanwhile": {func(s *stage) {
-			s.on["queue.publish"] = func() error { s.hot().Epoch++; return nil }
+			s.on["queue.publish"] = func() error { s.hot().Set("epoch", 2); return nil }
 		}, model.CodeUnavailable},
 		"no order in it": {func(s *stage) { s.letters[0].Reservation = nil }, model.CodeConflict},
 		"no such letter": {func(s *stage) { s.letters[0].Sequence = 9 }, model.CodeNotFound},

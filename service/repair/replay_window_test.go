@@ -15,7 +15,7 @@ func TestReplayAfterTheSale(t *testing.T) {
 	s.poison["o1"] = true
 	s.publish(s.admit("o1", "u1"), s.admit("o2", "u2"))
 	s.work(t)
-	s.redis.With(func() { s.redis.Sales["v1"].Voucher.EndAt = time.Now().Add(-time.Minute) })
+	s.hot().Set("end_us", time.Now().Add(-time.Minute).UnixMicro())
 	late := check.Value(s.redis.Reserve(t.Context(), []model.ReserveRequest{{OrderID: "o3.v1", VoucherID: "v1", UserID: "u3"}}))(t)
 	check.Equal(t, "what a buyer hears who comes now", model.CodeOf(late[0].Err), model.CodeEnded)
 	reserved := check.Value(s.Replayer.Replay(t.Context(), 1, ""))(t)

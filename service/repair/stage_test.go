@@ -56,13 +56,13 @@ func newStage(t testing.TB) *stage {
 	s := &stage{
 		mode: model.ModeRecord{Mode: model.ModeAsync, Deployment: "d"}, voucher: servicetest.NewTable().Voucher,
 		record: model.EpochRecord{VoucherID: "v1", Epoch: 1, OpenEpoch: 1},
-		rows:   map[string]model.Order{}, redis: hotcopytest.New(), poison: map[string]bool{}, unfit: map[string]error{}, on: map[string]func() error{},
+		rows:   map[string]model.Order{}, redis: hotcopytest.New(t), poison: map[string]bool{}, unfit: map[string]error{}, on: map[string]func() error{},
 		metrics: prometheus.NewRegistry(),
 	}
 	s.voucher.Revision, s.voucher.Cooldown = 1, model.Window(time.Hour)
 	s.redis.Add(s.voucher)
-	s.redis.Before = func(_ context.Context, call hotcopytest.Call) error {
-		return s.step("hot." + strings.ToLower(call.Method))
+	s.redis.Before = func(_ context.Context, method, _ string) error {
+		return s.step("hot." + strings.ToLower(method))
 	}
 	s.counts = telemetry.NewWorker(s.metrics)
 	s.Worker = s.employ(servicetest.NewLocks())
@@ -87,7 +87,14 @@ func (s *stage) hot() *hotcopytest.Sale { return s.redis.Sale("v1") }
 
 // changeHot changes the hot copy while something works with it.
 func (s *stage) changeHot(change func(*hotcopytest.Sale)) {
-	s.redis.With(func() { change(s.redis.Sales["v1"]) })
+	change(s.hot())
+	s.hot().Touch()
+}
+
+// offer changes the stock, of which nothing is taken.
+func (s *stage) offer(stock int64) {
+	s.voucher.Stock, s.voucher.Remaining = stock, stock
+	s.hot().Set("stock", stock)
 }
 
 // step notes a step and runs what the test wants before it.
@@ -123,9 +130,8 @@ func (s *stage) fail(name string, err error) {
 }
 
 // admit reserves in the open copy, without publishing.
-func (s *stage) admit(orderID, userID string) (r model.Reservation) {
-	s.redis.With(func() { r = s.redis.Sales["v1"].Put(orderID, userID) })
-	return r
+func (s *stage) admit(orderID, userID string) model.Reservation {
+	return s.hot().Admit(orderID, userID)
 }
 
 // admits reserves n orders, o0 of u0 and so on.
@@ -174,7 +180,7 @@ func (s *stage) sell(orderID, userID string) {
 	}
 	s.voucher.Remaining--
 	s.voucher.Version++
-	s.hot().Now().Marks[userID] = orderID
+	s.hot().Mark(userID, orderID)
 }
 
 // cancel closes a live row and leaves the release to the relay.
@@ -217,19 +223,19 @@ func (s *stage) balanced(t *testing.T) {
 			live[row.UserID] = id
 		}
 		if until := row.CooldownUntil; until != nil && until.After(time.Now()) {
-			knows := s.hot().Now().Cooling[row.UserID]
+			knows := s.hot().Cooling()[row.UserID]
 			check.That(t, !knows.Before(*until), "%s waits until %v, and the hot copy knows of %v", row.UserID, until, knows)
 		}
 	}
 	check.That(t, s.voucher.Remaining == s.voucher.Stock-int64(len(live)), "the database: %d of %d remain beside %d live orders", s.voucher.Remaining, s.voucher.Stock, len(live))
-	if s.hot().State != model.CopyOpen || s.hot().Epoch != s.record.Epoch || !s.record.Open() {
-		t.Errorf("the copy is %s at epoch %d, the record %+v", s.hot().State, s.hot().Epoch, s.record)
+	if s.hot().State() != model.CopyOpen || s.hot().Epoch() != s.record.Epoch || !s.record.Open() {
+		t.Errorf("the copy is %s at epoch %d, the record %+v", s.hot().State(), s.hot().Epoch(), s.record)
 	}
-	marks := s.hot().Now().Marks
+	marks := s.hot().Marks()
 	for user, id := range marks {
 		check.Equal(t, "the live order of "+user+", as the mark names it", live[user], id)
 	}
-	check.That(t, len(marks) == len(live) && len(s.hot().Now().Pending) == 0, "%d marks, %d reservations, %d live orders", len(marks), len(s.hot().Now().Pending), len(live))
+	check.That(t, len(marks) == len(live) && len(s.hot().Pending()) == 0, "%d marks, %d reservations, %d live orders", len(marks), len(s.hot().Pending()), len(live))
 }
 
 // queueSide is the queue.

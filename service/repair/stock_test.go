@@ -26,7 +26,7 @@ func TestANewVoucherIsLoadedAtOnce(t *testing.T) {
 		s.publish(s.rows2()) // the queue is busy with other vouchers, which is none of its business
 		s.newVoucher()
 		s.Stock.Created(t.Context(), "v1")
-		check.That(t, s.hot().State == model.CopyOpen && s.hot().Epoch == 1 && s.remaining() == 10, "%+v", s.hot())
+		check.That(t, s.hot().State() == model.CopyOpen && s.hot().Epoch() == 1 && s.remaining() == 10, "%+v", s.hot())
 	})
 }
 
@@ -53,7 +53,7 @@ func TestChangesReachTheCopyAtOnce(t *testing.T) {
 		s.voucher.Price = 777
 		s.voucher.Revision++
 		s.Stock.Patched(t.Context(), s.voucher)
-		check.Equal(t, "the price", s.hot().Voucher.Price, 777)
+		check.Equal(t, "the price", s.hot().Voucher().Price, 777)
 		if _, err := s.Stock.Change(t.Context(), "v1", to(20), model.Idempotency{}); err != nil || s.remaining() != 20 {
 			t.Errorf("%v, %d remain", err, s.remaining())
 		}
@@ -81,7 +81,7 @@ func TestAChangeReachesTheCopyWithoutTheDatabase(t *testing.T) {
 		s.voucher.Revision++
 		s.fail("db.read", errors.New("away"))
 		s.Stock.Patched(t.Context(), s.voucher)
-		check.Equal(t, "the price", s.hot().Voucher.Price, 777)
+		check.Equal(t, "the price", s.hot().Voucher().Price, 777)
 	})
 }
 
@@ -95,7 +95,7 @@ func TestARebuildBringsWhatWasCommittedMeanwhile(t *testing.T) {
 			return nil
 		}
 		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
-		check.Equal(t, "the price", s.hot().Voucher.Price, 777)
+		check.Equal(t, "the price", s.hot().Voucher().Price, 777)
 	})
 }
 
@@ -106,12 +106,12 @@ func TestARestockRebuildsWhereUsersMayWait(t *testing.T) {
 		s.voucher.Waitlist = true
 		s.voucher.Revision++
 		s.Stock.Patched(t.Context(), s.voucher)
-		epoch := s.hot().Epoch
+		epoch := s.hot().Epoch()
 		check.Value(s.Stock.Change(t.Context(), "v1", to(12), model.Idempotency{}))(t)
-		check.That(t, s.hot().Epoch == epoch && s.remaining() == 12, "a copy with units left: %+v", s.hot())
+		check.That(t, s.hot().Epoch() == epoch && s.remaining() == 12, "a copy with units left: %+v", s.hot())
 		s.admits(12)
 		check.Value(s.Stock.Change(t.Context(), "v1", to(13), model.Idempotency{}))(t)
-		check.That(t, s.hot().Epoch > epoch && s.hot().State == model.CopyOpen, "a sold-out copy: %+v", s.hot())
+		check.That(t, s.hot().Epoch() > epoch && s.hot().State() == model.CopyOpen, "a sold-out copy: %+v", s.hot())
 	})
 }
 
@@ -122,8 +122,8 @@ func TestStockShrinksInTheCopyFirst(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.admits(6)
 		_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
-		if model.CodeOf(err) != model.CodeConflict || s.voucher.Stock != 10 || s.hot().Voucher.Stock != 10 || len(s.intents) != 0 {
-			t.Errorf("below what is reserved: %v, %d in the database, %d in the copy", err, s.voucher.Stock, s.hot().Voucher.Stock)
+		if model.CodeOf(err) != model.CodeConflict || s.voucher.Stock != 10 || s.hot().Voucher().Stock != 10 || len(s.intents) != 0 {
+			t.Errorf("below what is reserved: %v, %d in the database, %d in the copy", err, s.voucher.Stock, s.hot().Voucher().Stock)
 		}
 		check.Equal(t, "changes of the database, which is not changed first", s.count("db.changestock"), 0)
 		if _, err = s.Stock.Change(t.Context(), "v1", to(6), model.Idempotency{}); err != nil || s.remaining() != 0 || s.voucher.Stock != 6 {
@@ -138,13 +138,13 @@ func TestAStockThatCannotShrinkLeavesTheCopyAsItWas(t *testing.T) {
 		onStages(t, at, func(t *testing.T, s *stage) {
 			s.fail(at, model.Unavailable("away", nil))
 			_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
-			if model.CodeOf(err) != model.CodeUnavailable || s.hot().Voucher.Stock != 10 || len(s.intents) != 0 {
-				t.Errorf("%v, the copy has %d, %d intents", err, s.hot().Voucher.Stock, len(s.intents))
+			if model.CodeOf(err) != model.CodeUnavailable || s.hot().Voucher().Stock != 10 || len(s.intents) != 0 {
+				t.Errorf("%v, the copy has %d, %d intents", err, s.hot().Voucher().Stock, len(s.intents))
 			}
 		})
 	}
 	s := newStage(t)
-	s.hot().State = model.CopyClosed
+	s.hot().Set("state", model.CopyClosed)
 	servicetest.WantCode(t, check.ErrorOf(s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})), model.CodeUnavailable)
 }
 
@@ -165,8 +165,8 @@ func TestAStockThatIsBeingChangedIsChangedAfterwards(t *testing.T) {
 			}
 			s.mu.Unlock()
 			v, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
-			if err != nil || v.Stock != 5 || s.hot().Voucher.Stock != 5 || len(s.intents) != 0 {
-				t.Errorf("%+v, %v, the copy has %d, %d intents", v, err, s.hot().Voucher.Stock, len(s.intents))
+			if err != nil || v.Stock != 5 || s.hot().Voucher().Stock != 5 || len(s.intents) != 0 {
+				t.Errorf("%+v, %v, the copy has %d, %d intents", v, err, s.hot().Voucher().Stock, len(s.intents))
 			}
 
 			s.fail(at, model.Unavailable("another change is under way", model.ErrSuperseded))
@@ -181,8 +181,8 @@ func TestAStockThatIsBeingChangedIsChangedAfterwards(t *testing.T) {
 func TestRebuildOnDemand(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
-		if err := s.Stock.Rebuild(t.Context(), "v1", "boss"); err != nil || s.hot().State == model.CopyOpen {
-			t.Errorf("%v, the copy is %s", err, s.hot().State)
+		if err := s.Stock.Rebuild(t.Context(), "v1", "boss"); err != nil || s.hot().State() == model.CopyOpen {
+			t.Errorf("%v, the copy is %s", err, s.hot().State())
 		}
 		s.serveRebuilds(t.Context())
 		s.balanced(t)

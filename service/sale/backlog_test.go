@@ -46,7 +46,7 @@ func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 		refused := s.refused(t, "alice", model.CodeAlreadyOrdered)
 		check.That(t, refused.OrderID == order.ID && refused.OrderStatus == model.OrderProcessing, "%+v, want %s", refused, order.ID)
 		s.refused(t, "bob", model.CodeUnavailable)
-		s.hot.With(func() { s.sale.Voucher.EndAt = time.Now() })
+		s.sale.Set("end_us", time.Now().UnixMicro())
 		servicetest.Pass(900 * time.Millisecond)
 		s.refused(t, "bob", model.CodeEnded)
 	})

@@ -46,7 +46,7 @@ func TestAnEntryAsksTheDatabaseAlone(t *testing.T) {
 		check.Equal(t, "transactions of orders", s.desk.calls.Load(), 0)
 	})
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.hot.With(func() { s.sale.State = model.CopyClosed })
+		s.sale.Set("state", model.CopyClosed)
 		enters(t, s.Orders, s.table, s.keys)
 		check.Equal(t, "reservations", s.hot.Calls("Reserve"), 0)
 		check.Equal(t, "rebuilds asked for", s.doctor.requests.Load(), 0)

@@ -222,7 +222,7 @@ func (s hotShop) persist(r model.Reservation) model.Order {
 	row := r.Order
 	row.Status = model.OrderUnpaid
 	s.rows.put(row)
-	s.hot.With(func() { delete(s.sale.Now().Pending, r.ID) })
+	s.sale.Drop("pending", r.ID)
 	return row
 }
 

@@ -39,7 +39,7 @@ func newHotShop(t *testing.T, change func(*Deps, *AsyncDeps)) hotShop {
 	t.Helper()
 	db := servicetest.NewTable()
 	s := hotShop{
-		table: db, rows: &rows{table: db, byID: map[string]model.Order{}}, hot: hotcopytest.New(), line: newLine(),
+		table: db, rows: &rows{table: db, byID: map[string]model.Order{}}, hot: hotcopytest.New(t), line: newLine(),
 		keys: servicetest.NewLocks(), doctor: &doctor{}, metrics: prometheus.NewRegistry(),
 	}
 	voucher := db.Voucher

@@ -47,7 +47,7 @@ func TestTheLongestAnswer(t *testing.T) {
 		for _, script := range []bool{true, false} {
 			servicetest.Bubble(t, "async, "+name+map[bool]string{true: ", locks of the script"}[script], func(t *testing.T) {
 				s := newHotShop(t, func(o *Deps, a *AsyncDeps) { o.LockWait, a.ScriptLocks = wait, script })
-				s.hot.Locked["alice"] = true
+				s.hot.Lock("alice")
 				busy(s.keys)
 				hang(s)
 				_ = s.unavailable(t, "alice")

@@ -18,7 +18,7 @@ import (
 func TestASilentServerHoldsUpNoReadingOfOthers(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		other := s.sale.Voucher
+		other := s.sale.Voucher()
 		other.ID = "v2"
 		s.hot.Add(other)
 		s.hot.With(func() {
@@ -43,14 +43,14 @@ func TestASilentServerHoldsUpNoReadingOfOthers(t *testing.T) {
 func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 	t.Parallel()
 	for name, hide := range map[string]func(s hotShop){
-		"closed":     func(s hotShop) { s.sale.State = model.CopyClosed },
-		"rebuilding": func(s hotShop) { s.sale.State = model.CopyRebuilding },
+		"closed":     func(s hotShop) { s.sale.Set("state", model.CopyClosed) },
+		"rebuilding": func(s hotShop) { s.sale.Set("state", model.CopyRebuilding) },
 	} {
 		for _, known := range []bool{true, false} {
 			inHotShops(t, fmt.Sprint(name, ", known ", known), func(t *testing.T, s hotShop) {
 				s.table.Change(func(v *model.Voucher) { v.Remaining = 0 })
 				if known {
-					s.hot.With(func() { s.sale.Voucher.Stock = 0 })
+					s.sale.Set("stock", 0)
 					s.refused(t, "alice", model.CodeSoldOut)
 				} else {
 					s.buys(t, "bob")
@@ -66,7 +66,8 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 				if n := s.hot.Calls("Reserve"); n > 2 {
 					t.Errorf("the closed copy was asked %d times: it must be known from memory", n)
 				}
-				s.hot.With(func() { s.sale.State, s.sale.Voucher.Stock = model.CopyOpen, 5 })
+				s.sale.Set("state", model.CopyOpen)
+				s.sale.Set("stock", 5)
 				servicetest.Pass(900 * time.Millisecond)
 				s.buys(t, "alice")
 			})
@@ -98,7 +99,7 @@ func TestClosedCopyOfASaleThatIsNotOn(t *testing.T) {
 						want = cmp.Or(tt.known, want)
 					}
 					s.table.Change(tt.change)
-					s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyClosed, gone })
+					s.hot.With(func() { s.sale.Set("state", model.CopyClosed); s.hot.Down = gone })
 					s.refused(t, "alice", want)
 				})
 			}
@@ -116,10 +117,10 @@ func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
 			servicetest.Pass(time.Second)
 		}
 		s.refused(t, "late", model.CodeSoldOut)
-		order, err := s.Get(t.Context(), "user1", s.sale.Now().Marks["user1"], 0)
+		order, err := s.Get(t.Context(), "user1", s.sale.Marks()["user1"], 0)
 		check.That(t, err == nil && order.Status == model.OrderProcessing, "%+v, %v", order, err)
 		check.That(t, s.table.Queries.Load() == 0 && s.rows.queries.Load() == 0, "the database was asked %d and %d times", s.table.Queries.Load(), s.rows.queries.Load())
-		s.hot.With(func() { s.sale.State = model.CopyClosed })
+		s.sale.Set("state", model.CopyClosed)
 		servicetest.Pass(time.Second)
 		s.refused(t, "late", model.CodeUnavailable)
 	})
@@ -155,7 +156,7 @@ func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 		before := s.hot.Calls("Reserve")
 		for i := range 10 {
 			refusal := s.refused(t, fmt.Sprint("winner", i), model.CodeAlreadyOrdered)
-			check.Equal(t, "the order of the winner", refusal.OrderID, s.sale.Now().Marks[fmt.Sprint("winner", i)])
+			check.Equal(t, "the order of the winner", refusal.OrderID, s.sale.Marks()[fmt.Sprint("winner", i)])
 			s.refused(t, fmt.Sprint("loser", i), model.CodeSoldOut)
 		}
 		check.Equal(t, "calls for 10 winners and 10 losers", s.hot.Calls("Reserve")-before, 10)
@@ -165,12 +166,13 @@ func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 func TestBuyersThatWereReadAcrossAChangeAreNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s hotShop){
-		"another buyer": func(s hotShop) { delete(s.sale.Now().Marks, "alice"); s.sale.Now().Marks["bob"] = "b.v1" },
+		"another buyer": func(s hotShop) { s.sale.Drop("buyers", "alice"); s.sale.Mark("bob", "b.v1"); s.sale.Touch() },
 		"rebuilt":       func(s hotShop) { s.sale.Rebuild() },
-		"closed":        func(s hotShop) { s.sale.State = model.CopyClosed },
+		"closed":        func(s hotShop) { s.sale.Set("state", model.CopyClosed) },
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
-			s.hot.With(func() { s.sale.Now().Marks["alice"], s.sale.Voucher.Stock = "a.v1", 1 })
+			s.sale.Mark("alice", "a.v1")
+			s.sale.Set("stock", 1)
 			s.hot.Yields = 20 * time.Millisecond
 			time.AfterFunc(10*time.Millisecond, func() { s.hot.With(func() { change(s) }) })
 			// With a filter of the buyers the answer would be that nothing is left.

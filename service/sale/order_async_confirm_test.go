@@ -27,7 +27,7 @@ func (r recordsOf) Latest(ctx context.Context, ids []string) (map[string]int64, 
 
 // sameEpoch is a database that agrees with the hot copy.
 func sameEpoch(hot *hotcopytest.Copies) recordsOf {
-	return func(context.Context) (int64, error) { return hot.Epoch("v1"), nil }
+	return func(context.Context) (int64, error) { return hot.Sale("v1").Epoch(), nil }
 }
 
 // Two instances that look at two Redis servers find each their own copy open.
@@ -38,7 +38,7 @@ func TestEpochOfTheDatabaseDecidesOverAnOpenCopy(t *testing.T) {
 			a.Epochs = recordsOf(func(context.Context) (int64, error) { return 2, nil }).Latest
 		})
 		s.refused(t, "alice", model.CodeUnavailable)
-		check.Equal(t, "reservations, which nobody undoes", len(s.sale.Now().Pending), 1)
+		check.Equal(t, "reservations, which nobody undoes", len(s.sale.Pending()), 1)
 	})
 }
 

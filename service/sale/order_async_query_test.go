@@ -30,25 +30,25 @@ func TestStatusOfAnOrder(t *testing.T) {
 		"an id that cannot exist":      {id: "no", user: "alice", code: model.CodeNotFound},
 		"of a voucher that is nowhere": {id: "no.v2", user: "alice", code: model.CodeNotFound},
 		"persisted, copy closed": {
-			prepare: func(s hotShop) { s.sale.State = model.CopyClosed },
+			prepare: func(s hotShop) { s.sale.Set("state", model.CopyClosed) },
 			id:      "row.v1", user: "alice", want: model.OrderPaid,
 		},
 		"persisted, Redis away": {prepare: func(s hotShop) { s.hot.Down = away }, id: "row.v1", user: "alice", want: model.OrderPaid},
 		"nowhere, copy closed": {
-			prepare: func(s hotShop) { s.sale.State = model.CopyClosed },
+			prepare: func(s hotShop) { s.sale.Set("state", model.CopyClosed) },
 			id:      "no.v1", user: "alice", code: model.CodeUnavailable,
 		},
 		"nowhere, Redis away": {prepare: func(s hotShop) { s.hot.Down = away }, id: "no.v1", user: "alice", code: model.CodeUnavailable},
 		"nowhere, of a draw": {prepare: func(s hotShop) {
-			s.sale.State = model.CopyClosed
+			s.sale.Set("state", model.CopyClosed)
 			s.table.Change(func(v *model.Voucher) { v.Allocation = model.ByDraw })
 		}, id: "no.v1", user: "alice", code: model.CodeNotFound},
 		"nowhere, long after the sale": {prepare: func(s hotShop) {
-			s.sale.State = model.CopyClosed
+			s.sale.Set("state", model.CopyClosed)
 			s.table.Change(func(v *model.Voucher) { v.EndAt = time.Now().Add(-2 * time.Hour) })
 		}, id: "no.v1", user: "alice", code: model.CodeNotFound},
 		"nowhere, long after the sale, with a backlog": {prepare: func(s hotShop) {
-			s.sale.State = model.CopyClosed
+			s.sale.Set("state", model.CopyClosed)
 			s.table.Change(func(v *model.Voucher) { v.EndAt = time.Now().Add(-2 * time.Hour) })
 			s.line.with(func() { s.line.backlog.Messages = 1 })
 			servicetest.Pass(time.Second)
@@ -78,7 +78,7 @@ func TestStatusOfAnOrder(t *testing.T) {
 
 func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 	t.Parallel()
-	closed := func(s hotShop) { s.sale.State = model.CopyClosed }
+	closed := func(s hotShop) { s.sale.Set("state", model.CopyClosed) }
 	live := func(s hotShop) { s.rows.put(model.Order{ID: "l.v1", UserID: "alice", Status: model.OrderUnpaid}) }
 	ofVoucher := model.OrderQuery{UserID: "alice", VoucherID: "v1", Limit: 2}
 	with := func(change func(q *model.OrderQuery)) model.OrderQuery {
@@ -115,7 +115,7 @@ func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 		"of all vouchers":  {query: model.OrderQuery{UserID: "alice", Status: model.OrderProcessing}},
 		"not on next page": {query: with(func(q *model.OrderQuery) { q.Cursor = "next" }), want: []model.OrderStatus{model.OrderCanceled, model.OrderCanceled}},
 		"not twice": {query: ofVoucher, prepare: func(s hotShop) { // its row is there, and the copy not told yet
-			row := s.sale.Now().Pending[s.sale.Now().Marks["alice"]].Order
+			row := s.sale.Pending()[s.sale.Marks()["alice"]].Order
 			row.Status = model.OrderUnpaid
 			s.rows.put(row)
 		}, want: []model.OrderStatus{model.OrderUnpaid, model.OrderCanceled}},
@@ -165,7 +165,7 @@ func TestDetailOfAnOrderThatIsProcessing(t *testing.T) {
 			t.Errorf("%+v, %v", detail, err)
 		}
 		servicetest.WantCode(t, check.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeNotFound)
-		s.hot.With(func() { s.sale.State = model.CopyClosed })
+		s.sale.Set("state", model.CopyClosed)
 		servicetest.WantCode(t, check.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeUnavailable)
 	})
 }

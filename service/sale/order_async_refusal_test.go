@@ -15,23 +15,24 @@ import (
 // reason that stands behind its own in the list as well.
 func TestPrecedenceOfRefusals(t *testing.T) {
 	t.Parallel()
-	soldOut := func(s hotShop) { s.sale.Voucher.Stock = int64(len(s.sale.Now().Marks)) }
+	soldOut := func(s hotShop) { s.sale.Set("stock", int64(len(s.sale.Marks()))) }
 	cooling := func(s hotShop) {
 		soldOut(s)
-		s.sale.Voucher.Cooldown, s.sale.Now().Cooling["alice"] = model.Window(time.Minute), time.Now().Add(time.Minute)
+		s.sale.Change(func(v *model.Voucher) { v.Cooldown = model.Window(time.Minute) })
+		s.sale.Cool("alice", time.Now().Add(time.Minute))
 	}
 	ordered := func(s hotShop) {
 		cooling(s)
-		s.sale.Now().Marks["alice"] = "o.v1"
-		s.sale.Now().Pending["o.v1"] = model.Reservation{Order: model.Order{ID: "o.v1", UserID: "alice", Status: model.OrderProcessing}}
-		s.sale.Voucher.Stock = 1
+		s.sale.Mark("alice", "o.v1")
+		s.sale.Hold(model.Order{ID: "o.v1", UserID: "alice"})
+		s.sale.Set("stock", 1)
 	}
-	locked := func(s hotShop) { ordered(s); s.hot.Locked["alice"] = true; s.keys.Busy = "lock:order:alice" }
-	upcoming := func(s hotShop) { locked(s); s.sale.Voucher.BeginAt = time.Now().Add(time.Minute) }
-	paused := func(s hotShop) { upcoming(s); s.sale.Voucher.State = model.VoucherPaused }
-	ended := func(s hotShop) { paused(s); s.sale.Voucher.EndAt = time.Now().Add(-time.Minute) }
-	draft := func(s hotShop) { ended(s); s.sale.Voucher.State = model.VoucherDraft }
-	archived := func(s hotShop) { ended(s); s.sale.Voucher.State = model.VoucherArchived }
+	locked := func(s hotShop) { ordered(s); s.hot.Lock("alice"); s.keys.Busy = "lock:order:alice" }
+	upcoming := func(s hotShop) { locked(s); s.sale.Set("begin_us", time.Now().Add(time.Minute).UnixMicro()) }
+	paused := func(s hotShop) { upcoming(s); s.sale.Set("vstate", model.VoucherPaused) }
+	ended := func(s hotShop) { paused(s); s.sale.Set("end_us", time.Now().Add(-time.Minute).UnixMicro()) }
+	draft := func(s hotShop) { ended(s); s.sale.Set("vstate", model.VoucherDraft) }
+	archived := func(s hotShop) { ended(s); s.sale.Set("vstate", model.VoucherArchived) }
 	for name, tt := range map[string]struct {
 		prepare func(s hotShop)
 		want    model.Code
@@ -84,7 +85,7 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 		"expired":  {prepare: row(model.OrderExpired, ""), releases: 1},
 		"refunded": {prepare: row(model.OrderRefunded, ""), releases: 1},
 		"canceled, and cooling down": {prepare: func(s hotShop) {
-			s.sale.Voucher.Cooldown = model.Window(time.Minute)
+			s.sale.Change(func(v *model.Voucher) { v.Cooldown = model.Window(time.Minute) })
 			s.rows.put(model.Order{ID: "old.v1", UserID: "alice", Status: model.OrderCanceled, CooldownUntil: new(time.Now().Add(time.Minute))})
 		}, want: model.CodeCoolingDown, releases: 1},
 		"failed":                    {prepare: row(model.OrderFailed, model.ReasonUnprocessable), releases: 1},
@@ -99,20 +100,20 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 		"database in error": {prepare: func(s hotShop) { s.rows.fail(errors.New("no such column")) }, want: model.CodeInternal},
 		"no row, but queued": {prepare: func(s hotShop) {
 			s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult { // between the call and the look-up
-				s.sale.Now().Pending["old.v1"] = model.Reservation{Order: model.Order{ID: "old.v1", UserID: "alice"}}
+				s.sale.Hold(model.Order{ID: "old.v1", UserID: "alice"})
 				return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 			}
 		}, want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderProcessing},
 		"closed, and the copy too": {prepare: func(s hotShop) {
 			row(model.OrderCanceled, "")(s)
 			s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
-				s.sale.State = model.CopyClosed
+				s.sale.Set("state", model.CopyClosed)
 				return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 			}
 		}, want: model.CodeUnavailable, releases: 1},
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
-			s.sale.Now().Marks["alice"] = "old.v1"
+			s.sale.Mark("alice", "old.v1")
 			tt.prepare(s)
 			if tt.want == "" {
 				s.buys(t, "alice")
@@ -120,10 +121,10 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 				t.Errorf("%+v, want order %s %s", got, tt.order, tt.status)
 			}
 			check.Equal(t, "releases", s.hot.Calls("Release"), tt.releases)
-			if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.sale.Epoch {
+			if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.sale.Epoch() {
 				t.Errorf("%d rebuilds of epoch %d, want %d", n, s.doctor.replaced.Load(), tt.replaces)
 			}
-			check.That(t, tt.replaces <= 0 || s.sale.Now().Marks["alice"] == "old.v1", "the mark was put right by hand: %s", s.sale.Now().Marks["alice"])
+			check.That(t, tt.replaces <= 0 || s.sale.Marks()["alice"] == "old.v1", "the mark was put right by hand: %s", s.sale.Marks()["alice"])
 			if n := s.hot.Calls("Reserve"); n > admissionAttempts {
 				t.Errorf("asked %d times", n)
 			}
@@ -148,7 +149,7 @@ func TestOneOfManyRequestsTakesTheUnitBehindAStaleMark(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.rows.put(model.Order{ID: "old.v1", UserID: "alice", Status: model.OrderCanceled})
-		s.sale.Now().Marks["alice"] = "old.v1"
+		s.sale.Mark("alice", "old.v1")
 		var crowd sync.WaitGroup
 		var made atomic.Int64
 		for range 500 {

@@ -36,10 +36,10 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 		"the publish fails":   func(s hotShop) { s.line.err = errors.New("no ack") },
 		"the publish is late": func(s hotShop) { s.line.took = time.Hour },
 		"the copy is rebuilt during the publish": func(s hotShop) {
-			s.line.during = func() { s.hot.With(func() { s.sale.Rebuild() }) }
+			s.line.during = func() { s.sale.Rebuild() }
 		},
 		"the copy is closed during the publish": func(s hotShop) {
-			s.line.during = func() { s.hot.With(func() { s.sale.State = model.CopyClosed }) }
+			s.line.during = func() { s.sale.Set("state", model.CopyClosed) }
 		},
 		"the copy is lost during the publish": func(s hotShop) {
 			s.line.during = func() { s.hot.With(func() { s.hot.Down = errors.New("connection refused") }) }
@@ -49,14 +49,14 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			prepare(s)
 			check.Is(t, "not known to be queued", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
-			if s.hot.Calls("Release") != 0 || s.sale.Now().Marks["alice"] == "" || s.sale.Now().Pending[s.sale.Now().Marks["alice"]].UserID != "alice" {
-				t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Now().Marks, s.sale.Now().Pending, s.hot.Calls("Release"))
+			if s.hot.Calls("Release") != 0 || s.sale.Marks()["alice"] == "" || s.sale.Pending()[s.sale.Marks()["alice"]].UserID != "alice" {
+				t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Marks(), s.sale.Pending(), s.hot.Calls("Release"))
 			}
 			check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
-			s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyOpen, nil })
+			s.hot.With(func() { s.sale.Set("state", model.CopyOpen); s.hot.Down = nil })
 			servicetest.Pass(time.Second)
 			again := s.refused(t, "alice", model.CodeAlreadyOrdered)
-			check.That(t, again.OrderID == s.sale.Now().Marks["alice"] && again.OrderStatus == model.OrderProcessing, "asked again: %+v", again)
+			check.That(t, again.OrderID == s.sale.Marks()["alice"] && again.OrderStatus == model.OrderProcessing, "asked again: %+v", again)
 		})
 	}
 }
@@ -129,7 +129,7 @@ func TestCloseSeesReservationsThrough(t *testing.T) {
 func TestConcurrentOrdersShareCallsAndMessages(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.hot.With(func() { s.sale.Voucher.Stock = 3000 })
+		s.sale.Set("stock", 3000)
 		s.hot.Takes["Reserve"], s.line.took, s.hot.Takes["Confirm"] = 5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond
 		if sold, soldOut := s.rush(t, 5000); sold != 3000 || soldOut != 2000 || len(s.line.users()) != 3000 {
 			t.Errorf("%d promised, %d refused, %d queued; want 3000, 2000, 3000", sold, soldOut, len(s.line.users()))
@@ -148,14 +148,14 @@ func TestServersThatHangAreBounded(t *testing.T) {
 		"the queue":      func(s hotShop) { s.line.took = time.Hour },
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
-			s.hot.With(func() { s.sale.Voucher.Stock = 5000 })
+			s.sale.Set("stock", 5000)
 			prepare(s)
 			var crowd sync.WaitGroup
 			for i := range 5000 {
 				crowd.Go(func() { _ = s.unavailable(t, fmt.Sprint("user", i)) })
 			}
 			crowd.Wait()
-			if n := len(s.sale.Now().Marks); n > 2*maxAdmitted {
+			if n := len(s.sale.Marks()); n > 2*maxAdmitted {
 				t.Errorf("%d units were taken by people who cannot be served, want %d at the most", n, 2*maxAdmitted)
 			}
 			began := time.Now()

@@ -29,9 +29,9 @@ func TestCancelPutsTheUnitOnSaleBeforeItAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		announced := &shouts{}
 		s := newHotShop(t, func(o *Deps, _ *AsyncDeps) { o.Announce = announced.Announce })
-		s.hot.With(func() { s.sale.Voucher.Stock = 1 })
+		s.sale.Set("stock", 1)
 		placed := s.buys(t, "alice")
-		s.persist(s.sale.Now().Pending[placed.ID])
+		s.persist(s.sale.Pending()[placed.ID])
 		s.refused(t, "bob", model.CodeSoldOut)
 		s.refused(t, "bob", model.CodeSoldOut)
 		for range 2 { // the second one changes nothing
@@ -42,7 +42,7 @@ func TestCancelPutsTheUnitOnSaleBeforeItAnswers(t *testing.T) {
 		servicetest.Pass(time.Microsecond)
 		s.buys(t, "bob")
 		s.cancels(t, "alice", placed.ID)
-		check.Equal(t, "bob's unit was given back with alice's", s.sale.Now().Marks["bob"] == "", false)
+		check.Equal(t, "bob's unit was given back with alice's", s.sale.Marks()["bob"] == "", false)
 	})
 }
 
@@ -54,7 +54,7 @@ func TestConcurrentCancellationsShareATransaction(t *testing.T) {
 		var placed []model.Order
 		for i := range users {
 			order := s.buys(t, fmt.Sprint("user", i))
-			s.persist(s.sale.Now().Pending[order.ID])
+			s.persist(s.sale.Pending()[order.ID])
 			placed = append(placed, order)
 		}
 		s.rows.cancels.Store(0)
@@ -73,9 +73,9 @@ func TestConcurrentCancellationsShareATransaction(t *testing.T) {
 func TestCancelOutlivesItsClient(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.hot.With(func() { s.sale.Voucher.Stock = 1 })
+		s.sale.Set("stock", 1)
 		placed := s.buys(t, "alice")
-		s.persist(s.sale.Now().Pending[placed.ID])
+		s.persist(s.sale.Pending()[placed.ID])
 		gone, hangUp := context.WithCancel(t.Context())
 		time.AfterFunc(time.Nanosecond, hangUp)
 		if order, err := s.Cancel(gone, "alice", placed.ID); err != nil || order.Status != model.OrderCanceled {
@@ -141,12 +141,12 @@ func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 func TestCancelThatCannotTellTheHotCopyLeavesItToTheOutbox(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(s hotShop){
-		"later": func(s hotShop) { s.sale.State = model.CopyClosed },
+		"later": func(s hotShop) { s.sale.Set("state", model.CopyClosed) },
 		"away":  func(s hotShop) { s.hot.Down = errors.New("connection refused") },
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			placed := s.buys(t, "alice")
-			s.persist(s.sale.Now().Pending[placed.ID])
+			s.persist(s.sale.Pending()[placed.ID])
 			s.hot.With(func() { prepare(s) })
 			s.cancels(t, "alice", placed.ID)
 			check.Equal(t, "releases that the outbox was told of", len(s.rows.noted), 0)
@@ -158,9 +158,9 @@ func TestCancelThatCannotTellTheHotCopyLeavesItToTheOutbox(t *testing.T) {
 func TestCancelWaitsOutAShortAbsenceOfRedis(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.hot.With(func() { s.sale.Voucher.Stock = 1 })
+		s.sale.Set("stock", 1)
 		placed := s.buys(t, "alice")
-		s.persist(s.sale.Now().Pending[placed.ID])
+		s.persist(s.sale.Pending()[placed.ID])
 		s.hot.With(func() { s.hot.Down = errors.New("connection refused") })
 		time.AfterFunc(time.Second, func() { s.hot.With(func() { s.hot.Down = nil }) })
 		s.cancels(t, "alice", placed.ID)
@@ -185,7 +185,7 @@ func TestCancelIsRefused(t *testing.T) {
 		"nowhere":                 {user: "alice", id: "no.v1", want: model.CodeNotFound},
 		"an id that cannot exist": {user: "alice", id: "no", want: model.CodeNotFound},
 		"nowhere, copy closed": {
-			prepare: func(s hotShop) { s.sale.State = model.CopyClosed },
+			prepare: func(s hotShop) { s.sale.Set("state", model.CopyClosed) },
 			user:    "alice", id: "no.v1", want: model.CodeUnavailable,
 		},
 		"database away": {

@@ -35,7 +35,8 @@ func TestAClosedOrderIsNoAnswerDuringABacklog(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		for user, status := range map[string]model.OrderStatus{"alice": model.OrderCanceled, "bob": model.OrderUnpaid} {
-			row := s.persist(s.sale.Now().Pending[s.buys(t, user).ID])
+			placed := s.buys(t, user)
+			row := s.persist(s.sale.Pending()[placed.ID])
 			row.Status = status
 			s.rows.put(row)
 		}

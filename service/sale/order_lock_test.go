@@ -34,9 +34,9 @@ func (s hotShop) tookLocks(t *testing.T, want int64) {
 func TestForeignLockIsWaitedForAndGivenBackBeforeThePublish(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.hot.With(func() { s.hot.Locked["alice"] = true })
+		s.hot.Lock("alice")
 		s.keys.Took = 300 * time.Millisecond // until the other one gives it back
-		time.AfterFunc(s.keys.Took, func() { s.hot.With(func() { s.hot.Locked["alice"] = false }) })
+		time.AfterFunc(s.keys.Took, func() { s.hot.Unlock("alice") })
 		s.line.during = s.lockIsFree(t)
 		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
 			check.Equal(t, "asked with the lock", a.Locked, s.keys.Holds("alice"))
@@ -60,14 +60,14 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 	} {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			s := newHotShop(t, func(o *Deps, _ *AsyncDeps) { o.LockWait = tt.wait })
-			s.hot.Locked["alice"] = true
+			s.hot.Lock("alice")
 			s.keys.Busy = "lock:order:alice"
 			began := time.Now()
 			refusal := s.refused(t, "alice", model.CodeLockBusy)
 			servicetest.Took(t, "answered", began, tt.wait, tt.wait+50*time.Millisecond)
 			check.Equal(t, "there is a Retry-After", refusal.RetryAfter > 0, true)
 			check.Equal(t, "tries to take the lock", s.keys.Tried.Load(), tt.tries)
-			check.That(t, len(s.sale.Now().Marks) == 0 && len(s.line.users()) == 0, "changed: marks %v, queued %v", s.sale.Now().Marks, s.line.users())
+			check.That(t, len(s.sale.Marks()) == 0 && len(s.line.users()) == 0, "changed: marks %v, queued %v", s.sale.Marks(), s.line.users())
 		})
 	}
 }
@@ -76,10 +76,10 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 func TestSaleThatEndsDuringTheWaitForTheLock(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.hot.Locked["alice"] = true
+		s.hot.Lock("alice")
 		s.keys.Took = 950 * time.Millisecond
 		time.AfterFunc(100*time.Millisecond, func() {
-			s.hot.With(func() { s.sale.Voucher.State = model.VoucherPaused })
+			s.sale.Set("vstate", model.VoucherPaused)
 			s.cache.Drop("v1")
 		})
 		s.refused(t, "alice", model.CodePaused)
@@ -101,7 +101,7 @@ func TestLocksOfOtherStoresAreTakenAroundTheReservation(t *testing.T) {
 		s.tookLocks(t, 1)
 		s.keys.Busy = "lock:order:bob"
 		s.refused(t, "bob", model.CodeLockBusy)
-		check.Equal(t, "what was reserved without the lock", s.sale.Now().Marks["bob"], "")
+		check.Equal(t, "what was reserved without the lock", s.sale.Marks()["bob"], "")
 	})
 }
 
@@ -114,10 +114,10 @@ func TestLocksThatCannotBeHad(t *testing.T) {
 		for _, script := range []bool{true, false} {
 			servicetest.Bubble(t, fmt.Sprint(name, ", script locks ", script), func(t *testing.T) {
 				s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = script })
-				s.hot.Locked["alice"] = true
+				s.hot.Lock("alice")
 				prepare(s)
 				s.refused(t, "alice", model.CodeUnavailable)
-				check.That(t, s.sale.Now().Marks["alice"] == "" && !s.keys.Holds("alice"), "marks %v, lock held %v", s.sale.Now().Marks, s.keys.Holds("alice"))
+				check.That(t, s.sale.Marks()["alice"] == "" && !s.keys.Holds("alice"), "marks %v, lock held %v", s.sale.Marks(), s.keys.Holds("alice"))
 			})
 		}
 	}
@@ -143,7 +143,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
 	for _, script := range []bool{true, false} {
 		servicetest.Bubble(t, fmt.Sprint("script locks ", script), func(t *testing.T) {
 			s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = script })
-			s.hot.Locked["alice"] = true
+			s.hot.Lock("alice")
 			s.keys.Busy = "lock:order:alice"
 			var crowd sync.WaitGroup
 			for range 2 * maxAdmitted {

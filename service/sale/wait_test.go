@@ -20,8 +20,8 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 	for name, state := range map[string]model.CopyState{"open": model.CopyOpen, "closed": model.CopyClosed} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			placed := s.buys(t, "alice")
-			r := s.sale.Now().Pending[placed.ID]
-			time.AfterFunc(350*time.Millisecond, func() { s.hot.With(func() { s.sale.State = state }) })
+			r := s.sale.Pending()[placed.ID]
+			time.AfterFunc(350*time.Millisecond, func() { s.sale.Set("state", state) })
 			time.AfterFunc(700*time.Millisecond, func() {
 				row := r.Order
 				row.Status = model.OrderUnpaid
@@ -43,7 +43,7 @@ func TestWaitWithoutMessages(t *testing.T) {
 	for name, together := range map[string]int{"one": 1, "as many as a user may have": maxUserWaits} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			placed := s.buys(t, "alice")
-			time.AfterFunc(5500*time.Millisecond, func() { s.persist(s.sale.Now().Pending[placed.ID]) })
+			time.AfterFunc(5500*time.Millisecond, func() { s.persist(s.sale.Pending()[placed.ID]) })
 			began := time.Now()
 			var waiting sync.WaitGroup
 			for range together {
@@ -66,14 +66,17 @@ func TestSubscriptionThatWasMadeAnewWakesEverybody(t *testing.T) {
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		placed := s.buys(t, "alice")
 		time.AfterFunc(100*time.Millisecond, func() {
-			s.persist(s.sale.Now().Pending[placed.ID])
-			s.hot.Resubscribe()
+			s.persist(s.sale.Pending()[placed.ID])
+			s.hot.Disconnect()
 		})
 		began := time.Now()
 		s.shows(t, "alice", placed.ID, 20*time.Second, model.OrderUnpaid)
-		servicetest.InTime(t, "woken", began, 110*time.Millisecond)
+		servicetest.InTime(t, "woken", began, 110*time.Millisecond+resubscribing)
 	})
 }
+
+// resubscribing is the pause of hotcopy before a subscription that broke is made anew.
+const resubscribing = 50 * time.Millisecond
 
 func TestWaitEndsWithWhatIsKnown(t *testing.T) {
 	t.Parallel()
@@ -110,8 +113,8 @@ func TestWaitsEndLooksAtTheDatabase(t *testing.T) {
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		placed := s.buys(t, "alice")
 		time.AfterFunc(500*time.Millisecond, func() {
-			s.persist(s.sale.Now().Pending[placed.ID])
-			s.hot.With(func() { s.sale.State = model.CopyClosed })
+			s.persist(s.sale.Pending()[placed.ID])
+			s.sale.Set("state", model.CopyClosed)
 		})
 		s.shows(t, "alice", placed.ID, 5*time.Second, model.OrderUnpaid)
 		check.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
@@ -122,7 +125,7 @@ func TestWaitsEndLooksAtTheDatabase(t *testing.T) {
 func TestManyWhoAreWokenShareTheirQueries(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.hot.With(func() { s.sale.Voucher.Stock = 1000 })
+		s.sale.Set("stock", 1000)
 		var crowd sync.WaitGroup
 		var ids []string
 		for i := range 1000 {
@@ -132,8 +135,8 @@ func TestManyWhoAreWokenShareTheirQueries(t *testing.T) {
 			crowd.Go(func() { s.shows(t, user, placed.ID, 30*time.Second, model.OrderUnpaid) })
 		}
 		synctest.Wait()
-		for _, id := range ids {
-			s.persist(s.sale.Now().Pending[id])
+		for _, reserved := range s.sale.Pending() {
+			s.persist(reserved)
 		}
 		before := s.rows.queries.Load()
 		s.hot.Tell(ids...)

@@ -64,10 +64,11 @@ func TestJoin(t *testing.T) {
 		want   model.Code
 		again  bool // it was asked more than once
 		closed bool // the hot copy was closed a moment ago
+		stock  int  // the hot copy got more units
 	}{
 		"the last orders are on their way": {free: 500 * time.Millisecond, again: true},
 		"a long queue":                     {free: time.Hour, want: model.CodeUnavailable, again: true},
-		"units are free":                   {free: time.Hour, change: func(v *model.Voucher) { v.Stock = 2 }, want: model.CodeConflict},
+		"units are free":                   {free: time.Hour, stock: 2, want: model.CodeConflict},
 		"an order of one's own":            {free: time.Hour, user: "alice", want: model.CodeAlreadyOrdered},
 		"no waitlist":                      {change: func(v *model.Voucher) { v.Waitlist = false }, want: model.CodeConflict},
 		"paused":                           {change: func(v *model.Voucher) { v.State = model.VoucherPaused }, want: model.CodePaused},
@@ -79,16 +80,20 @@ func TestJoin(t *testing.T) {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			list := &waitlist{}
 			s := newHotShop(t, func(d *Deps, _ *AsyncDeps) { d.Places = list })
-			s.hot.With(func() { s.sale.Voucher.Stock, s.sale.Voucher.Waitlist = 1, true })
+			s.sale.Change(func(v *model.Voucher) { v.Stock, v.Waitlist = 1, true })
 			s.buys(t, "alice")
 			s.refused(t, "bob", model.CodeSoldOut)
 			if c.change != nil {
-				s.hot.With(func() { c.change(&s.sale.Voucher) })
+				s.sale.Change(c.change)
+				s.cache.Drop("v1")
+			}
+			if c.stock > 0 {
+				s.sale.Set("stock", c.stock)
 				s.cache.Drop("v1")
 			}
 			if c.closed {
 				s.table.Change(func(v *model.Voucher) { v.Waitlist = true })
-				s.hot.With(func() { s.sale.State = model.CopyClosed })
+				s.sale.Set("state", model.CopyClosed)
 				check.Is(t, "what is known of the units", check.ErrorOf(s.cache.Remaining(t.Context(), "v1")), model.ErrCopyClosed)
 			}
 			list.free = time.Now().Add(c.free)
@@ -170,14 +175,14 @@ func TestCancelRelaysWhereUsersWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, relayed := newRelayingShop(t)
-		s.hot.With(func() { s.sale.Voucher.Stock = 1 })
+		s.sale.Set("stock", 1)
 		placed := s.buys(t, "alice")
-		s.persist(s.sale.Now().Pending[placed.ID])
+		s.persist(s.sale.Pending()[placed.ID])
 		s.refused(t, "bob", model.CodeSoldOut)
-		s.hot.With(func() { s.sale.Voucher.Waitlist = true })
+		s.sale.Change(func(v *model.Voucher) { v.Waitlist = true })
 		s.cancels(t, "alice", placed.ID)
 		check.Equal(t, "relays", *relayed, 1)
-		check.Equal(t, "the mark that the outbox takes away", s.sale.Now().Marks["alice"], placed.ID)
+		check.Equal(t, "the mark that the outbox takes away", s.sale.Marks()["alice"], placed.ID)
 		check.Equal(t, "rows that it has not applied", len(s.rows.noted), 0)
 
 		// Who asks again is not told of the closed order.
@@ -192,12 +197,12 @@ func TestCancelTellsTheHeir(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, relayed := newRelayingShop(t)
-		s.hot.With(func() { s.sale.Voucher.Stock, s.sale.Voucher.Waitlist = 1, true })
+		s.sale.Change(func(v *model.Voucher) { v.Stock, v.Waitlist = 1, true })
 		placed := s.buys(t, "alice")
-		s.persist(s.sale.Now().Pending[placed.ID])
+		s.persist(s.sale.Pending()[placed.ID])
 		s.rows.heir = &model.Order{ID: "heir.v1", UserID: "bob"}
 		s.cancels(t, "alice", placed.ID)
-		check.Equal(t, "the mark", s.sale.Now().Marks["bob"], "heir.v1")
+		check.Equal(t, "the mark", s.sale.Marks()["bob"], "heir.v1")
 		check.Equal(t, "rows that it has applied", len(s.rows.noted), 1)
 		check.Equal(t, "relays", *relayed, 0)
 		s.cancels(t, "alice", placed.ID)
