@@ -11,7 +11,7 @@ PKG ?= ./...
 # A test may take this long before go test says which one it is. It judges no speed.
 TEST_TIMEOUT ?= 30m
 # Compiled as the program and the linter's packages are, so that all share what is compiled.
-PROVE = CGO_ENABLED=0 go run -trimpath ./internal/workshop/prove
+PROVE = ARGS='$(ARGS)' CGO_ENABLED=0 go run -trimpath ./internal/workshop/prove
 # Arguments for go test, e.g. make test PKG=./lock ARGS='-run Watchdog -v'
 ARGS ?=
 
@@ -32,24 +32,20 @@ build: ## the static binary, bin/seckill
 	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags='-s -w' -o $(BIN)/seckill .
 
 .PHONY: test
-test: deps ## every rule, against real servers, in at most five minutes (PKG=./lock ARGS='-run=^TestX$$')
-	@$(PROVE) test -args '$(ARGS)' $(PKG)
+test: deps $(BIN)/gotestsum ## every rule, against real servers, in at most five minutes (PKG=./lock ARGS='-run=^TestX$$')
+	@$(PROVE) test $(PKG)
 
 .PHONY: quick
 quick: ## the tests of one package, without the race detector; what has not changed is not run again (PKG=./service)
 	CGO_ENABLED=0 go test -vet=off -trimpath $(ARGS) $(PKG)
 
 .PHONY: faults
-faults: deps ## what takes long or breaks servers, part by part (PART='clusters locks' ROUNDS= SEED=; make parts names them)
-	@$(PROVE) faults -args '$(ARGS)' $(PART)
+faults: deps $(BIN)/gotestsum ## what takes long or breaks servers, part by part (PART='clusters locks' ROUNDS= SEED=; make parts names them)
+	@$(PROVE) faults $(PART)
 
 .PHONY: parts
 parts: ## the parts of the faults (OF=commit: the one that continuous integration runs for it)
-	@$(PROVE) parts $(if $(OF),-of $(OF))
-
-.PHONY: noise
-noise: ## keep the machine busy until it is interrupted: beside it the tests take longer and say the same
-	@$(PROVE) noise
+	@$(PROVE) parts $(OF)
 
 .PHONY: mutants
 mutants: deps ## small defects, one at a time: which test finds each (ONLY=S1,A2)
@@ -235,9 +231,12 @@ $(BIN)/kubeconform: deployments/tools/chart/go.mod deployments/tools/chart/go.su
 $(BIN)/kubernetes/complete: deployments/tools/install-kubernetes-schemas deployments/tools/chart/operators/main.go deployments/helm/requirements.txt
 	deployments/tools/install-kubernetes-schemas $(@D)
 
-# k6 is a program to run beside the service, not a part of its build: the one version is pinned here.
+# Programs to run beside the service, not a part of its build: the one version of each is pinned here.
 $(BIN)/k6:
 	GOBIN=$(BIN) go install go.k6.io/k6@v1.8.1
+
+$(BIN)/gotestsum:
+	CGO_ENABLED=0 GOBIN=$(BIN) go install gotest.tools/gotestsum@v1.13.0
 
 $(BIN)/nats-server: go.mod go.sum
 	CGO_ENABLED=0 go build -o $@ github.com/nats-io/nats-server/v2

@@ -1,65 +1,205 @@
-// Command prove runs the tests of the repository and says in a few lines what they showed.
+// Command prove runs the tests of the repository beside servers that all of them share, and counts them.
 //
-//	prove test [-args 'go test arguments'] [packages]   the rules, against real servers (make test)
-//	prove faults [-args '...'] [parts]                  what takes long, or breaks servers (make faults)
-//	prove parts [-of commit]                            the parts of the faults; of a commit, the one that CI runs
-//	prove noise                                         keeps a machine busy until it is interrupted (make noise)
+//	prove test [packages]    the rules (make test)
+//	prove faults [parts]     what takes long, or breaks servers (make faults)
+//	prove parts [commit]     the parts of the faults; of a commit, the one that CI runs (make parts)
 //
-// The whole output of each package is kept in a file under bin/tests. The screen has a line for each package, and in
-// the end for each failed test its name, its chance, and the command that runs it again.
+// ARGS has further arguments of go test. gotestsum runs it and shows what failed; the whole output is in bin/tests.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
+
+	"seckill/internal/workshop/testserver"
+)
+
+const (
+	outputs = "bin/tests"
+	// budget is how long `make test`, or one part of the faults, takes at most on two cores of its own. What takes longer is
+	// named, and is no failure.
+	budget = 5 * time.Minute
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
+	err := prove(ctx, os.Args[1:])
 	stop()
-	switch {
-	case errors.Is(err, errUsage):
-		fmt.Fprintf(os.Stderr, "prove: %v\n", err)
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "prove: %v\n", err)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "prove:", err)
 		os.Exit(1)
 	}
 }
 
-// errUsage is a wrong command line, and errRed are tests that failed: what failed is on the screen by then.
-var (
-	errUsage = errors.New("usage: prove test|faults|parts|noise")
-	errRed   = errors.New("tests failed")
-)
-
-func run(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return errUsage
-	}
-	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	more := flags.String("args", "", "further arguments for go test")
-	commit := flags.String("of", "", "name only the part that belongs to this commit")
-	if err := flags.Parse(args[1:]); err != nil {
-		return errUsage
-	}
-	switch args[0] {
-	case "test":
-		return test(ctx, flags.Args(), strings.Fields(*more))
-	case "faults":
-		return faults(ctx, flags.Args(), strings.Fields(*more))
-	case "parts":
-		return tellParts(os.Stdout, *commit)
-	case "noise":
-		return noise(ctx)
+func prove(ctx context.Context, args []string) error {
+	var runs []run
+	var err error
+	switch {
+	case len(args) > 0 && args[0] == "test":
+		runs, err = rules(ctx, args[1:])
+	case len(args) > 0 && args[0] == "faults":
+		runs, err = faults(".", args[1:])
 	default:
-		return errUsage
+		show(os.Stdout, args)
+		return nil
 	}
+	if err = errors.Join(err, os.RemoveAll(outputs)); err != nil {
+		return err
+	}
+	environ, end, err := testserver.Share() //nolint:contextcheck // the servers outlive what is interrupted
+	if err != nil {
+		return fmt.Errorf("start the servers that tests share: %w", err)
+	}
+	return errors.Join(all(ctx, runs, append(os.Environ(), environ...)), end())
+}
+
+// all does the runs one after the other, goes on after one that fails, and ends with how each went.
+func all(ctx context.Context, runs []run, environ []string) error {
+	var table, again strings.Builder
+	passed, failed, began := 0, 0, time.Now()
+	for _, r := range runs {
+		started := time.Now()
+		o, err := r.do(ctx, environ)
+		verdict := "green"
+		switch {
+		case err != nil:
+			verdict = "RED: " + err.Error()
+			failed += max(len(o.again), 1)
+		case time.Since(started) > budget:
+			verdict = "green, and late: the machine was busy, or there are too many tests"
+		}
+		fmt.Fprintf(&table, "%-10s %5d passed %3d failed %4.0f s  %s\n",
+			r.name, o.passed, len(o.again), time.Since(started).Seconds(), verdict)
+		again.WriteString(strings.Join(o.again, ""))
+		passed += o.passed
+	}
+	fmt.Printf("\n%s%s%.0f s; the whole output is in %s\n%d passed, %d failed\n",
+		&again, &table, time.Since(began).Seconds(), outputs, passed, failed)
+	if failed > 0 {
+		return errors.New("tests failed")
+	}
+	return ctx.Err()
+}
+
+// run is a number of packages that are compiled alike and tested together.
+type run struct {
+	name, says string
+	needs      []string // make targets of what it takes beside the servers
+	environ    []string
+	tags       string
+	raced      bool
+	atOnce     int // how many packages are tested at a time
+	packages   []string
+	tests      []string // none are all
+}
+
+// outcome is what a run showed: how many tests passed, and a command for each that failed.
+type outcome struct {
+	passed int
+	again  []string
+}
+
+func (r run) do(ctx context.Context, environ []string) (o outcome, err error) {
+	for _, target := range r.needs {
+		if err := call(ctx, environ, "make", "--no-print-directory", target); err != nil {
+			return o, fmt.Errorf("make %s: %w", target, err)
+		}
+	}
+	fmt.Printf("== %s: %s\n", r.name, r.says)
+	output := filepath.Join(outputs, r.name+".json")
+	// The linter vets. Without DWARF (-w) the tests' programs link in half the time, and traces do not need it. A package
+	// that hangs says after 20 minutes which test it is. Most tests wait for servers: more run than there are processors.
+	command := []string{
+		"bin/gotestsum", "--format=pkgname", "--format-hide-empty-pkg", "--hide-summary=skipped", "--jsonfile=" + output, "--",
+		"-vet=off", "-trimpath", "-count=1", "-shuffle=on", "-ldflags=-w", "-timeout=20m", "-parallel=6",
+		fmt.Sprint("-p=", r.atOnce), "-tags=" + r.tags,
+	}
+	cgo := "CGO_ENABLED=0"
+	if r.raced {
+		// -race also checks every conversion of an unsafe.Pointer. SQLite, C that was translated, does little else, and to
+		// check it takes half the time of its tests. (Compiled without -race, it would hide atomics of other packages from the
+		// detector, because the linker keeps one of several equal instances of a generic function.)
+		cgo, command = "CGO_ENABLED=1", append(command, "-race", "-gcflags=modernc.org/...=-d=checkptr=0")
+	}
+	if r.tests != nil {
+		command = append(command, "-run=^("+strings.Join(r.tests, "|")+")$")
+	}
+	command = slices.Concat(command, strings.Fields(os.Getenv("ARGS")), r.packages)
+	environ = slices.Concat(environ, r.environ, []string{cgo})
+	err = errors.Join(os.MkdirAll(outputs, 0o750), call(ctx, environ, command...), o.read(output, r))
+	if err == nil && o.passed == 0 {
+		err = errors.New("no test was run")
+	}
+	return o, err
+}
+
+// call runs a program. An interruption is handed on to it, so that it ends in order.
+func call(ctx context.Context, environ []string, command ...string) error {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = environ, os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	return cmd.Run()
+}
+
+// chance is what a test, or a package, says of the chance that it had.
+var chance = regexp.MustCompile(`-test\.shuffle \d+|SEED=\d+|-rapid\.(?:failfile|seed)="?[^"\s]+`)
+
+// read counts the tests of an output of go test -json (go doc test2json), and says how each that failed is repeated.
+func (o *outcome) read(path string, r run) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read what the tests said: %w", err)
+	}
+	defer file.Close()
+	type test struct{ pkg, name string }
+	chances, blamed := map[test][]string{}, map[string]bool{}
+	for decoder := json.NewDecoder(file); decoder.More(); {
+		var e struct{ Action, Package, Test, Output string }
+		if err := decoder.Decode(&e); err != nil { //nolint:musttag // its names are those of the fields
+			return fmt.Errorf("read what the tests said: %w", err)
+		}
+		top, _, sub := strings.Cut(e.Test, "/")
+		switch at := (test{e.Package, top}); {
+		case e.Action == "output":
+			chances[at] = append(chances[at], chance.FindAllString(e.Output, -1)...)
+		case e.Action == "pass" && top != "":
+			o.passed++
+		case e.Action == "fail" && !sub && (top != "" || !blamed[e.Package]): // a package fails also beside its tests
+			blamed[e.Package] = true
+			o.again = append(o.again, r.repeat(e.Package, top, append(chances[at], chances[test{pkg: e.Package}]...)))
+		}
+	}
+	return nil
+}
+
+// repeat is the command that runs a test once more, with the chance that it had.
+func (r run) repeat(pkg, test string, chances []string) string {
+	before, after := slices.Clone(r.environ), []string(nil)
+	if r.tags != "" {
+		after = append(after, "-tags="+r.tags)
+	}
+	if test != "" {
+		after = append(after, "-run=^"+test+"$$") // make's dollar
+	}
+	for _, said := range chances {
+		if strings.HasPrefix(said, "SEED=") {
+			before = append(before, said)
+		} else {
+			after = append(after, strings.NewReplacer("test.shuffle ", "shuffle=", `"`, "").Replace(said))
+		}
+	}
+	pkg = strings.TrimPrefix(pkg, "seckill/")
+	before = append(before, fmt.Sprintf("make test PKG=./%s ARGS='%s'", pkg, strings.Join(after, " ")))
+	return "again: " + strings.Join(slices.Compact(before), " ") + "\n"
 }
