@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
 
 // CallTimeout bounds one call: the contract's longest answer is the lock's wait budget plus five seconds, and an
 // administrator's needs none.
-const CallTimeout = 15 * time.Second
+const CallTimeout = 3 * budget.Answer
 
 // Client asks a service as one bearer of a token.
 type Client struct {
@@ -74,13 +74,6 @@ func (c Client) Audit(ctx context.Context, voucherID string) (audit model.Audit,
 	return audit, nil
 }
 
-const (
-	// patienceForRebuild is how long a rebuild may take: it waits for the queue.
-	patienceForRebuild = time.Minute
-	// rebuildPause is between two looks at it.
-	rebuildPause = 500 * time.Millisecond
-)
-
 // Repair has a hot copy that does not add up rebuilt, and waits for that.
 func (c Client) Repair(ctx context.Context, voucherID string) (model.Audit, error) {
 	audit, err := c.Audit(ctx, voucherID)
@@ -91,10 +84,10 @@ func (c Client) Repair(ctx context.Context, voucherID string) (model.Audit, erro
 	if err := c.Call(ctx, http.MethodPost, path, nil, nil); err != nil {
 		return audit, fmt.Errorf("rebuild voucher %s: %w", voucherID, err)
 	}
-	patient, cancel := context.WithTimeout(ctx, patienceForRebuild)
+	patient, cancel := context.WithTimeout(ctx, budget.Survey)
 	defer cancel()
-	poll.Pause(patient, rebuildPause)
-	err = poll.Until(patient, rebuildPause, func() (bool, error) {
+	poll.Pause(patient, budget.Brief)
+	err = poll.Until(patient, budget.Brief, func() (bool, error) {
 		latest, err := c.Audit(patient, voucherID)
 		if err == nil {
 			audit = latest

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"time"
 
 	"seckill/config"
+	"seckill/internal/budget"
 	"seckill/internal/embedded"
 	"seckill/internal/password"
 	"seckill/internal/telemetry"
@@ -34,7 +34,7 @@ func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
 		return nil, err
 	}
 	if len(trusted) > 0 {
-		i.parts.Loop("keys of token issuers", lookPatience, tokens.Run) //nolint:contextcheck // until the stop
+		i.parts.Loop("keys of token issuers", budget.Brief, tokens.Run) //nolint:contextcheck // until the stop
 	}
 	return tokens, nil
 }
@@ -63,24 +63,20 @@ func Tokens(ctx context.Context, cfg config.Config, options ...token.Option) (*t
 // half: more would only let those who try passwords try more of them.
 func newHasher() *password.Hasher { return password.New(runtime.GOMAXPROCS(0) / 2) }
 
-// changesMargin is how much longer a change of an account is remembered than any
-// token lasts: an instance's clock may be minutes off the database's.
-const changesMargin = time.Hour
-
 // openAccounts makes the service of accounts. What ended tokens before the start is
 // known when it returns, unless the schema is not up to date yet.
 func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service.Accounts, error) {
 	store := repository.NewAccounts(db.Database)
-	known, err := cache.NewAccounts(cache.AccountSource{ByID: store.ByID, Changed: store.Changed}, service.LongestSession+changesMargin, i.log)
+	known, err := cache.NewAccounts(cache.AccountSource{ByID: store.ByID, Changed: store.Changed}, service.LongestSession+budget.Hour, i.log)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), budget.Step)
 	defer cancel()
 	if err := known.Refresh(ctx); err != nil {
 		i.log.WarnContext(ctx, "changes of accounts are not known at the start", slog.Any("error", err))
 	}
-	i.parts.Loop("account changes", lookPatience, known.Watch)
+	i.parts.Loop("account changes", budget.Brief, known.Watch)
 	return service.NewAccounts(service.AccountDeps{
 		Store: store, Hasher: newHasher(), Tokens: tokens, Cache: known, Metrics: telemetry.NewAccounts(i.registry), Log: i.log,
 	}), nil

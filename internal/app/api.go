@@ -9,6 +9,7 @@ import (
 	"seckill/config"
 	"seckill/handler"
 	"seckill/handler/console"
+	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
@@ -40,7 +41,7 @@ func (i *Instance) mainHandler(
 	if err != nil {
 		return nil, err
 	}
-	i.parts.OnCloseWithin(ordersPatience, "orders", counter.orders.Close)
+	i.parts.OnCloseWithin(budget.Look+budget.Brief, "orders", counter.orders.Close)
 	i.leave = counter.orders.StartDraining
 	rates, err := i.openLimits(s)
 	if err != nil {
@@ -140,8 +141,8 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 		return made, err
 	}
 	vouchers.Cache = orders.Cache
-	i.parts.OnCloseWithin(cachePatience, "voucher copies", orders.Cache.Close)
-	i.parts.Loop("voucher changes", lookPatience, func(ctx context.Context) {
+	i.parts.OnCloseWithin(budget.Blink, "voucher copies", orders.Cache.Close)
+	i.parts.Loop("voucher changes", budget.Brief, func(ctx context.Context) {
 		changes.Watch(ctx, orders.Cache.Drop, orders.Cache.Returned, orders.Cache.DropAll, orders.Cache.Deaf)
 	})
 
@@ -177,8 +178,8 @@ func (i *Instance) tellTallies(s servers, mode orderMode, answers *repository.An
 			return answers.Store(ctx, process, counted)
 		},
 	}
-	i.parts.Loop("tallies", lookPatience, tallies.Share)
-	i.parts.OnCloseWithin(lookPatience, "answers", tallies.Store)
-	i.parts.Loop("answers", lookPatience, tallies.Run)
+	i.parts.Loop("tallies", budget.Brief, tallies.Share)
+	i.parts.OnCloseWithin(budget.Brief, "answers", tallies.Store)
+	i.parts.Loop("answers", budget.Brief, tallies.Run)
 	return shared, nil
 }

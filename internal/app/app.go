@@ -9,12 +9,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
+	"seckill/internal/budget"
 	"seckill/internal/conns"
 	"seckill/internal/embedded"
 	"seckill/internal/ids"
@@ -25,19 +25,13 @@ import (
 	"seckill/service/repair"
 )
 
-// startTimeout bounds each check of a dependency at the start.
-const startTimeout = 10 * time.Second
-
-// killedPatience is how long a process that was killed may still have its data directory.
-const killedPatience = time.Second
-
 // Start brings an instance up, dependencies first, and returns when it
 // listens. When something is missing it says what, and leaves nothing behind.
 func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instance, err error) {
 	i := newInstance(cfg, log)
 	defer func() {
 		if err != nil {
-			i.parts.Close(ctx, closeTimeout)
+			i.parts.Close(ctx, budget.Stop)
 		}
 	}()
 
@@ -78,7 +72,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err := i.publishEvents(ctx, servers, mode); err != nil {
 		return nil, err
 	}
-	i.parts.Loop("janitor", lookPatience, repair.Janitor{Store: repository.NewPurges(servers.db.Database), Log: log}.Run) //nolint:contextcheck // until the stop
+	i.parts.Loop("janitor", budget.Brief, repair.Janitor{Store: repository.NewPurges(servers.db.Database), Log: log}.Run) //nolint:contextcheck // until the stop
 
 	// What is served. Now the list of probes is complete.
 	guard := conns.New(conns.Options{Name: "main", Exempt: cfg.TrustedProxies, Metrics: i.registry, Log: log})
@@ -93,7 +87,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		return nil, err
 	}
 	i.main, err = i.listen(ctx, listener.Options{
-		Name: "main", Address: cfg.HTTPAddr, Handler: main, Leaving: i.health.Leaving, Guard: guard, Slowest: cfg.LockWait, Patience: mainPatience,
+		Name: "main", Address: cfg.HTTPAddr, Handler: main, Leaving: i.health.Leaving, Guard: guard, Slowest: cfg.LockWait, Patience: budget.Answer + budget.Brief,
 	})
 	if err != nil {
 		return nil, err
@@ -127,7 +121,7 @@ func (i *Instance) claimDataDir(ctx context.Context) error {
 	if !i.cfg.Embedded() && !i.cfg.EmbeddedQueue() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, killedPatience)
+	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
 	claim, err := embedded.ClaimDataDir(ctx, i.cfg.DataDir, i.log)
 	if err != nil {

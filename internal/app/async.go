@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"seckill/config"
+	"seckill/internal/budget"
 	"seckill/internal/embedded"
 	"seckill/internal/parts"
 	"seckill/internal/redisdb"
@@ -77,7 +78,7 @@ func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Que
 			return nil, fmt.Errorf("start the embedded queue: %w", err)
 		}
 		i.parts.OnClose("embedded queue", func(context.Context) error { inside.Close(); return nil })
-		i.parts.Loop("store of the queue", workPatience, inside.KeepOpen) //nolint:contextcheck // until the stop
+		i.parts.Loop("store of the queue", budget.Call, inside.KeepOpen) //nolint:contextcheck // until the stop
 		store = inside.Check
 		options.InProcess, options.Alone = inside, true
 	}
@@ -87,7 +88,7 @@ func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Que
 	}
 	i.parts.OnClose("queue", func(ctx context.Context) error { q.Close(ctx); return nil })
 	i.probe("queue", func(ctx context.Context) error { return cmp.Or(store(ctx), q.Ping(ctx)) })
-	i.parts.Loop("connection of the queue", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
+	i.parts.Loop("connection of the queue", budget.Call, func(ctx context.Context) { //nolint:contextcheck // until the stop
 		select {
 		case err := <-q.Lost():
 			i.failed <- err
@@ -105,7 +106,7 @@ func natsAccess(cfg config.Config) queue.Access {
 // runAsyncParts runs what the role of this instance asks for, until the stop. The
 // consumer ends first.
 func (i *Instance) runAsyncParts(a *AsyncParts) {
-	i.parts.Loop("backlog", lookPatience, a.backlog.Run)
+	i.parts.Loop("backlog", budget.Brief, a.backlog.Run)
 	a.whenAlone("rebuilder", parts.Infallible(a.Rebuilder.Run))
 	if i.cfg.Role != config.RoleAPI {
 		a.whenAlone("reconciler", parts.Infallible(a.Reconciler.Run))
@@ -116,7 +117,7 @@ func (i *Instance) runAsyncParts(a *AsyncParts) {
 // whenAlone runs work in the background while no other instance works with other
 // servers on the same database.
 func (a *AsyncParts) whenAlone(name string, work func(ctx context.Context) error) {
-	a.instance.parts.Background(name, workPatience, func(ctx context.Context) error {
+	a.instance.parts.Background(name, budget.Call, func(ctx context.Context) error {
 		a.sole.Await(ctx)
 		return a.mode.redis.During(ctx, work)
 	})
@@ -161,7 +162,7 @@ func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, wo
 	cfg.OrderMode = config.Async // also when the database is sold from in sync: its queue may hold orders
 	cfg.Migrate = false          // a command that looks changes no schema
 	i := newInstance(cfg, log)
-	defer i.parts.Close(ctx, closeTimeout)
+	defer i.parts.Close(ctx, budget.Stop)
 	const running = "what is embedded is inside its server's process, which must be stopped first: %w"
 	if err := i.claimDataDir(ctx); err != nil {
 		return fmt.Errorf(running, err)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"seckill/handler/console"
+	"seckill/internal/budget"
 	"seckill/internal/version"
 	"seckill/queue"
 	"seckill/service/repair"
@@ -25,7 +26,7 @@ func (i *Instance) openConsole(options console.Options, async *AsyncParts) (http
 	if err != nil {
 		return nil, err
 	}
-	i.parts.Loop("the charts of sales", lookPatience, people.Record)
+	i.parts.Loop("the charts of sales", budget.Brief, people.Record)
 	return people, nil
 }
 

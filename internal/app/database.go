@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"seckill/config"
+	"seckill/internal/budget"
 	"seckill/internal/embedded"
 	"seckill/internal/tracing"
 	"seckill/model"
@@ -64,7 +65,7 @@ func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger, trac
 // openDatabase opens the database, which also proves that it answers, and
 // brings its schema up to date unless that is turned off.
 func (i *Instance) openDatabase(ctx context.Context) (*Database, error) {
-	opening, cancel := context.WithTimeout(ctx, startTimeout)
+	opening, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	db, err := openDatabase(opening, i.cfg, i.log, i.tracer)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"seckill/config"
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/queue"
 	"seckill/repository"
@@ -14,20 +15,15 @@ import (
 	"seckill/service/repair"
 )
 
-// electionLease is how long who was elected and died keeps its successor out. The
-// successor must settle the orders of dead processes within 30 s, and needs the
-// rest of that time for it.
-const electionLease = 8 * time.Second
-
 // elector holds elections beside the hot copies, whatever the users' locks are.
 func (i *Instance) elector(s servers, deployment string) repair.Elector {
-	return repair.Elector{Seats: i.lockOptions(s).InRedis(electionLease), Deployment: deployment, Metrics: i.elections, Log: i.log}
+	return repair.Elector{Seats: i.lockOptions(s).InRedis(budget.Stop), Deployment: deployment, Metrics: i.elections, Log: i.log}
 }
 
 // runElected does until the stop what one of all instances does.
 func (i *Instance) runElected(s servers, mode orderMode, name string, run func(ctx context.Context, by repair.Elector)) {
 	by := i.elector(s, mode.deployment)
-	i.parts.Loop(name, workPatience, func(ctx context.Context) {
+	i.parts.Loop(name, budget.Call, func(ctx context.Context) {
 		s.sole.Await(ctx)
 		run(ctx, by)
 	})
@@ -72,7 +68,7 @@ func (i *Instance) openClocks(s servers) *repair.Clocks {
 		Database: s.db.Clock, Redis: func(ctx context.Context) (time.Time, error) { return s.redis.Time(ctx).Result() },
 		Metrics: telemetry.NewClocks(i.registry), Log: i.log,
 	}
-	i.parts.Loop("clocks", lookPatience, clocks.Run)
+	i.parts.Loop("clocks", budget.Brief, clocks.Run)
 	return clocks
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"seckill/config"
+	"seckill/internal/budget"
 	"seckill/internal/listener"
 	"seckill/internal/parts"
 	"seckill/internal/poll"
@@ -17,26 +18,6 @@ import (
 	"seckill/internal/tracing"
 	"seckill/internal/version"
 	"seckill/service"
-)
-
-// Limits of a stop behind its grace (SECKILL_DRAIN_GRACE).
-const (
-	// mainPatience is what the requests under way have: the longest answer.
-	mainPatience = 5500 * time.Millisecond
-	// ordersPatience is what orders behind answered clients have to be decided.
-	ordersPatience = 1500 * time.Millisecond
-	// cachePatience: no request waits for readings of vouchers any more.
-	cachePatience = 100 * time.Millisecond
-	// opsPatience: a profile or a scrape does not hold up a stop.
-	opsPatience = 100 * time.Millisecond
-	// workPatience is what a transaction of the worker has to end; an order that
-	// was not acknowledged is delivered again.
-	workPatience = 2 * time.Second
-	// lookPatience: a reading that was canceled, or a subscription, ends at once.
-	lookPatience = 500 * time.Millisecond
-	// closeTimeout bounds everything: the requests, then the orders that are being
-	// decided, then the worker and the reconciler, the queue, locks, Redis and the database.
-	closeTimeout = 8 * time.Second
 )
 
 // Instance is one running service.
@@ -104,7 +85,7 @@ func (i *Instance) Stop(ctx context.Context) {
 		if i.leave != nil {
 			i.leave()
 		}
-		i.parts.Close(ctx, closeTimeout)
+		i.parts.Close(ctx, budget.Stop)
 		i.log.InfoContext(ctx, "stopped")
 	})
 }

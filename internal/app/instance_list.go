@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/internal/version"
 	"seckill/model"
@@ -34,7 +35,7 @@ func (i *Instance) signIn(list *hotcopy.Instances, async *AsyncParts) error {
 		return err
 	}
 	self := model.Instance{ID: id, Name: i.main.OnMachine(), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version.Read().Version}
-	i.parts.Loop("signs of life", lookPatience, func(ctx context.Context) {
+	i.parts.Loop("signs of life", budget.Brief, func(ctx context.Context) {
 		list.Sign(ctx, self, func(ctx context.Context, self *model.Instance) { i.see(ctx, self, async) })
 	})
 	return nil

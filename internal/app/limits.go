@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 
+	"seckill/internal/budget"
 	"seckill/internal/ratelimit"
 	"seckill/model"
 	"seckill/repository"
@@ -24,7 +25,7 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 	var shared *ratelimit.Shared
 	if i.cfg.RedisURL != "" {
 		shared = ratelimit.NewShared(stored.Take, i.registry, i.log)
-		i.parts.OnCloseWithin(lookPatience, "shared limits", shared.Close)
+		i.parts.OnCloseWithin(budget.Brief, "shared limits", shared.Close)
 	}
 	r.byUser, r.byAddress = ratelimit.New("user", 0, shared), ratelimit.NewAddresses(shared)
 	kept := repository.NewLimits(s.db.Database)
@@ -44,11 +45,11 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 	if err != nil {
 		return r, err
 	}
-	starting, cancel := context.WithTimeout(context.Background(), startTimeout)
+	starting, cancel := context.WithTimeout(context.Background(), budget.Step)
 	defer cancel()
 	r.service.Refresh(starting)
-	i.parts.Loop("rate limits", lookPatience, r.service.Run)
-	i.parts.Loop("changes of rate limits", lookPatience, func(ctx context.Context) {
+	i.parts.Loop("rate limits", budget.Brief, r.service.Run)
+	i.parts.Loop("changes of rate limits", budget.Brief, func(ctx context.Context) {
 		refresh := func() { r.service.Refresh(ctx) }
 		stored.Watch(ctx, func(string) { refresh() }, refresh)
 	})

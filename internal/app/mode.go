@@ -2,8 +2,8 @@ package app
 
 import (
 	"context"
-	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/redisdb"
 	"seckill/model"
 	"seckill/repository"
@@ -22,7 +22,7 @@ type orderMode struct {
 // and watches from then on that the database has it.
 func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	async := i.cfg.Async()
-	starting, cancel := context.WithTimeout(ctx, startTimeout)
+	starting, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	watch := repair.NewModeWatcher(s.db.Modes.Read, i.orderMode(), i.log)
 	lacks := s.db.SchemaProbe()
@@ -33,7 +33,7 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	if err != nil {
 		return orderMode{}, err
 	}
-	i.parts.Loop("order mode", lookPatience, watch.Run) //nolint:contextcheck // until the stop
+	i.parts.Loop("order mode", budget.Brief, watch.Run) //nolint:contextcheck // until the stop
 	i.probe("order mode", watch.Probe)
 	i.disagrees = watch.Probe
 	m := orderMode{deployment: deployment, guard: guard.Guards{watch}}
@@ -60,12 +60,9 @@ func (i *Instance) claimDatabase(db *Database) *guard.Sole {
 	i.parts.OnClose("claim on the database", func(context.Context) error { return claim.Close() })
 	sole := guard.NewSole(claim, lacks)
 	i.probe("instance", sole.Probe)
-	i.parts.Loop("solitude", guardPatience, sole.Run) // in sync too: expiry awaits it
+	i.parts.Loop("solitude", budget.Look, sole.Run) // in sync too: expiry awaits it
 	return sole
 }
-
-// guardPatience: a look that was canceled ends at once.
-const guardPatience = time.Second
 
 // guardRedis guards that this process uses the Redis of its database.
 func (i *Instance) guardRedis(s servers) *guard.Redis {
@@ -83,6 +80,6 @@ func (i *Instance) claimRedis(ctx context.Context, s servers) *guard.Redis {
 	r := i.guardRedis(s)
 	_ = r.Look(ctx) // the next look repeats what failed
 	i.probe("redis of the database", func(context.Context) error { return r.Selling() })
-	i.parts.Loop("claim for Redis", guardPatience, r.Run) //nolint:contextcheck // until the stop
+	i.parts.Loop("claim for Redis", budget.Look, r.Run) //nolint:contextcheck // until the stop
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"seckill/handler"
+	"seckill/internal/budget"
 	"seckill/internal/conns"
 	"seckill/internal/listener"
 	"seckill/internal/telemetry"
@@ -17,7 +18,7 @@ const opsConnections = 100
 func (i *Instance) listenForOperations(ctx context.Context) (err error) {
 	i.registry.MustRegister(telemetry.NewChecks(i.checks))
 	i.ops, err = i.listen(ctx, listener.Options{
-		Name: "operations", Address: i.cfg.OpsAddr, Patience: opsPatience,
+		Name: "operations", Address: i.cfg.OpsAddr, Patience: budget.Blink,
 		Handler: listener.KnownHosts(handler.NewOperations(i.registry), i.cfg.OpsAddr),
 		Guard: conns.New(conns.Options{
 			Name: "operations", Max: opsConnections, PerNetwork: opsConnections, Metrics: i.registry, Log: i.log,

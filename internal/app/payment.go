@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"seckill/config"
+	"seckill/internal/budget"
 	"seckill/internal/conns"
 	"seckill/internal/embedded"
 	"seckill/internal/listener"
@@ -103,7 +104,7 @@ func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
 	}
 	claim := db.Exclusive("payment simulator") //nolint:contextcheck // it outlives the start
 	i.parts.OnClose("claim on the payment simulator", func(context.Context) error { return claim.Close() })
-	ctx, enough := context.WithTimeout(ctx, startTimeout)
+	ctx, enough := context.WithTimeout(ctx, budget.Step)
 	defer enough()
 	return simulator.Claim(ctx, claim.Held, i.log)
 }
@@ -121,7 +122,7 @@ func (i *Instance) openSimulator(ctx context.Context, p *payments, keys []string
 	}
 	i.parts.OnClose("payment simulator", func(context.Context) error { return p.simulator.Close() })
 	pages, err := i.listen(ctx, listener.Options{
-		Name: "payment simulator", Address: i.cfg.PaymentSimulatorAddr, Patience: opsPatience,
+		Name: "payment simulator", Address: i.cfg.PaymentSimulatorAddr, Patience: budget.Blink,
 		Handler: listener.KnownHosts(p.simulator, i.cfg.PaymentSimulatorAddr),
 		Guard: conns.New(conns.Options{
 			Name: "payments", Max: opsConnections, PerNetwork: opsConnections, Metrics: i.registry, Log: i.log,
@@ -162,9 +163,9 @@ func (p *payments) asker() repair.Provider {
 // runPayments makes refunds and asks for payments until the stop, and has the simulator send its webhooks.
 func (i *Instance) runPayments(p *payments) {
 	if p.asker() != nil && i.cfg.Role != config.RoleAPI {
-		i.parts.Loop("payments", workPatience, p.service.Run)
+		i.parts.Loop("payments", budget.Call, p.service.Run)
 	}
 	if p.simulator != nil && i.cfg.Role != config.RoleWorker {
-		i.parts.Loop("payment simulator", lookPatience, func(ctx context.Context) { p.simulator.Run(ctx, i.main.URL()+webhookPath) })
+		i.parts.Loop("payment simulator", budget.Brief, func(ctx context.Context) { p.simulator.Run(ctx, i.main.URL()+webhookPath) })
 	}
 }

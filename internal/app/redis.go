@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/embedded"
 	"seckill/internal/redisdb"
 	"seckill/internal/userlock"
@@ -33,7 +34,7 @@ func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error)
 	if err := i.tracer.Redis(client); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	if i.cfg.RedisURL != "" {
 		if err := i.inspectRedis(ctx, client); err != nil {

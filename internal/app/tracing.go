@@ -3,14 +3,11 @@ package app
 import (
 	"context"
 	"log/slog"
-	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
 )
-
-// tracesPatience is what the last spans have to be exported at a stop: a collector that is well needs milliseconds.
-const tracesPatience = 500 * time.Millisecond
 
 // openTracing begins to trace where the settings ask for it. Where they do not there is no tracer, which every part takes
 // for one that records nothing.
@@ -26,7 +23,7 @@ func (i *Instance) openTracing(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	i.parts.OnCloseWithin(tracesPatience, "tracing", i.tracer.Stop)
+	i.parts.OnCloseWithin(budget.Brief, "tracing", i.tracer.Stop)
 	i.log.InfoContext(ctx, "requests are traced", slog.Float64("ratio", i.cfg.Tracing.Ratio))
 	return nil
 }

@@ -14,13 +14,10 @@ import (
 	"seckill/config"
 	"seckill/internal/api"
 	"seckill/internal/app"
+	"seckill/internal/budget"
 	"seckill/internal/token"
 	"seckill/model"
 )
-
-// auditToken is how long the token is good with which an audit asks a running
-// server: longer than the audit of very many vouchers takes.
-const auditToken = time.Hour
 
 // auditor can be asked for audits: the database, everything there is, or a
 // running server.
@@ -139,7 +136,7 @@ func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOpti
 		if err != nil {
 			return err
 		}
-		o.token, err = tokens.Issue(token.Claims{Subject: "audit", Role: model.RoleAdmin}, auditToken)
+		o.token, err = tokens.Issue(token.Claims{Subject: "audit", Role: model.RoleAdmin}, budget.Hour)
 		if err != nil {
 			return err
 		}

@@ -11,16 +11,12 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
 
 const (
-	// drainPatience is how long this process, in the place of a server, takes to
-	// bring the replayed orders into the database.
-	drainPatience = 30 * time.Second
-	// drainPause is between two looks at the queue meanwhile.
-	drainPause = 50 * time.Millisecond
 	// noAdmin is in the place of an administrator's id: a command has no account.
 	noAdmin = ""
 )
@@ -254,10 +250,10 @@ func (p Process) replayLetter(ctx context.Context, a *app.AsyncParts, sequence u
 
 // drained waits until every message of the queue was persisted.
 func drained(ctx context.Context, a *app.AsyncParts) error {
-	ctx, cancel := context.WithTimeout(ctx, drainPatience)
+	ctx, cancel := context.WithTimeout(ctx, budget.Settle)
 	defer cancel()
 	var waiting int64
-	err := poll.Until(ctx, drainPause, func() (bool, error) {
+	err := poll.Until(ctx, budget.Blink, func() (bool, error) {
 		backlog, err := a.Queue.Backlog(ctx)
 		waiting = backlog.Messages
 		return waiting == 0, err

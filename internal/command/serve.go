@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/redisdb"
 
 	"github.com/spf13/cobra"
@@ -73,14 +74,6 @@ func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	return err
 }
 
-const (
-	// welcomeToken is how long the tokens of the welcome are good: a day of
-	// trying out; the next start prints new ones.
-	welcomeToken = 24 * time.Hour
-	// welcomeSale is how long the welcome's voucher is on sale.
-	welcomeSale = 30 * 24 * time.Hour
-)
-
 // welcome tells the operator of an embedded server what it is, where it is, and how
 // to buy something at once. Tokens are printed to a terminal only: any other output is
 // a log, which more people read and which is kept for longer than a token should be.
@@ -122,7 +115,7 @@ func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.I
 		"{admin}", admin,
 		"{buyer}", buyer,
 		"{begin}", now.Add(-time.Minute).Format(time.RFC3339),
-		"{end}", now.Add(welcomeSale).Format(time.RFC3339),
+		"{end}", now.Add(30*budget.Day).Format(time.RFC3339),
 	).Replace(strings.NewReplacer("{door}", door, "{tokens}", tokens).Replace(welcomeText)))
 	if err != nil {
 		return fmt.Errorf("print the welcome: %w", err)
@@ -136,10 +129,10 @@ func welcomeTokens(ctx context.Context, cfg config.Config) (admin, buyer string,
 	if err != nil {
 		return "", "", err
 	}
-	if admin, err = tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, welcomeToken); err != nil {
+	if admin, err = tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, budget.Day); err != nil {
 		return "", "", err
 	}
-	buyer, err = tokens.Issue(token.Claims{Subject: "alice", Role: model.RoleUser}, welcomeToken)
+	buyer, err = tokens.Issue(token.Claims{Subject: "alice", Role: model.RoleUser}, budget.Day)
 	return admin, buyer, err
 }
 

@@ -16,20 +16,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"seckill/internal/api"
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
 
 const (
-	// patienceOfBuyers is how long a buyer repeats a call that was answered
-	// 429, 503 or not at all: as long as a person would.
-	patienceOfBuyers = 30 * time.Second
-	// pauseOfBuyers is the pause before such a repetition when the server
-	// names none.
-	pauseOfBuyers = 200 * time.Millisecond
-	// patienceForOrders is how long the promise of a 202 may take to be kept:
-	// the contract's 30 s, which only a process that died in between needs.
-	patienceForOrders = 30 * time.Second
 	// waitOfBuyers is how long one call waits for an order: below api.CallTimeout.
 	waitOfBuyers = "10s"
 )
@@ -121,7 +113,7 @@ func warmUp(ctx context.Context, s Sale) error {
 // buy presses the button, and again as the contract tells clients to: after a
 // 429, a 503 or no answer at all, when Retry-After says so.
 func buy(ctx context.Context, client api.Client, voucher string) answer {
-	ctx, cancel := context.WithTimeout(ctx, patienceOfBuyers)
+	ctx, cancel := context.WithTimeout(ctx, budget.Settle)
 	defer cancel()
 	for repeats := 0; ; repeats++ {
 		a, pause := press(ctx, client, voucher)
@@ -148,12 +140,12 @@ func press(ctx context.Context, client api.Client, voucher string) (a answer, pa
 			a.err = refusal
 		}
 		if api.Again(refusal) {
-			pause = cmp.Or(refusal.RetryAfter, pauseOfBuyers)
+			pause = cmp.Or(refusal.RetryAfter, budget.Glance)
 		}
 		return a, pause
 	}
 	if err != nil {
-		return answer{err: err}, pauseOfBuyers
+		return answer{err: err}, budget.Glance
 	}
 	a.status = heard.Status
 	a.err = json.Unmarshal(heard.Body, &a.order)
@@ -192,11 +184,11 @@ func (s Sale) awaitOrders(ctx context.Context, answers []answer) error {
 // awaitOrder waits for one order. A server that is away for a moment is asked
 // again.
 func awaitOrder(ctx context.Context, client api.Client, order model.Order) (model.Order, error) {
-	ctx, cancel := context.WithTimeout(ctx, patienceForOrders)
+	ctx, cancel := context.WithTimeout(ctx, budget.Settle)
 	defer cancel()
 	path := "/orders/" + url.PathEscape(order.ID) + "?wait=" + waitOfBuyers
 	now, last := order, error(nil)
-	err := poll.Until(ctx, pauseOfBuyers, func() (bool, error) {
+	err := poll.Until(ctx, budget.Glance, func() (bool, error) {
 		last = client.Call(ctx, http.MethodGet, path, nil, &now)
 		if last != nil && ctx.Err() == nil && !api.Again(last) {
 			return false, fmt.Errorf("look at order %s: %w", order.ID, last)

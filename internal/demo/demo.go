@@ -15,13 +15,12 @@ import (
 	"time"
 
 	"seckill/internal/api"
+	"seckill/internal/budget"
 	"seckill/internal/token"
 	"seckill/model"
 )
 
 const (
-	// longest is how long a sale may be open, and how long its tokens are good: longer than a demo runs.
-	longest = time.Hour
 	// connections is how many connections the buyers share: what a proxy
 	// in front of the service would keep open, and few enough for the limits
 	// on open files that machines come with.
@@ -85,7 +84,7 @@ func (s Sale) sell(ctx context.Context, admin api.Client) error {
 
 // client calls the server in the name of a subject.
 func (s Sale) client(subject string, role model.Role) (api.Client, error) {
-	signed, err := s.Tokens.Issue(token.Claims{Subject: subject, Role: role}, longest)
+	signed, err := s.Tokens.Issue(token.Claims{Subject: subject, Role: role}, budget.Hour)
 	return api.Client{Base: s.Base, Token: signed, HTTP: s.HTTP}, err
 }
 
@@ -95,8 +94,8 @@ func (s Sale) putUp(ctx context.Context, admin api.Client) (id string, err error
 	var voucher model.Voucher
 	err = admin.Call(ctx, http.MethodPost, "/admin/vouchers", map[string]any{
 		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": s.Stock,
-		"begin_at": now.Add(-time.Minute), "end_at": now.Add(longest),
-		"payment_window": longest.String(), // nothing expires before it is counted
+		"begin_at": now.Add(-time.Minute), "end_at": now.Add(budget.Hour),
+		"payment_window": budget.Hour.String(), // nothing expires before it is counted
 	}, &voucher)
 	return voucher.ID, err
 }

@@ -11,7 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
+
+	"seckill/internal/budget"
 
 	"github.com/gofrs/flock"
 )
@@ -43,7 +44,7 @@ func ClaimDataDir(ctx context.Context, path string, log *slog.Logger) (*DataDir,
 	}
 	tighten(path, log)
 	guard := flock.New(filepath.Join(path, claimFile), flock.SetPermissions(0o600))
-	locked, err := guard.TryLockContext(ctx, secretPoll)
+	locked, err := guard.TryLockContext(ctx, budget.Blink)
 	if err != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("lock the data directory %s: %w", path, err)
 	}
@@ -93,11 +94,6 @@ const (
 	codeKeyFile  = "code.key"
 	secretLength = 32 // bytes of randomness, the size of the HMAC's hash
 
-	// secretWait bounds the wait for another process that makes the secret at
-	// this moment: it writes one small file, so anything longer is a fault.
-	secretWait = 10 * time.Second
-	// secretPoll is how often such a wait looks again.
-	secretPoll = 10 * time.Millisecond
 )
 
 // Secret returns the secret that signs tokens in embedded mode. The first call
@@ -122,11 +118,11 @@ func keptSecret(ctx context.Context, file, loss string) (string, error) {
 	if err := MakeDir(filepath.Dir(file)); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, secretWait)
+	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	guard := flock.New(file+".lock", flock.SetPermissions(0o600))
 	defer func() { _ = guard.Close() }() // it ends with the process at the latest
-	if _, err := guard.TryLockContext(ctx, secretPoll); err != nil {
+	if _, err := guard.TryLockContext(ctx, budget.Blink); err != nil {
 		return "", fmt.Errorf("wait for the secret in %s: %w", file, err)
 	}
 	// Another process may have made it while we waited.

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/time/rate"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 )
 
@@ -26,10 +27,6 @@ const (
 	natsStore = 1 << 30
 	// natsMemory serves only the server's own state, as in deployments/.
 	natsMemory = 64 << 20
-	// natsStart bounds the start. A full store is read in a few seconds.
-	natsStart = 30 * time.Second
-	// natsLook is how soon a store that refuses is noticed, and then how often it is tried whether there is room.
-	natsLook = time.Second
 	// natsRoom is what must fit on the disk before a store that refused is opened again, in bytes: the largest
 	// message, and what the server writes when it starts.
 	natsRoom = 2 << 20
@@ -122,8 +119,8 @@ func ready(s *server.Server, journal *natsLog) error {
 	if reason := journal.fatal.Load(); reason != nil {
 		return errors.New(*reason)
 	}
-	if !s.ReadyForConnections(natsStart) || !s.JetStreamEnabled() {
-		return fmt.Errorf("it was not ready within %s", natsStart)
+	if !s.ReadyForConnections(budget.Settle) || !s.JetStreamEnabled() {
+		return fmt.Errorf("it was not ready within %s", budget.Settle)
 	}
 	return health(s) // a stream that could not be read would be missing, and be made anew
 }
@@ -152,7 +149,7 @@ func (n *NATS) Check(context.Context) error { return health(n.server.Load()) }
 // KeepOpen opens the store again after a failed write, as soon as there is room, until ctx ends. Whoever is connected
 // connects again. What was acknowledged is kept.
 func (n *NATS) KeepOpen(ctx context.Context) {
-	poll.Every(ctx, natsLook, func() {
+	poll.Every(ctx, budget.Look, func() {
 		err := n.Check(ctx)
 		if err == nil {
 			return

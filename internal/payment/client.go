@@ -10,15 +10,15 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
 const (
 	// callTimeout bounds one call. A buyer waits for the start of a payment, and an answer of the service takes
 	// at most 5 s.
-	callTimeout = 3 * time.Second
+	callTimeout = 3 * budget.Look
 	// maxAnswer bounds an answer in bytes; an honest one has some hundred.
 	maxAnswer = 64 << 10
 	// maxURL bounds the address of a page in bytes, as browsers and the database do.
@@ -30,7 +30,6 @@ const (
 	maxStarts = maxConnections - 16
 	// idleConnections stay open between calls.
 	idleConnections = 8
-	idleTimeout     = time.Minute
 )
 
 // Client calls a provider. It is safe for concurrent use.
@@ -57,7 +56,7 @@ func NewClient(base, key string) (*Client, error) {
 			ForceAttemptHTTP2:      true,
 			MaxConnsPerHost:        maxConnections,
 			MaxIdleConnsPerHost:    idleConnections,
-			IdleConnTimeout:        idleTimeout,
+			IdleConnTimeout:        budget.Survey,
 			MaxResponseHeaderBytes: maxAnswer,
 		},
 		// Money goes where it was sent: a redirect counts as no answer.

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/budget"
+
 	"golang.org/x/time/rate"
 )
 
 const (
 	// countsFor is how long a refusal is held against a store. Then it is tried again: an instance that is not ready is
 	// sent no request that would find out.
-	countsFor = 5 * time.Second
-	// sayEvery bounds how often one is worth a record in the log.
-	sayEvery = time.Minute
+	countsFor = budget.Answer
 )
 
 // Latest is the latest refusal of a store. It is safe for concurrent use.
@@ -32,7 +32,7 @@ type refused struct {
 // New is of a store that has refused nothing. The slack is added to the time for which a refusal counts, for tests: their
 // machine may be busy with others.
 func New(slack time.Duration) *Latest {
-	return &Latest{slack: slack, says: rate.Sometimes{Interval: sayEvery}}
+	return &Latest{slack: slack, says: rate.Sometimes{Interval: budget.Survey}}
 }
 
 // Note takes a refusal down, and has it said at most once a minute.

@@ -8,19 +8,17 @@ import (
 	"maps"
 	"net/url"
 	"strconv"
-	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 )
 
 const (
 	// busyTimeout is how long a writer of another process is waited for.
-	busyTimeout = 3 * time.Second
-	// busyPoll is the pause between two looks where SQLite itself does not wait.
-	busyPoll = 10 * time.Millisecond
+	busyTimeout = 3 * budget.Look
 )
 
 // Connector connects to the file, and makes it when it is missing. The driver's settings
@@ -56,7 +54,7 @@ type waitingConnector struct{ driver.Connector }
 func (c waitingConnector) Connect(ctx context.Context) (conn driver.Conn, err error) {
 	patience, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
-	_ = poll.Until(patience, busyPoll, func() (done bool, _ error) {
+	_ = poll.Until(patience, budget.Blink, func() (done bool, _ error) {
 		conn, err = c.Connector.Connect(ctx)
 		return !Busy(err), nil
 	}) // when the time is up, the last try's error is the answer

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -19,7 +20,7 @@ const (
 	// claimAge is from which age on a claim is renewed. It is half the time between two looks, because at the next look
 	// a claim is a little younger than a look: at a whole one, each second look would renew it, and a second less of
 	// silence would make it look abandoned. It is not zero, because one of many instances is enough.
-	claimAge = lookAround / 2
+	claimAge = budget.Look / 2
 	// Embedded begins the identity of a Redis inside an instance.
 	Embedded = "embedded "
 )
@@ -58,7 +59,7 @@ func NewRedis(claims Claims, identity func(ctx context.Context) (string, error),
 
 // Run looks again and again until ctx ends. A look that failed is repeated by the next.
 func (r *Redis) Run(ctx context.Context) {
-	poll.Every(ctx, lookAround, func() { _ = r.Look(ctx) })
+	poll.Every(ctx, budget.Look, func() { _ = r.Look(ctx) })
 }
 
 // Look compares this instance's Redis with the one that the database names. While
@@ -78,7 +79,7 @@ func (r *Redis) Await(ctx context.Context) error {
 		if err := r.Selling(); err == nil || renewed || ctx.Err() != nil {
 			return err
 		}
-		poll.Pause(ctx, lookAround)
+		poll.Pause(ctx, budget.Look)
 	}
 }
 
@@ -178,11 +179,8 @@ func (r *Redis) During(ctx context.Context, work func(ctx context.Context) error
 // await returns true when this instance agrees with the others, or no longer
 // does, and false when ctx has ended.
 func (r *Redis) await(ctx context.Context, agreed bool) bool {
-	return poll.Until(ctx, claimPoll, func() (bool, error) { return r.agreed.Load() == agreed, ctx.Err() }) == nil
+	return poll.Until(ctx, budget.Glance, func() (bool, error) { return r.agreed.Load() == agreed, ctx.Err() }) == nil
 }
-
-// claimPoll is soon enough for work behind the requests.
-const claimPoll = 200 * time.Millisecond
 
 // AgreedMode makes rebuilds ask whether this instance uses the Redis of its
 // database before they ask for the order mode.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/repository"
@@ -64,8 +65,8 @@ func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
 	for age, renewed := range map[time.Duration]bool{
 		300 * time.Millisecond: false,
 		999 * time.Millisecond: true,
-		lookAround:             true,
-		2 * lookAround:         true,
+		budget.Look:            true,
+		2 * budget.Look:        true,
 	} {
 		_, err := raw.ExecContext(t.Context(), "UPDATE redis_claim SET renewed_at = ?", now.Add(-age))
 		check.Must(t, err)

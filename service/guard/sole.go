@@ -3,15 +3,11 @@ package guard
 import (
 	"context"
 	"sync/atomic"
-	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
-
-// lookAround is how often an instance looks at its claims on the database: as
-// often as they are renewed.
-const lookAround = time.Second
 
 // Sole is the claim of an instance whose Redis or queue is inside its own
 // process: no other instance on its database sees its locks, its hot copies or
@@ -34,7 +30,7 @@ func NewSole(claim Claim, lacks string) *Sole { return &Sole{claim: claim, lacks
 // Run keeps up to date whether this instance is alone, until ctx ends.
 func (s *Sole) Run(ctx context.Context) {
 	s.look(ctx)
-	poll.Every(ctx, lookAround, func() { s.look(ctx) })
+	poll.Every(ctx, budget.Look, func() { s.look(ctx) })
 }
 
 // Assume takes this instance for alone until the next look.
@@ -72,5 +68,5 @@ func (s *Sole) Selling() error {
 
 // Await returns when this instance is alone, or ctx has ended.
 func (s *Sole) Await(ctx context.Context) {
-	_ = poll.Until(ctx, lookAround, func() (bool, error) { return s.Selling() == nil, nil }) // ctx tells
+	_ = poll.Until(ctx, budget.Look, func() (bool, error) { return s.Selling() == nil, nil }) // ctx tells
 }

@@ -7,11 +7,9 @@ import (
 	"log/slog"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 )
-
-// claimPatience is how long a claim of the instance before, which has just died, is waited for.
-const claimPatience = 2 * time.Second
 
 // errSecondLedger tells of a second simulator.
 var errSecondLedger = errors.New("another instance on this database has the payment simulator, and this one keeps a ledger of its own, which does not know the payments of the other: " +
@@ -26,7 +24,7 @@ func Claim(ctx context.Context, held func(ctx context.Context) (bool, error), lo
 		failed error     // of the last question, unless it was cut short
 		taken  time.Time // when another instance was first seen to have it; a question that fails says nothing of that
 	)
-	_ = poll.Until(ctx, claimPatience/10, func() (bool, error) {
+	_ = poll.Until(ctx, budget.Call/10, func() (bool, error) {
 		var err error
 		ours, err = held(ctx)
 		if ctx.Err() == nil {
@@ -35,7 +33,7 @@ func Claim(ctx context.Context, held func(ctx context.Context) (bool, error), lo
 		if err == nil && taken.IsZero() {
 			taken = time.Now()
 		}
-		return ours || !taken.IsZero() && time.Since(taken) >= claimPatience, nil
+		return ours || !taken.IsZero() && time.Since(taken) >= budget.Call, nil
 	})
 	switch {
 	case ours:

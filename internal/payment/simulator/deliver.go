@@ -13,22 +13,18 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 	"seckill/internal/payment"
 	"seckill/model"
 )
 
 const (
 	// deliverTimeout bounds one attempt: the service answers within 5 s.
-	deliverTimeout = 6 * time.Second
-	// lookEvery is how often the ledger is read for what is due; a decision on the page does not wait for it.
-	lookEvery = 500 * time.Millisecond
+	deliverTimeout = budget.Answer + budget.Look
 	// deliverers send at once, so that one slow answer does not hold up all.
 	deliverers = 8
 	// lease is how long a webhook is left to the process that sends it: an attempt, twice, and noting it.
-	lease = 2*deliverTimeout + workTimeout
-	// firstPause follows the first attempt, longestPause every late one.
-	firstPause   = time.Second
-	longestPause = 10 * time.Minute
+	lease = 2*deliverTimeout + budget.Answer
 	// maxAttempts are three days' worth; then the webhook is given up, and the service finds the payment by asking.
 	maxAttempts = 440
 	// maxAnswer of a receiver is read, in bytes, so that the connection can be used again.
@@ -92,7 +88,7 @@ func (s *Server) Run(ctx context.Context, target string) {
 	defer client.CloseIdleConnections()
 	var sending errgroup.Group
 	sending.SetLimit(deliverers) // Go waits for a turn
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(budget.Brief)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		more, err := s.look(ctx, func(hook webhook) {
@@ -140,7 +136,7 @@ func pauseAfter(attempts int) time.Duration {
 	if attempts >= maxAttempts {
 		return 0
 	}
-	return backoff.Doubled(firstPause, longestPause, attempts-1)
+	return backoff.Doubled(budget.Look, budget.Late, attempts-1)
 }
 
 // deliver makes one attempt, and with the fault RepeatHooks two.
@@ -154,7 +150,7 @@ func (s *Server) deliver(ctx context.Context, client *http.Client, target string
 		next = time.Now().Add(pause)
 	}
 	// At the stop too, so that what was delivered is not sent again after the next start.
-	noting, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
+	noting, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Answer)
 	defer cancel()
 	if err := errors.Join(err, s.ledger.reschedule(noting, hook.id, next)); err != nil && ctx.Err() == nil {
 		s.Log.InfoContext(ctx, "the payment simulator could not deliver a webhook",

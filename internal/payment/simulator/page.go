@@ -30,9 +30,6 @@ const (
 	Lose       Decision = "lose" // all that is left goes back
 )
 
-// defaultDelay is long enough to see an order wait for its money, and short enough to wait for it.
-const defaultDelay = 30 * time.Second
-
 // page shows a payment. Whoever knows its id, which cannot be guessed, may decide it.
 func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 	p, err := s.ledger.find(r.Context(), r.PathValue("id"))

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/payment"
 	"seckill/internal/words"
 	"seckill/model"
@@ -26,8 +27,6 @@ const (
 	maxBody = 16 << 10
 	// maxKey bounds an idempotency key in bytes.
 	maxKey = 255
-	// workTimeout bounds the ledger's work for one request.
-	workTimeout = 5 * time.Second
 )
 
 // Options are what a simulator works with. All but DelayFor and Faults are required.
@@ -66,7 +65,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the simulator's page: %w", err)
 	}
-	options.DelayFor = cmp.Or(options.DelayFor, defaultDelay)
+	options.DelayFor = cmp.Or(options.DelayFor, budget.Settle)
 	book, err := openLedger(ctx, options.File)
 	if err != nil {
 		return nil, err
@@ -94,7 +93,7 @@ func (s *Server) Close() error {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), workTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), budget.Answer)
 	defer cancel()
 	r = r.WithContext(ctx)
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
