@@ -39,11 +39,14 @@ function say(text) {
   find('message').hidden = !text;
 }
 
-// refuse says in words why a call failed, which the API has put into this page's language.
+// refuse says in words why a call failed: in English as the API has it, and otherwise in this page's words for that, or for
+// its code.
 function refuse(answer, voucherID) {
   if (answer.body.retry_at) cooling.set(voucherID, answer.body.retry_at);
   const fields = (answer.body.errors ?? []).map((field) => field.message);
-  say(fields.length > 0 ? fields.join(' · ') : answer.body.detail ?? word(answer.body.code));
+  const { detail, code } = answer.body;
+  const here = code === undefined || language === 'en' || word(detail) !== detail ? word(detail) : word(code);
+  say(fields.length > 0 ? fields.join(' · ') : here);
 }
 
 const money = (minor, currency) => {

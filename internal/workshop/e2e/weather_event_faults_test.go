@@ -123,6 +123,11 @@ func hideVoucher(ctx context.Context, db *sql.DB, id string) (back func() error,
 	if _, err := db.ExecContext(ctx, "CREATE TABLE away AS SELECT * FROM vouchers WHERE FALSE"); err != nil {
 		return nil, err
 	}
+	var columns string // but for those that the database generates, and that nobody may write
+	err = db.QueryRowContext(ctx, "SELECT GROUP_CONCAT(column_name) FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'vouchers' AND COALESCE(generation_expression, '') = ''").Scan(&columns)
+	if err != nil {
+		return nil, err
+	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -135,8 +140,7 @@ func hideVoucher(ctx context.Context, db *sql.DB, id string) (back func() error,
 		return nil, errors.Join(err, tx.Rollback())
 	}
 	return func() error {
-		// What the database generates is not written, which is an error in strict mode.
-		_, err := db.ExecContext(ctx, "SET STATEMENT sql_mode = '' FOR INSERT INTO vouchers SELECT * FROM away")
+		_, err := db.ExecContext(ctx, "INSERT INTO vouchers ("+columns+") SELECT "+columns+" FROM away")
 		if err == nil {
 			_, err = db.ExecContext(ctx, "DROP TABLE away")
 		}
