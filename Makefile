@@ -92,8 +92,11 @@ bench-go: deps ## Go's benchmarks of single functions (PKG=./lock)
 	go test -run='^$$' -bench=. -benchmem -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
 
 .PHONY: bench-lock
-bench-lock: deps ## the lock against redsync, redislock and rueidislock on one Redis (ARGS='-check')
-	cd lock/bench && go test -count=1 -v -timeout=10m -run TestPeers . $(ARGS)
+bench-lock: deps $(BIN)/benchstat ## the lock against redsync, redislock and rueidislock on one Redis (ROUNDS=5 SECONDS=1 ARGS='-bench=Lock/load=keys')
+	@rm -f $(BIN)/bench-lock.txt
+	cd lock/bench && for round in $$(seq $(or $(ROUNDS),5)); do \
+		go test -vet=off -run='^$$' -bench=. -benchtime=$(or $(SECONDS),1)s -timeout=20m . $(ARGS) | tee -a $(BIN)/bench-lock.txt; done
+	$(BIN)/benchstat -row '.name /load /replicas /goroutines' -col '/peer /synced' -alpha 1 $(BIN)/bench-lock.txt
 
 # One test of the faults by itself, as long as is wanted. Each prints the SEED that repeats it.
 FAULT := CGO_ENABLED=0 go test -count=1 -v -vet=off -trimpath -tags=faults -timeout=180m $(ARGS)

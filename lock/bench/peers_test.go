@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"testing"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -13,147 +14,95 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
 const (
-	ours       = "seckill/lock"
-	tokenless  = "without tokens" // ours, as the service's locks are
-	redsyncs   = "redsync"
-	redislocks = "redislock"
-	rueidiss   = "rueidislock"
+	// lease is how long a lock lasts that is not renewed: long enough that none ends within a workload.
+	lease = 30 * time.Second
+	// pause is between redislock's tries: short against the waits of 64 goroutines, and not yet a flood of requests.
+	pause = 10 * time.Millisecond
+	// tryNextAfter bounds an attempt of rueidislock. With the default of 20 ms an attempt on a busy machine ends before
+	// its answer comes, and its caller then waits for a message about the key that it took itself, for ever.
+	tryNextAfter = 2 * time.Second
 )
 
-// peers are the contestants, in the order of the tables.
-var peers = []string{ours, redsyncs, redislocks, rueidiss}
+// acquire waits for a lock until ctx ends.
+type acquire func(ctx context.Context, key string) (release func() error, err error)
 
-// lease is how long a lock lasts that is not renewed: long enough that none ends within a workload.
-const lease = 30 * time.Second
-
-// locker is a contestant: one client of one Redis, as a process has it.
-type locker interface {
-	// acquire waits for a lock until ctx ends. The context it returns ends with the lock, for those that have one.
-	acquire(ctx context.Context, key string) (held context.Context, release func() error, err error)
-	close() error
+// peer is a contestant: open makes one client of one Redis, as a process has it, for so many goroutines.
+type peer struct {
+	name string
+	open func(b *testing.B, addr string, goroutines int) acquire
 }
 
-// open makes a contestant's client for so many goroutines.
-func open(name, addr string, goroutines int) (locker, error) {
-	switch name {
-	case ours:
-		return openOurs(addr), nil
-	case tokenless:
-		return openTokenless(addr), nil
-	case redsyncs:
-		client := pooled(addr, goroutines)
-		return redsyncLocker{client, redsync.New(redsyncredis.NewPool(client))}, nil
-	case redislocks:
-		client := pooled(addr, goroutines)
-		return redislockLocker{client, redislock.New(client)}, nil
-	case rueidiss:
-		return openRueidis(addr, lease)
-	}
-	return nil, errors.New("no such contestant: " + name)
-}
-
-func pooled(addr string, goroutines int) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: goroutines, MinIdleConns: goroutines})
-}
-
-type ourLocker struct {
-	client *redis.Client
-	locks  *lock.Client
-}
-
-func openOurs(addr string, opts ...lock.ClientOption) *ourLocker {
-	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
-	return &ourLocker{client, lock.New(lock.NewRedisStore(client), opts...)}
-}
-
-func openTokenless(addr string, opts ...lock.RedisOption) *ourLocker {
-	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
-	return &ourLocker{client, lock.New(lock.NewRedisStore(client, append(opts, lock.WithoutTokens())...))}
-}
-
-func (l *ourLocker) acquire(ctx context.Context, key string) (context.Context, func() error, error) {
-	held, err := l.locks.Mutex(key).Lock(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return held.Context(), held.Unlock, nil
-}
-
-func (l *ourLocker) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return errors.Join(l.locks.Close(ctx), l.client.Close())
-}
-
-type redsyncLocker struct {
-	client *redis.Client
-	sync   *redsync.Redsync
-}
-
-func (l redsyncLocker) acquire(ctx context.Context, key string) (context.Context, func() error, error) {
-	m := l.sync.NewMutex(key, redsync.WithExpiry(lease), redsync.WithTries(math.MaxInt))
-	if err := m.LockContext(ctx); err != nil {
-		return nil, nil, err
-	}
-	return ctx, func() error {
-		ok, err := m.UnlockContext(ctx)
-		if err == nil && !ok {
-			err = errors.New("redsync: not held any more")
+// ours is the lock of this repository, with options of its store.
+func ours(name string, opts ...lock.RedisOption) peer {
+	return peer{name, func(b *testing.B, addr string, _ int) acquire {
+		b.Helper()
+		client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+		locks := lock.New(lock.NewRedisStore(client, opts...))
+		b.Cleanup(func() { check.Must(b, errors.Join(locks.Close(context.Background()), client.Close())) })
+		return func(ctx context.Context, key string) (func() error, error) {
+			held, err := locks.Mutex(key).Lock(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return held.Unlock, nil
 		}
-		return err
-	}, nil
+	}}
 }
 
-func (l redsyncLocker) close() error { return l.client.Close() }
-
-type redislockLocker struct {
-	client *redis.Client
-	locks  *redislock.Client
-}
-
-// redislockPause is between its tries: short against the waits of 64 goroutines, and not yet a flood of requests.
-const redislockPause = 10 * time.Millisecond
-
-func (l redislockLocker) acquire(ctx context.Context, key string) (context.Context, func() error, error) {
-	m, err := l.locks.Obtain(ctx, key, lease, &redislock.Options{RetryStrategy: redislock.LinearBackoff(redislockPause)})
-	if err != nil {
-		return nil, nil, err
+// peers are the contestants. The first is what the service uses.
+func peers() []peer {
+	return []peer{
+		ours("tokenless", lock.WithoutTokens()),
+		ours("tokens"),
+		{"redsync", func(b *testing.B, addr string, goroutines int) acquire {
+			b.Helper()
+			locks := redsync.New(redsyncredis.NewPool(pooled(b, addr, goroutines)))
+			return func(ctx context.Context, key string) (func() error, error) {
+				m := locks.NewMutex(key, redsync.WithExpiry(lease), redsync.WithTries(math.MaxInt))
+				return func() error { return check.ErrorOf(m.UnlockContext(context.WithoutCancel(ctx))) }, m.LockContext(ctx)
+			}
+		}},
+		{"redislock", func(b *testing.B, addr string, goroutines int) acquire {
+			b.Helper()
+			locks := redislock.New(pooled(b, addr, goroutines))
+			return func(ctx context.Context, key string) (func() error, error) {
+				m, err := locks.Obtain(ctx, key, lease, &redislock.Options{RetryStrategy: redislock.LinearBackoff(pause)})
+				return func() error { return m.Release(context.WithoutCancel(ctx)) }, err
+			}
+		}},
+		{"rueidislock", func(b *testing.B, addr string, _ int) acquire {
+			b.Helper()
+			locks := check.Value(rueidislock.NewLocker(rueidislock.LockerOption{
+				ClientOption: rueidis.ClientOption{InitAddress: []string{addr}},
+				KeyValidity:  lease, KeyMajority: 1, NoLoopTracking: true, TryNextAfter: tryNextAfter,
+			}))(b)
+			b.Cleanup(locks.Close)
+			return func(ctx context.Context, key string) (func() error, error) {
+				_, cancel, err := locks.WithContext(ctx, key)
+				return func() error { cancel(); return nil }, err
+			}
+		}},
+		// What a round trip costs: SET NX PX and DEL are no lock, because anybody's DEL frees it.
+		{"none", func(b *testing.B, addr string, goroutines int) acquire {
+			b.Helper()
+			client := pooled(b, addr, goroutines)
+			return func(ctx context.Context, key string) (func() error, error) {
+				err := client.SetArgs(ctx, key, "x", redis.SetArgs{Mode: "NX", TTL: lease}).Err()
+				return func() error { return client.Del(ctx, key).Err() }, err
+			}
+		}},
 	}
-	return ctx, func() error { return m.Release(ctx) }, nil
 }
 
-func (l redislockLocker) close() error { return l.client.Close() }
-
-// tryNextAfter bounds an attempt of rueidislock. With the default of 20 ms an attempt on a busy machine ends before its
-// answer comes, and its caller then waits for a message about the key that it took itself, for ever.
-const tryNextAfter = 2 * time.Second
-
-type rueidisLocker struct{ locks rueidislock.Locker }
-
-func openRueidis(addr string, validity time.Duration) (locker, error) {
-	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
-		KeyValidity:    validity,
-		KeyMajority:    1,
-		NoLoopTracking: true,
-		TryNextAfter:   tryNextAfter,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return rueidisLocker{locks}, nil
+// pooled is for those who take a connection for each call.
+func pooled(b *testing.B, addr string, goroutines int) *redis.Client {
+	b.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: goroutines, MinIdleConns: goroutines})
+	b.Cleanup(func() { _ = client.Close() })
+	return client
 }
-
-func (l rueidisLocker) acquire(ctx context.Context, key string) (context.Context, func() error, error) {
-	held, cancel, err := l.locks.WithContext(ctx, key)
-	if err != nil {
-		return nil, nil, err
-	}
-	return held, func() error { cancel(); return nil }, nil
-}
-
-func (l rueidisLocker) close() error { l.locks.Close(); return nil }

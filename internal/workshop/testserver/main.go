@@ -252,12 +252,13 @@ func (stderr) Errorf(format string, args ...any) {
 // configFile is the path of a file in deployments/. A wrong path fails at the server's start, which names the file.
 func configFile(name string) string { return filepath.Join(moduleRoot(), "deployments", name) }
 
-// moduleRoot is the directory of go.mod. A test runs in the directory of its package, so the root is above; it is looked
-// up there and not at compile time, so that -trimpath works.
+// moduleRoot is the directory of the service's module, which has deployments/. A test runs in the directory of its
+// package, also one of a module inside, so the root is above; it is looked up then and not at compile time, so that
+// -trimpath works.
 func moduleRoot() string {
 	dir, err := os.Getwd()
 	for err == nil {
-		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
+		if _, missing := os.Stat(filepath.Join(dir, "deployments")); missing == nil {
 			break
 		}
 		parent := filepath.Dir(dir)
