@@ -99,8 +99,8 @@ func families(t *testing.T) map[string]*dto.MetricFamily {
 
 	// A voucher has a series of these only while it does not add up.
 	registry := prometheus.NewRegistry()
-	telemetry.NewWorker(registry).Drift("a", 1)
-	telemetry.NewSamples(registry).Off("a", 1)
+	telemetry.NewWorker(registry).Drift.Set("a", 1)
+	telemetry.NewSamples(registry).Set("a", 1)
 	for _, family := range check.Value(registry.Gather())(t) {
 		if name := family.GetName(); name == "seckill_drifted_orders" || name == "seckill_voucher_units_off" {
 			found[family.GetName()] = family

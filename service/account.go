@@ -41,7 +41,7 @@ type AccountDeps struct {
 	Hasher  Hasher
 	Tokens  *token.Authority
 	Cache   *cache.Accounts
-	Metrics *telemetry.Accounts
+	Metrics *telemetry.Counters
 	Log     *slog.Logger
 }
 
@@ -173,7 +173,7 @@ func (s *Accounts) count(action string, err error) {
 	if err != nil {
 		outcome = string(model.CodeOf(err))
 	}
-	s.Metrics.Attempt(action, outcome)
+	s.Metrics.WithLabelValues(action, outcome).Inc()
 }
 
 // accountMaker makes accounts, whoever asks.

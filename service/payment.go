@@ -166,7 +166,9 @@ func (s *Payments) Notice(ctx context.Context, n model.PaymentNotice) error {
 }
 
 // Unheard counts a webhook that says nothing of a payment: of a type that is not known, or of a sender that is not.
-func (s *Payments) Unheard(outcome string) { s.Metrics.Notice("webhook", outcome) }
+func (s *Payments) Unheard(outcome string) {
+	s.Metrics.Notices.WithLabelValues("webhook", outcome).Inc()
+}
 
 // Ask asks the provider what became of a payment, and applies what it says. Nil says that it was asked.
 func (s *Payments) Ask(ctx context.Context, p model.Payment) error {
@@ -256,7 +258,7 @@ func (s *Payments) note(ctx context.Context, source string, n model.PaymentNotic
 		s.Log.ErrorContext(ctx, "the money of a used order is back at its buyer, or disputed: somebody has to look",
 			slog.String("order_id", n.OrderID), slog.String("payment_id", n.PaymentID), slog.Int64("refunded", receipt.Payment.Refunded), slog.Bool("disputed", receipt.Payment.Disputed))
 	}
-	s.Metrics.Notice(source, outcome)
+	s.Metrics.Notices.WithLabelValues(source, outcome).Inc()
 	if model.CodeOf(err) == model.CodeValidation {
 		s.Log.ErrorContext(ctx, "the payment provider tells of a payment that is not ours, or of another amount",
 			slog.String("source", source), slog.String("payment_id", n.PaymentID), slog.String("order_id", n.OrderID),

@@ -124,15 +124,15 @@ func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 	defer failpoint.Reach(failpoint.AfterRefundNoted)
 	switch {
 	case err == nil, errors.Is(err, payment.ErrRefused) && s.isBack(ctx, r): // it may have been made on the provider's page
-		s.Metrics.Refund("done")
+		s.Metrics.Refunds.WithLabelValues("done").Inc()
 		return s.Refunds.Done(ctx, r.ID)
 	case errors.Is(err, payment.ErrRefused):
-		s.Metrics.Refund("failed")
+		s.Metrics.Refunds.WithLabelValues("failed").Inc()
 		s.Log.ErrorContext(ctx, "the payment provider refuses a refund for good: somebody has to look",
 			slog.String("refund_id", r.ID), slog.String("order_id", r.OrderID), slog.Any("error", err))
 		return s.Refunds.GiveUp(ctx, r.ID, err.Error())
 	default:
-		s.Metrics.Refund("later")
+		s.Metrics.Refunds.WithLabelValues("later").Inc()
 		s.Log.WarnContext(ctx, "a refund is not made yet; it is tried again",
 			slog.String("refund_id", r.ID), slog.Int("attempt", r.Attempts+1), slog.Any("error", err))
 		return s.Refunds.Retry(ctx, r.ID, err.Error(), pauseOfRefund(r.Attempts))

@@ -29,7 +29,9 @@ func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
 	if i.cfg.Role == config.RoleWorker {
 		return nil, nil //nolint:nilnil // see above
 	}
-	tokens, err := Tokens(ctx, i.cfg, token.Trust(i.log, trusted...), token.Report(i.log, refusals.Refused))
+	tokens, err := Tokens(ctx, i.cfg, token.Trust(i.log, trusted...), token.Report(i.log, func(issuer string, why token.Reason) {
+		refusals.WithLabelValues(issuer, string(why)).Inc()
+	}))
 	if err != nil {
 		return nil, err
 	}

@@ -128,8 +128,11 @@ func (a *AsyncParts) whenAlone(name string, work func(ctx context.Context) error
 func (a *AsyncParts) Consume() {
 	observe := func(d queue.Delivery) {
 		a.delivered.Persisted(d.Orders, d.Took)
-		a.delivered.Messages(d.Acked, d.Moved, d.Delayed, d.Again)
-		a.delivered.Unreadable(d.Buried)
+		a.delivered.Acked.Add(float64(d.Acked))
+		a.delivered.Moved.Add(float64(d.Moved))
+		a.delivered.Delayed.Add(float64(d.Delayed))
+		a.delivered.Redelivered.Add(float64(d.Again))
+		a.delivered.Unreadable.Add(float64(d.Buried))
 	}
 	a.whenAlone("consumer", func(ctx context.Context) error {
 		err := a.Queue.Consume(ctx, a.Persister.Persist, queue.ConsumeOptions{Observe: observe, Rest: a.OthersConsume})

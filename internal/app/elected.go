@@ -87,7 +87,7 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 	if i.cfg.Role == config.RoleAPI {
 		return nil
 	}
-	metrics := telemetry.NewEvents(i.registry)
+	waiting := telemetry.NewEvents(i.registry)
 	if i.cfg.Events == "" {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 		return fmt.Errorf("reach the stream of events (SECKILL_EVENTS): %w", err)
 	}
 	i.parts.OnClose("stream of events", func(context.Context) error { stream.Close(); return nil })
-	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Metrics: metrics, Log: log}
+	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Waiting: waiting, Log: log}
 	i.runElected(s, mode, "events", relay.Run) //nolint:contextcheck // until the stop
 	return nil
 }

@@ -25,7 +25,7 @@ type Instance struct {
 	cfg       config.Config
 	log       *slog.Logger
 	registry  *prometheus.Registry
-	elections *telemetry.Elections
+	elections *telemetry.Gauges
 	probes    []service.Probe // of the health, while the instance is put together
 	health    *service.Health
 	main, ops *listener.Listener

@@ -53,7 +53,7 @@ func (i *Instance) see(ctx context.Context, self *model.Instance, async *AsyncPa
 	}
 	self.Unready, self.Drifted = strings.Join(unready, ","), ""
 	if async != nil {
-		drifted := async.parts.Metrics.Drifted()
+		drifted := async.parts.Metrics.Drift.IDs()
 		self.Drifted = strings.Join(drifted[:min(len(drifted), maxDrifted)], ",")
 	}
 }

@@ -1,40 +1,26 @@
-// Package telemetry holds what the service counts about itself.
+// Package telemetry holds what the service counts about itself. Most metrics are values of the Prometheus library, with
+// which their users count; what takes more than one call has a method.
 package telemetry
 
 import (
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/token"
+	"seckill/internal/version"
+	"seckill/model"
 )
 
-// Metrics are the counters of one instance, without those of HTTP.
-type Metrics struct {
-	placed   *prometheus.CounterVec
-	local    prometheus.Counter
-	placing  *prometheus.HistogramVec
-	batch    prometheus.Histogram
-	lockWait prometheus.Histogram
-	unknown  prometheus.Counter
-	reads    *prometheus.CounterVec
-}
-
-// New registers the metrics.
-func New(registerer prometheus.Registerer) *Metrics {
-	// From a local answer to the longest one the contract allows (seconds).
-	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 6}
-	r := registry{registerer}
-	m := &Metrics{
-		placed:   r.counters("seckill_orders_placed_total", "outcome", "Attempts to buy, by what became of them (OK or the problem's code).", "OK"),
-		local:    r.counter("seckill_orders_answered_locally_total", "Attempts to buy that were answered from this instance's memory."),
-		placing:  r.histograms("seckill_order_place_seconds", "outcome", "How long an attempt to buy took, by what became of it.", buckets),
-		batch:    r.histogram("seckill_order_batch_size", "Orders that shared one transaction.", sizes()),
-		lockWait: r.histogram("seckill_lock_wait_seconds", "How long the user's lock took to get.", buckets),
-		unknown:  r.counter("seckill_orders_unknown_total", "Orders whose client was answered before it was known what became of them."),
-		reads:    r.counters("seckill_voucher_copy_reads_total", "result", "Reads of this instance's copies of vouchers, by hit or miss.", "hit", "miss"),
-	}
-	m.placing.WithLabelValues("OK") // from zero, see registry.counters
-	return m
-}
+// These are the metrics that have no struct around them, for packages that know no library of metrics.
+type (
+	Counters = prometheus.CounterVec
+	Gauge    = prometheus.Gauge
+	Gauges   = prometheus.GaugeVec
+)
 
 // registry makes metrics and registers them.
 type registry struct{ prometheus.Registerer }
@@ -46,11 +32,16 @@ func (r registry) counter(name, help string) prometheus.Counter {
 // counters makes a counter for each value of a label. Those that are known begin at zero: of a
 // series that is born with 1, Prometheus sees no increase.
 func (r registry) counters(name, label, help string, known ...string) *prometheus.CounterVec {
-	vec := registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+	vec := r.pairs(name, help, label)
 	for _, value := range known {
 		vec.WithLabelValues(value)
 	}
 	return vec
+}
+
+// pairs makes a counter for each combination of labels.
+func (r registry) pairs(name, help string, labels ...string) *prometheus.CounterVec {
+	return registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 }
 
 func (r registry) gauge(name, help string) prometheus.Gauge {
@@ -65,11 +56,6 @@ func (r registry) histogram(name, help string, buckets []float64) prometheus.His
 	return registered(r, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}))
 }
 
-func (r registry) histograms(name, label, help string, buckets []float64) *prometheus.HistogramVec {
-	return registered(r, prometheus.NewHistogramVec(
-		prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{label}))
-}
-
 func registered[C prometheus.Collector](r registry, metric C) C {
 	r.MustRegister(metric)
 	return metric
@@ -78,29 +64,394 @@ func registered[C prometheus.Collector](r registry, metric C) C {
 // sizes are the buckets of orders that were handled together: 500 at the most.
 func sizes() []float64 { return prometheus.ExponentialBuckets(1, 2, 10) }
 
+// Sizes is a histogram as a function of a number.
+func Sizes(of prometheus.Observer) func(n int) { return func(n int) { of.Observe(float64(n)) } }
+
+// Metrics count the attempts to buy.
+type Metrics struct {
+	placed    *prometheus.CounterVec
+	placing   *prometheus.HistogramVec
+	Local     prometheus.Counter
+	Batch     prometheus.Histogram // orders
+	LockWait  prometheus.Histogram // seconds
+	Unknown   prometheus.Counter
+	Hit, Miss prometheus.Counter // reads of the copies of vouchers
+}
+
+// New registers the metrics.
+func New(registerer prometheus.Registerer) *Metrics {
+	// From a local answer to the longest one the contract allows (seconds).
+	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 6}
+	r := registry{registerer}
+	reads := r.counters("seckill_voucher_copy_reads_total", "result",
+		"Reads of this instance's copies of vouchers, by hit or miss.")
+	m := &Metrics{
+		placed: r.counters("seckill_orders_placed_total", "outcome",
+			"Attempts to buy, by what became of them (OK or the problem's code).", "OK"),
+		placing: registered(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "seckill_order_place_seconds",
+			Help: "How long an attempt to buy took, by what became of it.", Buckets: buckets,
+		}, []string{"outcome"})),
+		Local: r.counter("seckill_orders_answered_locally_total",
+			"Attempts to buy that were answered from this instance's memory."),
+		Batch:    r.histogram("seckill_order_batch_size", "Orders that shared one transaction.", sizes()),
+		LockWait: r.histogram("seckill_lock_wait_seconds", "How long the user's lock took to get.", buckets),
+		Unknown: r.counter("seckill_orders_unknown_total",
+			"Orders whose client was answered before it was known what became of them."),
+		Hit:  reads.WithLabelValues("hit"),
+		Miss: reads.WithLabelValues("miss"),
+	}
+	m.placing.WithLabelValues("OK") // from zero, see registry.counters
+	return m
+}
+
 // Placed counts one attempt to buy by its outcome.
 func (m *Metrics) Placed(outcome string, took time.Duration) {
 	m.placed.WithLabelValues(outcome).Inc()
 	m.placing.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
-// AnsweredLocally counts an attempt that needed no network.
-func (m *Metrics) AnsweredLocally() { m.local.Inc() }
-
-// Batch counts one transaction's orders.
-func (m *Metrics) Batch(orders int) { m.batch.Observe(float64(orders)) }
-
-// LockWaited counts the wait for one user's lock.
-func (m *Metrics) LockWaited(took time.Duration) { m.lockWait.Observe(took.Seconds()) }
-
-// Unknown counts an order that was answered before it was decided.
-func (m *Metrics) Unknown() { m.unknown.Inc() }
-
-// CacheRead counts one read of a cache entry.
-func (m *Metrics) CacheRead(hit bool) {
-	result := "miss"
-	if hit {
-		result = "hit"
+// Sale gathers what people watch a sale by: the attempts to buy, how long they take, and the
+// backlog, which is nil where there is no queue. It reads memory alone: a gathering
+// of all metrics asks every server whether it is ready (see NewChecks), and waits for the answers.
+func Sale(attempts *Metrics, backlog *Admission) prometheus.Gatherer {
+	shown := prometheus.NewRegistry()
+	shown.MustRegister(attempts.placed, attempts.placing)
+	if backlog != nil {
+		shown.MustRegister(backlog.age, backlog.messages, backlog.Known)
 	}
-	m.reads.WithLabelValues(result).Inc()
+	return shown
+}
+
+// Admission counts asynchronous orders on their way into the queue.
+type Admission struct {
+	Reserved    prometheus.Histogram
+	Published   prometheus.Histogram
+	Unpublished prometheus.Counter
+	Unconfirmed prometheus.Counter
+	NotLoaded   prometheus.Counter
+	StaleMarks  *prometheus.CounterVec // by action
+	Known       prometheus.Gauge       // whether the queue tells its backlog
+	Refused     prometheus.Counter     // for the backlog
+	Waiting     prometheus.Gauge
+	age         prometheus.Gauge
+	messages    prometheus.Gauge
+}
+
+// NewAdmission registers the metrics.
+func NewAdmission(registerer prometheus.Registerer) *Admission {
+	r := registry{registerer}
+	return &Admission{
+		Reserved:  r.histogram("seckill_reserve_group_size", "Orders that shared one call to the hot copies.", sizes()),
+		Published: r.histogram("seckill_publish_group_size", "Orders that shared one message.", sizes()),
+		Unpublished: r.counter("seckill_orders_unpublished_total",
+			"Reserved orders whose message was not acknowledged in time. They are published again."),
+		Unconfirmed: r.counter("seckill_orders_unconfirmed_total",
+			"Published orders that were not promised, because their hot copy was closed or replaced meanwhile."),
+		NotLoaded: r.counter("seckill_orders_not_loaded_total", "Attempts to buy that met a closed hot copy."),
+		StaleMarks: r.counters("seckill_stale_marks_total", "action",
+			"Buyers' marks of closed orders that stood in somebody's way, by what was found: released, a unit that "+
+				"was given back; "+
+				"refused by the database, or lost there: the hot copy is stale.", "released", "refused", "lost"),
+		age: r.gauge("seckill_backlog_age_seconds",
+			"How long the oldest message has been waiting in the queue, as last seen."),
+		messages: r.gauge("seckill_backlog_messages", "Messages that wait in the queue, as last seen."),
+		Known: r.gauge("seckill_backlog_known",
+			"1 while the queue tells its backlog; 0 refuses orders before long."),
+		Refused: r.counter("seckill_orders_refused_for_backlog_total",
+			"Attempts to buy that were refused because the backlog is too old, or not known."),
+		Waiting: r.gauge("seckill_order_waits", "Requests that wait for an order to leave processing."),
+	}
+}
+
+// Backlog says what waits in the queue.
+func (m *Admission) Backlog(age time.Duration, messages int64) {
+	m.age.Set(age.Seconds())
+	m.messages.Set(float64(messages))
+	m.Known.Set(1)
+}
+
+// Worker counts what happens behind the requests: persisting, settling, reconciling and rebuilding.
+type Worker struct {
+	Persisted       *prometheus.CounterVec // by status
+	Failed          *prometheus.CounterVec // by reason
+	Buried          prometheus.Counter
+	Stuck           prometheus.Counter // dead letters without a failed row
+	Unsettled       prometheus.Counter
+	Reconciled      *prometheus.CounterVec // by action
+	ReleasesWaiting prometheus.Gauge
+	Drift           *OffVouchers
+	rebuilds        *prometheus.CounterVec
+	rebuilding      prometheus.Gauge
+	rebuildFor      prometheus.Histogram
+}
+
+// NewWorker registers the metrics.
+func NewWorker(registerer prometheus.Registerer) *Worker {
+	r := registry{registerer}
+	return &Worker{
+		Persisted: r.counters("seckill_reservations_persisted_total", "status",
+			"Reservations that became a row, by its status.",
+			string(model.OrderUnpaid), string(model.OrderFailed)),
+		Failed: r.counters("seckill_orders_failed_total", "reason", "Orders that were admitted and then failed.",
+			model.ReasonSoldOut, model.ReasonAlreadyOrdered, model.ReasonSuperseded, model.ReasonUnprocessable),
+		Buried: r.counter("seckill_orders_buried_total", "Orders that went to the dead letters."),
+		Stuck: r.counter("seckill_orders_buried_stuck_total",
+			"Dead letters whose failed row could not be written: their messages come again, and an operator must "+
+				"look."),
+		Unsettled: r.counter("seckill_settle_failures_total",
+			"Calls to hot copies that failed after a commit; the reconciler repeats them."),
+		Reconciled: r.counters("seckill_reconciled_total", "action",
+			"What the reconciler put right, by what it did: settled, republished, relayed, applied, intent, rebuild.",
+			"settled", "republished", "relayed", "applied", "intent", "rebuild"),
+		rebuilds: r.counters("seckill_rebuilds_total", "result",
+			"Rebuilds of hot copies, by result: done, superseded, failed.", "done", "superseded", "failed"),
+		rebuilding: r.gauge("seckill_rebuilding", "Rebuilds under way on this instance."),
+		rebuildFor: r.histogram("seckill_rebuild_seconds", "How long a voucher's rebuild took.",
+			// From an empty voucher to one that waits for a long queue (seconds).
+			[]float64{.01, .05, .1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 300}),
+		ReleasesWaiting: r.gauge("seckill_releases_waiting",
+			"Returned units that a hot copy does not know of yet, as last seen."),
+		Drift: offVouchers(r, "seckill_drifted_orders",
+			"Orders that did not add up at the latest check of a voucher, where there were any."),
+	}
+}
+
+// RebuildBegan counts a rebuild under way; the function ends it.
+func (m *Worker) RebuildBegan() func(result string) {
+	began := time.Now()
+	m.rebuilding.Inc()
+	return func(result string) {
+		m.rebuilding.Dec()
+		m.rebuilds.WithLabelValues(result).Inc()
+		if result == "done" {
+			m.rebuildFor.Observe(time.Since(began).Seconds())
+		}
+	}
+}
+
+// OffVouchers tells by how much vouchers do not add up. One that does has no series, so that their number stays small.
+type OffVouchers struct {
+	gauges *prometheus.GaugeVec
+
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func offVouchers(r registry, name, help string) *OffVouchers {
+	return &OffVouchers{gauges: r.gauges(name, "voucher_id", help), ids: map[string]bool{}}
+}
+
+// NewSamples registers the metric of vouchers that do not add up in the database.
+func NewSamples(registerer prometheus.Registerer) *OffVouchers {
+	return offVouchers(registry{registerer}, "seckill_voucher_units_off",
+		"Stock less what remains less live orders of a voucher in the database, where that is not 0.")
+}
+
+// Set says by how much a voucher is off.
+func (m *OffVouchers) Set(voucherID string, by int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if by == 0 {
+		m.gauges.DeleteLabelValues(voucherID)
+		delete(m.ids, voucherID)
+		return
+	}
+	m.gauges.WithLabelValues(voucherID).Set(float64(by))
+	m.ids[voucherID] = true
+}
+
+// Reset says that nobody looks here any more.
+func (m *OffVouchers) Reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gauges.Reset()
+	clear(m.ids)
+}
+
+// IDs are the vouchers that are off.
+func (m *OffVouchers) IDs() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.ids))
+}
+
+// Delivery counts what the queue hands to a worker.
+type Delivery struct {
+	Unreadable                         prometheus.Counter
+	Acked, Moved, Delayed, Redelivered prometheus.Counter // messages
+	orders                             prometheus.Histogram
+	took                               prometheus.Histogram
+}
+
+// NewDelivery registers the metrics.
+func NewDelivery(registerer prometheus.Registerer) *Delivery {
+	r := registry{registerer}
+	messages := r.counters("seckill_queue_messages_total", "result",
+		"Messages of the queue, by what became of them: acked, moved (their orders wait in messages of their "+
+			"voucher), "+
+			"delayed (they come again), redelivered (they came again).")
+	return &Delivery{
+		orders: r.histogram("seckill_persist_group_size", "Orders that were persisted together.", sizes()),
+		took: r.histogram("seckill_persist_seconds", "How long it took to persist them and to tell the hot copies.",
+			// From a lone order to a transaction that ran into its time limit (seconds).
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}),
+		Acked: messages.WithLabelValues("acked"), Moved: messages.WithLabelValues("moved"),
+		Delayed: messages.WithLabelValues("delayed"), Redelivered: messages.WithLabelValues("redelivered"),
+		Unreadable: r.counter("seckill_queue_unreadable_total",
+			"Orders, or whole messages, that could not be read and went to the dead letters."),
+	}
+}
+
+// Persisted counts orders that were persisted together.
+func (m *Delivery) Persisted(orders int, took time.Duration) {
+	if orders > 0 {
+		m.orders.Observe(float64(orders))
+		m.took.Observe(took.Seconds())
+	}
+}
+
+// Expiry counts the orders that were not paid in time, and who waits for their units.
+type Expiry struct {
+	Expired, Paused prometheus.Counter
+	Waiting, Held   prometheus.Gauge // users who wait, and units that should be theirs by now
+}
+
+// NewExpiry registers the metrics.
+func NewExpiry(registerer prometheus.Registerer) *Expiry {
+	r := registry{registerer}
+	return &Expiry{
+		Expired: r.counter("seckill_orders_expired_total", "Orders that were not paid in time."),
+		Paused: r.counter("seckill_expiry_paused_total",
+			"Times an overdue order was left alone, because the database's clock has leapt ahead by more than its "+
+				"payment window."),
+		Waiting: r.gauge("seckill_waitlist_waiting", "Users who wait for a unit of a sold-out voucher, as last seen."),
+		Held: r.gauge("seckill_waitlist_held",
+			"Units that came back a minute ago or more while users wait, and that no order has got or that no hot "+
+				"copy knows of, as last seen."),
+	}
+}
+
+// UnknownType is the outcome of a webhook of a type that is not known, which changes nothing.
+const UnknownType = "UNKNOWN_TYPE"
+
+// UsedUnpaid is the outcome of news that the money of a used order went back, or is disputed.
+const UsedUnpaid = "USED_UNPAID"
+
+// Payments count what the provider says, by source and outcome, and refunds by their outcome.
+type Payments struct{ Notices, Refunds *prometheus.CounterVec }
+
+// NewPayments registers the metrics.
+func NewPayments(registerer prometheus.Registerer) *Payments {
+	r := registry{registerer}
+	m := &Payments{
+		Notices: r.pairs("seckill_payment_notices_total",
+			"What the payment provider said, by webhook or when it was asked, by what became of it (OK, "+
+				"UNKNOWN_TYPE, USED_UNPAID or the problem's code).",
+			"source", "outcome"),
+		Refunds: r.counters("seckill_refund_attempts_total", "outcome",
+			"Attempts to refund, by what became of them: done, later or failed for good.",
+			"done", "later", "failed"),
+	}
+	for _, source := range []string{"webhook", "question"} {
+		for _, outcome := range []string{"OK", UsedUnpaid, string(model.CodeValidation)} {
+			m.Notices.WithLabelValues(source, outcome)
+		}
+	}
+	for _, outcome := range []string{UnknownType, string(model.CodeUnauthenticated)} {
+		m.Notices.WithLabelValues("webhook", outcome)
+	}
+	return m
+}
+
+// NewAccounts registers the counter of calls that hash a password, by action and outcome.
+func NewAccounts(registerer prometheus.Registerer) *Counters {
+	attempts := registry{registerer}.pairs("seckill_account_attempts_total",
+		"Calls that hash a password (login, register, password), by what became of them (OK or the problem's "+
+			"code).", "action", "outcome")
+	for _, action := range []string{"login", "register", "password"} {
+		attempts.WithLabelValues(action, "OK") // from zero, see registry.counters
+	}
+	return attempts
+}
+
+// NewTokens registers the counter of refused tokens, which begins at zero for each issuer and reason.
+func NewTokens(registerer prometheus.Registerer, issuers ...string) *Counters {
+	refused := registry{registerer}.pairs("seckill_tokens_refused_total",
+		"Tokens that were refused, by the issuer that they name and the step or claim that was wrong.", "issuer",
+		"reason")
+	for _, issuer := range append(issuers, token.Stranger) {
+		for _, reason := range token.Reasons() {
+			refused.WithLabelValues(issuer, string(reason))
+		}
+	}
+	return refused
+}
+
+// NewTracing registers the counter of spans that ended, by their result.
+func NewTracing(registerer prometheus.Registerer) *Counters {
+	return registry{registerer}.counters("seckill_trace_spans_total", "result",
+		"Spans of traces that ended, by what became of them: exported, dropped (too many waited), failed (the "+
+			"collector did not take them).",
+		"exported", "dropped", "failed")
+}
+
+// NewDraws registers how many seconds ago the sale ended whose draw is overdue longest.
+func NewDraws(registerer prometheus.Registerer) Gauge {
+	return registry{registerer}.gauge("seckill_draw_overdue_seconds",
+		"How long ago the sale ended whose draw is to be done; 0: none is.")
+}
+
+// NewEvents registers for how many seconds the oldest event that could not be published has waited.
+func NewEvents(registerer prometheus.Registerer) Gauge {
+	return registry{registerer}.gauge("seckill_events_waiting_seconds",
+		"How long ago the oldest event happened that its stream does not take; 0: none is.")
+}
+
+// NewClocks registers by how many seconds the clock of a server is ahead of this instance's.
+func NewClocks(registerer prometheus.Registerer) *Gauges {
+	return registry{registerer}.gauges("seckill_clock_offset_seconds", "server",
+		"By how much the clock of the database, or of Redis, is ahead of this instance's.")
+}
+
+// NewElections registers which jobs this instance does, that one instance does at a time.
+func NewElections(registerer prometheus.Registerer) *Gauges {
+	return registry{registerer}.gauges("seckill_elected", "job",
+		"1 on the instance that does a job for all: reconciler, expiry, draw, events, samples.")
+}
+
+// NewBuild registers a gauge that is always 1: its labels say which build runs.
+func NewBuild(registerer prometheus.Registerer, build version.Build) {
+	registered(registry{registerer}, prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "seckill_build_info",
+		Help:        "1 for the build that runs, with its version, the commit of its source, and the version of Go.",
+		ConstLabels: prometheus.Labels{"version": build.Version, "revision": build.Commit, "goversion": build.Go},
+	})).Set(1)
+}
+
+// checks tells at each scrape what the readiness checks say at that moment.
+type checks struct {
+	ready *prometheus.Desc
+	ask   func() map[string]error
+}
+
+// NewChecks makes the metric of the readiness checks. The function asks all of them, by name,
+// and bounds itself: a scrape waits for it.
+func NewChecks(ask func() map[string]error) prometheus.Collector {
+	return checks{ask: ask, ready: prometheus.NewDesc("seckill_check_ready",
+		"1 for each readiness check that passes as the metrics are read, else 0.", []string{"check"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (c checks) Describe(ch chan<- *prometheus.Desc) { ch <- c.ready }
+
+// Collect implements prometheus.Collector.
+func (c checks) Collect(ch chan<- prometheus.Metric) {
+	for name, err := range c.ask() {
+		ready := 1.0
+		if err != nil {
+			ready = 0
+		}
+		ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, ready, name)
+	}
 }

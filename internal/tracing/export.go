@@ -62,7 +62,7 @@ type outlet struct {
 	sdk.SpanProcessor
 
 	held    *atomic.Int64
-	metrics *telemetry.Tracing
+	metrics *telemetry.Counters
 }
 
 func newOutlet(o Options) outlet {
@@ -82,7 +82,7 @@ func (o outlet) OnEnd(span sdk.ReadOnlySpan) {
 	}
 	if o.held.Add(1) > maxSpans {
 		o.held.Add(-1)
-		o.metrics.Dropped()
+		o.metrics.WithLabelValues("dropped").Inc()
 		return
 	}
 	o.SpanProcessor.OnEnd(span)
@@ -93,7 +93,7 @@ type export struct {
 	sdk.SpanExporter
 
 	held    *atomic.Int64
-	metrics *telemetry.Tracing
+	metrics *telemetry.Counters
 	trouble telemetry.Trouble
 	log     *slog.Logger
 }
@@ -106,7 +106,11 @@ func (e *export) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) erro
 	}
 	err := e.SpanExporter.ExportSpans(ctx, kept)
 	e.held.Add(-int64(len(spans)))
-	e.metrics.Exported(len(spans), err)
+	result := "exported"
+	if err != nil {
+		result = "failed"
+	}
+	e.metrics.WithLabelValues(result).Add(float64(len(spans)))
 	e.trouble.Note(ctx, e.log, err, "spans cannot be exported (OTEL_EXPORTER_OTLP_ENDPOINT)", "spans can be exported again")
 	return nil // it is noted
 }

@@ -48,7 +48,7 @@ type Options struct {
 	ParentBased bool
 	// Exporter sends spans away; nil: over OTLP/HTTP, as OpenTelemetry's variables of the process say.
 	Exporter sdk.SpanExporter
-	Metrics  *telemetry.Tracing
+	Metrics  *telemetry.Counters
 	Log      *slog.Logger
 }
 

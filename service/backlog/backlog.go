@@ -168,7 +168,7 @@ func (w *Watch) look(ctx context.Context) error {
 		err = w.readWaiting(ctx)
 	}
 	if err != nil {
-		w.metrics.BacklogUnknown()
+		w.metrics.Known.Set(0)
 		return err
 	}
 	w.metrics.Backlog(backlog.Age, backlog.Messages)
@@ -358,12 +358,12 @@ func (w *Watch) Refusal(voucherID string) error {
 	}
 	switch {
 	case late > 0:
-		w.metrics.RefusedForBacklog()
+		w.metrics.Refused.Inc()
 		refused := model.Unavailable("Too many orders are waiting to be made.", nil)
 		refused.RetryAfter = min(max(late, time.Second), maxRetry)
 		return refused
 	case untold:
-		w.metrics.RefusedForBacklog()
+		w.metrics.Refused.Inc()
 		return model.Unavailable("The queue of orders cannot be reached.", nil)
 	default:
 		return nil

@@ -73,7 +73,7 @@ func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why erro
 	}
 	failpoint.Reach(failpoint.AfterDeadLetter)
 	if b.suspects.first(r.ID, saidBuried) {
-		b.deps.Metrics.Buried()
+		b.deps.Metrics.Buried.Inc()
 		b.deps.Log.ErrorContext(ctx, "an order cannot be persisted and went to the dead letters",
 			slog.String("order_id", r.ID), slog.String("user_id", r.UserID), slog.Any("error", why))
 	}
@@ -86,7 +86,7 @@ func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why erro
 			slog.String("order_id", r.ID), slog.Any("error", err))
 	default:
 		if (errors.Is(err, model.ErrDataRefused) || unstorable(err)) && b.suspects.first(r.ID, saidStuck) {
-			b.deps.Metrics.Stuck()
+			b.deps.Metrics.Stuck.Inc()
 			b.deps.Log.ErrorContext(ctx, "the unit of a dead letter cannot be given back; its message stays in the queue",
 				slog.String("order_id", r.ID), slog.Any("error", err))
 		}

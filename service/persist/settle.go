@@ -46,7 +46,7 @@ func (s *Settler) Finish(ctx context.Context, orders []Decided) {
 	defer cancel()
 	err := s.Tell(ctx, orders)
 	if err != nil {
-		s.deps.Metrics.Unsettled()
+		s.deps.Metrics.Unsettled.Inc()
 	}
 	s.trouble.Note(ctx, s.deps.Log, err, "the hot copies could not be told of orders; the reconciler does it",
 		"the hot copies can be told of orders again")
@@ -61,14 +61,14 @@ func (s *Settler) account(ctx context.Context, orders []Decided) {
 		if order.Row.Status != model.OrderFailed {
 			continue
 		}
-		s.deps.Metrics.Failed(order.Row.Reason)
+		s.deps.Metrics.Failed.WithLabelValues(order.Row.Reason).Inc()
 		s.deps.Log.ErrorContext(ctx, "an order failed after it had been admitted",
 			slog.String("order_id", order.Row.ID), slog.String("voucher_id", order.Row.VoucherID),
 			slog.String("user_id", order.Row.UserID), slog.String("reason", order.Row.Reason),
 			slog.Int64("epoch", order.Reservation.Epoch))
 	}
 	for status, count := range counts {
-		s.deps.Metrics.Persisted(string(status), count)
+		s.deps.Metrics.Persisted.WithLabelValues(string(status)).Add(float64(count))
 	}
 }
 

@@ -179,7 +179,7 @@ type Samples struct {
 		IDs(ctx context.Context) ([]string, error)
 		Audit(ctx context.Context, voucherID string) (model.Audit, error)
 	}
-	Metrics *telemetry.Samples
+	Metrics *telemetry.OffVouchers
 	Log     *slog.Logger
 
 	left  []string  // of this round
@@ -192,7 +192,7 @@ func (s *Samples) Run(ctx context.Context, by Elector) {
 	elected := election{Elector: by, job: "samples", alone: true}
 	elected.run(ctx, func(ctx context.Context) {
 		looks.run(ctx, s.Log)
-		s.Metrics.Forget() // whoever is elected next knows
+		s.Metrics.Reset() // whoever is elected next knows
 	})
 }
 
@@ -211,7 +211,7 @@ func (s *Samples) look(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.Metrics.Off(id, audit.Database.Stock-audit.Database.Remaining-audit.Database.LiveOrders)
+	s.Metrics.Set(id, audit.Database.Stock-audit.Database.Remaining-audit.Database.LiveOrders)
 	poll.Pause(ctx, rest(time.Since(began), driftShare, 0, driftRestMost)) // a voucher of a million orders takes tenths of a second
 	return nil
 }

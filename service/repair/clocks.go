@@ -22,7 +22,7 @@ const (
 // database's clock leaps ahead: against the monotonic clock of this process, which nobody sets.
 type Clocks struct {
 	Database, Redis func(ctx context.Context) (time.Time, error)
-	Metrics         *telemetry.Clocks
+	Metrics         *telemetry.Gauges
 	Log             *slog.Logger
 
 	mu    sync.Mutex
@@ -47,7 +47,7 @@ func (c *Clocks) compare(ctx context.Context) {
 		if err != nil {
 			continue // others say that the server is away
 		}
-		c.Metrics.Offset(server, now.Sub(asked.Add(time.Since(asked)/2)))
+		c.Metrics.WithLabelValues(server).Set(now.Sub(asked.Add(time.Since(asked) / 2)).Seconds())
 		if server == "database" {
 			c.saw(ctx, now, asked)
 		}

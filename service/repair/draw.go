@@ -52,7 +52,7 @@ type Draws struct {
 	Announce func(ctx context.Context, voucherID string) error
 	// May is an error while others are to draw.
 	May     func() error
-	Metrics *telemetry.Draws
+	Metrics telemetry.Gauge
 	Log     *slog.Logger
 }
 
@@ -62,7 +62,7 @@ func (d *Draws) Run(ctx context.Context, by Elector) {
 	looks := &lookout{look: d.look, pause: drawEvery, rest: drawRest, fails: "a draw could not be done; it is tried again", well: "draws can be done again"}
 	elected.run(ctx, func(ctx context.Context) {
 		looks.run(ctx, d.Log)
-		d.Metrics.Overdue(0) // whoever is elected next knows
+		d.Metrics.Set(0) // whoever is elected next knows
 	})
 }
 
@@ -75,7 +75,7 @@ func (d *Draws) look(ctx context.Context) error {
 	var failed []error
 	overdue := time.Duration(0)
 	for _, state := range due {
-		d.Metrics.Overdue(max(overdue, state.Overdue))
+		d.Metrics.Set(max(overdue, state.Overdue).Seconds())
 		err := d.draw(ctx, state)
 		if errors.Is(err, model.ErrSuperseded) {
 			continue // by a change of the voucher, or another instance: the next look tells
@@ -85,7 +85,7 @@ func (d *Draws) look(ctx context.Context) error {
 			overdue = max(overdue, state.Overdue)
 		}
 	}
-	d.Metrics.Overdue(overdue)
+	d.Metrics.Set(overdue.Seconds())
 	return errors.Join(failed...)
 }
 

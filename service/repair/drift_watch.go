@@ -146,7 +146,7 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 	if err != nil {
 		return err
 	}
-	d.auditor.deps.Metrics.Drift(id, len(certain))
+	d.auditor.deps.Metrics.Drift.Set(id, int64(len(certain)))
 	if err := d.repair(ctx, id, certain); err != nil {
 		return err
 	}
@@ -196,10 +196,10 @@ func (d *driftWatch) repair(ctx context.Context, id string, certain []drifted) e
 		return err
 	}
 	if settled > 0 {
-		d.auditor.deps.Metrics.Reconciled("settled", settled)
+		d.auditor.deps.Metrics.Reconciled.WithLabelValues("settled").Add(float64(settled))
 	}
 	if rebuild {
-		d.auditor.deps.Metrics.Reconciled("rebuild", 1)
+		d.auditor.deps.Metrics.Reconciled.WithLabelValues("rebuild").Inc()
 		d.auditor.rebuilds.Ask(id, model.AnyEpoch)
 	}
 	return nil

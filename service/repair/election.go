@@ -42,7 +42,7 @@ type Seats interface {
 type Elector struct {
 	Seats      Seats
 	Deployment string // others on the same lock server have other names
-	Metrics    *telemetry.Elections
+	Metrics    *telemetry.Gauges
 	Log        *slog.Logger
 }
 
@@ -74,7 +74,7 @@ func (e *election) name() string { return "seckill:" + e.job + ":" + e.Deploymen
 // run works while this instance is elected, until ctx ends. The context of the work ends
 // when the lock is lost, or the work must be left to others.
 func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
-	e.Metrics.Elected(e.job, false)
+	e.Metrics.WithLabelValues(e.job).Set(0)
 	for ctx.Err() == nil {
 		if !e.able() {
 			poll.Pause(ctx, modeEvery)
@@ -115,8 +115,8 @@ func (e *election) do(ctx context.Context, work func(ctx context.Context)) {
 			cancel()
 		}
 	})
-	e.Metrics.Elected(e.job, true)
-	defer e.Metrics.Elected(e.job, false)
+	e.Metrics.WithLabelValues(e.job).Set(1)
+	defer e.Metrics.WithLabelValues(e.job).Set(0)
 	work(ctx)
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"seckill/internal/failpoint"
+	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
@@ -39,8 +40,8 @@ type EventStream interface {
 type EventRelay struct {
 	Store  EventStore
 	Stream EventStream
-	// Metrics hears how long the oldest event that could not be published has waited.
-	Metrics interface{ Waiting(wait time.Duration) }
+	// Waiting is for how many seconds the oldest event that could not be published has waited.
+	Waiting telemetry.Gauge
 	Log     *slog.Logger
 }
 
@@ -50,7 +51,7 @@ func (r *EventRelay) Run(ctx context.Context, by Elector) {
 	looks := &lookout{look: r.relayAll, pause: eventEvery, rest: eventRest, fails: "events could not be published; it is tried again", well: "events are published again"}
 	elected.run(ctx, func(ctx context.Context) {
 		looks.run(ctx, r.Log)
-		r.Metrics.Waiting(0) // whoever is elected next knows
+		r.Waiting.Set(0) // whoever is elected next knows
 	})
 }
 
@@ -73,7 +74,7 @@ func (r *EventRelay) relay(ctx context.Context) (more bool, err error) {
 	if published < len(events) {
 		waiting = time.Since(events[published].HappenedAt)
 	}
-	r.Metrics.Waiting(waiting)
+	r.Waiting.Set(waiting.Seconds())
 	failpoint.Reach(failpoint.AfterEventsPublished)
 	ids := make([]int64, published)
 	for i := range ids {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
@@ -17,15 +18,17 @@ import (
 
 // mailbox is an outbox of events, and a stream that now and then takes only some.
 type mailbox struct {
+	telemetry.Gauge // of nothing but Set
+
 	mu     sync.Mutex
 	outbox []model.Event
 	stream []int64
 	take   int // of the next publish; negative: all
 	stuck  bool
-	wait   time.Duration // the longest of an event that the stream did not take
+	wait   float64 // the longest of an event that the stream did not take, in seconds
 }
 
-func (m *mailbox) Waiting(wait time.Duration) {
+func (m *mailbox) Set(wait float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.wait = max(m.wait, wait)
@@ -72,7 +75,7 @@ func TestEventsAreRelayed(t *testing.T) {
 		for id := range int64(1200) {
 			m.outbox = append(m.outbox, model.Event{ID: id + 1, HappenedAt: time.Now()})
 		}
-		relay := &EventRelay{Store: m, Stream: m, Metrics: m, Log: slog.New(slog.DiscardHandler)}
+		relay := &EventRelay{Store: m, Stream: m, Waiting: m, Log: slog.New(slog.DiscardHandler)}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { relay.Run(ctx, electing(servicetest.NewLocks())) })
@@ -92,7 +95,7 @@ func TestEventsAreRelayed(t *testing.T) {
 		synctest.Wait()
 		stop()
 		running.Wait()
-		check.Equal(t, "the wait of an event that the stream did not take is told", m.wait >= 1500*time.Millisecond, true)
+		check.Equal(t, "the wait of an event that the stream did not take is told", m.wait >= 1.5, true)
 		check.Equal(t, "events left", len(m.outbox), 0)
 		for i, id := range m.stream {
 			if id != int64(i+1) {

@@ -153,7 +153,8 @@ func (e *Expiry) lookAtWaitlists(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at the waitlists: %w", err)
 	}
-	e.Metrics.Waitlists(waiting, held)
+	e.Metrics.Waiting.Set(float64(waiting))
+	e.Metrics.Held.Set(float64(held))
 	return nil
 }
 
@@ -191,7 +192,7 @@ func (e *Expiry) overdue(ctx context.Context, paying bool, last model.OverdueOrd
 // due leaves out the orders that have not had the time to be paid, because the database's clock has leapt.
 func (e *Expiry) due(page []model.OverdueOrder) []model.OverdueOrder {
 	due := slices.DeleteFunc(slices.Clone(page), func(o model.OverdueOrder) bool { return e.Clocks.robbed(o.Window) })
-	e.Metrics.Paused(len(page) - len(due))
+	e.Metrics.Paused.Add(float64(len(page) - len(due)))
 	return due
 }
 
@@ -271,7 +272,7 @@ func (e *Expiry) expireBatch(ctx context.Context, batch []model.OverdueOrder) (e
 		return 0, err
 	}
 	failpoint.Reach(failpoint.AfterExpire)
-	e.Metrics.Expired(len(orders))
+	e.Metrics.Expired.Add(float64(len(orders)))
 	return len(orders), nil
 }
 

@@ -47,7 +47,7 @@ func (o *outbox) pass(ctx context.Context) error {
 			return errors.Join(append(failed, fmt.Errorf("read returned units: %w", err))...)
 		}
 		if len(page) == 0 {
-			o.deps.Metrics.ReleasesWaiting(o.waiting)
+			o.deps.Metrics.ReleasesWaiting.Set(float64(o.waiting))
 			o.last, o.waiting = model.Release{}, 0
 			if !more {
 				break
@@ -93,7 +93,7 @@ func (o *outbox) note(ctx context.Context, done []int64) error {
 		return fmt.Errorf("note %d returned units: %w", len(done), err)
 	}
 	failpoint.Reach(failpoint.AfterReleaseNoted)
-	o.deps.Metrics.Reconciled("relayed", len(done))
+	o.deps.Metrics.Reconciled.WithLabelValues("relayed").Add(float64(len(done)))
 	return nil
 }
 

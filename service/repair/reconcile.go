@@ -83,7 +83,7 @@ func (r *Reconciler) reconcile(ctx context.Context) {
 	}
 	giveUp() // another instance may reach the database
 	drifting.Wait()
-	r.deps.Metrics.NoDrift() // another one looks now
+	r.deps.Metrics.Drift.Reset() // another one looks now
 }
 
 // look takes one look at everything. It reports whether the database could be asked: the stock intents are nowhere else.
@@ -307,7 +307,7 @@ func (r *Reconciler) apply(ctx context.Context, ids []string) error {
 		if err != nil {
 			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))
 		} else if applied {
-			r.deps.Metrics.Reconciled("applied", 1)
+			r.deps.Metrics.Reconciled.WithLabelValues("applied").Inc()
 			r.deps.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", id), slog.Int64("revision", v.Revision))
 		}
 	}

@@ -163,7 +163,7 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 			failed = append(failed, err) // of one voucher, which holds up no other
 			continue
 		}
-		r.deps.Metrics.Reconciled("intent", 1)
+		r.deps.Metrics.Reconciled.WithLabelValues("intent").Inc()
 		r.deps.Log.InfoContext(ctx, "an intended stock was taken back", slog.String("voucher_id", intent.VoucherID))
 	}
 	return errors.Join(failed...)

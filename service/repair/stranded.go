@@ -145,7 +145,7 @@ func (s *stranded) clear(ctx context.Context, hot model.HotCopy, orphans []strin
 	if len(rows) < len(marked) {
 		s.deps.Log.ErrorContext(ctx, "users are marked as buyers for orders that do not exist; the hot copy is rebuilt",
 			slog.String("voucher_id", hot.Voucher.ID), slog.Int("orders", len(marked)-len(rows)))
-		s.deps.Metrics.Reconciled("rebuild", 1)
+		s.deps.Metrics.Reconciled.WithLabelValues("rebuild").Inc()
 		s.rebuilds.Ask(hot.Voucher.ID, hot.Epoch)
 		return nil
 	}
@@ -177,7 +177,7 @@ func (s *stranded) settle(ctx context.Context, due []model.Reservation) ([]model
 	if err := s.settler.Tell(ctx, done); err != nil {
 		return nil, err
 	}
-	s.deps.Metrics.Reconciled("settled", len(done))
+	s.deps.Metrics.Reconciled.WithLabelValues("settled").Add(float64(len(done)))
 	s.deps.Log.InfoContext(ctx, "reservations were settled that their worker had left",
 		slog.Int("orders", len(done)), slog.String("first", done[0].Row.ID))
 	return missing, nil
@@ -228,7 +228,7 @@ func (s *stranded) republish(ctx context.Context, lost []model.Reservation) erro
 			return fmt.Errorf("publish %d orders again, the first %s: %w", len(again), again[0].ID, err)
 		}
 		failpoint.Reach(failpoint.AfterRepublish)
-		s.deps.Metrics.Reconciled("republished", len(again))
+		s.deps.Metrics.Reconciled.WithLabelValues("republished").Add(float64(len(again)))
 		s.deps.Log.WarnContext(ctx, "orders that no message carried were published again",
 			slog.Int("orders", len(again)), slog.String("first", again[0].ID))
 	}

@@ -164,7 +164,7 @@ func (h *hold) take(ctx context.Context, wait time.Duration) error {
 	ctx, end := h.trace.Step(ctx, "lock")
 	lease, err := h.locks.Lock(ctx, model.UserLock(h.userID), wait)
 	end(err)
-	h.metrics.LockWaited(time.Since(began))
+	h.metrics.LockWait.Observe(time.Since(began).Seconds())
 	switch {
 	case err == nil:
 		h.lease = lease

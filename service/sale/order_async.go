@@ -112,9 +112,9 @@ func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 		}
 	}
 	s.reserves = lane.NewKeyed(func(r model.ReserveRequest) string { return s.async.Hot.Node(r.VoucherID) },
-		s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.async.Admission.Reserved))
+		s.reserveGroup, options(maxReserveQueue, reserveTimeout, telemetry.Sizes(s.async.Admission.Reserved)))
 	s.publishes = lane.NewKeyed(func(r model.Reservation) string { return s.async.Hot.Node(r.VoucherID) },
-		s.publishGroup, options(maxPublishQueue, publishTimeout, s.async.Admission.Published))
+		s.publishGroup, options(maxPublishQueue, publishTimeout, telemetry.Sizes(s.async.Admission.Published)))
 	s.held = lane.NewKeyed(func(b model.Buyer) string { return s.async.Hot.Node(b.VoucherID) },
 		s.async.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
 	s.rows = lane.New(s.readRows, options(maxRowReads, lookTimeout, nil))
@@ -161,7 +161,7 @@ func (s *asyncSeller) open(voucherID string, refusal error) error {
 // notLoaded asks for a rebuild of a voucher whose hot copy is closed. That says
 // nothing about the sale, least of all that it is sold out.
 func (s *asyncSeller) notLoaded(voucherID string) error {
-	s.async.Admission.NotLoaded()
+	s.async.Admission.NotLoaded.Inc()
 	s.async.Rebuild(voucherID, 0)
 	return model.Unavailable("The sale is being loaded.", model.ErrCopyClosed)
 }
@@ -334,7 +334,7 @@ func (s *asyncSeller) published(ctx context.Context, admitted admission) (model.
 
 // unknown answers for an order of which it is not known whether it was made.
 func (s *asyncSeller) unknown(orderID string, cause error) error {
-	s.deps.Metrics.Unknown()
+	s.deps.Metrics.Unknown.Inc()
 	return model.Unavailable("It is not known yet whether the order was made.",
 		fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, orderID, cause))
 }
@@ -365,7 +365,7 @@ func (s *asyncSeller) reserveGroup(ctx context.Context, asked []model.ReserveReq
 func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Reservation) ([]error, error) {
 	failpoint.Reach(failpoint.BeforePublish)
 	if err := s.async.Queue.Publish(ctx, reservations); err != nil {
-		s.async.Admission.Unpublished(len(reservations))
+		s.async.Admission.Unpublished.Add(float64(len(reservations)))
 		return nil, fmt.Errorf("publish %d orders: %w", len(reservations), err)
 	}
 	failpoint.Reach(failpoint.AfterPublish)
@@ -400,7 +400,7 @@ func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservat
 		if i < len(open) && open[i] && (epochs == nil || epochs[r.VoucherID] == r.Epoch) {
 			continue
 		}
-		s.async.Admission.Unconfirmed(1)
+		s.async.Admission.Unconfirmed.Inc()
 		verdicts[i] = fmt.Errorf("order %s was published, and its epoch %d is not known to be open: %w",
 			r.ID, r.Epoch, cmp.Or(err, model.ErrCopyClosed))
 	}

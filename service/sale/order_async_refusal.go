@@ -81,7 +81,7 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	if !applied {
 		return r.closed(ctx)
 	}
-	r.seller.async.Admission.StaleMark("released")
+	r.seller.async.Admission.StaleMarks.WithLabelValues("released").Inc()
 	return nil
 }
 
@@ -113,7 +113,7 @@ func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
 
 // stale has the hot copy rebuilt that gave the latest answer.
 func (r *reserving) stale(mark string) error {
-	r.seller.async.Admission.StaleMark(mark)
+	r.seller.async.Admission.StaleMarks.WithLabelValues(mark).Inc()
 	r.seller.async.Rebuild(r.asked.VoucherID, r.epoch)
 	return model.Unavailable("The sale is being loaded.", nil)
 }

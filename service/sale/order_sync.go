@@ -11,6 +11,7 @@ import (
 
 	"seckill/internal/ids"
 	"seckill/internal/lane"
+	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
 	"seckill/model"
 )
@@ -68,7 +69,7 @@ func newSyncSeller(deps Deps) *syncSeller {
 
 // commitOptions bound what shares transactions: orders, and entries of draws.
 func commitOptions(deps Deps) lane.Options {
-	return lane.Options{Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue, Timeout: commitTimeout, Observe: deps.Metrics.Batch}
+	return lane.Options{Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue, Timeout: commitTimeout, Observe: telemetry.Sizes(deps.Metrics.Batch)}
 }
 
 // slow says that all that shared the transaction waited for a voucher's row.
@@ -129,7 +130,7 @@ func (s *syncSeller) sell(ctx context.Context, user *hold, voucherID string) (mo
 // answered. The queue of the commits bounds how many such orders there are, their
 // timeout how long each of them lasts.
 func (s *syncSeller) settle(ctx context.Context, ticket *orderTicket, user *hold, order model.Order) {
-	s.deps.Metrics.Unknown()
+	s.deps.Metrics.Unknown.Inc()
 	ctx = context.WithoutCancel(ctx)
 	s.settling.Go(func() {
 		defer user.release(ctx)

@@ -85,12 +85,12 @@ func (w *waiters) join(userID, orderID string) (order *waited, leave func(), err
 	order.requests++
 	w.byUser[userID]++
 	w.count++
-	w.metrics.Waits(1)
+	w.metrics.Waiting.Inc()
 	return order, func() { w.leave(userID, orderID, order) }, nil
 }
 
 func (w *waiters) leave(userID, orderID string, order *waited) {
-	w.metrics.Waits(-1)
+	w.metrics.Waiting.Dec()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count--

@@ -268,7 +268,7 @@ func (c *Vouchers) Waitlist(id string) bool {
 func (c *Vouchers) refusal(held *entry, userID string, groups []string, now time.Time) error {
 	err := held.refusal(userID, now, groups...)
 	if err != nil && !errors.Is(err, model.ErrEntry) {
-		c.metrics.AnsweredLocally()
+		c.metrics.Local.Inc()
 	}
 	return err
 }
@@ -280,7 +280,7 @@ func (c *Vouchers) held(id string, s *slot, now time.Time) *entry {
 	if held == nil {
 		return nil
 	}
-	c.metrics.CacheRead(true)
+	c.metrics.Hit.Inc()
 	if now.Sub(held.asked) > refreshAge {
 		c.refresh(id, s)
 	}
@@ -294,7 +294,7 @@ func (c *Vouchers) entry(ctx context.Context, id string) (*entry, error) {
 	if held := c.held(id, s, now); held != nil { //nolint:contextcheck // no request waits for it to be read anew
 		return held, nil
 	}
-	c.metrics.CacheRead(false)
+	c.metrics.Miss.Inc()
 	for range maxReadings {
 		select {
 		case result := <-c.load(id, s): //nolint:contextcheck // it is shared by all who wait
