@@ -206,14 +206,13 @@ func (c *Epochs) Progress(ctx context.Context, voucherID string, epoch int64) er
 // latest, UNAVAILABLE unless the database is sold from in async mode.
 func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error {
 	return c.change(ctx, "open", voucherID, epoch, func(tx *gorm.DB) error {
-		// Locked: a switch of the mode begins before or after, and sees it.
-		var mode modeRow
-		err := tx.Raw("SELECT mode, switching_to FROM order_mode WHERE id = 1" + c.db.Dialect.Share).Scan(&mode).Error
+		// Locked: the mode is changed before or after, and then this epoch is closed with all others.
+		mode, _, err := lockMode(tx, c.db.Dialect)
 		if err != nil {
-			return fmt.Errorf("lock the order mode: %w", err)
+			return err
 		}
-		if record := mode.ModeRecord; !record.Serves(model.ModeAsync) {
-			return notServing(record)
+		if mode != model.ModeAsync {
+			return otherMode(mode)
 		}
 		err = c.exec(tx, "copy_open", voucherID, epoch)
 		if errors.Is(err, model.ErrSuperseded) {

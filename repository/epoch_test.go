@@ -79,9 +79,7 @@ func TestCopyRecord(t *testing.T) {
 			t.Errorf("closed again: %+v", r)
 		}
 		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 1))
-		check.Must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
-		wantCode(t, f.copies.Open(t.Context(), v.ID, 2), model.CodeUnavailable)
-		check.Must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
+		f.switchTo(t, model.ModeSync)
 		wantCode(t, f.copies.Open(t.Context(), v.ID, 2), model.CodeUnavailable)
 		for _, call := range []func(id string) error{
 			func(id string) error { _, err := f.copies.Close(t.Context(), id, 0, ""); return err },

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -25,8 +26,6 @@ type modeRow struct {
 // TableName implements gorm's Tabler.
 func (modeRow) TableName() string { return "order_mode" }
 
-func knownMode(mode model.OrderMode) bool { return mode == model.ModeSync || mode == model.ModeAsync }
-
 // Read tells how the database is sold from.
 func (m *Modes) Read(ctx context.Context) (model.ModeRecord, error) {
 	var row modeRow
@@ -36,71 +35,41 @@ func (m *Modes) Read(ctx context.Context) (model.ModeRecord, error) {
 	return row.ModeRecord, err
 }
 
-// Adopt makes the mode that of the database if it has no voucher yet and no
-// switch is under way, and tells what it is then.
+// Adopt makes the mode that of the database if it has no voucher yet, and tells what it is then.
 func (m *Modes) Adopt(ctx context.Context, mode model.OrderMode) (model.ModeRecord, error) {
 	// Orders that are being committed hold the row shared, and a process that was
 	// stopped meanwhile holds it for seconds: without a change to make it is not locked.
 	record, err := m.Read(ctx)
-	if err != nil || record.Mode == mode || record.SwitchingTo != "" {
+	if err != nil || record.Mode == mode {
 		return record, err
 	}
-	err = m.change(ctx, "adopt", mode, func(tx *gorm.DB, found model.ModeRecord) (model.ModeRecord, error) {
-		record = found
-		if found.SwitchingTo != "" || found.Mode == mode {
-			return found, nil
-		}
+	err = m.change(ctx, "adopt", mode, func(tx *gorm.DB) (bool, error) {
 		var vouchers []string // a call that makes one holds the row that is locked here
-		if err := tx.Table("vouchers").Limit(1).Pluck("id", &vouchers).Error; err != nil {
-			return found, fmt.Errorf("look for vouchers: %w", err)
-		}
-		if len(vouchers) == 0 {
-			record.Mode = mode
-		}
-		return record, nil
+		err := tx.Table("vouchers").Limit(1).Pluck("id", &vouchers).Error
+		return len(vouchers) == 0, err
 	})
-	return record, err
+	if err != nil {
+		return record, err
+	}
+	return m.Read(ctx)
 }
 
-// BeginSwitch announces that the database is to be sold from in another mode:
-// no hot copy opens any more. Announced already is fine, and so is the mode that
-// it has; CONFLICT while a switch to another mode is under way.
-func (m *Modes) BeginSwitch(ctx context.Context, to model.OrderMode) error {
-	return m.change(ctx, "begin the switch", to, func(_ *gorm.DB, found model.ModeRecord) (model.ModeRecord, error) {
-		switch {
-		case found.SwitchingTo == to, found.SwitchingTo == "" && found.Mode == to:
-		case found.SwitchingTo != "":
-			return found, otherSwitch(found)
-		default:
-			found.SwitchingTo = to
-		}
-		return found, nil
-	})
-}
-
-// FinishSwitch makes the announced mode that of the database. It waits for every
-// transaction that takes units in the old one. Finished already is fine; CONFLICT
-// when nothing or something else was announced.
-func (m *Modes) FinishSwitch(ctx context.Context, to model.OrderMode) error {
-	return m.change(ctx, "finish the switch", to, func(_ *gorm.DB, found model.ModeRecord) (model.ModeRecord, error) {
-		switch {
-		case found.SwitchingTo == "" && found.Mode == to:
-		case found.SwitchingTo != to:
-			return found, otherSwitch(found)
-		default:
-			found.Mode, found.SwitchingTo = to, ""
-		}
-		return found, nil
+// Change makes the mode that of the database, and begins another epoch of every hot copy that is open: what the copy says is
+// not true once the database was sold from otherwise. It waits for every transaction that takes units. The caller has made
+// sure that nobody sells. An instance that goes on all the same is refused: in sync by the mode, in async by its old epoch.
+func (m *Modes) Change(ctx context.Context, to model.OrderMode) error {
+	return m.change(ctx, "change", to, func(tx *gorm.DB) (bool, error) {
+		err := tx.Exec("UPDATE vouchers SET copy_epoch = copy_epoch + 1, copy_barrier = NULL, copy_progress_at = NULL," +
+			" revision = revision + 1, version = version + 1 WHERE copy_epoch > 0 AND copy_open_epoch = copy_epoch").Error
+		return true, err
 	})
 }
 
 // change locks the row against every call that takes units or makes vouchers, and
-// writes what decide makes of it.
-func (m *Modes) change(ctx context.Context, what string, to model.OrderMode,
-	decide func(tx *gorm.DB, found model.ModeRecord) (model.ModeRecord, error),
-) error {
+// writes the mode if it is another one and prepare agrees. It may be repeated.
+func (m *Modes) change(ctx context.Context, what string, to model.OrderMode, prepare func(tx *gorm.DB) (bool, error)) error {
 	action := fmt.Sprintf("%s to order mode %q", what, to)
-	if !knownMode(to) {
+	if to != model.ModeSync && to != model.ModeAsync {
 		return fmt.Errorf("%s: %w", action, model.Invalid("mode", "must be sync or async"))
 	}
 	return m.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
@@ -108,14 +77,13 @@ func (m *Modes) change(ctx context.Context, what string, to model.OrderMode,
 		if err := tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("id = 1").Take(&row).Error; err != nil {
 			return fmt.Errorf("lock the order mode: %w", err)
 		}
-		wanted, err := decide(tx, row.ModeRecord)
-		if err != nil {
-			return err
-		}
-		if wanted == row.ModeRecord {
+		if row.Mode == to {
 			return sqldb.ErrNothingToWrite
 		}
-		return tx.Model(&modeRow{}).Where("id = 1").Select("Mode", "SwitchingTo").Updates(&modeRow{wanted}).Error
+		if agreed, err := prepare(tx); err != nil || !agreed {
+			return cmp.Or(err, sqldb.ErrNothingToWrite)
+		}
+		return tx.Model(&modeRow{}).Where("id = 1").Update("mode", to).Error
 	})
 }
 
@@ -134,19 +102,4 @@ func lockMode(tx *gorm.DB, d sqldb.Dialect) (model.OrderMode, clock, error) {
 // its remaining units may have been promised elsewhere.
 func otherMode(mode model.OrderMode) *model.Error {
 	return model.Unavailable(fmt.Sprintf("This database is sold from in order mode %q.", mode), nil)
-}
-
-// notServing refuses to open a hot copy.
-func notServing(found model.ModeRecord) *model.Error {
-	if found.SwitchingTo != "" {
-		return model.Unavailable(fmt.Sprintf("This database's order mode is being switched to %q.", found.SwitchingTo), nil)
-	}
-	return otherMode(found.Mode)
-}
-
-func otherSwitch(found model.ModeRecord) *model.Error {
-	if found.SwitchingTo == "" {
-		return model.Conflict(fmt.Sprintf("The order mode is %q and no switch was begun.", found.Mode))
-	}
-	return model.Conflict(fmt.Sprintf("A switch from order mode %q to %q is under way.", found.Mode, found.SwitchingTo))
 }

@@ -4,18 +4,16 @@ import (
 	"regexp"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
 // mode checks how the database is sold from.
-func (f *fixture) mode(t testing.TB, mode, switchingTo model.OrderMode) {
+func (f *fixture) mode(t testing.TB, want model.OrderMode) {
 	t.Helper()
-	got := check.Value(f.modes.Read(t.Context()))(t)
-	if got.Mode != mode || got.SwitchingTo != switchingTo {
-		t.Errorf("mode %+v, want %q, switching to %q", got, mode, switchingTo)
-	}
+	check.Equal(t, "the order mode", check.Value(f.modes.Read(t.Context()))(t).Mode, want)
 }
 
 // TestAdopt: an instance decides how a new database is sold from, and nobody
@@ -23,23 +21,18 @@ func (f *fixture) mode(t testing.TB, mode, switchingTo model.OrderMode) {
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		f.mode(t, model.ModeSync, "")
+		f.mode(t, model.ModeSync)
 		for _, mode := range []model.OrderMode{model.ModeAsync, model.ModeAsync, model.ModeSync, model.ModeAsync} {
 			got := check.Value(f.modes.Adopt(t.Context(), mode))(t)
 			if got.Mode != mode || !regexp.MustCompile(`^[a-z0-9]{16}$`).MatchString(got.Deployment) {
 				t.Errorf("adopted %+v, want %s", got, mode)
 			}
 		}
-		check.Must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
-		got := check.Value(f.modes.Adopt(t.Context(), model.ModeSync))(t)
-		if got.Mode != model.ModeAsync || got.SwitchingTo != model.ModeSync {
-			t.Errorf("adopted %+v in the middle of a switch", got)
-		}
-		check.Must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
+		f.switchTo(t, model.ModeSync)
 		f.onSale(t, 1)
-		got = check.Value(f.modes.Adopt(t.Context(), model.ModeAsync))(t)
+		got := check.Value(f.modes.Adopt(t.Context(), model.ModeAsync))(t)
 		check.Equal(t, "the mode adopted with a voucher", got.Mode, model.ModeSync)
-		f.mode(t, model.ModeSync, "")
+		f.mode(t, model.ModeSync)
 		wantCode(t, check.ErrorOf(f.modes.Adopt(t.Context(), "semisync")), model.CodeValidation)
 	})
 }
@@ -63,7 +56,7 @@ func TestAdoptAtOnce(t *testing.T) {
 			check.Is(t, "the call", check.ErrorOf(f.modes.Adopt(t.Context(), []model.OrderMode{model.ModeSync, model.ModeAsync}[i%2])), nil)
 		})
 		if got, ok := afterwards.Load().(model.OrderMode); ok {
-			f.mode(t, got, "")
+			f.mode(t, got)
 		}
 	})
 }
@@ -88,27 +81,32 @@ func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
 	check.Equal(t, "the mode adopted while a voucher was being made", (<-done).Mode, model.ModeSync)
 }
 
-// TestSwitch steps through a switch, each step repeated.
-func TestSwitch(t *testing.T) {
+// TestModeChange: also when it is repeated. A hot copy that was open is not afterwards, whenever its sale was: the voucher may be
+// sold in the other mode and come back. One that was never made begins no epoch.
+func TestModeChange(t *testing.T) {
 	t.Parallel()
-	overDialects(t, func(t *testing.T, f *fixture) {
-		v := f.onSale(t, 1)
-		wantCode(t, f.modes.FinishSwitch(t.Context(), model.ModeAsync), model.CodeConflict)
+	overAsyncDialects(t, func(t *testing.T, f *fixture) {
+		v, over, never := f.onSale(t, 1), f.onSale(t, 1), f.onSale(t, 1)
+		f.opened(t, v.ID)
+		f.opened(t, over.ID)
+		check.Must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), over.ID, model.VoucherPatch{BeginAt: new(time.Now().Add(-72 * time.Hour)), EndAt: new(time.Now().Add(-48 * time.Hour))})))
+		before := map[string]model.EpochRecord{v.ID: f.record(t, v.ID), over.ID: f.record(t, over.ID)}
 		for range 2 {
-			check.Must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync))
-			f.mode(t, model.ModeSync, model.ModeAsync)
+			check.Must(t, f.modes.Change(t.Context(), model.ModeSync))
+			f.mode(t, model.ModeSync)
+			for id, was := range before {
+				if r := f.record(t, id); r.Open() || r.Epoch != was.Epoch+1 || r.OpenEpoch != was.OpenEpoch || r.Progress != nil || r.Revision <= was.Revision {
+					t.Errorf("%+v became %+v", was, r)
+				}
+			}
+			check.Equal(t, "the epoch of a voucher without a hot copy", f.record(t, never.ID).Epoch, 0)
 		}
-		wantCode(t, f.modes.BeginSwitch(t.Context(), model.ModeSync), model.CodeConflict)
-		wantCode(t, f.modes.FinishSwitch(t.Context(), model.ModeSync), model.CodeConflict)
-		// What was accepted before is still persisted while the switch drains.
+		f.asIn(t, model.ModeSync)
 		check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
-		for range 2 {
-			check.Must(t, f.modes.FinishSwitch(t.Context(), model.ModeAsync))
-			f.mode(t, model.ModeAsync, "")
-		}
-		check.Must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync)) // that is how it is
-		f.mode(t, model.ModeAsync, "")
-		wantCode(t, f.modes.BeginSwitch(t.Context(), ""), model.CodeValidation)
+		check.Must(t, f.modes.Change(t.Context(), model.ModeAsync))
+		f.mode(t, model.ModeAsync)
+		wantCode(t, f.place(t, order(t, never.ID, "alice")).Err, model.CodeUnavailable)
+		wantCode(t, f.modes.Change(t.Context(), ""), model.CodeValidation)
 		audit := check.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
 		check.Equal(t, "the mode that the audit names", audit.Mode, model.ModeAsync)
 	})

@@ -40,7 +40,7 @@ func NewOrders(db *sqldb.Database, options OrderOptions) (*Orders, error) {
 	if options.Mode == "" {
 		options.Mode = model.ModeSync
 	}
-	if !knownMode(options.Mode) {
+	if options.Mode != model.ModeSync && options.Mode != model.ModeAsync {
 		return nil, fmt.Errorf("there is no order mode %q", options.Mode)
 	}
 	if options.PaymentWindow <= 0 {

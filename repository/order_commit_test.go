@@ -353,7 +353,7 @@ func TestModeGuard(t *testing.T) {
 
 func reservationOf(o model.Order) model.Reservation { return model.Reservation{Order: o} }
 
-// TestModeBetweenReadingAndTaking: the switch to another mode waits for a
+// TestModeBetweenReadingAndTaking: a change of the mode waits for a
 // transaction that has read the mode and is about to take units; later ones see it.
 func TestModeBetweenReadingAndTaking(t *testing.T) {
 	t.Parallel()
@@ -364,18 +364,17 @@ func TestModeBetweenReadingAndTaking(t *testing.T) {
 				near := newAsync(t, store{dialect: "mysql", strategy: strategy})
 				v := near.onSale(t, 5)
 				near.opened(t, v.ID)
-				check.Must(t, near.modes.BeginSwitch(t.Context(), model.ModeSync))
-				var switched atomic.Bool
+				var changed atomic.Bool
 				done := make(chan error, 1)
 				far := near.through(t, onceOn(at, func(*wire) verdict {
 					go func() {
-						err := near.modes.FinishSwitch(context.Background(), model.ModeSync)
-						switched.Store(true)
+						err := near.modes.Change(context.Background(), model.ModeSync)
+						changed.Store(true)
 						done <- err
 					}()
-					check.Eventually(t, "the switch waits for the mode's row", func() bool { return near.blocked(t, "order_mode") })
-					if switched.Load() {
-						t.Error("the switch did not wait for the transaction under way")
+					check.Eventually(t, "the change waits for the mode's row", func() bool { return near.blocked(t, "order_mode") })
+					if changed.Load() {
+						t.Error("the change did not wait for the transaction under way")
 					}
 					return pass
 				}))

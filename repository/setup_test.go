@@ -157,8 +157,7 @@ func (f *fixture) asIn(t testing.TB, mode model.OrderMode) {
 // switchTo makes the database one that is sold from in another mode.
 func (f *fixture) switchTo(t testing.TB, mode model.OrderMode) {
 	t.Helper()
-	check.Must(t, f.modes.BeginSwitch(t.Context(), mode))
-	check.Must(t, f.modes.FinishSwitch(t.Context(), mode))
+	check.Must(t, f.modes.Change(t.Context(), mode))
 }
 
 // openFixture opens a database as one more instance would.

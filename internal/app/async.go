@@ -17,7 +17,6 @@ import (
 	"seckill/queue"
 	"seckill/repository/hotcopy"
 	"seckill/service/backlog"
-	"seckill/service/guard"
 	"seckill/service/repair"
 )
 
@@ -32,7 +31,7 @@ type AsyncParts struct {
 
 	instance  *Instance
 	mode      orderMode
-	sole      *guard.Sole
+	servers   servers
 	parts     repair.Deps
 	backlog   *backlog.Watch
 	admission *telemetry.Admission
@@ -60,7 +59,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	i.parts.OnClose("orders on their way into the database", func(ctx context.Context) error { behind.Persister.Close(ctx); return nil })
 	return &AsyncParts{
 		Worker: behind,
-		DB:     s.db, Queue: q, Hot: hot, instance: i, mode: mode, sole: s.sole, parts: parts,
+		DB:     s.db, Queue: q, Hot: hot, instance: i, mode: mode, servers: s, parts: parts,
 		backlog: watch, admission: admission, delivered: telemetry.NewDelivery(i.registry),
 	}, nil
 }
@@ -118,7 +117,7 @@ func (i *Instance) runAsyncParts(a *AsyncParts) {
 // servers on the same database.
 func (a *AsyncParts) whenAlone(name string, work func(ctx context.Context) error) {
 	a.instance.parts.Background(name, budget.Call, func(ctx context.Context) error {
-		a.sole.Await(ctx)
+		a.servers.sole.Await(ctx)
 		return a.mode.redis.During(ctx, work)
 	})
 }
@@ -143,14 +142,10 @@ func (a *AsyncParts) Consume() {
 	})
 }
 
-// SwitchMode switches the database's order mode, while Consume persists what is
-// queued. It tells progress what happens.
-func (a *AsyncParts) SwitchMode(ctx context.Context, to model.OrderMode, progress func(line string)) error {
-	s := repair.ModeSwitch{
-		Deps: a.parts, Rebuilds: a.Rebuilder, Persist: a.Persister.Persist,
-		BeginSwitch: a.DB.Modes.BeginSwitch, FinishSwitch: a.DB.Modes.FinishSwitch, Progress: progress,
-	}
-	return s.Switch(ctx, to)
+// ChangeMode changes the database's order mode while no instance sells and no order waits.
+func (a *AsyncParts) ChangeMode(ctx context.Context, to model.OrderMode) error {
+	change := repair.ModeChange{Deps: a.parts, Alive: a.instance.openInstances(a.servers, a.mode).Alive, Commit: a.DB.Modes.Change}
+	return change.Do(ctx, to)
 }
 
 // InPlaceOfServer reports whether these parts take the place of a server that

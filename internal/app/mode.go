@@ -8,7 +8,6 @@ import (
 	"seckill/model"
 	"seckill/repository"
 	"seckill/service/guard"
-	"seckill/service/repair"
 )
 
 // orderMode is how the database is sold from, as this instance knows it.
@@ -24,7 +23,7 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	async := i.cfg.Async()
 	starting, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
-	watch := repair.NewModeWatcher(s.db.Modes.Read, i.orderMode(), i.log)
+	watch := guard.NewMode(s.db.Modes.Read, i.orderMode(), i.log)
 	lacks := s.db.SchemaProbe()
 	if i.cfg.Migrate {
 		lacks = nil

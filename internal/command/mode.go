@@ -14,11 +14,10 @@ import (
 func (p Process) modeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mode [sync|async]",
-		Short: "Show or switch how the database is sold from",
-		Long: "Without an argument it shows the database's order mode. With one it closes the sales, which answer 503\n" +
-			"meanwhile, makes orders of everything that was admitted, and opens them again in the other mode. What was\n" +
-			"interrupted is finished by the same command. Instances of the wrong mode are not ready, say so, and sell\n" +
-			"nothing; those of the right one begin within a second.\n\n" +
+		Short: "Show or change how the database is sold from",
+		Long: "Without an argument it shows the database's order mode. With one it changes the mode while no instance sells\n" +
+			"and no order waits; otherwise it changes nothing, and says which of the two stands against it. Instances of\n" +
+			"the other mode are not ready, say so, and sell nothing; once the mode is theirs they begin within a second.\n\n" +
 			"It needs the settings of the async instances, also on the way to sync. What is embedded is inside its\n" +
 			"server's process, which must be stopped first.",
 		Example: "  seckill mode\n  seckill mode async",
@@ -39,14 +38,11 @@ func (p Process) mode(ctx context.Context, cfg config.Config, args []string) err
 	case err != nil:
 		return err
 	case len(args) == 1:
-		return p.switchMode(ctx, cfg, record, model.OrderMode(args[0]))
-	case record.SwitchingTo != "":
-		fmt.Fprintf(p.Stdout, "%s, being switched to %[2]s: nothing is sold until 'seckill mode %[2]s' has finished\n",
-			record.Mode, record.SwitchingTo)
+		return p.changeMode(ctx, cfg, record.Mode, model.OrderMode(args[0]))
 	default:
 		fmt.Fprintln(p.Stdout, record.Mode)
+		return nil
 	}
-	return nil
 }
 
 // orderMode reads the order mode of the settings' database, which must exist.
@@ -61,13 +57,13 @@ func (p Process) orderMode(ctx context.Context, cfg config.Config) (record model
 	return record, err
 }
 
-// switchMode switches a database whose order mode is on record.
-func (p Process) switchMode(ctx context.Context, cfg config.Config, record model.ModeRecord, to model.OrderMode) error {
-	if record.Serves(to) {
+// changeMode changes the order mode of a database.
+func (p Process) changeMode(ctx context.Context, cfg config.Config, from, to model.OrderMode) error {
+	if from == to {
 		fmt.Fprintf(p.Stdout, "The order mode is %s already.\n", to)
 		return nil
 	}
-	if record.Mode == model.ModeAsync { // what is queued must be found
+	if from == model.ModeAsync { // what is queued must be found
 		if err := app.QueueExists(cfg); err != nil {
 			return err
 		}
@@ -77,8 +73,9 @@ func (p Process) switchMode(ctx context.Context, cfg config.Config, record model
 			fmt.Fprintln(p.Stderr, variable+" is not set: this must be so for the instances, too.")
 		}
 	}
-	return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error {
-		a.Consume() //nolint:contextcheck // until everything is closed; the instances may be gone
-		return a.SwitchMode(ctx, to, func(line string) { fmt.Fprintln(p.Stdout, line) })
-	})
+	err := p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return a.ChangeMode(ctx, to) })
+	if err == nil {
+		fmt.Fprintf(p.Stdout, "The database is sold from in order mode %s.\n", to)
+	}
+	return err
 }

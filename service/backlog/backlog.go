@@ -1,7 +1,6 @@
 // Package backlog watches the queue of accepted orders: how long they wait in it, in all and of each voucher, and how far its
 // consumer has come. There is one Watch in a process. The sale asks it before an order is promised (Refusal, Empty), a
-// rebuild of a hot copy and a switch of the order mode wait for it (Await, AwaitAll), and Run keeps it and its metrics
-// up to date.
+// rebuild of a hot copy waits for it (Await), and Run keeps it and its metrics up to date.
 package backlog
 
 import (
@@ -426,23 +425,6 @@ func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) er
 			return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
 		}
 	}
-}
-
-// AwaitAll waits until the queue is empty: nothing is published any more. It ends with ctx, and with the first look that
-// fails.
-func (w *Watch) AwaitAll(ctx context.Context) error {
-	var failed error
-	err := poll.Until(ctx, floorEvery, func() (done bool, _ error) {
-		backlog, err := w.queue.Backlog(ctx)
-		if err != nil {
-			failed = fmt.Errorf("look at the queue: %w", err)
-		}
-		return backlog.Messages == 0, failed
-	})
-	if err != nil && failed == nil {
-		return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
-	}
-	return failed
 }
 
 // passed reports whether every message is acknowledged, up to a sequence. It is not

@@ -209,23 +209,6 @@ func TestManyRebuildsWaitForWhatAllShare(t *testing.T) {
 	}, model.AnyVoucher)
 }
 
-// A switch of the mode waits for what was isolated too, though all that came before is acknowledged.
-func TestAllIsAwaitedUntilTheQueueIsEmpty(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		q := &floorQueue{messages: map[string][]uint64{}, calls: map[string]int{}}
-		q.publish("v1")
-		watch := New(q, 0, nil, slog.New(slog.DiscardHandler))
-		check.Is(t, "while a message is left", watch.AwaitAll(servicetest.Lasting(t, time.Minute)), context.DeadlineExceeded)
-		time.AfterFunc(time.Minute, func() { q.acknowledge("v1") })
-		began := time.Now()
-		check.Must(t, watch.AwaitAll(t.Context()))
-		servicetest.Took(t, "the wait", began, time.Minute, time.Minute+2*floorEvery)
-		q.with(func() { q.lost = errors.New("no responders") })
-		check.That(t, watch.AwaitAll(t.Context()) != nil, "a look that fails is its end")
-	})
-}
-
 // A message that came later keeps the voucher named, and is not waited for; neither is the
 // question for all vouchers, when that alone fails.
 func TestARebuildAmongManyAsksInItsTurn(t *testing.T) {

@@ -16,7 +16,8 @@ const (
 	electionWait = 2 * time.Second
 	// electionPause is between two attempts while the lock cannot be asked for.
 	electionPause = time.Second
-	// electionHandover is between the end of a term and the next attempt: an instance that waits for the lock gets it meanwhile.
+	// electionHandover is between the end of a term and the next attempt, so that an instance that waits for the lock gets it
+	// meanwhile, and between two looks whether this instance may work.
 	electionHandover = electionPause / 4
 	// electionTerm is how long work that may be done without an election is done before
 	// the lock is asked for again: what it cuts off has to be begun anew.
@@ -77,7 +78,7 @@ func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
 	e.Metrics.WithLabelValues(e.job).Set(0)
 	for ctx.Err() == nil {
 		if !e.able() {
-			poll.Pause(ctx, modeEvery)
+			poll.Pause(ctx, electionHandover)
 			continue
 		}
 		lease, err := e.Seats.Lock(ctx, e.name(), electionWait)
@@ -110,7 +111,7 @@ func (e *election) able() bool { return e.may == nil || e.may() == nil }
 func (e *election) do(ctx context.Context, work func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go poll.Every(ctx, modeEvery, func() {
+	go poll.Every(ctx, electionHandover, func() {
 		if !e.able() {
 			cancel()
 		}

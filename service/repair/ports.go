@@ -176,8 +176,6 @@ type Queue interface {
 type Backlog interface {
 	// Await waits until every order of a voucher is decided that came up to a sequence.
 	Await(ctx context.Context, voucherID string, sequence uint64) error
-	// AwaitAll waits until the queue is empty.
-	AwaitAll(ctx context.Context) error
 	// Younger reports whether no message is known to be as old as that.
 	Younger(age time.Duration) bool
 }

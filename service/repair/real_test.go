@@ -24,6 +24,7 @@ import (
 	"seckill/repository/hotcopy"
 	"seckill/repository/sqldb"
 	"seckill/service/backlog"
+	"seckill/service/guard"
 	"seckill/service/repair"
 )
 
@@ -94,7 +95,7 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 	b.queue = check.Value(queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log, Slack: check.Deadline}))(t)
 	t.Cleanup(func() { b.queue.Close(context.Background()) })
 
-	mode := repair.NewModeWatcher(modes.Read, model.ModeAsync, log)
+	mode := guard.NewMode(modes.Read, model.ModeAsync, log)
 	check.Must(t, mode.Refresh(ctx))
 	b.Worker = repair.New(repair.Deps{
 		Database: struct {

@@ -52,7 +52,7 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, ad
 	if err != nil {
 		return nil, fmt.Errorf("read the order mode: %w", err)
 	}
-	if !mode.Serves(model.ModeAsync) {
+	if mode.Mode != model.ModeAsync {
 		return nil, &model.Error{
 			Code: model.CodeConflict, Detail: "In this order mode there is no hot copy to rebuild.", Cause: errNotSelling,
 		}

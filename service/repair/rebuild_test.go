@@ -399,7 +399,7 @@ func TestAnotherQueueEndsTheWait(t *testing.T) {
 func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.mode.SwitchingTo = model.ModeSync
+	s.mode.Mode = model.ModeSync
 	servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
 	check.That(t, s.record.Epoch == 1 && s.hot().State() == model.CopyOpen, "something was closed")
 }

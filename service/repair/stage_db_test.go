@@ -28,24 +28,15 @@ func (m modeSide) Read(context.Context) (model.ModeRecord, error) {
 	return m.mode, err
 }
 
-func (m modeSide) BeginSwitch(_ context.Context, to model.OrderMode) error {
+func (m modeSide) Change(_ context.Context, to model.OrderMode) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mode.Mode != to {
-		m.mode.SwitchingTo = to
-	}
+	m.mode.Mode = to
 	return nil
 }
 
-func (m modeSide) FinishSwitch(_ context.Context, to model.OrderMode) error {
-	if err := m.step("mode.finish"); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mode.Mode, m.mode.SwitchingTo = to, ""
-	return nil
-}
+// Kept implements Epochs.
+func (d dbSide) Kept(ctx context.Context) ([]model.EpochRecord, error) { return d.Watched(ctx) }
 
 func (d dbSide) Persist(_ context.Context, batch []model.Reservation) ([]model.Outcome, error) {
 	if err := d.step("db.persist"); err != nil {

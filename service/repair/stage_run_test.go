@@ -13,6 +13,7 @@ import (
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
+	"seckill/service/guard"
 	"seckill/service/servicetest"
 )
 
@@ -63,8 +64,8 @@ func electing(locks Seats) Elector {
 	return Elector{Seats: locks, Deployment: "test", Metrics: telemetry.NewElections(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)}
 }
 
-func (s *stage) watcher() *ModeWatcher {
-	w := NewModeWatcher(modeSide{s}.Read, model.ModeAsync, slog.New(slog.DiscardHandler))
+func (s *stage) watcher() *guard.Mode {
+	w := guard.NewMode(modeSide{s}.Read, model.ModeAsync, slog.New(slog.DiscardHandler))
 	_ = w.Refresh(context.Background())
 	return w
 }

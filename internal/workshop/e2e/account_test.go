@@ -409,44 +409,74 @@ func disagrees(t *testing.T, a *app, mode string) {
 	})
 }
 
-// Buyers press on while the database is switched to sync and back: an instance of each mode is there, and each of them
-// answers 503 while it is not its turn.
-func TestModeSwitchesWithOrdersInFlight(t *testing.T) {
+// The order mode changes while nobody sells and no order waits, there and back. An instance of the other mode waits for that: it
+// is not ready, sells nothing, and sells once the mode is its own.
+func TestModeChangesWhileNobodySells(t *testing.T) {
+	t.Parallel()
+	s := asyncOnServers(t)
+	mode := map[string]settings{"async": s, "sync": s.with(settings{"SECKILL_ORDER_MODE": "sync"})}
+	refused := func(to, because string) {
+		t.Helper()
+		said, err := runs(t, mode[to], "mode", to)
+		check.That(t, err != nil && strings.Contains(said, because), "mode %s: %v, %s", to, err, said)
+	}
+	selling := check.Value(begin(t, s))(t)
+	async := newApp(t, selling.BaseURL(), selling.OpsURL())
+	voucher := async.onSale(t, 10)
+	other := start(t, mode["sync"])
+	disagrees(t, other, "sync")
+	other.refuses(t, voucher.ID, other.user(-1))
+	async.stores(t, voucher.ID, 0, 3)
+	refused("sync", strings.TrimPrefix(async.URL, "http://127.0.0.1"))
+	halt(selling)
+
+	check.Patiently(t, "the mode changes once what was queued is acknowledged", func() bool {
+		_, err := runs(t, s, "mode", "sync")
+		return err == nil
+	})
+	other.ready(t)
+	got := check.Value(other.Place(t, voucher.ID, other.user(3)))(t)
+	check.Equal(t, "a purchase in sync", got.Status, http.StatusCreated)
+	if sold := other.Audit(t, voucher.ID); sold.Mode != model.ModeSync || !sold.Balanced || sold.Database.LiveOrders != 4 {
+		t.Errorf("in sync: %+v", sold)
+	}
+	refused("async", strings.TrimPrefix(other.URL, "http://127.0.0.1"))
+}
+
+// What was accepted is made an order before the mode changes. Orders of a sync sale between two async ones are known to the hot
+// copy of the second.
+func TestModeChangesWhenNoOrderWaits(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
 	inSync := s.with(settings{"SECKILL_ORDER_MODE": "sync"})
-	async := start(t, s)
-	const stock = 1_000_000 // the sale lasts for as long as the switches take
-	voucher := async.onSale(t, stock)
-	other := start(t, inSync) // an instance adopts a database without a voucher for its own mode
-	disagrees(t, other, "sync")
-	other.refuses(t, voucher.ID, other.user(-1))
-	check.Equal(t, "orders of an instance of the other mode", len(async.orders(t, voucher.ID)), 0)
+	serving := check.Value(begin(t, s.role("api")))(t)
+	front := newApp(t, serving.BaseURL(), serving.OpsURL())
+	voucher := front.onSale(t, 4)
+	order := front.accepted(t, voucher.ID, front.user(0)) // there is no worker
+	halt(serving)
+	said, err := runs(t, s, "mode", "sync")
+	check.That(t, err != nil && strings.Contains(said, "Orders wait: 1 messages"), "%v: %s", err, said)
+	check.Must(t, check.ErrorOf(runs(t, s, "mode")))
 
-	c := newCrowd(async, voucher.ID, other)
-	over := c.coming(t, 4)
-	some := check.Count(t, "ORDERS", 20, 500)
-	c.moreSales(t, some)
-	said, err := runs(t, inSync, "mode", "sync")
-	check.Must(t, err)
-	t.Log(said)
-	other.ready(t)
-	disagrees(t, async, "async")
-	if sold := other.Audit(t, voucher.ID); sold.Mode != model.ModeSync || !sold.Balanced {
-		t.Errorf("after the switch to sync: %+v", sold)
+	working := check.Value(begin(t, s))(t)
+	newApp(t, working.BaseURL(), working.OpsURL()).becomes(t, order, model.OrderUnpaid)
+	halt(working)
+	change := func(s settings, to string) {
+		check.Patiently(t, "the mode changes to "+to, func() bool { _, err := runs(t, s, "mode", to); return err == nil })
 	}
-	c.moreSales(t, some)
-	check.Must(t, check.ErrorOf(runs(t, s, "mode", "async")))
-	async.ready(t)
-	disagrees(t, other, "sync")
-	c.moreSales(t, some)
-	over()
-
-	sold := len(async.kept(t, voucher.ID, c.promised))
-	async.Call(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", async.Admin(t), map[string]any{"stock": sold + 10})
-	check.Equal(t, "units sold to the last", len(async.sellsOn(t, voucher.ID, stock)), 10)
+	change(s, "sync")
+	selling := check.Value(begin(t, inSync))(t)
+	between := newApp(t, selling.BaseURL(), selling.OpsURL())
+	got := check.Value(between.Place(t, voucher.ID, front.user(1)))(t)
+	check.Equal(t, "a purchase in sync", got.Status, http.StatusCreated)
+	halt(selling)
+	change(s, "async")
+	again := start(t, s)
+	again.stores(t, voucher.ID, 2, 1)
+	got = check.Value(again.Place(t, voucher.ID, front.user(1)))(t)
+	check.Equal(t, "who bought in sync", got.Code(), model.CodeAlreadyOrdered)
+	check.Equal(t, "units sold to the last", len(again.sellsOn(t, voucher.ID, 4)), 1)
 	if said, err := runs(t, s, "mode"); err != nil || !strings.Contains(said, "async") {
 		t.Errorf("seckill mode says %q, %v", said, err)
 	}
-	t.Logf("%d promised, %d × 503", len(c.promised), c.refused)
 }

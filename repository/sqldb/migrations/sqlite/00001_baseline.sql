@@ -106,7 +106,6 @@ CREATE INDEX idempotency_keys_oldest ON idempotency_keys (created_at);
 CREATE TABLE order_mode (
   id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
   mode TEXT NOT NULL,
-  switching_to TEXT NOT NULL DEFAULT '',
   deployment TEXT NOT NULL
 );
 INSERT INTO order_mode (id, mode, deployment) VALUES (1, 'sync', lower(hex(randomblob(8))));
