@@ -17,8 +17,8 @@ import (
 	"seckill/lock"
 )
 
-// BenchmarkPair is one acquisition and release of a lock nobody else wants, with
-// tokens and, as the locks of the service's users are, without.
+// BenchmarkPair is one acquisition and release of a lock nobody else wants, with tokens and, as the locks of the
+// service's users are, without.
 func BenchmarkPair(b *testing.B) {
 	for _, goroutines := range []int{1, 8, 64} {
 		b.Run(fmt.Sprint("tokens/", goroutines), func(b *testing.B) { pairs(b, goroutines) })
@@ -58,9 +58,9 @@ func takeEach(b *testing.B, locks *lock.Client, goroutines int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
 }
 
-// BenchmarkTable is one acquisition and release of a lock nobody else wants, in a table of a database that is as durable
-// as in production: MariaDB, or what TESTSERVER_MYSQL names. What the server flushes and computes for it says more than
-// the rate on a machine that does other work.
+// BenchmarkTable is one acquisition and release of a lock nobody else wants, in a table of a database that is as
+// durable as in production: MariaDB, or what TESTSERVER_MYSQL names. What the server flushes and computes for it says
+// more than the rate on a machine that does other work.
 func BenchmarkTable(b *testing.B) {
 	for _, goroutines := range []int{1, 16} {
 		b.Run(strconv.Itoa(goroutines), func(b *testing.B) {

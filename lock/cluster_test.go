@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -50,38 +49,26 @@ func TestCluster(t *testing.T) {
 	t.Run("exclusion", func(t *testing.T) {
 		one, two := locksOn(t, client), locksOn(t, client)
 		const keys = 6 // on both nodes
-		var wg sync.WaitGroup
 		var counts [keys]int
 		var last [keys]int64
-		for i := range keys {
-			for w := range 4 {
-				m := []*lock.Client{one, two}[w%2].Mutex(fmt.Sprint("k", i))
-				wg.Go(func() {
-					for range 5 {
-						lease, err := take(t.Context(), m)
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						counts[i]++ // the race detector watches
-						if lease.Token() <= last[i] {
-							t.Errorf("token %d after %d", lease.Token(), last[i])
-						}
-						last[i] = lease.Token()
-						check.Is(t, "extended", lease.Extend(t.Context(), 2*calm), nil)
-						mustUnlock(t, lease)
-					}
+		check.Volley(4*keys, func(w int) {
+			i := w / 4
+			m := []*lock.Client{one, two}[w%2].Mutex(fmt.Sprint("k", i))
+			for range 5 {
+				use(t, m, func(lease *lock.Lease) {
+					counts[i]++ // the race detector watches
+					wantLater(t, lease.Token(), last[i])
+					last[i] = lease.Token()
+					check.Is(t, "extended", lease.Extend(t.Context(), 2*calm), nil)
 				})
 			}
-		}
-		wg.Wait()
+		})
 		for i, n := range counts {
 			check.Equal(t, fmt.Sprint("turns with key ", i), n, 20)
 		}
 	})
 	t.Run("renewal of keys in different slots", func(t *testing.T) {
-		s := &asked{t, redisStore(client)}
-		t.Cleanup(func() { _ = s.Close() })
+		s := newAsked(t, redisStore(client))
 		var all []driver.Request
 		for i := range 10 {
 			r := request(fmt.Sprint("renewed", i), 1)
@@ -105,8 +92,8 @@ func TestCluster(t *testing.T) {
 		mustUnlock(t, held)
 		mustUnlock(t, got(t, "the waiter", waiter))
 	})
-	// The keys of locks with odd names do not share a slot. Taking them is refused at once, and
-	// nothing is undone again and again. Guard: CROSSSLOT in classify.
+	// The keys of locks with odd names do not share a slot. Taking them is refused at once, and nothing is undone again
+	// and again. Guard: CROSSSLOT in classify.
 	t.Run("names that miss their slot", func(t *testing.T) {
 		for kind, store := range map[string]driver.Store{"redis": redisStore(client), "setnx": lock.NewSetNXStore(client, lock.CallTimeout(check.Deadline))} {
 			locks := newLocks(t, store)
@@ -144,7 +131,7 @@ func hangs(t *testing.T, client *redis.ClusterClient, server *testserver.Server)
 		}
 	}
 	for _, name := range []string{stuck[0], free[0]} { // every script is known
-		mustUnlock(t, mustLock(t, t.Context(), locks.Mutex(name)))
+		cycle(t, locks.Mutex(name))
 	}
 	server.Pause()
 	defer server.Resume()
@@ -162,4 +149,114 @@ func hangs(t *testing.T, client *redis.ClusterClient, server *testserver.Server)
 	for _, waiting := range hanging {
 		mustUnlock(t, got(t, "a lock on the node that hung", waiting))
 	}
+}
+
+// pair is a primary with a replica behind a line of its own.
+type pair struct {
+	primary, replica *testserver.Server
+	line             *testserver.Line
+	now              *redis.Client // whoever is primary
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	// Redis would wait 5 s for more replicas before it sends a copy.
+	args := []string{"--appendonly", "no", "--repl-diskless-sync-delay", "0"}
+	p := &pair{primary: testserver.Redis(t, args...), replica: testserver.Redis(t, args...)}
+	p.line = testserver.NewLine(t, p.primary.Addr())
+	p.now = dial(t, p.primary.URL())
+	p.follow(t)
+	return p
+}
+
+// follow makes the replica one, of a primary that is as new.
+func (p *pair) follow(t *testing.T) {
+	t.Helper()
+	replica := dial(t, p.replica.URL())
+	host, port, _ := strings.Cut(p.line.Addr(), ":")
+	check.Must(t, replica.ReplicaOf(t.Context(), host, port).Err())
+	check.Eventually(t, "the replica follows", func() bool {
+		return strings.Contains(p.now.Info(t.Context(), "replication").Val(), "state=online") && p.now.Do(t.Context(), "wait", 1, 1).Val() == int64(1)
+	})
+}
+
+// freeze swallows what the primary says to its replica, and what that acknowledges, from now on.
+func (p *pair) freeze() { p.line.Hole() }
+
+// promote makes the replica the primary.
+func (p *pair) promote(t *testing.T) {
+	t.Helper()
+	p.now = dial(t, p.replica.URL())
+	check.Eventually(t, "the promotion", func() bool {
+		return p.now.ReplicaOf(t.Context(), "NO", "ONE").Err() == nil &&
+			strings.Contains(p.now.Info(t.Context(), "replication").Val(), "role:master")
+	})
+}
+
+func synced(t testing.TB, client redis.UniversalClient, n int) *lock.Client {
+	t.Helper()
+	return newLocks(t, redisStore(client, lock.Synced(n)), onlyMessages()...)
+}
+
+// TestSynced: an acquisition counts when the replica has it, also one that is handed over, and otherwise it is given
+// back. Guards: enough in send; Unsynced in Client.got, and in settle.
+func TestSynced(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	replica := dial(t, p.replica.URL())
+	listening := func(locks *lock.Client, m *lock.Mutex) <-chan attempt {
+		next := begin(t.Context(), m)
+		check.Eventually(t, "one waits, and listens", func() bool {
+			return lock.Waiting(locks, m.Name()) == 1 && subscribed(t, p.now, m.Name()) == 1
+		})
+		return next
+	}
+	for what, locks := range map[string]*lock.Client{"all": synced(t, p.now, lock.AllReplicas), "one": synced(t, p.now, 1)} {
+		m := locks.Mutex(what)
+		first := mustLock(t, t.Context(), m)
+		check.Equal(t, "the replica has it", replica.Exists(t.Context(), what).Val(), 1)
+		next := listening(locks, m)
+		mustUnlock(t, first)
+		second := got(t, "the next", next)
+		holder, _, err := locks.Holder(t.Context(), what)
+		check.Must(t, err)
+		check.Equal(t, "the replica has the next one", replica.HExists(t.Context(), what, holder).Val(), true)
+		mustUnlock(t, second)
+	}
+	check.Is(t, "two of one", check.ErrorOf(synced(t, p.now, 2).Mutex("two").TryLock(t.Context())), lock.ErrUnsynced)
+	single := synced(t, dial(t, testserver.SharedRedis(t)), lock.AllReplicas)
+	cycle(t, single.Mutex(nameOf(t))) // a server without replicas needs none
+
+	all := synced(t, p.now, lock.AllReplicas)
+	held := mustLock(t, t.Context(), all.Mutex("handed over"))
+	next := listening(all, all.Mutex("handed over"))
+	p.freeze()
+	mustUnlock(t, held)
+	check.Is(t, "handed over, and not confirmed", check.Receive(t, "the next", next).err, lock.ErrUnsynced)
+	check.Is(t, "not confirmed", check.ErrorOf(all.Mutex("k").TryLock(t.Context())), lock.ErrUnsynced)
+	for _, name := range []string{"two", "handed over", "k"} {
+		check.Eventually(t, name+" is given back", func() bool { return p.now.Exists(t.Context(), name).Val() == 0 })
+	}
+}
+
+// TestSlowCountOfReplicas: who asks alone does not wait long, and asks again in the queue. Guard: ErrNotSent in alone.
+func TestSlowCountOfReplicas(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	store := redisStore(dial(t, b.url()), lock.Synced(lock.AllReplicas))
+	m := newLocks(t, store).Mutex(b.name)
+	for range 20 { // by then an answer was swift
+		cycle(t, m)
+	}
+	b.line.Slow(check.Soon)
+	lock.Recount(store)
+	cycle(t, m)
+}
+
+// TestOnline: a replica that gets its first copy, or is silent, is not waited for. Guards: state, lag.
+func TestOnline(t *testing.T) {
+	t.Parallel()
+	check.Equal(t, "replicas", lock.Online("# Replication\r\nrole:master\r\nconnected_slaves:4\r\n"+
+		"slave0:ip=::1,port=1,state=online,offset=14,lag=0\r\nslave1:ip=10.0.0.1,port=2,state=online,offset=14,lag=10\r\n"+
+		"slave2:ip=10.0.0.2,port=3,state=online,offset=14,lag=11\r\nslave3:ip=10.0.0.3,port=4,state=wait_bgsave,offset=0,lag=0\r\n"), 2)
 }

@@ -28,6 +28,16 @@ func exampleRedis() (client *redis.Client, stop func()) {
 	}
 }
 
+// exampleLocks are made as in Example.
+func exampleLocks() (locks *lock.Client, stop func()) {
+	client, end := exampleRedis()
+	locks = lock.New(lock.NewRedisStore(client))
+	return locks, func() {
+		_ = locks.Close(context.Background())
+		end()
+	}
+}
+
 func Example() {
 	ctx := context.Background()
 	client, stop := exampleRedis()
@@ -67,10 +77,8 @@ func Example() {
 
 func ExampleMutex_TryLock() {
 	ctx := context.Background()
-	client, stop := exampleRedis()
+	locks, stop := exampleLocks()
 	defer stop()
-	locks := lock.New(lock.NewRedisStore(client))
-	defer func() { _ = locks.Close(ctx) }()
 	job := locks.Mutex("job:nightly")
 
 	lease, err := job.TryLock(ctx)
@@ -88,10 +96,8 @@ func ExampleMutex_TryLock() {
 // else can have the lock.
 func ExampleLeaseTime() {
 	ctx := context.Background()
-	client, stop := exampleRedis()
+	locks, stop := exampleLocks()
 	defer stop()
-	locks := lock.New(lock.NewRedisStore(client))
-	defer func() { _ = locks.Close(ctx) }()
 
 	lease, err := locks.Mutex("short").Lock(ctx, lock.LeaseTime(3*time.Second))
 	if err != nil {
@@ -109,10 +115,8 @@ func ExampleLeaseTime() {
 // The owner travels in the context of the lease.
 func ExampleDetach() {
 	ctx := context.Background()
-	client, stop := exampleRedis()
+	locks, stop := exampleLocks()
 	defer stop()
-	locks := lock.New(lock.NewRedisStore(client))
-	defer func() { _ = locks.Close(ctx) }()
 	m := locks.Mutex("report")
 
 	outer, err := m.Lock(ctx)
@@ -137,10 +141,8 @@ func ExampleMajority() {
 	ctx := context.Background()
 	var parts []lock.Locker
 	for range 3 {
-		client, stop := exampleRedis()
+		locks, stop := exampleLocks() // each on a Redis of its own
 		defer stop()
-		locks := lock.New(lock.NewRedisStore(client))
-		defer func() { _ = locks.Close(ctx) }()
 		parts = append(parts, locks.Mutex("lock:order:42"))
 	}
 	lease, err := lock.Majority(parts...).Lock(ctx, lock.Wait(time.Second))
@@ -158,10 +160,8 @@ func ExampleMajority() {
 // All locks several things at once, in no order, without deadlock.
 func ExampleAll() {
 	ctx := context.Background()
-	client, stop := exampleRedis()
+	locks, stop := exampleLocks()
 	defer stop()
-	locks := lock.New(lock.NewRedisStore(client))
-	defer func() { _ = locks.Close(ctx) }()
 
 	lease, err := lock.All(locks.Mutex("account:1"), locks.Mutex("account:2")).Lock(ctx)
 	if err != nil {
@@ -177,10 +177,8 @@ func ExampleAll() {
 // MySQL set clientFoundRows=true, or read the token FOR UPDATE first.)
 func ExampleLease_Token() {
 	ctx := context.Background()
-	client, stop := exampleRedis()
+	locks, stop := exampleLocks()
 	defer stop()
-	locks := lock.New(lock.NewRedisStore(client))
-	defer func() { _ = locks.Close(ctx) }()
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
 		fmt.Println(err)

@@ -29,9 +29,8 @@ const (
 
 var errFenced = errors.New("a later holder has written already")
 
-// writeFenced is the worked example of a fencing token: the row remembers the
-// greatest token that has written it, and the comparison and the write are one
-// transaction, the row being locked from the first on.
+// writeFenced is the worked example of a fencing token: the row remembers the greatest token that has written it, and
+// the comparison and the write are one transaction, the row being locked from the first on.
 func writeFenced(ctx context.Context, db *sql.DB, account, balance int, token int64) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -51,8 +50,7 @@ func writeFenced(ctx context.Context, db *sql.DB, account, balance int, token in
 	return tx.Commit()
 }
 
-// holder is the child process: it takes the lock, and later writes with the
-// token it got.
+// holder is the child process: it takes the lock, and later writes with the token it got.
 func holder() int {
 	err := func() error {
 		ctx := context.Background()

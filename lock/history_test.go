@@ -19,11 +19,9 @@ import (
 	"seckill/lock/driver"
 )
 
-// A history is what the processes saw of one lock. Each hold is two
-// operations: the acquisition, and the end. The end is called at the last
-// moment at which the holder looked at its lease and found it good, so that
-// an acquisition by another that had returned before then has no place in any
-// legal order.
+// A history is what the processes saw of one lock. Each hold is two operations: the acquisition, and the end. The end
+// is called at the last moment at which the holder looked at its lease and found it good, so that an acquisition by
+// another that had returned before then has no place in any legal order.
 type lockInput struct {
 	end    bool
 	holder int // unique for each hold
@@ -60,9 +58,9 @@ type historian struct {
 
 func (h *historian) now() int64 { return int64(time.Since(h.start)) }
 
-// use takes the lock once, looks at it so many times, a millisecond apart, and writes down what it saw. It tries until it
-// holds the lock: how many holds a history has does not depend on how busy the machine is. Nor does what it saw: a lease
-// is good before its ValidUntil, also where the timer that is to end its context is late.
+// use takes the lock once, looks at it so many times, a millisecond apart, and writes down what it saw. It tries until
+// it holds the lock: how many holds a history has does not depend on how busy the machine is. Nor does what it saw: a
+// lease is good before its ValidUntil, also where the timer that is to end its context is late.
 func (h *historian) use(t *testing.T, client int, l lock.Locker, looks int, opts ...lock.Option) {
 	called := h.now()
 	lease, err := l.Lock(t.Context(), append(opts, lock.Fenced())...)
@@ -235,8 +233,8 @@ func shaky(store driver.Store, seed uint64) *fake {
 	return s
 }
 
-// TestLinearizableOnRedis is the same with the scripts of Redis and with go-redis, which sends requests again, over lines
-// that fail.
+// TestLinearizableOnRedis is the same with the scripts of Redis and with go-redis, which sends requests again, over
+// lines that fail.
 func TestLinearizableOnRedis(t *testing.T) {
 	t.Parallel()
 	servers := map[string]int{"redis": 1}
@@ -303,8 +301,8 @@ func disturb(ctx context.Context, chance *rand.Rand, benches []bench) {
 	}
 }
 
-// TestCheckerCatchesBrokenLock: the check above means something. A lock that is given back without a look at whose it is
-// (DEL instead of compare-and-delete, the best known mistake) is found out.
+// TestCheckerCatchesBrokenLock: the check above means something. A lock that is given back without a look at whose it
+// is (DEL instead of compare-and-delete, the best known mistake) is found out.
 func TestCheckerCatchesBrokenLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

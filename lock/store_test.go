@@ -2,6 +2,8 @@ package lock_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -30,27 +32,20 @@ type kind struct {
 func kinds(t *testing.T) []kind {
 	t.Helper()
 	inRedis := func(name string, client *redis.Client, open func() driver.Store) kind {
-		gone := func(t *testing.T, name string, left bool, err error) {
+		lasts := func(d time.Duration) func(t *testing.T, name string) {
+			return func(t *testing.T, name string) {
+				t.Helper()
+				check.Equal(t, "the key was there", check.Value(client.PExpire(t.Context(), name, d).Result())(t), true)
+				if d < time.Second {
+					check.Eventually(t, "the key expires", func() bool { return client.Exists(t.Context(), name).Val() == 0 })
+				}
+			}
+		}
+		remove := func(t *testing.T, name string) {
 			t.Helper()
-			check.Must(t, err)
-			check.Equal(t, "the key was there", left, true)
+			check.Equal(t, "the key was there", check.Value(client.Del(t.Context(), name).Result())(t), 1)
 		}
-		return kind{
-			name: name, open: open,
-			expire: func(t *testing.T, name string) {
-				was, err := client.PExpire(t.Context(), name, time.Millisecond).Result()
-				gone(t, name, was, err)
-				check.Eventually(t, "the key expires", func() bool { return client.Exists(t.Context(), name).Val() == 0 })
-			},
-			remove: func(t *testing.T, name string) {
-				n, err := client.Del(t.Context(), name).Result()
-				gone(t, name, n == 1, err)
-			},
-			stretch: func(t *testing.T, name string) {
-				was, err := client.PExpire(t.Context(), name, stretched).Result()
-				gone(t, name, was, err)
-			},
-		}
+		return kind{name: name, open: open, expire: lasts(time.Millisecond), remove: remove, stretch: lasts(stretched)}
 	}
 	shared := dial(t, testserver.SharedRedis(t))
 	mini := miniredis.RunT(t)
@@ -129,6 +124,19 @@ type asked struct {
 	driver.Store
 }
 
+// newAsked is a store of the test's own.
+func newAsked(t *testing.T, store driver.Store) *asked {
+	t.Helper()
+	t.Cleanup(func() { _ = store.Close() })
+	return &asked{t, store}
+}
+
+// pass hands a lock over.
+func (a *asked) pass(from, to driver.Request) driver.Passed {
+	a.Helper()
+	return check.Value(a.Store.(driver.Passer).Pass(a.Context(), from, to))(a)
+}
+
 func (a *asked) acquire(what string, r driver.Request, want driver.State) driver.Grant {
 	a.Helper()
 	grant := check.Value(a.Acquire(a.Context(), r))(a)
@@ -155,9 +163,8 @@ func storeHolder(t *testing.T, k kind, s *asked) {
 	name := nameOf(t)
 	mine, other := request(name, 1), request(name, 2)
 	first := s.acquire("a free one", mine, driver.StateHeld)
-	if left := s.acquire("held by another", other, driver.StateBusy).Remaining; left > calm || left < calm/2 {
-		t.Errorf("%s are left of a lease of %s", left, calm)
-	}
+	left := s.acquire("held by another", other, driver.StateBusy).Remaining
+	check.That(t, left <= calm && left >= calm/2, "%s are left of a lease of %s", left, calm)
 	again := s.acquire("a repetition", mine, driver.StateHeld)
 	check.Equal(t, "its token", again.Token, first.Token)
 	inner := other
@@ -183,9 +190,8 @@ func storeLeases(t *testing.T, _ kind, s *asked) {
 	mine, other := request(name, 1), request(name, 2)
 	left := func(what string, atLeast time.Duration) {
 		t.Helper()
-		if d := s.acquire(what, other, driver.StateBusy).Remaining; d < atLeast {
-			t.Errorf("%s: %s are left, want %s", what, d, atLeast)
-		}
+		d := s.acquire(what, other, driver.StateBusy).Remaining
+		check.That(t, d >= atLeast, "%s: %s are left, want %s", what, d, atLeast)
 	}
 	s.acquire("taken", mine, driver.StateHeld)
 	inner := mine
@@ -218,8 +224,8 @@ func storeLeases(t *testing.T, _ kind, s *asked) {
 	check.Equal(t, "nobody's holder", holder+rest.String(), "0s")
 }
 
-// A lease ended, an operator freed the lock, or nothing is left of it: its holder is told, and the next one's token
-// is greater.
+// A lease ended, an operator freed the lock, or nothing is left of it: its holder is told, and the next one's token is
+// greater.
 func storeGone(t *testing.T, k kind, s *asked) {
 	for what, end := range map[string]func(*testing.T, string){
 		"expired": k.expire, "removed": k.remove, "forced": func(t *testing.T, name string) {
@@ -236,9 +242,7 @@ func storeGone(t *testing.T, k kind, s *asked) {
 		inner.Holds = 2
 		s.acquire(what+": re-entered", inner, driver.StateLost)
 		s.release(what+": released", mine, false)
-		if next := s.acquire(what+": the next one", other, driver.StateHeld); next.Token <= first.Token {
-			t.Errorf("%s: token %d after %d", what, next.Token, first.Token)
-		}
+		wantLater(t, s.acquire(what+": the next one", other, driver.StateHeld).Token, first.Token)
 		s.release(what+": released by who had it", mine, false)
 		s.release(what+": released by who has it", other, true)
 	}
@@ -253,17 +257,14 @@ func storeLate(t *testing.T, k kind, s *asked) {
 	for what, abandoned := range map[string]bool{"released": false, "abandoned, not yet arrived": true} {
 		name := nameOf(t)
 		mine, other := request(name, 1), request(name, 2)
-		if !abandoned {
-			s.acquire("taken", mine, driver.StateHeld)
-		}
 		if abandoned {
 			s.abandon(mine)
 		} else {
+			s.acquire("taken", mine, driver.StateHeld)
 			s.release(what, mine, true)
 		}
-		if grant := check.Value(s.Acquire(t.Context(), mine))(t); grant.State == driver.StateHeld {
-			t.Errorf("%s: a late copy got the lock", what)
-		}
+		grant := check.Value(s.Acquire(t.Context(), mine))(t)
+		check.That(t, grant.State != driver.StateHeld, "%s: a late copy got the lock", what)
 		s.acquire(what+": the next holder", other, driver.StateHeld)
 		s.release(what+": the next holder", other, true)
 	}
@@ -274,13 +275,9 @@ func storeTokens(t *testing.T, _ kind, s *asked) {
 	name := nameOf(t)
 	mine, other := request(name, 1), request(name, 2)
 	mine.Token = s.acquire("taken", mine, driver.StateHeld).Token + time.Hour.Microseconds() // ahead of every clock
-	if raised := s.acquire("raised", mine, driver.StateHeld).Token; raised < mine.Token {
-		t.Errorf("the token is %d, and was to be %d at least", raised, mine.Token)
-	}
+	wantLater(t, s.acquire("raised", mine, driver.StateHeld).Token, mine.Token-1)
 	s.release("released", mine, true)
-	if next := s.acquire("the next holder", other, driver.StateHeld).Token; next <= mine.Token {
-		t.Errorf("token %d after %d", next, mine.Token)
-	}
+	wantLater(t, s.acquire("the next holder", other, driver.StateHeld).Token, mine.Token)
 	s.release("released", other, true)
 }
 
@@ -290,14 +287,11 @@ func storeEnded(t *testing.T, _ kind, s *asked) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	mine := request(name, 1)
-	if _, err := s.Acquire(ended, mine); err == nil {
-		t.Error("acquired")
-	}
-	if _, err := s.Release(ended, mine); err == nil {
-		t.Error("released")
-	}
-	if err := s.Renew(ended, []driver.Request{mine})[0]; err == nil {
-		t.Error("renewed")
+	for what, err := range map[string]error{
+		"acquired": check.ErrorOf(s.Acquire(ended, mine)), "released": check.ErrorOf(s.Release(ended, mine)),
+		"renewed": s.Renew(ended, []driver.Request{mine})[0],
+	} {
+		check.That(t, err != nil, "%s", what)
 	}
 	s.abandon(mine)
 	s.acquire("it is free", request(name, 2), driver.StateHeld)
@@ -315,9 +309,7 @@ func storeJump(t *testing.T, k kind, s *asked) {
 		t.Helper()
 		_, left, err := s.Holder(t.Context(), name)
 		check.Must(t, err)
-		if left > atMost || left < calm/2 {
-			t.Errorf("%s: %s are left, want %s", what, left, atMost)
-		}
+		check.That(t, left <= atMost && left >= calm/2, "%s: %s are left, want %s", what, left, atMost)
 	}
 	renew := func(r driver.Request) { check.Is(t, "a renewal", s.Renew(t.Context(), []driver.Request{r})[0], nil) }
 	for what, see := range map[string]func(mine driver.Request){
@@ -330,9 +322,8 @@ func storeJump(t *testing.T, k kind, s *asked) {
 		"another, for less": func(mine driver.Request) {
 			other := request(mine.Name, 2)
 			other.Lease = time.Minute
-			if d := s.acquire("busy", other, driver.StateBusy).Remaining; d > calm {
-				t.Errorf("the waiter hears %s of a lease of %s", d, calm)
-			}
+			d := s.acquire("busy", other, driver.StateBusy).Remaining
+			check.That(t, d <= calm, "the waiter gets %s of a lease of %s", d, calm)
 		},
 	} {
 		mine := bounded(nameOf(t))
@@ -347,4 +338,112 @@ func storeJump(t *testing.T, k kind, s *asked) {
 	s.acquire("still busy", bounded(foreign.Name), driver.StateBusy)
 	renew(foreign)
 	left("a foreign holder's", foreign.Name, stretched)
+}
+
+// The sweeper deletes rows that were not used for long, and no others; the next token is greater than that of a row
+// that is gone. Guards: WHERE in sweep.sql, the clock in acquire.sql.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	store := table(t, db)
+	locks := newLocks(t, store)
+	old := mustLock(t, t.Context(), locks.Mutex("old"))
+	mustUnlock(t, old)
+	held := mustLock(t, t.Context(), locks.Mutex("held"))
+	cycle(t, locks.Mutex("just now"))
+	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(),
+		"UPDATE seckill_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 2 HOUR WHERE name = 'old'")))
+	check.Equal(t, "rows swept", check.Value(lock.Sweep(t.Context(), store, time.Hour))(t), 1)
+	var left int
+	check.Must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM seckill_locks WHERE name <> 'old'").Scan(&left))
+	check.Equal(t, "rows that are left of two", left, 2)
+	again := mustLock(t, t.Context(), locks.Mutex("old"))
+	wantLater(t, again.Token(), old.Token())
+	mustUnlock(t, again)
+	mustUnlock(t, held)
+}
+
+// keepRow has a transaction lock the row of a lock, so that each statement about it waits.
+func keepRow(t *testing.T, db *sql.DB, name string) *sql.Tx {
+	t.Helper()
+	tx := check.Value(db.BeginTx(t.Context(), nil))(t)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "SELECT 1 FROM seckill_locks WHERE name = ? FOR UPDATE", name)))
+	return tx
+}
+
+// A transaction keeps the row of one lock: its renewal fails, and those of the others, whose rows are free, do not, nor
+// do they wait for it. Guard: errs, of each request, in MySQLStore.Renew. (What the client makes of it: TestTime.)
+func TestLockedRowIsOneLocksTrouble(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	s := newAsked(t, table(t, db))
+	var all []driver.Request
+	for i := range 5 {
+		r := request(fmt.Sprint("k", i), i)
+		s.acquire("taken", r, driver.StateHeld)
+		r.Lease = 3 * calm
+		all = append(all, r)
+	}
+	tx := keepRow(t, db, all[0].Name)
+	ctx, enough := context.WithCancel(t.Context())
+	defer enough()
+	done := make(chan []error, 1)
+	go func() { done <- s.Renew(ctx, all) }()
+	check.Eventually(t, "the others are renewed", func() bool {
+		var n int
+		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM seckill_locks WHERE expires_at > UTC_TIMESTAMP(6) + INTERVAL 2 HOUR").Scan(&n)
+		return err == nil && n == len(all)-1
+	})
+	enough()
+	for i, err := range check.Receive(t, "the answers", done) {
+		switch {
+		case i == 0 && (err == nil || errors.Is(err, lock.ErrLost)):
+			t.Errorf("the lock whose row is kept: %v", err)
+		case i > 0 && err != nil && !errors.Is(err, context.Canceled): // its answer may still be on its way
+			t.Errorf("a lock whose row is free: %v", err)
+		}
+	}
+	check.Must(t, tx.Rollback())
+}
+
+// A Lock whose statement is cut by its context answers that context's cause, whatever the driver says. A transaction of
+// the database's keeps the statement waiting. Guard: cutBy in Client.try.
+func TestCauseOfCutStatement(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	locks := newLocks(t, table(t, db))
+	gone := errors.New("the client hung up")
+	for what, want := range map[string]error{"cancel": gone, "deadline": context.DeadlineExceeded, "deadline with a cause": gone} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			m := locks.Mutex(what)
+			cycle(t, m) // the row is there
+			tx := keepRow(t, db, what)
+
+			ctx, hangUp := context.WithCancelCause(t.Context())
+			defer hangUp(nil)
+			switch what {
+			case "deadline":
+				ctx = check.Expiring(t)
+			case "deadline with a cause":
+				var stop context.CancelFunc
+				ctx, stop = context.WithTimeoutCause(ctx, check.Soon, gone)
+				defer stop()
+			}
+			failed := begin(ctx, m)
+			if what == "cancel" {
+				check.Eventually(t, "the statement waits for the row", func() bool {
+					var n int
+					err := db.QueryRowContext(t.Context(),
+						"SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE 'INSERT%'").Scan(&n)
+					return err == nil && n > 0
+				})
+				hangUp(gone)
+			}
+			check.Is(t, "the statement was cut", check.Receive(t, "the end of the call", failed).err, want)
+			check.Must(t, tx.Rollback())
+			cycle(t, m) // nothing is in the way
+		})
+	}
 }

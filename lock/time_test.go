@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
@@ -16,23 +20,26 @@ import (
 // TestTime is what a lock does in time, by the time of a bubble: with every store it does the same.
 func TestTime(t *testing.T) {
 	t.Parallel()
-	for what, run := range map[string]func(t *testing.T){
-		"watchdog":            inTimeWatchdog,
-		"fixed lease":         inTimeLease,
-		"extended":            inTimeExtended,
-		"life":                inTimeLife,
-		"waiting":             inTimeWaiting,
-		"re-entered later":    inTimeReentered,
-		"a slow acquisition":  inTimeSlow,
-		"a refused renewal":   inTimeRefused,
-		"cause of another":    inTimeCause,
-		"unlock beside owner": inTimeBeside,
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, run)
-		})
-	}
+	bubbles(t, map[string]func(t *testing.T){
+		"watchdog":             inTimeWatchdog,
+		"fixed lease":          inTimeLease,
+		"extended":             inTimeExtended,
+		"life":                 inTimeLife,
+		"waiting":              inTimeWaiting,
+		"re-entered later":     inTimeReentered,
+		"a slow acquisition":   inTimeSlow,
+		"a refused renewal":    inTimeRefused,
+		"cause of another":     inTimeCause,
+		"cause of a loss":      inTimeLoss,
+		"cause of a timeout":   inTimeTimeout,
+		"unlock beside owner":  inTimeBeside,
+		"longest lease":        inTimeLongest,
+		"least wait and lease": inTimeLeast,
+		"unlock in no time":    inTimeNoTime,
+		"ask all the time":     func(t *testing.T) { inTimeNoPause(t, nil) },
+		"ask without messages": func(t *testing.T) { inTimeNoPause(t, func(string, func()) driver.Watch { return nil }) },
+		"leader":               inTimeCampaign,
+	})
 }
 
 // drift is what a holder takes off its lease: one percent and two milliseconds.
@@ -46,7 +53,7 @@ func inTimeWatchdog(t *testing.T) {
 	held := mustLock(t, t.Context(), store.locks(t, lock.WatchdogLease(term)).Mutex("k"))
 	check.Is(t, "while it is renewed", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(4*term))), lock.ErrTimeout)
 	check.Equal(t, "renewals in four leases", store.renewed.Load(), 12)
-	check.Is(t, "the lease", context.Cause(held.Context()), nil)
+	wantHeld(t, "the lease", held)
 	mustUnlock(t, held)
 	check.Is(t, "the cause", context.Cause(held.Context()), lock.ErrUnlocked)
 }
@@ -64,7 +71,7 @@ func inTimeLease(t *testing.T) {
 	next := got(t, "the next one", waiter)
 	check.Equal(t, "the next one had it after", time.Since(start), term)
 	wantLost(t, held)
-	check.Is(t, "the second is left alone", check.ErrorOf(one.TryLock(t.Context())), lock.ErrHeld)
+	wantBusy(t, "the second is left alone", one)
 	mustUnlock(t, next)
 }
 
@@ -126,9 +133,8 @@ func inTimeWaiting(t *testing.T) {
 	mustUnlock(t, held)
 }
 
-// The life of the outer lease ends and the watchdog drops the lock; then its owner
-// re-enters without such: the lock is renewed again. Guard: schedule for each
-// lease, in holding.add.
+// The life of the outer lease ends and the watchdog drops the lock; then its owner re-enters without such: the lock is
+// renewed again. Guard: schedule for each lease, in holding.add.
 func inTimeReentered(t *testing.T) {
 	m := newFake().locks(t, lock.WatchdogLease(term)).Mutex("k")
 	request, done := context.WithCancel(t.Context())
@@ -137,13 +143,13 @@ func inTimeReentered(t *testing.T) {
 	time.Sleep(term / 2) // the watchdog has looked
 	inner := mustLock(t, context.WithoutCancel(outer.Context()), m)
 	time.Sleep(10 * term)
-	check.Is(t, "the re-entry", context.Cause(inner.Context()), nil)
+	wantHeld(t, "the re-entry", inner)
 	mustUnlock(t, inner)
 	mustUnlock(t, outer)
 }
 
-// An acquisition takes most of its lease: the first renewal comes before the rest is over.
-// Guard: until, in holding.add.
+// An acquisition takes most of its lease: the first renewal comes before the rest is over. Guard: until, in
+// holding.add.
 func inTimeSlow(t *testing.T) {
 	store := newFake()
 	store.answers = term * 9 / 10
@@ -151,7 +157,7 @@ func inTimeSlow(t *testing.T) {
 	held := mustLock(t, t.Context(), store.locks(t, lock.WatchdogLease(term)).Mutex("k"))
 	check.Equal(t, "it is valid for, from the asking", held.ValidUntil().Sub(start), term-drift(term))
 	time.Sleep(10 * term)
-	check.Is(t, "the lease", context.Cause(held.Context()), nil)
+	wantHeld(t, "the lease", held)
 	mustUnlock(t, held)
 	_, err := store.others(t).Mutex("k").TryLock(t.Context())
 	check.Is(t, "it is free", err, nil)
@@ -184,12 +190,12 @@ func inTimeRefused(t *testing.T) {
 	check.Equal(t, "it ran out after", time.Since(start), term-drift(term))
 	time.Sleep(4 * term)
 	for _, l := range good {
-		check.Is(t, "a lock whose renewals are not refused", context.Cause(l.Context()), nil)
+		wantHeld(t, "a lock whose renewals are not refused", l)
 	}
 }
 
-// The context given to Extend is that of another lock's lease, which was lost: its cause
-// is no answer about this lock. Guard: ErrUnknown in isGone.
+// The context given to Extend is that of another lock's lease, which was lost: its cause is no answer about this lock.
+// Guard: ErrUnknown in isGone.
 func inTimeCause(t *testing.T) {
 	store := newFake()
 	store.renew = func(ctx context.Context, rs []driver.Request) []error {
@@ -202,12 +208,12 @@ func inTimeCause(t *testing.T) {
 	ctx, lose := context.WithCancelCause(t.Context())
 	lose(lock.ErrLost)
 	check.Is(t, "extend", held.Extend(ctx, time.Minute), lock.ErrUnknown)
-	check.Is(t, "the lease", context.Cause(held.Context()), nil)
+	wantHeld(t, "the lease", held)
 	mustUnlock(t, held)
 }
 
-// Another goroutine of the owner is in the middle of a request for the lock: Unlock waits for it
-// no longer than UnlockTimeout, and the hold is given back behind it. Guard: WithTimeout in holding.unlock.
+// Another goroutine of the owner is in the middle of a request for the lock: Unlock waits for it no longer than
+// UnlockTimeout, and the hold is given back behind it. Guard: WithTimeout in holding.unlock.
 func inTimeBeside(t *testing.T) {
 	store := newFake()
 	goOn := make(chan struct{})
@@ -222,9 +228,8 @@ func inTimeBeside(t *testing.T) {
 	inner := begin(context.WithoutCancel(outer.Context()), m)
 	synctest.Wait()
 	start := time.Now()
-	if err := outer.Unlock(); !errors.Is(err, lock.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("unlock: %v", err)
-	}
+	err := outer.Unlock()
+	check.That(t, errors.Is(err, lock.ErrUnknown) && errors.Is(err, context.DeadlineExceeded), "unlock: %v", err)
 	check.Equal(t, "it took", time.Since(start), time.Second)
 	close(goOn)
 	mustUnlock(t, got(t, "the re-entry", inner))
@@ -232,18 +237,311 @@ func inTimeBeside(t *testing.T) {
 	check.Equal(t, "it is free", store.free(t, "k"), true)
 }
 
-// A driver has a timer of its own for the deadline of its call. Whichever of the two runs out first, the error names the
-// cause.
-func TestCauseOfADriversTimeout(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		gone := errors.New("the client hung up")
-		for range 100 {
-			drivers := time.After(time.Second)
-			ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, gone)
-			<-drivers
-			check.Is(t, "the cause", lock.CutBy(ctx, os.ErrDeadlineExceeded), gone)
-			stop()
+// A driver has a timer of its own for the deadline of its call. Whichever of the two runs out first, the error names the cause.
+func inTimeTimeout(t *testing.T) {
+	gone := errors.New("the client hung up")
+	for range 100 {
+		drivers := time.After(time.Second)
+		ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, gone)
+		<-drivers
+		check.Is(t, "the cause", lock.CutBy(ctx, os.ErrDeadlineExceeded), gone)
+		stop()
+	}
+}
+
+// The lease ran out because renewals failed, and the error says why; Logger(nil) is no logger then. Guard: cmp.Or in Logger.
+func inTimeLoss(t *testing.T) {
+	store, refused := newCut(), errors.New("connection refused")
+	store.says = func(context.Context) error { return refused }
+	lease := mustLock(t, t.Context(), store.locks(t, lock.WatchdogLease(term), lock.Logger(nil)).Mutex("k"))
+	store.gone.Store(true)
+	<-lease.Context().Done()
+	store.gone.Store(false)
+	for what, err := range map[string]error{"context": context.Cause(lease.Context()), "unlock": lease.Unlock()} {
+		check.Is(t, what, err, lock.ErrLost)
+		check.Is(t, what, err, refused)
+	}
+}
+
+// No lease of a client is longer than its LongestLease, whatever is asked for. Guards: bound in Mutex.lock and in extend.
+func inTimeLongest(t *testing.T) {
+	locks := newFake().locks(t, lock.LongestLease(time.Second))
+	lease := mustLock(t, t.Context(), locks.Mutex("k"), lock.LeaseTime(time.Hour))
+	check.That(t, time.Until(lease.ValidUntil()) <= time.Second, "it lasts until %s", lease.ValidUntil())
+	check.Must(t, lease.Extend(t.Context(), time.Hour))
+	check.That(t, time.Until(lease.ValidUntil()) <= time.Second, "extended, it lasts until %s", lease.ValidUntil())
+	holder, left, err := locks.Holder(t.Context(), "k")
+	check.Must(t, err)
+	check.That(t, left <= time.Second, "the store has %s", left)
+	check.That(t, strings.Contains(holder, "000003e8:"), "the holder %s does not say that it is a second", holder)
+	mustUnlock(t, lease)
+}
+
+// A wait or an extension that makes no sense is the least that does: one attempt, and 10 ms.
+func inTimeLeast(t *testing.T) {
+	const least = 10 * time.Millisecond
+	m := newFake().locks(t).Mutex("k")
+	held := mustLock(t, t.Context(), m, lock.LeaseTime(0))
+	check.Equal(t, "a lease of nothing is valid for", time.Until(held.ValidUntil()), least-drift(least))
+	check.Is(t, "less than no wait", check.ErrorOf(m.Lock(t.Context(), lock.Wait(-time.Second))), lock.ErrTimeout)
+	time.Sleep(least / 2)
+	check.Must(t, held.Extend(t.Context(), -time.Second))
+	check.Equal(t, "extended by less than nothing it is valid for", time.Until(held.ValidUntil()), least-drift(least))
+	mustUnlock(t, held)
+}
+
+// A timeout of nothing is the default, rather than one that has always passed. Guard: orDefault.
+func inTimeNoTime(t *testing.T) {
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	check.Equal(t, "statements", lock.StatementTimeoutOf(lock.NewMySQLStore(nil, lock.StatementTimeout(-time.Second))), lock.DefaultCallTimeout)
+	check.Equal(t, "calls", lock.CallTimeoutOf(lock.NewRedisStore(client, lock.CallTimeout(0))), lock.DefaultCallTimeout)
+	store := newFake()
+	store.answers = time.Second
+	cycle(t, store.locks(t, lock.UnlockTimeout(0)).Mutex("k"))
+}
+
+// An interval of nothing is the default, rather than a waiter that asks without a pause. Guard: orDefault.
+func inTimeNoPause(t *testing.T, watch func(string, func()) driver.Watch) {
+	store := newFake()
+	store.watch = watch
+	store.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+		if store.acquired.Load() > 100 {
+			return driver.Grant{}, lock.ErrRefused
 		}
-	})
+		return store.Store.Acquire(ctx, r)
+	}
+	m := store.locks(t, lock.PollEvery(0), lock.ProbeEvery(-1)).Mutex("k")
+	held := mustLock(t, t.Context(), m)
+	check.Is(t, "the waiter", check.ErrorOf(m.Lock(t.Context(), lock.Wait(2*time.Second))), lock.ErrTimeout)
+	mustUnlock(t, held)
+}
+
+// TestDo: the work has a context that ends with the caller's, or with the lock; the lock is free afterwards.
+func TestDo(t *testing.T) {
+	t.Parallel()
+	bubbles(t, inTimeDo())
+}
+
+func inTimeDo() map[string]func(t *testing.T) {
+	failed, gone := errors.New("the work failed"), errors.New("the client hung up")
+	tests := map[string]func(t *testing.T){}
+	for what, c := range map[string]struct {
+		work func(ctx context.Context, s *fake, hangUp func()) error
+		want []error
+	}{
+		"done":   {func(context.Context, *fake, func()) error { return nil }, []error{nil}},
+		"failed": {func(context.Context, *fake, func()) error { return failed }, []error{failed}},
+		"lost":   {func(ctx context.Context, s *fake, _ func()) error { s.empty(); <-ctx.Done(); return failed }, []error{failed, lock.ErrLost}},
+		"hung up": {func(ctx context.Context, _ *fake, hangUp func()) error {
+			hangUp()
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, []error{gone}},
+		"a long time": {func(ctx context.Context, _ *fake, _ func()) error { time.Sleep(10 * term); return context.Cause(ctx) }, []error{nil}},
+		"hung up long": {func(_ context.Context, s *fake, hangUp func()) error {
+			hangUp()
+			time.Sleep(10 * term)
+			return askedBeside(s)
+		}, []error{lock.ErrHeld}},
+		"a panic": {func(context.Context, *fake, func()) error { panic(failed) }, []error{failed}},
+	} {
+		tests[what] = func(t *testing.T) {
+			store := newFake()
+			ctx, hangUp := context.WithCancelCause(t.Context())
+			defer hangUp(nil)
+			err := func() (err error) {
+				defer func() {
+					if panicked, _ := recover().(error); panicked != nil {
+						err = panicked
+					}
+				}()
+				return store.locks(t, lock.WatchdogLease(term)).Do(ctx, "k", func(ctx context.Context) error {
+					return c.work(ctx, store, func() { hangUp(gone) })
+				})
+			}()
+			for _, want := range c.want {
+				check.Is(t, what, err, want)
+			}
+			check.Equal(t, "it is free afterwards", store.free(t, "k"), true)
+		}
+	}
+	return tests
+}
+
+// askedBeside asks for the lock as another process would.
+func askedBeside(s *fake) error {
+	_, err := lock.New(s.Store).Mutex("k").TryLock(context.Background())
+	return err
+}
+
+// One of two leads; when its lock is lost the other does, and it campaigns again.
+func inTimeCampaign(t *testing.T) {
+	store := newFake()
+	leads := make(chan string)
+	done := errors.New("done")
+	ctx, stop := context.WithCancelCause(t.Context())
+	ended := map[string]chan error{"one": make(chan error, 1), "two": make(chan error, 1)}
+	for name, end := range ended {
+		locks := store.locks(t, lock.WatchdogLease(term))
+		go func() {
+			end <- locks.Campaign(ctx, "leader", func(ctx context.Context) error {
+				leads <- name
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		}()
+	}
+	first := <-leads
+	synctest.Wait()
+	holder, left, err := store.others(t).Holder(t.Context(), "leader")
+	check.Must(t, err)
+	check.That(t, strings.Contains(holder, ":") && left > 0, "the leader is %q, for %s", holder, left)
+	store.empty()
+	second := <-leads
+	stop(done)
+	for name, end := range ended {
+		check.Is(t, name+" ends", <-end, done)
+	}
+	t.Logf("%s led, then %s", first, second)
+}
+
+// slowStore answers when it is told to; what it is asked for takes effect at once, or when it answers. Like stores over
+// a network it refuses calls once it is closed.
+type slowStore struct {
+	*fake
+	acquired, released chan struct{} // nil: it answers at once
+	unknown            error         // what becomes of the answer to an Acquire
+	closed             atomic.Bool
+}
+
+func newSlowStore() *slowStore {
+	s := &slowStore{fake: newFake()}
+	s.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+		grant, err := s.Store.Acquire(ctx, r)
+		if s.acquired != nil {
+			<-s.acquired
+		}
+		return grant, errors.Join(err, s.unknown)
+	}
+	s.release = func(ctx context.Context, r driver.Request) (bool, error) {
+		if s.released != nil {
+			<-s.released
+		}
+		if s.closed.Load() || ctx.Err() != nil {
+			return false, errors.Join(lock.ErrNotSent, lock.ErrClosed)
+		}
+		return s.Store.Release(ctx, r)
+	}
+	s.close = func() error {
+		s.closed.Store(true)
+		return nil
+	}
+	return s
+}
+
+// wantFree wants the store to be closed and the lock to be nobody's.
+func (s *slowStore) wantFree(t *testing.T, name string) {
+	t.Helper()
+	check.Equal(t, "Close has ended", s.closed.Load(), true)
+	check.Equal(t, name+" is free", s.free(t, name), true)
+}
+
+// TestClose: what Close waits for, and for how long.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(t *testing.T){
+		"waits for an unlock": func(t *testing.T) { closeBesideUnlock(t, false) },
+		"is left an unlock":   func(t *testing.T) { closeBesideUnlock(t, true) },
+		"beside a dead store": closeBesideDeadStore,
+		"gives up in the end": closeGivesUp,
+	}
+	for what, outcome := range map[string]error{"granted": nil, "unknown": lock.ErrUnknown} {
+		tests["waits for what is "+what] = func(t *testing.T) { closeBesideAcquire(t, outcome, false) }
+		tests["waits for a part that is "+what] = func(t *testing.T) { closeBesideAcquire(t, outcome, true) }
+	}
+	bubbles(t, tests)
+}
+
+// An acquisition whose answer comes only once Close has looked is given back all the same, also when its caller had
+// left: a part of All that was no longer needed. Guards: enter in Mutex.lock, underWay.Wait in settled.
+func closeBesideAcquire(t *testing.T, outcome error, part bool) {
+	store := newSlowStore()
+	store.acquired, store.unknown = make(chan struct{}), outcome
+	locks := lock.New(store)
+	var l lock.Locker = locks.Mutex("k")
+	answer := make(chan struct{}) // of the other part
+	if part {
+		other := newSlowStore()
+		other.acquired, other.unknown = answer, lock.ErrRefused
+		broken := lock.New(other)
+		defer closeLocks(t, broken)
+		l = lock.All(l, broken.Mutex("k"))
+	}
+	go func() {
+		if lease, err := l.TryLock(t.Context()); err == nil {
+			t.Errorf("got %v after Close", lease)
+		}
+	}()
+	synctest.Wait()
+	close(answer)
+	synctest.Wait()
+	go closeLocks(t, locks)
+	synctest.Wait()
+	close(store.acquired)
+	synctest.Wait()
+	store.wantFree(t, "k")
+}
+
+// An Unlock under way gets its answer, whatever Close does; one that comes when Close has looked leaves the lock to it.
+// Guards: enter in holding.unlockNow, underWay.Wait in settled.
+func closeBesideUnlock(t *testing.T, after bool) {
+	store := newSlowStore()
+	store.released = make(chan struct{})
+	locks := lock.New(store)
+	lease := mustLock(t, t.Context(), locks.Mutex("k"))
+	if !after {
+		go mustUnlock(t, lease)
+		synctest.Wait()
+	}
+	go closeLocks(t, locks)
+	synctest.Wait()
+	if after {
+		mustUnlock(t, lease)
+	}
+	close(store.released)
+	synctest.Wait()
+	store.wantFree(t, "k")
+}
+
+// A store that is gone does not use up the time there is for closing. Guard: closeUndoTime in settled.
+func closeBesideDeadStore(t *testing.T) {
+	store := newSlowStore()
+	store.unknown = lock.ErrUnknown
+	store.closed.Store(true)
+	locks := lock.New(store)
+	check.Is(t, "the acquisition", check.ErrorOf(locks.Mutex("k").TryLock(t.Context())), lock.ErrUnknown)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	start := time.Now()
+	check.Is(t, "closed", locks.Close(ctx), lock.ErrUnknown)
+	check.That(t, time.Since(start) <= 6*time.Second, "closing took %s", time.Since(start))
+}
+
+// Close waits for a call that does not end as long as its context lasts.
+func closeGivesUp(t *testing.T) {
+	store := newSlowStore()
+	store.acquired = make(chan struct{})
+	locks := lock.New(store)
+	go func() { _, _ = locks.Mutex("k").TryLock(t.Context()) }()
+	synctest.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	check.Is(t, "closed", locks.Close(ctx), context.DeadlineExceeded)
+	close(store.acquired)
+}
+
+func closeLocks(t *testing.T, locks *lock.Client) {
+	t.Helper()
+	check.Is(t, "closed", locks.Close(t.Context()), nil)
 }
