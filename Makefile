@@ -145,8 +145,12 @@ lint: $(BIN)/golangci-lint ## golangci-lint with .golangci.yml
 	CGO_ENABLED=0 $(BIN)/golangci-lint run $(PKG) # reads what the tests' programs were, or will be, compiled to
 
 .PHONY: modules
-modules: ## each go.mod of the tree: built, tidy, tested
-	CGO_ENABLED=0 go test -count=1 -vet=off -trimpath -tags=faults -timeout=$(TEST_TIMEOUT) -run='^TestEveryModule$$' ./deployments $(ARGS)
+modules: ## each go.mod of the tree: tidy, built, and tested (the service's own tests are `make test`; those of lock/bench measure)
+	@for module in $$(git ls-files '*go.mod'); do \
+		echo "$$module"; cd "$(CURDIR)/$${module%go.mod}"; export CGO_ENABLED=0; \
+		go mod tidy -diff; go build -o /dev/null ./...; \
+		case $$module in lock/bench/*) go test -run='^$$' ./... ;; */tools/* | go.mod) ;; *) go test ./... ;; esac; \
+	done
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## format (gofumpt and goimports, as lint demands it)
@@ -183,6 +187,11 @@ lint-api: build $(BIN)/openapi/complete ## Redocly's and Spectral's rules of the
 .PHONY: chart
 chart: $(BIN)/helm $(BIN)/kubeconform $(BIN)/kubernetes/complete ## the Helm chart: lint, render, and hold against Kubernetes' schemas
 	BIN=$(BIN) deployments/helm/check
+
+.PHONY: rules
+rules: $(BIN)/promtool ## Prometheus itself reads its configuration and its rules, and tries each alert
+	cd deployments/prometheus && $(BIN)/promtool check config --lint=all prometheus.yml
+	cd deployments/prometheus && $(BIN)/promtool test rules rules_test.yml rules_long_test.yml
 
 .PHONY: load
 load: build $(BIN)/k6 ## load test of the running server at BASE_URL (SCENARIO=rush|sustained|mixed|soak RATE= DURATION= STOCK=)
@@ -227,6 +236,12 @@ $(BIN)/helm: deployments/tools/chart/go.mod deployments/tools/chart/go.sum
 	cd deployments/tools/chart && CGO_ENABLED=0 GOBIN=$(BIN) go install helm.sh/helm/v3/cmd/helm
 	@touch $@
 
+# The tags leave out the clients of every cloud, which find targets there.
+$(BIN)/promtool $(BIN)/prometheus: deployments/tools/promtool/go.mod deployments/tools/promtool/go.sum
+	cd deployments/tools/promtool && CGO_ENABLED=0 GOBIN=$(BIN) \
+		go install -tags=remove_all_sd,enable_dns_sd github.com/prometheus/prometheus/cmd/$(@F)
+	@touch $@
+
 $(BIN)/kubeconform: deployments/tools/chart/go.mod deployments/tools/chart/go.sum
 	cd deployments/tools/chart && CGO_ENABLED=0 GOBIN=$(BIN) go install github.com/yannh/kubeconform/cmd/kubeconform
 	@touch $@
@@ -261,8 +276,11 @@ deps: # what the tests need beside Go: a C compiler for the race detector, and t
 deps-browser: # what the console is tested in
 	@deployments/tools/install-servers chromium
 
+.PHONY: deps-chart
+deps-chart: $(BIN)/helm # what renders the chart
+
 .PHONY: deps-proxies
-deps-proxies: $(BIN)/nginx-1.26/bin/nginx # what stands before the instances: the system's nginx and HAProxy, and a later nginx
+deps-proxies: $(BIN)/nginx-1.26/bin/nginx $(BIN)/prometheus # what stands beside the instances: nginx, also a later one, HAProxy and Prometheus
 	@deployments/tools/install-servers nginx haproxy
 
 $(BIN)/nginx-1.26/bin/nginx: deployments/tools/install-nginx

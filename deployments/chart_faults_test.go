@@ -5,9 +5,7 @@
 package deployments
 
 import (
-	"errors"
-	"io"
-	"maps"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,9 +25,8 @@ import (
 type manifest struct {
 	Kind     string
 	Metadata struct {
-		Name        string
-		Labels      map[string]string
-		Annotations map[string]string
+		Name                string
+		Labels, Annotations map[string]string
 	}
 	Data map[string]string
 	Spec struct {
@@ -47,6 +44,8 @@ type manifest struct {
 		Groups    any // of a PrometheusRule
 	}
 }
+
+func (m manifest) component() string { return m.Metadata.Labels["app.kubernetes.io/component"] }
 
 type container struct {
 	Env             []struct{ Name, Value string }
@@ -67,178 +66,112 @@ type probe struct {
 	Failures int                   `yaml:"failureThreshold"`
 }
 
-// helm is the program, of the version that deployments/tools/chart pins.
-type helm string
-
-func buildHelm(t *testing.T) helm {
+// helm is what the program, which `make deps-chart` installs, makes of a chart, or says is wrong. Arguments are separated by
+// spaces.
+func helm(t *testing.T, args string) (string, error) {
 	t.Helper()
-	program := check.Value(filepath.Abs("../bin/helm"))(t)
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "helm.sh/helm/v3/cmd/helm")
-	build.Dir = "tools/chart"
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build helm: %v\n%s", err, out)
-	}
-	return helm(program)
-}
-
-// template renders the chart with a file of values, and returns what comes out or what is wrong.
-func (h helm) template(t *testing.T, values string, more ...string) (string, error) {
-	t.Helper()
-	args := append([]string{"template", "shop", "helm/seckill", "--kube-version", "1.30.0", "--values", values}, more...)
-	return h.run(t, args...)
-}
-
-// run returns what helm makes, or what it says is wrong.
-func (h helm) run(t *testing.T, args ...string) (string, error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), string(h), args...)
+	cmd := exec.CommandContext(t.Context(), "../bin/helm", strings.Fields(args)...)
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out) + said.String(), err
+		err = fmt.Errorf("helm %s: %w\n%s", args, err, said.String())
 	}
-	return string(out), nil
+	return string(out), err
 }
 
-// rendered are the objects that the chart makes of a file of values, and of more arguments.
-func (h helm) rendered(t *testing.T, values string, more ...string) []manifest {
+// rendering are the arguments that render the chart with one of the files of values, and with more arguments.
+func rendering(values string, more ...string) string {
+	args := "template shop helm/seckill --namespace fair --kube-version 1.30.0 --values helm/values/" + values + ".yaml "
+	return args + strings.Join(more, " ")
+}
+
+// rendered are the objects that the chart makes with arguments.
+func rendered(t *testing.T, args string) (all []manifest) {
 	t.Helper()
-	text, err := h.template(t, values, more...)
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", values, err, text)
-	}
-	var all []manifest
-	for decoder := yaml.NewDecoder(strings.NewReader(text)); ; {
+	for text := range strings.SplitSeq(check.Value(helm(t, args))(t), "\n---\n") {
 		var m manifest
-		err := decoder.Decode(&m)
-		if errors.Is(err, io.EOF) {
-			return all
-		}
-		check.Must(t, err)
+		check.Must(t, yaml.Unmarshal([]byte(text+"\n"), &m))
 		all = append(all, m)
 	}
+	return all
 }
 
-// environOf is the environment of a container, with its secrets in a directory that has every one of them.
-func environOf(t *testing.T, c container) []string {
-	t.Helper()
-	made := kubernetesSecret(t)
-	for name, text := range map[string]string{ // which come in where the values name them
-		"webhook_secrets": "0123456789abcdef0123456789abcdef", "code_key": "0123456789abcdef0123456789abcdef",
-		"lock_redis_urls": "redis://lock-1,redis://lock-2,redis://lock-3",
-	} {
-		check.Must(t, os.WriteFile(filepath.Join(made, name), []byte(text), 0o600))
-	}
-	var environ []string
-	for _, variable := range c.Env {
-		environ = append(environ, variable.Name+"="+strings.ReplaceAll(variable.Value, "/run/secrets", made))
-	}
-	return environ
-}
-
-// chartValues are the files that `make chart` renders the chart with.
-func chartValues(t *testing.T) []string {
-	t.Helper()
-	files := check.Value(filepath.Glob("helm/values/*.yaml"))(t)
-	if len(files) < 4 {
-		t.Fatalf("%d files of values were found", len(files))
-	}
-	return files
-}
-
-func TestTheChart(t *testing.T) {
+// What the chart makes of each file of values: the program takes the settings of every container and is what the chart means
+// it to be, whoever breaks out of it is nobody and can change nothing, its probes ask for what it answers, and whoever serves
+// goes on for longer than the probes take to find out that it is about to stop, and is not killed before the end.
+func TestTheChartsContainers(t *testing.T) {
 	t.Parallel()
-	h := buildHelm(t)
-	for name, test := range map[string]func(*testing.T){
-		"settings are accepted":      h.settingsAreAccepted,
-		"wrong values are refused":   h.wrongValuesAreRefused,
-		"settings open their ports":  h.settingsOpenTheirPorts,
-		"probes find what is there":  h.probesFindWhatIsThere,
-		"pods are confined":          h.podsAreConfined,
-		"stops lose no request":      h.stopsLoseNoRequest,
-		"monitoring is the files":    h.monitoringIsTheFiles,
-		"pods are what is wanted":    h.podsAreWhatIsWanted,
-		"lint says what is required": h.lintSaysWhatIsRequired,
-		"notes say what is missing":  h.notesSayWhatIsMissing,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t)
-		})
+	const stop = 10 * time.Second // what the service takes at most, behind the grace
+	secrets := kubernetesSecret(t)
+	for _, name := range []string{"webhook_secrets", "code_key", "lock_redis_urls"} { // which come in where values name them
+		text := "0123456789abcdef0123456789abcdef"
+		if name == "lock_redis_urls" {
+			text = "redis://lock-1,redis://lock-2,redis://lock-3"
+		}
+		check.Must(t, os.WriteFile(filepath.Join(secrets, name), []byte(text), 0o600))
 	}
-}
-
-// The program takes the settings of every container of the chart, knows each of them, and is what the chart means it to be.
-func (h helm) settingsAreAccepted(t *testing.T) {
-	t.Helper()
-	for _, values := range chartValues(t) {
-		pods := 0
-		for _, m := range h.rendered(t, values) {
+	files := check.Value(filepath.Glob("helm/values/*.yaml"))(t)
+	check.That(t, len(files) >= 4, "%d files of values were found", len(files))
+	for _, file := range files {
+		values, pods := strings.TrimSuffix(filepath.Base(file), ".yaml"), 0
+		for _, m := range rendered(t, rendering(values)) {
+			for _, endpoint := range m.Spec.Endpoints {
+				check.Equal(t, "where Prometheus asks", endpoint.Path, "/metrics")
+			}
 			for _, c := range m.Spec.Template.Spec.Containers {
 				pods++
-				component := m.Metadata.Labels["app.kubernetes.io/component"]
+				what, migrates := values+", "+m.Metadata.Name, m.component() == "migrate"
+				s := c.SecurityContext
+				check.That(t, s.ReadOnly && s.Escalation != nil && !*s.Escalation && slices.Equal(s.Capabilities.Drop, []string{"ALL"}),
+					"%s is not confined: %+v", what, s)
+				var environ []string
+				for _, variable := range c.Env {
+					environ = append(environ, variable.Name+"="+strings.ReplaceAll(variable.Value, "/run/secrets", secrets))
+				}
 				var options []config.Option
-				if component == "migrate" {
+				if migrates {
 					options = append(options, config.WithoutTokens()) // as the command itself does
 				}
-				environ := environOf(t, c)
 				cfg, err := config.Load(environ, options...)
 				if err != nil {
-					t.Errorf("%s, %s: %v", values, m.Metadata.Name, err)
+					t.Errorf("%s: %v", what, err)
 					continue
 				}
-				if cfg.DatabaseDSN == "" {
-					t.Errorf("%s, %s runs embedded", values, m.Metadata.Name)
-				}
+				check.That(t, cfg.DatabaseDSN != "", "%s runs embedded", what)
 				// Where the values name a collector everybody who serves or works has it, and nobody else.
-				if want := strings.HasSuffix(values, "everything.yaml") && component != "migrate"; cfg.Tracing.On != want || want && cfg.Tracing.Ratio != 0.1 {
-					t.Errorf("%s, %s traces: %+v", values, m.Metadata.Name, cfg.Tracing)
+				check.Equal(t, what+" traces", cfg.Tracing.On && cfg.Tracing.Ratio == 0.1, values == "everything" && !migrates)
+				if migrates {
+					continue
 				}
 				role := config.RoleAll
 				if cfg.Async() {
-					role = config.Role(component)
+					role = config.Role(m.component())
 				}
-				if component != "migrate" && cfg.Role != role {
-					t.Errorf("%s, %s has the role %s, want %s", values, m.Metadata.Name, cfg.Role, role)
-				}
-				// What this test is made of would find a variable that is none.
-				if _, err := config.Load(append(environ, "SECKILL_LOCK_MOOD=redis"), options...); err == nil || !strings.Contains(err.Error(), "SECKILL_LOCK_MOOD") {
-					t.Errorf("a variable that is none is not found: %v", err)
-				}
+				check.Equal(t, what+" has the role", cfg.Role, role)
+				check.Equal(t, what+" is asked whether it lives", c.Startup.HTTP.Path+c.Liveness.HTTP.Path, "/livez/livez")
+				check.Equal(t, what+" is asked whether it is ready", c.Readiness.HTTP.Path, "/readyz")
+				killed := time.Duration(m.Spec.Template.Spec.Grace) * time.Second
+				check.That(t, killed > cfg.DrainGrace+stop, "%s is killed after %s with a grace of %s", what, killed, cfg.DrainGrace)
+				noticed := time.Duration(c.Readiness.Period*c.Readiness.Failures+c.Readiness.Timeout) * time.Second
+				check.That(t, m.component() == "worker" || noticed > 0 && cfg.DrainGrace >= noticed,
+					"%s serves on for %s, and is left out after %s", what, cfg.DrainGrace, noticed)
 			}
 		}
-		if pods == 0 {
-			t.Errorf("%s makes no containers", values)
-		}
-	}
-}
-
-// What the settings name is reached through the NetworkPolicy, and the chart has the two fields that others' charts have.
-func (h helm) settingsOpenTheirPorts(t *testing.T) {
-	t.Helper()
-	said, err := h.template(t, "helm/values/sync.yaml", "--set", "settings.SECKILL_JWT_JWKS_URL=shop=https://id.example:8444/keys",
-		"--set", "settings.SECKILL_PAYMENT_URL=https://payments.example", "--set", "settings.SECKILL_PAYMENT_RETURN_URL=http://shop.example/orders",
-		"--set", "service.type=NodePort", "--set", "ingress.enabled=true", "--set", "ingress.host=shop.example", "--set", "ingress.path=/api/v1")
-	check.Must(t, err)
-	for _, want := range []string{"- {port: 8444}", "- {port: 443}", "- {port: 80}", "type: NodePort", "- path: /api/v1"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("the chart lacks %q", want)
-		}
+		check.That(t, pods > 0, "%s makes no containers", values)
 	}
 }
 
 // A wrong value stops the installation, with its name.
-func (h helm) wrongValuesAreRefused(t *testing.T) {
-	t.Helper()
+func TestTheChartRefusesWrongValues(t *testing.T) {
+	t.Parallel()
 	for wrong, named := range map[string]string{
 		"settings.SECKILL_LOCK_MOOD=redis":     "SECKILL_LOCK_MOOD",
 		"settings.SECKILL_LOCK_MODE=mood":      "SECKILL_LOCK_MODE",
 		"settings.SECKILL_JWT_SECRET=0123":     "SECKILL_JWT_SECRET", // it would be in the values, and in the cluster's history
 		"settings.SECKILL_BACKLOG_MAX_AGE=30":  "SECKILL_BACKLOG_MAX_AGE",
 		"secrets.files.SECKILL_REDIS_URL=a/b":  "SECKILL_REDIS_URL",
-		"secrets.existingSecret=":              "existingSecret",
+		"secrets.existingSecret=":              "secrets.existingSecret is required",
 		"orderMode=both":                       "orderMode",
 		"api.replicas=0":                       "replicas",
 		"tracing.endpoint=http://collector":    "endpoint", // the port is what the NetworkPolicy lets through
@@ -246,86 +179,65 @@ func (h helm) wrongValuesAreRefused(t *testing.T) {
 		"worker.keda.prometheus=prometheus:90": "prometheus",
 		"prometheusRule.runbooks=runbooks.md":  "runbooks",
 		"extraEnv[0].name=SECKILL_LOCK_MOOD":   "extraEnv", // where nobody would refuse it
-		"extraEnv[0].value=without a name":     "name",
+		"extraEnv[0].value=unnamed":            "name",
 	} {
-		said, err := h.template(t, "helm/values/sync.yaml", "--set", wrong)
-		if err == nil || !strings.Contains(said, named) {
-			t.Errorf("%s: %v\n%s", wrong, err, said)
-		}
+		_, err := helm(t, rendering("sync", "--set", wrong))
+		check.That(t, err != nil && strings.Contains(err.Error(), named), "%s: %v", wrong, err)
 	}
+	said, err := exec.CommandContext(t.Context(), "../bin/helm", "lint", "--strict", "helm/seckill").CombinedOutput()
+	check.That(t, err == nil && strings.Contains(string(said), "secrets.existingSecret is required"), "helm lint: %v\n%s", err, said)
 }
 
-// The probes, and Prometheus, ask for what a running server answers.
-func (h helm) probesFindWhatIsThere(t *testing.T) {
-	t.Helper()
-	main, ops := serving(t)
-	asked := 0
-	for _, m := range h.rendered(t, "helm/values/everything.yaml") {
-		for _, endpoint := range m.Spec.Endpoints {
-			asked++
-			check.Must(t, check.ErrorOf(ask(t, "http://"+ops+endpoint.Path)))
+// What values ask for is in the objects, and in the notes of the installation, which name commands for what it has, and what it
+// lacks to sell. Only a cluster is told the notes, so that a copy of the chart makes them an object.
+func TestTheChartDoesWhatValuesAskFor(t *testing.T) {
+	t.Parallel()
+	chart := filepath.Join(t.TempDir(), "seckill")
+	check.Must(t, exec.CommandContext(t.Context(), "cp", "-RL", "helm/seckill", chart).Run())
+	notes := []byte(`said: |{{ include "seckill/templates/NOTES.txt" . | nindent 2 }}`)
+	check.Must(t, os.WriteFile(filepath.Join(chart, "templates/notes.yaml"), notes, 0o600))
+	const proxies, provider, keptOut, job = "SECKILL_TRUSTED_PROXIES", "Nobody can pay", "keeps Prometheus out", "look for the job"
+	none := []string{"kind: PrometheusRule", "kind: ConfigMap", "kind: ServiceMonitor", "kind: ServiceAccount"}
+	for _, test := range []struct {
+		args      string
+		says, not []string
+	}{
+		{"sync", []string{
+			"deploy/shop-seckill-api\n", "kubectl --namespace fair exec deploy/shop-seckill-api -- seckill audit",
+			"port-forward service/shop-seckill 8080:80", provider,
+		}, append(none, "deploy/shop-seckill-worker", proxies, keptOut, job)},
+		{"async", []string{"deploy/shop-seckill-worker -- seckill mode async", provider}, []string{keptOut, job}},
+		{"everything", []string{"https://shop.example/api/v1/docs"}, []string{"port-forward", provider, keptOut, job}},
+		{
+			"sync --set ingress.enabled=true,ingress.host=shop.example,serviceMonitor.enabled=true",
+			[]string{"http://shop.example/", proxies, keptOut}, []string{job},
+		},
+		{"sync --set prometheusRule.enabled=true", []string{job}, nil},
+		{
+			"sync --set settings.SECKILL_JWT_JWKS_URL=shop=https://id.example:8444/keys,settings.SECKILL_PAYMENT_URL=https://a.example" +
+				",settings.SECKILL_PAYMENT_RETURN_URL=http://shop.example/orders,service.type=NodePort" +
+				",ingress.enabled=true,ingress.host=shop.example,ingress.path=/api/v1",
+			[]string{"- {port: 8444}", "- {port: 443}", "- {port: 80}", "type: NodePort", "- path: /api/v1"}, nil,
+		},
+	} {
+		values, more, _ := strings.Cut(test.args, " ")
+		said := check.Value(helm(t, strings.Replace(rendering(values, more), "helm/seckill", chart, 1)))(t)
+		for _, text := range test.says {
+			check.That(t, strings.Contains(said, text), "%s: lacks %q", test.args, text)
 		}
-		for _, c := range m.Spec.Template.Spec.Containers {
-			for _, p := range []probe{c.Startup, c.Liveness, c.Readiness} {
-				if p.HTTP.Path == "" {
-					continue
-				}
-				asked++
-				check.Must(t, check.ErrorOf(ask(t, "http://"+main+p.HTTP.Path)))
-			}
-		}
-	}
-	check.Equal(t, "paths that were asked for", asked, 7)
-}
-
-// Who serves goes on for longer than the probe takes to find out that it is about to stop, and is not killed before the end.
-func (h helm) stopsLoseNoRequest(t *testing.T) {
-	t.Helper()
-	const stop = 10 * time.Second // what the service takes at most, behind the grace
-	for _, values := range chartValues(t) {
-		for _, m := range h.rendered(t, values) {
-			if m.Kind != "Deployment" {
-				continue
-			}
-			for _, c := range m.Spec.Template.Spec.Containers {
-				grace := check.Value(config.Load(environOf(t, c)))(t).DrainGrace
-				if killed := time.Duration(m.Spec.Template.Spec.Grace) * time.Second; killed <= grace+stop {
-					t.Errorf("%s, %s is killed after %s with a grace of %s", values, m.Metadata.Name, killed, grace)
-				}
-				noticed := time.Duration(c.Readiness.Period*c.Readiness.Failures+c.Readiness.Timeout) * time.Second
-				if worker := m.Metadata.Labels["app.kubernetes.io/component"] == "worker"; !worker && (noticed == 0 || grace < noticed) {
-					t.Errorf("%s, %s serves on for %s, and is left out after %s", values, m.Metadata.Name, grace, noticed)
-				}
-			}
-		}
-	}
-}
-
-// Whoever breaks out of the program is nobody and can change nothing.
-func (h helm) podsAreConfined(t *testing.T) {
-	t.Helper()
-	for _, values := range chartValues(t) {
-		for _, m := range h.rendered(t, values) {
-			for _, c := range m.Spec.Template.Spec.Containers {
-				s := c.SecurityContext
-				if !s.ReadOnly || s.Escalation == nil || *s.Escalation || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) {
-					t.Errorf("%s, %s is not confined: %+v", values, m.Metadata.Name, s)
-				}
-			}
+		for _, text := range test.not {
+			check.That(t, !strings.Contains(said, text), "%s: has %q", test.args, text)
 		}
 	}
 }
 
 // The rules and the dashboard are those of the files beside the chart, where they are asked for.
-func (h helm) monitoringIsTheFiles(t *testing.T) {
-	t.Helper()
+func TestTheChartsMonitoringIsTheFiles(t *testing.T) {
+	t.Parallel()
 	const runbooks = "https://git.example/shop/seckill/blob/main/deployments/runbooks.md" // as the values say
-	kinds := func(values string, more ...string) map[string]manifest {
-		found := map[string]manifest{}
-		for _, m := range h.rendered(t, values, more...) {
-			found[m.Kind] = m
-		}
-		return found
+	object := func(kind, args string) manifest {
+		all := rendered(t, args)
+		return all[slices.IndexFunc(all, func(m manifest) bool { return m.Kind == kind })]
 	}
 	groups := func(text string) any {
 		var file struct{ Groups any }
@@ -334,125 +246,43 @@ func (h helm) monitoringIsTheFiles(t *testing.T) {
 	}
 	file := read(t, "prometheus/rules.yml")
 	linked := strings.ReplaceAll(file, "{{ $externalLabels.runbooks }}", runbooks)
-
-	all := kinds("helm/values/everything.yaml")
-	if rule := all["PrometheusRule"]; !reflect.DeepEqual(rule.Spec.Groups, groups(linked)) || linked == file || rule.Metadata.Labels["release"] != "prometheus" {
-		t.Errorf("the PrometheusRule is not prometheus/rules.yml with links to the runbooks: %+v", rule)
-	}
-	board := all["ConfigMap"]
-	if len(board.Data) != 1 || board.Data["seckill.json"] != read(t, "grafana/seckill.json") {
-		t.Error("the ConfigMap is not grafana/seckill.json")
-	}
+	rule := object("PrometheusRule", rendering("everything"))
+	check.That(t, linked != file && reflect.DeepEqual(rule.Spec.Groups, groups(linked)), "the rules are not those of the file: %+v", rule)
+	check.Equal(t, "the label that Prometheus looks for", rule.Metadata.Labels["release"], "prometheus")
+	unlinked := object("PrometheusRule", rendering("sync", "--set prometheusRule.enabled=true"))
+	check.That(t, reflect.DeepEqual(unlinked.Spec.Groups, groups(file)), "without runbooks the rules are not those of the file")
+	board := object("ConfigMap", rendering("everything"))
+	check.That(t, board.Data["seckill.json"] == read(t, "grafana/seckill.json"), "the ConfigMap is not grafana/seckill.json")
 	check.Equal(t, "the label that Grafana's sidecar looks for", board.Metadata.Labels["grafana_dashboard"], "1")
 	check.Equal(t, "the dashboard's folder", board.Metadata.Annotations["grafana_folder"], "Shop")
-
-	unlinked := kinds("helm/values/sync.yaml", "--set", "prometheusRule.enabled=true")["PrometheusRule"]
-	if !reflect.DeepEqual(unlinked.Spec.Groups, groups(file)) {
-		t.Error("without an address of the runbooks the PrometheusRule is not prometheus/rules.yml")
-	}
-	for kind := range kinds("helm/values/sync.yaml") {
-		if slices.Contains([]string{"PrometheusRule", "ConfigMap", "ServiceMonitor", "ServiceAccount"}, kind) {
-			t.Errorf("nobody has asked for a %s", kind)
-		}
-	}
 }
 
 // Each pod is placed, ranked, annotated and has the variables as the values say. The account that the chart makes is there
 // after the migration, which runs before everything, so that it has another one.
-func (h helm) podsAreWhatIsWanted(t *testing.T) {
-	t.Helper()
-	pods := func(more ...string) (accounts map[string]string) {
-		accounts = map[string]string{}
-		for _, m := range h.rendered(t, "helm/values/everything.yaml", more...) {
+func TestTheChartsPods(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]string{
+		"serviceAccount.name=":                                 "shop-seckill for api, shop-seckill for worker,  for migrate, made",
+		"serviceAccount.name=till":                             "till for api, till for worker,  for migrate, made",
+		"serviceAccount.name=till,serviceAccount.create=false": "till for api, till for worker, till for migrate",
+		"serviceAccount.create=false":                          " for api,  for worker,  for migrate",
+	} {
+		var accounts []string
+		made := false
+		for _, m := range rendered(t, rendering("everything", "--set", set)) {
+			made = made || m.Kind == "ServiceAccount" && m.Metadata.Annotations["eks.amazonaws.com/role-arn"] != ""
 			pod := m.Spec.Template
 			for _, c := range pod.Spec.Containers {
-				component := m.Metadata.Labels["app.kubernetes.io/component"]
-				accounts[component] = pod.Spec.Account
-				check.Equal(t, component+": its class", pod.Spec.PriorityClass, "sale")
-				check.Equal(t, component+": its annotation", pod.Metadata.Annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"], "true")
-				if pod.Spec.Affinity["nodeAffinity"] == nil {
-					t.Errorf("%s goes anywhere: %+v", component, pod.Spec)
-				}
-				if !slices.Contains(environOf(t, c), "HTTPS_PROXY=http://proxy.internal:3128") {
-					t.Errorf("%s lacks a variable", component)
-				}
-			}
-			if m.Kind == "ServiceAccount" {
-				accounts[m.Kind] = m.Metadata.Name
-				check.Equal(t, "what the account is for", m.Metadata.Annotations["eks.amazonaws.com/role-arn"], "arn:aws:iam::123456789012:role/seckill")
+				accounts = append(accounts, pod.Spec.Account+" for "+m.component())
+				placed := pod.Spec.Affinity["nodeAffinity"] != nil && pod.Spec.PriorityClass == "sale"
+				noted := pod.Metadata.Annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "true"
+				proxied := slices.Contains(c.Env, struct{ Name, Value string }{"HTTPS_PROXY", "http://proxy.internal:3128"})
+				check.That(t, placed && noted && proxied, "%s is not as the values say: %+v", m.component(), pod)
 			}
 		}
-		return accounts
-	}
-	for values, want := range map[string]map[string]string{
-		"serviceAccount.name=":                                 {"api": "shop-seckill", "worker": "shop-seckill", "migrate": "", "ServiceAccount": "shop-seckill"},
-		"serviceAccount.name=till":                             {"api": "till", "worker": "till", "migrate": "", "ServiceAccount": "till"},
-		"serviceAccount.name=till,serviceAccount.create=false": {"api": "till", "worker": "till", "migrate": "till"},
-		"serviceAccount.create=false":                          {"api": "", "worker": "", "migrate": ""},
-	} {
-		if got := pods("--set", values); !maps.Equal(got, want) {
-			t.Errorf("%s: accounts are %v, want %v", values, got, want)
+		if made {
+			accounts = append(accounts, "made")
 		}
-	}
-}
-
-// The chart's linter names the required value that is missing, and an installation without it is refused.
-func (h helm) lintSaysWhatIsRequired(t *testing.T) {
-	t.Helper()
-	const want = "secrets.existingSecret is required"
-	out, err := exec.CommandContext(t.Context(), string(h), "lint", "--strict", "helm/seckill").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), want) {
-		t.Errorf("helm lint: %v\n%s", err, out)
-	}
-	if said, err := h.run(t, "template", "shop", "helm/seckill", "--kube-version", "1.30.0"); err == nil || !strings.Contains(said, want) {
-		t.Errorf("helm template: %v\n%s", err, said)
-	}
-}
-
-// The notes of an installation name commands for what it has, and what it lacks to sell. Only a cluster hears them, so that
-// a copy of the chart makes them a manifest.
-func (h helm) notesSayWhatIsMissing(t *testing.T) {
-	t.Helper()
-	chart := filepath.Join(t.TempDir(), "seckill")
-	check.Must(t, exec.CommandContext(t.Context(), "cp", "-RL", "helm/seckill", chart).Run())
-	check.Must(t, os.WriteFile(filepath.Join(chart, "templates/notes.yaml"), []byte(`said: {{ include "seckill/templates/NOTES.txt" . | quote }}`), 0o600))
-	notes := func(values string, more ...string) string {
-		args := []string{"template", "shop", chart, "--namespace", "fair", "--kube-version", "1.30.0", "--show-only", "templates/notes.yaml", "--values", values}
-		text, err := h.run(t, append(args, more...)...)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", values, err, text)
-		}
-		var manifest struct{ Said string }
-		check.Must(t, yaml.Unmarshal([]byte(text), &manifest))
-		return manifest.Said
-	}
-	const proxies, provider, keptOut, job = "SECKILL_TRUSTED_PROXIES", "Nobody can pay", "keeps Prometheus out", "look for the job"
-	for _, test := range []struct {
-		values    string
-		more      []string
-		says, not []string
-	}{
-		{values: "sync", says: []string{
-			"deploy/shop-seckill-api\n", "kubectl --namespace fair exec deploy/shop-seckill-api -- seckill audit", "port-forward service/shop-seckill 8080:80", provider,
-		}, not: []string{"worker", proxies, keptOut, job}},
-		{values: "async", says: []string{"deploy/shop-seckill-worker", "deploy/shop-seckill-worker -- seckill mode async", provider}, not: []string{keptOut, job}},
-		{values: "everything", says: []string{"https://shop.example/api/v1/docs"}, not: []string{"port-forward", proxies, provider, keptOut, job}},
-		{
-			values: "sync", more: []string{"--set", "ingress.enabled=true,ingress.host=shop.example,serviceMonitor.enabled=true"},
-			says: []string{"http://shop.example/", proxies, keptOut}, not: []string{job},
-		},
-		{values: "sync", more: []string{"--set", "prometheusRule.enabled=true"}, says: []string{job}},
-	} {
-		said := notes("helm/values/"+test.values+".yaml", test.more...)
-		for _, text := range test.says {
-			if !strings.Contains(said, text) {
-				t.Errorf("%s %q: the notes do not say %q:\n%s", test.values, test.more, text, said)
-			}
-		}
-		for _, text := range test.not {
-			if strings.Contains(said, text) {
-				t.Errorf("%s %q: the notes say %q:\n%s", test.values, test.more, text, said)
-			}
-		}
+		check.Equal(t, set, strings.Join(accounts, ", "), want)
 	}
 }

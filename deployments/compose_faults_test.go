@@ -70,7 +70,7 @@ func brings(t *testing.T, s service) image {
 	case "seckill-nats":
 		return image{programs: []string{testserver.NATSProgram(t)}, entry: []string{"nats-server"}}
 	case "prom/prometheus":
-		return image{programs: []string{prometheusProgram(t, "prometheus")}, entry: []string{"prometheus"}}
+		return image{programs: []string{check.Value(filepath.Abs("../bin/prometheus"))(t)}, entry: []string{"prometheus"}}
 	case "mariadb":
 		return image{
 			files: map[string]string{

@@ -38,27 +38,19 @@ type ruleFile struct {
 // board is the part of a Grafana dashboard that is looked at.
 type board struct {
 	Panels []struct {
-		ID      int
-		Type    string
-		Title   string
-		GridPos struct{ H, W, X, Y int }
-		Targets []struct{ Expr string }
-	}
-	Templating struct {
-		List []struct{ Query any }
+		Type, Title string
+		Targets     []struct{ Expr string }
 	}
 }
 
-func rules(t *testing.T) ruleFile {
+func rules(t *testing.T) (f ruleFile) {
 	t.Helper()
-	var f ruleFile
 	check.Must(t, yaml.Unmarshal([]byte(read(t, "prometheus/rules.yml")), &f))
 	return f
 }
 
-func dashboard(t *testing.T) board {
+func dashboard(t *testing.T) (b board) {
 	t.Helper()
-	var b board
 	check.Must(t, json.Unmarshal([]byte(read(t, "grafana/seckill.json")), &b))
 	return b
 }
@@ -217,90 +209,40 @@ func everyMetricIsDocumented(t *testing.T, families map[string]*dto.MetricFamily
 	}
 }
 
-// Every alert that operating.md asks for is there, and each is tried by the tests of the rules.
+// Every alert that operating.md asks for is there. Each is tried by the tests of the rules, names a runbook that is there, and is
+// named there as a symptom.
 func TestAlertsAreComplete(t *testing.T) {
 	t.Parallel()
-	page, tests := read(t, "operating.md"), read(t, "prometheus/rules_test.yml")+read(t, "prometheus/rules_long_test.yml")
-	_, asked, _ := strings.Cut(page, "Alert on any of ")
-	asked, _, _ = strings.Cut(asked, "\n\n")
-	names := metricName.FindAllString(asked, -1)
-	if len(names) < 5 {
-		t.Fatalf("operating.md asks for alerts on %q", names)
-	}
-	var exprs strings.Builder
-	for _, group := range rules(t).Groups {
-		for _, rule := range group.Rules {
-			if rule.Alert == "" {
-				continue
-			}
-			exprs.WriteString(rule.Expr + "\n")
-			fires := regexp.MustCompile(`alertname: ` + rule.Alert + `\n\s+exp_alerts:\n`)
-			silent := regexp.MustCompile(`alertname: ` + rule.Alert + `\n\s+exp_alerts: \[\]\n`)
-			if !fires.MatchString(tests) || !silent.MatchString(tests) {
-				t.Errorf("the tests of the rules do not show both that %s fires and that it is silent", rule.Alert)
-			}
-		}
-	}
-	for _, name := range names {
-		if !strings.Contains(exprs.String(), name) {
-			t.Errorf("operating.md asks for an alert on %s, and none is there", name)
-		}
-	}
-}
-
-// Every alert names a runbook that is there, and is named there as a symptom.
-func TestAlertsLeadToRunbooks(t *testing.T) {
-	t.Parallel()
-	text := read(t, "runbooks.md")
-	places := map[string]bool{}
-	for _, heading := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(text, -1) {
+	tests := read(t, "prometheus/rules_test.yml") + read(t, "prometheus/rules_long_test.yml")
+	runbooks, places := read(t, "runbooks.md"), map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(runbooks, -1) {
 		places["#"+strings.ReplaceAll(strings.ToLower(heading[1]), " ", "-")] = true
 	}
-	alerts := 0
+	exprs, alerts := "", 0
 	for _, group := range rules(t).Groups {
 		for _, rule := range group.Rules {
 			if rule.Alert == "" {
 				continue
 			}
 			alerts++
-			place, ours := strings.CutPrefix(rule.Annotations["runbook"], "deployments/runbooks.md")
-			if !ours || !places[place] {
-				t.Errorf("%s leads to %q, which is no runbook", rule.Alert, rule.Annotations["runbook"])
-			}
+			exprs += rule.Expr + "\n"
+			tried := `alertname: ` + rule.Alert + `\n\s+exp_alerts:`
+			check.That(t, regexp.MustCompile(tried+`\n`).MatchString(tests), "no test of the rules shows that %s fires", rule.Alert)
+			check.That(t, regexp.MustCompile(tried+` \[\]\n`).MatchString(tests), "no test of the rules shows that %s is silent", rule.Alert)
+			place := strings.TrimPrefix(rule.Annotations["runbook"], "deployments/runbooks.md")
+			check.That(t, places[place], "%s leads to %q, which is no runbook", rule.Alert, rule.Annotations["runbook"])
 			// What notifications make a link of: where the page is, somebody says who runs Prometheus.
 			check.Equal(t, rule.Alert+"'s runbook_url", rule.Annotations["runbook_url"], "{{ $externalLabels.runbooks }}"+place)
 			shown := regexp.MustCompile(`\d[hd]$`).ReplaceAllString(rule.Alert, "")
-			if !strings.Contains(text, shown) {
-				t.Errorf("no runbook names %s as its symptom", rule.Alert)
-			}
+			check.That(t, strings.Contains(runbooks, shown), "no runbook names %s as its symptom", rule.Alert)
 		}
 	}
-	if alerts < 20 {
-		t.Fatalf("%d alerts were found", alerts)
-	}
-}
-
-// No two panels lie on each other, and none beside the grid.
-func TestPanelsHaveTheirPlaces(t *testing.T) {
-	t.Parallel()
-	taken, ids := map[[2]int]string{}, map[int]bool{}
-	for _, panel := range dashboard(t).Panels {
-		if ids[panel.ID] {
-			t.Errorf("two panels have the id %d", panel.ID)
-		}
-		ids[panel.ID] = true
-		at := panel.GridPos
-		if at.X < 0 || at.W < 1 || at.X+at.W > 24 {
-			t.Errorf("%s lies beside the grid: %+v", panel.Title, at)
-		}
-		for x := at.X; x < at.X+at.W; x++ {
-			for y := at.Y; y < at.Y+at.H; y++ {
-				if other := taken[[2]int{x, y}]; other != "" {
-					t.Fatalf("%s lies on %s", panel.Title, other)
-				}
-				taken[[2]int{x, y}] = panel.Title
-			}
-		}
+	_, asked, _ := strings.Cut(read(t, "operating.md"), "Alert on any of ")
+	asked, _, _ = strings.Cut(asked, "\n\n")
+	names := metricName.FindAllString(asked, -1)
+	check.That(t, alerts >= 20 && len(names) >= 5, "%d alerts, and operating.md asks for alerts on %q", alerts, names)
+	for _, name := range names {
+		check.That(t, strings.Contains(exprs, name), "operating.md asks for an alert on %s, and none is there", name)
 	}
 }
 

@@ -65,7 +65,7 @@ func parts() []run {
 		{name: "stores", says: "long histories of the stores and services"},
 		{name: "races", says: "the whole program under the race detector", raced: true},
 		{name: "proxies", says: "what deployments/ ships, as it is, in outages and deploys", needs: []string{"deps-proxies"}},
-		{name: "packaging", says: "images, charts, tools, the benchmarks"},
+		{name: "packaging", says: "images, charts, rules, the benchmarks", needs: []string{"deps-chart", "rules"}},
 		{
 			name: "interop", says: "the locks against the real Redisson", raced: true, tags: ",interop",
 			needs: []string{"deps-interop"},
