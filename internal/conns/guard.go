@@ -21,10 +21,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
 	"seckill/internal/ratelimit"
@@ -45,54 +45,114 @@ const (
 	madeRoom = 16
 	// lineEvery is how often one kind of trouble is logged.
 	lineEvery = 5 * time.Second
+	// most connections of one server: of those that wait each takes some 20 kB, which
+	// makes 200 MB.
+	most = 10_000
+	// reserve is how many descriptors are left to everything else: the connections to
+	// the database, to Redis and to the queue, and files. Of few it is two thirds.
+	reserve = 512
+	// courtesy is how many connections beyond the bound are told that there are too
+	// many. Health checks are answered on them, each within a moment.
+	courtesy = 64
+	// few descriptors are worth a warning at the start.
+	few = 1024
+	// manyDescriptors is taken for the limit where the system does not tell one.
+	manyDescriptors = 1 << 20
 )
+
+// What is logged of trouble.
+const (
+	noneAccepted = "connections cannot be accepted"
+	tooMany      = "connections wait for others to end: too many are open"
+	roomMade     = "connections that waited were closed to make room"
+)
+
+// Options say how many connections a server may have; Name, Metrics and Log are required.
+type Options struct {
+	Name string // of the listener, in metrics and logs
+	// Max connections may be open. Zero is as many as memory and the process's limit
+	// of descriptors allow.
+	Max int
+	// PerNetwork of them may come from one address, of IPv6 from one /64; zero is half of
+	// Max. So many because an office, or a proxy that is not configured as trusted, has one address.
+	PerNetwork int
+	// Exempt networks may have them all: the trusted proxies.
+	Exempt  []netip.Prefix
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
+
+	courtesy int
+}
 
 // Guard watches the connections of one server. It is safe for concurrent use.
 type Guard struct {
-	options Options
-	metrics metrics
-	lines   map[string]*rate.Sometimes // by trouble
-	rest    time.Duration
-	longest time.Duration // that an answer of the server may take
-	freed   chan struct{} // somebody has left, or has begun a request
+	options      Options
+	acceptErrors prometheus.Counter
+	closed       *prometheus.CounterVec     // by reason
+	lines        map[string]*rate.Sometimes // by trouble
+	rest         time.Duration
+	longest      time.Duration // that an answer of the server may take
+	freed        chan struct{} // somebody has left, or has begun a request
 
 	mu       sync.Mutex
 	open     int
-	beyond   int        // of them, those beyond the bound
-	waiting  *list.List // of *conn, the one that waits longest first
-	networks map[string]*network
-	crowded  time.Time // since when all connections are in use; zero: they are not
-	failed   time.Time // the latest accept that failed
+	beyond   int            // of them, those beyond the bound
+	waiting  *list.List     // of *conn, the one that waits longest first
+	networks map[string]int // open connections of an address, of IPv6 of a /64
+	crowded  time.Time      // since when all connections are in use; zero: they are not
+	failed   time.Time      // the latest accept that failed
 }
 
-// network is what is known of the connections of one address, of IPv6 of one /64.
-type network struct {
-	open    int
-	waiting *list.List
+// New makes a guard for one server.
+func New(o Options) *Guard {
+	limit := Descriptors()
+	if o.Max == 0 {
+		share := limit - min(reserve, limit*2/3)
+		o.courtesy = min(courtesy, share/4)
+		o.Max = min(most, share-o.courtesy)
+		level := slog.LevelInfo
+		if limit < few {
+			level = slog.LevelWarn
+		}
+		o.Log.Log(context.Background(), level,
+			"connections of clients are bounded; a higher limit of descriptors (ulimit -n, LimitNOFILE) allows more",
+			slog.Int("connections", o.Max), slog.Int("descriptors", limit))
+	} else {
+		o.Max = min(o.Max, max(limit/16, 1))
+		o.courtesy = min(courtesy, o.Max)
+	}
+	if o.PerNetwork == 0 {
+		o.PerNetwork = max(o.Max/2, 1)
+	}
+	g := &Guard{options: o, rest: rest, freed: make(chan struct{}, 1), waiting: list.New(), networks: map[string]int{}}
+	g.lines = map[string]*rate.Sometimes{}
+	for _, trouble := range []string{noneAccepted, tooMany, roomMade} {
+		g.lines[trouble] = &rate.Sometimes{Interval: lineEvery}
+	}
+	g.register(prometheus.Labels{"listener": o.Name})
+	return g
 }
 
-// conn is one connection under watch. That it is a TCPConn lets the server close its
-// half of it, without which a client may lose an answer.
-type conn struct {
-	*net.TCPConn
-
-	guard    *Guard
-	network  *network // nil: exempt
-	key      string   // of the network
-	beyond   bool
-	gone     bool
-	watched  atomic.Bool   // a Read has no deadline
-	moved    chan struct{} // has an element when the deadline was moved, or the connection closed
-	since    time.Time     // it waits
-	place    *list.Element // in the guard's waiting; nil: a request is under way
-	netPlace *list.Element // in the network's
-}
-
-// Listen opens a listener, whose end TakeNoMore can prepare: for that it must not speak Multipath TCP.
-func Listen(ctx context.Context, address string) (net.Listener, error) {
-	var lc net.ListenConfig
-	lc.SetMultipathTCP(false)
-	return lc.Listen(ctx, "tcp", address)
+func (g *Guard) register(labels prometheus.Labels) {
+	g.acceptErrors = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "seckill_connections_accept_errors_total", ConstLabels: labels,
+		Help: "Connections that could not be accepted, for example for want of descriptors.",
+	})
+	g.closed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "seckill_connections_closed_total", ConstLabels: labels,
+		Help: "Connections closed because of a bound, by reason: waiting ones that made room for others, " +
+			"or for want of descriptors.",
+	}, []string{"reason"})
+	for _, reason := range []string{"descriptors", "room"} {
+		g.closed.WithLabelValues(reason) // from zero: of a series that is born with 1 Prometheus sees no increase
+	}
+	g.options.Metrics.MustRegister(g.acceptErrors, g.closed,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "seckill_connections_open", ConstLabels: labels, Help: "Connections that are open.",
+		}, func() float64 { return float64(g.Open()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "seckill_connections_max", ConstLabels: labels, Help: "Connections that may be open.",
+		}, func() float64 { return float64(g.options.Max) }))
 }
 
 // Watch bounds the connections that a server accepts from a listener.
@@ -117,14 +177,12 @@ func Beyond(ctx context.Context) bool {
 // because others wait for its place.
 func Crowded(ctx context.Context) bool {
 	c, ok := ctx.Value(connKey{}).(*conn)
-	return ok && c.crowded()
-}
-
-func (c *conn) crowded() bool {
-	g := c.guard
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.open >= g.options.Max || c.network != nil && c.network.open >= g.options.PerNetwork
+	if !ok {
+		return false
+	}
+	c.guard.mu.Lock()
+	defer c.guard.mu.Unlock()
+	return c.guard.full() || c.guard.fullFor(c.network)
 }
 
 // Probe tells why new clients should go elsewhere.
@@ -133,11 +191,18 @@ func (g *Guard) Probe(context.Context) error {
 	defer g.mu.Unlock()
 	switch now := time.Now(); {
 	case now.Sub(g.failed) < unwell:
-		return model.Unavailable("connections cannot be accepted", nil)
+		return model.Unavailable(noneAccepted, nil)
 	case !g.crowded.IsZero() && now.Sub(g.crowded) >= unwell:
 		return model.Unavailable("all connections are in use", nil)
 	}
 	return nil
+}
+
+// Open is how many connections are open.
+func (g *Guard) Open() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.open
 }
 
 // guarded is a listener whose connections are watched.
@@ -157,130 +222,116 @@ func (l *guarded) Close() error {
 
 // Accept implements net.Listener. The server itself pauses after an error that passes.
 func (l *guarded) Accept() (net.Conn, error) {
-	for {
-		accepted, err := l.Listener.Accept()
-		if err != nil {
-			l.guard.notAccepted(err)
-			return nil, err
-		}
-		tcp, ok := accepted.(*net.TCPConn)
-		if !ok {
-			return accepted, nil
-		}
-		if c := l.guard.admit(tcp, l.ended); c != nil {
-			return c, nil
-		}
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		l.guard.notAccepted(err)
+		return nil, err
 	}
+	tcp, ok := accepted.(*net.TCPConn)
+	if !ok {
+		return accepted, nil
+	}
+	if c := l.guard.admit(tcp, l.ended); c != nil {
+		return c, nil
+	}
+	return nil, net.ErrClosed
 }
 
 func (g *Guard) notAccepted(err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return // the stop
 	}
-	g.metrics.acceptErrors.Inc()
-	g.say("connections cannot be accepted", slog.Any("error", err))
+	g.acceptErrors.Inc()
+	g.say(noneAccepted, slog.Any("error", err))
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.failed = time.Now()
-	var victims []*conn
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		for len(victims) < madeRoom && g.waiting.Len() > 0 {
-			victims = append(victims, g.oldest(g.waiting))
+		for range min(madeRoom, g.waiting.Len()) {
+			g.remove(first(g.waiting), "descriptors")
 		}
 	}
-	g.mu.Unlock()
-	g.close(victims, "descriptors")
 }
 
 // admit finds a place for a new connection, and waits for one. It returns nil when the listener has ended meanwhile.
 func (g *Guard) admit(tcp *net.TCPConn, ended <-chan struct{}) *conn {
-	c := &conn{TCPConn: tcp, guard: g, moved: make(chan struct{}, 1)}
-	c.key = g.keyOf(tcp)
-	for {
-		g.mu.Lock()
-		victims, placed := g.place(c)
-		g.mu.Unlock()
-		g.close(victims, "room")
-		if placed {
-			return c
-		}
-		g.say("connections wait for others to end: too many are open", slog.String("address", tcp.RemoteAddr().String()))
-		again := time.NewTimer(lookAgain)
+	c := &conn{TCPConn: tcp, guard: g, network: g.networkOf(tcp), moved: make(chan struct{}, 1)}
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
+	for !g.place(c) {
+		g.say(tooMany, slog.String("address", tcp.RemoteAddr().String()))
 		select {
 		case <-g.freed:
 		case <-again.C:
 		case <-ended:
 			_ = tcp.Close()
-		}
-		again.Stop()
-		select {
-		case <-ended:
 			return nil
-		default:
 		}
 	}
-}
-
-// place counts a connection among the waiting ones, if there is room, and says which must close for it.
-func (g *Guard) place(c *conn) (victims []*conn, placed bool) {
-	own := g.networks[c.key]
-	full := false // nothing is to be had but courtesy
-	if own != nil && own.open >= g.options.PerNetwork {
-		victims = g.rested(victims, own.waiting, func() bool { return own.open >= g.options.PerNetwork })
-		full = own.open >= g.options.PerNetwork
-		if full && own.waiting.Len() > 0 {
-			return victims, false
-		}
-	}
-	victims = g.rested(victims, g.waiting, func() bool { return g.open >= g.options.Max })
-	if g.open >= g.options.Max {
-		g.full()
-		if g.waiting.Len() > 0 {
-			return victims, false
-		}
-		full = true
-	}
-	if full && g.beyond >= g.options.courtesy {
-		return victims, false
-	}
-	g.count(c, full)
-	return victims, true
-}
-
-// rested takes those out of the count that have waited for long enough, while room is needed.
-func (g *Guard) rested(victims []*conn, waiting *list.List, needed func() bool) []*conn {
-	for needed() && waiting.Len() > 0 && time.Since(first(waiting).since) >= g.rest {
-		victims = append(victims, g.oldest(waiting))
-	}
-	return victims
-}
-
-func first(waiting *list.List) *conn {
-	c, _ := waiting.Front().Value.(*conn) // nothing else is in there
 	return c
 }
 
-// count begins to count a connection.
-func (g *Guard) count(c *conn, beyond bool) {
-	if c.key != "" {
-		c.network = g.networks[c.key] // those that made room may have been the last ones
-		if c.network == nil {
-			c.network = &network{waiting: list.New()}
-			g.networks[c.key] = c.network
-		}
-		c.network.open++
+// place counts a connection among the waiting ones, if there is room or others make it.
+func (g *Guard) place(c *conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	own := func(other *conn) bool { return other.network == c.network }
+	if !g.makeRoom(own, func() bool { return g.fullFor(c.network) }) {
+		return false
 	}
-	g.open++
-	if c.beyond = beyond; beyond {
-		g.beyond++
-	}
-	g.wait(c)
-}
-
-// full notes that all connections are in use.
-func (g *Guard) full() {
-	if g.crowded.IsZero() {
+	anybody := func(*conn) bool { return true }
+	soon := !g.makeRoom(anybody, g.full)
+	if g.full() && g.crowded.IsZero() {
 		g.crowded = time.Now()
 	}
+	c.beyond = g.full() || g.fullFor(c.network)
+	if soon || c.beyond && g.beyond >= g.options.courtesy {
+		return false
+	}
+	if c.beyond {
+		g.beyond++
+	}
+	g.open++
+	g.networks[c.network]++
+	g.wait(c)
+	return true
+}
+
+// makeRoom closes connections that have waited for long enough, while room is needed. It reports false when more is
+// needed and another one will have waited for long enough soon.
+func (g *Guard) makeRoom(among func(*conn) bool, needed func() bool) bool {
+	for next := g.waiting.Front(); next != nil && needed(); {
+		c, _ := next.Value.(*conn) // nothing else is in there
+		next = next.Next()
+		switch {
+		case !among(c):
+		case time.Since(c.since) < g.rest:
+			return false
+		default:
+			g.remove(c, "room")
+		}
+	}
+	return true
+}
+
+func (g *Guard) full() bool { return g.open >= g.options.Max }
+
+// fullFor reports whether a network has all the connections that it may have; an exempt one has no name.
+func (g *Guard) fullFor(network string) bool {
+	return network != "" && g.networks[network] >= g.options.PerNetwork
+}
+
+func first(waiting *list.List) *conn {
+	c, _ := waiting.Front().Value.(*conn)
+	return c
+}
+
+// remove closes a connection that waits, for the sake of others.
+func (g *Guard) remove(c *conn, why string) {
+	g.forget(c)
+	g.closed.WithLabelValues(why).Inc()
+	_ = c.TCPConn.Close()
+	g.say(roomMade, slog.Int("open", g.open))
 }
 
 // changed follows the states that the server tells.
@@ -303,41 +354,26 @@ func (g *Guard) changed(changed net.Conn, state http.ConnState) {
 
 // wait puts a connection behind those that wait already.
 func (g *Guard) wait(c *conn) {
-	if c.gone || c.place != nil {
-		return
-	}
-	c.since = time.Now()
-	c.place = g.waiting.PushBack(c)
-	if c.network != nil {
-		c.netPlace = c.network.waiting.PushBack(c)
+	if !c.gone && c.waits == nil {
+		c.since = time.Now()
+		c.waits = g.waiting.PushBack(c)
 	}
 }
 
 func (g *Guard) busy(c *conn) {
-	if c.place == nil {
-		return
+	if c.waits != nil {
+		g.waiting.Remove(c.waits)
+		c.waits = nil
+		g.wakeAdmission()
 	}
-	g.waiting.Remove(c.place)
-	if c.network != nil {
-		c.network.waiting.Remove(c.netPlace)
-	}
-	c.place, c.netPlace = nil, nil
-	g.tellFreed()
 }
 
-// tellFreed wakes who waits for a place.
-func (g *Guard) tellFreed() {
+// wakeAdmission has the connection that waits for a place look again.
+func (g *Guard) wakeAdmission() {
 	select {
 	case g.freed <- struct{}{}:
 	default:
 	}
-}
-
-// oldest takes the connection that waits longest out of the count.
-func (g *Guard) oldest(waiting *list.List) *conn {
-	c := first(waiting)
-	g.forget(c)
-	return c
 }
 
 // forget takes a connection out of the count, once.
@@ -351,45 +387,17 @@ func (g *Guard) forget(c *conn) {
 	if c.beyond {
 		g.beyond--
 	}
-	g.tellFreed()
-	if c.network != nil {
-		if c.network.open--; c.network.open == 0 {
-			delete(g.networks, c.key)
-		}
+	if g.networks[c.network]--; g.networks[c.network] == 0 {
+		delete(g.networks, c.network)
 	}
-	if g.open < g.options.Max {
+	if !g.full() {
 		g.crowded = time.Time{}
 	}
+	g.wakeAdmission()
 }
 
-// Close implements net.Conn.
-func (c *conn) Close() error {
-	c.guard.mu.Lock()
-	c.guard.forget(c)
-	c.guard.mu.Unlock()
-	defer c.wake()
-	return c.TCPConn.Close()
-}
-
-func (g *Guard) close(victims []*conn, why string) {
-	for _, c := range victims {
-		g.metrics.closed.WithLabelValues(why).Inc()
-		_ = c.TCPConn.Close()
-	}
-	if len(victims) > 0 {
-		g.say("connections that waited were closed to make room", slog.Int("open", g.Open()))
-	}
-}
-
-// Open is how many connections are open.
-func (g *Guard) Open() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.open
-}
-
-// keyOf names the network of a connection's other end; empty where it is exempt.
-func (g *Guard) keyOf(c net.Conn) string {
+// networkOf names the network of a connection's other end; empty where it is exempt.
+func (g *Guard) networkOf(c net.Conn) string {
 	peer, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
 		return ""
@@ -405,15 +413,15 @@ func (g *Guard) keyOf(c net.Conn) string {
 //
 //nolint:sloglint // the callers' texts are constants
 func (g *Guard) say(trouble string, attrs ...slog.Attr) {
-	g.mu.Lock()
-	line := g.lines[trouble]
-	if line == nil {
-		line = &rate.Sometimes{Interval: lineEvery}
-		g.lines[trouble] = line
-	}
-	g.mu.Unlock()
-	line.Do(func() {
+	g.lines[trouble].Do(func() {
 		g.options.Log.LogAttrs(context.Background(), slog.LevelWarn, trouble,
 			append(attrs, slog.String("listener", g.options.Name))...)
 	})
+}
+
+// Listen opens a listener, whose end TakeNoMore can prepare: for that it must not speak Multipath TCP.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	return lc.Listen(ctx, "tcp", address)
 }

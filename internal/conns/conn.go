@@ -1,0 +1,98 @@
+package conns
+
+import (
+	"bytes"
+	"container/list"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// conn is one connection under watch. That it is a TCPConn lets the server close its
+// half of it, without which a client may lose an answer.
+type conn struct {
+	*net.TCPConn
+
+	guard   *Guard
+	network string        // empty: exempt
+	watched atomic.Bool   // a Read has no deadline
+	moved   chan struct{} // has an element when the deadline was moved, or the connection closed
+
+	// The guard's mutex guards these.
+	beyond bool
+	gone   bool
+	since  time.Time     // it waits
+	waits  *list.Element // in the guard's waiting; nil: a request is under way
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.guard.mu.Lock()
+	c.guard.forget(c)
+	c.guard.mu.Unlock()
+	defer c.wake()
+	return c.TCPConn.Close()
+}
+
+// Read implements net.Conn. A client that closes its sending half behind its request may still read the answer (RFC 9293,
+// section 3.6), and looks like one that has hung up. net/http takes both for gone: it watches the connection of a request
+// that it has read, and cancels the request at its end. Therefore that end is kept back until the server stops to watch,
+// or for as long as an answer may take. Where the server needs what it reads, it has set a deadline, and hears the end at once.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	if err != io.EOF || !c.watched.Load() { //nolint:errorlint // package net never wraps it
+		return n, err
+	}
+	patience := time.NewTimer(c.guard.longest)
+	defer patience.Stop()
+	for err == io.EOF && c.watched.Load() { //nolint:errorlint // likewise
+		select {
+		case <-c.moved:
+			n, err = c.TCPConn.Read(p)
+		case <-patience.C:
+			return n, err
+		}
+	}
+	return n, err
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *conn) SetReadDeadline(at time.Time) error {
+	c.watched.Store(at.IsZero())
+	err := c.TCPConn.SetReadDeadline(at)
+	c.wake()
+	return err
+}
+
+// wake makes a Read that keeps an end back look again.
+func (c *conn) wake() {
+	select {
+	case c.moved <- struct{}{}:
+	default:
+	}
+}
+
+// unread are the refusals that net/http writes itself, in plain text, when it cannot read a request, and the problem documents that
+// clients get in their place.
+//
+//nolint:gochecknoglobals // constants
+var unread = map[string]string{
+	"HTTP/1.1 400": `{"type":"/problems/validation","title":"Validation failed","status":400,"detail":"The request cannot be read.","code":"VALIDATION"}`,
+	"HTTP/1.1 431": `{"type":"/problems/payload-too-large","title":"Payload too large","status":431,"detail":"The header is larger than 16 KiB.","code":"PAYLOAD_TOO_LARGE"}`,
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(data []byte) (int, error) {
+	status, rest, _ := bytes.Cut(data, []byte("\r\n"))
+	problem, ok := unread[string(status[:min(len(status), len("HTTP/1.1 400"))])]
+	if !ok || !bytes.HasPrefix(rest, []byte("Content-Type: text/plain")) {
+		return c.TCPConn.Write(data)
+	}
+	_, err := fmt.Fprintf(c.TCPConn, "%s\r\nContent-Type: application/problem+json\r\nCache-Control: no-store\r\n"+
+		"X-Request-Id: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
+		status, rand.Text(), len(problem)+1, problem)
+	return len(data), err
+}
