@@ -13,18 +13,17 @@ package redisurl
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"net"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
-	serverPort   = "6379"
 	sentinelPort = "26379"
 
 	// The kinds, behind the + of a scheme.
@@ -49,7 +48,6 @@ var (
 	errDatabase = errors.New("has a path that is not a database number, such as /0")
 	errCluster  = errors.New("names a database other than 0, and a Redis Cluster has no other")
 	errPrimary  = errors.New("does not say which primary the Sentinels are asked for: redis+sentinel://host1,host2/primary/0")
-	errHosts    = errors.New("names several hosts in one URL: a Cluster is a list of URLs, or redis+cluster:// and one host")
 	errList     = errors.New("is a list, and names something else than servers: each part is redis://host:port")
 	errAgree    = errors.New("is a list of URLs that differ in more than the host: a Cluster has one user, one password and one kind of connection")
 	errOption   = errors.New("has an option that is not known, or not here, or more than once: there is " +
@@ -120,130 +118,94 @@ func split(text string) []string {
 	return strings.Split(text, ",")
 }
 
+// parse reads one URL. The library's parser reads it for each host: it knows neither several nor our kinds and options.
 func parse(text string) (t Target, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	scheme, kind, _ := strings.Cut(scheme, "+")
 	if !ok || scheme != "redis" && scheme != "rediss" || !slices.Contains([]string{"", cluster, sentinel}, kind) {
 		return t, errShape
 	}
-	t.TLS, t.Cluster = scheme == "rediss", kind == cluster
-	// The parser knows no list of hosts: it gets the URL without them.
-	end := strings.IndexAny(rest, "/?#")
-	if end < 0 {
-		end = len(rest)
+	authority := rest
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		authority, rest = rest[:end], rest[end:]
+	} else {
+		rest = ""
 	}
-	at := strings.LastIndexByte(rest[:end], '@') + 1
-	u, err := url.Parse("redis://" + rest[:at] + "host" + rest[end:])
-	switch {
-	case err != nil || u.Fragment != "":
-		return t, errShape
-	case u.User == nil && strings.Contains(text, "@"):
+	at := strings.LastIndexByte(authority, '@') + 1
+	path, query, _ := strings.Cut(rest, "?")
+	switch path = strings.Trim(path, "/"); {
+	case at == 0 && strings.Contains(text, "@"):
 		return t, ErrPassword
+	case strings.Contains(rest, "#"):
+		return t, errShape
+	case kind == sentinel:
+		if t.Primary, path, _ = strings.Cut(path, "/"); t.Primary == "" {
+			return t, errPrimary
+		}
 	}
-	t.Username = u.User.Username()
-	t.Password, _ = u.User.Password()
-	port := serverPort
-	if kind == sentinel {
-		port = sentinelPort
+	t.TLS, t.Cluster = scheme == "rediss", kind == cluster
+	for host := range strings.SplitSeq(authority[at:], ",") {
+		if err := t.add(authority[:at], strings.TrimSpace(host), path); err != nil {
+			return t, err
+		}
 	}
-	if t.Hosts, err = hosts(rest[at:end], port); err != nil {
-		return t, err
-	}
-	if len(t.Hosts) > 1 && kind != sentinel {
-		return t, errHosts
-	}
-	if err = t.path(u.Path, kind == sentinel); err != nil {
-		return t, err
-	}
-	return t, t.options(u.RawQuery)
+	return t, t.options(query)
 }
 
-// host is all that a host and a port are made of.
-var host = regexp.MustCompile(`^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]*)(?::([0-9]{1,5}))?$`)
-
-func hosts(list, port string) ([]string, error) {
-	if list == "" {
-		return nil, errShape
+// add reads the URL of one host. The library's errors quote what may be a password.
+func (t *Target) add(user, host, path string) error {
+	if host == "" {
+		return errShape
 	}
-	var all []string
-	for one := range strings.SplitSeq(list, ",") {
-		one = strings.TrimSpace(one)
-		part := host.FindStringSubmatch(one)
-		if part == nil || one == "" {
-			return nil, errShape
-		}
-		name, own := strings.Trim(part[1], "[]"), part[2]
-		if n, err := strconv.Atoi(own); own != "" && (err != nil || n < 1 || n > 65535) {
-			return nil, errShape
-		}
-		if name == "" {
-			name = "localhost"
-		}
-		if own == "" {
-			own = port
-		}
-		all = append(all, net.JoinHostPort(name, own))
-	}
-	return all, nil
-}
-
-func (t *Target) path(path string, sentinels bool) error {
-	number := strings.Trim(path, "/")
-	if sentinels {
-		t.Primary, number, _ = strings.Cut(number, "/")
-		if t.Primary == "" {
-			return errPrimary
-		}
-	}
-	if number == "" {
-		return nil
-	}
-	n, err := strconv.ParseUint(number, 10, 16)
-	if err != nil {
+	one, err := redis.ParseURL("redis://" + user + host + "/" + path)
+	switch {
+	case err != nil && !strings.Contains(err.Error(), "database number") && !strings.Contains(err.Error(), "URL path"):
+		return errShape
+	case err != nil, one.DB < 0:
 		return errDatabase
 	}
-	t.Database = int(n)
+	name, port, _ := net.SplitHostPort(one.Addr)
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return errShape
+	}
+	if t.Primary != "" && !strings.HasSuffix(host, ":"+port) {
+		port = sentinelPort
+	}
+	t.Hosts = append(t.Hosts, net.JoinHostPort(name, port))
+	t.Username, t.Password, t.Database = one.Username, one.Password, one.DB
 	return nil
 }
 
+// options reads our own options. Each may be there once.
 func (t *Target) options(query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return errOption
 	}
-	known := map[string]*bool{}
-	if t.TLS {
-		known[optionSkipVerify] = &t.SkipVerify
-	}
-	if t.Primary != "" {
-		known[optionSentinelLogin] = &t.SentinelLogin
-	}
-	for name := range maps.Keys(values) {
-		value := values.Get(name)
-		option, ok := known[name]
+	for name, given := range values {
+		ok := len(given) == 1
 		switch {
-		case len(values[name]) != 1:
-			return errOption
 		case name == optionPoolSize:
-			t.Limits.PoolSize, err = strconv.Atoi(value)
-			ok = err == nil && t.Limits.PoolSize > 0 && t.Limits.PoolSize <= MaxPoolSize
+			t.Limits.PoolSize, err = strconv.Atoi(given[0])
+			ok = ok && err == nil && t.Limits.PoolSize > 0 && t.Limits.PoolSize <= MaxPoolSize
 		case name == optionTimeout:
-			t.Limits.Timeout, err = time.ParseDuration(value)
-			ok = err == nil && t.Limits.Timeout >= MinTimeout
+			t.Limits.Timeout, err = time.ParseDuration(given[0])
+			ok = ok && err == nil && t.Limits.Timeout >= MinTimeout
+		case name == optionSkipVerify && t.TLS:
+			ok = ok && onOff(given[0], &t.SkipVerify)
+		case name == optionSentinelLogin && t.Primary != "":
+			ok = ok && onOff(given[0], &t.SentinelLogin)
+		default:
+			ok = false
 		}
 		if !ok {
 			return errOption
 		}
-		if option == nil {
-			continue
-		}
-		switch value {
-		case "on", "true", "1":
-			*option = true
-		case "off", "false", "0":
-		default:
-			return errOption
-		}
 	}
 	return nil
+}
+
+func onOff(text string, option *bool) (known bool) {
+	*option = slices.Contains([]string{"on", "true", "1"}, text)
+	return *option || slices.Contains([]string{"off", "false", "0"}, text)
 }

@@ -51,6 +51,8 @@ func TestRefused(t *testing.T) {
 		"redis://:hunter2/hunter2@a:1":      "written as %2F",
 		"redis://:hunter2?hunter2@a:1":      "written as %2F",
 		"redis://a/zero":                    "not a database number",
+		"redis://a/-1":                      "not a database number",
+		"redis://:hunter2#hunter2@a":        "written as %2F",
 		"redis://a?hunter2=1":               "option",
 		"redis://a?db=1":                    "option",
 		"redis://a?pool_size=0":             "option",
