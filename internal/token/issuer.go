@@ -93,7 +93,7 @@ func ourselves(keys []Key) (*issuer, error) {
 		case len(k.Secret) < MinSecret:
 			return nil, fmt.Errorf("the secret of token key %q has %d bytes and needs at least %d", k.ID, len(k.Secret), MinSecret)
 		}
-		known[k.ID] = key{method: newHS256(k.Secret)}
+		known[k.ID] = key{jwt.SigningMethodHS256, []byte(k.Secret)}
 	}
 	ours := &issuer{Issuer: Issuer{Admins: true}}
 	ours.keys.Store(&known)

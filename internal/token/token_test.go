@@ -3,6 +3,7 @@ package token_test
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -132,99 +133,127 @@ func TestVerify(t *testing.T) {
 		return claims(members{"role": role, "exp": time.Now().Add(far).Unix()})
 	}
 	const day = 24 * time.Hour
+	const subject = "its sub is not a user's id, of 1 to 64 of A-Z a-z 0-9 . _ : | @ -"
 
 	tests := map[string]struct {
 		token string
-		valid bool
+		why   string // it is refused: what its bearer is told, or the reason where that is nothing
 	}{
-		"good":                        {good, true},
-		"admin":                       {claims(members{"role": "admin"}), true},
-		"several audiences":           {claims(members{"aud": []string{"shop", "seckill"}}), true},
-		"issued in the future":        {claims(members{"iat": time.Now().Add(time.Hour).Unix()}), true},
-		"iat of another type":         {claims(members{"iat": "yesterday"}), true},
-		"unknown claims":              {claims(members{"scope": "all", "nested": members{"a": 1}}), true},
-		"no typ":                      {header(members{"typ": nil}), true},
-		"fractional expiry":           {claims(members{"exp": float64(time.Now().Unix()) + 60.5}), true},
-		"written by hand":             {written(plain, `{"sub":"1","role":"user",`+rest), true},
-		"escaped names":               {written(`{"\u0061lg":"HS256","kid":"1"}`, `{"s\u0075b":"1","role":"user",`+rest), true},
-		"another name beside sub":     {written(plain, `{"sub":"1","role":"user","subject":"2",`+rest), true},
-		"Sub is not sub":              {written(plain, `{"Sub":"1","role":"user",`+rest), false},
-		"EXP is not exp":              {written(plain, `{"sub":"1","role":"user","iss":"seckill","aud":"seckill","Exp":EXP}`), false},
-		"two of a name":               {written(plain, `{"sub":"1","role":"user","role":"admin",`+rest), false},
-		"two of a name, escaped":      {written(plain, `{"sub":"1","role":"user","rol\u0065":"admin",`+rest), false},
-		"two of an unknown name":      {written(plain, `{"sub":"1","role":"user","x":1,"x":1,`+rest), false},
-		"two algorithms":              {written(`{"alg":"HS256","alg":"HS256","kid":"1"}`, `{"sub":"1","role":"user",`+rest), false},
-		"two key ids":                 {written(`{"alg":"HS256","kid":"2","kid":"1"}`, `{"sub":"1","role":"user",`+rest), false},
-		"Kid is not kid":              {written(`{"alg":"HS256","Kid":"1"}`, `{"sub":"1","role":"user",`+rest), false},
-		"crit is null":                {written(`{"alg":"HS256","kid":"1","crit":null}`, `{"sub":"1","role":"user",`+rest), false},
-		"crit is empty":               {written(`{"alg":"HS256","kid":"1","crit":[]}`, `{"sub":"1","role":"user",`+rest), false},
-		"claims are a list":           {written(plain, `[]`), false},
-		"claims are null":             {written(plain, `null`), false},
-		"something behind the claims": {written(plain, `{"sub":"1","role":"user",`+rest+`{}`), false},
-		"user for a year":             {ahead("user", 366*day), true},
-		"user for two years":          {ahead("user", 731*day), false},
-		"admin for six days":          {ahead("admin", 6*day), true},
-		"admin for eight days":        {ahead("admin", 8*day), false},
-		"expiry in milliseconds":      {claims(members{"exp": time.Now().UnixMilli()}), false},
-		"expiry beyond all numbers":   {claims(members{"exp": 1e300}), false},
-		"expiry before 1970":          {claims(members{"exp": -1e300}), false},
-		"not before all numbers":      {claims(members{"nbf": 1e300}), false},
-		"alg none":                    {forge(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), false},
-		"alg none in another case":    {b64([]byte(`{"alg":"nOnE","kid":"1"}`)) + "." + parts[1] + ".", false},
-		"HS512":                       {forge(t, jwt.SigningMethodHS512, key, nil, nil), false},
-		"HS384":                       {forge(t, jwt.SigningMethodHS384, key, nil, nil), false},
-		"header lies about algorithm": {header(members{"alg": "HS512"}), false},
-		"no algorithm":                {header(members{"alg": nil}), false},
-		"other key":                   {forge(t, hs256, []byte(other), nil, nil), false},
-		"unknown kid":                 {header(members{"kid": "2"}), false},
-		"missing kid":                 {header(members{"kid": nil}), false},
-		"empty kid":                   {header(members{"kid": ""}), false},
-		"kid of another type":         {header(members{"kid": 1}), false},
-		"critical extension":          {header(members{"crit": []string{"b64"}, "b64": false}), false},
-		"no exp":                      {claims(members{"exp": nil}), false},
-		"expired":                     {claims(members{"exp": time.Now().Add(-time.Minute).Unix()}), false},
-		"username is a number":        {claims(members{"preferred_username": 1}), true},
-		"exp is text":                 {claims(members{"exp": "tomorrow"}), false},
-		"nbf is text":                 {claims(members{"nbf": "yesterday"}), false},
-		"not yet valid":               {claims(members{"nbf": time.Now().Add(time.Hour).Unix()}), false},
-		"no issuer":                   {claims(members{"iss": nil}), false},
-		"wrong issuer":                {claims(members{"iss": "Seckill"}), false},
-		"no audience":                 {claims(members{"aud": nil}), false},
-		"empty audience":              {claims(members{"aud": []string{}}), false},
-		"wrong audience":              {claims(members{"aud": "shop"}), false},
-		"no subject":                  {claims(members{"sub": nil}), false},
-		"subject with a space":        {claims(members{"sub": "a b"}), false},
-		"subject too long":            {claims(members{"sub": strings.Repeat("x", 65)}), false},
-		"subject is a number":         {claims(members{"sub": 1}), false},
-		"no role":                     {claims(members{"role": nil}), false},
-		"unknown role":                {claims(members{"role": "root"}), false},
-		"role in another case":        {claims(members{"role": "Admin"}), false},
-		"role is a list":              {claims(members{"role": []string{"admin"}}), false},
-		"no signature":                {parts[0] + "." + parts[1] + ".", false},
-		"signature cut":               {good[:len(good)-4], false},
-		"claims exchanged":            {parts[0] + "." + b64([]byte(`{"sub":"2"}`)) + "." + parts[2], false},
-		"padding added":               {good + "=", false},
-		"line break in the signature": {good[:len(good)-4] + "\n" + good[len(good)-4:], false},
-		"fourth part":                 {good + ".x", false},
-		"two parts":                   {parts[0] + "." + parts[1], false},
-		"header is no JSON":           {b64([]byte("x")) + "." + parts[1] + "." + parts[2], false},
-		"header is no base64":         {"!." + parts[1] + "." + parts[2], false},
-		"garbage":                     {"garbage", false},
-		"only dots":                   {"..", false},
-		"empty":                       {"", false},
+		"good":                        {good, ""},
+		"admin":                       {claims(members{"role": "admin"}), ""},
+		"several audiences":           {claims(members{"aud": []string{"shop", "seckill"}}), ""},
+		"issued in the future":        {claims(members{"iat": time.Now().Add(time.Hour).Unix()}), ""},
+		"iat of another type":         {claims(members{"iat": "yesterday"}), ""},
+		"unknown claims":              {claims(members{"scope": "all", "nested": members{"a": 1}}), ""},
+		"no typ":                      {header(members{"typ": nil}), ""},
+		"fractional expiry":           {claims(members{"exp": float64(time.Now().Unix()) + 60.5}), ""},
+		"written by hand":             {written(plain, `{"sub":"1","role":"user",`+rest), ""},
+		"escaped names":               {written(`{"\u0061lg":"HS256","kid":"1"}`, `{"s\u0075b":"1","role":"user",`+rest), ""},
+		"another name beside sub":     {written(plain, `{"sub":"1","role":"user","subject":"2",`+rest), ""},
+		"Sub is not sub":              {written(plain, `{"Sub":"1","role":"user",`+rest), subject},
+		"EXP is not exp":              {written(plain, `{"sub":"1","role":"user","iss":"seckill","aud":"seckill","Exp":EXP}`), "its exp is missing"},
+		"two of a name":               {written(plain, `{"sub":"1","role":"user","role":"admin",`+rest), "malformed"},
+		"two of a name, escaped":      {written(plain, `{"sub":"1","role":"user","rol\u0065":"admin",`+rest), "malformed"},
+		"two of an unknown name":      {written(plain, `{"sub":"1","role":"user","x":1,"x":1,`+rest), "malformed"},
+		"two algorithms":              {written(`{"alg":"HS256","alg":"HS256","kid":"1"}`, `{"sub":"1","role":"user",`+rest), "malformed"},
+		"two key ids":                 {written(`{"alg":"HS256","kid":"2","kid":"1"}`, `{"sub":"1","role":"user",`+rest), "malformed"},
+		"Kid is not kid":              {written(`{"alg":"HS256","Kid":"1"}`, `{"sub":"1","role":"user",`+rest), "kid"},
+		"crit is null":                {written(`{"alg":"HS256","kid":"1","crit":null}`, `{"sub":"1","role":"user",`+rest), "malformed"},
+		"crit is empty":               {written(`{"alg":"HS256","kid":"1","crit":[]}`, `{"sub":"1","role":"user",`+rest), "malformed"},
+		"claims are a list":           {written(plain, `[]`), "malformed"},
+		"claims are null":             {written(plain, `null`), "iss"},
+		"something behind the claims": {written(plain, `{"sub":"1","role":"user",`+rest+`{}`), "malformed"},
+		"user for a year":             {ahead("user", 366*day), ""},
+		"user for two years":          {ahead("user", 731*day), "its exp is no time, or too far ahead"},
+		"admin for six days":          {ahead("admin", 6*day), ""},
+		"admin for eight days":        {ahead("admin", 8*day), "its exp is no time, or too far ahead"},
+		"expiry in milliseconds":      {claims(members{"exp": time.Now().UnixMilli()}), "its exp is no time, or too far ahead"},
+		"expiry beyond all numbers":   {claims(members{"exp": 1e300}), "its exp is no time, or too far ahead"},
+		"expiry before 1970":          {claims(members{"exp": -1e300}), "its exp has passed"},
+		"not before all numbers":      {claims(members{"nbf": 1e300}), "its nbf is no time, or still ahead"},
+		"alg none":                    {forge(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), "alg"},
+		"alg none in another case":    {b64([]byte(`{"alg":"nOnE","kid":"1"}`)) + "." + parts[1] + ".", "alg"},
+		"HS512":                       {forge(t, jwt.SigningMethodHS512, key, nil, nil), "alg"},
+		"HS384":                       {forge(t, jwt.SigningMethodHS384, key, nil, nil), "alg"},
+		"header lies about algorithm": {header(members{"alg": "HS512"}), "alg"},
+		"no algorithm":                {header(members{"alg": nil}), "alg"},
+		"other key":                   {forge(t, hs256, []byte(other), nil, nil), "signature"},
+		"unknown kid":                 {header(members{"kid": "2"}), "kid"},
+		"missing kid":                 {header(members{"kid": nil}), "kid"},
+		"empty kid":                   {header(members{"kid": ""}), "kid"},
+		"kid of another type":         {header(members{"kid": 1}), "malformed"},
+		"critical extension":          {header(members{"crit": []string{"b64"}, "b64": false}), "malformed"},
+		"no exp":                      {claims(members{"exp": nil}), "its exp is missing"},
+		"expired":                     {claims(members{"exp": time.Now().Add(-time.Minute).Unix()}), "its exp has passed"},
+		"username is a number":        {claims(members{"preferred_username": 1}), ""},
+		"exp is text":                 {claims(members{"exp": "tomorrow"}), "its exp is no time, or too far ahead"},
+		"nbf is text":                 {claims(members{"nbf": "yesterday"}), "its nbf is no time, or still ahead"},
+		"not yet valid":               {claims(members{"nbf": time.Now().Add(time.Hour).Unix()}), "its nbf is no time, or still ahead"},
+		"no issuer":                   {claims(members{"iss": nil}), "iss"},
+		"wrong issuer":                {claims(members{"iss": "Seckill"}), "iss"},
+		"no audience":                 {claims(members{"aud": nil}), "its aud does not name this service"},
+		"empty audience":              {claims(members{"aud": []string{}}), "its aud does not name this service"},
+		"wrong audience":              {claims(members{"aud": "shop"}), "its aud does not name this service"},
+		"no subject":                  {claims(members{"sub": nil}), subject},
+		"subject with a space":        {claims(members{"sub": "a b"}), subject},
+		"subject too long":            {claims(members{"sub": strings.Repeat("x", 65)}), subject},
+		"subject is a number":         {claims(members{"sub": 1}), subject},
+		"no role":                     {claims(members{"role": nil}), "its role is neither user nor admin"},
+		"unknown role":                {claims(members{"role": "root"}), "its role is neither user nor admin"},
+		"role in another case":        {claims(members{"role": "Admin"}), "its role is neither user nor admin"},
+		"role is a list":              {claims(members{"role": []string{"admin"}}), "its role is neither user nor admin"},
+		"no signature":                {parts[0] + "." + parts[1] + ".", "signature"},
+		"signature cut":               {good[:len(good)-4], "malformed"},
+		"claims exchanged":            {parts[0] + "." + b64([]byte(`{"sub":"2"}`)) + "." + parts[2], "iss"},
+		"padding added":               {good + "=", "malformed"},
+		"line break in the signature": {good[:len(good)-4] + "\n" + good[len(good)-4:], "malformed"},
+		"fourth part":                 {good + ".x", "malformed"},
+		"two parts":                   {parts[0] + "." + parts[1], "malformed"},
+		"header is no JSON":           {b64([]byte("x")) + "." + parts[1] + "." + parts[2], "malformed"},
+		"header is no base64":         {"!." + parts[1] + "." + parts[2], "malformed"},
+		"garbage":                     {"garbage", "malformed"},
+		"only dots":                   {"..", "malformed"},
+		"empty":                       {"", "malformed"},
+		"two subjects":                {written(plain, `{"sub":"1","sub":"2",`+rest), "malformed"},
+		"no kind of level":            {claims(members{"role": "admin", "level": "root"}), "its level is none of viewer, cashier, operator and admin"},
+		"issuer is a number":          {claims(members{"iss": 1}), "iss"},
+		"audience is a number":        {claims(members{"aud": []int{1}}), "its aud does not name this service"},
+		"wrong in several ways":       {forge(t, hs256, []byte(other), nil, members{"exp": 1}), "signature"},
+		"not yet valid by a minute":   {claims(members{"nbf": time.Now().Add(time.Minute).Unix()}), "its nbf is no time, or still ahead"},
 	}
-	a := authority(t)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			log := &check.Log{}
+			var counted []string
+			a := authority(t, token.Report(log.Logger(), func(issuer string, why token.Reason) { counted = append(counted, issuer+" "+string(why)) }))
 			got, err := a.Verify(t.Context(), test.token)
-			switch {
-			case test.valid && (err != nil || got.Subject != "1"):
-				t.Errorf("Verify = %+v, %v; want it accepted", got, err)
-			case !test.valid && !errors.Is(err, token.ErrInvalid):
-				t.Errorf("Verify = %+v, %v; want ErrInvalid", got, err)
-			case !test.valid && !reflect.ValueOf(got).IsZero():
-				t.Errorf("claims %+v came with an error", got)
+			if test.why == "" {
+				if err != nil || got.Subject != "1" || len(counted) > 0 {
+					t.Errorf("Verify = %+v, %v; want it accepted", got, err)
+				}
+				return
+			}
+			refused, ok := errors.AsType[*token.InvalidError](err)
+			if !ok || !errors.Is(err, token.ErrInvalid) || !reflect.ValueOf(got).IsZero() {
+				t.Fatalf("Verify = %+v, %v; want ErrInvalid", got, err)
+			}
+			why, told := strings.CutPrefix(refused.Detail, "The token is not accepted: ")
+			if !told {
+				why = string(refused.Reason)
+			} else if !strings.HasPrefix(why, "its "+string(refused.Reason)+" ") {
+				t.Errorf("%s is told as %q", refused.Reason, why)
+			}
+			if !strings.HasPrefix(why, test.why) {
+				t.Errorf("the reason is %q, want %q", why, test.why)
+			}
+			issuer := "seckill"
+			if refused.Reason == token.Malformed || refused.Reason == token.UnknownIssuer {
+				issuer = token.Stranger
+			}
+			check.Equal(t, "what is counted", fmt.Sprint(counted), fmt.Sprintf("[%s %s]", issuer, refused.Reason))
+			if !log.Has("level=INFO", "a token is refused", "issuer="+issuer, "reason="+string(refused.Reason), "error=") {
+				t.Errorf("the log says %s", log)
 			}
 		})
 	}
@@ -361,6 +390,31 @@ func TestNewRefusesWhatIsNoAuthority(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		} else if strings.Contains(err.Error(), secret[1:]) {
 			t.Errorf("%s: the error tells the secret", name)
+		}
+	}
+}
+
+// One token has one spelling. Its last character holds bits that say nothing: were they not looked at, whoever has a
+// token could write others that mean the same, and a list of tokens that were taken back would not know them.
+func TestATokenHasOneSpelling(t *testing.T) {
+	t.Parallel()
+	a := authority(t)
+	good := check.Value(a.Issue(token.Claims{Subject: "1", Role: model.RoleUser}, time.Minute))(t)
+	check.Must(t, check.ErrorOf(a.Verify(t.Context(), good)))
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	last := strings.IndexByte(alphabet, good[len(good)-1])
+	for other := range len(alphabet) {
+		if other == last {
+			continue
+		}
+		spelt := good[:len(good)-1] + alphabet[other:other+1]
+		if _, err := a.Verify(t.Context(), spelt); !errors.Is(err, token.ErrInvalid) {
+			t.Errorf("with %c at the end instead of %c: %v", alphabet[other], alphabet[last], err)
+		}
+	}
+	for _, spelt := range []string{good + "=", good + "\n", strings.Replace(good, ".", ".\r\n", 1)} {
+		if _, err := a.Verify(t.Context(), spelt); !errors.Is(err, token.ErrInvalid) {
+			t.Errorf("%q: %v", spelt, err)
 		}
 	}
 }
