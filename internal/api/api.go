@@ -1,5 +1,5 @@
 // Package api is the client of the service's API over HTTP, for everything that stands outside of it: commands, the demo,
-// the end-to-end tests, the bench and the siege. It sends one request, and reads one answer to its end.
+// the end-to-end tests and the bench. It sends one request, and reads one answer to its end.
 package api
 
 import (

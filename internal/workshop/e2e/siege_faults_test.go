@@ -1,0 +1,389 @@
+//go:build faults
+
+//part:siege
+
+package e2e_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+
+	"seckill/internal/api"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+)
+
+const (
+	// acceptedLoss is how much of the accepted orders one attacker may cost.
+	acceptedLoss = 0.20
+	// slower is how many times its quiet value the p99 of an accepted order may be.
+	slower = 5
+	// memoryLimit is what the service may take at most.
+	memoryLimit = 512 << 20
+	// backWithin is how long after the end of an attack the sale is as it was before.
+	backWithin = 5 * time.Second
+	// longPhase is from which length of a phase the figures are held to these limits. A shorter one measures too
+	// little, on a machine that may be busy with other tests.
+	longPhase = 8 * time.Second
+
+	// descriptors is what the service's process may open: below what an attacker can open, as on any machine.
+	descriptors = 4096
+	// closedBuyers is how many buy at once when the capacity is measured: more do not make it higher.
+	closedBuyers = 64
+	// mostWaiting bounds the buyers who have no answer yet. One more is refused by the load itself and counted.
+	mostWaiting = 4000
+	// streets is from how many addresses the crowd comes.
+	streets = 50
+	// plenty is a stock that is never sold out.
+	plenty = 10_000_000
+)
+
+// One attacker at a time does not stop a sale. Long version: make siege.
+//
+//nolint:paralleltest // what it measures is not for a machine that is busy with other tests
+func TestSiege(t *testing.T) {
+	phase := time.Duration(check.Count(t, "SIEGE_SECONDS", 1, 1)) * time.Second
+	chosen := siegeWords("SIEGE_ATTACKS", "lists waits idle")
+	for _, mode := range siegeWords("SIEGE_MODES", "sync async") {
+		t.Run(mode, func(t *testing.T) {
+			w := newTown(t, mode, nil)
+			w.throng = w.newThrong()
+			w.throng.closed(closedBuyers, phase) // everything is warm
+			capacity := int(float64(w.throng.closed(closedBuyers, phase)) / phase.Seconds())
+			rate := max(1, capacity/2)
+			t.Logf("%s: %d orders/s with %d buyers at once; the sale runs at %d/s", mode, capacity, closedBuyers, rate)
+			var rows []siegeRow
+			for _, a := range attacks() {
+				if (a.only == "" || a.only == mode) && (chosen[0] == "all" || slices.Contains(chosen, a.name)) {
+					rows = append(rows, w.besiege(a, rate, phase))
+				}
+			}
+			t.Log("\n" + siegeTable(rows))
+			w.conservedAll()
+			for _, r := range rows {
+				r.check(t, phase)
+			}
+		})
+	}
+}
+
+func siegeWords(variable, short string) []string {
+	if value := os.Getenv(variable); value != "" {
+		short = value
+	}
+	return strings.Fields(short)
+}
+
+// town is the service under siege, with servers of its own. In async the worker is a process of its own, so that an
+// attack may find it paused.
+type town struct {
+	*process
+
+	t        *testing.T
+	db       *sql.DB
+	worker   *process
+	vouchers []string // to be audited
+	throng   *throng
+}
+
+// newTown starts the servers and the service, whose limits are those of production, and puts 10,000 vouchers on its
+// shelves that nobody buys, some of them sold out.
+func newTown(t *testing.T, mode string, more settings) *town {
+	t.Helper()
+	own, s := asyncOnOwnServers(t)
+	s = s.with(settings{"SECKILL_ORDER_MODE": mode, "SECKILL_LOG_LEVEL": "error"}).with(more)
+	delete(s, "SECKILL_RATE_USER")
+	delete(s, "SECKILL_RATE_ADDR")
+	w := &town{t: t, db: check.Value(sql.Open("mysql", own.database.DSN(testserver.DefaultSchema)))(t)}
+	t.Cleanup(func() { w.db.Close() })
+	role := map[string]string{"sync": "all", "async": "api"}[mode]
+	w.process = prepare(t, withDescriptors(t, testserver.Program(t), descriptors), s.role(role))
+	w.start(t)
+	w.awaitReady(t)
+	if mode == "async" {
+		w.worker = launch(t, s.role("worker"))
+	}
+	_, err := w.db.ExecContext(t.Context(), `INSERT INTO vouchers
+		(id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
+		SELECT CONCAT('shelf', seq), 'shelf', '', 1000, 2000, 'CNY', 100, IF(seq MOD 10 = 0, 0, 100), UTC_TIMESTAMP(6) - INTERVAL 1 DAY,
+			UTC_TIMESTAMP(6) + INTERVAL 30 DAY, 'published', 1, UTC_TIMESTAMP(6) FROM seq_1_to_10000`)
+	check.Must(t, err)
+	return w
+}
+
+// conservedAll checks that every accepted order is there, that the database, Redis and the queue agree, and that nothing
+// was oversold.
+func (w *town) conservedAll() {
+	w.t.Helper()
+	for _, id := range w.vouchers {
+		d := w.quiet(w.t, id).Database
+		check.That(w.t, d.Stock == d.Remaining+d.LiveOrders, "voucher %s: stock %d, remaining %d, live orders %d", id, d.Stock, d.Remaining, d.LiveOrders)
+		if c := w.throng; c != nil && id == c.voucher {
+			check.That(w.t, d.LiveOrders >= c.yes.Load(), "voucher %s: %d orders were accepted, and %d are live", id, c.yes.Load(), d.LiveOrders)
+		}
+	}
+}
+
+// besiege measures the sale before, during and after one attack.
+func (w *town) besiege(a attack, rate int, phase time.Duration) siegeRow {
+	w.t.Helper()
+	sale := w.throng.open(rate)
+	<-time.After(time.Second) // real time: the crowd opens its connections before anything is measured
+	r := siegeRow{attack: a.name, back: -1}
+
+	began := time.Now()
+	<-time.After(phase)
+	server := w.cmd.Process.Pid
+	testserver.ForgetPeak(w.t, server)
+	order := ""
+	if a.pauseWorker {
+		check.Must(w.t, w.worker.cmd.Process.Signal(syscall.SIGSTOP))
+		order = remote.Decode[model.Order](w.t, check.Value(w.Place(w.t, w.throng.voucher, waiter))(w.t)).ID
+	}
+	endAttack := w.attack(a, order)
+	attacked := time.Now()
+	<-time.After(phase)
+	ended := time.Now()
+	r.attackers = endAttack()
+	if a.pauseWorker {
+		check.Must(w.t, w.worker.cmd.Process.Signal(syscall.SIGCONT))
+	}
+	r.memory = testserver.PeakMemory(w.t, server)
+	stopped := time.Now()
+	after := min(backWithin, 2*phase) + time.Second
+	<-time.After(after + time.Second) // real time: the phase that is measured, and who still waits for an answer
+	sale.end()
+
+	r.quiet, r.siege = sale.between(began, began.Add(phase)), sale.between(attacked, ended)
+	r.after = sale.between(stopped, stopped.Add(after))
+	for second := time.Duration(0); second < after && r.back < 0; second += time.Second {
+		now := sale.between(stopped.Add(second), stopped.Add(second+time.Second))
+		if now.rate() >= (1-acceptedLoss)*r.quiet.rate() && now.quantile(99) <= slower*r.quiet.quantile(99) {
+			r.back = second
+		}
+	}
+	w.t.Logf("%s: %s; buyers heard so far: %s", a.name, r.attackers.answers(), w.throng.heard())
+	return r
+}
+
+// siegeRow is what one attack did.
+type siegeRow struct {
+	attack              string
+	quiet, siege, after saleFigures
+	attackers           outcome
+	memory              int64         // the most the service had, in bytes
+	back                time.Duration // after the end of the attack, until the sale was as before; negative is never
+}
+
+// check holds a row to the limits.
+func (r siegeRow) check(t *testing.T, phase time.Duration) {
+	t.Helper()
+	check.That(t, r.siege.accepted > 0 && r.after.accepted > 0, "%s: %d orders were accepted during the attack, and %d after it",
+		r.attack, r.siege.accepted, r.after.accepted)
+	check.That(t, r.memory <= memoryLimit, "%s: the service took %d MiB, more than %d", r.attack, r.memory>>20, memoryLimit>>20)
+	if phase < longPhase {
+		return
+	}
+	kept, limit := r.siege.rate()/r.quiet.rate(), slower*r.quiet.quantile(99)
+	check.That(t, kept >= 1-acceptedLoss, "%s: %.0f %% of the orders were accepted", r.attack, 100*kept)
+	check.That(t, r.siege.quantile(99) <= limit, "%s: the p99 is %v, more than %v", r.attack, r.siege.quantile(99), limit)
+	check.That(t, r.back >= 0 && r.back <= backWithin, "%s: the sale is not as before within %v of the end", r.attack, backWithin)
+}
+
+// siegeTable is for the log and deployments/bench/attacks.md.
+func siegeTable(rows []siegeRow) string {
+	var b strings.Builder
+	b.WriteString("| attack | requests/s | answered | accepted/s: quiet, attacked | kept | p50 | p99 | refused | MiB | back after |\n")
+	b.WriteString(strings.Repeat("|---", 10) + "|\n")
+	both := func(r siegeRow, percent int) string {
+		return fmt.Sprintf("%.1f, %.1f ms", r.quiet.quantile(percent).Seconds()*1000, r.siege.quantile(percent).Seconds()*1000)
+	}
+	for _, r := range rows {
+		back := map[bool]string{true: r.back.String(), false: "never"}[r.back >= 0]
+		fmt.Fprintf(&b, "| %s | %.0f | %s | %.0f, %.0f | %.0f %% | %s | %s | %d | %d | %s |\n",
+			r.attack, float64(r.attackers.Requests)/r.attackers.Seconds, r.attackers.answers(), r.quiet.rate(), r.siege.rate(),
+			100*r.siege.rate()/r.quiet.rate(), both(r, 50), both(r, 99), r.siege.others, r.memory>>20, back)
+	}
+	return b.String()
+}
+
+// throng are buyers of one voucher who come from many addresses. Each buys once, and does not insist.
+type throng struct {
+	*town
+
+	voucher   string
+	clients   []*http.Client
+	next, yes atomic.Int64
+
+	mu       sync.Mutex
+	refusals map[string]int // what was not accepted, by status and code, to tell when a test fails
+}
+
+// newThrong puts a voucher up for buyers of its own.
+func (w *town) newThrong() *throng {
+	w.t.Helper()
+	c := &throng{town: w, voucher: w.onSale(w.t, plenty).ID, clients: clientsFrom(w.t, "127.0.1.%d", streets, 200), refusals: map[string]int{}}
+	w.vouchers = append(w.vouchers, c.voucher)
+	// On sale is when the first is sold: in async the hot copy is loaded first.
+	check.Eventually(w.t, "the voucher is on sale", c.buy)
+	return c
+}
+
+// clientsFrom makes clients whose connections come from addresses of this machine.
+func clientsFrom(t testing.TB, format string, addresses, connections int) (all []*http.Client) {
+	t.Helper()
+	for n := range addresses {
+		client := remote.Client(t, fmt.Sprintf(format, n+1), connections)
+		client.Transport.(*http.Transport).IdleConnTimeout = 3 * time.Second // before the service closes it
+		all = append(all, client)
+	}
+	return all
+}
+
+// buy lets a new user buy, and reports whether that was accepted.
+func (c *throng) buy() bool {
+	n := c.next.Add(1)
+	bearer := c.Token(c.t, fmt.Sprint("buyer", n), model.RoleUser)
+	got, err := api.Send(context.WithoutCancel(c.t.Context()), c.clients[n%streets], http.MethodPost, c.URL+"/api/v1/vouchers/"+c.voucher+"/seckill", bearer, nil)
+	if got.Sells() {
+		c.yes.Add(1)
+		return true
+	}
+	why := fmt.Sprint(got.Status, " ", got.Code())
+	if err != nil {
+		why = err.Error()[max(0, len(err.Error())-40):]
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refusals[why]++
+	return false
+}
+
+// heard is what buyers heard who were not accepted.
+func (c *throng) heard() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprint(c.refusals)
+}
+
+// closed is how many orders are accepted in a while when so many buyers each buy again as soon as they have an answer.
+func (c *throng) closed(buyers int, length time.Duration) int {
+	var all sync.WaitGroup
+	var count atomic.Int64
+	ctx, cancel := context.WithTimeout(c.t.Context(), length)
+	defer cancel()
+	for range buyers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if c.buy() && ctx.Err() == nil {
+					count.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return int(count.Load())
+}
+
+// steadySale is an open model, in which buyers come at their time whatever the answers take.
+type steadySale struct {
+	end func() // lets the last buyers have their answers
+
+	mu      sync.Mutex
+	samples []sample
+}
+
+// sample is one buyer's answer.
+type sample struct {
+	at       time.Time // when the buyer pressed the button
+	took     time.Duration
+	accepted bool
+}
+
+// open starts a sale of so many orders a second.
+func (c *throng) open(perSecond int) *steadySale {
+	ctx, stop := context.WithCancel(c.t.Context())
+	s := &steadySale{}
+	var buyers sync.WaitGroup
+	var waiting atomic.Int64
+	note := func(one sample) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.samples = append(s.samples, one)
+	}
+	buyers.Go(func() {
+		began, tick := time.Now(), time.NewTicker(2*time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			for due := int(time.Since(began).Seconds() * float64(perSecond)); n < due; n++ {
+				at := began.Add(time.Duration(n) * time.Second / time.Duration(perSecond))
+				if waiting.Load() >= mostWaiting {
+					note(sample{at: at})
+					continue
+				}
+				waiting.Add(1)
+				buyers.Go(func() {
+					defer waiting.Add(-1)
+					accepted := c.buy()
+					note(sample{at: at, took: time.Since(at), accepted: accepted})
+				})
+			}
+		}
+	})
+	s.end = func() { stop(); buyers.Wait() }
+	return s
+}
+
+// saleFigures are of one part of a sale.
+type saleFigures struct {
+	length           time.Duration
+	accepted, others int             // others: every other answer, and none
+	took             []time.Duration // of those accepted, in order
+}
+
+func (f saleFigures) rate() float64 { return float64(f.accepted) / f.length.Seconds() }
+
+func (f saleFigures) quantile(percent int) time.Duration {
+	if len(f.took) == 0 {
+		return 0
+	}
+	return f.took[min(len(f.took)-1, len(f.took)*percent/100)]
+}
+
+// between are the figures of those who pressed the button from one moment to another.
+func (s *steadySale) between(from, to time.Time) saleFigures {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := saleFigures{length: to.Sub(from)}
+	for _, one := range s.samples {
+		switch {
+		case one.at.Before(from) || !one.at.Before(to):
+		case one.accepted:
+			f.accepted++
+			f.took = append(f.took, one.took)
+		default:
+			f.others++
+		}
+	}
+	slices.Sort(f.took)
+	return f
+}
