@@ -32,7 +32,7 @@ type provider struct {
 	*payment.Client
 
 	simulator *simulator.Server
-	faults    *simulator.Faults
+	front     *check.Front
 }
 
 func newProvider(t *testing.T) provider {
@@ -43,13 +43,13 @@ func newProvider(t *testing.T) provider {
 // providerOn is one on a network inside the process, for tests in virtual time.
 func providerOn(t *testing.T, network *check.Network) provider {
 	t.Helper()
-	p := provider{faults: &simulator.Faults{}}
+	p := provider{}
 	signatures := check.Value(payment.NewSignatures([]string{"a secret of webhooks, for tests"}))(t)
 	p.simulator = check.Value(simulator.New(t.Context(), simulator.Options{
-		File: filepath.Join(t.TempDir(), "ledger.db"), Keys: []string{key}, Signatures: signatures, Faults: p.faults,
-		Log: slog.New(slog.DiscardHandler),
+		File: filepath.Join(t.TempDir(), "ledger.db"), Keys: []string{key}, Signatures: signatures, Log: slog.New(slog.DiscardHandler),
 	}))(t)
-	server := httptest.NewUnstartedServer(p.simulator)
+	p.front = &check.Front{Server: p.simulator}
+	server := httptest.NewUnstartedServer(p.front)
 	if network != nil {
 		check.Must(t, server.Listener.Close())
 		server.Listener = network
@@ -114,11 +114,7 @@ func TestAPaymentFromItsStartToItsRefund(t *testing.T) {
 // Whatever goes wrong says nothing about the payment, and the same call again finds it done once.
 func TestWhateverGoesWrongIsUnknown(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]simulator.Fault{
-		"down": simulator.Down, "lost": simulator.Lost, "slow": simulator.Slow,
-		"failing": simulator.Failing, "nonsense": simulator.Nonsense, "foreign": simulator.Foreign,
-		"busy": simulator.Busy,
-	} {
+	for name, fault := range check.WrongAnswers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -130,11 +126,11 @@ func TestWhateverGoesWrongIsUnknown(t *testing.T) {
 					}
 				})
 				call := func(what string, call func() error) {
-					p.faults.Set(fault)
+					p.front.Set(fault)
 					if err := call(); !errors.Is(err, model.ErrUnknownOutcome) || errors.Is(err, payment.ErrRefused) {
 						t.Errorf("%s: %v", what, err)
 					}
-					p.faults.Set(simulator.None)
+					p.front.Set(nil)
 					check.Must(t, call())
 				}
 				call("start", func() error { return check.ErrorOf(p.Start(ctx, request("p1"))) })
@@ -188,7 +184,7 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 func TestTheCallerMayGiveUpEarlier(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
-	p.faults.Set(simulator.Slow)
+	p.front.Set(check.WrongAnswers()["slow"])
 	ctx := check.Expiring(t)
 	want, _ := ctx.Deadline()
 	p.Watch(func(r *http.Request) {

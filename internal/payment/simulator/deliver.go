@@ -23,8 +23,8 @@ const (
 	deliverTimeout = budget.Answer + budget.Look
 	// deliverers send at once, so that one slow answer does not hold up all.
 	deliverers = 8
-	// lease is how long a webhook is left to the process that sends it: an attempt, twice, and noting it.
-	lease = 2*deliverTimeout + budget.Answer
+	// lease is how long a webhook is left to the process that sends it: an attempt, and noting it.
+	lease = deliverTimeout + budget.Answer
 	// maxAttempts are three days' worth; then the webhook is given up, and the service finds the payment by asking.
 	maxAttempts = 440
 	// maxAnswer of a receiver is read, in bytes, so that the connection can be used again.
@@ -65,9 +65,6 @@ func (s *Server) Decide(ctx context.Context, id string, decision Decision) error
 
 // settle makes a change, and wakes who tells of it; the change is told when to.
 func (s *Server) settle(now time.Time, change func(tellAt time.Time) error) error {
-	if s.Faults.lost() {
-		now = time.Time{}
-	}
 	if err := change(now); err != nil {
 		return err
 	}
@@ -139,12 +136,9 @@ func pauseAfter(attempts int) time.Duration {
 	return backoff.Doubled(budget.Look, budget.Late, attempts-1)
 }
 
-// deliver makes one attempt, and with the fault RepeatHooks two.
+// deliver makes one attempt.
 func (s *Server) deliver(ctx context.Context, client *http.Client, target string, hook webhook) {
-	var err error
-	for range s.Faults.times() {
-		err = errors.Join(err, s.post(ctx, client, target, hook))
-	}
+	err := s.post(ctx, client, target, hook)
 	next := time.Time{}
 	if pause := pauseAfter(hook.attempts); err != nil && pause > 0 {
 		next = time.Now().Add(pause)

@@ -29,7 +29,7 @@ const (
 	maxKey = 255
 )
 
-// Options are what a simulator works with. All but DelayFor and Faults are required.
+// Options are what a simulator works with. All but DelayFor are required.
 type Options struct {
 	File       string              // of the ledger, made when missing
 	Keys       []string            // the bearer keys of the API
@@ -37,8 +37,6 @@ type Options struct {
 	Log        *slog.Logger
 	// DelayFor is how long a delayed payment waits; zero is 30 s.
 	DelayFor time.Duration
-	// Faults are what goes wrong on purpose, in tests; nil is nothing.
-	Faults *Faults
 }
 
 // Server is a simulated provider. It is an http.Handler; Run sends its webhooks.
@@ -105,17 +103,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// authorized lets only the service in, and lets the faults happen.
+// authorized lets only the service in.
 func (s *Server) authorized(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !payment.Authorized(r, s.Keys) {
 			refuse(w, http.StatusUnauthorized, "the key is wrong")
 			return
 		}
-		if s.Faults.before(w, r) {
-			return
-		}
-		next(s.Faults.around(w), r)
+		next(w, r)
 	}
 }
 

@@ -82,7 +82,7 @@ func newWorld(t *testing.T, file string, refuse int) *world {
 	signatures := check.Value(payment.NewSignatures([]string{"a secret of webhooks, for tests"}))(t)
 	w := &world{shop: newShop(t, signatures, refuse)}
 	w.options = simulator.Options{
-		File: file, Keys: []string{"key"}, Signatures: signatures, Faults: &simulator.Faults{},
+		File: file, Keys: []string{"key"}, Signatures: signatures,
 		Log: slog.New(slog.DiscardHandler), DelayFor: time.Second,
 	}
 	w.Server = check.Value(simulator.New(t.Context(), w.options))(t)
@@ -289,29 +289,6 @@ func TestTwoProcessesShareALedger(t *testing.T) {
 		return check.Value(w.Balance(t.Context()))(t).Unsent == 0
 	})
 	check.Equal(t, "webhooks", len(w.shop.received()), payments)
-}
-
-func TestFaultsOfWebhooks(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.db"), 0)
-	defer w.stop()
-	defer w.run(t)()
-	w.start(t, "lost")
-	w.start(t, "twice")
-	w.options.Faults.LoseWebhooks.Store(true)
-	check.Must(t, w.Decide(t.Context(), "lost", simulator.Approve))
-	w.options.Faults.LoseWebhooks.Store(false)
-	w.options.Faults.RepeatHooks.Store(true)
-	check.Must(t, w.Decide(t.Context(), "twice", simulator.Approve))
-	check.Eventually(t, "one arrives twice", func() bool { return len(w.shop.received()) == 2 })
-	got := w.shop.received()
-	if got[0].id != got[1].id || got[0].event.Data.PaymentID != "twice" {
-		t.Errorf("received %v", got)
-	}
-	// The ledger notes a delivery after its answer, which the shop has given by now.
-	check.Eventually(t, "nothing is left", func() bool {
-		return check.Value(w.Balance(t.Context()))(t).Unsent == 0
-	})
 }
 
 // A delayed payment is approved by itself, and not before its time.

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -34,14 +35,37 @@ type counterfeiter struct {
 
 func newCounterfeiter(t testing.TB, s settings) counterfeiter {
 	t.Helper()
-	client := redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
-	log := slog.New(slog.DiscardHandler)
+	client, log := redisOf(t, s), slog.New(slog.DiscardHandler)
 	q := check.Value(queue.Open(t.Context(), queue.Options{URL: s["SECKILL_NATS_URL"], Deployment: deploymentOf(t, s), Replicas: 1, Log: log, Slack: check.Deadline}))(t)
-	t.Cleanup(func() {
-		_ = client.Close()
-		q.Close(context.Background())
-	})
+	t.Cleanup(func() { q.Close(context.Background()) })
 	return counterfeiter{copies: hotcopy.New(client, hotcopy.Options{Slack: check.Deadline}), queue: q}
+}
+
+// redisOf speaks to a deployment's Redis.
+func redisOf(t testing.TB, s settings) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// refusing is a trigger that refuses a voucher's orders with a signal.
+func refusing(name, voucherID, signal string) string {
+	return "CREATE TRIGGER " + name + " BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '" + voucherID + "' THEN " + signal + "; END IF"
+}
+
+// behind is a way to change a database behind everybody's back.
+func behind(t testing.TB, s settings) *sql.DB {
+	t.Helper()
+	db := check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// execute makes such a change.
+func execute(t *testing.T, s settings, statement string) {
+	t.Helper()
+	check.Must(t, check.ErrorOf(behind(t, s).ExecContext(t.Context(), statement)))
 }
 
 // deploymentOf is the name by which a database is known to queues.
@@ -131,8 +155,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 	front.quiet(t, voucher.ID)
 	halt(worker)
 
-	client := redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
-	defer client.Close()
+	client := redisOf(t, s)
 	epoch := newCounterfeiter(t, s).copyOf(t, voucher.ID).Epoch
 	buyers := fmt.Sprintf("seckill:v1:{%s}:%d:buyers", voucher.ID, epoch)
 	stray := model.OrderID("06gvt0000000000000000stray", voucher.ID)

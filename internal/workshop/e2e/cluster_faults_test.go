@@ -5,9 +5,9 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,17 +31,11 @@ func ordersBefore(t *testing.T) int {
 	return check.Count(t, "ORDERS", 60, 60)
 }
 
-// failovers are sales in both order modes.
-func failovers(t *testing.T) map[string]func(*testing.T) settings {
-	t.Helper()
-	return map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers}
-}
-
 // A primary of a Cluster dies during a sale and stays dead. The vouchers and users on the other two notice nothing. Its
 // own sell on as soon as its replica has taken its place. What was promised is kept, and nothing is sold twice.
 func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 	t.Parallel()
-	for mode, on := range failovers(t) {
+	for mode, on := range modes() {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			cluster := testserver.RedisCluster(t, true, "--cluster-node-timeout", shortElection, "--appendonly", "no")
@@ -52,13 +46,13 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 				flows[i] = a.flowing(t, where.voucherOn(t, a, i, 100_000).ID, 3, where.usersOn(t, a, i))
 			}
 			for _, f := range flows {
-				f.sold(t, ordersBefore(t))
+				f.moreSales(t, ordersBefore(t))
 			}
 			killed := time.Now()
 			cluster.Primaries[0].Kill()
 			check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
 			elected := time.Now()
-			flows[0].sold(t, ordersBefore(t))
+			flows[0].moreSales(t, ordersBefore(t))
 			a.ready(t)
 			flows[0].failedOver(t, "node 0", killed, elected)
 			for i, f := range flows[1:] {
@@ -87,7 +81,7 @@ func TestOwnersAreToldThoughNewsIsLost(t *testing.T) {
 	v, users := where.voucherOn(t, here, sells, 1), where.usersOn(t, here, sells)
 	asks := func(a *app, user string, want model.Code) {
 		t.Helper()
-		got := a.Insist(t, http.MethodPost, "/vouchers/"+v.ID+"/seckill", a.Token(t, user, model.RoleUser), nil)
+		got := a.buy(t, v.ID, user)
 		check.That(t, got.Code() == want, "%s buys: %d %s, want %s", user, got.Status, got.Body, want)
 	}
 	owner := here.buys(t, v.ID, users(0))
@@ -103,18 +97,18 @@ func TestOwnersAreToldThoughNewsIsLost(t *testing.T) {
 // The primary behind Sentinels dies during a sale and stays dead.
 func TestThePrimaryOfRedisSentinelsDies(t *testing.T) {
 	t.Parallel()
-	for mode, on := range failovers(t) {
+	for mode, on := range modes() {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			sentinels := testserver.RedisSentinels(t, testserver.UntilDown, "--appendonly", "no")
 			a := start(t, on(t).with(settings{"SECKILL_REDIS_URL": sentinels.URL()}))
 			f := a.flowing(t, a.onSale(t, 100_000).ID, 4, a.user)
-			f.sold(t, ordersBefore(t))
+			f.moreSales(t, ordersBefore(t))
 			sentinels.Settle(t)
 			killed := time.Now()
 			replacePrimary(t, sentinels)
 			elected := time.Now()
-			f.sold(t, ordersBefore(t))
+			f.moreSales(t, ordersBefore(t))
 			f.failedOver(t, "behind Sentinels", killed, elected)
 			f.conservedFlow(t)
 		})
@@ -136,38 +130,15 @@ func TestASlotOfALiveVoucherMoves(t *testing.T) {
 	a := start(t, asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()}))
 	v := a.onSale(t, 100_000)
 	f := a.flowing(t, v.ID, 4, a.user)
-	f.sold(t, ordersBefore(t))
+	f.moreSales(t, ordersBefore(t))
 	key := "{" + v.ID + "}"
 	moved := time.Now()
 	cluster.Move(t, key, (cluster.Owner(t, key)+1)%len(cluster.Primaries))
 	took := time.Since(moved)
-	f.sold(t, ordersBefore(t))
+	f.moreSales(t, ordersBefore(t))
 
 	t.Logf("moved within %.2f s, refused for %.2f s", took.Seconds(), f.away(moved).Seconds())
 	f.conservedFlow(t)
-}
-
-// The scripts in deployments/engines start engines that the product sells from.
-func TestTheEnginesOfRedisStart(t *testing.T) {
-	t.Parallel()
-	for _, engine := range []string{"redis-cluster", "redis-sentinel"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			script, home := "../../../deployments/engines/"+engine+"/run", filepath.Join(t.TempDir(), "engine")
-			t.Cleanup(func() {
-				if said, err := exec.CommandContext(context.Background(), script, "stop", home).CombinedOutput(); err != nil {
-					t.Errorf("stop: %v\n%s", err, said)
-				}
-			})
-			starting, why := exec.CommandContext(t.Context(), script, "start", home), new(strings.Builder)
-			starting.Stderr = why
-			said, err := starting.Output()
-			check.Need(t, err == nil, "start: %v\n%s%s", err, said, why)
-			a := start(t, asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": strings.TrimSpace(string(said))}))
-			voucher := a.onSale(t, 1)
-			a.becomes(t, a.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
-		})
-	}
 }
 
 // secured is an engine of Redis servers that speak TLS only with who shows a certificate, also among each other.
@@ -210,7 +181,7 @@ func TestRedisServersOverTLS(t *testing.T) {
 	t.Parallel()
 	files, stranger := testserver.NewCertificates(t, "servers.test"), testserver.NewCertificates(t, "servers.test")
 	for name, engine := range securedEngines(files) {
-		for mode, on := range failovers(t) {
+		for mode, on := range modes() {
 			t.Run(name+"/"+mode, func(t *testing.T) {
 				t.Parallel()
 				e := engine(t)
@@ -225,11 +196,11 @@ func TestRedisServersOverTLS(t *testing.T) {
 				}
 				a := start(t, s)
 				f := a.flowing(t, a.onSale(t, 100_000).ID, 3, a.user)
-				f.sold(t, ordersBefore(t))
+				f.moreSales(t, ordersBefore(t))
 				killed := time.Now()
 				e.kill(t, f.voucher)
 				elected := time.Now()
-				f.sold(t, ordersBefore(t))
+				f.moreSales(t, ordersBefore(t))
 				f.failedOver(t, "over TLS", killed, elected)
 				f.conservedFlow(t)
 			})
@@ -285,7 +256,7 @@ func TestNATSCluster(t *testing.T) {
 	sell := func() {
 		t.Helper()
 		for _, f := range flows {
-			f.sold(t, ordersBefore(t))
+			f.moreSales(t, ordersBefore(t))
 		}
 	}
 	whole := func() {
@@ -351,7 +322,7 @@ func killLeader(t *testing.T, servers testserver.NATSServers, stream string, flo
 	})
 	elected := time.Now()
 	for _, f := range flows {
-		f.sold(t, ordersBefore(t))
+		f.moreSales(t, ordersBefore(t))
 	}
 	for i, f := range flows {
 		f.failedOver(t, fmt.Sprint("voucher ", i), killed, elected)
@@ -372,7 +343,7 @@ func TestTheLeaderOfTheQueueDies(t *testing.T) {
 		flows[i] = front.flowing(t, front.onSale(t, 100_000).ID, 3, front.user)
 	}
 	for _, f := range flows {
-		f.sold(t, max(ordersBefore(t), 300))
+		f.moreSales(t, max(ordersBefore(t), 300))
 	}
 	killLeader(t, servers, stream, flows...)
 	for _, f := range flows {
@@ -385,23 +356,30 @@ func TestTheLeaderOfTheQueueDies(t *testing.T) {
 	}
 }
 
-// The script in deployments/engines starts three servers that the product sells through.
-func TestTheEngineOfNATSStarts(t *testing.T) {
+// The scripts in deployments/engines start engines that the product sells from.
+func TestTheEnginesStart(t *testing.T) {
 	t.Parallel()
-	script, home := "../../../deployments/engines/nats-r3/run", filepath.Join(t.TempDir(), "engine")
-	t.Cleanup(func() {
-		if said, err := exec.CommandContext(context.Background(), script, "stop", home).CombinedOutput(); err != nil {
-			t.Errorf("stop: %v\n%s", err, said)
-		}
-	})
-	starting, why := exec.CommandContext(t.Context(), script, "start", home), new(strings.Builder)
-	starting.Env = append(os.Environ(), "NATS_SERVER="+testserver.NATSProgram(t))
-	starting.Stderr = why
-	said, err := starting.Output()
-	check.Need(t, err == nil, "start: %v\n%s%s", err, said, why)
-	a := start(t, asyncOnServers(t).with(settings{
-		"SECKILL_NATS_URL": strings.TrimSpace(string(said)), "SECKILL_NATS_REPLICAS": "3",
-	}))
-	voucher := a.onSale(t, 1)
-	a.becomes(t, a.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
+	for engine, more := range map[string]settings{
+		"redis-cluster": {"SECKILL_REDIS_URL": ""}, "redis-sentinel": {"SECKILL_REDIS_URL": ""},
+		"nats-r3": {"SECKILL_NATS_URL": "", "SECKILL_NATS_REPLICAS": "3"},
+	} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			script, home := "../../../deployments/engines/"+engine+"/run", filepath.Join(t.TempDir(), "engine")
+			t.Cleanup(func() {
+				said, err := exec.CommandContext(context.Background(), script, "stop", home).CombinedOutput()
+				check.That(t, err == nil, "stop: %v\n%s", err, said)
+			})
+			starting, why := exec.CommandContext(t.Context(), script, "start", home), new(strings.Builder)
+			starting.Env = append(os.Environ(), "NATS_SERVER="+testserver.NATSProgram(t))
+			starting.Stderr = why
+			said, err := starting.Output()
+			check.Need(t, err == nil, "start: %v\n%s%s", err, said, why)
+			for name, value := range more {
+				more[name] = cmp.Or(value, strings.TrimSpace(string(said)))
+			}
+			a := start(t, asyncOnServers(t).with(more))
+			a.buys(t, a.onSale(t, 1).ID, a.user(1))
+		})
+	}
 }

@@ -5,9 +5,7 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -15,106 +13,41 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 
-// flow is a steady stream of buyers of one voucher, while something happens to Redis or to the queue.
+// flow is a steady crowd of one voucher, while something happens to Redis or to the queue.
 type flow struct {
-	*app
+	*crowd
 
-	voucher  string
-	users    func(n int) string
-	mu       sync.Mutex
-	next     int
-	promised map[string]string // orders, and their users
-	answers  []sampled
-	stop     context.CancelFunc
-	buyers   sync.WaitGroup
+	end func()
 }
 
-// sampled is one answer.
-type sampled struct {
-	ended    time.Time
-	accepted bool
-	promised bool // for the first time: the buyer has not heard that there is an order already
-}
-
-// pace is between two purchases of a buyer: a stream that lasts for a failover is not to empty the stock.
+// pace is between two purchases of a buyer: a crowd that lasts for a failover is not to empty the stock.
 const pace = 5 * time.Millisecond
 
-// flowing lets some buyers at a time ask for the voucher until the test ends, each again until the answer is final.
-func (a *app) flowing(t *testing.T, voucherID string, parallel int, users func(n int) string) *flow {
+// flowing lets some buyers at a time ask for the voucher until the test ends.
+func (a *app) flowing(t *testing.T, voucherID string, parallel int, names func(n int) string) *flow {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	f := &flow{app: a, voucher: voucherID, users: users, promised: map[string]string{}, stop: stop}
-	for range parallel {
-		f.buyers.Go(func() {
-			for ctx.Err() == nil {
-				f.mu.Lock()
-				user := users(f.next)
-				f.next++
-				f.mu.Unlock()
-				if user == "" {
-					t.Errorf("voucher %s has sold to all users that there are", voucherID)
-					return
-				}
-				for ctx.Err() == nil && !f.ask(t, user) {
-					<-time.After(pace)
-				}
-				<-time.After(pace)
-			}
-		})
+	f := &flow{crowd: newCrowd(a, voucherID)}
+	f.names, f.lives = names, func(t *testing.T, user string) { //nolint:thelper // a life
+		f.insist(t, user)
+		<-time.After(pace)
 	}
+	f.end = sync.OnceFunc(f.coming(t, parallel))
 	t.Cleanup(f.end)
 	return f
-}
-
-func (f *flow) end() {
-	f.stop()
-	f.buyers.Wait()
-}
-
-// ask makes one request, and tells whether the answer is final.
-func (f *flow) ask(t *testing.T, user string) bool {
-	got, err := f.Place(t, f.voucher, user)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	accepted := err == nil && got.Sells()
-	switch {
-	case accepted:
-		f.promised[remote.Decode[model.Order](t, got).ID] = user
-	case remote.Again(got, err):
-		f.answers = append(f.answers, sampled{ended: time.Now()})
-		return false
-	case got.Code() != model.CodeAlreadyOrdered: // an earlier answer said that it was not known
-		t.Errorf("%s: %d %s", user, got.Status, got.Body)
-	}
-	f.answers = append(f.answers, sampled{ended: time.Now(), accepted: true, promised: accepted})
-	return true
-}
-
-// sold waits until so many more have been told yes.
-func (f *flow) sold(t *testing.T, more int) {
-	t.Helper()
-	yes := func() int {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return len(f.promised)
-	}
-	from := yes()
-	check.Eventually(t, fmt.Sprintf("%d more of voucher %s are sold", more, f.voucher), func() bool { return yes() >= from+more })
 }
 
 // between counts the answers of a time.
 func (f *flow) between(from, to time.Time) (accepted, refused int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, a := range f.answers {
+	for _, a := range f.samples {
 		switch {
 		case a.ended.Before(from) || a.ended.After(to):
-		case a.accepted:
+		case a.final:
 			accepted++
 		default:
 			refused++
@@ -127,8 +60,8 @@ func (f *flow) between(from, to time.Time) (accepted, refused int) {
 func (f *flow) away(from time.Time) (longest time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, a := range f.answers {
-		if a.promised && a.ended.After(from) {
+	for _, a := range f.samples {
+		if a.promise && a.ended.After(from) {
 			longest = max(longest, a.ended.Sub(from))
 			from = a.ended
 		}
@@ -149,12 +82,9 @@ func (f *flow) failedOver(t *testing.T, who string, killed, elected time.Time) {
 func (f *flow) conservedFlow(t *testing.T) {
 	t.Helper()
 	f.end()
-	f.kept(t, f.voucher, f.promised)
-	const more = 5
-	sold := f.Audit(t, f.voucher).Database.LiveOrders
-	got := f.Insist(t, http.MethodPost, "/admin/vouchers/"+f.voucher+"/stock", f.Admin(t), map[string]any{"stock": sold + more})
-	check.Equal(t, "lower the stock", got.Status, http.StatusOK)
-	f.sellsOn(t, f.voucher, 1_000_000)
+	check.Equal(t, "users who heard that all is sold", f.soldOut, 0)
+	f.instances[0].kept(t, f.voucher, f.promised)
+	f.instances[0].sellsOut(t, f.voucher)
 }
 
 // partition sorts users, and vouchers, by the node of a Cluster that holds what they need.
@@ -197,12 +127,7 @@ func (p *partition) usersOn(t *testing.T, a *app, node int) func(n int) string {
 			names = append(names, user)
 		}
 	}
-	return func(n int) string {
-		if n >= len(names) {
-			return ""
-		}
-		return names[n]
-	}
+	return func(n int) string { return names[n%len(names)] }
 }
 
 // voucherOn is a voucher on sale whose hot copy is on a node.

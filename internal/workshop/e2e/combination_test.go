@@ -12,34 +12,37 @@ import (
 )
 
 // Every way to lock and every way to take stock sells exactly, and in the long version each way to lock with each way
-// to take stock. Those who hear 429 or 503 ask again, as the contract tells clients.
+// to take stock, and in async. Those who hear 429 or 503 ask again, as the contract tells clients.
 func TestEveryLockModeWithEveryStockStrategy(t *testing.T) {
 	t.Parallel()
 	parts := make([]string, 3)
 	for i := range parts {
 		parts[i] = testserver.Redis(t).URL()
 	}
-	on := onServers(t) // a database for all: each has a voucher of its own
-	strategies := []string{"conditional", "pessimistic", "optimistic"}
+	// A database for all, and one for all in async: each has a voucher of its own.
+	on, async := onServers(t), asyncOnServers(t)
 	buyers := check.Count(t, "BUYERS", 16, 150) // each of them makes two attempts
-	for n, mode := range []string{"redis", "multilock", "redlock", "setnx", "mysql", "none"} {
-		for m, strategy := range strategies {
-			if !check.Faults && m != n%len(strategies) {
+	for n, lock := range []string{"redis", "multilock", "redlock", "setnx", "mysql", "none"} {
+		for m, strategy := range []string{"conditional", "pessimistic", "optimistic", "async"} {
+			if !check.Faults && m != n%3 {
 				continue
 			}
-			t.Run(mode+" "+strategy, func(t *testing.T) {
+			t.Run(lock+" "+strategy, func(t *testing.T) {
 				t.Parallel()
-				s := settings{"SECKILL_LOCK_MODE": mode, "SECKILL_STOCK_STRATEGY": strategy}
-				if mode == "multilock" || mode == "redlock" {
+				s := on.with(settings{"SECKILL_STOCK_STRATEGY": strategy})
+				if strategy == "async" {
+					s = async
+				}
+				s = s.with(settings{"SECKILL_LOCK_MODE": lock})
+				if lock == "multilock" || lock == "redlock" {
 					s["SECKILL_LOCK_REDIS_URLS"] = strings.Join(parts, ",")
 				}
-				a := start(t, on.with(s))
+				a := start(t, s)
 				stock := buyers * 2 / 5
-				voucher := a.onSale(t, stock)
-				c := newCrowd(a, voucher.ID)
+				c := newCrowd(a, a.onSale(t, stock).ID, start(t, s))
 				names := users(a, 0, buyers)
 				c.buy(t, append(names, names...), buyers)
-				sold(t, a, voucher.ID, c.told, stock)
+				sold(t, a, c.voucher, c.told, stock)
 			})
 		}
 	}

@@ -149,7 +149,7 @@ func (a *app) buys(t testing.TB, voucherID, user string) model.Order {
 // bought makes an order, which becomes unpaid if it is not yet, and goes on from there.
 func (a *app) bought(t testing.TB, voucherID, user string) model.Order {
 	t.Helper()
-	got := a.Insist(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.Token(t, user, model.RoleUser), nil)
+	got := a.buy(t, voucherID, user)
 	order, ok := orderOf(t, got, voucherID, user)
 	check.Need(t, ok, "%s buys: %d %s", user, got.Status, got.Body)
 	return order

@@ -20,10 +20,13 @@ type crowd struct {
 	instances []*app // asked in turn
 	voucher   string
 	lives     func(t *testing.T, user string) // what each of them does
+	names     func(n int) string              // who comes, see coming
 
 	mu       sync.Mutex
 	told     map[string]model.Order // 201, 202, or ALREADY_ORDERED with its order
 	promised map[string]string      // orders of a 201 or 202, and their users
+	heard    map[string]time.Time   // when an order was heard of
+	samples  []sampled              // every answer
 	entered  map[string]string      // leaves of entries in a draw, and their users
 	yes      int                    // 201 or 202
 	late     map[string]bool        // who heard ENDED of a draw: whether an earlier answer was none; nil: nobody should
@@ -33,10 +36,16 @@ type crowd struct {
 	buyers   int // those who are still asking
 }
 
+// sampled is one answer.
+type sampled struct {
+	ended          time.Time
+	final, promise bool
+}
+
 func newCrowd(a *app, voucher string, others ...*app) *crowd {
 	c := &crowd{
-		instances: append([]*app{a}, others...), voucher: voucher,
-		told: map[string]model.Order{}, promised: map[string]string{}, entered: map[string]string{},
+		instances: append([]*app{a}, others...), voucher: voucher, names: a.user,
+		told: map[string]model.Order{}, promised: map[string]string{}, heard: map[string]time.Time{}, entered: map[string]string{},
 	}
 	c.lives = func(t *testing.T, user string) { c.insist(t, user) }
 	return c
@@ -99,7 +108,7 @@ func (c *crowd) coming(t *testing.T, parallel int) (stop func()) {
 	)
 	wait := c.ask(parallel, func() {
 		for !over.Load() {
-			c.lives(t, c.instances[0].user(int(next.Add(1))))
+			c.lives(t, c.names(int(next.Add(1))))
 		}
 	})
 	return func() {
@@ -122,11 +131,12 @@ func (c *crowd) insist(t *testing.T, user string) (got api.Answer) {
 	return got
 }
 
-// count counts an answer that is not for good.
+// count counts an answer.
 func (c *crowd) count(t *testing.T, got api.Answer, err error) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.samples = append(c.samples, sampled{time.Now(), !remote.Again(got, err), err == nil && got.Sells()})
 	switch {
 	case err != nil:
 		c.failed++
@@ -149,7 +159,7 @@ func (c *crowd) note(t *testing.T, user string, got api.Answer, again bool) {
 			return
 		}
 		order := remote.Decode[model.Order](t, got)
-		c.told[user], c.promised[order.ID] = order, user
+		c.told[user], c.promised[order.ID], c.heard[order.ID] = order, user, time.Now()
 	case got.Code() == model.CodeAlreadyOrdered: // an answer was lost before
 		c.told[user] = model.Order{ID: remote.Decode[api.Problem](t, got).OrderID, UserID: user}
 	case got.Code() == model.CodeSoldOut:
@@ -166,6 +176,13 @@ func (c *crowd) moreSales(t *testing.T, count int) { c.more(t, "sales", &c.yes, 
 
 // moreRefusals waits until so many more than now were told 503.
 func (c *crowd) moreRefusals(t *testing.T, count int) { c.more(t, "refusals", &c.refused, count) }
+
+// sales are how many were told yes.
+func (c *crowd) sales() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.yes
+}
 
 // more returns as well when nobody asks any more: a machine that stood still may have missed the middle of the sale,
 // and what the test checks of its end holds all the same.

@@ -6,7 +6,6 @@ package e2e_test
 
 import (
 	"bytes"
-	"database/sql"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -79,8 +78,7 @@ func TestAQuietInstanceStopsWell(t *testing.T) {
 	database := testserver.MariaDB(t)
 	s := onServers(t).with(settings{"SECKILL_DATABASE_DSN": database.DSN(testserver.DefaultSchema)})
 	operate(t, s, "", "migrate")
-	admin := check.Value(sql.Open("mysql", database.AdminDSN("")))(t)
-	defer admin.Close()
+	admin := adminOf(t, database, "")
 	check.Must(t, check.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL wait_timeout = 1")))
 	p := launch(t, s)
 	voucher := p.onSale(t, 50)
@@ -90,8 +88,7 @@ func TestAQuietInstanceStopsWell(t *testing.T) {
 		check.Must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Aborted_clients'").Scan(&name, &count))
 		return check.Value(strconv.Atoi(count))(t) > 3
 	})
-	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	p.ends(t)
+	p.stops(t)
 }
 
 // TestAStopBesideDeadServers: what cannot be closed well any more is no failure of the stop.
@@ -161,8 +158,7 @@ func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 			restored := time.Now()
 			own.Start()
 			if !tt.running {
-				a.start(t)
-				a.awaitReady(t)
+				a.serves(t)
 			}
 			a.accepted(t, voucher.ID, a.user(500)) // it sells again
 			t.Logf("it sold again %.1f s after the database had begun to start", time.Since(restored).Seconds())
@@ -222,9 +218,8 @@ func TestABackupIsTakenDuringASale(t *testing.T) {
 	})
 	orders := a.kept(t, voucher.ID, kept)
 	for id := range lost {
-		if _, there := orders[id]; there {
-			t.Errorf("order %s was made after the backup, and is there", id)
-		}
+		_, there := orders[id]
+		check.That(t, !there, "order %s was made after the backup, and is there", id)
 	}
 	a.sellsOn(t, voucher.ID, 5000)
 }
@@ -235,8 +230,7 @@ type backup struct{ environ []string }
 // newBackup tells mariadb-backup, in the file where an operator would, which server is meant.
 func newBackup(t *testing.T, own *testserver.Server) backup {
 	t.Helper()
-	db := check.Value(sql.Open("mysql", own.AdminDSN("")))(t)
-	defer db.Close()
+	db := adminOf(t, own, "")
 	var data, socket string
 	check.Must(t, db.QueryRowContext(t.Context(), "SELECT @@datadir, @@socket").Scan(&data, &socket))
 	home := t.TempDir()
@@ -275,8 +269,7 @@ func natsUser(password string) string {
 
 func onDatabase(t *testing.T, server *testserver.Server, statements ...string) {
 	t.Helper()
-	db := check.Value(sql.Open("mysql", server.AdminDSN("")))(t)
-	defer db.Close()
+	db := adminOf(t, server, "")
 	for _, statement := range statements {
 		check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
 	}
@@ -311,8 +304,7 @@ func TestNoRunTellsASecret(t *testing.T) {
 
 	p := prepare(t, testserver.Program(t), guarded(mariadb.Addr(), cache.Addr(), queue.Addr()))
 	p.Tokens = check.Value(token.New([]token.Key{{ID: "new", Secret: jwtSecret}}, "seckill", "seckill"))(t)
-	p.start(t)
-	p.awaitReady(t)
+	p.serves(t)
 	bearer := p.Admin(t)
 	ask := func(round string) {
 		for _, call := range []struct {

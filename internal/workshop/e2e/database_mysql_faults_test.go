@@ -69,9 +69,8 @@ func TestPromisesGoOnWithoutADatabase(t *testing.T) {
 func noDeadLetters(t *testing.T, s settings) {
 	t.Helper()
 	orders := regexp.MustCompile(`[0-9a-v]{26}\.[0-9a-v]{26}`)
-	if listed, err := runs(t, s, "deadletters", "list"); err != nil || orders.MatchString(listed) {
-		t.Errorf("dead letters: %v\n%s", err, listed)
-	}
+	listed, err := runs(t, s, "deadletters", "list")
+	check.That(t, err == nil && !orders.MatchString(listed), "dead letters: %v\n%s", err, listed)
 }
 
 // Somebody else's transactions lock the same rows in another order and are the heavier ones, so that the database ends
@@ -81,8 +80,7 @@ func TestDeadlocksArePersistedAgain(t *testing.T) {
 	own, s := asyncOnOwnDatabase(t)
 	a := start(t, s)
 	voucher := a.onSale(t, 2000)
-	db := check.Value(sql.Open("mysql", own.AdminDSN(testserver.DefaultSchema)))(t)
-	defer db.Close()
+	db := adminOf(t, own, testserver.DefaultSchema)
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), "CREATE TABLE weight (seq INT)")))
 	first := a.accepted(t, voucher.ID, a.user(0)) // opens the hot copy
 	a.becomes(t, first, model.OrderUnpaid)

@@ -13,11 +13,6 @@ import (
 	"seckill/internal/workshop/remote"
 )
 
-// refusing is a trigger that refuses a voucher's orders with a signal.
-func refusing(voucherID, signal string) string {
-	return "CREATE TRIGGER refusing BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '" + voucherID + "' THEN " + signal + "; END IF"
-}
-
 // TestDatabaseTroubleIsLater: whatever number the database refuses orders with, it is 503 while it lasts, and nobody's
 // order is refused or sold twice for it.
 func TestDatabaseTroubleIsLater(t *testing.T) {
@@ -32,11 +27,11 @@ func TestDatabaseTroubleIsLater(t *testing.T) {
 		"1146, no table":       {"RENAME TABLE orders TO gone", "RENAME TABLE gone TO orders"},
 		"1054, no column":      {"ALTER TABLE orders RENAME COLUMN price TO cost", "ALTER TABLE orders RENAME COLUMN cost TO price"},
 		"1364, a new column":   {"ALTER TABLE orders ADD COLUMN tax INT NOT NULL", "ALTER TABLE orders DROP COLUMN tax"},
-		"1644, a trigger":      {refusing(voucher.ID, "SIGNAL SQLSTATE '45000'"), healed},
-		"1644, of class 23":    {refusing(voucher.ID, "SIGNAL SQLSTATE '23000'"), healed},
-		"60000, never heard":   {refusing(voucher.ID, "SIGNAL SQLSTATE 'XX999' SET MYSQL_ERRNO = 60000"), healed},
-		"1026, the disk":       {refusing(voucher.ID, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1026"), healed},
-		"1820, a new password": {refusing(voucher.ID, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1820"), healed},
+		"1644, a trigger":      {refusing("refusing", voucher.ID, "SIGNAL SQLSTATE '45000'"), healed},
+		"1644, of class 23":    {refusing("refusing", voucher.ID, "SIGNAL SQLSTATE '23000'"), healed},
+		"60000, never heard":   {refusing("refusing", voucher.ID, "SIGNAL SQLSTATE 'XX999' SET MYSQL_ERRNO = 60000"), healed},
+		"1026, the disk":       {refusing("refusing", voucher.ID, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1026"), healed},
+		"1820, a new password": {refusing("refusing", voucher.ID, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1820"), healed},
 	} {
 		buyers++
 		user := a.user(buyers)
@@ -48,7 +43,7 @@ func TestDatabaseTroubleIsLater(t *testing.T) {
 	}
 
 	// In a rush orders of both vouchers share transactions.
-	run(refusing(voucher.ID, "SIGNAL SQLSTATE '45000'"))
+	run(refusing("refusing", voucher.ID, "SIGNAL SQLSTATE '45000'"))
 	c := newCrowd(a, other.ID)
 	check.Volley(200, func(n int) {
 		if n%2 == 0 {

@@ -34,7 +34,6 @@ type fairCrowd struct {
 	places map[string]bool              // users who got a place, and have not canceled its order: whether they want to keep it
 	gone   map[string]bool              // users who have canceled
 	made   map[string]model.OrderStatus // what their users have made of orders
-	heard  map[string]time.Time         // when an order was heard of
 }
 
 // newFairCrowd is one of a new voucher.
@@ -43,7 +42,7 @@ func newFairCrowd(t *testing.T, x *till, fields map[string]any, instances ...*ap
 	v := instances[0].Create(t, fields)
 	c := &fairCrowd{
 		crowd: newCrowd(instances[0], v.ID, instances[1:]...), till: x, cools: v.Cooldown > 0, waits: v.Waitlist && v.Allocation != model.ByDraw, places: map[string]bool{},
-		gone: map[string]bool{}, made: map[string]model.OrderStatus{}, heard: map[string]time.Time{},
+		gone: map[string]bool{}, made: map[string]model.OrderStatus{},
 	}
 	switch {
 	case c.waits:

@@ -144,7 +144,7 @@ func press(t *testing.T, voucherID string, crowd []*caller, connections int) {
 	t.Helper()
 	tokens := make([]string, len(crowd))
 	for n, c := range crowd {
-		tokens[n] = c.app.Token(t, c.user, model.RoleUser)
+		tokens[n] = c.app.as(t, c.user)
 	}
 	for _, c := range crowd[:min(len(crowd), 8)] { // whoever looks at the page has an instance read the voucher
 		c.app.Call(t, http.MethodGet, "/vouchers/"+voucherID, "", nil)

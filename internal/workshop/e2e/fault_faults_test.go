@@ -57,36 +57,15 @@ func TestTerminatedWhileEverythingHangs(t *testing.T) {
 		got, err := api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/debug/pprof/goroutine?debug=1", "", nil)
 		return err == nil && strings.Contains(string(got.Body), "pprof.Profile")
 	})
-	check.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
-	a.ends(t)
+	a.stops(t)
 	for range cap(ended) {
 		check.Receive(t, "the end of a request", ended)
 	}
 }
 
-// A worker stands still for longer than its messages wait for it, in the middle of a rush, and then goes on with what
-// it had in hand: others have persisted it meanwhile.
-func TestPausedWorkerDoesNoHarm(t *testing.T) {
-	t.Parallel()
-	s := asyncOnServers(t)
-	front := start(t, s.role("api"))
-	worker := launch(t, s.role("worker"))
-	start(t, s.role("worker"))
-	voucher := front.onSale(t, 3000)
-	c := newCrowd(front, voucher.ID)
-	sale := c.buying(t, users(front, 0, 3500), 8)
-	c.moreSales(t, 200)
-	worker.pause(t)
-	sale() // promises go on; what the worker had in hand waits, until its time is over and the other one has it
-	check.Patiently(t, "nothing is queued", func() bool { return front.Audit(t, voucher.ID).Queue.Pending == 0 })
-	check.Must(t, worker.cmd.Process.Signal(syscall.SIGCONT))
-	front.kept(t, voucher.ID, c.promised)
-	front.sellsOn(t, voucher.ID, 4000)
-}
-
 // The instance that is elected to consume stands still. The other one persists what is bought then, before it is
 // elected itself, and what the queue has handed to the first one when that one's time is over. The chance decides what
-// is handed to it, and who is elected meanwhile: it is stopped until both were seen.
+// is handed to it, and who is elected meanwhile: it is stopped until both were seen. What it then goes on with does no harm.
 func TestAStoppedLeaderKeepsNoOrder(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
@@ -114,9 +93,7 @@ func TestAStoppedLeaderKeepsNoOrder(t *testing.T) {
 		}
 		handed = handed || redelivered(other) > before
 		maps.Copy(promised, stopped)
-		leader.kill()
-		leader.start(t)
-		leader.awaitReady(t)
+		check.Must(t, leader.cmd.Process.Signal(syscall.SIGCONT)) // it goes on with what it had in hand
 		t.Logf("%d orders; before it was elected: %t, redelivered: %t", len(stopped), helped, handed)
 		return helped && handed
 	})
@@ -135,22 +112,10 @@ func TestEmbeddedAsyncSurvivesAKill(t *testing.T) {
 	sale := c.buying(t, users(p.app, 0, buyers), 16)
 	for range 2 {
 		c.moreSales(t, 10+chance.IntN(60))
-		p.kill()
-		p.start(t)
-		p.awaitReady(t)
+		p.restarts(t)
 	}
 	sale()
 	p.kept(t, voucher.ID, c.promised)
 	p.sellsOn(t, voucher.ID, buyers)
 	t.Logf("%d × 202, %d × 503, %d without an answer", c.yes, c.refused, c.failed)
-}
-
-// checkTold checks that whoever heard of an order, in whatever answer, has it: no server of these tests forgets.
-func checkTold(t *testing.T, orders map[string]model.Order, c *crowd) {
-	t.Helper()
-	for user, told := range c.told {
-		if order := orders[told.ID]; order.UserID != user || !order.Live() {
-			t.Errorf("%s was told of order %s, and it is %+v", user, told.ID, order)
-		}
-	}
 }

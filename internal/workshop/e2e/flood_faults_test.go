@@ -38,34 +38,24 @@ func TestLoginsDoNotStopTheSale(t *testing.T) {
 		many[n] = p.elsewhere(t)
 	}
 	for round, from := range []func(loop int) *app{func(int) *app { return one }, func(loop int) *app { return many[loop] }} {
-		var (
-			over           atomic.Bool
-			tried, refused atomic.Int64
-			guessing       sync.WaitGroup
-		)
-		for loop := range loops {
-			guessing.Go(func() {
-				for n := 0; !over.Load(); n++ {
-					body := map[string]string{"username": fmt.Sprintf("user%d.%d", loop, n), "password": "wrong horse " + strconv.Itoa(n)}
-					switch got, err := api.Send(t.Context(), from(loop).Client, http.MethodPost, p.URL+"/api/v1/auth/login", "", body); {
-					case err != nil:
-						t.Errorf("guess: %v", err)
-						return
-					case got.Status == http.StatusUnauthorized:
-						tried.Add(1)
-					default:
-						stayAway(t, got)
-						refused.Add(1)
-					}
-				}
-			})
-		}
+		var tried, refused atomic.Int64
+		stop := meanwhile(loops, func(loop, n int) {
+			body := map[string]string{"username": fmt.Sprintf("user%d.%d", loop, n), "password": "wrong horse " + strconv.Itoa(n)}
+			switch got, err := from(loop).Send(http.MethodPost, "/auth/login", "", body); {
+			case err != nil:
+				t.Errorf("guess: %v", err)
+			case got.Status == http.StatusUnauthorized:
+				tried.Add(1)
+			default:
+				stayAway(t, got)
+				refused.Add(1)
+			}
+		})
 		check.Eventually(t, "the flood is refused", func() bool { return refused.Load() > 0 })
 		for n := range purchases {
 			p.buys(t, voucher.ID, p.user(round*purchases+n))
 		}
-		over.Store(true)
-		guessing.Wait()
+		stop()
 		t.Logf("%d passwords tried, %d refused", tried.Load(), refused.Load())
 	}
 }
@@ -80,7 +70,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	a.becomes(t, a.accepted(t, voucher.ID, a.user(0)), model.OrderUnpaid)
 	own.Kill()
 	order := a.accepted(t, voucher.ID, a.user(1))
-	token := a.Token(t, order.UserID, model.RoleUser)
+	token := a.as(t, order.UserID)
 
 	const all, few = 60, 8
 	hungUp, hangUp := context.WithCancel(t.Context())
@@ -106,9 +96,8 @@ func TestWaitsAreBounded(t *testing.T) {
 	defer waiting.Wait()
 	defer hangUp()
 	check.Eventually(t, "those that are too many are refused", func() bool { return refused.Load() >= all-few })
-	if n := refused.Load(); waited.Load() == 0 && n != all-few {
-		t.Errorf("%d were refused, want %d", n, all-few)
-	}
+	n := refused.Load()
+	check.That(t, waited.Load() != 0 || n == all-few, "%d were refused, want %d", n, all-few)
 	hangUp()
 	waiting.Wait()
 	check.Eventually(t, "there is room again", func() bool {
@@ -136,8 +125,7 @@ func TestSilentConnectionsStopNoSale(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := prepare(t, withDescriptors(t, testserver.Program(t), 300), onServers(t))
-			p.start(t)
-			p.awaitReady(t)
+			p.serves(t)
 			voucher := p.onSale(t, 5)
 			for range 400 {
 				c := check.Value((&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.URL, "http://")))(t)
@@ -165,8 +153,7 @@ func TestFewDescriptorsAnswerEverybody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := prepare(t, withDescriptors(t, testserver.Program(t), 96), s)
-			p.start(t)
-			p.awaitReady(t)
+			p.serves(t)
 			voucher := p.onSale(t, 1000)
 			p.Client.CloseIdleConnections()
 			const crowd = 900
@@ -251,32 +238,18 @@ func onSQLite(t *testing.T) catalogue {
 // many answers of each status there were.
 func (s catalogue) flood(t *testing.T, connections int, query func(n int64) string) (stop func() map[int]int64) {
 	t.Helper()
-	var over atomic.Bool
 	var asked atomic.Int64
 	var mu sync.Mutex
 	answers := map[int]int64{}
-	var crowd sync.WaitGroup
-	for range connections {
-		crowd.Go(func() {
-			for !over.Load() {
-				got, err := s.Send(http.MethodGet, "/vouchers?"+query(asked.Add(1)), "", nil)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				answers[got.Status]++
-				mu.Unlock()
-			}
-		})
-	}
-	stop = sync.OnceValue(func() map[int]int64 {
-		over.Store(true)
-		crowd.Wait()
-		return answers
+	over := meanwhile(connections, func(int, int) {
+		got, err := s.Send(http.MethodGet, "/vouchers?"+query(asked.Add(1)), "", nil)
+		check.That(t, err == nil, "a list: %v", err)
+		mu.Lock()
+		defer mu.Unlock()
+		answers[got.Status]++
 	})
-	t.Cleanup(func() { stop() })
-	return stop
+	t.Cleanup(over)
+	return func() map[int]int64 { over(); return answers }
 }
 
 // TestListsDoNotStopTheSale: strangers ask for lists as fast as they can, for the same page or with cursors that they
@@ -308,9 +281,8 @@ func TestListsDoNotStopTheSale(t *testing.T) {
 				check.That(t, lists[http.StatusOK] != 0 && lists[http.StatusOK]+lists[http.StatusServiceUnavailable] == sum(lists),
 					"%s: the lists were answered %v", kind, lists)
 			}
-			if audit := s.Audit(t, voucher.ID); !audit.Balanced {
-				t.Errorf("%+v", audit)
-			}
+			audit := s.Audit(t, voucher.ID)
+			check.That(t, audit.Balanced, "%+v", audit)
 		})
 	}
 }

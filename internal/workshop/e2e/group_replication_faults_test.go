@@ -75,7 +75,7 @@ func TestGroupReplication(t *testing.T) {
 			check.Equal(t, "the primary", dead, members[0])
 			flows := []*flow{p.flowing(t, p.onSale(t, 100_000).ID, 3, p.user), p.other.flowing(t, p.onSale(t, 100_000).ID, 3, p.other.user)}
 			for _, f := range flows {
-				f.sold(t, ordersBefore(t))
+				f.moreSales(t, ordersBefore(t))
 			}
 			killed := time.Now()
 			dead.Kill()
@@ -87,7 +87,7 @@ func TestGroupReplication(t *testing.T) {
 			})
 			elected := time.Now()
 			for _, f := range flows {
-				f.sold(t, ordersBefore(t))
+				f.moreSales(t, ordersBefore(t))
 			}
 			for i, f := range flows {
 				f.failedOver(t, fmt.Sprintf("%s, instance %d", mode, i), killed, elected)

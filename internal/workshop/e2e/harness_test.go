@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,33 +54,55 @@ func (s settings) environ() []string {
 	return environ
 }
 
+// adminOf is a database server's administrator, in a schema.
+func adminOf(t testing.TB, server *testserver.Server, schema string) *sql.DB {
+	t.Helper()
+	db := check.Value(sql.Open("mysql", server.AdminDSN(schema)))(t)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// meanwhile has loops do something again and again, until what it returns is called, which waits for them.
+func meanwhile(loops int, do func(loop, n int)) (stop func()) {
+	var (
+		over    atomic.Bool
+		looping sync.WaitGroup
+	)
+	for loop := range loops {
+		looping.Go(func() {
+			for n := 0; !over.Load(); n++ {
+				do(loop, n)
+			}
+		})
+	}
+	return sync.OnceFunc(func() {
+		over.Store(true)
+		looping.Wait()
+	})
+}
+
+// base are settings that every deployment of the tests has.
+func base() settings {
+	return settings{
+		"SECKILL_JWT_SECRET": secret, "SECKILL_HTTP_ADDR": "127.0.0.1:0", "SECKILL_OPS_ADDR": "127.0.0.1:0",
+		"SECKILL_RATE_USER": "0", "SECKILL_RATE_ADDR": "0", // all come from 127.0.0.1
+	}
+}
+
 // onServers is a deployment of its own on the real servers the tests share: a fresh schema, and users no other test
 // has.
 func onServers(t *testing.T) settings {
 	t.Helper()
-	return settings{
-		"SECKILL_DATABASE_DSN": testserver.Schema(t),
-		"SECKILL_REDIS_URL":    testserver.SharedRedis(t),
-		"SECKILL_JWT_SECRET":   secret,
-		"SECKILL_HTTP_ADDR":    "127.0.0.1:0",
-		"SECKILL_OPS_ADDR":     "127.0.0.1:0",
-		"SECKILL_DRAIN_GRACE":  "1s", // long enough to see it
-		"SECKILL_RATE_USER":    "0",
-		"SECKILL_RATE_ADDR":    "0", // all come from 127.0.0.1
-	}
+	return base().with(settings{
+		"SECKILL_DATABASE_DSN": testserver.Schema(t), "SECKILL_REDIS_URL": testserver.SharedRedis(t),
+		"SECKILL_DRAIN_GRACE": "1s", // long enough to see it
+	})
 }
 
 // embeddedSettings is a deployment without any server.
 func embeddedSettings(t *testing.T) settings {
 	t.Helper()
-	return settings{
-		"SECKILL_DATA_DIR":   t.TempDir(),
-		"SECKILL_JWT_SECRET": secret,
-		"SECKILL_HTTP_ADDR":  "127.0.0.1:0",
-		"SECKILL_OPS_ADDR":   "127.0.0.1:0",
-		"SECKILL_RATE_USER":  "0",
-		"SECKILL_RATE_ADDR":  "0",
-	}
+	return base().with(settings{"SECKILL_DATA_DIR": t.TempDir()})
 }
 
 // app is the program under test, seen through HTTP.
@@ -133,6 +158,68 @@ func newApp(t testing.TB, url, ops string) *app {
 
 func (a *app) user(n int) string { return a.prefix + strconv.Itoa(n) }
 
+// as is a user's token.
+func (a *app) as(t testing.TB, user string) string {
+	t.Helper()
+	return a.Token(t, user, model.RoleUser)
+}
+
+// once makes a call, such as "POST /orders/1/cancel", which must be answered.
+func (a *app) once(t testing.TB, call, token string, body any, headers ...string) api.Answer {
+	t.Helper()
+	method, path, _ := strings.Cut(call, " ")
+	return a.Call(t, method, path, token, body, headers...)
+}
+
+// does is once for a call that may be told to come again.
+func (a *app) does(t testing.TB, call, token string, body any, headers ...string) api.Answer {
+	t.Helper()
+	return remote.Insist(t, call, func(int) (api.Answer, error) {
+		method, path, _ := strings.Cut(call, " ")
+		return a.Send(method, path, token, body, headers...)
+	})
+}
+
+// reads is what an administrator reads.
+func reads[T any](t testing.TB, a *app, path string) T {
+	t.Helper()
+	got := a.does(t, "GET "+path, a.Admin(t), nil)
+	check.Need(t, got.Status == http.StatusOK, "GET %s: %d %s", path, got.Status, got.Body)
+	return remote.Decode[T](t, got)
+}
+
+// buy asks for a unit until that is answered for good.
+func (a *app) buy(t testing.TB, voucherID, user string) api.Answer {
+	t.Helper()
+	return a.does(t, "POST /vouchers/"+voucherID+"/seckill", a.as(t, user), nil)
+}
+
+// mine are a user's orders of a voucher.
+func (a *app) mine(t testing.TB, voucherID, user string) []model.Order {
+	t.Helper()
+	got := a.does(t, "GET /orders?voucher_id="+voucherID, a.as(t, user), nil)
+	check.Need(t, got.Status == http.StatusOK, "the orders of %s: %d %s", user, got.Status, got.Body)
+	return remote.Decode[model.OrderPage](t, got).Items
+}
+
+// patch changes a voucher.
+func (a *app) patch(t testing.TB, voucherID string, fields any) model.Voucher {
+	t.Helper()
+	got := a.does(t, "PATCH /admin/vouchers/"+voucherID, a.Admin(t), fields)
+	check.Need(t, got.Status == http.StatusOK, "change voucher %s: %d %s", voucherID, got.Status, got.Body)
+	return remote.Decode[model.Voucher](t, got)
+}
+
+// isClosed reports whether a channel is, on which nothing is sent.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // onSale creates a voucher that is on sale now.
 func (a *app) onSale(t testing.TB, stock int) model.Voucher {
 	t.Helper()
@@ -144,9 +231,8 @@ func (a *app) rows(t testing.TB, voucherID string) map[string]model.Order {
 	t.Helper()
 	rows := map[string]model.Order{}
 	for _, order := range a.orders(t, voucherID) {
-		if other, twice := rows[order.UserID]; twice {
-			t.Errorf("user %s has two orders: %s and %s", order.UserID, order.ID, other.ID)
-		}
+		other, twice := rows[order.UserID]
+		check.That(t, !twice, "user %s has two orders: %s and %s", order.UserID, order.ID, other.ID)
 		rows[order.UserID] = order
 	}
 	return rows
@@ -185,9 +271,14 @@ type process struct {
 // launch starts `seckill serve` and returns when it is ready. What is left of it is killed at the end of the test.
 func launch(t testing.TB, s settings) *process {
 	t.Helper()
-	p := prepare(t, testserver.Program(t), s)
-	p.start(t)
-	p.awaitReady(t)
+	return launchAs(t, testserver.Program(t), s)
+}
+
+// launchAs is launch of another program.
+func launchAs(t testing.TB, path string, s settings) *process {
+	t.Helper()
+	p := prepare(t, path, s)
+	p.serves(t)
 	return p
 }
 
@@ -223,6 +314,27 @@ func (p *process) start(t testing.TB, more ...settings) {
 	exited, err := testserver.StartTied(cmd)
 	check.Must(t, err)
 	p.cmd, p.exited = cmd, exited
+}
+
+// serves starts the program, and waits until it is ready.
+func (p *process) serves(t testing.TB) {
+	t.Helper()
+	p.start(t)
+	p.awaitReady(t)
+}
+
+// restarts kills the program, and starts it again.
+func (p *process) restarts(t testing.TB) {
+	t.Helper()
+	p.kill()
+	p.serves(t)
+}
+
+// stops ends the program as an orchestrator does, and demands that it ends well.
+func (p *process) stops(t testing.TB) {
+	t.Helper()
+	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	p.ends(t)
 }
 
 // awaitReady waits until the program says that it is ready.
@@ -318,6 +430,11 @@ func asyncOnServers(t *testing.T) settings {
 	})
 }
 
+// modes are deployments in both order modes.
+func modes() map[string]func(*testing.T) settings {
+	return map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers}
+}
+
 // servers are a deployment's own, to be killed.
 type servers struct {
 	database, redis, nats *testserver.Server
@@ -327,17 +444,10 @@ type servers struct {
 func asyncOnOwnServers(t testing.TB) (servers, settings) {
 	t.Helper()
 	own := servers{database: testserver.MariaDB(t), redis: testserver.Redis(t), nats: testserver.NATS(t)}
-	return own, settings{
-		"SECKILL_DATABASE_DSN": own.database.DSN(testserver.DefaultSchema),
-		"SECKILL_REDIS_URL":    own.redis.URL(),
-		"SECKILL_NATS_URL":     own.nats.URL(),
-		"SECKILL_ORDER_MODE":   "async",
-		"SECKILL_JWT_SECRET":   secret,
-		"SECKILL_HTTP_ADDR":    "127.0.0.1:0",
-		"SECKILL_OPS_ADDR":     "127.0.0.1:0",
-		"SECKILL_RATE_USER":    "0",
-		"SECKILL_RATE_ADDR":    "0",
-	}
+	return own, base().with(settings{
+		"SECKILL_DATABASE_DSN": own.database.DSN(testserver.DefaultSchema), "SECKILL_REDIS_URL": own.redis.URL(),
+		"SECKILL_NATS_URL": own.nats.URL(), "SECKILL_ORDER_MODE": "async",
+	})
 }
 
 // asyncOnOwnRedis is a deployment of which no other test has the Redis.
@@ -409,7 +519,7 @@ func (a *app) stores(t testing.TB, voucherID string, from, n int) map[string]str
 // becomes waits for what becomes of an order; the answer comes when it does.
 func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) (became model.Order) {
 	t.Helper()
-	token := a.Token(t, order.UserID, model.RoleUser)
+	token := a.as(t, order.UserID)
 	check.Eventually(t, "order "+order.ID+" is more than a promise", func() bool {
 		got := a.Insist(t, http.MethodGet, "/orders/"+order.ID+"?wait=25s", token, nil)
 		check.Need(t, got.Status == http.StatusOK, "order %s: %d %s", order.ID, got.Status, got.Body)
@@ -423,7 +533,7 @@ func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) (
 // cancels gives an order's unit back.
 func (a *app) cancels(t testing.TB, order model.Order) {
 	t.Helper()
-	got := a.Insist(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.Token(t, order.UserID, model.RoleUser), nil)
+	got := a.Insist(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.as(t, order.UserID), nil)
 	check.That(t, got.Status == http.StatusOK && remote.Decode[model.Order](t, got).Status == model.OrderCanceled,
 		"cancel %s: %d %s", order.ID, got.Status, got.Body)
 }
@@ -457,9 +567,8 @@ func (a *app) conserved(t testing.TB, voucherID string, promised map[string]stri
 		if !order.Live() {
 			continue
 		}
-		if other, twice := live[order.UserID]; twice {
-			t.Errorf("%s has two live orders: %s and %s", order.UserID, id, other)
-		}
+		other, twice := live[order.UserID]
+		check.That(t, !twice, "%s has two live orders: %s and %s", order.UserID, id, other)
 		live[order.UserID] = id
 	}
 	d := audit.Database
@@ -513,10 +622,19 @@ func (a *app) sellsOn(t testing.TB, voucherID string, from int) map[string]strin
 		}
 	})
 	a.kept(t, voucherID, promised)
-	if d := a.Audit(t, voucherID).Database; d.Remaining != 0 || d.LiveOrders != d.Stock {
-		t.Errorf("stock was lost: %+v", d)
-	}
+	d := a.Audit(t, voucherID).Database
+	check.That(t, d.Remaining == 0 && d.LiveOrders == d.Stock, "stock was lost: %+v", d)
 	return promised
+}
+
+// sellsOut lowers a large stock, so that only some units are left, and lets new users buy them.
+func (a *app) sellsOut(t testing.TB, voucherID string) {
+	t.Helper()
+	const more = 5
+	stock := map[string]any{"stock": a.Audit(t, voucherID).Database.LiveOrders + more}
+	got := a.does(t, "POST /admin/vouchers/"+voucherID+"/stock", a.Admin(t), stock)
+	check.Need(t, got.Status == http.StatusOK, "lower the stock: %d %s", got.Status, got.Body)
+	check.Equal(t, "units sold to the last", len(a.sellsOn(t, voucherID, 900_000_000)), more)
 }
 
 // sorted are the keys in order, so that a seed gives the same test again.

@@ -8,17 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"seckill/handler"
 	"seckill/internal/failpoint"
+	"seckill/internal/payment/simulator"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 
-// entrySteps, drawSteps and releaseSteps are the steps of entering a draw, of drawing, and of what relays a returned
-// unit.
+// entrySteps and drawSteps are the steps of entering a draw, and of drawing.
 func entrySteps() []failpoint.Step {
 	return []failpoint.Step{failpoint.BeforeEntryCommit, failpoint.AfterEntry}
 }
@@ -27,49 +26,25 @@ func drawSteps() []failpoint.Step {
 	return []failpoint.Step{failpoint.AfterDrawClosed, failpoint.AfterDrawRoot, failpoint.BeforeDrawCommit, failpoint.AfterDrawBatch}
 }
 
-func releaseSteps() []failpoint.Step {
-	return []failpoint.Step{failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted}
-}
-
 // The real program is killed with SIGKILL, by itself, at every step of a draw: of entering it, of drawing, and of the
 // returns of units that were won, in both order modes. Who was told so is entered, once; the order is the one that
 // everybody can compute, and each unit that comes back is of who waits first.
 func TestKilledInADraw(t *testing.T) {
 	t.Parallel()
-	testserver.Program(t, "failpoint")
-	for _, test := range []struct {
-		mode    string
-		open    func(*testing.T) settings
-		returns []stop
-	}{
-		{"sync", onServers, stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterHandOver, failpoint.AfterCancel)},
-		{"async", asyncOnServers, slices.Concat(
+	for mode, returns := range map[string][]stop{
+		"sync": stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterHandOver, failpoint.AfterCancel),
+		"async": slices.Concat(
 			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterHandOver, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.AfterCancel),
 			stops(waitForIt, releaseSteps()...), // an outbox row is there
-		)},
+		),
 	} {
-		t.Run(test.mode, func(t *testing.T) {
+		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			s := test.open(t)
-			l := &drawLane{lane: &lane{s: s, program: prepare(t, testserver.Program(t, "failpoint"), s)}, entered: map[string]string{}}
-			l.redis = redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
-			t.Cleanup(func() { _ = l.redis.Close() })
+			l := &drawLane{lane: newLane(t, modes()[mode](t)), entered: map[string]string{}}
 			l.enters(t)
-			l.returns(t, append(test.returns, stops(expireOne, failpoint.BeforeExpire, failpoint.AfterExpire)...), l.draws(t))
+			l.returns(t, append(returns, stops(expireOne, failpoint.BeforeExpire, failpoint.AfterExpire)...), l.draws(t))
 		})
 	}
-}
-
-// well has the program run, for as long as something is done with it.
-func (l *lane) well(t *testing.T, do func(p *process)) {
-	t.Helper()
-	if len(l.leases) > 0 {
-		l.lapse(t)
-	}
-	l.program.start(t)
-	l.program.awaitReady(t)
-	do(l.program)
-	l.program.kill()
 }
 
 // drawLane is a lane with one draw, which goes on from one dead process to the next.
@@ -83,13 +58,6 @@ type drawLane struct {
 
 const drawUnits, drawEntries = 10, 24
 
-func (l *drawLane) die(t *testing.T, stops []stop) {
-	t.Helper()
-	for _, stop := range stops {
-		(&fatality{lane: l.lane, step: stop.step}).dies(t, stop.drive)
-	}
-}
-
 // enters has users enter, who are of an early group, before the sale begins for everybody else.
 func (l *drawLane) enters(t *testing.T) {
 	t.Helper()
@@ -97,28 +65,26 @@ func (l *drawLane) enters(t *testing.T) {
 	l.well(t, func(p *process) {
 		l.voucher = p.Create(t, fair(0, map[string]any{"stock": drawUnits, "allocation": "draw"})).ID
 	})
-	for _, part := range []string{"reconciler", "expiry", "draw"} {
-		l.leases = append(l.leases, "seckill:"+part+":"+deploymentOf(t, l.s))
+	l.elects(t, "reconciler", "expiry", "draw")
+	for _, step := range entrySteps() {
+		(&fatality{lane: l.lane, step: step}).dies(t, func(t *testing.T, f *fatality) {
+			t.Helper()
+			user := l.user()
+			l.users = append(l.users, user)
+			l.leases = append(l.leases, "lock:order:"+user) // which the dead process holds
+			f.ask(t, "/vouchers/"+l.voucher+"/seckill", f.program.as(t, user), nil)
+		})
 	}
-	path := "/vouchers/" + l.voucher + "/seckill"
-	l.die(t, stops(func(t *testing.T, f *fatality) {
-		t.Helper()
-		user := l.user()
-		l.users = append(l.users, user)
-		l.leases = append(l.leases, "lock:order:"+user) // which the dead process holds
-		f.ask(t, path, f.program.Token(t, user, model.RoleUser), nil)
-	}, entrySteps()...))
 	l.well(t, func(p *process) {
 		for len(l.users) < drawEntries {
 			l.users = append(l.users, l.user())
 		}
 		for _, user := range append(l.users, l.users...) { // a second time changes nothing
-			got := p.Insist(t, http.MethodPost, path, p.Token(t, user, model.RoleUser), nil)
+			got := p.buy(t, l.voucher, user)
 			check.Equal(t, user+" enters", got.Status, http.StatusAccepted)
 			l.entered[remote.Decode[model.Entry](t, got).Leaf] = user
 		}
-		got := p.Insist(t, http.MethodPost, path, p.stranger().Token(t, l.user(), model.RoleUser), nil)
-		check.Equal(t, "who begins later", got.Code(), model.CodeNotStarted)
+		check.Equal(t, "who begins later", p.stranger().buy(t, l.voucher, l.user()).Code(), model.CodeNotStarted)
 	})
 }
 
@@ -126,8 +92,11 @@ func (l *drawLane) enters(t *testing.T) {
 func (l *drawLane) draws(t *testing.T) (orders map[string]model.Order) {
 	t.Helper()
 	begin := time.Now().UTC().Add(-2 * time.Hour)
-	execute(t, l.s, "UPDATE vouchers SET begin_at = '"+begin.Format(time.DateTime)+"', end_at = '"+begin.Add(time.Hour).Format(time.DateTime)+"' WHERE id = '"+l.voucher+"'")
-	l.die(t, stops(waitForIt, drawSteps()...))
+	execute(t, l.s, "UPDATE vouchers SET begin_at = '"+begin.Format(time.DateTime)+"', end_at = '"+
+		begin.Add(time.Hour).Format(time.DateTime)+"' WHERE id = '"+l.voucher+"'")
+	for _, step := range drawSteps() {
+		(&fatality{lane: l.lane, step: step}).dies(t, waitForIt)
+	}
 	l.well(t, func(p *process) {
 		l.users = p.drawn(t, l.voucher, l.entered, nil)
 		orders = p.rows(t, l.voucher)
@@ -147,16 +116,13 @@ func (l *drawLane) returns(t *testing.T, stops []stop, orders map[string]model.O
 		f.dies(t, stop.drive)
 	}
 	l.well(t, func(p *process) {
-		for _, f := range l.dead {
-			if f.expires {
+		gone := map[string]bool{}
+		for n, f := range l.dead {
+			if gone[l.users[n]] = true; f.expires {
 				check.Patiently(t, "it is expired", func() bool { return p.now(t, f.before).Status == model.OrderExpired })
 			} else {
 				p.cancels(t, f.before)
 			}
-		}
-		gone := map[string]bool{}
-		for _, user := range l.users[:len(l.dead)] {
-			gone[user] = true
 		}
 		p.drawn(t, l.voucher, l.entered, gone)
 	})
@@ -172,27 +138,26 @@ type comeback struct {
 }
 
 func comebacks() map[string]comeback {
-	relayed := []failpoint.Step{failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted}
-	rebuilt := []failpoint.Step{
-		failpoint.AfterCloseDatabase, failpoint.AfterCloseCopy, failpoint.AfterBarrier, failpoint.AfterLoad, failpoint.AfterOpenDatabase, failpoint.AfterOpenCopy,
+	onOwnRedis := func(t *testing.T) settings {
+		t.Helper()
+		_, s := asyncOnOwnRedis(t)
+		return s
 	}
 	canceled := []failpoint.Step{failpoint.BeforeCancel, failpoint.AfterHandOver, failpoint.AfterCancel}
 	expired := []failpoint.Step{failpoint.BeforeExpire, failpoint.AfterHandOver, failpoint.AfterExpire}
 	refunded := []failpoint.Step{failpoint.AfterHandOver, failpoint.BeforeRefund, failpoint.AfterRefund}
+	added := []failpoint.Step{failpoint.AfterHandOver}
+	relayed := func(steps []failpoint.Step) []failpoint.Step { return slices.Concat(steps, releaseSteps()) }
 	return map[string]comeback{
 		"canceled, sync":  {onServers, cancelOne, canceled, false},
 		"expired, sync":   {onServers, expireOne, expired, false},
 		"refunded, sync":  {onServers, refundOne, refunded, true},
-		"added, sync":     {onServers, addOne, []failpoint.Step{failpoint.AfterHandOver}, false},
-		"canceled, async": {asyncOnServers, cancelOne, slices.Concat(canceled, []failpoint.Step{failpoint.AfterReturn, failpoint.AfterReturnNoted}), false},
-		"expired, async":  {asyncOnServers, expireOne, slices.Concat(expired, relayed), false},
-		"refunded, async": {asyncOnServers, refundOne, slices.Concat(refunded, relayed), true},
-		"added, async":    {asyncOnServers, addOne, slices.Concat([]failpoint.Step{failpoint.AfterHandOver, failpoint.AfterStockChange}, rebuilt), false},
-		"forgotten": {func(t *testing.T) settings {
-			t.Helper()
-			_, s := asyncOnOwnRedis(t)
-			return s
-		}, forgetAndCancel, slices.Concat(rebuilt, relayed), false},
+		"added, sync":     {onServers, addOne, added, false},
+		"canceled, async": {asyncOnServers, cancelOne, append(canceled, failpoint.AfterReturn, failpoint.AfterReturnNoted), false},
+		"expired, async":  {asyncOnServers, expireOne, relayed(expired), false},
+		"refunded, async": {asyncOnServers, refundOne, relayed(refunded), true},
+		"added, async":    {asyncOnServers, addOne, slices.Concat(added, []failpoint.Step{failpoint.AfterStockChange}, rebuildSteps()), false},
+		"forgotten":       {onOwnRedis, forgetAndCancel, relayed(rebuildSteps()), false},
 	}
 }
 
@@ -200,7 +165,6 @@ func comebacks() map[string]comeback {
 // once, and nobody else's: not the open sale's either, while nobody has settled yet what the dead process left behind.
 func TestKilledWhereUsersWait(t *testing.T) {
 	t.Parallel()
-	testserver.Program(t, "failpoint")
 	for name, way := range comebacks() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,74 +176,64 @@ func TestKilledWhereUsersWait(t *testing.T) {
 func killedWhereUsersWait(t *testing.T, way comeback) {
 	t.Helper()
 	x := openTill(t)
-	s := way.open(t).with(x.settings()).with(settings{"SECKILL_EVENTS": newStream(), "SECKILL_NATS_URL": testserver.SharedNATS(t)})
-	l := &lane{s: s, program: prepare(t, testserver.Program(t, "failpoint"), s)}
-	l.redis = redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
-	t.Cleanup(func() { _ = l.redis.Close() })
-	well := l.program
-	x.tells(t, well.app)
-	well.start(t)
-	well.awaitReady(t)
-	all := len(way.steps)
-	for _, n := range check.Seeded(t).Perm(all)[:min(all, check.Count(t, "STEPS", 2, all))] {
-		step := way.steps[n]
-		f := &fatality{lane: l, step: step, promised: map[string]string{}, voucher: well.Create(t, map[string]any{"stock": 1, "waitlist": true})}
-		if f.before = well.buys(t, f.voucher.ID, l.user()); way.paid {
-			x.approve(t, well.pays(t, f.before))
-			well.reaches(t, f.before, model.OrderPaid)
+	events := settings{"SECKILL_EVENTS": newStream(), "SECKILL_NATS_URL": testserver.SharedNATS(t)}
+	l := newLane(t, way.open(t).with(x.settings()).with(events))
+	x.tells(t, l.program.app)
+	l.well(t, func(p *process) {
+		all := len(way.steps)
+		for _, n := range check.Seeded(t).Perm(all)[:min(all, check.Count(t, "STEPS", 2, all))] {
+			f := l.mortal(way.steps[n])
+			f.voucher = p.Create(t, map[string]any{"stock": 1, "waitlist": true})
+			if f.before = p.buys(t, f.voucher.ID, l.user()); way.paid {
+				x.approve(t, p.pays(t, f.before))
+				p.reaches(t, f.before, model.OrderPaid)
+			}
+			for n := range 2 {
+				f.line = append(f.line, l.user())
+				check.Equal(t, "who hears SOLD_OUT waits", f.place(t, http.MethodPost, n).Position, int64(n+1))
+			}
 		}
-		for range 2 {
-			f.line = append(f.line, l.user())
-			got := f.place(t, http.MethodPost, len(f.line)-1)
-			check.Equal(t, "who hears SOLD_OUT waits", got.Position, int64(len(f.line)))
-		}
-		l.dead = append(l.dead, f)
-	}
-	for _, part := range []string{"reconciler", "expiry", "events"} {
-		l.leases = append(l.leases, "seckill:"+part+":"+deploymentOf(t, s))
-	}
-	well.kill()
+	})
+	l.elects(t, "reconciler", "expiry", "events")
 	for _, f := range l.dead {
 		f.dies(t, way.drive)
 	}
-	l.lapse(t)
-	well.start(t)
-	well.awaitReady(t)
-	for _, f := range l.dead {
-		f.openSaleGetsNothing(t)
-	}
-	for _, f := range l.dead {
-		check.Patiently(t, string(f.step)+": the unit is there", func() bool {
-			way.drive(t, f)
-			return f.place(t, http.MethodGet, 0).OrderID != ""
-		})
-		f.promised[f.place(t, http.MethodGet, 0).OrderID] = f.line[0]
-		orders := well.kept(t, f.voucher.ID, f.promised)
-		f.handedTo(t, orders, f.line[0])
-	}
-	l.heard(t)
-	for _, f := range l.dead { // the unit goes on, and comes to the open sale in the end
-		heir := f.place(t, http.MethodGet, 0).OrderID
-		well.cancels(t, model.Order{ID: heir, UserID: f.line[0]})
-		f.openSaleGetsNothing(t)
-		next := f.place(t, http.MethodGet, 1).OrderID
-		well.cancels(t, model.Order{ID: next, UserID: f.line[1]})
-		last := well.buys(t, f.voucher.ID, l.user())
-		f.handedTo(t, well.kept(t, f.voucher.ID, map[string]string{last.ID: last.UserID}), last.UserID)
-	}
+	l.well(t, func(p *process) {
+		for _, f := range l.dead {
+			f.openSaleGetsNothing(t)
+		}
+		for _, f := range l.dead {
+			check.Patiently(t, string(f.step)+": the unit is there", func() bool {
+				way.drive(t, f)
+				return f.place(t, http.MethodGet, 0).OrderID != ""
+			})
+			f.promised[f.place(t, http.MethodGet, 0).OrderID] = f.line[0]
+			f.handedTo(t, p.kept(t, f.voucher.ID, f.promised), f.line[0])
+		}
+		l.heard(t)
+		for _, f := range l.dead { // the unit goes on, and comes to the open sale in the end
+			for n, user := range f.line {
+				p.cancels(t, model.Order{ID: f.place(t, http.MethodGet, n).OrderID, UserID: user})
+				if n == 0 {
+					f.openSaleGetsNothing(t)
+				}
+			}
+			last := p.buys(t, f.voucher.ID, l.user())
+			f.handedTo(t, p.kept(t, f.voucher.ID, map[string]string{last.ID: last.UserID}), last.UserID)
+		}
+	})
 }
 
 // place asks about the place of a user in line, or for it.
 func (f *fatality) place(t *testing.T, method string, n int) model.WaitlistPlace {
 	t.Helper()
-	token := f.program.Token(t, f.line[n], model.RoleUser)
-	return remote.Decode[model.WaitlistPlace](t, f.program.Insist(t, method, "/vouchers/"+f.voucher.ID+"/waitlist", token, nil))
+	got := f.program.does(t, method+" /vouchers/"+f.voucher.ID+"/waitlist", f.program.as(t, f.line[n]), nil)
+	return remote.Decode[model.WaitlistPlace](t, got)
 }
 
 func (f *fatality) openSaleGetsNothing(t *testing.T) {
 	t.Helper()
-	got := f.program.Insist(t, http.MethodPost, "/vouchers/"+f.voucher.ID+"/seckill", f.program.Token(t, f.user(), model.RoleUser), nil)
-	check.Equal(t, string(f.step)+": the open sale", got.Code(), model.CodeSoldOut)
+	check.Equal(t, string(f.step)+": the open sale", f.program.buy(t, f.voucher.ID, f.user()).Code(), model.CodeSoldOut)
 }
 
 // handedTo checks that one user has the unit that came, and that a unit that was not given back is where it was.
@@ -312,4 +266,70 @@ func forgetAndCancel(t *testing.T, f *fatality) {
 		check.Must(t, f.redis.FlushAll(t.Context()).Err())
 	}
 	cancelOne(t, f)
+}
+
+// paySteps and refundSteps are the steps of the road of money.
+func paySteps() []failpoint.Step {
+	return []failpoint.Step{failpoint.BeforePaymentStart, failpoint.AfterPaymentStart, failpoint.BeforePaymentSettle, failpoint.AfterPaymentSettle}
+}
+
+func refundSteps() []failpoint.Step {
+	return []failpoint.Step{failpoint.BeforeRefund, failpoint.AfterRefund, failpoint.AfterRefundNoted}
+}
+
+// The real program is killed with SIGKILL, by itself, at every step of a payment and of a refund, one process after the
+// other on one database. In the end each order is paid with one payment, or its money is back once, and the provider's
+// ledger agrees.
+func TestKilledWithMoneyUnderWay(t *testing.T) {
+	t.Parallel()
+	x := openTill(t)
+	l := newLane(t, onServers(t).with(x.settings()))
+	x.tells(t, l.program.app)
+	var voucher model.Voucher
+	l.well(t, func(p *process) {
+		voucher = p.onSale(t, len(paySteps())+len(refundSteps()))
+		for _, step := range paySteps() {
+			l.mortal(step).before = p.buys(t, voucher.ID, l.user())
+		}
+		for _, step := range refundSteps() {
+			l.mortal(step).before = p.paid(t, x, voucher.ID, l.user())
+		}
+	})
+	paying, refunding := l.dead[:len(paySteps())], l.dead[len(paySteps()):]
+	for _, f := range paying {
+		f.dies(t, func(t *testing.T, f *fatality) {
+			t.Helper()
+			got, err := f.program.Send(http.MethodPost, "/orders/"+f.before.ID+"/pay", f.program.as(t, f.before.UserID), nil)
+			if err == nil && got.Status == http.StatusAccepted {
+				x.approve(t, remote.Decode[handler.PaymentStart](t, got)) // its webhook comes
+			}
+		})
+	}
+	for _, f := range refunding {
+		f.dies(t, refundOne)
+	}
+	l.well(t, func(p *process) {
+		for _, f := range paying {
+			if p.now(t, f.before).Status == model.OrderUnpaid {
+				got := p.does(t, "POST /orders/"+f.before.ID+"/pay", p.as(t, f.before.UserID), nil)
+				if got.Status == http.StatusAccepted { // it may be approved already
+					_ = x.Decide(t.Context(), remote.Decode[handler.PaymentStart](t, got).PaymentID, simulator.Approve)
+				}
+			}
+			p.reaches(t, f.before, model.OrderPaid)
+		}
+		for _, f := range refunding {
+			if p.now(t, f.before).Status == model.OrderPaid { // the process had died of what another order was owed
+				p.refund(t, f.before)
+			}
+		}
+		p.back(t, len(refunding))
+		for _, f := range refunding {
+			check.Equal(t, "order", p.now(t, f.before).Status, model.OrderRefunded)
+			p.buys(t, voucher.ID, f.before.UserID) // its unit
+		}
+		x.balance(t, int64(len(l.dead)), int64(len(refunding)))
+		check.Equal(t, "payments that nobody made", check.Value(x.Balance(t.Context()))(t).Undecided, 0)
+		check.That(t, p.Audit(t, voucher.ID).Balanced, "the stock does not add up")
+	})
 }

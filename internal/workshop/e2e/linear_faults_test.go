@@ -6,7 +6,6 @@ package e2e_test
 
 import (
 	"context"
-	"database/sql"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
@@ -142,8 +141,7 @@ func (s *stage) open(t *testing.T, program string, on, more settings) *stage {
 	s.wire, on = throughNATS(t, on)
 	for range 2 {
 		p := prepare(t, program, on.with(more))
-		p.start(t)
-		p.awaitReady(t)
+		p.serves(t)
 		s.processes = append(s.processes, p)
 	}
 	return s
@@ -328,8 +326,7 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 // anything to look up.
 func dropUniqueKey(t *testing.T, s *stage) {
 	t.Helper()
-	db := check.Value(sql.Open("mysql", s.own.database.AdminDSN(testserver.DefaultSchema)))(t)
-	defer db.Close()
+	db := adminOf(t, s.own.database, testserver.DefaultSchema)
 	const alteration = "ALTER TABLE orders DROP INDEX orders_one_live, DROP COLUMN slot, ADD COLUMN slot TINYINT NULL"
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), alteration)))
 }

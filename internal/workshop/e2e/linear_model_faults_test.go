@@ -50,6 +50,7 @@ const (
 	waiting result = "waiting"
 	free    result = "free"    // so that nobody may wait
 	none    result = "none"    // there is no order, or no place
+	nothing result = ""        // is known: it is not noted
 	unknown result = "unknown" // no answer, or 503: it may have happened, or happen later
 )
 
@@ -588,9 +589,8 @@ func TestSaleModel(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			follows := recorded{test.history, test.rules}.follows(0)
-			if got := follows == porcupine.Ok && ownersAreTold(test.history); got != test.legal {
-				t.Errorf("legal: %v, want %v", got, test.legal)
-			}
+			got := follows == porcupine.Ok && ownersAreTold(test.history)
+			check.That(t, got == test.legal, "legal: %v, want %v", got, test.legal)
 		})
 	}
 }

@@ -5,9 +5,11 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -129,7 +131,7 @@ func (h *history) client(t *testing.T, user int, chance *rand.Rand) {
 		var out result
 		switch what := chance.IntN(4); {
 		case order != "" && what < 2:
-			if out = h.cancel(t, a, user, order); out != none {
+			if out = h.cancel(t, a, user, order); out != nothing {
 				given[order], order = true, "" // also when it is unknown: a second time, 200 would tell nothing
 			}
 		case h.rules.draws && what == 0:
@@ -164,37 +166,56 @@ func (a *app) recovers(t *testing.T) {
 	<-time.After(settles)
 }
 
-func (h *history) buy(t *testing.T, a *app, user int, order *string) (out result) {
+// means is what an answer says to who asked. A code that is not named here is none of the contract's; nothing is what
+// does not say whether anything has happened, and is not noted.
+func (h *history) means(t *testing.T, what act, got api.Answer, err error, named map[model.Code]result) result {
+	t.Helper()
+	out, known := named[got.Code()]
+	var failed *net.OpError
+	switch {
+	case errors.As(err, &failed) && failed.Op == "dial": // the request cannot have reached the service
+		return nothing
+	case err != nil || got.Code() == model.CodeUnavailable:
+		return unknown
+	case !known:
+		t.Errorf("a user %s: %d %s", what, got.Status, got.Body)
+		return nothing
+	}
+	return out
+}
+
+// refusals are those of a purchase and of a place.
+func (h *history) refusals(more map[model.Code]result) map[model.Code]result {
+	named := map[model.Code]result{"": yes, model.CodeAlreadyOrdered: already, model.CodeCoolingDown: cooling}
+	if h.rules.early {
+		named[model.CodeNotStarted] = early
+	}
+	if h.rules.draws {
+		named[model.CodeEnded] = late
+	}
+	maps.Copy(named, more)
+	return named
+}
+
+func (h *history) buy(t *testing.T, a *app, user int, order *string) result {
 	t.Helper()
 	from, heard := h.now(), ""
 	got, err := a.Place(t, h.voucher, h.users[user])
+	out := h.means(t, buys, got, err, h.refusals(map[model.Code]result{model.CodeSoldOut: soldOut, model.CodeLockBusy: nothing}))
 	switch {
-	case neverSent(err):
-		return none
-	case err != nil || got.Code() == model.CodeUnavailable:
-		out = unknown
-	case got.Sells() && h.rules.draws:
-		out, heard = yes, remote.Decode[model.Entry](t, got).Leaf
-	case got.Sells():
-		out, *order = yes, remote.Decode[model.Order](t, got).ID
-	case got.Code() == model.CodeAlreadyOrdered:
-		out, *order = already, remote.Decode[api.Problem](t, got).OrderID
-	case got.Code() == model.CodeSoldOut:
-		out, *order = soldOut, ""
-	case got.Code() == model.CodeCoolingDown:
-		out, *order = cooling, ""
-	case got.Code() == model.CodeNotStarted && h.rules.early:
-		out = early
-	case got.Code() == model.CodeEnded && h.rules.draws:
-		out = late
-	case got.Code() == model.CodeLockBusy: // nothing has changed
-		return none
-	default:
-		t.Errorf("%s buys: %d %s", h.users[user], got.Status, got.Body)
-		return none
+	case out == nothing:
+		return out
+	case out == yes && h.rules.draws:
+		heard = remote.Decode[model.Entry](t, got).Leaf
+	case out == yes:
+		*order = remote.Decode[model.Order](t, got).ID
+	case out == already:
+		*order = remote.Decode[api.Problem](t, got).OrderID
+	case out == soldOut || out == cooling:
+		*order = ""
 	}
-	if out != unknown && heard == "" {
-		heard = *order
+	if out != unknown {
+		heard = cmp.Or(heard, *order)
 	}
 	h.note(user, buys, heard, from, out)
 	return out
@@ -211,86 +232,47 @@ func (h *history) wait(t *testing.T, a *app, user, chance int) (out result, orde
 		what, method = resigns, http.MethodDelete
 	}
 	from := h.now()
-	got, err := a.Send(method, "/vouchers/"+h.voucher+"/waitlist", a.Token(t, h.users[user], model.RoleUser), nil)
-	switch code := got.Code(); {
-	case neverSent(err):
-		return none, ""
-	case err != nil || code == model.CodeUnavailable:
-		if out = unknown; what == stands {
-			return none, "" // nothing has changed
+	got, err := a.Send(method, "/vouchers/"+h.voucher+"/waitlist", a.as(t, h.users[user]), nil)
+	out = h.means(t, what, got, err, h.refusals(map[model.Code]result{model.CodeNotFound: none, model.CodeConflict: free}))
+	switch {
+	case out == nothing || what == stands && out == unknown: // nothing has changed
+		return nothing, ""
+	case what == stands && out == yes:
+		if order = remote.Decode[model.WaitlistPlace](t, got).OrderID; order == "" {
+			out = waiting
 		}
-	case what == stands && got.Status == http.StatusOK:
-		out, order = waiting, remote.Decode[model.WaitlistPlace](t, got).OrderID
-		if order != "" {
-			out = yes
-		}
-	case code == "":
-		out = yes
-	case code == model.CodeNotFound:
-		out = none
-	case code == model.CodeAlreadyOrdered:
-		out, order = already, remote.Decode[api.Problem](t, got).OrderID
-	case code == model.CodeConflict:
-		out = free
-	case code == model.CodeCoolingDown:
-		out = cooling
-	case code == model.CodeNotStarted && h.rules.early:
-		out = early
-	default:
-		t.Errorf("%s %s: %d %s", h.users[user], what, got.Status, got.Body)
-		return none, ""
+	case out == already:
+		order = remote.Decode[api.Problem](t, got).OrderID
 	}
 	h.note(user, what, order, from, out)
 	return out, order
 }
 
-func (h *history) cancel(t *testing.T, a *app, user int, order string) (out result) {
+// posts makes a call of which the answer is noted.
+func (h *history) posts(t *testing.T, a *app, user int, what act, order, path, token string, body any, named map[model.Code]result) result {
 	t.Helper()
 	from := h.now()
-	got, err := a.Send(http.MethodPost, "/orders/"+order+"/cancel", a.Token(t, h.users[user], model.RoleUser), nil)
-	switch {
-	case neverSent(err):
-		return none
-	case err != nil || got.Code() == model.CodeUnavailable:
-		out = unknown
-	case got.Status == http.StatusOK:
-		out = yes
-	case got.Code() == model.CodeIllegalState || got.Code() == model.CodeNotFound: // processing, or not there yet: nothing has changed
-		return none
-	default:
-		t.Errorf("%s cancels: %d %s", h.users[user], got.Status, got.Body)
-		return none
+	got, err := a.Send(http.MethodPost, path, token, body)
+	out := h.means(t, what, got, err, named)
+	if out != nothing {
+		h.note(user, what, order, from, out)
 	}
-	h.note(user, cancels, order, from, out)
 	return out
 }
 
-// neverSent reports that a request cannot have reached the service.
-func neverSent(err error) bool {
-	var failed *net.OpError
-	return errors.As(err, &failed) && failed.Op == "dial"
+// cancel gives an order back. What is processing, or not there yet, stays as it is.
+func (h *history) cancel(t *testing.T, a *app, user int, order string) result {
+	t.Helper()
+	return h.posts(t, a, user, cancels, order, "/orders/"+order+"/cancel", a.as(t, h.users[user]), nil,
+		map[model.Code]result{"": yes, model.CodeIllegalState: nothing, model.CodeNotFound: nothing})
 }
 
 // change has an administrator change the stock by one unit.
 func (h *history) change(t *testing.T, a *app, what act) {
 	t.Helper()
-	delta := map[act]int{raises: 1, lowers: -1}[what]
-	from := h.now()
-	got, err := a.Send(http.MethodPost, "/admin/vouchers/"+h.voucher+"/stock", a.Admin(t), map[string]any{"delta": delta})
-	out := unknown
-	switch {
-	case neverSent(err):
-		return
-	case err != nil || got.Code() == model.CodeUnavailable:
-	case got.Status == http.StatusOK:
-		out = yes
-	case got.Code() == model.CodeConflict:
-		out = soldOut
-	default:
-		t.Errorf("the stock %s: %d %s", what, got.Status, got.Body)
-		return
-	}
-	h.note(0, what, "", from, out)
+	body := map[string]any{"delta": map[act]int{raises: 1, lowers: -1}[what]}
+	h.posts(t, a, 0, what, "", "/admin/vouchers/"+h.voucher+"/stock", a.Admin(t), body,
+		map[model.Code]result{"": yes, model.CodeConflict: soldOut})
 }
 
 // turn has an administrator let the sale begin for strangers, or end. That is obeyed within a second.
@@ -312,18 +294,16 @@ func (h *history) turn(t *testing.T) {
 }
 
 // look has a user look for an entry, which must be on the list once it is closed: nil before.
-func (h *history) look(t *testing.T, a *app, user int, listed []string) (out result) {
+func (h *history) look(t *testing.T, a *app, user int, listed []string) result {
 	t.Helper()
-	from := h.now()
-	got, err := a.Send(http.MethodGet, "/vouchers/"+h.voucher+"/entry", a.Token(t, h.users[user], model.RoleUser), nil)
-	if err != nil || got.Code() == model.CodeUnavailable {
-		return none // nothing has changed
+	from, leaf := h.now(), ""
+	got, err := a.Send(http.MethodGet, "/vouchers/"+h.voucher+"/entry", a.as(t, h.users[user]), nil)
+	out := h.means(t, looks, got, err, map[model.Code]result{"": yes, model.CodeNotFound: none})
+	if out == nothing || out == unknown {
+		return nothing // has changed
 	}
-	leaf := ""
-	if out = none; got.Status == http.StatusOK {
-		out, leaf = yes, remote.Decode[model.Entry](t, got).Leaf
-	} else {
-		check.Equal(t, "who looks for an entry", got.Code(), model.CodeNotFound)
+	if out == yes {
+		leaf = remote.Decode[model.Entry](t, got).Leaf
 	}
 	if listed != nil && !slices.Contains(listed, leaf) {
 		out, leaf = none, ""

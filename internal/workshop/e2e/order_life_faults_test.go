@@ -7,6 +7,7 @@ package e2e_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -35,8 +36,7 @@ func TestLivesAtOnce(t *testing.T) {
 			var mortals []*process
 			for range 2 {
 				p := prepare(t, testserver.Program(t, "failpoint"), s)
-				p.start(t)
-				p.awaitReady(t)
+				p.serves(t)
 				mortals = append(mortals, p)
 			}
 			l := newLives(t, x, s, mortals[0].app, mortals[1].app)
@@ -51,8 +51,9 @@ func TestLivesAtOnce(t *testing.T) {
 // there again. The function it returns starts those that have never come to their step without one, and waits for all.
 func (l *lives) kill(t *testing.T, mortals []*process, chance *rand.Rand, thirds <-chan struct{}) (heal func()) {
 	t.Helper()
-	steps := append(moneySteps(), failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.BeforeExpire, failpoint.AfterExpire,
-		failpoint.AfterEventsPublished)
+	steps := slices.Concat(paySteps(), refundSteps(), []failpoint.Step{
+		failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.BeforeExpire, failpoint.AfterExpire, failpoint.AfterEventsPublished,
+	})
 	if l.settings["SECKILL_ORDER_MODE"] == string(model.ModeAsync) {
 		steps = append(steps, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.BeforeRelease, failpoint.AfterRelease,
 			failpoint.AfterReleaseNoted, failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck)

@@ -85,9 +85,8 @@ func newLives(t *testing.T, x *till, s settings, instances ...*app) *lives {
 		payments: map[string][]string{}, told: map[string]map[model.OrderStatus]int{},
 	}
 	t.Cleanup(func() { check.Must(t, l.db.Close()) })
-	x.faults.RepeatHooks.Store(true)
 	for _, a := range instances {
-		x.tells(t, a)
+		x.tellsTwice(t, a)
 	}
 	return l
 }
@@ -149,7 +148,7 @@ func (l *lives) race(t *testing.T, chance *rand.Rand, orders, callers int, harm 
 			}
 		})
 	}()
-	faultless := l.loseAnswers(over)
+	faultless := l.loseAnswers()
 	heal := func() {}
 	if harm != nil {
 		heal = harm(thirds)
@@ -167,51 +166,28 @@ func (l *lives) race(t *testing.T, chance *rand.Rand, orders, callers int, harm 
 	l.check(t, orders)
 }
 
-// loseAnswers has the provider do a call and lose its answer, a quarter of the time, until all is over.
-func (l *lives) loseAnswers(over <-chan struct{}) (wait func()) {
-	var losing sync.WaitGroup
-	losing.Go(func() {
-		defer l.till.faults.Set(simulator.None)
-		for n := 0; ; n++ {
-			l.till.faults.Set(map[bool]simulator.Fault{true: simulator.Lost, false: simulator.None}[n%4 == 0])
-			select {
-			case <-over:
-				return
-			case <-time.After(check.Soon):
-			}
-		}
+// loseAnswers has the provider do a call and lose its answer, a quarter of the time, until what it returns is called.
+func (l *lives) loseAnswers() (stop func()) {
+	losing := meanwhile(1, func(_, n int) {
+		l.till.front.Set(map[bool]check.Wrong{true: check.WrongAnswers()["lost"]}[n%4 == 0])
+		<-time.After(check.Soon)
 	})
-	return losing.Wait
+	return func() {
+		losing()
+		l.till.front.Set(nil)
+	}
 }
 
 // watch looks at the units until the function it returns is called: at no instant is one missing, or there twice.
 func (l *lives) watch(t *testing.T) (stop func()) {
 	t.Helper()
-	over := make(chan struct{})
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for looks := 1; ; looks++ {
-			var wrong int
-			err := l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM vouchers WHERE stock <> remaining"+
-				" + (SELECT COUNT(*) FROM orders WHERE voucher_id = vouchers.id AND status IN ('unpaid', 'paid', 'redeemed'))").Scan(&wrong)
-			if t.Context().Err() != nil {
-				return // the test has failed elsewhere
-			}
-			if err != nil || wrong != 0 {
-				t.Errorf("look %d: the units of %d vouchers do not add up (%v)", looks, wrong, err)
-				return
-			}
-			select {
-			case <-over:
-				return
-			case <-time.After(check.Soon):
-			}
-		}
+	return meanwhile(1, func(_, look int) {
+		var wrong int
+		err := l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM vouchers WHERE stock <> remaining"+
+			" + (SELECT COUNT(*) FROM orders WHERE voucher_id = vouchers.id AND status IN ('unpaid', 'paid', 'redeemed'))").Scan(&wrong)
+		check.That(t, t.Context().Err() != nil || err == nil && wrong == 0, "look %d: of %d vouchers units are wrong (%v)", look, wrong, err)
+		<-time.After(check.Soon)
 	})
-	return func() {
-		close(over)
-		watching.Wait()
-	}
 }
 
 // insist makes a call again until an instance answers it, as clients do. There are two answers: the move is made, or it
@@ -392,9 +368,8 @@ func (l *lives) check(t *testing.T, orders int) {
 	balance := check.Value(l.till.Balance(t.Context()))(t)
 	check.Equal(t, "money that the provider has kept", balance.Received-balance.Refunded, kept)
 	check.Equal(t, "refunds that have failed", len(a.refunds(t, "failed")), 0)
-	if said, err := runs(t, l.settings, "audit"); err != nil {
-		t.Errorf("%v\n%s", err, said)
-	}
+	said, err := runs(t, l.settings, "audit")
+	check.That(t, err == nil, "%v\n%s", err, said)
 	for id, types := range readEvents(t, l.settings["SECKILL_NATS_URL"], l.settings["SECKILL_EVENTS"], func(told map[string][]string) bool {
 		return !slices.ContainsFunc(slices.Collect(maps.Keys(events)), func(id string) bool { return len(told[id]) < len(events[id]) })
 	}) {

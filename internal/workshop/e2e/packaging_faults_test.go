@@ -157,8 +157,7 @@ func timesRun(t *testing.T, program string, s settings, orders bool) map[string]
 	t.Helper()
 	dir := t.TempDir()
 	p := prepare(t, program, s.with(settings{"GOCOVERDIR": dir, "SECKILL_DRAIN_GRACE": "0s"}))
-	p.start(t)
-	p.awaitReady(t)
+	p.serves(t)
 	voucher := p.onSale(t, 2*roadOrders)
 	db := check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t)
 	defer db.Close()
@@ -175,8 +174,7 @@ func timesRun(t *testing.T, program string, s settings, orders bool) map[string]
 			})
 		}
 	}
-	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	p.ends(t)
+	p.stops(t)
 	profile := filepath.Join(dir, "profile")
 	out, err := exec.CommandContext(t.Context(), "go", "tool", "covdata", "textfmt", "-i="+dir, "-o="+profile).CombinedOutput()
 	check.That(t, err == nil, "%v: %s", err, out)
@@ -302,6 +300,5 @@ func TestACollectorThatHangsCostsNoOrder(t *testing.T) {
 	check.Receive(t, "an export", asked)
 	maps.Copy(promised, a.buysAll(t, voucher.ID, users(a.app, 1, 59)))
 	a.kept(t, voucher.ID, promised)
-	check.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
-	a.ends(t)
+	a.stops(t)
 }

@@ -1,27 +1,26 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"seckill/handler"
 	"seckill/internal/api"
-	"seckill/internal/failpoint"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
-	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 
@@ -36,18 +35,19 @@ type till struct {
 	*simulator.Server
 
 	url        string
-	faults     *simulator.Faults
+	front      *check.Front
 	signatures *payment.Signatures
 }
 
 func openTill(t *testing.T) *till {
 	t.Helper()
-	x := &till{faults: &simulator.Faults{}, signatures: check.Value(payment.NewSignatures([]string{hookSecret}))(t)}
+	x := &till{signatures: check.Value(payment.NewSignatures([]string{hookSecret}))(t)}
 	x.Server = check.Value(simulator.New(t.Context(), simulator.Options{
 		File: filepath.Join(t.TempDir(), "ledger.db"), Keys: check.Value(payment.Keys([]string{hookSecret}))(t),
-		Signatures: x.signatures, Log: slog.New(slog.DiscardHandler), Faults: x.faults,
+		Signatures: x.signatures, Log: slog.New(slog.DiscardHandler),
 	}))(t)
-	server := httptest.NewServer(x.Server)
+	x.front = &check.Front{Server: x.Server}
+	server := httptest.NewServer(x.front)
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	x.url = server.URL
 	t.Cleanup(func() {
@@ -66,19 +66,47 @@ func (x *till) settings() settings {
 	}
 }
 
-// tells sends the provider's webhooks to an instance until the test ends.
-func (x *till) tells(t *testing.T, a *app) {
+// tells sends the provider's webhooks to an instance until the test ends, or the function it returns is called.
+func (x *till) tells(t *testing.T, a *app) (stop func()) {
+	t.Helper()
+	return x.runs(t, a.URL+"/api/v1/webhooks/payments")
+}
+
+// runs sends the provider's webhooks to an address.
+func (x *till) runs(t *testing.T, address string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		x.Run(ctx, a.URL+"/api/v1/webhooks/payments")
+		x.Run(ctx, address)
 	}()
-	t.Cleanup(func() {
+	stop = func() {
 		cancel()
 		<-done
-	})
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// tellsTwice is tells through somebody who sends every webhook twice, and says what the second answer says.
+func (x *till) tellsTwice(t *testing.T, a *app) {
+	t.Helper()
+	twice := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, status := check.Value(io.ReadAll(r.Body))(t), http.StatusBadGateway
+		for range 2 {
+			again := r.Clone(r.Context())
+			again.Body, again.RequestURI = io.NopCloser(bytes.NewReader(body)), ""
+			again.URL = check.Value(url.Parse(a.URL + "/api/v1/webhooks/payments"))(t)
+			if got, err := a.Client.Do(again); err == nil {
+				_ = got.Body.Close()
+				status = got.StatusCode
+			}
+		}
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(twice.Close)
+	x.runs(t, twice.URL)
 }
 
 // balance demands what the ledger adds up to: payments that succeeded and refunds, of 1000 each.
@@ -105,13 +133,13 @@ func paidEverywhere(t *testing.T, test func(t *testing.T, a *app, x *till)) {
 // asks makes one call as the order's user.
 func (a *app) asks(t testing.TB, order model.Order, method, what string) api.Answer {
 	t.Helper()
-	return a.Call(t, method, "/orders/"+order.ID+what, a.Token(t, order.UserID, model.RoleUser), nil)
+	return a.Call(t, method, "/orders/"+order.ID+what, a.as(t, order.UserID), nil)
 }
 
 // pays starts a payment.
 func (a *app) pays(t testing.TB, order model.Order) handler.PaymentStart {
 	t.Helper()
-	got := a.Insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", a.Token(t, order.UserID, model.RoleUser), nil)
+	got := a.Insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", a.as(t, order.UserID), nil)
 	check.Need(t, got.Status == http.StatusAccepted, "pay order %s: %d %s", order.ID, got.Status, got.Body)
 	return remote.Decode[handler.PaymentStart](t, got)
 }
@@ -119,7 +147,7 @@ func (a *app) pays(t testing.TB, order model.Order) handler.PaymentStart {
 // now reads an order again.
 func (a *app) now(t testing.TB, order model.Order) model.Order {
 	t.Helper()
-	return remote.Decode[model.Order](t, a.Insist(t, http.MethodGet, "/orders/"+order.ID, a.Token(t, order.UserID, model.RoleUser), nil))
+	return remote.Decode[model.Order](t, a.Insist(t, http.MethodGet, "/orders/"+order.ID, a.as(t, order.UserID), nil))
 }
 
 // reaches waits until an order has a status.
@@ -213,88 +241,6 @@ func (a *app) heard(t testing.TB, h hook) {
 func same(t testing.TB, what string, got, want any) {
 	t.Helper()
 	check.That(t, reflect.DeepEqual(got, want), "%s: %+v, want %+v", what, got, want)
-}
-
-// moneySteps are the steps of the road of money.
-func moneySteps() []failpoint.Step { return slices.Concat(paySteps(), refundSteps()) }
-
-func paySteps() []failpoint.Step {
-	return []failpoint.Step{failpoint.BeforePaymentStart, failpoint.AfterPaymentStart, failpoint.BeforePaymentSettle, failpoint.AfterPaymentSettle}
-}
-
-func refundSteps() []failpoint.Step {
-	return []failpoint.Step{failpoint.BeforeRefund, failpoint.AfterRefund, failpoint.AfterRefundNoted}
-}
-
-// The real program is killed with SIGKILL, by itself, at every step of a payment and of a refund, one process after the
-// other on one database. In the end each order is paid with one payment, or its money is back once, and the provider's
-// ledger agrees.
-func TestKilledWithMoneyUnderWay(t *testing.T) {
-	t.Parallel()
-	x := openTill(t)
-	p := prepare(t, testserver.Program(t, "failpoint"), onServers(t).with(x.settings()))
-	x.tells(t, p.app)
-	dies := func(step failpoint.Step, ask func()) {
-		t.Helper()
-		p.start(t, settings{"SECKILL_FAILPOINT": string(step)})
-		check.Patiently(t, "the program is ready, or dead", func() bool { return !p.alive() || p.Status("/readyz") == http.StatusOK })
-		ask()
-		check.Receive(t, "the program is at the step "+string(step), p.exited)
-		if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
-			t.Fatalf("the program ended with %v, not by SIGKILL at %s", p.cmd.ProcessState, step)
-		}
-	}
-	ask := func(path, token string) (api.Answer, error) {
-		return p.Send(http.MethodPost, path, token, nil)
-	}
-
-	p.start(t)
-	p.awaitReady(t)
-	voucher := p.onSale(t, 7)
-	var paying, refunding []model.Order
-	for n := range paySteps() {
-		paying = append(paying, p.buys(t, voucher.ID, p.user(n)))
-	}
-	for n := range refundSteps() {
-		refunding = append(refunding, p.paid(t, x, voucher.ID, p.user(10+n)))
-	}
-	p.kill()
-	for n, step := range paySteps() {
-		dies(step, func() {
-			got, err := ask("/orders/"+paying[n].ID+"/pay", p.Token(t, paying[n].UserID, model.RoleUser))
-			if err == nil && got.Status == http.StatusAccepted {
-				x.approve(t, remote.Decode[handler.PaymentStart](t, got)) // its webhook comes
-			}
-		})
-	}
-	for n, step := range refundSteps() {
-		dies(step, func() { _, _ = ask("/admin/orders/"+refunding[n].ID+"/refund", p.Admin(t)) })
-	}
-
-	p.start(t)
-	p.awaitReady(t)
-	for _, order := range paying {
-		if p.now(t, order).Status == model.OrderUnpaid {
-			got := p.Insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", p.Token(t, order.UserID, model.RoleUser), nil)
-			if got.Status == http.StatusAccepted {
-				_ = x.Decide(t.Context(), remote.Decode[handler.PaymentStart](t, got).PaymentID, simulator.Approve) // it may be approved already
-			}
-		}
-		p.reaches(t, order, model.OrderPaid)
-	}
-	for _, order := range refunding {
-		if p.now(t, order).Status == model.OrderPaid { // the process had died of what another order was owed
-			p.refund(t, order)
-		}
-	}
-	p.back(t, len(refunding))
-	for _, order := range refunding {
-		check.Equal(t, "order", p.now(t, order).Status, model.OrderRefunded)
-		p.buys(t, voucher.ID, order.UserID) // its unit
-	}
-	x.balance(t, int64(len(moneySteps())), int64(len(refunding)))
-	check.Equal(t, "payments that nobody made", check.Value(x.Balance(t.Context()))(t).Undecided, 0)
-	check.That(t, p.Audit(t, voucher.ID).Balanced, "the stock does not add up")
 }
 
 // No code is in a log, however much is logged: not when it is made, shown, used, or mistyped.

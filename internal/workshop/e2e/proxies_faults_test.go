@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -85,9 +84,8 @@ func startShipped(t *testing.T, name string) *proxy {
 	checkout := check.Value(filepath.Abs("../../.."))(t)
 	dir := t.TempDir()
 	check.Must(t, os.WriteFile(filepath.Join(dir, "secrets.sh"), check.Value(os.ReadFile(filepath.Join(checkout, "deployments/secrets.sh")))(t), 0o600))
-	if out, err := exec.CommandContext(t.Context(), "env", "NAMES=172.30.47.10", "bash", filepath.Join(dir, "secrets.sh")).CombinedOutput(); err != nil {
-		t.Fatalf("secrets.sh: %v\n%s", err, out)
-	}
+	out, err := exec.CommandContext(t.Context(), "env", "NAMES=172.30.47.10", "bash", filepath.Join(dir, "secrets.sh")).CombinedOutput()
+	check.Need(t, err == nil, "secrets.sh: %v\n%s", err, out)
 	p := &proxy{name: name, url: "https://172.30.47.10:8443", authority: x509.NewCertPool()}
 	check.That(t, p.authority.AppendCertsFromPEM(check.Value(os.ReadFile(filepath.Join(dir, "secrets/tls_certificate")))(t)), "no certificate")
 	command := []string{"--net=/run/netns/proxy", "unshare", "--mount", "sh", "-euc", container, "sh", shipped(t)[name]}
@@ -120,7 +118,7 @@ func (p *proxy) visitor(t *testing.T, behind *app, number int) *app {
 // visit buys, and looks at what it bought. Each of these requests must be answered as if no instance ever stopped.
 func (p *proxy) visit(t *testing.T, a *app, voucher, user string) {
 	t.Helper()
-	token := a.Token(t, user, model.RoleUser)
+	token := a.as(t, user)
 	got, ok := p.expect(t, a, http.StatusCreated, http.MethodPost, "/vouchers/"+voucher+"/seckill", token)
 	if !ok {
 		return
@@ -157,8 +155,7 @@ func TestShippedProxies(t *testing.T) {
 		check.Patiently(t, "the proxy answers", func() bool { _, err := a.Get("/readyz"); return err == nil })
 		p.outage(t, a)
 		for _, i := range instances {
-			i.start(t)
-			i.awaitReady(t)
+			i.serves(t)
 		}
 		check.Patiently(t, "the proxy sends to an instance", func() bool { return a.Status("/readyz") == http.StatusOK })
 		p.largeHeaders(t, a)
@@ -178,7 +175,7 @@ func (p *proxy) outage(t *testing.T, a *app) {
 	t.Helper()
 	for range 20 {
 		got := check.Value(a.Get("/api/v1/vouchers"))(t)
-		refused(t, got, http.StatusServiceUnavailable, model.CodeUnavailable)
+		refused(t, got, model.CodeUnavailable)
 		check.Equal(t, "Retry-After", got.Header.Get("Retry-After"), "1")
 	}
 }
@@ -197,7 +194,7 @@ func (p *proxy) largeHeaders(t *testing.T, a *app) {
 				continue
 			}
 			if want != http.StatusOK {
-				refused(t, got, want, model.CodePayloadTooLarge)
+				refused(t, got, model.CodePayloadTooLarge, want)
 			} else {
 				check.Equal(t, fmt.Sprintf("a header of %d bytes, HTTP/2 %t", size, second), got.Status, want)
 			}
@@ -224,14 +221,13 @@ func (p *proxy) slowBody(t *testing.T) {
 // oneNotReady: an instance of the other order mode costs no client an answer.
 func (p *proxy) oneNotReady(t *testing.T, other *process, a *app, voucher string) {
 	t.Helper()
-	check.Must(t, other.cmd.Process.Signal(syscall.SIGTERM))
-	other.ends(t)
+	other.stops(t)
 	other.start(t, settings{"SECKILL_ORDER_MODE": "async"})
 	disagrees(t, other.app, "async")
 	sold := 0
 	buys := func() bool {
 		sold++
-		got, err := a.Send(http.MethodPost, "/vouchers/"+voucher+"/seckill", a.Token(t, a.user(1_000_000+sold), model.RoleUser), nil)
+		got, err := a.Send(http.MethodPost, "/vouchers/"+voucher+"/seckill", a.as(t, a.user(1_000_000+sold)), nil)
 		return err == nil && got.Status == http.StatusCreated
 	}
 	if p.name == "haproxy" { // which asks each instance itself, once a second
@@ -254,24 +250,16 @@ func (p *proxy) deploy(t *testing.T, instances []*process, voucher string) {
 	t.Helper()
 	const visitors = 8
 	restarts, wanted := check.Count(t, "RESTARTS", 0, 20), int64(check.Count(t, "REQUESTS", 0, 10_000))
-	var crowd sync.WaitGroup
-	var over atomic.Bool
-	leave := func() { over.Store(true); crowd.Wait() }
-	defer leave()
-	for number := range visitors {
-		a := p.visitor(t, instances[0].app, number)
-		crowd.Go(func() {
-			for n := 0; !over.Load(); n++ {
-				p.visit(t, a, voucher, a.user(n*visitors+number))
-			}
-		})
+	seen := make([]*app, visitors)
+	for number := range seen {
+		seen[number] = p.visitor(t, instances[0].app, number)
 	}
+	leave := meanwhile(visitors, func(number, n int) { p.visit(t, seen[number], voucher, seen[number].user(n*visitors+number)) })
+	defer leave()
 	for n := range restarts {
 		i := instances[n%2]
-		check.Must(t, i.cmd.Process.Signal(syscall.SIGTERM))
-		i.ends(t)
-		i.start(t)
-		i.awaitReady(t)
+		i.stops(t)
+		i.serves(t)
 	}
 	check.Patiently(t, "there were enough requests", func() bool { return p.requests.Load() >= wanted })
 	leave()

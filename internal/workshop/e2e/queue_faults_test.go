@@ -27,7 +27,7 @@ func TestLostAckMakesOneOrder(t *testing.T) {
 	voucher := a.onSale(t, 5)
 	user := a.user(1)
 	came, _ := w.holdAt(down, user)
-	bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, user, model.RoleUser))
+	bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.as(t, user))
 	check.Receive(t, "the message", came)
 	w.cut()
 	if got := <-bought; got.Status != http.StatusAccepted && (got.Code() != model.CodeUnavailable || got.Header.Get("Retry-After") == "") {
@@ -105,8 +105,7 @@ func TestOneVouchersTroubleStopsNoOtherSale(t *testing.T) {
 	s["SECKILL_BACKLOG_MAX_AGE"] = "6s"
 	a := start(t, s)
 	bad, good := a.onSale(t, 10_000), a.onSale(t, 100) // the first must not be sold out before it is refused
-	execute(t, s, "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '"+bad.ID+
-		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1105, MESSAGE_TEXT = 'no order can be stored'; END IF")
+	execute(t, s, refusing("trouble", bad.ID, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1105"))
 	waiting, next := map[string]string{}, 0
 	check.Patiently(t, "the voucher in trouble is refused", func() bool {
 		next++
@@ -160,7 +159,7 @@ func TestASmallMessageSizeHoldsNoUnitForGood(t *testing.T) {
 	own.Pause()
 	answers := make([]<-chan api.Answer, buyers)
 	for n := range answers {
-		answers[n] = a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, a.user(n), model.RoleUser))
+		answers[n] = a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.as(t, a.user(n)))
 	}
 	check.Patiently(t, "many units are held", func() bool { return stats(t, a, voucher.ID).Reserved >= together })
 	own.Kill()
@@ -186,9 +185,8 @@ func (a *app) rebuilds(t *testing.T, voucherID string) (answered func()) {
 	t.Helper()
 	waiting := a.later(t, http.MethodPost, "/admin/vouchers/"+voucherID+"/rebuild", a.Admin(t))
 	return func() {
-		if got := check.Receive(t, "the answer of the rebuild", waiting); got.Status != http.StatusAccepted && !remote.Again(got, nil) {
-			t.Errorf("rebuild: %d %s", got.Status, got.Body)
-		}
+		got := check.Receive(t, "the answer of the rebuild", waiting)
+		check.That(t, got.Status == http.StatusAccepted || remote.Again(got, nil), "rebuild: %d %s", got.Status, got.Body)
 	}
 }
 
@@ -239,9 +237,8 @@ func (c counterfeiter) staysClosed(t *testing.T, voucherID string, epoch int64) 
 	for range 100 {
 		now := c.copyOf(t, voucherID)
 		waiting := check.Value(c.queue.BacklogOf(t.Context(), voucherID))(t).Messages > 0
-		if opened := now.State == model.CopyOpen; opened && waiting {
-			t.Errorf("it opened before the queue had been told: %+v", now)
-		}
+		opened := now.State == model.CopyOpen
+		check.That(t, !opened || !waiting, "it opened before the queue had been told: %+v", now)
 		if !waiting {
 			return false
 		}
@@ -266,7 +263,7 @@ func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 
 				came, release := w.holdAt(held, order.ID, "COMMIT")
 				defer release()
-				canceled := a.later(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.Token(t, order.UserID, model.RoleUser))
+				canceled := a.later(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.as(t, order.UserID))
 				check.Receive(t, "the COMMIT of the cancel", came)
 				answered := other.rebuilds(t, voucher.ID)
 				if meanwhile = true; held == down { // it is committed: the rebuild can go on
@@ -374,8 +371,7 @@ func TestAFullDisk(t *testing.T) {
 			c.moreRefusals(t, 16)
 			p.kill()
 			disk.Free()
-			p.start(t)
-			p.awaitReady(t)
+			p.serves(t)
 			ready := time.Now()
 			c.moreSales(t, 50)
 			t.Logf("50 sales %s after the start", time.Since(ready))

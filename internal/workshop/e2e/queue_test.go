@@ -3,16 +3,13 @@
 package e2e_test
 
 import (
-	"database/sql"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
-	"seckill/internal/api"
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -59,23 +56,6 @@ func embeddedAsync(t *testing.T) settings {
 	return embeddedSettings(t).with(settings{"SECKILL_ORDER_MODE": "async"})
 }
 
-// One order, promised and not yet anywhere but in the queue, when the process is killed that is the whole service.
-func TestEmbeddedAsyncGoesOnWhereItWas(t *testing.T) {
-	t.Parallel()
-	p := launch(t, embeddedAsync(t))
-	voucher := p.onSale(t, 2)
-	order := p.accepted(t, voucher.ID, p.user(1))
-	p.kill()
-	p.start(t)
-	p.awaitReady(t)
-	p.accepted(t, voucher.ID, p.user(2)) // it sells again
-	p.becomes(t, order, model.OrderUnpaid)
-	got := remote.Insist(t, "the same user buys again", func(int) (api.Answer, error) { return p.Place(t, voucher.ID, p.user(1)) })
-	check.That(t, got.Status == http.StatusConflict && remote.Decode[api.Problem](t, got).OrderID == order.ID,
-		"the same user buys again: %d %s", got.Status, got.Body)
-	p.sellsOn(t, voucher.ID, 10)
-}
-
 // holdRow keeps a voucher's row locked, so that orders for it are on their way until the returned function lets them
 // go.
 func holdRow(t *testing.T, s settings, voucherID string) (release func()) {
@@ -83,9 +63,8 @@ func holdRow(t *testing.T, s settings, voucherID string) (release func()) {
 	tx := check.Value(behind(t, s).BeginTx(t.Context(), nil))(t)
 	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "SELECT id FROM vouchers WHERE id = ? FOR UPDATE", voucherID)))
 	return func() {
-		if err := tx.Rollback(); err != nil {
-			t.Errorf("let the row go: %v", err)
-		}
+		err := tx.Rollback()
+		check.That(t, err == nil, "let the row go: %v", err)
 	}
 }
 
@@ -98,8 +77,7 @@ type absence struct {
 func absences(database *testserver.Server) []absence {
 	admin := func(t *testing.T, statement string) {
 		t.Helper()
-		db := check.Value(sql.Open("mysql", database.AdminDSN("")))(t)
-		defer db.Close()
+		db := adminOf(t, database, "")
 		check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
 	}
 	return []absence{
@@ -138,20 +116,6 @@ func poisons() map[string]poison {
 			shown: "venom",
 		},
 	}
-}
-
-// behind is a way to change a database behind everybody's back.
-func behind(t testing.TB, s settings) *sql.DB {
-	t.Helper()
-	db := check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t)
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
-// execute makes such a change.
-func execute(t *testing.T, s settings, statement string) {
-	t.Helper()
-	check.Must(t, check.ErrorOf(behind(t, s).ExecContext(t.Context(), statement)))
 }
 
 // Of 500 orders in one message one cannot be stored. The others are persisted, and that one waits among the dead

@@ -37,9 +37,8 @@ func throughDatabase(t *testing.T, s settings) (*wire, settings) {
 // rebuild asks for a rebuild.
 func (a *app) rebuild(t *testing.T, voucherID string) {
 	t.Helper()
-	if got := a.Insist(t, http.MethodPost, "/admin/vouchers/"+voucherID+"/rebuild", a.Admin(t), nil); got.Status != http.StatusAccepted {
-		t.Fatalf("rebuild: %d %s", got.Status, got.Body)
-	}
+	got := a.Insist(t, http.MethodPost, "/admin/vouchers/"+voucherID+"/rebuild", a.Admin(t), nil)
+	check.Need(t, got.Status == http.StatusAccepted, "rebuild: %d %s", got.Status, got.Body)
 }
 
 // copyOf reads the hot copy itself.
@@ -94,7 +93,7 @@ func TestPublishHeldAcrossARebuildIsNotAnswered202(t *testing.T) {
 
 				came, release := w.holdAt(held, user)
 				defer release()
-				bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, user, model.RoleUser))
+				bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.as(t, user))
 				check.Receive(t, "the message", came)
 				if held == down { // it is consumed before the rebuild
 					check.Patiently(t, "the order is there", func() bool { return len(other.orders(t, voucher.ID)) == 2 })

@@ -171,9 +171,8 @@ func TestInstanceWithAnotherRedisIsNotReady(t *testing.T) {
 	first.kill()
 	last := claim(t, s)
 	second.awaitReady(t)
-	if taken := claim(t, s); taken.Identity == last.Identity {
-		t.Errorf("it is ready, and %+v is still the Redis", taken)
-	}
+	taken := claim(t, s)
+	check.That(t, taken.Identity != last.Identity, "it is ready, and %+v is still the Redis", taken)
 	order := second.accepted(t, voucher.ID, second.user(200))
 	promised[order.ID] = order.UserID
 	second.conserved(t, voucher.ID, promised)
@@ -204,9 +203,8 @@ func TestRestartedRedisIsTheOneOfItsInstances(t *testing.T) {
 	p.awaitReady(t)
 	sells(2)
 	p.kept(t, voucher.ID, promised)
-	if said := p.output.String(); strings.Contains(said, anotherRedis) {
-		t.Errorf("it takes its Redis for another one:\n%s", tail(said, 20))
-	}
+	said := p.output.String()
+	check.That(t, !strings.Contains(said, anotherRedis), "it takes its Redis for another one:\n%s", tail(said, 20))
 }
 
 // certified starts servers that speak TLS only to clients with a certificate, and returns the settings with which the
@@ -254,8 +252,7 @@ func TestServersOverTLS(t *testing.T) {
 	s := certified(t)
 	p := prepare(t, testserver.Program(t), s)
 	p.Tokens = check.Value(token.New([]token.Key{{ID: "new", Secret: jwtSecret}}, "seckill", "seckill"))(t)
-	p.start(t)
-	p.awaitReady(t)
+	p.serves(t)
 	p.becomes(t, p.accepted(t, p.onSale(t, 3).ID, p.user(1)), model.OrderUnpaid)
 	unseen(t, "the log", p.output.String())
 	for _, variable := range []string{"SECKILL_DATABASE_TLS_KEY", "SECKILL_NATS_NKEY"} {

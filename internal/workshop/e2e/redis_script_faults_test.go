@@ -13,12 +13,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -152,14 +154,26 @@ func (b *broken) rush(t *testing.T, how breakage) {
 	const stock = 1_000_000
 	voucher := b.onSale(t, stock)
 	c := newCrowd(b.app, voucher.ID)
+	var mu sync.Mutex
+	returned := map[string]bool{}
+	c.lives = func(t *testing.T, user string) { //nolint:thelper // a life: every tenth gives the order back
+		got := c.insist(t, user)
+		if !got.Sells() || !strings.HasSuffix(user, "0") {
+			return
+		}
+		order := remote.Decode[model.Order](t, got)
+		b.becomes(t, order, model.OrderUnpaid)
+		b.cancels(t, order)
+		mu.Lock()
+		defer mu.Unlock()
+		returned[order.ID] = true
+	}
 	stop := c.coming(t, 6)
-	returns := b.returning(t, c)
 	c.moreSales(t, 50)
 	how.do(t, b, voucher.ID)
 	ended := time.Now()
 	c.moreSales(t, 20)
 	stop()
-	returned := returns()
 	audit := b.quiet(t, voucher.ID)
 	t.Logf("well again %.1f s after its end; %d sold, %d refused, %d returned", time.Since(ended).Seconds(), c.yes, c.refused, len(returned))
 	check.Equal(t, "users who heard that all is sold", c.soldOut, 0)
@@ -174,46 +188,7 @@ func (b *broken) rush(t *testing.T, how breakage) {
 		}
 	}
 	left := fmt.Sprintf(`{"stock":%d}`, audit.Database.LiveOrders+3)
-	if got := b.Insist(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", b.Admin(t), left); got.Status != http.StatusOK {
-		t.Fatalf("lower the stock: %d %s", got.Status, got.Body)
-	}
+	got := b.Insist(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", b.Admin(t), left)
+	check.Need(t, got.Status == http.StatusOK, "lower the stock: %d %s", got.Status, got.Body)
 	b.sellsOn(t, voucher.ID, stock)
-}
-
-// returning has somebody give orders back, one after the other, until what it returns is called, which tells which.
-func (b *broken) returning(t *testing.T, c *crowd) (stop func() map[string]bool) {
-	t.Helper()
-	ending, ended := make(chan struct{}), make(chan struct{})
-	returned := map[string]bool{}
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-ending:
-				return
-			default:
-			}
-			c.moreSales(t, 1)
-			c.mu.Lock()
-			var order model.Order
-			for id, user := range c.promised {
-				if !returned[id] {
-					order = model.Order{ID: id, UserID: user}
-					break
-				}
-			}
-			c.mu.Unlock()
-			if order.ID == "" {
-				continue
-			}
-			returned[order.ID] = true
-			b.becomes(t, order, model.OrderUnpaid)
-			b.cancels(t, order)
-		}
-	}()
-	return func() map[string]bool {
-		close(ending)
-		<-ended
-		return returned
-	}
 }

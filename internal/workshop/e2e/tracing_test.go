@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -137,7 +136,7 @@ func (c *collecting) after(t *testing.T, before *tracepb.Span, step string, orde
 // buysTraced buys in the client's trace. A purchase that is told to come again is not the only one of its trace.
 func (a *app) buysTraced(t *testing.T, voucherID, user string) model.Order {
 	t.Helper()
-	got := a.Call(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.Token(t, user, model.RoleUser), nil, traceHeader)
+	got := a.Call(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.as(t, user), nil, traceHeader)
 	check.Need(t, got.Sells() && got.Header.Get("traceparent") == "", "%d %s %v", got.Status, got.Body, got.Header)
 	return remote.Decode[model.Order](t, got)
 }
@@ -154,9 +153,8 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 		voucher := front.onSale(t, 5)
 		user := front.user(1)
 		order := front.buysTraced(t, voucher.ID, user)
-		if body := streamOf(t, s).last(t).Data; !strings.Contains(string(body), `"trace":"00-`+clientTrace) {
-			t.Errorf("the message says %s", body)
-		}
+		body := streamOf(t, s).last(t).Data
+		check.That(t, strings.Contains(string(body), `"trace":"00-`+clientTrace), "the message says %s", body)
 		launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))
 		front.becomes(t, order, model.OrderUnpaid)
 
@@ -182,9 +180,8 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 			order := a.buysTraced(t, voucher.ID, user)
 			request := c.one(t, clientTrace, purchase)
 			c.after(t, request, "commit", order, "sql.tx.commit")
-			if lock := c.one(t, clientTrace, "lock"); string(lock.GetParentSpanId()) != string(request.GetSpanId()) {
-				t.Error("the lock is not the request's")
-			}
+			lock := c.one(t, clientTrace, "lock")
+			check.That(t, string(lock.GetParentSpanId()) == string(request.GetSpanId()), "the lock is not the request's")
 			c.tellsNothing(t, user)
 		})
 	}
@@ -209,13 +206,11 @@ func TestWithoutACollectorNothingIsTraced(t *testing.T) {
 	a := launch(t, s.with(settings{"SECKILL_ROLE": "api"}))
 	voucher := a.onSale(t, 5)
 	order := a.buysTraced(t, voucher.ID, a.user(1))
-	if body := string(streamOf(t, s).last(t).Data); strings.Contains(body, "trace") || !strings.Contains(body, voucher.ID) {
-		t.Errorf("the message says %s", body)
-	}
+	body := string(streamOf(t, s).last(t).Data)
+	check.That(t, !strings.Contains(body, "trace") && strings.Contains(body, voucher.ID), "the message says %s", body)
 	launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))
 	a.becomes(t, order, model.OrderUnpaid)
-	check.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
-	a.ends(t)
+	a.stops(t)
 	if said := a.output.String(); strings.Contains(said, "trace_id") || !strings.Contains(said, voucher.ID) {
 		t.Errorf("the log says %s", tail(said, 20))
 	}

@@ -15,11 +15,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // event is something that happens to a deployment and is put right after a while.
@@ -45,6 +47,37 @@ const (
 
 func events() []event {
 	return slices.Concat(databaseEvents(), redisEvents(), natsEvents())
+}
+
+// redisAccount makes the account of the service, which Redis forgets when it ends.
+const redisAccount = "ACL SETUSER " + weatherUser + " on >" + weatherPassword + " ~* &* +@all"
+
+// killEvents are kills with SIGKILL. What is killed comes back as an orchestrator brings it back.
+func killEvents() []event {
+	server := func(of func(w *weather) *testserver.Server, mend func(w *weather)) strike {
+		return func(w *weather, _ time.Duration) func() {
+			of(w).Kill()
+			return func() {
+				of(w).Start()
+				mend(w)
+			}
+		}
+	}
+	nothing := func(*weather) {}
+	all := []event{
+		{name: "MariaDB killed", server: inMariaDB, strike: server(func(w *weather) *testserver.Server { return w.own.database }, nothing)},
+		{name: "NATS killed", server: inNATS, strike: server(func(w *weather) *testserver.Server { return w.own.nats }, nothing)},
+		{name: "Redis killed", server: inRedis, loses: true, strike: server(
+			func(w *weather) *testserver.Server { return w.own.redis }, func(w *weather) { w.redis(w.primary, redisAccount) })},
+	}
+	for n, name := range []string{"API 1", "API 2", "worker 1", "worker 2"} {
+		all = append(all, event{name: name + " killed", server: name, strike: func(w *weather, _ time.Duration) func() {
+			p := w.processes[n]
+			p.kill()
+			return func() { p.revive(w.t); p.awaitReady(w.t) }
+		}})
+	}
+	return all
 }
 
 func databaseEvents() []event {
@@ -96,7 +129,7 @@ func statements(strike, mend string) strike {
 // refusingOne makes the database refuse the orders of the first voucher.
 func refusingOne(signal string) strike {
 	return func(w *weather, _ time.Duration) func() {
-		w.sql("CREATE TRIGGER refusing BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '" + w.sales[0].voucher + "' THEN SIGNAL " + signal + "; END IF")
+		w.sql(refusing("refusing", w.sales[0].voucher, "SIGNAL "+signal))
 		return func() { w.sql("DROP TRIGGER refusing") }
 	}
 }
@@ -171,21 +204,11 @@ func usedUp(w *weather, _ time.Duration) func() {
 
 // hungUp hangs up whenever the service has called again.
 func hungUp(w *weather, _ time.Duration) func() {
-	over := make(chan struct{})
-	var killer sync.WaitGroup
-	killer.Go(func() {
-		for {
-			if _, err := w.admin.ExecContext(w.t.Context(), hangUp); err != nil {
-				w.t.Errorf("hang up: %v", err)
-			}
-			select {
-			case <-over:
-				return
-			case <-time.After(between):
-			}
-		}
+	return meanwhile(1, func(int, int) {
+		_, err := w.admin.ExecContext(w.t.Context(), hangUp)
+		check.That(w.t, err == nil, "hang up: %v", err)
+		<-time.After(between)
 	})
-	return func() { close(over); killer.Wait() }
 }
 
 // withoutQuorum refuses statements as a Galera node does that has lost the others: whatever transaction is open stays

@@ -5,7 +5,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
@@ -29,9 +28,8 @@ const (
 	weatherUser     = "shop"
 	weatherPassword = "weather"
 
-	// An event lasts this long. strikes of them come in a round.
+	// An event lasts this long.
 	shortestEvent, longestEvent = 15 * time.Millisecond, 3 * time.Second
-	strikes                     = 3
 	// between is between two looks at all orders, which costs the database something.
 	between = 200 * time.Millisecond
 	// breath is between two users where units change hands, which then lasts for as long as the round.
@@ -43,15 +41,23 @@ const (
 	fewest = 4
 )
 
-// In each round 2, 10 or 100 vouchers sell while things happen to the servers that no list of faults names: all are put
-// right after 15 ms to 3 s. Every 202 is unpaid then, the audits balance, and nobody was refused for somebody else's
-// trouble. Beside them two are sold out, and their units change hands, and draws are entered and drawn, and whoever was
-// told so has an order, a place or an entry. EVENT=name,name has these alone happen.
-func TestWeather(t *testing.T) {
-	t.Parallel()
-	rounds, w := check.Count(t, "ROUNDS", 1, 3), newWeather(t)
-	for round := range rounds {
-		w.round(max(2, vouchersAtOnce(round)))
+// TestWeather: in each round 2, 10 or 100 vouchers sell while things happen to the servers that no list of faults names:
+// all are put right after 15 ms to 3 s. Every 202 is unpaid then, the audits balance, and nobody was refused for somebody
+// else's trouble. Beside them two are sold out, and their units change hands, and draws are entered and drawn, and whoever
+// was told so has an order, a place or an entry. EVENT=name,name has these alone happen.
+func TestWeather(t *testing.T) { t.Parallel(); newWeather(t, events()).rounds(t, 3) }
+
+// TestRandomKillsDuringARush is the same, and what happens are kills of API, workers and servers.
+func TestRandomKillsDuringARush(t *testing.T) { t.Parallel(); newWeather(t, killEvents()).rounds(t, 6) }
+
+// vouchersAtOnce are how many are on sale in one round after the other: what one does not share with another breaks with
+// many.
+func vouchersAtOnce(round int) int { return []int{1, 10, 100}[round%3] }
+
+func (w *weather) rounds(t *testing.T, strikes int) {
+	t.Helper()
+	for round := range check.Count(t, "ROUNDS", 1, 3) {
+		w.round(max(2, vouchersAtOnce(round)), strikes)
 		check.Need(t, !t.Failed(), "in round %d", round+1)
 	}
 }
@@ -60,7 +66,8 @@ func TestWeather(t *testing.T) {
 type weather struct {
 	t      *testing.T
 	chance *rand.Rand
-	deck   []event // those that have not come yet, before all come again
+	all    []event
+	deck   []event // those of all that have not come yet, before all come again
 
 	own              servers
 	admin            *sql.DB
@@ -71,7 +78,7 @@ type weather struct {
 	settings         settings   // without wires and accounts
 	till             *till
 
-	sales        []*sale // the first one meets trouble of its own
+	sales        []*crowd // the first one meets trouble of its own
 	crowds, lots []*fairCrowd
 	began        time.Time
 	past         []struck
@@ -83,9 +90,9 @@ type struck struct {
 	span
 }
 
-func newWeather(t *testing.T) *weather {
+func newWeather(t *testing.T, all []event) *weather {
 	t.Helper()
-	w := &weather{t: t, chance: check.Seeded(t), till: openTill(t), own: servers{
+	w := &weather{t: t, all: all, chance: check.Seeded(t), till: openTill(t), own: servers{
 		database: testserver.MariaDB(t), redis: testserver.Redis(t, "--repl-diskless-sync-delay", "0"),
 		nats: testserver.NATS(t, natsAccounts(weatherPassword, "")),
 	}}
@@ -95,7 +102,7 @@ func newWeather(t *testing.T) *weather {
 	w.sql("CREATE USER "+weatherUser+"@'127.0.0.1' IDENTIFIED BY '"+weatherPassword+"'", "GRANT ALL ON seckill.* TO "+weatherUser+"@'127.0.0.1'")
 	w.primary, w.replica = w.client(w.own.redis), w.client(second)
 	w.follow(w.replica, w.primary)
-	w.redis(w.primary, "ACL SETUSER "+weatherUser+" on >"+weatherPassword+" ~* &* +@all")
+	w.redis(w.primary, redisAccount)
 
 	w.wires = map[string]*wire{
 		inMariaDB: newWire(t, w.own.database.Addr()), inRedis: newWire(t, w.own.redis.Addr()), inNATS: newWire(t, w.own.nats.Addr()),
@@ -121,17 +128,19 @@ func newWeather(t *testing.T) *weather {
 }
 
 // round sells while things happen, and checks what became of it.
-func (w *weather) round(vouchers int) {
+func (w *weather) round(vouchers, strikes int) {
 	w.t.Helper()
 	w.began, w.past = time.Now(), nil
 	stop := make(chan struct{})
 	var load sync.WaitGroup
-	w.sales = make([]*sale, vouchers)
+	w.sales = make([]*crowd, vouchers)
 	for n := range w.sales {
-		w.sales[n] = newSale(w.onSale(fair(n, map[string]any{"stock": 1_000_000})), w.processes[:2], vouchers/2)
-	}
-	for _, s := range w.sales {
-		load.Go(func() { s.rush(w.t, stop) })
+		w.sales[n] = w.sale(n, vouchers)
+		leave := w.sales[n].coming(w.t, 8)
+		load.Go(func() {
+			<-stop
+			leave()
+		})
 	}
 	w.changeHands(&load, stop)
 	told := make(chan struct{})
@@ -156,14 +165,33 @@ func (w *weather) round(vouchers int) {
 		w.revive()
 		return isClosed(told)
 	})
-	w.checkAnswers()
 	w.checkPromises()
 	w.checkFair()
+	w.processes[1].sellsOut(w.t, w.sales[1].voucher)
 	yes, all := 0, 0
 	for _, s := range w.sales {
-		yes, all = yes+len(s.promised()), all+len(s.requests)
+		yes, all = yes+s.yes, all+len(s.samples)
 	}
 	w.t.Logf("%d vouchers: %d of %d requests were promised in %v, and looked at for %v:\n%s", vouchers, yes, all, w.at(over), time.Since(over).Round(time.Millisecond), w.events())
+}
+
+// sale is one of many vouchers, where new users buy who ask until they are told, and some strangers ask who have to wait.
+func (w *weather) sale(n, many int) *crowd {
+	w.t.Helper()
+	v := w.processes[0].Create(w.t, fair(n, map[string]any{"stock": 1_000_000, "waitlist": false}))
+	c := newCrowd(w.processes[0].app, v.ID, w.processes[1].app)
+	c.names = func(buyer int) string { return w.processes[0].user(1_000_000*(n+1) + buyer) }
+	pause := time.Duration(many/2) * breath //nolint:durationcheck // the load of many sales is that of two
+	c.lives = func(t *testing.T, user string) {
+		if v.Early.From != nil && strings.HasSuffix(user, "7") {
+			got, err := c.instances[0].stranger().Place(t, v.ID, user)
+			check.That(t, remote.Again(got, err) || got.Code() == model.CodeNotStarted, "a stranger buys: %d %s", got.Status, got.Body)
+		} else {
+			c.insist(t, user)
+		}
+		<-time.After(pause)
+	}
+	return c
 }
 
 // changeHands lets two vouchers sell out, on which users wait and units change hands, and one draw after the other be
@@ -209,13 +237,6 @@ func (w *weather) checkFair() {
 	w.t.Logf("%d places became orders, %d have entered %d draws, and %d have canceled", served, entered, len(w.lots), gone)
 }
 
-// onSale creates a voucher, and asks again as the contract tells clients: a connection may still be of the weather
-// before.
-func (w *weather) onSale(fields map[string]any) model.Voucher {
-	w.t.Helper()
-	return w.processes[0].Create(w.t, fields)
-}
-
 // strike makes one thing happen, or two in different places, puts them right, and waits until the other voucher sells
 // again. It sells on while only the first one is met.
 func (w *weather) strike() {
@@ -232,6 +253,7 @@ func (w *weather) strike() {
 	}
 	slices.Sort(lasts)
 	mends := make([]func(), len(now))
+	before := w.sales[1].sales()
 	for n := range now {
 		now[n].from = time.Now()
 		mends[n] = now[n].strike(w, lasts[n])
@@ -240,23 +262,23 @@ func (w *weather) strike() {
 	for n, mend := range mends {
 		<-time.After(time.Until(now[n].from.Add(lasts[n])))
 		if aimed {
-			w.sellsOn("while something happens to the first one alone", now[n].from)
+			w.sellsOn("while something happens to the first one alone", before)
 		}
 		mend()
 		now[n].to = time.Now()
 		w.past = append(w.past, now[n])
 	}
 	mended := time.Now()
-	w.sellsOn("when all is put right", mended)
-	w.t.Logf("%s: sold again after %v", now[0].name, w.sales[1].sold().Sub(mended))
+	w.sellsOn("when all is put right", w.sales[1].sales())
+	w.t.Logf("%s: sold again after %v", now[0].name, time.Since(mended))
 }
 
-// sellsOn waits until somebody has bought the other voucher after an instant.
-func (w *weather) sellsOn(when string, since time.Time) {
+// sellsOn waits until somebody has bought the other voucher who is not among those before.
+func (w *weather) sellsOn(when string, before int) {
 	w.t.Helper()
 	w.until("the other voucher is sold "+when, func() bool {
 		w.revive()
-		return w.sales[1].sold().After(since)
+		return w.sales[1].sales() > before
 	})
 }
 
@@ -265,7 +287,7 @@ func (w *weather) sellsOn(when string, since time.Time) {
 func (w *weather) draw(not string) event {
 	if len(w.deck) == 0 {
 		wanted := os.Getenv("EVENT")
-		w.deck = slices.DeleteFunc(events(), func(e event) bool { return wanted != "" && !slices.Contains(strings.Split(wanted, ","), e.name) })
+		w.deck = slices.DeleteFunc(slices.Clone(w.all), func(e event) bool { return wanted != "" && !slices.Contains(strings.Split(wanted, ","), e.name) })
 		if len(w.deck) == 0 {
 			w.t.Fatalf("there is no event of %q", wanted)
 		}
@@ -296,26 +318,11 @@ func (w *weather) revive() {
 	}
 }
 
-// checkAnswers checks that nobody heard what the contract does not know.
-func (w *weather) checkAnswers() {
-	w.t.Helper()
-	for _, s := range w.sales {
-		odd := s.those(func(r request) bool { return r.odd })
-		var told []string
-		for _, r := range odd[:min(len(odd), fewest)] {
-			told = append(told, w.story(s, r.user, r.id))
-		}
-		if len(odd) > 0 {
-			w.t.Errorf("%d answers are none of the contract:\n%s", len(odd), strings.Join(told, "\n"))
-		}
-	}
-}
-
 // checkPromises waits until every 202 is unpaid and both audits balance.
 func (w *weather) checkPromises() {
 	w.t.Helper()
 	right := func() bool {
-		return !slices.ContainsFunc(w.sales, func(s *sale) bool { return len(w.broken(s))+len(w.unbalanced(s)) > 0 })
+		return !slices.ContainsFunc(w.sales, func(s *crowd) bool { return len(w.broken(s))+len(w.unbalanced(s)) > 0 })
 	}
 	for hung := check.Context(w.t); !right() && hung.Err() == nil; {
 		w.revive()
@@ -323,28 +330,30 @@ func (w *weather) checkPromises() {
 	}
 	for n, s := range w.sales {
 		broken := w.broken(s)
-		for _, r := range broken[:min(len(broken), fewest)] {
-			w.t.Errorf("voucher %d: a promise is not kept, one of %d:\n%s", n+1, len(broken), w.story(s, r.user, r.order))
+		for _, order := range broken[:min(len(broken), fewest)] {
+			w.t.Errorf("voucher %d: a promise is not kept, one of %d: %+v\n%s", n+1, len(broken), order, w.story(order.ID))
 		}
-		if said := w.unbalanced(s); said != "" {
-			w.t.Errorf("voucher %d: the audit says %.800s", n+1, said)
-		}
+		said := w.unbalanced(s)
+		check.That(w.t, said == "", "voucher %d: the audit says %.800s", n+1, said)
 	}
-	listed, err := runs(w.t, w.settings, "deadletters", "list")
-	w.must("list the dead letters", err)
-	if lines := strings.Split(listed, "\n"); !strings.HasPrefix(listed, "0 ") {
-		w.t.Errorf("good orders are among the dead letters:\n%s\n%s", shorten(lines), shorten(lines[len(lines)-2:]))
-	}
+	noDeadLetters(w.t, w.settings)
 }
 
-// shorten keeps a few of many lines.
-func shorten(lines []string) string { return strings.Join(lines[:min(len(lines), fewest)], "\n") }
+// story is every line in which a process names an order.
+func (w *weather) story(id string) (lines string) {
+	for n, p := range w.processes {
+		for _, line := range linesNaming(p.output.String(), id) {
+			lines += fmt.Sprintf("    process %d: %s\n", n+1, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
 
-// broken are the promises of a sale that are not kept: the order is not there, or not unpaid. One that failed because
-// Redis lost it is none.
-func (w *weather) broken(s *sale) []request {
+// broken are the orders of the promises of a sale that are not kept: the order is not there, or not unpaid. One that
+// failed because Redis lost it is none.
+func (w *weather) broken(c *crowd) (broken []model.Order) {
 	w.t.Helper()
-	rows, err := w.admin.QueryContext(w.t.Context(), "SELECT id, user_id, status FROM orders WHERE voucher_id = ?", s.voucher)
+	rows, err := w.admin.QueryContext(w.t.Context(), "SELECT id, user_id, status FROM orders WHERE voucher_id = ?", c.voucher)
 	w.must("read the orders", err)
 	defer rows.Close()
 	orders := map[string]model.Order{}
@@ -354,16 +363,18 @@ func (w *weather) broken(s *sale) []request {
 		orders[o.ID] = o
 	}
 	w.must("read the orders", rows.Err())
-	return s.those(func(r request) bool {
-		order := orders[r.order]
-		kept := order.UserID == r.user && order.Status == model.OrderUnpaid
-		forgiven := order.Status == model.OrderFailed && w.lost(r.answered)
-		return r.order != "" && !kept && !forgiven
-	})
+	for id, user := range c.promised {
+		o := orders[id]
+		kept := o.UserID == user && o.Status == model.OrderUnpaid
+		if forgiven := o.Status == model.OrderFailed && w.lost(c.heard[id]); !kept && !forgiven {
+			broken = append(broken, model.Order{ID: id, UserID: user, Status: o.Status})
+		}
+	}
+	return broken
 }
 
 // unbalanced is what the audit says of a voucher that is not as it must be.
-func (w *weather) unbalanced(s *sale) string {
+func (w *weather) unbalanced(s *crowd) string {
 	w.t.Helper()
 	a := w.processes[1]
 	got, err := a.Send(http.MethodGet, "/admin/vouchers/"+s.voucher+"/audit", a.Admin(w.t), nil)
@@ -380,22 +391,6 @@ func (w *weather) lost(at time.Time) bool {
 	})
 }
 
-// story is what a user heard, what the database says of the order, and every line in which a process names the id of it
-// or of a request.
-func (w *weather) story(s *sale, user, id string) string {
-	lines := append([]string{"    " + user}, s.story(user, w.began)...)
-	var status, reason string
-	if err := w.admin.QueryRowContext(w.t.Context(), "SELECT status, reason FROM orders WHERE id = ?", id).Scan(&status, &reason); err == nil {
-		lines = append(lines, fmt.Sprintf("the database has it as %s (%s)", status, reason))
-	}
-	for n, p := range w.processes {
-		for _, line := range linesNaming(p.output.String(), id) {
-			lines = append(lines, fmt.Sprintf("process %d: %s", n+1, strings.TrimSpace(line)))
-		}
-	}
-	return strings.Join(lines, "\n        ")
-}
-
 // events tells what happened, and when.
 func (w *weather) events() string {
 	var lines []string
@@ -403,16 +398,6 @@ func (w *weather) events() string {
 		lines = append(lines, fmt.Sprintf("    %v to %v: %s", w.at(s.from), w.at(s.to), s.name))
 	}
 	return strings.Join(lines, "\n")
-}
-
-// isClosed reports whether a channel is, on which nothing is sent.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // at is an instant of a round.
@@ -471,135 +456,5 @@ func (w *weather) redis(client *redis.Client, command string) string {
 	return fmt.Sprint(said)
 }
 
-// sale is the load of one voucher, and remembers when each request was made and how it was answered.
-type sale struct {
-	voucher string
-	early   bool // strangers have to wait
-	apis    []*process
-	share   int // times as long pauses: the load of many sales is that of two
-
-	mu       sync.Mutex
-	next     int // user
-	requests []request
-	last     time.Time // of a 202
-}
-
-func newSale(v model.Voucher, apis []*process, share int) *sale {
-	return &sale{voucher: v.ID, early: v.Early.From != nil, apis: apis, next: int(time.Now().UnixMilli()%1e9) * 10_000, share: share}
-}
-
-// request is one request to buy.
-type request struct {
-	user, order     string // the order of a 202
-	asked, answered time.Time
-	said, id        string
-	odd             bool // the contract knows no such answer
-}
-
-// ask makes a request, at each instance in turn, and reports whether the user was told for good. Under every trouble
-// the contract leaves 202, 503 and, while an order of the user is being settled, 429 and ALREADY_ORDERED; for a
-// stranger to whom the sale has not begun, NOT_STARTED.
-func (s *sale) ask(t *testing.T, user string, attempt int, stranger bool) (final bool) {
-	t.Helper()
-	r, a := request{user: user, asked: time.Now()}, s.apis[attempt%len(s.apis)].app
-	if stranger = stranger && s.early; stranger {
-		a = a.stranger()
-	}
-	got, err := a.Place(t, s.voucher, user)
-	r.answered, r.id = time.Now(), got.Header.Get("X-Request-Id")
-	switch code := got.Code(); {
-	case err != nil:
-		r.said = "nothing: " + err.Error()
-	case got.Status == http.StatusAccepted:
-		r.said, r.order, r.odd = "202", remote.Decode[model.Order](t, got).ID, stranger
-	default:
-		r.said = fmt.Sprintf("%d %s", got.Status, bytes.TrimSpace(got.Body))
-		final = code == model.CodeAlreadyOrdered || stranger && code == model.CodeNotStarted
-		r.odd = code != model.CodeUnavailable && code != model.CodeLockBusy && !final
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.requests = append(s.requests, r)
-	if r.order != "" && r.answered.After(s.last) {
-		s.last = r.answered
-	}
-	return final || r.order != ""
-}
-
-// user is a new one.
-func (s *sale) user() (name string, attempt int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.next++
-	return s.apis[0].user(s.next), s.next
-}
-
-// rush lets new users buy, some at a time, who ask until they are told, and besides them, however slow the answers are,
-// ten a second who ask once: so that a silence is seen as one. Some of those are strangers. It returns when stop is
-// closed and all is answered.
-func (s *sale) rush(t *testing.T, stop <-chan struct{}) {
-	t.Helper()
-	const parallel = 4
-	share := time.Duration(s.share)
-	pause, beat := share*20*time.Millisecond, share*100*time.Millisecond //nolint:durationcheck // a number of times
-	waits := func(d time.Duration) bool {
-		select {
-		case <-stop:
-			return false
-		case <-time.After(d):
-			return true
-		}
-	}
-	var load sync.WaitGroup
-	for range parallel {
-		load.Go(func() {
-			for going := true; going; {
-				user, attempt := s.user()
-				for ; going && !s.ask(t, user, attempt, false); attempt++ {
-					going = waits(pause)
-				}
-				going = going && waits(pause)
-			}
-		})
-	}
-	for waits(beat) {
-		load.Go(func() {
-			user, attempt := s.user()
-			s.ask(t, user, attempt, attempt%4 == 0)
-		})
-	}
-	load.Wait()
-}
-
-// those are the requests for which something holds.
-func (s *sale) those(holds func(request) bool) []request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.requests), func(r request) bool { return !holds(r) })
-}
-
-// promised are the requests that were answered 202.
-func (s *sale) promised() []request {
-	return s.those(func(r request) bool { return r.order != "" })
-}
-
-// sold is when a 202 was answered last.
-func (s *sale) sold() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
 // span is a time from one instant to another.
 type span struct{ from, to time.Time }
-
-// story is what a user heard, and when.
-func (s *sale) story(user string, since time.Time) (lines []string) {
-	for _, r := range s.those(func(r request) bool { return r.user == user }) {
-		if len(lines) == fewest {
-			return append(lines, "and so on")
-		}
-		lines = append(lines, fmt.Sprintf("asked at %v, answered at %v: %s %s", r.asked.Sub(since).Round(time.Millisecond), r.answered.Sub(since).Round(time.Millisecond), r.said, r.order))
-	}
-	return lines
-}
