@@ -71,10 +71,7 @@ func (c *Copies) Release(ctx context.Context, release model.Release) (applied bo
 
 // ReleaseAll is that of the store.
 func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
-	if err := c.before(ctx, "Release", voucherID); err != nil {
-		return false, err
-	}
-	return c.Store.ReleaseAll(ctx, voucherID, releases)
+	return after(ctx, c, "Release", voucherID, func() (bool, error) { return c.Store.ReleaseAll(ctx, voucherID, releases) })
 }
 
 // Read is that of the store.
@@ -114,34 +111,86 @@ func (c *Copies) OrderOf(ctx context.Context, voucherID, userID string) (string,
 
 // OrdersOf is that of the store.
 func (c *Copies) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
-	if c.before(ctx, "OrdersOf", "") != nil { // what cannot be told is empty
-		return make([]model.BuyersOrder, len(buyers)), nil
+	if c.before(ctx, "OrdersOf", "") != nil {
+		return make([]model.BuyersOrder, len(buyers)), nil //nolint:nilerr // what cannot be told is empty
 	}
 	return c.Store.OrdersOf(ctx, buyers)
 }
 
-// Due is that of the store.
-func (c *Copies) Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error) {
-	if err := c.before(ctx, "Due", voucherID); err != nil {
-		return nil, err
+// after makes a call of the store, unless the test makes it fail.
+func after[T any](ctx context.Context, c *Copies, method, voucherID string, call func() (T, error)) (answer T, err error) {
+	if err = c.before(ctx, method, voucherID); err == nil {
+		answer, err = call()
 	}
-	return c.Store.Due(ctx, voucherID, olderThan, limit)
+	return answer, err
 }
 
-// EachProcessing is that of the store.
-func (c *Copies) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
-	if err := c.before(ctx, "EachProcessing", voucherID); err != nil {
+// then is after, for a call without an answer.
+func (c *Copies) then(ctx context.Context, method, voucherID string, call func() error) error {
+	if err := c.before(ctx, method, voucherID); err != nil {
 		return err
 	}
-	return c.Store.EachProcessing(ctx, voucherID, yield)
+	return call()
+}
+
+// Due is that of the store.
+func (c *Copies) Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error) {
+	return after(ctx, c, "Due", voucherID, func() ([]model.Reservation, error) { return c.Store.Due(ctx, voucherID, olderThan, limit) })
+}
+
+// Held is that of the store.
+func (c *Copies) Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error) {
+	return after(ctx, c, "Held", voucherID, func() (map[string]model.Reservation, error) {
+		return c.Store.Held(ctx, voucherID, epoch, orderIDs)
+	})
 }
 
 // Processing is that of the store.
 func (c *Copies) Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	if err := c.before(ctx, "Processing", q.VoucherID); err != nil {
-		return model.OrderPage{}, err
+	return after(ctx, c, "Processing", q.VoucherID, func() (model.OrderPage, error) { return c.Store.Processing(ctx, q) })
+}
+
+// Apply is that of the store.
+func (c *Copies) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
+	return after(ctx, c, "Apply", v.ID, func() (bool, error) { return c.Store.Apply(ctx, v) })
+}
+
+// Incarnation is that of the store.
+func (c *Copies) Incarnation(ctx context.Context) (string, error) {
+	return after(ctx, c, "Incarnation", "", func() (string, error) { return c.Store.Incarnation(ctx) })
+}
+
+// EachProcessing is that of the store.
+func (c *Copies) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
+	return c.then(ctx, "EachProcessing", voucherID, func() error { return c.Store.EachProcessing(ctx, voucherID, yield) })
+}
+
+// Close is that of the store.
+func (c *Copies) Close(ctx context.Context, record model.EpochRecord) error {
+	return c.then(ctx, "Close", record.VoucherID, func() error { return c.Store.Close(ctx, record) })
+}
+
+// Load is that of the store.
+func (c *Copies) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error {
+	return c.then(ctx, "Load", record.VoucherID, func() error { return c.Store.Load(ctx, record, live, carried) })
+}
+
+// Open is that of the store.
+func (c *Copies) Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error {
+	return c.then(ctx, "Open", v.ID, func() error { return c.Store.Open(ctx, record, v, missing) })
+}
+
+// Lower is that of the store.
+func (c *Copies) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
+	return c.then(ctx, "Lower", voucherID, func() error { return c.Store.Lower(ctx, voucherID, stock, revision) })
+}
+
+// Quiet is that of the store.
+func (c *Copies) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
+	if c.before(ctx, "Quiet", "") != nil { // what cannot be told is not quiet
+		return make([]bool, len(records))
 	}
-	return c.Store.Processing(ctx, q)
+	return c.Store.Quiet(ctx, records)
 }
 
 // Buyers is that of the store. It yields when it has read all.
@@ -160,76 +209,4 @@ func (c *Copies) Buyers(ctx context.Context, v model.Voucher, yield func(userID 
 		}
 	}
 	return err
-}
-
-// Marks is that of the store.
-func (c *Copies) Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error {
-	if err := c.before(ctx, "Marks", voucherID); err != nil {
-		return err
-	}
-	return c.Store.Marks(ctx, voucherID, epoch, yield)
-}
-
-// Held is that of the store.
-func (c *Copies) Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error) {
-	if err := c.before(ctx, "Held", voucherID); err != nil {
-		return nil, err
-	}
-	return c.Store.Held(ctx, voucherID, epoch, orderIDs)
-}
-
-// Close is that of the store.
-func (c *Copies) Close(ctx context.Context, record model.EpochRecord) error {
-	if err := c.before(ctx, "Close", record.VoucherID); err != nil {
-		return err
-	}
-	return c.Store.Close(ctx, record)
-}
-
-// Load is that of the store.
-func (c *Copies) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error {
-	if err := c.before(ctx, "Load", record.VoucherID); err != nil {
-		return err
-	}
-	return c.Store.Load(ctx, record, live, carried)
-}
-
-// Open is that of the store.
-func (c *Copies) Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error {
-	if err := c.before(ctx, "Open", v.ID); err != nil {
-		return err
-	}
-	return c.Store.Open(ctx, record, v, missing)
-}
-
-// Apply is that of the store.
-func (c *Copies) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
-	if err := c.before(ctx, "Apply", v.ID); err != nil {
-		return false, err
-	}
-	return c.Store.Apply(ctx, v)
-}
-
-// Lower is that of the store.
-func (c *Copies) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
-	if err := c.before(ctx, "Lower", voucherID); err != nil {
-		return err
-	}
-	return c.Store.Lower(ctx, voucherID, stock, revision)
-}
-
-// Incarnation is that of the store.
-func (c *Copies) Incarnation(ctx context.Context) (string, error) {
-	if err := c.before(ctx, "Incarnation", ""); err != nil {
-		return "", err
-	}
-	return c.Store.Incarnation(ctx)
-}
-
-// Quiet is that of the store.
-func (c *Copies) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
-	if c.before(ctx, "Quiet", "") != nil { // what cannot be told is not quiet
-		return make([]bool, len(records))
-	}
-	return c.Store.Quiet(ctx, records)
 }

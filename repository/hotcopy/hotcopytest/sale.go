@@ -110,7 +110,11 @@ func (s *Sale) Change(change func(v *model.Voucher)) {
 }
 
 // Touch makes the copy another version of itself.
-func (s *Sale) Touch() { s.c.server.HIncrBy(s.key("head"), "changes", 1) }
+func (s *Sale) Touch() {
+	if _, err := s.c.server.HIncrBy(s.key("head"), "changes", 1); err != nil {
+		s.c.t.Error(err)
+	}
+}
 
 // Marks are the orders of users in the open epoch.
 func (s *Sale) Marks() map[string]string { return s.hash("buyers") }
