@@ -51,7 +51,7 @@ var roads = map[string][]string{
 		"service/persist/persist.go Persist", "service/persist/persist.go commit", "repository/order_create.go attempt",
 		"service/persist/poison.go buryOne", "service/persist/settle.go Tell", "queue/isolate.go moveAll", "queue/consume.go settle", "queue/consume.go handle",
 	},
-	"canceled":  {"service/sale/order_query.go end", "service/sale/order_cancel.go commit", "service/sale/order_cancel.go do", "service/sale/order_async_query.go returnUnit", "service/sale/order_async_query.go giveBack"},
+	"canceled":  {"service/sale/order_query.go end", "service/sale/order.go commit", "service/sale/order.go do", "service/sale/order_async_query.go returnUnit", "service/sale/order_async_query.go giveBack"},
 	"expired":   {"service/repair/expiry.go ask", "service/repair/expiry.go expireBatch"},
 	"drawn":     {"service/repair/draw.go draw", "service/repair/draw.go order", "service/repair/draw.go serve"},
 	"published": {"service/repair/event.go relay"},
@@ -77,7 +77,7 @@ var together = map[string]string{
 // elsewhere are functions off the roads that change something, and why no step
 // of their own is wanted there.
 var elsewhere = map[string]string{
-	"service/sale/entry.go newEntrants":          "one transaction: who repeats the call finds the entry; a step of it is in the transaction, and one behind",
+	"service/sale/waitlist.go newEntrants":       "one transaction: who repeats the call finds the entry; a step of it is in the transaction, and one behind",
 	"service/sale/order_async.go confirm":        "between the steps of publishGroup",
 	"service/persist/settle.go close":            "between the steps of settle",
 	"service/persist/settle.go undo":             "between the steps of settle and of the outbox",

@@ -264,3 +264,5 @@ func TestAQueueThatIsAwayRefusesAfterAFewSeconds(t *testing.T) {
 		check.Equal(t, "when it is back", w.Refusal("idle"), nil)
 	})
 }
+
+func TestMain(m *testing.M) { servicetest.Main(m) }

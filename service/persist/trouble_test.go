@@ -320,3 +320,5 @@ func TestASlowTroubleIsNotDividedForLong(t *testing.T) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) { servicetest.Main(m) }

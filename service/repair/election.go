@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -152,5 +153,33 @@ func (e *election) watch(ctx context.Context) {
 		slog.String("holder", holder), slog.Duration("left", left), slog.Int("looks", electionLooks))
 	if _, err := e.Seats.ForceUnlock(ctx, e.name()); err != nil {
 		e.Log.WarnContext(ctx, "a lock of exclusive work could not be taken from its holder; it is tried again", slog.String("lock", e.name()), slog.Any("error", err))
+	}
+}
+
+// lookout repeats one periodic job, and logs when it begins to fail and when it goes well again.
+type lookout struct {
+	look        func(ctx context.Context) error
+	pause, rest time.Duration // after a look that went well, and after one that failed
+	fails, well string        // what the log says
+	tries       int           // this many failures in a row end the term; 0: electionTries
+	trouble     telemetry.Trouble
+}
+
+// run looks until ctx ends, or too many looks in a row have failed: another instance may be able to do it.
+func (l *lookout) run(ctx context.Context, log *slog.Logger) {
+	for failed := 0; ctx.Err() == nil; {
+		err := l.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		l.trouble.Note(ctx, log, err, l.fails, l.well)
+		if err == nil {
+			failed = 0
+			poll.Pause(ctx, l.pause)
+		} else if failed++; failed < cmp.Or(l.tries, electionTries) {
+			poll.Pause(ctx, l.rest)
+		} else {
+			return
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"seckill/internal/workshop/check"
@@ -113,5 +114,42 @@ func TestADrawWaitsForNoLaterMessage(t *testing.T) {
 		check.That(t, s.Rebuilder.Drain(t.Context(), "v1") != nil, "the order is still queued")
 		s.messages = s.messages[1:]
 		check.Must(t, s.Rebuilder.Drain(t.Context(), "v1"))
+	})
+}
+
+// A rebuild waits for the queue. Without one no sale is closed, because it could not be opened again.
+func TestNothingIsClosedWithoutTheQueue(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.fail("queue.backlog", errors.New("no responders"))
+	if err := s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch); err == nil {
+		t.Error("it was rebuilt")
+	}
+	check.Equal(t, "the copy", s.hot().State(), model.CopyOpen)
+	check.Equal(t, "its epoch", s.hot().Epoch(), 1)
+	check.Equal(t, "the epoch of the database", s.record.Epoch, 1)
+	check.Equal(t, "copies that were closed", s.count("hot.close"), 0)
+}
+
+// A rebuild that waits for the queue may wait for minutes. It ends within a few signs of life when another one has
+// superseded it, and does not keep its place from vouchers that are closed.
+func TestASupersededRebuildEndsWhileItWaits(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.publish(s.admit("o1", "u1")) // nobody takes it
+		ctx, enough := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Rebuilder.rebuild(ctx, "v1", model.AnyEpoch, place{}) }()
+		<-time.After(2 * heartbeat)
+		synctest.Wait()
+		check.Equal(t, "rebuilds that have ended before", len(ended), 0)
+		s.mu.Lock()
+		s.record.Epoch++
+		s.mu.Unlock()
+		<-time.After(2 * heartbeat)
+		synctest.Wait()
+		check.Equal(t, "rebuilds that have ended", len(ended), 1)
+		enough()
+		check.Is(t, "its end", <-ended, model.ErrSuperseded)
 	})
 }

@@ -1,11 +1,20 @@
+// Package sale is the road of one order in both order modes, from the request to the row (sync) or into the queue (async),
+// and what may become of it until it is paid: its status, the wait for it, its cancellation.
+//
+// The handlers call Orders, internal/app puts it together. Storage, locks and the queue are behind the interfaces of
+// this file, and the package cache below it holds what one instance remembers of vouchers.
+//
+// Read order.go first, then order_sync.go with internal/lane, or order_async.go with order_async_refusal.go.
 package sale
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"seckill/internal/failpoint"
 	"seckill/internal/lane"
 	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
@@ -211,4 +220,135 @@ func (s *Orders) attempt(ctx context.Context, at counter, user *hold, voucherID 
 		}
 	}
 	return at.sell(ctx, user, voucherID)
+}
+
+// OrderStore keeps orders.
+type OrderStore interface {
+	// CreateOrders commits in one transaction those of the orders that it can, and
+	// returns the outcome of each. After an error that wraps model.ErrUnknownOutcome,
+	// only a call with the same ids can tell. A *model.HeldError names the voucher whose row
+	// stayed locked.
+	CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error)
+	Get(ctx context.Context, id string) (model.Order, error)
+	// Find reads orders by id; absent ones are left out.
+	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
+	// Cancel cancels unpaid orders in one transaction, gives their units back, and
+	// returns what became of each. A canceled one is returned as it is, not changed.
+	Cancel(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error)
+	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
+	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
+	Detail(ctx context.Context, id string) (model.OrderDetail, error)
+}
+
+// EntryStore keeps the entries of draws.
+type EntryStore interface {
+	// Enter commits in one transaction the entries that it can, and returns what became of each. It finds
+	// those of earlier calls. A *model.HeldError names the voucher whose row stayed locked.
+	Enter(ctx context.Context, asked []model.Entering) ([]model.Entered, error)
+}
+
+// HotCopies sell in the order mode async.
+type HotCopies interface {
+	// Node names the server of a voucher's hot copy, so that a dead one holds up none
+	// of the others' orders. It asks no server.
+	Node(voucherID string) string
+	// Reserve takes one unit for each request, or says why not. An error means that
+	// nothing happened, or wraps model.ErrUnknownOutcome.
+	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
+	// Confirm tells of each reservation whether its hot copy is known to be still open.
+	// With an error it may not be known of some.
+	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
+	// ReleaseAll gives back the units of closed orders, one behind the other; false means "later".
+	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error)
+	// Pending finds an order that is not known to be persisted. An absent one of a closed hot copy is model.ErrCopyClosed.
+	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
+	// OrderOf finds the order that the user's mark names; "" for none. Pending is its
+	// reservation while it is not known to be persisted.
+	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
+	// OrdersOf is OrderOf of several buyers in one call. An order that cannot be found
+	// now is left empty.
+	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
+	// Processing is one page of all users' orders of a voucher that are not known to
+	// be persisted, newest first. A closed hot copy is model.ErrCopyClosed.
+	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
+	// EachProcessing calls yield with all of them.
+	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
+	// Watch calls settled with orders that have left processing, and missed when
+	// messages about some may have been lost, until ctx ends.
+	Watch(ctx context.Context, settled func(orderIDs []string), missed func())
+}
+
+// Queue carries reservations to the workers.
+type Queue interface {
+	// Publish returns when the reservations are durably queued. After an error they
+	// may be queued all the same.
+	Publish(ctx context.Context, reservations []model.Reservation) error
+}
+
+// Backlog watches the queue.
+type Backlog interface {
+	// Refusal says why no order of a voucher may be promised now: too many wait, or the queue
+	// does not tell. Nil: it may be.
+	Refusal(voucherID string) error
+	// Empty reports whether a voucher is known to have no message in the queue that is as old as that.
+	Empty(voucherID string, age time.Duration) bool
+}
+
+const (
+	// maxCancelBatch orders share one transaction, which holds their voucher's row.
+	maxCancelBatch = 100
+	// maxCancelQueue cancellations of one voucher wait. Further ones are refused at once.
+	maxCancelQueue = 1024
+)
+
+// canceler cancels orders of both order modes. Concurrent cancellations of one voucher
+// share a transaction: a transaction for each would keep buyers waiting for the
+// voucher's row. Two vouchers never share one, because a voucher in trouble must not
+// hold up others.
+type canceler struct {
+	store OrderStore
+	group *lane.Keyed[model.Cancellation, model.Canceled]
+}
+
+func newCanceler(store OrderStore) canceler {
+	c := canceler{store: store}
+	c.group = lane.NewKeyed(voucherOf, c.commit, lane.Options{MaxBatch: maxCancelBatch, MaxQueue: maxCancelQueue, Timeout: commitTimeout})
+	return c
+}
+
+// do cancels one order.
+func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Canceled, error) {
+	canceled, err := c.group.Do(ctx, asked)
+	switch {
+	case err != nil && ctx.Err() != nil && !errors.Is(err, lane.ErrNotRun):
+		return model.Canceled{}, model.Unavailable("It is not known yet whether the order was canceled.",
+			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, asked.OrderID, err))
+	case err != nil:
+		return model.Canceled{}, lane.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", asked.OrderID, err))
+	}
+	failpoint.Reach(failpoint.AfterCancel)
+	return canceled, canceled.Err
+}
+
+func voucherOf(asked model.Cancellation) string {
+	voucherID, _ := model.VoucherOf(asked.OrderID)
+	return voucherID
+}
+
+// commit cancels orders of one voucher in one transaction. When the database refuses the
+// data of some of them, each is tried alone.
+func (c canceler) commit(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
+	ctx = model.OfBuyers(ctx, false)
+	answers, err := c.store.Cancel(ctx, asked)
+	if len(asked) == 1 || !errors.Is(err, model.ErrDataRefused) {
+		return answers, err
+	}
+	answers = make([]model.Canceled, len(asked))
+	for i := range asked {
+		alone, err := c.store.Cancel(ctx, asked[i:i+1])
+		if answers[i].Err = err; err == nil {
+			answers[i] = alone[0]
+		}
+	}
+	return answers, nil
 }

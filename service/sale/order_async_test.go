@@ -12,6 +12,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/repository/hotcopy/hotcopytest"
 	"seckill/service/servicetest"
 )
 
@@ -181,3 +182,110 @@ func TestNothingIsSoldInAnotherMode(t *testing.T) {
 type watchedMode struct{ err error }
 
 func (m *watchedMode) Selling() error { return m.err }
+
+// recordsOf is the database's side of hot copies.
+type recordsOf func(ctx context.Context) (epoch int64, err error)
+
+func (r recordsOf) Latest(ctx context.Context, ids []string) (map[string]int64, error) {
+	epoch, err := r(ctx)
+	latest := map[string]int64{}
+	for _, id := range ids {
+		latest[id] = epoch
+	}
+	return latest, err
+}
+
+// sameEpoch is a database that agrees with the hot copy.
+func sameEpoch(hot *hotcopytest.Copies) recordsOf {
+	return func(context.Context) (int64, error) { return hot.Sale("v1").Epoch(), nil }
+}
+
+// Two instances that look at two Redis servers find each their own copy open.
+func TestEpochOfTheDatabaseDecidesOverAnOpenCopy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) {
+			a.Epochs = recordsOf(func(context.Context) (int64, error) { return 2, nil }).Latest
+		})
+		s.refused(t, "alice", model.CodeUnavailable)
+		check.Equal(t, "reservations, which nobody undoes", len(s.sale.Pending()), 1)
+	})
+}
+
+func TestOrdersAreConfirmedWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]recordsOf{
+		"it refuses": func(context.Context) (int64, error) { return 0, errors.New("away") },
+		"it hangs":   func(ctx context.Context) (int64, error) { <-ctx.Done(); return 0, ctx.Err() },
+	} {
+		servicetest.Bubble(t, name, func(t *testing.T) {
+			asked, back := 0, false
+			s := newHotShop(t, func(_ *Deps, a *AsyncDeps) {
+				a.Epochs = recordsOf(func(ctx context.Context) (int64, error) {
+					asked++
+					if back {
+						return 2, nil
+					}
+					return away(ctx)
+				}).Latest
+			})
+			began := time.Now()
+			s.buys(t, "alice")
+			servicetest.InTime(t, "the order", began, recordTimeout+100*time.Millisecond)
+			s.buys(t, "bob")
+			check.Equal(t, "questions to the database", asked, 1)
+			back = true
+			servicetest.Pass(recordPause)
+			s.refused(t, "carol", model.CodeUnavailable)
+		})
+	}
+}
+
+// By the contract the longest answer takes the lock's wait budget and 5 s. The lock is free at the last moment, and whatever
+// comes then, or before, stands still.
+func TestTheLongestAnswer(t *testing.T) {
+	t.Parallel()
+	const wait, ever = 3 * time.Second, time.Hour
+	busy := func(keys *servicetest.Locks) {
+		keys.Busy = "lock:order:alice"
+		time.AfterFunc(wait-time.Millisecond, func() { keys.With(func(l *servicetest.Locks) { l.Busy = "" }) })
+	}
+	for name, hang := range map[string]func(s shop){
+		"the look before the lock": func(s shop) { s.table.ReadTook = ever },
+		"the store of locks":       func(s shop) { s.keys.Took = ever },
+		"the look behind the lock": func(s shop) {
+			time.AfterFunc(wait/2, func() { s.table.With(func(db *servicetest.Table) { db.ReadTook = ever }) })
+		},
+		"the transaction": func(s shop) { s.desk.took = ever },
+	} {
+		servicetest.Bubble(t, "sync, "+name, func(t *testing.T) {
+			s := newShop(t)
+			s.deps.LockWait = wait
+			busy(s.keys)
+			hang(s)
+			_ = s.unavailable(t, "alice")
+		})
+	}
+	for name, hang := range map[string]func(s hotShop){
+		"the look before the lock": func(s hotShop) { s.hot.Takes["Read"] = ever },
+		"the look at the backlog": func(s hotShop) {
+			s.line.with(func() { s.line.backlog.Age = ever })
+			servicetest.Pass(2 * backlogEvery)
+			s.hot.Takes["OrdersOf"] = ever
+		},
+		"the store of locks": func(s hotShop) { s.keys.Took = ever },
+		"the reservation":    func(s hotShop) { s.hot.Takes["Reserve"] = ever },
+		"the publish":        func(s hotShop) { s.line.took = ever },
+		"the confirmation":   func(s hotShop) { s.hot.Takes["Confirm"] = ever },
+	} {
+		for _, script := range []bool{true, false} {
+			servicetest.Bubble(t, "async, "+name+map[bool]string{true: ", locks of the script"}[script], func(t *testing.T) {
+				s := newHotShop(t, func(o *Deps, a *AsyncDeps) { o.LockWait, a.ScriptLocks = wait, script })
+				s.hot.Lock("alice")
+				busy(s.keys)
+				hang(s)
+				_ = s.unavailable(t, "alice")
+			})
+		}
+	}
+}

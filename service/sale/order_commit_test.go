@@ -229,3 +229,93 @@ func TestUnknownOutcomeIsNotUntried(t *testing.T) {
 		s.close(context.Background())
 	})
 }
+
+// One order of a call may be in doubt where the others are not, as when one node of a Cluster does not answer. Its buyer
+// hears that it is not known yet, and nothing is undone.
+func TestOneReservationInDoubt(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
+			if a.UserID == "alice" {
+				return &model.ReserveResult{Err: fmt.Errorf("reserve: %w", model.ErrUnknownOutcome)}
+			}
+			return nil
+		}
+		check.Is(t, "alice", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
+		check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
+		check.Equal(t, "releases", s.hot.Calls("Release"), 0)
+		s.buys(t, "bob")
+	})
+}
+
+// While new orders are refused for the backlog, only a live order is an answer: the mark of a closed one may still be there,
+// and its buyer comes again like everybody else.
+func TestAClosedOrderIsNoAnswerDuringABacklog(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		for user, status := range map[string]model.OrderStatus{"alice": model.OrderCanceled, "bob": model.OrderUnpaid} {
+			placed := s.buys(t, user)
+			row := s.persist(s.sale.Pending()[placed.ID])
+			row.Status = status
+			s.rows.put(row)
+		}
+		s.line.with(func() { s.line.backlog.Age = time.Hour })
+		<-time.After(backlogEvery + time.Millisecond)
+		synctest.Wait()
+		s.refused(t, "alice", model.CodeUnavailable)
+		check.Equal(t, "where bob's order stands", s.refused(t, "bob", model.CodeAlreadyOrdered).OrderStatus, model.OrderUnpaid)
+	})
+}
+
+// The client is gone, its order is not decided, and nothing is left to do: the user's lock is still held, because
+// otherwise the same user could buy elsewhere.
+func TestTheLockIsHeldWhileAnOrderIsUndecided(t *testing.T) {
+	t.Parallel()
+	const decided = time.Second
+	servicetest.Bubble(t, "sync", func(t *testing.T) {
+		s := newShop(t)
+		s.desk.took = decided
+		_ = s.hangsUp(t, "alice", decided/10)
+		untilDecided(t, s.keys, decided)
+	})
+	servicetest.Bubble(t, "async", func(t *testing.T) {
+		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = false })
+		s.hot.Takes["Reserve"] = decided
+		_ = s.hangsUp(t, "alice", decided/10)
+		untilDecided(t, s.keys, decided)
+	})
+}
+
+func untilDecided(t *testing.T, locks *servicetest.Locks, decided time.Duration) {
+	t.Helper()
+	synctest.Wait()
+	check.Equal(t, "the lock is held while the order is undecided", locks.Holds("alice"), true)
+	<-time.After(decided)
+	synctest.Wait()
+	check.Equal(t, "the lock is held afterwards", locks.Holds("alice"), false)
+	check.Equal(t, "how often it was given back", locks.Released.Load(), 1)
+}
+
+// Whom a seller turns away that takes no more orders may try elsewhere at once.
+func TestAnOrderThatNobodyTakesKeepsNoLock(t *testing.T) {
+	t.Parallel()
+	servicetest.Bubble(t, "sync", func(t *testing.T) {
+		s := newShop(t)
+		s.Close(context.Background())
+		_ = s.unavailable(t, "alice")
+		givenBack(t, s.keys)
+	})
+	servicetest.Bubble(t, "async", func(t *testing.T) {
+		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = false })
+		s.seller.reserves.Close(context.Background())
+		_ = s.unavailable(t, "alice")
+		givenBack(t, s.keys)
+	})
+}
+
+func givenBack(t *testing.T, locks *servicetest.Locks) {
+	t.Helper()
+	check.Equal(t, "the lock is held", locks.Holds("alice"), false)
+	check.Equal(t, "locks taken", locks.Taken.Load(), 1)
+	check.Equal(t, "locks given back", locks.Released.Load(), 1)
+}
