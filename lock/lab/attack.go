@@ -29,7 +29,6 @@ const (
 	unlockLeases                = 4                // leave a worker on a busy machine the time to get to its unlock
 	deadLeases                  = 3                // after these a lock whose holder is gone will never be free
 	certain                     = 20 * time.Second // is how long the lab waits for an event that must happen
-	tryOnce                     = spinEvery / 2    // is over before A goes on
 )
 
 // arena is one attack, or the free run, on one strategy, with an account and a stock of its own.
@@ -131,9 +130,6 @@ func overlap() attack { return meet("two at once", 1, calmLease, pointChecked, p
 // beforeCommit: A gives the lock back, and stands before its COMMIT. B takes it and reads.
 func beforeCommit() attack { return meet("between unlock and COMMIT", 1, calmLease, pointFreed) }
 
-// turnedAway: B wants the lock while A has it; there is a unit for each.
-func turnedAway() attack { return meet("asked while it is held", 2, calmLease, pointRead) }
-
 // outlive: A is inside for three leases; B wants in.
 func outlive() attack { return meet("work longer than the lease", 1, 0, pointRead) }
 
@@ -190,22 +186,6 @@ func renewedByOther() attack {
 		slow.to(certain, pointRead)
 		victim.kill()
 		a.finish(a.worker("C", a.lastWait), slow)
-	}}
-}
-
-// freedByLoser: B does not get A's lock and goes. C wants in.
-func freedByLoser() attack {
-	return attack{name: "unlocked by who had not locked", stock: 1, lapses: true, run: func(a *arena) {
-		first := a.stands("A", []point{pointRead})
-		a.finish(a.worker("B", func(s *setup) { s.Wait = tryOnce }))
-		a.finish(first, a.wants("C"))
-	}}
-}
-
-// twice: one message for one unit is delivered to A and to B.
-func twice() attack {
-	return attack{name: "delivered twice", stock: 1, run: func(a *arena) {
-		a.finish(a.worker("A"), a.worker("B"))
 	}}
 }
 

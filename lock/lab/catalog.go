@@ -16,7 +16,7 @@ const (
 
 // catalog is every strategy, in the order of the table.
 func catalog() []strategy {
-	all := slices.Concat(brokenLocks(), brokenHolds(), brokenInSQL(), onReplicas(), realLocks(), stocks())
+	all := slices.Concat(brokenLocks(), brokenInSQL(), onReplicas(), realLocks(), stocks())
 	for i := range all {
 		if all[i].broken() {
 			all[i].group = groupBroken
@@ -85,6 +85,9 @@ func brokenLocks() []strategy {
 		// transaction it protects.
 		broken("setnx, no watchdog", defectLost, outlive(),
 			"the work outlives the lease, and the next one begins before it has written", "redis hash", right, watched(renewOwn)),
+		broken("watchdog, no owner check", defectDeadlock, renewedByOther(),
+			"who lost the lock renews the key of the one after it, also when that is dead", "redis hash",
+			watched(renewAnybodys), watched(renewOwn)),
 		// SET NX does not know whose key it meets; an owner and a hold count do. The lab's lease is longer than its
 		// wait: else the holder would wait until its own lock expires and go on without it, which is worse.
 		broken("setnx, re-entered", defectDeadlock, reenter(), "the holder takes the lock again and waits for itself",
@@ -99,31 +102,8 @@ func brokenLocks() []strategy {
 	}
 }
 
-// brokenHolds are the mistakes of who holds a lock in Redis, or thinks so.
-func brokenHolds() []strategy {
-	loser := spin{take: takeOwn, free: freeOwn, refuses: true}
-	return []strategy{
-		broken("watchdog, no owner check", defectDeadlock, renewedByOther(),
-			"who lost the lock renews the key of the one after it, also when that is dead", "redis hash",
-			watched(renewAnybodys), watched(renewOwn)),
-		broken("value is a time", defectLost, staleUnlock(pointWritten),
-			"the lock knows until when it is held and not by whom: a slow holder frees that of the one after it", "setnx store",
-			spinning(takeStamped, func(k *key) bool { return k.get() != "" && !past(k.get()) && freeAnybodys(k) }), right),
-		broken("finally without the lock", defectLost, freedByLoser(), "who did not get the lock frees it all the same",
-			"redis hash", spin{take: takeOwn, free: freeOwn, refuses: true, finally: freeAnybodys}.open, loser.open),
-		broken("gives up at once", defectUnserved, turnedAway(),
-			"who finds the lock held is told no, although there are units left", "redis hash",
-			spin{take: takeOwn, free: freeOwn, refuses: true, once: true}.open, loser.open),
-	}
-}
-
 // brokenInSQL are the mistakes around a transaction, a row and a count.
 func brokenInSQL() []strategy {
-	lockRow := func(name, why, cure string, by attack, open, mend func(setup) locker, shows defect) strategy {
-		s := broken(name, shows, by, why, cure, open, mend)
-		s.on = onMySQL
-		return s
-	}
 	return []strategy{
 		// The best-known bug of the tutorial: @Transactional outside, synchronized inside.
 		{
@@ -132,10 +112,6 @@ func brokenInSQL() []strategy {
 			Cure: "redis hash, around the transaction", ledger: inRow(selectAccount),
 			open: under(right, sellInTransaction(false)), mend: under(right, sellInTransaction(true)),
 		},
-		lockRow("lock row, no expiry", "the holder is killed, and its row stays for ever", "mysql table",
-			crash(pointRead), insertedBy(false), product(onTable), defectDeadlock),
-		lockRow("lock row, error ignored", "the INSERT that found a row fails, and the code goes on as if it had the lock",
-			"mysql table", overlap(), insertedBy(true), insertedBy(false), defectLost),
 		{
 			Name: "UPDATE without a guard", defect: defectOversold, on: onSQL, attacks: []attack{overlap()},
 			Why:  "both saw the last unit; remaining = remaining - 1 asks for none in its WHERE, and no constraint does",
@@ -145,11 +121,6 @@ func brokenInSQL() []strategy {
 			Name: "version never raised", defect: defectLost, on: onSQL, attacks: []attack{overlap()},
 			Why:  "each write compares the version it read, and none changes it",
 			Cure: "stock: optimistic", ledger: inRow(selectAccount), open: alone(sellByVersion(0)), mend: alone(sellByVersion(1)),
-		},
-		{
-			Name: "double save, under a lock", defect: defectOversold, on: onSQL, attacks: []attack{twice()},
-			Why:  "the lock makes the two deliveries wait for each other, and then both save",
-			Cure: "double save, unique key", ledger: inRow(selectUnits), open: under(right, save(newID)), mend: alone(save(once)),
 		},
 	}
 }
@@ -201,11 +172,6 @@ func stocks() []strategy {
 			Name: "database constraint", group: groupStock, on: onSQL, attacks: []attack{overlap()},
 			Why:  "relative updates; CHECK (remaining >= 0) refuses the unit too many",
 			open: alone(sellUnderConstraint), ledger: inRow(selectAccount),
-		},
-		{
-			Name: "double save, unique key", group: groupStock, on: onSQL, attacks: []attack{twice()},
-			Why:  "the second delivery finds the first in the table, in the same transaction",
-			open: alone(save(once)), ledger: inRow(selectUnits),
 		},
 	}
 }

@@ -14,25 +14,31 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"seckill/internal/redisdb"
 	"seckill/repository/sqldb"
 )
 
 // options are those of the command line, and what tests change.
 type options struct {
 	load
-	redis []string  // one or three URLs; none: embedded instances
-	dsn   string    // of an account that may make a schema; empty: a MariaDB of the lab's own
-	own   bool      // start that MariaDB, where it is installed; otherwise SQLite
-	log   io.Writer // is told how far the run is
-	rows  []strategy
+	own  bool      // start real servers, where they are installed
+	dsn  string    // tests: of an empty schema; otherwise, where nothing is installed, SQLite
+	log  io.Writer // is told how far the run is
+	rows []strategy
 
 	wait     time.Duration // tests: how long the last worker waits for a lock that is gone, or its own
 	patience time.Duration // tests: how long to wait at least for what must not happen
@@ -44,8 +50,6 @@ func (o options) check() error {
 	case o.Workers < 2, o.Workers > 512, o.Operations < 1, o.Operations > 10_000,
 		o.Duration <= 0, o.Duration > time.Hour, o.Think <= 0, o.Think > time.Second:
 		return fmt.Errorf("%w: -workers are 2 to 512, -operations 1 to 10000, -duration up to 1h and -think up to 1s", errUsage)
-	case len(o.redis) > 1 && len(o.redis) != quorumSize:
-		return fmt.Errorf("%w: there must be one Redis URL or %d", errUsage, quorumSize)
 	}
 	return nil
 }
@@ -235,4 +239,63 @@ func (l *lab) stage(ctx context.Context, r *Row, a attack, part string, watched 
 		found.Holds = append(found.Holds, w.hold())
 	}
 	return found, on.tally
+}
+
+const (
+	exitError = 1
+	exitUsage = 2
+)
+
+var errUsage = errors.New("see -help")
+
+func main() {
+	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer end()
+	os.Exit(command(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// command runs the program, and returns its exit code: 1 when a broken strategy does not show its defect, or a real one
+// does; 2 for wrong usage.
+func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	err := try(func() { execute(ctx, args, stdin, stdout, stderr) })
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	fmt.Fprintln(stderr, "lab:", err)
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
+	return exitError
+}
+
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) {
+	if len(args) == 1 && args[0] == childCommand {
+		child(ctx, stdin, stdout)
+		return
+	}
+	o := options{log: stderr, own: true}
+	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	replicas := flags.Bool("real", false,
+		"also locks whose replica is promoted, and a split brain, with redis-servers of the lab's own")
+	page := flags.String("html", "", "also write the table and the time lines to this `file`")
+	flags.IntVar(&o.Workers, "workers", 8, "how many work on one account, half of them in each of two processes")
+	flags.IntVar(&o.Operations, "operations", 50, "operations of each worker")
+	flags.DurationVar(&o.Duration, "duration", 2*time.Second, "after this no worker of a row begins another operation")
+	flags.DurationVar(&o.Think, "think", 200*time.Microsecond, "the longest time between reading and writing")
+	if err := flags.Parse(args); err != nil {
+		stop(errors.Join(err, errUsage))
+	}
+	if flags.NArg() > 0 {
+		stop(fmt.Errorf("%w: there are no arguments but flags", errUsage))
+	}
+	o.rows = slices.DeleteFunc(catalog(), func(s strategy) bool { return s.replicas && !*replicas }) //nolint:contextcheck // nothing is opened yet
+	redisdb.Log(slog.New(slog.DiscardHandler))                                                       // what matters of the client's remarks comes back as errors too
+	r, err := experiment(ctx, o)
+	stop(err)
+	r.write(stdout)
+	if *page != "" {
+		r.writePage(*page)
+	}
+	stop(r.verdict())
 }

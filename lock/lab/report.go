@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	_ "embed"
 	"errors"
 	"fmt"
+	"html/template"
 	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,7 +23,7 @@ type Verdict string
 const (
 	VerdictBroken     Verdict = "broken as expected"
 	VerdictCorrect    Verdict = "correct"
-	VerdictNeedsMySQL Verdict = "needs MySQL: --dsn"
+	VerdictNeedsMySQL Verdict = "needs MariaDB: it is not installed"
 	VerdictHidden     Verdict = "DEFECT NOT SHOWN" // a broken strategy got away
 	VerdictDefect     Verdict = "DEFECT"           // a real strategy did not hold
 	VerdictFailed     Verdict = "FAILED"           // the row could not run
@@ -156,7 +160,7 @@ func short(d time.Duration) string {
 // answer is what came of one unit of work. It travels from child processes as JSON.
 type answer struct {
 	// End is pointDone: added to the account and, if anything was left, sold; pointSoldOut: a sale without an account
-	// found nothing left; pointRepeated: the message had been handled before; pointRefused: the lock was lost, the
+	// found nothing left; pointRefused: the lock was lost, the
 	// worker was told, and wrote nothing; or pointStuck: the lock was not to be had within the longest wait.
 	End    point         `json:"end"`
 	Sold   int64         `json:"sold"`   // units
@@ -182,7 +186,7 @@ func (t tally) count(ends ...point) (n int64) {
 func (t tally) throughput() float64 {
 	first := slices.MinFunc(t, func(a, b answer) int { return a.Asked.Compare(b.Asked) }).Asked
 	last := slices.MaxFunc(t, func(a, b answer) int { return a.Answered.Compare(b.Answered) }).Answered
-	return float64(t.count(pointDone, pointSoldOut, pointRepeated)) / last.Sub(first).Seconds()
+	return float64(t.count(pointDone, pointSoldOut)) / last.Sub(first).Seconds()
 }
 
 // quantile returns the wait that a share q of all waits does not exceed; for the whole operation where there is no lock.
@@ -213,7 +217,7 @@ func (t tally) judge(stock int64, left figures, lapses bool) Finding {
 		sold += a.Sold
 	}
 	f := Finding{
-		Expected: int64(len(t)) - t.count(pointSoldOut, pointRepeated),
+		Expected: int64(len(t)) - t.count(pointSoldOut),
 		Actual:   left.Balance,
 		// Sold units that the stock does not know of would be sold once more.
 		Lost:       max(t.count(pointDone)-left.Balance, sold-(stock-left.Remaining), 0),
@@ -249,7 +253,49 @@ func (f *Finding) shows(d defect) bool {
 		defectLost:     f.Lost > 0 && f.Oversold > 0,
 		defectDeadlock: f.Deadlocked,
 		defectOversold: f.Oversold > 0,
-		defectUnserved: f.Expected > f.Actual && !f.Deadlocked,
 		defectNone:     f.clean(),
 	}[d]
+}
+
+//go:embed page.html
+var pageText string
+
+// writePage writes the table and a time line for each interleaving to one HTML file.
+func (r report) writePage(name string) {
+	millis := func(d time.Duration) float64 {
+		return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+	}
+	form := template.Must(template.New("page").Funcs(template.FuncMap{"short": short, "millis": millis}).Parse(pageText))
+	var page bytes.Buffer
+	must("make the page", form.Execute(&page, r))
+	must("write the page", os.WriteFile(name, page.Bytes(), 0o644)) //nolint:gosec // it is for people
+}
+
+// stretch is a part of a time line, in thousandths of it.
+type stretch struct{ X, Width int64 }
+
+// Ends is when the last worker of an attack has ended.
+func (a Attack) Ends() (last time.Duration) {
+	for _, h := range a.Holds {
+		last = max(last, h.Ends())
+	}
+	return last
+}
+
+// Stretch is a time, or an instant. What is short can be seen all the same.
+func (a Attack) Stretch(from, to time.Duration) stretch {
+	const all, tick = 1000, 3
+	ends := int64(max(a.Ends(), 1))
+	x := min(int64(from)*all/ends, all-tick)
+	return stretch{x, max(int64(to)*all/ends-x, tick)}
+}
+
+// Twice is the time in which another worker had the lock too.
+func (a Attack) Twice(h Hold) (all []stretch) {
+	for _, other := range a.Holds {
+		if from, to := h.with(other); from < to {
+			all = append(all, a.Stretch(from, to))
+		}
+	}
+	return all
 }

@@ -6,25 +6,21 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"database/sql"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/testserver"
 )
 
-// TestProgram runs the laboratory as a person does: with a MariaDB of its own, and a page.
+// TestProgram runs the laboratory as a person does, every row with servers of its own, and a page. Nothing of it is left.
 func TestProgram(t *testing.T) {
-	t.Parallel()
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
 	var stdout, stderr bytes.Buffer
 	page := filepath.Join(t.TempDir(), "lab.html")
-	code := command(check.Context(t), []string{"-workers", "2", "-operations", "2", "-html", page}, strings.NewReader(""), &stdout, &stderr)
+	code := command(check.Context(t), []string{"-workers", "2", "-operations", "2", "-real", "-html", page}, strings.NewReader(""), &stdout, &stderr)
 	check.Equal(t, "the exit code: "+stderr.String(), code, 0)
 	html := string(check.Value(os.ReadFile(page))(t))
 	for _, want := range []string{"local mutex, 2 processes", "broken as expected", "redis hash", "correct"} {
@@ -32,68 +28,11 @@ func TestProgram(t *testing.T) {
 		check.That(t, strings.Contains(html, want), "the page lacks %q", want)
 	}
 	check.That(t, strings.Contains(html, `class="twice"`), "the page shows no two holders at once")
-	check.That(t, !strings.Contains(stdout.String(), string(VerdictNeedsMySQL)), "it started no MariaDB of its own")
-}
-
-// interrupting interrupts when a text is written.
-type interrupting struct {
-	bytes.Buffer
-
-	at        string
-	interrupt func()
-}
-
-func (w *interrupting) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte(w.at)) {
-		w.interrupt()
+	for _, missing := range []string{string(VerdictNeedsMySQL), "embedded", "sqlite"} {
+		check.That(t, !strings.Contains(stdout.String(), missing), "it started no server of its own: %s", missing)
 	}
-	return w.Buffer.Write(b)
-}
-
-//nolint:tparallel // one after the other: each looks at what the ones before have left behind
-func TestOnServers(t *testing.T) {
-	t.Parallel()
-	database := testserver.MariaDB(t)
-	var urls []string
-	for range quorumSize {
-		urls = append(urls, testserver.Redis(t).URL())
-		withRedis(t, urls[len(urls)-1], func(c *redis.Client) error {
-			return c.Set(t.Context(), "seckill:lab:somebody:else", "1", 0).Err()
-		})
-	}
-	dsn := database.DSN(testserver.DefaultSchema)
-	withMySQL(t, dsn, "CREATE TABLE vouchers (mine INT)")
-
-	t.Run("every strategy", func(t *testing.T) {
-		r := run(t, options{redis: urls, dsn: dsn, rows: catalog()})
-		wantVerdicts(t, r, func(strategy) bool { return false })
-		for _, row := range r.Rows {
-			check.That(t, row.On != "embedded" && row.On != "sqlite", "%s ran on %s", row.Name, row.On)
-		}
-		wantOnlyForeign(t, dsn, urls)
-	})
-	t.Run("one Redis", func(t *testing.T) {
-		rows := rowsOf(func(s strategy) bool { return s.Name == "redis hash" || s.Name == "redlock" })
-		r := run(t, options{redis: urls[:1], rows: rows})
-		check.Equal(t, "where the Redis hash ran", r.Rows[0].On, "redis")
-		check.Equal(t, "where the quorum ran", r.Rows[1].On, "embedded ×3")
-		wantOnlyForeign(t, dsn, urls)
-	})
-	t.Run("an account that may not", func(t *testing.T) {
-		withMySQL(t, database.AdminDSN(testserver.DefaultSchema), "CREATE USER poor@'%'")
-		_, err := experiment(t.Context(), small(t, options{dsn: "poor@tcp(" + database.Addr() + ")/"}))
-		if err == nil || !strings.Contains(err.Error(), "GRANT ALL ON `seckill_lab_%`.*") {
-			t.Errorf("%v, want a hint at what is missing", err)
-		}
-	})
-	t.Run("interrupted", func(t *testing.T) {
-		ctx, interrupt := context.WithCancel(check.Context(t))
-		stderr := &interrupting{at: " 3/", interrupt: interrupt}
-		args := []string{"-redis", strings.Join(urls, ","), "-dsn", dsn}
-		code := command(ctx, args, strings.NewReader(""), &bytes.Buffer{}, stderr)
-		check.That(t, code == exitError && strings.Contains(stderr.String(), "interrupted"), "exit %d, stderr %q", code, stderr.String())
-		wantOnlyForeign(t, dsn, urls)
-	})
+	left := check.Value(os.ReadDir(temporary))(t)
+	check.That(t, len(left) == 0, "it has left %v behind", left)
 }
 
 // TestPromotedRows: one lock has two holders each time that its replica is promoted, also when its primary lives on, and the
@@ -120,38 +59,4 @@ func TestPromotedRows(t *testing.T) {
 			check.Equal(t, "rounds with two holders", together, [2]int{want, want})
 		})
 	}
-}
-
-// wantOnlyForeign wants what was there before, and nothing of the lab.
-func wantOnlyForeign(t *testing.T, dsn string, urls []string) {
-	t.Helper()
-	for _, url := range urls {
-		withRedis(t, url, func(c *redis.Client) error {
-			keys, err := c.Keys(t.Context(), "*").Result()
-			check.That(t, len(keys) == 1 && keys[0] == "seckill:lab:somebody:else", "keys afterwards: %q", keys)
-			return err
-		})
-	}
-	db := check.Value(sql.Open("mysql", dsn))(t)
-	defer db.Close()
-	var schemas, tables int
-	check.Must(t, db.QueryRowContext(t.Context(), `SELECT
-		(SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name LIKE ?),
-		(SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE())`, schemaPrefix+"%").Scan(&schemas, &tables))
-	check.That(t, schemas == 0 && tables == 1,
-		"afterwards there are %d schemas of the lab and %d tables in the foreign one, want 0 and 1", schemas, tables)
-}
-
-func withRedis(t *testing.T, url string, use func(*redis.Client) error) {
-	t.Helper()
-	client := newClient(url)
-	defer client.Close()
-	check.Must(t, use(client))
-}
-
-func withMySQL(t *testing.T, dsn, statement string) {
-	t.Helper()
-	db := check.Value(sql.Open("mysql", dsn))(t)
-	defer db.Close()
-	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"slices"
 	"testing"
@@ -28,35 +27,10 @@ func TestEmbedded(t *testing.T) {
 func TestOnMySQL(t *testing.T) {
 	t.Parallel()
 	rows := rowsOf(func(s strategy) bool { return s.on == onMySQL })
-	r := run(t, options{redis: []string{testserver.SharedRedis(t)}, dsn: testserver.Schema(t), rows: rows})
+	r := run(t, options{dsn: testserver.Schema(t), rows: rows})
 	wantVerdicts(t, r, func(strategy) bool { return false })
 	for _, row := range r.Rows {
 		check.Equal(t, "where "+row.Name+" ran", row.On, "mysql")
-	}
-}
-
-// What a lab made is gone when it is undone, also when its run was interrupted: its schema, and its keys,
-// those that locks name after them too.
-func TestUndone(t *testing.T) {
-	t.Parallel()
-	dsn, url := testserver.Schema(t), testserver.SharedRedis(t)
-	l := &lab{options: options{redis: []string{url}, dsn: dsn}}
-	check.Must(t, try(func() { l.open(t.Context()) }))
-	client := newClient(url)
-	defer client.Close()
-	left := func() []string { return client.Keys(t.Context(), "*"+l.site.Prefix+"*").Val() }
-	for _, key := range []string{l.site.Prefix + "balance", "lock_token:{" + l.site.Prefix + "lock}"} {
-		check.Must(t, client.Set(t.Context(), key, "1", 0).Err())
-	}
-	check.Equal(t, "keys before", len(left()), 2)
-	ended, interrupt := context.WithCancel(t.Context())
-	interrupt()
-	check.Must(t, l.undo.run(ended))
-	check.Equal(t, "keys afterwards", len(left()), 0)
-	db := check.Value(sql.Open("mysql", l.site.DSN))(t)
-	defer db.Close()
-	if err := db.PingContext(t.Context()); err == nil {
-		t.Error("the schema is there afterwards")
 	}
 }
 

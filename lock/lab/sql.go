@@ -4,9 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -14,27 +11,20 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"seckill/internal/ids"
-	"seckill/internal/poll"
 	"seckill/model"
 	"seckill/repository"
 )
 
-// tables are the lab's own: an account and a stock as one row, with the constraint that is the last guard of every
-// strategy, and once more as units, without; messages; locks.
-func tables() []string {
-	return []string{
-		`CREATE TABLE lab_accounts (
+// accounts is the lab's own table: an account and a stock as one row, with the constraint that is the last guard of every
+// strategy, and once more as units, without.
+const accounts = `CREATE TABLE lab_accounts (
 			name VARCHAR(64) NOT NULL PRIMARY KEY,
 			balance BIGINT NOT NULL DEFAULT 0,
 			remaining BIGINT NOT NULL DEFAULT 0,
 			units BIGINT NOT NULL DEFAULT 0,
 			version BIGINT NOT NULL DEFAULT 0,
 			CONSTRAINT lab_remaining_not_negative CHECK (remaining >= 0)
-		)`,
-		"CREATE TABLE lab_messages (name VARCHAR(96) NOT NULL, number VARCHAR(64) NOT NULL, PRIMARY KEY (name, number))",
-		"CREATE TABLE lab_locks (name VARCHAR(64) NOT NULL PRIMARY KEY, owner VARCHAR(64) NOT NULL)",
-	}
-}
+		)`
 
 const (
 	insertAccount = "INSERT INTO lab_accounts (remaining, units, name) VALUES (?, ?, ?)"
@@ -150,54 +140,12 @@ func sellUnderConstraint(u unit) answer {
 	return u.trade(selectAccount, func(found figures) (sold int64, done bool) {
 		sold = found.sell()
 		err := try(func() { u.change(addAndTake, sold) })
-		if isSQL(err, sqlite3.SQLITE_CONSTRAINT_CHECK, checkMariaDB, checkMySQL) {
+		if refusedByCheck(err) {
 			sold, err = 0, try(func() { u.change(addAndTake, 0) })
 		}
 		stop(err)
 		return sold, true
 	})
-}
-
-// save notes a message that asks for one unit and is delivered more than once, and takes the unit. The message and the
-// copy's number are a unique key: with the same number for all copies it tells the second delivery from the first.
-func save(number func() string) sale {
-	return transacted(func(u unit) answer {
-		message := u.Name
-		if u.Load != nil {
-			message += fmt.Sprint(":", rand.IntN(u.Load.Workers*u.Load.Operations)) //nolint:gosec // nobody is to guess it
-		}
-		_, err := u.tx.ExecContext(u.ctx, "INSERT INTO lab_messages (name, number) VALUES (?, ?)", message, number())
-		if alreadyThere(err) {
-			must("roll back", u.tx.Rollback())
-			return answer{End: pointRepeated}
-		}
-		must("note the message", err)
-		u.change(takeUnit)
-		return answer{End: pointDone, Sold: 1}
-	})
-}
-
-func once() string { return "" }
-
-// insertedBy makes a lock of a row: who inserts it has the lock, and deletes it. With the mistake, the error of an
-// INSERT that found a row is ignored.
-func insertedBy(ignored bool) func(setup) locker {
-	return func(s setup) locker {
-		db := s.database().SQL()
-		return func(ctx context.Context, wait time.Duration) hold {
-			owner := newID()
-			within(ctx, wait, func() bool {
-				_, err := db.ExecContext(ctx, "INSERT INTO lab_locks (name, owner) VALUES (?, ?)", s.Name, owner)
-				return alreadyThere(err) && ignored || !alreadyThere(err) && !deadlocked(err)
-			})
-			return hold{ctx, func(ctx context.Context) {
-				stop(poll.Until(ctx, spinEvery, func() (bool, error) {
-					_, err := db.ExecContext(ctx, "DELETE FROM lab_locks WHERE name = ? AND owner = ?", s.Name, owner)
-					return !deadlocked(err), nil
-				}))
-			}}
-		}
-	}
 }
 
 // saleWindow is how long the lab's vouchers are on sale: longer than any run.
@@ -242,32 +190,14 @@ func (u unit) order(orders *repository.Orders) answer {
 	return answer{End: pointDone, Sold: 1}
 }
 
-// Numbers of MySQL's errors: a violated CHECK, a key that is there already, a transaction that was picked to go, and an
-// account that may not make a schema.
-const (
-	checkMariaDB, checkMySQL      = 4025, 3819
-	duplicateEntry, deadlockFound = 1062, 1213
-	deniedSchema, deniedCommand   = 1044, 1142
-)
+// Numbers of MySQL's and MariaDB's error of a violated CHECK.
+const checkMariaDB, checkMySQL = 4025, 3819
 
-// isSQL says that a database answered with this error of SQLite, or one of these of MySQL.
-func isSQL(err error, ofSQLite int, ofMySQL ...uint16) bool {
+// refusedByCheck says that a constraint has refused a statement.
+func refusedByCheck(err error) bool {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
-		return slices.Contains(ofMySQL, e.Number)
+		return e.Number == checkMariaDB || e.Number == checkMySQL
 	}
 	e, ok := errors.AsType[*sqlite.Error](err)
-	return ok && e.Code() == ofSQLite
-}
-
-func alreadyThere(err error) bool {
-	return isSQL(err, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, duplicateEntry)
-}
-
-// deadlocked says that a statement is to be repeated. Any other error ends what is tried.
-func deadlocked(err error) bool {
-	if isSQL(err, 0, deadlockFound) {
-		return true
-	}
-	must("change the lock's row", err)
-	return false
+	return ok && e.Code() == sqlite3.SQLITE_CONSTRAINT_CHECK
 }

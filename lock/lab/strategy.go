@@ -34,13 +34,12 @@ const (
 	pointLost  point = "hears that the lock is lost"
 	pointGiven point = "unlocks" // in a moment
 
-	pointKilled   point = "is killed" // the last of a worker, as the others below
-	pointDone     point = "is done"
-	pointSoldOut  point = "is told that nothing is left"
-	pointRepeated point = "knows the message already"
-	pointRefused  point = "is refused, and has written nothing"
-	pointStuck    point = "did not get the lock"
-	pointFailed   point = "has failed"
+	pointKilled  point = "is killed" // the last of a worker, as the others below
+	pointDone    point = "is done"
+	pointSoldOut point = "is told that nothing is left"
+	pointRefused point = "is refused, and has written nothing"
+	pointStuck   point = "did not get the lock"
+	pointFailed  point = "has failed"
 )
 
 // passes says that a worker only tells of a point, and does not stand there.
@@ -131,7 +130,6 @@ const (
 	defectLost     defect = "lost updates"
 	defectDeadlock defect = "deadlock"
 	defectOversold defect = "oversold"
-	defectUnserved defect = "turned away"
 )
 
 // strategy is one row of the table.

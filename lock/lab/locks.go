@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -12,6 +11,8 @@ import (
 
 	"seckill/internal/poll"
 	"seckill/lock"
+	"seckill/lock/driver"
+	"seckill/repository/sqldb"
 )
 
 // locker takes a lock under test, as one process sees it. It ends with lock.ErrTimeout when it is not free within wait.
@@ -165,40 +166,21 @@ type key struct {
 // step takes or frees a key, and says whether that worked.
 type step = func(k *key) bool
 
-// spin says what the strategies differ in.
-type spin struct {
-	take, free step
-	once       bool // it is tried once, and not waited for
-	refuses    bool // who does not get it is refused, and not stuck
-	finally    step // of who does not get it
-}
-
-func spinning(take, free step) func(setup) locker { return spin{take: take, free: free}.open }
-
 // right is a SETNX lock without the mistakes of the others, but for the missing watchdog.
 func right(s setup) locker { return spinning(takeOwn, freeOwn)(s) }
 
-// open makes a lock whose holds have the caller's context: these locks do not know when they are lost.
-func (l spin) open(s setup) locker {
-	client := s.connect(s.Site.Redis)
-	return func(ctx context.Context, wait time.Duration) hold {
-		k := &key{unit{setup: s, ctx: ctx}, client, s.key("lock"), newID(), nil}
-		if l.once {
-			wait = 0
+// spinning makes a lock whose holds have the caller's context: these locks do not know when they are lost.
+func spinning(take, free step) func(setup) locker {
+	return func(s setup) locker {
+		client := s.connect(s.Site.Redis)
+		return func(ctx context.Context, wait time.Duration) hold {
+			k := &key{unit{setup: s, ctx: ctx}, client, s.key("lock"), newID(), nil}
+			within(ctx, wait, func() bool { return take(k) })
+			return hold{ctx, func(ctx context.Context) {
+				k.ctx = ctx
+				free(k)
+			}}
 		}
-		err := try(func() { within(ctx, wait, func() bool { return l.take(k) }) })
-		if l.refuses && errors.Is(err, lock.ErrTimeout) {
-			if l.finally != nil {
-				k.stand(pointGiven)
-				l.finally(k)
-			}
-			err = errRefused
-		}
-		stop(err)
-		return hold{ctx, func(ctx context.Context) {
-			k.ctx = ctx
-			l.free(k)
-		}}
 	}
 }
 
@@ -216,9 +198,8 @@ func (k *key) expire() bool {
 }
 
 // get is "" where there is no key.
-func (k *key) get() string { return orNone(k.client.Get(k.ctx, k.name).Result()) }
-
-func orNone(found string, err error) string {
+func (k *key) get() string {
+	found, err := k.client.Get(k.ctx, k.name).Result()
 	if !errors.Is(err, redis.Nil) {
 		must("get the key", err)
 	}
@@ -244,21 +225,6 @@ func freeAnybodys(k *key) bool {
 	return got(k.client.Del(k.ctx, k.name).Result())("delete the key") > 0
 }
 
-// takeStamped is the lock of old tutorials: the value says until when it is held, and who finds that past takes over.
-func takeStamped(k *key) bool {
-	until := time.Now().Add(k.Lease).UnixMilli()
-	if k.setNX(until, 0) {
-		return true
-	}
-	found := k.get()
-	return past(found) && found == orNone(k.client.SetArgs(k.ctx, k.name, until, redis.SetArgs{Get: true}).Result())
-}
-
-func past(stamp string) bool {
-	until, err := strconv.ParseInt(stamp, 10, 64)
-	return err == nil && until <= time.Now().UnixMilli()
-}
-
 const (
 	renewAnybodys = `return redis.call('pexpire', KEYS[1], ARGV[2])`
 	renewOwn      = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`
@@ -280,4 +246,84 @@ func watched(renew string) func(setup) locker {
 		k.end()
 		return freeOwn(k)
 	})
+}
+
+// unlockBudget bounds one unlock.
+const unlockBudget = 5 * time.Second
+
+// product is a lock of the product's own package.
+func product(open func(setup) lock.Locker) func(setup) locker {
+	return func(s setup) locker {
+		l := open(s)
+		return func(ctx context.Context, wait time.Duration) hold {
+			options := []lock.Option{lock.Wait(wait)}
+			if s.Fixed {
+				options = append(options, lock.LeaseTime(s.Lease))
+			}
+			lease, err := l.Lock(ctx, options...)
+			if errors.Is(err, lock.ErrLost) || errors.Is(err, lock.ErrUnsynced) {
+				err = errors.Join(errRefused, err)
+			}
+			stop(err)
+			return hold{lease.Context(), func(ctx context.Context) {
+				ctx, cancel := context.WithTimeout(ctx, unlockBudget)
+				defer cancel()
+				stop(lease.UnlockContext(ctx))
+			}}
+		}
+	}
+}
+
+// mutex is a lock in a store, of a client of the setup's own.
+func (s setup) mutex(store driver.Store) lock.Locker {
+	client := lock.New(store, lock.WatchdogLease(s.Lease))
+	s.undo.add(func(ctx context.Context) {
+		if err := client.Close(ctx); !errors.Is(err, lock.ErrUnknown) { // its server may have been killed
+			must("close the locks", err)
+		}
+	})
+	return client.Mutex(s.key("lock"))
+}
+
+// hashStore lets a call take as long as one to the account, because the embedded servers of a busy machine are slow.
+func hashStore(_ setup, c *redis.Client) driver.Store {
+	return lock.NewRedisStore(c, lock.CallTimeout(ioTimeout))
+}
+
+func setNXStore(_ setup, c *redis.Client) driver.Store {
+	return lock.NewSetNXStore(c, lock.CallTimeout(ioTimeout))
+}
+
+// syncedStore waits for a replica under attack; the servers of the free run have none.
+func syncedStore(s setup, c *redis.Client) driver.Store {
+	n := 1
+	if s.Load != nil {
+		n = 0
+	}
+	return lock.NewRedisStore(c, lock.CallTimeout(ioTimeout), lock.Synced(n))
+}
+
+func onOne(store func(setup, *redis.Client) driver.Store) func(setup) lock.Locker {
+	return func(s setup) lock.Locker { return s.mutex(store(s, s.connect(s.Site.Redis))) }
+}
+
+func onThree(compose func(...lock.Locker) *lock.Quorum) func(setup) lock.Locker {
+	return func(s setup) lock.Locker {
+		var parts []lock.Locker
+		for _, url := range s.Site.Quorum {
+			parts = append(parts, s.mutex(hashStore(s, s.connect(url))))
+		}
+		return compose(parts...)
+	}
+}
+
+// onTable is the lock table that the product's migrations make, over connections of its own, as another process would
+// have. The account is in Redis all the same.
+func onTable(s setup) lock.Locker { return s.mutex(lock.NewMySQLStore(s.database().SQL())) }
+
+// database opens connections of the work's own to the run's database.
+func (s setup) database() *sqldb.Database {
+	db := got(sqldb.Open(context.Background(), sqldb.Options{DSN: s.Site.DSN}))("open the database")
+	s.undo.closes(db)
+	return db
 }
