@@ -6,7 +6,6 @@ package e2e_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
@@ -117,33 +115,6 @@ func withDescriptors(t *testing.T, program string, descriptors int) string {
 	return path
 }
 
-// TestSilentConnectionsStopNoSale: more connections than the process has descriptors, that say nothing or begin a
-// header and never end it, keep nobody from buying.
-func TestSilentConnectionsStopNoSale(t *testing.T) {
-	t.Parallel()
-	for name, begin := range map[string]string{"silent": "", "dripping": "POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nX-A: "} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := prepare(t, withDescriptors(t, testserver.Program(t), 300), onServers(t))
-			p.serves(t)
-			voucher := p.onSale(t, 5)
-			for range 400 {
-				c := check.Value((&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.URL, "http://")))(t)
-				t.Cleanup(func() { _ = c.Close() })
-				_, _ = c.Write([]byte(begin)) // some are closed already
-			}
-			p.Client.CloseIdleConnections()
-			for n := range 5 {
-				p.buys(t, voucher.ID, p.user(n))
-			}
-			check.Equal(t, "readyz", p.Status("/readyz"), http.StatusOK)
-			check.Equal(t, "the log tells of it", p.output.Has("connections that waited were closed to make room"), true)
-			check.That(t, strings.Contains(p.metrics(t), `seckill_connections_closed_total{listener="main",reason="room"}`),
-				"the metrics say nothing of it")
-		})
-	}
-}
-
 // TestFewDescriptorsAnswerEverybody: a crowd with many times as many connections as the process has descriptors is told
 // at the worst to come again, each of it, and the descriptors that the servers and files of a sale need are left to
 // them.
@@ -189,109 +160,6 @@ func TestDrippingHeadersAreCut(t *testing.T) {
 		_, err := c.Write([]byte("a"))
 		return err != nil
 	})
-}
-
-// catalogue is a deployment with thousands of vouchers on sale. The program runs in a process of its own, as it is
-// shipped: a flood that the race detector slows down as well says nothing of it.
-type catalogue struct {
-	*app
-
-	db *sql.DB
-}
-
-const shelved = 5000
-
-// fill makes vouchers like one, some thousand at once.
-func (s catalogue) fill(t *testing.T, id, second string, like model.Voucher) {
-	t.Helper()
-	const columns = "title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, revision"
-	for begin := 0; begin < shelved; begin += 1000 {
-		_, err := s.db.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO vouchers (id, created_at, %s) "+
-			"WITH RECURSIVE numbers(n) AS (SELECT %d UNION ALL SELECT n + 1 FROM numbers WHERE n < %d) "+
-			"SELECT %s, v.created_at - %s, %s FROM numbers n JOIN vouchers v ON v.id = '%s'",
-			columns, begin+1, begin+1000, id, second, columns, like.ID))
-		check.Must(t, err)
-	}
-}
-
-func onMariaDB(t *testing.T) catalogue {
-	t.Helper()
-	server := testserver.MariaDB(t)
-	db := check.Value(sql.Open("mysql", server.DSN(testserver.DefaultSchema)))(t)
-	t.Cleanup(func() { _ = db.Close() })
-	s := catalogue{launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": server.DSN(testserver.DefaultSchema)})).app, db}
-	s.fill(t, "CONCAT('shelf', n.n)", "INTERVAL n.n SECOND", s.onSale(t, 1))
-	return s
-}
-
-func onSQLite(t *testing.T) catalogue {
-	t.Helper()
-	deployment := embeddedSettings(t)
-	s := catalogue{app: launch(t, deployment).app}
-	s.db = check.Value(sql.Open("sqlite", "file:"+filepath.Join(deployment["SECKILL_DATA_DIR"], "seckill.db")+"?_pragma=busy_timeout(5000)"))(t)
-	t.Cleanup(func() { _ = s.db.Close() })
-	s.fill(t, "'shelf' || n.n", "1000000 * n.n", s.onSale(t, 1))
-	return s
-}
-
-// flood asks for lists from many connections until it is told to stop, each time for what query says. It returns how
-// many answers of each status there were.
-func (s catalogue) flood(t *testing.T, connections int, query func(n int64) string) (stop func() map[int]int64) {
-	t.Helper()
-	var asked atomic.Int64
-	var mu sync.Mutex
-	answers := map[int]int64{}
-	over := meanwhile(connections, func(int, int) {
-		got, err := s.Send(http.MethodGet, "/vouchers?"+query(asked.Add(1)), "", nil)
-		check.That(t, err == nil, "a list: %v", err)
-		mu.Lock()
-		defer mu.Unlock()
-		answers[got.Status]++
-	})
-	t.Cleanup(over)
-	return func() map[int]int64 { over(); return answers }
-}
-
-// TestListsDoNotStopTheSale: strangers ask for lists as fast as they can, for the same page or with cursors that they
-// make up, and everybody buys meanwhile.
-func TestListsDoNotStopTheSale(t *testing.T) {
-	t.Parallel()
-	for name, open := range map[string]func(*testing.T) catalogue{"MariaDB": onMariaDB, "SQLite": onSQLite} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			const connections, purchases, buyers = 100, 60, 4
-			voucher := s.onSale(t, purchases)
-			s.connect(t, connections)
-			for kind, query := range map[string]func(n int64) string{
-				"same page": func(int64) string { return "phase=sold_out" },
-				"cursors": func(n int64) string {
-					phase := model.Phases()[n%5]
-					return fmt.Sprintf("phase=%s&cursor=%s", phase, model.Cursor{At: voucher.BeginAt.Add(time.Duration(n) * time.Second), ID: "x"})
-				},
-			} {
-				stop := s.flood(t, connections, query)
-				check.Volley(buyers, func(b int) {
-					for n := range purchases / buyers / 2 {
-						s.buys(t, voucher.ID, s.user(1000*len(kind)+100*b+n))
-					}
-				})
-				lists := stop()
-				t.Logf("%s: lists %v", kind, lists)
-				check.That(t, lists[http.StatusOK] != 0 && lists[http.StatusOK]+lists[http.StatusServiceUnavailable] == sum(lists),
-					"%s: the lists were answered %v", kind, lists)
-			}
-			audit := s.Audit(t, voucher.ID)
-			check.That(t, audit.Balanced, "%+v", audit)
-		})
-	}
-}
-
-func sum(counts map[int]int64) (all int64) {
-	for _, count := range counts {
-		all += count
-	}
-	return all
 }
 
 // TestListsHoldNoConnectionOfSales: every connection of lists waits for the database. A purchase does not, and one more

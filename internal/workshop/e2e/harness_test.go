@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -21,12 +20,10 @@ import (
 	"time"
 
 	"seckill/config"
-	"seckill/internal/api"
 	command "seckill/internal/app"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
-	"seckill/model"
 )
 
 func TestMain(m *testing.M) {
@@ -153,105 +150,6 @@ func newApp(t testing.TB, url, ops string) *app {
 	return &app{
 		Service: remote.Service{URL: url, Client: remote.Client(t, "", 4000), Tokens: check.Value(remote.Authority(secret))(t)},
 		ops:     ops, prefix: t.Name()[:4] + strconv.FormatInt(time.Now().UnixNano(), 36) + ":",
-	}
-}
-
-func (a *app) user(n int) string { return a.prefix + strconv.Itoa(n) }
-
-// as is a user's token.
-func (a *app) as(t testing.TB, user string) string {
-	t.Helper()
-	return a.Token(t, user, model.RoleUser)
-}
-
-// once makes a call, such as "POST /orders/1/cancel", which must be answered.
-func (a *app) once(t testing.TB, call, token string, body any, headers ...string) api.Answer {
-	t.Helper()
-	method, path, _ := strings.Cut(call, " ")
-	return a.Call(t, method, path, token, body, headers...)
-}
-
-// does is once for a call that may be told to come again.
-func (a *app) does(t testing.TB, call, token string, body any, headers ...string) api.Answer {
-	t.Helper()
-	return remote.Insist(t, call, func(int) (api.Answer, error) {
-		method, path, _ := strings.Cut(call, " ")
-		return a.Send(method, path, token, body, headers...)
-	})
-}
-
-// reads is what an administrator reads.
-func reads[T any](t testing.TB, a *app, path string) T {
-	t.Helper()
-	got := a.does(t, "GET "+path, a.Admin(t), nil)
-	check.Need(t, got.Status == http.StatusOK, "GET %s: %d %s", path, got.Status, got.Body)
-	return remote.Decode[T](t, got)
-}
-
-// buy asks for a unit until that is answered for good.
-func (a *app) buy(t testing.TB, voucherID, user string) api.Answer {
-	t.Helper()
-	return a.does(t, "POST /vouchers/"+voucherID+"/seckill", a.as(t, user), nil)
-}
-
-// mine are a user's orders of a voucher.
-func (a *app) mine(t testing.TB, voucherID, user string) []model.Order {
-	t.Helper()
-	got := a.does(t, "GET /orders?voucher_id="+voucherID, a.as(t, user), nil)
-	check.Need(t, got.Status == http.StatusOK, "the orders of %s: %d %s", user, got.Status, got.Body)
-	return remote.Decode[model.OrderPage](t, got).Items
-}
-
-// patch changes a voucher.
-func (a *app) patch(t testing.TB, voucherID string, fields any) model.Voucher {
-	t.Helper()
-	got := a.does(t, "PATCH /admin/vouchers/"+voucherID, a.Admin(t), fields)
-	check.Need(t, got.Status == http.StatusOK, "change voucher %s: %d %s", voucherID, got.Status, got.Body)
-	return remote.Decode[model.Voucher](t, got)
-}
-
-// isClosed reports whether a channel is, on which nothing is sent.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// onSale creates a voucher that is on sale now.
-func (a *app) onSale(t testing.TB, stock int) model.Voucher {
-	t.Helper()
-	return a.Create(t, map[string]any{"stock": stock})
-}
-
-// rows lists every order of a voucher, by user.
-func (a *app) rows(t testing.TB, voucherID string) map[string]model.Order {
-	t.Helper()
-	rows := map[string]model.Order{}
-	for _, order := range a.orders(t, voucherID) {
-		other, twice := rows[order.UserID]
-		check.That(t, !twice, "user %s has two orders: %s and %s", order.UserID, order.ID, other.ID)
-		rows[order.UserID] = order
-	}
-	return rows
-}
-
-// orders lists every order of a voucher that the database knows, by id.
-func (a *app) orders(t testing.TB, voucherID string) map[string]model.Order {
-	t.Helper()
-	orders := map[string]model.Order{}
-	for cursor := ""; ; {
-		got := a.Insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/orders?limit=100&cursor="+cursor, a.Admin(t), nil)
-		check.Need(t, got.Status == http.StatusOK, "orders: %d %s", got.Status, got.Body)
-		page := remote.Decode[model.OrderPage](t, got)
-		for _, order := range page.Items {
-			orders[order.ID] = order
-		}
-		if cursor = page.NextCursor; cursor == "" {
-			return orders
-		}
 	}
 }
 
@@ -388,39 +286,6 @@ func tail(text string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// connect opens so many connections to an instance and lets each have an answer, so that the requests that follow, up
-// to as many at once, need no new one. The program closes a connection that has said nothing within five seconds, and
-// http.Transport opens connections that it uses only later, so that a rush on a starved machine would now and then be
-// sent down a closed one.
-func (a *app) connect(t testing.TB, count int) {
-	t.Helper()
-	const atOnce = 50 // more would themselves wait too long to be written
-	var (
-		opening sync.WaitGroup
-		slots   = make(chan struct{}, atOnce)
-		answers = make([]*http.Response, count)
-	)
-	for n := range answers {
-		slots <- struct{}{}
-		opening.Go(func() {
-			defer func() { <-slots }()
-			var err error
-			if answers[n], err = a.Client.Get(a.URL + "/livez"); err != nil { //nolint:bodyclose // below
-				t.Errorf("connection %d: %v", n, err)
-			}
-		})
-	}
-	opening.Wait()
-	for _, answer := range answers {
-		if answer == nil {
-			continue
-		}
-		// Only now is the connection free for another request: all are there.
-		_, _ = io.Copy(io.Discard, answer.Body)
-		answer.Body.Close()
-	}
-}
-
 // asyncOnServers is onServers with orders that are queued in the NATS server the tests share.
 func asyncOnServers(t *testing.T) settings {
 	t.Helper()
@@ -474,169 +339,6 @@ func asyncOnOwnNATS(t *testing.T, config ...string) (*testserver.Server, setting
 // role is a deployment's instances of one role.
 func (s settings) role(name string) settings { return s.with(settings{"SECKILL_ROLE": name}) }
 
-// refuses demands that a user is told to come again.
-func (a *app) refuses(t testing.TB, voucherID, user string) {
-	t.Helper()
-	got, err := a.Place(t, voucherID, user)
-	check.That(t, err == nil && got.Code() == model.CodeUnavailable && got.Header.Get("Retry-After") != "",
-		"%s buys: %d %s %v, want UNAVAILABLE", user, got.Status, got.Body, err)
-}
-
-// accepted buys one unit, and fails the test when that is not promised in the end.
-func (a *app) accepted(t testing.TB, voucherID, user string) model.Order {
-	t.Helper()
-	got := remote.Insist(t, user, func(int) (api.Answer, error) { return a.Place(t, voucherID, user) })
-	switch {
-	case got.Status == http.StatusAccepted:
-		return remote.Decode[model.Order](t, got)
-	case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
-		return model.Order{ID: remote.Decode[api.Problem](t, got).OrderID, VoucherID: voucherID, UserID: user}
-	}
-	t.Fatalf("%s buys: %d %s, want 202", user, got.Status, got.Body)
-	return model.Order{}
-}
-
-// buysAll has so many users buy one unit each, and returns the orders with their users.
-func (a *app) buysAll(t testing.TB, voucherID string, users []string) map[string]string {
-	t.Helper()
-	promised := map[string]string{}
-	for _, user := range users {
-		promised[a.accepted(t, voucherID, user).ID] = user
-	}
-	return promised
-}
-
-// stores is buysAll of n users from one on, and waits until each order has its row.
-func (a *app) stores(t testing.TB, voucherID string, from, n int) map[string]string {
-	t.Helper()
-	bought := a.buysAll(t, voucherID, users(a, from, n))
-	for id, user := range bought {
-		a.becomes(t, model.Order{ID: id, UserID: user}, model.OrderUnpaid)
-	}
-	return bought
-}
-
-// becomes waits for what becomes of an order; the answer comes when it does.
-func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) (became model.Order) {
-	t.Helper()
-	token := a.as(t, order.UserID)
-	check.Eventually(t, "order "+order.ID+" is more than a promise", func() bool {
-		got := a.Insist(t, http.MethodGet, "/orders/"+order.ID+"?wait=25s", token, nil)
-		check.Need(t, got.Status == http.StatusOK, "order %s: %d %s", order.ID, got.Status, got.Body)
-		became = remote.Decode[model.Order](t, got)
-		return became.Status != model.OrderProcessing
-	})
-	check.That(t, became.Status == want, "order %s is %s (%s), want %s", order.ID, became.Status, became.Reason, want)
-	return became
-}
-
-// cancels gives an order's unit back.
-func (a *app) cancels(t testing.TB, order model.Order) {
-	t.Helper()
-	got := a.Insist(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.as(t, order.UserID), nil)
-	check.That(t, got.Status == http.StatusOK && remote.Decode[model.Order](t, got).Status == model.OrderCanceled,
-		"cancel %s: %d %s", order.ID, got.Status, got.Body)
-}
-
-// quiet waits until nothing is under way for a voucher any more and everything about it agrees.
-func (a *app) quiet(t testing.TB, voucherID string) (audit model.Audit) {
-	t.Helper()
-	check.Patiently(t, "the audit of "+voucherID+" is balanced and quiet", func() bool {
-		audit = a.Audit(t, voucherID)
-		return settled(audit)
-	})
-	return audit
-}
-
-// settled reports whether everything agrees and nothing is under way: what is younger than 5 s, and thus left out of
-// the balance, too.
-func settled(audit model.Audit) bool {
-	return audit.Balanced && (audit.Queue == nil || audit.Queue.Pending == 0) &&
-		(audit.Redis == nil || audit.Redis.State == string(model.CopyOpen) && audit.Redis.Reserved == 0 &&
-			audit.Redis.Remaining == audit.Database.Remaining && audit.Redis.Buyers == audit.Database.LiveOrders)
-}
-
-// conserved waits until a voucher is quiet, checks invariants 1 to 4 by id, and returns every order. The promised
-// orders, and their users, must be among them.
-func (a *app) conserved(t testing.TB, voucherID string, promised map[string]string) map[string]model.Order {
-	t.Helper()
-	audit := a.quiet(t, voucherID)
-	orders := a.orders(t, voucherID)
-	live := map[string]string{}
-	for id, order := range orders {
-		if !order.Live() {
-			continue
-		}
-		other, twice := live[order.UserID]
-		check.That(t, !twice, "%s has two live orders: %s and %s", order.UserID, id, other)
-		live[order.UserID] = id
-	}
-	d := audit.Database
-	check.That(t, d.LiveOrders == int64(len(live)) && d.Stock == d.Remaining+d.LiveOrders,
-		"%d live orders, and the audit says %+v", len(live), d)
-	for id, user := range promised {
-		if order, ok := orders[id]; !ok || order.UserID != user || order.Status == model.OrderProcessing {
-			t.Errorf("%s was promised order %s, and it is %+v", user, id, order)
-		}
-	}
-	return orders
-}
-
-// unbroken checks that every promise became an order that can be paid.
-func unbroken(t testing.TB, orders map[string]model.Order, promised map[string]string) {
-	t.Helper()
-	for id := range promised {
-		if order := orders[id]; order.Status != model.OrderUnpaid {
-			t.Errorf("order %s was promised and is %q (%s)", id, order.Status, order.Reason)
-		}
-	}
-}
-
-// kept waits until a voucher is quiet, and checks that it is conserved and every promise is kept.
-func (a *app) kept(t testing.TB, voucherID string, promised map[string]string) map[string]model.Order {
-	t.Helper()
-	orders := a.conserved(t, voucherID, promised)
-	unbroken(t, orders, promised)
-	return orders
-}
-
-// sellsOn lets new users buy what is left, to the last unit, and checks that everything was sold exactly. It returns
-// what was promised meanwhile.
-func (a *app) sellsOn(t testing.TB, voucherID string, from int) map[string]string {
-	t.Helper()
-	promised, n := map[string]string{}, from
-	check.Eventually(t, "voucher "+voucherID+" sells to the last unit", func() bool {
-		for ; ; n++ {
-			user := a.user(n)
-			got := remote.Insist(t, user, func(int) (api.Answer, error) { return a.Place(t, voucherID, user) })
-			switch {
-			case got.Sells():
-				promised[remote.Decode[model.Order](t, got).ID] = user
-			case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
-				promised[remote.Decode[api.Problem](t, got).OrderID] = user
-			case got.Code() == model.CodeSoldOut:
-				return a.Audit(t, voucherID).Database.Remaining == 0 // a local copy may say so for a second
-			default:
-				t.Fatalf("it does not sell on: %d %s, %+v", got.Status, got.Body, a.Audit(t, voucherID))
-			}
-		}
-	})
-	a.kept(t, voucherID, promised)
-	d := a.Audit(t, voucherID).Database
-	check.That(t, d.Remaining == 0 && d.LiveOrders == d.Stock, "stock was lost: %+v", d)
-	return promised
-}
-
-// sellsOut lowers a large stock, so that only some units are left, and lets new users buy them.
-func (a *app) sellsOut(t testing.TB, voucherID string) {
-	t.Helper()
-	const more = 5
-	stock := map[string]any{"stock": a.Audit(t, voucherID).Database.LiveOrders + more}
-	got := a.does(t, "POST /admin/vouchers/"+voucherID+"/stock", a.Admin(t), stock)
-	check.Need(t, got.Status == http.StatusOK, "lower the stock: %d %s", got.Status, got.Body)
-	check.Equal(t, "units sold to the last", len(a.sellsOn(t, voucherID, 900_000_000)), more)
-}
-
 // sorted are the keys in order, so that a seed gives the same test again.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
@@ -650,36 +352,4 @@ func runs(t testing.TB, s settings, args ...string) (output string, err error) {
 		return string(said), fmt.Errorf("seckill %v: %w\n%s", args, err, said)
 	}
 	return string(said), nil
-}
-
-// later makes a request in the background.
-func (a *app) later(t *testing.T, method, path, token string) <-chan api.Answer {
-	t.Helper()
-	done := make(chan api.Answer, 1)
-	go func() {
-		got, err := a.Send(method, path, token, nil)
-		if err != nil {
-			t.Error(err)
-		}
-		done <- got
-	}()
-	return done
-}
-
-// owners are the users with live orders, and these.
-func owners(orders map[string]model.Order) map[string][]string {
-	owns := map[string][]string{}
-	for _, id := range sorted(orders) {
-		if order := orders[id]; order.Live() {
-			owns[order.UserID] = append(owns[order.UserID], id)
-		}
-	}
-	return owns
-}
-
-func stats(t *testing.T, a *app, voucherID string) model.Stats {
-	t.Helper()
-	got := a.Insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/stats", a.Admin(t), nil)
-	check.Need(t, got.Status == http.StatusOK, "stats: %d %s", got.Status, got.Body)
-	return remote.Decode[model.Stats](t, got)
 }

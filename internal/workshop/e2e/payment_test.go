@@ -338,28 +338,6 @@ func checkMovedMoney(t *testing.T, a *app, x *till, s settings) {
 	check.Patiently(t, "the audit", func() bool { return a.Audit(t, voucher.ID).Balanced })
 }
 
-// In async the road of money is the same, and a refunded unit is back in the hot copy.
-func TestAnAsyncOrderIsPaidAndRefunded(t *testing.T) {
-	t.Parallel()
-	x := openTill(t)
-	a := start(t, asyncOnServers(t).with(x.settings()))
-	x.tells(t, a)
-	voucher := a.onSale(t, 1)
-	order := a.paid(t, x, voucher.ID, a.user(1))
-	check.That(t, order.Code != "", "it has no code")
-	another := func() api.Answer {
-		return a.buy(t, voucher.ID, a.user(2))
-	}
-	check.Equal(t, "another one", another().Code(), model.CodeSoldOut)
-	a.refund(t, order)
-	check.Patiently(t, "the unit is sold again", func() bool {
-		_, sold := orderOf(t, another(), voucher.ID, a.user(2))
-		return sold
-	})
-	a.back(t, 1)
-	x.balance(t, 1, 1)
-}
-
 // Without a provider nothing can be paid, and no webhook is believed.
 func TestWithoutAProvider(t *testing.T) {
 	t.Parallel()

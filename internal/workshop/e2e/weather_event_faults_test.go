@@ -45,9 +45,7 @@ const (
 	inNATS    = "NATS"
 )
 
-func events() []event {
-	return slices.Concat(databaseEvents(), redisEvents(), natsEvents())
-}
+func events() []event { return slices.Concat(databaseEvents(), redisEvents(), natsEvents()) }
 
 // redisAccount makes the account of the service, which Redis forgets when it ends.
 const redisAccount = "ACL SETUSER " + weatherUser + " on >" + weatherPassword + " ~* &* +@all"

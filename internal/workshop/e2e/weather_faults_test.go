@@ -333,6 +333,7 @@ func (w *weather) checkPromises() {
 		for _, order := range broken[:min(len(broken), fewest)] {
 			w.t.Errorf("voucher %d: a promise is not kept, one of %d: %+v\n%s", n+1, len(broken), order, w.story(order.ID))
 		}
+		check.Equal(w.t, "users who heard that a voucher with units is sold out", s.soldOut, 0)
 		said := w.unbalanced(s)
 		check.That(w.t, said == "", "voucher %d: the audit says %.800s", n+1, said)
 	}
