@@ -33,11 +33,7 @@ type java struct {
 	waiting map[string]chan answer
 }
 
-type answer struct {
-	value string
-	err   string
-	at    time.Time
-}
+type answer struct{ value, err string }
 
 // startJava starts a JVM whose watchdog keeps locks for lease, on one Redis or more.
 func startJava(t testing.TB, lease time.Duration, urls ...string) *java {
@@ -50,18 +46,10 @@ func startJava(t testing.TB, lease time.Duration, urls ...string) *java {
 	cmd := exec.Command("java", args...)
 	j := &java{cmd: cmd, stderr: new(bytes.Buffer), ended: make(chan struct{}), waiting: make(map[string]chan answer)}
 	cmd.Stderr = j.stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	j.stdin = stdin
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start Java (install a JDK of version 17 or newer): %v", err)
-	}
+	j.stdin = check.Value(cmd.StdinPipe())(t)
+	stdout := check.Value(cmd.StdoutPipe())(t)
+	err := cmd.Start()
+	check.Need(t, err == nil, "start Java (install a JDK of version 17 or newer): %v", err)
 	ready := make(chan struct{})
 	go func() {
 		defer close(j.ended)
@@ -93,9 +81,9 @@ func (j *java) read(stdout io.Reader, ready chan<- struct{}) {
 		}
 		id, rest, _ := strings.Cut(lines.Text(), " ")
 		kind, value, _ := strings.Cut(rest, " ")
-		a := answer{value: value, at: time.Now()}
+		a := answer{value: value}
 		if kind != "ok" {
-			a = answer{err: value, at: a.at}
+			a = answer{err: value}
 		}
 		j.mu.Lock()
 		if to := j.waiting[id]; to != nil {
@@ -152,36 +140,13 @@ func (o order) wait(t testing.TB) answer {
 	return check.Receive(t, "Java's answer to "+o.text, o.answer)
 }
 
-// want waits for an answer that must be this one.
+// want waits for an answer that must be this one; "refused" is an IllegalMonitorStateException.
 func (o order) want(t testing.TB, value string) {
 	t.Helper()
 	a := o.wait(t)
-	if a.err != "" || a.value != value {
-		t.Fatalf("Java answered %q with %q, error %q; want %q", o.text, a.value, a.err, value)
+	good := a.err == "" && a.value == value
+	if value == "refused" {
+		good = strings.HasPrefix(a.err, "java.lang.IllegalMonitorStateException")
 	}
-}
-
-// Orders to plain locks, obeyed at once.
-
-func (th thread) lock(t testing.TB, name string) {
-	t.Helper()
-	th.begin(t, "lock", "plain", name, -1).want(t, "")
-}
-
-func (th thread) unlock(t testing.TB, name string) {
-	t.Helper()
-	th.begin(t, "unlock", "plain", name).want(t, "")
-}
-
-// wantBusy checks that the thread cannot take a lock.
-func (th thread) wantBusy(t testing.TB, name string) {
-	t.Helper()
-	th.begin(t, "try", "plain", name, 0, -1).want(t, "false")
-}
-
-func (th thread) wantRefused(t testing.TB, verb, kind, name string) {
-	t.Helper()
-	if a := th.begin(t, verb, kind, name).wait(t); !strings.HasPrefix(a.err, "java.lang.IllegalMonitorStateException") {
-		t.Fatalf("Java's %s of %s gave %q, error %q; want an IllegalMonitorStateException", verb, name, a.value, a.err)
-	}
+	check.Need(t, good, "Java answered %q with %q, error %q; want %q", o.text, a.value, a.err, value)
 }

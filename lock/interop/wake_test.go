@@ -54,7 +54,7 @@ func (p parts) wake(t testing.TB, l lock.Locker, kind, name string, least int) (
 	java := p.java.thread("holder")
 	java.begin(t, "lock", kind, name, -1).want(t, "")
 	p.wantHeld(t, name, least)
-	waiting := begin(t, l, lock.Wait(check.Deadline))
+	waiting := begin(t, l)
 	for i, b := range p.looks {
 		if kind != "plain" || i == 0 {
 			b.waitForWaiters(t, "redisson_lock__channel:{"+name+"}", 2) // and the test itself
@@ -68,7 +68,7 @@ func (p parts) wake(t testing.TB, l lock.Locker, kind, name string, least int) (
 	}
 	lease := waiting.lease(t)
 	at = time.Now()
-	mustUnlock(t, lease)
+	check.Must(t, lease.Unlock())
 	return ordered, time.UnixMicro(start), at
 }
 
