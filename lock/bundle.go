@@ -138,8 +138,8 @@ func (b *bundle) ended(cause error) {
 	}
 }
 
-// forget drops the token: the owner's next acquisition gets one of its own, greater than those of the holders that came in
-// between. Under b.mu.
+// forget drops the token: the owner's next acquisition gets one of its own, greater than those of the holders that came
+// in between. Under b.mu.
 func (b *bundle) forget() {
 	if b.unfence != nil {
 		b.unfence()
@@ -175,8 +175,8 @@ func each(parts []*Lease, do func(*Lease) error) []error {
 	return errs
 }
 
-// giveUp gives back every part that was taken, on a context of its own: that of the caller may be what ended, and bounds only
-// how long it waits. It returns whether there were any, and the parts that turned out to be held.
+// giveUp gives back every part that was taken, on a context of its own: that of the caller may be what ended, and
+// bounds only how long it waits. It returns whether there were any, and the parts that turned out to be held.
 func (b *bundle) giveUp(ctx context.Context, bound time.Duration) vain {
 	parts, _ := b.take()
 	b.mu.Lock()
@@ -199,8 +199,8 @@ func (b *bundle) giveUp(ctx context.Context, bound time.Duration) vain {
 	return v
 }
 
-// unlock gives back every part and reports every failure. A part that was lost is no failure as long as enough were held.
-// Close gives back what it ended.
+// unlock gives back every part and reports every failure. A part that was lost is no failure as long as enough were
+// held. Close gives back what it ended.
 func (b *bundle) unlock(ctx context.Context, l *Lease) error {
 	parts, lost := b.take()
 	l.end(ErrUnlocked)
@@ -256,8 +256,8 @@ func (b *bundle) validUntil() time.Time {
 	return ends[b.q.need-1]
 }
 
-// fence makes a token from those of the parts: the greatest, which is written back to so many parts that the next holder
-// shares one of them and gets a greater one.
+// fence makes a token from those of the parts: the greatest, which is written back to so many parts that the next
+// holder shares one of them and gets a greater one.
 func (b *bundle) fence(ctx context.Context, own *owner) error {
 	key := b.q.key()
 	token, err := own.fence(key, func() (int64, error) {

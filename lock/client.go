@@ -11,8 +11,8 @@ import (
 	"seckill/lock/driver"
 )
 
-// Client takes locks from one store. It is safe for concurrent use. A process makes one for each store: the waiters of one
-// Client are served in the order they came, and share one subscription and one watchdog.
+// Client takes locks from one store. It is safe for concurrent use. A process makes one for each store: the waiters of
+// one Client are served in the order they came, and share one subscription and one watchdog.
 type Client struct {
 	store  driver.Store
 	passer driver.Passer // nil when the store cannot hand over
@@ -56,15 +56,15 @@ func New(store driver.Store, opts ...ClientOption) *Client {
 	return c
 }
 
-// Mutex returns the lock of that name. It costs nothing and needs no closing;
-// two Mutexes of one name are the same lock.
+// Mutex returns the lock of that name. It costs nothing and needs no closing; two Mutexes of one name are the same
+// lock.
 func (c *Client) Mutex(name string) *Mutex {
 	return &Mutex{client: c, name: name}
 }
 
-// ForceUnlock frees a lock, whichever owner holds it, and wakes its waiters. It is for operators, after a holder has been
-// found dead or stuck. A holder that lives finds out at its next renewal (a third of its lease), Extend or Unlock; until
-// then two owners may hold the lock. It returns whether the lock was held.
+// ForceUnlock frees a lock, whichever owner holds it, and wakes its waiters. It is for operators, after a holder has
+// been found dead or stuck. A holder that lives finds out at its next renewal (a third of its lease), Extend or Unlock;
+// until then two owners may hold the lock. It returns whether the lock was held.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	was, err := c.store.ForceRelease(ctx, name)
 	if err != nil {
@@ -73,8 +73,8 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	return was, nil
 }
 
-// Holder returns which holder has a lock, "" for none, and how long its lease still runs unless it is renewed; less than 0
-// when another program set none. A holder has its name in the store: "<uuid of the client>:<number>".
+// Holder returns which holder has a lock, "" for none, and how long its lease still runs unless it is renewed; less
+// than 0 when another program set none. A holder has its name in the store: "<uuid of the client>:<number>".
 func (c *Client) Holder(ctx context.Context, name string) (holder string, left time.Duration, err error) {
 	if holder, left, err = c.store.Holder(ctx, name); err != nil {
 		return "", 0, fmt.Errorf("look at the lock %s: %w", name, err)
@@ -82,14 +82,14 @@ func (c *Client) Holder(ctx context.Context, name string) (holder string, left t
 	return holder, left, nil
 }
 
-// closeUndoTime is how long Close waits for locks to be given back once nothing else is under way: for a call that times out
-// and a repetition (5 s). A store that has not answered by then is gone.
+// closeUndoTime is how long Close waits for locks to be given back once nothing else is under way: for a call that
+// times out and a repetition (5 s). A store that has not answered by then is gone.
 const closeUndoTime = 5 * defaultCallTimeout / 2
 
-// Close ends the client: no lock can be taken any more, waiters get ErrClosed, the contexts of the leases still held end
-// with the cause ErrClosed and their locks are released. It waits until ctx ends for every Lock and Unlock under way, and
-// then for at most 5 s for what is being given back. What is left then ends with its lease, and the error is the cause of
-// ctx, or ErrUnknown when the store did not answer. It is safe to call twice.
+// Close ends the client: no lock can be taken any more, waiters get ErrClosed, the contexts of the leases still held
+// end with the cause ErrClosed and their locks are released. It waits until ctx ends for every Lock and Unlock under
+// way, and then for at most 5 s for what is being given back. What is left then ends with its lease, and the error is
+// the cause of ctx, or ErrUnknown when the store did not answer. It is safe to call twice.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	first := !c.closed
@@ -124,8 +124,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return err
 }
 
-// settled waits for the calls under way, and only then for what is being given back: a call whose outcome is unknown leaves
-// something to be undone.
+// settled waits for the calls under way, and only then for what is being given back: a call whose outcome is unknown
+// leaves something to be undone.
 func (c *Client) settled(ctx context.Context) error {
 	select {
 	case <-finished(&c.underWay):
@@ -142,8 +142,8 @@ func (c *Client) settled(ctx context.Context) error {
 	}
 }
 
-// enter counts a call that Close has to wait for, until underWay.Done; false
-// when the client is closed. Under mu, so that no call enters after Close looked.
+// enter counts a call that Close has to wait for, until underWay.Done; false when the client is closed. Under mu, so
+// that no call enters after Close looked.
 func (c *Client) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,8 +182,8 @@ func finished(work *sync.WaitGroup) <-chan struct{} {
 }
 
 // Do takes the lock of that name, does the work, and gives the lock back, also when the work panics. The work's context
-// ends with ctx, and with the cause ErrLost when the lock is lost; the lock is held until the work has returned. The error
-// is that of Lock, or those of the work and of Unlock.
+// ends with ctx, and with the cause ErrLost when the lock is lost; the lock is held until the work has returned. The
+// error is that of Lock, or those of the work and of Unlock.
 func (c *Client) Do(ctx context.Context, name string, work func(ctx context.Context) error, opts ...Option) (err error) {
 	ctx, _ = withOwner(ctx)
 	lease, err := c.Mutex(name).Lock(ctx, opts...)
@@ -197,10 +197,10 @@ func (c *Client) Do(ctx context.Context, name string, work func(ctx context.Cont
 	return work(ctx)
 }
 
-// Campaign is for work that one process does at a time. It waits until this process is the leader, that is, holds the lock
-// of that name, and calls lead. When it no longer leads it ends lead's context, waits for lead to return, and campaigns
-// again. It returns lead's error when lead returns by itself, and otherwise the cause of ctx, ErrClosed or ErrRefused.
-// Client.Holder says who leads.
+// Campaign is for work that one process does at a time. It waits until this process is the leader, that is, holds the
+// lock of that name, and calls lead. When it no longer leads it ends lead's context, waits for lead to return, and
+// campaigns again. It returns lead's error when lead returns by itself, and otherwise the cause of ctx, ErrClosed or
+// ErrRefused. Client.Holder says who leads.
 func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx context.Context) error) error {
 	for {
 		var led, lost bool

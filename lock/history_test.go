@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -62,9 +63,9 @@ func (h *historian) now() int64 { return int64(time.Since(h.start)) }
 // it holds the lock: how many holds a history has does not depend on how busy the machine is. Nor does what it saw: a
 // lease is good before its ValidUntil, also where the timer that is to end its context is late.
 func (h *historian) use(t *testing.T, client int, l lock.Locker, looks int, opts ...lock.Option) {
-	called := h.now()
-	lease, err := l.Lock(t.Context(), append(opts, lock.Fenced())...)
-	for err != nil { // it holds nothing, whatever the error
+	var lease *lock.Lease
+	var called int64
+	for err := lock.ErrTimeout; err != nil; { // it holds nothing, whatever the error
 		if t.Context().Err() != nil {
 			return
 		}
@@ -195,42 +196,34 @@ func shaky(store driver.Store, seed uint64) *fake {
 		}
 		return pass(ctx, d)
 	}
-	s := &fake{Store: store}
-	s.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
-		if err := fails(ctx); err != nil {
-			return driver.Grant{}, err
-		}
-		grant, err := store.Acquire(ctx, r)
-		if lost := fails(ctx); lost != nil {
-			return driver.Grant{}, lost
-		}
-		return grant, err
-	}
-	s.renew = func(ctx context.Context, rs []driver.Request) []error {
-		errs := make([]error, len(rs))
-		err := fails(ctx)
-		if err == nil {
-			errs = store.Renew(ctx, rs)
-			err = fails(ctx)
-		}
-		for i := range errs {
+	return &fake{
+		Store: store,
+		acquire: func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+			return between(ctx, fails, func() (driver.Grant, error) { return store.Acquire(ctx, r) })
+		},
+		renew: func(ctx context.Context, rs []driver.Request) []error {
+			errs, err := between(ctx, fails, func() ([]error, error) { return store.Renew(ctx, rs), nil })
 			if err != nil {
-				errs[i] = err
+				return slices.Repeat([]error{err}, len(rs))
 			}
-		}
-		return errs
+			return errs
+		},
+		release: func(ctx context.Context, r driver.Request) (bool, error) {
+			return between(ctx, fails, func() (bool, error) { return store.Release(ctx, r) })
+		},
 	}
-	s.release = func(ctx context.Context, r driver.Request) (bool, error) {
-		if err := fails(ctx); err != nil {
-			return false, err
-		}
-		was, err := store.Release(ctx, r)
-		if lost := fails(ctx); lost != nil {
-			return false, lost
-		}
-		return was, err
+}
+
+// between makes a call whose request, or answer, may be lost.
+func between[A any](ctx context.Context, fails func(context.Context) error, call func() (A, error)) (none A, err error) {
+	if err := fails(ctx); err != nil {
+		return none, err
 	}
-	return s
+	answer, err := call()
+	if lost := fails(ctx); lost != nil {
+		return none, lost
+	}
+	return answer, err
 }
 
 // TestLinearizableOnRedis is the same with the scripts of Redis and with go-redis, which sends requests again, over

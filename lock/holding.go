@@ -92,8 +92,8 @@ func (h *holding) begin(sent time.Time, token int64, once bool) bool {
 	return true
 }
 
-// expire runs on a timer of this process, on the monotonic clock. It ends a lease before the store lets another owner have
-// the lock, also when the store is out of reach.
+// expire runs on a timer of this process, on the monotonic clock. It ends a lease before the store lets another owner
+// have the lock, also when the store is out of reach.
 func (h *holding) expire() {
 	h.mu.Lock()
 	left := time.Until(h.until)
@@ -121,8 +121,8 @@ func (h *holding) prolong(sent time.Time, lease time.Duration) {
 	h.timer.Reset(time.Until(until))
 }
 
-// shorten makes the holding count as held no longer than that, if the lease is its only one and is not renewed: no lease that
-// others rely on is shortened.
+// shorten makes the holding count as held no longer than that, if the lease is its only one and is not renewed: no
+// lease that others rely on is shortened.
 func (h *holding) shorten(l *Lease, until time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,8 +159,8 @@ func (h *holding) lose(why string) {
 	}
 }
 
-// end makes the holding count as not held, stops its renewal and ends the contexts of its leases. It reports whether it was
-// held until now.
+// end makes the holding count as not held, stops its renewal and ends the contexts of its leases. It reports whether it
+// was held until now.
 func (h *holding) end(cause error) bool {
 	h.mu.Lock()
 	if !h.held {
@@ -189,9 +189,9 @@ func (h *holding) state() (bool, error) {
 	return h.held, h.cause
 }
 
-// add puts one more lease on the holding; false when it has ended. Each one with a watchdog schedules a renewal: the contexts
-// of those before it may have ended, and then the holding is no longer renewed. The renewal is due so early that two more
-// still come in time, however long the answer took that gave the lock.
+// add puts one more lease on the holding; false when it has ended. Each one with a watchdog schedules a renewal: the
+// contexts of those before it may have ended, and then the holding is no longer renewed. The renewal is due so early
+// that two more still come in time, however long the answer took that gave the lock.
 func (h *holding) add(l *Lease) bool {
 	h.mu.Lock()
 	if !h.held {
@@ -234,8 +234,8 @@ func (h *holding) remove(l *Lease) (left int, held bool) {
 	return left, held
 }
 
-// wanted reports whether the holding is to be renewed: for a lease with a watchdog whose life, see While, has not ended. Under
-// h.mu.
+// wanted reports whether the holding is to be renewed: for a lease with a watchdog whose life, see While, has not
+// ended. Under h.mu.
 func (h *holding) wanted() bool {
 	for _, l := range h.leases {
 		if l.watchdog && l.life.Err() == nil {
@@ -263,8 +263,9 @@ func (h *holding) count() int {
 	return len(h.leases)
 }
 
-// undo gives back what may have been taken, in the background: no caller waits for a store that does not answer. ErrUnknown
-// outweighs the errors by which nothing was taken: err may carry the cause of a context, and that may be another lock's.
+// undo gives back what may have been taken, in the background: no caller waits for a store that does not answer.
+// ErrUnknown outweighs the errors by which nothing was taken: err may carry the cause of a context, and that may be
+// another lock's.
 func (h *holding) undo(err error) {
 	nothing := errors.Is(err, ErrRefused) || errors.Is(err, ErrNotSent)
 	if !nothing || errors.Is(err, ErrUnknown) {

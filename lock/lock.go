@@ -1,12 +1,12 @@
-// Package lock holds distributed locks: mutual exclusion between the goroutines of many processes, by way of a store that
-// they share.
+// Package lock holds distributed locks: mutual exclusion between the goroutines of many processes, by way of a store
+// that they share.
 //
 //	locks := lock.New(lock.NewRedisStore(client)) // once per process
 //	err := locks.Do(ctx, "order:42", func(ctx context.Context) error { … })
 //
 // By hand it is [Mutex.Lock] and [Lease.Unlock]. The locks of [NewRedisStore] are those of Redisson, so Java and Go
-// processes exclude and wake each other. No lease stops a process that is paused: what must not happen twice needs a token
-// or a constraint where it happens. See README.md. Package driver is for authors of other stores.
+// processes exclude and wake each other. No lease stops a process that is paused: what must not happen twice needs a
+// token or a constraint where it happens. See README.md. Package driver is for authors of other stores.
 package lock
 
 import (
@@ -57,8 +57,8 @@ var (
 	ErrOverloaded = errors.New("lock: too many calls are waiting for the store")
 )
 
-// isGone reports whether a renewal found its lock gone. ErrUnknown outweighs ErrLost, which may be the cause of a context:
-// that of another lock's lease.
+// isGone reports whether a renewal found its lock gone. ErrUnknown outweighs ErrLost, which may be the cause of a
+// context: that of another lock's lease.
 func isGone(err error) bool { return errors.Is(err, ErrLost) && !errors.Is(err, ErrUnknown) }
 
 //go:embed lua/*.lua sql/*.sql
@@ -103,23 +103,23 @@ func (m *Mutex) key() string { return m.client.id + "/" + m.name }
 // Lock takes the lock. While another owner holds it, it waits: until the budget of the option Wait has passed
 // (ErrTimeout), or until ctx ends (its cause). Waiters of one client are served in the order they came.
 //
-// If ctx is the context of a lease of this lock, or derived from one, the owner re-enters: the lock counts one more hold
-// and needs one more Unlock. See Detach for the opposite.
+// If ctx is the context of a lease of this lock, or derived from one, the owner re-enters: the lock counts one more
+// hold and needs one more Unlock. See Detach for the opposite.
 //
 // ctx bounds the acquisition alone; see While for a hold that ends with a context.
 //
 // ErrLost: the answer came too late for the lease, or a re-entry found the lock gone. ErrClosed: the client is closed.
-// Every other error is the store's own. After an error nothing is left held: what the store may have done all the same is
-// undone in the background.
+// Every other error is the store's own. After an error nothing is left held: what the store may have done all the same
+// is undone in the background.
 func (m *Mutex) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
 	return m.lock(ctx, newAttempt(m.client.set, opts))
 }
 
-// TryLock takes the lock if no other owner holds it and returns ErrHeld otherwise. It goes ahead of waiters if the lock is
-// free at that moment. The option Wait has no effect.
+// TryLock takes the lock if no other owner holds it and returns ErrHeld otherwise. It goes ahead of waiters if the lock
+// is free at that moment. The option Wait has no effect.
 //
-// While another call of the same owner acquires or releases the lock, it returns ErrHeld too; so does Lock with Wait(0),
-// with ErrTimeout.
+// While another call of the same owner acquires or releases the lock, it returns ErrHeld too; so does Lock with
+// Wait(0), with ErrTimeout.
 func (m *Mutex) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
 	return m.lock(ctx, newAttempt(m.client.set, opts).trying())
 }
@@ -144,8 +144,8 @@ func (m *Mutex) lock(ctx context.Context, a attempt) (*Lease, error) {
 	return lease, nil
 }
 
-// acquire takes the lock for the owner, or re-enters. The slot's turn is held meanwhile, so a second goroutine of the same
-// owner waits and then re-enters.
+// acquire takes the lock for the owner, or re-enters. The slot's turn is held meanwhile, so a second goroutine of the
+// same owner waits and then re-enters.
 func (s *slot) acquire(ctx context.Context, a attempt) (*Lease, error) {
 	start := time.Now()
 	name := s.lock.name

@@ -29,8 +29,8 @@ type memoryLock struct {
 // firstSweep is the number of locks from which on expired ones are looked for.
 const firstSweep = 1024
 
-// NewMemoryStore keeps locks in the memory of this process: for a service that runs alone, and for tests. It excludes no other
-// process.
+// NewMemoryStore keeps locks in the memory of this process: for a service that runs alone, and for tests. It excludes
+// no other process.
 func NewMemoryStore() driver.Store {
 	return &memoryStore{
 		locks:   map[string]*memoryLock{},
@@ -125,8 +125,8 @@ func (s *memoryStore) Holder(_ context.Context, name string) (string, time.Durat
 	return "", 0, nil
 }
 
-// Pass is Passer's. All waiters are clients of this process; if one of another client waits, the lock is freed, so that none
-// is starved.
+// Pass is Passer's. All waiters are clients of this process; if one of another client waits, the lock is freed, so that
+// none is starved.
 func (s *memoryStore) Pass(ctx context.Context, from, to driver.Request) (driver.Passed, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Passed{}, err

@@ -57,19 +57,19 @@ func StatementTimeout(d time.Duration) MySQLOption {
 	return func(s *MySQLStore) { s.timeout = orDefault(d, defaultCallTimeout) }
 }
 
-// NewMySQLStore keeps locks in a table, see MySQLTable. Leases end by the database's clock, so the clocks of the processes do
-// not matter. There are no messages: a waiter of another process asks at intervals (PollEvery). Rows unused for an hour are
-// deleted, once a minute, in the background.
+// NewMySQLStore keeps locks in a table, see MySQLTable. Leases end by the database's clock, so the clocks of the
+// processes do not matter. There are no messages: a waiter of another process asks at intervals (PollEvery). Rows
+// unused for an hour are deleted, once a minute, in the background.
 //
 // db must reach one primary for reads too: no read/write splitting, no balancing over several nodes. Up to eight of its
 // connections renew leases at a time.
 //
-// A row remembers the last holder that gave the lock back, and no others. So an acquisition that was given up while it was
-// under way, and that arrives only when another holder has come and gone, takes the lock for nobody: it is then free again
-// when its lease ends.
+// A row remembers the last holder that gave the lock back, and no others. So an acquisition that was given up while it
+// was under way, and that arrives only when another holder has come and gone, takes the lock for nobody: it is then
+// free again when its lease ends.
 //
-// It is slower than Redis by the price of a committed transaction each time a lock is taken, renewed or given back. It is for
-// those who have a database and no Redis, or want the lock to survive just as well as the data.
+// It is slower than Redis by the price of a committed transaction each time a lock is taken, renewed or given back. It
+// is for those who have a database and no Redis, or want the lock to survive just as well as the data.
 func NewMySQLStore(db *sql.DB, opts ...MySQLOption) *MySQLStore {
 	s := &MySQLStore{db: db, table: DefaultTable, timeout: defaultCallTimeout, queries: make(map[string]string)}
 	for _, o := range opts {
@@ -264,9 +264,9 @@ func (s *MySQLStore) look(ctx context.Context, name string) (lockRow, error) {
 	return row, nil
 }
 
-// exec executes a statement, and again when it fails: the database may have chosen it as the victim of a deadlock, and every
-// statement may be executed twice. The exception is a renewal, which may shorten: the client repeats it, or relies on no copy
-// being under way.
+// exec executes a statement, and again when it fails: the database may have chosen it as the victim of a deadlock, and
+// every statement may be executed twice. The exception is a renewal, which may shorten: the client repeats it, or
+// relies on no copy being under way.
 func (s *MySQLStore) exec(ctx context.Context, name string, args ...any) (int64, error) {
 	result, err := s.db.ExecContext(ctx, s.queries[name], args...)
 	if err != nil && ctx.Err() == nil && name != "renew" {

@@ -46,17 +46,17 @@ func orDefault(d, standard time.Duration) time.Duration {
 	return d
 }
 
-// WatchdogLease sets the lease of locks that are renewed while they are held (default 30 s, as Redisson's): how long others
-// wait after a holder crashed. It is renewed each third of it. Less than 10 ms is taken as 10 ms.
+// WatchdogLease sets the lease of locks that are renewed while they are held (default 30 s, as Redisson's): how long
+// others wait after a holder crashed. It is renewed each third of it. Less than 10 ms is taken as 10 ms.
 func WatchdogLease(d time.Duration) ClientOption {
 	return func(s *settings) { s.lease = max(d, minLease) }
 }
 
-// LongestLease bounds every lease of the client: a longer WatchdogLease, LeaseTime or Extend is cut to it. The names of the
-// client's holders contain the bound. When the store's clock was ahead and is set right, a lease that was given meanwhile
-// lasts too long by as much; the holder, and any client of this package that asks for the lock, cuts it to the bound again.
-// Without a bound, as with Redisson's holders, the lease stays as long as the store has it. Less than 10 ms is taken as
-// 10 ms; more than 49 days as 49 days.
+// LongestLease bounds every lease of the client: a longer WatchdogLease, LeaseTime or Extend is cut to it. The names of
+// the client's holders contain the bound. When the store's clock was ahead and is set right, a lease that was given
+// meanwhile lasts too long by as much; the holder, and any client of this package that asks for the lock, cuts it to
+// the bound again. Without a bound, as with Redisson's holders, the lease stays as long as the store has it. Less than
+// 10 ms is taken as 10 ms; more than 49 days as 49 days.
 func LongestLease(d time.Duration) ClientOption {
 	return func(s *settings) { s.longest = min(max(d, minLease), math.MaxUint32*time.Millisecond) }
 }
@@ -69,20 +69,21 @@ func (s settings) bound(lease time.Duration) time.Duration {
 	return lease
 }
 
-// UnlockTimeout bounds Lease.Unlock with its repetitions (default 3 s). A lock that is not given back by then is given back in
-// the background. 0 or less is the default.
+// UnlockTimeout bounds Lease.Unlock with its repetitions (default 3 s). A lock that is not given back by then is given
+// back in the background. 0 or less is the default.
 func UnlockTimeout(d time.Duration) ClientOption {
 	return func(s *settings) { s.unlockTimeout = orDefault(d, defaultUnlockTimeout) }
 }
 
-// PollEvery sets how often a waiter asks while no messages arrive (default 50 ms: what a waiter may lose when the subscription
-// is down). 0 or less is the default.
+// PollEvery sets how often a waiter asks while no messages arrive (default 50 ms: what a waiter may lose when the
+// subscription is down). 0 or less is the default.
 func PollEvery(d time.Duration) ClientOption {
 	return func(s *settings) { s.poll = orDefault(d, defaultPoll) }
 }
 
-// ProbeEvery sets how often the first waiter of a process asks although its subscription is live (default 500 ms): a key that
-// was deleted or flushed, and a message that was lost, are found out in no other way. 0 or less is the default.
+// ProbeEvery sets how often the first waiter of a process asks although its subscription is live (default 500 ms): a
+// key that was deleted or flushed, and a message that was lost, are found out in no other way. 0 or less is the
+// default.
 func ProbeEvery(d time.Duration) ClientOption {
 	return func(s *settings) { s.probe = orDefault(d, defaultProbe) }
 }
@@ -106,33 +107,34 @@ type attempt struct {
 	life     context.Context //nolint:containedctx // what the lease's context derives from; nil: see lifeOf
 }
 
-// Wait sets how long Lock waits while another owner holds the lock; 0 or less means one attempt. Without it Lock waits until
-// its context ends. It bounds waiting only: the store's CallTimeout and the context bound a store that does not answer.
+// Wait sets how long Lock waits while another owner holds the lock; 0 or less means one attempt. Without it Lock waits
+// until its context ends. It bounds waiting only: the store's CallTimeout and the context bound a store that does not
+// answer.
 func Wait(d time.Duration) Option {
 	return func(a *attempt) { a.wait, a.forever = max(d, 0), false }
 }
 
-// LeaseTime makes the lock last d and not be renewed: it ends by itself even if its holder lives on. Without it the watchdog
-// renews the lock until it is unlocked. Less than 10 ms is taken as 10 ms.
+// LeaseTime makes the lock last d and not be renewed: it ends by itself even if its holder lives on. Without it the
+// watchdog renews the lock until it is unlocked. Less than 10 ms is taken as 10 ms.
 func LeaseTime(d time.Duration) Option {
 	return func(a *attempt) { a.lease, a.watchdog = max(d, minLease), false }
 }
 
 // While makes the hold end with a context: the lease's context derives from it, and when it ends the lock is no longer
-// renewed, and so is free within a lease. Without it a lock is held until Unlock, also when the goroutine that took it is
-// gone.
+// renewed, and so is free within a lease. Without it a lock is held until Unlock, also when the goroutine that took it
+// is gone.
 func While(life context.Context) Option {
 	return func(a *attempt) { a.life = life }
 }
 
-// Fenced makes a lock of several parts (All, Majority) spend one more round on a token that grows from holder to holder. Single
-// locks always have one.
+// Fenced makes a lock of several parts (All, Majority) spend one more round on a token that grows from holder to
+// holder. Single locks always have one.
 func Fenced() Option {
 	return func(a *attempt) { a.fenced = true }
 }
 
-// lifeOf is what the lease's context derives from. The context given to Lock, ctx, bounds the acquisition alone; it brings the
-// values and the owner.
+// lifeOf is what the lease's context derives from. The context given to Lock, ctx, bounds the acquisition alone; it
+// brings the values and the owner.
 func (a attempt) lifeOf(ctx context.Context, own *owner) context.Context {
 	if a.life != nil {
 		return context.WithValue(a.life, ownerKey{}, own)

@@ -12,8 +12,8 @@ import (
 // ownerKey is the key under which the owner travels in a context.
 type ownerKey struct{}
 
-// owner is what holds locks: every goroutine that was handed the context of a lease. It is not one goroutine, because work
-// is handed from one to another.
+// owner is what holds locks: every goroutine that was handed the context of a lease. It is not one goroutine, because
+// work is handed from one to another.
 type owner struct {
 	mu     sync.Mutex
 	slots  []*slot           // most owners use one lock
@@ -102,8 +102,8 @@ func withOwner(ctx context.Context) (context.Context, *owner) {
 	return context.WithValue(ctx, ownerKey{}, o), o
 }
 
-// Detach returns a context that belongs to no owner. A goroutine that is started with it competes for the locks its parent
-// holds, rather than sharing them. Cancellation, deadline and values stay as they are.
+// Detach returns a context that belongs to no owner. A goroutine that is started with it competes for the locks its
+// parent holds, rather than sharing them. Cancellation, deadline and values stay as they are.
 func Detach(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownerKey{}, (*owner)(nil))
 }
@@ -151,8 +151,8 @@ func (o *owner) holds(m *Mutex) bool {
 func newUUID() string { return uuidOf(4, 0) }
 
 // clientID begins the names of a client's holders. Where their leases are bounded it is a UUID of version 8 whose last
-// eight digits are the bound in milliseconds, so every client can see how long the lease of such a holder may be. Redisson's
-// UUIDs are of version 4.
+// eight digits are the bound in milliseconds, so every client can see how long the lease of such a holder may be.
+// Redisson's UUIDs are of version 4.
 func clientID(s settings) string {
 	if s.longest == 0 {
 		return newUUID()

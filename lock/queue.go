@@ -59,8 +59,8 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 	return err == nil, 0, err
 }
 
-// cutBy adds the cause for which ctx has ended to the error of a call that this may have cut. Stores and drivers may say no
-// more than that it was canceled, and a driver's timer of the same deadline may run out before that of ctx.
+// cutBy adds the cause for which ctx has ended to the error of a call that this may have cut. Stores and drivers may
+// say no more than that it was canceled, and a driver's timer of the same deadline may run out before that of ctx.
 func cutBy(ctx context.Context, err error) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		<-ctx.Done()
@@ -71,8 +71,8 @@ func cutBy(ctx context.Context, err error) error {
 	return err
 }
 
-// got turns a granted request into a holding, unless its caller is gone, replicas lack it, or the answer took longer than
-// the lease.
+// got turns a granted request into a holding, unless its caller is gone, replicas lack it, or the answer took longer
+// than the lease.
 func (c *Client) got(ctx context.Context, h *holding, sent time.Time, grant driver.Grant) error {
 	var why error
 	switch {
@@ -135,9 +135,9 @@ func (c *Client) insist(ctx context.Context, call func(context.Context) error) e
 	}
 }
 
-// queue holds the waiters of one process for one lock, or for one set of a Quorum's parts, first come first served. Only
-// the first of them asks the store, so one unlock message costs one request per process, however many wait. Its fields are
-// guarded by Client.mu.
+// queue holds the waiters of one process for one lock, or for one set of a Quorum's parts, first come first served.
+// Only the first of them asks the store, so one unlock message costs one request per process, however many wait. Its
+// fields are guarded by Client.mu.
 type queue struct {
 	name      string
 	waiting   []*waiter
@@ -179,8 +179,8 @@ func (c *Client) queue(name string) *queue {
 	return q
 }
 
-// enqueue puts a waiter at the end of a queue. A waiter that becomes the first has just asked, and knows how long the lease
-// in its way runs; one that has not asked yet does so.
+// enqueue puts a waiter at the end of a queue. A waiter that becomes the first has just asked, and knows how long the
+// lease in its way runs; one that has not asked yet does so.
 func (c *Client) enqueue(name string, w *waiter, asked bool) *queue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,8 +190,8 @@ func (c *Client) enqueue(name string, w *waiter, asked bool) *queue {
 	return q
 }
 
-// leave takes a waiter out of its queue: with the lock, for a term that is known, or without it, 0. Then the next one asks
-// at once, and what a Pass gave the waiter, or may still give it, is undone, whatever it left for.
+// leave takes a waiter out of its queue: with the lock, for a term that is known, or without it, 0. Then the next one
+// asks at once, and what a Pass gave the waiter, or may still give it, is undone, whatever it left for.
 func (c *Client) leave(q *queue, w *waiter, took time.Duration) {
 	c.mu.Lock()
 	i := slices.Index(q.waiting, w)
@@ -295,8 +295,8 @@ func (q *queue) ask() {
 // messages reports whether unlock messages arrive. Under Client.mu.
 func (q *queue) messages() bool { return q.watch != nil && q.watch.Live() }
 
-// await waits in the queue for a lock until it has it, the budget has passed, or ctx has ended. busy is what an attempt made
-// just before found out; 0 for none.
+// await waits in the queue for a lock until it has it, the budget has passed, or ctx has ended. busy is what an attempt
+// made just before found out; 0 for none.
 func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Duration) (*holding, error) {
 	w := &waiter{h: h, wake: newBell(), busy: busy}
 	q := c.enqueue(h.name, w, busy > 0)
@@ -372,8 +372,8 @@ func (c *Client) look(q *queue, w *waiter, retry *time.Timer) step {
 	return step{}
 }
 
-// listen begins to watch the lock for the queue. The store is called without Client.mu, which its wake takes. Only the first
-// waiter comes here, and it stays in the queue meanwhile, so the queue stays too.
+// listen begins to watch the lock for the queue. The store is called without Client.mu, which its wake takes. Only the
+// first waiter comes here, and it stays in the queue meanwhile, so the queue stays too.
 func (c *Client) listen(q *queue) {
 	watch := c.store.Watch(q.name, func() { c.rouse(q.name) })
 	c.mu.Lock()

@@ -21,16 +21,16 @@ type Quorum struct {
 	name  string
 }
 
-// All makes a lock that is held when every part is: a MultiLock. Parts must be different locks: of different names, or of
-// one name on independent stores. A failed store makes it unavailable. With no parts Lock returns ErrRefused.
+// All makes a lock that is held when every part is: a MultiLock. Parts must be different locks: of different names, or
+// of one name on independent stores. A failed store makes it unavailable. With no parts Lock returns ErrRefused.
 //
-// Its callers may wait long behind callers of one of its parts: these hand the part to one another, and All needs all parts
-// free at the same moment. Where both are busy, lock the parts one after the other, always in the same order.
+// Its callers may wait long behind callers of one of its parts: these hand the part to one another, and All needs all
+// parts free at the same moment. Where both are busy, lock the parts one after the other, always in the same order.
 func All(parts ...Locker) *Quorum { return newQuorum("all", parts, len(parts)) }
 
-// Majority makes a lock that is held when more than half of the parts are: a RedLock. The parts must be different locks, of
-// one name on independent stores, and an odd number of them: 2X+1 stores survive the failure of X. With no parts Lock
-// returns ErrRefused.
+// Majority makes a lock that is held when more than half of the parts are: a RedLock. The parts must be different
+// locks, of one name on independent stores, and an odd number of them: 2X+1 stores survive the failure of X. With no
+// parts Lock returns ErrRefused.
 func Majority(parts ...Locker) *Quorum { return newQuorum("majority", parts, len(parts)/2+1) }
 
 func newQuorum(kind string, parts []Locker, need int) *Quorum {
@@ -59,9 +59,9 @@ func (q *Quorum) settings() settings {
 	return q.parts[0].settings()
 }
 
-// Lock takes the parts, all at the same time, and holds the lock when it got enough of them within the lease. Otherwise it
-// gives back every part it got and tries again as the options say. The errors are those of Mutex.Lock; when too few parts
-// can be reached, they are the parts' own.
+// Lock takes the parts, all at the same time, and holds the lock when it got enough of them within the lease. Otherwise
+// it gives back every part it got and tries again as the options say. The errors are those of Mutex.Lock; when too few
+// parts can be reached, they are the parts' own.
 //
 // Lease.Token is 0 unless the option Fenced is given.
 func (q *Quorum) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
@@ -94,8 +94,9 @@ type vain struct {
 	busy   map[int]bool // parts that are held: by another owner, or by a call of this one (false)
 }
 
-// round asks the parts once. ErrHeld means that other owners hold too many. It then waits for the other parts' answers for as
-// long as patience, rather than cancel them, so that the next round knows of them and finds none of this one under way.
+// round asks the parts once. ErrHeld means that other owners hold too many. It then waits for the other parts' answers
+// for as long as patience, rather than cancel them, so that the next round knows of them and finds none of this one
+// under way.
 func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time.Duration) (*Lease, vain, error) {
 	l := &Lease{name: q.name, life: a.lifeOf(ctx, own), term: a.lease, watchdog: a.watchdog}
 	asking, stop := context.WithCancel(ctx) // stopped after the last answer, or when it fails
@@ -132,20 +133,20 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time
 }
 
 const (
-	// quorumPause is between two rounds of a caller that got too few of the parts. It is drawn at random up to a bound that
-	// doubles each time another caller was faster, so that two callers that took half of the parts each do not do so again.
-	// After it, and after the first message, the caller waits up to that bound for the messages of the other parts: they
-	// are usually on their way, and a round that comes too early gets too few again.
+	// quorumPause is between two rounds of a caller that got too few of the parts. It is drawn at random up to a bound
+	// that doubles each time another caller was faster, so that two callers that took half of the parts each do not do so
+	// again. After it, and after the first message, the caller waits up to that bound for the messages of the other parts:
+	// they are usually on their way, and a round that comes too early gets too few again.
 	quorumPause    = 2 * tick
 	maxQuorumPause = 64 * quorumPause
-	// slowRounds: the bound is as many rounds, too. A round that waits for a silent part keeps the others from those it got
-	// for as long, and callers that pause for less starve one another.
+	// slowRounds: the bound is as many rounds, too. A round that waits for a silent part keeps the others from those it
+	// got for as long, and callers that pause for less starve one another.
 	slowRounds = 8
 )
 
-// await waits for its turn in the queue of this process, and then makes rounds until one succeeds, the budget has passed, or
-// ctx has ended. At each probe it asks although a lease of its own process is in the way: the keys of that may have been
-// deleted, or its Unlock may wait for a store that is gone.
+// await waits for its turn in the queue of this process, and then makes rounds until one succeeds, the budget has
+// passed, or ctx has ended. At each probe it asks although a lease of its own process is in the way: the keys of that
+// may have been deleted, or its Unlock may wait for a store that is gone.
 func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, error) {
 	p := q.join(own)
 	defer p.leave()
@@ -256,8 +257,8 @@ func (p *place) told() (free int, news bool) {
 	return len(p.free), news
 }
 
-// forget begins anew, for a round, and returns what was known: a message that comes during the round may be younger than the
-// part's answer.
+// forget begins anew, for a round, and returns what was known: a message that comes during the round may be younger
+// than the part's answer.
 func (p *place) forget() (told map[int]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,8 +266,8 @@ func (p *place) forget() (told map[int]bool) {
 	return told
 }
 
-// recall is for a round that failed: a part that was said to be free still counts as free, unless another owner was found to
-// hold it. A part that has not answered is as free as before, and sends no other message.
+// recall is for a round that failed: a part that was said to be free still counts as free, unless another owner was
+// found to hold it. A part that has not answered is as free as before, and sends no other message.
 func (p *place) recall(told, busy map[int]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,9 +278,9 @@ func (p *place) recall(told, busy map[int]bool) {
 	}
 }
 
-// place is one Lock call in the queue for its quorum's parts, or, for an owner that holds a part already and must not wait
-// behind a call that waits for that part, beside it. Only the first of a queue asks the stores, and not while a lease of the
-// same parts is held in this process; so callers of one process do not take parts from one another.
+// place is one Lock call in the queue for its quorum's parts, or, for an owner that holds a part already and must not
+// wait behind a call that waits for that part, beside it. Only the first of a queue asks the stores, and not while a
+// lease of the same parts is held in this process; so callers of one process do not take parts from one another.
 type place struct {
 	waiter
 	client *Client
@@ -289,8 +290,8 @@ type place struct {
 	free map[int]bool // parts that are said to be free, and were not found held since; true: since the last round
 }
 
-// unlockGrace is how long the next one waits for the last parts to be given back once there are enough: it usually gets them
-// all, and loses nothing if a store is gone.
+// unlockGrace is how long the next one waits for the last parts to be given back once there are enough: it usually gets
+// them all, and loses nothing if a store is gone.
 const unlockGrace = moment
 
 // join puts a caller at the end of the queue for the quorum's parts.
@@ -348,8 +349,8 @@ func (q *Quorum) enter(b *bundle) {
 	}
 }
 
-// where returns the queue for the quorum's parts, and the client that has it: the same in whatever order the parts are given.
-// No lock's name is its key, which contains the random id of a client.
+// where returns the queue for the quorum's parts, and the client that has it: the same in whatever order the parts are
+// given. No lock's name is its key, which contains the random id of a client.
 func (q *Quorum) where() (client *Client, key string) {
 	all := q.mutexes()
 	if len(all) == 0 {

@@ -46,39 +46,40 @@ type layout struct {
 // RedisOption changes a store in Redis.
 type RedisOption func(*redisLocks)
 
-// WithoutTokens keeps no token counters: Lease.Token is 0, a lock leaves no key behind, and taking one is a little cheaper.
-// It is for locks whose data has a guard of its own, such as a unique constraint.
+// WithoutTokens keeps no token counters: Lease.Token is 0, a lock leaves no key behind, and taking one is a little
+// cheaper. It is for locks whose data has a guard of its own, such as a unique constraint.
 func WithoutTokens() RedisOption {
 	return func(s *redisLocks) { s.noTokens = true }
 }
 
-// TokenRetention sets how long the token counter of a lock is kept after its last acquisition (default 1 h). A counter that
-// is gone starts again at the server's clock, above every token given before unless the clock was set back by more than this.
-// 0 keeps counters for ever, as Redisson does: set that when Java processes use RFencedLock of the same name.
+// TokenRetention sets how long the token counter of a lock is kept after its last acquisition (default 1 h). A counter
+// that is gone starts again at the server's clock, above every token given before unless the clock was set back by more
+// than this. 0 keeps counters for ever, as Redisson does: set that when Java processes use RFencedLock of the same
+// name.
 func TokenRetention(d time.Duration) RedisOption {
 	return func(s *redisLocks) { s.retention = max(d, 0).Milliseconds() }
 }
 
-// Pipelines sets how many pipelines of acquire and release requests may be under way at once (default 2, which keeps both
-// ends busy: one is being executed while the next one fills).
+// Pipelines sets how many pipelines of acquire and release requests may be under way at once (default 2, which keeps
+// both ends busy: one is being executed while the next one fills).
 func Pipelines(n int) RedisOption {
 	return func(s *redisLocks) { s.calls.pipelines = max(n, 1) }
 }
 
-// CallTimeout bounds each call to Redis, including its wait for a place in a pipeline (default 2 s, exact to a tenth of a
-// second; a context may end it earlier). 0 or less is the default.
+// CallTimeout bounds each call to Redis, including its wait for a place in a pipeline (default 2 s, exact to a tenth of
+// a second; a context may end it earlier). 0 or less is the default.
 func CallTimeout(d time.Duration) RedisOption {
 	return func(s *redisLocks) { s.calls.timeout = orDefault(d, defaultCallTimeout) }
 }
 
-// NewRedisStore keeps re-entrant locks in the layout of Redisson: a hash {"<uuid>:<integer>": hold count} under the lock's
-// name with the lease as its expiry, and unlock messages on redisson_lock__channel:{name}. It needs Redis 6.2 or newer. The
-// client stays the caller's; it should not have an AutoPipeline of its own. Deadlines hold whether or not its
-// ContextTimeoutEnabled is set, and it may repeat commands: the scripts allow it.
+// NewRedisStore keeps re-entrant locks in the layout of Redisson: a hash {"<uuid>:<integer>": hold count} under the
+// lock's name with the lease as its expiry, and unlock messages on redisson_lock__channel:{name}. It needs Redis 6.2 or
+// newer. The client stays the caller's; it should not have an AutoPipeline of its own. Deadlines hold whether or not
+// its ContextTimeoutEnabled is set, and it may repeat commands: the scripts allow it.
 //
-// In a Cluster the other keys of a lock must be in the slot of the lock. By Redisson's rule for their names they are if the
-// lock's name has no braces, or a hash tag, "{user}:42". Locks with names such as "a}b", "a{b", "{}" and "" are refused
-// (ErrRefused).
+// In a Cluster the other keys of a lock must be in the slot of the lock. By Redisson's rule for their names they are if
+// the lock's name has no braces, or a hash tag, "{user}:42". Locks with names such as "a}b", "a{b", "{}" and "" are
+// refused (ErrRefused).
 //
 // client must not be a *redis.Ring: it has no one server on which the waiters of a lock could subscribe, and go-redis panics.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
@@ -89,9 +90,9 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) driver.Sto
 	}, opts)}
 }
 
-// NewSetNXStore keeps locks as plain keys, SET NX PX with the holder as the value, given back by compare and delete, as most
-// programs other than Redisson do. Unlock messages go to lock_channel:{name}. A Redisson lock of the same name is another
-// lock, and the two must not use one key: give these a name of their own. Options as for NewRedisStore.
+// NewSetNXStore keeps locks as plain keys, SET NX PX with the holder as the value, given back by compare and delete, as
+// most programs other than Redisson do. Unlock messages go to lock_channel:{name}. A Redisson lock of the same name is
+// another lock, and the two must not use one key: give these a name of their own. Options as for NewRedisStore.
 //
 // The key has no hold count; re-entry works all the same, because the Client counts.
 func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
@@ -274,8 +275,8 @@ func number(yes bool) int64 {
 	return 0
 }
 
-// keyName puts a prefix before a lock's name so that both are in the same slot of a Cluster, exactly as Redisson does: a name
-// with a brace has its own hash tag already.
+// keyName puts a prefix before a lock's name so that both are in the same slot of a Cluster, exactly as Redisson does:
+// a name with a brace has its own hash tag already.
 func keyName(prefix, name string) string {
 	if strings.Contains(name, "{") {
 		return prefix + ":" + name
@@ -283,8 +284,8 @@ func keyName(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// latchID makes the 32 hexadecimal digits that end a latch's name: half of the holder's uuid and its integer, which are used
-// once.
+// latchID makes the 32 hexadecimal digits that end a latch's name: half of the holder's uuid and its integer, which are
+// used once.
 func latchID(holder string) string {
 	uuid, integer, ok := strings.Cut(holder, ":")
 	n, err := strconv.ParseUint(integer, 10, 64)
@@ -436,8 +437,8 @@ func (r *request) command(ctx context.Context) *redis.Cmd {
 	return cmd
 }
 
-// again returns what is to be sent after a retryable reply: the script in full if Redis does not know it, and each call by
-// itself if one of several was refused, so that the others are not.
+// again returns what is to be sent after a retryable reply: the script in full if Redis does not know it, and each call
+// by itself if one of several was refused, so that the others are not.
 func (r *request) again() []*request {
 	err := r.cmd.Err()
 	var refused redis.Error
@@ -489,8 +490,8 @@ func (r *request) numbers() ([]int64, error) {
 	return numbers, nil
 }
 
-// exec sends calls in one pipeline, those on the same terms as one request. It writes to nothing its caller could still be
-// reading.
+// exec sends calls in one pipeline, those on the same terms as one request. It writes to nothing its caller could still
+// be reading.
 func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []answer {
 	answers := make([]answer, len(calls))
 	need, err := b.replicas.needed(ctx, b.client)
@@ -515,8 +516,8 @@ func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []an
 	return answers
 }
 
-// send executes requests, and reports whether as many replicas as needed have what they wrote. Each request has its own error,
-// with one exception: when Redis refused the login of a new connection, only the pipeline has it.
+// send executes requests, and reports whether as many replicas as needed have what they wrote. Each request has its own
+// error, with one exception: when Redis refused the login of a new connection, only the pipeline has it.
 func (b *batcher) send(ctx context.Context, due []*request, forgot []string, need int) (synced bool) {
 	for _, r := range due {
 		r.cmd = r.command(ctx)
@@ -551,8 +552,8 @@ func wrongType(err error) bool {
 	return errors.As(err, &answer) && redis.HasErrorPrefix(answer, "WRONGTYPE")
 }
 
-// classify sorts errors into: nothing happened (ErrRefused), it may have (ErrUnknown), and other answers of Redis, after which
-// it may have too if go-redis had sent the command before.
+// classify sorts errors into: nothing happened (ErrRefused), it may have (ErrUnknown), and other answers of Redis,
+// after which it may have too if go-redis had sent the command before.
 func classify(err error) error {
 	var answer redis.Error
 	switch {

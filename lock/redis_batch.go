@@ -23,8 +23,8 @@ const (
 	// maxQueuedCalls bounds the callers that wait for a place in a pipeline; more could not be served within any sensible
 	// deadline.
 	maxQueuedCalls = 16_384
-	// overdueAfter is when a pipeline without an answer no longer counts against the number under way (250 ms), so that one
-	// dead connection does not hold up all callers.
+	// overdueAfter is when a pipeline without an answer no longer counts against the number under way (250 ms), so that
+	// one dead connection does not hold up all callers.
 	overdueAfter = defaultProbe / 2
 	// maxOverdue bounds the connections that may be stuck like this.
 	maxOverdue = 8
@@ -39,8 +39,8 @@ const (
 	maxForgotten = 1024
 )
 
-// batcher gathers the calls of concurrent callers into pipelines. A caller leaves when its context ends, and at the latest
-// after the call timeout, whatever the connection does; its error then says whether the call was sent.
+// batcher gathers the calls of concurrent callers into pipelines. A caller leaves when its context ends, and at the
+// latest after the call timeout, whatever the connection does; its error then says whether the call was sent.
 type batcher struct {
 	client    redis.UniversalClient
 	pipelines int
@@ -123,9 +123,9 @@ func (b *batcher) do(ctx context.Context, c *call) {
 	}
 }
 
-// alone makes a call in the caller's own goroutine, when no other is under way: this saves the way to another goroutine and
-// back, a third of the time. A caller could not leave such a call, so it is given up soon, for the queue (false); it does no
-// harm that it may then be executed twice.
+// alone makes a call in the caller's own goroutine, when no other is under way: this saves the way to another goroutine
+// and back, a third of the time. A caller could not leave such a call, so it is given up soon, for the queue (false);
+// it does no harm that it may then be executed twice.
 func (b *batcher) alone(ctx context.Context, c *call) bool {
 	soon, cancel := context.WithTimeout(ctx, soloTimeout)
 	defer cancel()
@@ -176,8 +176,8 @@ func (b *batcher) direct(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// aside calls do in a goroutine of its own, which its caller leaves when ctx has ended or the call timeout has passed. Only
-// after nil is it done.
+// aside calls do in a goroutine of its own, which its caller leaves when ctx has ended or the call timeout has passed.
+// Only after nil is it done.
 func (b *batcher) aside(ctx context.Context, do func(context.Context)) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
@@ -247,8 +247,8 @@ func (b *batcher) carry(p *pipeline) {
 	}
 }
 
-// guard makes sweep run while it has something to do. One timer serves all calls: a timer per call would cost more than the
-// call. Under b.mu.
+// guard makes sweep run while it has something to do. One timer serves all calls: a timer per call would cost more than
+// the call. Under b.mu.
 func (b *batcher) guard() {
 	if !b.watched && !b.closed {
 		b.watched = true
@@ -256,8 +256,8 @@ func (b *batcher) guard() {
 	}
 }
 
-// sweep ends the calls that have waited too long, gives the places of stuck pipelines to new ones, and deletes latches that
-// are done with.
+// sweep ends the calls that have waited too long, gives the places of stuck pipelines to new ones, and deletes latches
+// that are done with.
 func (b *batcher) sweep() {
 	b.mu.Lock()
 	b.watched = false
@@ -340,12 +340,13 @@ func (b *batcher) close() {
 	}
 }
 
-// syncTimeout is how long replicas have to confirm an acquisition (1 s, Redisson's slavesSyncTimeout): many times what a
-// healthy one takes. It also bounds asking a Cluster for its nodes, and is how often a primary is asked for its replicas.
+// syncTimeout is how long replicas have to confirm an acquisition (1 s, Redisson's slavesSyncTimeout): many times what
+// a healthy one takes. It also bounds asking a Cluster for its nodes, and is how often a primary is asked for its
+// replicas.
 const syncTimeout = defaultCallTimeout / 2
 
-// lane is the batcher of the calls about a key. In a Cluster each node has one, so that a node that does not answer holds up
-// only its own locks.
+// lane is the batcher of the calls about a key. In a Cluster each node has one, so that a node that does not answer
+// holds up only its own locks.
 func (b *batcher) lane(ctx context.Context, key string) *batcher {
 	cluster, ok := b.client.(*redis.ClusterClient)
 	if !ok {
@@ -418,9 +419,9 @@ const (
 	redirects = 5
 )
 
-// Synced makes an acquisition wait until n replicas have it, or AllReplicas (Redisson's default), so that a promotion does not
-// forget it (WAIT; 1 s at most, less with a shorter CallTimeout). One that they do not confirm is given back: ErrUnsynced.
-// Renewals and re-entries are not confirmed. Default: 0, none.
+// Synced makes an acquisition wait until n replicas have it, or AllReplicas (Redisson's default), so that a promotion
+// does not forget it (WAIT; 1 s at most, less with a shorter CallTimeout). One that they do not confirm is given back:
+// ErrUnsynced. Renewals and re-entries are not confirmed. Default: 0, none.
 //
 // AllReplicas is 0 where none is connected, as on a primary that is cut off from all of them: only a number helps then.
 // AllReplicas needs the right to INFO, both need the right to WAIT.
@@ -451,8 +452,8 @@ func (r *replicas) needed(ctx context.Context, client redis.UniversalClient) (in
 	return r.recount(ctx, client)
 }
 
-// recount asks the server for its replicas, and whether it allows WAIT: after an acquisition it would be too late to find out
-// that it does not.
+// recount asks the server for its replicas, and whether it allows WAIT: after an acquisition it would be too late to
+// find out that it does not.
 func (r *replicas) recount(ctx context.Context, client redis.UniversalClient) (int, error) {
 	count, err := r.want, error(nil)
 	if r.want < 0 {
@@ -488,8 +489,8 @@ func online(info string) (n int) {
 	return n
 }
 
-// enough reports whether as many replicas as needed answered a WAIT. Those that have left since they were counted are not
-// needed.
+// enough reports whether as many replicas as needed answered a WAIT. Those that have left since they were counted are
+// not needed.
 func (r *replicas) enough(ctx context.Context, client redis.UniversalClient, wait *redis.Cmd, need int) bool {
 	confirmed, err := wait.Int()
 	if err == nil && confirmed < need && r.want < 0 {
@@ -507,8 +508,8 @@ func (b *batcher) syncTimeout() time.Duration {
 	return limit
 }
 
-// take makes a call that acquires a lock. In a Cluster a call that is to be confirmed goes to a node directly, and follows
-// redirections here.
+// take makes a call that acquires a lock. In a Cluster a call that is to be confirmed goes to a node directly, and
+// follows redirections here.
 func (s *redisLocks) take(ctx context.Context, c *call) {
 	if s.synced == nil {
 		s.do(ctx, c)

@@ -22,8 +22,8 @@ const (
 	subscriptionPing = subscribeTimeout / 2
 )
 
-// subscriptions shares one connection among all watches of a store. A channel is subscribed as long as a waiter watches it.
-// Connecting, subscribing and receiving happen in goroutines of its own; a watcher never waits for them.
+// subscriptions shares one connection among all watches of a store. A channel is subscribed as long as a waiter watches
+// it. Connecting, subscribing and receiving happen in goroutines of its own; a watcher never waits for them.
 type subscriptions struct {
 	client  redis.UniversalClient
 	sharded bool // one node of a Cluster, with sharded channels
@@ -132,9 +132,9 @@ func (s *subscriptions) watched() []string {
 	return slices.Collect(maps.Keys(s.entries))
 }
 
-// differ makes have the channels that are watched, and returns which names are to be subscribed and unsubscribed for it. A
-// channel whose last watch has stopped is another one when it is watched again: only a confirmation that comes after that
-// makes it live, and wakes who missed a message in between.
+// differ makes have the channels that are watched, and returns which names are to be subscribed and unsubscribed for
+// it. A channel whose last watch has stopped is another one when it is watched again: only a confirmation that comes
+// after that makes it live, and wakes who missed a message in between.
 func (s *subscriptions) differ(have map[string]*channel) (more, less []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,8 +210,8 @@ func (s *subscriptions) session() bool {
 	}
 }
 
-// adjust makes the connection's channels, which are in have, those that are watched. After an error the connection cannot be
-// used any more.
+// adjust makes the connection's channels, which are in have, those that are watched. After an error the connection
+// cannot be used any more.
 func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]*channel) error {
 	ctx, cancel := context.WithTimeout(s.ctx, subscribeTimeout)
 	defer cancel()
@@ -222,8 +222,8 @@ func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]*channel) err
 	return s.send(ctx, less, conn.Unsubscribe, conn.SUnsubscribe)
 }
 
-// send subscribes or unsubscribes: plain channels all at once, sharded ones one by one, since those of different slots may not
-// share a command.
+// send subscribes or unsubscribes: plain channels all at once, sharded ones one by one, since those of different slots
+// may not share a command.
 func (s *subscriptions) send(ctx context.Context, names []string, plain, sharded func(context.Context, ...string) error) error {
 	if !s.sharded && len(names) > 0 { // no names would be all of them
 		return plain(ctx, names...)
@@ -266,8 +266,7 @@ func (s *subscriptions) receive(conn *redis.PubSub) (heard bool) {
 			case "subscribe", "ssubscribe":
 				s.tell(m.Channel, func(ch *channel) bool { ch.live.Store(true); return true })
 			case "sunsubscribe":
-				// The server ends a sharded subscription when the slot moves to another node: waiters ask at intervals from
-				// now on.
+				// The server ends a sharded subscription when the slot moves to another node: waiters ask at intervals from now on.
 				s.tell(m.Channel, func(ch *channel) bool { ch.live.Store(false); return true })
 			}
 		case *redis.Message:
@@ -276,9 +275,9 @@ func (s *subscriptions) receive(conn *redis.PubSub) (heard bool) {
 	}
 }
 
-// messages is how unlock messages are sent and received. In a Cluster they are sharded (SPUBLISH, SSUBSCRIBE; Redis 7) if
-// every node can do that, and plain ones if not. Redisson decides in the same way, and the two kinds never meet. A sharded
-// channel lives on the node of its slot, so there is one subscription connection per node.
+// messages is how unlock messages are sent and received. In a Cluster they are sharded (SPUBLISH, SSUBSCRIBE; Redis 7)
+// if every node can do that, and plain ones if not. Redisson decides in the same way, and the two kinds never meet. A
+// sharded channel lives on the node of its slot, so there is one subscription connection per node.
 type messages struct {
 	cluster *redis.ClusterClient // nil: one server, and plain messages
 	plain   *subscriptions
@@ -299,8 +298,8 @@ func newMessages(client redis.UniversalClient) *messages {
 	return s
 }
 
-// isSharded asks a Cluster once whether it knows sharded messages. While it does not answer, plain ones are sent and the
-// question stays open: a waiter that misses one asks at intervals anyway.
+// isSharded asks a Cluster once whether it knows sharded messages. While it does not answer, plain ones are sent and
+// the question stays open: a waiter that misses one asks at intervals anyway.
 func (s *messages) isSharded(ctx context.Context) bool {
 	if s.cluster == nil {
 		return false

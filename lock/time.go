@@ -14,11 +14,11 @@ const (
 	swiftly = 5 * time.Millisecond
 	// moment is several round trips to a healthy store.
 	moment = 20 * time.Millisecond
-	// defaultPoll is how often the first waiter asks while no messages arrive: what a waiter loses at most, at 20
-	// requests a second for each process and lock.
+	// defaultPoll is how often the first waiter asks while no messages arrive: what a waiter loses at most, at 20 requests
+	// a second for each process and lock.
 	defaultPoll = 50 * time.Millisecond
-	// defaultProbe is how often it asks while messages arrive, because a deleted key sends none: two requests a second
-	// for each process and lock.
+	// defaultProbe is how often it asks while messages arrive, because a deleted key sends none: two requests a second for
+	// each process and lock.
 	defaultProbe = 500 * time.Millisecond
 	// defaultCallTimeout bounds one call to a store. A lock that takes longer to ask for is of no use to an interactive
 	// caller.
@@ -34,9 +34,9 @@ const (
 // never is the first setting of a timer that is reset before it is waited for.
 const never = retention
 
-// validUntil is when a lease asked for at sent can no longer be relied on. sent is read before the request leaves, so the
-// store starts counting later. The drift is one percent for clocks that run at different speeds, and two ticks for the
-// granularity of expiry in Redis and of timers here (as in Redlock).
+// validUntil is when a lease asked for at sent can no longer be relied on. sent is read before the request leaves, so
+// the store starts counting later. The drift is one percent for clocks that run at different speeds, and two ticks for
+// the granularity of expiry in Redis and of timers here (as in Redlock).
 func validUntil(sent time.Time, lease time.Duration) time.Time {
 	return sent.Add(lease - lease/100 - 2*tick)
 }

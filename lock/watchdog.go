@@ -95,8 +95,8 @@ func (w *watchdog) take() ([]*holding, time.Duration) {
 	return batch, pause
 }
 
-// renew renews a batch. A failed request is repeated until the lease has run out by the local clock; "not there" ends the
-// lease at once.
+// renew renews a batch. A failed request is repeated until the lease has run out by the local clock; "not there" ends
+// the lease at once.
 func (w *watchdog) renew(batch []*holding) {
 	limit := w.c.set.lease
 	rs := make([]driver.Request, 0, len(batch))
@@ -191,8 +191,8 @@ const (
 	minUndoTime = 5 * defaultCallTimeout
 )
 
-// undoer gives back what acquisitions with an unknown outcome may have taken. It works under the client's own context, since
-// that of the caller has often ended.
+// undoer gives back what acquisitions with an unknown outcome may have taken. It works under the client's own context,
+// since that of the caller has often ended.
 type undoer struct {
 	c *Client
 

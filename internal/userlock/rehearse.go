@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"seckill/internal/ids"
 	"seckill/internal/poll"
@@ -14,10 +13,9 @@ import (
 )
 
 const (
-	// listenTimeout bounds how long the start waits for the messages of locks, and
-	// listenPoll is between two looks.
-	listenTimeout = time.Second
-	listenPoll    = 5 * time.Millisecond
+	// listenTimeout bounds how long the start waits for the messages of locks, and listenPoll is between two looks.
+	listenTimeout = closePatience
+	listenPoll    = listenTimeout / 200
 )
 
 // Rehearse tries what locks in Redis need, on a name of its own for each primary; elections says that there are any. A
@@ -41,8 +39,7 @@ func (o Options) Rehearse(ctx context.Context, elections bool) error {
 	return redisdb.Lacking(errors.Join(failed...))
 }
 
-// rehearse does with one lock what is ever done with one: it is taken, kept, passed
-// on, given back, and forced open.
+// rehearse does with one lock what is ever done with one: it is taken, kept, passed on, given back, and forced open.
 func rehearse(ctx context.Context, store driver.Store, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

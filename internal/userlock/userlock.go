@@ -21,13 +21,12 @@ import (
 )
 
 const (
-	// callTimeout bounds one call to a lock's store; the request it is made
-	// for has five seconds.
+	// callTimeout bounds one call to a lock's store; the request it is made for has five seconds.
 	callTimeout = 4 * time.Second
 	// closePatience bounds what giving back the last locks may add to a stop.
 	closePatience = time.Second
-	// unlockTimeout bounds what giving a lock back may add to an answer; a lock
-	// that could not be given back ends with its lease.
+	// unlockTimeout bounds what giving a lock back may add to an answer; a lock that could not be given back ends with its
+	// lease.
 	unlockTimeout = 500 * time.Millisecond
 	// setNXPrefix begins the names of locks that would meet those of Redisson's layout, and look different.
 	setNXPrefix = "setnx:"
@@ -63,8 +62,8 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Open makes the users' locks. Ready, if it is not nil, is UNAVAILABLE while too few of the Redis instances that the locks
-// need beside the one of the hot copies can be reached.
+// Open makes the users' locks. Ready, if it is not nil, is UNAVAILABLE while too few of the Redis instances that the
+// locks need beside the one of the hot copies can be reached.
 func Open(o Options) (locks model.Locker, ready func(context.Context) error, err error) {
 	switch o.Mode {
 	case None:
@@ -88,9 +87,9 @@ type Seats struct {
 	*lock.Client
 }
 
-// InRedis makes locks beside the hot copies, whatever the users' locks are: those of elections. No other process reaches
-// the Redis inside this one, which runs scripts a hundred times slower than a real
-// one: in its place the locks are in memory.
+// InRedis makes locks beside the hot copies, whatever the users' locks are: those of elections. No other process
+// reaches the Redis inside this one, which runs scripts a hundred times slower than a real one: in its place the locks
+// are in memory.
 func (o Options) InRedis(lease time.Duration) Seats {
 	store := lock.NewMemoryStore()
 	if !o.Embedded {
@@ -106,9 +105,8 @@ func (o Options) InScripts() bool {
 	return o.Mode == Redis && !o.Embedded && !redisdb.IsCluster(o.Redis)
 }
 
-// redisOptions keep no fencing tokens: the database's constraints are the guard
-// behind these locks, and a counter for each user would stay behind. The Redis inside
-// this process has no replicas, and does not know the question.
+// redisOptions keep no fencing tokens: the database's constraints are the guard behind these locks, and a counter for
+// each user would stay behind. The Redis inside this process has no replicas, and does not know the question.
 func (o Options) redisOptions() []lock.RedisOption {
 	options := []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(callTimeout)}
 	if !o.Embedded || o.Mode == Multilock || o.Mode == Redlock {
@@ -188,8 +186,8 @@ func (o Options) client(store driver.Store, lease time.Duration) *lock.Client {
 // userLocks offers the lock package to the service, by name.
 type userLocks func(name string) lock.Locker
 
-// Lock implements model.Locker. The request's context may end before the order is
-// decided: it ends only the wait for the lock.
+// Lock implements model.Locker. The request's context may end before the order is decided: it ends only the wait for
+// the lock.
 func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (model.Lease, error) {
 	lease, err := l(name).Lock(ctx, lock.Wait(wait))
 	if err != nil {
@@ -201,8 +199,7 @@ func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (m
 	return lease, nil
 }
 
-// noLocks leaves everything to the database's constraints. It is its own lease,
-// which is never lost.
+// noLocks leaves everything to the database's constraints. It is its own lease, which is never lost.
 type noLocks struct{}
 
 // Lock implements model.Locker.

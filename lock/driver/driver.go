@@ -1,6 +1,5 @@
-// Package driver is for authors of stores: what package lock asks of one, and the
-// errors by which a store says how far a request got. Who only takes locks does not
-// need it.
+// Package driver is for authors of stores: what package lock asks of one, and the errors by which a store says how far
+// a request got. A program that only takes locks does not need it.
 package driver
 
 import (
@@ -11,85 +10,73 @@ import (
 
 // The errors by which a store says how far a request got.
 var (
-	// ErrLost means that the holder has not got the lock, or no longer.
+	// ErrLost means that the holder does not have the lock, or no longer has it.
 	ErrLost = errors.New("lock: lost")
 
-	// ErrUnknown means that the store did not answer in time, so it may or may not have
-	// done what it was asked to. The client undoes an acquisition that ended
-	// like this; its caller holds nothing.
+	// ErrUnknown means that the store did not answer in time, so it may or may not have done what it was asked to. The
+	// client undoes an acquisition that ended like this; its caller holds nothing.
 	ErrUnknown = errors.New("lock: the store did not answer, the outcome is unknown")
 
-	// ErrRefused means that the store answered that it cannot do this at all (a key of
-	// another type, no permission) and changed nothing.
+	// ErrRefused means that the store answered that it cannot do this at all (a key of another type, no permission) and
+	// changed nothing.
 	ErrRefused = errors.New("lock: refused by the store")
 
 	// ErrNotSent means that the request did not leave this process, so nothing happened.
 	ErrNotSent = errors.New("lock: the request was not sent")
 )
 
-// Store takes, renews and gives back named locks. It makes one attempt per
-// call; waiting, renewing and giving up are the Client's.
+// Store takes, renews and gives back named locks. It makes one attempt per call; waiting, renewing and giving up are
+// the Client's.
 //
-// Every method MUST return when its context ends, and in bounded time when that
-// never ends, with an error that wraps ErrUnknown if the request may have been
-// carried out. Every method MUST be idempotent: a request that is carried out twice leaves the store as if it
-// had been carried out once, and is answered the same.
+// Every method MUST return when its context ends, and in bounded time when that never ends, with an error that wraps
+// ErrUnknown if the request may have been executed. Every method MUST be idempotent: a request that is executed twice
+// has the effect of one, and gets the same answer.
 //
-// An error of Acquire that wraps ErrRefused or ErrNotSent says that nothing
-// happened, and the client undoes nothing. After any other error, and after one
-// that wraps ErrUnknown too, it calls Release with Abandon.
+// An error of Acquire that wraps ErrRefused or ErrNotSent says that nothing happened, and the client undoes nothing.
+// After any other error, and after one that wraps ErrUnknown too, it calls Release with Abandon.
 type Store interface {
-	// Acquire takes the lock for r.Holder, or sets the hold count of a
-	// holder that has it already. It never shortens a lease that runs. A
-	// count above one for a holder that is not there any more MUST NOT take
-	// the lock: it answers Lost.
+	// Acquire takes the lock for r.Holder, or sets the hold count of a holder that has it already. It never shortens a
+	// lease that runs. A count above one for a holder that is not there any more MUST NOT take the lock: its state is
+	// Lost.
 	Acquire(ctx context.Context, r Request) (Grant, error)
 
-	// Renew makes the leases of all the requests last r.Lease from now, at
-	// least, or with r.Exact just so long. It answers each request: with nil when it was renewed, with ErrLost
-	// when the holder is not there any more, and with another error when neither
-	// is known. The trouble of one lock, or of one node of a Cluster, MUST NOT
-	// become that of the others.
+	// Renew makes the leases of all the requests last r.Lease from now, at least, or with r.Exact exactly so long. It
+	// returns one error for each request: nil when it was renewed, ErrLost when the holder does not have the lock any
+	// more, and another error when neither is known. The failure of one lock, or of one node of a Cluster, MUST NOT affect
+	// the others.
 	Renew(ctx context.Context, rs []Request) []error
 
-	// Release sets the hold count; at zero it frees the lock and wakes who
-	// waits for it. It answers false when the holder was not there. With
-	// r.Abandon the store MUST also see to it that an Acquire of the same
-	// holder that arrives later is refused.
+	// Release sets the hold count; at zero it frees the lock and wakes its waiters. It returns false when the holder did
+	// not have the lock. With r.Abandon the store MUST also refuse an Acquire of the same holder that arrives later.
 	Release(ctx context.Context, r Request) (bool, error)
 
-	// ForceRelease frees the lock, whichever owner holds it, wakes its waiters,
-	// and answers whether it was held.
+	// ForceRelease frees the lock, whichever owner holds it, wakes its waiters, and returns whether it was held.
 	ForceRelease(ctx context.Context, name string) (bool, error)
 
-	// Holder tells which holder has the lock, "" for none, and how long its lease
-	// still runs; less than 0 when that has no end.
+	// Holder returns which holder has the lock, "" for none, and how long its lease still runs; less than 0 when it never
+	// ends.
 	Holder(ctx context.Context, name string) (holder string, left time.Duration, err error)
 
-	// Watch calls wake, which does not block, each time the lock may have
-	// become free and each time the watch starts or stops to be live. A
-	// store without messages returns nil, and the client asks at intervals.
+	// Watch calls wake, which does not block, each time the lock may have become free and each time the watch becomes live
+	// or ceases to be. A store without messages returns nil, and the client asks at intervals.
 	Watch(name string, wake func()) Watch
 
-	// Close frees what the store itself holds (not the client or database
-	// it was made from). It is safe to call twice.
+	// Close frees what the store itself holds (not the client or database it was made from). It is safe to call twice.
 	Close() error
 }
 
-// Passer is a Store that can hand a lock from one holder to another one in one
-// step. The client uses it between waiters of its own process. When a process
-// elsewhere waits too, a store MUST release the lock instead and answer Held
-// false. After an error other than ErrUnknown the client calls Release.
+// Passer is a Store that can hand a lock from one holder to another one in one step. The client uses it between waiters
+// of its own process. When a process elsewhere waits too, a store MUST release the lock instead and return Held false.
+// After an error other than ErrUnknown the client calls Release.
 type Passer interface {
 	Pass(ctx context.Context, from, to Request) (Passed, error)
 }
 
 // Watch is a subscription to one lock.
 type Watch interface {
-	// Live tells whether messages arrive at present.
+	// Live reports whether messages arrive at present.
 	Live() bool
-	// Stop ends the watch; wake is not called after it returned, except by
-	// a call that had begun before.
+	// Stop ends the watch; wake is not called after it returned, except by a call that had begun before.
 	Stop()
 }
 
@@ -127,17 +114,16 @@ type Grant struct {
 	Token     int64         // StateHeld: the fencing token, 0 if the store keeps none
 	Remaining time.Duration // StateBusy: of the lease in the way; 0 when not known
 
-	// Once: the request was surely sent only once, so that no copy of it can
-	// arrive after the holder's Release, and nothing need be kept against that.
+	// Once: the request was surely sent only once, so that no copy of it can arrive after the holder's Release, and
+	// nothing need be kept against that.
 	Once bool
 
-	// Stray: the request was, or may have been, sent more than once, and a copy
-	// of it can still arrive and take the lock. Who was refused and goes away
-	// must then give it back all the same.
+	// Stray: the request was, or may have been, sent more than once, and a copy of it can still arrive and take the lock.
+	// Who was refused and goes away must then give it back all the same.
 	Stray bool
 
-	// Unsynced, with StateHeld: fewer replicas have it than the store was told to wait for.
-	// The client gives the lock back.
+	// Unsynced, with StateHeld: fewer replicas have it than the store was told to wait for. The client gives the lock
+	// back.
 	Unsynced bool
 }
 

@@ -237,6 +237,7 @@ type world struct {
 
 // newWorld has a lock on one server.
 func newWorld(t testing.TB, b both, name, channel string) *world {
+	t.Helper()
 	return &world{
 		TB: t, both: b, kind: "plain", lock: b.locks.Mutex(name), name: name, channel: channel, threads: rand.Text()[:8] + ".",
 		left: quiet, leases: map[string]*lock.Lease{}, going: map[string]attempt{}, orders: map[string]order{},
