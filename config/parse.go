@@ -312,25 +312,25 @@ func keys(text string) ([]Key, error) {
 			return nil, errors.New("has two secrets with the same key id")
 		}
 		seen[key.ID] = true
-		if n := len(key.Secret); n < minSecret {
-			return nil, fmt.Errorf("has a secret of %d bytes: HS256 needs at least %d, "+
-				"for example from openssl rand -base64 32", n, minSecret)
-		}
-		if n := variety(key.Secret); n < minVariety {
-			return nil, fmt.Errorf("has a secret of only %d different characters, which is quickly guessed: "+
-				"take one from openssl rand -base64 32", n)
+		if _, err := strongSecret(key.Secret); err != nil {
+			return nil, err
 		}
 	}
 	return found, nil
 }
 
-// codeKey is a secret like that of tokens.
-func codeKey(text string) (string, error) {
+// strongSecret refuses what is quickly guessed.
+func strongSecret(text string) (string, error) {
+	different := make(map[byte]bool)
+	for _, b := range []byte(text) {
+		different[b] = true
+	}
 	switch {
 	case len(text) < minSecret:
-		return "", fmt.Errorf("has %d bytes and needs at least %d, for example from openssl rand -base64 32", len(text), minSecret)
-	case variety(text) < minVariety:
-		return "", fmt.Errorf("has only %d different characters, which is quickly guessed: take one from openssl rand -base64 32", variety(text))
+		return "", fmt.Errorf("has a secret of %d bytes and needs at least %d, for example from openssl rand -base64 32", len(text), minSecret)
+	case len(different) < minVariety:
+		return "", fmt.Errorf("has a secret of only %d different characters, which is quickly guessed: "+
+			"take one from openssl rand -base64 32", len(different))
 	}
 	return text, nil
 }
@@ -363,15 +363,6 @@ func returnURL(text string) (string, error) {
 
 // maxReturnURL, in bytes, is what browsers and providers take, with the ids of orders in it.
 const maxReturnURL = 1024
-
-// variety is of how many different bytes a text is made.
-func variety(text string) int {
-	seen := make(map[byte]bool)
-	for _, b := range []byte(text) {
-		seen[b] = true
-	}
-	return len(seen)
-}
 
 func keyed(part string) (Key, bool) {
 	id, secret, found := strings.Cut(part, "=")

@@ -145,7 +145,7 @@ func table(c *Config) []setting {
 			variable: "SECKILL_CODE_KEY", otherwise: "generated and kept in the data dir when embedded",
 			unit:    "secret of at least 32 bytes",
 			meaning: "seals the codes with which paid vouchers are used, and finds them; required with a real database once payments are configured",
-			secret:  hide, read: into(&c.CodeKey, codeKey),
+			secret:  hide, read: into(&c.CodeKey, strongSecret),
 		}, {
 			variable: "SECKILL_CURRENCY", fallback: "CNY", unit: "ISO 4217 code",
 			meaning: "the currency of every price",

@@ -117,15 +117,3 @@ func TestAnotherRateIsCountedByItself(t *testing.T) {
 		}
 	})
 }
-
-// TestTheSameRateForgetsNobody: instances set the rate in force again and again. Who has used it up has used it up.
-func TestTheSameRateForgetsNobody(t *testing.T) {
-	t.Parallel()
-	rate := model.Rate{Events: 1, Per: time.Hour}
-	l := limiter(t, rate)
-	check.Equal(t, "the first wait", l.Take(t.Context(), "sender"), 0)
-	check.Must(t, l.Set(rate, ""))
-	if l.Take(t.Context(), "sender") == 0 {
-		t.Error("a second event of one an hour is allowed")
-	}
-}

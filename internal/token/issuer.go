@@ -55,7 +55,7 @@ type issuer struct {
 	validate *jwt.Validator
 	keys     atomic.Pointer[map[string]key] // by id; nil: they could not be read yet
 
-	source  source // nil: the keys are ours and do not change
+	source  *source // nil: the keys are ours and do not change
 	now     func() time.Time
 	log     *slog.Logger
 	waiting chan struct{} // has room for maxWaiting

@@ -27,16 +27,15 @@ const (
 	fileEvery = askEvery
 )
 
-// source is where the keys of an issuer are.
-type source interface {
-	read(ctx context.Context) ([]byte, error)
-	every() time.Duration // how often
+// source is where the keys of an issuer are: a URL, or the path of a file.
+type source struct {
+	place  string
+	client *http.Client // nil: a file
 }
 
-// newSource understands a URL and the path of a file.
-func newSource(place string) (source, error) {
+func newSource(place string) (*source, error) {
 	if !strings.Contains(place, "://") {
-		return fileSource(place), nil
+		return &source{place: place}, nil
 	}
 	u, err := url.Parse(place)
 	if err != nil {
@@ -45,37 +44,7 @@ func newSource(place string) (source, error) {
 	if !safe(u) {
 		return nil, errUnsafe
 	}
-	return newURLSource(place), nil
-}
-
-// fileSource is the path of a JWK Set in a file.
-type fileSource string
-
-func (f fileSource) every() time.Duration { return fileEvery }
-
-func (f fileSource) read(context.Context) ([]byte, error) {
-	// Opening a pipe would wait for its writer, whom nothing bounds.
-	if info, err := os.Stat(string(f)); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", f)
-	}
-	file, err := os.Open(string(f))
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return readDocument(file)
-}
-
-// urlSource is the URL of a JWK Set.
-type urlSource struct {
-	url    string
-	client *http.Client
-}
-
-func newURLSource(place string) urlSource {
-	return urlSource{url: place, client: &http.Client{
+	return &source{place: place, client: &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			ForceAttemptHTTP2:      true,
@@ -83,18 +52,27 @@ func newURLSource(place string) urlSource {
 			DisableKeepAlives:      true, // the next reading is minutes away
 		},
 		CheckRedirect: checkRedirect,
-	}}
+	}}, nil
 }
 
-func (u urlSource) every() time.Duration { return urlEvery }
+// every is how often the keys are read.
+func (s *source) every() time.Duration {
+	if s.client == nil {
+		return fileEvery
+	}
+	return urlEvery
+}
 
-func (u urlSource) read(ctx context.Context) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.url, nil)
+func (s *source) read(ctx context.Context) ([]byte, error) {
+	if s.client == nil {
+		return s.readFile()
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.place, nil)
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Accept", "application/jwk-set+json, application/json")
-	response, err := u.client.Do(request)
+	response, err := s.client.Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +81,21 @@ func (u urlSource) read(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("the answer is %s", response.Status)
 	}
 	return readDocument(response.Body)
+}
+
+func (s *source) readFile() ([]byte, error) {
+	// Opening a pipe would wait for its writer, whom nothing bounds.
+	if info, err := os.Stat(s.place); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", s.place)
+	}
+	file, err := os.Open(s.place)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return readDocument(file)
 }
 
 // readDocument reads to the end of a document that is not too long.
