@@ -31,7 +31,7 @@ const pace = 5 * time.Millisecond
 func (a *app) flowing(t *testing.T, voucherID string, parallel int, names func(n int) string) *flow {
 	t.Helper()
 	f := &flow{crowd: newCrowd(a, voucherID)}
-	f.names, f.lives = names, func(t *testing.T, user string) { //nolint:thelper // a life
+	f.names, f.lives = names, func(t *testing.T, user string) { // a life
 		f.insist(t, user)
 		<-time.After(pace)
 	}

@@ -121,10 +121,14 @@ func checkErrorTable(t *testing.T, in shop) {
 		code   model.Code
 	}{
 		{"published", 0, nil, model.CodeSoldOut},
-		{"published", 10, past, model.CodeEnded}, {"paused", 0, past, model.CodeEnded},
-		{"paused", 10, nil, model.CodePaused}, {"paused", 0, future, model.CodePaused},
-		{"published", 10, future, model.CodeNotStarted}, {"published", 0, future, model.CodeNotStarted},
-		{"draft", 10, nil, model.CodeNotFound}, {"archived", 10, nil, model.CodeNotFound},
+		{"published", 10, past, model.CodeEnded},
+		{"paused", 0, past, model.CodeEnded},
+		{"paused", 10, nil, model.CodePaused},
+		{"paused", 0, future, model.CodePaused},
+		{"published", 10, future, model.CodeNotStarted},
+		{"published", 0, future, model.CodeNotStarted},
+		{"draft", 10, nil, model.CodeNotFound},
+		{"archived", 10, nil, model.CodeNotFound},
 	} {
 		fields := map[string]any{"state": v.state, "stock": v.stock}
 		maps.Copy(fields, v.window)
@@ -136,7 +140,8 @@ func checkErrorTable(t *testing.T, in shop) {
 		}
 		if v.code == model.CodeNotStarted {
 			seconds, _ := strconv.Atoi(got.Header.Get("Retry-After"))
-			check.That(t, p.BeginAt.Equal(begin) && seconds >= 600 && seconds <= 3601, "%v: begins at %s, %d s", v, p.BeginAt, seconds)
+			check.That(t, p.BeginAt.Equal(begin) && seconds >= 600 && seconds <= 3601, "%v: begins at %s, %d s", v, p.BeginAt,
+				seconds)
 		}
 	}
 	for _, id := range hidden {
@@ -261,7 +266,8 @@ func checkPrecedence(t *testing.T, a shop) {
 		check.Equal(t, step.name+": phase", v.Phase, step.phase)
 		// A list may be a moment old.
 		check.Eventually(t, step.name+": it is listed by its phase only", func() bool {
-			return !slices.ContainsFunc(model.Phases(), func(phase model.Phase) bool { return listed(phase) != (phase == step.phase) })
+			return !slices.ContainsFunc(model.Phases(),
+				func(phase model.Phase) bool { return listed(phase) != (phase == step.phase) })
 		})
 	}
 	mine := a.mine(t, voucher.ID, a.user(1)) // whatever happened to the sale, the order is there
@@ -335,13 +341,15 @@ func checkListeners(t *testing.T, a shop) {
 	} {
 		get(a.URL + "/api/v1/vouchers")
 		got := get(a.ops + path)
-		check.That(t, got.Status == http.StatusOK && strings.Contains(string(got.Body), want), "operations %s: %d", path, got.Status)
+		check.That(t, got.Status == http.StatusOK && strings.Contains(string(got.Body), want), "operations %s: %d", path,
+			got.Status)
 		refused(t, get(a.URL+path), model.CodeNotFound)
 	}
 	check.Equal(t, "the API on the operations listener", get(a.ops+"/api/v1/vouchers").Status, http.StatusNotFound)
 	live, ready := get(a.URL+"/livez"), get(a.URL+"/readyz")
 	lines := strings.Split(strings.TrimSpace(string(ready.Body)), "\n")
-	check.That(t, live.Status == http.StatusOK && ready.Status == http.StatusOK && len(lines) >= 3, "%d %v", live.Status, lines)
+	check.That(t, live.Status == http.StatusOK && ready.Status == http.StatusOK && len(lines) >= 3, "%d %v", live.Status,
+		lines)
 	docs := get(a.URL + "/api/v1/docs")
 	check.That(t, docs.Status == http.StatusOK && strings.HasPrefix(docs.Header.Get("Content-Type"), "text/html") &&
 		!strings.Contains(string(docs.Body), "https://"), "%d %s", docs.Status, docs.Body)
@@ -396,7 +404,10 @@ func TestTheServerAsAWhole(t *testing.T) {
 		response, err := a.Client.Do(request)
 		check.Must(t, err)
 		defer response.Body.Close()
-		return api.Answer{Status: response.StatusCode, Header: response.Header, Body: check.Value(io.ReadAll(response.Body))(t)}
+		return api.Answer{
+			Status: response.StatusCode, Header: response.Header,
+			Body: check.Value(io.ReadAll(response.Body))(t),
+		}
 	}
 	for range 5 {
 		got := ask(a.URL)

@@ -216,7 +216,8 @@ func checkDrawnAtTheEnd(t *testing.T, a shop) {
 		}
 		place := slices.Index(leaves.Items, entry.Leaf)
 		won := place == 0 || place == 1
-		check.That(t, won == (entry.Status == model.EntryWon) && entry.Status != model.EntryEntered, "%+v has place %d", entry, place)
+		check.That(t, won == (entry.Status == model.EntryWon) && entry.Status != model.EntryEntered, "%+v has place %d",
+			entry, place)
 		if won {
 			order := a.now(t, model.Order{ID: entry.OrderID, UserID: a.user(n)})
 			check.That(t, order.Status == model.OrderUnpaid && order.VoucherID == v.ID, "%+v %+v", entry, order)
@@ -224,12 +225,14 @@ func checkDrawnAtTheEnd(t *testing.T, a shop) {
 	}
 	report := remote.Decode[model.Report](t, ask("GET /admin/vouchers/{id}/report", admin, nil)).Draw
 	check.That(t, report != nil && report.OrderKept && report.Entries == users && report.Winners == 2, "%+v", report)
-	check.Equal(t, "who waits last leaves", ask("DELETE /vouchers/{id}/waitlist", as(last), nil).Status, http.StatusNoContent)
+	check.Equal(t, "who waits last leaves", ask("DELETE /vouchers/{id}/waitlist", as(last), nil).Status,
+		http.StatusNoContent)
 	check.Equal(t, "who left", mine(last).Status, model.EntryLost)
 	a.cancels(t, model.Order{ID: mine(winner).OrderID, UserID: a.user(winner)})
 	check.Equal(t, "who waits first", mine(first).Status, model.EntryWon)
 	audit := a.Audit(t, v.ID)
-	check.That(t, audit.Balanced && audit.Redis == nil && audit.Queue == nil && audit.Database.LiveOrders == 2, "%+v", audit)
+	check.That(t, audit.Balanced && audit.Redis == nil && audit.Queue == nil && audit.Database.LiveOrders == 2, "%+v",
+		audit)
 }
 
 // TestWaitlist: a unit that comes back, or is added, is an order of who waits first.
@@ -272,7 +275,8 @@ func checkWaitlist(t *testing.T, a shop) {
 	moves(move{stands, open, missing, 0}, move{leaves, open, missing, 0}, move{leaves, first, gone, 0},
 		move{stands, first, missing, 0}, move{stands, second, found, 1}, move{joins, first, made, 2})
 	shown := object(t, a.once(t, "GET /vouchers/"+v.ID, "", nil), http.StatusOK)
-	check.That(t, shown["waitlist"] == true && shown["waiting"] == 2.0, "the voucher shows %v and %v", shown["waitlist"], shown["waiting"])
+	check.That(t, shown["waitlist"] == true && shown["waiting"] == 2.0, "the voucher shows %v and %v", shown["waitlist"],
+		shown["waiting"])
 	refused(t, a.once(t, "PATCH /admin/vouchers/"+v.ID, admin, `{"waitlist":false}`), model.CodeConflict)
 
 	// What the owner gives back is the second one's, and nobody else's.
@@ -280,7 +284,8 @@ func checkWaitlist(t *testing.T, a shop) {
 	mine := place(second)
 	heir := object(t, a.once(t, "GET /orders/"+mine.OrderID, a.as(t, a.user(second)), nil), http.StatusOK)
 	window := instant(t, heir, "expires_at").Sub(instant(t, heir, "created_at"))
-	check.That(t, heir["status"] == "unpaid" && window.Minutes() == 7 && mine.Position == 0, "%v has the place %+v", heir, mine)
+	check.That(t, heir["status"] == "unpaid" && window.Minutes() == 7 && mine.Position == 0, "%v has the place %+v",
+		heir, mine)
 	check.Equal(t, "the open sale", a.buy(t, v.ID, a.user(open)).Code(), model.CodeSoldOut)
 	check.Patiently(t, "who got an order hears of it", func() bool {
 		return a.buy(t, v.ID, a.user(second)).Code() == model.CodeAlreadyOrdered
@@ -300,7 +305,8 @@ func checkWaitlist(t *testing.T, a shop) {
 
 	// The window refuses as it refuses a purchase, and other vouchers have no waitlist.
 	a.patch(t, v.ID, `{"state":"paused"}`)
-	check.Patiently(t, "every instance obeys the pause", func() bool { return asks(v.ID, joins, second).Code() == model.CodePaused })
+	check.Patiently(t, "every instance obeys the pause",
+		func() bool { return asks(v.ID, joins, second).Code() == model.CodePaused })
 	other := a.Create(t, map[string]any{"stock": 0}).ID
 	refuses(other, first, model.CodeConflict)
 	refused(t, asks(other, stands, first), model.CodeNotFound)
@@ -403,7 +409,8 @@ func TestRebuildsAndLimitsAreLogged(t *testing.T) {
 		`boss limits.change limits {} {"user":"7/m"}`,
 		"clerk voucher.rebuild " + voucher.ID + "  ",
 	}
-	check.That(t, len(told) == len(want)+1 && slices.Equal(told[:len(want)], want), "%q, want %q", told, want) // and the creation
+	check.That(t, len(told) == len(want)+1 && slices.Equal(told[:len(want)], want), "%q, want %q", told,
+		want) // and the creation
 }
 
 // TestAdminLog: what administrators change is in their log, with who, before and after.

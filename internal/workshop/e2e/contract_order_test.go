@@ -34,7 +34,8 @@ func checkVouchers(t *testing.T, a shop) {
 		"allocation": "first_come", "stock": 5.0, "remaining": 5.0, "state": "published", "phase": "live",
 		"begin_at": v["begin_at"], "end_at": v["end_at"], "server_time": v["server_time"],
 	}
-	check.That(t, maps.Equal(v, want) && model.ValidID(id) && created.Header.Get("Location") == "/api/v1"+path, "%v %v", v, created.Header)
+	check.That(t, maps.Equal(v, want) && model.ValidID(id) && created.Header.Get("Location") == "/api/v1"+path, "%v %v",
+		v, created.Header)
 	check.That(t, strings.Contains(string(created.Body), "茶 & <cake>"), "the title is escaped: %s", created.Body)
 	for member, want := range map[string]time.Time{
 		"begin_at": time.Date(2020, 1, 1, 0, 0, 0, 5e8, time.UTC), "end_at": time.Date(2099, 1, 1, 5, 0, 0, 0, time.UTC),
@@ -64,21 +65,25 @@ func checkVouchers(t *testing.T, a shop) {
 		check.That(t, len(p.Errors) != 1 || strings.HasPrefix(p.Errors[0].Location, "body."), "%s: %v", one, p.Errors)
 	}
 
-	own := object(t, a.once(t, "POST /admin/vouchers", admin, body[:len(body)-1]+`,"payment_window":"90s"}`), http.StatusCreated)
+	own := object(t, a.once(t, "POST /admin/vouchers", admin, body[:len(body)-1]+`,"payment_window":"90s"}`),
+		http.StatusCreated)
 	ownID, _ := own["id"].(string)
 	doc := readDocument(t, a.app)
 	for _, path := range []string{"/vouchers/{id}", "/admin/vouchers/{id}"} {
 		got := a.once(t, "GET "+concrete(path, ownID), admin, nil)
 		doc.check(t, http.MethodGet, "/api/v1"+path, got)
 		shown := object(t, got, http.StatusOK)["payment_window"]
-		check.That(t, shown == "1m30s" && own["payment_window"] == shown, "%s: %v; made: %v", path, shown, own["payment_window"])
+		check.That(t, shown == "1m30s" && own["payment_window"] == shown, "%s: %v; made: %v", path, shown,
+			own["payment_window"])
 	}
 	// An id that cannot exist is not found, whatever else is wrong.
 	for path, body := range map[string][2]string{"none": {"{}", `{"delta":1}`}, "no%20id": {`{"foo":1}`, `{"delta":"x"}`}} {
 		path = "/admin/vouchers/" + path
 		a.refuse(t, []refusal{
-			{"PATCH " + path, admin, "{}", model.CodeNotFound}, {"POST " + path + "/stock", admin, `{"delta":1}`, model.CodeNotFound},
-			{"PATCH " + path, admin, body[0], model.CodeNotFound}, {"POST " + path + "/stock", admin, body[1], model.CodeNotFound},
+			{"PATCH " + path, admin, "{}", model.CodeNotFound},
+			{"POST " + path + "/stock", admin, `{"delta":1}`, model.CodeNotFound},
+			{"PATCH " + path, admin, body[0], model.CodeNotFound},
+			{"POST " + path + "/stock", admin, body[1], model.CodeNotFound},
 		})
 		for _, of := range []string{"", "/stats", "/audit", "/report", "/orders", "/orders?format=csv"} {
 			refused(t, a.once(t, "GET "+path+of, admin, nil), model.CodeNotFound)
@@ -144,7 +149,8 @@ func checkStockChanges(t *testing.T, a shop) {
 		refused(t, a.once(t, call, admin, body), code)
 	}
 	more := a.once(t, call, admin, `{"delta":1000000000000}`)
-	check.That(t, more.Code() == model.CodeValidation || more.Code() == model.CodeConflict, "more than 10^12: %s", more.Body)
+	check.That(t, more.Code() == model.CodeValidation || more.Code() == model.CodeConflict, "more than 10^12: %s",
+		more.Body)
 	check.Equal(t, "the stock", a.quiet(t, voucher.ID).Database.Stock, 2)
 
 	// Administrators change one stock at the same time: each change is made once, whatever the others do. Who is told
@@ -245,7 +251,8 @@ func checkOrders(t *testing.T, a shop) {
 		order, moves = read("/orders/"+id, token), []string{"processing", "unpaid"}
 	}
 	want["status"], want["expires_at"] = "unpaid", order["expires_at"]
-	check.That(t, maps.Equal(order, want) && bought.Header.Get("Location") == "/api/v1/orders/"+id, "%v %v", order, bought.Header)
+	check.That(t, maps.Equal(order, want) && bought.Header.Get("Location") == "/api/v1/orders/"+id, "%v %v", order,
+		bought.Header)
 	of, _ := model.VoucherOf(id)
 	check.Equal(t, "the voucher that the order's id tells", of, voucher.ID)
 	for _, query := range []string{"", "?wait=30s"} {
@@ -260,7 +267,8 @@ func checkOrders(t *testing.T, a shop) {
 	made := map[string]any{"at": order["created_at"], "from": nil, "to": moves[0], "by": user}
 	check.That(t, maps.Equal(creation, made), "%v, want %v", creation, made)
 	unpaid, _ := history[len(moves)-1].(map[string]any)
-	check.Equal(t, "from unpaid to the expiry", instant(t, order, "expires_at").Sub(instant(t, unpaid, "at")), 7*time.Minute)
+	check.Equal(t, "from unpaid to the expiry", instant(t, order, "expires_at").Sub(instant(t, unpaid, "at")),
+		7*time.Minute)
 	a.patch(t, voucher.ID, `{"price":1}`)
 	check.Equal(t, "the price, which is the one of the purchase", read("/orders/"+id, token)["price"], any(4200.0))
 
@@ -275,8 +283,9 @@ func checkOrders(t *testing.T, a shop) {
 		false: `"redis":null,"queue":null`,
 		true:  `"redis":{"state":"open","remaining":2,"reserved":0,"buyers":1},"queue":{"pending":0,"oldest_age_ms":0}`,
 	}[async]
-	check.Equal(t, "the audit", strings.TrimSpace(string(audit.Body)), `{"voucher_id":"`+voucher.ID+`","mode":"`+string(a.mode)+
-		`","balanced":true,"database":{"stock":3,"remaining":2,"live_orders":1},`+copies+`,"drift":[]}`)
+	check.Equal(t, "the audit", strings.TrimSpace(string(audit.Body)),
+		`{"voucher_id":"`+voucher.ID+`","mode":"`+string(a.mode)+
+			`","balanced":true,"database":{"stock":3,"remaining":2,"live_orders":1},`+copies+`,"drift":[]}`)
 }
 
 func TestExports(t *testing.T) { t.Parallel(); anywhere(t, checkExports) }
@@ -304,7 +313,8 @@ func checkExports(t *testing.T, a shop) {
 	}
 	check.That(t, len(want) == 0, "missing: %v", want)
 	paid := a.once(t, call+"?format=csv&status=paid", admin, nil)
-	check.That(t, paid.Status == http.StatusOK && strings.Count(string(paid.Body), "\n") == 1, "%d %s", paid.Status, paid.Body)
+	check.That(t, paid.Status == http.StatusOK && strings.Count(string(paid.Body), "\n") == 1, "%d %s", paid.Status,
+		paid.Body)
 	check.Equal(t, "orders as JSON", len(a.rows(t, voucher.ID)), orders)
 	for _, query := range []string{"?format=xml", "?status=gone&format=csv"} {
 		refused(t, a.once(t, call+query, admin, nil), model.CodeValidation)
@@ -326,7 +336,8 @@ func checkReturnedUnit(t *testing.T, a shop) {
 		return err == nil && sold
 	}
 	// Each tries again and again until there is a unit, or somebody else has it.
-	won, asked, over, left := make(chan string, waiting), make(chan struct{}, waiting), make(chan struct{}), make(chan struct{})
+	won, asked, over, left := make(chan string, waiting), make(chan struct{},
+		waiting), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(left)
 		check.Volley(waiting, func(n int) {

@@ -31,7 +31,8 @@ import (
 func object(t *testing.T, got api.Answer, status int) map[string]any {
 	t.Helper()
 	contentType := got.Header.Get("Content-Type")
-	check.Need(t, got.Status == status && contentType == "application/json", "%d %s %s, want %d", got.Status, contentType, got.Body, status)
+	check.Need(t, got.Status == status && contentType == "application/json", "%d %s %s, want %d", got.Status,
+		contentType, got.Body, status)
 	return remote.Decode[map[string]any](t, got)
 }
 
@@ -388,7 +389,10 @@ func TestTokensOfAProvider(t *testing.T) {
 		"SECKILL_JWT_JWKS_URL": "shop!=" + keyFile(t, "k", key.Public()) + ";aud=account;role=realm_access.roles",
 	}))
 	ask := func(path string, changed jwt.MapClaims) api.Answer {
-		claims := jwt.MapClaims{"role": nil, "aud": "account", "realm_access": map[string]any{"roles": []string{"offline_access"}}}
+		claims := jwt.MapClaims{
+			"role": nil, "aud": "account",
+			"realm_access": map[string]any{"roles": []string{"offline_access"}},
+		}
 		maps.Copy(claims, changed)
 		return a.once(t, "GET "+path, signedBy(t, "shop", "k", jwt.SigningMethodRS256, key, claims), nil)
 	}

@@ -276,16 +276,19 @@ func (a *app) drawn(t testing.TB, voucherID string, entered map[string]string, g
 	for _, order := range a.conserved(t, voucherID, nil) {
 		orders[order.UserID] = order
 	}
-	leaves := remote.Decode[model.DrawnLeaves](t, a.Insist(t, http.MethodGet, "/vouchers/"+voucherID+"/draw/entries?limit=5000", "", nil)).Items
+	leaves := remote.Decode[model.DrawnLeaves](t,
+		a.Insist(t, http.MethodGet, "/vouchers/"+voucherID+"/draw/entries?limit=5000", "", nil)).Items
 	check.Equal(t, "entries", len(leaves), len(entered))
 	report := remote.Decode[model.Report](t, a.Insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/report", a.Admin(t), nil))
-	check.That(t, proof.Winners == min(report.Stock, int64(len(leaves))) && report.Draw.OrderKept, "of %d units: %+v %+v", report.Stock, proof, report.Draw)
+	check.That(t, proof.Winners == min(report.Stock, int64(len(leaves))) && report.Draw.OrderKept,
+		"of %d units: %+v %+v", report.Stock, proof, report.Draw)
 	check.Equal(t, "orders", report.Orders, int64(len(orders))) // one for each user
 	for place, leaf := range leaves {
 		user, ok := entered[leaf]
 		order, has := orders[user]
 		if served := place < int(proof.Winners)+len(gone); !ok || has != served || order.Live() != (served && !gone[user]) {
-			t.Errorf("place %d of %d is of %q: entered: %t, has canceled: %t, has an order: %t: %+v", place+1, len(leaves), user, ok, gone[user], has, order)
+			t.Errorf("place %d of %d is of %q: entered: %t, has canceled: %t, has an order: %t: %+v", place+1, len(leaves),
+				user, ok, gone[user], has, order)
 		}
 		users = append(users, user)
 	}

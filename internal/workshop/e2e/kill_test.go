@@ -23,7 +23,10 @@ func entrySteps() []failpoint.Step {
 }
 
 func drawSteps() []failpoint.Step {
-	return []failpoint.Step{failpoint.AfterDrawClosed, failpoint.AfterDrawRoot, failpoint.BeforeDrawCommit, failpoint.AfterDrawBatch}
+	return []failpoint.Step{
+		failpoint.AfterDrawClosed, failpoint.AfterDrawRoot, failpoint.BeforeDrawCommit,
+		failpoint.AfterDrawBatch,
+	}
 }
 
 // The real program is killed with SIGKILL, by itself, at every step of a draw: of entering it, of drawing, and of the
@@ -270,7 +273,10 @@ func forgetAndCancel(t *testing.T, f *fatality) {
 
 // paySteps and refundSteps are the steps of the road of money.
 func paySteps() []failpoint.Step {
-	return []failpoint.Step{failpoint.BeforePaymentStart, failpoint.AfterPaymentStart, failpoint.BeforePaymentSettle, failpoint.AfterPaymentSettle}
+	return []failpoint.Step{
+		failpoint.BeforePaymentStart, failpoint.AfterPaymentStart, failpoint.BeforePaymentSettle,
+		failpoint.AfterPaymentSettle,
+	}
 }
 
 func refundSteps() []failpoint.Step {

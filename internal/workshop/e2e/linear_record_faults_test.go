@@ -58,7 +58,10 @@ type history struct {
 func newHistory(t *testing.T, instances []*app, r rules) *history {
 	t.Helper()
 	now := time.Now().UTC()
-	fields := map[string]any{"stock": historyStock, "cooldown": map[bool]string{false: "0s", true: "1h"}[r.cools], "waitlist": r.waits}
+	fields := map[string]any{
+		"stock": historyStock, "cooldown": map[bool]string{false: "0s", true: "1h"}[r.cools],
+		"waitlist": r.waits,
+	}
 	if r.early {
 		fields["early"] = map[string]any{"groups": []string{earlyGroup}, "begin_at": now.Add(-3 * time.Hour)}
 		fields["begin_at"], fields["end_at"] = now.Add(time.Hour), now.Add(2*time.Hour)

@@ -156,7 +156,7 @@ func (b *broken) rush(t *testing.T, how breakage) {
 	c := newCrowd(b.app, voucher.ID)
 	var mu sync.Mutex
 	returned := map[string]bool{}
-	c.lives = func(t *testing.T, user string) { //nolint:thelper // a life: every tenth gives the order back
+	c.lives = func(t *testing.T, user string) { // a life: every tenth gives the order back
 		got := c.insist(t, user)
 		if !got.Sells() || !strings.HasSuffix(user, "0") {
 			return

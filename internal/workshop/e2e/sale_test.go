@@ -37,7 +37,8 @@ func rush(t *testing.T, instances []*app, voucherID string, users []string, atte
 			}
 			order := model.Order{ID: remote.Decode[model.Order](t, got).ID, UserID: user}
 			status := a.now(t, order).Status
-			check.That(t, status == model.OrderProcessing || status == model.OrderUnpaid, "order %s is %s at once", order.ID, status)
+			check.That(t, status == model.OrderProcessing || status == model.OrderUnpaid, "order %s is %s at once", order.ID,
+				status)
 			a.becomes(t, order, model.OrderUnpaid)
 		}
 		mu.Lock()
@@ -80,7 +81,8 @@ func winners(t *testing.T, answers map[string][]api.Answer) map[string]model.Ord
 			won[user] = order
 		}
 		_, has := won[user]
-		check.That(t, yes <= 1 && (!has || soldOut == 0), "%s was told yes %d times, and SOLD_OUT %d times", user, yes, soldOut)
+		check.That(t, yes <= 1 && (!has || soldOut == 0), "%s was told yes %d times, and SOLD_OUT %d times", user, yes,
+			soldOut)
 	}
 	return won
 }
@@ -182,11 +184,17 @@ func TestChangesAreObeyedByEveryInstance(t *testing.T) {
 		value        any
 		want         model.Code // empty: sold
 	}{
-		{stock, "delta", 1, ""}, {stock, "stock", 3, ""}, {stock, "delta", 50, ""},
-		{fields, "state", "paused", model.CodePaused}, {fields, "state", "published", ""},
-		{fields, "begin_at", in(30 * time.Minute), model.CodeNotStarted}, {fields, "begin_at", in(-time.Minute), ""},
-		{fields, "end_at", in(-time.Second), model.CodeEnded}, {fields, "end_at", in(time.Hour), ""},
-		{fields, "state", "archived", model.CodeNotFound}, {fields, "state", "published", ""},
+		{stock, "delta", 1, ""},
+		{stock, "stock", 3, ""},
+		{stock, "delta", 50, ""},
+		{fields, "state", "paused", model.CodePaused},
+		{fields, "state", "published", ""},
+		{fields, "begin_at", in(30 * time.Minute), model.CodeNotStarted},
+		{fields, "begin_at", in(-time.Minute), ""},
+		{fields, "end_at", in(-time.Second), model.CodeEnded},
+		{fields, "end_at", in(time.Hour), ""},
+		{fields, "state", "archived", model.CodeNotFound},
+		{fields, "state", "published", ""},
 	} {
 		body := map[string]any{step.member: step.value}
 		object(t, here.does(t, concrete(step.call, voucher.ID), here.Admin(t), body), http.StatusOK)

@@ -181,7 +181,7 @@ func (w *weather) sale(n, many int) *crowd {
 	v := w.processes[0].Create(w.t, fair(n, map[string]any{"stock": 1_000_000, "waitlist": false}))
 	c := newCrowd(w.processes[0].app, v.ID, w.processes[1].app)
 	c.names = func(buyer int) string { return w.processes[0].user(1_000_000*(n+1) + buyer) }
-	pause := time.Duration(many/2) * breath //nolint:durationcheck // the load of many sales is that of two
+	pause := time.Duration(many/2) * breath // the load of many sales is that of two
 	c.lives = func(t *testing.T, user string) {
 		if v.Early.From != nil && strings.HasSuffix(user, "7") {
 			got, err := c.instances[0].stranger().Place(t, v.ID, user)
