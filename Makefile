@@ -161,16 +161,16 @@ vuln: $(BIN)/govulncheck ## known vulnerabilities in what the program calls (VUL
 	@deployments/tools/vuln $(BIN)/govulncheck $(PKG)
 
 .PHONY: sbom
-sbom: build $(BIN)/components ## what the program is made of, in CycloneDX: bin/seckill.cdx.json
-	$(BIN)/components -binary $(BIN)/seckill -assets deployments/tools/assets -sbom $(BIN)/seckill.cdx.json
+sbom: $(BIN)/cyclonedx-gomod ## what the program is made of, in CycloneDX: bin/seckill.cdx.json
+	deployments/tools/sbom $< $(BIN)/seckill.cdx.json
 
 .PHONY: assets
 assets: ## renew from npm what the console's pages are made with, as its lock file pins it: handler/console/static/lib (needs Node.js)
 	deployments/tools/renew-assets $(BIN)/assets
 
 .PHONY: notice
-notice: build $(BIN)/components ## write NOTICE: the licences of what the program is made of
-	$(BIN)/components -binary $(BIN)/seckill -assets deployments/tools/assets -notice NOTICE
+notice: $(BIN)/go-licenses ## write NOTICE: the licences of what the program is made of
+	deployments/tools/notice $<
 
 .PHONY: pin
 pin: ## pin the images of deployments/ to the digests that their tags have now (needs docker)
@@ -228,9 +228,9 @@ $(BIN)/benchstat: deployments/tools/go.mod deployments/tools/go.sum
 	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install golang.org/x/perf/cmd/benchstat
 	@touch $@
 
-$(BIN)/components: deployments/tools/go.mod deployments/tools/go.sum deployments/tools/components/main.go
-	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install ./components
-	@touch $@
+$(BIN)/go-licenses $(BIN)/cyclonedx-gomod: deployments/tools/supply/go.mod deployments/tools/supply/go.sum
+	cd deployments/tools/supply && CGO_ENABLED=0 GOBIN=$(BIN) go install tool
+	@touch $(BIN)/go-licenses $(BIN)/cyclonedx-gomod
 
 $(BIN)/helm: deployments/tools/chart/go.mod deployments/tools/chart/go.sum
 	cd deployments/tools/chart && CGO_ENABLED=0 GOBIN=$(BIN) go install helm.sh/helm/v3/cmd/helm
@@ -246,7 +246,7 @@ $(BIN)/kubeconform: deployments/tools/chart/go.mod deployments/tools/chart/go.su
 	cd deployments/tools/chart && CGO_ENABLED=0 GOBIN=$(BIN) go install github.com/yannh/kubeconform/cmd/kubeconform
 	@touch $@
 
-$(BIN)/kubernetes/complete: deployments/tools/install-kubernetes-schemas deployments/tools/chart/operators/main.go deployments/helm/requirements.txt
+$(BIN)/kubernetes/complete: deployments/tools/install-kubernetes-schemas deployments/helm/requirements.txt
 	deployments/tools/install-kubernetes-schemas $(@D)
 
 # Programs to run beside the service, not a part of its build: the one version of each is pinned here.

@@ -9,8 +9,6 @@ tool (
 	golang.org/x/vuln/cmd/govulncheck
 )
 
-require github.com/CycloneDX/cyclonedx-go v0.12.0
-
 require (
 	4d63.com/gocheckcompilerdirectives v1.4.0 // indirect
 	4d63.com/gochecknoglobals v0.2.2 // indirect

@@ -9,7 +9,7 @@ tool (
 	helm.sh/helm/v3/cmd/helm
 )
 
-require sigs.k8s.io/yaml v1.6.0
+require sigs.k8s.io/yaml v1.6.0 // indirect
 
 require (
 	dario.cat/mergo v1.0.1 // indirect
