@@ -16,7 +16,8 @@ type ownerKey struct{}
 // work is handed from one to another.
 type owner struct {
 	mu     sync.Mutex
-	slots  []*slot           // most owners use one lock
+	slots  []*slot
+	room   [1]*slot          // for slots: most owners use one lock
 	fences map[string]*fence // by Quorum.key: of the fenced locks of several parts that it holds
 }
 
@@ -99,6 +100,7 @@ func withOwner(ctx context.Context) (context.Context, *owner) {
 		return ctx, o
 	}
 	o := &owner{}
+	o.slots = o.room[:0]
 	return context.WithValue(ctx, ownerKey{}, o), o
 }
 

@@ -293,7 +293,9 @@ func latchID(holder string) string {
 		sum := sha256.Sum256([]byte(holder))
 		return hex.EncodeToString(sum[:16])
 	}
-	return uuid[:8] + uuid[9:13] + uuid[14:18] + hex.EncodeToString(binary.BigEndian.AppendUint64(nil, n))
+	id := append(make([]byte, 0, 32), uuid[:8]...)
+	id = append(append(id, uuid[9:13]...), uuid[14:18]...)
+	return string(hex.AppendEncode(id, binary.BigEndian.AppendUint64(nil, n)))
 }
 
 // millis is a duration for Redis' expiries; never less than one.
