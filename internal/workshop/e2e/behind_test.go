@@ -230,7 +230,7 @@ func BenchmarkQuietVouchers(b *testing.B) {
 
 // publishUndoes gives units back after a publish that failed, although the message may be in the queue.
 func publishUndoes() overlay.Change {
-	const failed = "\t\ts.async.Admission.Unpublished(len(reservations))\n"
+	const failed = "\t\ts.async.Admission.Unpublished.Add(float64(len(reservations)))\n"
 	return overlay.Change{File: "service/sale/order_async.go", Old: failed, New: failed + `
 		for _, r := range reservations {
 			undo, done := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
