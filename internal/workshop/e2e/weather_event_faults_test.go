@@ -72,7 +72,7 @@ func killEvents() []event {
 		all = append(all, event{name: name + " killed", server: name, strike: func(w *weather, _ time.Duration) func() {
 			p := w.processes[n]
 			p.kill()
-			return func() { p.revive(w.t); p.awaitReady(w.t) }
+			return func() { p.revive(w.t) } // and again, if a server that it needs is dead too: see weather.revive
 		}})
 	}
 	return all
