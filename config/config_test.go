@@ -174,9 +174,10 @@ func TestWrongValues(t *testing.T) {
 			}
 		})
 	}
-	for _, wrong := range []string{"root@tcp(db)", "mysql://root@db/x", "root@tcp(db)/", "root@tcp(db)/?a=b"} {
+	for _, wrong := range []string{"root@tcp(db)", "mysql://root@db/x", "root@tcp(db)/", "root@tcp(db)/?a=b", "root@tcp(h1:3306,h2)/x"} {
 		variables, message := refused(t, "SECKILL_DATABASE_DSN="+wrong, "SECKILL_JWT_SECRET="+secret)
-		if !slices.Equal(variables, []string{"SECKILL_DATABASE_DSN"}) {
+		severally := strings.Contains(message, "wants one address, of a proxy before them")
+		if !slices.Equal(variables, []string{"SECKILL_DATABASE_DSN"}) || severally != strings.Contains(wrong, ",") {
 			t.Errorf("%s: %s", wrong, message)
 		}
 	}

@@ -234,8 +234,8 @@ func dsn(text string) (string, error) {
 		return "", errors.New("names no database; the driver wants user:password@tcp(host:3306)/name")
 	}
 	_, hosts, listed := strings.Cut(text[strings.LastIndexByte(text[:slash], '@')+1:slash], "tcp(")
-	if listed && strings.Contains(hosts, ",") && slices.Contains(strings.Split(strings.TrimSuffix(hosts, ")"), ","), "") {
-		return "", errors.New("has a place without a server in its list; several are written user:password@tcp(h1:3306,h2:3306)/name")
+	if listed && strings.Contains(hosts, ",") {
+		return "", errors.New("names several servers; the service wants one address, of a proxy before them: see deployments/engines/haproxy")
 	}
 	return text, dsnOptions(text)
 }

@@ -45,7 +45,7 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_DATABASE_DSN", otherwise: "embedded SQLite", unit: "DSN of go-sql-driver",
 			meaning: "MySQL 8 or MariaDB 10.6+: `user:password@tcp(host:3306)/name`; needs no parameters. " +
-				"Of `tcp(h1:3306,h2:3306)` the first server that takes writes is used",
+				"It has one address: a proxy stands before several servers",
 			secret: showDSN, read: into(&c.DatabaseDSN, dsn),
 		}, {
 			variable: "SECKILL_REDIS_URL", otherwise: "embedded Redis", unit: "URL",

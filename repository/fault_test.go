@@ -119,6 +119,18 @@ func TestServerKilled(t *testing.T) {
 	f.balanced(t, v.ID, live+1)
 }
 
+// fill opens every connection of the pool, and lets them stand there.
+func (f *fixture) fill(t *testing.T) {
+	t.Helper()
+	conns := make([]*sql.Conn, f.db.SQL().Stats().MaxOpenConnections)
+	for i := range conns {
+		conns[i] = check.Value(f.db.SQL().Conn(t.Context()))(t)
+	}
+	for _, conn := range conns {
+		check.Must(t, conn.Close())
+	}
+}
+
 // TestServerReadOnly: refuses writes, still reads, and sells again afterwards, on new connections: behind one address there
 // may be another server once a write was refused.
 func TestServerReadOnly(t *testing.T) {

@@ -10,10 +10,13 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
+	"seckill/internal/budget"
 	"seckill/internal/sqlitefile"
 )
 
@@ -98,24 +101,9 @@ func mysqlMaintenanceSession() []string {
 // password that has an @ or a / in it.
 var errDSN = errors.New("the database's DSN does not parse: user:password@tcp(host:port)/schema is expected")
 
-// mysqlConfigs reads the DSN, for each of its servers.
-func mysqlConfigs(o Options) ([]*mysql.Config, error) {
-	dsns, err := hostDSNs(o.DSN)
-	if err != nil {
-		return nil, err
-	}
-	configs := make([]*mysql.Config, len(dsns))
-	for i, dsn := range dsns {
-		if configs[i], err = mysqlConfig(dsn, o); err != nil {
-			return nil, err
-		}
-	}
-	return configs, nil
-}
-
-// mysqlConfig reads the DSN of one of the servers and imposes what the service depends on.
-func mysqlConfig(dsn string, o Options) (*mysql.Config, error) {
-	cfg, err := mysql.ParseDSN(dsn)
+// mysqlConfig reads the DSN and imposes what the service depends on.
+func mysqlConfig(o Options) (*mysql.Config, error) {
+	cfg, err := mysql.ParseDSN(o.DSN)
 	if err != nil {
 		return nil, errDSN
 	}
@@ -127,7 +115,7 @@ func mysqlConfig(dsn string, o Options) (*mysql.Config, error) {
 	cfg.ClientFoundRows = true // else a repeated compare-and-set looks refused
 	cfg.InterpolateParams = true
 	cfg.CheckConnLiveness = true
-	cfg.RejectReadOnly = false // endingConn does it, and tells hosts
+	cfg.RejectReadOnly = false // endingConn does it, for more errors, and drops the other connections too
 	cfg.MultiStatements = false
 	cfg.AllowAllFiles = false
 	cfg.MaxAllowedPacket = 0 // each connection asks the server for it
@@ -143,20 +131,34 @@ func mysqlConfig(dsn string, o Options) (*mysql.Config, error) {
 	return cfg, cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin"), mysql.TimeTruncate(time.Microsecond))
 }
 
-// openMySQL makes a pool of connections to the server in use, which are told the
-// session's settings.
+// openMySQL makes a pool of connections, which are told the session's settings.
 func openMySQL(
-	pool func(driver.Connector) *sql.DB, servers *hosts, configs []*mysql.Config, session func() []string,
+	pool func(driver.Connector) *sql.DB, cfg *mysql.Config, of *primary, session func() []string,
 ) (*sql.DB, error) {
-	connector := hostConnector{hosts: servers, patience: configs[0].ReadTimeout}
-	for _, cfg := range configs {
-		base, err := mysql.NewConnector(cfg)
-		if err != nil {
-			return nil, errDSN
-		}
-		connector.of = append(connector.of, sessionConnector{Connector: base, session: session})
+	base, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, errDSN
 	}
-	return pool(connector), nil
+	return pool(endingConnector{sessionConnector{Connector: base, session: session}, of, cfg.ReadTimeout}), nil
+}
+
+// primary counts the servers that have been behind the database's address. Once one has refused a write as a demoted server
+// does, a proxy, or an address that moves, may stand for another one. Connections from before are closed then: the demoted
+// server would go on answering what is read there, and be believed.
+type primary struct {
+	mu     sync.Mutex
+	number atomic.Int64
+	since  time.Time
+}
+
+// refused says that the server with a number takes no writes. While none does, connections are not made anew at each refusal.
+func (p *primary) refused(number int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if number == p.number.Load() && time.Since(p.since) >= budget.Glance {
+		p.number.Add(1)
+		p.since = time.Now()
+	}
 }
 
 // sessionConnector sets up every new connection.
@@ -272,7 +274,7 @@ func openSQLite(pool func(driver.Connector) *sql.DB, file string) (*sql.DB, erro
 	if err != nil {
 		return nil, err
 	}
-	return pool(endingConnector{connector}), nil
+	return pool(endingConnector{Connector: connector, primary: &primary{}}), nil
 }
 
 // endingConnector opens connections that do not outlive a COMMIT or ROLLBACK
@@ -280,26 +282,27 @@ func openSQLite(pool func(driver.Connector) *sql.DB, file string) (*sql.DB, erro
 // cluster's node without quorum does, and the next BEGIN on that connection
 // would commit what was to be undone. The pool by itself closes only a
 // connection that returned driver.ErrBadConn.
-type endingConnector struct{ driver.Connector }
+type endingConnector struct {
+	driver.Connector
+
+	primary *primary
+	// patience is how long an answer is waited for; 0: as long as it takes.
+	patience time.Duration
+}
 
 // Connect implements driver.Connector.
 func (c endingConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	number := c.primary.number.Load()
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return endWith(conn, nil, 0)
-}
-
-// endWith makes of a connection one that ends, and not after the stay at its server. An answer is waited for as long as
-// patience says; 0: as long as it takes.
-func endWith(conn driver.Conn, at *stay, patience time.Duration) (driver.Conn, error) {
 	whole, ok := conn.(wholeConn)
 	if !ok {
 		_ = conn.Close()
 		return nil, fmt.Errorf("connection of type %T is not whole", conn)
 	}
-	return &endingConn{wholeConn: whole, stay: at, patience: patience}, nil
+	return &endingConn{wholeConn: whole, primary: c.primary, number: number, patience: c.patience}, nil
 }
 
 // wholeConn is what the connections of both drivers can do. The pool looks for
@@ -318,7 +321,8 @@ type wholeConn interface {
 type endingConn struct {
 	wholeConn
 
-	stay     *stay
+	primary  *primary
+	number   int64 // of the primary that it was opened to
 	patience time.Duration
 	// inside says that a transaction is under way.
 	inside bool
@@ -328,13 +332,16 @@ type endingConn struct {
 	refused bool
 }
 
+// over says that another primary may have taken the place of the one that this connection was opened to.
+func (c *endingConn) over() bool { return c.primary.number.Load() != c.number }
+
 // IsValid implements driver.Validator: the pool closes a connection that is not.
-func (c *endingConn) IsValid() bool { return !c.refused && !c.stay.over() && c.wholeConn.IsValid() }
+func (c *endingConn) IsValid() bool { return !c.refused && !c.over() && c.wholeConn.IsValid() }
 
 // ResetSession implements driver.SessionResetter: the pool takes another connection
-// in place of one that is of an earlier stay.
+// in place of one to an earlier primary.
 func (c *endingConn) ResetSession(ctx context.Context) error {
-	if c.stay.over() {
+	if c.over() {
 		return driver.ErrBadConn
 	}
 	return c.wholeConn.ResetSession(ctx)
@@ -408,7 +415,7 @@ func (c *endingConn) ending(ctx context.Context, query string) string {
 
 // strayed says that nothing more is to be asked here. A transaction comes to its
 // end where it began.
-func (c *endingConn) strayed() bool { return !c.inside && c.stay.over() }
+func (c *endingConn) strayed() bool { return !c.inside && c.over() }
 
 // note makes the pool close a connection that is of no use. A statement outside a
 // Transaction that was refused because the server takes no writes goes to another
@@ -421,7 +428,7 @@ func (c *endingConn) note(err error) error {
 	if !demoted(err) {
 		return err
 	}
-	c.stay.refused()
+	c.primary.refused(c.number)
 	if c.inside {
 		return err
 	}

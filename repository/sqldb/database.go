@@ -63,12 +63,27 @@ const (
 	SQLite = "sqlite"
 )
 
+// writeNothing is refused where a sale's statements would be: by a server that is read-only for this account, by a
+// member of a cluster without quorum, and by one that rejects queries. It matches no row, so that it locks none and
+// nothing is written or replicated.
+const writeNothing = "UPDATE order_mode SET mode = mode WHERE id = 0"
+
+// groupMajority is false on a member of Group Replication that has left its group, or that reaches no majority of it.
+// Such a member takes writeNothing, which it need not tell the others, and lets every COMMIT wait, for
+// group_replication_unreachable_majority_timeout or for ever. A server that is no member has no row, and MariaDB skips
+// what is for MySQL 8 alone.
+const groupMajority = "SELECT COALESCE(/*!80000 (SELECT SUM(member_state IN ('ONLINE', 'RECOVERING')) * 2 > COUNT(*)" +
+	" FROM performance_schema.replication_group_members), */ TRUE)"
+
+// errNoMajority says that a server would let every COMMIT wait.
+var errNoMajority = errors.New("the member of Group Replication reaches no majority of its group")
+
 // Options says which database to open.
 type Options struct {
 	// DSN is a go-sql-driver DSN of MySQL 8+ or MariaDB 10.6+, for example
 	// `user:password@tcp(host:3306)/seckill`. It needs no parameters: the
-	// service imposes what it depends on. `tcp(h1:3306,h2:3306)` names several
-	// servers, of which the first that takes writes is used. Empty: SQLite.
+	// service imposes what it depends on. It has one address: a proxy stands
+	// before several servers. Empty: SQLite.
 	DSN string
 	// TLS is how the server is spoken to; nil leaves that to the DSN.
 	TLS *tls.Config
@@ -109,8 +124,8 @@ type Database struct {
 	// health is the one connection of Ready.
 	health *sql.DB
 
-	// hosts are the servers of MySQL; nil elsewhere.
-	hosts *hosts
+	// blind says that the account may not look at groupMajority, or that there is nothing to look at.
+	blind atomic.Bool
 
 	// maintenance opens a pool for work that may take long: migrations.
 	maintenance func() (*sql.DB, error)
@@ -146,9 +161,6 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.hosts != nil {
-		d.hosts.watch(ctx)
-	}
 	if err := d.connect(ctx, dialector); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -156,40 +168,27 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 }
 
 func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
-	configs, err := mysqlConfigs(o)
+	cfg, err := mysqlConfig(o)
 	if err != nil {
 		return nil, err
 	}
-	if d.hosts, err = newHosts(configs, o.Log, o.Slack); err != nil {
-		return nil, err
-	}
+	of := &primary{}
 	session := func() []string { return append(mysqlSession(), mysqlSlack(o.Slack)...) }
-	open := func() (*sql.DB, error) { return openMySQL(o.OpenDB, d.hosts, configs, session) }
+	open := func() (*sql.DB, error) { return openMySQL(o.OpenDB, cfg, of, session) }
 	d.browsers, d.buyers = make(share, browseConnections), make(share, buyersConnections)
 	if err := d.openPools(open, maxConnections-browseConnections); err != nil {
 		return nil, err
 	}
-	pools := []*sql.DB{d.sql, d.browsing, d.health}
-	for _, pool := range pools {
+	for _, pool := range []*sql.DB{d.sql, d.browsing, d.health} {
 		pool.SetConnMaxLifetime(connectionLifetime)
 		pool.SetConnMaxIdleTime(connectionRest)
 	}
-	d.hosts.left = func() {
-		for _, pool := range pools {
-			size := pool.Stats().MaxOpenConnections
-			pool.SetMaxIdleConns(0) // closes those that nobody uses
-			pool.SetMaxIdleConns(size)
-		}
-	}
-	d.schema = configs[0].DBName
+	d.schema = cfg.DBName
 	d.Dialect = mysqlDialect()
 	d.maintenance = func() (*sql.DB, error) {
-		patient := make([]*mysql.Config, len(configs))
-		for i, cfg := range configs {
-			patient[i] = cfg.Clone()
-			patient[i].ReadTimeout, patient[i].WriteTimeout = 0, 0 // a migration takes as long as its tables are large
-		}
-		return openMySQL(sql.OpenDB, d.hosts, patient, mysqlMaintenanceSession)
+		patient := cfg.Clone()
+		patient.ReadTimeout, patient.WriteTimeout = 0, 0 // a migration takes as long as its tables are large
+		return openMySQL(sql.OpenDB, patient, of, mysqlMaintenanceSession)
 	}
 	return gormmysql.New(gormmysql.Config{
 		Conn: d.sql,
@@ -277,10 +276,27 @@ func (d *Database) Ready(ctx context.Context) error {
 	var vouchers, orders int
 	err := d.health.QueryRowContext(ctx, "SELECT mode, (SELECT COUNT(*) FROM (SELECT id FROM vouchers LIMIT 1) AS some_voucher),"+
 		" (SELECT COUNT(*) FROM (SELECT id FROM orders LIMIT 1) AS some_order) FROM order_mode WHERE id = 1").Scan(&mode, &vouchers, &orders)
-	if err == nil && d.hosts != nil {
-		err = d.hosts.takesWrites(ctx, d.health)
+	if err == nil && d.Dialect.Name == MySQL {
+		err = d.takesWrites(ctx)
 	}
 	return Named("look whether the database can be sold from", cmp.Or(err, d.unwritten.Err()))
+}
+
+// takesWrites is nil when the server would carry a sale's statements out.
+func (d *Database) takesWrites(ctx context.Context) error {
+	if _, err := d.health.ExecContext(ctx, writeNothing); err != nil || d.blind.Load() {
+		return err
+	}
+	majority := true
+	err := d.health.QueryRowContext(ctx, groupMajority).Scan(&majority)
+	if _, answered := errors.AsType[*mysql.MySQLError](err); answered {
+		d.blind.Store(isMySQL(err, noSuchTable, tableDenied))
+		return nil // it has carried the statement out
+	}
+	if err == nil && !majority {
+		return errNoMajority
+	}
+	return err
 }
 
 // Close waits for the COMMITs under way, which is bounded by the driver's
@@ -290,7 +306,7 @@ func (d *Database) Close() error {
 		return nil
 	}
 	d.commits.Wait()
-	err := errors.Join(d.sql.Close(), d.browsing.Close(), d.health.Close(), d.hosts.close())
+	err := errors.Join(d.sql.Close(), d.browsing.Close(), d.health.Close())
 	if d.writer != nil {
 		err = errors.Join(err, d.writer.Close())
 	}

@@ -1,10 +1,8 @@
 package sqldb
 
 import (
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
@@ -96,12 +94,6 @@ func Repeatable(err error) bool {
 	}
 	kind := classify(err)
 	return kind == faultRetry || kind == faultDuplicate
-}
-
-// broken says that the server was lost, or demoted, in the middle.
-func broken(err error) bool {
-	_, network := errors.AsType[*net.OpError](err)
-	return network || demoted(err) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn)
 }
 
 // classifyMySQL goes by the SQLSTATE that the server has sent, and by the error's

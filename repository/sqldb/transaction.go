@@ -22,9 +22,6 @@ const (
 	// a short transaction takes, and a fraction of what a call may take.
 	firstPause   = 2 * time.Millisecond
 	longestPause = 100 * time.Millisecond
-	// serversTried bounds how often a transaction runs again because its server was
-	// lost: one that changes more often than that within a request is no server.
-	serversTried = 3
 	// startAttempts bounds what a start repeats: a server that takes no connection within so many seconds is away.
 	startAttempts = 5
 )
@@ -113,7 +110,7 @@ func (d *Database) Browse(ctx context.Context, action string, query func(*gorm.D
 	if err := ctx.Err(); err != nil {
 		return Named(action, err)
 	}
-	if deadline, ok := ctx.Deadline(); ok && d.hosts != nil { // SQLite ends a statement with its context
+	if deadline, ok := ctx.Deadline(); ok && d.Dialect.Name == MySQL { // SQLite ends a statement with its context
 		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
 	}
@@ -174,25 +171,19 @@ func (d *Database) Snapshot(ctx context.Context, work func(*gorm.DB) error) erro
 	return d.gorm.WithContext(ctx).Transaction(work, options)
 }
 
-// Transaction runs work between BEGIN and COMMIT, again when its server was lost
-// before the COMMIT and there is another: nothing has happened then. Its errors are
-// the driver's, or ErrLost when the outcome of the COMMIT is unknown.
+// Transaction runs work between BEGIN and COMMIT. Its errors are the driver's, or ErrLost when the outcome of the COMMIT is
+// unknown.
 func (d *Database) Transaction(ctx context.Context, work func(*gorm.DB) error) error {
-	for n := 1; ; n++ {
-		at := d.hosts.place()
-		err := d.transactionOnce(ctx, work)
-		if full(err) {
-			d.unwritten.Note(err, func() {
-				d.log.ErrorContext(ctx, "the database cannot write: its disk is full, or fails", slog.Any("error", err))
-			})
-		}
-		if err == nil || errors.Is(err, ErrLost) || !broken(err) || n == serversTried || !d.hosts.moved(ctx, at) {
-			return err
-		}
+	err := d.transaction(ctx, work)
+	if full(err) {
+		d.unwritten.Note(err, func() {
+			d.log.ErrorContext(ctx, "the database cannot write: its disk is full, or fails", slog.Any("error", err))
+		})
 	}
+	return err
 }
 
-func (d *Database) transactionOnce(ctx context.Context, work func(*gorm.DB) error) error {
+func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) error {
 	leave, err := d.enter(ctx)
 	if err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,16 +18,6 @@ import (
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
-
-// membersDSN names the members of a cluster beginning with one of them.
-func membersDSN(members []*testserver.Server, first int) string {
-	order := slices.Concat(members[first:], members[:first])
-	addresses := make([]string, len(order))
-	for i, member := range order {
-		addresses[i] = member.Addr()
-	}
-	return strings.Replace(order[0].DSN(testserver.DefaultSchema), order[0].Addr(), strings.Join(addresses, ","), 1)
-}
 
 // onMember runs a statement on a member, which may have no quorum.
 func onMember(t *testing.T, member *testserver.Server, statement string) {
@@ -47,12 +36,13 @@ type pair struct {
 	mode  string
 }
 
-// onPair starts two instances, each of which has another member first.
+// onPair starts two instances, each behind a proxy of its own that has another member first.
 func onPair(t *testing.T, mode string, members []*testserver.Server) pair {
 	t.Helper()
 	s := modes()[mode](t)
 	on := func(first int) *app {
-		return start(t, s.with(settings{"SECKILL_DATABASE_DSN": membersDSN(members, first)}))
+		proxy := testserver.Proxied(t, slices.Concat(members[first:], members[:first]))
+		return start(t, s.with(settings{"SECKILL_DATABASE_DSN": proxy.DSN(testserver.DefaultSchema)}))
 	}
 	return pair{on(0), on(1), mode}
 }

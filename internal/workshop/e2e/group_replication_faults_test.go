@@ -65,7 +65,7 @@ func TestGroupReplication(t *testing.T) {
 	for _, mode := range []string{"sync", "async"} {
 		t.Run(mode, func(t *testing.T) {
 			members := testserver.GroupReplication(t, 3)
-			p := onPair(t, mode, members) // a secondary is the second instance's first
+			p := onPair(t, mode, members) // a secondary is the first of the second proxy, which does not use it
 			voucher, c, sale := p.crowded(t, 300, 0)
 			sale()
 			p.exact(t, voucher, c)

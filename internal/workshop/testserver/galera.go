@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -90,6 +91,50 @@ func memberReady(question, word string) func(context.Context, *Server) error {
 		}
 		return nil
 	}
+}
+
+// Proxied is one address for the members of a cluster, as deployments/engines/haproxy gives it. The first of them is used while
+// it takes writes.
+func Proxied(t testing.TB, members []*Server) *Server {
+	t.Helper()
+	grant := "CREATE USER IF NOT EXISTS haproxy@'127.0.0.1'"
+	if OnMySQL() {
+		grant += "; GRANT SELECT ON performance_schema.replication_group_members TO haproxy@'127.0.0.1'"
+	}
+	err := errors.New("there is no member")
+	for _, member := range members { // one of them takes writes, and tells the others
+		var db *sql.DB
+		if db, err = connect(member.AdminDSN("") + "?multiStatements=true"); err != nil {
+			continue
+		}
+		_, err = db.ExecContext(t.Context(), grant)
+		_ = db.Close()
+		if err == nil {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatalf("testserver: %v", err)
+	}
+	return start(t, engine{
+		program: configFile(filepath.Join("engines", "haproxy", "run")),
+		prepare: emptyDirectory,
+		args: func(s *Server) []string {
+			args := []string{strconv.Itoa(s.port.number)}
+			for _, member := range members {
+				args = append(args, member.Addr())
+			}
+			return args
+		},
+		ready: func(ctx context.Context, s *Server) error {
+			db, err := connect(s.AdminDSN(""))
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			return db.PingContext(ctx)
+		},
+	}, nil)
 }
 
 // takePorts takes several ports for the time of a test.
