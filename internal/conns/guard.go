@@ -110,12 +110,11 @@ func New(o Options) *Guard {
 		share := limit - min(reserve, limit*2/3)
 		o.courtesy = min(courtesy, share/4)
 		o.Max = min(most, share-o.courtesy)
-		level := slog.LevelInfo
+		say := o.Log.Info
 		if limit < few {
-			level = slog.LevelWarn
+			say = o.Log.Warn
 		}
-		o.Log.Log(context.Background(), level,
-			"connections of clients are bounded; a higher limit of descriptors (ulimit -n, LimitNOFILE) allows more",
+		say("connections of clients are bounded; a higher limit of descriptors (ulimit -n, LimitNOFILE) allows more",
 			slog.Int("connections", o.Max), slog.Int("descriptors", limit))
 	} else {
 		o.Max = min(o.Max, max(limit/16, 1))

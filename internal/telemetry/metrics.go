@@ -15,12 +15,14 @@ import (
 	"seckill/model"
 )
 
-// These are the metrics that have no struct around them, for packages that know no library of metrics.
-type (
-	Counters = prometheus.CounterVec
-	Gauge    = prometheus.Gauge
-	Gauges   = prometheus.GaugeVec
-)
+// Counters are counters by label, for packages that know no library of metrics.
+type Counters = prometheus.CounterVec
+
+// Gauge is one gauge, likewise.
+type Gauge = prometheus.Gauge
+
+// Gauges are gauges by label, likewise.
+type Gauges = prometheus.GaugeVec
 
 // registry makes metrics and registers them.
 type registry struct{ prometheus.Registerer }
