@@ -49,7 +49,7 @@ parts: ## the parts of the faults (OF=commit: the one that continuous integratio
 
 .PHONY: mutants
 mutants: deps ## small defects, one at a time: which test finds each (ONLY=S1,A2)
-	@CGO_ENABLED=0 go run -trimpath ./internal/workshop/mutants $(if $(ONLY),-only $(ONLY))
+	@CGO_ENABLED=0 go run -trimpath ./internal/workshop/mutants $(ONLY)
 
 .PHONY: cover
 cover: deps ## test coverage over all packages, bin/cover.html

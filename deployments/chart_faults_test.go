@@ -210,14 +210,16 @@ func TestTheChartDoesWhatValuesAskFor(t *testing.T) {
 		{"everything", []string{"https://shop.example/api/v1/docs"}, []string{"port-forward", provider, keptOut, job}},
 		{
 			"sync --set ingress.enabled=true,ingress.host=shop.example,serviceMonitor.enabled=true",
-			[]string{"http://shop.example/", proxies, keptOut}, []string{job},
+			[]string{"http://shop.example/", proxies, keptOut},
+			[]string{job},
 		},
 		{"sync --set prometheusRule.enabled=true", []string{job}, nil},
 		{
 			"sync --set settings.SECKILL_JWT_JWKS_URL=shop=https://id.example:8444/keys,settings.SECKILL_PAYMENT_URL=https://a.example" +
 				",settings.SECKILL_PAYMENT_RETURN_URL=http://shop.example/orders,service.type=NodePort" +
 				",ingress.enabled=true,ingress.host=shop.example,ingress.path=/api/v1",
-			[]string{"- {port: 8444}", "- {port: 443}", "- {port: 80}", "type: NodePort", "- path: /api/v1"}, nil,
+			[]string{"- {port: 8444}", "- {port: 443}", "- {port: 80}", "type: NodePort", "- path: /api/v1"},
+			nil,
 		},
 	} {
 		values, more, _ := strings.Cut(test.args, " ")

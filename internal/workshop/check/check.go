@@ -6,9 +6,18 @@
 package check
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Must fails the test at once when there is an error.
@@ -62,3 +71,235 @@ func Volley(n int, call func(i int)) {
 	close(gun)
 	wg.Wait()
 }
+
+// That checks that something holds, and tells otherwise what was found instead.
+func That(t testing.TB, holds bool, format string, found ...any) {
+	t.Helper()
+	if !holds {
+		t.Errorf(format, found...)
+	}
+}
+
+// Need is That for what the rest of the test rests on: it ends the test.
+func Need(t testing.TB, holds bool, format string, found ...any) {
+	t.Helper()
+	if !holds {
+		t.Fatalf(format, found...)
+	}
+}
+
+const (
+	// Deadline is how long a test waits for an event before it says that the event never came. It judges no speed: it
+	// is far longer than anything takes on two busy cores under the race detector.
+	Deadline = 2 * time.Minute
+
+	// Soon is the deadline of a call that is meant to run out of time, because what it waits for cannot happen. A slow
+	// machine only makes it later.
+	Soon = 50 * time.Millisecond
+
+	// pause is between two looks: short against everything that takes time, long against a busy loop.
+	pause = 5 * time.Millisecond
+)
+
+// Context ends when the test does, or at the common deadline.
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Deadline)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Expiring is a context that runs out soon, for a call that cannot succeed before.
+func Expiring(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Soon)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Eventually waits until something holds that comes to hold by itself, and fails the test at once when it never does.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(Deadline)
+	defer deadline.Stop()
+	again := time.NewTicker(pause)
+	defer again.Stop()
+	for !holds() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("it never happened: %s", what)
+		case <-again.C:
+		}
+	}
+}
+
+// Receive is the next value of a channel, or the zero value of a closed one. It fails the test at once when nothing comes.
+func Receive[T any](t testing.TB, what string, from <-chan T) T {
+	t.Helper()
+	deadline := time.NewTimer(Deadline)
+	defer deadline.Stop()
+	select {
+	case value := <-from:
+		return value
+	case <-deadline.C:
+		t.Fatalf("it never came: %s", what)
+		panic("not reached")
+	}
+}
+
+// Stays checks that something goes on to hold, for a short while. It can miss a change that comes late, but a slow
+// machine never makes it fail.
+func Stays(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	end := time.NewTimer(Soon)
+	defer end.Stop()
+	again := time.NewTicker(pause)
+	defer again.Stop()
+	for {
+		if !holds() {
+			t.Fatalf("it did not stay so: %s", what)
+		}
+		select {
+		case <-end.C:
+			return
+		case <-again.C:
+		}
+	}
+}
+
+// rarest is the longest pause between two looks of Patiently: an event is not noticed much later, and a look that asks
+// servers costs them little.
+const rarest = 160 * time.Millisecond
+
+// Patiently is Eventually for a look that costs something, such as a request or an audit: the longer it takes, the more
+// rarely is looked.
+func Patiently(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(Deadline)
+	defer deadline.Stop()
+	for rest := pause; !holds(); rest = min(2*rest, rarest) {
+		select {
+		case <-deadline.C:
+			t.Fatalf("it never happened: %s", what)
+		case <-time.After(rest):
+		}
+	}
+}
+
+// Count is how much a test does: little in `make test`, more in `make faults` (build tag faults), and as much as the
+// environment variable of that name says, where it is set.
+func Count(t testing.TB, variable string, short, long int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		if Faults {
+			return long
+		}
+		return short
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%s is no positive number", variable, text)
+	}
+	return n
+}
+
+// Seeded is the chance of a test. The variable SEED repeats it; a test that fails says which one it had.
+func Seeded(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed := Count(t, "SEED", int(rand.Int32())+1, int(rand.Int32())+1)
+	t.Logf("SEED=%d", seed)
+	return rand.New(rand.NewPCG(uint64(seed), uint64(seed)))
+}
+
+// Log keeps what is written to it, by any goroutine, for tests that look into it.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String is everything that was written.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Has tells whether one line has all the parts.
+func (l *Log) Has(parts ...string) bool {
+	for line := range strings.Lines(l.String()) {
+		found := true
+		for _, part := range parts {
+			found = found && strings.Contains(line, part)
+		}
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+// Logger writes lines of text of every level.
+func (l *Log) Logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// Network is a listener inside the process. What is said over it takes no time outside, so that a server and its clients
+// can be in one bubble (testing/synctest).
+type Network struct {
+	dialed chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+// NewNetwork makes one.
+func NewNetwork() *Network {
+	n := &Network{dialed: make(chan net.Conn), closed: make(chan struct{})}
+	n.close = sync.OnceFunc(func() { close(n.closed) })
+	return n
+}
+
+// Accept implements net.Listener.
+func (n *Network) Accept() (net.Conn, error) {
+	select {
+	case c := <-n.dialed:
+		return c, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (n *Network) Close() error {
+	n.close()
+	return nil
+}
+
+// Addr implements net.Listener.
+func (*Network) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+// Dial connects to the listener, whatever the address (http.Transport.DialContext).
+func (n *Network) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case n.dialed <- near{server}:
+		return client, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// near is a connection from this machine.
+type near struct{ net.Conn }
+
+// RemoteAddr implements net.Conn.
+func (near) RemoteAddr() net.Addr { return (*Network)(nil).Addr() }

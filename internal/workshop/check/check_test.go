@@ -104,3 +104,9 @@ func TestVolleyCallsAll(t *testing.T) {
 	check.Volley(3, func(i int) { called <- i })
 	check.Equal(t, "calls", <-called+<-called+<-called, 0+1+2)
 }
+
+func TestThatTellsWhatWasFound(t *testing.T) {
+	t.Parallel()
+	check.Equal(t, "said of what is right", said(func(t testing.TB) { check.That(t, true, "%d left", 2) }), "")
+	check.Equal(t, "said of what is wrong", said(func(t testing.TB) { check.That(t, false, "%d left", 2) }), "2 left")
+}

@@ -1,26 +1,31 @@
 // Command mutants shows that the tests notice defects. It puts the small defects of mutants.json into the product, one
 // at a time, and runs the tests of the packages that should notice. Its exit code is 1 when a defect survives.
 //
-//	go run ./internal/workshop/mutants [-list] [-only ID,...] [-pkg service,...] [-control=false]
+//	go run ./internal/workshop/mutants [ID,...]
 //
 // A defect is never written into the tree: go test reads the changed file through an overlay (go help build). The
 // programs that tests build themselves have the defect too, because GOFLAGS names the overlay.
 package main
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"seckill/internal/workshop/overlay"
 )
 
 //go:embed mutants.json
@@ -29,7 +34,9 @@ var list []byte
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	survived, err := run(ctx, os.Args[1:], os.Stdout)
+	root, _ := os.Getwd() // of the module
+	ids := strings.FieldsFunc(strings.Join(os.Args[1:], " "), func(r rune) bool { return r == ',' || r == ' ' })
+	survived, err := run(ctx, root, ids, os.Stdout)
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -39,78 +46,253 @@ func main() {
 	}
 }
 
-// run does what the arguments say, and tells whether a defect survived.
-func run(ctx context.Context, args []string, out io.Writer) (survived bool, err error) {
-	flags := flag.NewFlagSet("mutants", flag.ExitOnError)
-	only := flags.String("only", "", "the `ids` of the defects to try, separated by commas")
-	packages := flags.String("pkg", "", "only defects that the tests of these `packages` should notice")
-	show := flags.Bool("list", false, "name the defects and try none")
-	control := flags.Bool("control", true, "first run the tests without a defect: tests that are red by themselves prove nothing")
-	timeout := flags.Duration("timeout", 10*time.Minute, "how long the tests of one package may take")
-	if err := flags.Parse(args); err != nil {
-		return false, err
-	}
-	root, err := moduleRoot()
-	if err != nil {
-		return false, err
-	}
+// run tries the defects with these ids, all by default, in the module at root, and tells whether one survived. Tests that
+// are red without a defect prove nothing, and are an error.
+func run(ctx context.Context, root string, ids []string, out io.Writer) (survived bool, err error) {
 	mutants, err := parse(list)
-	if err != nil {
+	if err == nil {
+		mutants, err = chosen(mutants, ids)
+	}
+	if err = errors.Join(err, fit(root, mutants)); err != nil {
 		return false, err
 	}
-	if mutants, err = chosen(mutants, words(*only), words(*packages)); err != nil {
+	lab := laboratory{root: root, out: filepath.Join(root, "bin", "mutants"), timeout: 10 * time.Minute}
+	if err := lab.control(ctx, mutants); err != nil {
 		return false, err
-	}
-	if err := fit(root, mutants); err != nil {
-		return false, err
-	}
-	if *show {
-		for _, m := range mutants {
-			fmt.Fprintf(out, "%-4s %s (%s; %s)\n", m.ID, m.What, m.File, strings.Join(m.Packages, ", "))
-		}
-		return false, nil
-	}
-	lab := laboratory{root: root, out: filepath.Join(root, "bin", "mutants"), timeout: *timeout}
-	if *control {
-		if err := lab.control(ctx, mutants); err != nil {
-			return false, err
-		}
 	}
 	return report(ctx, out, lab, mutants)
 }
 
-func words(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
-}
-
-// chosen are the mutants with these ids, of these packages; no ids, or no packages, are all of them.
-func chosen(all []mutant, ids, packages []string) ([]mutant, error) {
+// chosen are the mutants with these ids; no ids are all of them.
+func chosen(all []mutant, ids []string) (some []mutant, err error) {
 	for _, id := range ids {
-		if !slices.ContainsFunc(all, func(m mutant) bool { return m.ID == id }) {
+		n := slices.IndexFunc(all, func(m mutant) bool { return m.ID == id })
+		if n < 0 {
 			return nil, fmt.Errorf("there is no defect %s", id)
 		}
+		some = append(some, all[n])
 	}
-	some := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool {
-		return len(ids) > 0 && !slices.Contains(ids, m.ID) ||
-			len(packages) > 0 && !slices.ContainsFunc(packages, func(p string) bool { return slices.Contains(m.Packages, p) })
-	})
-	if len(some) == 0 {
-		return nil, fmt.Errorf("no defect is for the tests of %s", strings.Join(packages, ", "))
+	if len(ids) == 0 {
+		return all, nil
 	}
 	return some, nil
 }
 
-// moduleRoot is the directory of go.mod, here or above.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("there is no go.mod here or above")
-		}
-		dir = filepath.Dir(dir)
+// mutant is a defect of the list.
+type mutant struct {
+	overlay.Change
+
+	ID       string   `json:"id"`
+	What     string   `json:"what"`
+	Packages []string `json:"packages"` // whose tests should notice it
+}
+
+func parse(text []byte) ([]mutant, error) {
+	var mutants []mutant
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&mutants); err != nil {
+		return nil, fmt.Errorf("read the list of defects: %w", err)
 	}
-	return "", err
+	known := map[string]bool{}
+	for _, m := range mutants {
+		if m.ID == "" || m.What == "" || known[m.ID] {
+			return nil, fmt.Errorf("defect %q, %q: it needs an id of its own, and a description", m.ID, m.What)
+		}
+		known[m.ID] = true
+	}
+	return mutants, nil
+}
+
+// fit says which mutants do not fit the product any more.
+func fit(root string, mutants []mutant) error {
+	var errs []error
+	for _, m := range mutants {
+		if _, err := m.Text(root); err != nil {
+			errs = append(errs, fmt.Errorf("defect %s (%s): %w", m.ID, m.What, err))
+		}
+		if len(m.Packages) == 0 {
+			errs = append(errs, fmt.Errorf("defect %s: no package is to notice it", m.ID))
+		}
+		for _, dir := range m.Packages {
+			if tests, _ := filepath.Glob(filepath.Join(root, dir, "*_test.go")); len(tests) == 0 {
+				errs = append(errs, fmt.Errorf("defect %s: %s has no tests", m.ID, dir))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// laboratory runs tests of a module, and keeps what they say in files of the directory out.
+type laboratory struct {
+	root, out string
+	timeout   time.Duration
+}
+
+// result is what became of a defect.
+type result struct {
+	killers []string // the tests that noticed it
+	broken  bool     // it does not compile
+	took    time.Duration
+}
+
+func (r result) survived() bool { return r.broken || len(r.killers) == 0 }
+
+// control runs all the tests that the mutants need, without a defect.
+func (l laboratory) control(ctx context.Context, mutants []mutant) error {
+	var packages []string
+	for _, m := range mutants {
+		packages = append(packages, m.Packages...)
+	}
+	slices.Sort(packages)
+	for _, dir := range slices.Compact(packages) {
+		name := "control-" + strings.ReplaceAll(dir, "/", "-")
+		text, failed, err := l.test(ctx, dir, name, "")
+		if err != nil {
+			return err
+		}
+		if failed {
+			return fmt.Errorf("the tests of %s fail without any defect (%s): see bin/mutants/%s.txt",
+				dir, strings.Join(killers(text), ", "), name)
+		}
+	}
+	return nil
+}
+
+// try runs the tests of a mutant's packages, one package after the other, until one fails.
+func (l laboratory) try(ctx context.Context, m mutant) (result, error) {
+	dir, err := os.MkdirTemp("", "mutant-")
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	overlay, err := m.Write(l.root, dir)
+	if err != nil {
+		return result{}, fmt.Errorf("defect %s: %w", m.ID, err)
+	}
+	began := time.Now()
+	for i, dir := range m.Packages {
+		text, failed, err := l.test(ctx, dir, fmt.Sprintf("%s-%d", m.ID, i+1), overlay)
+		if err != nil {
+			return result{}, err
+		}
+		if failed && unbuilt.MatchString(text) {
+			return result{broken: true, took: time.Since(began)}, nil
+		}
+		if failed {
+			return result{killers: killers(text), took: time.Since(began)}, nil
+		}
+	}
+	return result{took: time.Since(began)}, nil
+}
+
+// test runs the tests of one package. The error is for what is no verdict of theirs.
+func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text string, failed bool, err error) {
+	// #nosec G204 -- the packages come from our own list
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-vet=off", "-trimpath", "-ldflags=-w", "-timeout="+l.timeout.String(), "./"+dir)
+	cmd.Dir = l.root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as the program is released, and linked in half the time
+	if overlay != "" {
+		flags := os.Getenv("GOFLAGS")
+		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(flags+" -overlay="+overlay))
+	}
+	// The tests, and the servers that they started, end with the command.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	defer l.forget(dir)()
+	output, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return "", false, ctx.Err()
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return "", false, err
+	}
+	if err := os.MkdirAll(l.out, 0o750); err != nil {
+		return "", false, err
+	}
+	return string(output), err != nil, os.WriteFile(filepath.Join(l.out, name+".txt"), output, 0o600)
+}
+
+// forget returns what removes the counterexamples that property-based tests leave in a package: rapid would try them
+// again first, and they are of a defect that is gone.
+func (l laboratory) forget(dir string) func() {
+	left := filepath.Join(l.root, dir, "testdata", "rapid")
+	if _, err := os.Stat(left); err == nil {
+		return func() {} // somebody's own
+	}
+	return func() {
+		_ = os.RemoveAll(left)
+		_ = os.Remove(filepath.Dir(left)) // unless there is more in it
+	}
+}
+
+var (
+	unbuilt = regexp.MustCompile(`(?m)^FAIL\t\S+ \[(build|setup) failed\]$`)
+	failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+) `)
+	// What was running when the tests' time was over.
+	hung = regexp.MustCompile(`(?m)^panic: test timed out.*\n\s+running tests:\n((?:\s+\S+ \(.*\)\n)+)`)
+)
+
+// killers are the tests that failed, and what else ended the tests of a package.
+func killers(text string) []string {
+	var names []string
+	for _, match := range failure.FindAllStringSubmatch(text, -1) {
+		names = append(names, match[1])
+	}
+	if match := hung.FindStringSubmatch(text); match != nil {
+		for line := range strings.Lines(match[1]) {
+			name, _, _ := strings.Cut(strings.Fields(line)[0], "/")
+			names = append(names, name+" (hung)")
+		}
+	}
+	switch {
+	case len(names) > 0:
+	case strings.Contains(text, "\npanic: ") || strings.HasPrefix(text, "panic: "):
+		names = []string{"a panic outside of the tests"}
+	default: // goroutines that are left over, for example
+		names = []string{"the package as a whole"}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// most tests are named beside a defect. The others are in its file.
+const most = 4
+
+// report tries mutants, and writes a line as soon as one is decided. It tells whether one survived.
+func report(ctx context.Context, out io.Writer, lab laboratory, mutants []mutant) (survived bool, err error) {
+	widest := 0
+	for _, m := range mutants {
+		widest = max(widest, len(m.What))
+	}
+	var survivors []mutant
+	for _, m := range mutants {
+		r, err := lab.try(ctx, m)
+		if err != nil {
+			return false, fmt.Errorf("defect %s: %w", m.ID, err)
+		}
+		fmt.Fprintf(out, "%-4s | %-*s | %4.0f s | %s\n", m.ID, widest, m.What, r.took.Seconds(), verdict(r))
+		if r.survived() {
+			survivors = append(survivors, m)
+		}
+	}
+	fmt.Fprintf(out, "\n%d of %d defects were noticed. What the tests said is in bin/mutants.\n", len(mutants)-len(survivors), len(mutants))
+	for _, m := range survivors {
+		fmt.Fprintf(out, "%s survived: %s. Alone: make mutants ONLY=%s\n", m.ID, m.What, m.ID)
+	}
+	return len(survivors) > 0, nil
+}
+
+func verdict(r result) string {
+	switch {
+	case r.broken:
+		return "DOES NOT BUILD"
+	case r.survived():
+		return "SURVIVED"
+	case len(r.killers) > most:
+		return fmt.Sprintf("killed by %s and %d more", strings.Join(r.killers[:most], ", "), len(r.killers)-most)
+	default:
+		return "killed by " + strings.Join(r.killers, ", ")
+	}
 }

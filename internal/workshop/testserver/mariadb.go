@@ -4,16 +4,21 @@ import (
 	"context"
 	"database/sql"
 	_ "embed" // mariadb.sql
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"seckill/internal/workshop/check"
 )
 
 const (
@@ -208,4 +213,214 @@ func administer(server *Server, statement string) error {
 		return fmt.Errorf("%s: %w", statement, err)
 	}
 	return nil
+}
+
+// Home is a folder with servers of another version than the system has, as `make deps-engines` installs them below
+// bin/engines. The empty one stands for the system's.
+type Home string
+
+// Engine is where `make deps-engines` has put one.
+func Engine(name string) Home {
+	return Home(filepath.Join(filepath.Dir(filepath.Dir(configFile("my.cnf"))), "bin", "engines", name))
+}
+
+func (h Home) program(name string) string { return filepath.Join(string(h), "bin", name) }
+
+// mysql tells whether the database there is a MySQL and not a MariaDB.
+func (h Home) mysql() bool {
+	_, err := os.Stat(h.program("mysqld"))
+	return h != "" && err == nil
+}
+
+// testsHome is where the tests' database is from.
+func testsHome() Home { return Home(os.Getenv("TESTSERVER_MYSQL")) }
+
+// OnMySQL tells whether the tests' database is MySQL 8 and not MariaDB.
+func OnMySQL() bool { return testsHome().mysql() }
+
+// database is the engine of MariaDB or MySQL.
+func (h Home) database() engine {
+	e := mariadbEngine()
+	if h == "" {
+		return e
+	}
+	e.prepare = func(_ context.Context, data string) error {
+		return os.CopyFS(data, os.DirFS(filepath.Join(string(h), "data")))
+	}
+	messages := []string{"--lc-messages-dir=" + filepath.Join(string(h), "messages")}
+	if !h.mysql() {
+		e.program = h.program("mariadbd")
+		args := e.args
+		e.args = func(s *Server) []string {
+			return slices.Concat(args(s), messages, []string{"--plugin-dir=" + string(h)})
+		}
+		return e
+	}
+	e.program = h.program("mysqld")
+	e.args = func(s *Server) []string {
+		return slices.Concat([]string{
+			"--defaults-file=" + configFile("my.cnf"),
+			"--datadir=" + s.data(),
+			"--socket=" + filepath.Join(s.dir, "socket"),
+			"--pid-file=" + filepath.Join(s.dir, "pid"),
+			"--tmpdir=" + s.dir,
+			"--bind-address=" + loopback,
+			"--port=" + strconv.Itoa(s.port.number),
+			"--mysqlx=OFF",                // it would want a port of its own
+			"--secure-file-priv=" + s.dir, // one that is built in need not exist
+		}, messages, smallMySQL(), s.extra)
+	}
+	return e
+}
+
+// MariaDB starts a database of this version, as the function of that name.
+func (h Home) MariaDB(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return start(t, h.database(), args)
+}
+
+// Redis starts a Redis or Valkey of this version, as the function of that name.
+func (h Home) Redis(t testing.TB, args ...string) *Server {
+	t.Helper()
+	e := redisEngine()
+	if h != "" {
+		e.program = h.program(e.program)
+	}
+	return start(t, e, args)
+}
+
+// NATS starts a NATS server of this version, as the function of that name.
+func (h Home) NATS(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	program := h.program("nats-server")
+	if h == "" {
+		program = NATSProgram(t)
+	}
+	return start(t, natsEngine(program, nil), settings)
+}
+
+// smallMySQL is for many servers on one machine.
+func smallMySQL() []string {
+	args := []string{
+		"--innodb-buffer-pool-size=64M",
+		"--innodb-redo-log-capacity=32M",
+		"--innodb-use-native-aio=OFF",
+		"--innodb-buffer-pool-dump-at-shutdown=OFF",
+		"--innodb-buffer-pool-load-at-startup=OFF",
+		// Of what the server observes only the threads, by which Waiting names a statement. The rest is a quarter of a
+		// gigabyte.
+		"--performance-schema-instrument=%=OFF",
+		"--performance-schema-instrument=thread/%=ON",
+		"--performance-schema-digests-size=0",
+		"--performance-schema-error-size=0",
+		"--performance-schema-events-statements-history-long-size=0",
+		"--performance-schema-events-stages-history-long-size=0",
+		"--performance-schema-events-waits-history-long-size=0",
+		"--performance-schema-events-transactions-history-long-size=0",
+	}
+	if os.Geteuid() == 0 {
+		args = append(args, "--user=root") // else mysqld refuses to run as root
+	}
+	return args
+}
+
+// What MariaDB and MySQL 8 tell of themselves, asked the way that each understands. The pools are an administrator's.
+
+// Hostile gives a server global settings that operators have for good or bad reasons, and that a service cannot work with
+// unless its sessions have their own.
+func Hostile(t testing.TB, db *sql.DB) {
+	t.Helper()
+	for _, setting := range []string{
+		"sql_safe_updates = 1", "autocommit = 0", "completion_type = 2", "sql_big_selects = 0", "max_join_size = 3", "sql_select_limit = 1", "sql_auto_is_null = 1",
+		"unique_checks = 0", "time_zone = '-11:30'", "innodb_lock_wait_timeout = 1000", "group_concat_max_len = 4", "div_precision_increment = 0",
+		"sql_mode = 'ANSI,PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES,NO_AUTO_VALUE_ON_ZERO,HIGH_NOT_PRECEDENCE'",
+		"character_set_server = latin1", "collation_server = latin1_general_cs", "default_storage_engine = MyISAM", "foreign_key_checks = 0",
+		"check_constraint_checks = 0", "TRANSACTION ISOLATION LEVEL SERIALIZABLE", "TRANSACTION READ ONLY",
+	} {
+		_, err := db.ExecContext(t.Context(), "SET GLOBAL "+setting)
+		if known, ok := errors.AsType[*mysql.MySQLError](err); !ok || known.Number != 1193 { // each engine lacks some
+			check.Must(t, err)
+		}
+	}
+}
+
+// Status is the sum of a server's counters, by the names that SHOW GLOBAL STATUS has.
+func Status(t testing.TB, db *sql.DB, names ...string) (sum int64) {
+	t.Helper()
+	rows := check.Value(db.QueryContext(t.Context(), "SHOW GLOBAL STATUS WHERE variable_name IN ('"+strings.Join(names, "', '")+"')"))(t)
+	defer rows.Close()
+	found := 0
+	for ; rows.Next(); found++ {
+		var name string
+		var value int64
+		check.Must(t, rows.Scan(&name, &value))
+		sum += value
+	}
+	check.Must(t, rows.Err())
+	check.Equal(t, "counters found", found, len(names))
+	return sum
+}
+
+// Deadlocks is how many deadlocks a server has ended.
+func Deadlocks(t testing.TB, db *sql.DB) (n int64) {
+	t.Helper()
+	if !OnMySQL() {
+		return Status(t, db, "Innodb_deadlocks")
+	}
+	check.Must(t, db.QueryRowContext(t.Context(), "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks' AND status = 'enabled'").Scan(&n))
+	return n
+}
+
+// Waiting tells whether a statement that contains a text waits for a row that another transaction has locked. MariaDB
+// says that exactly only to those who look rarely, so that there a statement is taken to wait when it has run for so long.
+func Waiting(t testing.TB, db *sql.DB, text string) bool {
+	t.Helper()
+	question := "SELECT COUNT(*) FROM information_schema.processlist WHERE command = 'Query' AND time_ms > 50 AND id <> CONNECTION_ID() AND info LIKE ?"
+	if OnMySQL() {
+		question = "SELECT COUNT(*) FROM performance_schema.data_lock_waits JOIN performance_schema.threads ON thread_id = requesting_thread_id WHERE processlist_info LIKE ?"
+	}
+	var n int
+	check.Must(t, db.QueryRowContext(t.Context(), question, "%"+text+"%").Scan(&n))
+	return n > 0
+}
+
+// Step is how a database reads one table of a statement.
+type Step struct{ Table, Key, Extra string }
+
+// Plan is how a database would carry a statement out.
+func Plan(t testing.TB, db *sql.DB, statement string, args ...any) (steps []Step) {
+	t.Helper()
+	rows := check.Value(db.QueryContext(t.Context(), "EXPLAIN FORMAT=TRADITIONAL "+statement, args...))(t)
+	defer rows.Close()
+	columns := check.Value(rows.Columns())(t)
+	for rows.Next() {
+		values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		check.Must(t, rows.Scan(into...))
+		said := map[string]string{}
+		for i, column := range columns {
+			said[strings.ToLower(column)] = values[i].String
+		}
+		steps = append(steps, Step{said["table"], said["key"], said["extra"]})
+	}
+	check.Must(t, rows.Err())
+	return steps
+}
+
+// Numbers is a table with the numbers from first to last in its column seq, to select from.
+func Numbers(first, last int) string {
+	if !OnMySQL() {
+		return fmt.Sprintf("seq_%d_to_%d", first, last)
+	}
+	const digit = "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5" +
+		" UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9) AS d%d"
+	var sum, digits []string
+	for place, weight := 0, 1; weight <= last-first || place == 0; place, weight = place+1, weight*10 {
+		sum = append(sum, fmt.Sprintf("%d * d%d.n", weight, place))
+		digits = append(digits, fmt.Sprintf(digit, place))
+	}
+	offset := strings.Join(sum, " + ")
+	return fmt.Sprintf("(SELECT %d + %s AS seq FROM %s WHERE %s <= %d) AS numbers", first, offset, strings.Join(digits, " JOIN "), offset, last-first)
 }

@@ -1,21 +1,23 @@
 package testserver_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
-
-	"github.com/go-sql-driver/mysql"
-	"github.com/redis/go-redis/v9"
 )
 
 func openRedis(t *testing.T, url string) *redis.Client {
@@ -59,59 +61,81 @@ func query(t *testing.T, db *sql.DB, question string) string {
 	return answer
 }
 
-func TestRedisLives(t *testing.T) {
+// What a server keeps through what happens to it, and that it stays at its address.
+func TestServersLive(t *testing.T) {
 	t.Parallel()
-	server := testserver.Redis(t)
-	client := openRedis(t, server.URL())
-	ctx := t.Context()
-
 	steps := []struct {
 		name string
-		do   func()
-		want string // of the key, afterwards
+		do   func(s *testserver.Server)
+		kept bool
 	}{
-		{"crash", func() { server.Kill(); server.Start() }, "kept"},
-		{"orderly restart", func() { server.Stop(); server.Start() }, "kept"},
-		{"restart of a paused one", func() { server.Pause(); server.Stop(); server.Start() }, "kept"},
-		{"start of a running one", func() { server.Start() }, "kept"},
-		{"restart empty", func() { server.Kill(); server.ClearData(); server.Start() }, ""},
+		{"crash", func(s *testserver.Server) { s.Kill(); s.Start() }, true},
+		{"orderly restart", func(s *testserver.Server) { s.Stop(); s.Start() }, true},
+		{"restart of a paused one", func(s *testserver.Server) { s.Pause(); s.Stop(); s.Start() }, true},
+		{"start of a running one", func(s *testserver.Server) { s.Start() }, true},
+		{"restart empty", func(s *testserver.Server) { s.Kill(); s.ClearData(); s.Start() }, false},
 	}
-	check.Must(t, client.Set(ctx, "key", "kept", 0).Err())
-	addr := server.Addr()
-	for _, step := range steps {
-		step.do()
-		if server.Addr() != addr {
-			t.Fatalf("%s: address changed from %s to %s", step.name, addr, server.Addr())
-		}
-		got, err := client.Get(ctx, "key").Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			// The pool may hold connections of the process that is gone.
-			got, err = client.Get(ctx, "key").Result()
-		}
-		if err != nil && !errors.Is(err, redis.Nil) {
-			t.Fatalf("%s: %v", step.name, err)
-		}
-		if got != step.want {
-			t.Fatalf("%s: key = %q, want %q", step.name, got, step.want)
-		}
+	for name, of := range map[string]struct {
+		start func(t testing.TB, args ...string) *testserver.Server
+		write func(t *testing.T, s *testserver.Server)
+		read  func(t *testing.T, s *testserver.Server) bool // with a connection of its own
+	}{
+		"Redis": {testserver.Redis, func(t *testing.T, s *testserver.Server) {
+			t.Helper()
+			check.Must(t, openRedis(t, s.URL()).Set(t.Context(), "key", "kept", 0).Err())
+		}, func(t *testing.T, s *testserver.Server) bool {
+			t.Helper()
+			got, err := openRedis(t, s.URL()).Get(t.Context(), "key").Result()
+			check.That(t, err == nil || errors.Is(err, redis.Nil), "read a key: %v", err)
+			return got == "kept"
+		}},
+		"NATS": {testserver.NATS, func(t *testing.T, s *testserver.Server) {
+			t.Helper()
+			js := openNATS(t, s)
+			check.Must(t, check.ErrorOf(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
+			check.Must(t, check.ErrorOf(js.Publish(t.Context(), "s", []byte("kept"))))
+		}, func(t *testing.T, s *testserver.Server) bool {
+			t.Helper()
+			stream, err := openNATS(t, s).Stream(t.Context(), "S")
+			return err == nil && stream.CachedInfo().State.Msgs == 1
+		}},
+		"MariaDB": {testserver.MariaDB, func(t *testing.T, s *testserver.Server) {
+			t.Helper()
+			run(t, openDB(t, s.DSN(testserver.DefaultSchema)), "CREATE TABLE things (id INT PRIMARY KEY)")
+		}, func(t *testing.T, s *testserver.Server) bool {
+			t.Helper()
+			tables := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"
+			return query(t, openDB(t, s.DSN(testserver.DefaultSchema)), tables) == "1"
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := of.start(t)
+			addr := server.Addr()
+			of.write(t, server)
+			for _, step := range steps {
+				step.do(server)
+				check.Equal(t, step.name+": the address", server.Addr(), addr)
+				check.Equal(t, step.name+": what was written is there", of.read(t, server), step.kept)
+			}
+		})
 	}
 }
 
-func TestPausedRedisIsSilent(t *testing.T) {
+// Who has asked a paused server waits. The signal reaches one thread after the other: the first questions may be answered.
+func TestPausedServersAreSilent(t *testing.T) {
 	t.Parallel()
-	server := testserver.Redis(t)
-	client := openRedis(t, server.URL())
-	check.Must(t, client.Ping(t.Context()).Err())
-
-	server.Pause()
-	err := client.Ping(check.Expiring(t)).Err()
-	if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
-		t.Fatalf("ping of a paused server = %v, want a timeout", err)
-	}
-
-	server.Resume()
-	if err := client.Ping(t.Context()).Err(); err != nil {
-		t.Fatalf("ping after Resume: %v", err)
+	cache, queue := testserver.Redis(t), testserver.NATS(t)
+	client, js := openRedis(t, cache.URL()), openNATS(t, queue)
+	for server, ask := range map[*testserver.Server]func(ctx context.Context) error{
+		cache: func(ctx context.Context) error { return client.Ping(ctx).Err() },
+		queue: func(ctx context.Context) error { return check.ErrorOf(js.AccountInfo(ctx)) },
+	} {
+		check.Must(t, ask(t.Context()))
+		server.Pause()
+		check.Eventually(t, "a paused server does not answer", func() bool { return ask(check.Expiring(t)) != nil })
+		server.Resume()
+		check.Must(t, ask(t.Context()))
 	}
 }
 
@@ -153,29 +177,6 @@ func TestRedisRunsOnItsFile(t *testing.T) {
 		if got[test.setting] != test.want {
 			t.Errorf("%s = %q, want %q", test.setting, got[test.setting], test.want)
 		}
-	}
-}
-
-func TestMariaDBLives(t *testing.T) {
-	t.Parallel()
-	server := testserver.MariaDB(t)
-	db := openDB(t, server.DSN(testserver.DefaultSchema))
-	run(t, db, "CREATE TABLE things (id INT PRIMARY KEY)", "INSERT INTO things VALUES (1)")
-
-	server.Kill()
-	if err := db.PingContext(t.Context()); err == nil {
-		t.Fatal("a killed server answers")
-	}
-	server.Start()
-	if got := query(t, db, "SELECT COUNT(*) FROM things"); got != "1" {
-		t.Fatalf("after a crash: %s rows, want 1", got)
-	}
-
-	server.Stop()
-	server.ClearData()
-	server.Start()
-	if got := query(t, db, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"); got != "0" {
-		t.Fatalf("after ClearData: %s tables, want 0", got)
 	}
 }
 
@@ -243,5 +244,58 @@ func TestSchemaIsDropped(t *testing.T) {
 	db := openDB(t, testserver.Schema(t))
 	if got := query(t, db, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = '"+name+"'"); got != "0" {
 		t.Fatalf("schema %s is still there", name)
+	}
+}
+
+// openNATS connects anew: a test that kills its server wants no client that reconnects behind its back.
+func openNATS(t *testing.T, server *testserver.Server) jetstream.JetStream {
+	t.Helper()
+	conn, err := nats.Connect(server.URL(), nats.NoReconnect())
+	check.Must(t, err)
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	check.Must(t, err)
+	return js
+}
+
+func TestNATSRunsOnItsFile(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		settings []string
+		store    int64
+	}{
+		{nil, 4 << 30},
+		{[]string{"max_file_store: 1MB"}, 1 << 20},
+	} {
+		server := testserver.NATS(t, test.settings...)
+		_, err := openNATS(t, server).CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", MaxBytes: test.store})
+		if err != nil {
+			t.Errorf("%v: a stream of %d bytes: %v", test.settings, test.store, err)
+		}
+		_, err = openNATS(t, server).CreateStream(t.Context(), jetstream.StreamConfig{Name: "T", MaxBytes: test.store})
+		if err == nil {
+			t.Errorf("%v: the store is larger than %d bytes", test.settings, test.store)
+		}
+	}
+}
+
+func TestNATSReadsNewSettingsWhileItRuns(t *testing.T) {
+	t.Parallel()
+	server := testserver.NATS(t, "authorization: {user: a, password: old}")
+	pid := server.PID()
+	opens := func(password string) bool {
+		conn, err := nats.Connect(server.URL(), nats.UserInfo("a", password))
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}
+	if !opens("old") || opens("new") {
+		t.Fatal("it does not ask for the password that it was started with")
+	}
+	server.ReloadNATS("authorization: {user: a, password: new}")
+	check.Eventually(t, "it asks for the new password", func() bool { return opens("new") && !opens("old") })
+	if server.PID() != pid {
+		t.Error("it was started again")
 	}
 }
