@@ -2,7 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"net/http"
+	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -10,15 +13,20 @@ import (
 	"seckill/handler"
 	"seckill/handler/console"
 	"seckill/internal/budget"
+	"seckill/internal/embedded"
 	"seckill/internal/ids"
+	"seckill/internal/password"
+	"seckill/internal/ratelimit"
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
 	"seckill/internal/userlock"
 	"seckill/internal/version"
 	"seckill/model"
+	"seckill/queue"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
 	"seckill/service"
+	"seckill/service/repair"
 	"seckill/service/sale"
 	"seckill/service/sale/cache"
 )
@@ -182,4 +190,148 @@ func (i *Instance) tellTallies(s servers, mode orderMode, answers *repository.An
 	i.parts.OnCloseWithin(budget.Brief, "answers", tallies.Store)
 	i.parts.Loop("answers", budget.Brief, tallies.Run)
 	return shared, nil
+}
+
+// openConsole makes what people see in a browser; nil where the settings want none.
+func (i *Instance) openConsole(options console.Options, async *AsyncParts) (http.Handler, error) {
+	if !i.cfg.Console {
+		return nil, nil //nolint:nilnil // none is what was asked for
+	}
+	if async != nil {
+		options.Behind = behind{async.Auditor, async.Replayer, async.Queue}
+	}
+	options.Shop = i.cfg.Embedded()
+	options.Health, options.Build, options.Mode, options.Currency = i.health, version.Read(), i.orderMode(), i.cfg.Currency
+	options.Log = i.log.With(slog.String("part", "console"))
+	people, err := console.New(options)
+	if err != nil {
+		return nil, err
+	}
+	i.parts.Loop("the charts of sales", budget.Brief, people.Record)
+	return people, nil
+}
+
+// behind is the console's view of what works behind asynchronous orders.
+type behind struct {
+	*repair.Auditor
+	*repair.Replayer
+	*queue.Queue
+}
+
+// openTokens makes the authority of an instance, which also accepts the tokens of
+// other issuers and keeps their keys up to date. A worker verifies none, and has no authority.
+func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
+	trusted := make([]token.Issuer, 0, len(i.cfg.JWTIssuers))
+	names := []string{i.cfg.JWTIssuer}
+	for _, other := range i.cfg.JWTIssuers {
+		trusted, names = append(trusted, token.Issuer(other)), append(names, other.Name)
+	}
+	refusals := telemetry.NewTokens(i.registry, names...)
+	if i.cfg.Role == config.RoleWorker {
+		return nil, nil //nolint:nilnil // see above
+	}
+	tokens, err := Tokens(ctx, i.cfg, token.Trust(i.log, trusted...), token.Report(i.log, func(issuer string, why token.Reason) {
+		refusals.WithLabelValues(issuer, string(why)).Inc()
+	}))
+	if err != nil {
+		return nil, err
+	}
+	if len(trusted) > 0 {
+		i.parts.Loop("keys of token issuers", budget.Brief, tokens.Run) //nolint:contextcheck // until the stop
+	}
+	return tokens, nil
+}
+
+// Tokens makes the authority that signs and verifies tokens with the settings'
+// secrets, or with the one kept in the data directory.
+func Tokens(ctx context.Context, cfg config.Config, options ...token.Option) (*token.Authority, error) {
+	keys := make([]token.Key, 0, max(len(cfg.JWTKeys), 1))
+	for _, key := range cfg.JWTKeys {
+		keys = append(keys, token.Key(key))
+	}
+	if len(keys) == 0 && !cfg.Embedded() { // the settings of a worker
+		return nil, errors.New("SECKILL_JWT_SECRET is required with a real database")
+	}
+	if len(keys) == 0 {
+		secret, err := embedded.Secret(ctx, cfg.DataDir)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, token.Key{ID: "1", Secret: secret})
+	}
+	return token.New(keys, cfg.JWTIssuer, cfg.JWTAudience, options...)
+}
+
+// newHasher hashes on half of the processors, so that a sale always has the other
+// half: more would only let those who try passwords try more of them.
+func newHasher() *password.Hasher { return password.New(runtime.GOMAXPROCS(0) / 2) }
+
+// openAccounts makes the service of accounts. What ended tokens before the start is
+// known when it returns, unless the schema is not up to date yet.
+func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service.Accounts, error) {
+	store := repository.NewAccounts(db.Database)
+	known, err := cache.NewAccounts(cache.AccountSource{ByID: store.ByID, Changed: store.Changed}, service.LongestSession+budget.Hour, i.log)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), budget.Step)
+	defer cancel()
+	if err := known.Refresh(ctx); err != nil {
+		i.log.WarnContext(ctx, "changes of accounts are not known at the start", slog.Any("error", err))
+	}
+	i.parts.Loop("account changes", budget.Brief, known.Watch)
+	return service.NewAccounts(service.AccountDeps{
+		Store: store, Hasher: newHasher(), Tokens: tokens, Cache: known, Metrics: telemetry.NewAccounts(i.registry), Log: i.log,
+	}), nil
+}
+
+// Administrators looks after administrators. It issues no token, so that it needs no
+// secret that signs them.
+func (db *Database) Administrators() *service.Administrators {
+	return service.NewAdministrators(repository.NewAccounts(db.Database), newHasher())
+}
+
+// rates are the limits of the main listener.
+type rates struct {
+	service   *service.Limits
+	byUser    *ratelimit.Limiter
+	byAddress *ratelimit.Addresses
+}
+
+// openLimits puts the rate limits into force. With a real Redis all instances share
+// them; the embedded one is inside this process, and slower than counting alone.
+func (i *Instance) openLimits(s servers) (r rates, err error) {
+	stored := hotcopy.NewLimits(s.redis)
+	var shared *ratelimit.Shared
+	if i.cfg.RedisURL != "" {
+		shared = ratelimit.NewShared(stored.Take, i.registry, i.log)
+		i.parts.OnCloseWithin(budget.Brief, "shared limits", shared.Close)
+	}
+	r.byUser, r.byAddress = ratelimit.New("user", 0, shared), ratelimit.NewAddresses(shared)
+	kept := repository.NewLimits(s.db.Database)
+	r.service, err = service.NewLimits(service.LimitDeps{
+		Settings: model.Limits{User: i.cfg.RateUser, Addr: i.cfg.RateAddr},
+		Read:     kept.Read,
+		Store:    kept.Change,
+		Announce: stored.Announce,
+		Apply: func(limits model.Limits, deployment string) error {
+			if err := r.byUser.Set(limits.User, deployment); err != nil {
+				return err
+			}
+			return r.byAddress.Set(limits.Addr, deployment)
+		},
+		Log: i.log,
+	})
+	if err != nil {
+		return r, err
+	}
+	starting, cancel := context.WithTimeout(context.Background(), budget.Step)
+	defer cancel()
+	r.service.Refresh(starting)
+	i.parts.Loop("rate limits", budget.Brief, r.service.Run)
+	i.parts.Loop("changes of rate limits", budget.Brief, func(ctx context.Context) {
+		refresh := func() { r.service.Refresh(ctx) }
+		stored.Watch(ctx, func(string) { refresh() }, refresh)
+	})
+	return r, nil
 }

@@ -9,18 +9,31 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
+	"seckill/handler"
 	"seckill/internal/budget"
 	"seckill/internal/conns"
 	"seckill/internal/embedded"
 	"seckill/internal/ids"
 	"seckill/internal/listener"
+	"seckill/internal/parts"
+	"seckill/internal/poll"
 	"seckill/internal/redisdb"
+	"seckill/internal/telemetry"
+	"seckill/internal/tracing"
+	"seckill/internal/version"
+	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/hotcopy"
+	"seckill/service"
 	"seckill/service/guard"
 	"seckill/service/repair"
 )
@@ -162,4 +175,189 @@ func (i *Instance) openServers(ctx context.Context) (s servers, err error) {
 	}
 	s.sole = i.claimDatabase(s.db) //nolint:contextcheck // the claim outlives the start
 	return s, nil
+}
+
+// Instance is one running service.
+type Instance struct {
+	cfg       config.Config
+	log       *slog.Logger
+	registry  *prometheus.Registry
+	elections *telemetry.Gauges
+	probes    []service.Probe // of the health, while the instance is put together
+	health    *service.Health
+	main, ops *listener.Listener
+
+	// disagrees says that the database is sold from in another order mode.
+	disagrees func(ctx context.Context) error
+	// leave tells the requests that wait for orders that the stop has begun.
+	leave func()
+
+	parts  *parts.Parts    // in the order in which they started
+	tracer *tracing.Tracer // nil: nothing is traced
+
+	failed   chan error
+	stopOnce sync.Once
+}
+
+// newInstance is an instance of nothing yet.
+func newInstance(cfg config.Config, log *slog.Logger) *Instance {
+	i := &Instance{cfg: cfg, log: log, parts: parts.New(log), failed: make(chan error, 4), registry: prometheus.NewRegistry()}
+	i.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	telemetry.NewBuild(i.registry, version.Read())
+	i.elections = telemetry.NewElections(i.registry)
+	return i
+}
+
+// BaseURL is where the main listener is reached on this machine.
+func (i *Instance) BaseURL() string { return i.main.URL() }
+
+// OpsURL is where the operations listener is reached on this machine.
+func (i *Instance) OpsURL() string { return i.ops.URL() }
+
+// Disagrees is the reason why this instance sells nothing in its order mode,
+// which is not the database's; nil when it is.
+func (i *Instance) Disagrees(ctx context.Context) error { return i.disagrees(ctx) }
+
+// Failed reports that a listener, the consumer or the connection to the queue
+// ended by itself, which calls for Stop.
+func (i *Instance) Failed() <-chan error { return i.failed }
+
+// Stop ends the instance in order. From now on it is not ready, and every answer closes
+// its connection; it serves on for the grace in which load balancers notice. Then it
+// takes no new connections, and ends what is under way: requests, orders, and everything
+// behind them. It takes the grace and less than 10 s, also when a part hangs, and is
+// safe to call twice; when ctx ends first, only the grace is cut short.
+//
+// It cannot fail. What was answered is durable by then, in the database or in the
+// queue, and what is left behind is done by others: a part that does not close
+// well, such as a connection that its server closed before, loses no work, and is
+// logged. What does end an instance badly comes over Failed.
+func (i *Instance) Stop(ctx context.Context) {
+	i.stopOnce.Do(func() {
+		i.health.StartLeaving()
+		i.log.InfoContext(ctx, "stopping: not ready any more", slog.Duration("grace", i.cfg.DrainGrace))
+		poll.Pause(ctx, i.cfg.DrainGrace)
+		i.health.StartDraining()
+		if i.leave != nil {
+			i.leave()
+		}
+		i.parts.Close(ctx, budget.Stop)
+		i.log.InfoContext(ctx, "stopped")
+	})
+}
+
+// probe adds a question to the readiness check.
+func (i *Instance) probe(name string, ask func(ctx context.Context) error) {
+	i.probePatiently(name, 0, ask)
+}
+
+// probePatiently is probe for a dependency without which sales go on for some time.
+func (i *Instance) probePatiently(name string, patience time.Duration, ask func(ctx context.Context) error) {
+	i.probes = append(i.probes, service.Probe{Name: name, Ask: ask, Patience: patience})
+}
+
+// openInstances makes the list of the instances that are alive. This one is in it from the
+// moment it listens.
+func (i *Instance) openInstances(s servers, mode orderMode) *hotcopy.Instances {
+	return hotcopy.NewInstances(s.redis, i.deployment(s, mode))
+}
+
+// deployment tells the name that the instances of a deployment have in common.
+func (*Instance) deployment(s servers, mode orderMode) func(ctx context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		if mode.deployment != "" {
+			return mode.deployment, nil
+		}
+		record, err := s.db.Modes.Read(ctx) // it was not known at the start: there was no schema
+		return record.Deployment, err
+	}
+}
+
+// signIn gives signs of life until the stop, with what this instance sees.
+func (i *Instance) signIn(list *hotcopy.Instances, async *AsyncParts) error {
+	id, err := ids.New()
+	if err != nil {
+		return err
+	}
+	self := model.Instance{ID: id, Name: i.main.OnMachine(), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version.Read().Version}
+	i.parts.Loop("signs of life", budget.Brief, func(ctx context.Context) {
+		list.Sign(ctx, self, func(ctx context.Context, self *model.Instance) { i.see(ctx, self, async) })
+	})
+	return nil
+}
+
+// maxDrifted bounds the vouchers that a sign names.
+const maxDrifted = 20
+
+func (i *Instance) see(ctx context.Context, self *model.Instance, async *AsyncParts) {
+	var unready []string
+	for _, check := range i.health.Check(ctx) {
+		if check.Err != nil && !i.health.Leaving() { // one that is told to stop is well
+			unready = append(unready, check.Name)
+		}
+	}
+	self.Unready, self.Drifted = strings.Join(unready, ","), ""
+	if async != nil {
+		drifted := async.parts.Metrics.Drift.IDs()
+		self.Drifted = strings.Join(drifted[:min(len(drifted), maxDrifted)], ",")
+	}
+}
+
+// opsConnections is enough for some scrapers and profiles.
+const opsConnections = 100
+
+// listenForOperations opens the operations listener. It has no authentication: every
+// client that reaches it may read the metrics and make the process write profiles.
+func (i *Instance) listenForOperations(ctx context.Context) (err error) {
+	i.registry.MustRegister(telemetry.NewChecks(i.checks))
+	i.ops, err = i.listen(ctx, listener.Options{
+		Name: "operations", Address: i.cfg.OpsAddr, Patience: budget.Blink,
+		Handler: listener.KnownHosts(handler.NewOperations(i.registry), i.cfg.OpsAddr),
+		Guard: conns.New(conns.Options{
+			Name: "operations", Max: opsConnections, PerNetwork: opsConnections, Metrics: i.registry, Log: i.log,
+		}),
+	})
+	if err == nil {
+		i.ops.AdviseInner(ctx)
+	}
+	return err
+}
+
+// listen serves until the stop. That a listener ends before ends the instance.
+func (i *Instance) listen(ctx context.Context, o listener.Options) (*listener.Listener, error) {
+	o.Log, o.Failed = i.log, func(err error) { i.failed <- err }
+	l, err := listener.Open(ctx, o)
+	if err == nil {
+		i.parts.OnClose(o.Name+" listener", l.Stop)
+	}
+	return l, err
+}
+
+// checks asks every readiness check.
+func (i *Instance) checks() map[string]error {
+	all := make(map[string]error)
+	for _, check := range i.health.Check(context.Background()) {
+		all[check.Name] = check.Err
+	}
+	return all
+}
+
+// openTracing begins to trace where the settings ask for it. Where they do not there is no tracer, which every part takes
+// for one that records nothing.
+func (i *Instance) openTracing(ctx context.Context) (err error) {
+	metrics := telemetry.NewTracing(i.registry)
+	if !i.cfg.Tracing.On {
+		return nil
+	}
+	tracing.LogTo(i.log)
+	i.tracer, err = tracing.Start(ctx, tracing.Options{
+		Ratio: i.cfg.Tracing.Ratio, ParentBased: i.cfg.Tracing.ParentBased, Metrics: metrics, Log: i.log,
+	})
+	if err != nil {
+		return err
+	}
+	i.parts.OnCloseWithin(budget.Brief, "tracing", i.tracer.Stop)
+	i.log.InfoContext(ctx, "requests are traced", slog.Float64("ratio", i.cfg.Tracing.Ratio))
+	return nil
 }

@@ -103,9 +103,7 @@ func TestAdminCreate(t *testing.T) {
 	create := func(username, stdin string) called {
 		return call(t, environ, stdin, "admin", "create", "--username", username)
 	}
-	if got := create("Root", "correct horse\r\nsecond line\n"); got.code != 0 || !strings.Contains(got.stdout, "Root") {
-		t.Fatalf("%+v", got)
-	}
+	create("Root", "correct horse\r\nsecond line\n").shows(exitOK, "Root")
 	if status := login(t, instance.BaseURL(), "root", "correct horse"); status != http.StatusOK {
 		t.Errorf("the administrator logs in: %d", status)
 	}
@@ -141,9 +139,7 @@ func TestAdminCreateOnARealDatabase(t *testing.T) {
 	}
 	// Without its migrations the schema has no place for accounts.
 	empty := []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_MIGRATE=off"}
-	if got := call(t, empty, "correct horse", "admin", "create", "--username", "root"); got.code != exitError {
-		t.Errorf("on an empty schema: %+v", got)
-	}
+	call(t, empty, "correct horse", "admin", "create", "--username", "root").shows(exitError)
 }
 
 func TestAdministratorsAreLookedAfter(t *testing.T) {
@@ -158,9 +154,7 @@ func TestAdministratorsAreLookedAfter(t *testing.T) {
 		t.Errorf("nobody is there: %q", lines)
 	}
 	for _, name := range []string{"zoe", "Adam"} {
-		if got := admin("correct horse\n", "create", "--username", name); got.code != 0 {
-			t.Fatalf("%+v", got)
-		}
+		admin("correct horse\n", "create", "--username", name).shows(exitOK)
 	}
 	body := `{"username":"buyer","password":"correct horse"}`
 	response, err := client(t).Post(instance.BaseURL()+"/api/v1/auth/register", "application/json", strings.NewReader(body))
@@ -196,9 +190,7 @@ func TestAdministratorsAreLookedAfter(t *testing.T) {
 	}
 	grade := func(args string, want ...string) {
 		t.Helper()
-		if got := admin("", strings.Fields(args)...); got.code != 0 || !strings.Contains(got.stdout, "has the role "+args[strings.LastIndex(args, " ")+1:]) {
-			t.Errorf("%s: %+v", args, got)
-		}
+		admin("", strings.Fields(args)...).shows(exitOK, "has the role "+args[strings.LastIndex(args, " ")+1:])
 		for i, line := range listed()[1:] {
 			if !strings.Contains(line, " "+want[i]+" ") {
 				t.Errorf("after %s: %q, want %v", args, line, want)
@@ -206,14 +198,10 @@ func TestAdministratorsAreLookedAfter(t *testing.T) {
 		}
 	}
 	grade("role --username Zoe --role viewer", "admin", "viewer")
-	if got := admin("correct horse", "create", "--username", "till", "--role", "cashier"); got.code != 0 {
-		t.Errorf("%+v", got)
-	}
+	admin("correct horse", "create", "--username", "till", "--role", "cashier").shows(exitOK)
 	grade("role --username zoe --role operator", "admin", "cashier", "operator")
 	for _, args := range []string{"role --username zoe", "role --username zoe --role user", "create --username x --role root"} {
-		if got := admin("correct horse", strings.Fields(args)...); got.code != exitUsage || !strings.Contains(got.stderr, "--role is") {
-			t.Errorf("%s: %+v", args, got)
-		}
+		admin("correct horse", strings.Fields(args)...).shows(exitUsage, "--role is")
 	}
 	for args, says := range map[string]string{
 		"role --username buyer --role admin": "no such administrator",
@@ -222,13 +210,9 @@ func TestAdministratorsAreLookedAfter(t *testing.T) {
 		"passwd --username buyer":            "no such administrator",
 		"passwd --username Ä":                "no such administrator",
 	} {
-		if got := admin("another horse", strings.Fields(args)...); got.code != exitError || !strings.Contains(got.stderr, says) {
-			t.Errorf("%s: %+v", args, got)
-		}
+		admin("another horse", strings.Fields(args)...).shows(exitError, says)
 	}
-	if got := admin("short", "passwd", "--username", "zoe"); got.code != exitError || !strings.Contains(got.stderr, "10 to 128 characters") {
-		t.Errorf("a short password: %+v", got)
-	}
+	admin("short", "passwd", "--username", "zoe").shows(exitError, "10 to 128 characters")
 	if status := login(t, instance.BaseURL(), "zoe", "correct horse"); status != http.StatusOK {
 		t.Errorf("zoe logs in: %d", status)
 	}
@@ -243,9 +227,7 @@ func TestMigrate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name == "embedded" {
-				if got := call(t, environ, "", "migrate", "status"); got.code != exitError || !strings.Contains(got.stderr, "no embedded database") {
-					t.Errorf("status of nothing: %+v", got)
-				}
+				call(t, environ, "", "migrate", "status").shows(exitError, "no embedded database")
 			} else if got := call(t, environ, "", "migrate", "status"); got.code != 0 || !strings.Contains(got.stdout, "baseline.sql") || !strings.Contains(got.stdout, "  no\n") {
 				t.Errorf("status before: %+v", got)
 			}

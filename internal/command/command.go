@@ -1,4 +1,4 @@
-// Package command is what the command line does, one file per command.
+// Package command is what the command line does, one file per noun.
 package command
 
 import (
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -15,11 +17,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"seckill/config"
+	"seckill/internal/api"
 	"seckill/internal/app"
 	"seckill/internal/embedded"
 	"seckill/internal/failpoint"
 	"seckill/internal/redact"
 	"seckill/internal/tracing"
+	"seckill/internal/version"
 	"seckill/model"
 )
 
@@ -211,6 +215,38 @@ func (p Process) newLogger(cfg config.Config) *slog.Logger {
 	return slog.New(handler)
 }
 
+// group is a command of commands, of which one must be named.
+func group(name, short, long string, members ...*cobra.Command) *cobra.Command {
+	names := make([]string, len(members))
+	for i, member := range members {
+		names[i] = member.Name()
+	}
+	choice := names[0]
+	if last := len(names) - 1; last > 0 {
+		choice = strings.Join(names[:last], ", ") + " or " + names[last]
+	}
+	cmd := &cobra.Command{Use: name, Short: short, Long: long, Args: noArgs, RunE: func(*cobra.Command, []string) error {
+		return misused("%s needs a command: %s", name, choice)
+	}}
+	cmd.AddCommand(members...)
+	return cmd
+}
+
+// serverAt is a client without a token of the server that --url names, and its connections.
+func serverAt(text string) (api.Client, *http.Transport, error) {
+	target, err := url.Parse(text)
+	if err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "" {
+		return api.Client{}, nil, misused("--url is not a URL such as http://127.0.0.1:8080")
+	}
+	transport := api.Transport(1)
+	return api.Client{Base: target.Scheme + "://" + target.Host, HTTP: &http.Client{Transport: transport}}, transport, nil
+}
+
+func (p Process) say(format string, args ...any) error {
+	_, err := fmt.Fprintf(p.Stdout, format, args...)
+	return err
+}
+
 // table lines up columns on stdout.
 func (p Process) table() *tabwriter.Writer { return tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0) }
 
@@ -240,4 +276,48 @@ func (p Process) withDatabase(ctx context.Context, cfg config.Config, work func(
 func (p Process) withAsyncParts(ctx context.Context, cfg config.Config, work func(a *app.AsyncParts) error) error {
 	cfg.LogLevel = max(cfg.LogLevel, slog.LevelError)
 	return app.WithAsyncParts(ctx, cfg, p.newLogger(cfg), work)
+}
+
+func (p Process) configCommand() *cobra.Command {
+	var markdown bool
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show the effective settings, secrets redacted",
+		Long: "Shows every setting with its variable, its effective value, where the value comes from (default, env,\n" +
+			"file or flag), its unit and its meaning. Variables that hold secrets may be replaced by ones that end\n" +
+			"in _FILE and name a file. Secrets are redacted.",
+		Args: noArgs,
+	}
+	cmd.Flags().BoolVar(&markdown, "markdown", false, "show the table of settings for documents instead")
+	load := p.settings(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if markdown {
+			return p.say("%s", config.Markdown())
+		}
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		table := p.table()
+		fmt.Fprintln(table, "VARIABLE\tVALUE\tSOURCE\tUNIT\tMEANING")
+		for _, s := range cfg.Settings() {
+			fmt.Fprintln(table, strings.ReplaceAll(
+				strings.Join([]string{s.Variable, s.Value, string(s.Source), s.Unit, s.Meaning}, "\t"), "`", ""))
+		}
+		return table.Flush()
+	}
+	return cmd
+}
+
+func (p Process) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Show the version, the commit and the version of Go",
+		Long: "Shows which build this is, as the Go toolchain has written it into the program: the version, the commit of the\n" +
+			"source and the version of Go. /readyz, the console and the metric seckill_build_info say the same of a server.",
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return p.say("seckill %s\n", version.Read())
+		},
+	}
 }

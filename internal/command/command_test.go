@@ -2,9 +2,16 @@ package command
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +22,7 @@ import (
 	"seckill/internal/version"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
+	"seckill/model"
 )
 
 func TestMain(m *testing.M) {
@@ -29,6 +37,20 @@ func TestMain(m *testing.M) {
 type called struct {
 	code           int
 	stdout, stderr string
+	report         func(format string, args ...any)
+}
+
+// shows fails the test unless the command ended with a code, and said texts in whatever columns.
+func (c called) shows(code int, texts ...string) {
+	said := words(c.stdout) + "\n" + words(c.stderr)
+	for _, text := range texts {
+		if !strings.Contains(said, words(text)) {
+			c.report("it does not say %q", text)
+		}
+	}
+	if c.code != code {
+		c.report("exit %d, want %d", c.code, code)
+	}
 }
 
 // call runs a command in this process.
@@ -38,7 +60,11 @@ func call(t *testing.T, environ []string, stdin string, args ...string) called {
 	code := Run(t.Context(), Process{
 		Args: args, Environ: environ, Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr,
 	})
-	return called{code, stdout.String(), stderr.String()}
+	_, file, line, _ := runtime.Caller(1)
+	return called{code, stdout.String(), stderr.String(), func(format string, also ...any) {
+		t.Helper()
+		t.Errorf("%s:%d: %q: %s\n%s%s", filepath.Base(file), line, args, fmt.Sprintf(format, also...), &stdout, &stderr)
+	}}
 }
 
 // in names a data directory of its own, so that no two tests share one.
@@ -187,5 +213,115 @@ func TestInterruptedBeforeItStarts(t *testing.T) {
 	})
 	if code != exitError || stderr.Len() == 0 {
 		t.Errorf("exit %d, stderr %q", code, stderr.String())
+	}
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"plain": errors.New("plain"),
+		"create it: Names are longer. Passwords too.": fmt.Errorf("create it: %w", &model.Error{
+			Code: model.CodeValidation, Detail: "The request is not valid.",
+			Fields: []model.FieldError{{Message: "Names are longer."}, {Message: "Passwords too."}},
+		}),
+		"audit v: There is no such voucher.":     fmt.Errorf("audit v: %w", model.NotFound("voucher")),
+		"It is away. (dial tcp: no route)":       model.Unavailable("It is away.", errors.New("dial tcp: no route")),
+		"open: It is away. (closed)\nand closed": errors.Join(fmt.Errorf("open: %w", model.Unavailable("It is away.", errors.New("closed"))), errors.New("and closed")),
+	} {
+		check.Equal(t, "the explanation", explain(err), want)
+	}
+}
+
+// shownCommand is a call of the program in a page: at the beginning of a line or of a piece of code, in $(…), or behind
+// what brings it into a container.
+var shownCommand = regexp.MustCompile("(?m)(?:^|`|\\$\\(|-- |exec (?:-\\w+ )?[\\w-]+ )(?:[A-Z_]+=\\S+ )*(?:go run \\.|seckill)((?: +(?:\\[?-{0,2}[\\w-]+|SEQ)(?:(?:\\\\?\\||=)[\\w.:/-]+)*\\]*)+)")
+
+// shownCommands are the calls in a page, each choice of alternatives by itself.
+func shownCommands(page string) [][]string {
+	var calls [][]string
+	for _, match := range shownCommand.FindAllStringSubmatch(page, -1) {
+		words := strings.Fields(strings.NewReplacer(`\|`, "|", "[", "", "]", "").Replace(match[1]))
+		alternatives := [][]string{nil}
+		for _, word := range words {
+			var longer [][]string
+			for choice := range strings.SplitSeq(word, "|") {
+				for _, call := range alternatives {
+					longer = append(longer, append(slices.Clone(call), choice))
+				}
+			}
+			alternatives = longer
+		}
+		calls = append(calls, alternatives...)
+	}
+	return calls
+}
+
+// parses tells what is wrong with a call, without running it.
+func parses(call []string) error {
+	root := newRoot(Process{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard})
+	cmd, rest, err := root.Find(call)
+	if err != nil {
+		return err
+	}
+	for i, word := range rest {
+		if word == "SEQ" {
+			rest[i] = "1"
+		}
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	if args := cmd.Flags().Args(); len(args) > 0 {
+		return cmd.ValidateArgs(args)
+	}
+	return nil
+}
+
+// Every call of the program that a page shows is one that the program understands.
+func TestPagesShowCommandsThatAreThere(t *testing.T) {
+	t.Parallel()
+	root := check.Value(filepath.Abs("../.."))(t)
+	calls := map[string]int{}
+	check.Must(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "bin" || entry.Name() == "node_modules") {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if filepath.Ext(name) != ".md" {
+			return nil
+		}
+		for _, call := range shownCommands(string(check.Value(os.ReadFile(name))(t))) {
+			calls[call[0]]++
+			if err := parses(call); err != nil {
+				t.Errorf("%s shows seckill %s: %v", strings.TrimPrefix(name, root), strings.Join(call, " "), err)
+			}
+		}
+		return nil
+	}))
+	for _, command := range newRoot(Process{}).Commands() {
+		if !command.Hidden && calls[command.Name()] == 0 && command.Name() != "help" {
+			t.Errorf("no page shows seckill %s", command.Name())
+		}
+	}
+}
+
+// The negative control of the test above.
+func TestWrongCommandsOfPagesAreFound(t *testing.T) {
+	t.Parallel()
+	for page, want := range map[string]int{
+		"`seckill token --users 1`, `seckill mode [sync\\|async]`, `seckill deadletters show SEQ`": 0,
+		"A seckill sells, and `seckill` serves":                                                    0,
+		"X=$(go run . token --user 1)":                                                             1,
+		"A=b go run . serv":                                                                        1,
+		"`seckill admin create\\|remove`":                                                          1,
+		"docker compose exec seckill-1 seckill mod":                                                1,
+		"`seckill mode both`":                                                                      1,
+	} {
+		wrong := 0
+		for _, call := range shownCommands(page) {
+			if parses(call) != nil {
+				wrong++
+			}
+		}
+		check.Equal(t, "wrong calls in "+page, wrong, want)
 	}
 }

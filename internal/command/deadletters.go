@@ -16,25 +16,14 @@ import (
 	"seckill/model"
 )
 
-const (
-	// noAdmin is in the place of an administrator's id: a command has no account.
-	noAdmin = ""
-)
+// noAdmin is in the place of an administrator's id: a command has no account.
+const noAdmin = ""
 
 const deadLettersHelp = "Orders that could not be persisted lie in the queue's dead letters; each is failed in the database as far as\n" +
 	"the database could note it, and its unit is back on sale. An embedded queue lives inside its server's process,\n" +
 	"which must be stopped first."
 
 func (p Process) deadlettersCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "deadletters",
-		Short: "Look at the orders that could not be persisted, and replay them",
-		Long:  deadLettersHelp,
-		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return misused("deadletters needs a command: list, show, replay or drop")
-		},
-	}
 	list := &cobra.Command{
 		Use: "list", Short: "List the dead letters, oldest first", Long: deadLettersHelp, Args: noArgs,
 	}
@@ -51,8 +40,8 @@ func (p Process) deadlettersCommand() *cobra.Command {
 		Args: sequenceArg,
 	}
 	p.onLetters(drop, p.dropLetter)
-	cmd.AddCommand(list, show, p.replayCommand(), drop)
-	return cmd
+	return group("deadletters", "Look at the orders that could not be persisted, and replay them", deadLettersHelp,
+		list, show, p.replayCommand(), drop)
 }
 
 // onLetters makes a command work on the queue of the settings and what belongs to it.
@@ -82,15 +71,6 @@ func oneSequence(args []string) (uint64, error) {
 	return sequence, nil
 }
 
-// oneLetter finds the letter that the argument names.
-func oneLetter(ctx context.Context, a *app.AsyncParts, args []string) (model.DeadLetter, error) {
-	sequence, err := oneSequence(args)
-	if err != nil {
-		return model.DeadLetter{}, err
-	}
-	return a.Queue.DeadLetter(ctx, sequence)
-}
-
 func (p Process) dropLetter(ctx context.Context, a *app.AsyncParts, args []string) error {
 	sequence, err := oneSequence(args)
 	if err != nil {
@@ -99,8 +79,7 @@ func (p Process) dropLetter(ctx context.Context, a *app.AsyncParts, args []strin
 	if err := a.Replayer.Drop(ctx, sequence, noAdmin); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Stdout, "dead letter %d was removed\n", sequence)
-	return nil
+	return p.say("dead letter %d was removed\n", sequence)
 }
 
 func (p Process) listLetters(ctx context.Context, a *app.AsyncParts, _ []string) error {
@@ -120,12 +99,15 @@ func (p Process) listLetters(ctx context.Context, a *app.AsyncParts, _ []string)
 	if err = errors.Join(err, table.Flush()); err != nil {
 		return fmt.Errorf("list the dead letters: %w", err)
 	}
-	fmt.Fprintf(p.Stdout, "%d dead letters\n", letters)
-	return nil
+	return p.say("%d dead letters\n", letters)
 }
 
 func (p Process) showLetter(ctx context.Context, a *app.AsyncParts, args []string) error {
-	letter, err := oneLetter(ctx, a, args)
+	sequence, err := oneSequence(args)
+	if err != nil {
+		return err
+	}
+	letter, err := a.Queue.DeadLetter(ctx, sequence)
 	if err != nil {
 		return err
 	}
@@ -244,8 +226,7 @@ func (p Process) replayLetter(ctx context.Context, a *app.AsyncParts, sequence u
 	if reserved.ID == letter.Reservation.ID {
 		what = "order" // it was persisted after all, or waits again
 	}
-	fmt.Fprintf(p.Stdout, "dead letter %d: user %s has the %s %s\n", sequence, reserved.UserID, what, reserved.ID)
-	return nil
+	return p.say("dead letter %d: user %s has the %s %s\n", sequence, reserved.UserID, what, reserved.ID)
 }
 
 // drained waits until every message of the queue was persisted.

@@ -26,9 +26,6 @@ const leavesPage = 5000
 type drawOptions struct{ url, voucher, commitment, leaf, cacert string }
 
 func (p Process) drawCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "draw", Short: "Check a draw", Args: noArgs, RunE: func(*cobra.Command, []string) error {
-		return misused("draw needs a command: verify")
-	}}
 	var o drawOptions
 	verify := &cobra.Command{
 		Use:   "verify --url U --voucher ID",
@@ -45,14 +42,13 @@ func (p Process) drawCommand() *cobra.Command {
 	verify.Flags().StringVar(&o.leaf, "leaf", "", "the leaf of your entry: it must be in the list")
 	verify.Flags().StringVar(&o.cacert, "cacert", "", "a file with the authority of the server's certificate, PEM (default: the system's)")
 	verify.RunE = func(cmd *cobra.Command, _ []string) error {
-		target, err := url.Parse(o.url)
+		client, transport, err := serverAt(o.url)
 		switch {
-		case err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "":
-			return misused("--url is not a URL such as http://127.0.0.1:8080")
+		case err != nil:
+			return err
 		case !model.ValidID(o.voucher):
 			return misused("--voucher is not a voucher's id")
 		}
-		transport := api.Transport(1)
 		defer transport.CloseIdleConnections()
 		if o.cacert != "" {
 			pem, err := os.ReadFile(o.cacert)
@@ -64,11 +60,9 @@ func (p Process) drawCommand() *cobra.Command {
 				return misused("--cacert has no certificate in PEM")
 			}
 		}
-		client := api.Client{Base: target.Scheme + "://" + target.Host, HTTP: &http.Client{Transport: transport}}
 		return p.verifyDraw(cmd.Context(), client, o)
 	}
-	cmd.AddCommand(verify)
-	return cmd
+	return group("draw", "Check a draw", "", verify)
 }
 
 func (p Process) verifyDraw(ctx context.Context, client api.Client, o drawOptions) error {
@@ -100,14 +94,14 @@ func (p Process) verifyDraw(ctx context.Context, client api.Client, o drawOption
 	if err := draw.Verify(proof, leaves); err != nil {
 		return fmt.Errorf("the draw does not hold: %w", err)
 	}
-	fmt.Fprintf(p.Stdout, "The draw holds: %d entries, the first %d got an order. Checked in %s.\n", proof.Entries, proof.Winners, time.Since(began).Round(time.Millisecond))
-	if o.leaf == "" {
-		return nil
+	took := time.Since(began).Round(time.Millisecond)
+	err := p.say("The draw holds: %d entries, the first %d got an order. Checked in %s.\n", proof.Entries, proof.Winners, took)
+	if err != nil || o.leaf == "" {
+		return err
 	}
 	place := slices.Index(leaves, strings.ToLower(o.leaf))
 	if place < 0 {
 		return errors.New("your leaf is not in the list")
 	}
-	fmt.Fprintf(p.Stdout, "Your leaf has place %d.\n", place+1)
-	return nil
+	return p.say("Your leaf has place %d.\n", place+1)
 }

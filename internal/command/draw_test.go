@@ -39,16 +39,12 @@ func TestDrawVerify(t *testing.T) {
 		leaf = remote.Decode[model.Entry](t, got).Leaf
 	}
 	commitment := proof().Commitment
-	if got := verify(); got.code != exitError || !strings.Contains(got.stderr, "not drawn yet") {
-		t.Errorf("before it is drawn: %+v", got)
-	}
+	verify().shows(exitError, "not drawn yet")
 	begin, end := time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 	got := s.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher, s.Admin(t), map[string]any{"begin_at": begin, "end_at": end})
 	check.Equal(t, "the sale ends", got.Status, http.StatusOK)
 	check.Patiently(t, "it is drawn", func() bool { return proof().DrawnAt != nil })
-	if got := verify("--commitment", commitment, "--leaf", leaf); got.code != exitOK || !strings.Contains(got.stdout, "holds: 4 entries, the first 2") || !strings.Contains(got.stdout, "has place ") {
-		t.Errorf("%+v", got)
-	}
+	verify("--commitment", commitment, "--leaf", leaf).shows(exitOK, "holds: 4 entries, the first 2", "has place ")
 	behindTLS(t, instance.BaseURL(), voucher)
 	script := check.Value(os.ReadFile("../../docs/draw.md"))(t)
 	program := regexp.MustCompile("(?s)```python\n(.*?)```").FindSubmatch(script)
@@ -64,19 +60,13 @@ func TestDrawVerify(t *testing.T) {
 	got = s.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher, s.Admin(t), map[string]any{"state": model.VoucherArchived})
 	check.Equal(t, "the voucher is archived", got.Status, http.StatusOK)
 	check.Equal(t, "nobody sees it", s.Insist(t, http.MethodGet, "/vouchers/"+voucher, "", nil).Status, http.StatusNotFound)
-	if got := verify("--commitment", commitment, "--leaf", leaf); got.code != exitOK {
-		t.Errorf("of an archived voucher: %+v", got)
-	}
+	verify("--commitment", commitment, "--leaf", leaf).shows(exitOK)
 	for _, wrong := range [][]string{{"--commitment", strings.Repeat("0", 64)}, {"--leaf", strings.Repeat("0", 64)}} {
-		if got := verify(wrong...); got.code != exitError || got.stderr == "" {
-			t.Errorf("%q: %+v", wrong, got)
-		}
+		verify(wrong...).shows(exitError)
 	}
 	ofDatabase(t, cfg, "UPDATE draw_places SET place = CASE place WHEN 1 THEN -3 WHEN 3 THEN -1 ELSE place END WHERE voucher_id = ?", voucher)
 	ofDatabase(t, cfg, "UPDATE draw_places SET place = -place WHERE place < 0 AND voucher_id = ?", voucher)
-	if got := verify(); got.code != exitError || !strings.Contains(got.stderr, "place 1 belongs to") {
-		t.Errorf("a moved winner: %+v", got)
-	}
+	verify().shows(exitError, "place 1 belongs to")
 	if said, err := python(); err == nil || !strings.Contains(said, "another order") {
 		t.Errorf("a moved winner, in Python: %v %s", err, said)
 	}
@@ -87,9 +77,7 @@ func TestDrawVerify(t *testing.T) {
 	} {
 		ofDatabase(t, cfg, damage.statement, voucher)
 		for _, asked := range [][]string{{"audit"}, {"audit", "--repair", "--url", instance.BaseURL()}} {
-			if got := call(t, in(cfg.DataDir), "", asked...); got.code != exitError || !strings.Contains(got.stdout, damage.said) {
-				t.Errorf("%q of %q: %+v", asked, damage.statement, got)
-			}
+			call(t, in(cfg.DataDir), "", asked...).shows(exitError, damage.said)
 		}
 	}
 	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,13 +89,9 @@ func TestDrawVerify(t *testing.T) {
 		fmt.Fprint(w, `{"algorithm":"seckill-draw-1","entries":1,"drawn_at":"2026-11-11T10:00:00Z","secret":"00"}`)
 	}))
 	defer endless.Close()
-	if got := call(t, nil, "", "draw", "verify", "--url", endless.URL, "--voucher", voucher); got.code != exitError || !strings.Contains(got.stderr, "does not hold") {
-		t.Errorf("a list without an end: %+v", got)
-	}
+	call(t, nil, "", "draw", "verify", "--url", endless.URL, "--voucher", voucher).shows(exitError, "does not hold")
 	for _, misuse := range []string{"draw", "draw verify", "draw verify --url x --voucher v", "draw verify --url http://127.0.0.1:1"} {
-		if got := call(t, nil, "", strings.Fields(misuse)...); got.code != exitUsage {
-			t.Errorf("%q: %+v", misuse, got)
-		}
+		call(t, nil, "", strings.Fields(misuse)...).shows(exitUsage)
 	}
 }
 
@@ -119,15 +103,9 @@ func behindTLS(t *testing.T, base, voucher string) {
 	authority := filepath.Join(t.TempDir(), "ca.pem")
 	check.Must(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw}), 0o600))
 	verify := []string{"draw", "verify", "--url", proxy.URL, "--voucher", voucher}
-	if got := call(t, nil, "", verify...); got.code != exitError || !strings.Contains(got.stderr, "certificate") {
-		t.Errorf("an unknown authority: %+v", got)
-	}
-	if got := call(t, nil, "", append(verify, "--cacert", authority)...); got.code != exitOK {
-		t.Errorf("with --cacert: %+v", got)
-	}
+	call(t, nil, "", verify...).shows(exitError, "certificate")
+	call(t, nil, "", append(verify, "--cacert", authority)...).shows(exitOK)
 	for file, code := range map[string]int{authority + ".absent": exitError, "draw_test.go": exitUsage} {
-		if got := call(t, nil, "", append(verify, "--cacert", file)...); got.code != code || !strings.Contains(got.stderr, "--cacert") {
-			t.Errorf("--cacert %s: %+v", file, got)
-		}
+		call(t, nil, "", append(verify, "--cacert", file)...).shows(code, "--cacert")
 	}
 }

@@ -2,22 +2,28 @@ package command
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/metrics"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
-
-	"seckill/internal/budget"
-	"seckill/internal/redisdb"
 
 	"github.com/spf13/cobra"
 
 	"seckill/config"
 	"seckill/internal/app"
+	"seckill/internal/budget"
+	"seckill/internal/demo"
 	"seckill/internal/embedded"
+	"seckill/internal/redisdb"
 	"seckill/internal/token"
 	"seckill/internal/version"
 	"seckill/model"
@@ -164,3 +170,160 @@ curl -sS "{api}/orders?voucher_id=$VOUCHER" -H "Authorization: Bearer {buyer}"
   SECKILL_REDIS_URL and SECKILL_JWT_SECRET; seckill config lists all settings. Stop with Ctrl-C.
 
 `
+
+// firstAdmin is the username of the administrator whom the first start makes.
+const firstAdmin = "admin"
+
+// consoleDoor tells where the console of an embedded server is, and how to get in. On a
+// database without administrators it makes one, if a person reads the output: any other
+// output is a log, in which no password belongs. What goes wrong with that stops no server.
+func (p Process) consoleDoor(ctx context.Context, cfg config.Config) string {
+	if !cfg.Console {
+		return ""
+	}
+	text, secret := doorOpen, ""
+	err := p.withDatabase(ctx, cfg, func(db *app.Database) error {
+		admins, err := db.Administrators().List(ctx)
+		if err != nil || len(admins) > 0 {
+			return err
+		}
+		text = doorWithoutAccounts
+		if !onTerminal(p.Stdout) {
+			return nil
+		}
+		made := newPassword()
+		_, err = db.Administrators().Create(ctx, firstAdmin, made, model.LevelAdmin)
+		if model.CodeOf(err) == model.CodeConflict { // a buyer has the name
+			return nil
+		}
+		if err == nil {
+			text, secret = doorOnce, made
+		}
+		return err
+	})
+	if err != nil {
+		p.newLogger(cfg).WarnContext(ctx, "there may be no administrator", slog.Any("error", err))
+	}
+	return strings.NewReplacer("{admin}", firstAdmin, "{password}", secret).Replace(text)
+}
+
+// newPassword is one that cannot be guessed and that a person can type: 80 random bits.
+func newPassword() string {
+	letters := strings.ToLower(rand.Text())
+	return strings.Join([]string{letters[:4], letters[4:8], letters[8:12], letters[12:16]}, "-")
+}
+
+const (
+	doorOpen = `
+  Open in a browser:
+
+    {base}/console
+`
+	doorOnce = doorOpen + `
+    username     {admin}
+    password     {password}     shown only now; another one: seckill admin passwd --data-dir {dir} --username {admin}
+`
+	doorWithoutAccounts = doorOpen + `
+    for administrators; make an account: seckill admin create --data-dir {dir} --username NAME
+`
+)
+
+const (
+	// ballastSize is how many bytes the process allocates between two collections of
+	// garbage at the least. An order leaves some 10 KiB behind while a few MiB are alive:
+	// with Go's default, which lets the heap double, garbage would be collected some ten
+	// times a second in a rush, for a tenth of the processor. Unlike a larger GOGC this
+	// adds the same memory to a large heap as to a small one.
+	ballastSize = 64 << 20
+	// defaultGOGC is Go's own, in percent.
+	defaultGOGC = 100
+)
+
+// Ballast is memory that counts as alive and is never touched: the kernel gives it no
+// page. The process keeps one, however many instances it runs. It is empty where the
+// operator has told Go how to collect (GOGC, GOMEMLIMIT).
+func Ballast() []byte {
+	told := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
+	metrics.Read(told)
+	return make([]byte, ballastFor(told[0].Value.Uint64(), told[1].Value.Uint64()))
+}
+
+// ballastFor is the size of a ballast under a GOGC in percent and a GOMEMLIMIT in bytes.
+func ballastFor(percent, limit uint64) int {
+	if percent != defaultGOGC || limit != math.MaxInt64 {
+		return 0
+	}
+	return ballastSize
+}
+
+// maxDemoBuyers bounds the memory of a demo: each buyer is a goroutine
+// with a token and an answer, some 20 kB.
+const maxDemoBuyers = 100_000
+
+func (p Process) demoCommand() *cobra.Command {
+	var s demo.Sale
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run one flash sale, start to finish, against an embedded server",
+		Long: "Starts an embedded server on free ports, with its data in a temporary directory, puts one voucher up\n" +
+			"and lets all buyers press the button at the same instant, over real HTTP. Then three independent counts\n" +
+			"are compared: the buyers' answers, the orders the server exports, and its audit. Exit 1 when anything is off\n" +
+			"by one. Of the environment only SECKILL_ORDER_MODE counts: in async, a buyer who got 202 then waits until the\n" +
+			"order is unpaid.",
+		Args: noArgs,
+	}
+	cmd.Flags().IntVar(&s.Buyers, "buyers", 2000, "how many buyers")
+	cmd.Flags().Int64Var(&s.Stock, "stock", 100, "how many vouchers")
+	flags := settingFlags(cmd, "SECKILL_STOCK_STRATEGY", "SECKILL_ORDER_MODE")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if s.Buyers < 1 || s.Buyers > maxDemoBuyers {
+			return misused("--buyers must be from 1 to %d", maxDemoBuyers)
+		}
+		if s.Stock < 0 || s.Stock > model.MaxAmount {
+			return misused("--stock must be from 0 to %d", int64(model.MaxAmount))
+		}
+		return p.demo(cmd.Context(), s, flags())
+	}
+	return cmd
+}
+
+// demo starts the server, runs the sale and reports.
+func (p Process) demo(ctx context.Context, s demo.Sale, flags map[string]string) (err error) {
+	dir, err := os.MkdirTemp("", "seckill-demo-")
+	if err != nil {
+		return fmt.Errorf("make a temporary directory: %w", err)
+	}
+	defer func() {
+		if removed := os.RemoveAll(dir); removed != nil {
+			err = errors.Join(err, fmt.Errorf("remove the temporary directory: %w", removed))
+		}
+	}()
+	flags["SECKILL_DATA_DIR"] = dir
+	flags["SECKILL_HTTP_ADDR"] = "127.0.0.1:0"
+	flags["SECKILL_OPS_ADDR"] = "127.0.0.1:0"
+	flags["SECKILL_RATE_USER"] = "0"
+	flags["SECKILL_RATE_ADDR"] = "0"
+	flags["SECKILL_LOG_LEVEL"] = "warn"
+	environ := slices.DeleteFunc(slices.Clone(p.Environ), func(entry string) bool {
+		return !strings.HasPrefix(entry, "SECKILL_ORDER_MODE=")
+	})
+	cfg, err := config.Load(environ, config.Flags(flags))
+	if err != nil {
+		return err
+	}
+	if s.Tokens, err = app.Tokens(ctx, cfg); err != nil {
+		return err
+	}
+	instance, err := app.Start(ctx, cfg, p.newLogger(cfg))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// No load balancer must be given time to notice: stop at once.
+		done, cancel := context.WithCancel(ctx)
+		cancel()
+		instance.Stop(done)
+	}()
+	s.Base, s.Out, s.Bars = instance.BaseURL(), p.Stdout, onTerminal(p.Stdout)
+	return s.Run(ctx)
+}

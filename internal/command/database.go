@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"seckill/config"
-	"seckill/internal/api"
 	"seckill/internal/app"
 	"seckill/internal/budget"
 	"seckill/internal/token"
@@ -127,10 +124,11 @@ func everything(a *app.AsyncParts) auditor {
 }
 
 func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOptions) error {
-	target, err := url.Parse(o.url)
-	if err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "" {
-		return misused("--url is not a URL such as http://127.0.0.1:8080")
+	client, transport, err := serverAt(o.url)
+	if err != nil {
+		return err
 	}
+	defer transport.CloseIdleConnections()
 	if o.token == "" {
 		tokens, err := app.Tokens(ctx, cfg)
 		if err != nil {
@@ -141,11 +139,7 @@ func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOpti
 			return err
 		}
 	}
-	transport := api.Transport(1)
-	defer transport.CloseIdleConnections()
-	client := api.Client{
-		Base: target.Scheme + "://" + target.Host, Token: o.token, HTTP: &http.Client{Transport: transport},
-	}
+	client.Token = o.token
 	return p.auditAll(ctx, auditor{client.VoucherIDs, client.Audit, client.Repair, nil}, o)
 }
 
@@ -193,13 +187,12 @@ func (p Process) auditAll(ctx context.Context, from auditor, o auditOptions) err
 		printAudit(table, audit)
 	}
 	if err := table.Flush(); err != nil {
-		return fmt.Errorf("print the audit: %w", err)
+		return err
 	}
 	if wrong > 0 {
 		return fmt.Errorf("%d of %d vouchers do not add up", wrong, len(ids))
 	}
-	fmt.Fprintf(p.Stdout, "%d of %d vouchers add up\n", len(ids), len(ids))
-	return nil
+	return p.say("%d of %d vouchers add up\n", len(ids), len(ids))
 }
 
 // printAudit prints one voucher, and below it the orders that do not add up.
@@ -245,4 +238,120 @@ func (p Process) printStockRepair(id string, found *model.AuditDatabase) {
 	if left < 0 {
 		fmt.Fprintf(p.Stdout, "voucher %s: it is oversold by %d\n", id, -left)
 	}
+}
+
+func (p Process) migrateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Apply schema migrations (serve does so too, unless SECKILL_MIGRATE=off)",
+		Long: "Applies the schema migrations that are missing. Of several processes that do so at the same time\n" +
+			"one works and the others wait.",
+		Args: noArgs,
+	}
+	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error { return p.migrate(ctx, cfg, true) })
+	status := &cobra.Command{
+		Use:   "status",
+		Short: "Show which migrations were applied, and change nothing",
+		Args:  noArgs,
+	}
+	p.onSettings(status, func(ctx context.Context, cfg config.Config, _ []string) error { return p.migrate(ctx, cfg, false) })
+	cmd.AddCommand(status)
+	return cmd
+}
+
+func (p Process) migrate(ctx context.Context, cfg config.Config, apply bool) error {
+	if !apply {
+		if err := app.DatabaseExists(cfg); err != nil {
+			return err
+		}
+	}
+	return p.withDatabase(ctx, cfg, func(db *app.Database) error {
+		if apply {
+			if err := db.Migrate(ctx); err != nil {
+				return err
+			}
+		}
+		list, err := db.MigrationStatus(ctx)
+		if err != nil {
+			return err
+		}
+		table := p.table()
+		fmt.Fprintln(table, "VERSION\tMIGRATION\tAPPLIED")
+		for _, m := range list {
+			applied := "no"
+			if m.Applied {
+				applied = m.AppliedAt.Format(time.RFC3339)
+			}
+			fmt.Fprintf(table, "%d\t%s\t%s\n", m.Version, m.Name, applied)
+		}
+		return table.Flush()
+	})
+}
+
+func (p Process) modeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "mode [sync|async]",
+		Short: "Show or change how the database is sold from",
+		Long: "Without an argument it shows the database's order mode. With one it changes the mode while no instance sells\n" +
+			"and no order waits; otherwise it changes nothing, and says which of the two stands against it. Instances of\n" +
+			"the other mode are not ready, say so, and sell nothing; once the mode is theirs they begin within a second.\n\n" +
+			"It needs the settings of the async instances, also on the way to sync. What is embedded is inside its\n" +
+			"server's process, which must be stopped first.",
+		Example: "  seckill mode\n  seckill mode async",
+	}
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 || len(args) == 1 && args[0] != string(model.ModeSync) && args[0] != string(model.ModeAsync) {
+			return misused("mode takes sync, async or nothing, not %q", args)
+		}
+		return nil
+	}
+	p.onSettings(cmd, p.mode)
+	return cmd
+}
+
+func (p Process) mode(ctx context.Context, cfg config.Config, args []string) error {
+	record, err := p.orderMode(ctx, cfg)
+	switch {
+	case err != nil:
+		return err
+	case len(args) == 1:
+		return p.changeMode(ctx, cfg, record.Mode, model.OrderMode(args[0]))
+	default:
+		return p.say("%s\n", record.Mode)
+	}
+}
+
+// orderMode reads the order mode of the settings' database, which must exist.
+func (p Process) orderMode(ctx context.Context, cfg config.Config) (record model.ModeRecord, err error) {
+	if err := app.DatabaseExists(cfg); err != nil {
+		return record, err
+	}
+	err = p.withDatabase(ctx, cfg, func(db *app.Database) error {
+		record, err = db.Modes.Read(ctx)
+		return err
+	})
+	return record, err
+}
+
+// changeMode changes the order mode of a database.
+func (p Process) changeMode(ctx context.Context, cfg config.Config, from, to model.OrderMode) error {
+	if from == to {
+		return p.say("The order mode is %s already.\n", to)
+	}
+	if from == model.ModeAsync { // what is queued must be found
+		if err := app.QueueExists(cfg); err != nil {
+			return err
+		}
+	}
+	for variable, url := range map[string]string{"SECKILL_REDIS_URL": cfg.RedisURL, "SECKILL_NATS_URL": cfg.NATSURL} {
+		if url == "" && !cfg.Embedded() {
+			fmt.Fprintln(p.Stderr, variable+" is not set: this must be so for the instances, too.")
+		}
+	}
+	return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error {
+		if err := a.ChangeMode(ctx, to); err != nil {
+			return err
+		}
+		return p.say("The database is sold from in order mode %s.\n", to)
+	})
 }

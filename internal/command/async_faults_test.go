@@ -1,6 +1,6 @@
 //go:build faults
 
-//part:kills
+//part:queue
 
 package command
 
@@ -44,13 +44,9 @@ func TestEmbeddedAsync(t *testing.T) {
 	promised := s.buys(t, "bob", voucher)
 	check.Equal(t, "bob buys", promised.Status, http.StatusAccepted)
 	for _, command := range [][]string{{"mode", "sync"}, {"deadletters", "list"}, {"audit", "--repair"}} {
-		if got := call(t, inAsync(dir), "", command...); got.code != exitError || !strings.Contains(got.stderr, "inside") {
-			t.Errorf("%q beside the server: %+v", command, got)
-		}
+		call(t, inAsync(dir), "", command...).shows(exitError, "inside")
 	}
-	if got := call(t, inAsync(dir), "", "mode"); got.code != 0 || got.stdout != "async\n" {
-		t.Errorf("mode beside the server: %+v", got)
-	}
+	call(t, inAsync(dir), "", "mode").shows(exitOK, "async")
 	if code := first.stop(t, syscall.SIGKILL); code == 0 {
 		t.Error("it was not killed")
 	}
@@ -61,10 +57,7 @@ func TestEmbeddedAsync(t *testing.T) {
 	order := s.awaited(t, "bob", remote.Decode[model.Order](t, promised).ID)
 	check.Equal(t, "the order after the kill", order.Status, model.OrderUnpaid)
 	s.persisted(t, "carol", voucher)
-	got := call(t, inAsync(dir), "", "audit", "--url", moved)
-	if got.code != 0 || !strings.Contains(words(got.stdout), voucher+" 5 3 2 open 3 0 2 ") {
-		t.Errorf("audit: %+v", got)
-	}
+	call(t, inAsync(dir), "", "audit", "--url", moved).shows(exitOK, voucher+" 5 3 2 open 3 0 2 ")
 	check.Equal(t, "the exit code after SIGTERM", second.stop(t, syscall.SIGTERM), 0)
 	switched(t, dir, voucher)
 }
@@ -87,7 +80,54 @@ func switched(t *testing.T, dir, voucher string) {
 	if got := call(t, inAsync(dir), "", "mode", "async"); got.code != 0 || got.stderr != "" {
 		t.Fatalf("mode async: %+v", got)
 	}
-	if got := call(t, inAsync(dir), "", "deadletters", "list"); got.code != 0 || got.stdout != "0 dead letters\n" {
-		t.Errorf("deadletters: %+v", got)
+	call(t, inAsync(dir), "", "deadletters", "list").shows(exitOK, "0 dead letters")
+}
+
+// The commands around a change of the mode: the audit of each side, the refusal beside an instance that sells, and that
+// instances of the wrong mode say what to do.
+func TestModeCommand(t *testing.T) {
+	t.Parallel()
+	environ := asyncEnviron(t)
+	instance, cfg := started(t, environ...)
+	s := counterOf(t, instance, cfg)
+	voucher := s.putUp(t, 5)
+	s.persisted(t, "alice", voucher)
+	s.drained(t, voucher)
+	call(t, environ, "", "audit").shows(exitOK, voucher+" 5 4 1 open 4 0 1 0 0s yes")
+	call(t, environ, "", "mode", "sync").shows(exitError, "Instances sell")
+	halt(instance)
+	if got := call(t, environ, "", "mode", "sync"); got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "order mode sync") {
+		t.Fatalf("mode sync: %+v", got)
 	}
+	instance, cfg = started(t, environ...)
+	s = counterOf(t, instance, cfg)
+	status, body := ready(t, s.URL)
+	check.That(t, status == http.StatusServiceUnavailable && strings.Contains(body, "seckill mode async"), "an instance of the wrong mode: %d %s", status, body)
+	check.Equal(t, "it sells in the wrong mode", check.Value(s.Place(t, voucher, "bob"))(t).Status, http.StatusServiceUnavailable)
+	call(t, environ, "", "audit", "--repair").shows(exitOK, voucher+" 5 4 1 yes", "nothing to repair in sync mode")
+	if got := call(t, environ, "", "mode", "async"); got.code != 0 || got.stderr != "" { // the instance waits for it
+		t.Fatalf("mode async: %+v", got)
+	}
+	check.Eventually(t, "it is ready again", func() bool { status, _ := ready(t, s.URL); return status == http.StatusOK })
+	s.persisted(t, "carol", voucher)
+}
+
+// TestAuditRepairsTheStockOfAnEmbeddedServer that is stopped: its next start
+// loads the repaired row.
+func TestAuditRepairsTheStockOfAnEmbeddedServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	instance, cfg := started(t, inAsync(dir)...)
+	s := counterOf(t, instance, cfg)
+	voucher := s.putUp(t, 2)
+	s.persisted(t, "alice", voucher)
+	repair := []string{"audit", "--repair", "--stock", "--voucher", voucher}
+	call(t, inAsync(dir), "", repair...).shows(exitError, "stopped first")
+	halt(instance)
+	setRow(t, cfg, "remaining = 0", voucher)
+	call(t, inAsync(dir), "", repair...).shows(exitOK, "remaining was 0 and is 1 now", voucher+" 2 1 1 yes")
+	instance, cfg = started(t, inAsync(dir)...)
+	s = counterOf(t, instance, cfg)
+	s.persisted(t, "bob", voucher)
+	call(t, inAsync(dir), "", "audit", "--url", instance.BaseURL()).shows(exitOK)
 }

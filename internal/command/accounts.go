@@ -1,0 +1,323 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"seckill/config"
+	"seckill/internal/app"
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+// maxPasswordInput bounds what is read for a password, in bytes: 128
+// characters of UTF-8, and enough beyond them to see that there are more.
+const maxPasswordInput = 1024
+
+func (p Process) adminCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List the administrators",
+		Long: "Lists the administrators that have an account. A token of `seckill token --role admin` has none: whoever\n" +
+			"holds the secret that signs tokens may make them.",
+		Args: noArgs,
+	}
+	p.onSettings(list, p.listAdmins, migrateSetting)
+	disable := p.oneAdmin(&cobra.Command{
+		Use:   "disable --username U",
+		Short: "Disable an administrator, who is out within a second",
+		Long: "Disables an administrator: no login, and every token of the account ends within a second, also on running\n" +
+			"servers.",
+	}, p.setDisabled(true, "disabled"))
+	enable := p.oneAdmin(&cobra.Command{
+		Use:   "enable --username U",
+		Short: "Enable a disabled administrator, who has to log in again",
+	}, p.setDisabled(false, "enabled"))
+	passwd := p.oneAdmin(&cobra.Command{
+		Use:   "passwd --username U",
+		Short: "Replace an administrator's password, which ends the account's tokens",
+		Long: "Replaces the password of an administrator. It is read as by `seckill admin create`. Every token of the account\n" +
+			"ends within a second, also on running servers.",
+		Example: "  seckill admin passwd --username root < password.txt",
+	}, p.setPassword)
+	return group("admin", "Manage administrators", "",
+		p.adminCreateCommand(), list, p.adminRoleCommand(), disable, enable, passwd)
+}
+
+func (p Process) adminCreateCommand() *cobra.Command {
+	var role string
+	return graded(&role, string(model.LevelAdmin), p.oneAdmin(&cobra.Command{
+		Use:   "create --username U",
+		Short: "Create an administrator; the password is read from the terminal or stdin",
+		Long: "Creates an administrator, who may do everything, or what --role says. The password (10 to 128 characters)\n" +
+			"is asked for on a terminal, without showing it, and is otherwise the first line of stdin.",
+		Example: "  seckill admin create --username root < password.txt\n" +
+			"  seckill admin create --username till1 --role cashier",
+	}, func(ctx context.Context, cfg config.Config, username string) error {
+		secret, err := p.readPassword(ctx)
+		if err != nil {
+			return err
+		}
+		return p.withSchema(ctx, cfg, func(db *app.Database) error {
+			admin, err := db.Administrators().Create(ctx, username, secret, model.Level(role))
+			if err != nil {
+				return err // it says what was tried
+			}
+			return p.say("created the administrator %s (id %s)\n", admin.Username, admin.ID)
+		})
+	}))
+}
+
+func (p Process) adminRoleCommand() *cobra.Command {
+	var role string
+	return graded(&role, "", p.oneAdmin(&cobra.Command{
+		Use:   "role --username U --role R",
+		Short: "Change what an administrator may do",
+		Long: "Changes what an administrator may do, within a second, also on running servers. Nobody has to log in\n" +
+			"again.",
+	}, func(ctx context.Context, cfg config.Config, username string) error {
+		return p.withAccounts(ctx, cfg, func(db *app.Database) error {
+			if _, err := db.Administrators().SetLevel(ctx, username, model.Level(role)); err != nil {
+				return err
+			}
+			return p.say("the administrator %s has the role %s\n", username, role)
+		})
+	}))
+}
+
+// graded gives a command the flag --role. Without a default the flag is required.
+func graded(role *string, unless string, cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(role, "role", unless,
+		"viewer (sees), cashier (also redeems), operator (also vouchers, stock, pause, refunds) or admin (everything)")
+	named := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if !slices.Contains(model.Levels(), model.Level(*role)) {
+			return misused("--role is viewer, cashier, operator or admin, not %q", *role)
+		}
+		return named(cmd, args)
+	}
+	return cmd
+}
+
+const migrateSetting = "SECKILL_MIGRATE"
+
+// adminWork is what a command does to the administrator of a username.
+type adminWork func(ctx context.Context, cfg config.Config, username string) error
+
+// oneAdmin makes a command that works on the administrator of a username.
+func (p Process) oneAdmin(cmd *cobra.Command, work adminWork) *cobra.Command {
+	var username string
+	cmd.Args = noArgs
+	cmd.Flags().StringVar(&username, "username", "", "3 to 32 of A-Z a-z 0-9 . _ - (required)")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if username == "" {
+			return misused("--username is required")
+		}
+		return nil
+	}
+	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error {
+		return work(ctx, cfg, username)
+	}, migrateSetting)
+	return cmd
+}
+
+func (p Process) listAdmins(ctx context.Context, cfg config.Config, _ []string) error {
+	return p.withAccounts(ctx, cfg, func(db *app.Database) error {
+		admins, err := db.Administrators().List(ctx)
+		if err != nil {
+			return err
+		}
+		table := p.table()
+		fmt.Fprintln(table, "USERNAME\tID\tROLE\tSTATE\tCREATED")
+		for _, a := range admins {
+			state := "enabled"
+			if a.Disabled {
+				state = "disabled"
+			}
+			created := a.CreatedAt.UTC().Format(time.RFC3339)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", a.Username, a.ID, a.Grade(), state, created)
+		}
+		return table.Flush()
+	})
+}
+
+// setDisabled makes the work of disabling an administrator, or of enabling one.
+func (p Process) setDisabled(disabled bool, done string) adminWork {
+	return func(ctx context.Context, cfg config.Config, username string) error {
+		return p.withAccounts(ctx, cfg, func(db *app.Database) error {
+			changed, err := db.Administrators().SetDisabled(ctx, username, disabled)
+			switch {
+			case err != nil:
+				return err
+			case !changed:
+				return p.say("the administrator %s is %s already\n", username, done)
+			}
+			return p.say("%s the administrator %s\n", done, username)
+		})
+	}
+}
+
+func (p Process) setPassword(ctx context.Context, cfg config.Config, username string) error {
+	secret, err := p.readPassword(ctx)
+	if err != nil {
+		return err
+	}
+	return p.withAccounts(ctx, cfg, func(db *app.Database) error {
+		if err := db.Administrators().SetPassword(ctx, username, secret); err != nil {
+			return err
+		}
+		return p.say("replaced the password of the administrator %s; log in again\n", username)
+	})
+}
+
+// withAccounts is withSchema for accounts that are there already: looking for them
+// leaves no empty database behind.
+func (p Process) withAccounts(ctx context.Context, cfg config.Config, work func(db *app.Database) error) error {
+	if err := app.DatabaseExists(cfg); err != nil {
+		return err
+	}
+	return p.withSchema(ctx, cfg, work)
+}
+
+// withSchema opens the database and brings its schema up to date, unless that is
+// turned off.
+func (p Process) withSchema(ctx context.Context, cfg config.Config, work func(db *app.Database) error) error {
+	return p.withDatabase(ctx, cfg, func(db *app.Database) error {
+		if cfg.Migrate {
+			if err := db.Migrate(ctx); err != nil {
+				return err
+			}
+		}
+		return work(db)
+	})
+}
+
+// readPassword asks for a password on a terminal, twice because what is
+// typed is not shown, and otherwise reads a line.
+func (p Process) readPassword(ctx context.Context) (string, error) {
+	file, ok := p.Stdin.(interface{ Fd() uintptr })
+	if ok && term.IsTerminal(int(file.Fd())) {
+		return p.askPassword(ctx, int(file.Fd()))
+	}
+	line, err := bufio.NewReader(io.LimitReader(p.Stdin, maxPasswordInput)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	line = strings.TrimRight(line, "\r\n")
+	if line == "" {
+		return "", errors.New("there is no password: the first line of stdin is empty")
+	}
+	return line, nil
+}
+
+// askPassword reads from a terminal. An interruption gives
+// the terminal back the way it was, with an echo.
+func (p Process) askPassword(ctx context.Context, fd int) (string, error) {
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", fmt.Errorf("look at the terminal: %w", err)
+	}
+	type typed struct {
+		text []byte
+		err  error
+	}
+	var twice [2]string
+	for i, prompt := range []string{"Password: ", "Again: "} {
+		fmt.Fprint(p.Stderr, prompt)
+		read := make(chan typed, 1)
+		go func() { // a read cannot be interrupted; this one ends with the process
+			text, err := term.ReadPassword(fd)
+			read <- typed{text, err}
+		}()
+		select {
+		case t := <-read:
+			fmt.Fprintln(p.Stderr)
+			if t.err != nil {
+				return "", fmt.Errorf("read the password: %w", t.err)
+			}
+			twice[i] = string(t.text)
+		case <-ctx.Done():
+			fmt.Fprintln(p.Stderr)
+			return "", errors.Join(ctx.Err(), term.Restore(fd, before))
+		}
+	}
+	if twice[0] != twice[1] {
+		return "", errors.New("the two passwords differ")
+	}
+	return twice[0], nil
+}
+
+func (p Process) tokenCommand() *cobra.Command {
+	var (
+		users, first int64
+		role         string
+		groups       []string
+		ttl          time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "token --users N",
+		Short: "Print signed tokens, one a line, for the users first, first+1, …",
+		Long: "Prints signed tokens. They are of no account: only their expiry and the replacement of the secret end them,\n" +
+			"and no seckill admin command does.",
+		Example: "  seckill token --users 2000 > tokens.txt\n" +
+			"  ADMIN=$(seckill token --users 1 --role admin)",
+		Args: noArgs,
+	}
+	cmd.Flags().Int64Var(&users, "users", 0, "how many tokens (required)")
+	cmd.Flags().Int64Var(&first, "first", 1, "the number of the first user")
+	cmd.Flags().StringVar(&role, "role", string(model.RoleUser), "user or admin; viewer, cashier and operator are lesser administrators")
+	cmd.Flags().StringSliceVar(&groups, "groups", nil, "groups that the users are in, separated by commas")
+	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the tokens are valid")
+	load := p.settings(cmd, "SECKILL_DATA_DIR", "SECKILL_JWT_ISSUER", "SECKILL_JWT_AUDIENCE")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		claims := token.Claims{Role: model.RoleUser, Groups: groups}
+		if role != string(model.RoleUser) {
+			claims.Role, claims.Level = model.RoleAdmin, model.Level(role)
+		}
+		switch {
+		case users < 1:
+			return misused("--users must be at least 1")
+		case first < 0 || first > math.MaxInt64-users:
+			return misused("--first must be at least 0, and the last user's number an int64")
+		case claims.Role != model.RoleUser && !slices.Contains(model.Levels(), claims.Level):
+			return misused("--role is user, viewer, cashier, operator or admin, not %q", role)
+		case ttl < time.Second:
+			return misused("--ttl must be at least 1s")
+		case ttl > token.Longest(claims.Role):
+			return misused("--ttl must be at most %s for the role %s", token.Longest(claims.Role), role)
+		}
+		if err, wrong := errors.AsType[*model.Error](model.Groups(groups).Check("--groups")); wrong {
+			return misused("--groups %s", err.Fields[0].Message)
+		}
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		tokens, err := app.Tokens(cmd.Context(), cfg)
+		if err != nil {
+			return err
+		}
+		out := bufio.NewWriter(p.Stdout)
+		for user := first; user < first+users; user++ {
+			claims.Subject = strconv.FormatInt(user, 10)
+			signed, err := tokens.Issue(claims, ttl)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(out, signed) // what fails shows at the end
+		}
+		return out.Flush()
+	}
+	return cmd
+}
