@@ -144,7 +144,7 @@ func bodies() []string {
 
 // call is what reached the services in one request.
 type call struct {
-	draft  *model.NewVoucher
+	draft  *model.VoucherFields
 	patch  *model.VoucherPatch
 	change *model.StockChange
 	key    string
@@ -155,7 +155,7 @@ type call struct {
 func (c *call) reset() { *c = call{} }
 
 func (c *call) listen(fakes *fakes) {
-	fakes.create = func(_ context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
+	fakes.create = func(_ context.Context, v model.VoucherFields, _ string, once model.Idempotency) (model.Voucher, error) {
 		c.draft, c.key = &v, once.Key
 		return voucher("v1"), nil
 	}

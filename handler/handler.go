@@ -57,7 +57,7 @@ type orders interface {
 type vouchers interface {
 	Get(ctx context.Context, id string, admin bool) (model.Voucher, error)
 	List(ctx context.Context, query model.VoucherQuery) (model.VoucherPage, error)
-	Create(ctx context.Context, voucher model.NewVoucher, once model.Idempotency) (model.Voucher, error)
+	Create(ctx context.Context, voucher model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error)
 	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Stats(ctx context.Context, id string) (model.Stats, error)

@@ -37,7 +37,7 @@ type fakes struct {
 	listOrders  func(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
 	each        func(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
 	getVoucher  func(ctx context.Context, id string, admin bool) (model.Voucher, error)
-	create      func(ctx context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error)
+	create      func(ctx context.Context, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error)
 	patch       func(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	changeStock func(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	cancel      func(ctx context.Context, userID, orderID string) (model.Order, error)
@@ -123,11 +123,11 @@ func (f fakeVouchers) List(context.Context, model.VoucherQuery) (model.VoucherPa
 	return model.VoucherPage{}, nil
 }
 
-func (f fakeVouchers) Create(ctx context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
+func (f fakeVouchers) Create(ctx context.Context, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error) {
 	if f.create == nil {
 		return voucher("v1"), nil
 	}
-	return f.create(ctx, v, once)
+	return f.create(ctx, v, by, once)
 }
 
 func (f fakeVouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
@@ -193,7 +193,10 @@ func (f fakeLimits) Change(_ context.Context, patch model.LimitsPatch) (model.Li
 }
 
 func voucher(id string) model.Voucher {
-	return model.Voucher{ID: id, Title: "A voucher", Currency: "CNY", State: model.VoucherPublished, Phase: model.PhaseLive}
+	return model.Voucher{
+		ID: id, VoucherFields: model.VoucherFields{Title: "A voucher", Currency: "CNY", State: model.VoucherPublished},
+		VoucherView: model.VoucherView{Phase: model.PhaseLive},
+	}
 }
 
 // server is one handler behind a listener.

@@ -260,8 +260,7 @@ func (a *api) createVoucher(ctx context.Context, in *createVoucherInput) (*creat
 	if err != nil {
 		return nil, err
 	}
-	draft.By = subject(ctx)
-	voucher, err := a.options.Vouchers.Create(ctx, draft, once)
+	voucher, err := a.options.Vouchers.Create(ctx, draft, subject(ctx), once)
 	return &created[model.Voucher]{Location: adminVouchers + "/" + voucher.ID, ETag: tag(voucher).ETag, Body: voucher}, err
 }
 
@@ -285,82 +284,63 @@ func (a *api) changeStock(ctx context.Context, in *stockInput) (*tagged, error) 
 	return tag(voucher), err
 }
 
-// parse makes the draft a NewVoucher. Its error names every field that is wrong.
-func (d VoucherDraft) parse() (model.NewVoucher, error) {
+// parse is what the draft says of a voucher. Its error names every field that is wrong.
+func (d VoucherDraft) parse() (model.VoucherFields, error) {
 	patch, err := VoucherChange{
-		Title: &d.Title, Description: &d.Description, BeginAt: &d.BeginAt, EndAt: &d.EndAt, Groups: &d.Groups, Early: d.Early,
-		Cooldown: given(d.Cooldown), Allocation: given(d.Allocation), Waitlist: &d.Waitlist,
+		Title: &d.Title, Description: &d.Description, Price: &d.Price, FaceValue: &d.FaceValue, BeginAt: &d.BeginAt, EndAt: &d.EndAt,
+		State: given(d.State), Groups: &d.Groups, Early: d.Early, Cooldown: given(d.Cooldown), Allocation: given(d.Allocation),
+		Waitlist: &d.Waitlist,
 	}.parse()
-	window, wrong := parseWindow(d.PaymentWindow)
+	window, wrong := optional(given(d.PaymentWindow), func(text string) (model.Window, error) {
+		window, err := time.ParseDuration(text)
+		if err != nil || window == 0 { // what the model takes for none must not be given
+			return 0, model.Invalid("body.payment_window", "must be a duration like 15m, and not zero")
+		}
+		return model.Window(window), nil
+	})
 	if err := model.JoinInvalid(err, wrong); err != nil {
-		return model.NewVoucher{}, err
+		return model.VoucherFields{}, err
 	}
-	rules := patch.Rules(model.Voucher{})
-	return model.NewVoucher{
-		Title: d.Title, Description: d.Description, Price: d.Price, FaceValue: d.FaceValue, Stock: d.Stock,
-		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State), PaymentWindow: window,
-		Groups: rules.Groups, Early: rules.Early, Cooldown: rules.Cooldown, Waitlist: rules.Waitlist, Allocation: rules.Allocation,
-	}, nil
-}
-
-// parseWindow reads a payment window; none is zero. What the model takes for none must
-// not be given.
-func parseWindow(text string) (time.Duration, error) {
-	if text == "" {
-		return 0, nil
+	fields := model.VoucherFields{Stock: d.Stock}
+	patch.Apply(&fields)
+	if window != nil {
+		fields.PaymentWindow = *window
 	}
-	window, err := time.ParseDuration(text)
-	if err != nil || window == 0 {
-		return 0, model.Invalid("body.payment_window", "must be a duration like 15m, and not zero")
-	}
-	return window, nil
+	return fields, nil
 }
 
 // parse makes the change a VoucherPatch. Its error names every field that is wrong.
 func (c VoucherChange) parse() (model.VoucherPatch, error) {
-	begin, beginErr := parseOptionalTime("body.begin_at", c.BeginAt)
-	end, endErr := parseOptionalTime("body.end_at", c.EndAt)
 	patch := model.VoucherPatch{
 		Title: c.Title, Description: c.Description, Price: c.Price, FaceValue: c.FaceValue,
-		BeginAt: begin, EndAt: end, State: (*model.VoucherState)(c.State), Groups: (*model.Groups)(c.Groups), Waitlist: c.Waitlist,
+		State: (*model.VoucherState)(c.State), Groups: (*model.Groups)(c.Groups), Waitlist: c.Waitlist,
 	}
-	var earlyErr error
-	patch.Early, earlyErr = c.Early.parse()
-	var cooldownErr error
-	patch.Cooldown, cooldownErr = parseCooldown(c.Cooldown)
+	var begin, end, early, cooldown error
+	patch.BeginAt, begin = parseTimeAt("body.begin_at", c.BeginAt)
+	patch.EndAt, end = parseTimeAt("body.end_at", c.EndAt)
+	if c.Early != nil {
+		patch.Early = &model.Early{For: c.Early.Groups}
+		if patch.Early.From, early = parseTimeAt("body.early.begin_at", c.Early.BeginAt); early != nil {
+			patch.Early = nil
+		}
+	}
+	patch.Cooldown, cooldown = optional(c.Cooldown, func(text string) (model.Window, error) {
+		cooldown, err := time.ParseDuration(text)
+		if err != nil {
+			return 0, model.Invalid("body.cooldown", "must be a duration like 15m")
+		}
+		return model.Window(cooldown), nil
+	})
 	if c.Allocation != nil {
 		patch.Allocation = new(allocation(*c.Allocation))
 	}
-	return patch, model.JoinInvalid(patch.Check(), beginErr, endErr, earlyErr, cooldownErr)
-}
-
-// parseCooldown is nil for a cool-down that is absent.
-func parseCooldown(text *string) (*model.Window, error) {
-	if text == nil {
-		return nil, nil //nolint:nilnil // absent is what it is
-	}
-	cooldown, err := time.ParseDuration(*text)
-	if err != nil {
-		return nil, model.Invalid("body.cooldown", "must be a duration like 15m")
-	}
-	return new(model.Window(cooldown)), nil
+	return patch, model.JoinInvalid(patch.Check(), begin, end, early, cooldown)
 }
 
 // allocation reads one of those that the document lists.
 func allocation(text string) (a model.Allocation) {
 	_ = a.UnmarshalText([]byte(text)) // no other was let through
 	return a
-}
-
-func (e *EarlyStart) parse() (*model.Early, error) {
-	if e == nil {
-		return nil, nil //nolint:nilnil // absent is what it is
-	}
-	from, err := parseOptionalTime("body.early.begin_at", e.BeginAt)
-	if err != nil {
-		return nil, err
-	}
-	return &model.Early{For: e.Groups, From: from}, nil
 }
 
 // given is nil for a text that is absent.
@@ -371,14 +351,18 @@ func given(text string) *string {
 	return &text
 }
 
-// parseOptionalTime is nil for a time that is absent or cannot be read.
-func parseOptionalTime(location string, text *string) (*time.Time, error) {
+// optional reads a text; nil is what is absent or cannot be read.
+func optional[T any](text *string, read func(string) (T, error)) (*T, error) {
 	if text == nil {
 		return nil, nil //nolint:nilnil // absent is what it is
 	}
-	at, err := parseTime(location, *text)
+	value, err := read(*text)
 	if err != nil {
 		return nil, err
 	}
-	return &at, nil
+	return &value, nil
+}
+
+func parseTimeAt(location string, text *string) (*time.Time, error) {
+	return optional(text, func(text string) (time.Time, error) { return parseTime(location, text) })
 }

@@ -145,9 +145,10 @@ func TestDrafts(t *testing.T) {
 func TestDraftBecomesVoucher(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	var asked model.NewVoucher
-	s.fakes.create = func(_ context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
-		asked = v
+	var asked model.VoucherFields
+	var who string
+	s.fakes.create = func(_ context.Context, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error) {
+		asked, who = v, by
 		if once != (model.Idempotency{}) {
 			t.Errorf("once = %v", once)
 		}
@@ -159,14 +160,14 @@ func TestDraftBecomesVoucher(t *testing.T) {
 	if got.status != http.StatusCreated || got.header.Get("Location") != vouchersPath+"/v9" {
 		t.Errorf("%d %v %s", got.status, got.header, got.body)
 	}
-	want := model.NewVoucher{
+	want := model.VoucherFields{
 		Title: "Tea", Price: 1000, FaceValue: 2000, Stock: 3, State: model.VoucherPublished,
 		BeginAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), EndAt: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC),
-		PaymentWindow: 90 * time.Minute, By: "a",
-		Groups: model.Groups{"gold", "/eu/staff"}, Early: model.Early{For: model.Groups{"gold"}, From: new(time.Date(2029, 12, 31, 23, 0, 0, 0, time.UTC))},
+		PaymentWindow: model.Window(90 * time.Minute),
+		Groups:        model.Groups{"gold", "/eu/staff"}, Early: model.Early{For: model.Groups{"gold"}, From: new(time.Date(2029, 12, 31, 23, 0, 0, 0, time.UTC))},
 		Cooldown: model.Window(10 * time.Minute),
 	}
-	if !reflect.DeepEqual(asked, want) {
+	if !reflect.DeepEqual(asked, want) || who != "a" {
 		t.Errorf("%+v", asked)
 	}
 }
@@ -226,7 +227,7 @@ func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	var once model.Idempotency
-	s.fakes.create = func(_ context.Context, _ model.NewVoucher, o model.Idempotency) (model.Voucher, error) {
+	s.fakes.create = func(_ context.Context, _ model.VoucherFields, _ string, o model.Idempotency) (model.Voucher, error) {
 		once = o
 		return voucher("v1"), nil
 	}

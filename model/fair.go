@@ -149,7 +149,7 @@ func (p VoucherPatch) checkRules() error {
 		early = p.Early.check()
 	}
 	if p.Early != nil && early == nil && p.BeginAt != nil {
-		early = (&Voucher{BeginAt: *p.BeginAt, Early: *p.Early}).CheckRules()
+		early = (&VoucherFields{BeginAt: *p.BeginAt, Early: *p.Early}).CheckRules()
 	}
 	return JoinInvalid(groups, early, cooldown)
 }
@@ -188,8 +188,8 @@ func (v Voucher) ShownTo(groups []string) Voucher {
 }
 
 // CheckRules refuses rules that do not fit the rest of the voucher.
-func (v *Voucher) CheckRules() error {
-	if v.Early.From != nil && !v.Early.From.Before(v.BeginAt) {
+func (f *VoucherFields) CheckRules() error {
+	if f.Early.From != nil && !f.Early.From.Before(f.BeginAt) {
 		return Invalid("body.early.begin_at", "must be before begin_at")
 	}
 	return nil
@@ -197,33 +197,14 @@ func (v *Voucher) CheckRules() error {
 
 // SameRules reports whether two vouchers have the same rules of a fair sale, which do not
 // change after the first order or entry.
-func (v *Voucher) SameRules(other *Voucher) bool {
-	return slices.Equal(v.Groups, other.Groups) && v.Early.same(other.Early) && v.Waitlist == other.Waitlist && v.Cooldown == other.Cooldown && v.Allocation == other.Allocation
+func (f *VoucherFields) SameRules(other *VoucherFields) bool {
+	return slices.Equal(f.Groups, other.Groups) && f.Early.same(other.Early) && f.Waitlist == other.Waitlist &&
+		f.Cooldown == other.Cooldown && f.Allocation == other.Allocation
 }
 
 // NotEligible refuses a user whom a voucher is not for.
 func NotEligible() *Error {
 	return &Error{Code: CodeNotEligible, Detail: "This voucher is for groups that your token does not name."}
-}
-
-// Rules is the voucher with the rules that the patch sets.
-func (p VoucherPatch) Rules(v Voucher) Voucher {
-	if p.Groups != nil {
-		v.Groups = *p.Groups
-	}
-	if p.Early != nil {
-		v.Early = *p.Early
-	}
-	if p.Waitlist != nil {
-		v.Waitlist = *p.Waitlist
-	}
-	if p.Cooldown != nil {
-		v.Cooldown = *p.Cooldown
-	}
-	if p.Allocation != nil {
-		v.Allocation = *p.Allocation
-	}
-	return v
 }
 
 // RulesFixed refuses other rules of a fair sale for a voucher that has orders or entries.

@@ -34,7 +34,9 @@ func TestWhoMayBuyAndWhen(t *testing.T) {
 		"with the others":           {early: early, at: begin, eligible: true, phase: model.PhaseLive},
 	} {
 		v := model.Voucher{
-			State: model.VoucherPublished, Remaining: 1, BeginAt: begin, EndAt: begin.Add(time.Hour), Groups: test.groups, Early: test.early,
+			VoucherFields: model.VoucherFields{
+				State: model.VoucherPublished, Remaining: 1, BeginAt: begin, EndAt: begin.Add(time.Hour), Groups: test.groups, Early: test.early,
+			},
 		}.At(test.at)
 		shown := v.ShownTo(test.of)
 		if *shown.Eligible != test.eligible || shown.Phase != test.phase || !shown.BeginAt.Equal(begin) || v.Eligible != nil {

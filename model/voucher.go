@@ -3,7 +3,9 @@ package model
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -53,10 +55,10 @@ func Phases() []Phase {
 	return []Phase{PhaseUpcoming, PhaseLive, PhaseSoldOut, PhaseEnded, PhasePaused}
 }
 
-// Voucher is what is sold: a stock of units, offered from BeginAt until
-// (excluding) EndAt.
-type Voucher struct {
-	ID          string       `json:"id"`
+// VoucherFields are what the row of a voucher says of it. All but Currency, Remaining and Waiting, administrators
+// decide: they are the voucher to be that Create takes, what the administrators' log and the tag are made of, and
+// (most of them) what a VoucherPatch changes. docs/howto.md says what else a new field needs; tests walk the fields.
+type VoucherFields struct {
 	Title       string       `json:"title"`
 	Description string       `json:"description"`
 	Price       int64        `json:"price"`      // minor units of Currency
@@ -72,25 +74,88 @@ type Voucher struct {
 	// the settings say. An order keeps the one that it was made with.
 	PaymentWindow Window `json:"payment_window,omitzero" example:"15m0s" doc:"How long its orders stay unpaid before they expire; absent: as long as the server's settings say."`
 
-	// Groups, Early, Cooldown and Allocation are rules of a fair sale. They do not change after the first order or entry.
-	Groups Groups `json:"groups,omitempty" gorm:"column:group_names" doc:"Whose token names one of these groups may buy; absent: everybody."`
-	Early  Early  `json:"early,omitzero" gorm:"embedded;embeddedPrefix:early_" doc:"These groups may buy from an earlier instant on; absent: none."`
-	// Waitlist is one of these rules too.
-	Waitlist bool  `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first; absent: it is on sale again."`
-	Waiting  int64 `json:"waiting,omitempty" doc:"How many users wait for a unit; nothing remains then."`
+	// Groups, Early, Waitlist, Cooldown and Allocation are rules of a fair sale. They do not change after the first
+	// order or entry.
+	Groups   Groups `json:"groups,omitempty" gorm:"column:group_names" doc:"Whose token names one of these groups may buy; absent: everybody."`
+	Early    Early  `json:"early,omitzero" gorm:"embedded;embeddedPrefix:early_" doc:"These groups may buy from an earlier instant on; absent: none."`
+	Waitlist bool   `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first; absent: it is on sale again."`
+	Waiting  int64  `json:"waiting,omitempty" doc:"How many users wait for a unit; nothing remains then."`
 
 	Cooldown   Window     `json:"cooldown,omitzero" example:"10m0s" doc:"How long a user waits before another order whose order was canceled or expired; it doubles each time, up to 24h. Absent: not at all."`
 	Allocation Allocation `json:"allocation" example:"first_come" doc:"Today first_come or draw. draw: a purchase during the window is an entry, and at end_at the orders are drawn among the entries."`
+}
 
-	// Phase and ServerTime are the view of the instant at which the voucher
-	// was read, on the clock that decides the window; they are not stored.
-	Phase      Phase     `json:"phase" gorm:"-"`
-	ServerTime time.Time `json:"server_time" gorm:"-"`
-	// Reserved is how many of the units that are not left belong to orders without a row
-	// yet, as its hot copy says; the others are sold.
-	Reserved int64 `json:"-" gorm:"-"`
-	// Eligible is whether the caller's token names one of Groups, if there was a token.
-	Eligible *bool `json:"eligible,omitempty" gorm:"-" doc:"Whether the voucher is for the caller, of a call with a token."`
+// VoucherPatch changes the fields of a voucher that are not nil. Each is named as in VoucherFields.
+type VoucherPatch struct {
+	Title       *string
+	Description *string
+	Price       *int64
+	FaceValue   *int64
+	BeginAt     *time.Time
+	EndAt       *time.Time
+	State       *VoucherState
+
+	// The rules of a fair sale, which change before the first order only: CONFLICT.
+	Groups     *Groups // none: everybody
+	Early      *Early
+	Waitlist   *bool
+	Cooldown   *Window
+	Allocation *Allocation
+
+	IfMatch Tags
+	By      string // the administrator
+}
+
+// Apply sets the fields that the patch has.
+func (p VoucherPatch) Apply(to *VoucherFields) {
+	patch, fields := reflect.ValueOf(p), reflect.ValueOf(to).Elem()
+	for i, member := range reflect.VisibleFields(patch.Type()) {
+		if value := patch.Field(i); value.Kind() == reflect.Pointer && !value.IsNil() {
+			fields.FieldByName(member.Name).Set(value.Elem())
+		}
+	}
+}
+
+// Patch makes the fields of any voucher, those of them whose name in Go is chosen, what they are here.
+func (f VoucherFields) Patch(chosen func(name string) bool) (p VoucherPatch) {
+	fields, patch := reflect.ValueOf(&f).Elem(), reflect.ValueOf(&p).Elem()
+	for i, member := range reflect.VisibleFields(patch.Type()) {
+		if patch.Field(i).Kind() == reflect.Pointer && chosen(member.Name) {
+			patch.Field(i).Set(fields.FieldByName(member.Name).Addr())
+		}
+	}
+	return p
+}
+
+// Decided is what administrators decide about a voucher, as JSON: sales do not move it.
+func (f VoucherFields) Decided() json.RawMessage {
+	f.BeginAt, f.EndAt, f.Waiting = f.BeginAt.UTC(), f.EndAt.UTC(), 0
+	if f.Early.From != nil {
+		f.Early.From = new(f.Early.From.UTC())
+	}
+	text, err := json.Marshal(struct {
+		VoucherFields
+
+		Remaining  *int64     `json:"remaining,omitempty"` // hides that of the fields
+		Allocation Allocation `json:"allocation,omitempty"`
+	}{VoucherFields: f, Allocation: f.Allocation})
+	if err != nil { // no time is out of JSON's range that was let in; this is no JSON, and is refused where it is written
+		return fmt.Append(nil, err)
+	}
+	return text
+}
+
+// Check refuses what no voucher can be. Its error names every field that is wrong.
+func (f VoucherFields) Check() error {
+	return JoinInvalid(f.Patch(func(string) bool { return true }).Check(), checkAmount("stock", &f.Stock), checkWindow(time.Duration(f.PaymentWindow)))
+}
+
+// Voucher is what is sold: a stock of units, offered from BeginAt until
+// (excluding) EndAt.
+type Voucher struct {
+	ID string `json:"id"`
+	VoucherFields
+	VoucherView
 
 	// Version grows with every change of the row, a sold unit included, so
 	// that two reads with one version saw the same voucher.
@@ -99,6 +164,17 @@ type Voucher struct {
 	// sold units.
 	Revision  int64     `json:"-"`
 	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`
+}
+
+// VoucherView is a voucher at the instant at which it was read, on the clock that decides the window. It is not stored.
+type VoucherView struct {
+	Phase      Phase     `json:"phase" gorm:"-"`
+	ServerTime time.Time `json:"server_time" gorm:"-"`
+	// Reserved is how many of the units that are not left belong to orders without a row
+	// yet, as its hot copy says; the others are sold.
+	Reserved int64 `json:"-" gorm:"-"`
+	// Eligible is whether the caller's token names one of Groups, if there was a token.
+	Eligible *bool `json:"eligible,omitempty" gorm:"-" doc:"Whether the voucher is for the caller, of a call with a token."`
 }
 
 // Buyable reports whether the voucher exists for the people who buy.
@@ -162,56 +238,6 @@ const needsCopy = time.Hour
 // NeedsCopy reports whether the voucher's hot copy must be there, as of ServerTime. A draw has none.
 func (v Voucher) NeedsCopy() bool {
 	return v.Allocation != ByDraw && v.ServerTime.After(v.Opens().Add(-needsCopy)) && v.ServerTime.Before(v.EndAt.Add(needsCopy))
-}
-
-// NewVoucher is what an administrator says of a voucher to be.
-type NewVoucher struct {
-	Title       string
-	Description string
-	Price       int64
-	FaceValue   int64
-	Stock       int64
-	BeginAt     time.Time
-	EndAt       time.Time
-	State       VoucherState // empty: published
-
-	PaymentWindow time.Duration `json:",omitempty"` // zero: that of the settings
-	Groups        Groups        `json:",omitempty"`
-	Early         Early         `json:",omitzero"`
-	Waitlist      bool          `json:",omitempty"`
-	Cooldown      Window        `json:",omitempty"`
-	Allocation    Allocation    `json:",omitempty"`
-	By            string        `json:"-"` // the administrator; no part of what is asked
-}
-
-// Check refuses what no voucher can be. Its error names every field that is wrong.
-func (v NewVoucher) Check() error {
-	return JoinInvalid(VoucherPatch{
-		Title: &v.Title, Description: &v.Description, Price: &v.Price, FaceValue: &v.FaceValue,
-		BeginAt: &v.BeginAt, EndAt: &v.EndAt, Groups: &v.Groups, Early: &v.Early, Cooldown: &v.Cooldown,
-	}.Check(), checkAmount("stock", &v.Stock), checkWindow(v.PaymentWindow))
-}
-
-// VoucherPatch changes the fields that are not nil.
-type VoucherPatch struct {
-	Title       *string
-	Description *string
-	Price       *int64
-	FaceValue   *int64
-	BeginAt     *time.Time
-	EndAt       *time.Time
-	State       *VoucherState
-
-	// The rules of a fair sale, which change before the first order only: CONFLICT.
-	Groups   *Groups // none: everybody
-	Early    *Early
-	Waitlist *bool
-	Cooldown *Window
-
-	Allocation *Allocation
-
-	IfMatch Tags
-	By      string // the administrator
 }
 
 // Check refuses what no voucher can become, whatever it is now. Its error names
@@ -350,18 +376,7 @@ const tagBytes = 12
 // themselves, so that a voucher that is shown with the stock of a hot copy that is
 // behind never has the tag of the voucher in the database.
 func (v Voucher) Tag() string {
-	text := fmt.Appendf(nil, "%s\n%q\n%q\n%d %d %s %d\n%d %d %s", v.ID, v.Title, v.Description,
-		v.Price, v.FaceValue, v.Currency, v.Stock, v.BeginAt.UnixMicro(), v.EndAt.UnixMicro(), v.State)
-	if !v.SameRules(&Voucher{}) {
-		text = fmt.Appendf(text, "\n%q %q %d %d", v.Groups, v.Early.For, v.Opens().UnixMicro(), v.Cooldown)
-	}
-	if v.Waitlist {
-		text = append(text, "\nwaitlist"...)
-	}
-	if v.Allocation != FirstCome {
-		text = fmt.Appendf(text, "\n%s", string(v.Allocation))
-	}
-	sum := sha256.Sum256(text)
+	sum := sha256.Sum256(append([]byte(v.ID), v.Decided()...))
 	return hex.EncodeToString(sum[:tagBytes])
 }
 

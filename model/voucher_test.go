@@ -31,30 +31,30 @@ func TestNewVoucherIsChecked(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
-		spoil func(*model.NewVoucher)
+		spoil func(*model.VoucherFields)
 		wrong []string
 	}{
-		"good": {func(*model.NewVoucher) {}, nil},
-		"longest texts": {func(v *model.NewVoucher) {
+		"good": {func(*model.VoucherFields) {}, nil},
+		"longest texts": {func(v *model.VoucherFields) {
 			v.Title, v.Description = strings.Repeat("茶", 200), strings.Repeat("茶", 4000)
 		}, nil},
-		"blank title":        {func(v *model.NewVoucher) { v.Title = " \u3000" }, []string{"body.title"}},
-		"long title":         {func(v *model.NewVoucher) { v.Title = strings.Repeat("茶", 201) }, []string{"body.title"}},
-		"title of two lines": {func(v *model.NewVoucher) { v.Title = "a\nb" }, []string{"body.title"}},
-		"long description":   {func(v *model.NewVoucher) { v.Description = strings.Repeat("茶", 4001) }, []string{"body.description"}},
-		"lines and tabs":     {func(v *model.NewVoucher) { v.Description = "a\r\n\tb" }, nil},
-		"control characters": {func(v *model.NewVoucher) { v.Description = "\x1b[31m" }, []string{"body.description"}},
-		"the largest amounts": {func(v *model.NewVoucher) {
+		"blank title":        {func(v *model.VoucherFields) { v.Title = " \u3000" }, []string{"body.title"}},
+		"long title":         {func(v *model.VoucherFields) { v.Title = strings.Repeat("茶", 201) }, []string{"body.title"}},
+		"title of two lines": {func(v *model.VoucherFields) { v.Title = "a\nb" }, []string{"body.title"}},
+		"long description":   {func(v *model.VoucherFields) { v.Description = strings.Repeat("茶", 4001) }, []string{"body.description"}},
+		"lines and tabs":     {func(v *model.VoucherFields) { v.Description = "a\r\n\tb" }, nil},
+		"control characters": {func(v *model.VoucherFields) { v.Description = "\x1b[31m" }, []string{"body.description"}},
+		"the largest amounts": {func(v *model.VoucherFields) {
 			v.Price, v.FaceValue, v.Stock = model.MaxAmount, model.MaxAmount, model.MaxAmount
 		}, nil},
-		"no amounts":        {func(v *model.NewVoucher) { v.Price, v.FaceValue, v.Stock = 0, 0, 0 }, nil},
-		"negative price":    {func(v *model.NewVoucher) { v.Price = -1 }, []string{"body.price"}},
-		"negative stock":    {func(v *model.NewVoucher) { v.Stock = -1 }, []string{"body.stock"}},
-		"ends as it begins": {func(v *model.NewVoucher) { v.EndAt = v.BeginAt }, []string{"body.end_at"}},
-		"no times":          {func(v *model.NewVoucher) { v.BeginAt, v.EndAt = time.Time{}, time.Time{} }, []string{"body.end_at"}},
+		"no amounts":        {func(v *model.VoucherFields) { v.Price, v.FaceValue, v.Stock = 0, 0, 0 }, nil},
+		"negative price":    {func(v *model.VoucherFields) { v.Price = -1 }, []string{"body.price"}},
+		"negative stock":    {func(v *model.VoucherFields) { v.Stock = -1 }, []string{"body.stock"}},
+		"ends as it begins": {func(v *model.VoucherFields) { v.EndAt = v.BeginAt }, []string{"body.end_at"}},
+		"no times":          {func(v *model.VoucherFields) { v.BeginAt, v.EndAt = time.Time{}, time.Time{} }, []string{"body.end_at"}},
 		"everything at once": {
-			func(v *model.NewVoucher) {
-				*v = model.NewVoucher{
+			func(v *model.VoucherFields) {
+				*v = model.VoucherFields{
 					Description: "\x00", Price: -1, FaceValue: model.MaxAmount + 1, Stock: model.MaxAmount + 1, BeginAt: v.EndAt, EndAt: v.BeginAt,
 				}
 			},
@@ -63,7 +63,7 @@ func TestNewVoucherIsChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := model.NewVoucher{Title: "Tea", Price: 1, FaceValue: 2, Stock: 3, BeginAt: begin, EndAt: begin.Add(time.Hour)}
+			v := model.VoucherFields{Title: "Tea", Price: 1, FaceValue: 2, Stock: 3, BeginAt: begin, EndAt: begin.Add(time.Hour)}
 			test.spoil(&v)
 			if wrong := wrongFields(t, v.Check()); !slices.Equal(wrong, test.wrong) {
 				t.Errorf("wrong are %v, want %v", wrong, test.wrong)

@@ -88,33 +88,6 @@ func (l *AdminLog) Record(ctx context.Context, change model.AdminChange) error {
 	})
 }
 
-// loggedVoucher is what administrators decide about a voucher.
-type loggedVoucher struct {
-	Title         string             `json:"title"`
-	Description   string             `json:"description"`
-	Price         int64              `json:"price"`
-	FaceValue     int64              `json:"face_value"`
-	Currency      string             `json:"currency"`
-	Stock         int64              `json:"stock"`
-	BeginAt       time.Time          `json:"begin_at"`
-	EndAt         time.Time          `json:"end_at"`
-	State         model.VoucherState `json:"state"`
-	PaymentWindow model.Window       `json:"payment_window,omitzero"`
-	Groups        model.Groups       `json:"groups,omitempty"`
-	Early         model.Early        `json:"early,omitzero"`
-	Waitlist      bool               `json:"waitlist,omitempty"`
-	Cooldown      model.Window       `json:"cooldown,omitzero"`
-	Allocation    model.Allocation   `json:"allocation,omitempty"`
-}
-
-func logged(v model.Voucher) loggedVoucher {
-	return loggedVoucher{
-		Title: v.Title, Description: v.Description, Price: v.Price, FaceValue: v.FaceValue, Currency: v.Currency,
-		Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, State: v.State, PaymentWindow: v.PaymentWindow,
-		Groups: v.Groups, Early: v.Early, Waitlist: v.Waitlist, Cooldown: v.Cooldown, Allocation: v.Allocation,
-	}
-}
-
 // List reads one page, newest first. A cursor that is none of ours is VALIDATION.
 func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.AdminLogPage, error) {
 	page := model.AdminLogPage{Items: []model.AdminChange{}}

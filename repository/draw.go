@@ -76,7 +76,7 @@ func changeDraw(tx *gorm.DB, before, after *model.Voucher) error {
 	if !found {
 		return newDraw(tx, after.ID)
 	}
-	same := before.BeginAt.Equal(after.BeginAt) && before.EndAt.Equal(after.EndAt) && after.SameRules(before)
+	same := before.BeginAt.Equal(after.BeginAt) && before.EndAt.Equal(after.EndAt) && after.SameRules(&before.VoucherFields)
 	if row.ClosedAt != nil && !same {
 		return model.Conflict("The draw is closed: its window and its rules stay as they are.")
 	}

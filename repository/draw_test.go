@@ -26,7 +26,7 @@ func lotteryOf(l life) lottery { return lottery{l, repository.NewDraws(l.db, pay
 // toDraw is a voucher that is drawn when its open window ends.
 func (l lottery) toDraw(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
-	return l.voucher(t, model.NewVoucher{
+	return l.voucher(t, model.VoucherFields{
 		Stock: stock, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), Allocation: model.ByDraw,
 	})
 }
@@ -94,7 +94,7 @@ func TestEntries(t *testing.T) {
 		check.That(t, proof.Entries == 1 && len(proof.Commitment) == 64 && proof.Secret == "" && proof.Root == "" && proof.ClosedAt == nil, "%+v", proof)
 		check.Equal(t, "what remains", check.Value(l.vouchers.Get(t.Context(), v.ID))(t).Remaining, 1)
 
-		soon := l.voucher(t, model.NewVoucher{Stock: 1, BeginAt: time.Now().Add(time.Hour), EndAt: time.Now().Add(2 * time.Hour), Allocation: model.ByDraw})
+		soon := l.voucher(t, model.VoucherFields{Stock: 1, BeginAt: time.Now().Add(time.Hour), EndAt: time.Now().Add(2 * time.Hour), Allocation: model.ByDraw})
 		plain := l.onSale(t, 1)
 		paused := l.toDraw(t, 1)
 		check.Value(l.vouchers.Patch(t.Context(), paused.ID, model.VoucherPatch{State: new(model.VoucherPaused)}))(t)

@@ -135,10 +135,10 @@ func TestWatched(t *testing.T) {
 		check.Must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		f.asIn(t, model.ModeAsync)
 		over := func(ago time.Duration) model.Voucher {
-			return f.voucher(t, model.NewVoucher{Stock: 5, State: model.VoucherDraft, BeginAt: time.Now().Add(-24 * time.Hour), EndAt: time.Now().Add(-ago)})
+			return f.voucher(t, model.VoucherFields{Stock: 5, State: model.VoucherDraft, BeginAt: time.Now().Add(-24 * time.Hour), EndAt: time.Now().Add(-ago)})
 		}
 		begins := func(in time.Duration) model.Voucher {
-			return f.voucher(t, model.NewVoucher{Stock: 1, BeginAt: time.Now().Add(in), EndAt: time.Now().Add(100 * time.Hour)})
+			return f.voucher(t, model.VoucherFields{Stock: 1, BeginAt: time.Now().Add(in), EndAt: time.Now().Add(100 * time.Hour)})
 		}
 		soon, later, onSale := begins(55*time.Minute), begins(65*time.Minute), f.onSale(t, 1)
 		fresh, old, releasing, intended := over(55*time.Minute), over(65*time.Minute), over(10*time.Hour), over(10*time.Hour)

@@ -18,10 +18,10 @@ import (
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		asked := model.NewVoucher{Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)}
+		asked := model.VoucherFields{Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)}
 		key := model.Idempotency{Scope: "admin create", Key: "k 1 ", Fingerprint: "f"}
-		first := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, key))(t)
-		second := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, key))(t)
+		first := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "", key))(t)
+		second := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "", key))(t)
 		same(t, first, second)
 		for _, other := range []model.Idempotency{
 			{Scope: key.Scope, Key: "k 1", Fingerprint: "f"}, // a blank makes a difference
@@ -29,13 +29,13 @@ func TestIdempotencyKey(t *testing.T) {
 			{Scope: "somebody else", Key: key.Key, Fingerprint: "f"},
 			{},
 		} {
-			v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, other))(t)
+			v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "", other))(t)
 			if v.ID == first.ID {
 				t.Errorf("%+v met %+v", other, key)
 			}
 		}
 		another := model.Idempotency{Scope: key.Scope, Key: key.Key, Fingerprint: "g"}
-		wantCode(t, check.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, another)), model.CodeConflict)
+		wantCode(t, check.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, "", another)), model.CodeConflict)
 		check.Equal(t, "vouchers", f.number(t, "SELECT COUNT(*) FROM vouchers"), 5)
 
 		// Stock: applied once, also by its answer.
@@ -74,11 +74,11 @@ func TestIdempotencyRace(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		other := openFixture(t, f.store, f.options)
-		asked := model.NewVoucher{Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)}
+		asked := model.VoucherFields{Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)}
 		var id atomic.Value
 		id.Store("")
 		check.Volley(12, func(i int) {
-			v, err := []*fixture{f, other}[i%2].vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"})
+			v, err := []*fixture{f, other}[i%2].vouchers.Create(t.Context(), newID(t), asked, "", model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"})
 			if err != nil {
 				t.Errorf("create: %v", err)
 			} else if !id.CompareAndSwap("", v.ID) && id.Load() != v.ID {
@@ -117,9 +117,9 @@ func TestPurgeIdempotency(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		const age = 7 * 24 * time.Hour
 		now := time.Now().UTC()
-		asked := model.NewVoucher{Title: "T", Stock: 5, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)}
+		asked := model.VoucherFields{Title: "T", Stock: 5, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)}
 		create := func(key string) model.Voucher {
-			v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: "s", Key: key, Fingerprint: "f"}))(t)
+			v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "", model.Idempotency{Scope: "s", Key: key, Fingerprint: "f"}))(t)
 			return v
 		}
 		purge := func(want int64) {

@@ -15,7 +15,7 @@ import (
 // coolingDown is a voucher with a cool-down.
 func (f *fixture) coolingDown(t testing.TB, stock int64, cooldown time.Duration) model.Voucher {
 	t.Helper()
-	return f.voucher(t, model.NewVoucher{
+	return f.voucher(t, model.VoucherFields{
 		Stock: stock, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), Cooldown: model.Window(cooldown),
 	})
 }
@@ -87,7 +87,7 @@ func TestWhoWaitsIsListed(t *testing.T) {
 func TestWhoCoolsDownGetsNoPlace(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
-		v := l.voucher(t, model.NewVoucher{
+		v := l.voucher(t, model.VoucherFields{
 			Stock: 1, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), Cooldown: model.Window(time.Hour), Waitlist: true,
 		})
 		ends := func(user string) {

@@ -65,7 +65,7 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {
 		begin := time.Now().Add(time.Hour)
-		v := f.voucher(t, model.NewVoucher{Stock: 1 << 30, BeginAt: begin, EndAt: begin.Add(time.Hour)})
+		v := f.voucher(t, model.VoucherFields{Stock: 1 << 30, BeginAt: begin, EndAt: begin.Add(time.Hour)})
 		refused, ok := errors.AsType[*model.Error](f.place(t, order(t, v.ID, "early")).Err)
 		if !ok || refused.Code != model.CodeNotStarted || !refused.BeginAt.Equal(v.BeginAt) || refused.RetryAfter <= 59*time.Minute {
 			t.Errorf("an hour early: %+v", refused)
@@ -274,7 +274,7 @@ func TestBatch(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {
 		one, two := f.onSale(t, 1), f.onSale(t, 10)
-		draft := f.voucher(t, model.NewVoucher{
+		draft := f.voucher(t, model.VoucherFields{
 			Stock: 1, State: model.VoucherDraft,
 			BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
 		})

@@ -527,8 +527,8 @@ func TestExpire(t *testing.T) {
 func TestPaymentWindow(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {
-		own := f.voucher(t, model.NewVoucher{
-			Title: "x", Stock: 1, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), PaymentWindow: 90 * time.Second,
+		own := f.voucher(t, model.VoucherFields{
+			Title: "x", Stock: 1, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), PaymentWindow: model.Window(90 * time.Second),
 		})
 		for id, want := range map[string]time.Duration{own.ID: 90 * time.Second, f.onSale(t, 1).ID: paymentWindow} {
 			o := f.place(t, order(t, id, "alice")).Order
@@ -544,11 +544,11 @@ func TestPaymentWindow(t *testing.T) {
 func TestAdminLog(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
-		asked := model.NewVoucher{Title: "x", Stock: 5, BeginAt: time.Now(), EndAt: time.Now().Add(time.Hour), By: "boss"}
+		asked := model.VoucherFields{Title: "x", Stock: 5, BeginAt: time.Now(), EndAt: time.Now().Add(time.Hour)}
 		once := model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"}
 		id := newID(t)
 		for range 2 { // a repeated call changes nothing, and is not logged
-			check.Must(t, check.ErrorOf(l.vouchers.Create(t.Context(), id, asked, once)))
+			check.Must(t, check.ErrorOf(l.vouchers.Create(t.Context(), id, asked, "boss", once)))
 		}
 		check.Must(t, check.ErrorOf(l.vouchers.Patch(t.Context(), id, model.VoucherPatch{Title: new("y"), By: "boss"})))
 		stock := model.StockChange{Delta: new(int64(3)), By: "clerk"}

@@ -79,7 +79,7 @@ func TestPersist(t *testing.T) {
 	t.Parallel()
 	overAsync(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 2)
-		ended := f.voucher(t, model.NewVoucher{Stock: 1, BeginAt: time.Now().Add(-2 * time.Hour), EndAt: time.Now().Add(-time.Minute)})
+		ended := f.voucher(t, model.VoucherFields{Stock: 1, BeginAt: time.Now().Add(-2 * time.Hour), EndAt: time.Now().Add(-time.Minute)})
 		f.opened(t, v.ID)
 		f.opened(t, ended.ID)
 		list := []model.Reservation{

@@ -76,7 +76,7 @@ func TestRule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			voucher := &voucherRow{
-				Voucher: model.Voucher{ID: "v", State: test.state, Stock: 9, Remaining: test.left, BeginAt: begin, EndAt: end, Early: model.Early{From: new(begin.Add(-time.Minute))}},
+				Voucher: model.Voucher{ID: "v", VoucherFields: model.VoucherFields{State: test.state, Stock: 9, Remaining: test.left, BeginAt: begin, EndAt: end, Early: model.Early{From: new(begin.Add(-time.Minute))}}},
 				Now:     clock{test.now},
 				cooling: map[string]cooled{"u": {Until: clock{test.now.Add(test.cooling)}}, "x": {Until: clock{end}}},
 			}
@@ -109,7 +109,7 @@ func TestRuleWithinABatch(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
 	voucher := &voucherRow{
-		Voucher: model.Voucher{ID: "v", State: model.VoucherPublished, Stock: 2, Remaining: 2, BeginAt: now, EndAt: now.Add(time.Hour)},
+		Voucher: model.Voucher{ID: "v", VoucherFields: model.VoucherFields{State: model.VoucherPublished, Stock: 2, Remaining: 2, BeginAt: now, EndAt: now.Add(time.Hour)}},
 		Now:     clock{now},
 	}
 	order := func(id, user string) model.Reservation {

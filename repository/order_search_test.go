@@ -19,7 +19,7 @@ func TestOrdersAreSearched(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
 		at := func(title string) model.Voucher {
-			return l.voucher(t, model.NewVoucher{Title: title, Stock: 9, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
+			return l.voucher(t, model.VoucherFields{Title: title, Stock: 9, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
 		}
 		tea, cake := at("Green Tea 100% for two"), at("双人蛋糕 cake")
 		account := model.Account{ID: newID(t), Username: "Ann", Role: model.RoleUser, PasswordHash: "$x"}
@@ -99,7 +99,7 @@ func BenchmarkOrderSearch(b *testing.B) {
 	f := openFixture(b, store{dialect: "mysql", strategy: repository.StockConditional}, sqldb.Options{DSN: server.DSN("bench")})
 	check.Must(b, f.db.Migrate(b.Context()))
 	for i := range 100 {
-		f.voucher(b, model.NewVoucher{Title: fmt.Sprintf("Coffee number %d", i), Stock: model.MaxAmount, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
+		f.voucher(b, model.VoucherFields{Title: fmt.Sprintf("Coffee number %d", i), Stock: model.MaxAmount, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
 	}
 	for _, voucher := range list(b, f.db.SQL(), "SELECT id FROM vouchers") {
 		for from := 1; from <= 10_000; from += 1000 { // a statement must not take longer than a connection waits

@@ -33,8 +33,8 @@ func crowdOf(t testing.TB, f *fixture) *crowd {
 	t.Helper()
 	c := &crowd{life: lifeOf(f), draws: repository.NewDraws(f.db, paymentWindow)}
 	begin, end := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	c.sold = c.voucher(t, model.NewVoucher{Title: title, Stock: 9, BeginAt: begin, EndAt: end, Waitlist: true, Cooldown: model.Window(time.Hour)})
-	c.drawn = c.voucher(t, model.NewVoucher{Title: title, Stock: 9, BeginAt: begin, EndAt: end, Allocation: model.ByDraw})
+	c.sold = c.voucher(t, model.VoucherFields{Title: title, Stock: 9, BeginAt: begin, EndAt: end, Waitlist: true, Cooldown: model.Window(time.Hour)})
+	c.drawn = c.voucher(t, model.VoucherFields{Title: title, Stock: 9, BeginAt: begin, EndAt: end, Allocation: model.ByDraw})
 	return c
 }
 

@@ -16,7 +16,7 @@ import (
 func TestSoldOrders(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
-		v := l.voucher(t, model.NewVoucher{Title: title, Price: 7, Stock: 9, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
+		v := l.voucher(t, model.VoucherFields{Title: title, Price: 7, Stock: 9, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
 		other := l.onSale(t, 9)
 		l.bought(t, other.ID, "somebody")
 		unpaid := l.bought(t, v.ID, "unpaid")

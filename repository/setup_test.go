@@ -190,15 +190,15 @@ func (f *fixture) wired(t testing.TB, judge func(*wire, string) verdict) *fixtur
 // onSale makes a published voucher whose window is open.
 func (f *fixture) onSale(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
-	return f.voucher(t, model.NewVoucher{Stock: stock, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
+	return f.voucher(t, model.VoucherFields{Stock: stock, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
 }
 
-func (f *fixture) voucher(t testing.TB, asked model.NewVoucher) model.Voucher {
+func (f *fixture) voucher(t testing.TB, asked model.VoucherFields) model.Voucher {
 	t.Helper()
 	if asked.Title == "" {
 		asked.Title, asked.Price, asked.FaceValue = title, 1000, 5000
 	}
-	return check.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{}))(t)
+	return check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "", model.Idempotency{}))(t)
 }
 
 func newID(t testing.TB) string {

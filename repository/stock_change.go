@@ -59,13 +59,13 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 		if err := spendIntent(tx, mode, row, stock); err != nil {
 			return nil, err
 		}
-		before := logged(row.Voucher)
+		before := row.Decided()
 		if row, err = v.restock(tx, mode, row, stock); err != nil {
 			return nil, err
 		}
 		return answerOf(row.view()), logChange(v.db, tx, adminChange{
 			at: stored(row.Now.Time), actor: change.By, action: model.ActionStockChange, subject: id,
-			before: before, after: logged(row.Voucher),
+			before: before, after: row.Decided(),
 		})
 	})
 }

@@ -24,16 +24,10 @@ func NewVouchers(db *sqldb.Database, currency string) *Vouchers {
 	return &Vouchers{db: db, currency: currency}
 }
 
-// Create makes a voucher. With an idempotency key it happens once.
-func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
-	voucher := model.Voucher{
-		ID: id, Title: asked.Title, Description: asked.Description,
-		Price: asked.Price, FaceValue: asked.FaceValue, Currency: v.currency,
-		Stock: asked.Stock, Remaining: asked.Stock,
-		BeginAt: stored(asked.BeginAt), EndAt: stored(asked.EndAt),
-		State: asked.State, PaymentWindow: model.Window(asked.PaymentWindow), Version: 1, Revision: 1,
-		Groups: asked.Groups, Early: storedEarly(asked.Early), Waitlist: asked.Waitlist, Cooldown: asked.Cooldown, Allocation: asked.Allocation,
-	}
+// Create makes a voucher for the administrator by. With an idempotency key it happens once.
+func (v *Vouchers) Create(ctx context.Context, id string, asked model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error) {
+	voucher := model.Voucher{ID: id, VoucherFields: storedFields(asked), Version: 1, Revision: 1}
+	voucher.Currency, voucher.Remaining, voucher.Waiting = v.currency, asked.Stock, 0
 	if voucher.State == "" {
 		voucher.State = model.VoucherPublished
 	}
@@ -62,7 +56,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 			}
 		}
 		return answerOf(voucher.At(now.Time)), logChange(v.db, tx, adminChange{
-			at: voucher.CreatedAt, actor: asked.By, action: model.ActionVoucherCreate, subject: id, after: logged(voucher),
+			at: voucher.CreatedAt, actor: by, action: model.ActionVoucherCreate, subject: id, after: voucher.Decided(),
 		})
 	})
 }
@@ -149,15 +143,16 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		if err := patch.IfMatch.Check(row.Voucher); err != nil {
 			return err
 		}
-		before, rules := logged(row.Voucher), row.Voucher
-		apply(&row.Voucher, patch)
+		before := row.Voucher
+		patch.Apply(&row.VoucherFields)
+		row.VoucherFields = storedFields(row.VoucherFields)
 		if !row.BeginAt.Before(row.EndAt) {
 			return windowError()
 		}
-		if err := changeDraw(tx, &rules, &row.Voucher); err != nil {
+		if err := changeDraw(tx, &before, &row.Voucher); err != nil {
 			return err
 		}
-		if err := changeRules(tx, &rules, row); err != nil {
+		if err := changeRules(tx, &before, row); err != nil {
 			return err
 		}
 		patched = row
@@ -166,7 +161,7 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		}
 		return logChange(v.db, tx, adminChange{
 			at: stored(row.Now.Time), actor: patch.By, action: model.ActionVoucherChange, subject: id,
-			before: before, after: logged(patched.Voucher),
+			before: before.Decided(), after: patched.Decided(),
 		})
 	})
 	if err != nil {
@@ -175,28 +170,20 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 	return patched.view(), nil
 }
 
-func apply(v *model.Voucher, patch model.VoucherPatch) {
-	set(&v.Title, patch.Title)
-	set(&v.Description, patch.Description)
-	set(&v.Price, patch.Price)
-	set(&v.FaceValue, patch.FaceValue)
-	set(&v.BeginAt, patch.BeginAt)
-	set(&v.EndAt, patch.EndAt)
-	set(&v.State, patch.State)
-	*v = patch.Rules(*v)
-	v.BeginAt, v.EndAt, v.Early = stored(v.BeginAt), stored(v.EndAt), storedEarly(v.Early)
-}
-
-func storedEarly(early model.Early) model.Early {
-	if early.From == nil {
-		return model.Early{}
+// storedFields are the fields as a database keeps them: the times in whole microseconds.
+func storedFields(f model.VoucherFields) model.VoucherFields {
+	f.BeginAt, f.EndAt = stored(f.BeginAt), stored(f.EndAt)
+	if f.Early.From == nil {
+		f.Early = model.Early{}
+	} else {
+		f.Early.From = new(stored(*f.Early.From))
 	}
-	return model.Early{For: early.For, From: new(stored(*early.From))}
+	return f
 }
 
 // changeRules refuses rules of a fair sale that do not fit the voucher, and others than before once it has an order or an entry, or somebody waits.
 func changeRules(tx *gorm.DB, before *model.Voucher, after voucherRow) error {
-	if err := after.CheckRules(); err != nil || after.SameRules(before) {
+	if err := after.CheckRules(); err != nil || after.SameRules(&before.VoucherFields) {
 		return err
 	}
 	var ordered bool
@@ -208,12 +195,6 @@ func changeRules(tx *gorm.DB, before *model.Voucher, after voucherRow) error {
 		return model.RulesFixed()
 	}
 	return nil
-}
-
-func set[T any](field, value *T) {
-	if value != nil {
-		*field = *value
-	}
 }
 
 // lockVoucher reads a voucher's row and keeps it locked until the transaction ends. In
@@ -231,8 +212,7 @@ func update(tx *gorm.DB, v *model.Voucher) error {
 	v.Version++
 	v.Revision++
 	done := tx.Model(&model.Voucher{}).Where("id = ?", v.ID).
-		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version", "Revision",
-			"Groups", "For", "From", "Waitlist", "Cooldown", "Allocation").
+		Select("*").Omit("ID", "Currency", "Waiting", "CreatedAt").
 		Updates(v)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return fmt.Errorf("the locked row matched %d times", done.RowsAffected)

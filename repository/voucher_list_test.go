@@ -53,7 +53,7 @@ func (f *fixture) rare(t testing.TB) map[model.Phase]*model.Voucher {
 	t.Helper()
 	now := time.Now()
 	made := map[model.Phase]*model.Voucher{}
-	for phase, v := range map[model.Phase]model.NewVoucher{
+	for phase, v := range map[model.Phase]model.VoucherFields{
 		model.PhaseEnded:    {Stock: 1, BeginAt: now.Add(-2 * time.Hour), EndAt: now.Add(-time.Hour)},
 		model.PhaseUpcoming: {Stock: 1, BeginAt: now.Add(time.Hour), EndAt: now.Add(2 * time.Hour)},
 		model.PhaseSoldOut:  {Stock: 0, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)},
@@ -123,7 +123,7 @@ func TestRarePhases(t *testing.T) {
 		if got, _ := f.listed(t, model.VoucherQuery{OnSale: true, Limit: 100}); len(got) != crowd-together+2 {
 			t.Errorf("%d on sale", len(got))
 		}
-		draft := f.voucher(t, model.NewVoucher{Title: "Cake 100% for one", State: model.VoucherDraft, BeginAt: time.Now(), EndAt: time.Now().Add(time.Hour)}).ID
+		draft := f.voucher(t, model.VoucherFields{Title: "Cake 100% for one", State: model.VoucherDraft, BeginAt: time.Now(), EndAt: time.Now().Add(time.Hour)}).ID
 		for _, test := range []struct {
 			q    model.VoucherQuery
 			want []string

@@ -46,7 +46,7 @@ func (l life) leave(ctx context.Context, voucherID, userID string) error {
 // withWaitlist makes a voucher on sale whose users may wait.
 func (f *fixture) withWaitlist(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
-	return f.voucher(t, model.NewVoucher{Stock: stock, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), Waitlist: true})
+	return f.voucher(t, model.VoucherFields{Stock: stock, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), Waitlist: true})
 }
 
 // joins has users join in turn.

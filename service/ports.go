@@ -57,7 +57,7 @@ type RefundStore interface {
 
 // VoucherStore keeps vouchers. All times are on its clock.
 type VoucherStore interface {
-	Create(ctx context.Context, id string, v model.NewVoucher, once model.Idempotency) (model.Voucher, error)
+	Create(ctx context.Context, id string, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error)
 	List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error)
 	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)

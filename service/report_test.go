@@ -91,7 +91,7 @@ func TestReportOfAGeneratedSale(t *testing.T) {
 	soldOut := 0
 	for range check.Count(t, "ROUNDS", 500, 20_000) {
 		stocks, orders, now := generatedSale(chance)
-		sale := newSoldSale(model.Voucher{Stock: stocks[len(stocks)-1].Stock, BeginAt: stocks[0].At, ServerTime: now}, slices.Clone(stocks))
+		sale := newSoldSale(model.Voucher{VoucherFields: model.VoucherFields{Stock: stocks[len(stocks)-1].Stock, BeginAt: stocks[0].At}, VoucherView: model.VoucherView{ServerTime: now}}, slices.Clone(stocks))
 		want := model.Report{OrdersByStatus: map[model.OrderStatus]int64{}}
 		for _, o := range orders {
 			check.Must(t, sale.add(o))
@@ -180,7 +180,7 @@ func TestStocksOfALog(t *testing.T) {
 	} {
 		r := NewReports(ReportDeps{AdminLog: fixedLog(test.log)})
 		var got []int64
-		for _, stock := range check.Value(r.stocks(t.Context(), model.Voucher{ID: "v1", Stock: 9}))(t) {
+		for _, stock := range check.Value(r.stocks(t.Context(), model.Voucher{ID: "v1", VoucherFields: model.VoucherFields{Stock: 9}}))(t) {
 			got = append(got, stock.Stock)
 		}
 		check.Equal(t, name, fmt.Sprint(got), test.want)

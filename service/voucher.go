@@ -100,7 +100,7 @@ func (s *Vouchers) list(ctx context.Context, q model.VoucherQuery) (model.Vouche
 }
 
 // Create makes a voucher, which is on sale from its BeginAt without further calls.
-func (s *Vouchers) Create(ctx context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
+func (s *Vouchers) Create(ctx context.Context, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error) {
 	if v.State == "" {
 		v.State = model.VoucherPublished
 	}
@@ -111,7 +111,7 @@ func (s *Vouchers) Create(ctx context.Context, v model.NewVoucher, once model.Id
 	if err != nil {
 		return model.Voucher{}, err
 	}
-	created, err := s.Store.Create(ctx, id, v, once)
+	created, err := s.Store.Create(ctx, id, v, by, once)
 	s.lists.change()
 	if err == nil {
 		s.Stock.Created(ctx, created.ID)
@@ -151,7 +151,9 @@ func (s *Vouchers) unsold(ctx context.Context, id string, patch model.VoucherPat
 	if err != nil {
 		return err
 	}
-	if changed := patch.Rules(now); now.Stock != now.Remaining && !changed.SameRules(&now) {
+	changed := now.VoucherFields
+	patch.Apply(&changed)
+	if now.Stock != now.Remaining && !changed.SameRules(&now.VoucherFields) {
 		return model.RulesFixed()
 	}
 	return nil

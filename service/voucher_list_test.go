@@ -65,7 +65,9 @@ func newCatalog(t *testing.T) (*Vouchers, *catalog) {
 	t.Cleanup(func() { entries.Close(context.Background()) })
 	now := time.Now()
 	store := &catalog{took: 10 * time.Millisecond, vouchers: []model.Voucher{{
-		ID: "v9", State: model.VoucherPublished, Stock: 1, Remaining: 1, BeginAt: now.Add(time.Second), EndAt: now.Add(3 * time.Second),
+		ID: "v9", VoucherFields: model.VoucherFields{
+			State: model.VoucherPublished, Stock: 1, Remaining: 1, BeginAt: now.Add(time.Second), EndAt: now.Add(3 * time.Second),
+		},
 	}}}
 	return NewVouchers(VoucherDeps{
 		Store: store, Stock: SyncStock{store}, Cache: entries, Selling: func() error { return nil },

@@ -180,14 +180,16 @@ type shop struct {
 
 func (s *shop) Get(_ context.Context, id string, _ bool) (model.Voucher, error) {
 	s.gets.Add(1)
-	return model.Voucher{ID: id, Title: "Coffee for two", Stock: 10, Remaining: 10 - s.gets.Load()%10, Reserved: s.reserved, State: model.VoucherPublished}, s.err
+	return model.Voucher{ID: id, VoucherView: model.VoucherView{Reserved: s.reserved}, VoucherFields: model.VoucherFields{
+		Title: "Coffee for two", Stock: 10, Remaining: 10 - s.gets.Load()%10, State: model.VoucherPublished,
+	}}, s.err
 }
 
 func (*shop) List(context.Context, model.VoucherQuery) (model.VoucherPage, error) {
 	return model.VoucherPage{}, nil
 }
 
-func (*shop) Create(context.Context, model.NewVoucher, model.Idempotency) (model.Voucher, error) {
+func (*shop) Create(context.Context, model.VoucherFields, string, model.Idempotency) (model.Voucher, error) {
 	return model.Voucher{}, nil
 }
 

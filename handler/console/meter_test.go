@@ -31,7 +31,10 @@ func (s onSaleNow) List(_ context.Context, query model.VoucherQuery) (model.Vouc
 	if query.Phase != model.PhaseLive {
 		return model.VoucherPage{}, nil
 	}
-	return model.VoucherPage{Items: []model.Voucher{{ID: "v1", Stock: 10, Remaining: 4, State: model.VoucherPublished, Phase: model.PhaseLive, ServerTime: time.Now()}}}, nil
+	return model.VoucherPage{Items: []model.Voucher{{
+		ID: "v1", VoucherFields: model.VoucherFields{Stock: 10, Remaining: 4, State: model.VoucherPublished},
+		VoucherView: model.VoucherView{Phase: model.PhaseLive, ServerTime: time.Now()},
+	}}}, nil
 }
 
 // The charts of a sale that is on are kept for an hour, whether somebody watches or not.

@@ -38,7 +38,7 @@ func TestOffer(t *testing.T) {
 
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	at := func(hour int) time.Time { return time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC) }
-	on := model.Voucher{State: model.VoucherPublished, Stock: 5, Remaining: 5, BeginAt: at(10), EndAt: at(20)}
+	on := model.Voucher{VoucherFields: model.VoucherFields{State: model.VoucherPublished, Stock: 5, Remaining: 5, BeginAt: at(10), EndAt: at(20)}}
 	with := func(change func(*model.Voucher)) model.Voucher { v := on; change(&v); return v }
 	gold := with(func(v *model.Voucher) { v.Groups = model.Groups{"gold", "staff"} })
 	early := with(func(v *model.Voucher) {

@@ -361,14 +361,16 @@ func (s *site) account(t testing.TB, name string) string {
 }
 
 // onSale makes a voucher over the API that is on sale now, with changes to it, and returns its id.
-func (s *site) onSale(t testing.TB, changes map[string]any) (id string) {
+func (s *site) onSale(t testing.TB, changes ...map[string]any) (id string) {
 	t.Helper()
 	now := time.Now().UTC()
 	voucher := map[string]any{
 		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 10,
 		"begin_at": now.Add(-time.Hour).Format(time.RFC3339), "end_at": now.Add(24 * time.Hour).Format(time.RFC3339),
 	}
-	maps.Copy(voucher, changes)
+	for _, change := range changes {
+		maps.Copy(voucher, change)
+	}
 	status, made := s.call(t, http.MethodPost, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), voucher)
 	if status != http.StatusCreated {
 		t.Fatalf("create: %d %v", status, made)

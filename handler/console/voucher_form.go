@@ -19,15 +19,8 @@ import (
 
 // voucherForm is a voucher as it is typed. A refused one is shown again with everything in it.
 type voucherForm struct {
-	ID    string // empty: of a new voucher
-	Title string
-
-	Description, Price, FaceValue, Stock, BeginAt, EndAt, State, PaymentWindow string
-
-	Groups, EarlyGroups, EarlyBeginAt string // a group a line
-	Cooldown                          string // minutes
-	Draw                              bool   // the units are drawn
-	Waitlist                          string // "on" or empty
+	ID    string            // empty: of a new voucher
+	Typed map[string]string // by the names of formFields
 
 	Zone string // in which the times are
 	Once string // makes the creation happen once, however often it is sent
@@ -38,6 +31,104 @@ type voucherForm struct {
 	Wrong   map[string]string // what is wrong, by field
 }
 
+// formField is one field of the form.
+type formField struct {
+	name  string // in the form and, but for the parts of early, in the API
+	field string // of model.VoucherFields
+	once  bool   // only a new voucher has it
+	show  func(from *model.VoucherFields) string
+	read  func(text string, to *model.VoucherFields) error
+}
+
+// field is one that shows and reads what is found at a place of the fields.
+func field[T any](
+	name, field string, at func(*model.VoucherFields) *T, show func(T) string, read func(location, text string) (T, error),
+) formField {
+	return formField{
+		name: name, field: field,
+		show: func(from *model.VoucherFields) string { return show(*at(from)) },
+		read: func(text string, to *model.VoucherFields) (err error) {
+			*at(to), err = read("body."+name, text)
+			return err
+		},
+	}
+}
+
+// onlyNew is a field that no change has.
+func onlyNew(f formField) formField {
+	f.once = true
+	return f
+}
+
+// formFields are the fields of the form. begin_at and end_at are read last: see draft.
+func formFields(m money, zone *time.Location) []formField {
+	type fields = model.VoucherFields
+	instant := func(at time.Time) string { return local(at, zone) }
+	parseInstant := func(location, text string) (time.Time, error) { return parseLocal(location, text, zone) }
+	whole := func(number int64) string { return strconv.FormatInt(number, 10) }
+	return []formField{
+		field("title", "Title", func(f *fields) *string { return &f.Title }, unixLines, parseText),
+		field("description", "Description", func(f *fields) *string { return &f.Description }, unixLines, parseText),
+		field("price", "Price", func(f *fields) *int64 { return &f.Price }, m.plain, m.parse),
+		field("face_value", "FaceValue", func(f *fields) *int64 { return &f.FaceValue }, m.plain, m.parse),
+		field("groups", "Groups", func(f *fields) *model.Groups { return &f.Groups }, groupLines, parseGroups),
+		field("early_groups", "Early", func(f *fields) *model.Groups { return &f.Early.For }, groupLines, parseGroups),
+		field("early_begin_at", "Early", func(f *fields) **time.Time { return &f.Early.From }, func(at *time.Time) string {
+			if at == nil {
+				return ""
+			}
+			return instant(*at)
+		}, func(location, text string) (*time.Time, error) {
+			if text == "" {
+				return nil, nil //nolint:nilnil // there is none
+			}
+			at, err := parseInstant(location, text)
+			return &at, err
+		}),
+		field("cooldown", "Cooldown", func(f *fields) *model.Window { return &f.Cooldown }, inMinutes,
+			parseMinutes(0, 24*60, model.Invalid("body.cooldown", "must be minutes, from 0 to 1440"))),
+		field("allocation", "Allocation", func(f *fields) *model.Allocation { return &f.Allocation },
+			func(a model.Allocation) string { return string(a) },
+			func(_, text string) (a model.Allocation, _ error) {
+				if text == string(model.ByDraw) {
+					a = model.ByDraw
+				}
+				return a, nil
+			}),
+		field("waitlist", "Waitlist", func(f *fields) *bool { return &f.Waitlist }, func(is bool) string {
+			if is {
+				return "on"
+			}
+			return ""
+		}, func(_, text string) (bool, error) { return text != "", nil }),
+		onlyNew(field("stock", "Stock", func(f *fields) *int64 { return &f.Stock }, whole, parseWhole)),
+		onlyNew(field("payment_window", "PaymentWindow", func(f *fields) *model.Window { return &f.PaymentWindow }, inMinutes,
+			parseMinutes(1, 366*24*60, model.Invalid("body.payment_window", "must be minutes, from 1 to 527040")))),
+		onlyNew(field("state", "State", func(f *fields) *model.VoucherState { return &f.State },
+			func(s model.VoucherState) string { return string(s) }, parseState)),
+		field("begin_at", "BeginAt", func(f *fields) *time.Time { return &f.BeginAt }, instant, parseInstant),
+		field("end_at", "EndAt", func(f *fields) *time.Time { return &f.EndAt }, instant, parseInstant),
+	}
+}
+
+// unixLines ends lines as they are compared: browsers end them with CR LF.
+func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
+
+func parseText(_, text string) (string, error) { return unixLines(text), nil }
+
+func groupLines(groups model.Groups) string { return strings.Join(groups, "\n") }
+
+// parseGroups reads groups, one a line.
+func parseGroups(_, text string) (model.Groups, error) { return groups(text), nil }
+
+func parseState(location, text string) (model.VoucherState, error) {
+	state := model.VoucherState(text)
+	if !slices.Contains(model.VoucherStates(), state) {
+		return "", model.Invalid(location, "is no state of a voucher")
+	}
+	return state, nil
+}
+
 // How browsers write a local time (HTML, 2.3.5.5).
 const (
 	toTheSecond = "2006-01-02T15:04:05"
@@ -46,14 +137,6 @@ const (
 
 // local writes an instant as a browser's field of a local time wants it.
 func local(at time.Time, zone *time.Location) string { return at.In(zone).Format(toTheSecond) }
-
-// localEarly is local of an early beginning; empty: there is none.
-func localEarly(early model.Early, zone *time.Location) string {
-	if early.From == nil {
-		return ""
-	}
-	return local(*early.From, zone)
-}
 
 // parseLocal reads a local time of a zone. Such a time may not exist there, in the hour that a summer time skips.
 func parseLocal(location, text string, zone *time.Location) (time.Time, error) {
@@ -128,21 +211,23 @@ func (c *console) newVoucher(w http.ResponseWriter, r *http.Request, v *visit) e
 		begin = time.Now().Truncate(time.Minute)
 	}
 	return c.show(w, r, v, http.StatusOK, "voucher_form", voucherForm{
-		BeginAt: local(begin, v.zone), EndAt: local(begin.Add(usualSale), v.zone), State: string(model.VoucherPublished),
+		Typed: map[string]string{
+			"begin_at": local(begin, v.zone), "end_at": local(begin.Add(usualSale), v.zone), "state": string(model.VoucherPublished),
+		},
 		Zone: v.zone.String(), Once: rand.Text(), States: model.VoucherStates(),
 	})
 }
 
 // typed is the form as it was sent.
-func typed(r *http.Request) voucherForm {
+func (c *console) typed(r *http.Request) voucherForm {
 	get := r.PostForm.Get
-	return voucherForm{
-		ID: r.PathValue("id"), Title: get("title"), Description: strings.ReplaceAll(get("description"), "\r\n", "\n"),
-		Price: get("price"), FaceValue: get("face_value"), Stock: get("stock"), BeginAt: get("begin_at"), EndAt: get("end_at"),
-		State: get("state"), PaymentWindow: get("payment_window"), Zone: get("zone"), Once: get("once"), Tag: get("tag"),
-		Groups: get("groups"), EarlyGroups: get("early_groups"), EarlyBeginAt: get("early_begin_at"), Cooldown: get("cooldown"), Waitlist: get("waitlist"), Draw: get("allocation") == string(model.ByDraw),
-		States: model.VoucherStates(),
+	form := voucherForm{
+		ID: r.PathValue("id"), Zone: get("zone"), Once: get("once"), Tag: get("tag"), States: model.VoucherStates(), Typed: map[string]string{},
 	}
+	for _, f := range formFields(c.money, time.UTC) {
+		form.Typed[f.name] = unixLines(get(f.name))
+	}
+	return form
 }
 
 // groups are those of a field, one a line.
@@ -155,95 +240,49 @@ func groups(text string) (found model.Groups) {
 	return found
 }
 
-// early is who may begin early, as the form says.
-func (f voucherForm) early(zone *time.Location) (model.Early, error) {
-	early := model.Early{For: groups(f.EarlyGroups)}
-	if f.EarlyBeginAt == "" {
-		return early, nil
-	}
-	from, err := parseLocal("body.early.begin_at", f.EarlyBeginAt, zone)
-	if err != nil {
-		return model.Early{}, err
-	}
-	early.From = &from
-	return early, nil
-}
-
 // draft is what the form says. Its error names every field that is wrong, as the API's does.
-func (f voucherForm) draft(m money) (model.NewVoucher, error) {
-	zone, zoneErr := loadZone(f.Zone)
-	if zoneErr != nil {
-		return model.NewVoucher{}, model.Invalid("body.zone", "is no time zone")
+func (f voucherForm) draft(m money) (draft model.VoucherFields, err error) {
+	zone, err := loadZone(f.Zone)
+	if err != nil {
+		return draft, model.Invalid("body.zone", "is no time zone")
 	}
 	var wrong []error
-	note := func(err error) { wrong = append(wrong, err) }
-	draft := model.NewVoucher{Title: f.Title, Description: f.Description, State: model.VoucherState(f.State), Groups: groups(f.Groups), Waitlist: f.Waitlist != ""}
-	if f.Draw {
-		draft.Allocation = model.ByDraw
-	}
-	var err error
-	draft.Price, err = m.parse("body.price", f.Price)
-	note(err)
-	draft.FaceValue, err = m.parse("body.face_value", f.FaceValue)
-	note(err)
-	if f.ID == "" {
-		draft.Stock, err = parseWhole("body.stock", f.Stock)
-		note(err)
-		draft.PaymentWindow, err = parseWindow(f.PaymentWindow)
-		note(err)
-		if !slices.Contains(model.VoucherStates(), draft.State) {
-			note(model.Invalid("body.state", "is no state of a voucher"))
+	for _, field := range formFields(m, zone) {
+		if field.once && f.ID != "" {
+			continue
+		}
+		err := field.read(f.Typed[field.name], &draft)
+		if wrong = append(wrong, err); err != nil && strings.HasSuffix(field.name, "_at") {
+			draft.EndAt, draft.Early = draft.BeginAt.Add(1), model.Early{} // what is missing is no wrong order
 		}
 	}
-	draft.Early, err = f.early(zone)
-	note(err)
-	draft.Cooldown, err = parseCooldown(f.Cooldown)
-	note(err)
-	begin, beginErr := parseLocal("body.begin_at", f.BeginAt, zone)
-	end, endErr := parseLocal("body.end_at", f.EndAt, zone)
-	note(beginErr)
-	note(endErr)
-	draft.BeginAt, draft.EndAt = begin, end
-	if beginErr != nil || endErr != nil { // what is missing is no wrong order
-		draft.BeginAt, draft.EndAt, draft.Early = time.Time{}, time.Time{}.Add(1), model.Early{}
-	}
-	note(draft.Check())
-	return draft, model.JoinInvalid(wrong...)
+	return draft, model.JoinInvalid(append(wrong, draft.Check())...)
 }
 
-// parseWindow reads how long orders stay unpaid, in minutes; none is what the settings say.
-func parseWindow(text string) (time.Duration, error) {
-	if strings.TrimSpace(text) == "" {
-		return 0, nil
+// parseMinutes reads how long something lasts, in minutes; none is zero.
+func parseMinutes(least, most int64, otherwise error) func(location, text string) (model.Window, error) {
+	return func(location, text string) (model.Window, error) {
+		if strings.TrimSpace(text) == "" {
+			return 0, nil
+		}
+		minutes, err := parseWhole(location, text)
+		if err != nil || minutes < least || minutes > most {
+			return 0, otherwise
+		}
+		return model.Window(time.Duration(minutes) * time.Minute), nil
 	}
-	const longest = 366 * 24 * 60 // minutes: a year, as the model has it
-	minutes, err := parseWhole("body.payment_window", text)
-	if err != nil || minutes < 1 || minutes > longest {
-		return 0, model.Invalid("body.payment_window", "must be minutes, from 1 to 527040")
-	}
-	return time.Duration(minutes) * time.Minute, nil
 }
 
-// parseCooldown reads how long users wait after an order that ended unpaid, in minutes; none is not at all.
-func parseCooldown(text string) (model.Window, error) {
-	if strings.TrimSpace(text) == "" {
-		return 0, nil
+// inMinutes is how long something lasts in minutes, rounded up: the form shows no seconds. Zero is none.
+func inMinutes(window model.Window) string {
+	if window <= 0 {
+		return ""
 	}
-	const longest = 24 * 60 // minutes: a day, as the model has it
-	minutes, err := parseWhole("body.cooldown", text)
-	if err != nil || minutes < 0 || minutes > longest {
-		return 0, model.Invalid("body.cooldown", "must be minutes, from 0 to 1440")
-	}
-	return model.Window(time.Duration(minutes) * time.Minute), nil
-}
-
-// inMinutes is a cool-down in minutes, rounded up: the form shows no seconds.
-func inMinutes(cooldown model.Window) int64 {
-	return int64((time.Duration(cooldown) + time.Minute - 1) / time.Minute)
+	return strconv.FormatInt(int64((time.Duration(window)+time.Minute-1)/time.Minute), 10)
 }
 
 func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
-	form := typed(r)
+	form := c.typed(r)
 	if toShowAgain(r) {
 		return c.show(w, r, v, http.StatusOK, "voucher_form", form)
 	}
@@ -251,17 +290,11 @@ func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	if err != nil {
 		return c.retype(w, r, v, form, err)
 	}
-	draft.By = v.claims.Subject
-	created, err := c.Vouchers.Create(r.Context(), draft, once(v, "create", form.Once, form.entries()...))
+	created, err := c.Vouchers.Create(r.Context(), draft, v.claims.Subject, once(v, "create", form.Once, fmt.Sprintf("%q", form.Typed), form.Zone))
 	if err != nil {
 		return c.retype(w, r, v, form, err)
 	}
 	return done(w, r, voucherPath(created.ID), "created")
-}
-
-// entries are what was typed.
-func (f voucherForm) entries() []string {
-	return []string{f.Title, f.Description, f.Price, f.FaceValue, f.Stock, f.BeginAt, f.EndAt, f.State, f.PaymentWindow, f.Groups, f.EarlyGroups, f.EarlyBeginAt, f.Cooldown, f.Waitlist, strconv.FormatBool(f.Draw), f.Zone}
 }
 
 // retype shows a form again, with everything that was typed and what is wrong with it.
@@ -279,20 +312,13 @@ func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form 
 
 // formOf is a voucher as it would be typed.
 func (c *console) formOf(voucher model.Voucher, zone *time.Location) voucherForm {
-	waitlist := ""
-	if voucher.Waitlist {
-		waitlist = "on"
+	form := voucherForm{ID: voucher.ID, Zone: zone.String(), Tag: voucher.Tag(), Typed: map[string]string{}}
+	for _, f := range formFields(c.money, zone) {
+		if !f.once {
+			form.Typed[f.name] = f.show(&voucher.VoucherFields)
+		}
 	}
-	cooldown := ""
-	if voucher.Cooldown > 0 {
-		cooldown = strconv.FormatInt(inMinutes(voucher.Cooldown), 10)
-	}
-	return voucherForm{
-		Groups: strings.Join(voucher.Groups, "\n"), EarlyGroups: strings.Join(voucher.Early.For, "\n"), EarlyBeginAt: localEarly(voucher.Early, zone), Cooldown: cooldown, Waitlist: waitlist, Draw: voucher.Allocation == model.ByDraw,
-		ID: voucher.ID, Title: voucher.Title, Description: voucher.Description, Price: c.money.plain(voucher.Price),
-		FaceValue: c.money.plain(voucher.FaceValue), BeginAt: local(voucher.BeginAt, zone), EndAt: local(voucher.EndAt, zone),
-		Zone: zone.String(), Tag: voucher.Tag(),
-	}
+	return form
 }
 
 func (c *console) editVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
@@ -307,7 +333,7 @@ func (c *console) editVoucher(w http.ResponseWriter, r *http.Request, v *visit) 
 // since the form was made. Otherwise the form is shown again as it was typed;
 // sent once more, it is meant for the voucher as it is by then.
 func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
-	form := typed(r)
+	form := c.typed(r)
 	now, err := c.Vouchers.Get(r.Context(), form.ID, true)
 	if err != nil {
 		return err
@@ -319,7 +345,7 @@ func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	if err != nil {
 		return c.retype(w, r, v, form, err)
 	}
-	patch := difference(draft, now)
+	patch := c.difference(draft, now.VoucherFields)
 	patch.IfMatch = model.Tags{form.Tag}
 	patch.By = v.claims.Subject
 	if _, err := c.Vouchers.Patch(r.Context(), form.ID, patch); err != nil {
@@ -331,42 +357,14 @@ func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	return done(w, r, voucherPath(form.ID), "changed")
 }
 
-// difference is what of a form differs from the voucher. A field that was left alone keeps
-// what a form cannot show: a time's fraction of a second, and the ends of lines.
-func difference(typed model.NewVoucher, now model.Voucher) model.VoucherPatch {
-	patch := model.VoucherPatch{}
-	if typed.Title != now.Title {
-		patch.Title = &typed.Title
+// difference is what of a form differs from the voucher. A field that was left alone keeps what a form cannot show: a time's
+// fraction of a second, and the ends of lines.
+func (c *console) difference(typed, now model.VoucherFields) model.VoucherPatch {
+	changed := map[string]bool{}
+	for _, f := range formFields(c.money, time.UTC) {
+		if !f.once && f.show(&typed) != f.show(&now) {
+			changed[f.field] = true
+		}
 	}
-	if typed.Description != strings.ReplaceAll(now.Description, "\r\n", "\n") {
-		patch.Description = &typed.Description
-	}
-	if typed.Price != now.Price {
-		patch.Price = &typed.Price
-	}
-	if typed.FaceValue != now.FaceValue {
-		patch.FaceValue = &typed.FaceValue
-	}
-	if !typed.BeginAt.Equal(now.BeginAt.Truncate(time.Second)) {
-		patch.BeginAt = &typed.BeginAt
-	}
-	if !typed.EndAt.Equal(now.EndAt.Truncate(time.Second)) {
-		patch.EndAt = &typed.EndAt
-	}
-	if !slices.Equal(typed.Groups, now.Groups) {
-		patch.Groups = &typed.Groups
-	}
-	if !slices.Equal(typed.Early.For, now.Early.For) || localEarly(typed.Early, time.UTC) != localEarly(now.Early, time.UTC) {
-		patch.Early = &typed.Early
-	}
-	if inMinutes(typed.Cooldown) != inMinutes(now.Cooldown) {
-		patch.Cooldown = &typed.Cooldown
-	}
-	if typed.Allocation != now.Allocation {
-		patch.Allocation = &typed.Allocation
-	}
-	if typed.Waitlist != now.Waitlist {
-		patch.Waitlist = &typed.Waitlist
-	}
-	return patch
+	return typed.Patch(func(name string) bool { return changed[name] })
 }

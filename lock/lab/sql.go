@@ -159,8 +159,8 @@ func stock(how repository.StockStrategy, on backing, why string) strategy {
 		ledger: ledger{
 			open: func(u unit, stock int64) {
 				now := time.Now()
-				voucher := model.NewVoucher{Title: "lab", Stock: stock, BeginAt: now.Add(-saleWindow), EndAt: now.Add(saleWindow)}
-				_, err := repository.NewVouchers(u.db, "CNY").Create(u.ctx, u.Name, voucher, model.Idempotency{})
+				voucher := model.VoucherFields{Title: "lab", Stock: stock, BeginAt: now.Add(-saleWindow), EndAt: now.Add(saleWindow)}
+				_, err := repository.NewVouchers(u.db, "CNY").Create(u.ctx, u.Name, voucher, "", model.Idempotency{})
 				must("make a voucher", err)
 			},
 			read: func(u unit) figures {

@@ -34,7 +34,9 @@ func TestWhatOtherPrimariesSayCountsWhileOneHangs(t *testing.T) {
 		check.Must(t, s.Close(t.Context(), record))
 		check.Must(t, s.Load(t.Context(), record, nil, nil))
 		check.Must(t, s.Open(t.Context(), record, model.Voucher{
-			ID: id, Stock: 1, State: model.VoucherPublished, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+			ID: id, VoucherFields: model.VoucherFields{
+				Stock: 1, State: model.VoucherPublished, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+			},
 		}, 0))
 		ids, asked = append(ids, id), append(asked, model.ReserveRequest{OrderID: model.OrderID("o", id), VoucherID: id, UserID: "u"})
 	}

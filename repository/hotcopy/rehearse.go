@@ -59,7 +59,9 @@ type rehearsed struct {
 func (r rehearsed) sale(ctx context.Context) error {
 	now := time.Now()
 	v := model.Voucher{
-		ID: r.id, Stock: 3, Price: 1, Currency: "CNY", State: model.VoucherPublished, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+		ID: r.id, VoucherFields: model.VoucherFields{
+			Stock: 3, Price: 1, Currency: "CNY", State: model.VoucherPublished, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+		},
 	}
 	order := func(user string) model.Order {
 		return model.Order{ID: model.OrderID(user, r.id), VoucherID: r.id, UserID: user, Price: 1, Currency: "CNY", CreatedAt: now}

@@ -209,7 +209,9 @@ func (r *reserveCall) answer(a *model.ReserveResult, i int) {
 // outside is the refusal of an order outside the sale's window, which begins early for some.
 func (r *reserveCall) outside(early string) error {
 	v := model.Voucher{
-		State: model.VoucherState(r.words[3]), BeginAt: microTime(cmp.Or(early, r.words[4])), EndAt: microTime(r.words[5]),
+		VoucherFields: model.VoucherFields{
+			State: model.VoucherState(r.words[3]), BeginAt: microTime(cmp.Or(early, r.words[4])), EndAt: microTime(r.words[5]),
+		},
 	}
 	if refusal := v.Refusal(microTime(r.words[0])); refusal != nil {
 		return refusal

@@ -82,8 +82,9 @@ func newSale(t testing.TB, url string, options hotcopy.Options, stock int64) *sa
 func voucherOf(id string, stock int64) model.Voucher {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	return model.Voucher{
-		ID: id, Price: 1000, Currency: "CNY", Stock: stock, State: model.VoucherPublished, Revision: 1,
-		BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+		ID: id, Revision: 1, VoucherFields: model.VoucherFields{
+			Price: 1000, Currency: "CNY", Stock: stock, State: model.VoucherPublished, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+		},
 	}
 }
 

@@ -41,10 +41,10 @@ func newLottery(t testing.TB, options sqldb.Options, units int64, entries int) l
 	t.Cleanup(func() { check.Must(t, db.Close()) })
 	check.Must(t, db.Migrate(t.Context()))
 	l := lottery{db: db, draws: repository.NewDraws(db, time.Hour), vouchers: repository.NewVouchers(db, "CNY")}
-	asked := model.NewVoucher{
+	asked := model.VoucherFields{
 		Title: "drawn", Price: 1, FaceValue: 2, Stock: units, Allocation: model.ByDraw, BeginAt: time.Now().Add(-2 * time.Hour), EndAt: time.Now().Add(-time.Hour),
 	}
-	l.voucher = check.Value(l.vouchers.Create(t.Context(), check.Value(ids.New())(t), asked, model.Idempotency{}))(t)
+	l.voucher = check.Value(l.vouchers.Create(t.Context(), check.Value(ids.New())(t), asked, "", model.Idempotency{}))(t)
 	const some = 5000
 	for from := 0; from < entries; from += some {
 		count := min(some, entries-from)

@@ -152,10 +152,10 @@ func newMarket(tb testing.TB, server *testserver.Server) *market {
 // voucher is one on sale with so many units.
 func (m *market) voucher(tb testing.TB, stock int64) model.Voucher {
 	tb.Helper()
-	return check.Value(m.vouchers.Create(tb.Context(), check.Value(ids.New())(tb), model.NewVoucher{
+	return check.Value(m.vouchers.Create(tb.Context(), check.Value(ids.New())(tb), model.VoucherFields{
 		Title: "x", Price: 1000, FaceValue: 2000, Stock: stock, State: model.VoucherPublished,
 		BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
-	}, model.Idempotency{}))(tb)
+	}, "", model.Idempotency{}))(tb)
 }
 
 // measure takes all figures, with times of so many units, and checks that nothing was lost.

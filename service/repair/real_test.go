@@ -112,9 +112,9 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 func (b *backstage) voucher(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
 	id := check.Value(ids.New())(t)
-	v := check.Value(b.vouchers.Create(t.Context(), id, model.NewVoucher{
+	v := check.Value(b.vouchers.Create(t.Context(), id, model.VoucherFields{
 		Title: "x", Stock: stock, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
-	}, model.Idempotency{}))(t)
+	}, "", model.Idempotency{}))(t)
 	check.Must(t, b.Rebuilder.Do(t.Context(), id, model.AnyEpoch))
 	return v
 }
@@ -203,10 +203,10 @@ func TestAnHeirIsPromisedNoSecondOrder(t *testing.T) {
 			t.Parallel()
 			b := openBackstage(t, testserver.SharedRedis(t))
 			id := check.Value(ids.New())(t)
-			check.Value(b.vouchers.Create(t.Context(), id, model.NewVoucher{
+			check.Value(b.vouchers.Create(t.Context(), id, model.VoucherFields{
 				Title: "x", Stock: 2, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
-				Waitlist: true, PaymentWindow: time.Nanosecond,
-			}, model.Idempotency{}))(t)
+				Waitlist: true, PaymentWindow: model.Window(time.Nanosecond),
+			}, "", model.Idempotency{}))(t)
 			check.Must(t, b.Rebuilder.Do(t.Context(), id, model.AnyEpoch))
 			first, second := b.sold(t, id, "first"), b.sold(t, id, "second")
 			check.Must(t, check.Value(b.orders.Join(t.Context(), id, []model.Joining{{UserID: "heir"}}))(t)[0].Err)

@@ -86,7 +86,8 @@ func (db *Table) Fail(err error) {
 // NewTable is a voucher on sale with 10 of 10 units left.
 func NewTable() *Table {
 	return &Table{Voucher: model.Voucher{
-		ID: "v1", State: model.VoucherPublished, Stock: 10, Remaining: 10, Version: 1,
-		BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+		ID: "v1", Version: 1, VoucherFields: model.VoucherFields{
+			State: model.VoucherPublished, Stock: 10, Remaining: 10, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+		},
 	}}
 }

@@ -60,7 +60,8 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 			held := &entry{
 				asked: asked, told: asked.Add(roundTrip),
 				voucher: model.Voucher{
-					State: tt.state, BeginAt: begin, EndAt: end, Stock: 1, Remaining: 1, ServerTime: tt.database,
+					VoucherFields: model.VoucherFields{State: tt.state, BeginAt: begin, EndAt: end, Stock: 1, Remaining: 1},
+					VoucherView:   model.VoucherView{ServerTime: tt.database},
 				},
 			}
 			switch tt.groups {
