@@ -128,12 +128,17 @@ func (c *console) differences(v *visit, change model.AdminChange) []memberChange
 		switch {
 		case change.Action == model.ActionGroupsChange && name == "groups": // those of an account; a voucher's say who may buy it
 			words = v.language.Text("Groups")
-		case words == memberWords+name: // of a later version
-			words = name
+		case words == memberWords+name:
+			words = v.language.Text(label(name))
 		}
 		found = append(found, memberChange{name, words, c.value(v, name, was[name]), c.value(v, name, became[name])})
 	}
 	return found
+}
+
+// label is the usual word for a member: "Face value" of face_value.
+func label(name string) string {
+	return strings.ToUpper(name[:min(1, len(name))]) + strings.ReplaceAll(name[min(1, len(name)):], "_", " ")
 }
 
 // value is what a member of a subject is, as the pages say it elsewhere.
