@@ -203,7 +203,8 @@ func TestEveryFieldOfAVoucherIsSaid(t *testing.T) {
 			b.post(t, path, form).is(t, http.StatusSeeOther)
 		}
 		check.That(t, reflect.DeepEqual(s.voucher(t, id)[name], said.become), "typed %v: %v", said.typed, s.voucher(t, id))
-		want(t, b.page(t, "/console/vouchers/"+id), said.shown)
+		page := regexp.MustCompile(`(?s)<ol class="trail">.*?</ol>`).ReplaceAllString(b.page(t, "/console/vouchers/"+id), "") // what changed
+		want(t, page, said.shown)
 	}
 }
 
