@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"github.com/stripe/stripe-go/v85/webhook"
 
 	"seckill/internal/payment"
-	"seckill/model"
 )
 
 const (
@@ -26,8 +24,6 @@ const (
 	tellPatience = 6 * time.Second
 	// maxBody bounds what is read, in bytes: events of Stripe have some thousand.
 	maxBody = 1 << 20
-	// maxKey bounds an idempotency key, in bytes, as Stripe does.
-	maxKey = 255
 )
 
 // adapter is our protocol (payments.md) on one side, and Stripe on the other.
@@ -44,107 +40,82 @@ type adapter struct {
 
 func (a *adapter) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /payments", a.authorized(a.start))
-	mux.HandleFunc("GET /payments/{id}", a.authorized(a.look))
-	mux.HandleFunc("POST /payments/{id}/refunds", a.authorized(a.refund))
+	payment.Serve(mux, a, a.keys, patience, a.log)
 	mux.HandleFunc("POST /stripe", a.hear)
 	return http.MaxBytesHandler(mux, maxBody)
 }
 
-// authorized lets only the service in, and says 422 and 404 only when nothing has happened.
-func (a *adapter) authorized(next func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !payment.Authorized(r, a.keys) {
-			write(w, http.StatusUnauthorized, map[string]string{"error": "the key is wrong"})
-			return
-		}
-		ctx, enough := context.WithTimeout(r.Context(), patience)
-		defer enough()
-		answer, err := next(ctx, r)
-		switch {
-		case err == nil:
-			write(w, http.StatusOK, answer)
-			return
-		case errors.Is(err, errUnknown):
-			write(w, http.StatusNotFound, map[string]string{"error": err.Error()})
-			return
-		}
-		a.log.WarnContext(ctx, "a call of the service failed", slog.String("path", r.URL.Path), slog.Any("error", err))
-		if refusal(err) || errors.Is(err, errInvalid) {
-			write(w, http.StatusUnprocessableEntity, map[string]string{"error": err.Error()})
-			return
-		}
-		write(w, http.StatusBadGateway, map[string]string{"error": "Stripe does not answer"})
+// refused says which errors of Stripe are refusals.
+func refused(err error) error {
+	if refusal(err) {
+		return fmt.Errorf("%w: %w", payment.ErrRefused, err)
 	}
+	return err
 }
 
-// errInvalid refuses a call that Stripe does not hear of.
-var errInvalid = errors.New("the call is not valid")
-
-func (a *adapter) start(ctx context.Context, r *http.Request) (any, error) {
-	var asked payment.Checkout
-	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
-		return nil, fmt.Errorf("%w: %w", errInvalid, err)
-	}
+// Start implements payment.Provider.
+func (a *adapter) Start(ctx context.Context, asked payment.Checkout) (p payment.Payment, err error) {
 	switch {
-	case !model.ValidID(asked.ID) || !model.ValidID(asked.OrderID) || asked.Amount < 0 || r.Header.Get("Idempotency-Key") != asked.ID:
-		return nil, errInvalid
 	case asked.ReturnURL == "":
-		return nil, fmt.Errorf("%w: Stripe wants a page to return to, set SECKILL_PAYMENT_RETURN_URL", errInvalid)
+		return p, fmt.Errorf("%w: Stripe wants a page to return to, set SECKILL_PAYMENT_RETURN_URL", payment.ErrInvalid)
 	case slices.Contains(counted, asked.Currency):
-		return nil, fmt.Errorf("%w: Stripe counts %s in other units", errInvalid, asked.Currency)
+		return p, fmt.Errorf("%w: Stripe counts %s in other units", payment.ErrInvalid, asked.Currency)
 	case slices.Contains(rounded, asked.Currency) && asked.Amount%10 != 0:
-		return nil, fmt.Errorf("%w: Stripe takes no amount of %s whose last digit is not 0", errInvalid, asked.Currency)
+		return p, fmt.Errorf("%w: Stripe takes no amount of %s whose last digit is not 0", payment.ErrInvalid, asked.Currency)
 	}
 	e, err := a.book.enter(ctx, entry{Checkout: asked, sessionExpiresAt: sessionEnd(time.Now(), asked.ExpiresAt)})
-	if err != nil {
-		return nil, err
-	}
-	if e.Request != asked.Request {
-		return nil, fmt.Errorf("%w: payment %s is another one", errInvalid, asked.ID)
-	}
-	if e.session != "" {
-		return a.checkouts.look(ctx, e, time.Now())
+	switch {
+	case err != nil:
+		return p, err
+	case e.Request != asked.Request:
+		return p, fmt.Errorf("%w: payment %s is another one", payment.ErrInvalid, asked.ID)
+	case e.session != "":
+		return a.looked(ctx, e)
 	}
 	session, err := a.checkouts.start(ctx, e)
 	if refusal(err) {
-		return nil, errors.Join(err, a.book.forget(ctx, e.ID))
+		return p, errors.Join(refused(err), a.book.forget(ctx, e.ID))
 	}
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	return paymentOf(session), a.book.note(ctx, e.ID, session.ID)
 }
 
-func (a *adapter) look(ctx context.Context, r *http.Request) (any, error) {
-	e, err := a.book.find(ctx, r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
-	if e.session == "" { // nobody has seen its page
-		p := payment.Payment{Request: e.Request, Status: payment.Pending}
-		if time.Now().After(e.sessionExpiresAt) {
-			p.Status = payment.Failed
-		}
-		return p, nil
-	}
-	return a.checkouts.look(ctx, e, time.Now())
+// looked asks Stripe about a payment whose page there is.
+func (a *adapter) looked(ctx context.Context, e entry) (payment.Payment, error) {
+	p, err := a.checkouts.look(ctx, e, time.Now())
+	return p, refused(err)
 }
 
-func (a *adapter) refund(ctx context.Context, r *http.Request) (any, error) {
-	e, err := a.book.find(ctx, r.PathValue("id"))
-	if err != nil {
-		return nil, err
+// LookUp implements payment.Provider.
+func (a *adapter) LookUp(ctx context.Context, id string) (payment.Payment, error) {
+	e, err := a.book.find(ctx, id)
+	switch {
+	case err != nil:
+		return payment.Payment{}, err
+	case e.session != "":
+		return a.looked(ctx, e)
 	}
-	key := r.Header.Get("Idempotency-Key")
-	asked := payment.Refund{PaymentID: e.ID}
-	if err := json.NewDecoder(r.Body).Decode(&asked.Money); err != nil || key == "" || len(key) > maxKey || e.session == "" {
-		return nil, errInvalid
+	p := payment.Payment{Request: e.Request, Status: payment.Pending} // nobody has seen its page
+	if time.Now().After(e.sessionExpiresAt) {
+		p.Status = payment.Failed
 	}
-	if asked.Amount == 0 {
-		return asked, nil // Stripe knows no such refund
+	return p, nil
+}
+
+// Refund implements payment.Provider.
+func (a *adapter) Refund(ctx context.Context, key string, asked payment.Refund) error {
+	e, err := a.book.find(ctx, asked.PaymentID)
+	switch {
+	case err != nil:
+		return err
+	case e.session == "":
+		return payment.ErrInvalid
+	case asked.Amount == 0:
+		return nil // Stripe knows no such refund
 	}
-	return asked, a.checkouts.refund(ctx, e, key, asked.Money)
+	return refused(a.checkouts.refund(ctx, e, key, asked.Money))
 }
 
 // hear tells the service what an event of Stripe says, while Stripe waits: an event that the service does not take is
@@ -242,27 +213,5 @@ func (a *adapter) tell(ctx context.Context, id string, event payment.Event) erro
 	if err != nil {
 		return fmt.Errorf("write the webhook: %w", err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.shop, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("make the webhook: %w", err)
-	}
-	if request.Header, err = a.signatures.Sign(id, time.Now(), body); err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := a.client.Do(request)
-	if err != nil {
-		return fmt.Errorf("send the webhook: %w", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("send the webhook: the service answers %s", response.Status)
-	}
-	return nil
-}
-
-func write(w http.ResponseWriter, status int, document any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(document) // a client that is gone asks again
+	return a.signatures.Send(ctx, a.client, a.shop, id, body)
 }

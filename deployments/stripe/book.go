@@ -27,8 +27,6 @@ type entry struct {
 	session          string // Stripe's id; empty: Stripe has not answered
 }
 
-var errUnknown = errors.New("there is no such payment")
-
 func openBook(ctx context.Context, file string) (*book, error) {
 	connector, err := sqlitefile.Connector(file, nil)
 	if err != nil {
@@ -61,7 +59,7 @@ func (b *book) find(ctx context.Context, id string) (entry, error) {
 	var expires int64
 	err := b.db.QueryRowContext(ctx, "SELECT checkout, session_expires_at, session FROM payments WHERE id = ?", id).Scan(&document, &expires, &e.session)
 	if errors.Is(err, sql.ErrNoRows) {
-		return e, errUnknown
+		return e, payment.ErrNotFound
 	}
 	if err == nil {
 		err = json.Unmarshal([]byte(document), &e.Checkout)

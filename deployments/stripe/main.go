@@ -1,6 +1,6 @@
 // Command stripe speaks the service's protocol of payments on one side and Stripe Checkout on the other;
-// deployments/payments.md says how it is run. Other providers' adapters are copied from it: what is Stripe's own is in
-// provider.go, and the webhook in adapter.go.
+// deployments/payments.md says how it is run. Another provider's adapter is a payment.Provider too: the
+// protocol's side is payment.Serve, and what is Stripe's own is in provider.go and in adapter.go.
 package main
 
 import (

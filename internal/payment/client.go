@@ -181,8 +181,6 @@ func (c *Client) call(ctx context.Context, method, path, key string, body, answe
 // refusal reports whether a document is the provider's own: a proxy in front of it that knows no such path
 // answers 404 too, and must not end a refund.
 func refusal(document []byte) bool {
-	var said struct {
-		Error string `json:"error"`
-	}
+	var said problem
 	return json.Unmarshal(document, &said) == nil && said.Error != ""
 }

@@ -2,6 +2,7 @@ package payment
 
 import (
 	"crypto/hkdf"
+	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -128,8 +129,8 @@ func Keys(secrets []string) ([]string, error) {
 	return keys, nil
 }
 
-// Authorized reports whether a provider's caller has one of its keys.
-func Authorized(r *http.Request, keys []string) bool {
+// authorized reports whether a provider's caller has one of its keys.
+func authorized(r *http.Request, keys []string) bool {
 	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	found := 0
 	for _, key := range keys {
@@ -180,4 +181,24 @@ func (s *Signatures) Sign(id string, at time.Time, body []byte) (http.Header, er
 	header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
 	header.Set(standardwebhooks.HeaderWebhookSignature, signature)
 	return header, nil
+}
+
+// Buyers names buyers to a provider, which looks for fraud by them: one buyer has one name, from which a reader without
+// the secret cannot learn whose it is. Ids of users may be short numbers, which a plain hash would not hide.
+type Buyers struct{ key []byte }
+
+// NewBuyers derives the names from a secret that the provider does not have.
+func NewBuyers(secret string) (*Buyers, error) {
+	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "seckill payment provider: names of buyers", sha256.Size)
+	if err != nil {
+		return nil, fmt.Errorf("derive the key of buyers' names: %w", err)
+	}
+	return &Buyers{key: key}, nil
+}
+
+// Name is HMAC-SHA256 of the id of a user, 43 characters of URL-safe base64.
+func (b *Buyers) Name(userID string) string {
+	mac := hmac.New(sha256.New, b.key)
+	mac.Write([]byte(userID))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }

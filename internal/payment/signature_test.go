@@ -211,7 +211,7 @@ func TestTurningTheWebhookSecret(t *testing.T) {
 			taken := check.Value(Keys(sides[adapter]))(t)
 			for instance, secrets := range sides[:adapter] {
 				call := &http.Request{Header: http.Header{"Authorization": {"Bearer " + check.Value(Keys(secrets))(t)[0]}}}
-				check.Equal(t, fmt.Sprintf("roll %d: a call of instance %d", roll+1, instance), Authorized(call, taken), true)
+				check.Equal(t, fmt.Sprintf("roll %d: a call of instance %d", roll+1, instance), authorized(call, taken), true)
 				_, err := check.Value(NewSignatures(secrets))(t).Verify(check.Value(by.Sign("msg_1", time.Now(), nil))(t), nil)
 				check.Must(t, err)
 			}
@@ -233,4 +233,23 @@ func FuzzVerify(f *testing.F) {
 			t.Errorf("%q %q %q: %v", id, timestamp, signature, err)
 		}
 	})
+}
+
+// A provider tells one buyer from another, at every instance and after every start, and learns of none who it is.
+func TestNamesOfBuyers(t *testing.T) {
+	t.Parallel()
+	const secret = "a key of codes in tests, 32 bytes or more"
+	here, there := check.Value(NewBuyers(secret))(t), check.Value(NewBuyers(secret))(t)
+	foreign := check.Value(NewBuyers(secret + "!"))(t)
+	name := here.Name("42")
+	check.Equal(t, "the name at another instance", there.Name("42"), name)
+	if len(name) != 43 {
+		t.Errorf("the name is %q", name)
+	}
+	if other := here.Name("43"); other == name {
+		t.Error("two buyers have one name")
+	}
+	if foreign.Name("42") == name {
+		t.Error("the name does not depend on the secret")
+	}
 }

@@ -1,11 +1,9 @@
 package simulator
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"seckill/internal/backoff"
 	"seckill/internal/budget"
 	"seckill/internal/payment"
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
@@ -27,8 +26,6 @@ const (
 	lease = deliverTimeout + budget.Answer
 	// maxAttempts are three days' worth; then the webhook is given up, and the service finds the payment by asking.
 	maxAttempts = 440
-	// maxAnswer of a receiver is read, in bytes, so that the connection can be used again.
-	maxAnswer = 4 << 10
 	// delayedPage is how many delayed payments approve themselves in one look.
 	delayedPage = 100
 )
@@ -76,7 +73,7 @@ func (s *Server) settle(now time.Time, change func(tellAt time.Time) error) erro
 }
 
 // Run approves delayed payments and sends webhooks to a URL until ctx ends. Each is sent until it is answered
-// with a 2xx, ever more slowly, for three days.
+// with 204, ever more slowly, for three days.
 func (s *Server) Run(ctx context.Context, target string) {
 	client := &http.Client{
 		Transport:     &http.Transport{MaxConnsPerHost: deliverers, MaxIdleConnsPerHost: deliverers, IdleConnTimeout: time.Minute},
@@ -138,7 +135,9 @@ func pauseAfter(attempts int) time.Duration {
 
 // deliver makes one attempt.
 func (s *Server) deliver(ctx context.Context, client *http.Client, target string, hook webhook) {
-	err := s.post(ctx, client, target, hook)
+	attempt, enough := context.WithTimeout(ctx, deliverTimeout)
+	defer enough()
+	err := s.Signatures.Send(attempt, client, target, hook.id, hook.body)
 	next := time.Time{}
 	if pause := pauseAfter(hook.attempts); err != nil && pause > 0 {
 		next = time.Now().Add(pause)
@@ -152,25 +151,36 @@ func (s *Server) deliver(ctx context.Context, client *http.Client, target string
 	}
 }
 
-func (s *Server) post(ctx context.Context, client *http.Client, target string, hook webhook) error {
-	ctx, cancel := context.WithTimeout(ctx, deliverTimeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(hook.body))
-	if err != nil {
-		return fmt.Errorf("make the request: %w", err)
-	}
-	if request.Header, err = s.Signatures.Sign(hook.id, time.Now(), hook.body); err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(request)
-	if err != nil {
-		return fmt.Errorf("send it: %w", err)
-	}
-	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer) // a short answer lets the connection live on
-	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return fmt.Errorf("the answer is %s", response.Status)
+// errSecondLedger tells of a second simulator.
+var errSecondLedger = errors.New("another instance on this database has the payment simulator, and this one keeps a ledger of its own, which does not know the payments of the other: " +
+	"set SECKILL_PAYMENT_SIMULATOR=off here, SECKILL_PAYMENT_URL to the other one's simulator, and SECKILL_WEBHOOK_SECRETS as there")
+
+// Claim finds out whether this instance is the only one on its database that has the simulator, by a claim that one of them
+// can hold. A second ledger does not know the first one's payments, and each instance asks its own: that does for trying
+// out, and is logged. An error says that the database did not answer until ctx ended.
+func Claim(ctx context.Context, held func(ctx context.Context) (bool, error), log *slog.Logger) error {
+	var (
+		ours   bool
+		failed error     // of the last question, unless it was cut short
+		taken  time.Time // when another instance was first seen to have it; a question that fails says nothing of that
+	)
+	_ = poll.Until(ctx, budget.Call/10, func() (bool, error) {
+		var err error
+		ours, err = held(ctx)
+		if ctx.Err() == nil {
+			failed = err
+		}
+		if err == nil && taken.IsZero() {
+			taken = time.Now()
+		}
+		return ours || !taken.IsZero() && time.Since(taken) >= budget.Call, nil
+	})
+	switch {
+	case ours:
+	case failed != nil:
+		return fmt.Errorf("claim the payment simulator: %w", failed)
+	default:
+		log.WarnContext(ctx, "this is a second payment simulator", slog.Any("error", errSecondLedger))
 	}
 	return nil
 }

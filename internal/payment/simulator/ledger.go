@@ -19,9 +19,8 @@ var schema string
 
 // Refusals of the ledger.
 var (
-	errNotFound = errors.New("there is no such payment")
-	errConflict = errors.New("the key was used with another body")
-	errInvalid  = errors.New("the payment cannot be refunded by that much")
+	errConflict = fmt.Errorf("%w: the key was used with another body", payment.ErrRefused)
+	errInvalid  = fmt.Errorf("%w: the payment cannot be refunded by that much", payment.ErrRefused)
 	errDecided  = errors.New("the payment is decided already")
 )
 
@@ -60,8 +59,9 @@ func (l *ledger) write(ctx context.Context, action string, work func(*sql.Tx) er
 	return nil
 }
 
-// start makes a payment, or finds it.
-func (l *ledger) start(ctx context.Context, r payment.Request) (p payment.Payment, err error) {
+// Start makes a payment, or finds it.
+func (l *ledger) Start(ctx context.Context, asked payment.Checkout) (p payment.Payment, err error) {
+	r := asked.Request
 	err = l.write(ctx, "start payment "+r.ID, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO payments (id, order_id, amount, currency) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
 			r.ID, r.OrderID, r.Amount, r.Currency)
@@ -76,7 +76,8 @@ func (l *ledger) start(ctx context.Context, r payment.Request) (p payment.Paymen
 	return p, err
 }
 
-func (l *ledger) find(ctx context.Context, id string) (p payment.Payment, err error) {
+// LookUp implements payment.Provider.
+func (l *ledger) LookUp(ctx context.Context, id string) (p payment.Payment, err error) {
 	err = l.write(ctx, "find payment "+id, func(tx *sql.Tx) error {
 		p, err = find(ctx, tx, id)
 		return err
@@ -85,11 +86,11 @@ func (l *ledger) find(ctx context.Context, id string) (p payment.Payment, err er
 }
 
 func find(ctx context.Context, tx *sql.Tx, id string) (payment.Payment, error) {
-	p := payment.Payment{Request: payment.Request{ID: id}}
+	p := payment.Payment{Request: payment.Request{ID: id}, URL: "/pay/" + id}
 	err := tx.QueryRowContext(ctx, "SELECT order_id, amount, currency, status, refunded, EXISTS (SELECT 1 FROM disputes WHERE payment_id = id) FROM payments WHERE id = ?", id).
 		Scan(&p.OrderID, &p.Amount, &p.Currency, &p.Status, &p.Refunded, &p.Disputed)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = errNotFound
+		err = payment.ErrNotFound
 	}
 	return p, err
 }
@@ -212,8 +213,8 @@ func (l *ledger) delayed(ctx context.Context, now time.Time, limit int) (due []s
 	return due, rows.Err()
 }
 
-// refund gives money back, once for a key.
-func (l *ledger) refund(ctx context.Context, key string, r payment.Refund) error {
+// Refund gives money back, once for a key.
+func (l *ledger) Refund(ctx context.Context, key string, r payment.Refund) error {
 	return l.write(ctx, "refund payment "+r.PaymentID, func(tx *sql.Tx) error {
 		p, err := find(ctx, tx, r.PaymentID)
 		if err != nil {
@@ -229,7 +230,7 @@ func (l *ledger) refund(ctx context.Context, key string, r payment.Refund) error
 			return errConflict
 		case !errors.Is(err, sql.ErrNoRows):
 			return err
-		case p.Status != payment.Succeeded || p.Currency != r.Currency || r.Amount < 0 || r.Amount > p.Amount-p.Refunded:
+		case p.Status != payment.Succeeded || p.Currency != r.Currency || r.Amount > p.Amount-p.Refunded:
 			return errInvalid
 		}
 		return giveBack(ctx, tx, key, r)
@@ -301,5 +302,5 @@ func (s *Server) Balance(ctx context.Context) (b Balance, err error) {
 
 // Payment reads one payment of the ledger.
 func (s *Server) Payment(ctx context.Context, id string) (payment.Payment, error) {
-	return s.ledger.find(ctx, id)
+	return s.ledger.LookUp(ctx, id)
 }

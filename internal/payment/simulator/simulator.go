@@ -4,30 +4,25 @@
 package simulator
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
-	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	"seckill/internal/budget"
 	"seckill/internal/payment"
 	"seckill/internal/words"
-	"seckill/model"
 )
 
-const (
-	// maxBody bounds a request's body in bytes; an honest one has some hundred.
-	maxBody = 16 << 10
-	// maxKey bounds an idempotency key in bytes.
-	maxKey = 255
-)
+// maxBody bounds a request's body in bytes; an honest one has some hundred.
+const maxBody = 16 << 10
 
 // Options are what a simulator works with. All but DelayFor are required.
 type Options struct {
@@ -70,9 +65,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	s := &Server{Options: options, ledger: book, pages: pages, words: texts, wake: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /payments", s.authorized(s.start))
-	mux.HandleFunc("GET /payments/{id}", s.authorized(s.show))
-	mux.HandleFunc("POST /payments/{id}/refunds", s.authorized(s.refund))
+	payment.Serve(mux, book, options.Keys, budget.Answer, options.Log)
 	mux.HandleFunc("GET /pay/{id}", s.page)
 	mux.HandleFunc("POST /pay/{id}", s.decide)
 	mux.HandleFunc("GET /style.css", style)
@@ -103,96 +96,102 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// authorized lets only the service in.
-func (s *Server) authorized(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !payment.Authorized(r, s.Keys) {
-			refuse(w, http.StatusUnauthorized, "the key is wrong")
-			return
-		}
-		next(w, r)
-	}
-}
+// Decision is what becomes of a payment on its page.
+type Decision string
 
-func (s *Server) start(w http.ResponseWriter, r *http.Request) {
-	var asked payment.Request
-	if !read(w, r, &asked) {
-		return
-	}
-	if !model.ValidID(asked.ID) || !model.ValidID(asked.OrderID) || asked.Amount < 0 || asked.Amount > model.MaxAmount || len(asked.Currency) != 3 ||
-		r.Header.Get("Idempotency-Key") != asked.ID {
-		refuse(w, http.StatusUnprocessableEntity, "the payment is not valid")
-		return
-	}
-	p, err := s.ledger.start(r.Context(), asked)
-	s.answer(w, r, p, err)
-}
+// The decisions.
+const (
+	Approve Decision = "approve"
+	Decline Decision = "decline"
+	Delay   Decision = "delay" // approves by itself after Options.DelayFor
 
-func (s *Server) show(w http.ResponseWriter, r *http.Request) {
-	p, err := s.ledger.find(r.Context(), r.PathValue("id"))
-	s.answer(w, r, p, err)
-}
+	// Of a payment that has succeeded, by whoever runs the provider: the service has not asked for it.
+	Refund     Decision = "refund"      // all that is left
+	RefundPart Decision = "refund-part" // the smallest one
+	Dispute    Decision = "dispute"
+	Win        Decision = "win"  // the dispute, for the shop
+	Lose       Decision = "lose" // all that is left goes back
+)
 
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, p payment.Payment, err error) {
+// page shows a payment. Whoever knows its id, which cannot be guessed, may decide it.
+func (s *Server) page(w http.ResponseWriter, r *http.Request) {
+	p, err := s.ledger.LookUp(r.Context(), r.PathValue("id"))
 	if err != nil {
-		s.fail(w, r, err)
+		s.failPage(w, r, err)
 		return
 	}
-	p.URL = "http://" + r.Host + "/pay/" + p.ID // where whoever asks has found the simulator
-	write(w, http.StatusOK, p)
-}
-
-func (s *Server) refund(w http.ResponseWriter, r *http.Request) {
-	asked := payment.Refund{PaymentID: r.PathValue("id")}
-	if !read(w, r, &asked.Money) {
-		return
-	}
-	key := r.Header.Get("Idempotency-Key")
-	if key == "" || len(key) > maxKey {
-		refuse(w, http.StatusUnprocessableEntity, "an idempotency key is needed")
-		return
-	}
-	if err := s.ledger.refund(r.Context(), key, asked); err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	write(w, http.StatusOK, asked)
-}
-
-// fail translates an error of the ledger.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	for refusal, status := range map[error]int{
-		errNotFound: http.StatusNotFound,
-		errConflict: http.StatusUnprocessableEntity,
-		errInvalid:  http.StatusUnprocessableEntity,
-	} {
-		if errors.Is(err, refusal) {
-			refuse(w, status, refusal.Error())
-			return
-		}
-	}
-	s.Log.WarnContext(r.Context(), "the payment simulator failed", slog.Any("error", err))
-	refuse(w, http.StatusInternalServerError, "the ledger failed")
-}
-
-// read decodes a request's body, and answers when that fails.
-func read(w http.ResponseWriter, r *http.Request, into any) bool {
-	body, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = json.Unmarshal(body, into)
-	}
+	var page bytes.Buffer
+	err = s.pages.ExecuteTemplate(&page, "page.html", shown{
+		Payment: p, Price: price(p.Money), Pending: p.Status == payment.Pending, Kept: p.Status == payment.Succeeded && p.Refunded < p.Amount, Delay: s.DelayFor,
+		Back: back(r), Language: s.words.Asked(r.Header.Get("Accept-Language")),
+	})
 	if err != nil {
-		refuse(w, http.StatusUnprocessableEntity, "the body is not valid")
+		s.failPage(w, r, err)
+		return
 	}
-	return err == nil
+	s.words.Asked(r.Header.Get("Accept-Language")).Label(w.Header())
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = page.WriteTo(w)
 }
 
-func refuse(w http.ResponseWriter, status int, why string) {
-	write(w, status, map[string]string{"error": why})
+// shown is what the page shows.
+type shown struct {
+	payment.Payment
+
+	Price    string
+	Pending  bool
+	Kept     bool // money of it
+	Delay    time.Duration
+	Back     string // where the buyer came from; empty: that is not known
+	Language *words.Language
 }
 
-func write(w http.ResponseWriter, status int, document any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(document) // a client that is gone asks again
+// T is a text in the language of the page.
+func (s shown) T(key string, args ...any) string { return s.Language.Text(key, args...) }
+
+// back is where a page of this machine has said that the buyer came from. No other site is led to.
+func back(r *http.Request) string {
+	u, err := url.Parse(r.URL.Query().Get("back"))
+	here := url.URL{Host: r.Host}
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() != here.Hostname() || u.User != nil {
+		return ""
+	}
+	return u.String()
 }
+
+// price writes minor units as people do. The simulator takes every currency for one with two decimals.
+func price(m payment.Money) string {
+	return fmt.Sprintf("%d.%02d %s", m.Amount/100, m.Amount%100, m.Currency)
+}
+
+func (s *Server) decide(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		http.Error(w, "The form is not valid.", http.StatusBadRequest)
+		return
+	}
+	id := r.PathValue("id")
+	err := s.Decide(r.Context(), id, Decision(r.PostForm.Get("decision")))
+	if err != nil && !errors.Is(err, errDecided) { // pressed twice: the page says how it was decided
+		s.failPage(w, r, err)
+		return
+	}
+	next := "/pay/" + id
+	if from := back(r); from != "" {
+		next += "?back=" + url.QueryEscape(from)
+	}
+	http.Redirect(w, r, next, http.StatusSeeOther)
+}
+
+func (s *Server) failPage(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, payment.ErrNotFound):
+		http.Error(w, "There is no such payment.", http.StatusNotFound)
+	case errors.Is(err, errDecision):
+		http.Error(w, "A payment is approved, declined or delayed.", http.StatusUnprocessableEntity)
+	default:
+		s.Log.WarnContext(r.Context(), "the payment simulator's page failed", slog.Any("error", err))
+		http.Error(w, "The ledger failed.", http.StatusInternalServerError)
+	}
+}
+
+func style(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "style.css") }

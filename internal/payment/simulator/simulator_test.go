@@ -235,7 +235,7 @@ func TestThePageEscapes(t *testing.T) {
 	check.Equal(t, "an order that is no id", refused.StatusCode, http.StatusUnprocessableEntity)
 }
 
-// A webhook is sent until it is answered with a 2xx, always with the same id and a new signature.
+// A webhook is sent until it is answered with 204, always with the same id and a new signature.
 func TestWebhooksAreRepeatedUntilTheyArrive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.db"), 2)
