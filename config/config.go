@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/redisurl"
 	"seckill/model"
 )
@@ -118,7 +119,7 @@ func (c Config) LacksForSeveral() string {
 
 // failoverPatience is how long an instance that sells on without its database is ready
 // without it: a failover takes seconds, and one that lasts is to be seen.
-const failoverPatience = 5 * time.Second
+const failoverPatience = budget.Answer
 
 // WithoutDatabase is how long an instance is ready while the database is away: in
 // async it sells on until the orders in the queue are too old. A worker only waits for it.
@@ -219,7 +220,7 @@ type Issuer struct {
 
 // usualDrainGrace is in what time a load balancer that asks every second leaves out an
 // instance that is not ready.
-const usualDrainGrace = 5 * time.Second
+const usualDrainGrace = 5 * budget.Look
 
 // Option changes how settings are read.
 type Option func(*reader)

@@ -14,14 +14,15 @@ import (
 	"github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 
+	"seckill/internal/budget"
 	"seckill/internal/payment"
 )
 
 const (
 	// patience of one call: the service waits for 3 s.
-	patience = 2500 * time.Millisecond
+	patience = budget.Call + budget.Brief
 	// tellPatience bounds telling the service, which answers within 5 s.
-	tellPatience = 6 * time.Second
+	tellPatience = budget.Answer + budget.Look
 	// maxBody bounds what is read, in bytes: events of Stripe have some thousand.
 	maxBody = 1 << 20
 )

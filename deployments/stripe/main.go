@@ -14,10 +14,10 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/stripe/stripe-go/v85"
 
+	"seckill/internal/budget"
 	"seckill/internal/payment"
 )
 
@@ -40,11 +40,11 @@ func run(ctx context.Context, listen, file string, getenv func(string) string, l
 		return err
 	}
 	defer func() { err = errors.Join(err, a.book.db.Close()) }()
-	server := &http.Server{Addr: listen, Handler: a.routes(), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	server := &http.Server{Addr: listen, Handler: a.routes(), ReadTimeout: budget.Step, WriteTimeout: budget.Step, IdleTimeout: budget.Survey}
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
-		ending, enough := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		ending, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Step)
 		defer enough()
 		stopped <- server.Shutdown(ending)
 	}()

@@ -17,6 +17,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
+	"seckill/internal/budget"
 	"seckill/internal/token"
 	"seckill/model"
 )
@@ -278,7 +279,7 @@ func (p Process) tokenCommand() *cobra.Command {
 	cmd.Flags().Int64Var(&first, "first", 1, "the number of the first user")
 	cmd.Flags().StringVar(&role, "role", string(model.RoleUser), "user or admin; viewer, cashier and operator are lesser administrators")
 	cmd.Flags().StringSliceVar(&groups, "groups", nil, "groups that the users are in, separated by commas")
-	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the tokens are valid")
+	cmd.Flags().DurationVar(&ttl, "ttl", budget.Day, "how long the tokens are valid")
 	load := p.settings(cmd, "SECKILL_DATA_DIR", "SECKILL_JWT_ISSUER", "SECKILL_JWT_AUDIENCE")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		claims := token.Claims{Role: model.RoleUser, Groups: groups}

@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"seckill/internal/budget"
-
 	"github.com/gofrs/flock"
+
+	"seckill/internal/budget"
 )
 
 // What a data directory holds, beside its secrets.
@@ -168,4 +168,72 @@ func makeSecret(file string) (string, error) {
 		return "", fmt.Errorf("write a secret: %w", err)
 	}
 	return secret, nil
+}
+
+// private are the permissions of a data directory: only the owner has any.
+const private fs.FileMode = 0o700
+
+// tighten takes the rights of other users from a data directory and from everything
+// that this program keeps there, which an older version or a copy may have left
+// readable. It tells log what it changed, and what it could not change: a volume of
+// an orchestrator can belong to another user, and is served from all the same.
+func tighten(dir string, log *slog.Logger) {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real // a link has all rights, whatever those of its directory are
+	}
+	entries, err := os.ReadDir(dir)
+	shared, changed := false, 0
+	take := func(path string) {
+		did, failed := tightenOne(path)
+		err = errors.Join(err, failed)
+		if did {
+			changed++
+		}
+	}
+	for _, entry := range entries {
+		switch {
+		case !ours(entry.Name()):
+			shared = true
+		case entry.IsDir() || entry.Type().IsRegular(): // a link is not followed
+			take(filepath.Join(dir, entry.Name()))
+		}
+	}
+	// A directory in which other programs have files too, as /tmp, is not ours to close.
+	if !shared {
+		take(dir)
+	}
+	if changed > 0 && len(entries) > 0 { // in an empty directory there was nothing to read
+		log.Warn("other users of this machine could read the data directory; from now on they cannot: "+
+			"if one of them must not know the secrets in it, remove the file "+secretFile+" and start again "+
+			"(a "+codeKeyFile+" that is removed takes the codes of paid orders with it)",
+			slog.String("directory", dir), slog.Int("changed", changed))
+	}
+	if err != nil {
+		log.Warn("the data directory may be readable for other users of this machine",
+			slog.String("directory", dir), slog.Any("error", err))
+	}
+	if shared {
+		log.Warn("the data directory holds files of others, and is left open to them: choose one of its own with SECKILL_DATA_DIR",
+			slog.String("directory", dir))
+	}
+}
+
+// ours reports whether this program makes files of that name in a data directory.
+func ours(name string) bool {
+	return name == queueDir || name == claimFile || strings.HasPrefix(name, databaseFile) || strings.HasPrefix(name, ledgerFile) ||
+		strings.HasPrefix(name, secretFile) || strings.HasPrefix(name, codeKeyFile)
+}
+
+// tightenOne takes the rights of others from one file or directory; nobody else reaches what is in that directory. It
+// reports false for one that gave them none, and for one that is gone: SQLite removes its journals.
+func tightenOne(path string) (changed bool, err error) {
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode().Perm()&^private != 0 {
+		err = os.Chmod(path, info.Mode().Perm()&private)
+		changed = err == nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return changed, err
 }

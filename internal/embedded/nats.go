@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/nats-io/nats-server/v2/server"
@@ -67,7 +66,7 @@ func StartNATS(dir string, log *slog.Logger) (*NATS, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the embedded queue in %s: %w", store, err), guard.Close())
 	}
-	n := &NATS{store: store, guard: guard, log: log, says: rate.Sometimes{Interval: time.Minute}}
+	n := &NATS{store: store, guard: guard, log: log, says: rate.Sometimes{Interval: budget.Survey}}
 	n.server.Store(started)
 	return n, nil
 }

@@ -76,7 +76,7 @@ func (s *Server) settle(now time.Time, change func(tellAt time.Time) error) erro
 // with 204, ever more slowly, for three days.
 func (s *Server) Run(ctx context.Context, target string) {
 	client := &http.Client{
-		Transport:     &http.Transport{MaxConnsPerHost: deliverers, MaxIdleConnsPerHost: deliverers, IdleConnTimeout: time.Minute},
+		Transport:     &http.Transport{MaxConnsPerHost: deliverers, MaxIdleConnsPerHost: deliverers, IdleConnTimeout: budget.Survey},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	defer client.CloseIdleConnections()

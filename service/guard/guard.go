@@ -1,3 +1,6 @@
+// Package guard says whether this instance may sell now, by what the database says: Mode is whether it is sold from in
+// this instance's order mode, Sole whether the instance is alone where it must be, and Redis whether all instances use
+// the same Redis. The wiring asks, and hands the verdict to everything that sells or touches a hot copy.
 package guard
 
 import (
@@ -12,6 +15,170 @@ import (
 	"seckill/internal/poll"
 	"seckill/model"
 )
+
+// Guards tell whether this instance may sell now: the first one that refuses gives the reason.
+type Guards []interface{ Selling() error }
+
+// Selling is nil, or says why this instance may not sell now.
+func (g Guards) Selling() error {
+	for _, guard := range g {
+		if err := guard.Selling(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Sole is the claim of an instance whose Redis or queue is inside its own
+// process: no other instance on its database sees its locks, its hot copies or
+// its backlog. A second one runs, but is not ready, sells nothing in async and
+// touches no hot copy.
+type Sole struct {
+	claim Claim
+	lacks string // the settings that would allow several instances
+	alone atomic.Bool
+}
+
+// Claim is a claim that one instance at most holds at a time.
+type Claim interface {
+	Held(ctx context.Context) (bool, error)
+}
+
+// NewSole makes the guard; lacks names the settings that would allow several instances.
+func NewSole(claim Claim, lacks string) *Sole { return &Sole{claim: claim, lacks: lacks} }
+
+// Run keeps up to date whether this instance is alone, until ctx ends.
+func (s *Sole) Run(ctx context.Context) {
+	s.look(ctx)
+	poll.Every(ctx, budget.Look, func() { s.look(ctx) })
+}
+
+// Assume takes this instance for alone until the next look.
+func (s *Sole) Assume() { s.alone.Store(true) }
+
+// Probe is the readiness check: nil while this instance is alone.
+func (s *Sole) Probe(ctx context.Context) error {
+	held, err := s.claim.Held(ctx)
+	if err == nil && !held {
+		err = s.crowded()
+	}
+	return err
+}
+
+func (s *Sole) crowded() error {
+	return model.Unavailable("another instance with an embedded Redis or queue uses this database; set "+
+		s.lacks+" to run several", nil)
+}
+
+// look keeps alone up to date. A database that is away changes nothing: async
+// goes on without it for a while.
+func (s *Sole) look(ctx context.Context) {
+	if held, err := s.claim.Held(ctx); err == nil {
+		s.alone.Store(held)
+	}
+}
+
+// Selling is nil while this instance is alone.
+func (s *Sole) Selling() error {
+	if s == nil || s.alone.Load() {
+		return nil
+	}
+	return s.crowded()
+}
+
+// Await returns when this instance is alone, or ctx has ended.
+func (s *Sole) Await(ctx context.Context) {
+	_ = poll.Until(ctx, budget.Look, func() (bool, error) { return s.Selling() == nil, nil }) // ctx tells
+}
+
+// Mode knows in which order mode the database was sold from at the latest
+// reading. While the database is away that stays as it was, because async sells on.
+// Until another mode is read, budget.Glance later, nothing is sold twice: each
+// transaction that takes a unit checks the mode too.
+type Mode struct {
+	read func(context.Context) (model.ModeRecord, error)
+	mine model.OrderMode
+	log  *slog.Logger
+	last atomic.Pointer[model.ModeRecord]
+}
+
+// NewMode makes the watcher of an instance whose order mode is mine; Run does the watching.
+func NewMode(read func(context.Context) (model.ModeRecord, error), mine model.OrderMode, log *slog.Logger) *Mode {
+	return &Mode{read: read, mine: mine, log: log}
+}
+
+// Adopt has a database without vouchers adopt this instance's mode, and returns the name of the database's deployment.
+// Lacks says what the schema lacks that another process may have yet to make; nil: nobody else makes it. An instance in sync
+// waits for that and is not ready: there is no error, and the name is not known yet. One in async needs the name, which
+// its queue has.
+func (m *Mode) Adopt(
+	ctx context.Context, adopt func(context.Context, model.OrderMode) (model.ModeRecord, error), lacks func(context.Context) error,
+) (deployment string, err error) {
+	record, err := adopt(ctx, m.mine)
+	switch {
+	case err == nil:
+		return record.Deployment, m.Refresh(ctx)
+	case lacks == nil:
+	case m.mine == model.ModeSync:
+		return "", nil
+	default:
+		if missing := lacks(ctx); missing != nil {
+			return "", missing
+		}
+	}
+	return "", fmt.Errorf("look at the order mode of the database: %w", err)
+}
+
+// Run reads the mode again and again until ctx ends.
+func (m *Mode) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = m.Refresh(ctx) // after an error the latest reading counts
+		poll.Pause(ctx, budget.Glance)
+	}
+}
+
+// Refresh reads the mode now.
+func (m *Mode) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, budget.Call)
+	defer cancel()
+	record, err := m.read(ctx)
+	if err != nil {
+		return fmt.Errorf("read the order mode: %w", err)
+	}
+	before := m.last.Swap(&record)
+	if before == nil || *before != record {
+		m.log.InfoContext(ctx, "the database's order mode", slog.String("mode", string(record.Mode)), slog.String("instance", string(m.mine)))
+	}
+	return nil
+}
+
+// Selling is nil while this instance may sell. UNAVAILABLE says that the database's
+// mode is another one, or could not be read yet.
+func (m *Mode) Selling() error {
+	record := m.last.Load()
+	switch {
+	case record == nil:
+		return model.Unavailable("It is not known yet how this database is sold from.", nil)
+	case record.Mode != m.mine:
+		return model.Unavailable("This instance has another order mode than its database.", nil)
+	default:
+		return nil
+	}
+}
+
+// Probe is the readiness check: it names the two modes.
+func (m *Mode) Probe(context.Context) error {
+	record := m.last.Load()
+	switch {
+	case record == nil:
+		return model.Unavailable("the database's order mode could not be read yet", nil)
+	case record.Mode != m.mine:
+		return model.Unavailable(fmt.Sprintf("the database is sold from in order mode %s and this instance is %s; `seckill mode %s` "+
+			"changes it while no instance sells", record.Mode, m.mine, m.mine), nil)
+	default:
+		return nil
+	}
+}
 
 const (
 	// abandonedClaim is in how many looks in a row the claim of another Redis must
