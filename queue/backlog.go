@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -24,7 +25,7 @@ import (
 // so that it holds also at the time of the second answer. The consumer's floor lags
 // behind lost acknowledgements until their messages were delivered again.
 func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
-	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	const action = "ask what waits in the queue"
 	floor, pending, stream, err := q.consumed(ctx)
@@ -81,7 +82,7 @@ func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject s
 // and a voucher may be missed that has some. So a voucher that is not named has no
 // backlog of its own that matters, but only BacklogOf tells its floor.
 func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	const action = "ask which vouchers have messages in the queue"
 	stream, err := q.stream(ctx)
@@ -123,7 +124,7 @@ type count func(ctx context.Context, stream jetstream.Stream, first *jetstream.R
 
 // backlogOf counts the messages that all vouchers share in a way of its own.
 func (q *Queue) backlogOf(ctx context.Context, voucherID string, shared count) (model.Backlog, error) {
-	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	action := "ask for the queue of voucher " + voucherID
 	floor, _, stream, err := q.consumed(ctx)

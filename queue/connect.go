@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/redact"
 )
@@ -21,25 +22,17 @@ import (
 const (
 	// dialBudget bounds one dial, because start has to say soon which
 	// dependency is missing.
-	dialBudget = 3 * time.Second
-	// reconnectPause is the wait between two tries to reach a server that is
-	// gone. It is short because a restart takes less than a second.
-	reconnectPause = 100 * time.Millisecond
-	// pingPause and deadPings find a server that hangs: the connection is given up
-	// when the next ping is due and deadPings have no answer, 2 to 3 s after the
+	dialBudget = 3 * budget.Look
+	// deadPings find a server that hangs: the connection is given up when the next
+	// ping is due, after a second, and so many have no answer, 2 to 3 s after the
 	// server fell silent. The others need 4 s at least to elect a leader in its place.
 	//
 	// That is no matter of load: a server answers a ping where it reads from the
 	// connection, and stores what was published somewhere else. A publish without an
-	// ack is repeated after tryBudget, which is shorter. A server that was only slow
+	// ack is repeated after budget.Look, which is shorter. A server that was only slow
 	// costs a connection made anew, and the publishes under way are repeated under the
 	// same ids. Where this process itself stood still, the missed pings count as one.
-	pingPause = time.Second
 	deadPings = 2
-
-	// sameAgain is between two reports of the same error: a server that refuses
-	// the login does so several times a second.
-	sameAgain = 10 * time.Second
 
 	// leastPayload is what a server must take in one message: an order of the longest ids, or the letter about it, with
 	// headers takes 1 KB, and the question that makes a stream some more.
@@ -66,12 +59,12 @@ func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, erro
 		// Passwords are changed on the server and on its clients one after the
 		// other; the library would give up at the second refused login.
 		nats.IgnoreAuthErrorAbort(),
-		nats.ReconnectWait(reconnectPause),
-		nats.ReconnectJitter(reconnectPause, reconnectPause),
+		nats.ReconnectWait(budget.Blink),
+		nats.ReconnectJitter(budget.Blink, budget.Blink),
 		// Nothing is buffered while the connection is down. A publish must fail
 		// now, and not be sent after its caller has left.
 		nats.ReconnectBufSize(-1),
-		nats.PingInterval(pingPause + o.Slack),
+		nats.PingInterval(budget.Look + o.Slack),
 		nats.MaxPingsOutstanding(deadPings),
 	}
 	options = append(options, handlers(o.Log, lost)...)
@@ -104,12 +97,12 @@ func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, erro
 func handlers(log *slog.Logger, lost func(error)) []nats.Option {
 	var last string
 	var until time.Time
-	// An error that every try to connect repeats is logged once per sameAgain.
+	// An error that every try to connect repeats is logged once per budget.Step.
 	again := func(err error) bool {
 		if err.Error() == last && time.Now().Before(until) {
 			return true
 		}
-		last, until = err.Error(), time.Now().Add(sameAgain)
+		last, until = err.Error(), time.Now().Add(budget.Step)
 		return false
 	}
 	return []nats.Option{
@@ -159,12 +152,12 @@ func address(o Options) string {
 
 // patiently does what asks the server something, and repeats it until ctx ends while it
 // fails for a reason that may pass. A cluster that has no leader yet leaves a question
-// unanswered, and does not come back to it: so each attempt has askBudget. The error is
+// unanswered, and does not come back to it: so each attempt has budget.Call. The error is
 // the last that a server gave, if one did.
 func patiently(ctx context.Context, ask func(context.Context) error) error {
 	var given error
 	for {
-		attempt, cancel := context.WithTimeout(ctx, askBudget)
+		attempt, cancel := context.WithTimeout(ctx, budget.Call)
 		err := ask(attempt)
 		cancel()
 		if err == nil || final(err) {
@@ -176,7 +169,7 @@ func patiently(ctx context.Context, ask func(context.Context) error) error {
 		if ctx.Err() != nil {
 			return given
 		}
-		poll.Pause(ctx, reconnectPause)
+		poll.Pause(ctx, budget.Blink)
 	}
 }
 

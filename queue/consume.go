@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/poll"
 	"seckill/model"
@@ -32,26 +33,10 @@ const (
 	// client then takes the fetch for ended, and the orders come again after ackWait,
 	// for ever in the same way (nats-server 2.15, nats.go 1.55).
 	fetchMessages = 64
-	// fetchBudget is how long a fetch waits for messages, which are passed on as
-	// they arrive. An orderly stop waits for the fetch under way, because its
-	// messages would otherwise not be delivered again until ackWait is over.
-	//
-	// Replicas may still agree on a message when its fetch ends. The server then says so
-	// (408 Request Timeout) behind the message, since https://github.com/nats-io/nats-server/pull/7046,
-	// and the client waits for it a second longer than for the fetch. What they agree on
-	// later, or through an older server that has replicas and not this, comes again
-	// after ackWait.
-	fetchBudget = time.Second
 	// stopBudget is how long calls under way may go on after the end was asked
 	// for: longer than a transaction, shorter than a call that has to bisect its
 	// orders. The messages of a call that is cut off come again.
-	stopBudget = 6 * time.Second
-	// repairPause and longestRepairPause are the waits between two tries to
-	// reach the server again, growing.
-	repairPause        = 100 * time.Millisecond
-	longestRepairPause = 2 * time.Second
-	// restPause is between two questions whether this instance is to fetch.
-	restPause = 50 * time.Millisecond
+	stopBudget = budget.Answer + budget.Look
 
 	defaultWorkers = 2 // where one after the other is too slow
 )
@@ -202,27 +187,11 @@ func (c *consumption) receive(raw jetstream.Msg) *message {
 }
 
 const (
-	// callBudget bounds a call of persist: a call that hangs must not keep its
-	// orders from other instances for ever. The longest transaction gives up
-	// after seconds, and bisecting a poisoned call takes several transactions.
-	callBudget = time.Minute
-	// firstDelay and longestDelay are the waits before a message comes again
-	// whose orders could not be persisted now. They grow, so that the whole
-	// backlog does not ask a database that is down. They are short, because
+	// firstDelay is the first wait before a message comes again whose orders
+	// could not be persisted now. It grows up to budget.Call, so that the whole
+	// backlog does not ask a database that is down. It is short, because
 	// buyers wait for their orders once the database is well.
-	firstDelay   = 100 * time.Millisecond
-	longestDelay = 2 * time.Second
-	// longestIsolatedDelay is the same for orders that were isolated: all that have gathered come again in that time, beside
-	// those of all others.
-	longestIsolatedDelay = 5 * time.Second
-	// helplessDelay is the wait after a bug, and for a message that only a newer
-	// worker can read: neither is mended soon.
-	helplessDelay = 5 * time.Second
-	// longestRest is the longest wait of a worker that could persist nothing. It
-	// is short, because the next messages may be of a voucher that is well.
-	longestRest = 500 * time.Millisecond
-	// newerAgain is between two warnings of messages of a later version.
-	newerAgain = time.Minute
+	firstDelay = 2 * budget.Blink
 )
 
 // outcome is what became of a batch.
@@ -250,7 +219,7 @@ func (c *consumption) work(ctx, working context.Context) {
 		case notTried:
 		case noneDone:
 			failures++
-			rest := backoff.Doubled(firstDelay, longestRest, failures-1)
+			rest := backoff.Doubled(firstDelay, budget.Brief, failures-1)
 			if last := c.lastDone.Load(); last != nil {
 				rest = min(rest, time.Since(*last))
 			}
@@ -264,7 +233,7 @@ func (c *consumption) work(ctx, working context.Context) {
 
 // handle persists a batch and answers its messages.
 func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
-	ctx, cancel := context.WithTimeout(ctx, callBudget+c.queue.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Survey+c.queue.slack)
 	defer cancel()
 	count := 0
 	for _, m := range batch {
@@ -371,26 +340,26 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error) set
 		return settledDone
 	case passing(verdict):
 		c.queue.log.DebugContext(ctx, "a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
-		longest := longestDelay
+		longest := budget.Call
 		if m.road == roadIsolated {
-			longest = longestIsolatedDelay
+			longest = budget.Answer
 		}
 		c.answered(ctx, m, "nak", m.NakWithDelay(backoff.Doubled(firstDelay, longest, int(min(m.delivered, 64))-1)))
 	case errors.Is(verdict, errNewer):
 		c.warnOfNewer(ctx, m)
-		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))
+		c.answered(ctx, m, "nak", m.NakWithDelay(budget.Answer))
 	default: // a bug, for which no accepted order may be lost
 		c.queue.log.ErrorContext(ctx, "a message cannot be persisted and comes again", slog.Uint64("sequence", m.sequence),
 			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
-		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))
+		c.answered(ctx, m, "nak", m.NakWithDelay(budget.Answer))
 	}
 	return settledLater
 }
 
-// warnOfNewer logs, once per newerAgain, that messages wait for a newer worker.
+// warnOfNewer logs, once per budget.Survey, that messages wait for a newer worker.
 func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
 	last, now := c.newerWarned.Load(), time.Now()
-	if last != nil && now.Sub(*last) < newerAgain || !c.newerWarned.CompareAndSwap(last, &now) {
+	if last != nil && now.Sub(*last) < budget.Survey || !c.newerWarned.CompareAndSwap(last, &now) {
 		return
 	}
 	c.queue.log.WarnContext(ctx, "messages of a later version wait for a worker that can read them",
@@ -454,7 +423,7 @@ func (c *consumption) answered(ctx context.Context, m *message, what string, err
 // flush sends a call's acks at once. The next fetch would send them too late for a
 // rebuild that waits for the ack floor.
 func (c *consumption) flush(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, askBudget+c.queue.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+c.queue.slack)
 	defer cancel()
 	if err := c.queue.conn.FlushWithContext(ctx); err != nil {
 		c.queue.log.DebugContext(ctx, "acks may be lost with the connection", slog.Any("error", err))
@@ -470,7 +439,7 @@ func (c *consumption) fetchAll(ctx context.Context) error {
 			return nil
 		case <-c.wish:
 		}
-		if poll.Until(ctx, restPause, func() (bool, error) { return !c.options.Rest(), nil }) != nil {
+		if poll.Until(ctx, budget.Blink, func() (bool, error) { return !c.options.Rest(), nil }) != nil {
 			return nil //nolint:nilerr // ctx has ended
 		}
 		var err error
@@ -504,9 +473,9 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(backoff.Doubled(repairPause, longestRepairPause, failures-1)):
+		case <-time.After(backoff.Doubled(budget.Blink, budget.Call, failures-1)):
 		}
-		ctx, cancel := context.WithTimeout(ctx, startBudget+c.queue.slack)
+		ctx, cancel := context.WithTimeout(ctx, budget.Settled+c.queue.slack)
 		defer cancel()
 		var created bool
 		err := patiently(ctx, func(ctx context.Context) error {
@@ -521,7 +490,7 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget+c.queue.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+c.queue.slack)
 	defer cancel()
 	worker, err := c.queue.js.Consumer(ctx, c.queue.names.orders, workerName)
 	if err != nil {
@@ -533,7 +502,7 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 // fetch makes one fetch and passes its messages on. It is not cut short when the
 // consuming ends: messages on their way would stay unacknowledged until ackWait.
 func (c *consumption) fetch(worker jetstream.Consumer) error {
-	batch, err := worker.Fetch(fetchMessages, jetstream.FetchMaxWait(fetchBudget))
+	batch, err := worker.Fetch(fetchMessages, jetstream.FetchMaxWait(budget.Look))
 	if err != nil {
 		return fmt.Errorf("fetch orders: %w", err)
 	}

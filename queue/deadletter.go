@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -47,7 +48,7 @@ func (q *Queue) Buried(ctx context.Context) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(q.names.letters+orderLetter+"*"))
 	if err != nil {
@@ -65,7 +66,7 @@ func (q *Queue) Buried(ctx context.Context) (map[string]bool, error) {
 
 // bury stores a letter under a name, unless there is one of that name.
 func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) error {
-	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	try := func() (err error) {
 		for most := maxMessage; most > 0; most /= 2 { // the server may take less than the message that it reports, or that one in base64
@@ -160,7 +161,7 @@ func (q *Queue) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	if err := stream.DeleteMsg(ctx, sequence); err != nil {
 		return unavailable(fmt.Sprintf("remove dead letter %d", sequence), err)
@@ -172,7 +173,7 @@ func (q *Queue) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
 // order is published again its letter is looked up, which must not fail for want of
 // the stream.
 func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	stream, err := q.js.Stream(ctx, q.names.dead)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -192,7 +193,7 @@ func (q *Queue) letterAt(ctx context.Context, stream jetstream.Stream, sequence 
 	if sequence == 0 {
 		return nil, jetstream.ErrMsgNotFound // the server would take it for "the last one"
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	return stream.GetMsg(ctx, sequence, options...)
 }

@@ -12,15 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
 const (
-	// eventAge is how long the stream keeps an event for consumers that were away.
-	eventAge = 7 * 24 * time.Hour
-	// eventDuplicates is how long the server recognises an event that is published again.
-	// Who publishes repeats it within seconds, unless the process has died.
-	eventDuplicates = 10 * time.Minute
 	// eventFlight bounds the events that wait for their acknowledgement at once.
 	eventFlight = 256
 	// cloudEvents is the media type of an event (CloudEvents 1.0, JSON format, section 3).
@@ -48,7 +44,7 @@ type Events struct {
 // OpenEvents connects, and makes the stream if it is not there. A stream that is there is
 // left as its administrator wants it.
 func OpenEvents(ctx context.Context, o EventOptions) (*Events, error) {
-	ctx, cancel := context.WithTimeout(ctx, startBudget)
+	ctx, cancel := context.WithTimeout(ctx, budget.Settled)
 	defer cancel()
 	if _, err := namesOf(o.Deployment); err != nil {
 		return nil, err
@@ -58,7 +54,7 @@ func OpenEvents(ctx context.Context, o EventOptions) (*Events, error) {
 	if e.conn, err = connect(ctx, Options{URL: o.URL, Access: o.Access, Deployment: o.Deployment, Log: o.Log}, func(error) {}); err != nil {
 		return nil, err
 	}
-	if e.js, err = jetstream.New(e.conn, jetstream.WithDefaultTimeout(askBudget)); err == nil {
+	if e.js, err = jetstream.New(e.conn, jetstream.WithDefaultTimeout(budget.Call)); err == nil {
 		err = patiently(ctx, e.prepare)
 	}
 	if err != nil {
@@ -81,8 +77,8 @@ func (e *Events) prepare(ctx context.Context) error {
 		Replicas:    max(e.o.Replicas, 1),
 		// Any number of consumers read it, each at its own pace.
 		Retention:  jetstream.LimitsPolicy,
-		MaxAge:     eventAge,
-		Duplicates: eventDuplicates,
+		MaxAge:     budget.Week,
+		Duplicates: budget.Late,
 	})
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another instance was faster, or an administrator
 		return nil
@@ -95,7 +91,7 @@ func (e *Events) Close() { e.conn.Close() }
 
 // Ping asks whether the server answers and has the stream.
 func (e *Events) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
 	if _, err := e.js.Stream(ctx, e.o.Stream); err != nil {
 		return unavailable("ask for the stream of events", err)
@@ -123,7 +119,7 @@ type cloudEvent struct {
 // once. An event that is published again has the same id, so that the stream, and whoever
 // reads it, knows it.
 func (e *Events) Publish(ctx context.Context, events []model.Event) (published int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, publishBudget)
+	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	for published < len(events) {
 		flight := e.flight(events[published:])

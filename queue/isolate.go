@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/model"
 )
@@ -63,7 +64,7 @@ func (c *consumption) moveAll(ctx context.Context, batch []*message) {
 	if len(left) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget+c.queue.slack) // a queue that takes longer gets the messages back
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+c.queue.slack) // a queue that takes longer gets the messages back
 	defer cancel()
 	failpoint.Reach(failpoint.BeforeMove)
 	err := c.queue.isolate(ctx, isolated)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -93,7 +94,7 @@ func (h *history) persist(_ context.Context, orders []model.Reservation) []error
 
 // holdUp is how long a message that all share is kept at most while nothing ails all of them: by a rebuild, over strayTries
 // deliveries, after it could not be moved beside a bug.
-const holdUp = helplessDelay + 3*time.Second
+const holdUp = budget.Answer + 3*time.Second
 
 // Whatever ails a voucher, for however long: each message that all share is acknowledged soon, no order is lost, and none
 // counts as of another message, but for those that waited for a rebuild.

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/internal/lane"
 	"seckill/model"
@@ -22,19 +23,10 @@ const (
 	// transaction of the database takes it whole.
 	MaxOrders = 500
 
-	// publishBudget bounds a publish with all its repetitions. It must stay
-	// well below the de-duplication window, in which a repetition is seen.
-	publishBudget = 10 * time.Second
-	// tryBudget is how long a try waits for its ack. A server that flushes each
-	// message answers in milliseconds, and recognises a repetition.
-	tryBudget = time.Second
 	// publishers is how many messages of one call are on their way at once. The
 	// server flushes them one after the other, and a disk that takes 10 ms must
-	// acknowledge all of them within tryBudget.
+	// acknowledge all of them within budget.Look.
 	publishers = 32
-	// tryPause is the wait after a try that failed at once (no connection, no
-	// leader): short against the caller's patience, long against a busy loop.
-	tryPause = 50 * time.Millisecond
 )
 
 // Publish stores the orders, whatever their vouchers, in one message where they fit,
@@ -70,7 +62,7 @@ func (*Queue) readable(orders []model.Reservation) (all []order1, refused error)
 // publishAll stores orders on subjects. Those of a subject share messages, as many as fit. A message that fails does not stop the
 // others.
 func (q *Queue) publishAll(ctx context.Context, orders map[string][]order1) error {
-	ctx, cancel := context.WithTimeout(ctx, publishBudget+q.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Step+q.slack)
 	defer cancel()
 	var sending errgroup.Group
 	sending.SetLimit(publishers)
@@ -102,7 +94,7 @@ func (q *Queue) publish(ctx context.Context, subject string, orders []order1) er
 			return fmt.Errorf("publish %d orders together, the first %q: %w", len(orders), orders[0].ID, err)
 		}
 		final := err == nil || definite(err)
-		if final || time.Since(began) >= tryBudget { // a server whose disk is full may also say nothing
+		if final || time.Since(began) >= budget.Look { // a server whose disk is full may also say nothing
 			q.confirmed(ctx, err)
 		}
 		if final {
@@ -112,7 +104,7 @@ func (q *Queue) publish(ctx context.Context, subject string, orders []order1) er
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		case <-time.After(tryPause):
+		case <-time.After(budget.Blink):
 		}
 	}
 }
@@ -130,7 +122,7 @@ func (q *Queue) confirmed(ctx context.Context, err error) {
 
 // try sends a message once.
 func (q *Queue) try(ctx context.Context, subject string, body []byte, options ...jetstream.PublishOpt) error {
-	ctx, cancel := context.WithTimeout(ctx, tryBudget)
+	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
 	// publish repeats, within its budget; the library must not.
 	options = append(options, jetstream.WithRetryAttempts(0))

@@ -31,6 +31,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/budget"
 	"seckill/internal/redact"
 	"seckill/internal/refusal"
 	"seckill/internal/tracing"
@@ -38,19 +39,9 @@ import (
 )
 
 const (
-	// startBudget bounds Open. A healthy server needs milliseconds. A cluster that
-	// elects its leaders needs 4 to 9 s for each round (nats-server, raft.go), and
-	// a busy one may need two rounds.
-	startBudget = 30 * time.Second
-	// askBudget bounds one question to the server, because a server that takes
-	// longer to look something up in memory is as good as gone.
-	askBudget = 2 * time.Second
 	// heardWithin is how long a replica counts as there after it was heard: a leader sends a heartbeat each second, and
 	// believes in who answered for three (nats-server, raft.go, withinLiveWindow). It steps down only after 10 to 20 s.
-	heardWithin = 3 * time.Second
-	// closeBudget bounds the flush of the last acknowledgements. They are only
-	// an optimisation: an order whose ack is lost is delivered again.
-	closeBudget = 2 * time.Second
+	heardWithin = 3 * budget.Look
 )
 
 // Options say where the queue is and whose.
@@ -108,7 +99,7 @@ type Queue struct {
 // wants them. It fails when the server is missing, is too old, has no JetStream,
 // or holds a stream that would break the promise and cannot be corrected.
 func Open(ctx context.Context, o Options) (*Queue, error) {
-	ctx, cancel := context.WithTimeout(ctx, startBudget+o.Slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Settled+o.Slack)
 	defer cancel()
 	names, err := namesOf(o.Deployment)
 	if err != nil {
@@ -118,7 +109,7 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	if q.conn, err = connect(ctx, o, q.lose); err != nil {
 		return nil, err
 	}
-	if q.js, err = jetstream.New(q.conn, jetstream.WithDefaultTimeout(askBudget+o.Slack)); err == nil {
+	if q.js, err = jetstream.New(q.conn, jetstream.WithDefaultTimeout(budget.Call+o.Slack)); err == nil {
 		err = patiently(ctx, func(ctx context.Context) error { return q.begin(ctx, o) })
 	}
 	if err == nil && o.InProcess == nil {
@@ -169,7 +160,7 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 // Ping asks whether orders could be stored: the server answers, the stream of
 // orders has a leader, and a majority of its servers, and messages are confirmed.
 func (q *Queue) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	stream, err := q.stream(ctx)
 	if err == nil {
@@ -217,7 +208,7 @@ func heard(replica *jetstream.PeerInfo) bool {
 // delivered again later.
 func (q *Queue) Close(ctx context.Context) {
 	q.close.Do(func() {
-		ctx, cancel := context.WithTimeout(ctx, closeBudget)
+		ctx, cancel := context.WithTimeout(ctx, budget.Call)
 		defer cancel()
 		if err := q.conn.FlushWithContext(ctx); err != nil {
 			q.log.DebugContext(ctx, "the order queue was closed without a last flush", slog.Any("error", err))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -25,11 +26,7 @@ const (
 	// worker and its hot copy at once stands still for that time. A live worker
 	// gives a sign every third of it. A worker that was paused for longer
 	// persists its orders a second time, which changes nothing.
-	ackWait = 6 * time.Second
-	// duplicates is how long the server recognises a repeated publish. It must
-	// outlast publishBudget, and costs 146 B an id. The database recognises
-	// what is repeated later.
-	duplicates = time.Minute
+	ackWait = budget.Answer + budget.Look
 	// maxAckPending bounds the messages that are delivered and not acknowledged,
 	// over all instances. Those that wait for their redelivery count too: the
 	// messages of vouchers that cannot be stored must fit in beside those of
@@ -92,7 +89,7 @@ type settings struct {
 
 func settingsOf(n names, o Options) settings {
 	return settings{
-		orders: ordersStream(n, max(o.Replicas, 1), cmp.Or(o.MaxBytes, -1), cmp.Or(o.Duplicates, duplicates)),
+		orders: ordersStream(n, max(o.Replicas, 1), cmp.Or(o.MaxBytes, -1), cmp.Or(o.Duplicates, budget.Survey)),
 		dead:   deadStream(n, max(o.Replicas, 1)),
 		worker: workerConsumer(cmp.Or(o.AckWait, ackWait)),
 	}
@@ -133,7 +130,7 @@ func ordersStream(n names, replicas int, maxBytes int64, window time.Duration) j
 // deadStream is where orders lie that could not be persisted, until an
 // operator removes them.
 func deadStream(n names, replicas int) jetstream.StreamConfig {
-	dead := ordersStream(n, replicas, -1, duplicates) // duplicates is unused: the subject recognises repeats
+	dead := ordersStream(n, replicas, -1, budget.Survey) // unused: the subject recognises repeats
 	dead.Name, dead.Description = n.dead, "seckill: orders that could not be persisted"
 	dead.Subjects = []string{n.letters + ">"} // one for each letter, so that a repeated one is recognised
 	dead.Retention = jetstream.LimitsPolicy   // read by people, removed by people

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/budget"
 	"seckill/internal/refusal"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -133,7 +134,7 @@ func (w worker) Fetch(n int, _ ...jetstream.FetchOpt) (jetstream.MessageBatch, e
 	b := fetched(make(chan jetstream.Msg))
 	go func() {
 		defer close(b)
-		end := time.NewTimer(fetchBudget)
+		end := time.NewTimer(budget.Look)
 		for range n {
 			select {
 			case m := <-w.server.line:
@@ -353,12 +354,12 @@ func TestEndIsBounded(t *testing.T) {
 func TestACallThatHangsIsLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), askBudget)
+		ctx, cancel := context.WithTimeout(t.Context(), budget.Call)
 		defer cancel()
 		began, hang := time.Now(), make(chan int)
 		_, err := leaving(ctx, func(context.Context) (int, error) { return <-hang, nil })
 		check.Is(t, "it hangs", err, context.DeadlineExceeded)
-		check.Equal(t, "it is left after", time.Since(began), askBudget)
+		check.Equal(t, "it is left after", time.Since(began), budget.Call)
 		close(hang)
 	})
 }
@@ -372,10 +373,10 @@ func TestTheSameErrorIsNotLoggedAgainAndAgain(t *testing.T) {
 		for _, option := range handlers(log.Logger(), func(error) {}) {
 			check.Must(t, option(&o))
 		}
-		for range 150 { // 15 s
+		for range 300 { // 15 s
 			o.ReconnectErrCB(nil, nats.ErrAuthorization)
 			o.AsyncErrorCB(nil, nil, nats.ErrAuthorization)
-			<-time.After(reconnectPause)
+			<-time.After(budget.Blink)
 		}
 		o.ReconnectErrCB(nil, nats.ErrNoServers)
 		check.Equal(t, "lines", strings.Count(log.String(), "\n"), 3)

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/ids"
 	"seckill/internal/payment"
 	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
 	"seckill/model"
-	"seckill/service/sale"
 )
 
 // neverStarted is the age at which a payment that the provider does not know will not be started any more: a
@@ -65,7 +65,7 @@ func (s *Payments) Pay(ctx context.Context, userID, orderID string) (model.Payme
 		return model.Payment{}, model.Order{}, model.Unavailable("Nothing can be paid here: there is no payment provider.", nil)
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), sale.AnswerBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
 	p, order, err := s.begin(ctx, userID, orderID)
 	if err == nil && p.Status == model.PaymentFailed { // and the buyer wants to pay: once more, with a new one
@@ -158,7 +158,7 @@ func (s *Payments) absent(ctx context.Context, userID, orderID string) error {
 // Notice applies what a webhook says. When it returns nil, that is durable. VALIDATION says that it is of no payment
 // of ours, or of another amount; anything else that it has to be sent again.
 func (s *Payments) Notice(ctx context.Context, n model.PaymentNotice) error {
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), sale.AnswerBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
 	receipt, err := s.settle(ctx, n)
 	s.note(ctx, "webhook", n, receipt, err)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 	"seckill/model"
-	"seckill/service/sale"
 )
 
 // Redemptions uses up the codes that buyers show.
@@ -38,7 +38,7 @@ func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.
 		return model.Order{}, tooMany("Too many wrong codes: wait before you try again.", wait)
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), sale.AnswerBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
 	order, err := s.redeem(ctx, adminID, typed)
 	refused, ok := errors.AsType[*model.Error](err)

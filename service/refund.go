@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/model"
 	"seckill/service/sale"
@@ -41,7 +42,7 @@ func (s *Refunds) Request(ctx context.Context, adminID, orderID string) (model.R
 		return model.Refund{}, err
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), sale.AnswerBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
 	refund, _, err := s.Store.Request(ctx, orderID, id, adminID)
 	if err == nil || errors.Is(err, model.ErrUnknownOutcome) {

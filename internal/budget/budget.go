@@ -21,12 +21,12 @@ const (
 	// Answer is the contract's: an answer takes at most the wait for the user's lock and this.
 	Answer = 5 * time.Second
 	// Stop bounds a stop behind its grace, and is the lease of an election: how long who died keeps its successor out,
-	// which needs the rest of Settle.
+	// which needs the rest of Settled.
 	Stop = 8 * time.Second
 	// Step bounds one step in the background: a check at the start, one look of a repair.
 	Step = 10 * time.Second
-	// Settle is the contract's: within it the orders of a process that died are settled.
-	Settle = 30 * time.Second
+	// Settled is the contract's: within it the orders of a process that died are settled.
+	Settled = 30 * time.Second
 	// Survey bounds a reading of everything: a report, an audit.
 	Survey = time.Minute
 	// Late is how much later than its end something may still arrive: far above any connection's patience.

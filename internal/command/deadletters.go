@@ -231,7 +231,7 @@ func (p Process) replayLetter(ctx context.Context, a *app.AsyncParts, sequence u
 
 // drained waits until every message of the queue was persisted.
 func drained(ctx context.Context, a *app.AsyncParts) error {
-	ctx, cancel := context.WithTimeout(ctx, budget.Settle)
+	ctx, cancel := context.WithTimeout(ctx, budget.Settled)
 	defer cancel()
 	var waiting int64
 	err := poll.Until(ctx, budget.Blink, func() (bool, error) {

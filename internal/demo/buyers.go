@@ -113,7 +113,7 @@ func warmUp(ctx context.Context, s Sale) error {
 // buy presses the button, and again as the contract tells clients to: after a
 // 429, a 503 or no answer at all, when Retry-After says so.
 func buy(ctx context.Context, client api.Client, voucher string) answer {
-	ctx, cancel := context.WithTimeout(ctx, budget.Settle)
+	ctx, cancel := context.WithTimeout(ctx, budget.Settled)
 	defer cancel()
 	for repeats := 0; ; repeats++ {
 		a, pause := press(ctx, client, voucher)
@@ -184,7 +184,7 @@ func (s Sale) awaitOrders(ctx context.Context, answers []answer) error {
 // awaitOrder waits for one order. A server that is away for a moment is asked
 // again.
 func awaitOrder(ctx context.Context, client api.Client, order model.Order) (model.Order, error) {
-	ctx, cancel := context.WithTimeout(ctx, budget.Settle)
+	ctx, cancel := context.WithTimeout(ctx, budget.Settled)
 	defer cancel()
 	path := "/orders/" + url.PathEscape(order.ID) + "?wait=" + waitOfBuyers
 	now, last := order, error(nil)

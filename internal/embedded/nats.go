@@ -118,8 +118,8 @@ func ready(s *server.Server, journal *natsLog) error {
 	if reason := journal.fatal.Load(); reason != nil {
 		return errors.New(*reason)
 	}
-	if !s.ReadyForConnections(budget.Settle) || !s.JetStreamEnabled() {
-		return fmt.Errorf("it was not ready within %s", budget.Settle)
+	if !s.ReadyForConnections(budget.Settled) || !s.JetStreamEnabled() {
+		return fmt.Errorf("it was not ready within %s", budget.Settled)
 	}
 	return health(s) // a stream that could not be read would be missing, and be made anew
 }

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"seckill/internal/budget"
 )
 
 var (
@@ -41,11 +43,6 @@ type Options struct {
 	Timeout  time.Duration // for one run
 	Observe  func(items int)
 }
-
-// Patience is how long a batch may run before another writer takes the items that wait
-// behind it, because what holds this batch up may not concern them. Calls to a healthy
-// server take a few milliseconds, also when its disk is busy.
-const Patience = 50 * time.Millisecond
 
 // runner is what the groups of one Group, Keyed or Lane have in common.
 type runner[In, Out any] struct {
@@ -143,20 +140,20 @@ func (r *runner[In, Out]) try(ctx context.Context, batch []*Ticket[In, Out]) (an
 // A batch waits for nothing but the processor: a lone item leaves at once, and while a
 // batch runs the next one gathers by itself. As long as one writer keeps up there is
 // only one, because two would share the same items in batches half as large. See
-// Options.Writers and Patience for when another one begins.
+// Options.Writers and budget.Blink for when another one begins.
 type Group[In, Out any] struct {
 	*runner[In, Out]
 
 	ready func()      // waits until the next batch may run; nil: at once
 	rests func() bool // ready would wait now; nil: never
 	idle  func()      // when the last writer has ended; nil: nothing
-	// slow is told of a batch that has run for longer than Patience, and returns what to do when it ends; nil: nothing.
+	// slow is told of a batch that has run for longer than budget.Blink, and returns what to do when it ends; nil: nothing.
 	slow func(batch []*Ticket[In, Out]) (ended func())
 
 	mu     sync.Mutex
 	queue  []*Ticket[In, Out]
 	active int // writers
-	late   int // of them: those whose batch has run for longer than Patience
+	late   int // of them: those whose batch has run for longer than budget.Blink
 }
 
 // New makes a group; Close ends it.
@@ -282,7 +279,7 @@ func (g *Group[In, Out]) watch(batch []*Ticket[In, Out]) (end func()) {
 	}
 	over := false
 	ended := func() {}
-	watch := time.AfterFunc(Patience, func() {
+	watch := time.AfterFunc(budget.Blink, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if over {

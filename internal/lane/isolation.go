@@ -8,19 +8,13 @@ import (
 	"time"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 )
 
 const (
-	// troubleTerm is how long a key stays isolated after trouble of its own. If it is not over
-	// then, the others lose one more run, and runs of its own cost a key little.
-	troubleTerm = 10 * time.Second
-	// suspicionTerm is how long keys stay isolated of which one has spoiled a run: long enough
-	// for each to show by itself which one it is.
-	suspicionTerm = time.Second
-	// firstPause and longestPause are the waits before a key that failed by itself is tried
-	// again: growing, so that it costs little, and short, because a caller waits for its items.
-	firstPause   = 100 * time.Millisecond
-	longestPause = 2 * time.Second
+	// firstPause is the first wait before a key that failed by itself is tried again. It grows up to budget.Call, so that
+	// it costs little, and is short, because a caller waits for its items.
+	firstPause = 2 * budget.Blink
 	// maxIsolated bounds the keys that are remembered. Beyond that all are forgotten, and learnt again.
 	maxIsolated = 1000
 )
@@ -93,7 +87,7 @@ func (i *isolation) rest(key string) (pause time.Duration, cause error) {
 func (i *isolation) suspect(key string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.of(key, suspicionTerm)
+	i.of(key, budget.Look)
 }
 
 // leave gives a key runs of its own for trouble of its own. It reports whether that is news, and whether no other key has
@@ -101,7 +95,7 @@ func (i *isolation) suspect(key string) {
 func (i *isolation) leave(key string) (news, first bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.blame(i.of(key, troubleTerm))
+	return i.blame(i.of(key, budget.Step))
 }
 
 // of is a key's isolation, which lasts a term at least. The caller holds the lock.
@@ -159,14 +153,14 @@ func (i *isolation) ended(key string) {
 func (i *isolation) failed(key string, cause error, some bool) (news, first bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	known := i.of(key, troubleTerm)
+	known := i.of(key, budget.Step)
 	if some {
 		known.failures, i.fruitless = 0, 0
 	} else {
 		i.fruitless++
 	}
 	known.busy, known.cause = false, cause
-	known.next = time.Now().Add(backoff.Doubled(firstPause, longestPause, known.failures))
+	known.next = time.Now().Add(backoff.Doubled(firstPause, budget.Call, known.failures))
 	known.failures++
 	return i.blame(known)
 }
@@ -187,7 +181,7 @@ func (i *isolation) succeeded(key string) (recovered bool) {
 	recovered = known.failures > 0
 	known.ill = known.ill && !recovered
 	known.busy, known.failures, known.cause = false, 0, nil
-	if time.Until(known.until) <= suspicionTerm {
+	if time.Until(known.until) <= budget.Look {
 		delete(i.keys, key)
 	}
 	for _, other := range i.keys {
@@ -212,7 +206,7 @@ func (i *isolation) away(key string, fruitless int) bool {
 // sweep forgets the keys whose term is over, now and then. The caller holds the lock.
 func (i *isolation) sweep() {
 	now := time.Now()
-	if now.Sub(i.swept) < suspicionTerm {
+	if now.Sub(i.swept) < budget.Look {
 		return
 	}
 	i.swept = now

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -20,8 +21,6 @@ const (
 	// sharedAttempts is how often a shared run begins again without a key that has spoiled it. Each further key
 	// would cost the others a run; then each goes by itself.
 	sharedAttempts = 2
-	// divideFor bounds the time in which the items of one key are divided to find those that are the trouble.
-	divideFor = time.Second
 	// maxRefused is how many single items may be refused for their data while nothing else of their key is done. With
 	// so many it is not the items: the database may lack a column.
 	maxRefused = 10
@@ -345,7 +344,7 @@ func (d *division[In, Out]) run(ctx context.Context, batch []*Ticket[In, Out]) {
 func (d *division[In, Out]) halves(ctx context.Context, batch []*Ticket[In, Out], err error) {
 	half := len(batch) / 2
 	for _, part := range [][]*Ticket[In, Out]{batch[:half], batch[half:]} {
-		if d.done == 0 && (d.vain > 1 || d.refused >= maxRefused) || time.Since(d.began) > divideFor {
+		if d.done == 0 && (d.vain > 1 || d.refused >= maxRefused) || time.Since(d.began) > budget.Look {
 			d.trouble = cmp.Or(d.trouble, err)
 			settle(part, nil, model.Unavailable("Orders beside this one were refused.", fmt.Errorf("%w: %w", ErrResting, d.trouble)))
 			continue

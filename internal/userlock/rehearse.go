@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/internal/poll"
 	"seckill/internal/redisdb"
@@ -14,7 +15,7 @@ import (
 
 const (
 	// listenTimeout bounds how long the start waits for the messages of locks, and listenPoll is between two looks.
-	listenTimeout = closePatience
+	listenTimeout = budget.Look
 	listenPoll    = listenTimeout / 200
 )
 
@@ -41,14 +42,14 @@ func (o Options) Rehearse(ctx context.Context, elections bool) error {
 
 // rehearse does with one lock what is ever done with one: it is taken, kept, passed on, given back, and forced open.
 func rehearse(ctx context.Context, store driver.Store, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Work)
 	defer cancel()
 	watch := store.Watch(name, func() {})
 	patient, done := context.WithTimeout(ctx, listenTimeout)
 	defer done()
 	heard := poll.Until(patient, listenPoll, func() (bool, error) { return watch.Live(), nil })
-	first := driver.Request{Name: name, Holder: name + ":1", Holds: 1, Lease: callTimeout}
-	second := driver.Request{Name: name, Holder: name + ":2", Holds: 1, Lease: callTimeout}
+	first := driver.Request{Name: name, Holder: name + ":1", Holds: 1, Lease: budget.Work}
+	second := driver.Request{Name: name, Holder: name + ":2", Holds: 1, Lease: budget.Work}
 	_, taken := store.Acquire(ctx, first)
 	kept := store.Renew(ctx, []driver.Request{first})
 	failed := append([]error{heard, taken}, kept...)

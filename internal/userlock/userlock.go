@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/parts"
 	"seckill/internal/redisdb"
 	"seckill/lock"
@@ -21,13 +22,6 @@ import (
 )
 
 const (
-	// callTimeout bounds one call to a lock's store; the request it is made for has five seconds.
-	callTimeout = 4 * time.Second
-	// closePatience bounds what giving back the last locks may add to a stop.
-	closePatience = time.Second
-	// unlockTimeout bounds what giving a lock back may add to an answer; a lock that could not be given back ends with its
-	// lease.
-	unlockTimeout = 500 * time.Millisecond
 	// setNXPrefix begins the names of locks that would meet those of Redisson's layout, and look different.
 	setNXPrefix = "setnx:"
 )
@@ -71,7 +65,7 @@ func Open(o Options) (locks model.Locker, ready func(context.Context) error, err
 	case SetNX:
 		return o.of(lock.NewSetNXStore(o.Redis, o.redisOptions()...), o.Lease, setNXPrefix), nil, nil
 	case MySQL:
-		return o.of(lock.NewMySQLStore(o.Database, lock.StatementTimeout(callTimeout)), o.Lease, ""), nil, nil
+		return o.of(lock.NewMySQLStore(o.Database, lock.StatementTimeout(budget.Work)), o.Lease, ""), nil, nil
 	case Multilock:
 		return o.quorum(lock.All, len(o.Instances))
 	case Redlock:
@@ -108,7 +102,7 @@ func (o Options) InScripts() bool {
 // redisOptions keep no fencing tokens: the database's constraints are the guard behind these locks, and a counter for
 // each user would stay behind. The Redis inside this process has no replicas, and does not know the question.
 func (o Options) redisOptions() []lock.RedisOption {
-	options := []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(callTimeout)}
+	options := []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(budget.Work)}
 	if !o.Embedded || o.Mode == Multilock || o.Mode == Redlock {
 		options = append(options, lock.Synced(o.Synced))
 	}
@@ -167,11 +161,11 @@ func (o Options) client(store driver.Store, lease time.Duration) *lock.Client {
 	locks := lock.New(store,
 		lock.WatchdogLease(lease),
 		lock.LongestLease(lease), // so that a clock which was ahead keeps nobody out for longer
-		lock.UnlockTimeout(unlockTimeout),
+		lock.UnlockTimeout(budget.Brief),
 		lock.Logger(o.Log.With(slog.String("part", "lock"))),
 	)
 	o.Parts.OnClose("locks", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, closePatience)
+		ctx, cancel := context.WithTimeout(ctx, budget.Look)
 		defer cancel()
 		err := locks.Close(ctx)
 		if errors.Is(err, context.DeadlineExceeded) {

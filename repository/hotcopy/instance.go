@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -20,13 +21,9 @@ const (
 	// who an instance is, by when it was seen last, in milliseconds of Redis' clock.
 	instanceKey = "seckill:v1:instances:"
 	// signEvery is between two signs of life, four calls each.
-	signEvery = 3 * time.Second
+	signEvery = 3 * budget.Look
 	// signLost is the age from which an instance counts as gone: four signs are missing.
 	signLost = 4 * signEvery
-	// signTimeout bounds a sign: the next one follows.
-	signTimeout = 2 * time.Second
-	// leaveTimeout bounds the last one: a stop does not wait for a Redis that is away.
-	leaveTimeout = 300 * time.Millisecond
 	// maxInstances bounds the list.
 	maxInstances = 500
 )
@@ -54,7 +51,7 @@ func (i *Instances) Sign(ctx context.Context, self model.Instance, look func(ctx
 // sign gives one sign of life. An instance begins with its first one. Errors are those of a
 // Redis that is away, of which the readiness check tells.
 func (i *Instances) sign(ctx context.Context, self model.Instance, look func(ctx context.Context, self *model.Instance)) model.Instance {
-	ctx, cancel := context.WithTimeout(ctx, signTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
 	was := self
 	look(ctx, &self)
@@ -89,7 +86,7 @@ func (i *Instances) sign(ctx context.Context, self model.Instance, look func(ctx
 
 // leave signs an instance out, so that nobody waits until it counts as gone.
 func (i *Instances) leave(ctx context.Context, self model.Instance) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Glance)
 	defer cancel()
 	deployment, err := i.deployment(ctx)
 	member, failed := json.Marshal(self)
@@ -139,10 +136,6 @@ func instancesOf(found []redis.Z) []model.Instance {
 const (
 	// tallyKey begins the names of the hashes of tallies, one of each voucher of a deployment: by instance.
 	tallyKey = "seckill:v1:tally:"
-	// tallyLasts is how long a tally stays that no instance writes any more: what people see is of the last seconds.
-	tallyLasts = 10 * time.Minute
-	// tallyTimeout bounds a call: the next one follows.
-	tallyTimeout = time.Second
 )
 
 // Tallies shares what the instances of a deployment count, so that one can tell the sum.
@@ -159,7 +152,7 @@ func NewTallies(client redis.UniversalClient, deployment func(ctx context.Contex
 
 // Publish writes this instance's tallies, by voucher.
 func (t *Tallies) Publish(ctx context.Context, tallies map[string]model.Tally) error {
-	ctx, cancel := context.WithTimeout(ctx, tallyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
 	deployment, err := t.deployment(ctx)
 	if err != nil {
@@ -173,7 +166,7 @@ func (t *Tallies) Publish(ctx context.Context, tallies map[string]model.Tally) e
 		}
 		key := tallyKey + deployment + ":" + voucherID
 		pipe.HSet(ctx, key, t.instance, text)
-		pipe.PExpire(ctx, key, tallyLasts)
+		pipe.PExpire(ctx, key, budget.Late)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("publish %d tallies: %w", len(tallies), err)
@@ -183,7 +176,7 @@ func (t *Tallies) Publish(ctx context.Context, tallies map[string]model.Tally) e
 
 // Read is what each instance has counted for a voucher, by instance. One of a later version that cannot be read is left out.
 func (t *Tallies) Read(ctx context.Context, voucherID string) (map[string]model.Tally, error) {
-	ctx, cancel := context.WithTimeout(ctx, tallyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
 	deployment, err := t.deployment(ctx)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -26,7 +27,7 @@ const (
 func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
 	id := record.VoucherID
 	c := &call{
-		script: s.scripts.closing, voucher: id, epoch: record.Epoch, args: []any{retention.Milliseconds(), record.OpenEpoch},
+		script: s.scripts.closing, voucher: id, epoch: record.Epoch, args: []any{budget.Week.Milliseconds(), record.OpenEpoch},
 	}
 	for try := 0; try < closeTries && (try == 0 || c.spoiled || c.err == nil && c.verdict == closeMore); try++ {
 		if c.spoiled {
@@ -105,7 +106,7 @@ func (s *Store) loadAll(ctx context.Context, calls []*call) error {
 
 func (s *Store) loadCall(record model.EpochRecord, live []model.Order, carried []model.Reservation) *call {
 	c := &call{script: s.scripts.load, voucher: record.VoucherID, epoch: record.Epoch}
-	c.args = append(make([]any, 0, 3+2*len(live)+3*len(carried)), loadRetention.Milliseconds(), len(live), len(carried))
+	c.args = append(make([]any, 0, 3+2*len(live)+3*len(carried)), budget.Hour.Milliseconds(), len(live), len(carried))
 	for _, order := range live {
 		c.args = append(c.args, order.UserID, order.ID)
 	}
@@ -124,7 +125,7 @@ func (s *Store) loadCall(record model.EpochRecord, live []model.Order, carried [
 func (s *Store) Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error {
 	c := &call{
 		script: s.scripts.open, voucher: v.ID, epoch: record.Epoch,
-		args: append([]any{missing, keptUntil(v), retention.Milliseconds()}, voucherFields(v)...),
+		args: append([]any{missing, keptUntil(v), budget.Week.Milliseconds()}, voucherFields(v)...),
 	}
 	if record.OpenEpoch != 0 && record.OpenEpoch != record.Epoch {
 		c.keys = epochKeys(v.ID, record.OpenEpoch)
@@ -143,7 +144,7 @@ const (
 // unless the copy has a newer revision. False when the copy is closed: its rebuild will load
 // what the database has then. An *model.OutgrownError says that it has to be rebuilt for that.
 func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
-	c := s.do(ctx, s.scripts.apply, v.ID, append([]any{v.Revision, keptUntil(v), retention.Milliseconds()}, voucherFields(v)...)...)
+	c := s.do(ctx, s.scripts.apply, v.ID, append([]any{v.Revision, keptUntil(v), budget.Week.Milliseconds()}, voucherFields(v)...)...)
 	if c.err == nil && c.verdict == verdictWaitlist {
 		return false, &model.OutgrownError{VoucherID: v.ID, Epoch: c.head}
 	}

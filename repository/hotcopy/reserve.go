@@ -9,18 +9,15 @@ import (
 	"time"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
 
 const (
-	// reservePatience bounds a Reserve whose caller bounds it less, such as the replay of a
-	// dead letter.
-	reservePatience = 4 * time.Second
 	// reservePause is the first pause before a call without an answer is made
-	// again, and reservePauseMax the longest, while Redis restarts.
-	reservePause    = 5 * time.Millisecond
-	reservePauseMax = 200 * time.Millisecond
+	// again, and budget.Glance the longest, while Redis restarts.
+	reservePause = 5 * time.Millisecond
 )
 
 // What a request asks of reserve.lua.
@@ -57,7 +54,7 @@ func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) (answ
 		}
 		traced.End(err, func(i int) error { return answers[i].Err })
 	}()
-	ctx, cancel := context.WithTimeout(ctx, reservePatience+s.options.Slack)
+	ctx, cancel := context.WithTimeout(ctx, budget.Work+s.options.Slack)
 	defer cancel()
 	calls := s.reserveCalls(asked)
 	s.reserve(ctx, calls)
@@ -106,7 +103,7 @@ func (s *Store) reserve(ctx context.Context, open []*reserveCall) {
 		s.run(ctx, calls...)
 		open = lost(open)
 		if len(open) > 0 {
-			poll.Pause(ctx, backoff.Doubled(reservePause, reservePauseMax, n))
+			poll.Pause(ctx, backoff.Doubled(reservePause, budget.Glance, n))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"seckill/internal/budget"
 	"seckill/internal/tracing"
 	"seckill/model"
 )
@@ -80,7 +81,7 @@ func releasing(releases []model.Release) string {
 }
 
 func (s *Store) releaseCall(script script, voucherID string, releases []model.Release, args func(model.Release) []any, more ...any) *call {
-	c := &call{script: script, voucher: voucherID, args: append([]any{tombstoneRetention.Milliseconds(), settledChannel}, more...)}
+	c := &call{script: script, voucher: voucherID, args: append([]any{budget.Late.Milliseconds(), settledChannel}, more...)}
 	for _, r := range releases {
 		c.args = append(c.args, args(r)...)
 	}

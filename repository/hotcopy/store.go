@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/redisdb"
 	"seckill/internal/tracing"
 	"seckill/model"
@@ -22,7 +23,7 @@ import (
 const (
 	// callTimeout bounds one call to a hot copy, which takes well under a
 	// millisecond: it is for a Redis that is stopped or starting.
-	callTimeout = 3 * time.Second
+	callTimeout = 3 * budget.Look
 	// callOrders is how many orders one script call carries: it holds up
 	// other calls for some hundred microseconds, not for longer. The largest command has some 150 KB, and
 	// no Redis can be told to take less than 1 MB.
@@ -34,17 +35,6 @@ const (
 	// pipelineCalls is how many script calls share a pipeline where there may be
 	// any number, so that their replies need not all be held in memory.
 	pipelineCalls = 20
-	// retention is how long a copy outlives its sale (or its last change): for
-	// late releases and questions about orders, after which the database
-	// answers alone.
-	retention = 7 * 24 * time.Hour
-	// loadRetention is how long a load may take. The keys of one that is given up are
-	// freed at once. This is for a load whose process died and whose voucher is not
-	// rebuilt any more.
-	loadRetention = time.Hour
-	// tombstoneRetention is how long a closed order's admission is refused if it
-	// arrives late: far above any connection's patience.
-	tombstoneRetention = 10 * time.Minute
 	// maxKnown bounds the memory of known epochs; forgetting one costs a call that
 	// is sent twice.
 	maxKnown = 10_000
@@ -145,7 +135,7 @@ func rulesOf(v model.Voucher) string {
 }
 
 // keptUntil is how long a voucher's copy is kept, in ms since 1970.
-func keptUntil(v model.Voucher) int64 { return v.EndAt.Add(retention).UnixMilli() }
+func keptUntil(v model.Voucher) int64 { return v.EndAt.Add(budget.Week).UnixMilli() }
 
 // prefix begins the names of a voucher's keys: the version of their layout, and the voucher
 // as hash tag, so that they share a slot of a Cluster.

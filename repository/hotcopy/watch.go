@@ -6,19 +6,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
-)
-
-const (
-	// listenTimeout is how long a subscription may be silent before it is asked whether it is alive, and then
-	// until it has answered.
-	listenTimeout = 250 * time.Millisecond
-	// listenPause is between two attempts to subscribe anew.
-	listenPause = 50 * time.Millisecond
 )
 
 // listener is called by a subscription, from one goroutine.
@@ -35,7 +27,7 @@ func watch(ctx context.Context, client redis.UniversalClient, channel string, li
 	for ctx.Err() == nil {
 		listener.deaf()
 		hear(ctx, client.Subscribe(ctx, channel), listener)
-		poll.Pause(ctx, listenPause)
+		poll.Pause(ctx, budget.Blink)
 	}
 }
 
@@ -44,7 +36,7 @@ func hear(ctx context.Context, subscription *redis.PubSub, listener listener) {
 	defer subscription.Close()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })()
 	for asked := false; ; {
-		message, err := subscription.ReceiveTimeout(ctx, listenTimeout)
+		message, err := subscription.ReceiveTimeout(ctx, budget.Glance)
 		switch message := message.(type) {
 		case *redis.Subscription:
 			listener.missed()
@@ -62,14 +54,10 @@ func hear(ctx context.Context, subscription *redis.PubSub, listener listener) {
 	}
 }
 
-// announceTimeout bounds an announcement. One that is lost does little harm: what
-// instances remember is refreshed by its age.
-const announceTimeout = 500 * time.Millisecond
-
 // announce publishes what has been committed, also after ctx has ended: a client that
 // hangs up, or a stop, undoes no commit, and does not keep the news of it back.
 func announce(ctx context.Context, client redis.UniversalClient, channel, message string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Brief)
 	defer cancel()
 	return client.Publish(ctx, channel, message).Err()
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/lane"
 	"seckill/internal/telemetry"
@@ -154,7 +155,7 @@ func (b *persistence) store(ctx context.Context, indices []int) {
 	}
 	tickets := b.lane.Submit(ctx, batch...)
 	var isolated []int // places in tickets
-	look := time.NewTicker(lane.Patience)
+	look := time.NewTicker(budget.Blink)
 	defer look.Stop()
 	for n, i := range tried {
 		if b.shares(ctx, tickets[n], b.reservations[i].VoucherID, look.C) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
@@ -212,6 +213,6 @@ func (s *Samples) look(ctx context.Context) (err error) {
 		return err
 	}
 	s.Metrics.Set(id, audit.Database.Stock-audit.Database.Remaining-audit.Database.LiveOrders)
-	poll.Pause(ctx, rest(time.Since(began), driftShare, 0, driftRestMost)) // a voucher of a million orders takes tenths of a second
+	poll.Pause(ctx, rest(time.Since(began), driftShare, 0, budget.Survey)) // a voucher of a million orders takes tenths of a second
 	return nil
 }

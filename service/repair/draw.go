@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/draw"
 	"seckill/internal/failpoint"
 	"seckill/internal/telemetry"
@@ -15,16 +16,9 @@ import (
 )
 
 const (
-	// drawEvery is the pause between two looks for sales that are over: those who entered look at once whether they have won.
-	// A look that finds none is one reading of an index, for all instances together.
-	drawEvery = 500 * time.Millisecond
-	// drawRest is the pause behind a look in which a draw failed: each attempt reads all entries.
-	drawRest = 5 * time.Second
 	// drawBatch of the drawn order are served in a transaction, which holds the row of the voucher: as many as
 	// expiry moves at once, for the same reason.
 	drawBatch = 1000
-	// drainPatience is how long a draw waits for queued orders, before the others have their turn.
-	drainPatience = 2 * time.Second
 )
 
 // DrawStore is what drawing asks of the database.
@@ -59,7 +53,7 @@ type Draws struct {
 // Run draws while this instance is elected, or nobody can be, until ctx ends.
 func (d *Draws) Run(ctx context.Context, by Elector) {
 	elected := election{Elector: by, job: "draw", alone: true, may: d.May}
-	looks := &lookout{look: d.look, pause: drawEvery, rest: drawRest, fails: "a draw could not be done; it is tried again", well: "draws can be done again"}
+	looks := &lookout{look: d.look, pause: budget.Brief, rest: budget.Answer, fails: "a draw could not be done; it is tried again", well: "draws can be done again"}
 	elected.run(ctx, func(ctx context.Context) {
 		looks.run(ctx, d.Log)
 		d.Metrics.Set(0) // whoever is elected next knows
@@ -113,14 +107,14 @@ func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
 }
 
 // Drain closes the hot copy that a voucher had before it became a draw, and returns when all orders that were queued by then are
-// decided. They were promised, and only what they leave is drawn. After drainPatience it is an error. The next call waits for the
+// decided. They were promised, and only what they leave is drawn. After budget.Call it is an error. The next call waits for the
 // same messages: a queue in which orders of other vouchers go on to come has no end.
 func (r *Rebuilder) Drain(ctx context.Context, voucherID string) error {
 	epochs, err := r.deps.Epochs.Read(ctx, []string{voucherID})
 	if err != nil || epochs[voucherID].Epoch == 0 {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, drainPatience)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
 	if err := r.Do(ctx, voucherID, model.AnyEpoch); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/model"
 	"seckill/service/persist"
 )
@@ -19,7 +20,7 @@ import (
 const (
 	// driftAge is how old a difference must be to count, by the contract: a younger
 	// one is an order on its way.
-	driftAge = 5 * time.Second
+	driftAge = budget.Answer
 	// maxSuspects bounds the differences that are looked at one by one. A voucher with
 	// more of them has to be rebuilt anyway.
 	maxSuspects = 5000
@@ -284,16 +285,12 @@ func (c *comparison) young(r model.Reservation) bool {
 const (
 	// driftEvery is between two comparisons of a voucher's id sets: each reads every
 	// order. What a comparison finds is repaired within 30 s also if it arose behind one.
-	driftEvery = 15 * time.Second
-	// driftPause is between two looks for vouchers whose turn it is. A difference is
-	// certain when it is still there after this time.
-	driftPause = 5 * time.Second
+	driftEvery = 3 * budget.Answer
 	// driftBudget is how long one look goes on to the next voucher. After the look
-	// there is a rest of driftShare times its length, up to driftRestMost, because the
+	// there is a rest of driftShare times its length, up to budget.Survey, because the
 	// sale goes on beside it.
-	driftBudget   = 150 * time.Millisecond
-	driftShare    = 20
-	driftRestMost = time.Minute
+	driftBudget = 3 * budget.Blink
+	driftShare  = 20
 )
 
 // driftWatch compares the orders of open vouchers, one voucher after the other, also
@@ -389,7 +386,7 @@ func (d *driftWatch) due() []string {
 		case !compared: // wait first: not all at once after an election, and not right after a rebuild
 			d.checked[id] = driftCheck{at: time.Now()}
 		case known && epoch.Taken == 0 && hot.buyers == 0 && len(before.suspects) == 0: // there is nothing to compare
-		case (before.again || early) && age >= driftPause, (moved || len(before.suspects) > 0) && age >= driftEvery:
+		case (before.again || early) && age >= budget.Answer, (moved || len(before.suspects) > 0) && age >= driftEvery:
 			due = append(due, id)
 		}
 	}

@@ -7,22 +7,16 @@ import (
 	"log/slog"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
 const (
-	// electionWait is how long one attempt to be elected waits.
-	electionWait = 2 * time.Second
-	// electionPause is between two attempts while the lock cannot be asked for.
-	electionPause = time.Second
 	// electionHandover is between the end of a term and the next attempt, so that an instance that waits for the lock gets it
 	// meanwhile, and between two looks whether this instance may work.
-	electionHandover = electionPause / 4
-	// electionTerm is how long work that may be done without an election is done before
-	// the lock is asked for again: what it cuts off has to be begun anew.
-	electionTerm = 30 * time.Second
+	electionHandover = budget.Look / 4
 	// electionLooks at a lock in a row that show no sign of life of its holder end its term: they take longer than two
 	// leases, and a holder that lives renews its lease every second look.
 	electionLooks = 10
@@ -82,7 +76,7 @@ func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
 			poll.Pause(ctx, electionHandover)
 			continue
 		}
-		lease, err := e.Seats.Lock(ctx, e.name(), electionWait)
+		lease, err := e.Seats.Lock(ctx, e.name(), budget.Call)
 		if errors.Is(err, model.ErrLockBusy) {
 			e.watch(ctx) // another instance does it
 			continue
@@ -92,13 +86,13 @@ func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
 			e.trouble.Note(ctx, e.Log, err, "the lock of exclusive work cannot be asked for; it is tried again",
 				"the lock of exclusive work can be asked for again", slog.String("lock", e.name()))
 		}
-		pause := electionPause
+		pause := budget.Look
 		switch {
 		case err == nil:
 			e.elected(ctx, lease, work)
 			pause = electionHandover
 		case e.alone:
-			term, cancel := context.WithTimeout(ctx, electionTerm)
+			term, cancel := context.WithTimeout(ctx, budget.Settled)
 			e.do(term, work)
 			cancel()
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/lock"
@@ -120,7 +121,7 @@ func TestWhoCannotDrawLetsOthersDraw(t *testing.T) {
 			servicetest.Pass(time.Minute)
 			check.Equal(t, "draws by one that is not elected", closed(other), 0)
 			spoiled.Store(true)
-			servicetest.Pass(electionTries*drawRest + time.Second)
+			servicetest.Pass(electionTries*budget.Answer + time.Second)
 			check.That(t, closed(other) > 0, "nobody draws")
 			before := closed(bad)
 			spoiled.Store(false)
@@ -157,7 +158,7 @@ func TestAHolderWithoutASignOfLifeIsReplaced(t *testing.T) {
 			servicetest.Pass(time.Hour)
 			check.Equal(t, "works beside a holder that lives", works.Load(), 0)
 			locks.With(func(l *servicetest.Locks) { l.Left = func() time.Duration { return left(time.Since(began)) } })
-			servicetest.Pass((electionLooks + 2) * electionWait)
+			servicetest.Pass((electionLooks + 2) * budget.Call)
 			check.Equal(t, "works in place of one that is dead", works.Load(), 1)
 			stop()
 			running.Wait()

@@ -6,16 +6,13 @@ import (
 	"log/slog"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
 const (
-	// eventEvery is the pause between two looks into an outbox of events that was empty.
-	eventEvery = 200 * time.Millisecond
-	// eventRest is the pause after a look that failed: the stream is away.
-	eventRest = time.Second
 	// eventPage is how many events are read at once.
 	eventPage = 500
 )
@@ -48,7 +45,7 @@ type EventRelay struct {
 // Run publishes events while this instance is elected, until ctx ends.
 func (r *EventRelay) Run(ctx context.Context, by Elector) {
 	elected := election{Elector: by, job: "events"}
-	looks := &lookout{look: r.relayAll, pause: eventEvery, rest: eventRest, fails: "events could not be published; it is tried again", well: "events are published again"}
+	looks := &lookout{look: r.relayAll, pause: budget.Glance, rest: budget.Look, fails: "events could not be published; it is tried again", well: "events are published again"}
 	elected.run(ctx, func(ctx context.Context) {
 		looks.run(ctx, r.Log)
 		r.Waiting.Set(0) // whoever is elected next knows

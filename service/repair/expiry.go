@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
@@ -19,12 +20,6 @@ import (
 )
 
 const (
-	// expiryEvery is the pause between two looks for overdue orders. An order must be
-	// expired within a second of its time; a look that finds none is one reading of an
-	// index, four times a second for all instances together.
-	expiryEvery = 250 * time.Millisecond
-	// expiryTimeout bounds one look, so that a database that hangs holds up no stop.
-	expiryTimeout = 30 * time.Second
 	// expiryPage is how many overdue orders are read at once.
 	expiryPage = 4000
 	// expiryBatch orders of one voucher share a transaction. It takes the voucher's row last
@@ -39,34 +34,23 @@ const (
 	// most half of the connections of those who sell.
 	expiryLanes = 2
 	// expiryRest is how many times as long as a transaction has taken its lane rests, and
-	// expiryHurry the age of an order from which it does not. Expiry takes from a sale of the
+	// budget.Answer the age of an order from which it does not. Expiry takes from a sale of the
 	// same machine what it computes, thus no more of it than it needs: half of the time of
 	// either lane at first, which is enough for some ten thousand orders in a second, and
 	// more the longer orders have waited. A transaction that takes longer beside others
 	// makes its rest longer.
-	expiryRest  = 1
-	expiryHurry = 5 * time.Second
-	// expiryTroubleRest is how long a voucher whose orders could not be expired is left
-	// alone: the others do not wait for it in every look.
-	expiryTroubleRest = 5 * time.Second
+	expiryRest = 1
 
 	// waitlistEvery is the pause between two looks for waitlists that stand still, which an alert tells an operator.
-	waitlistEvery = 15 * time.Second
+	waitlistEvery = 3 * budget.Answer
 
-	// askEvery is the pause between two looks for overdue orders with a payment whose end
-	// is not known, and askRest the one after a look in which the provider did not answer.
-	askEvery = 500 * time.Millisecond
-	askRest  = 2 * time.Second
 	// askAtOnce bounds the questions to the provider at once, and askTimeout those of one
 	// look, so that the look has time left to expire what was found out, and what has
 	// waited long enough: a provider that is slow must not hold every order back.
 	askAtOnce  = 8
-	askTimeout = expiryTimeout / 3
-	// askPatience is how long an order outlives its time because the provider cannot be
-	// asked. Money that arrives after that goes back; the unit must not wait for ever.
-	askPatience = time.Minute
+	askTimeout = budget.Settled / 3
 	// askTries looks in a row without the provider's answer leave the other half of that time to an instance that may reach it.
-	askTries = int(askPatience / askRest / 2)
+	askTries = int(budget.Survey / budget.Call / 2)
 )
 
 // ExpiryStore is what expiry asks of the database.
@@ -123,8 +107,8 @@ func (e *Expiry) Run(ctx context.Context, by Elector) {
 	e.resting = map[string]time.Time{}
 	const fails, well = "orders could not be expired; it is tried again", "orders can be expired again"
 	looks := []*lookout{
-		{look: limited(e.expireUnpaid), pause: expiryEvery, rest: expiryEvery, fails: fails, well: well},
-		{look: limited(e.expirePaying), pause: askEvery, rest: askRest, fails: fails, well: well, tries: askTries},
+		{look: limited(e.expireUnpaid), pause: budget.Glance, rest: budget.Glance, fails: fails, well: well},
+		{look: limited(e.expirePaying), pause: budget.Brief, rest: budget.Call, fails: fails, well: well, tries: askTries},
 		{look: limited(e.lookAtWaitlists), pause: waitlistEvery, rest: waitlistEvery, fails: "the waitlists could not be counted; it is tried again", well: "the waitlists can be counted again"},
 	}
 	elected.run(ctx, func(ctx context.Context) {
@@ -141,7 +125,7 @@ func (e *Expiry) Run(ctx context.Context, by Elector) {
 // limited bounds a look.
 func limited(look func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		ctx, enough := context.WithTimeout(ctx, expiryTimeout)
+		ctx, enough := context.WithTimeout(ctx, budget.Settled)
 		defer enough()
 		return look(ctx)
 	}
@@ -256,7 +240,7 @@ func (e *Expiry) expireVoucher(ctx context.Context, voucherID string, orders []m
 // laneRest is how long a lane rests behind a transaction that took so long, whose first
 // order has waited for overdue.
 func laneRest(took, overdue time.Duration) time.Duration {
-	calm := 1 - overdue.Seconds()/expiryHurry.Seconds()
+	calm := 1 - overdue.Seconds()/budget.Answer.Seconds()
 	return time.Duration(max(calm, 0) * expiryRest * float64(took))
 }
 
@@ -290,7 +274,7 @@ func (e *Expiry) rests(voucherID string) bool {
 func (e *Expiry) rest(voucherID string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.resting[voucherID] = time.Now().Add(expiryTroubleRest)
+	e.resting[voucherID] = time.Now().Add(budget.Answer)
 }
 
 // expirePaying asks the provider for the payments of overdue orders, and expires those
@@ -335,7 +319,7 @@ func (e *Expiry) askForAll(ctx, asking context.Context, page []model.OverdueOrde
 		switch {
 		case err == nil:
 			asked = append(asked, order)
-		case order.Overdue > askPatience:
+		case order.Overdue > budget.Survey:
 			asked = append(asked, order)
 			e.Log.WarnContext(ctx, "an order expires although the payment provider could not be asked; money that comes goes back",
 				slog.String("order_id", order.ID), slog.Any("error", err))
@@ -440,14 +424,9 @@ func (c *Clocks) robbed(window time.Duration) bool {
 }
 
 const (
-	// idempotencyAge is how long the answer to an Idempotency-Key is kept: an
-	// administrator's script that is repeated after a weekend still gets it.
-	idempotencyAge = 7 * 24 * time.Hour
 	// messageAge is how long a webhook's message is known again: longer than any provider
 	// repeats one.
-	messageAge = 30 * 24 * time.Hour
-	// janitorEvery is often enough for answers that are kept for days.
-	janitorEvery = time.Hour
+	messageAge = 30 * budget.Day
 )
 
 // Janitor deletes what is too old to be asked for. Several instances may do so at once.
@@ -462,11 +441,11 @@ type Janitor struct {
 // Run deletes now and every hour, until ctx ends.
 func (j Janitor) Run(ctx context.Context) {
 	j.purge(ctx)
-	poll.Every(ctx, janitorEvery, func() { j.purge(ctx) })
+	poll.Every(ctx, budget.Hour, func() { j.purge(ctx) })
 }
 
 func (j Janitor) purge(ctx context.Context) {
-	if gone, err := j.Store.PurgeIdempotency(ctx, idempotencyAge); err != nil && ctx.Err() == nil {
+	if gone, err := j.Store.PurgeIdempotency(ctx, budget.Week); err != nil && ctx.Err() == nil {
 		j.Log.WarnContext(ctx, "old idempotency keys were not purged", slog.Any("error", err))
 	} else if gone > 0 {
 		j.Log.InfoContext(ctx, "old idempotency keys were purged", slog.Int64("keys", gone))

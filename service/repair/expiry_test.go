@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -226,7 +227,7 @@ func TestExpiryRestsWhileItHasTime(t *testing.T) {
 		least, most time.Duration // from the first order to the last one
 	}{
 		"time enough": {4 * expiryBatch, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond},
-		"late":        {40 * expiryBatch, 300 * time.Millisecond, expiryHurry, 10 * time.Second},
+		"late":        {40 * expiryBatch, 300 * time.Millisecond, budget.Answer, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -293,8 +294,8 @@ func TestTheProviderIsAskedFirst(t *testing.T) {
 		if now := l.look(); len(now.expired) != 2 || now.expired[open].IsZero() || now.expired["000000.v1"].IsZero() || now.asked < 3 {
 			t.Errorf("%+v", now)
 		}
-		servicetest.Pass(2 * askPatience)
-		if at := l.look().expired[unknown]; at.Before(began.Add(askPatience)) || at.After(began.Add(askPatience+10*time.Second)) {
+		servicetest.Pass(2 * budget.Survey)
+		if at := l.look().expired[unknown]; at.Before(began.Add(budget.Survey)) || at.After(began.Add(budget.Survey+10*time.Second)) {
 			t.Errorf("an order whose payment nobody knows expired after %s", at.Sub(began))
 		}
 		check.That(t, l.look().expired[paid].IsZero(), "a paid order expired")
@@ -321,10 +322,10 @@ func TestASlowProviderHoldsNoOrderForEver(t *testing.T) {
 					l.provider = func(string) error { return context.DeadlineExceeded }
 				}
 				run()
-				servicetest.Pass(askPatience - time.Second)
+				servicetest.Pass(budget.Survey - time.Second)
 				early := len(l.look().expired)
-				check.That(t, (early > 0) != hangs, "%d orders expired within %s", early, askPatience)
-				servicetest.Pass(expiryTimeout)
+				check.That(t, (early > 0) != hangs, "%d orders expired within %s", early, budget.Survey)
+				servicetest.Pass(budget.Settled)
 				check.Equal(t, "expired in the end", len(l.look().expired), orders)
 			})
 		})
@@ -345,10 +346,10 @@ func TestExpiryWhileNobodyCanBeElected(t *testing.T) {
 		servicetest.Pass(time.Minute)
 		check.Equal(t, "expired a minute later", len(l.look().expired), 6)
 		l.mu.Lock()
-		l.add("v3", 3, 2*electionTerm)
+		l.add("v3", 3, 2*budget.Settled)
 		l.mu.Unlock()
 		l.locks.With(func(k *servicetest.Locks) { k.Err, k.Busy = nil, "seckill:expiry:test" })
-		servicetest.Pass(3 * electionTerm)
+		servicetest.Pass(3 * budget.Settled)
 		check.Equal(t, "expired by one that is not elected", len(l.look().expired), 6)
 	})
 }
@@ -361,7 +362,7 @@ func TestExpiryWithoutAProvider(t *testing.T) {
 		l.paying["000000.v1"] = true
 		l.provider = func(string) error { return errNoProvider }
 		run()
-		servicetest.Pass(askPatience - time.Second)
+		servicetest.Pass(budget.Survey - time.Second)
 		check.Equal(t, "expired early", len(l.look().expired), 0)
 		servicetest.Pass(10 * time.Second)
 		check.Equal(t, "expired", len(l.look().expired), 1)

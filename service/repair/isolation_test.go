@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/persist"
@@ -39,7 +40,7 @@ func (s *stage) lookWithout(t *testing.T) {
 	s.redis.Away["v0"] = errNode
 	for range 3 {
 		check.That(t, r.watch(t.Context()) != nil, "nobody is told that v0 is away")
-		servicetest.Pass(reconcileEvery)
+		servicetest.Pass(budget.Brief)
 	}
 }
 
@@ -108,7 +109,7 @@ func TestAnIntentThatCannotBeTakenBackHoldsUpNoOther(t *testing.T) {
 		for _, id := range []string{"v0", "v1"} {
 			s.intents = append(s.intents, model.StockIntent{VoucherID: id, Stock: 5, Revision: 1, CreatedAt: time.Now()})
 		}
-		servicetest.Pass(abandonedIntent)
+		servicetest.Pass(budget.Step)
 		s.on["db.dropintent"] = func() error { // of v0
 			delete(s.on, "db.dropintent")
 			return errNode
@@ -131,7 +132,7 @@ func TestOldReservationsArePublishedInTheEpochThatHoldsThem(t *testing.T) {
 			delete(s.on, "hot.due")
 			return s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch)
 		}
-		servicetest.Pass(reconcileEvery)
+		servicetest.Pass(budget.Brief)
 		check.Must(t, r.watch(t.Context()))
 		s.work(t)
 		if row := s.rows["o1"]; !row.Live() {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -20,16 +21,9 @@ const (
 	// rebuilders work at once: each waits for servers most of the time, and
 	// after the loss of a whole Redis there are many vouchers to load.
 	rebuilders = 4
-	// rebuildTimeout bounds one rebuild, which waits for the queued orders: minutes
-	// at the worst. A wish that waits for the same voucher must have its turn.
-	rebuildTimeout = 10 * time.Minute
-	// rebuildAbandoned is how long a rebuild must have given no sign of life before
-	// another instance takes it over: five of its heartbeats.
-	rebuildAbandoned = 5 * time.Second
-	// shortestLook and longestLook are between two looks at another instance's rebuild. A new
+	// shortestLook is between the first two looks at another instance's rebuild; it doubles up to budget.Glance. A new
 	// voucher is loaded within milliseconds.
-	shortestLook = 10 * time.Millisecond
-	longestLook  = 200 * time.Millisecond
+	shortestLook = budget.Blink / 5
 	// maxRebuildQueue bounds the wishes of each urgency that wait. The reconciler's
 	// next look asks again for a voucher that found no room.
 	maxRebuildQueue = 1024
@@ -105,7 +99,7 @@ func (r *Rebuilder) Do(ctx context.Context, voucherID string, wrong int64) error
 
 // whileElsewhere repeats do while another instance is in its way, after pauses that grow.
 func whileElsewhere(ctx context.Context, do func() error) error {
-	return poll.Insist(ctx, shortestLook, longestLook, func() (bool, error) {
+	return poll.Insist(ctx, shortestLook, budget.Glance, func() (bool, error) {
 		err := do()
 		return !elsewhere(err), err
 	})
@@ -139,7 +133,7 @@ func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, 
 			wrong = 0 // the rebuild of the other instance is as good as one's own
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Late)
 	defer cancel()
 	run.err = r.perform(ctx, voucherID, wrong, at)
 	r.leave(voucherID)

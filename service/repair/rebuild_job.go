@@ -12,13 +12,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/poll"
 	"seckill/model"
 )
-
-// heartbeat is between two signs of life of a rebuild, in the database and in the log.
-const heartbeat = time.Second
 
 const (
 	// stageWaiting is the stage that may last for minutes.
@@ -121,7 +119,7 @@ func fits(latest model.EpochRecord, hot model.HotCopy) bool {
 // alive reports whether an epoch's rebuild has given a sign of life a moment ago. One
 // far in the future was given before the database's clock was set back.
 func alive(epoch model.EpochRecord) bool {
-	return epoch.Progress != nil && epoch.Now.Sub(*epoch.Progress).Abs() < rebuildAbandoned
+	return epoch.Progress != nil && epoch.Now.Sub(*epoch.Progress).Abs() < budget.Answer
 }
 
 // finish takes the other steps.
@@ -131,7 +129,7 @@ func (j *rebuildJob) finish(ctx context.Context) error {
 	defer stop(nil)
 	j.at("starting")
 	var beating sync.WaitGroup
-	beating.Go(func() { poll.Every(ctx, heartbeat, func() { j.beat(ctx, stop) }) })
+	beating.Go(func() { poll.Every(ctx, budget.Look, func() { j.beat(ctx, stop) }) })
 	defer func() { stop(nil); beating.Wait() }()
 
 	err := j.steps(ctx)
@@ -227,7 +225,7 @@ func (j *rebuildJob) beat(ctx context.Context, stop context.CancelCauseFunc) {
 			slog.String("voucher_id", j.record.VoucherID), slog.Int64("epoch", j.record.Epoch),
 			slog.String("stage", stage), slog.Int64("loaded", j.loaded.Load()))
 	}
-	ctx, cancel := context.WithTimeout(ctx, heartbeat)
+	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
 	err := j.deps.Epochs.Progress(ctx, j.record.VoucherID, j.record.Epoch)
 	// An epoch that the database has just opened takes no progress either.

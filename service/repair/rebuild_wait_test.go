@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
@@ -140,13 +141,13 @@ func TestASupersededRebuildEndsWhileItWaits(t *testing.T) {
 		ctx, enough := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.Rebuilder.rebuild(ctx, "v1", model.AnyEpoch, place{}) }()
-		<-time.After(2 * heartbeat)
+		<-time.After(2 * budget.Look)
 		synctest.Wait()
 		check.Equal(t, "rebuilds that have ended before", len(ended), 0)
 		s.mu.Lock()
 		s.record.Epoch++
 		s.mu.Unlock()
-		<-time.After(2 * heartbeat)
+		<-time.After(2 * budget.Look)
 		synctest.Wait()
 		check.Equal(t, "rebuilds that have ended", len(ended), 1)
 		enough()

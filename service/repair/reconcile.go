@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
@@ -18,19 +19,9 @@ import (
 )
 
 const (
-	// reconcileEvery is the pause between two looks: a lost Redis is noticed within
-	// it, and a look at a quiet system takes a millisecond.
-	reconcileEvery = 500 * time.Millisecond
-	// reconcileTimeout bounds one part of a look, so that a server that hangs holds up
-	// the other parts for no longer than the lock's lease.
-	reconcileTimeout = 10 * time.Second
-	// sweepEvery is between two looks at all watched vouchers. The looks in between are
-	// only at the busy vouchers, and notice a lost Redis.
-	sweepEvery = 5 * time.Second
 	// sweepShare is how many times what a sweep took is rested behind it, up to
-	// sweepRestMost: a sweep of up to 50 ms costs no more than this part of a core.
-	sweepShare    = 200
-	sweepRestMost = 10 * time.Second
+	// budget.Step: a sweep of up to 50 ms costs no more than this part of a core.
+	sweepShare = 200
 	// closerSweeps is the number of sweeps in which the hot copy of every quiet voucher
 	// is read once. In the others it is only asked whether it is loaded and has nothing
 	// reserved.
@@ -73,10 +64,10 @@ func (r *Reconciler) reconcile(ctx context.Context) {
 		for ctx.Err() == nil {
 			began := time.Now()
 			r.part(ctx, &r.drifts, "drift", r.lookForDrift)
-			poll.Pause(ctx, rest(time.Since(began), driftShare, driftPause, driftRestMost))
+			poll.Pause(ctx, rest(time.Since(began), driftShare, budget.Answer, budget.Survey))
 		}
 	})
-	for failed := 0; ctx.Err() == nil && failed < electionTries; poll.Pause(ctx, reconcileEvery) {
+	for failed := 0; ctx.Err() == nil && failed < electionTries; poll.Pause(ctx, budget.Brief) {
 		if failed++; r.look(ctx) {
 			failed = 0
 		}
@@ -104,7 +95,7 @@ func (r *Reconciler) part(
 	if ctx.Err() != nil {
 		return true
 	}
-	limited, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	limited, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	err := do(limited)
 	if ctx.Err() == nil {
@@ -176,7 +167,7 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	}
 	r.drift.watched(r.list.epochs)
 	err = errors.Join(err, r.examine(ctx, slices.Concat(look, dropped)))
-	r.list.due = began.Add(rest(time.Since(began), sweepShare, sweepEvery, sweepRestMost))
+	r.list.due = began.Add(rest(time.Since(began), sweepShare, budget.Answer, budget.Step))
 	return err
 }
 

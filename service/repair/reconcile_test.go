@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -208,7 +209,7 @@ func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 			s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
 			s.on[at] = func() error { // the snapshot was taken
 				s.cancel("o1")
-				servicetest.Pass(2 * rebuildAbandoned)
+				servicetest.Pass(2 * budget.Answer)
 				s.mu.Lock()
 				delete(s.on, at)
 				s.record.Progress = nil // the process was stopped
@@ -399,11 +400,11 @@ func TestTheOthersConsumeWhatTheElectedOneLeaves(t *testing.T) {
 			leader.Reconciler.deps.Backlog, other.Reconciler.deps.Backlog = oldest{age: age}, oldest{age: age}
 			return [2]bool{leader.OthersConsume(), other.OthersConsume()}
 		}
-		check.Equal(t, "the elected one and the other leave it to others", leave(helpAfter/2), [2]bool{false, true})
-		check.Equal(t, "the elected one cannot keep up", leave(helpAfter), [2]bool{false, false})
+		check.Equal(t, "the elected one and the other leave it to others", leave(budget.Look/2), [2]bool{false, true})
+		check.Equal(t, "the elected one cannot keep up", leave(budget.Look), [2]bool{false, false})
 		cancel()
 		running.Wait()
-		check.Equal(t, "its term is over", leave(helpAfter/2), [2]bool{true, true})
+		check.Equal(t, "its term is over", leave(budget.Look/2), [2]bool{true, true})
 	})
 }
 
@@ -439,9 +440,9 @@ func TestReservationsOfASaleThatWasPutOffAreSettled(t *testing.T) {
 func TestALongSweepIsFollowedByALongRest(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{
-		time.Millisecond: sweepEvery, 40 * time.Millisecond: 8 * time.Second, time.Minute: sweepRestMost,
+		time.Millisecond: budget.Answer, 40 * time.Millisecond: 8 * time.Second, time.Minute: budget.Step,
 	} {
-		check.Equal(t, fmt.Sprint("the rest behind a sweep of ", took), rest(took, sweepShare, sweepEvery, sweepRestMost), want)
+		check.Equal(t, fmt.Sprint("the rest behind a sweep of ", took), rest(took, sweepShare, budget.Answer, budget.Step), want)
 	}
 	onStage(t, func(t *testing.T, s *stage) {
 		s.on["db.watched"] = func() error { servicetest.Pass(40 * time.Millisecond); return nil }
@@ -505,9 +506,9 @@ func TestQuietVouchersCostNextToNothing(t *testing.T) {
 		check.Equal(t, "hot copies read in the first sweep", len(hot.of), vouchers)
 		clear(hot.of)
 		s.steps = nil
-		const looks = closerSweeps * int(sweepEvery/reconcileEvery)
+		const looks = closerSweeps * int(budget.Answer/budget.Brief)
 		for range looks {
-			servicetest.Pass(reconcileEvery)
+			servicetest.Pass(budget.Brief)
 			check.Must(t, r.watch(t.Context()))
 		}
 		for i := range vouchers {

@@ -7,12 +7,10 @@ import (
 	"strconv"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/model"
 )
-
-// replayTimeout bounds one replay: an operator waits for it.
-const replayTimeout = 10 * time.Second
 
 // Replayer gives the buyers of dead letters another chance.
 type Replayer struct{ deps Deps }
@@ -25,7 +23,7 @@ type Replayer struct{ deps Deps }
 // (ALREADY_ORDERED, SOLD_OUT …) is returned, and the letter stays. The administrators' log
 // has who asked; an empty adminID is nobody.
 func (r *Replayer) Replay(ctx context.Context, sequence uint64, adminID string) (model.Reservation, error) {
-	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	letter, err := r.deps.Queue.DeadLetter(ctx, sequence)
 	if err != nil {
@@ -51,7 +49,7 @@ func (r *Replayer) Replay(ctx context.Context, sequence uint64, adminID string) 
 // Drop removes a dead letter for good. The administrators' log has who asked, and what the
 // letter held; an empty adminID is nobody.
 func (r *Replayer) Drop(ctx context.Context, sequence uint64, adminID string) error {
-	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	letter, err := r.deps.Queue.DeadLetter(ctx, sequence)
 	if err != nil {

@@ -6,27 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/poll"
 	"seckill/model"
-)
-
-const (
-	// firstLoadBudget is how long the answer about a new voucher waits for its hot
-	// copy, which takes some milliseconds. After that the reconciler loads it.
-	firstLoadBudget = 2 * time.Second
-	// hotChangeBudget bounds the calls that bring a change to a hot copy.
-	hotChangeBudget = 2 * time.Second
-	// changePatience is how long a change of a stock waits for others of the same voucher,
-	// each of which takes some ten milliseconds, and changePause the longest pause between
-	// two attempts. One that died ends after abandonedIntent, which nobody waits for.
-	changePatience = 2 * time.Second
-	changePause    = 40 * time.Millisecond
-	// abandonedIntent is the age at which the process of an intent is taken for dead:
-	// longer than any call may take.
-	abandonedIntent = 10 * time.Second
 )
 
 // Stock brings administrators' changes of vouchers to their hot copies.
@@ -65,14 +49,14 @@ func (s *Stock) Rebuild(ctx context.Context, voucherID, adminID string) error {
 func (s *Stock) Change(
 	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
 ) (model.Voucher, error) {
-	patient, enough := context.WithTimeout(ctx, changePatience)
+	patient, enough := context.WithTimeout(ctx, budget.Call)
 	defer enough()
 	for {
 		v, err := s.change(ctx, id, change, once)
 		if !errors.Is(err, model.ErrSuperseded) || patient.Err() != nil {
 			return v, err
 		}
-		poll.Pause(patient, rand.N(changePause)) //nolint:gosec // spreads the load, guards nothing
+		poll.Pause(patient, rand.N(budget.Blink)) //nolint:gosec // spreads the load, guards nothing
 	}
 }
 
@@ -107,7 +91,7 @@ func (s *Stock) change(
 
 // lower lowers the hot copy's stock as intended.
 func (s *Stock) lower(ctx context.Context, intent model.StockIntent) error {
-	ctx, cancel := context.WithTimeout(ctx, hotChangeBudget)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
 	err := s.deps.Hot.Lower(ctx, intent.VoucherID, intent.Stock, intent.Revision)
 	switch {
@@ -127,7 +111,7 @@ func (s *Stock) lower(ctx context.Context, intent model.StockIntent) error {
 // giveUp takes an intent back, also when the client has hung up. When it fails, the
 // reconciler does it.
 func (s *Stock) giveUp(ctx context.Context, intent model.StockIntent) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Call)
 	defer cancel()
 	if err := s.rebuilder.restore(ctx, intent); err != nil {
 		s.deps.Log.WarnContext(ctx, "an intended stock could not be taken back; the reconciler does it",
@@ -153,7 +137,7 @@ func (r *Rebuilder) restore(ctx context.Context, intent model.StockIntent) error
 
 // dropIntents takes back the intents of dead processes.
 func (r *Reconciler) dropIntents(ctx context.Context) error {
-	intents, err := r.deps.Database.Intents(ctx, abandonedIntent)
+	intents, err := r.deps.Database.Intents(ctx, budget.Step)
 	if err != nil {
 		return fmt.Errorf("read intended stocks: %w", err)
 	}
@@ -170,15 +154,15 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 }
 
 // Patched brings a committed change to the hot copy, without the database, which may be away by now. While that fails it is
-// tried again; after hotChangeBudget the reconciler does it.
+// tried again; after budget.Call the reconciler does it.
 func (s *Stock) Patched(ctx context.Context, v model.Voucher) { s.bring(ctx, v, false) }
 
 // bring is Patched; served says that units may have been added to the orders of users who waited, for which the database has
 // closed the hot copy.
 func (s *Stock) bring(ctx context.Context, v model.Voucher, served bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Call)
 	defer cancel()
-	err := poll.Insist(ctx, shortestLook, longestLook, func() (bool, error) {
+	err := poll.Insist(ctx, shortestLook, budget.Glance, func() (bool, error) {
 		err := s.tell(ctx, v, served)
 		return err == nil, err
 	})
@@ -211,7 +195,7 @@ func (s *Stock) tell(ctx context.Context, v model.Voucher, served bool) error {
 // Created loads the hot copy of a new voucher. When another instance's reconciler has
 // seen the row already and is loading it, Created waits for that.
 func (s *Stock) Created(ctx context.Context, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), firstLoadBudget)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Call)
 	defer cancel()
 	err := s.rebuilder.Do(ctx, id, 0)
 	if err != nil {

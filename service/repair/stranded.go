@@ -9,21 +9,15 @@ import (
 	"time"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/model"
 	"seckill/service/persist"
 )
 
 const (
-	// strandedAge is the age at which a reservation is looked at: many times what a
-	// worker without a backlog needs, and a sixth of the time in which the work of a
-	// dead process must be settled.
-	strandedAge = 5 * time.Second
 	// strandedPage bounds the reservations of one voucher in one look, oldest first.
 	strandedPage = 1000
-	// strandedRest is the longest pause between two looks at a voucher whose old reservations are all on their way: its orders cannot
-	// be stored, or the worker has a backlog. With the pause what is left is still settled in time.
-	strandedRest = 5 * time.Second
 )
 
 // errEnough ends a reading that was bounded.
@@ -68,7 +62,7 @@ func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
 	}
 	var due []model.Reservation
 	if err == nil {
-		due, err = s.deps.Hot.Due(ctx, voucherID, strandedAge, strandedPage)
+		due, err = s.deps.Hot.Due(ctx, voucherID, budget.Answer, strandedPage)
 	}
 	var orphans []string
 	due = slices.DeleteFunc(due, func(r model.Reservation) bool {
@@ -98,7 +92,7 @@ func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
 	}
 	now, lost := before.look(missing, backlog)
 	if len(lost) == 0 && len(missing) == len(due) {
-		now.next, now.idle = time.Now().Add(backoff.Doubled(reconcileEvery, strandedRest, before.idle)), before.idle+1
+		now.next, now.idle = time.Now().Add(backoff.Doubled(budget.Brief, budget.Answer, before.idle)), before.idle+1
 	}
 	s.sighted[voucherID] = now
 	if len(lost) == 0 {

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/model"
 	"seckill/service/persist"
@@ -33,15 +34,12 @@ type Worker struct {
 	Relay func(ctx context.Context, voucherID string) error
 }
 
-// helpAfter is the age of a message from which on every instance consumes: the elected one is dead, or cannot keep up.
-const helpAfter = time.Second
-
 // OthersConsume reports whether this instance may leave the queue to the one that is elected to reconcile. Orders that one
 // instance persists share transactions; spread over four instances, they share 0.4 times as much. A mistake about who is
-// elected costs that, and no order waits longer than helpAfter for it, but those that the queue has handed to an instance
+// elected costs that, and no order waits longer than budget.Look for it, but those that the queue has handed to an instance
 // which stands still: the queue hands them on when their time for a sign of life is over (ackWait in package queue, 6 s).
 func (w *Worker) OthersConsume() bool {
-	return !w.Reconciler.elected.Load() && w.Reconciler.deps.Backlog.Younger(helpAfter)
+	return !w.Reconciler.elected.Load() && w.Reconciler.deps.Backlog.Younger(budget.Look)
 }
 
 // New puts a worker together. Nothing runs yet. The reconciler is not elected while selling answers an error.

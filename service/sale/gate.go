@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
 	"seckill/model"
@@ -87,10 +88,9 @@ func (g *gate) depart(voucherID string, own *entrance) {
 }
 
 const (
-	// queueTooLong is a wait longer than a closed loop of clients on many connections causes. overloadedFor is for how long all waits
-	// must be that long until later requests are refused. Above the capacity, answers take up to half a second.
-	queueTooLong  = 250 * time.Millisecond
-	overloadedFor = 100 * time.Millisecond
+	// overloadedFor is for how long all waits must be longer than budget.Glance, which a closed loop of clients on many
+	// connections does not cause, until later requests are refused. Above the capacity, answers take up to half a second.
+	overloadedFor = 2 * budget.Blink
 )
 
 // places are got one after the other by those who wait. When all of them have waited for long, for some
@@ -124,7 +124,7 @@ func (p *places) take(ctx context.Context) (waited bool, err error) {
 		p.note(time.Since(began))
 		return true, nil
 	case <-ctx.Done():
-		if wait := time.Since(began); wait >= queueTooLong { // whoever leaves earlier says nothing of the line
+		if wait := time.Since(began); wait >= budget.Glance { // whoever leaves earlier says nothing of the line
 			p.note(wait)
 		}
 		return true, ctx.Err()
@@ -136,9 +136,9 @@ func (p *places) leave() { <-p.taken }
 // note notes how long a request has waited.
 func (p *places) note(wait time.Duration) {
 	switch late := p.late.Load(); {
-	case wait < queueTooLong && late != nil:
+	case wait < budget.Glance && late != nil:
 		p.late.Store(nil)
-	case wait >= queueTooLong && late == nil:
+	case wait >= budget.Glance && late == nil:
 		now := time.Now()
 		p.late.Store(&now)
 	}

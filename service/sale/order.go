@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/lane"
 	"seckill/internal/telemetry"
@@ -21,11 +22,6 @@ import (
 	"seckill/model"
 	"seckill/service/sale/cache"
 )
-
-// AnswerBudget is what a request that changes something may take besides the wait for
-// the user's lock. By the contract an answer takes at most that wait and 5 s; the last second is left for
-// giving the lock back, and for the network.
-const AnswerBudget = 4 * time.Second
 
 // Orders sells, in one of the two order modes.
 type Orders struct {
@@ -163,7 +159,7 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []s
 	if refusal != nil && !errors.Is(refusal, model.ErrEntry) {
 		return model.Order{}, refusal // most requests end here; a deadline would cost them more than the answer
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.deps.LockWait+AnswerBudget)
+	ctx, cancel := context.WithTimeout(ctx, s.deps.LockWait+budget.Work)
 	defer cancel()
 	if !known {
 		refusal = s.seller.refusal(ctx, userID, groups, voucherID)

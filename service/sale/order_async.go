@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/ids"
 	"seckill/internal/lane"
@@ -19,13 +20,6 @@ import (
 )
 
 const (
-	// reserveTimeout bounds one call to the hot copies. They answer in less than a
-	// millisecond; a slower call leaves too little of the request's time to publish.
-	reserveTimeout = 2 * time.Second
-	// publishTimeout bounds one message's way into the queue and back. It ends within a
-	// request's time and is shorter than a stop may take: a message that is not acknowledged
-	// by then is left to the reconciler.
-	publishTimeout = 4 * time.Second
 	// maxGroup orders share one call to the hot copies, or one message: the queue
 	// takes no more in one, and nothing is gained by it.
 	maxGroup = 500
@@ -43,20 +37,11 @@ const (
 	maxPublishQueue = 4 * maxReserveQueue
 	// undoTimeout bounds giving a unit back in a hot copy; the outbox gives back
 	// what could not be given back in that time.
-	undoTimeout = 3 * time.Second
-	// shortestUndoPause is behind the first attempt, and doubles.
-	shortestUndoPause = 50 * time.Millisecond
+	undoTimeout = 3 * budget.Look
 	// admissionAttempts is how often an order is reserved: once more after an
 	// obstacle was cleared. A second obstacle is new, and is left to the client's
 	// next call.
 	admissionAttempts = 2
-	// confirmTimeout bounds the look at the epochs after a message is acknowledged.
-	confirmTimeout = time.Second
-	// recordTimeout bounds the database's part of that look. The database answers in
-	// a millisecond; when it does not, it must not hold up orders that can do without.
-	recordTimeout = 250 * time.Millisecond
-	// recordPause is for how long a database that did not answer is not asked.
-	recordPause = time.Second
 )
 
 // AsyncDeps is what asynchronous orders need besides.
@@ -112,11 +97,11 @@ func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 		}
 	}
 	s.reserves = lane.NewKeyed(func(r model.ReserveRequest) string { return s.async.Hot.Node(r.VoucherID) },
-		s.reserveGroup, options(maxReserveQueue, reserveTimeout, telemetry.Sizes(s.async.Admission.Reserved)))
+		s.reserveGroup, options(maxReserveQueue, budget.Call, telemetry.Sizes(s.async.Admission.Reserved)))
 	s.publishes = lane.NewKeyed(func(r model.Reservation) string { return s.async.Hot.Node(r.VoucherID) },
-		s.publishGroup, options(maxPublishQueue, publishTimeout, telemetry.Sizes(s.async.Admission.Published)))
+		s.publishGroup, options(maxPublishQueue, budget.Work, telemetry.Sizes(s.async.Admission.Published)))
 	s.held = lane.NewKeyed(func(b model.Buyer) string { return s.async.Hot.Node(b.VoucherID) },
-		s.async.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
+		s.async.Hot.OrdersOf, options(maxReserveQueue, budget.Call, nil))
 	s.rows = lane.New(s.readRows, options(maxRowReads, lookTimeout, nil))
 	ctx, end := context.WithCancel(context.Background())
 	s.end = end
@@ -387,7 +372,7 @@ func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Res
 // While it is away the hot copy has to be enough, because accepting an order needs
 // no database.
 func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservation) []error {
-	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
 	var epochs map[string]int64
 	var reading sync.WaitGroup
@@ -421,13 +406,13 @@ func (r *epochReader) read(ctx context.Context, reservations []model.Reservation
 	if silent := r.silent.Load(); silent != nil && time.Now().Before(*silent) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Glance)
 	defer cancel()
 	epochs, err := r.epochs(ctx, model.VouchersOf(reservations))
 	r.trouble.Note(ctx, r.log, err, "the database does not tell the epochs; the hot copies alone confirm orders",
 		"the database tells the epochs again")
 	if err != nil {
-		silent := time.Now().Add(recordPause)
+		silent := time.Now().Add(budget.Look)
 		r.silent.Store(&silent)
 		return nil
 	}

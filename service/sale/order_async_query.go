@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/lane"
 	"seckill/internal/poll"
@@ -18,10 +19,6 @@ const (
 	// maxRowReads look-ups of orders by id wait; far more than there are requests at
 	// once.
 	maxRowReads = 16_384
-	// processingFor is how long after its sale a voucher may have orders that are
-	// processing although its hot copy is closed. After that no hot copy is loaded
-	// any more, and when the queue has nothing half as old, such an order can be nowhere.
-	processingFor = time.Hour
 )
 
 // readRows reads the orders of one group; nil for those that are not there.
@@ -105,7 +102,7 @@ func (s *asyncSeller) untold(ctx context.Context, voucherID string, cause error)
 	if model.CodeOf(err) == model.CodeNotFound || err == nil && v.Allocation == model.ByDraw {
 		return nil // a draw has no hot copy
 	}
-	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor && s.async.Backlog.Empty(voucherID, processingFor/2) {
+	if err == nil && v.ServerTime.Sub(v.EndAt) > budget.Hour && s.async.Backlog.Empty(voucherID, budget.Hour/2) {
 		return nil
 	}
 	return unavailable
@@ -255,7 +252,7 @@ func (s *asyncSeller) returnUnit(ctx context.Context, canceled model.Canceled) {
 	defer cancel()
 	order := canceled.Order
 	noted := false // by the outbox
-	err := poll.Insist(ctx, shortestUndoPause, undoTimeout, func() (done bool, err error) {
+	err := poll.Insist(ctx, budget.Blink, undoTimeout, func() (done bool, err error) {
 		noted, err = s.giveBack(ctx, canceled)
 		return err == nil || errors.Is(err, model.ErrCopyClosed), err // the next hot copy is made of the rows
 	})

@@ -5,16 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/lane"
 	"seckill/internal/poll"
 	"seckill/model"
 )
-
-// secondLookAfter is how long a row may be known to one member of a cluster and not yet
-// to another: milliseconds, where reads do not wait for it anyway.
-const secondLookAfter = 200 * time.Millisecond
 
 // retryable deals with a hot copy's refusal. It returns nil when the call is worth repeating
 // once, and the refusal for the buyer otherwise.
@@ -98,7 +94,7 @@ func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Orde
 	case err != nil:
 		return nil, model.Unavailable("Your earlier order could not be looked up.", fmt.Errorf("look up order %s: %w", orderID, err))
 	}
-	poll.Pause(ctx, secondLookAfter)
+	poll.Pause(ctx, budget.Glance)
 	return r.seller.row(ctx, orderID)
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy/hotcopytest"
@@ -161,7 +162,7 @@ func TestServersThatHangAreBounded(t *testing.T) {
 			}
 			began := time.Now()
 			s.Close(servicetest.Lasting(t, time.Second))
-			servicetest.InTime(t, "closing", began, publishTimeout)
+			servicetest.InTime(t, "closing", began, budget.Work)
 		})
 	}
 }
@@ -231,11 +232,11 @@ func TestOrdersAreConfirmedWhileTheDatabaseIsAway(t *testing.T) {
 			})
 			began := time.Now()
 			s.buys(t, "alice")
-			servicetest.InTime(t, "the order", began, recordTimeout+100*time.Millisecond)
+			servicetest.InTime(t, "the order", began, budget.Glance+100*time.Millisecond)
 			s.buys(t, "bob")
 			check.Equal(t, "questions to the database", asked, 1)
 			back = true
-			servicetest.Pass(recordPause)
+			servicetest.Pass(budget.Look)
 			s.refused(t, "carol", model.CodeUnavailable)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
@@ -117,12 +118,12 @@ func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 		var all sync.WaitGroup
 		for _, id := range []string{"1.stuck", "2.stuck", "3.stuck"} {
 			all.Go(func() {
-				ctx, enough := context.WithTimeout(t.Context(), AnswerBudget)
+				ctx, enough := context.WithTimeout(t.Context(), budget.Work)
 				defer enough()
 				began := time.Now()
 				_, err := c.do(ctx, model.Cancellation{OrderID: id, UserID: "alice"})
 				check.Is(t, id, err, model.ErrUnknownOutcome)
-				servicetest.InTime(t, id, began, AnswerBudget)
+				servicetest.InTime(t, id, began, budget.Work)
 			})
 			synctest.Wait()
 		}

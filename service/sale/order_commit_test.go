@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -108,7 +109,7 @@ func (m *market) ask(t *testing.T, ids ...string) map[string]chan string {
 		m.users++
 		user := fmt.Sprint("user", m.users)
 		m.crowd.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), AnswerBudget)
+			ctx, cancel := context.WithTimeout(t.Context(), budget.Work)
 			defer cancel()
 			began := time.Now()
 			if _, err := m.sell(ctx, &hold{userID: user}, id); err != nil {
@@ -161,7 +162,7 @@ func TestLockedVoucherIsWaitedForOnce(t *testing.T) {
 func TestVoucherThatIsSlowLeaves(t *testing.T) {
 	t.Parallel()
 	inMarket(t, func(t *testing.T, m *market) {
-		m.store.slow["b"] = 2 * longWait
+		m.store.slow["b"] = 2 * budget.Glance
 		m.ask(t, "warm")
 		check.Equal(t, "a, together", <-m.ask(t, "a", "b")["a"], "510ms")
 		check.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/model"
 )
@@ -93,7 +94,7 @@ func (s *Orders) end(ctx context.Context, asked model.Cancellation) (model.Order
 		return model.Order{}, model.NotFound("order")
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), AnswerBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
 	failpoint.Reach(failpoint.BeforeCancel)
 	order, changed, err := s.seller.cancel(ctx, asked)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/internal/lane"
 	"seckill/internal/telemetry"
@@ -27,7 +28,7 @@ const (
 	// commitTimeout bounds one shared transaction with all its repetitions. It is longer
 	// than a request's time, so that most unknown outcomes are decided while the users'
 	// locks are still held, and shorter than a stop may take.
-	commitTimeout = 6 * time.Second
+	commitTimeout = budget.Answer + budget.Look
 	// maxCommitBatch orders share one transaction, which must stay short. The orders of one
 	// voucher that are waited for are fewer (maxCommittingOne).
 	maxCommitBatch = 500
@@ -40,9 +41,6 @@ const (
 	// all share they take half of the connections that sell, so that vouchers in trouble
 	// leave the other half to cancellations, payments and administrators.
 	loneWriters = 4
-	// longWait for a voucher's row keeps the others of its transaction waiting for
-	// too long. A transaction that sells takes some milliseconds.
-	longWait = 250 * time.Millisecond
 )
 
 // orderTicket stands for an order that waits for its transaction.
@@ -73,7 +71,9 @@ func commitOptions(deps Deps) lane.Options {
 }
 
 // slow says that all that shared the transaction waited for a voucher's row.
-func slow(outcome model.Outcome) lane.Trouble { return lane.Trouble{Slow: outcome.Waited > longWait} }
+func slow(outcome model.Outcome) lane.Trouble {
+	return lane.Trouble{Slow: outcome.Waited > budget.Glance}
+}
 
 // isolated logs the first voucher that is isolated: where the database is away, all follow.
 func isolated(log *slog.Logger, says string) func(voucherID string, cause error, first bool) {

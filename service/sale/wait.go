@@ -6,29 +6,23 @@ import (
 	"sync"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
 const (
-	// maxWait is the longest a status request waits: the contract's cap.
-	maxWait = 30 * time.Second
-	// lookEvery is between two looks at an order that requests wait for, because messages
-	// may be lost. They are at the hot copy: the database must not be polled.
-	lookEvery = time.Second
 	// maxLooks orders are looked at in one round, those first that were not for longest.
 	// It bounds what waiting costs Redis, however many orders are waited for.
 	maxLooks = 500
 	// lookTimeout bounds one look at an order, a round of them, and one query for rows.
-	lookTimeout = 3 * time.Second
+	lookTimeout = 3 * budget.Look
 	// maxWaits requests wait at once. Each keeps some 30 kB with its connection, a
 	// quarter of a gigabyte in all.
 	maxWaits = 8000
 	// maxUserWaits of them are of one user: as many orders as a person looks at.
 	maxUserWaits = 8
-	// waitAgain is when a request that was refused for want of room may come again.
-	waitAgain = time.Second
 )
 
 // waiters are the requests that wait for an order to leave processing.
@@ -68,7 +62,7 @@ func newWaiters(metrics *telemetry.Admission) *waiters {
 func (w *waiters) join(userID, orderID string) (order *waited, leave func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	refused := &model.Error{Code: model.CodeRateLimited, RetryAfter: waitAgain}
+	refused := &model.Error{Code: model.CodeRateLimited, RetryAfter: budget.Look}
 	switch {
 	case w.byUser[userID] >= maxUserWaits:
 		refused.Detail = "You are waiting for too many orders at once."
@@ -213,7 +207,7 @@ func (s *asyncSeller) readWaited(ctx context.Context, orderIDs []string) {
 // lookAround looks at the orders that requests wait for, until ctx ends: messages may be
 // lost. One look is for all that wait for the order.
 func (s *asyncSeller) lookAround(ctx context.Context) {
-	poll.Every(ctx, lookEvery, func() {
+	poll.Every(ctx, budget.Look, func() {
 		round, cancel := context.WithTimeout(ctx, lookTimeout)
 		defer cancel()
 		for _, id := range s.waiters.next() {
@@ -229,7 +223,7 @@ func (s *asyncSeller) lookAround(ctx context.Context) {
 // await returns an order as soon as it is not processing any more, or as it is when
 // the wait is over.
 func (s *asyncSeller) await(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
-	end := time.NewTimer(min(wait, maxWait))
+	end := time.NewTimer(min(wait, budget.Settled))
 	defer end.Stop()
 	// Join before the look: of an order that is settled in between, the request hears.
 	waited, leave, err := s.waiters.join(userID, orderID)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
@@ -86,7 +87,7 @@ func TestWaitEndsWithWhatIsKnown(t *testing.T) {
 		after   time.Duration
 	}{
 		"at its end": {2500 * time.Millisecond, func(hotShop) {}, 2500 * time.Millisecond},
-		"at the cap": {time.Hour, func(hotShop) {}, maxWait},
+		"at the cap": {time.Hour, func(hotShop) {}, budget.Settled},
 		"when the server drains": {time.Minute, func(s hotShop) {
 			time.AfterFunc(1500*time.Millisecond, s.StartDraining)
 		}, 1500 * time.Millisecond},
@@ -219,7 +220,7 @@ func TestLooksAreBounded(t *testing.T) {
 			for _, id := range looks {
 				seen[id]++
 			}
-			servicetest.Pass(lookEvery)
+			servicetest.Pass(budget.Look)
 		}
 		for id, times := range seen {
 			if times != 2 {

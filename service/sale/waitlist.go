@@ -4,21 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 	"seckill/internal/lane"
 	"seckill/internal/poll"
 	"seckill/model"
 )
 
 const (
-	// joinPatience is how long a user who wants to wait is kept while the last orders are on their way to the database: they are
-	// there within milliseconds after the hot copy is sold out, unless the queue is long.
-	joinPatience = 2 * time.Second
-	// shortestJoinPause and longestJoinPause are between two looks.
-	shortestJoinPause = 10 * time.Millisecond
-	longestJoinPause  = 200 * time.Millisecond
+	// shortestJoinPause is between the first two looks; it doubles up to budget.Glance.
+	shortestJoinPause = budget.Blink / 5
 	// maxJoinBatch users share one transaction, which holds their voucher's row, and maxJoinQueue of one voucher wait. Further ones
 	// are refused at once.
 	maxJoinBatch = 500
@@ -63,7 +59,7 @@ func (s *Orders) Join(ctx context.Context, userID, voucherID string, groups ...s
 	if err := s.deps.Selling(); err != nil {
 		return place, false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, AnswerBudget)
+	ctx, cancel := context.WithTimeout(ctx, budget.Work)
 	defer cancel()
 	err = s.deps.Cache.Refusal(ctx, userID, voucherID, groups...)
 	switch {
@@ -81,7 +77,7 @@ func (s *Orders) Join(ctx context.Context, userID, voucherID string, groups ...s
 
 // join asks for a place until it is known whether units are free.
 func (s *Orders) join(ctx context.Context, asked joining, groups []string) (model.WaitlistPlace, bool, error) {
-	patient, enough := context.WithTimeout(ctx, joinPatience)
+	patient, enough := context.WithTimeout(ctx, budget.Call)
 	defer enough()
 	for n := 0; ; n++ {
 		joined, err := s.joins.Do(ctx, asked)
@@ -98,7 +94,7 @@ func (s *Orders) join(ctx context.Context, asked joining, groups []string) (mode
 		if patient.Err() != nil {
 			return model.WaitlistPlace{}, false, model.Unavailable("The last orders are still being stored.", joined.Err)
 		}
-		poll.Pause(patient, backoff.Doubled(shortestJoinPause, longestJoinPause, n))
+		poll.Pause(patient, backoff.Doubled(shortestJoinPause, budget.Glance, n))
 	}
 }
 
@@ -136,7 +132,7 @@ func newLeaves(store PlaceStore) *lane.Keyed[model.Buyer, error] {
 // Leave gives a user's place up; NOT_FOUND when there is none, ALREADY_ORDERED where the user has a live order instead. Who has no place
 // does not wait for those who have one.
 func (s *Orders) Leave(ctx context.Context, userID, voucherID string) error {
-	ctx, enough := context.WithTimeout(ctx, AnswerBudget)
+	ctx, enough := context.WithTimeout(ctx, budget.Work)
 	defer enough()
 	switch _, err := s.deps.Places.Place(ctx, voucherID, userID); {
 	case err != nil && model.CodeOf(err) == model.CodeNotFound: // this changes nothing then, and tells whether there is an order
@@ -175,7 +171,7 @@ func newEntrants(deps Deps, s seller) *entrants {
 		Run: func(ctx context.Context, asked []model.Entering) ([]model.Entered, error) {
 			return e.deps.Entries.Enter(ctx, asked)
 		},
-		Judge: func(answer model.Entered) lane.Trouble { return lane.Trouble{Slow: answer.Waited > longWait} },
+		Judge: func(answer model.Entered) lane.Trouble { return lane.Trouble{Slow: answer.Waited > budget.Glance} },
 		Total: loneWriters, Isolated: isolated(deps.Log, "the entries of a draw take long or fail; they share no transactions with others for now"),
 	}, commitOptions(deps))
 	return e

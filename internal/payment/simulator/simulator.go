@@ -58,7 +58,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the simulator's page: %w", err)
 	}
-	options.DelayFor = cmp.Or(options.DelayFor, budget.Settle)
+	options.DelayFor = cmp.Or(options.DelayFor, budget.Settled)
 	book, err := openLedger(ctx, options.File)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
@@ -20,17 +21,11 @@ import (
 const (
 	// accountsEvery is how often the changes of accounts are read, so that a change is
 	// known to every instance within a second, also when one reading takes half of it.
-	accountsEvery = 400 * time.Millisecond
-	// changesOverlap is how far back a reading begins before the latest change that is
-	// known: a change is dated before its COMMIT, which may take the five seconds of a
-	// call, and the database's clock may jump when another server takes over.
-	changesOverlap = time.Minute
+	accountsEvery = 2 * budget.Glance
 	// maxChanges bounds what is remembered of changed accounts, some 15 MB. Each of
 	// them was hashed a password for, so that there are that many within a session's
 	// length only when somebody makes them on purpose.
 	maxChanges = 100_000
-	// forgetEvery is how often old changes are looked for.
-	forgetEvery = time.Minute
 	// maxAccounts bounds the accounts that are remembered as a whole: administrators.
 	maxAccounts = 1_000
 )
@@ -100,11 +95,11 @@ func (a *Accounts) Watch(ctx context.Context) {
 
 // Refresh reads the changes once.
 func (a *Accounts) Refresh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Work)
 	defer cancel()
 	a.mu.RLock()
 	since := time.Now().Add(-a.lasts)
-	if known := a.latest.Add(-changesOverlap); known.After(since) {
+	if known := a.latest.Add(-budget.Survey); known.After(since) {
 		since = known
 	}
 	a.mu.RUnlock()
@@ -146,7 +141,7 @@ func (a *Accounts) forget(ctx context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	if len(a.changed) <= maxChanges && now.Sub(a.forgot) < forgetEvery {
+	if len(a.changed) <= maxChanges && now.Sub(a.forgot) < budget.Survey {
 		return
 	}
 	a.forgot = now
@@ -209,7 +204,7 @@ func (a account) answer() (model.Account, error) {
 // ask reads an account, or waits for the one who does.
 func (a *Accounts) ask(ctx context.Context, id string) (account, error) {
 	answer := a.asking.DoChan(id, func() (any, error) {
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 		defer cancel()
 		read := account{asked: time.Now()}
 		found, err := a.source.ByID(asking, id)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -74,7 +75,7 @@ func TestAChangeIsKnownWithinASecond(t *testing.T) {
 		if !over(known, "late", 1) || !over(known, "late", 7) || !over(known, "early", 2) {
 			t.Error("a second later a disabled account's token counts, or an earlier change is forgotten")
 		}
-		if since := *oldest.Load(); time.Since(since) > changesOverlap+2*time.Second || time.Since(since) < changesOverlap {
+		if since := *oldest.Load(); time.Since(since) > budget.Survey+2*time.Second || time.Since(since) < budget.Survey {
 			t.Errorf("the changes of the last %s are read", time.Since(since))
 		}
 		// An older reading that comes late takes nothing back.

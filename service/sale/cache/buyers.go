@@ -8,6 +8,7 @@ import (
 
 	"github.com/bits-and-blooms/bloom/v3"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -19,15 +20,6 @@ const (
 	// falseBuyers is how often a user without an order is taken for a buyer: such a
 	// request takes the whole road, and gets the right answer there.
 	falseBuyers = 0.001
-	// buyersGrace is how long the requests that found a voucher sold out wait for its
-	// buyers: long enough to read some ten thousand. The reading of more goes on in the
-	// background, and until its end every request takes the whole road.
-	buyersGrace = 50 * time.Millisecond
-	// buyersTimeout bounds a reading of buyers: maxRemembered took 13 s.
-	buyersTimeout = time.Minute
-	// buyersPause is between two readings of one voucher's buyers, so that many changes,
-	// or a database in trouble, do not cause one long reading after the other.
-	buyersPause = time.Second
 )
 
 var (
@@ -64,14 +56,14 @@ func (c *Vouchers) buyersOf(s *slot, v model.Voucher) *buyers {
 		defer s.reading.Store(false)
 		done <- c.readBuyers(s, v)
 		select {
-		case <-time.After(buyersPause):
+		case <-time.After(budget.Look):
 		case <-c.closing:
 		}
 	})
 	select {
 	case read := <-done:
 		return read
-	case <-time.After(buyersGrace):
+	case <-time.After(budget.Blink):
 		return nil
 	}
 }
@@ -79,7 +71,7 @@ func (c *Vouchers) buyersOf(s *slot, v model.Voucher) *buyers {
 // readBuyers reads the buyers into the slot, and into the slot's entry if that is still
 // of the same version.
 func (c *Vouchers) readBuyers(s *slot, v model.Voucher) *buyers {
-	ctx, cancel := context.WithTimeout(context.Background(), buyersTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), budget.Survey)
 	defer cancel()
 	read := &buyers{version: v.Version, filter: bloom.NewWithEstimates(uint(max(v.Stock, 1)), falseBuyers)}
 	err := c.source.buyers(ctx, v, func(userID string) error {

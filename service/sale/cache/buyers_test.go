@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -21,7 +22,7 @@ func TestBuyersOfAnotherVersionAreReadAnew(t *testing.T) {
 		sellTo("early")
 		hears(t, c, "sold out", "late", model.CodeSoldOut)
 		hears(t, c, "sold out", "early", "")
-		<-time.After(buyersPause)
+		<-time.After(budget.Look)
 		sellTo("late")
 		<-time.After(time.Second)
 		synctest.Wait()

@@ -15,6 +15,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 
+	"seckill/internal/budget"
 	"seckill/internal/lane"
 	"seckill/internal/telemetry"
 	"seckill/model"
@@ -25,14 +26,8 @@ const (
 	// moved window is obeyed within one second even when every message about it was
 	// lost, and an answer needs a little time on its way.
 	maxAge = 900 * time.Millisecond
-	// refreshAge is the age from which an entry in use is read anew in the background,
-	// so that no request waits for the database.
-	refreshAge = 300 * time.Millisecond
 	// maxEntries bounds the memory; far more vouchers than are on sale at once.
 	maxEntries = 10_000
-	// readTimeout bounds one reading. An attempt to buy may take as long: a request need
-	// not give up earlier because the database is slow.
-	readTimeout = 4 * time.Second
 	// maxReadBatch vouchers are read by one query.
 	maxReadBatch = 500
 	// readers query at once; further reads gather behind them.
@@ -87,7 +82,7 @@ func OfHotCopies(db Database, hot HotCopies, metrics *telemetry.Metrics, log *sl
 }
 
 func readOptions() lane.Options {
-	return lane.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: readTimeout}
+	return lane.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: budget.Work}
 }
 
 func newVouchers(
@@ -281,7 +276,7 @@ func (c *Vouchers) held(id string, s *slot, now time.Time) *entry {
 		return nil
 	}
 	c.metrics.Hit.Inc()
-	if now.Sub(held.asked) > refreshAge {
+	if now.Sub(held.asked) > budget.Glance {
 		c.refresh(id, s)
 	}
 	return held
@@ -354,7 +349,7 @@ func (c *Vouchers) refresh(id string, s *slot) {
 // slot may be another one, if that of the first was forgotten meanwhile.
 func (c *Vouchers) load(id string, s *slot) <-chan singleflight.Result {
 	return c.loading.DoChan(id, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), budget.Work)
 		defer cancel()
 		fetched, err := c.fetch(ctx, id, s)
 		if err != nil {

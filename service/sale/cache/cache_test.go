@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -179,7 +180,7 @@ func TestDeafInstancesLookBeforeTheyRefuse(t *testing.T) {
 
 		c.DropAll()
 		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
-		servicetest.Pass(2 * buyersPause)
+		servicetest.Pass(2 * budget.Look)
 		hears(t, c, "sold out again", "u", model.CodeSoldOut)
 		before = db.Queries.Load()
 		hears(t, c, "sold out again", "u", model.CodeSoldOut)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
@@ -16,7 +16,7 @@ const (
 	// hotReadTimeout bounds one reading of hot copies. They answer in less than a
 	// millisecond; when they hang, a request's time must be enough to ask the database
 	// too.
-	hotReadTimeout = 1500 * time.Millisecond
+	hotReadTimeout = budget.Look + budget.Brief
 	// statsTries is how often counts that do not add up are taken: an order may have
 	// been canceled between the two looks, which are milliseconds apart.
 	statsTries = 3
