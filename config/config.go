@@ -29,7 +29,7 @@ type Config struct {
 	RedisLimits redisurl.Limits // of SECKILL_REDIS_URL
 	Migrate     bool
 
-	OrderMode     OrderMode
+	OrderMode     model.OrderMode
 	Role          Role
 	NATSURL       string // comma-separated; empty: embedded; used in async
 	Events        string // stream of events for other systems; empty: none
@@ -41,12 +41,12 @@ type Config struct {
 	NATSCredentials                string // file of a user's credentials; empty: none
 	NATSNKey                       string // file of a user's seed; empty: none
 
-	LockMode      LockMode
+	LockMode      model.LockMode
 	LockRedisURLs []string
 	LockWait      time.Duration // zero: try once
 	LockLease     time.Duration
 	LockSynced    int // replicas; AllReplicas: those that are connected
-	StockStrategy StockStrategy
+	StockStrategy model.StockStrategy
 
 	PaymentWindow        time.Duration
 	PaymentURL           string // of a provider; empty: the simulator, or none
@@ -95,7 +95,7 @@ func (c Config) Payments() bool {
 }
 
 // Async reports whether orders reach the database through the queue.
-func (c Config) Async() bool { return c.OrderMode == Async }
+func (c Config) Async() bool { return c.OrderMode == model.ModeAsync }
 
 // EmbeddedQueue reports whether the queue is inside the service's process.
 func (c Config) EmbeddedQueue() bool { return c.Async() && c.NATSURL == "" }
@@ -140,15 +140,6 @@ func (c Config) GoString() string { return c.String() }
 // LogValue keeps a log from showing secrets.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// OrderMode is how orders reach the database.
-type OrderMode string
-
-// The order modes.
-const (
-	Sync  OrderMode = "sync"
-	Async OrderMode = "async"
-)
-
 // Role is what an instance does.
 type Role string
 
@@ -161,29 +152,6 @@ const (
 
 // AllReplicas is, for LockSynced, as many as are connected.
 const AllReplicas = -1
-
-// LockMode is what a user's lock is made of.
-type LockMode string
-
-// The lock modes.
-const (
-	LockRedis     LockMode = "redis"
-	LockMultilock LockMode = "multilock"
-	LockRedlock   LockMode = "redlock"
-	LockSetNX     LockMode = "setnx"
-	LockMySQL     LockMode = "mysql"
-	LockNone      LockMode = "none"
-)
-
-// StockStrategy is how stock is taken in the database.
-type StockStrategy string
-
-// The stock strategies.
-const (
-	StockConditional StockStrategy = "conditional"
-	StockPessimistic StockStrategy = "pessimistic"
-	StockOptimistic  StockStrategy = "optimistic"
-)
 
 // LogFormat is how log records are written.
 type LogFormat string

@@ -95,7 +95,7 @@ func TestValues(t *testing.T) {
 		{"LOCK_WAIT=250ms", func(c config.Config) any { return c.LockWait }, 250 * time.Millisecond},
 		{"LOCK_LEASE=100ms", func(c config.Config) any { return c.LockLease }, 100 * time.Millisecond},
 		{"PAYMENT_WINDOW=1h30m", func(c config.Config) any { return c.PaymentWindow }, 90 * time.Minute},
-		{"STOCK_STRATEGY=optimistic", func(c config.Config) any { return c.StockStrategy }, config.StockOptimistic},
+		{"STOCK_STRATEGY=optimistic", func(c config.Config) any { return c.StockStrategy }, model.StockOptimistic},
 		{"CURRENCY=EUR", func(c config.Config) any { return c.Currency }, "EUR"},
 		{"RATE_USER=0", func(c config.Config) any { return c.RateUser }, model.Rate{}},
 		{"RATE_USER=0/s", func(c config.Config) any { return c.RateUser }, model.Rate{}},

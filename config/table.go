@@ -68,7 +68,7 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_ORDER_MODE", fallback: "sync", unit: "`sync` or `async`",
 			meaning: "how orders reach the database: in the request, or through a durable queue",
-			read:    into(&c.OrderMode, oneOf(Sync, Async)),
+			read:    into(&c.OrderMode, oneOf(model.ModeSync, model.ModeAsync)),
 		}, {
 			variable: "SECKILL_ROLE", fallback: "all", unit: "`all`, `api` or `worker`",
 			meaning: "what this instance does: everything, serve, or consume",
@@ -97,7 +97,7 @@ func table(c *Config) []setting {
 			variable: "SECKILL_LOCK_MODE", fallback: "redis",
 			unit:    "`redis`, `multilock`, `redlock`, `setnx`, `mysql` or `none`",
 			meaning: "the lock of a user during a purchase; `redis` is re-entrant and shared with Redisson",
-			read:    into(&c.LockMode, oneOf(LockRedis, LockMultilock, LockRedlock, LockSetNX, LockMySQL, LockNone)),
+			read:    into(&c.LockMode, oneOf(model.LockRedis, model.LockMultilock, model.LockRedlock, model.LockSetNX, model.LockMySQL, model.LockNone)),
 		}, {
 			variable: "SECKILL_LOCK_REDIS_URLS", otherwise: "none", unit: "URLs, comma-separated",
 			meaning: "the independent instances of `multilock` (three) and `redlock` (an odd number)",
@@ -119,7 +119,7 @@ func table(c *Config) []setting {
 			variable: "SECKILL_STOCK_STRATEGY", fallback: "conditional",
 			unit:    "`conditional`, `pessimistic` or `optimistic`",
 			meaning: "how stock is taken: a guarded UPDATE, `SELECT … FOR UPDATE`, or a version column",
-			read:    into(&c.StockStrategy, oneOf(StockConditional, StockPessimistic, StockOptimistic)),
+			read:    into(&c.StockStrategy, oneOf(model.StockConditional, model.StockPessimistic, model.StockOptimistic)),
 		}, {
 			variable: "SECKILL_PAYMENT_WINDOW", fallback: "15m", unit: "duration",
 			meaning: "unpaid orders expire after this",
@@ -229,11 +229,11 @@ func (r *reader) refuseContradictions(c Config) {
 			r.problem("SECKILL_JWT_JWKS_URL", fmt.Sprintf("names the issuer %q, which is SECKILL_JWT_ISSUER, the service itself", other.Name))
 		}
 	}
-	if !realDatabase && c.StockStrategy == StockPessimistic {
+	if !realDatabase && c.StockStrategy == model.StockPessimistic {
 		r.problem("SECKILL_STOCK_STRATEGY", "is pessimistic, and the embedded SQLite has no row locks: "+
 			"choose conditional or optimistic, or set SECKILL_DATABASE_DSN")
 	}
-	if !realDatabase && c.LockMode == LockMySQL {
+	if !realDatabase && c.LockMode == model.LockMySQL {
 		r.problem("SECKILL_LOCK_MODE", "is mysql, which needs SECKILL_DATABASE_DSN")
 	}
 	if c.Async() && c.origins["SECKILL_NATS_URL"].source == SourceDefault && c.NATSReplicas > 1 {
@@ -290,9 +290,9 @@ func (r *reader) refuseQuorum(c Config) {
 	}
 	n := len(c.LockRedisURLs)
 	switch {
-	case c.LockMode == LockMultilock && n != 3:
+	case c.LockMode == model.LockMultilock && n != 3:
 		r.problem(variable, "must name exactly three instances for the lock mode multilock")
-	case c.LockMode == LockRedlock && (n < 3 || n%2 == 0):
+	case c.LockMode == model.LockRedlock && (n < 3 || n%2 == 0):
 		r.problem(variable, "must name an odd number of instances, at least three, for the lock mode redlock")
 	}
 	sorted := slices.Sorted(slices.Values(c.LockRedisURLs))

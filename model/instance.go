@@ -15,6 +15,34 @@ const (
 	ModeAsync OrderMode = "async"
 )
 
+// LockMode is what a user's lock is made of.
+type LockMode string
+
+// The lock modes.
+const (
+	LockRedis     LockMode = "redis"     // Redisson's layout
+	LockMultilock LockMode = "multilock" // on each of three independent Redis
+	LockRedlock   LockMode = "redlock"   // on most of an odd number
+	LockSetNX     LockMode = "setnx"
+	LockMySQL     LockMode = "mysql"
+	LockNone      LockMode = "none"
+)
+
+// StockStrategy is how concurrent transactions are kept from taking the same
+// unit twice. Under each of them `CHECK (remaining >= 0)` is the last guard.
+type StockStrategy string
+
+// The stock strategies.
+const (
+	// StockConditional reads without a lock and lets the UPDATE state what it relies on. The row is locked from the UPDATE
+	// to COMMIT, the shortest of the three.
+	StockConditional StockStrategy = "conditional"
+	// StockPessimistic locks the row with SELECT … FOR UPDATE before it reads.
+	StockPessimistic StockStrategy = "pessimistic"
+	// StockOptimistic reads without a lock and begins anew when the row's version is another one by the time of the UPDATE.
+	StockOptimistic StockStrategy = "optimistic"
+)
+
 // ModeRecord is what the database says about how it is sold from.
 type ModeRecord struct {
 	Mode OrderMode

@@ -281,7 +281,7 @@ func TestAnOwnerWinsNoSecondOrder(t *testing.T) {
 // orders of two places have the order of the places.
 func TestOrdersOfPlacesAreInTheirOrder(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, store{dialect: "mysql", strategy: repository.StockConditional}) // in SQLite nobody waits within a transaction
+	f := newFixture(t, store{dialect: "mysql", strategy: model.StockConditional}) // in SQLite nobody waits within a transaction
 	l := lotteryOf(lifeOf(f))
 	sold := f.withWaitlist(t, 2)
 	first, second := l.bought(t, sold.ID, "owner"), l.bought(t, sold.ID, "another")

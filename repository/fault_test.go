@@ -175,7 +175,7 @@ func TestServerReadOnly(t *testing.T) {
 // TestStrategiesDiffer in what each of them says to the server.
 func TestStrategiesDiffer(t *testing.T) {
 	t.Parallel()
-	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
 		var mu sync.Mutex
 		var all []string
 		near, far := throughWire(t, strategy, func(_ *wire, statement string) verdict {
@@ -194,7 +194,7 @@ func TestStrategiesDiffer(t *testing.T) {
 		read, existing, take, insert := said[0], said[1], said[2], said[3]
 		for what, found := range map[string]bool{
 			"it reads the voucher":              strings.HasPrefix(read, "SELECT"),
-			"the pessimistic one locks its row": strings.Contains(read, "FOR UPDATE") == (strategy == repository.StockPessimistic),
+			"the pessimistic one locks its row": strings.Contains(read, "FOR UPDATE") == (strategy == model.StockPessimistic),
 			"orders are not locked":             !strings.Contains(existing, "FOR UPDATE") && !strings.Contains(strings.ToUpper(existing), "LOCK IN SHARE MODE"),
 			"it takes a unit":                   strings.Contains(take, "SET remaining = remaining - 1, version = version + 1"),
 			"it takes with a guard":             strings.Contains(take, "remaining >= 1"),
@@ -205,8 +205,8 @@ func TestStrategiesDiffer(t *testing.T) {
 			}
 		}
 		_, condition, _ := strings.Cut(take, "WHERE")
-		check.Equal(t, "it compares the version", strings.Contains(condition, "version ="), strategy == repository.StockOptimistic)
-		check.Equal(t, "it compares the revision", strings.Contains(condition, "revision ="), strategy == repository.StockConditional)
+		check.Equal(t, "it compares the version", strings.Contains(condition, "version ="), strategy == model.StockOptimistic)
+		check.Equal(t, "it compares the revision", strings.Contains(condition, "revision ="), strategy == model.StockConditional)
 		for _, statement := range all {
 			if strings.HasPrefix(statement, "INSERT IGNORE") || strings.Contains(statement, "ON DUPLICATE KEY") || strings.HasPrefix(statement, "REPLACE INTO") {
 				t.Errorf("it says: %s", statement)
@@ -242,7 +242,7 @@ func TestNoDeadlocks(t *testing.T) {
 // units that were taken for no order.
 func TestRefusedRollback(t *testing.T) {
 	t.Parallel()
-	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
 		var rollbacks atomic.Int32
 		var lost atomic.Bool // the quorum
 		near, far := throughWire(t, strategy, func(_ *wire, statement string) verdict {
@@ -312,7 +312,7 @@ func TestRefusedCommit(t *testing.T) {
 // TestRefusedCommitIsUnknown: what cannot be repeated says that it may have happened.
 func TestRefusedCommitIsUnknown(t *testing.T) {
 	t.Parallel()
-	_, far := throughWire(t, repository.StockConditional, func(_ *wire, statement string) verdict {
+	_, far := throughWire(t, model.StockConditional, func(_ *wire, statement string) verdict {
 		if statement == "COMMIT" {
 			return denied
 		}
@@ -326,7 +326,7 @@ func TestRefusedCommitIsUnknown(t *testing.T) {
 // COMMIT or ROLLBACK that failed.
 func TestFailedEndClosesTheConnection(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, store{dialect: "sqlite", strategy: repository.StockConditional})
+	f := newFixture(t, store{dialect: "sqlite", strategy: model.StockConditional})
 	f.db.SQL().SetMaxOpenConns(1)
 	for name, end := range map[string]func(*sql.Tx) error{"commit": (*sql.Tx).Commit, "rollback": (*sql.Tx).Rollback} {
 		f.exec(t, "PRAGMA cache_size = 77") // marks the connection

@@ -24,7 +24,7 @@ type Orders struct {
 
 // OrderOptions is how orders are made.
 type OrderOptions struct {
-	Strategy StockStrategy // empty: conditional
+	Strategy model.StockStrategy // empty: conditional
 	// PaymentWindow is how long an order stays unpaid before it expires.
 	PaymentWindow time.Duration
 	// Mode is how these orders are made; empty: sync. Units are taken only from
@@ -35,7 +35,7 @@ type OrderOptions struct {
 // NewOrders fails when the database cannot do what the options ask for.
 func NewOrders(db *sqldb.Database, options OrderOptions) (*Orders, error) {
 	if options.Strategy == "" {
-		options.Strategy = StockConditional
+		options.Strategy = model.StockConditional
 	}
 	if options.Mode == "" {
 		options.Mode = model.ModeSync

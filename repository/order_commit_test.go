@@ -10,11 +10,10 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
-	"seckill/repository"
 )
 
 // throughWire is a fixture whose second instance, far, speaks through a wire.
-func throughWire(t *testing.T, strategy repository.StockStrategy, judge func(*wire, string) verdict) (near, far *fixture) {
+func throughWire(t *testing.T, strategy model.StockStrategy, judge func(*wire, string) verdict) (near, far *fixture) {
 	t.Helper()
 	near = newFixture(t, store{dialect: "mysql", strategy: strategy})
 	return near, near.wired(t, judge)
@@ -24,7 +23,7 @@ func throughWire(t *testing.T, strategy repository.StockStrategy, judge func(*wi
 // whatever became of it: one order, one unit, and it counts as created.
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	overLostCommits(t, func(t *testing.T, lost verdict, strategy repository.StockStrategy) {
+	overLostCommits(t, func(t *testing.T, lost verdict, strategy model.StockStrategy) {
 		var cuts atomic.Int32
 		near, far := throughWire(t, strategy, func(_ *wire, statement string) verdict {
 			if statement == "COMMIT" && cuts.Add(1) == 1 {
@@ -51,7 +50,7 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 // answered "not there".
 func TestLateCommit(t *testing.T) {
 	t.Parallel()
-	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
 		var commits atomic.Int32
 		late := make(chan *wire, 1)
 		near, far := throughWire(t, strategy, func(w *wire, statement string) verdict {
@@ -103,7 +102,7 @@ func TestUndecidedCommit(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var cuts atomic.Int32
-	near, far := throughWire(t, repository.StockConditional, func(_ *wire, statement string) verdict {
+	near, far := throughWire(t, model.StockConditional, func(_ *wire, statement string) verdict {
 		if statement != "COMMIT" && cuts.Load() == 0 {
 			return pass
 		}
@@ -128,7 +127,7 @@ func TestSilentCommit(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	left := make(chan struct{})
-	near, far := throughWire(t, repository.StockConditional, onceOn("COMMIT", func(*wire) verdict {
+	near, far := throughWire(t, model.StockConditional, onceOn("COMMIT", func(*wire) verdict {
 		cancel()
 		<-left
 		return pass
@@ -144,7 +143,7 @@ func TestSilentCommit(t *testing.T) {
 func TestChangeBetweenReadingAndTaking(t *testing.T) {
 	t.Parallel()
 	paused, price := model.VoucherPaused, int64(77)
-	for _, strategy := range []repository.StockStrategy{repository.StockConditional, repository.StockOptimistic} {
+	for _, strategy := range []model.StockStrategy{model.StockConditional, model.StockOptimistic} {
 		t.Run(string(strategy), func(t *testing.T) {
 			t.Parallel()
 			near := newFixture(t, store{dialect: "mysql", strategy: strategy})
@@ -212,7 +211,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 // see neither that order nor a unit.
 func TestWinnerNeverHearsSoldOut(t *testing.T) {
 	t.Parallel()
-	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
 		near := newFixture(t, store{dialect: "mysql", strategy: strategy})
 		v := near.onSale(t, 1)
 		won := order(t, v.ID, "alice")
@@ -247,7 +246,7 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 		early := atomic.Bool{}
 		far := near.through(t, onceOn("UPDATE voucher", func(*wire) verdict {
 			go func() { stored <- near.copies.SetBarrier(context.Background(), v.ID, 2, 10) }()
-			if strategy == repository.StockPessimistic { // the row is locked since the reading
+			if strategy == model.StockPessimistic { // the row is locked since the reading
 				check.Eventually(t, "the barrier waits for the row", func() bool { return near.blocked(t, "copy_barrier = 10") })
 				return pass
 			}
@@ -257,7 +256,7 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 		}))
 		late := reservation(t, v.ID, "alice", 1, 11)
 		got := far.persist(t, late)[0]
-		if strategy == repository.StockPessimistic {
+		if strategy == model.StockPessimistic {
 			check.Must(t, <-stored)
 			if got.Err != nil || got.Order.Status != model.OrderUnpaid {
 				t.Errorf("taken before the barrier: %+v", got)
@@ -306,7 +305,7 @@ func TestRefusedReservationIsTrue(t *testing.T) {
 // refusal, or its answer: each is there once in the end.
 func TestPersistWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	overLostCommits(t, func(t *testing.T, lost verdict, strategy repository.StockStrategy) {
+	overLostCommits(t, func(t *testing.T, lost verdict, strategy model.StockStrategy) {
 		near := newAsync(t, store{dialect: "mysql", strategy: strategy})
 		v := near.onSale(t, 1)
 		near.opened(t, v.ID)

@@ -9,7 +9,6 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
-	"seckill/repository"
 )
 
 // coolingDown is a voucher with a cool-down.
@@ -25,7 +24,7 @@ func (f *fixture) coolingDown(t testing.TB, stock int64, cooldown time.Duration)
 // it would find neither a cool-down nor an order.
 func TestACancellationDuringAPurchaseOpensNoGap(t *testing.T) {
 	t.Parallel()
-	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
 		near := newFixture(t, store{dialect: "mysql", strategy: strategy})
 		v := near.coolingDown(t, 3, time.Hour)
 		first := order(t, v.ID, "ann")

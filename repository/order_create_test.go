@@ -11,7 +11,6 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
-	"seckill/repository"
 )
 
 func TestOneOrder(t *testing.T) {
@@ -194,7 +193,7 @@ func TestForcedDuplicate(t *testing.T) {
 // TestForcedDeadlock makes the batch the victim of a deadlock (1213).
 func TestForcedDeadlock(t *testing.T) {
 	t.Parallel()
-	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
 		f := newFixture(t, store{dialect: "mysql", strategy: strategy})
 		a, b := f.onSale(t, 5), f.onSale(t, 5) // a's id sorts first
 		tx := f.begin(t)
@@ -222,7 +221,7 @@ func TestForcedDeadlock(t *testing.T) {
 // answer names that voucher, and nothing of the other ones stays locked.
 func TestLockWait(t *testing.T) {
 	t.Parallel()
-	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
 		f := newFixture(t, store{dialect: "mysql", strategy: strategy})
 		vouchers := []model.Voucher{f.onSale(t, 5), f.onSale(t, 5), f.onSale(t, 5)}
 		slices.SortFunc(vouchers, func(a, b model.Voucher) int { return strings.Compare(a.ID, b.ID) })

@@ -14,7 +14,6 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
-	"seckill/repository"
 )
 
 // contested is an order that everybody wants to move, and what they need for that.
@@ -81,7 +80,7 @@ func fight(t *testing.T, instances []life, fought []contested, callers int) []at
 // two vouchers, with one order of locks.
 func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	t.Parallel()
-	f, deadlocks := newAsync(t, stores()[0]).watched(t, repository.StockConditional)
+	f, deadlocks := newAsync(t, stores()[0]).watched(t, model.StockConditional)
 	f.asIn(t, model.ModeAsync)
 	l := lifeOf(f)
 	orders, rounds := check.Count(t, "ORDERS", 12, 60), check.Count(t, "ROUNDS", 4, 10)

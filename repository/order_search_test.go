@@ -9,7 +9,6 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
-	"seckill/repository"
 	"seckill/repository/sqldb"
 )
 
@@ -80,7 +79,7 @@ func TestOrdersAreSearched(t *testing.T) {
 // TestSearchesUseIndexes: the newest of a status are found in the order of an index, without reading a row.
 func TestSearchesUseIndexes(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, store{dialect: "mysql", strategy: repository.StockConditional})
+	f := newFixture(t, store{dialect: "mysql", strategy: model.StockConditional})
 	const after = " AND created_at <= NOW(6) AND (created_at < NOW(6) OR id < 'x')"
 	for _, more := range []string{"", after} {
 		plan := testserver.Plan(t, f.db.SQL(), "SELECT id FROM orders FORCE INDEX (orders_newest) WHERE status = 'paid'"+more+" ORDER BY created_at DESC, id DESC LIMIT 21")
@@ -96,7 +95,7 @@ func TestSearchesUseIndexes(t *testing.T) {
 func BenchmarkOrderSearch(b *testing.B) {
 	server := testserver.MariaDB(b)
 	createSchema(b, server, "bench")
-	f := openFixture(b, store{dialect: "mysql", strategy: repository.StockConditional}, sqldb.Options{DSN: server.DSN("bench")})
+	f := openFixture(b, store{dialect: "mysql", strategy: model.StockConditional}, sqldb.Options{DSN: server.DSN("bench")})
 	check.Must(b, f.db.Migrate(b.Context()))
 	for i := range 100 {
 		f.voucher(b, model.VoucherFields{Title: fmt.Sprintf("Coffee number %d", i), Stock: model.MaxAmount, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})

@@ -62,7 +62,7 @@ func TestASlowStatementIsLookedInto(t *testing.T) {
 	t.Parallel()
 	var statements atomic.Int64
 	var takes atomic.Bool
-	near, far := throughWire(t, repository.StockConditional, func(_ *wire, statement string) verdict {
+	near, far := throughWire(t, model.StockConditional, func(_ *wire, statement string) verdict {
 		if strings.HasPrefix(statement, "UPDATE vouchers") {
 			statements.Add(1)
 			if takes.Load() {

@@ -18,18 +18,18 @@ import (
 // store is one way to keep the data; the suite runs over all of them.
 type store struct {
 	dialect  string
-	strategy repository.StockStrategy
+	strategy model.StockStrategy
 }
 
 func (s store) String() string { return s.dialect + "/" + string(s.strategy) }
 
 func stores() []store {
 	return []store{
-		{dialect: "mysql", strategy: repository.StockConditional},
-		{dialect: "mysql", strategy: repository.StockPessimistic},
-		{dialect: "mysql", strategy: repository.StockOptimistic},
-		{dialect: "sqlite", strategy: repository.StockConditional},
-		{dialect: "sqlite", strategy: repository.StockOptimistic},
+		{dialect: "mysql", strategy: model.StockConditional},
+		{dialect: "mysql", strategy: model.StockPessimistic},
+		{dialect: "mysql", strategy: model.StockOptimistic},
+		{dialect: "sqlite", strategy: model.StockConditional},
+		{dialect: "sqlite", strategy: model.StockOptimistic},
 	}
 }
 
@@ -69,12 +69,12 @@ func over(t *testing.T, list []store, open func(testing.TB, store) *fixture, tes
 	}
 }
 
-func mysqlStrategies() []repository.StockStrategy {
-	return []repository.StockStrategy{repository.StockConditional, repository.StockPessimistic, repository.StockOptimistic}
+func mysqlStrategies() []model.StockStrategy {
+	return []model.StockStrategy{model.StockConditional, model.StockPessimistic, model.StockOptimistic}
 }
 
 // overMySQL runs a test with every strategy of MySQL.
-func overMySQL(t *testing.T, test func(*testing.T, repository.StockStrategy)) {
+func overMySQL(t *testing.T, test func(*testing.T, model.StockStrategy)) {
 	t.Helper()
 	for _, strategy := range mysqlStrategies() {
 		t.Run(string(strategy), func(t *testing.T) {
@@ -85,7 +85,7 @@ func overMySQL(t *testing.T, test func(*testing.T, repository.StockStrategy)) {
 }
 
 // overLostCommits is overMySQL for a COMMIT that is lost, or its answer.
-func overLostCommits(t *testing.T, test func(*testing.T, verdict, repository.StockStrategy)) {
+func overLostCommits(t *testing.T, test func(*testing.T, verdict, model.StockStrategy)) {
 	t.Helper()
 	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
 		for _, strategy := range mysqlStrategies() {

@@ -14,23 +14,6 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// StockStrategy is how concurrent transactions are kept from taking the same
-// unit twice. Under each of them `CHECK (remaining >= 0)` is the last guard.
-type StockStrategy string
-
-// The strategies.
-const (
-	// StockConditional reads without a lock and lets the UPDATE state what it
-	// relies on. The row is locked from the UPDATE to COMMIT, the shortest of
-	// the three.
-	StockConditional StockStrategy = "conditional"
-	// StockPessimistic locks the row with SELECT … FOR UPDATE before it reads.
-	StockPessimistic StockStrategy = "pessimistic"
-	// StockOptimistic reads without a lock and begins anew when the row's
-	// version is another one by the time of the UPDATE.
-	StockOptimistic StockStrategy = "optimistic"
-)
-
 // voucherRow is a voucher, its hot copy's epochs, and the database's clock when
 // it was read.
 type voucherRow struct {
@@ -55,19 +38,58 @@ func (r voucherRow) view() model.Voucher { return r.At(r.Now.Time) }
 
 // stock reads vouchers and takes units of them, in the way of its strategy.
 type stock struct {
-	dialect  sqldb.Dialect
-	strategy StockStrategy
+	dialect sqldb.Dialect
+	// locks has the rows locked before they are read.
+	locks bool
+	// relies adds to the UPDATE what must still be as it was read.
+	relies func(is condition, takings []taking)
+	// contended is the error of a taking that has changed no row; nil: the voucher is to be read again.
+	contended func(t taking) error
 }
 
-func stockOf(d *sqldb.Database, strategy StockStrategy) (stock, error) {
+// condition adds a column that must be, or becomes, what each taking has for it.
+type condition func(column string, value func(taking) any)
+
+// stockOf fails when there is no such strategy, or the database cannot do what it asks for.
+func stockOf(d *sqldb.Database, strategy model.StockStrategy) (stock, error) {
+	const conditional, pessimistic, optimistic = model.StockConditional, model.StockPessimistic, model.StockOptimistic
 	switch {
-	case strategy == StockPessimistic && d.Dialect.Name == sqldb.SQLite:
-		return stock{}, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", strategy, StockConditional, StockOptimistic)
-	case strategy == StockConditional || strategy == StockOptimistic || strategy == StockPessimistic:
-		return stock{d.Dialect, strategy}, nil
+	case strategy == conditional:
+		return stock{dialect: d.Dialect, relies: onRevision, contended: readAgain}, nil
+	case strategy == optimistic:
+		return stock{dialect: d.Dialect, relies: onVersion, contended: beginAgain}, nil
+	case strategy == pessimistic && d.Dialect.Name == sqldb.SQLite:
+		return stock{}, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", strategy, conditional, optimistic)
+	case strategy == pessimistic:
+		// Nothing can have changed. That enough remains is asked all the same: it keeps a bug from selling what is not there.
+		return stock{dialect: d.Dialect, locks: true, relies: func(condition, []taking) {}, contended: lockedChanged}, nil
 	default:
-		return stock{}, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", strategy, StockConditional, StockPessimistic, StockOptimistic)
+		return stock{}, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", strategy, conditional, pessimistic, optimistic)
 	}
+}
+
+// onRevision stands for all that administrators and rebuilds decide. An order is refused with SOLD_OUT, which must be true:
+// nothing may remain, also when an administrator adds units between our reading and our UPDATE.
+func onRevision(is condition, takings []taking) {
+	is(" AND revision =", func(t taking) any { return t.voucher.Revision })
+	if slices.ContainsFunc(takings, func(t taking) bool { return t.exhausted }) {
+		is(" AND remaining <=", taking.most)
+	}
+}
+
+func onVersion(is condition, _ []taking) {
+	is(" AND version =", func(t taking) any { return t.voucher.Version })
+}
+
+// readAgain is right under READ COMMITTED: the next reading sees what got in between.
+func readAgain(taking) error { return nil }
+
+func beginAgain(t taking) error {
+	return fmt.Errorf("take %d of voucher %s: %w", t.units, t.voucher.ID, sqldb.ErrContended)
+}
+
+func lockedChanged(t taking) error {
+	return fmt.Errorf("take %d of voucher %s: the locked row has changed", t.units, t.voucher.ID)
 }
 
 // readVouchers reads rows without a lock.
@@ -98,7 +120,7 @@ func selectForSale(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 // read gives the rows of vouchers by id, with the order mode, which is locked against changes;
 // absent ones are left out. If it locks rows, it locks them in the order of ids.
 func (s stock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
-	if s.strategy != StockPessimistic {
+	if !s.locks {
 		return readVouchers(selectForSale(tx, s.dialect), ids)
 	}
 	mode, _, err := lockMode(tx, s.dialect) // before the vouchers, as in every transaction
@@ -136,18 +158,6 @@ func (t taking) most() any {
 	return int64(math.MaxInt64)
 }
 
-// contended is the error of a taking that has changed no row; nil: the voucher is to be read again.
-func (s stock) contended(t taking) error {
-	switch s.strategy {
-	case StockPessimistic:
-		return fmt.Errorf("take %d of voucher %s: the locked row has changed", t.units, t.voucher.ID)
-	case StockOptimistic:
-		return fmt.Errorf("take %d of voucher %s: %w", t.units, t.voucher.ID, sqldb.ErrContended)
-	case StockConditional: // READ COMMITTED: the next reading sees what got in between
-	}
-	return nil
-}
-
 // take takes units of vouchers, in the order of their ids, and locks their rows from here to COMMIT. It reports how many rows
 // were changed: one that is not as it was read, or has fewer units, is not. Then some may have been taken.
 func (s stock) take(tx *gorm.DB, takings ...taking) (changed int64, err error) {
@@ -172,18 +182,7 @@ func (s stock) take(tx *gorm.DB, takings ...taking) (changed int64, err error) {
 		args = append(args, t.voucher.ID)
 	}
 	is(" AND remaining >=", units)
-	switch s.strategy {
-	case StockConditional: // the revision stands for all that administrators and rebuilds decide
-		is(" AND revision =", func(t taking) any { return t.voucher.Revision })
-		// An order is refused with SOLD_OUT, which must be true: nothing may remain, also
-		// when an administrator adds units between our reading and our UPDATE.
-		if slices.ContainsFunc(takings, func(t taking) bool { return t.exhausted }) {
-			is(" AND remaining <=", taking.most)
-		}
-	case StockOptimistic:
-		is(" AND version =", func(t taking) any { return t.voucher.Version })
-	case StockPessimistic: // nothing can have changed; what stands before keeps a bug from selling what is not there
-	}
+	s.relies(is, takings)
 	result, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, text.String(), args...)
 	if err != nil {
 		return 0, err

@@ -244,7 +244,7 @@ func TestRepairOfAnOversoldStock(t *testing.T) {
 func TestPessimisticNeedsRowLocks(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		_, err := repository.NewOrders(f.db, repository.OrderOptions{Strategy: repository.StockPessimistic, PaymentWindow: time.Minute})
+		_, err := repository.NewOrders(f.db, repository.OrderOptions{Strategy: model.StockPessimistic, PaymentWindow: time.Minute})
 		if (err != nil) != (f.store.dialect == "sqlite") {
 			t.Errorf("error %v", err)
 		}

@@ -18,7 +18,6 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
-	"seckill/repository"
 	"seckill/repository/sqldb"
 )
 
@@ -212,7 +211,7 @@ func TestListsUseTheirIndexes(t *testing.T) {
 // moves it in them.
 func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 	t.Parallel()
-	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
 		f := newFixture(t, store{dialect: "mysql", strategy: strategy})
 		v := f.onSale(t, 3)
 		indexed := list(t, f.db.SQL(), "SELECT DISTINCT column_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = 'vouchers'")

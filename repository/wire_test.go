@@ -15,7 +15,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
-	"seckill/repository"
+	"seckill/model"
 	"seckill/repository/sqldb"
 )
 
@@ -71,7 +71,7 @@ func watchedWire(t testing.TB, dsn string, judge func(w *wire, statement string)
 }
 
 // watched is one more instance, and a count of the deadlocks that it and those hear of who are opened with its options.
-func (f *fixture) watched(t testing.TB, strategy repository.StockStrategy) (*fixture, *atomic.Int32) {
+func (f *fixture) watched(t testing.TB, strategy model.StockStrategy) (*fixture, *atomic.Int32) {
 	t.Helper()
 	dsn, w := watchedWire(t, f.options.DSN, func(*wire, string) verdict { return pass })
 	s := f.store

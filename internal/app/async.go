@@ -159,8 +159,8 @@ func (a *AsyncParts) InPlaceOfServer() bool { return a.instance.cfg.RedisURL == 
 // server's process, which must not run: then this process takes its place, with
 // a Redis that is empty.
 func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, work func(a *AsyncParts) error) error {
-	cfg.OrderMode = config.Async // also when the database is sold from in sync: its queue may hold orders
-	cfg.Migrate = false          // a command that looks changes no schema
+	cfg.OrderMode = model.ModeAsync // also when the database is sold from in sync: its queue may hold orders
+	cfg.Migrate = false             // a command that looks changes no schema
 	i := newInstance(cfg, log)
 	defer i.parts.Close(ctx, budget.Stop)
 	const running = "what is embedded is inside its server's process, which must be stopped first: %w"

@@ -18,6 +18,7 @@ import (
 	"seckill/internal/redisdb"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
+	"seckill/model"
 )
 
 // rights are the words of the ACL line in deployments/README.md, behind the password.
@@ -32,7 +33,7 @@ func rights(t *testing.T) []string {
 }
 
 // inspected is what the start says of a Redis.
-func inspected(t *testing.T, url string, mode config.OrderMode, locks config.LockMode) error {
+func inspected(t *testing.T, url string, mode model.OrderMode, locks model.LockMode) error {
 	t.Helper()
 	client := check.Value(redisdb.NewClient(url, nil))(t)
 	defer client.Close()
@@ -65,8 +66,8 @@ func TestTheRightsInRedis(t *testing.T) {
 	})
 	all := rights(t)
 	url := allow(t, server, "seckill", all)
-	for _, mode := range []config.OrderMode{config.Sync, config.Async} {
-		for _, locks := range []config.LockMode{config.LockRedis, config.LockSetNX, config.LockMySQL} {
+	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
+		for _, locks := range []model.LockMode{model.LockRedis, model.LockSetNX, model.LockMySQL} {
 			if err := inspected(t, url, mode, locks); err != nil {
 				t.Errorf("%s, %s: %v", mode, locks, err)
 			}
@@ -89,7 +90,7 @@ func TestTheRightsInRedis(t *testing.T) {
 		t.Run(right, func(t *testing.T) {
 			t.Parallel()
 			less := allow(t, server, fmt.Sprint("less", n), slices.Concat(all[:n], all[n+1:]))
-			if err := inspected(t, less, config.Async, config.LockRedis); !errors.Is(err, redisdb.ErrRights) {
+			if err := inspected(t, less, model.ModeAsync, model.LockRedis); !errors.Is(err, redisdb.ErrRights) {
 				t.Errorf("without it: %v", err)
 			}
 		})
@@ -101,7 +102,7 @@ func TestAPlainRedisIsNoOther(t *testing.T) {
 	t.Parallel()
 	host := check.Value(url.Parse(testserver.SharedRedis(t)))(t).Host
 	for text, why := range map[string]string{"redis+cluster://" + host: "it is no Redis Cluster", "redis+sentinel://" + host + "/shop": "no Sentinel"} {
-		if err := inspected(t, text, config.Async, config.LockRedis); !errors.Is(err, redisdb.ErrUnfit) || !strings.Contains(err.Error(), why) {
+		if err := inspected(t, text, model.ModeAsync, model.LockRedis); !errors.Is(err, redisdb.ErrUnfit) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %q", text, err, why)
 		}
 	}

@@ -55,7 +55,7 @@ func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger, trac
 		return nil, err
 	}
 	orders, err := repository.NewOrders(db, repository.OrderOptions{
-		Strategy: repository.StockStrategy(cfg.StockStrategy), PaymentWindow: cfg.PaymentWindow, Mode: model.OrderMode(cfg.OrderMode),
+		Strategy: cfg.StockStrategy, PaymentWindow: cfg.PaymentWindow, Mode: cfg.OrderMode,
 	})
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -125,7 +125,7 @@ func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error)
 // lockOptions say how the users' locks are made; of a command that looks only at Redis, the database is not known.
 func (i *Instance) lockOptions(s servers) userlock.Options {
 	o := userlock.Options{
-		Mode: userlock.Mode(i.cfg.LockMode), Lease: i.cfg.LockLease, Synced: i.cfg.LockSynced, Redis: s.redis, Embedded: i.cfg.RedisURL == "",
+		Mode: i.cfg.LockMode, Lease: i.cfg.LockLease, Synced: i.cfg.LockSynced, Redis: s.redis, Embedded: i.cfg.RedisURL == "",
 		Instances: i.cfg.LockRedisURLs, TLS: i.cfg.RedisTLS.Client(), Parts: i.parts, Log: i.log,
 	}
 	if s.db != nil {
@@ -184,7 +184,7 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 }
 
 // orderMode is the mode that the settings ask for.
-func (i *Instance) orderMode() model.OrderMode { return model.OrderMode(i.cfg.OrderMode) }
+func (i *Instance) orderMode() model.OrderMode { return i.cfg.OrderMode }
 
 // claimDatabase makes this instance the only one on its database, if it needs
 // to be; else it returns nil.

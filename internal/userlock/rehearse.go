@@ -11,6 +11,7 @@ import (
 	"seckill/internal/redisdb"
 	"seckill/lock"
 	"seckill/lock/driver"
+	"seckill/model"
 )
 
 const (
@@ -30,10 +31,10 @@ func (o Options) Rehearse(ctx context.Context, elections bool) error {
 	spots, err := redisdb.Spots(ctx, o.Redis, name)
 	failed := []error{err}
 	for _, n := range spots {
-		if o.Mode == SetNX {
+		if o.Mode == model.LockSetNX {
 			failed = append(failed, rehearse(ctx, lock.NewSetNXStore(o.Redis, o.redisOptions()...), setNXPrefix+name(n)))
 		}
-		if o.Mode == Redis || elections {
+		if o.Mode == model.LockRedis || elections {
 			failed = append(failed, rehearse(ctx, lock.NewRedisStore(o.Redis, o.redisOptions()...), name(n)))
 		}
 	}

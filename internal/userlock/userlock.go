@@ -26,22 +26,9 @@ const (
 	setNXPrefix = "setnx:"
 )
 
-// Mode is what a user's lock is made of, in the words of SECKILL_LOCK_MODE.
-type Mode string
-
-// The modes.
-const (
-	Redis     Mode = "redis"
-	Multilock Mode = "multilock"
-	Redlock   Mode = "redlock"
-	SetNX     Mode = "setnx"
-	MySQL     Mode = "mysql"
-	None      Mode = "none"
-)
-
 // Options say how the locks of an instance are made.
 type Options struct {
-	Mode  Mode
+	Mode  model.LockMode
 	Lease time.Duration // which a watchdog renews
 	// Synced is how many replicas must have an acquisition in Redis; negative: those that are connected.
 	Synced int
@@ -60,17 +47,17 @@ type Options struct {
 // locks need beside the one of the hot copies can be reached.
 func Open(o Options) (locks model.Locker, ready func(context.Context) error, err error) {
 	switch o.Mode {
-	case None:
+	case model.LockNone:
 		return noLocks{}, nil, nil
-	case SetNX:
+	case model.LockSetNX:
 		return o.of(lock.NewSetNXStore(o.Redis, o.redisOptions()...), o.Lease, setNXPrefix), nil, nil
-	case MySQL:
+	case model.LockMySQL:
 		return o.of(lock.NewMySQLStore(o.Database, lock.StatementTimeout(budget.Work)), o.Lease, ""), nil, nil
-	case Multilock:
+	case model.LockMultilock:
 		return o.quorum(lock.All, len(o.Instances))
-	case Redlock:
+	case model.LockRedlock:
 		return o.quorum(lock.Majority, len(o.Instances)/2+1)
-	case Redis:
+	case model.LockRedis:
 	}
 	return o.InRedis(o.Lease), nil, nil
 }
@@ -96,14 +83,14 @@ func (o Options) InRedis(lease time.Duration) Seats {
 // InScripts reports whether the hot copies see the users' locks: in mode redis on one real Redis, where both are. In a
 // Cluster they lie on different nodes, and no other program reaches the embedded one.
 func (o Options) InScripts() bool {
-	return o.Mode == Redis && !o.Embedded && !redisdb.IsCluster(o.Redis)
+	return o.Mode == model.LockRedis && !o.Embedded && !redisdb.IsCluster(o.Redis)
 }
 
 // redisOptions keep no fencing tokens: the database's constraints are the guard behind these locks, and a counter for
 // each user would stay behind. The Redis inside this process has no replicas, and does not know the question.
 func (o Options) redisOptions() []lock.RedisOption {
 	options := []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(budget.Work)}
-	if !o.Embedded || o.Mode == Multilock || o.Mode == Redlock {
+	if !o.Embedded || o.Mode == model.LockMultilock || o.Mode == model.LockRedlock {
 		options = append(options, lock.Synced(o.Synced))
 	}
 	return options

@@ -51,7 +51,7 @@ func TestAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
 	const lease, ahead = time.Minute, time.Hour
 	client := redis.NewClient(check.Value(redis.ParseURL(testserver.SharedRedis(t)))(t))
 	t.Cleanup(func() { _ = client.Close() })
-	instance := func(mode Mode) model.Locker {
+	instance := func(mode model.LockMode) model.Locker {
 		log := slog.New(slog.DiscardHandler)
 		running := parts.New(log)
 		t.Cleanup(func() { running.Close(context.Background(), check.Deadline) })
@@ -64,7 +64,7 @@ func TestAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
 		check.Is(t, key+": another instance", check.ErrorOf(ask.Lock(t.Context(), name, 0)), model.ErrLockBusy)
 		return client.PTTL(t.Context(), key).Val()
 	}
-	for mode, prefix := range map[Mode]string{Redis: "", SetNX: setNXPrefix} {
+	for mode, prefix := range map[model.LockMode]string{model.LockRedis: "", model.LockSetNX: setNXPrefix} {
 		name := "lock:order:" + rand.Text()
 		dead := check.Value(instance(mode).Lock(t.Context(), name, 0))(t)
 		if rest := left(prefix+name, instance(mode), name); rest <= 0 || rest > lease {
@@ -74,7 +74,7 @@ func TestAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
 	}
 	java := "lock:order:" + rand.Text()
 	check.Must(t, client.HSet(t.Context(), java, "285475da-9152-4c83-822a-67ee2f116a79:52", 1).Err())
-	if rest := left(java, instance(Redis), java); rest <= lease {
+	if rest := left(java, instance(model.LockRedis), java); rest <= lease {
 		t.Errorf("%s are left of a Java holder's hour", rest)
 	}
 	check.Must(t, client.Del(t.Context(), java).Err())

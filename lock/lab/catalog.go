@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"seckill/lock"
-	"seckill/repository"
+	"seckill/model"
 )
 
 // The groups of the table.
@@ -165,9 +165,9 @@ func realLock(name string, on backing, why string, open func(setup) lock.Locker)
 // stocks are the ways to sell without a lock above the database.
 func stocks() []strategy {
 	return []strategy{
-		stock(repository.StockConditional, onSQL, "the UPDATE states what it relies on"),
-		stock(repository.StockPessimistic, onMySQL, "SELECT … FOR UPDATE before the read"),
-		stock(repository.StockOptimistic, onSQL, "compares a version, begins anew"),
+		stock(model.StockConditional, onSQL, "the UPDATE states what it relies on"),
+		stock(model.StockPessimistic, onMySQL, "SELECT … FOR UPDATE before the read"),
+		stock(model.StockOptimistic, onSQL, "compares a version, begins anew"),
 		{
 			Name: "database constraint", group: groupStock, on: onSQL, attacks: []attack{overlap()},
 			Why:  "relative updates; CHECK (remaining >= 0) refuses the unit too many",

@@ -153,7 +153,7 @@ const saleWindow = time.Hour
 
 // stock is one of the product's own strategies to sell: orders made by the repository, in the product's own tables. The
 // account is the number of orders.
-func stock(how repository.StockStrategy, on backing, why string) strategy {
+func stock(how model.StockStrategy, on backing, why string) strategy {
 	return strategy{
 		Name: "stock: " + string(how), Why: why, group: groupStock, on: on, attacks: []attack{heldRow()},
 		ledger: ledger{
