@@ -11,6 +11,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/model"
 	"seckill/repository/sqldb"
@@ -31,8 +32,7 @@ const (
 	takenAtOnce = 100
 	// slowTaking is how long such a statement may take where somebody waits for its answer. A row that is waited for then keeps
 	// all of them waiting, and slowly transactions take the units of one voucher after the other, which tells whose row it is.
-	slowTaking = 250 * time.Millisecond
-	slowly     = 32
+	slowly = 32
 )
 
 // errTogether marks what went wrong where one statement takes units of many vouchers. What it is must be found voucher by voucher.
@@ -218,7 +218,7 @@ func (w *writing) take() error {
 		if err != nil {
 			return fmt.Errorf("%w, of %d vouchers: %w", errTogether, len(takings), err)
 		}
-		if !w.batch.queued && time.Since(began) > slowTaking {
+		if !w.batch.queued && time.Since(began) > budget.Glance {
 			w.orders.slowly.Store(slowly)
 		}
 	}

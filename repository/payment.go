@@ -10,17 +10,10 @@ import (
 
 	"gorm.io/gorm"
 
+	"seckill/internal/budget"
 	"seckill/model"
 	"seckill/repository/sqldb"
 )
-
-// askAfter is how long after its start, or after it was asked for, a payment whose end is
-// not known is asked for. The provider's webhook is there before, if it comes at all.
-const askAfter = time.Minute
-
-// askPaidAfter is how long after its money has come a payment is asked for: that may move at the provider, and the webhook
-// that says so may be lost.
-const askPaidAfter = time.Hour
 
 // Payments keeps payments, and what the provider says of them.
 type Payments struct{ db *sqldb.Database }
@@ -62,7 +55,7 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 		}
 		payment = model.Payment{
 			ID: newID, OrderID: orderID, Status: model.PaymentStarted, Amount: order.Price, Currency: order.Currency,
-			CreatedAt: now, NextAt: new(now.Add(askAfter)),
+			CreatedAt: now, NextAt: new(now.Add(budget.Survey)),
 		}
 		return tx.Create(&payment).Error
 	})
@@ -316,7 +309,7 @@ func (s *settlement) apply(tx *gorm.DB, now time.Time) error {
 	}
 	payment.Status, payment.DecidedAt, payment.NextAt = status, &now, nil
 	if s.notice.Succeeded {
-		payment.NextAt = new(now.Add(askPaidAfter))
+		payment.NextAt = new(now.Add(budget.Hour))
 	}
 	done := tx.Table("payments").Where("id = ?", payment.ID).
 		Updates(map[string]any{"status": status, "decided_at": now, "next_at": payment.NextAt})
@@ -372,7 +365,7 @@ func (s *settlement) follow(tx *gorm.DB, now time.Time) error {
 	}
 	all := payment.Refunded > 0 && payment.Refunded >= payment.Amount
 	if payment.NextAt = nil; !all { // the provider is asked how it stands behind all messages
-		payment.NextAt = new(now.Add(askAfter))
+		payment.NextAt = new(now.Add(budget.Survey))
 	}
 	done := tx.Table("payments").Where("id = ? AND refunded = ? AND disputed = ?", was.ID, was.Refunded, was.Disputed).
 		Updates(map[string]any{"refunded": payment.Refunded, "disputed": payment.Disputed, "next_at": payment.NextAt})

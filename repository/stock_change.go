@@ -8,13 +8,10 @@ import (
 
 	"gorm.io/gorm"
 
+	"seckill/internal/budget"
 	"seckill/model"
 	"seckill/repository/sqldb"
 )
-
-// intentAge is how old an intent must be for another one to take its place: its
-// process had longer than any call may take.
-const intentAge = 10 * time.Second
 
 // intentTable holds the intents.
 const intentTable = "stock_intents"
@@ -171,7 +168,7 @@ func replaceIntent(tx *gorm.DB, intent *model.StockIntent, doubtful bool) error 
 		return sqldb.ErrNothingToWrite
 	}
 	if found {
-		if intent.CreatedAt.Sub(other.CreatedAt) < intentAge {
+		if intent.CreatedAt.Sub(other.CreatedAt) < budget.Step {
 			return model.Unavailable("Another change of this voucher's stock is under way.", model.ErrSuperseded)
 		}
 		if err := deleteIntent(tx, intent.VoucherID); err != nil {

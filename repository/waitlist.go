@@ -10,6 +10,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/ids"
 	"seckill/model"
@@ -316,9 +317,6 @@ func positionOf(db *gorm.DB, v voucherRow, row waitlistRow) (position int64, err
 	return max(position, 1), nil // it may have been served meanwhile
 }
 
-// heldFor is how long ago an order's time must have passed for its unit to be held back from who waits. Expiry takes a second.
-const heldFor = time.Minute
-
 // Waitlists counts who waits for a unit, of all vouchers, and the units that came back and that nobody has got: of unpaid orders whose time
 // passed a minute ago, and of releases with an heir.
 func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error) {
@@ -327,7 +325,7 @@ func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error)
 		if err != nil {
 			return err
 		}
-		return db.Raw(sqlOf(o.db.Dialect, "waitlist_held"), now.Add(-heldFor)).Row().Scan(&waiting, &held)
+		return db.Raw(sqlOf(o.db.Dialect, "waitlist_held"), now.Add(-budget.Survey)).Row().Scan(&waiting, &held)
 	})
 	return waiting, held, err
 }

@@ -27,24 +27,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"seckill/internal/budget"
 	"seckill/internal/ratelimit"
 	"seckill/model"
 )
 
 const (
-	// rest is what a connection has to say something before it makes room for another.
-	rest = time.Second
-	// lookAgain is how often a connection that waits for a place looks whether another one has rested
-	// for long enough.
-	lookAgain = 50 * time.Millisecond
-	// unwell is how long trouble lasts before the instance is not ready, and how long a
-	// failed accept counts: a burst that is over by then is no reason to go elsewhere.
-	unwell = 5 * time.Second
 	// madeRoom is how many connections are closed when the process has no descriptor
 	// left: the next accept must succeed, and so must a call to the database.
 	madeRoom = 16
-	// lineEvery is how often one kind of trouble is logged.
-	lineEvery = 5 * time.Second
 	// most connections of one server: of those that wait each takes some 20 kB, which
 	// makes 200 MB.
 	most = 10_000
@@ -123,10 +114,10 @@ func New(o Options) *Guard {
 	if o.PerNetwork == 0 {
 		o.PerNetwork = max(o.Max/2, 1)
 	}
-	g := &Guard{options: o, rest: rest, freed: make(chan struct{}, 1), waiting: list.New(), networks: map[string]int{}}
+	g := &Guard{options: o, rest: budget.Look, freed: make(chan struct{}, 1), waiting: list.New(), networks: map[string]int{}}
 	g.lines = map[string]*rate.Sometimes{}
 	for _, trouble := range []string{noneAccepted, tooMany, roomMade} {
-		g.lines[trouble] = &rate.Sometimes{Interval: lineEvery}
+		g.lines[trouble] = &rate.Sometimes{Interval: budget.Answer}
 	}
 	g.register(prometheus.Labels{"listener": o.Name})
 	return g
@@ -189,9 +180,9 @@ func (g *Guard) Probe(context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch now := time.Now(); {
-	case now.Sub(g.failed) < unwell:
+	case now.Sub(g.failed) < budget.Answer:
 		return model.Unavailable(noneAccepted, nil)
-	case !g.crowded.IsZero() && now.Sub(g.crowded) >= unwell:
+	case !g.crowded.IsZero() && now.Sub(g.crowded) >= budget.Answer:
 		return model.Unavailable("all connections are in use", nil)
 	}
 	return nil
@@ -255,7 +246,7 @@ func (g *Guard) notAccepted(err error) {
 // admit finds a place for a new connection, and waits for one. It returns nil when the listener has ended meanwhile.
 func (g *Guard) admit(tcp *net.TCPConn, ended <-chan struct{}) *conn {
 	c := &conn{TCPConn: tcp, guard: g, network: g.networkOf(tcp), moved: make(chan struct{}, 1)}
-	again := time.NewTicker(lookAgain)
+	again := time.NewTicker(budget.Blink)
 	defer again.Stop()
 	for !g.place(c) {
 		g.say(tooMany, slog.String("address", tcp.RemoteAddr().String()))

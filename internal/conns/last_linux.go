@@ -4,15 +4,12 @@ import (
 	"context"
 	"net"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 )
-
-// handshake is longer than a connection takes to stand that has begun to.
-const handshake = 50 * time.Millisecond
 
 // onlyHandshakesUnderWay is a filter for the segments that a listener gets: it drops those that begin a connection,
 // which have SYN and no ACK among the flags in their fourteenth byte.
@@ -41,8 +38,8 @@ func TakeNoMore(ctx context.Context, listener net.Listener) {
 	if err != nil || !filtered(raw) {
 		return
 	}
-	poll.Pause(ctx, handshake)
-	_ = poll.Until(ctx, handshake, func() (bool, error) { return waiting(raw) == 0, nil })
+	poll.Pause(ctx, budget.Blink)
+	_ = poll.Until(ctx, budget.Blink, func() (bool, error) { return waiting(raw) == 0, nil })
 }
 
 func filtered(raw syscall.RawConn) (done bool) {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/conns"
 )
 
@@ -18,10 +19,8 @@ import (
 // network. An answer is written within the wait for a lock and writeTimeout;
 // the handlers of those that take longer move the deadline.
 const (
-	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 10 * time.Second
-	writeTimeout      = 20 * time.Second
-	maxHeaderBytes    = 16 << 10
+	writeTimeout   = 2 * budget.Step
+	maxHeaderBytes = 16 << 10
 	// idleTimeout is longer than any load balancer keeps a connection that it does not use (Google's 600 s). Were it
 	// shorter, a request would now and then meet the end of its connection, and a purchase is not sent again.
 	idleTimeout = 620 * time.Second
@@ -65,8 +64,8 @@ func Open(ctx context.Context, o Options) (*Listener, error) {
 		log:      o.Log,
 		server: &http.Server{
 			Handler:           o.Handler,
-			ReadHeaderTimeout: readHeaderTimeout,
-			ReadTimeout:       readTimeout,
+			ReadHeaderTimeout: budget.Answer,
+			ReadTimeout:       budget.Step,
 			WriteTimeout:      o.Slowest + writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,

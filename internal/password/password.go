@@ -20,6 +20,7 @@ import (
 	"golang.org/x/crypto/argon2"
 	"golang.org/x/text/unicode/norm"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -37,7 +38,7 @@ const (
 const (
 	// patience is how long a caller waits for its turn: within the 5 s in which
 	// every request is answered, also on a machine that a sale keeps busy.
-	patience = 3 * time.Second
+	patience = 3 * budget.Look
 	// maxWaiting is how many callers wait or compute at once: on a quiet machine
 	// the last of them waits for a second and a half, which a person does not mind.
 	maxWaiting = 64
@@ -47,10 +48,6 @@ const (
 	// maxDoubtful is how many of them may be callers that have failed lately. The
 	// rest is kept for those that have not.
 	maxDoubtful = maxWaiting / 2
-	// comeBack is the longest that a caller without a place is told to stay away,
-	// in which as many hashes are computed as wait at the most. Half of it is the
-	// shortest; between them chance decides, so that a crowd does not come back at once.
-	comeBack = 4 * time.Second
 )
 
 // Hasher hashes and verifies. It is safe for concurrent use.
@@ -208,7 +205,7 @@ func (h *Hasher) leave(caller Caller) {
 func busy() error {
 	return &model.Error{
 		Code: model.CodeRateLimited, Detail: "Too many people log in or register at this moment.",
-		RetryAfter: comeBack/2 + mathrand.N(comeBack/2), //nolint:gosec // spreads the load, guards nothing
+		RetryAfter: budget.Work/2 + mathrand.N(budget.Work/2), //nolint:gosec // spreads the load, guards nothing
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -189,7 +190,7 @@ func TestPlacesAreShared(t *testing.T) {
 		t.Helper()
 		_, err := h.Hash(ctx, caller, "correct horse")
 		refusal, ok := errors.AsType[*model.Error](err)
-		if !ok || refusal.Code != model.CodeRateLimited || refusal.RetryAfter < comeBack/2 || refusal.RetryAfter > comeBack {
+		if !ok || refusal.Code != model.CodeRateLimited || refusal.RetryAfter < budget.Work/2 || refusal.RetryAfter > budget.Work {
 			t.Errorf("%+v: %v, want RATE_LIMITED", caller, err)
 		}
 	}

@@ -5,14 +5,11 @@ import (
 	"net/netip"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
 const (
-	// crowd is how long an address' rate may be saved up. An office or a mobile
-	// network has one address, and all users behind it send their requests in the
-	// instant in which a sale begins.
-	crowd = 10 * time.Second
 	// site is how many times the limit of a /64 a /48 has. A household is delegated a
 	// /56 or a /60, the latter being 16 of /64 (RFC 6177, RIPE-690); whoever has a whole
 	// /48 has 65,536 of them, and must not have as many limits.
@@ -26,7 +23,7 @@ type Addresses struct{ networks, sites *Limiter }
 
 // NewAddresses makes limiters of addresses that are off. Shared may be nil.
 func NewAddresses(shared *Shared) *Addresses {
-	return &Addresses{New("addr", crowd, shared), New("site", crowd, shared)}
+	return &Addresses{New("addr", budget.Step, shared), New("site", budget.Step, shared)}
 }
 
 // Set is that of a Limiter.

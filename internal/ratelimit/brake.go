@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -12,9 +13,6 @@ const (
 	// patience is how many refusals a second an address hears at once. After ten quiet
 	// seconds it hears 1,000 at once.
 	patience = 100
-	// braking is how long a further refusal is held back: the shortest time after which a
-	// client is told to come again.
-	braking = time.Second
 	// maxBraked refusals are held back at once, some 20 KB each. Further ones are
 	// answered at once.
 	maxBraked = 2000
@@ -47,7 +45,7 @@ func (b *Brake) Hold(ctx context.Context, address netip.Addr) (held time.Duratio
 		return 0
 	}
 	began := time.Now()
-	over := time.NewTimer(braking)
+	over := time.NewTimer(budget.Look)
 	defer over.Stop()
 	select {
 	case <-over.C:

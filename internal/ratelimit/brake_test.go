@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 )
 
@@ -69,7 +70,7 @@ func TestBrakeIsBounded(t *testing.T) {
 		var all sync.WaitGroup
 		for range 5000 {
 			all.Go(func() {
-				if brake.Hold(t.Context(), address) == braking {
+				if brake.Hold(t.Context(), address) == budget.Look {
 					late.Add(1)
 				}
 			})

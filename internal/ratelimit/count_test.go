@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -81,7 +82,7 @@ func TestAnOutageIsReported(t *testing.T) {
 			check.Equal(t, "the wait during the outage", l.Take(t.Context(), "sender"), 0)
 		}
 		s.says(Verdict{}, nil)
-		<-time.After(2 * askAgain)
+		<-time.After(2 * budget.Look)
 		synctest.Wait()
 		check.Equal(t, "the wait after it", l.Take(t.Context(), "sender"), 0)
 		if len(s.asked) != 1 || s.asked[0].Used != 4 {

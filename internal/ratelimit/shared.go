@@ -9,18 +9,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/lane"
 	"seckill/internal/telemetry"
 )
 
 const (
-	// askTimeout is what a request waits for the other instances' say. Redis answers
-	// in microseconds; one that needs longer is in trouble, and no protection is worth
-	// a slow sale.
-	askTimeout = 200 * time.Millisecond
-	// askAgain is between a failure and the next question, which one request asks. So at
-	// most one request a second waits for a Redis that is away.
-	askAgain = time.Second
 	// A second's worth of questions may wait; more are not asked.
 	maxAsks      = 4096
 	asksTogether = 128
@@ -42,7 +36,7 @@ type Verdict struct {
 }
 
 // Shared asks what the instances share, for all limiters of an instance. It never
-// makes a request wait longer than askTimeout, and hardly delays it while Redis does not
+// makes a request wait longer than budget.Glance, and hardly delays it while Redis does not
 // answer.
 type Shared struct {
 	group    *lane.Group[Ask, Verdict]
@@ -66,7 +60,7 @@ func NewShared(
 	})}
 	metrics.MustRegister(s.failures)
 	s.group = lane.New(take, lane.Options{
-		Writers: askers, MaxBatch: asksTogether, MaxQueue: maxAsks, Timeout: askTimeout,
+		Writers: askers, MaxBatch: asksTogether, MaxQueue: maxAsks, Timeout: budget.Glance,
 	})
 	return s
 }
@@ -78,17 +72,17 @@ func (s *Shared) Close(ctx context.Context) { s.group.Close(ctx) }
 func (s *Shared) ask(ctx context.Context, ask Ask) (Verdict, error) {
 	now := time.Since(s.began)
 	quiet := s.quiet.Load()
-	if quiet != 0 && (now < time.Duration(quiet) || !s.quiet.CompareAndSwap(quiet, int64(now+askAgain))) {
+	if quiet != 0 && (now < time.Duration(quiet) || !s.quiet.CompareAndSwap(quiet, int64(now+budget.Look))) {
 		return Verdict{}, errQuiet
 	}
 	// A client that hangs up says nothing about Redis.
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Glance)
 	defer cancel()
 	verdict, err := s.group.Do(limited, ask)
 	s.trouble.Note(ctx, s.log, err, "rate limits count this instance alone: Redis does not answer", "rate limits count all instances again")
 	if err != nil {
 		s.failures.Inc()
-		s.quiet.Store(int64(time.Since(s.began) + askAgain))
+		s.quiet.Store(int64(time.Since(s.began) + budget.Look))
 		return Verdict{}, err
 	}
 	if quiet != 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -143,7 +144,7 @@ func TestAwayMeansAlone(t *testing.T) {
 				if n := pass(t, []*Limiter{l}, 50); n != 7 {
 					t.Errorf("%d pass with 7 an hour", n)
 				}
-				if took := time.Since(began); took > askTimeout {
+				if took := time.Since(began); took > budget.Glance {
 					t.Errorf("50 requests waited %s", took)
 				}
 				if !log.Has("this instance alone") {
@@ -152,7 +153,7 @@ func TestAwayMeansAlone(t *testing.T) {
 				b.mu.Lock()
 				b.fails = nil
 				b.mu.Unlock()
-				<-time.After(2 * askAgain)
+				<-time.After(2 * budget.Look)
 				for range 5 { // other senders
 					l.Take(t.Context(), "another")
 				}

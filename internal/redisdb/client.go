@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/conns"
 	"seckill/internal/redisurl"
 )
@@ -18,15 +19,10 @@ import (
 // longer than this is stopped, cut off or starting, and the request it holds
 // up still has to be answered within its budget.
 const (
-	redisDialTimeout = time.Second
-	redisIOTimeout   = 2 * time.Second
 	// redisPerProcessor connections are enough for a core's worth of concurrent
-	// calls; more callers wait for a free one at most redisIOTimeout. Where descriptors are
+	// calls; more callers wait for a free one at most budget.Call. Where descriptors are
 	// few it is a sixteenth of them: the embedded Redis takes as many again.
 	redisPerProcessor = 32
-	// redisRest is how long a connection waits for work. Servers, and what stands before
-	// them, cut what is quiet for some minutes, some without a word; the library's own is half an hour.
-	redisRest = time.Minute
 	// redisRetries send a call again after a lost connection. Every script of
 	// ours may be sent twice without harm.
 	redisRetries = 1
@@ -53,12 +49,12 @@ func NewClient(url string, secure *tls.Config, given ...redisurl.Limits) (redis.
 	common := &redis.UniversalOptions{
 		Addrs: target.Hosts, DB: target.Database, Username: target.Username, Password: target.Password, TLSConfig: config, Dialer: dialer(config),
 		ContextTimeoutEnabled: true, // otherwise a caller's deadline is ignored on reads
-		DialTimeout:           redisDialTimeout,
+		DialTimeout:           budget.Look,
 		ReadTimeout:           limits.Timeout,
 		WriteTimeout:          limits.Timeout,
 		PoolTimeout:           limits.Timeout,
 		PoolSize:              limits.PoolSize, // of each node
-		ConnMaxIdleTime:       redisRest,
+		ConnMaxIdleTime:       budget.Survey,
 	}
 	switch {
 	case target.Cluster:
@@ -73,7 +69,7 @@ func NewClient(url string, secure *tls.Config, given ...redisurl.Limits) (redis.
 
 func defaultLimits() redisurl.Limits {
 	return redisurl.Limits{
-		PoolSize: min(redisPerProcessor*runtime.GOMAXPROCS(0), max(conns.Descriptors()/16, 2)), Timeout: redisIOTimeout,
+		PoolSize: min(redisPerProcessor*runtime.GOMAXPROCS(0), max(conns.Descriptors()/16, 2)), Timeout: budget.Call,
 	}
 }
 
@@ -89,18 +85,18 @@ func tlsOf(target redisurl.Target, given *tls.Config) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: target.SkipVerify} //nolint:gosec // when asked for
 }
 
-// dialer makes connections. The handshake counts for redisDialTimeout and for the caller's
+// dialer makes connections. The handshake counts for budget.Look and for the caller's
 // deadline too: a server that hangs still accepts connections. Where no name was given, a
 // server's certificate is to name the host of its address.
 func dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	// A machine that is gone is found out within 45 s also by who only listens.
 	alive := net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
-	plain := &net.Dialer{Timeout: redisDialTimeout, KeepAliveConfig: alive}
+	plain := &net.Dialer{Timeout: budget.Look, KeepAliveConfig: alive}
 	if config == nil {
 		return plain.DialContext
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, redisDialTimeout)
+		ctx, cancel := context.WithTimeout(ctx, budget.Look)
 		defer cancel()
 		conn, err := plain.DialContext(ctx, network, addr)
 		if err != nil {

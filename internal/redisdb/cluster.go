@@ -11,20 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/conns"
-)
-
-const (
-	// topologyAge is how old the client's picture of a Cluster may get while nothing goes
-	// wrong; whatever does has it drawn anew at once.
-	topologyAge = time.Second
-	// topologyTimeout bounds the question to one node which node has which slots: another
-	// node knows too, and the whole is to be known within a second of a failover.
-	topologyTimeout = 300 * time.Millisecond
-	// nodeLate is how long a node may take for an answer before the Cluster is asked, and is
-	// asked again, whether another one has its place. It bounds no call: a node that is slow
-	// and has no successor is waited for. A healthy one answers in a thousandth of it.
-	nodeLate = 250 * time.Millisecond
 )
 
 // newClusterClient makes a client that learns of a failover or of a slot that has moved
@@ -32,7 +20,7 @@ const (
 func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
 	options.DialerRetries = redisDials
 	options.MaxRedirects = redisRetries // also the number of retries
-	options.ClusterStateReloadInterval = topologyAge
+	options.ClusterStateReloadInterval = budget.Look
 	client := redis.NewClusterClient(options)
 	client.OnNewNode(func(node *redis.Client) {
 		node.AddHook(&follower{cluster: client, node: node})
@@ -68,7 +56,7 @@ func (f *follower) DialHook(next redis.DialHook) redis.DialHook {
 func (f *follower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "cluster" {
-			limited, cancel := context.WithTimeout(ctx, topologyTimeout)
+			limited, cancel := context.WithTimeout(ctx, budget.Glance)
 			defer cancel()
 			return next(limited, cmd)
 		}
@@ -105,13 +93,13 @@ func (f *follower) note(ctx context.Context, err error) {
 // watch looks after a call, until the function returned is called.
 func (f *follower) watch() (answered func()) {
 	over := make(chan struct{})
-	late := time.AfterFunc(nodeLate, func() {
+	late := time.AfterFunc(budget.Glance, func() {
 		for {
 			f.look()
 			select {
 			case <-over:
 				return
-			case <-time.After(nodeLate):
+			case <-time.After(budget.Glance):
 			}
 		}
 	})
@@ -154,7 +142,7 @@ func NodeOf(client redis.UniversalClient, key string) string {
 	if !ok {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), topologyTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), budget.Glance)
 	defer cancel()
 	node, err := cluster.MasterForKey(ctx, key)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 )
@@ -25,7 +26,7 @@ const ages = time.Hour
 // patientCluster is a client of a Cluster whose calls wait for an answer longer than the test lasts.
 func patientCluster(t *testing.T, cluster *testserver.Cluster) *redis.ClusterClient {
 	t.Helper()
-	options := &redis.ClusterOptions{ContextTimeoutEnabled: true, DialTimeout: redisDialTimeout, ReadTimeout: ages, WriteTimeout: ages}
+	options := &redis.ClusterOptions{ContextTimeoutEnabled: true, DialTimeout: budget.Look, ReadTimeout: ages, WriteTimeout: ages}
 	for _, node := range cluster.Primaries {
 		options.Addrs = append(options.Addrs, node.Addr())
 	}

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/model"
 )
@@ -20,7 +20,7 @@ const (
 	CanaryKey = "seckill:v1:canary"
 	// callTimeout bounds one question, which takes well under a millisecond: it is for a Redis
 	// that is stopped or starting.
-	callTimeout = 3 * time.Second
+	callTimeout = 3 * budget.Look
 )
 
 // Identity names a Redis: its run id, of a Cluster that of the node of one

@@ -9,19 +9,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
 const (
 	// readyKey begins the names of the keys that a look writes.
 	readyKey = "seckill:v1:ready:"
-	// readyKept is how long they are kept.
-	readyKept = 10 * time.Second
 	// rideOut is how long Sentinels may take to find a new primary while the instance
 	// stays ready: they need the silence that they wait for (5 s in deployments/engines),
 	// and a few seconds to agree. Requests hear 503 meanwhile, with Retry-After. If no
 	// instance were ready the load balancer would answer instead, and say less.
-	rideOut = 15 * time.Second
+	rideOut = 3 * budget.Answer
 )
 
 // Readiness tells whether a Redis can be sold from: whether a primary takes a write. It
@@ -68,7 +67,7 @@ func (r *Readiness) write(ctx context.Context) error {
 	}
 	answers := make(chan error, len(spots))
 	for _, n := range spots {
-		go func() { answers <- r.client.Set(ctx, key(n), "", readyKept).Err() }()
+		go func() { answers <- r.client.Set(ctx, key(n), "", budget.Step).Err() }()
 	}
 	var failed []error
 	for range spots {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/redisurl"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
@@ -55,15 +56,15 @@ func TestTheLimitsOfTheClients(t *testing.T) {
 		o := client.Options()
 		check.Equal(t, name+": retries", o.MaxRetries, redisRetries)
 		check.Equal(t, name+": connections", o.PoolSize, defaultLimits().PoolSize)
-		check.Equal(t, name+": waiting to read", o.ReadTimeout, redisIOTimeout)
-		check.Equal(t, name+": waiting to write", o.WriteTimeout, redisIOTimeout)
-		check.Equal(t, name+": waiting for a connection", o.PoolTimeout, redisIOTimeout)
+		check.Equal(t, name+": waiting to read", o.ReadTimeout, budget.Call)
+		check.Equal(t, name+": waiting to write", o.WriteTimeout, budget.Call)
+		check.Equal(t, name+": waiting for a connection", o.PoolTimeout, budget.Call)
 		check.Equal(t, name+": the caller's deadline counts", o.ContextTimeoutEnabled, true)
 	}
 	check.Equal(t, "the database behind Sentinels", behind.Options().DB, 2)
 	check.Equal(t, "dials of one server", one.Options().DialerRetries, 5) // nobody stands in for it
 	check.Equal(t, "dials behind Sentinels", behind.Options().DialerRetries, redisDials)
-	check.Equal(t, "a dial of one server", one.Options().DialTimeout, redisDialTimeout)
+	check.Equal(t, "a dial of one server", one.Options().DialTimeout, budget.Look)
 	check.Equal(t, "a dial behind Sentinels", behind.Options().DialTimeout, primaryTimeout)
 
 	set := check.Value(NewClient("redis://127.0.0.1:1?pool_size=3", nil, redisurl.Limits{PoolSize: 5, Timeout: time.Minute}))(t).(*redis.Client)
@@ -78,7 +79,7 @@ func TestTheLimitsOfTheClients(t *testing.T) {
 	check.Equal(t, "a Cluster: retries by a node", o.MaxRetries, -1) // none
 	check.Equal(t, "a Cluster: connections to a node", o.PoolSize, defaultLimits().PoolSize)
 	check.Equal(t, "a Cluster: dials", o.DialerRetries, redisDials)
-	check.Equal(t, "a Cluster: waiting to read", o.ReadTimeout, redisIOTimeout)
-	check.Equal(t, "a Cluster: the age of what it knows", o.ClusterStateReloadInterval, topologyAge)
+	check.Equal(t, "a Cluster: waiting to read", o.ReadTimeout, budget.Call)
+	check.Equal(t, "a Cluster: the age of what it knows", o.ClusterStateReloadInterval, budget.Look)
 	check.Equal(t, "a Cluster: the caller's deadline counts", o.ContextTimeoutEnabled, true)
 }

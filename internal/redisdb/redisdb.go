@@ -8,14 +8,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"time"
+
+	"seckill/internal/budget"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 )
-
-// adviceTimeout bounds one question about a setting.
-const adviceTimeout = 10 * time.Second
 
 // AdviseCluster says that a Cluster refuses everything while one primary is lost.
 func AdviseCluster(ctx context.Context, client redis.UniversalClient, log *slog.Logger) {
@@ -23,7 +21,7 @@ func AdviseCluster(ctx context.Context, client redis.UniversalClient, log *slog.
 	if _, cluster := client.(*redis.ClusterClient); !cluster {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, adviceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	if settings, err := client.ConfigGet(ctx, setting).Result(); err == nil && settings[setting] == "yes" {
 		log.WarnContext(ctx, "the whole Redis Cluster refuses while one of its primaries is lost; set "+setting+" no on each node")
@@ -35,7 +33,7 @@ func AdviseCluster(ctx context.Context, client redis.UniversalClient, log *slog.
 // does not tell its settings.
 func AdviseExpiry(ctx context.Context, client redis.UniversalClient, log *slog.Logger) {
 	const setting = "lazyfree-lazy-expire"
-	ctx, cancel := context.WithTimeout(ctx, adviceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	settings, err := client.ConfigGet(ctx, setting).Result()
 	switch {

@@ -7,17 +7,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/budget"
 	"seckill/internal/redisurl"
 )
 
 const (
-	// sentinelTimeout bounds each step of a question to a Sentinel, because the others know too.
-	// It is longer than most fsyncs: a Sentinel writes its file when a primary is replaced.
-	sentinelTimeout = 500 * time.Millisecond
 	// primaryTimeout bounds asking for the primary and connecting to it: a Sentinel that hangs
-	// is asked twice, then the others are, and the primary has redisDialTimeout. The library
+	// is asked twice, then the others are, and the primary has budget.Look. The library
 	// would ask a Sentinel that hangs for ever if this were over before.
-	primaryTimeout = 5*sentinelTimeout + redisDialTimeout
+	primaryTimeout = 5*budget.Brief + budget.Look
 )
 
 // newSentinelClient makes a client of the server that the Sentinels name.
@@ -33,7 +31,7 @@ func newSentinelClient(options *redis.FailoverOptions, target redisurl.Target) *
 	client := redis.NewFailoverClient(options)
 	// The library has one set of limits for the primary and for the Sentinels. It has copied
 	// the primary's by now, and reads those of a Sentinel when it begins to ask that one.
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = sentinelTimeout, sentinelTimeout, sentinelTimeout
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = budget.Brief, budget.Brief, budget.Brief
 	options.MaxRetries = -1 // none
 	return client
 }

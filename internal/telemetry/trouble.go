@@ -5,15 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-)
 
-const (
-	// troubleAlone is within which failures count as one: calls that are made side by side fail together when a
-	// machine stands still for a moment.
-	troubleAlone = 500 * time.Millisecond
-	// troubleAgain is within which a second failure shows that the first was no exception, even when something went
-	// well in between: what fails every few seconds needs an operator.
-	troubleAgain = time.Minute
+	"seckill/internal/budget"
 )
 
 // Trouble tells the log once that something begins to fail, and once that it is
@@ -53,9 +46,9 @@ func (t *Trouble) note(err error) (level slog.Level, news bool) {
 	}
 	age := time.Since(t.first)
 	switch {
-	case t.warned, !t.first.IsZero() && age < troubleAlone:
+	case t.warned, !t.first.IsZero() && age < budget.Brief:
 		return level, false
-	case t.failed, !t.first.IsZero() && age < troubleAgain:
+	case t.failed, !t.first.IsZero() && age < budget.Survey:
 		t.failed, t.warned = true, true
 		return slog.LevelWarn, true
 	default:

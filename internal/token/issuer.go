@@ -17,14 +17,11 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 )
 
 const (
-	// askEvery is the least time between two readings of an issuer's keys that
-	// unknown key ids cause: anybody can write an unknown key id into a token, and
-	// the issuer must not feel it. It is also the first pause after a failure.
-	askEvery = 10 * time.Second
 	// maxWaiting is how many requests may wait for one reading. The rest is told to
 	// come again, so that slow keys and made-up key ids hold few requests.
 	maxWaiting = 100
@@ -32,8 +29,6 @@ const (
 	// next. Tokens with further ones are told to come again, and never that they are
 	// bad, so that made-up key ids end nobody's session.
 	maxWanted = 1000
-	// readTimeout bounds one reading: it is a small document.
-	readTimeout = 5 * time.Second
 )
 
 // Issuer is another issuer whose tokens are accepted.
@@ -133,7 +128,7 @@ func (i *issuer) key(ctx context.Context, id string) (key, error) {
 	if _, absent := i.absent[i.hash(id)]; absent {
 		return key{}, invalid(UnknownKey, "its key id %.100q is unknown", id)
 	}
-	return key{}, &NoKeysError{RetryAfter: max(i.asked.Add(askEvery).Sub(i.now()), time.Second), cause: asked}
+	return key{}, &NoKeysError{RetryAfter: max(i.asked.Add(budget.Step).Sub(i.now()), time.Second), cause: asked}
 }
 
 func (i *issuer) hash(id string) uint64 { return maphash.String(i.seed, id) }
@@ -148,7 +143,7 @@ func (i *issuer) known(id string) (key, bool) {
 }
 
 // ask has the keys read for an unknown id, unless an unknown id had them read
-// within askEvery, and waits for the reading that is under way. It is not the
+// within budget.Step, and waits for the reading that is under way. It is not the
 // caller's alone: it goes on when the caller leaves. The error says why the id may
 // still be unknown.
 func (i *issuer) ask(ctx context.Context, id string) error {
@@ -175,7 +170,7 @@ func (i *issuer) ask(ctx context.Context, id string) error {
 func (i *issuer) want(ctx context.Context, id uint64) <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	due := i.reading == nil && (i.asked.IsZero() || i.now().Sub(i.asked) >= askEvery)
+	due := i.reading == nil && (i.asked.IsZero() || i.now().Sub(i.asked) >= budget.Step)
 	if due || len(i.wanted) < maxWanted {
 		i.wanted[id] = struct{}{}
 	}
@@ -199,7 +194,7 @@ func (i *issuer) begin(ctx context.Context) {
 
 // read reads the keys once. When that fails the last good ones are kept.
 func (i *issuer) read(ctx context.Context, sought map[uint64]struct{}) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Answer)
 	defer cancel()
 	before := i.keys.Load()
 	document, err := i.source.read(ctx)
@@ -268,5 +263,5 @@ func (i *issuer) pause() time.Duration {
 	if i.failures == 0 {
 		return every
 	}
-	return backoff.Doubled(askEvery, every, i.failures-1)
+	return backoff.Doubled(budget.Step, every, i.failures-1)
 }

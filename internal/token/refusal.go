@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"seckill/internal/budget"
 )
 
 var (
@@ -90,9 +92,6 @@ func (e *NoKeysError) Error() string { return fmt.Sprintf("%v: %v", ErrNoKeys, e
 // Unwrap makes it an ErrNoKeys, and gives the cause.
 func (e *NoKeysError) Unwrap() []error { return []error{ErrNoKeys, e.cause} }
 
-// tellEvery is how often the log hears of refusals for one reason of one issuer.
-const tellEvery = time.Minute
-
 // refusals counts refusals, and tells the log of some.
 type refusals struct {
 	log   *slog.Logger
@@ -125,7 +124,7 @@ func (r *refusals) note(ctx context.Context, now time.Time, what refused, err er
 	r.count(what.issuer, what.why)
 	r.mu.Lock()
 	last, seen := r.told[what]
-	quiet := seen && now.Sub(last.at) < tellEvery
+	quiet := seen && now.Sub(last.at) < budget.Survey
 	if quiet {
 		r.told[what] = telling{last.at, last.unsaid + 1}
 	} else {

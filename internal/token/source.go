@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"seckill/internal/budget"
 )
 
 const (
@@ -22,9 +24,9 @@ const (
 	maxRedirects = 3
 	// urlEvery is how often keys are read from a URL, and so the longest that a
 	// withdrawn key is still valid: issuers let their keys be cached for hours.
-	urlEvery = 5 * time.Minute
+	urlEvery = budget.Late / 2
 	// fileEvery is the same for a file, which is read for nothing.
-	fileEvery = askEvery
+	fileEvery = budget.Step
 )
 
 // source is where the keys of an issuer are: a URL, or the path of a file.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -33,13 +34,7 @@ const (
 	// because an app may keep its users logged in for as long as a browser keeps a
 	// cookie (RFC 6265bis, section 5.5). An expiry further ahead is a mistake, such
 	// as milliseconds, or means "never".
-	maxLifetime = 400 * 24 * time.Hour
-	// maxLifetimeAdmin is the same for administrators: a week, because a token that
-	// lies forgotten in a script must not open the shop a year later, and a week
-	// is longer than any sale.
-	maxLifetimeAdmin = 7 * 24 * time.Hour
-	// leeway is how much the clocks of an issuer and of this machine may differ.
-	leeway = 30 * time.Second
+	maxLifetime = 400 * budget.Day
 )
 
 // Key is one secret and the id by which tokens name it.
@@ -143,7 +138,7 @@ func (a *Authority) validator(audiences ...string) *jwt.Validator {
 	return jwt.NewValidator(
 		jwt.WithAudience(audiences...),
 		jwt.WithExpirationRequired(),
-		jwt.WithLeeway(leeway),
+		jwt.WithLeeway(budget.Settled),
 		jwt.WithTimeFunc(a.now),
 	)
 }
@@ -213,7 +208,7 @@ func (c Claims) check() error {
 // Longest is how far ahead the expiry of a token may lie.
 func Longest(role model.Role) time.Duration {
 	if role == model.RoleAdmin {
-		return maxLifetimeAdmin
+		return budget.Week
 	}
 	return maxLifetime
 }
@@ -327,7 +322,7 @@ func (a *Authority) claims(p *parts, from *issuer) (Claims, error) {
 	if err := claims.check(); err != nil {
 		return Claims{}, err
 	}
-	if p.Expires > instantOf(a.now().Add(Longest(claims.Role)+leeway)) {
+	if p.Expires > instantOf(a.now().Add(Longest(claims.Role)+budget.Settled)) {
 		return Claims{}, wrongClaim(WrongExpiry, "is no time, or too far ahead")
 	}
 	if claims.Role == model.RoleAdmin && !from.Admins {

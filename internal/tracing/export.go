@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 )
 
@@ -70,7 +71,7 @@ func newOutlet(o Options) outlet {
 	export := &export{SpanExporter: o.Exporter, held: held, metrics: o.Metrics, log: o.Log}
 	return outlet{
 		SpanProcessor: sdk.NewBatchSpanProcessor(export,
-			sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithExportTimeout(exportTimeout)),
+			sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithExportTimeout(budget.Step)),
 		held: held, metrics: o.Metrics,
 	}
 }

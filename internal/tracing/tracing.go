@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/XSAM/otelsql"
 	"github.com/gin-gonic/gin"
@@ -152,6 +151,4 @@ const (
 	// clientTraces is how many requests a second are traced because their client says so: enough to look
 	// for something, and no load. The others of that second are treated as if they had said nothing.
 	clientTraces = 10
-	// exportTimeout bounds one export with its repetitions: meanwhile the next ones wait.
-	exportTimeout = 10 * time.Second
 )

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -184,7 +185,7 @@ func TestACollectorThatHangsHoldsNobodyUp(t *testing.T) {
 		defer cancel()
 		tracer.Stop(ctx)
 		check.Equal(t, "how long the stop took", time.Since(began), patience)
-		time.Sleep(2 * maxSpans / maxBatch * exportTimeout) // the last exports run out
+		time.Sleep(2 * maxSpans / maxBatch * budget.Step) // the last exports run out
 		check.Equal(t, "spans that were not exported", counted(t, registry, "failed"), float64(maxSpans))
 	})
 }

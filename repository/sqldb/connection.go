@@ -21,12 +21,6 @@ import (
 )
 
 const (
-	// dialTimeout: a server that does not take a connection within a second
-	// is down for the purposes of a request that has five.
-	dialTimeout = time.Second
-	// ioTimeout must outlast innodb_lock_wait_timeout (1 s), or a wait for a
-	// row would look like a dead server; and it ends before operationBudget.
-	ioTimeout = 4 * time.Second
 	// leastPacket is what a server must take in one statement: a voucher with the longest description, and
 	// the entry of the administrators' log with what it was and is, as JSON. An order takes less than 1 KB.
 	leastPacket = 64 << 10
@@ -119,9 +113,9 @@ func mysqlConfig(o Options) (*mysql.Config, error) {
 	cfg.MultiStatements = false
 	cfg.AllowAllFiles = false
 	cfg.MaxAllowedPacket = 0 // each connection asks the server for it
-	cfg.Timeout = dialTimeout + o.Slack
-	cfg.ReadTimeout = ioTimeout + o.Slack
-	cfg.WriteTimeout = ioTimeout + o.Slack
+	cfg.Timeout = budget.Look + o.Slack
+	cfg.ReadTimeout = budget.Work + o.Slack
+	cfg.WriteTimeout = budget.Work + o.Slack
 	cfg.Collation = "utf8mb4_bin"
 	cfg.Logger = driverLog{o.Log}
 	if o.TLS != nil {

@@ -20,6 +20,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
+	"seckill/internal/budget"
 	"seckill/internal/refusal"
 	"seckill/internal/tracing"
 )
@@ -28,7 +29,7 @@ const (
 	// operationBudget bounds one call, waiting for a connection included. The
 	// longest answer of the service is the lock's wait and 5 s; half a second
 	// is left for the rest of the road.
-	operationBudget = 4500 * time.Millisecond
+	operationBudget = budget.Answer - budget.Brief
 	// maxConnections: beyond 16 concurrent transactions on one hot voucher
 	// throughput falls again (measured), and a dozen instances still fit into
 	// a server's usual few hundred connections. Those for browsing are among them.
@@ -37,18 +38,12 @@ const (
 	// takes a millisecond, so that four of them answer some thousand calls a second,
 	// and a seller has the other twelve.
 	browseConnections = 4
-	// browseWait bounds the wait for one of them. A list is not worth a longer one, and
-	// the calls that wait are bounded by it.
-	browseWait = time.Second
 	// buyersConnections are how many of those that sell may be in use at once for what buyers write beside purchases.
 	// A transaction of it takes some milliseconds. While vouchers' rows are locked it waits a second for each; the other eight sell.
 	buyersConnections = 4
 	// connectionLifetime makes a pool notice, within minutes, a changed address
 	// of the server or a rebalanced proxy.
-	connectionLifetime = 5 * time.Minute
-	// connectionRest is how long a connection waits for work. Servers, and what stands
-	// before them, cut what is quiet for some minutes, some without a word.
-	connectionRest = time.Minute
+	connectionLifetime = budget.Late / 2
 	// sqliteConnections: readers do not disturb each other or the one writer,
 	// but each has a page cache of its own. Three of them are for browsing.
 	sqliteConnections       = 8
@@ -181,7 +176,7 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 	}
 	for _, pool := range []*sql.DB{d.sql, d.browsing, d.health} {
 		pool.SetConnMaxLifetime(connectionLifetime)
-		pool.SetConnMaxIdleTime(connectionRest)
+		pool.SetConnMaxIdleTime(budget.Survey)
 	}
 	d.schema = cfg.DBName
 	d.Dialect = mysqlDialect()

@@ -12,12 +12,9 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 )
-
-// exclusiveInterval is how often a claim is checked and, if lost, taken again:
-// the time for which two could believe they are alone after a connection broke.
-const exclusiveInterval = time.Second
 
 // Exclusive is a claim to be the only one of a name on a database.
 type Exclusive struct {
@@ -55,7 +52,7 @@ func (d *Database) newClaim(name string) claim {
 
 func (e *Exclusive) keep(ctx context.Context) {
 	defer close(e.done)
-	_ = poll.Until(ctx, exclusiveInterval, func() (bool, error) {
+	_ = poll.Until(ctx, budget.Look, func() (bool, error) {
 		_, _ = e.Held(ctx) // callers that want the result call Held
 		return false, nil
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -24,9 +25,6 @@ const (
 	migrationTable = "schema_versions"
 	// tableBefore did so before version 1.0.0, whose first migration is the whole schema.
 	tableBefore = "schema_migrations"
-	// migrationPoll is the pause between two attempts at the lock: instances that
-	// start together notice within it that the first is done.
-	migrationPoll = 50 * time.Millisecond
 )
 
 // MigrationStatus is one migration this program knows.
@@ -170,7 +168,7 @@ func (l *fileLocker) SessionLock(ctx context.Context, _ *sql.Conn) error {
 func (l *fileLocker) SessionUnlock(context.Context, *sql.Conn) error { return l.file.Unlock() }
 
 func pollLock(ctx context.Context, try func() (bool, error)) error {
-	err := poll.Until(ctx, migrationPoll, try)
+	err := poll.Until(ctx, budget.Blink, try)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("wait for another process to migrate: %w", err)
 	}

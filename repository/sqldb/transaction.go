@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -21,7 +22,7 @@ const (
 	// firstPause and longestPause, before a transaction runs again: as long as
 	// a short transaction takes, and a fraction of what a call may take.
 	firstPause   = 2 * time.Millisecond
-	longestPause = 100 * time.Millisecond
+	longestPause = 2 * budget.Blink
 	// startAttempts bounds what a start repeats: a server that takes no connection within so many seconds is away.
 	startAttempts = 5
 )
@@ -89,7 +90,7 @@ func (d *Database) enter(ctx context.Context) (leave func(), err error) {
 	if !marked {
 		return func() {}, nil
 	}
-	wait := browseWait
+	wait := budget.Look
 	if patient {
 		wait = operationBudget
 	}
@@ -97,12 +98,12 @@ func (d *Database) enter(ctx context.Context) (leave func(), err error) {
 }
 
 // Browse is Read for lists, counts and exports, on connections of their own. Those
-// are few: a call that gets none within browseWait is UNAVAILABLE. A connection counts as long as its server works
+// are few: a call that gets none within budget.Look is UNAVAILABLE. A connection counts as long as its server works
 // for it: a caller who goes away, and comes back, cannot have more statements run.
 func (d *Database) Browse(ctx context.Context, action string, query func(*gorm.DB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
-	leave, err := d.browsers.take(ctx, browseWait+d.Slack, "Too many lists are being read.")
+	leave, err := d.browsers.take(ctx, budget.Look+d.Slack, "Too many lists are being read.")
 	if err != nil {
 		return Named(action, err)
 	}

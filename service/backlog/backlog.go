@@ -14,50 +14,28 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
 const (
-	// lookEvery is between two looks at the queue. Orders are refused by so much
-	// later than the age exceeds its limit.
-	lookEvery = 250 * time.Millisecond
-	// lookTimeout bounds one look.
-	lookTimeout = time.Second
 	// unknownAfter is how long the queue may fail to tell its backlog before
 	// orders are refused: time to elect a leader or to restart, in which clients
 	// wait rather than come again.
-	unknownAfter = 3 * time.Second
-	// readShare and readMost keep the readings of which vouchers wait to a
-	// tenth of the time: with 10,000 of them one takes 10 ms. They come often enough
+	unknownAfter = 3 * budget.Look
+	// readShare keeps the readings of which vouchers wait to a tenth of the
+	// time, and budget.Look bounds the pause: with 10,000 of them one takes 10 ms. They come often enough
 	// all the same not to be older than unknownAfter.
 	readShare = 10
-	readMost  = time.Second
-	// askedFor is how long after somebody asked whether a voucher has messages the
-	// readings go on although no message is old.
-	askedFor = 5 * time.Second
-	// turn and maxAsked bound what one look asks of single vouchers, a
+	// maxAsked, and budget.Brief, bound what one look asks of single vouchers, a
 	// millisecond or two each: so that the look at all of them comes in time, and so that the
 	// queue bears it.
-	turn     = 500 * time.Millisecond
 	maxAsked = 200
-	// maxRetry bounds what clients are told to wait: a backlog of hours
-	// may be gone in minutes.
-	maxRetry = 30 * time.Second
-	// floorEvery is between two questions how far the consumer has come of one that waits
-	// for it: a sale is closed meanwhile, and an answer takes a millisecond.
-	floorEvery = 50 * time.Millisecond
-	// floorShare is between two such questions for single vouchers, on the average of all
+	// floorShare is between two questions how far the consumer has come, for single vouchers, on the average of all
 	// that wait: after the loss of a whole Redis a thousand rebuilds wait at once.
-	floorShare = 10 * time.Millisecond
-	// longestFloor bounds how much later than the queue one that waits beside many others
-	// learns that it is its turn.
-	longestFloor = 250 * time.Millisecond
-	// longestBlind is how long one waits on while this process cannot see the queue. Then it
-	// ends, so that another instance, which may see it, takes the voucher over: it may do
-	// so after five seconds without a sign of life.
-	longestBlind = 5 * time.Second
+	floorShare = budget.Blink / 5
 )
 
 // Queue is what the watch asks.
@@ -146,7 +124,7 @@ func New(queue Queue, maxAge time.Duration, metrics *telemetry.Admission, log *s
 
 // Run looks at the queue until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
-	_ = poll.Until(ctx, lookEvery, func() (done bool, _ error) {
+	_ = poll.Until(ctx, budget.Glance, func() (done bool, _ error) {
 		if err := w.look(ctx); ctx.Err() == nil {
 			w.trouble.Note(ctx, w.log, err, "the queue does not tell its backlog; before long orders are refused",
 				"the queue tells its backlog again")
@@ -158,7 +136,7 @@ func (w *Watch) Run(ctx context.Context) {
 // look asks for the oldest message of all, and for single vouchers only when that is half
 // as old as it may be: those that are well are then known to be before it matters.
 func (w *Watch) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
 	asked := time.Now()
 	backlog, err := w.queue.Backlog(ctx)
@@ -175,7 +153,7 @@ func (w *Watch) look(ctx context.Context) error {
 	if aging {
 		return w.askInTurn(ctx)
 	}
-	if last := w.asked.Load(); last != nil && time.Since(*last) < askedFor {
+	if last := w.asked.Load(); last != nil && time.Since(*last) < budget.Answer {
 		return w.readWaiting(ctx)
 	}
 	return nil
@@ -224,7 +202,7 @@ func (w *Watch) readWaiting(ctx context.Context) error {
 func (w *Watch) mayRead(now time.Time) (mine, awaited bool, failed error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.reading || now.Sub(w.tried) < max(floorEvery, min(readShare*w.took, readMost)) {
+	if w.reading || now.Sub(w.tried) < max(budget.Blink, min(readShare*w.took, budget.Look)) {
 		return false, false, w.failed
 	}
 	w.reading, w.tried = true, now
@@ -253,7 +231,7 @@ func (w *Watch) askInTurn(ctx context.Context) error {
 	var failed error
 	due := w.due()
 	for _, id := range due {
-		if ctx.Err() != nil || time.Since(began) > turn {
+		if ctx.Err() != nil || time.Since(began) > budget.Brief {
 			break
 		}
 		asked := time.Now()
@@ -337,7 +315,7 @@ func (w *Watch) judge(voucherID string) (late time.Duration, untold bool) {
 		}
 		v.wanted.Store(true)
 		// What was said counts until those who heard it have come again.
-		if v.age > w.maxAge && time.Since(v.told) < maxRetry {
+		if v.age > w.maxAge && time.Since(v.told) < budget.Settled {
 			late = max(late, v.age-w.maxAge)
 		}
 		untold = untold || time.Since(v.young) > w.maxAge
@@ -359,7 +337,7 @@ func (w *Watch) Refusal(voucherID string) error {
 	case late > 0:
 		w.metrics.Refused.Inc()
 		refused := model.Unavailable("Too many orders are waiting to be made.", nil)
-		refused.RetryAfter = min(max(late, time.Second), maxRetry)
+		refused.RetryAfter = min(max(late, time.Second), budget.Settled)
 		return refused
 	case untold:
 		w.metrics.Refused.Inc()
@@ -409,7 +387,7 @@ func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) er
 				return err
 			}
 		}
-		if failed != nil && time.Since(seen) > longestBlind {
+		if failed != nil && time.Since(seen) > budget.Answer {
 			return fmt.Errorf("wait for the queue, which does not tell how far it has come: %w", failed)
 		}
 		if ctx.Err() == nil {
@@ -447,8 +425,8 @@ func (w *Watch) join(n int) {
 func (w *Watch) pauses() (own, step time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	each := func(of time.Duration) time.Duration { return max(floorEvery, time.Duration(w.floors)*of) }
-	return each(floorShare), min(each(time.Millisecond), longestFloor)
+	each := func(of time.Duration) time.Duration { return max(budget.Blink, time.Duration(w.floors)*of) }
+	return each(floorShare), min(each(time.Millisecond), budget.Glance)
 }
 
 // pause waits until a voucher is to be asked for again: in its turn, or when a reading

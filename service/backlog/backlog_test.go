@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -117,7 +118,7 @@ func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
 	for _, vouchers := range []int{1, 100, 1000} {
 		besideManySales(t, fmt.Sprint(vouchers), vouchers, 29*time.Second, func(t *testing.T, w *Watch, q *manySales) {
 			// It is first asked for its oldest message when that is still young enough.
-			turn := 1 + vouchers*int(lookEvery/time.Millisecond)/maxAsked/1000
+			turn := 1 + vouchers*int(budget.Glance/time.Millisecond)/maxAsked/1000
 			for second := range 60 {
 				check.Equal(t, fmt.Sprintf("vouchers that sell on in second %d", second), w.goOn(vouchers), vouchers)
 				check.Equal(t, "one without messages", w.Refusal("idle"), nil)
@@ -149,7 +150,7 @@ func TestMessagesAreYoungOnlyWhileTheyAreSeenToBe(t *testing.T) {
 		servicetest.Pass(time.Second)
 		check.Equal(t, "younger than a second, unseen for longer", w.Younger(time.Second), false)
 		q.with(func() { q.away, q.behind["bad"] = nil, time.Now() })
-		servicetest.Pass(lookEvery)
+		servicetest.Pass(budget.Glance)
 		check.Equal(t, "younger than a second, of one that was just published", w.Younger(time.Second), true)
 		servicetest.Pass(time.Second)
 		check.Equal(t, "younger than a second, of one that nobody takes", w.Younger(time.Second), false)
@@ -194,9 +195,9 @@ func TestAgesThatAreNotToldRefuseAfterAFewSeconds(t *testing.T) {
 	t.Parallel()
 	besideManySales(t, "", 0, time.Hour, func(t *testing.T, w *Watch, q *manySales) {
 		q.with(func() { q.untold["bad"] = errors.New("permissions violation") })
-		servicetest.Pass(unknownAfter - lookEvery)
+		servicetest.Pass(unknownAfter - budget.Glance)
 		check.Equal(t, "at first", w.Refusal("bad"), nil)
-		servicetest.Pass(3 * lookEvery)
+		servicetest.Pass(3 * budget.Glance)
 		if err := w.Refusal("bad"); model.CodeOf(err) != model.CodeUnavailable {
 			t.Errorf("its age is not told, and it hears %v", err)
 		}
@@ -229,7 +230,7 @@ func TestAVoucherWithoutMessagesIsKnownAsSuch(t *testing.T) {
 		empty := func(when string, idle bool) {
 			t.Helper()
 			for range 3 {
-				servicetest.Pass(2 * lookEvery)
+				servicetest.Pass(2 * budget.Glance)
 				w.Empty("idle", age) // so that it is looked after
 			}
 			check.Equal(t, "one without messages, "+when, w.Empty("idle", age), idle)
@@ -255,12 +256,12 @@ func TestAQueueThatIsAwayRefusesAfterAFewSeconds(t *testing.T) {
 	besideManySales(t, "", 1, 0, func(t *testing.T, w *Watch, q *manySales) {
 		servicetest.Pass(time.Minute)
 		q.with(func() { q.away = errors.New("no responders") })
-		servicetest.Pass(unknownAfter - 2*lookEvery)
+		servicetest.Pass(unknownAfter - 2*budget.Glance)
 		check.Equal(t, "at first", w.Refusal("idle"), nil)
-		servicetest.Pass(3 * lookEvery)
+		servicetest.Pass(3 * budget.Glance)
 		check.That(t, model.CodeOf(w.Refusal("idle")) == model.CodeUnavailable && !w.Empty("idle", time.Hour), "%v", w.Refusal("idle"))
 		q.with(func() { q.away = nil })
-		servicetest.Pass(2 * lookEvery)
+		servicetest.Pass(2 * budget.Glance)
 		check.Equal(t, "when it is back", w.Refusal("idle"), nil)
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -171,9 +172,9 @@ func TestManyRebuildsWaitAtTheCostOfAFew(t *testing.T) {
 			t.Errorf("%d questions a second", each)
 		}
 		w.acknowledge("v7")
-		w.within(t, 2*longestFloor+10*time.Millisecond, "v7")
+		w.within(t, 2*budget.Glance+10*time.Millisecond, "v7")
 		w.acknowledge(w.vouchers[10:]...)
-		w.within(t, 2*longestFloor+10*time.Millisecond, append(w.vouchers[10:], "v7")...)
+		w.within(t, 2*budget.Glance+10*time.Millisecond, append(w.vouchers[10:], "v7")...)
 		w.acknowledge(slices.DeleteFunc(slices.Clone(w.vouchers[:10]), func(id string) bool { return id == "v7" })...)
 	})
 }
@@ -185,7 +186,7 @@ func TestAFewRebuildsWaitAsIfAlone(t *testing.T) {
 		besideWaits(t, rebuilds, func(t *testing.T, w *floorWaits) {
 			servicetest.Pass(time.Minute)
 			w.acknowledge(w.vouchers...)
-			w.within(t, floorEvery+5*time.Millisecond, w.vouchers...)
+			w.within(t, budget.Blink+5*time.Millisecond, w.vouchers...)
 			check.Equal(t, "questions for all vouchers", w.asked("Waiting"), 0)
 		})
 	}
@@ -205,7 +206,7 @@ func TestManyRebuildsWaitForWhatAllShare(t *testing.T) {
 		w.within(t, 0)
 		w.publish(model.AnyVoucher) // behind the barrier
 		w.acknowledge(model.AnyVoucher)
-		w.within(t, 2*longestFloor+10*time.Millisecond, w.vouchers...)
+		w.within(t, 2*budget.Glance+10*time.Millisecond, w.vouchers...)
 	}, model.AnyVoucher)
 }
 
@@ -217,11 +218,11 @@ func TestARebuildAmongManyAsksInItsTurn(t *testing.T) {
 		w.publish("v7")
 		servicetest.Pass(5 * time.Second)
 		w.acknowledge("v7")
-		w.within(t, 100*floorShare+2*floorEvery, "v7")
+		w.within(t, 100*floorShare+2*budget.Blink, "v7")
 		w.with(func() { w.away = errors.New("away") })
 		servicetest.Pass(5 * time.Second)
 		w.acknowledge("v8")
-		w.within(t, 100*floorShare+2*floorEvery, "v7", "v8")
+		w.within(t, 100*floorShare+2*budget.Blink, "v7", "v8")
 		w.acknowledge(slices.DeleteFunc(slices.Clone(w.vouchers), func(id string) bool { return id == "v7" || id == "v8" })...)
 	})
 }
@@ -233,11 +234,11 @@ func TestAFailedLookIsNotTheEndOfAWait(t *testing.T) {
 		besideWaits(t, rebuilds, func(t *testing.T, w *floorWaits) {
 			servicetest.Pass(time.Second)
 			w.with(func() { w.lost = errors.New("no responders") })
-			servicetest.Pass(longestBlind - time.Second)
+			servicetest.Pass(budget.Answer - time.Second)
 			w.acknowledge(w.vouchers...)
 			w.within(t, 0)
 			w.with(func() { w.lost = nil })
-			w.within(t, 100*floorShare+2*floorEvery, w.vouchers...)
+			w.within(t, 100*floorShare+2*budget.Blink, w.vouchers...)
 		})
 	}
 }
@@ -260,7 +261,7 @@ func TestAWaitThatIsGivenUpIsNoTroubleOfTheQueue(t *testing.T) {
 		waiting, giveUp := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		wait.Go(func() { check.Is(t, "the wait", watch.Await(waiting, "v1", q.last), context.Canceled) })
-		servicetest.Pass(floorEvery / 2)
+		servicetest.Pass(budget.Blink / 2)
 		giveUp()
 		wait.Wait()
 		watch.Empty("v1", time.Hour) // somebody wants to know

@@ -21,10 +21,6 @@ import (
 )
 
 const (
-	// persistTimeout bounds one transaction of the worker with all its repetitions. It may
-	// be longer than a request's, because no request waits; the queue is told meanwhile
-	// that the message is being worked on.
-	persistTimeout = 10 * time.Second
 	// maxPersist orders share a transaction, and persistWriters transactions run at once: one prepares while
 	// the other waits for the disk.
 	maxPersist     = 500
@@ -36,8 +32,6 @@ const (
 	// fruitless vouchers in a row that fail by themselves mean that the database is away: the
 	// others are not tried.
 	fruitless = 3
-	// isolatedBudget is how long the acknowledgements of all others wait for the orders of isolated vouchers.
-	isolatedBudget = time.Second
 )
 
 // ticket stands for a reservation on its way into the database.
@@ -58,7 +52,7 @@ func New(parts Deps, settler *Settler) *Persister {
 	p.lane = lane.NewLane(lane.Rules[model.Reservation, model.Outcome]{
 		Key: func(r model.Reservation) string { return r.VoucherID }, Run: p.commit, Judge: missing,
 		Total: loneWriters, Fruitless: fruitless, Isolated: p.isolated, Recovered: p.recovered,
-	}, lane.Options{Writers: persistWriters, MaxBatch: maxPersist, MaxQueue: maxPersistQueue, Timeout: persistTimeout})
+	}, lane.Options{Writers: persistWriters, MaxBatch: maxPersist, MaxQueue: maxPersistQueue, Timeout: budget.Step})
 	return p
 }
 
@@ -97,7 +91,7 @@ func (p *Persister) recovered(voucherID string) {
 // An order becomes a dead letter only when its own data are known to be the trouble
 // (model.ErrDataRefused, or an outcome that says that no row can hold it). Any other
 // error means later. The orders of an isolated voucher are attempted by themselves, less and
-// less often, and the others wait for them no longer than isolatedBudget.
+// less often, and the others wait for them no longer than budget.Look.
 func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
 	failpoint.Reach(failpoint.BeforePersist)
 	b := &persistence{Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations))}
@@ -166,7 +160,7 @@ func (b *persistence) store(ctx context.Context, indices []int) {
 		}
 	}
 	b.settle(ctx)
-	budget, cancel := context.WithTimeout(ctx, isolatedBudget)
+	budget, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
 	for _, n := range isolated {
 		outcome, err := tickets[n].Wait(budget)

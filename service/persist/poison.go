@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/model"
 )
@@ -18,9 +19,6 @@ const (
 	// stored. With so many the database itself is suspected, which may lack a column,
 	// and must not bury a whole queue.
 	poisonSuspicion = 10
-	// poisonPatience is how long an order must have been refused before it is buried
-	// although no other order was stored, which would prove that the database is well.
-	poisonPatience = 10 * time.Second
 	// maxSuspected bounds the orders that are remembered. Beyond that all are forgotten, and learnt again.
 	maxSuspected = 10_000
 )
@@ -55,7 +53,7 @@ func (b *persistence) bury(ctx context.Context) {
 }
 
 func (b *persistence) tryAgain(ctx context.Context, r model.Reservation) ([]model.Outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, persistTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	return b.commit(ctx, []model.Reservation{r})
 }
@@ -64,7 +62,7 @@ func (b *persistence) tryAgain(ctx context.Context, r model.Reservation) ([]mode
 // back on sale, and without the letter nothing would be left of the order's data. The
 // message is done with once the row is committed.
 func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why error) error {
-	ctx, cancel := context.WithTimeout(ctx, persistTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	failpoint.Reach(failpoint.BeforeDeadLetter)
 	letter := model.DeadLetter{Reason: why.Error(), Reservation: &r}
@@ -152,7 +150,7 @@ func (s *suspects) guilty(orderID string, stored uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.of(orderID, stored)
-	return stored > known.stored || time.Since(known.since) >= poisonPatience && len(s.orders) < poisonSuspicion
+	return stored > known.stored || time.Since(known.since) >= budget.Step && len(s.orders) < poisonSuspicion
 }
 
 // first reports whether what is to be said of an order was not said before.

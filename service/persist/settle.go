@@ -8,17 +8,12 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
-
-// settleTimeout bounds the calls to the hot copies for one batch. The rows are
-// committed, and the reconciler settles what is left: a Redis that hangs must not hold
-// the queue up.
-const settleTimeout = 2 * time.Second
 
 // Settler tells hot copies what became of reservations.
 type Settler struct {
@@ -42,7 +37,7 @@ func (s *Settler) Finish(ctx context.Context, orders []Decided) {
 		return
 	}
 	s.account(ctx, orders)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Call)
 	defer cancel()
 	err := s.Tell(ctx, orders)
 	if err != nil {
@@ -178,7 +173,7 @@ func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, 
 	if len(indices) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
 	byVoucher := map[string][]int{}
 	for _, i := range indices {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -239,7 +240,7 @@ func TestALonePoisonedOrderIsNotBuriedAtOnce(t *testing.T) {
 			t.Errorf("the database is well again: %v", verdicts[0])
 		}
 		var verdicts []error
-		for begun := time.Now(); time.Since(begun) < 2*poisonPatience; <-time.After(time.Second) {
+		for begun := time.Now(); time.Since(begun) < 2*budget.Step; <-time.After(time.Second) {
 			if verdicts = p.Persist(t.Context(), asks("v1", 1)); verdicts[0] == nil {
 				break
 			}
@@ -315,7 +316,7 @@ func TestASlowTroubleIsNotDividedForLong(t *testing.T) {
 		for range 8 {
 			begun := time.Now()
 			p.Persist(t.Context(), asks("v1", 500))
-			servicetest.InTime(t, "a batch", begun, slow+isolatedBudget)
+			servicetest.InTime(t, "a batch", begun, slow+budget.Look)
 			servicetest.Pass(longestRest)
 		}
 	})

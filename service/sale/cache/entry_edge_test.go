@@ -17,8 +17,10 @@ func sale(begin, end, database time.Time) *entry {
 	asked := time.Now()
 	return &entry{
 		asked: asked, told: asked.Add(20 * time.Millisecond), buyers: &buyers{filter: bloom.NewWithEstimates(1, falseBuyers)},
-		voucher: model.Voucher{VoucherFields: model.VoucherFields{State: model.VoucherPublished, BeginAt: begin, EndAt: end, Stock: 1},
-			VoucherView: model.VoucherView{ServerTime: database}},
+		voucher: model.Voucher{
+			VoucherFields: model.VoucherFields{State: model.VoucherPublished, BeginAt: begin, EndAt: end, Stock: 1},
+			VoucherView:   model.VoucherView{ServerTime: database},
+		},
 	}
 }
 
