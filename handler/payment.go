@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -227,4 +228,61 @@ func refuseWebhook(id string, hook Webhook) error {
 	check(hook.Data.Refunded >= 0 && hook.Data.Refunded <= max(hook.Data.Amount, 0), "body.data.refunded", "is not a part of the amount")
 	check(hook.Type != payment.EventRefunded || hook.Data.Refunded > 0, "body.data.refunded", "is missing")
 	return model.JoinInvalid(wrong...)
+}
+
+// Redemption is the code that a buyer shows.
+type Redemption struct {
+	Code string `json:"code" minLength:"1" maxLength:"128" doc:"As it was typed: case, blanks and dashes make no difference."`
+}
+
+type redemptionInput struct {
+	Body Redemption
+}
+
+func (a *api) redemptionRoutes() {
+	register(a, route{
+		id: "redeem-code", method: http.MethodPost, path: basePath + "/admin/redemptions", tag: tagAdmin,
+		summary: "Use the code of a paid order, once",
+		description: "A code that was used already, or whose order was refunded, is ILLEGAL_STATE with the order's status, and when and by whom it was used; one " +
+			"that no order has is NOT_FOUND; one whose check character does not fit was mistyped: VALIDATION. Many wrong ones: RATE_LIMITED.",
+		access: administrators, status: http.StatusOK,
+		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeRateLimited, model.CodeUnavailable},
+	}, func(ctx context.Context, in *redemptionInput) (*output[model.Order], error) {
+		order, err := a.options.Redemptions.Redeem(ctx, subject(ctx), in.Body.Code)
+		return &output[model.Order]{Body: order}, err
+	})
+}
+
+type refundsInput struct {
+	Paging
+	Status string `query:"status" enum:"pending,done,failed" doc:"Only refunds that stand there."`
+}
+
+func (a *api) refundRoutes() {
+	a.registerBare(route{
+		id: "refund-order", method: http.MethodPost, path: basePath + "/admin/orders/{id}/refund", tag: tagAdmin,
+		summary: "Refund a paid order",
+		description: "The unit is on sale again, and the money goes back soon: the list of refunds tells when. A refund that " +
+			"had failed for good is tried again. An order that is not paid cannot be refunded: ILLEGAL_STATE.",
+		access: administrators, status: http.StatusAccepted,
+		codes:    []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeConflict, model.CodeUnavailable},
+		response: map[string]any{"application/json": model.Refund{}},
+	}, func(c *gin.Context) (any, error) {
+		return a.options.Refunds.Request(c.Request.Context(), subject(c.Request.Context()), c.Param("id"))
+	})
+	register(a, route{
+		id: "list-refunds", method: http.MethodGet, path: basePath + "/admin/refunds", tag: tagAdmin,
+		summary:     "List refunds, newest first",
+		description: "A failed one was refused by the payment provider for good: somebody has to look.",
+		access:      administrators, status: http.StatusOK, large: true,
+		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
+	}, func(ctx context.Context, in *refundsInput) (*output[model.RefundPage], error) {
+		page, err := a.options.Refunds.List(ctx, model.RefundQuery{
+			Status: model.RefundStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit,
+		})
+		if page.Items == nil {
+			page.Items = []model.Refund{}
+		}
+		return &output[model.RefundPage]{Body: page}, err
+	})
 }

@@ -2,9 +2,12 @@ package handler
 
 import (
 	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -13,6 +16,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
+	"github.com/klauspost/compress/gzhttp"
+	"github.com/rs/cors"
 
 	"seckill/handler/wire"
 	"seckill/internal/token"
@@ -372,3 +377,76 @@ func validRequestID(id string) bool {
 
 // connectionClose asks the client to come back on another connection.
 func connectionClose(header http.Header) { header.Set("Connection", "close") }
+
+// minCompressed is the size in bytes from which an answer is compressed: below it there
+// are few packets to save.
+const minCompressed = 4 << 10
+
+// newCompressor compresses the answers of large routes for clients that accept gzip, at
+// the fastest level, because anybody may ask for a list.
+//
+// The length of a compressed answer tells something of a secret in it to an attacker who
+// can write into the same answer (BREACH). No large answer repeats a token or what a request says,
+// and these routes take no token from a cookie, which a foreign page could make a browser send.
+func newCompressor() (gin.HandlerFunc, error) {
+	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.EnableZstd(false))
+	if err != nil {
+		return nil, fmt.Errorf("make the compressor: %w", err)
+	}
+	return func(c *gin.Context) {
+		plain := c.Writer
+		defer func() { c.Writer = plain }()
+		wrap(http.HandlerFunc(func(body http.ResponseWriter, _ *http.Request) {
+			c.Writer = &compressing{ResponseWriter: plain, body: body}
+			c.Next()
+		}))(plain, c.Request)
+	}, nil
+}
+
+// compressing is an answer whose body goes through the compressor.
+type compressing struct {
+	gin.ResponseWriter
+	body http.ResponseWriter
+}
+
+func (w *compressing) Write(data []byte) (int, error) { return w.body.Write(data) }
+
+func (w *compressing) WriteString(text string) (int, error) { return io.WriteString(w.body, text) }
+
+// Flush sends what was written so far: an export streams compressed, too.
+func (w *compressing) Flush() {
+	_ = http.NewResponseController(w.body).Flush() // the compressor can
+}
+
+// Unwrap gives http.ResponseController the connection's deadlines.
+func (w *compressing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// preflightAge is how long a browser may remember what is allowed. Each preflight is a
+// round trip in front of a purchase, and Chrome remembers none longer. An origin that is
+// no longer allowed loses the answers at once.
+const preflightAge = 2 * time.Hour
+
+// crossOrigin tells browsers which origins may call the API and read its answers (the
+// Fetch Standard, https://fetch.spec.whatwg.org/#http-cors-protocol). It stands in front
+// of the limits, so that a page can read a 429, too. It ends no request: a preflight
+// goes on to noMethod, which answers it, and counts like any other request.
+//
+// Credentials in the sense of the standard are cookies, of which the API has none. A page
+// has to hold the token itself, and no other page has it: so there is nothing that a
+// foreign page could do in a user's name, and no reason to refuse a header. Tracing in
+// browsers adds some of its own (traceparent, baggage, sentry-trace) to every request.
+func crossOrigin(origins []string) gin.HandlerFunc {
+	allowed := cors.New(cors.Options{
+		AllowedOrigins: origins,
+		AllowedMethods: []string{
+			http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		},
+		AllowedHeaders: []string{"*"}, // whatever is asked for; it is named in the answer, Authorization included
+		ExposedHeaders: []string{
+			"Location", "Retry-After", "ETag", requestIDHeader, "RateLimit", "RateLimit-Policy", "WWW-Authenticate",
+			"Content-Disposition", "Allow",
+		},
+		MaxAge: int(preflightAge.Seconds()),
+	})
+	return func(c *gin.Context) { allowed.HandlerFunc(c.Writer, c.Request) }
+}

@@ -366,3 +366,108 @@ func optional[T any](text *string, read func(string) (T, error)) (*T, error) {
 func parseTimeAt(location string, text *string) (*time.Time, error) {
 	return optional(text, func(text string) (time.Time, error) { return parseTime(location, text) })
 }
+
+// waitlistPath is where a user waits for a unit of a voucher.
+const waitlistPath = basePath + "/vouchers/{id}/waitlist"
+
+func (a *api) waitlistRoutes() {
+	a.registerPlain(route{
+		id: "join-waitlist", method: http.MethodPost, path: waitlistPath, tag: tagOrders,
+		summary: "Wait for a unit", access: users, status: http.StatusCreated, otherwise: http.StatusOK,
+		description: "Of a sold-out voucher with a waitlist. 201: a place at the end; 200: the place that you have. A unit that comes back or is " +
+			"added is an unpaid order of who waits first, and not on sale again. CONFLICT while units are free, and for a voucher without a waitlist. " +
+			"The window, the groups and the cool-down of the voucher refuse as they refuse a purchase.",
+		codes: []model.Code{
+			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
+			model.CodeCoolingDown, model.CodeConflict, model.CodeUnavailable,
+		},
+		response: map[string]any{"application/json": model.WaitlistPlace{}},
+	}, a.joinWaitlist)
+	register(a, route{
+		id: "get-waitlist", method: http.MethodGet, path: waitlistPath, tag: tagOrders,
+		summary: "Get my place", access: users, status: http.StatusOK,
+		description: "With order_id the place has become that order, whatever became of it since, and position is 0. The first 1000 positions are " +
+			"counted; further behind a position also counts who has left, and is never more than how many wait.",
+		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+	}, func(ctx context.Context, in *InPath) (*output[model.WaitlistPlace], error) {
+		place, err := a.options.Orders.Waits(ctx, subject(ctx), in.ID)
+		return &output[model.WaitlistPlace]{Body: place}, err
+	})
+	register(a, route{
+		id: "leave-waitlist", method: http.MethodDelete, path: waitlistPath, tag: tagOrders,
+		summary: "Give my place up", access: users, status: http.StatusNoContent,
+		description: "A place that has become an order is none any more: ALREADY_ORDERED while that is live; cancel it.",
+		codes:       []model.Code{model.CodeNotFound, model.CodeAlreadyOrdered, model.CodeUnavailable},
+	}, func(ctx context.Context, in *InPath) (*struct{}, error) {
+		return nil, a.options.Orders.Leave(ctx, subject(ctx), in.ID)
+	})
+}
+
+func (a *api) joinWaitlist(c *gin.Context) {
+	ctx := c.Request.Context()
+	voucherID := c.Param("id")
+	err := possible(waitlistPath, voucherID)
+	if err != nil {
+		a.abort(c, err)
+		return
+	}
+	if p := emptyBody(c.Request); p != nil {
+		a.write(c, p)
+		return
+	}
+	place, created, err := a.options.Orders.Join(ctx, subject(ctx), voucherID, callOf(ctx).claims.Groups...)
+	if err != nil {
+		a.abort(c, err)
+		return
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	a.send(c, status, "application/json", place)
+}
+
+// leavesInput is the paging of leaves, which are short: a million are read in two hundred calls.
+type leavesInput struct {
+	InPath
+	Cursor string `query:"cursor" maxLength:"18" pattern:"^[0-9]*$" doc:"next_cursor of the page before; empty: the first page."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"5000" default:"1000" doc:"The most leaves of a page."`
+}
+
+func (a *api) drawRoutes() {
+	register(a, route{
+		id: "get-entry", access: users, method: http.MethodGet, path: basePath + "/vouchers/{id}/entry", tag: tagOrders,
+		summary: "Get my entry in a draw", status: http.StatusOK,
+		description: "entered: it is not drawn yet. won: order_id is my order, which wants to be paid. waiting: I get a unit that comes " +
+			"back, in the order of position. lost: I wait no more.",
+		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+	}, func(ctx context.Context, in *InPath) (*output[model.Entry], error) {
+		entry, err := a.options.Draws.Entry(ctx, in.ID, subject(ctx))
+		return &output[model.Entry]{Body: entry}, err
+	})
+	register(a, route{
+		id: "get-draw", access: recognised, method: http.MethodGet, path: basePath + "/vouchers/{id}/draw", tag: tagVouchers,
+		summary: "Get the proof of a draw", status: http.StatusOK,
+		description: "The commitment is there from the beginning, root when nobody can enter any more, and secret when it is drawn. With the " +
+			"list of leaves anybody can draw again: docs/draw.md, seckill draw verify.",
+		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+	}, func(ctx context.Context, in *InPath) (*output[model.Draw], error) {
+		proof, err := a.options.Draws.Proof(ctx, in.ID, isAdmin(ctx))
+		return &output[model.Draw]{Body: proof}, err
+	})
+	register(a, route{
+		id: "list-leaves", access: recognised, method: http.MethodGet, path: basePath + "/vouchers/{id}/draw/entries", tag: tagVouchers,
+		summary: "List the leaves of a draw, in the drawn order", status: http.StatusOK, large: true,
+		description: "Each stands for one entry, whose owner alone knows which: the SHA-256 of the voucher, the entry's nonce and the user. CONFLICT until it is drawn.",
+		codes:       []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeValidation, model.CodeUnavailable},
+	}, func(ctx context.Context, in *leavesInput) (*output[model.DrawnLeaves], error) {
+		page, err := a.options.Draws.Leaves(ctx, in.ID, isAdmin(ctx), in.Cursor, in.Limit)
+		return &output[model.DrawnLeaves]{Body: page}, err
+	})
+}
+
+// entered answers a purchase that is an entry.
+func (a *api) entered(c *gin.Context, entry model.Entry) {
+	c.Writer.Header()["Location"] = []string{basePath + "/vouchers/" + entry.VoucherID + "/entry"}
+	a.send(c, http.StatusAccepted, "application/json", entry)
+}

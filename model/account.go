@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"time"
 )
@@ -61,4 +62,71 @@ func (a Account) Grade() Level {
 		return ""
 	}
 	return cmp.Or(a.Level, LevelAdmin)
+}
+
+// The actions of the administrators' log.
+const (
+	ActionVoucherCreate = "voucher.create"
+	ActionVoucherChange = "voucher.change"
+	ActionStockChange   = "voucher.stock"
+	ActionRebuild       = "voucher.rebuild"
+	ActionLimitsChange  = "limits.change"
+	ActionOrderRedeem   = "order.redeem"
+	ActionOrderRefund   = "order.refund"
+	ActionOrderCancel   = "order.cancel"
+	ActionAdminCreate   = "admin.create"
+	ActionAdminChange   = "admin.change"
+	ActionGroupsChange  = "account.groups"
+
+	// Of these there is no transaction in the database: they are logged before they are
+	// done, and the log says that they were asked for.
+	ActionRepair       = "voucher.repair"
+	ActionLetterReplay = "letter.replay"
+	ActionLetterDrop   = "letter.drop"
+)
+
+// SubjectLimits is the subject of changed rate limits, which are those of all instances.
+const SubjectLimits = "limits"
+
+// AdminChange is one change that an administrator made. Before and After are the subject
+// as JSON; a created one has no Before.
+type AdminChange struct {
+	At      time.Time       `json:"at"`
+	Actor   string          `json:"actor"` // a user's id, or BySystem
+	Action  string          `json:"action"`
+	Subject string          `json:"subject"` // id of a voucher, an order or an account, number of a dead letter, or SubjectLimits
+	Before  json.RawMessage `json:"before,omitempty"`
+	After   json.RawMessage `json:"after,omitempty"`
+}
+
+// AdminLogQuery selects changes, newest first. An empty Actor selects everybody's, an empty Subject those of everything.
+type AdminLogQuery struct {
+	Actor   string
+	Subject string
+	Cursor  string
+	Limit   int
+}
+
+// AdminLogPage is one page of the log; NextCursor is empty on the last one.
+type AdminLogPage struct {
+	Items      []AdminChange `json:"items"`
+	NextCursor string        `json:"next_cursor,omitempty"`
+}
+
+// Event tells other systems of one change of an order or a voucher.
+type Event struct {
+	ID         int64
+	Type       string // "order." and the new status, or the action on a voucher
+	Subject    string // id of the order or the voucher
+	HappenedAt time.Time
+	Data       string // JSON: the order or the voucher, as it is since then
+}
+
+// Idempotency makes a call of an administrator happen once: the same Key with
+// the same Fingerprint gets the first answer again, the same Key with another
+// Fingerprint is a CONFLICT. An empty Key asks for nothing.
+type Idempotency struct {
+	Scope       string // who calls what, so that keys of two callers never meet
+	Key         string
+	Fingerprint string // hash of what was asked
 }

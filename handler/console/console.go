@@ -1,10 +1,60 @@
+// Package console is what administrators see in a browser, and the shop window of buyers. Its
+// pages are made on the server (html/template). What they are made with beside it, Tabler's
+// stylesheet and icons, htmx and uPlot, is in static/lib as it was copied from npm (make assets),
+// and nothing is loaded from elsewhere. It decides nothing: it asks the services that the API
+// asks, with the same checks, and shows their answers.
+//
+// What administrators do here, their log has. What they typed is not lost when their session
+// ends before it is sent.
+//
+// Everything that a person reads is in two languages, see package words.
+//
+// What of the OWASP Application Security Verification Standard 4.0.3, level 1, is about
+// sessions, CSRF, XSS and headers, and which test holds it:
+//
+//	2.2.1  guessing passwords is throttled, as at the API's login   TestSignInIsThrottled
+//	3.1.1  no token is in a URL                                     TestSignIn
+//	3.2.1  a login makes a new token                                TestSignIn
+//	3.2.3  the token is in a cookie that scripts cannot read        TestSignIn
+//	3.3.1  signing out ends the session on the server               TestSignOutEndsTheSessionEverywhere
+//	3.4.1  the cookie is Secure behind TLS                          TestCookieBehindTLS
+//	3.4.2  the cookie is HttpOnly                                   TestSignIn
+//	3.4.3  the cookie is SameSite=Strict                            TestSignIn
+//	3.4.4  its name has the prefix __Host- behind TLS               TestCookieBehindTLS
+//	4.1.1  every page but the sign-in is for administrators         TestPagesAskToSignIn
+//	4.2.2  another site's page can change nothing                   TestAnotherSiteIsRefused
+//	5.1.5  the page after a sign-in is one of the console           TestSignInLeadsNowhereElse
+//	5.3.3  what people typed stays text                             TestTextStaysText
+//	7.4.1  an error shows no internals, and the request's id        TestAFailureShowsNoInternals
+//	8.2.1  pages are not kept in caches                             TestHeaders
+//	14.4.1 every answer tells its type and its encoding             TestHeaders
+//	14.4.3 a Content-Security-Policy, with no inline script         TestHeaders
+//	14.4.4 X-Content-Type-Options: nosniff                          TestHeaders
+//	14.4.6 a Referrer-Policy                                        TestHeaders
+//	14.4.7 no other site's page shows the console in a frame        TestHeaders
+//
+// 14.4.5 (Strict-Transport-Security) is left to the proxy that has the certificate: it
+// speaks for the host, and the console is one path of it.
 package console
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
+	"mime"
 	"net/http"
+	"net/url"
+	"path"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 	_ "time/tzdata" // people type times of their own zone; a container may have no zones
 
@@ -51,21 +101,6 @@ type refunds interface {
 	List(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
 }
 
-// redemptions is what the console needs of service.Redemptions.
-type redemptions interface {
-	Redeem(ctx context.Context, adminID, code string) (model.Order, error)
-}
-
-// search is what the console needs of service.OrderSearch.
-type search interface {
-	Find(ctx context.Context, q model.OrderSearch) (model.OrderPage, error)
-}
-
-// codes is what the console needs of service.Codes.
-type codes interface {
-	Hash(typed string) ([]byte, error)
-}
-
 // people is what the console needs of repository.Accounts.
 type people interface {
 	ByID(ctx context.Context, id string) (model.Account, error)
@@ -80,11 +115,6 @@ type adminLog interface {
 // administrators is what the console needs of service.Administrators.
 type administrators interface {
 	List(ctx context.Context) ([]model.Account, error)
-}
-
-// limits is what the console needs of service.Limits.
-type limits interface {
-	InForce() model.Limits
 }
 
 // health is what the console needs of service.Health.
@@ -108,11 +138,6 @@ type draws interface {
 	Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error)
 }
 
-// reports is what the console needs of service.Reports.
-type reports interface {
-	Make(ctx context.Context, voucherID string) (model.Report, error)
-}
-
 // accounts is what the console needs of service.Accounts.
 type accounts interface {
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
@@ -124,24 +149,24 @@ type accounts interface {
 
 // Options are what the console works with; all but Behind are required.
 type Options struct {
-	Vouchers       vouchers       // *service.Vouchers
-	Orders         orders         // *sale.Orders
-	Payments       payments       // *repository.Payments
-	Refunds        refunds        // *service.Refunds
-	Redemptions    redemptions    // *service.Redemptions
-	Search         search         // *service.OrderSearch
-	Codes          codes          // *service.Codes
+	Vouchers       vouchers // *service.Vouchers
+	Orders         orders   // *sale.Orders
+	Payments       payments // *repository.Payments
+	Refunds        refunds  // *service.Refunds
+	Redemptions    *service.Redemptions
+	Search         *service.OrderSearch
+	Codes          *service.Codes
 	People         people         // *repository.Accounts
 	AdminLog       adminLog       // *repository.AdminLog
 	Accounts       accounts       // *service.Accounts
 	Administrators administrators // *service.Administrators
-	Limits         limits         // *service.Limits
-	Health         health         // *service.Health
+	Limits         *service.Limits
+	Health         health // *service.Health
 	Build          version.Build
 	Instances      instances // *hotcopy.Instances
 	Tallies        tallies   // *hotcopy.Tallies: what all instances count
-	Reports        reports   // *service.Reports
-	Draws          draws     // *repository.Draws
+	Reports        *service.Reports
+	Draws          draws // *repository.Draws
 
 	// Shop also serves the shop window, at ShopPath.
 	Shop bool
@@ -284,3 +309,131 @@ func (c *console) guarded(next http.Handler) http.Handler {
 
 // encrypted reports whether the request came over TLS, to this server or to the proxy before it.
 func encrypted(r *http.Request) bool { return r.TLS != nil || r.URL.Scheme == "https" }
+
+//go:embed static
+var staticFiles embed.FS
+
+// file is one of the scripts, styles and pictures that pages load.
+type file struct {
+	tag     string // the hash of its content
+	content []byte
+	packed  func() []byte // with gzip; made when it is asked for first
+}
+
+// files are by their path below static/.
+type files map[string]file
+
+func newFiles() (files, error) {
+	found := files{}
+	err := fs.WalkDir(staticFiles, "static", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := staticFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(content)
+		found[strings.TrimPrefix(name, "static/")] = file{
+			tag: hex.EncodeToString(sum[:12]), content: content, packed: sync.OnceValue(func() []byte { return pack(content) }),
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the console's files: %w", err)
+	}
+	return found, nil
+}
+
+// pack compresses. What is written into memory is always written.
+func pack(content []byte) []byte {
+	var packed bytes.Buffer
+	writer, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	_, _ = writer.Write(content)
+	_ = writer.Close()
+	return packed.Bytes()
+}
+
+// url is where a file is. It names the content, so that browsers may keep it for good.
+func (f files) url(name string) (string, error) {
+	found, ok := f[name]
+	if !ok {
+		return "", fmt.Errorf("there is no file %s", name)
+	}
+	return Path + "/static/" + name + "?v=" + found.tag, nil
+}
+
+// serve sends a file. One that is asked for without its tag, or by that of another version, is asked for again each time.
+func (f files) serve(w http.ResponseWriter, r *http.Request, _ *visit) error {
+	name := r.PathValue("file")
+	found, ok := f[name]
+	if !ok {
+		return model.NotFound("file")
+	}
+	header := w.Header()
+	header.Set("ETag", `"`+found.tag+`"`)
+	header.Set("Cache-Control", "no-cache")
+	if r.URL.Query().Get("v") == found.tag {
+		header.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	kind := mime.TypeByExtension(path.Ext(name))
+	if kind == "" {
+		kind = "text/plain; charset=utf-8"
+	}
+	header.Set("Content-Type", kind)
+	header.Add("Vary", "Accept-Encoding")
+	content := found.content
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		content = found.packed()
+		header.Set("Content-Encoding", "gzip")
+		header.Set("ETag", `"`+found.tag+`-gzip"`)
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	return nil
+}
+
+// What was typed into a form is not lost when the session has ended meanwhile: the answer is
+// the page to sign in, with the entries in it, and after that a page with a button that leads
+// to the form as it was sent. Nothing is carried out on the way. The entries are on these pages
+// alone: not on the server, which would have to bound and to forget them, not in a URL, and not
+// in a storage of the browser, where the next person at it would find them. It needs no script.
+//
+// This is for forms into which people type more than a code. The code of a buyer is worth
+// money and is not kept; other actions are a button, which is there again.
+
+// entry is one field of a form.
+type entry struct{ Name, Value string }
+
+const (
+	// typedPrefix begins the names of the entries on the page to sign in.
+	typedPrefix = "typed."
+	// again marks a form that is to be shown as it was sent, and not to be carried out.
+	again = "again"
+)
+
+// keepTyped asks who has sent a form to sign in, and keeps the form.
+func (c *console) keepTyped(w http.ResponseWriter, r *http.Request, v *visit) error {
+	form := signInForm{
+		Next: r.URL.Path, Refusal: v.language.Text("The session has ended. Sign in, and what you typed is there again. Nothing was changed."),
+	}
+	for _, name := range sortedNames(r.PostForm) {
+		form.Typed = append(form.Typed, entry{name, r.PostForm.Get(name)})
+	}
+	return c.show(w, r, v, http.StatusUnauthorized, "sign_in", form)
+}
+
+// typedBefore are the entries that came through the page to sign in.
+func typedBefore(form url.Values) []entry {
+	var entries []entry
+	for _, name := range sortedNames(form) {
+		if of, ok := strings.CutPrefix(name, typedPrefix); ok {
+			entries = append(entries, entry{of, form.Get(name)})
+		}
+	}
+	return entries
+}
+
+func sortedNames(form url.Values) []string { return slices.Sorted(maps.Keys(form)) }
+
+// toShowAgain reports whether a form is to be shown as it was sent.
+func toShowAgain(r *http.Request) bool { return r.PostForm.Has(again) }

@@ -17,6 +17,10 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/text/currency"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
 	"seckill/handler/wire"
 	"seckill/internal/token"
 	"seckill/internal/words"
@@ -344,4 +348,123 @@ func short(id string) string {
 		return own
 	}
 	return "…" + own[len(own)-shown:]
+}
+
+// money writes and reads amounts of the deployment's currency as people do.
+type money struct {
+	currency string
+	decimals int // ISO 4217: how many digits the minor unit has
+}
+
+func newMoney(code string) money { return money{code, wire.Decimals(code)} }
+
+// in writes minor units as people of a language do: as the browsers' Intl.NumberFormat does, so that pages of the
+// server and scripts say the same.
+func (m money) in(tag string) func(minor int64) string {
+	symbol := m.currency
+	if unit, err := currency.ParseISO(m.currency); err == nil {
+		symbol = message.NewPrinter(language.Make(tag)).Sprint(currency.Symbol(unit))
+		symbol = strings.Replace(symbol, "￥", "¥", 1) // browsers have the narrow one
+	}
+	if strings.Trim(symbol, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
+		symbol += "\u00a0"
+	}
+	return func(minor int64) string { return symbol + grouped(m.plain(minor)) }
+}
+
+// grouped puts a comma after each thousand of a number.
+func grouped(number string) string {
+	whole, fraction, found := strings.Cut(number, ".")
+	for at := len(whole) - 3; at > 0; at -= 3 { //nolint:mnd // a thousand
+		whole = whole[:at] + "," + whole[at:]
+	}
+	if found {
+		whole += "." + fraction
+	}
+	return whole
+}
+
+// plain is an amount without the currency, as it is typed.
+func (m money) plain(minor int64) string { return wire.Decimal(minor, m.decimals) }
+
+// parse reads what a person has typed into minor units.
+func (m money) parse(location, text string) (int64, error) {
+	refused := model.Invalid(location, "must be an amount like %s", m.plain(1000))
+	whole, fraction, _ := strings.Cut(strings.TrimSpace(text), ".")
+	if whole == "" || len(fraction) > m.decimals || strings.Trim(whole+fraction, "0123456789") != "" {
+		return 0, refused
+	}
+	minor, err := strconv.ParseInt(whole+fraction+strings.Repeat("0", m.decimals-len(fraction)), 10, 64)
+	if err != nil {
+		return 0, refused
+	}
+	return minor, nil
+}
+
+// languageCookie keeps what was chosen with the switch.
+const languageCookie = "seckill-language"
+
+// language is the one that a person has chosen, or else the best that the browser asks for.
+func (p pages) language(r *http.Request) *words.Language {
+	if cookie, err := r.Cookie(languageCookie); err == nil {
+		if chosen, ok := p.words.All()[cookie.Value]; ok {
+			return chosen
+		}
+	}
+	return p.words.Asked(r.Header.Get("Accept-Language"))
+}
+
+// choiceLasts is how long a choice is kept, in seconds: a year.
+const choiceLasts = 365 * 24 * 60 * 60
+
+// choose keeps what a person has chosen, and leads back to where that was.
+func choose(w http.ResponseWriter, r *http.Request, name, value string) error {
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure behind TLS; without it a browser would drop the cookie
+		Name: name, Value: value, Path: "/", MaxAge: choiceLasts,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: encrypted(r),
+	})
+	http.Redirect(w, r, below(r.PostFormValue("back")), http.StatusSeeOther)
+	return nil
+}
+
+func (c *console) chooseLanguage(w http.ResponseWriter, r *http.Request, _ *visit) error {
+	chosen, ok := c.pages.words.All()[r.PostFormValue("to")]
+	if !ok {
+		return model.Invalid("body.to", "is no language of the console")
+	}
+	return choose(w, r, languageCookie, chosen.Tag)
+}
+
+// schemeCookie keeps in which colours the pages are.
+const schemeCookie = "seckill-scheme"
+
+// schemes are the choices of colours, each followed by the next one; the first is as the person's device has it.
+var schemes = []scheme{ //nolint:gochecknoglobals // constant
+	{Tag: "auto", Words: "Colours: automatic", Icon: "sun-moon"},
+	{Tag: "light", Words: "Colours: light", Icon: "sun"},
+	{Tag: "dark", Words: "Colours: dark", Icon: "moon"},
+}
+
+// scheme is one choice.
+type scheme struct{ Tag, Words, Icon string }
+
+// schemeOf is the choice of a person, and the one that the switch leads to.
+func schemeOf(r *http.Request) (chosen, next scheme) {
+	if cookie, err := r.Cookie(schemeCookie); err == nil {
+		for n, s := range schemes {
+			if s.Tag == cookie.Value {
+				return s, schemes[(n+1)%len(schemes)]
+			}
+		}
+	}
+	return schemes[0], schemes[1]
+}
+
+func (c *console) chooseScheme(w http.ResponseWriter, r *http.Request, _ *visit) error {
+	for _, s := range schemes {
+		if s.Tag == r.PostFormValue("scheme") {
+			return choose(w, r, schemeCookie, s.Tag)
+		}
+	}
+	return model.Invalid("body.scheme", "is no choice of colours")
 }

@@ -247,7 +247,7 @@ func TestEveryWordOfProgramsHasItsText(t *testing.T) {
 	english, chinese := texts(t, "en"), texts(t, "zh")
 	found := 0
 	for file, word := range map[string]*regexp.Regexp{
-		"change.go":  regexp.MustCompile(`Action\w+ += "([^"]+)"`),
+		"account.go": regexp.MustCompile(`Action\w+ += "([^"]+)"`),
 		"payment.go": regexp.MustCompile(`Refund\w+ += "([A-Z_]+)"`),
 	} {
 		for _, match := range word.FindAllStringSubmatch(string(check.Value(os.ReadFile("../../model/"+file))(t)), -1) {

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/poll"
 	"seckill/model"
@@ -112,4 +116,322 @@ func (c *console) history(id string) ([]byte, error) {
 		sale.told = event("history", message)
 	}
 	return sale.told, nil
+}
+
+const (
+	// countEvery is the least time between two counts of orders, and countShare the share of it that they may take:
+	// a hundredth.
+	countEvery = 5 * time.Second
+	countShare = 100
+	// countTimeout bounds a count.
+	countTimeout = time.Minute
+)
+
+// rarely reads what takes long and more and more, such as a count of orders: in the background, and for a small share of
+// the time. Everybody is told the latest.
+type rarely[T any] struct {
+	mu     sync.Mutex
+	latest *T
+	due    time.Time     // not before
+	under  chan struct{} // is closed when the reading under way has ended; nil: none is
+}
+
+// get is the latest reading, nil before the first, and begins another one that is due. Who wants it may wait until it has
+// ended; nil: none is under way.
+func (r *rarely[T]) get(log *slog.Logger, what string, read func(context.Context) (T, error)) (latest *T, next <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.under == nil && !time.Now().Before(r.due) {
+		r.under = make(chan struct{})
+		go r.read(log, what, read)
+	}
+	return r.latest, r.under
+}
+
+func (r *rarely[T]) read(log *slog.Logger, what string, read func(context.Context) (T, error)) {
+	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+	defer cancel()
+	began := time.Now()
+	found, err := read(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.under)
+	r.under, r.due = nil, time.Now().Add(max(countEvery, countShare*time.Since(began)))
+	if err != nil {
+		log.WarnContext(ctx, "nothing could be counted", slog.String("what", what), slog.Any("error", err))
+		return
+	}
+	r.latest = &found
+}
+
+// reading is what the watchers of a sale are told.
+type reading struct {
+	Now       time.Time          `json:"now"` // on the clock that decides the window
+	State     model.VoucherState `json:"state"`
+	Phase     string             `json:"phase"`
+	Tag       string             `json:"tag"` // of all that administrators decide
+	Stock     int64              `json:"stock"`
+	Remaining int64              `json:"remaining"`
+	Taken     int64              `json:"taken"` // sold or reserved
+	Reserved  int64              `json:"reserved"`
+	Sold      int64              `json:"sold"` // what neither remains nor is reserved
+	Counts    *counts            `json:"counts,omitempty"`
+	Marks     []mark             `json:"marks,omitempty"` // of a reading that is sent as it is made
+	Rates
+}
+
+// counts are of a sale's orders. They are counted rarely, because they are more and more.
+type counts struct {
+	At       time.Time `json:"at"` // when they were counted
+	Unpaid   int64     `json:"unpaid"`
+	Paid     int64     `json:"paid"` // and not used yet
+	Redeemed int64     `json:"redeemed"`
+	Revenue  int64     `json:"revenue"` // of both, in minor units
+	Refunded int64     `json:"refunded"`
+	Adrift   int64     `json:"-"` // see model.Takings
+}
+
+// mark is something that an administrator did to a sale.
+type mark struct {
+	At   int64  `json:"at"`   // in milliseconds since 1970
+	What string `json:"what"` // the new state, stock, end or rebuild
+}
+
+const (
+	// marksEvery is between two looks at the administrators' log for a sale that they do not seem to have changed.
+	marksEvery = 10 * time.Second
+	// maxMarks bounds them.
+	maxMarks = 20
+)
+
+// watcher reads one sale again and again.
+type watcher struct {
+	*console
+
+	id    string
+	meter meter
+
+	counted *rarely[counts] // of the sale, for all who read it
+
+	marks    []mark
+	marked   string    // the tag of the voucher with these marks
+	remarked time.Time // when they were read
+}
+
+// read makes a reading of a voucher as it is now.
+func (w *watcher) read(ctx context.Context, v model.Voucher) (reading, error) {
+	page := voucherPage{Voucher: v}
+	r := reading{
+		Now: v.ServerTime, State: v.State, Phase: phase(v), Tag: v.Tag(), Stock: v.Stock, Remaining: v.Remaining,
+		Taken: page.Taken(), Reserved: v.Reserved, Sold: page.Sold(),
+	}
+	now := time.Now()
+	if tallies, err := w.Tallies.Read(ctx, w.id); err == nil {
+		r.Rates = w.meter.read(tallies, now)
+	} else if ctx.Err() != nil {
+		return reading{}, err
+	}
+	r.Backlog = backlogOf(w.Metrics, w.Log)
+	r.Counts, _ = w.counted.get(w.Log, "the orders of voucher "+w.id, w.count)
+	return r, nil
+}
+
+func (w *watcher) count(ctx context.Context) (counts, error) {
+	at := time.Now().UTC()
+	takings, err := w.Vouchers.Takings(ctx, w.id)
+	of := takings.ByStatus
+	return counts{
+		At: at, Unpaid: of[model.OrderUnpaid].Orders, Paid: of[model.OrderPaid].Orders, Redeemed: of[model.OrderRedeemed].Orders,
+		Revenue: of[model.OrderPaid].Amount + of[model.OrderRedeemed].Amount, Refunded: of[model.OrderRefunded].Amount, Adrift: takings.Adrift,
+	}, err
+}
+
+// latestMarks are what administrators did to the voucher, oldest first.
+func (w *watcher) latestMarks(ctx context.Context, tag string) []mark {
+	if now := time.Now(); tag != w.marked || now.Sub(w.remarked) >= marksEvery {
+		page, err := w.AdminLog.List(ctx, model.AdminLogQuery{Subject: w.id, Limit: maxMarks})
+		if err != nil {
+			return w.marks // the next look follows
+		}
+		w.marks, w.marked, w.remarked = marksOf(page.Items), tag, now
+	}
+	return w.marks
+}
+
+// marksOf are the marks of changes, which are newest first.
+func marksOf(changes []model.AdminChange) []mark {
+	var marks []mark
+	for _, change := range slices.Backward(changes) {
+		what := ""
+		switch change.Action {
+		case model.ActionStockChange:
+			what = "stock"
+		case model.ActionRebuild:
+			what = "rebuild"
+		case model.ActionVoucherChange:
+			what = changed(change)
+		}
+		if what != "" {
+			marks = append(marks, mark{change.At.UnixMilli(), what})
+		}
+	}
+	return marks
+}
+
+// changed is the new state of a changed voucher, or "end" when its end was moved; empty: it was something else.
+func changed(change model.AdminChange) string {
+	var was, became struct {
+		State string `json:"state"`
+		EndAt string `json:"end_at"`
+	}
+	_ = json.Unmarshal(change.Before, &was) // what is no object has no members
+	_ = json.Unmarshal(change.After, &became)
+	switch {
+	case was.State != became.State:
+		return strings.ToLower(became.State)
+	case was.EndAt != became.EndAt:
+		return "end"
+	default:
+		return ""
+	}
+}
+
+// Rates are what all instances together do for one voucher.
+type Rates struct {
+	PerSecond map[string]float64 `json:"per_second"`        // attempts to buy, by outcome: OK or the problem's code; null: not known yet
+	Latency   *Latency           `json:"latency,omitempty"` // absent: nobody tried to buy
+	Backlog   *Backlog           `json:"backlog,omitempty"` // absent: there is no queue, or it does not tell
+}
+
+// Latency is how long attempts to buy took, in milliseconds.
+type Latency struct {
+	Median float64 `json:"median"`
+	P99    float64 `json:"p99"`
+}
+
+// Backlog is what waits in the queue, of all vouchers.
+type Backlog struct {
+	Orders float64 `json:"orders"` // messages, which hold one order or more
+	Age    float64 `json:"age"`    // of the oldest, in seconds
+}
+
+const (
+	// tallyEvery is the time between two tallies of an instance that buyers ask.
+	tallyEvery = time.Second
+	// tallySilent is the age of a tally from which its instance counts as asked by no buyer.
+	tallySilent = 2500 * time.Millisecond
+)
+
+// meter makes rates of the tallies of one voucher, by what has grown from one look to the next.
+type meter struct {
+	looked time.Time // zero: never
+	before map[string]told
+}
+
+// told is the latest tally of an instance, and what had grown in it.
+type told struct {
+	tally model.Tally
+	since time.Time // when it was first seen
+	grown model.Tally
+	over  float64 // seconds in which that has grown
+}
+
+// read is the rates of now; a negative number of attempts is none, of an instance that counts anew.
+func (m *meter) read(tallies map[string]model.Tally, now time.Time) Rates {
+	before, first := m.before, m.looked.IsZero()
+	gap := now.Sub(m.looked)
+	m.before, m.looked = make(map[string]told, len(tallies)), now
+	if first {
+		for instance, tally := range tallies {
+			m.before[instance] = told{tally: tally, since: now.Add(-tallySilent)}
+		}
+		return Rates{}
+	}
+	rates := Rates{PerSecond: map[string]float64{}}
+	took := make([]float64, len(model.TallyBounds())+1)
+	for instance, tally := range tallies {
+		was := before[instance]
+		if tally.At.After(was.tally.At) {
+			// What has grown after a silence has done so since the look before.
+			over := min(tally.At.Sub(was.tally.At), max(gap, tallyEvery))
+			was = told{tally: tally, since: now, grown: grown(was.tally, tally), over: over.Seconds()}
+		}
+		m.before[instance] = was
+		if now.Sub(was.since) >= max(tallySilent, gap) || was.over == 0 {
+			continue
+		}
+		for outcome, count := range was.grown.Placed {
+			rates.PerSecond[outcome] += float64(count) / was.over
+		}
+		for n, count := range was.grown.Took {
+			took[n] += float64(count)
+		}
+	}
+	rates.Latency = latency(took)
+	return rates
+}
+
+// grown is what a tally has more than an earlier one of the same instance.
+func grown(before, after model.Tally) model.Tally {
+	more := model.Tally{Placed: map[string]uint64{}, Took: make([]uint64, len(after.Took))}
+	for outcome, count := range after.Placed {
+		if was := before.Placed[outcome]; count > was {
+			more.Placed[outcome] = count - was
+		}
+	}
+	for n, count := range after.Took {
+		if n >= len(before.Took) {
+			more.Took[n] = count
+		} else if was := before.Took[n]; count > was {
+			more.Took[n] = count - was
+		}
+	}
+	return more
+}
+
+// latency is that of attempts by how long they took; nil when there were none.
+func latency(took []float64) *Latency {
+	bounds := append(model.TallyBounds(), math.Inf(1))
+	total := 0.0
+	for _, count := range took {
+		total += count
+	}
+	if total == 0 || len(took) > len(bounds) {
+		return nil
+	}
+	const milliseconds = 1000
+	return &Latency{Median: milliseconds * quantile(bounds, took, total/2), P99: milliseconds * quantile(bounds, took, total*0.99)} //nolint:mnd // as named
+}
+
+// quantile is between the bounds of a bucket in proportion, as Prometheus' histogram_quantile has it.
+func quantile(bounds, took []float64, rank float64) float64 {
+	low, below := 0.0, 0.0
+	for n, count := range took {
+		if below+count >= rank && count > 0 {
+			if math.IsInf(bounds[n], 1) {
+				return low
+			}
+			return low + (bounds[n]-low)*(rank-below)/count
+		}
+		low, below = bounds[n], below+count
+	}
+	return low
+}
+
+// backlogOf reads what waits in the queue out of an instance's metrics, which are in memory; nil: there is none, or it does not tell.
+func backlogOf(metrics prometheus.Gatherer, log *slog.Logger) *Backlog {
+	families, err := metrics.Gather()
+	if err != nil { // what could be gathered is there all the same
+		log.Debug("not all metrics could be gathered", slog.Any("error", err))
+	}
+	gauges := map[string]float64{}
+	for _, family := range families {
+		if name := family.GetName(); slices.Contains([]string{"seckill_backlog_known", "seckill_backlog_messages", "seckill_backlog_age_seconds"}, name) {
+			gauges[name] = family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	if gauges["seckill_backlog_known"] != 1 {
+		return nil
+	}
+	return &Backlog{Orders: gauges["seckill_backlog_messages"], Age: gauges["seckill_backlog_age_seconds"]}
 }

@@ -80,7 +80,7 @@ func formFields(m money, zone *time.Location) []formField {
 			return instant(*at)
 		}, func(location, text string) (*time.Time, error) {
 			if text == "" {
-				return nil, nil //nolint:nilnil // there is none
+				return nil, nil
 			}
 			at, err := parseInstant(location, text)
 			return &at, err

@@ -153,13 +153,24 @@ func fieldCases() map[string]fieldCase {
 	return map[string]fieldCase{
 		"price":      {100.0, 200.0, map[string]string{"price": "3"}, 300.0, "CN¥3.00 "},
 		"face_value": {100.0, 200.0, map[string]string{"face_value": "3"}, 300.0, "CN¥3.00)"},
-		"begin_at": {"2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z", map[string]string{"begin_at": "2030-01-03T00:00"}, "2030-01-03T00:00:00Z",
-			`datetime="2030-01-03T00:00:00Z"`},
-		"end_at": {"2040-01-01T00:00:00Z", "2040-01-02T00:00:00Z", map[string]string{"end_at": "2040-01-03T00:00"}, "2040-01-03T00:00:00Z",
-			`datetime="2040-01-03T00:00:00Z"`},
+		"begin_at": {
+			"2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z",
+			map[string]string{"begin_at": "2030-01-03T00:00"},
+			"2030-01-03T00:00:00Z",
+			`datetime="2030-01-03T00:00:00Z"`,
+		},
+		"end_at": {
+			"2040-01-01T00:00:00Z", "2040-01-02T00:00:00Z",
+			map[string]string{"end_at": "2040-01-03T00:00"},
+			"2040-01-03T00:00:00Z",
+			`datetime="2040-01-03T00:00:00Z"`,
+		},
 		"groups": {[]any{"a"}, []any{"b"}, map[string]string{"groups": "c\nd"}, []any{"c", "d"}, ">c, d<"},
-		"early": {early("a", "2029-01-01T00:00:00Z"), early("b", "2029-01-02T00:00:00Z"), map[string]string{"early_groups": "c", "early_begin_at": "2029-01-03T00:00"},
-			early("c", "2029-01-03T00:00:00Z"), `>c <span class="note">2029-01-03`},
+		"early": {
+			early("a", "2029-01-01T00:00:00Z"), early("b", "2029-01-02T00:00:00Z"),
+			map[string]string{"early_groups": "c", "early_begin_at": "2029-01-03T00:00"},
+			early("c", "2029-01-03T00:00:00Z"), `>c <span class="note">2029-01-03`,
+		},
 		"cooldown":       {"10m0s", "20m0s", map[string]string{"cooldown": "30"}, "30m0s", "30 min"},
 		"allocation":     {"draw", "first_come", map[string]string{"allocation": "draw"}, "draw", "Commitment"},
 		"waitlist":       {true, nil, map[string]string{"waitlist": "on"}, true, "0 wait for a unit"}, // false is not said

@@ -1,0 +1,201 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"seckill/internal/backoff"
+	"seckill/internal/budget"
+	"seckill/internal/ids"
+	"seckill/internal/vouchercode"
+	"seckill/model"
+	"seckill/service/sale"
+	"seckill/service/sale/cache"
+)
+
+// Redemptions uses up the codes that buyers show.
+type Redemptions struct {
+	store RedemptionStore
+	codes *Codes
+	wrong *backoff.Failures // by administrator
+}
+
+// NewRedemptions makes the service. Without codes it answers UNAVAILABLE.
+//
+// A code cannot be guessed; wrong ones are slowed down so that a till gone wrong, or
+// somebody at one, is noticed and costs nothing. Twenty mistakes at once are a bad day,
+// and one more every five seconds is a person who mistypes.
+func NewRedemptions(store RedemptionStore, codes *Codes) *Redemptions {
+	policy := backoff.Policy{Free: 20, First: firstWait, Longest: longestWait, Forget: 5 * time.Second}
+	return &Redemptions{store: store, codes: codes, wrong: backoff.New(policy, maxRemembered, time.Now)}
+}
+
+// Redeem uses the code that a person has typed, once, and returns its order. A code that
+// is mistyped is VALIDATION, one that no order has NOT_FOUND, and one that was used or
+// refunded ILLEGAL_STATE; after many wrong ones an administrator hears RATE_LIMITED.
+func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.Order, error) {
+	if s.codes == nil {
+		return model.Order{}, model.Unavailable("There are no codes: no payments are configured.", nil)
+	}
+	if wait := s.wrong.Wait(adminID); wait > 0 {
+		return model.Order{}, tooMany("Too many wrong codes: wait before you try again.", wait)
+	}
+	// A client that hangs up changes nothing: what is begun comes to its end.
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
+	defer enough()
+	order, err := s.redeem(ctx, adminID, typed)
+	refused, ok := errors.AsType[*model.Error](err)
+	if ok && (refused.Code == model.CodeNotFound || refused.Code == model.CodeValidation) {
+		s.wrong.Begin(adminID) // now and not before: right ones at once, of a shop's tills, are no wrong ones
+	}
+	return order, err
+}
+
+func (s *Redemptions) redeem(ctx context.Context, adminID, typed string) (model.Order, error) {
+	hash, err := s.codes.Hash(typed)
+	if err != nil {
+		return model.Order{}, err
+	}
+	order, err := s.store.Redeem(ctx, hash, adminID)
+	if err != nil {
+		return model.Order{}, err
+	}
+	return s.codes.Show(ctx, order), nil
+}
+
+// Codes are what buyers use their vouchers with. Without a key (a nil *Codes) there are none.
+type Codes struct {
+	keys *vouchercode.Keys
+	log  *slog.Logger
+}
+
+// NewCodes makes and reads codes with keys.
+func NewCodes(keys *vouchercode.Keys, log *slog.Logger) *Codes { return &Codes{keys: keys, log: log} }
+
+// New makes a code for an order, as it is stored.
+func (c *Codes) New(orderID string) model.SealedCode {
+	code := vouchercode.New()
+	return model.SealedCode{Hash: c.keys.Hash(code), Sealed: c.keys.Seal(code, orderID)}
+}
+
+// Hash is what the code that a person has typed is found by; VALIDATION when that is no code.
+func (c *Codes) Hash(typed string) ([]byte, error) {
+	if c == nil {
+		return nil, model.Unavailable("There are no codes: no payments are configured.", nil)
+	}
+	code, err := vouchercode.Parse(typed)
+	if err != nil {
+		return nil, model.Invalid("body.code", "is mistyped: its check character does not fit")
+	}
+	return c.keys.Hash(code), nil
+}
+
+// Show opens the code of an order that can be used, or was. Its caller has made sure that the order's owner or
+// an administrator asks. A code that does not open is logged, and the order shown without it.
+func (c *Codes) Show(ctx context.Context, order model.Order) model.Order {
+	usable := order.Status == model.OrderPaid || order.Status == model.OrderRedeemed
+	if c == nil || !usable || order.SealedCode == "" {
+		return order
+	}
+	code, err := c.keys.Open([]byte(order.SealedCode), order.ID)
+	if err != nil {
+		c.log.ErrorContext(ctx, "the code of an order cannot be shown", slog.String("order_id", order.ID), slog.Any("error", err))
+		return order
+	}
+	order.Code = code.Reveal()
+	return order
+}
+
+// Refunds gives money back when an administrator asks for it, and shows what became of
+// that.
+type Refunds struct{ RefundDeps }
+
+// RefundDeps is what Refunds works with.
+type RefundDeps struct {
+	Store RefundStore
+	// Detail finds any order, also one that has no row yet.
+	Detail   func(ctx context.Context, orderID string) (model.OrderDetail, error)
+	Cache    *cache.Vouchers
+	Announce sale.Announce // told of units that came back
+	Log      *slog.Logger
+}
+
+// NewRefunds makes the service.
+func NewRefunds(deps RefundDeps) *Refunds { return &Refunds{deps} }
+
+// Request refunds a paid order: its unit is on sale again, and its money goes back soon. A
+// refund that had failed for good is tried again. NOT_FOUND when there is no such order,
+// ILLEGAL_STATE with its status when there is nothing to refund.
+func (s *Refunds) Request(ctx context.Context, adminID, orderID string) (model.Refund, error) {
+	voucherID, ok := model.VoucherOf(orderID)
+	if !ok {
+		return model.Refund{}, model.NotFound("order")
+	}
+	id, err := ids.New()
+	if err != nil {
+		return model.Refund{}, err
+	}
+	// A client that hangs up changes nothing: what is begun comes to its end.
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
+	defer enough()
+	refund, _, err := s.Store.Request(ctx, orderID, id, adminID)
+	if err == nil || errors.Is(err, model.ErrUnknownOutcome) {
+		s.Cache.Returned(voucherID)
+		s.Announce.Tell(ctx, s.Log, voucherID)
+	}
+	if model.CodeOf(err) == model.CodeNotFound {
+		return model.Refund{}, s.absent(ctx, orderID)
+	}
+	return refund, err
+}
+
+// absent is NOT_FOUND, or the refusal of an order that has no row yet.
+func (s *Refunds) absent(ctx context.Context, orderID string) error {
+	order, err := s.Detail(ctx, orderID)
+	if err != nil {
+		return err
+	}
+	_, err = model.Move(order.Status, model.OrderRefunded, model.MoverAdmin)
+	return err
+}
+
+// List returns one page of refunds, newest first.
+func (s *Refunds) List(ctx context.Context, q model.RefundQuery) (model.RefundPage, error) {
+	return s.Store.List(ctx, q)
+}
+
+// OrderSearch finds orders for administrators.
+type OrderSearch struct {
+	store  OrderSearchStore
+	orders OrderDetails
+	codes  *Codes
+}
+
+// NewOrderSearch makes the service. Without codes it finds none by one.
+func NewOrderSearch(store OrderSearchStore, orders OrderDetails, codes *Codes) *OrderSearch {
+	return &OrderSearch{store, orders, codes}
+}
+
+// Find returns one page, newest first. Orders that are still processing are found by their id alone.
+// VALIDATION: the cursor or the status is none.
+func (s *OrderSearch) Find(ctx context.Context, q model.OrderSearch) (model.OrderPage, error) {
+	if _, order := model.VoucherOf(q.Words); order && q.Cursor == "" {
+		detail, err := s.orders.Detail(ctx, q.Words)
+		switch {
+		case err == nil && (q.Status == "" || q.Status == detail.Status):
+			return model.OrderPage{Items: []model.Order{detail.Order}}, nil
+		case err != nil && model.CodeOf(err) != model.CodeNotFound:
+			return model.OrderPage{}, err
+		}
+	}
+	if s.codes != nil && q.Words != "" {
+		q.CodeHash, _ = s.codes.Hash(q.Words) // none, if it is no code
+	}
+	page, err := s.store.Search(ctx, q)
+	for i := range page.Items {
+		page.Items[i] = s.codes.Show(ctx, page.Items[i])
+	}
+	return page, err
+}
