@@ -1,0 +1,236 @@
+package repository
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"seckill/model"
+	"seckill/repository/sqldb"
+)
+
+// Modes keeps how the database is sold from.
+type Modes struct{ db *sqldb.Database }
+
+// NewModes keeps the order mode of a database.
+func NewModes(db *sqldb.Database) *Modes { return &Modes{db: db} }
+
+// modeRow is the row of order_mode.
+type modeRow struct {
+	model.ModeRecord `gorm:"embedded"`
+}
+
+// TableName implements gorm's Tabler.
+func (modeRow) TableName() string { return "order_mode" }
+
+// Read tells how the database is sold from.
+func (m *Modes) Read(ctx context.Context) (model.ModeRecord, error) {
+	var row modeRow
+	err := m.db.Read(ctx, "read the order mode", func(db *gorm.DB) error {
+		return db.Where("id = 1").Take(&row).Error
+	})
+	return row.ModeRecord, err
+}
+
+// Adopt makes the mode that of the database if it has no voucher yet, and tells what it is then.
+func (m *Modes) Adopt(ctx context.Context, mode model.OrderMode) (model.ModeRecord, error) {
+	// Orders that are being committed hold the row shared, and a process that was
+	// stopped meanwhile holds it for seconds: without a change to make it is not locked.
+	record, err := m.Read(ctx)
+	if err != nil || record.Mode == mode {
+		return record, err
+	}
+	err = m.change(ctx, "adopt", mode, func(tx *gorm.DB) (bool, error) {
+		var vouchers []string // a call that makes one holds the row that is locked here
+		err := tx.Table("vouchers").Limit(1).Pluck("id", &vouchers).Error
+		return len(vouchers) == 0, err
+	})
+	if err != nil {
+		return record, err
+	}
+	return m.Read(ctx)
+}
+
+// Change makes the mode that of the database, and begins another epoch of every hot copy that is open: what the copy says is
+// not true once the database was sold from otherwise. It waits for every transaction that takes units. The caller has made
+// sure that nobody sells. An instance that goes on all the same is refused: in sync by the mode, in async by its old epoch.
+func (m *Modes) Change(ctx context.Context, to model.OrderMode) error {
+	return m.change(ctx, "change", to, func(tx *gorm.DB) (bool, error) {
+		err := tx.Exec("UPDATE vouchers SET copy_epoch = copy_epoch + 1, copy_barrier = NULL, copy_progress_at = NULL," +
+			" revision = revision + 1, version = version + 1 WHERE copy_epoch > 0 AND copy_open_epoch = copy_epoch").Error
+		return true, err
+	})
+}
+
+// change locks the row against every call that takes units or makes vouchers, and
+// writes the mode if it is another one and prepare agrees. It may be repeated.
+func (m *Modes) change(ctx context.Context, what string, to model.OrderMode, prepare func(tx *gorm.DB) (bool, error)) error {
+	action := fmt.Sprintf("%s to order mode %q", what, to)
+	if to != model.ModeSync && to != model.ModeAsync {
+		return fmt.Errorf("%s: %w", action, model.Invalid("mode", "must be sync or async"))
+	}
+	return m.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
+		var row modeRow
+		if err := tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("id = 1").Take(&row).Error; err != nil {
+			return fmt.Errorf("lock the order mode: %w", err)
+		}
+		if row.Mode == to {
+			return sqldb.ErrNothingToWrite
+		}
+		if agreed, err := prepare(tx); err != nil || !agreed {
+			return cmp.Or(err, sqldb.ErrNothingToWrite)
+		}
+		return tx.Model(&modeRow{}).Where("id = 1").Update("mode", to).Error
+	})
+}
+
+// lockMode reads how the database is sold from, and its clock. Until the
+// transaction ends, the mode does not change.
+func lockMode(tx *gorm.DB, d sqldb.Dialect) (model.OrderMode, clock, error) {
+	var mode model.OrderMode
+	var now clock
+	if err := tx.Raw("SELECT "+orderMode(d)+", "+d.Now).Row().Scan(&mode, &now); err != nil {
+		return "", now, fmt.Errorf("read the order mode and the database's clock: %w", err)
+	}
+	return mode, now, nil
+}
+
+// otherMode refuses to take units from a database that is sold from otherwise:
+// its remaining units may have been promised elsewhere.
+func otherMode(mode model.OrderMode) *model.Error {
+	return model.Unavailable(fmt.Sprintf("This database is sold from in order mode %q.", mode), nil)
+}
+
+// Limits keeps the rate limits that an administrator has set.
+type Limits struct{ db *sqldb.Database }
+
+// NewLimits keeps limits in a database.
+func NewLimits(db *sqldb.Database) *Limits { return &Limits{db: db} }
+
+// limitRow is the row of rate_limits, and the name of the database.
+type limitRow struct {
+	UserRate, AddrRate *string
+	Deployment         string
+}
+
+// Read tells which limits are set.
+func (l *Limits) Read(ctx context.Context) (model.LimitRecord, error) {
+	var record model.LimitRecord
+	err := l.db.Read(ctx, "read the rate limits", func(db *gorm.DB) (err error) {
+		record, err = readLimits(db)
+		return err
+	})
+	return record, err
+}
+
+// loggedLimits is what administrators have set.
+type loggedLimits struct {
+	User string `json:"user,omitempty"`
+	Addr string `json:"addr,omitempty"`
+}
+
+func loggedLimitsOf(set model.LimitsPatch) (l loggedLimits) {
+	if set.User != nil {
+		l.User = set.User.String()
+	}
+	if set.Addr != nil {
+		l.Addr = set.Addr.String()
+	}
+	return l
+}
+
+// Change sets the limits that the patch has, and tells which are set then. The
+// administrators' log has it; what is set already is no change.
+func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record model.LimitRecord, err error) {
+	err = l.db.WriteRepeatable(ctx, "change the rate limits", func(tx *gorm.DB, _ bool) error {
+		var id int // locked first, so that each of two changes logs what it has found
+		err := tx.Table("rate_limits").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Select("id").Take(&id).Error
+		if err != nil {
+			return fmt.Errorf("lock the rate limits: %w", err)
+		}
+		if record, err = readLimits(tx); err != nil {
+			return err
+		}
+		before := loggedLimitsOf(record.Set)
+		record.Set.User, record.Set.Addr = cmp.Or(patch.User, record.Set.User), cmp.Or(patch.Addr, record.Set.Addr)
+		after := loggedLimitsOf(record.Set)
+		if after == before {
+			return sqldb.ErrNothingToWrite
+		}
+		now, err := readClock(tx, l.db.Dialect)
+		if err != nil {
+			return err
+		}
+		if err := tx.Exec("UPDATE rate_limits SET user_rate = ?, addr_rate = ? WHERE id = 1", rateText(record.Set.User), rateText(record.Set.Addr)).Error; err != nil {
+			return err
+		}
+		return logChange(l.db, tx, adminChange{
+			at: now, actor: patch.By, action: model.ActionLimitsChange, subject: model.SubjectLimits, before: before, after: after,
+		})
+	})
+	return record, err
+}
+
+func readLimits(db *gorm.DB) (record model.LimitRecord, err error) {
+	var row limitRow
+	if err := db.Raw("SELECT user_rate, addr_rate, deployment FROM rate_limits, order_mode").Take(&row).Error; err != nil {
+		return record, fmt.Errorf("read the row of rate limits: %w", err)
+	}
+	record.Deployment = row.Deployment
+	if record.Set.User, err = rateOf(row.UserRate); err == nil {
+		record.Set.Addr, err = rateOf(row.AddrRate)
+	}
+	return record, err
+}
+
+func rateText(rate *model.Rate) *string {
+	if rate == nil {
+		return nil
+	}
+	return new(rate.String())
+}
+
+func rateOf(text *string) (*model.Rate, error) {
+	if text == nil {
+		return nil, nil //nolint:nilnil // none is set
+	}
+	rate, err := model.ParseRate(*text)
+	return &rate, err
+}
+
+// RedisClaims keeps which Redis the instances of a database in MySQL use: two that
+// use different ones would sell without knowing of each other.
+type RedisClaims struct{ db *sqldb.Database }
+
+// NewRedisClaims keeps the claim of a database.
+func NewRedisClaims(db *sqldb.Database) *RedisClaims { return &RedisClaims{db: db} }
+
+// Read reads the claim, and how long ago it was renewed by the database's clock.
+func (c *RedisClaims) Read(ctx context.Context) (claim model.RedisClaim, age time.Duration, err error) {
+	var row struct {
+		model.RedisClaim `gorm:"embedded"`
+
+		Now clock `gorm:"column:read_at"`
+	}
+	err = c.db.Read(ctx, "read which Redis is used", func(db *gorm.DB) error {
+		return db.Raw("SELECT identity, renewed_at, " + c.db.Dialect.Now + " AS read_at FROM redis_claim WHERE id = 1").Scan(&row).Error
+	})
+	return row.RedisClaim, row.Now.Sub(row.RenewedAt), err
+}
+
+// Take makes an identity the one that is used, or renews it; false when the claim
+// is not the one that was read any more.
+func (c *RedisClaims) Take(ctx context.Context, identity string, from model.RedisClaim) (bool, error) {
+	var taken bool
+	err := c.db.WriteRepeatable(ctx, fmt.Sprintf("claim the database for the Redis %s", identity), func(tx *gorm.DB, _ bool) error {
+		done := tx.Exec("UPDATE redis_claim SET identity = ?, renewed_at = "+c.db.Dialect.Now+
+			" WHERE id = 1 AND identity = ? AND renewed_at = ?", identity, from.Identity, from.RenewedAt)
+		taken = done.RowsAffected == 1
+		return done.Error
+	})
+	return taken, err
+}

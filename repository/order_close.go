@@ -1,0 +1,436 @@
+package repository
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+	"seckill/repository/sqldb"
+)
+
+// Cancel closes users' unpaid orders and returns their units, all in one transaction;
+// in async mode also with the releases for the hot copies. It says of each what became
+// of it, in their order. Of several that ask for one order the first changes it.
+//
+// The error is for all of them. It wraps model.ErrUnknownOutcome when they may have
+// been canceled; otherwise nothing has happened.
+func (o *Orders) Cancel(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	c := cancels{orders: o, asked: asked, doubtful: map[string]bool{}}
+	action := fmt.Sprintf("cancel %d orders, the first %s", len(asked), asked[0].OrderID)
+	if err := o.db.WriteRepeatable(ctx, action, c.attempt); err != nil {
+		return nil, err
+	}
+	return c.answers, nil
+}
+
+// cancels is what one call of Cancel works on.
+type cancels struct {
+	orders  *Orders
+	asked   []model.Cancellation
+	answers []model.Canceled
+	// by are the administrators who asked in a buyer's place, by order.
+	by map[string]string
+	// doubtful orders went out with a COMMIT that may not have been answered: found
+	// canceled, it was this call.
+	doubtful map[string]bool
+}
+
+// attempt is one transaction.
+func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
+	ids := make([]string, len(c.asked))
+	for i, asked := range c.asked {
+		ids[i] = asked.OrderID
+	}
+	found, err := findOrders(tx, ids)
+	if err != nil {
+		return err
+	}
+	if !doubtful {
+		clear(c.doubtful)
+	}
+	var due []statusChange
+	c.answers = make([]model.Canceled, len(c.asked))
+	changed := map[string]bool{}
+	c.by = map[string]string{}
+	for i, asked := range c.asked {
+		order, ok := found[asked.OrderID]
+		answer := &c.answers[i]
+		if !ok || order.UserID != asked.UserID {
+			answer.Err = model.NotFound("order")
+			continue
+		}
+		move, err := model.Move(order.Status, model.OrderCanceled, model.MoverBuyer)
+		switch {
+		case err == nil && !changed[order.ID]:
+			due = append(due, statusChange{order: order, move: move, actor: cmp.Or(asked.By, order.UserID), cools: asked.By == ""})
+			c.by[order.ID] = asked.By
+			answer.Changed = true
+		case order.Status == model.OrderCanceled:
+			answer.Changed = c.doubtful[order.ID] && !changed[order.ID]
+		case err != nil:
+			answer.Err = err
+			continue
+		}
+		answer.Order = order
+		changed[order.ID] = changed[order.ID] || answer.Changed
+	}
+	if len(due) == 0 {
+		return sqldb.ErrNothingToWrite
+	}
+	return c.write(tx, due)
+}
+
+// write cancels orders that were unpaid when they were read. The administrators' log has
+// those that one of them canceled.
+func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
+	orders, err := moveOrders(tx, c.orders.db, due)
+	if err != nil {
+		return err
+	}
+	for i, order := range orders {
+		if c.by[order.ID] == "" {
+			continue
+		}
+		if err := logChange(c.orders.db, tx, adminChange{
+			at: *order.ClosedAt, actor: c.by[order.ID], action: model.ActionOrderCancel, subject: order.ID, before: due[i].order, after: order,
+		}); err != nil {
+			return err
+		}
+	}
+	moved := make(map[string]model.Canceled, len(orders))
+	for i, order := range orders { // nothing but the COMMIT follows
+		own := order.Release()
+		own.HeirID, own.HeirUserID, own.Direct = due[i].heir.ID, due[i].heir.UserID, true
+		canceled := model.Canceled{Order: order}
+		if len(due[i].before) <= mostHeirs {
+			canceled.Releases = append(slices.Clip(due[i].before), own)
+		}
+		moved[order.ID] = canceled
+		c.doubtful[order.ID] = true
+	}
+	for i := range c.answers {
+		answer := &c.answers[i]
+		if now, ok := moved[answer.Order.ID]; ok {
+			answer.Order, answer.Releases = now.Order, now.Releases
+		}
+	}
+	return nil
+}
+
+// overdueRow is a row of order_overdue.sql.
+type overdueRow struct {
+	model.OverdueOrder `gorm:"embedded"`
+
+	Now    clock `gorm:"column:read_at"`
+	Unpaid clock `gorm:"column:unpaid_since"`
+}
+
+// Clock reads the database's clock.
+func (o *Orders) Clock(ctx context.Context) (now time.Time, err error) {
+	err = o.db.Read(ctx, "read the database's clock", func(db *gorm.DB) (err error) {
+		now, err = readClock(db, o.db.Dialect)
+		return err
+	})
+	return now, err
+}
+
+// Overdue reads unpaid orders whose time has passed by the database's clock, those that
+// passed first before the others: orders with a payment that was started and whose end is
+// not known, or orders without. It begins behind the one given, and reads at most so many.
+func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
+	var rows []overdueRow
+	from := stored(last.ExpiresAt)
+	if last.ID == "" {
+		from = time.Unix(0, 0).UTC() // before every order
+	}
+	statement := "order_overdue"
+	if paying {
+		statement = "order_overdue_paying"
+	}
+	err := o.db.Read(ctx, "read overdue orders", func(db *gorm.DB) error {
+		return db.Raw(sqlOf(o.db.Dialect, statement), from, from, last.ID, limit).Scan(&rows).Error
+	})
+	list := make([]model.OverdueOrder, len(rows))
+	for i, row := range rows {
+		list[i] = row.OverdueOrder
+		list[i].Overdue, list[i].Window = row.Now.Sub(row.ExpiresAt), row.ExpiresAt.Sub(row.Unpaid.Time)
+	}
+	return list, err
+}
+
+// Expire closes those of the orders that are unpaid and overdue, and returns their
+// units, all in one transaction that takes the rows of their vouchers last. It returns the
+// orders that it has expired, of each the ids, the status and its times. The others were
+// paid or closed meanwhile, and stay.
+//
+// An error that wraps model.ErrUnknownOutcome says that they may have expired;
+// otherwise nothing has happened.
+func (o *Orders) Expire(ctx context.Context, ids []string) (expired []model.Order, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	ctx, end := o.db.Trace.Work(ctx, "expire", len(ids))
+	defer func() { end(err) }()
+	sent := map[string]time.Time{} // what went out with a COMMIT that may not have been answered
+	action := fmt.Sprintf("expire %d orders, the first %s", len(ids), ids[0])
+	err = o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
+		if !doubtful {
+			clear(sent)
+		}
+		due, ours, err := o.overdue(tx, ids, sent)
+		if expired = ours; err != nil {
+			return err
+		}
+		if len(due) == 0 {
+			return sqldb.ErrNothingToWrite
+		}
+		moved, err := moveOrders(tx, o.db, due)
+		if err != nil {
+			return err
+		}
+		for _, order := range moved {
+			sent[order.ID] = *order.ClosedAt
+		}
+		expired = append(expired, moved...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return expired, nil
+}
+
+// expiryColumns are all that expiry wants to know of an order: to read the others costs the
+// service a third of its part.
+const expiryColumns = "id, voucher_id, user_id, status, expires_at, closed_at"
+
+// overdue finds what is to expire, and what an earlier attempt has expired.
+func (o *Orders) overdue(tx *gorm.DB, ids []string, sent map[string]time.Time) (due []statusChange, ours []model.Order, err error) {
+	columns := expiryColumns
+	if o.db.Events { // which tell the whole order
+		columns = "*"
+	}
+	found, err := findOrders(tx.Select(columns).Session(&gorm.Session{}), ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	now, err := readClock(tx, o.db.Dialect)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range ids {
+		order, exists := found[id]
+		if !exists {
+			continue
+		}
+		delete(found, id) // an id that is asked for twice is one order
+		move, err := model.Move(order.Status, model.OrderExpired, model.MoverService)
+		switch {
+		case err != nil:
+			if order.ClosedAt != nil && order.ClosedAt.Equal(sent[order.ID]) && order.Status == model.OrderExpired {
+				ours = append(ours, order)
+			}
+		case order.ExpiresAt != nil && !order.ExpiresAt.After(now):
+			due = append(due, statusChange{order: order, move: move, actor: model.BySystem, cools: true})
+		}
+	}
+	return due, ours, nil
+}
+
+// Fail makes a reservation that cannot be persisted a failed order, which holds
+// only what identifies it and the reason, and releases its unit. A row that is
+// there already wins and is returned. VALIDATION when not even that can be
+// stored.
+func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (model.Order, error) {
+	action := "fail order " + r.ID
+	if err := identified(r); err != nil {
+		return model.Order{}, fmt.Errorf("%s: %w", action, err)
+	}
+	var order model.Order
+	err := o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
+		var written bool
+		var err error
+		order, written, err = o.failed(tx, r, reason)
+		if err != nil || written {
+			return err
+		}
+		if order.VoucherID != r.VoucherID || order.UserID != r.UserID {
+			return model.Conflict("The order's id belongs to another order.")
+		}
+		return sqldb.ErrNothingToWrite
+	})
+	if err != nil {
+		return model.Order{}, err
+	}
+	return order, nil
+}
+
+// failed writes the failed row of a reservation, or finds the row that is there.
+func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.Order, bool, error) {
+	_, now, err := lockMode(tx, o.db.Dialect)
+	if err != nil {
+		return model.Order{}, false, err
+	}
+	voucher, err := lockVoucher(tx, o.db.Dialect, r.VoucherID)
+	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
+		return model.Order{}, false, fmt.Errorf("lock voucher %s: %w", r.VoucherID, err)
+	}
+	found, err := findOrders(tx, []string{r.ID})
+	if err != nil {
+		return model.Order{}, false, err
+	}
+	if row, ok := found[r.ID]; ok {
+		return row, false, nil
+	}
+	row := model.Order{
+		ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, CreatedAt: stored(now.Time),
+		Currency: cmp.Or(voucher.Currency, strings.Repeat("X", 3)), // without a voucher, ISO 4217's word for none
+	}
+	if model.StorableTime(r.CreatedAt) {
+		row.CreatedAt = stored(r.CreatedAt)
+	}
+	fail(&row, reason, now.Time)
+	return row, true, insert(tx, o.db, []model.Order{row})
+}
+
+// cooled is a row of order_cooling.sql: until when a user waits before another order, and how often that began.
+type cooled struct {
+	UserID string
+	Until  clock `gorm:"column:ends_at"`
+	Times  int64
+}
+
+// coolingOf reads who of some users waits, or has waited.
+func coolingOf(tx *gorm.DB, d sqldb.Dialect, voucherID string, users []string) (map[string]cooled, error) {
+	found := map[string]cooled{}
+	err := parted(users, func(some []string) error {
+		var rows []cooled
+		err := tx.Raw(sqlOf(d, "order_cooling"), voucherID, some).Scan(&rows).Error
+		for _, row := range rows {
+			found[row.UserID] = row
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read who waits for voucher %s: %w", voucherID, err)
+	}
+	return found, nil
+}
+
+// coolDown finds until when the users of orders wait that end unpaid. A voucher without a cool-down has nothing read. An order of
+// a user that ends before this one had ended before this one was made: what is counted does not change meanwhile.
+func coolDown(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, rules map[string]saleRules, now time.Time) error {
+	users := map[string][]string{} // by voucher
+	for _, c := range changes {
+		if id := c.order.VoucherID; c.cools && rules[id].Cooldown > 0 {
+			users[id] = append(users[id], c.order.UserID)
+		}
+	}
+	for id, some := range users {
+		before, err := coolingOf(tx, d, id, some)
+		if err != nil {
+			return err
+		}
+		for i := range changes {
+			if c := &changes[i]; c.cools && c.order.VoucherID == id {
+				c.until = model.CooldownUntil(rules[id].Cooldown, now, before[c.order.UserID].Times)
+			}
+		}
+	}
+	return nil
+}
+
+// orderCode is a row of order_codes.
+type orderCode struct {
+	CodeHash []byte
+	OrderID  string
+}
+
+// TableName implements gorm's Tabler.
+func (orderCode) TableName() string { return "order_codes" }
+
+// Redeem uses the code with a keyed hash, once: its order was paid and is redeemed from
+// now on. NOT_FOUND when no order has that code, ILLEGAL_STATE with the order's status
+// when it is not paid any more, or its payment is disputed. The administrators' log has it.
+func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error) {
+	var order model.Order
+	var sent time.Time // goes out with a COMMIT that may not be answered
+	err := o.db.WriteRepeatable(ctx, "redeem a code", func(tx *gorm.DB, doubtful bool) error {
+		var code orderCode
+		if err := tx.Where("code_hash = ?", hash).Take(&code).Error; err != nil {
+			return notFound(err, "code")
+		}
+		before, err := lockOrder(tx, code.OrderID) // no dispute of its payment comes in between
+		if err != nil {
+			return fmt.Errorf("read order %s: %w", code.OrderID, err)
+		}
+		if doubtful && before.RedeemedAt != nil && before.RedeemedAt.Equal(sent) {
+			order = before // it was this call
+			return sqldb.ErrNothingToWrite
+		}
+		move, err := model.Move(before.Status, model.OrderRedeemed, model.MoverAdmin)
+		if err != nil {
+			return usedBefore(tx, before, err)
+		}
+		var disputed []string
+		if err := tx.Table("payments").Where("order_id = ? AND disputed = ?", before.ID, true).Limit(1).Pluck("id", &disputed).Error; err != nil {
+			return fmt.Errorf("look for disputes of order %s: %w", before.ID, err)
+		}
+		if len(disputed) > 0 {
+			return &model.Error{
+				Code: model.CodeIllegalState, OrderStatus: before.Status,
+				Detail: "The buyer disputes the payment of this order: its code rests until that is decided.",
+			}
+		}
+		moved, err := moveOrders(tx, o.db, []statusChange{{order: before, move: move, actor: adminID}})
+		if err != nil {
+			return err
+		}
+		order, sent = moved[0], *moved[0].RedeemedAt
+		return logChange(o.db, tx, adminChange{
+			at: sent, actor: adminID, action: model.ActionOrderRedeem, subject: order.ID, before: before, after: order,
+		})
+	})
+	if err != nil {
+		return model.Order{}, err
+	}
+	return order, nil
+}
+
+// usedBefore adds to the refusal of a code when it was used, and by whom.
+func usedBefore(tx *gorm.DB, order model.Order, err error) error {
+	refusal, ok := errors.AsType[*model.Error](err)
+	if !ok || order.RedeemedAt == nil {
+		return err
+	}
+	err = tx.Raw("SELECT COALESCE(accounts.username, moves.actor) FROM order_history AS moves LEFT JOIN accounts ON accounts.id = moves.actor"+
+		" WHERE moves.order_id = ? AND moves.to_status = ?", order.ID, model.OrderRedeemed).Scan(&refusal.RedeemedBy).Error
+	if err != nil {
+		return fmt.Errorf("find who redeemed order %s: %w", order.ID, err)
+	}
+	refusal.RedeemedAt, refusal.Detail = *order.RedeemedAt, "This code was used already."
+	return refusal
+}
+
+// errCodeTaken says that two orders were given codes with one hash, which chance does
+// not do: the codes are not random.
+var errCodeTaken = errors.New("a new code has the hash of another one")
+
+// keepCode makes the code of an order that is paid in this transaction one that can be found.
+func keepCode(tx *gorm.DB, orderID string, code model.SealedCode) error {
+	err := tx.Create(&orderCode{CodeHash: code.Hash, OrderID: orderID}).Error
+	if sqldb.Duplicate(err) {
+		return fmt.Errorf("order %s: %w", orderID, errCodeTaken)
+	}
+	return err
+}
