@@ -31,8 +31,10 @@ const (
 	Survey = time.Minute
 	// Late is how much later than its end something may still arrive: far above any connection's patience.
 	Late = 10 * time.Minute
-	// Hour, Day and Week are how long things are kept. Clocks of two machines differ by minutes, and never by an Hour.
+	// Hour is how long what is done with is kept. Clocks of two machines differ by minutes, and never by an Hour.
 	Hour = time.Hour
-	Day  = 24 * Hour
+	// Day is how long people have for what they come back to.
+	Day = 24 * Hour
+	// Week is how long things are kept for whoever was away.
 	Week = 7 * Day
 )

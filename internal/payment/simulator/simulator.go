@@ -179,7 +179,7 @@ func (s *Server) decide(w http.ResponseWriter, r *http.Request) {
 	if from := back(r); from != "" {
 		next += "?back=" + url.QueryEscape(from)
 	}
-	http.Redirect(w, r, next, http.StatusSeeOther)
+	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // to a path of this server
 }
 
 func (s *Server) failPage(w http.ResponseWriter, r *http.Request, err error) {
