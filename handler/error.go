@@ -18,6 +18,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"seckill/handler/wire"
+	"seckill/internal/budget"
 	"seckill/internal/version"
 	"seckill/internal/words"
 	"seckill/model"
@@ -127,7 +128,7 @@ func (p *Problem) setHeaders(header http.Header) {
 	case model.CodeNotStarted, model.CodeCoolingDown, model.CodeLockBusy, model.CodeRateLimited:
 		header.Set("Retry-After", wire.RetryAfter(p.retryAfter))
 	case model.CodeUnavailable: // to everybody at once
-		header.Set("Retry-After", wire.RetryAfter(p.retryAfter+rand.N(spread))) //nolint:gosec // spreads the load, guards nothing
+		header.Set("Retry-After", wire.RetryAfter(p.retryAfter+rand.N(budget.Work))) //nolint:gosec // spreads the load, guards nothing
 	case model.CodeValidation, model.CodeNotFound, model.CodeMethodNotAllowed, model.CodePayloadTooLarge,
 		model.CodeUnsupportedMediaType, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeAlreadyOrdered, model.CodeSoldOut,
 		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeInternal:

@@ -22,6 +22,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -42,7 +43,7 @@ type InPath struct {
 
 // maxWait is the longest a client may wait for an order. It is short because proxies
 // cut connections that are silent for a minute.
-const maxWait = 30 * time.Second
+const maxWait = budget.Settled
 
 // parseWait reads how long to wait. A longer wait than maxWait is no mistake, and
 // becomes maxWait.

@@ -14,22 +14,17 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"seckill/handler/wire"
+	"seckill/internal/budget"
 	"seckill/internal/conns"
 	"seckill/internal/ratelimit"
 	"seckill/model"
 )
-
-// spread is how long the return of a crowd that is refused for one reason is drawn
-// out, at random: some thousand clients that came back in the same second would be
-// refused again.
-const spread = 4 * time.Second
 
 // probeRate bounds the health checks of one address, separately from its other requests: a
 // proxy that floods must not make this instance look dead, nor a flood of checks ask
 // the dependencies thousands of times a second. Every orchestrator needs fewer.
 const (
 	probeRate = 100
-	probePer  = time.Second
 )
 
 // limits is what the routes of limits need of service.Limits.
@@ -44,7 +39,7 @@ func probePath(path string) bool { return path == "/livez" || path == "/readyz" 
 // newProbeLimits limits health checks on this instance alone.
 func newProbeLimits() (*ratelimit.Addresses, error) {
 	probes := ratelimit.NewAddresses(nil)
-	return probes, probes.Set(model.Rate{Events: probeRate, Per: probePer}, "")
+	return probes, probes.Set(model.Rate{Events: probeRate, Per: budget.Look}, "")
 }
 
 // limitAddress counts every request of a client address, found or not, and refuses
@@ -80,7 +75,7 @@ func (a *api) fromAdministrator(c *gin.Context) bool {
 
 // refuseAddress spreads the return: there may be a crowd behind one address.
 func (a *api) refuseAddress(c *gin.Context, rate model.Rate, wait time.Duration) {
-	a.refuseRate(c, "addr", rate, wait+rand.N(spread), "Too many requests from this address.") //nolint:gosec // spreads the load, guards nothing
+	a.refuseRate(c, "addr", rate, wait+rand.N(budget.Work), "Too many requests from this address.") //nolint:gosec // spreads the load, guards nothing
 }
 
 // refuseRate answers RATE_LIMITED with the fields of draft-ietf-httpapi-ratelimit-headers-10:

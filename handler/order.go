@@ -17,14 +17,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"seckill/handler/wire"
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
 const tagOrders = "Orders"
-
-// waitMargin is added to a client's wait to make the deadline of its answer. It
-// covers the look-up itself and a slow line.
-const waitMargin = 10 * time.Second
 
 type ordersInput struct {
 	Paging
@@ -41,7 +38,7 @@ type orderInput struct {
 // that waits.
 func (in *orderInput) Resolve(ctx huma.Context) []error {
 	if wait, err := parseWait(in.Wait); err == nil && wait > 0 {
-		extendWrite(humagin.Unwrap(ctx), wait+waitMargin)
+		extendWrite(humagin.Unwrap(ctx), wait+budget.Step)
 	}
 	return nil
 }

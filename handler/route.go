@@ -20,6 +20,7 @@ import (
 	"github.com/rs/cors"
 
 	"seckill/handler/wire"
+	"seckill/internal/budget"
 	"seckill/internal/token"
 	"seckill/model"
 )
@@ -424,7 +425,7 @@ func (w *compressing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // preflightAge is how long a browser may remember what is allowed. Each preflight is a
 // round trip in front of a purchase, and Chrome remembers none longer. An origin that is
 // no longer allowed loses the answers at once.
-const preflightAge = 2 * time.Hour
+const preflightAge = 2 * budget.Hour
 
 // crossOrigin tells browsers which origins may call the API and read its answers (the
 // Fetch Standard, https://fetch.spec.whatwg.org/#http-cors-protocol). It stands in front

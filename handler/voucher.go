@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -129,7 +130,7 @@ type Rebuilding struct {
 }
 
 // slowAnswer is how long an audit or a report may take: a minute, and as long again as any other answer.
-const slowAnswer = 80 * time.Second
+const slowAnswer = budget.Survey + 4*budget.Answer
 
 // slowInput is that of a route whose answer may take longer than others.
 type slowInput struct{ InPath }

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/internal/password"
 	"seckill/internal/telemetry"
@@ -242,13 +243,13 @@ const (
 	// sessionLength is how long a login lasts: a flash sale and the day around it,
 	// because a user's token is only replaced by another login. NIST SP
 	// 800-63B, 4.2.3, allows as much.
-	sessionLength = 12 * time.Hour
+	sessionLength = budget.Day / 2
 	// adminSessionLength is how long an administrator's login lasts without a sign of
 	// activity: what NIST SP 800-63B, 4.2.3, allows. The console prolongs it, see Renew.
-	adminSessionLength = 30 * time.Minute
+	adminSessionLength = budget.Hour / 2
 	// longestAdminSession is how long it lasts with them: a working day, less than the 12
 	// hours of the same chapter.
-	longestAdminSession = 8 * time.Hour
+	longestAdminSession = 8 * budget.Hour
 )
 
 // LongestSession is how long a token may be good for that a login has given.

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"seckill/internal/backoff"
+	"seckill/internal/budget"
 	"seckill/internal/password"
 	"seckill/internal/poll"
 	"seckill/model"
 )
 
 // attempts limit who may try a password now: by address, and by account. Nobody is
-// locked out for good: no wait is longer than longestWait, and an address that has
+// locked out for good: no wait is longer than budget.Settled, and an address that has
 // not failed lately does not wait for what others did to the account.
 //
 // An attacker with one address tries some seven passwords a minute, whatever the
@@ -33,14 +34,6 @@ type attempts struct {
 }
 
 const (
-	// longestWait is what a person waits who has mistyped a password very often.
-	longestWait = 30 * time.Second
-	// firstWait is the shortest that Retry-After can tell.
-	firstWait = time.Second
-	// holdRefused is how long a refusal is held back, and looked at again: a loop that
-	// does not wait as it is told then costs one request a second instead of thousands,
-	// and who has to wait no longer than that does not notice.
-	holdRefused = time.Second
 	// maxHeld bounds the requests that are held: some 20 MB. Further ones are refused at once.
 	maxHeld = 1_000
 	// maxRemembered addresses, and as many accounts, are remembered by each limit: 10 MB.
@@ -66,7 +59,7 @@ func newAttempts() *attempts {
 		// An account is for long: a network makes a hundred at once, then one a second.
 		{&made.joiners, 100, time.Second},
 	} {
-		policy := backoff.Policy{Free: limit.free, First: firstWait, Longest: longestWait, Forget: limit.forget}
+		policy := backoff.Policy{Free: limit.free, First: budget.Look, Longest: budget.Settled, Forget: limit.forget}
 		*limit.failures = backoff.New(policy, maxRemembered, time.Now)
 	}
 	return made
@@ -82,7 +75,7 @@ func (a *attempts) patiently(ctx context.Context, begin func() error) error {
 	if a.held.Add(1) > maxHeld {
 		return err
 	}
-	if poll.Pause(ctx, holdRefused); ctx.Err() != nil {
+	if poll.Pause(ctx, budget.Look); ctx.Err() != nil {
 		return err
 	}
 	return begin()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/password"
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
@@ -172,7 +173,7 @@ func (c *crowd) try(t *testing.T, address, username, secret string) (model.Code,
 	if !ok {
 		t.Fatalf("login: %v", err)
 	}
-	check.That(t, refusal.Code != model.CodeRateLimited || (refusal.RetryAfter > 0 && refusal.RetryAfter <= longestWait), "stay away for %s", refusal.RetryAfter)
+	check.That(t, refusal.Code != model.CodeRateLimited || (refusal.RetryAfter > 0 && refusal.RetryAfter <= budget.Settled), "stay away for %s", refusal.RetryAfter)
 	return refusal.Code, refusal.RetryAfter
 }
 
@@ -255,7 +256,7 @@ func TestManyAddressesTryOneAccount(t *testing.T) {
 			t.Errorf("%d passwords were compared in a minute", compared)
 		}
 		c.getsIn(t, "another account", home, "root", right)
-		servicetest.Pass(longestWait)
+		servicetest.Pass(budget.Settled)
 		c.getsIn(t, "when it is over", home, "alice", right)
 	})
 }
@@ -349,7 +350,7 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 		c.flood(t, 5*time.Second, just(away), just("alice")) // now alice's wait is 2 s or more
 		began := time.Now()
 		servicetest.Hears(t, "too early", check.ErrorOf(c.Login(t.Context(), away, "alice", wrong)), model.CodeRateLimited)
-		servicetest.TookJust(t, "the answer", began, holdRefused)
+		servicetest.TookJust(t, "the answer", began, budget.Look)
 		var waiting sync.WaitGroup
 		for range maxHeld {
 			waiting.Go(func() { _, _ = c.try(t, away, "alice", wrong) })

@@ -8,18 +8,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
 const (
-	// checkTimeout bounds one readiness check: a load balancer asks about every second,
-	// and a dependency that needs longer is not ready.
-	checkTimeout = time.Second
 	// askTimeout is what a probe has of it, so that there is time to say why it failed.
 	askTimeout = 900 * time.Millisecond
 	// lookShared is how old an answer may be that another caller hears as well: however
 	// many ask, each dependency is asked ten times a second at the most.
-	lookShared = 100 * time.Millisecond
+	lookShared = 2 * budget.Blink
 )
 
 // Probe asks one dependency whether it can be used.
@@ -104,7 +102,7 @@ func (h *Health) Check(ctx context.Context) []Check {
 // Ready reports what the latest look found, without a wait. It has somebody look again when that is older than a second.
 func (h *Health) Ready() bool {
 	if h.mu.TryLock() {
-		stale := !h.latest.sharedFor(checkTimeout)
+		stale := !h.latest.sharedFor(budget.Look)
 		h.mu.Unlock()
 		if stale {
 			h.look()
@@ -125,7 +123,7 @@ func (h *Health) look() *healthLook {
 	go func() {
 		defer close(look.done)
 		enough := make(chan struct{})
-		over := time.AfterFunc(checkTimeout, func() { close(enough) })
+		over := time.AfterFunc(budget.Look, func() { close(enough) })
 		defer over.Stop()
 		var asked sync.WaitGroup
 		for i, probe := range h.probes {
@@ -184,7 +182,7 @@ func (p *probing) ask(enough <-chan struct{}) error {
 	}
 }
 
-var errNoAnswer = model.Unavailable(fmt.Sprintf("does not answer within %s", checkTimeout), nil)
+var errNoAnswer = model.Unavailable(fmt.Sprintf("does not answer within %s", budget.Look), nil)
 
 // StartLeaving makes the instance not ready for good.
 func (h *Health) StartLeaving() { h.leaving.Store(true) }

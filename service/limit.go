@@ -5,16 +5,12 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
-
-// limitsEvery is how often an instance looks at the limits of its database: with the
-// reading, every instance obeys within a second also when the message was lost.
-const limitsEvery = 500 * time.Millisecond
 
 // LimitDeps are what Limits works with; all are required.
 type LimitDeps struct {
@@ -84,7 +80,7 @@ func (l *Limits) Refresh(ctx context.Context) {
 
 // Run looks at the database until ctx ends.
 func (l *Limits) Run(ctx context.Context) {
-	poll.Every(ctx, limitsEvery, func() { l.Refresh(ctx) })
+	poll.Every(ctx, budget.Brief, func() { l.Refresh(ctx) })
 }
 
 func (l *Limits) apply(ctx context.Context, record model.LimitRecord) error {

@@ -28,7 +28,7 @@ type Redemptions struct {
 // somebody at one, is noticed and costs nothing. Twenty mistakes at once are a bad day,
 // and one more every five seconds is a person who mistypes.
 func NewRedemptions(store RedemptionStore, codes *Codes) *Redemptions {
-	policy := backoff.Policy{Free: 20, First: firstWait, Longest: longestWait, Forget: 5 * time.Second}
+	policy := backoff.Policy{Free: 20, First: budget.Look, Longest: budget.Settled, Forget: 5 * time.Second}
 	return &Redemptions{store: store, codes: codes, wrong: backoff.New(policy, maxRemembered, time.Now)}
 }
 

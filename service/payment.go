@@ -22,10 +22,6 @@ import (
 	"seckill/model"
 )
 
-// neverStarted is the age at which a payment that the provider does not know will not be started any more: a
-// start takes some seconds, and an instance's clock may be minutes off the database's.
-const neverStarted = 10 * time.Minute
-
 // Payments lets buyers pay, and applies what the payment provider says.
 type Payments struct {
 	PaymentDeps
@@ -187,7 +183,7 @@ func (s *Payments) ask(ctx context.Context, p model.Payment) (decided bool, err 
 	n := answer(p, told)
 	switch {
 	case errors.Is(err, payment.ErrNotFound):
-		if time.Since(p.CreatedAt) < neverStarted {
+		if time.Since(p.CreatedAt) < budget.Late {
 			return false, nil // it may be about to be started
 		}
 	case err != nil:
@@ -272,29 +268,17 @@ func (s *Payments) note(ctx context.Context, source string, n model.PaymentNotic
 }
 
 const (
-	// paymentsEvery is how often the database is asked for refunds and payments that are due: late money goes back
-	// within 10 s.
-	paymentsEvery = time.Second
 	// paymentsPage are read at once, and providerAtOnce of them worked on, so that one slow answer of the provider
 	// does not hold up all.
 	paymentsPage   = 100
 	providerAtOnce = 8
 
-	// askAgain is how often the provider is asked for a young payment. An old one is asked for ever more rarely, each
-	// time a sixtieth of its age later, but at least every askRarely.
-	askAgain  = time.Minute
-	askRarely = time.Hour
-	// An old paid one is asked for twice as rarely each time, at least every askPaidRarely: its money may move at the
+	// An old paid one is asked for twice as rarely each time, at least every day: its money may move at the
 	// provider until it is settled, the age after which banks take no dispute.
-	askPaidRarely = 24 * time.Hour
-	settled       = 180 * 24 * time.Hour
-	// abandoned is the age at which a payment that was never made counts as failed. If money comes after that, its
-	// webhook still counts.
-	abandoned = 7 * 24 * time.Hour
+	settled = 180 * budget.Day
 
-	// refundPause follows the first attempt of a refund that had no answer, longestRefundPause every late one.
-	refundPause        = time.Second
-	longestRefundPause = 5 * time.Minute
+	// longestRefundPause follows every late attempt of a refund that had no answer, and budget.Look the first.
+	longestRefundPause = budget.Late / 2
 )
 
 // Run makes refunds, and asks the provider for payments whose webhook has not come, until ctx ends. Several instances
@@ -325,7 +309,7 @@ func (s *Payments) wakeRefunds() {
 // repeat looks for what is due again and again, at once when it is woken and after a full page.
 func (s *Payments) repeat(ctx context.Context, what string, wake <-chan struct{}, look func(context.Context) (found int, err error)) {
 	var trouble telemetry.Trouble
-	tick := time.NewTicker(paymentsEvery)
+	tick := time.NewTicker(budget.Look)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		found, err := look(ctx)
@@ -402,7 +386,7 @@ func (s *Payments) isBack(ctx context.Context, r model.Refund) bool {
 // pauseOfRefund is the wait after so many attempts and one more: twice as long each time, and at random, so that the
 // refunds of an hour without a provider do not come back all at once.
 func pauseOfRefund(attempts int) time.Duration {
-	longest := backoff.Doubled(refundPause, longestRefundPause, attempts)
+	longest := backoff.Doubled(budget.Look, longestRefundPause, attempts)
 	return longest/2 + rand.N(longest/2) //nolint:gosec // spreads the load, guards nothing
 }
 
@@ -410,14 +394,14 @@ func pauseOfRefund(attempts int) time.Duration {
 // made yet, is asked for again later.
 func (s *Payments) reconcile(ctx context.Context, p model.Payment) error {
 	age := time.Since(p.CreatedAt)
-	pause := min(max(age/60, askAgain), askRarely)
+	pause := min(max(age/60, budget.Survey), budget.Hour)
 	decided, err := s.ask(ctx, p)
 	if p.Status == model.PaymentSucceeded {
 		decided = false
-		if pause = min(max(age, askRarely), askPaidRarely); age > settled {
+		if pause = min(max(age, budget.Hour), budget.Day); age > settled {
 			pause = 0
 		}
-	} else if err == nil && !decided && age > abandoned {
+	} else if err == nil && !decided && age > budget.Week {
 		_, err = s.settle(ctx, notice(p, false))
 		decided = err == nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/payment"
 	"seckill/internal/telemetry"
 	"seckill/internal/vouchercode"
@@ -187,7 +188,7 @@ func TestAPaymentIsAskedForAgainAndAgain(t *testing.T) {
 				t.Errorf("in half an hour it was asked for %d times", n)
 			}
 			c.asked = nil
-			c.payment.CreatedAt = time.Now().Add(2*time.Hour - abandoned)
+			c.payment.CreatedAt = time.Now().Add(2*time.Hour - budget.Week)
 		})
 		passes(4 * time.Hour)
 		c.with(func() {
@@ -251,7 +252,7 @@ func TestWhatTheProviderSaysIsApplied(t *testing.T) {
 		"that it knows none, of an old one": {
 			func(c *cashier) {
 				c.fails = errors.Join(payment.ErrRefused, payment.ErrNotFound)
-				c.payment.CreatedAt = time.Now().Add(-neverStarted)
+				c.payment.CreatedAt = time.Now().Add(-budget.Late)
 			},
 			func(c *cashier) bool { return len(c.settled) == 1 && !c.settled[0].Succeeded },
 		},
@@ -289,11 +290,11 @@ func TestARefundIsTriedUntilItIsAnswered(t *testing.T) {
 			check.That(t, c.refund.Status == model.RefundPending && c.refund.Error != "", "after two hours: %+v", c.refund)
 			c.fails = nil
 		})
-		passes(longestRefundPause + paymentsEvery)
+		passes(longestRefundPause + budget.Look)
 		c.with(func() { check.Equal(t, "after an answer", c.refund.Status, model.RefundDone) })
 
 		c.with(func() { c.refund.Status, c.fails, c.refundDue = model.RefundPending, payment.ErrRefused, time.Now() })
-		passes(2 * paymentsEvery)
+		passes(2 * budget.Look)
 		c.with(func() { check.Equal(t, "after a refusal", c.refund.Status, model.RefundFailed) })
 	})
 }
@@ -456,7 +457,7 @@ func TestLateMoneyGoesBackAtOnce(t *testing.T) {
 		running.Go(func() { payments.Run(ctx) })
 		defer running.Wait()
 		defer stop()
-		passes(paymentsEvery / 2) // between two looks
+		passes(budget.Look / 2) // between two looks
 		c.with(func() { c.refundDue = time.Now() })
 		book.receipt.Refund = &c.refund
 		check.Must(t, payments.Notice(t.Context(), model.PaymentNotice{PaymentID: "p0", OrderID: "o0.v1", Succeeded: true}))

@@ -10,13 +10,11 @@ import (
 	"slices"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
-
-// reportTimeout bounds a report: a million orders take a quarter of a minute.
-const reportTimeout = time.Minute
 
 // Reports tell what a sale was.
 type Reports struct {
@@ -54,7 +52,7 @@ func NewReports(deps ReportDeps) *Reports { return &Reports{deps, make(chan stru
 // Make makes the report of a voucher. An instance makes one at a time, of short questions on the connections of lists, so
 // that no sale waits for it. NOT_FOUND when there is no such voucher, UNAVAILABLE when the audit cannot be made.
 func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Report, err error) {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Survey)
 	defer cancel()
 	select {
 	case r.turn <- struct{}{}:
@@ -268,11 +266,8 @@ func (h *instants) Pop() any {
 }
 
 const (
-	// tellEvery is how often an instance publishes its counts. Pages show them at most half a second later.
-	tellEvery = time.Second
-	// storeEvery is how often an instance stores its counts in the database: a killed instance loses those of 10 s. With very
+	// storeShare: an instance stores its counts every budget.Step, and a killed one loses those of 10 s. With very
 	// many vouchers the pauses grow, so that storing takes at most one storeShare-th of the time.
-	storeEvery = 10 * time.Second
 	storeShare = 100
 )
 
@@ -290,7 +285,7 @@ type Tallies struct {
 // Share publishes what this instance counts until ctx ends.
 func (t *Tallies) Share(ctx context.Context) {
 	var trouble telemetry.Trouble
-	poll.Every(ctx, tellEvery, func() {
+	poll.Every(ctx, budget.Look, func() {
 		if changed := t.Counted.Changed(); len(changed) > 0 {
 			trouble.Note(ctx, t.Log, t.Publish(ctx, changed), "what this instance counts cannot be shared: charts lack it", "what this instance counts is shared again")
 		}
@@ -299,14 +294,14 @@ func (t *Tallies) Share(ctx context.Context) {
 
 // Run stores what this instance counts until ctx ends.
 func (t *Tallies) Run(ctx context.Context) {
-	for pause := storeEvery; ; {
+	for pause := budget.Step; ; {
 		poll.Pause(ctx, pause)
 		if ctx.Err() != nil {
 			return
 		}
 		began := time.Now()
 		t.Store(ctx)
-		pause = max(storeEvery, storeShare*time.Since(began))
+		pause = max(budget.Step, storeShare*time.Since(began))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/sync/singleflight"
 
+	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/internal/lane"
 	"seckill/model"
@@ -221,7 +222,7 @@ func (s *Vouchers) Rebuild(ctx context.Context, id, adminID string) error {
 }
 
 // changed drops the cache entries of a voucher, and the lists of this instance; those of
-// others last for listMaxAge. It is called after failed changes too,
+// others last for budget.Glance. It is called after failed changes too,
 // because their COMMIT may have happened all the same.
 func (s *Vouchers) changed(ctx context.Context, id string) {
 	s.lists.change()
@@ -230,19 +231,14 @@ func (s *Vouchers) changed(ctx context.Context, id string) {
 }
 
 const (
-	// listMaxAge is the age from which a page that was read answers no request: short
-	// enough that a change is seen within a second although reading takes time too, and
-	// long enough that a crowd costs the database three queries a second.
-	listMaxAge = 300 * time.Millisecond
 	// listTimeout bounds one reading, its wait for a reader included.
-	listTimeout = 3 * time.Second
+	listTimeout = 3 * budget.Look
 	// listReaders read at once. Every cursor is another query: whoever makes up cursors
 	// must leave connections to administrators, and the database's time to those who buy.
 	listReaders = 2
-	// listPatience bounds the wait for a reader, and maxListQueue the queries that wait.
-	listPatience = time.Second
+	// maxListQueue bounds the queries that wait, for budget.Look each.
 	maxListQueue = 256
-	// maxLists pages are kept, of maxListBytes at the most: more than are read in listMaxAge.
+	// maxLists pages are kept, of maxListBytes at the most: more than are read in budget.Glance.
 	maxLists     = 1000
 	maxListBytes = 16 << 20
 	// voucherBytes is what a voucher takes beside its texts.
@@ -277,7 +273,7 @@ func newLists(read func(context.Context, model.VoucherQuery) (model.VoucherPage,
 	return l
 }
 
-// get returns a page as it was at most listMaxAge before the call, with the phases and
+// get returns a page as it was at most budget.Glance before the call, with the phases and
 // the time of now.
 func (l *lists) get(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
 	if _, err := model.ParseCursor(q.Cursor); err != nil {
@@ -308,7 +304,7 @@ func (l *lists) get(ctx context.Context, q model.VoucherQuery) (model.VoucherPag
 func (l *lists) oldest() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if oldest := time.Now().Add(-listMaxAge); oldest.After(l.changed) {
+	if oldest := time.Now().Add(-budget.Glance); oldest.After(l.changed) {
 		return oldest
 	}
 	return l.changed
@@ -367,7 +363,7 @@ func (l *lists) enter() error {
 		return busy
 	}
 	defer l.queued(-1)
-	enough := time.NewTimer(listPatience)
+	enough := time.NewTimer(budget.Look)
 	defer enough.Stop()
 	select {
 	case l.readers <- struct{}{}:

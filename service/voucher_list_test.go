@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -168,7 +169,7 @@ func TestListsShowChangesInTime(t *testing.T) {
 		vouchers.changed(t.Context(), "v9") // here
 		check.Equal(t, "right after the change", state(), model.VoucherPaused)
 		pause(model.VoucherPublished) // elsewhere, and the message is lost
-		servicetest.Pass(listMaxAge + time.Millisecond)
+		servicetest.Pass(budget.Glance + time.Millisecond)
 		check.Equal(t, "a change elsewhere, in time", state(), model.VoucherPublished)
 		// Who comes while a slow query is under way must not get its answer.
 		servicetest.Pass(time.Second)
@@ -197,7 +198,7 @@ func TestListsAreBounded(t *testing.T) {
 			flood.Go(func() {
 				began := time.Now()
 				_, err := vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor(n)})
-				servicetest.InTime(t, "an answer", began, listPatience+200*time.Millisecond)
+				servicetest.InTime(t, "an answer", began, budget.Look+200*time.Millisecond)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {

@@ -9,19 +9,14 @@ import (
 	"sync"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
 
 const (
-	// readEvery is between two readings of a watched sale: what anybody changes shows within a second.
-	readEvery = 500 * time.Millisecond
-	// readTimeout bounds one reading. Until it ends the page shows the one before.
-	readTimeout = 2 * time.Second
 	// maxWatchers bounds the streams of this instance, which hold a connection each.
 	maxWatchers = 500
-	// writeTimeout ends a stream whose browser reads nothing.
-	writeTimeout = 10 * time.Second
 )
 
 // hub reads the sales that are watched: each once, however many watch it.
@@ -96,12 +91,12 @@ func (h *hub) follow(ctx context.Context, id string, sale *watchedSale) {
 			h.console.Log.WarnContext(ctx, "a sale that is watched cannot be read", slog.String("voucher_id", id), slog.Any("error", err))
 			h.tell(sale, event("", []byte(`{"trouble":true}`)))
 		}
-		poll.Pause(ctx, readEvery-time.Since(began))
+		poll.Pause(ctx, budget.Brief-time.Since(began))
 	}
 }
 
 func (h *hub) read(ctx context.Context, w *watcher) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
 	v, err := h.console.Vouchers.Get(ctx, w.id, true)
 	if err != nil {
@@ -179,7 +174,7 @@ func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
 			if !going {
 				next = event("ended", []byte("{}"))
 			}
-			_ = stream.SetWriteDeadline(time.Now().Add(writeTimeout)) // it fails as the write does
+			_ = stream.SetWriteDeadline(time.Now().Add(budget.Step)) // it fails as the write does
 			if _, err := w.Write(next); err != nil || stream.Flush() != nil || !going {
 				return nil // the browser is gone
 			}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/words"
 	"seckill/model"
 )
@@ -36,9 +37,6 @@ type days struct {
 	since map[time.Time]*rarely[today] // by midnight
 }
 
-// countPatience is how long a page waits for a count, so that all but a very large shop see the latest numbers.
-const countPatience = 50 * time.Millisecond
-
 // today counts since the midnight of a zone.
 func (c *console) today(ctx context.Context, zone *time.Location) *today {
 	now := time.Now().In(zone)
@@ -53,7 +51,7 @@ func (c *console) today(ctx context.Context, zone *time.Location) *today {
 	if next == nil {
 		return latest
 	}
-	enough := time.NewTimer(countPatience)
+	enough := time.NewTimer(budget.Blink)
 	defer enough.Stop()
 	select {
 	case <-next:
@@ -165,7 +163,7 @@ func (c *console) letters(ctx context.Context) (count int, err error) {
 
 // alive are the instances, and in words those of them that are not ready. Without Redis it is this one that tells.
 func (c *console) alive(ctx context.Context, v *visit) (alive []model.Instance, unready []string) {
-	look, enough := context.WithTimeout(ctx, listTimeout)
+	look, enough := context.WithTimeout(ctx, budget.Look)
 	defer enough()
 	alive, err := c.Instances.Alive(look)
 	for _, instance := range alive {

@@ -12,16 +12,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/model"
 )
 
 const (
-	// recordEvery is between two points of a chart that were kept, and recordedFor how long they are.
-	recordEvery = 5 * time.Second
-	recordedFor = time.Hour
-	// recordTimeout bounds one look at all sales.
-	recordTimeout = 4 * time.Second
 	// maxRecorded bounds the sales of a phase that are kept.
 	maxRecorded = 30
 )
@@ -41,7 +37,7 @@ type recorded struct {
 
 // Record reads each sale that is on, again and again, until ctx ends.
 func (c *Console) Record(ctx context.Context) {
-	poll.Every(ctx, recordEvery, func() {
+	poll.Every(ctx, budget.Answer, func() {
 		if err := c.record(ctx); err != nil && ctx.Err() == nil {
 			c.Log.DebugContext(ctx, "the charts of the sales miss a point", slog.Any("error", err))
 		}
@@ -49,7 +45,7 @@ func (c *Console) Record(ctx context.Context) {
 }
 
 func (c *console) record(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	ctx, cancel := context.WithTimeout(ctx, budget.Work)
 	defer cancel()
 	for _, phase := range []model.Phase{model.PhaseLive, model.PhaseSoldOut, model.PhasePaused} {
 		page, err := c.Vouchers.List(ctx, model.VoucherQuery{Phase: phase, All: true, Limit: maxRecorded})
@@ -67,7 +63,7 @@ func (c *console) record(ctx context.Context) error {
 			c.recorder.keep(voucher.ID, one)
 		}
 	}
-	c.recorder.forget(time.Now().Add(-recordedFor))
+	c.recorder.forget(time.Now().Add(-budget.Hour))
 	return nil
 }
 
@@ -119,12 +115,9 @@ func (c *console) history(id string) ([]byte, error) {
 }
 
 const (
-	// countEvery is the least time between two counts of orders, and countShare the share of it that they may take:
+	// countShare is the share of the time that counts of orders may take, at least budget.Answer apart:
 	// a hundredth.
-	countEvery = 5 * time.Second
 	countShare = 100
-	// countTimeout bounds a count.
-	countTimeout = time.Minute
 )
 
 // rarely reads what takes long and more and more, such as a count of orders: in the background, and for a small share of
@@ -149,14 +142,14 @@ func (r *rarely[T]) get(log *slog.Logger, what string, read func(context.Context
 }
 
 func (r *rarely[T]) read(log *slog.Logger, what string, read func(context.Context) (T, error)) {
-	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), budget.Survey)
 	defer cancel()
 	began := time.Now()
 	found, err := read(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(r.under)
-	r.under, r.due = nil, time.Now().Add(max(countEvery, countShare*time.Since(began)))
+	r.under, r.due = nil, time.Now().Add(max(budget.Answer, countShare*time.Since(began)))
 	if err != nil {
 		log.WarnContext(ctx, "nothing could be counted", slog.String("what", what), slog.Any("error", err))
 		return
@@ -198,8 +191,6 @@ type mark struct {
 }
 
 const (
-	// marksEvery is between two looks at the administrators' log for a sale that they do not seem to have changed.
-	marksEvery = 10 * time.Second
 	// maxMarks bounds them.
 	maxMarks = 20
 )
@@ -248,7 +239,7 @@ func (w *watcher) count(ctx context.Context) (counts, error) {
 
 // latestMarks are what administrators did to the voucher, oldest first.
 func (w *watcher) latestMarks(ctx context.Context, tag string) []mark {
-	if now := time.Now(); tag != w.marked || now.Sub(w.remarked) >= marksEvery {
+	if now := time.Now(); tag != w.marked || now.Sub(w.remarked) >= budget.Step {
 		page, err := w.AdminLog.List(ctx, model.AdminLogQuery{Subject: w.id, Limit: maxMarks})
 		if err != nil {
 			return w.marks // the next look follows
@@ -316,10 +307,8 @@ type Backlog struct {
 }
 
 const (
-	// tallyEvery is the time between two tallies of an instance that buyers ask.
-	tallyEvery = time.Second
 	// tallySilent is the age of a tally from which its instance counts as asked by no buyer.
-	tallySilent = 2500 * time.Millisecond
+	tallySilent = budget.Call + budget.Brief
 )
 
 // meter makes rates of the tallies of one voucher, by what has grown from one look to the next.
@@ -353,7 +342,7 @@ func (m *meter) read(tallies map[string]model.Tally, now time.Time) Rates {
 		was := before[instance]
 		if tally.At.After(was.tally.At) {
 			// What has grown after a silence has done so since the look before.
-			over := min(tally.At.Sub(was.tally.At), max(gap, tallyEvery))
+			over := min(tally.At.Sub(was.tally.At), max(gap, budget.Look))
 			was = told{tally: tally, since: now, grown: grown(was.tally, tally), over: over.Seconds()}
 		}
 		m.before[instance] = was

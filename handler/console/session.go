@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/handler/wire"
+	"seckill/internal/budget"
 	"seckill/internal/ratelimit"
 	"seckill/internal/token"
 	"seckill/model"
@@ -84,7 +85,7 @@ func (c *console) signedIn(operation string, do, ask handle) http.Handler {
 }
 
 // renewAfter is how old a session's token is when the next request gets another one.
-const renewAfter = 5 * time.Minute
+const renewAfter = budget.Late / 2
 
 // goOn prolongs a session that is used: a request is a sign of activity, and a page that watches a sale by itself is none.
 func (c *console) goOn(w http.ResponseWriter, r *http.Request, v *visit) error {

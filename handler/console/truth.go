@@ -13,13 +13,14 @@ import (
 	"strconv"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/internal/version"
 	"seckill/model"
 	"seckill/service"
 )
 
 // auditTimeout is how long the answer to an audit, or to a repair, may take: an audit has a minute, and a repair audits twice.
-const auditTimeout = 130 * time.Second
+const auditTimeout = 2*budget.Survey + budget.Step
 
 // auditPage is what an audit has found.
 type auditPage struct {
@@ -194,9 +195,6 @@ type systemPage struct {
 	Unknown   bool             // the instances cannot be listed now
 }
 
-// listTimeout bounds the look for instances: the page is for times of trouble, too.
-const listTimeout = time.Second
-
 // checkLine is one line of the readiness check; an empty Trouble says that all is well.
 type checkLine struct{ Name, Trouble string }
 
@@ -210,7 +208,7 @@ func (c *console) system(w http.ResponseWriter, r *http.Request, v *visit) error
 		}
 		page.Checks = append(page.Checks, line)
 	}
-	ctx, enough := context.WithTimeout(r.Context(), listTimeout)
+	ctx, enough := context.WithTimeout(r.Context(), budget.Look)
 	defer enough()
 	var err error
 	if page.Instances, err = c.Instances.Alive(ctx); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"seckill/handler/wire"
+	"seckill/internal/budget"
 	"seckill/internal/words"
 	"seckill/model"
 )
@@ -199,20 +200,16 @@ func once(v *visit, call, key string, asked ...string) model.Idempotency {
 	return model.Idempotency{Scope: v.claims.Subject + " console " + call, Key: key, Fingerprint: hex.EncodeToString(sum[:])}
 }
 
-// usualSale is how long a new voucher is offered, and soon when, unless the administrator types something else.
-const (
-	soon      = time.Hour
-	usualSale = 24 * time.Hour
-)
-
+// newVoucher shows the form of a new voucher. Unless the administrator types something else, its sale begins in an hour and
+// lasts for a day.
 func (c *console) newVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
-	begin := time.Now().Add(soon).Truncate(time.Hour)
+	begin := time.Now().Add(budget.Hour).Truncate(time.Hour)
 	if c.Shop { // it is tried out: what is put up can be bought
 		begin = time.Now().Truncate(time.Minute)
 	}
 	return c.show(w, r, v, http.StatusOK, "voucher_form", voucherForm{
 		Typed: map[string]string{
-			"begin_at": local(begin, v.zone), "end_at": local(begin.Add(usualSale), v.zone), "state": string(model.VoucherPublished),
+			"begin_at": local(begin, v.zone), "end_at": local(begin.Add(budget.Day), v.zone), "state": string(model.VoucherPublished),
 		},
 		Zone: v.zone.String(), Once: rand.Text(), States: model.VoucherStates(),
 	})

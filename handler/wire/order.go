@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -12,9 +13,6 @@ const (
 	// rowsPerFlush is how many rows are sent at a time: some 100 kB. An export of
 	// any length needs no more memory, and no packet for each row.
 	rowsPerFlush = 500
-	// flushTimeout ends an export whose client has stopped reading, because it
-	// holds a database connection. It starts anew with every flush.
-	flushTimeout = 30 * time.Second
 )
 
 // errHeadOnly ends the export of a HEAD request at its first row.
@@ -101,7 +99,7 @@ func (e *export) Write(data []byte) (int, error) {
 
 // extend gives what comes next its time. A connection without a deadline, as in tests without
 // a server, has none to move.
-func (e *export) extend() { _ = e.stream.SetWriteDeadline(time.Now().Add(flushTimeout)) }
+func (e *export) extend() { _ = e.stream.SetWriteDeadline(time.Now().Add(budget.Settled)) }
 
 // flush sends what was written. A stream has no Content-Length, however short it is.
 func (e *export) flush() error {

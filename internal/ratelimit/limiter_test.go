@@ -160,6 +160,6 @@ func TestAddresses(t *testing.T) {
 	rush := NewAddresses(nil)
 	check.Must(t, rush.Set(model.Rate{Events: 100, Per: time.Second}, ""))
 	if n := allowed(t, rush, 999, func(int) string { return "192.0.2.1" }); n != 999 {
-		t.Errorf("%d pass of a budget.Step of 999 behind one address", n)
+		t.Errorf("%d pass of a crowd of 999 behind one address", n)
 	}
 }

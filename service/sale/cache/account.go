@@ -21,7 +21,7 @@ import (
 const (
 	// accountsEvery is how often the changes of accounts are read, so that a change is
 	// known to every instance within a second, also when one reading takes half of it.
-	accountsEvery = 2 * budget.Glance
+	accountsEvery = 8 * budget.Blink
 	// maxChanges bounds what is remembered of changed accounts, some 15 MB. Each of
 	// them was hashed a password for, so that there are that many within a session's
 	// length only when somebody makes them on purpose.
