@@ -3,7 +3,7 @@
 // (embedded) run the same code. A file holds the SQL of one noun. Package sqldb below it opens the
 // database and runs transactions; package hotcopy is the Redis half, and neither imports the other.
 //
-// Read order_create.go first, with stock.go and order_rule.go: it makes orders. order_move.go makes
+// Read order_create.go first, with stock.go: it makes orders. order_move.go makes
 // every later change of their status. sql/ holds the statements that are longer than a line or two.
 //
 // Every transaction locks the order mode first (shared), then vouchers by id,
