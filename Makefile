@@ -279,6 +279,10 @@ deps-browser: # what the console is tested in
 .PHONY: deps-chart
 deps-chart: $(BIN)/helm # what renders the chart
 
+.PHONY: deps-haproxy
+deps-haproxy: # what stands before several database servers
+	@deployments/tools/install-servers haproxy
+
 .PHONY: deps-proxies
 deps-proxies: $(BIN)/nginx-1.26/bin/nginx $(BIN)/prometheus # what stands beside the instances: nginx, also a later one, HAProxy and Prometheus
 	@deployments/tools/install-servers nginx haproxy

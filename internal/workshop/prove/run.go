@@ -55,7 +55,7 @@ func parts() []run {
 		{name: "kills", says: "processes die at every step of an order"},
 		{name: "weather", says: "what no list of faults names, random kills, lives, linear histories"},
 		{name: "clusters", says: "Redis Cluster, Sentinel, NATS clusters, and their failovers"},
-		{name: "databases", says: "databases are killed, refuse, come back older"},
+		{name: "databases", says: "databases are killed, refuse, come back older", needs: []string{"deps-haproxy"}},
 		{name: "redis", says: "Redis is flushed, replaced, full, behind TLS"},
 		{name: "queue", says: "NATS is full, lost, slow; poison; long queues"},
 		{name: "siege", says: "attackers from outside, floods, limits, quiet costs"},
@@ -72,7 +72,7 @@ func parts() []run {
 		},
 		{
 			name: "mysql8", says: "the database's part on MySQL 8", environ: []string{"TESTSERVER_MYSQL=" + mysql8, "TESTSERVER_DATABASE="},
-			needs: []string{"deps-mysql8"},
+			needs: []string{"deps-mysql8", "deps-haproxy"},
 		},
 		{name: "engines", says: "every route, page and job on each listed server", needs: []string{"deps-engines"}},
 	}
