@@ -66,8 +66,8 @@ type probe struct {
 	Failures int                   `yaml:"failureThreshold"`
 }
 
-// helm is what the program, which `make deps-chart` installs, makes of a chart, or says is wrong. Arguments are separated by
-// spaces.
+// helm is what the program, which `make deps-chart` installs, makes of a chart, or says is wrong. Arguments are
+// separated by spaces.
 func helm(t *testing.T, args string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "../bin/helm", strings.Fields(args)...)
@@ -97,9 +97,10 @@ func rendered(t *testing.T, args string) (all []manifest) {
 	return all
 }
 
-// What the chart makes of each file of values: the program takes the settings of every container and is what the chart means
-// it to be, whoever breaks out of it is nobody and can change nothing, its probes ask for what it answers, and whoever serves
-// goes on for longer than the probes take to find out that it is about to stop, and is not killed before the end.
+// What the chart makes of each file of values: the program takes the settings of every container and is what the chart
+// means it to be, whoever breaks out of it is nobody and can change nothing, its probes ask for what it answers, and
+// whoever serves goes on for longer than the probes take to find out that it is about to stop, and is not killed before
+// the end.
 func TestTheChartsContainers(t *testing.T) {
 	t.Parallel()
 	const stop = 10 * time.Second // what the service takes at most, behind the grace
@@ -188,8 +189,8 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 	check.That(t, err == nil && strings.Contains(string(said), "secrets.existingSecret is required"), "helm lint: %v\n%s", err, said)
 }
 
-// What values ask for is in the objects, and in the notes of the installation, which name commands for what it has, and what it
-// lacks to sell. Only a cluster is told the notes, so that a copy of the chart makes them an object.
+// What values ask for is in the objects, and in the notes of the installation, which name commands for what it has, and
+// what it lacks to sell. Only a cluster is told the notes, so that a copy of the chart makes them an object.
 func TestTheChartDoesWhatValuesAskFor(t *testing.T) {
 	t.Parallel()
 	chart := filepath.Join(t.TempDir(), "seckill")
@@ -259,8 +260,8 @@ func TestTheChartsMonitoringIsTheFiles(t *testing.T) {
 	check.Equal(t, "the dashboard's folder", board.Metadata.Annotations["grafana_folder"], "Shop")
 }
 
-// Each pod is placed, ranked, annotated and has the variables as the values say. The account that the chart makes is there
-// after the migration, which runs before everything, so that it has another one.
+// Each pod is placed, ranked, annotated and has the variables as the values say. The account that the chart makes is
+// there after the migration, which runs before everything, so that it has another one.
 func TestTheChartsPods(t *testing.T) {
 	t.Parallel()
 	for set, want := range map[string]string{

@@ -54,7 +54,8 @@ func TestTheChartKnowsTheSettings(t *testing.T) {
 	check.Equal(t, "versions that the chart names", len(versions), 2)
 }
 
-// kubernetesSecret makes the Secret of README.md with a kubectl that writes each of its keys into a file, and returns where.
+// kubernetesSecret makes the Secret of README.md with a kubectl that writes each of its keys into a file, and returns
+// where.
 func kubernetesSecret(t *testing.T) string {
 	t.Helper()
 	_, commands, _ := strings.Cut(read(t, "README.md"), "\n## Kubernetes\n")

@@ -122,7 +122,8 @@ func (p *project) has(name string) bool {
 	return len(s.Profiles) == 0 || slices.ContainsFunc(s.Profiles, func(one string) bool { return slices.Contains(p.profiles, one) })
 }
 
-// root makes a container's file system of this machine's: what compose mounts is there, unchanged, and the rest can only be read.
+// root makes a container's file system of this machine's: what compose mounts is there, unchanged, and the rest can
+// only be read.
 const root = `
 mount --make-rprivate /
 top=/run/containers/$1; mkdir -p $top/upper $top/work $top/root
@@ -292,7 +293,8 @@ func (p *project) client(t *testing.T) *http.Client {
 	return client
 }
 
-// Each env file beside the compose file: what compose would start is started from the shipped files, as they are, and sells.
+// Each env file beside the compose file: what compose would start is started from the shipped files, as they are, and
+// sells.
 func TestComposeAsShipped(t *testing.T) {
 	t.Parallel()
 	for _, envFile := range []string{"trial.env", "async.env", "multilock.env"} {

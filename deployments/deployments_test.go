@@ -106,8 +106,8 @@ func secrets(t *testing.T) string {
 	return filepath.Join(dir, "secrets")
 }
 
-// Whoever breaks out of a program is nobody, can change nothing that stays, and cannot take the machine's memory. Docker sees
-// whether each is healthy, and what they mount is there.
+// Whoever breaks out of a program is nobody, can change nothing that stays, and cannot take the machine's memory.
+// Docker sees whether each is healthy, and what they mount is there.
 func TestContainersAreConfined(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
@@ -127,8 +127,8 @@ func TestContainersAreConfined(t *testing.T) {
 	}
 }
 
-// Every error of nginx's own that a location answers, and of HAProxy's own, is a problem document with a code of the API.
-// TestShippedProxies meets some of them.
+// Every error of nginx's own that a location answers, and of HAProxy's own, is a problem document with a code of the
+// API. TestShippedProxies meets some of them.
 func TestProxyAnswersInProblems(t *testing.T) {
 	t.Parallel()
 	for file, of := range map[string]struct{ pattern, types string }{
@@ -188,8 +188,9 @@ func natsForRoles(t *testing.T) (url func(role string) string) {
 	}
 }
 
-// An instance that faces the public can put orders in and never take one out, and nobody gets in without a password. The worker
-// takes orders, publishes events and purges a voucher's messages, as the runbook says. TestComposeAsShipped sells with both.
+// An instance that faces the public can put orders in and never take one out, and nobody gets in without a password.
+// The worker takes orders, publishes events and purges a voucher's messages, as the runbook says. TestComposeAsShipped
+// sells with both.
 func TestNATSKnowsTheRoles(t *testing.T) {
 	t.Parallel()
 	url := natsForRoles(t)
@@ -313,8 +314,8 @@ func statements(t *testing.T, page string) (blocks []string) {
 	return blocks
 }
 
-// The accounts of operating.md can do all that the service does, and the statements of backup.md keep a sale closed and its orders
-// unpaid until payments were compared.
+// The accounts of operating.md can do all that the service does, and the statements of backup.md keep a sale closed and
+// its orders unpaid until payments were compared.
 func TestTheDatabaseOfThePages(t *testing.T) {
 	t.Parallel()
 	server := testserver.MariaDB(t)

@@ -209,8 +209,8 @@ func everyMetricIsDocumented(t *testing.T, families map[string]*dto.MetricFamily
 	}
 }
 
-// Every alert that operating.md asks for is there. Each is tried by the tests of the rules, names a runbook that is there, and is
-// named there as a symptom.
+// Every alert that operating.md asks for is there. Each is tried by the tests of the rules, names a runbook that is
+// there, and is named there as a symptom.
 func TestAlertsAreComplete(t *testing.T) {
 	t.Parallel()
 	tests := read(t, "prometheus/rules_test.yml") + read(t, "prometheus/rules_long_test.yml")

@@ -15,7 +15,8 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// What the program is made of, modules of Go and packages of npm, is what NOTICE says, so that no licence goes unnamed. "make notice" writes it.
+// What the program is made of, modules of Go and packages of npm, is what NOTICE says, so that no licence goes unnamed.
+// "make notice" writes it.
 func TestNoticeNamesEveryModule(t *testing.T) {
 	t.Parallel()
 	built, err := buildinfo.ReadFile(testserver.Program(t))

@@ -66,7 +66,8 @@ func TestEndedTokensOpenNothing(t *testing.T) {
 }
 
 // TestLevelsOfAdministrators: of every administrators' operation in the document, those whose level is enough get past
-// the check, and everybody else is FORBIDDEN. Whatever is not named here is to be seen by all, or done by the highest alone.
+// the check, and everybody else is FORBIDDEN. Whatever is not named here is to be seen by all, or done by the highest
+// alone.
 func TestLevelsOfAdministrators(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

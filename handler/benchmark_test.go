@@ -31,8 +31,8 @@ func (s seller) Place(_ context.Context, userID, voucherID string, _ ...string) 
 	return model.Order{ID: "01jcexampleexampleexamplee." + voucherID, VoucherID: voucherID, UserID: userID, Status: model.OrderUnpaid}, s.err
 }
 
-// BenchmarkTracing measures what tracing costs a purchase, before and after the service: off, which is the program as it
-// is without OpenTelemetry's variable; on, for a request that is not recorded, as most are not; and for one that is.
+// BenchmarkTracing measures what tracing costs a purchase, before and after the service: off, which is the program as
+// it is without OpenTelemetry's variable; on, for a request that is not recorded, as most are not; and for one that is.
 //
 //	go test -run '^$' -bench BenchmarkTracing ./handler
 //

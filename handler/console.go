@@ -43,8 +43,8 @@ func (a *api) pages(serve http.Handler, paths ...string) {
 	}
 }
 
-// welcome leads a browser that asks for / to the console, or to the API's documentation where there is none. Programs hear
-// there what they hear at every other path with nothing behind it.
+// welcome leads a browser that asks for / to the console, or to the API's documentation where there is none. Programs
+// hear there what they hear at every other path with nothing behind it.
 func (a *api) welcome(c *gin.Context) bool {
 	read := c.Request.Method == http.MethodGet || c.Request.Method == http.MethodHead
 	front := docsPath

@@ -299,8 +299,8 @@ func locates(p problem, location string) bool {
 	return false
 }
 
-// TestEveryBody of the document is strict: one member that it does not know is refused, and so is a byte
-// order mark, which RFC 8259, 8.1, lets no sender add. Where there is no body, null and an object without members are none.
+// TestEveryBody of the document is strict: one member that it does not know is refused, and so is a byte order mark,
+// which RFC 8259, 8.1, lets no sender add. Where there is no body, null and an object without members are none.
 func TestEveryBody(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

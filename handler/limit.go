@@ -107,8 +107,8 @@ func (a *api) turnAway(c *gin.Context) {
 	}
 }
 
-// handOver leaves a request to another instance while this one is not ready, where a proxy can do that: it has no health checks of
-// its own. Nothing was done for the request yet.
+// handOver leaves a request to another instance while this one is not ready, where a proxy can do that: it has no
+// health checks of its own. Nothing was done for the request yet.
 func (a *api) handOver(c *gin.Context) {
 	call := callOf(c.Request.Context())
 	if call.elsewhere == "" || probePath(c.Request.URL.Path) || a.options.Health.Ready() {

@@ -220,8 +220,8 @@ func TestLimitsOfTheInstances(t *testing.T) {
 	}
 }
 
-// TestBuyersWritesAreBounded walks every route: what users write counts for their one limit, and only purchases and administrators have more
-// than the buyers' share of the database's connections.
+// TestBuyersWritesAreBounded walks every route: what users write counts for their one limit, and only purchases and
+// administrators have more than the buyers' share of the database's connections.
 func TestBuyersWritesAreBounded(t *testing.T) {
 	t.Parallel()
 	type share struct{ marked, patient bool }

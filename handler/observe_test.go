@@ -48,8 +48,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// An instance that is not ready leaves a request to the proxy that asked for that, undone; a stranger is not obeyed, and health
-// checks have their true answer.
+// An instance that is not ready leaves a request to the proxy that asked for that, undone; a stranger is not obeyed,
+// and health checks have their true answer.
 func TestUnreadyInstanceHandsOver(t *testing.T) {
 	t.Parallel()
 	for name, proxied := range map[string]bool{"behind a proxy": true, "a stranger": false} {

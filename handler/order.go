@@ -100,8 +100,8 @@ func (a *api) orderRoutes() {
 	})
 }
 
-// placed is what a purchase answers, an order or an entry, as one schema: generated clients read every success of a call into
-// the type of the first one, and lose the members that this lacks.
+// placed is what a purchase answers, an order or an entry, as one schema: generated clients read every success of a
+// call into the type of the first one, and lose the members that this lacks.
 func (a *api) placed() *huma.Schema {
 	registry := a.huma.OpenAPI().Components.Schemas
 	order, entry := registry.SchemaFromRef(a.schema(typeOf[model.Order]()).Ref), registry.SchemaFromRef(a.schema(typeOf[model.Entry]()).Ref)

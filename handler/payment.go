@@ -105,7 +105,8 @@ func (a *api) paymentWebhook(c *gin.Context) {
 	a.noContent(c)
 }
 
-// refuseSender answers a webhook that is not signed, or too old, and has the log say so once a minute: anybody can send one.
+// refuseSender answers a webhook that is not signed, or too old, and has the log say so once a minute: anybody can send
+// one.
 func (a *api) refuseSender(c *gin.Context, err error) {
 	ctx := c.Request.Context()
 	refusal := &model.Error{Code: model.CodeUnauthenticated, Detail: "The webhook's signature is not valid.", Cause: err}

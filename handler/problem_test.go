@@ -87,8 +87,8 @@ func TestTypeLeadsToItsPage(t *testing.T) {
 	}
 }
 
-// TestTitlesAreInTheLanguageAskedFor: the title is, wherever a refusal comes from; the code, the detail and what is wrong with each
-// field are the same in both.
+// TestTitlesAreInTheLanguageAskedFor: the title is, wherever a refusal comes from; the code, the detail and what is
+// wrong with each field are the same in both.
 func TestTitlesAreInTheLanguageAskedFor(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

@@ -70,8 +70,8 @@ func (a *api) registerPlain(r route, handle gin.HandlerFunc) {
 	a.mount(r, handle)
 }
 
-// registerBare adds a route whose request says everything in its path, and has no body by the document: generated clients would
-// ask for one. Its body may be missing, null or an empty object, as that of a purchase.
+// registerBare adds a route whose request says everything in its path, and has no body by the document: generated
+// clients would ask for one. Its body may be missing, null or an empty object, as that of a purchase.
 func (a *api) registerBare(r route, handle func(*gin.Context) (document any, err error)) {
 	a.registerPlain(r, func(c *gin.Context) {
 		if err := possible(r.path, c.Param("id")); err != nil {
@@ -193,9 +193,11 @@ type writer int
 const (
 	// A buyer is who does not say otherwise: anybody may come here as often as a network carries.
 	_ writer = iota
-	// purchaser has connections to the database that are kept for purchases, and is limited in the contract's order: see place.
+	// purchaser has connections to the database that are kept for purchases, and is limited in the contract's order:
+	// see place.
 	purchaser
-	// provider of payments is nobody's crowd: its word waits behind what buyers write, and is not refused for their number.
+	// provider of payments is nobody's crowd: its word waits behind what buyers write, and is not refused for their
+	// number.
 	provider
 )
 

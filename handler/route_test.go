@@ -326,7 +326,8 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedSaysWhat: who has a token of its issuer is told which claim is wrong, and whoever's key was not looked for yet comes again.
+// TestUnauthenticatedSaysWhat: who has a token of its issuer is told which claim is wrong, and whoever's key was not
+// looked for yet comes again.
 func TestUnauthenticatedSaysWhat(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys.json")

@@ -93,7 +93,8 @@ type VoucherDraft struct {
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
 }
 
-// EarlyStart names the groups that may buy before all others, and from when. An empty list of groups begins early for no user.
+// EarlyStart names the groups that may buy before all others, and from when. An empty list of groups begins early for
+// no user.
 type EarlyStart struct {
 	Groups  []string `json:"groups" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"gold\"]"`
 	BeginAt *string  `json:"begin_at,omitempty" format:"date-time" doc:"Before the voucher's begin_at."`

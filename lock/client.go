@@ -154,7 +154,8 @@ func (c *Client) enter() bool {
 	return true
 }
 
-// spawn starts a goroutine that ends soon after base does, unless Close has come so far that no caller would wait for it.
+// spawn starts a goroutine that ends soon after base does, unless Close has come so far that no caller would wait for
+// it.
 func (c *Client) spawn(work func()) bool {
 	c.workMu.Lock()
 	defer c.workMu.Unlock()

@@ -196,7 +196,8 @@ type fake struct {
 
 func newFake() *fake { return &fake{Store: lock.NewMemoryStore()} }
 
-// empty makes it forget every lock, while nobody calls it. Each call touches its counter first, and so sees the new store.
+// empty makes it forget every lock, while nobody calls it. Each call touches its counter first, and so sees the new
+// store.
 func (s *fake) empty() {
 	s.Store = lock.NewMemoryStore()
 	for _, counter := range []*atomic.Int64{&s.acquired, &s.renewed, &s.released} {

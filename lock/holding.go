@@ -106,7 +106,8 @@ func (h *holding) expire() {
 	h.lose("the lease ran out")
 }
 
-// prolong is called when a request that was sent then has renewed the lease. It shortens no lease, and neither do the stores.
+// prolong is called when a request that was sent then has renewed the lease. It shortens no lease, and neither do the
+// stores.
 func (h *holding) prolong(sent time.Time, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

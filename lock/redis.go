@@ -81,7 +81,8 @@ func CallTimeout(d time.Duration) RedisOption {
 // the lock's name has no braces, or a hash tag, "{user}:42". Locks with names such as "a}b", "a{b", "{}" and "" are
 // refused (ErrRefused).
 //
-// client must not be a *redis.Ring: it has no one server on which the waiters of a lock could subscribe, and go-redis panics.
+// client must not be a *redis.Ring: it has no one server on which the waiters of a lock could subscribe, and go-redis
+// panics.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
 	return &redisStore{*newRedisLocks(client, layout{
 		acquire: many("acquire", 2, "lease"), renew: many("renew", 1, "lease"), release: many("release", 1),

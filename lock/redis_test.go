@@ -112,7 +112,8 @@ func TestRefusals(t *testing.T) {
 			check.Is(t, all[i].Name, err, map[bool]error{true: lock.ErrRefused}[i == 0])
 		}
 	})
-	// It may not subscribe: a waiter asks at intervals, and nobody gets an error (trap 10). Guard: q.messages in Client.look.
+	// It may not subscribe: a waiter asks at intervals, and nobody gets an error (trap 10). Guard: q.messages in
+	// Client.look.
 	t.Run("to subscribe", func(t *testing.T) {
 		locks := locksOn(t, user(t, "deaf", "~*", "+@all", "-subscribe"), lock.ProbeEvery(calm))
 		held := mustLock(t, t.Context(), locksOn(t, direct).Mutex("k"))

@@ -236,7 +236,8 @@ func (s *subscriptions) send(ctx context.Context, names []string, plain, sharded
 	return nil
 }
 
-// receive hands messages to the watchers until the connection breaks or no longer answers. It reports whether anything came.
+// receive hands messages to the watchers until the connection breaks or no longer answers. It reports whether anything
+// came.
 func (s *subscriptions) receive(conn *redis.PubSub) (heard bool) {
 	silent := false
 	for {

@@ -194,7 +194,8 @@ func (p *pair) swap(t *testing.T) {
 	p.follow(t)
 }
 
-// TestSyncedElsewhere: behind Sentinels, and in a Cluster, where a replica that hangs is the trouble of its primary's locks.
+// TestSyncedElsewhere: behind Sentinels, and in a Cluster, where a replica that hangs is the trouble of its primary's
+// locks.
 func TestSyncedElsewhere(t *testing.T) {
 	t.Parallel()
 	t.Run("Sentinels", func(t *testing.T) {

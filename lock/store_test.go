@@ -23,7 +23,8 @@ type kind struct {
 	open   func() driver.Store
 	expire func(t *testing.T, name string) // the lease is over, by the clock of the store
 	remove func(t *testing.T, name string) // nothing is left of the lock, and nobody is told
-	// stretch has the lease last for days, as when the clock of the store was ahead and is right again; nil: that clock cannot be set.
+	// stretch has the lease last for days, as when the clock of the store was ahead and is right again; nil: that clock
+	// cannot be set.
 	stretch func(t *testing.T, name string)
 	// forgets: it sits in this process, where no answer is lost and no request is late.
 	forgets bool

@@ -51,7 +51,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// backoff is the pauses between attempts. They double, so that a store that comes back is not met by all callers at once.
+// backoff is the pauses between attempts. They double, so that a store that comes back is not met by all callers at
+// once.
 type backoff struct{ shortest, longest, next time.Duration }
 
 // newBackoff begins with about what a Redis needs to accept new connections after one broke.

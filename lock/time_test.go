@@ -237,7 +237,8 @@ func inTimeBeside(t *testing.T) {
 	check.Equal(t, "it is free", store.free(t, "k"), true)
 }
 
-// A driver has a timer of its own for the deadline of its call. Whichever of the two runs out first, the error names the cause.
+// A driver has a timer of its own for the deadline of its call. Whichever of the two runs out first, the error names
+// the cause.
 func inTimeTimeout(t *testing.T) {
 	gone := errors.New("the client hung up")
 	for range 100 {
@@ -249,7 +250,8 @@ func inTimeTimeout(t *testing.T) {
 	}
 }
 
-// The lease ran out because renewals failed, and the error says why; Logger(nil) is no logger then. Guard: cmp.Or in Logger.
+// The lease ran out because renewals failed, and the error says why; Logger(nil) is no logger then. Guard: cmp.Or in
+// Logger.
 func inTimeLoss(t *testing.T) {
 	store, refused := newCut(), errors.New("connection refused")
 	store.says = func(context.Context) error { return refused }
@@ -263,7 +265,8 @@ func inTimeLoss(t *testing.T) {
 	}
 }
 
-// No lease of a client is longer than its LongestLease, whatever is asked for. Guards: bound in Mutex.lock and in extend.
+// No lease of a client is longer than its LongestLease, whatever is asked for. Guards: bound in Mutex.lock and in
+// extend.
 func inTimeLongest(t *testing.T) {
 	locks := newFake().locks(t, lock.LongestLease(time.Second))
 	lease := mustLock(t, t.Context(), locks.Mutex("k"), lock.LeaseTime(time.Hour))

@@ -99,7 +99,8 @@ type AdminChange struct {
 	After   json.RawMessage `json:"after,omitempty"`
 }
 
-// AdminLogQuery selects changes, newest first. An empty Actor selects everybody's, an empty Subject those of everything.
+// AdminLogQuery selects changes, newest first. An empty Actor selects everybody's, an empty Subject those of
+// everything.
 type AdminLogQuery struct {
 	Actor   string
 	Subject string

@@ -116,8 +116,8 @@ const (
 	maxCooldown = 24 * time.Hour
 )
 
-// CooldownUntil is until when a user waits whose order of the voucher ended unpaid at an instant, and who has waited so many
-// times before; nil: not at all. It is a whole millisecond, as hot copies count.
+// CooldownUntil is until when a user waits whose order of the voucher ended unpaid at an instant, and who has waited so
+// many times before; nil: not at all. It is a whole millisecond, as hot copies count.
 func CooldownUntil(cooldown Window, at time.Time, times int64) *time.Time {
 	if cooldown <= 0 {
 		return nil
@@ -277,8 +277,8 @@ func (a *Allocation) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ErrEntry says of a request to buy that it is not refused, and that it is an entry in a draw. Whoever does not expect that
-// had another voucher in mind, as it was a moment ago.
+// ErrEntry says of a request to buy that it is not refused, and that it is an entry in a draw. Whoever does not expect
+// that had another voucher in mind, as it was a moment ago.
 var ErrEntry = Unavailable("The voucher was changed a moment ago.", nil)
 
 // EntryStatus is what became of an entry in a draw.

@@ -152,7 +152,8 @@ var (
 	ErrSuperseded = errors.New("superseded by another change")
 )
 
-// OutgrownError says that a hot copy that is sold out has to be rebuilt for its voucher's stock: users may have waited for what was added.
+// OutgrownError says that a hot copy that is sold out has to be rebuilt for its voucher's stock: users may have waited
+// for what was added.
 type OutgrownError struct {
 	VoucherID string
 	Epoch     int64 // of the hot copy
@@ -184,7 +185,8 @@ type Release struct {
 
 	CooldownUntil *time.Time // as the order has it
 
-	// Direct is set when the caller releases in memory what it has just committed, and false for rows read from the outbox.
+	// Direct is set when the caller releases in memory what it has just committed, and false for rows read from the
+	// outbox.
 	Direct bool `gorm:"-"`
 }
 

@@ -91,9 +91,9 @@ type LimitRecord struct {
 // patience is a key of contexts.
 type patience struct{}
 
-// OfBuyers marks a context in which something is written for buyers, or is told by their provider, and is no purchase: such work
-// shares a few of the database's connections, so that no flood of it keeps a purchase waiting. Work that is patient waits for one
-// of them as long as its context lasts; any other gives up after a second.
+// OfBuyers marks a context in which something is written for buyers, or is told by their provider, and is no purchase:
+// such work shares a few of the database's connections, so that no flood of it keeps a purchase waiting. Work that is
+// patient waits for one of them as long as its context lasts; any other gives up after a second.
 func OfBuyers(ctx context.Context, patient bool) context.Context {
 	return context.WithValue(ctx, patience{}, patient)
 }
@@ -137,7 +137,8 @@ const (
 	StockConditional StockStrategy = "conditional"
 	// StockPessimistic locks the row with SELECT … FOR UPDATE before it reads.
 	StockPessimistic StockStrategy = "pessimistic"
-	// StockOptimistic reads without a lock and begins anew when the row's version is another one by the time of the UPDATE.
+	// StockOptimistic reads without a lock and begins anew when the row's version is another one by the time of the
+	// UPDATE.
 	StockOptimistic StockStrategy = "optimistic"
 )
 
@@ -204,7 +205,8 @@ type Tally struct {
 	Took   []uint64          `json:"took"`   // attempts by how long they took: up to each of TallyBounds, and longer
 }
 
-// TallyBounds are how long attempts take, in seconds: from an answer out of memory to the longest that the contract allows.
+// TallyBounds are how long attempts take, in seconds: from an answer out of memory to the longest that the contract
+// allows.
 func TallyBounds() []float64 {
 	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 6}
 }

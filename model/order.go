@@ -51,7 +51,8 @@ type Order struct {
 	// UnpaidAt is when the order got its row; nil for one that failed.
 	UnpaidAt *time.Time `json:"-"`
 
-	// CooldownUntil is until when the user of an order that ended unpaid waits before another one of the voucher; nil: not at all.
+	// CooldownUntil is until when the user of an order that ended unpaid waits before another one of the voucher; nil:
+	// not at all.
 	CooldownUntil *time.Time `json:"-" gorm:"->"`
 
 	// Early says of an order to be created that its user may buy from the voucher's early beginning on.
@@ -102,7 +103,8 @@ type Cancellation struct {
 type Canceled struct {
 	Order   Order
 	Changed bool // by this call; false when the order had been canceled already
-	// Releases are what the hot copy is to be told of it, the order's own behind those it depends on; none: only the outbox knows them.
+	// Releases are what the hot copy is to be told of it, the order's own behind those it depends on; none: only the
+	// outbox knows them.
 	Releases []Release
 	Err      error
 }

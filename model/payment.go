@@ -26,7 +26,8 @@ type Payment struct {
 	URL       string    // where the buyer pays; empty until the provider has told, or when there is no page
 	CreatedAt time.Time `gorm:"autoCreateTime:false"`
 	DecidedAt *time.Time
-	// Refunded is how much of Amount went back, and Disputed says that the buyer disputes it, as far as the provider has told.
+	// Refunded is how much of Amount went back, and Disputed says that the buyer disputes it, as far as the provider
+	// has told.
 	Refunded int64
 	Disputed bool
 	// NextAt is when the provider is to be asked what became of it; nil once nothing can come any more.

@@ -4,7 +4,8 @@ import (
 	"time"
 )
 
-// Report is a sale as it was, by what the database has of it: complete once the sale is over and its orders are decided.
+// Report is a sale as it was, by what the database has of it: complete once the sale is over and its orders are
+// decided.
 type Report struct {
 	VoucherID string    `json:"voucher_id"`
 	Title     string    `json:"title"`
@@ -46,8 +47,8 @@ type ReportMoney struct {
 	Returned int64 `json:"returned"`
 }
 
-// ReportCurve is how many orders were made in each of a bounded number of steps, until the stock was sold out for the first
-// time.
+// ReportCurve is how many orders were made in each of a bounded number of steps, until the stock was sold out for the
+// first time.
 type ReportCurve struct {
 	From   *time.Time `json:"from,omitempty" doc:"When the first step begins; absent: there are no orders."`
 	StepMS int64      `json:"step_ms" doc:"How long each step is."`
@@ -55,8 +56,8 @@ type ReportCurve struct {
 	Later  int64      `json:"later" doc:"Orders after the curve: of units that came back or were added after the stock was sold out."`
 }
 
-// ReportAnswers is what the attempts to buy heard, as all instances of the deployment have counted them. What is refused
-// before it reaches the sale (no token, a rate limit, a malformed request) is not counted.
+// ReportAnswers is what the attempts to buy heard, as all instances of the deployment have counted them. What is
+// refused before it reaches the sale (no token, a rate limit, a malformed request) is not counted.
 type ReportAnswers struct {
 	Since  *time.Time       `json:"since,omitempty" doc:"The first attempt that was counted; absent: there was none."`
 	Until  *time.Time       `json:"until,omitempty" doc:"The latest attempt that was counted. Instances store their counts every 10 s and at a stop: a killed one loses what it counted since."`
@@ -84,7 +85,8 @@ type SoldOrder struct {
 	Returned  int64
 }
 
-// TookUnit reports whether the order had a unit: one that failed never did, nor did one that failed before late money came.
+// TookUnit reports whether the order had a unit: one that failed never did, nor did one that failed before late money
+// came.
 func (o SoldOrder) TookUnit() bool {
 	return o.Status != OrderFailed && (o.Status != OrderRefunded || o.UnpaidAt != nil)
 }

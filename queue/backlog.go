@@ -119,7 +119,8 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 	return q.backlogOf(ctx, voucherID, counted)
 }
 
-// count counts the messages of a subject from the first one above the floor up to a sequence, and tells the time of the oldest.
+// count counts the messages of a subject from the first one above the floor up to a sequence, and tells the time of the
+// oldest.
 type count func(ctx context.Context, stream jetstream.Stream, first *jetstream.RawStreamMsg, last uint64) (messages int64, oldest time.Time, err error)
 
 // backlogOf counts the messages that all vouchers share in a way of its own.
@@ -171,8 +172,8 @@ func (q *Queue) backlogOf(ctx context.Context, voucherID string, shared count) (
 // maxRead bounds the shared messages that are read for one voucher: what a rush has between the queue and the database.
 const maxRead = 200
 
-// PendingOf is BacklogOf without the shared messages that carry no order of the voucher. It reads them, at most maxRead; those that are
-// left, and one that cannot be read, count because they may carry one.
+// PendingOf is BacklogOf without the shared messages that carry no order of the voucher. It reads them, at most
+// maxRead; those that are left, and one that cannot be read, count because they may carry one.
 func (q *Queue) PendingOf(ctx context.Context, voucherID string) (model.Backlog, error) {
 	return q.backlogOf(ctx, voucherID, func(ctx context.Context, stream jetstream.Stream, m *jetstream.RawStreamMsg, last uint64) (carrying int64, oldest time.Time, err error) {
 		for n, found := 0, true; found && m.Sequence <= last; n++ {
@@ -195,8 +196,8 @@ func (q *Queue) PendingOf(ctx context.Context, voucherID string) (model.Backlog,
 	})
 }
 
-// counted is how many messages there are of the subject of a message, the first one above the floor. It may have gone since it was
-// read; it counts all the same, and so do consumed ones that were not removed.
+// counted is how many messages there are of the subject of a message, the first one above the floor. It may have gone
+// since it was read; it counts all the same, and so do consumed ones that were not removed.
 func counted(ctx context.Context, stream jetstream.Stream, first *jetstream.RawStreamMsg, _ uint64) (messages int64, oldest time.Time, err error) {
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(first.Subject))
 	if err != nil {

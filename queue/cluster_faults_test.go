@@ -78,9 +78,9 @@ func TestReplicasAreKept(t *testing.T) {
 	}
 }
 
-// replicated waits until each of the three has what the queue keeps. A server that is killed before, with an empty log, has
-// no vote when it comes back, because it may have lost what it had (nats-server, raft.go, emptyVotes): two of three elect
-// no leader then.
+// replicated waits until each of the three has what the queue keeps. A server that is killed before, with an empty log,
+// has no vote when it comes back, because it may have lost what it had (nats-server, raft.go, emptyVotes): two of three
+// elect no leader then.
 func (f *fixture) replicated(t *testing.T, server *testserver.Server) {
 	t.Helper()
 	js := plain(t, server.URL())
@@ -118,7 +118,8 @@ func TestReadyWithALeader(t *testing.T) {
 	check.Eventually(t, "one of three is not ready", func() bool { return model.CodeOf(f.Ping(asking(t))) == model.CodeUnavailable })
 	check.Stays(t, "it is not", func() bool { return model.CodeOf(f.Ping(asking(t))) == model.CodeUnavailable })
 	servers[0].Start()
-	// An order without an answer counts against the queue for a while, which is long in tests, or until another one is stored.
+	// An order without an answer counts against the queue for a while, which is long in tests, or until another one is
+	// stored.
 	check.Eventually(t, "two of three store orders again", func() bool { return f.Publish(asking(t), some("d", 1)) == nil })
 	check.Eventually(t, "two of three are ready again", ready)
 	check.Eventually(t, "what was stored is there", func() bool {
@@ -127,8 +128,8 @@ func TestReadyWithALeader(t *testing.T) {
 	})
 }
 
-// TestOpenDuringAnElection: a server whose cluster has no leader leaves what it is asked unanswered. Who opens the queue
-// then asks again, and finds the leader that was elected in the meantime.
+// TestOpenDuringAnElection: a server whose cluster has no leader leaves what it is asked unanswered. Who opens the
+// queue then asks again, and finds the leader that was elected in the meantime.
 func TestOpenDuringAnElection(t *testing.T) {
 	t.Parallel()
 	servers := testserver.NATSCluster(t)

@@ -91,8 +91,8 @@ func authorized(password string) string {
 	return "authorization: {user: u, password: " + password + "}"
 }
 
-// The server is away, then the login is refused again and again, as while passwords are changed: publishing and consuming
-// go on by themselves, and the log says what happened.
+// The server is away, then the login is refused again and again, as while passwords are changed: publishing and
+// consuming go on by themselves, and the log says what happened.
 func TestRefusedLoginIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t, authorized("right"))
@@ -154,8 +154,8 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 	}
 }
 
-// What an embedded server has acknowledged is there when the next one starts. What a process had in hand when it died is
-// delivered at once then, because no other process can have it in hand.
+// What an embedded server has acknowledged is there when the next one starts. What a process had in hand when it died
+// is delivered at once then, because no other process can have it in hand.
 func TestEmbeddedServerKeepsTheOrders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

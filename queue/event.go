@@ -177,8 +177,8 @@ func (e *Events) fly(ctx context.Context, events []model.Event) (done int, err e
 	return len(events), nil
 }
 
-// bare publishes, without its data, an event that was refused as larger than the server or the stream takes: all later ones would
-// wait for it for ever, and whoever reads it can ask for what it is about. Every other error stays.
+// bare publishes, without its data, an event that was refused as larger than the server or the stream takes: all later
+// ones would wait for it for ever, and whoever reads it can ask for what it is about. Every other error stays.
 func (e *Events) bare(ctx context.Context, event model.Event, refusal error) error {
 	if !tooLarge(refusal) {
 		return refusal

@@ -63,9 +63,9 @@ func (h *hand) sign(now time.Time) {
 	}
 }
 
-// gatherTime is between the beginnings of two calls of persist that are not full: while messages keep coming, orders share a
-// transaction, also when they are spread over several instances, or over many vouchers. What comes after a quiet moment does not wait,
-// and nothing waits for a call that takes longer.
+// gatherTime is between the beginnings of two calls of persist that are not full: while messages keep coming, orders
+// share a transaction, also when they are spread over several instances, or over many vouchers. What comes after a
+// quiet moment does not wait, and nothing waits for a call that takes longer.
 const gatherTime = 2 * budget.Blink
 
 // feed keeps the line of messages that wait for a worker. It asks for a fetch while

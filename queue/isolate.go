@@ -24,8 +24,8 @@ import (
 // waits for the orders that were isolated. Such an order was never promised, because its epoch
 // was closed when it was published. It is published again behind all others.
 
-// strayTries is how many deliveries, over some 1.5 s, a message waits for a running rebuild before its orders are published
-// again: most rebuilds have ended by then.
+// strayTries is how many deliveries, over some 1.5 s, a message waits for a running rebuild before its orders are
+// published again: most rebuilds have ended by then.
 const strayTries = 5
 
 // leaving tells which orders of a message are to be isolated, and which to be published

@@ -92,12 +92,12 @@ func (h *history) persist(_ context.Context, orders []model.Reservation) []error
 	return verdicts
 }
 
-// holdUp is how long a message that all share is kept at most while nothing ails all of them: by a rebuild, over strayTries
-// deliveries, after it could not be moved beside a bug.
+// holdUp is how long a message that all share is kept at most while nothing ails all of them: by a rebuild, over
+// strayTries deliveries, after it could not be moved beside a bug.
 const holdUp = budget.Answer + 3*time.Second
 
-// Whatever ails a voucher, for however long: each message that all share is acknowledged soon, no order is lost, and none
-// counts as of another message, but for those that waited for a rebuild.
+// Whatever ails a voucher, for however long: each message that all share is acknowledged soon, no order is lost, and
+// none counts as of another message, but for those that waited for a rebuild.
 func TestNobodyWaitsForTheTroubleOfAnother(t *testing.T) {
 	t.Parallel()
 	for range check.Count(t, "ROUNDS", 20, 300) {

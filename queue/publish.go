@@ -61,8 +61,8 @@ func (*Queue) readable(orders []model.Reservation) (all []order1, refused error)
 	return all, refused
 }
 
-// publishAll stores orders on subjects. Those of a subject share messages, as many as fit. A message that fails does not stop the
-// others.
+// publishAll stores orders on subjects. Those of a subject share messages, as many as fit. A message that fails does
+// not stop the others.
 func (q *Queue) publishAll(ctx context.Context, orders map[string][]order1) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step+q.slack)
 	defer cancel()
@@ -145,7 +145,8 @@ const (
 // codeMessageTooLarge is the answer of a stream whose max_msg_size is less than the server's max_payload.
 const codeMessageTooLarge jetstream.ErrorCode = 10054
 
-// tooLarge tells whether a message is larger than the server, which tells its limit at each connection, or the stream takes.
+// tooLarge tells whether a message is larger than the server, which tells its limit at each connection, or the stream
+// takes.
 func tooLarge(err error) bool {
 	refusal, ok := errors.AsType[*jetstream.APIError](err)
 	return errors.Is(err, nats.ErrMaxPayload) || ok && refusal.ErrorCode == codeMessageTooLarge
@@ -166,8 +167,8 @@ func definite(err error) bool {
 	}
 }
 
-// A message is JSON of the structs below: the library takes 2 µs an order to write and read it, less than a hundredth of
-// what an order costs.
+// A message is JSON of the structs below: the library takes 2 µs an order to write and read it, less than a hundredth
+// of what an order costs.
 
 // version is that of the layout below. A message of a later version is left in the stream
 // for a newer worker.

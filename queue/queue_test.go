@@ -205,7 +205,8 @@ func TestRepeatedMessageIsHandedOutAgain(t *testing.T) {
 	}
 }
 
-// An order that cannot be stored leaves the message that it shares: then it is its voucher's backlog, and nobody else's.
+// An order that cannot be stored leaves the message that it shares: then it is its voucher's backlog, and nobody
+// else's.
 func TestWhatCannotBeStoredIsSetApart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -259,8 +260,8 @@ func TestWhatCannotBeStoredIsSetApart(t *testing.T) {
 	}
 }
 
-// An order from behind the barrier of a rebuild waits for it, and the rebuild for what was isolated: the order goes to the end,
-// with a new sequence, wherever it lies.
+// An order from behind the barrier of a rebuild waits for it, and the rebuild for what was isolated: the order goes to
+// the end, with a new sequence, wherever it lies.
 func TestWhatWaitsForARebuildKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -404,7 +405,8 @@ func TestWorkOfADeadWorkerIsTakenOver(t *testing.T) {
 	check.Eventually(t, "the redelivery is counted", func() bool { return again.Load() > 0 })
 }
 
-// Every instance consumes: when one dies, the others go on at once with all that it has not in hand, and wait for no election.
+// Every instance consumes: when one dies, the others go on at once with all that it has not in hand, and wait for no
+// election.
 func TestNobodyWaitsForADeadWorker(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *queue.Options) { o.AckWait = time.Hour })
@@ -434,8 +436,8 @@ func TestAnInstanceRestsWhileAnotherFetches(t *testing.T) {
 	l.handedOut(t, 2)
 }
 
-// A server whose disk was full has acknowledged messages that it could not remove. They are neither a backlog nor in the
-// way of a floor, and one start removes them.
+// A server whose disk was full has acknowledged messages that it could not remove. They are neither a backlog nor in
+// the way of a floor, and one start removes them.
 func TestConsumedIsWhatLiesBelowTheFloor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -484,8 +486,8 @@ func TestPendingOfAVoucherIsItsOwn(t *testing.T) {
 	pending("c", 1) // which is not read any more, and may carry some
 }
 
-// TestWhatIsTooLargeTogetherIsDivided: all that is sent in groups arrives on a server that takes no whole group in one message,
-// and what is too large by itself holds up nothing.
+// TestWhatIsTooLargeTogetherIsDivided: all that is sent in groups arrives on a server that takes no whole group in one
+// message, and what is too large by itself holds up nothing.
 func TestWhatIsTooLargeTogetherIsDivided(t *testing.T) {
 	t.Parallel()
 	url := testserver.NATS(t, "max_payload: 16KB").URL()

@@ -41,8 +41,8 @@ type fixture struct {
 	log                   *check.Log
 }
 
-// heldFor is how long the server waits for a sign of life: longer than a machine stands still, so that nothing comes again
-// that is in hand. What a fetch has lost comes again before the common deadline.
+// heldFor is how long the server waits for a sign of life: longer than a machine stands still, so that nothing comes
+// again that is in hand. What a fetch has lost comes again before the common deadline.
 const heldFor = 30 * time.Second
 
 // onServer is a deployment on a server on which nothing of it has been made yet.

@@ -150,8 +150,8 @@ func TestAccountsOfAnOlderInstance(t *testing.T) {
 	})
 }
 
-// TestChangesOfAdministratorsAreLogged: who was made an administrator and what became of the account is in the log, with
-// the change; the end of a session and what buyers do is not.
+// TestChangesOfAdministratorsAreLogged: who was made an administrator and what became of the account is in the log,
+// with the change; the end of a session and what buyers do is not.
 func TestChangesOfAdministratorsAreLogged(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

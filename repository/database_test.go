@@ -94,8 +94,8 @@ func TestZeroTime(t *testing.T) {
 	})
 }
 
-// TestConnectionsRestAMinute: a connection that waits for longer may have been cut by its server. (The pool tells nobody
-// for how long they may.)
+// TestConnectionsRestAMinute: a connection that waits for longer may have been cut by its server. (The pool tells
+// nobody for how long they may.)
 func TestConnectionsRestAMinute(t *testing.T) {
 	t.Parallel()
 	var pools []*sql.DB

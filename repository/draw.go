@@ -111,9 +111,9 @@ func (d *Draws) Due(ctx context.Context) ([]model.DrawState, error) {
 	return list, err
 }
 
-// Close ends the entering, and returns the draw as it is then. An entry is in a transaction that has the draw's row locked
-// and has found it open: each is committed before this, or refused. ErrSuperseded says that the sale is not over, or paused
-// or archived, by now.
+// Close ends the entering, and returns the draw as it is then. An entry is in a transaction that has the draw's row
+// locked and has found it open: each is committed before this, or refused. ErrSuperseded says that the sale is not
+// over, or paused or archived, by now.
 func (d *Draws) Close(ctx context.Context, voucherID string) (state model.DrawState, err error) {
 	err = d.db.WriteRepeatable(ctx, "close the draw of voucher "+voucherID, func(tx *gorm.DB, _ bool) error {
 		voucher, err := lockVoucher(tx, d.db.Dialect, voucherID)
@@ -183,9 +183,9 @@ func (d *Draws) SetRoot(ctx context.Context, voucherID string, root []byte) erro
 	})
 }
 
-// Serve gives the next of the drawn order what they get: an unpaid order each as long as units remain, or a place on the
-// waitlist. It is one transaction, and happens only while exactly so many are served as from says. It returns how many are
-// served then, also if another call was first. The last call, with none where nobody entered, ends the draw.
+// Serve gives the next of the drawn order what they get: an unpaid order each as long as units remain, or a place on
+// the waitlist. It is one transaction, and happens only while exactly so many are served as from says. It returns how
+// many are served then, also if another call was first. The last call, with none where nobody entered, ends the draw.
 func (d *Draws) Serve(ctx context.Context, voucherID string, from int64, next []model.Drawn) (served int64, err error) {
 	action := fmt.Sprintf("serve %d of the draw of voucher %s from %d on", len(next), voucherID, from)
 	err = d.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
@@ -229,8 +229,8 @@ func (d *Draws) Serve(ctx context.Context, voucherID string, from int64, next []
 	return served, err
 }
 
-// allot makes the orders of those who get a unit, and lets the others wait. It tells how many there are up to the last one who
-// got a unit.
+// allot makes the orders of those who get a unit, and lets the others wait. It tells how many there are up to the last
+// one who got a unit.
 func (d *Draws) allot(tx *gorm.DB, row drawRow, voucher *voucherRow, next []model.Drawn) (winners int64, err error) {
 	owners, err := d.owners(tx, row, next)
 	if err != nil {
@@ -271,8 +271,8 @@ func (d *Draws) allot(tx *gorm.DB, row drawRow, voucher *voucherRow, next []mode
 	return winners, err
 }
 
-// owners are those who have a live order already: the voucher was no draw at first, and somebody bought it in the instant in
-// which it became one. They keep that order, and get no second one.
+// owners are those who have a live order already: the voucher was no draw at first, and somebody bought it in the
+// instant in which it became one. They keep that order, and get no second one.
 func (d *Draws) owners(tx *gorm.DB, row drawRow, next []model.Drawn) (map[string]bool, error) {
 	owners := map[string]bool{}
 	if len(next) == 0 {
@@ -331,7 +331,8 @@ const (
 	drawnColumns = 4
 )
 
-// Proof is what is published of a voucher's draw; NOT_FOUND for a voucher without one and, but for administrators, for a draft.
+// Proof is what is published of a voucher's draw; NOT_FOUND for a voucher without one and, but for administrators, for
+// a draft.
 func (d *Draws) Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error) {
 	row, err := d.published(ctx, voucherID, admin)
 	if err != nil {
@@ -369,8 +370,9 @@ func (d *Draws) published(ctx context.Context, voucherID string, admin bool) (ro
 	return row, err
 }
 
-// Report tells whether a voucher's draw was kept to: every order that was made since it was closed is of the first places, up to
-// the last one that the waitlist has served, and none was made before that of an earlier place. Nil: it has none.
+// Report tells whether a voucher's draw was kept to: every order that was made since it was closed is of the first
+// places, up to the last one that the waitlist has served, and none was made before that of an earlier place. Nil: it
+// has none.
 func (d *Draws) Report(ctx context.Context, voucherID string) (*model.ReportDraw, error) {
 	var rows []struct {
 		Entries, Winners, Served, Made int64
@@ -390,8 +392,8 @@ func (d *Draws) Report(ctx context.Context, voucherID string) (*model.ReportDraw
 	}, err
 }
 
-// Leaves is a page of the leaves of a draw, in the drawn order. CONFLICT says that it is not drawn yet; a cursor that is none
-// of ours is VALIDATION.
+// Leaves is a page of the leaves of a draw, in the drawn order. CONFLICT says that it is not drawn yet; a cursor that
+// is none of ours is VALIDATION.
 func (d *Draws) Leaves(ctx context.Context, voucherID string, admin bool, cursor string, limit int) (model.DrawnLeaves, error) {
 	page := model.DrawnLeaves{Items: []string{}}
 	last := int64(0)

@@ -33,9 +33,9 @@ func (r entryRow) entry() model.Entry {
 	}
 }
 
-// Enter enters users into draws in one transaction, and says of each what became of it, in their order: the entry, that of an
-// earlier call included, or NOT_FOUND, ENDED, PAUSED, NOT_STARTED or ALREADY_ORDERED. The window is decided by the
-// database's clock while the draw's row is locked: an entry that was committed is in the closed list.
+// Enter enters users into draws in one transaction, and says of each what became of it, in their order: the entry, that
+// of an earlier call included, or NOT_FOUND, ENDED, PAUSED, NOT_STARTED or ALREADY_ORDERED. The window is decided by
+// the database's clock while the draw's row is locked: an entry that was committed is in the closed list.
 //
 // It repeats what it may, also a COMMIT without an answer, until ctx ends. Of a draw whose row stayed locked it is a
 // *model.HeldError.

@@ -75,7 +75,8 @@ func (l lottery) drawn(t testing.TB, voucherID string, size, servings int) (orde
 	return order
 }
 
-// Who enters has one entry until the sale is over, and none is taken before it begins, or of a voucher that is paused, or none.
+// Who enters has one entry until the sale is over, and none is taken before it begins, or of a voucher that is paused,
+// or none.
 func TestEntries(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, life life, _ model.OrderMode) {
@@ -277,8 +278,8 @@ func TestAnOwnerWinsNoSecondOrder(t *testing.T) {
 	})
 }
 
-// An order that was made of a place is of the instant at which the voucher's row was had, and not of before the wait for it: the
-// orders of two places have the order of the places.
+// An order that was made of a place is of the instant at which the voucher's row was had, and not of before the wait
+// for it: the orders of two places have the order of the places.
 func TestOrdersOfPlacesAreInTheirOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, store{dialect: "mysql", strategy: model.StockConditional}) // in SQLite nobody waits within a transaction

@@ -100,10 +100,9 @@ func (c *Epochs) latest(ctx context.Context, ids []string, into map[string]int64
 	return rows.Err()
 }
 
-// Watched lists the records of every voucher whose hot copy must be there, those
-// on sale first: it begins within the hour or has begun, and has not ended more
-// than an hour ago, in whatever state; or its stock is about to shrink. A draw is among them only if it had a hot copy before
-// it became one, which may have to be closed.
+// Watched lists the records of every voucher whose hot copy must be there, those on sale first: it begins within the
+// hour or has begun, and has not ended more than an hour ago, in whatever state; or its stock is about to shrink. A
+// draw is among them only if it had a hot copy before it became one, which may have to be closed.
 func (c *Epochs) Watched(ctx context.Context) (records []model.EpochRecord, err error) {
 	d := c.db.Dialect
 	// A join, because MariaDB asks an IN with a UNION once for each voucher.

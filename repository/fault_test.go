@@ -62,8 +62,8 @@ func (f *fixture) unavailable(t *testing.T, voucherID string) {
 	check.Volley(len(names), func(i int) { wantCode(t, calls[names[i]](t.Context()), model.CodeUnavailable) })
 }
 
-// TestServerKilled under load: UNAVAILABLE; when it is back, what was acknowledged is there, nothing is oversold, and the
-// sale goes on.
+// TestServerKilled under load: UNAVAILABLE; when it is back, what was acknowledged is there, nothing is oversold, and
+// the sale goes on.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	f, server, _ := ownServer(t)
@@ -131,8 +131,8 @@ func (f *fixture) fill(t *testing.T) {
 	}
 }
 
-// TestServerReadOnly: refuses writes, still reads, and sells again afterwards, on new connections: behind one address there
-// may be another server once a write was refused.
+// TestServerReadOnly: refuses writes, still reads, and sells again afterwards, on new connections: behind one address
+// there may be another server once a write was refused.
 func TestServerReadOnly(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t)
@@ -215,8 +215,8 @@ func TestStrategiesDiffer(t *testing.T) {
 	})
 }
 
-// TestNoDeadlocks: mixed batches, stock changes and patches, and in async mode everything else, with one order of locks.
-// The server ends no transaction for another one's sake.
+// TestNoDeadlocks: mixed batches, stock changes and patches, and in async mode everything else, with one order of
+// locks. The server ends no transaction for another one's sake.
 func TestNoDeadlocks(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -367,8 +367,8 @@ func TestGrantedAgain(t *testing.T) {
 	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), insert)))
 }
 
-// TestStatementsAreAsLargeAsTheServerTakes: what is done with many orders, users and places at once is done on a server that takes
-// no statement about all of them; one that does not take a voucher is refused at the start.
+// TestStatementsAreAsLargeAsTheServerTakes: what is done with many orders, users and places at once is done on a server
+// that takes no statement about all of them; one that does not take a voucher is refused at the start.
 func TestStatementsAreAsLargeAsTheServerTakes(t *testing.T) {
 	t.Parallel()
 	f, server, admin := ownServer(t, "--max-allowed-packet=64K")

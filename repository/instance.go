@@ -55,9 +55,10 @@ func (m *Modes) Adopt(ctx context.Context, mode model.OrderMode) (model.ModeReco
 	return m.Read(ctx)
 }
 
-// Change makes the mode that of the database, and begins another epoch of every hot copy that is open: what the copy says is
-// not true once the database was sold from otherwise. It waits for every transaction that takes units. The caller has made
-// sure that nobody sells. An instance that goes on all the same is refused: in sync by the mode, in async by its old epoch.
+// Change makes the mode that of the database, and begins another epoch of every hot copy that is open: what the copy
+// says is not true once the database was sold from otherwise. It waits for every transaction that takes units. The
+// caller has made sure that nobody sells. An instance that goes on all the same is refused: in sync by the mode, in
+// async by its old epoch.
 func (m *Modes) Change(ctx context.Context, to model.OrderMode) error {
 	return m.change(ctx, "change", to, func(tx *gorm.DB) (bool, error) {
 		err := tx.Exec("UPDATE vouchers SET copy_epoch = copy_epoch + 1, copy_barrier = NULL, copy_progress_at = NULL," +

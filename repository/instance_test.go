@@ -87,8 +87,8 @@ func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
 	check.Equal(t, "the mode adopted while a voucher was being made", (<-done).Mode, model.ModeSync)
 }
 
-// TestModeChange: also when it is repeated. A hot copy that was open is not afterwards, whenever its sale was: the voucher may be
-// sold in the other mode and come back. One that was never made begins no epoch.
+// TestModeChange: also when it is repeated. A hot copy that was open is not afterwards, whenever its sale was: the
+// voucher may be sold in the other mode and come back. One that was never made begins no epoch.
 func TestModeChange(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {
@@ -151,7 +151,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestBuyersShareFewConnections: however much buyers write beside purchases, they are in few connections at once, and purchases have the rest.
+// TestBuyersShareFewConnections: however much buyers write beside purchases, they are in few connections at once, and
+// purchases have the rest.
 func TestBuyersShareFewConnections(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -201,8 +202,8 @@ func TestBuyersShareFewConnections(t *testing.T) {
 	})
 }
 
-// TestWhatChangesNothingWaitsForNoRow: what a buyer asks for in vain, or has already, is answered while the voucher's row, the order's and the
-// place's are locked.
+// TestWhatChangesNothingWaitsForNoRow: what a buyer asks for in vain, or has already, is answered while the voucher's
+// row, the order's and the place's are locked.
 func TestWhatChangesNothingWaitsForNoRow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[0])

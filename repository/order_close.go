@@ -327,8 +327,9 @@ func coolingOf(tx *gorm.DB, d sqldb.Dialect, voucherID string, users []string) (
 	return found, nil
 }
 
-// coolDown finds until when the users of orders wait that end unpaid. A voucher without a cool-down has nothing read. An order of
-// a user that ends before this one had ended before this one was made: what is counted does not change meanwhile.
+// coolDown finds until when the users of orders wait that end unpaid. A voucher without a cool-down has nothing read.
+// An order of a user that ends before this one had ended before this one was made: what is counted does not change
+// meanwhile.
 func coolDown(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, rules map[string]saleRules, now time.Time) error {
 	users := map[string][]string{} // by voucher
 	for _, c := range changes {

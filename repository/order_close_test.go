@@ -160,8 +160,8 @@ func TestASucceededPaymentStaysSo(t *testing.T) {
 	})
 }
 
-// TestAnotherMessageUnderAUsedID: a message that has the id of another one is none of its repetitions. It is refused, so that
-// its sender learns of it, and changes nothing.
+// TestAnotherMessageUnderAUsedID: a message that has the id of another one is none of its repetitions. It is refused,
+// so that its sender learns of it, and changes nothing.
 func TestAnotherMessageUnderAUsedID(t *testing.T) {
 	t.Parallel()
 	over(t, dialects(), newFixture, func(t *testing.T, f *fixture) {

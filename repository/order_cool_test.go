@@ -19,9 +19,9 @@ func (f *fixture) coolingDown(t testing.TB, stock int64, cooldown time.Duration)
 	})
 }
 
-// TestACancellationDuringAPurchaseOpensNoGap: an order is canceled while the same user's next purchase reads first the cool-downs
-// and then the live orders. The purchase has locked the voucher's row before, and so it finds the order live. Without that lock
-// it would find neither a cool-down nor an order.
+// TestACancellationDuringAPurchaseOpensNoGap: an order is canceled while the same user's next purchase reads first the
+// cool-downs and then the live orders. The purchase has locked the voucher's row before, and so it finds the order
+// live. Without that lock it would find neither a cool-down nor an order.
 func TestACancellationDuringAPurchaseOpensNoGap(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -47,7 +47,8 @@ func TestACancellationDuringAPurchaseOpensNoGap(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsIsListed, page by page, for hot copies that are loaded and for the answers from memory; who has waited is not.
+// TestWhoWaitsIsListed, page by page, for hot copies that are loaded and for the answers from memory; who has waited is
+// not.
 func TestWhoWaitsIsListed(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {
@@ -82,7 +83,8 @@ func TestWhoWaitsIsListed(t *testing.T) {
 	})
 }
 
-// TestWhoCoolsDownGetsNoPlace on a waitlist, which may be an order at once. Whose unit goes to who waits cools down like others.
+// TestWhoCoolsDownGetsNoPlace on a waitlist, which may be an order at once. Whose unit goes to who waits cools down
+// like others.
 func TestWhoCoolsDownGetsNoPlace(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {

@@ -30,12 +30,14 @@ const (
 	readFirst = 32
 	// takenAtOnce is how many vouchers one statement takes units of: it compares each row with each of them.
 	takenAtOnce = 100
-	// slowTaking is how long such a statement may take where somebody waits for its answer. A row that is waited for then keeps
-	// all of them waiting, and slowly transactions take the units of one voucher after the other, which tells whose row it is.
+	// slowTaking is how long such a statement may take where somebody waits for its answer. A row that is waited for
+	// then keeps all of them waiting, and slowly transactions take the units of one voucher after the other, which
+	// tells whose row it is.
 	slowly = 32
 )
 
-// errTogether marks what went wrong where one statement takes units of many vouchers. What it is must be found voucher by voucher.
+// errTogether marks what went wrong where one statement takes units of many vouchers. What it is must be found voucher
+// by voucher.
 var errTogether = errors.New("taken together")
 
 // CreateOrders makes orders unpaid in one transaction that takes as many units
@@ -175,7 +177,8 @@ func (w *writing) run(tx *gorm.DB) error {
 	return nil
 }
 
-// serve decides about the orders of one voucher. Where every one gets a unit, a statement for many vouchers takes them later.
+// serve decides about the orders of one voucher. Where every one gets a unit, a statement for many vouchers takes them
+// later.
 func (w *writing) serve(id string, vouchers map[string]voucherRow) error {
 	orders := w.batch.of(id)
 	row, there := vouchers[id]
@@ -301,14 +304,14 @@ func (o *Orders) serve(
 	return ruling{}, fmt.Errorf("take of voucher %s: %w", id, sqldb.ErrContended)
 }
 
-// askedToCool reports whether some of the orders are to be refused while their users cool down. An order that a hot copy has
-// admitted is not.
+// askedToCool reports whether some of the orders are to be refused while their users cool down. An order that a hot
+// copy has admitted is not.
 func (r *voucherRow) askedToCool(orders []model.Reservation) bool {
 	return r != nil && r.Cooldown > 0 && slices.ContainsFunc(orders, func(order model.Reservation) bool { return order.Epoch == 0 })
 }
 
-// cool reads until when the users of orders wait, with the voucher's row locked from here to COMMIT: an order of theirs that is
-// closed meanwhile was closed before, or is closed after. A read before the lock could miss one.
+// cool reads until when the users of orders wait, with the voucher's row locked from here to COMMIT: an order of theirs
+// that is closed meanwhile was closed before, or is closed after. A read before the lock could miss one.
 func (o *Orders) cool(tx *gorm.DB, voucher *voucherRow, orders []model.Reservation) error {
 	locked, err := lockVoucher(tx, o.db.Dialect, voucher.ID)
 	if err != nil {

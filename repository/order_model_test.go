@@ -192,8 +192,8 @@ func (m *saleModel) draw(t *rapid.T) *orderModel {
 	return m.orders[rapid.SampledFrom(slices.Sorted(maps.Keys(m.orders))).Draw(t, "order")]
 }
 
-// call makes a call whose connection is lost, now and then, before or behind one of its statements. If the call then says
-// that it does not know, or that nothing has happened, it is made once more, as clients do.
+// call makes a call whose connection is lost, now and then, before or behind one of its statements. If the call then
+// says that it does not know, or that nothing has happened, it is made once more, as clients do.
 func (m *saleModel) call(t *rapid.T, do func() error) error {
 	how := rapid.SampledFrom(cuts).Draw(t, "crash")
 	behind := rapid.Int32Range(0, 2*mostStatements).Draw(t, "crash behind statements")
@@ -536,8 +536,8 @@ func (m *saleModel) cools(t *rapid.T, o *orderModel, row model.Order) {
 	}
 }
 
-// TestLifeModel: random sequences of everything that can happen to orders, in which now and then the connection is lost at
-// some statement, or behind it, as when a process dies there, agree with a simple model.
+// TestLifeModel: random sequences of everything that can happen to orders, in which now and then the connection is lost
+// at some statement, or behind it, as when a process dies there, agree with a simple model.
 func TestLifeModel(t *testing.T) {
 	t.Parallel()
 	check.Must(t, flag.Set("rapid.checks", strconv.Itoa(check.Count(t, "CHECKS", 12, 100))))

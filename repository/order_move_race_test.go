@@ -114,8 +114,8 @@ func TestNoDeadlocksBetweenMoves(t *testing.T) {
 }
 
 // TestABuyerAndExpiryInEachOthersWay: a group of buyers holds the voucher's row and waits for the order of one of them,
-// which is expiring; expiry holds that order and waits for the row. Whichever of the two the server ends, it runs again at
-// once: no order fails that need not, and the unit comes back once.
+// which is expiring; expiry holds that order and waits for the row. Whichever of the two the server ends, it runs again
+// at once: no order fails that need not, and the unit comes back once.
 func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 	t.Parallel()
 	for name, others := range map[string]int{"the buyers are ended": 0, "expiry is ended": 300} {

@@ -231,7 +231,8 @@ func TestRefundRequested(t *testing.T) {
 	})
 }
 
-// TestMoneyThatIsNotBack: while the provider refuses a refund for good, the order says so, whatever its status, and says nothing else.
+// TestMoneyThatIsNotBack: while the provider refuses a refund for good, the order says so, whatever its status, and
+// says nothing else.
 func TestMoneyThatIsNotBack(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
@@ -284,7 +285,8 @@ func elsewhere(t testing.TB, p model.Payment, refunded int64, disputed *bool) mo
 	return n
 }
 
-// TestMoneyGoesBackElsewhere: what the provider has given back by itself is the order's that it has paid, once, whoever tells of it first.
+// TestMoneyGoesBackElsewhere: what the provider has given back by itself is the order's that it has paid, once, whoever
+// tells of it first.
 func TestMoneyGoesBackElsewhere(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
@@ -317,7 +319,8 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 		l.balanced(t, v.ID, 0)
 		check.Equal(t, "asked again", paying(o).NextAt == nil, true)
 
-		// A part is noted, an older message changes nothing, and the provider's own answer counts; an administrator gives back the rest.
+		// A part is noted, an older message changes nothing, and the provider's own answer counts; an administrator
+		// gives back the rest.
 		o, _ = l.paid(t, v.ID, "bob")
 		part := paying(o)
 		check.Equal(t, "a part", settle(webhook(t, elsewhere(t, part, 500, nil), "part")).Order.Reason, model.ReasonPart)
@@ -428,7 +431,8 @@ func TestLateMoney(t *testing.T) {
 	})
 }
 
-// TestWebhookMessages: one id is one message once it was applied. One that was refused is kept to be looked at, and may come again corrected.
+// TestWebhookMessages: one id is one message once it was applied. One that was refused is kept to be looked at, and may
+// come again corrected.
 func TestWebhookMessages(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
@@ -590,8 +594,8 @@ func TestAdminLog(t *testing.T) {
 // errorOf2 is the error of a call with two results.
 func errorOf2[T, U any](_ T, _ U, err error) error { return err }
 
-// TestDetailOfARepairedOrder: an administrator of the database may have set a status that no history tells. The order is
-// shown all the same, and at once.
+// TestDetailOfARepairedOrder: an administrator of the database may have set a status that no history tells. The order
+// is shown all the same, and at once.
 func TestDetailOfARepairedOrder(t *testing.T) {
 	t.Parallel()
 	over(t, dialects(), newFixture, func(t *testing.T, f *fixture) {

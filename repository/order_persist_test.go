@@ -370,8 +370,8 @@ func TestUnitsAreTakenTogether(t *testing.T) {
 	}
 }
 
-// TestASlowStatementIsLookedInto: where somebody waits for the answer, it is found out whose row keeps all of them waiting. Nobody
-// waits for orders of the queue, which go on sharing statements.
+// TestASlowStatementIsLookedInto: where somebody waits for the answer, it is found out whose row keeps all of them
+// waiting. Nobody waits for orders of the queue, which go on sharing statements.
 func TestASlowStatementIsLookedInto(t *testing.T) {
 	t.Parallel()
 	var statements atomic.Int64

@@ -232,9 +232,9 @@ func TestHonestUnderRestock(t *testing.T) {
 	})
 }
 
-// bedlam is everything that touches vouchers and orders in async mode, at once: reservations of several epochs, delivered
-// twice, cancels, stock changes, patches, rebuilds and the relay of releases, over two instances. Every reservation becomes
-// one row, and all units add up.
+// bedlam is everything that touches vouchers and orders in async mode, at once: reservations of several epochs,
+// delivered twice, cancels, stock changes, patches, rebuilds and the relay of releases, over two instances. Every
+// reservation becomes one row, and all units add up.
 type bedlam struct {
 	t        *testing.T
 	f        *fixture

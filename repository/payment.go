@@ -138,8 +138,9 @@ func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration)
 // payment has paid goes back: in both cases with a refund, which is pending. A payment
 // that failed changes no order. What was applied before is not applied again.
 //
-// A notice of money that moved is of a payment that has succeeded. If all went back, the order that it paid is refunded, and its
-// unit on sale again; a used one stays, because its unit is used. While the buyer disputes it, the order's code rests (see Redeem).
+// A notice of money that moved is of a payment that has succeeded. If all went back, the order that it paid is
+// refunded, and its unit on sale again; a used one stays, because its unit is used. While the buyer disputes it, the
+// order's code rests (see Redeem).
 //
 // VALIDATION says that the notice is of no payment of ours, or of another amount: a message
 // that says so is kept to be looked at, and may come again corrected under its id. It also
@@ -227,7 +228,8 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	return nil
 }
 
-// order reads the order and locks it. One whose unit may come back is not locked: its voucher comes before it, in moveOrders.
+// order reads the order and locks it. One whose unit may come back is not locked: its voucher comes before it, in
+// moveOrders.
 func (s *settlement) order(tx *gorm.DB) (order model.Order, err error) {
 	if !s.notice.Moved || s.notice.Refunded < s.notice.Amount || !model.ValidID(s.notice.OrderID) {
 		return lockOrder(tx, s.notice.OrderID)
@@ -347,8 +349,8 @@ func (s *settlement) receive(tx *gorm.DB, now time.Time) error {
 	return err
 }
 
-// follow notes what moved at the provider behind a payment, and what that does to the order that it has paid. A payment that
-// the service itself gives back is no order's.
+// follow notes what moved at the provider behind a payment, and what that does to the order that it has paid. A payment
+// that the service itself gives back is no order's.
 func (s *settlement) follow(tx *gorm.DB, now time.Time) error {
 	payment, was := &s.receipt.Payment, s.receipt.Payment
 	payment.Refunded = s.notice.Refunded

@@ -222,7 +222,8 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 
 func ignore[T any](T) error { return nil }
 
-// Twice the rows are at most two and a half times the reading. What a search reads, and what a unit that comes back, does not grow at all.
+// Twice the rows are at most two and a half times the reading. What a search reads, and what a unit that comes back,
+// does not grow at all.
 func TestNoReadingGrowsFasterThanItsRows(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t)
@@ -270,8 +271,8 @@ func TestNoReadingGrowsFasterThanItsRows(t *testing.T) {
 	}
 }
 
-// A reading that runs out of time goes on in no server, and neither does one whose caller goes away: as long as it does,
-// nobody gets its connection.
+// A reading that runs out of time goes on in no server, and neither does one whose caller goes away: as long as it
+// does, nobody gets its connection.
 func TestNoReadingOutlastsItsCaller(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[0])

@@ -24,8 +24,8 @@ const (
 	ordersOneLive = "orders_one_live"
 )
 
-// Sold calls yield for every order of a voucher that has a row, oldest first, with the money of its payments and refunds.
-// It reads page by page on the connections of lists. An error of yield ends it and is returned.
+// Sold calls yield for every order of a voucher that has a row, oldest first, with the money of its payments and
+// refunds. It reads page by page on the connections of lists. An error of yield ends it and is returned.
 func (o *Orders) Sold(ctx context.Context, voucherID string, yield func(model.SoldOrder) error) error {
 	if err := possible(voucherID); err != nil {
 		return err
@@ -64,9 +64,9 @@ func (o *Orders) Waited(ctx context.Context, voucherID string) (waited model.Rep
 	}, err
 }
 
-// inTurn counts the orders that the places up to one have become, and those that were made before the order of an earlier
-// place or while an earlier one waits. A statement of that name reads some thousand places. It is not one statement for all places: a window function on MariaDB
-// compares each row with all before it.
+// inTurn counts the orders that the places up to one have become, and those that were made before the order of an
+// earlier place or while an earlier one waits. A statement of that name reads some thousand places. It is not one
+// statement for all places: a window function on MariaDB compares each row with all before it.
 func inTurn(ctx context.Context, d *sqldb.Database, statement, voucherID string, upTo int64) (orders, overtaken int64, err error) {
 	var latest time.Time
 	waits := false
@@ -112,8 +112,8 @@ type answerRow struct {
 // TableName implements gorm's Tabler.
 func (answerRow) TableName() string { return "answers" }
 
-// Store stores what a process has counted since it began, by voucher. It takes the place of what the process stored before,
-// so that it may be repeated.
+// Store stores what a process has counted since it began, by voucher. It takes the place of what the process stored
+// before, so that it may be repeated.
 func (a *Answers) Store(ctx context.Context, process string, counted map[string]model.Counted) error {
 	rows := make([]answerRow, 0, len(counted))
 	for id, of := range counted {

@@ -48,8 +48,8 @@ func readTexts() map[string]string {
 	return texts
 }
 
-// parted does something with the rows, or the words of a question, in one statement where the server takes it, and in several otherwise.
-// Nothing of one that is too large is sent: a transaction goes on.
+// parted does something with the rows, or the words of a question, in one statement where the server takes it, and in
+// several otherwise. Nothing of one that is too large is sent: a transaction goes on.
 func parted[T any](items []T, do func(some []T) error) error {
 	return lane.Halve(items, sqldb.TooLarge, do)
 }
@@ -63,7 +63,8 @@ func orderMode(d sqldb.Dialect) string {
 // forced is how MySQL says what sqldb.Dialect.Through says.
 var forced = regexp.MustCompile(`FORCE INDEX \((\w+)\)`)
 
-// sqlOf is the statement of a name, with the dialect's clock in place of NOW(6), and its way to name an index. It panics when there is no such file.
+// sqlOf is the statement of a name, with the dialect's clock in place of NOW(6), and its way to name an index. It
+// panics when there is no such file.
 func sqlOf(d sqldb.Dialect, name string) string {
 	text, ok := texts[name]
 	if !ok {
@@ -161,8 +162,9 @@ func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
 		Where("(created_at < ? OR id < ?)", after.At, after.ID)
 }
 
-// behind names a table of a list that goes on behind something. It is read through the index that has the list in its order: by its
-// estimates MariaDB would now and then take the beginning of an index alone, and read it from there up to that point.
+// behind names a table of a list that goes on behind something. It is read through the index that has the list in its
+// order: by its estimates MariaDB would now and then take the beginning of an index alone, and read it from there up to
+// that point.
 func behind(d sqldb.Dialect, table, index string, begun bool) string {
 	if !begun {
 		return table

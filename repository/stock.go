@@ -23,8 +23,8 @@ type voucherRow struct {
 	CopyOpenEpoch int64
 	CopyBarrier   *int64
 	Now           clock `gorm:"column:server_time"`
-	// Places is the last place of the waitlist that was given, and PlacesServed the last one that became an order: the places behind it
-	// wait, as many as Waiting says.
+	// Places is the last place of the waitlist that was given, and PlacesServed the last one that became an order: the
+	// places behind it wait, as many as Waiting says.
 	Places, PlacesServed int64
 	// OrderMode is how the database is sold from; only the transactions that take units read it.
 	OrderMode model.OrderMode `gorm:"column:order_mode"`
@@ -69,8 +69,8 @@ func stockOf(d *sqldb.Database, strategy model.StockStrategy) (stock, error) {
 	}
 }
 
-// onRevision stands for all that administrators and rebuilds decide. An order is refused with SOLD_OUT, which must be true:
-// nothing may remain, also when an administrator adds units between our reading and our UPDATE.
+// onRevision stands for all that administrators and rebuilds decide. An order is refused with SOLD_OUT, which must be
+// true: nothing may remain, also when an administrator adds units between our reading and our UPDATE.
 func onRevision(is condition, takings []taking) {
 	is(" AND revision =", func(t taking) any { return t.voucher.Revision })
 	if slices.ContainsFunc(takings, func(t taking) bool { return t.exhausted }) {
@@ -159,8 +159,8 @@ func (t taking) most() any {
 	return int64(math.MaxInt64)
 }
 
-// take takes units of vouchers, in the order of their ids, and locks their rows from here to COMMIT. It reports how many rows
-// were changed: one that is not as it was read, or has fewer units, is not. Then some may have been taken.
+// take takes units of vouchers, in the order of their ids, and locks their rows from here to COMMIT. It reports how
+// many rows were changed: one that is not as it was read, or has fewer units, is not. Then some may have been taken.
 func (s stock) take(tx *gorm.DB, takings ...taking) (changed int64, err error) {
 	var text strings.Builder
 	var args []any

@@ -67,8 +67,8 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 	})
 }
 
-// restock writes a locked row with another stock. While somebody waits nothing remains, so that the stock can only grow: what is
-// added is for those who wait, and then for the open sale.
+// restock writes a locked row with another stock. While somebody waits nothing remains, so that the stock can only
+// grow: what is added is for those who wait, and then for the open sale.
 func (v *Vouchers) restock(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64) (voucherRow, error) {
 	added := stock - row.Stock
 	if row.Waiting > 0 && min(added, row.Waiting) > servedAtOnce {
@@ -259,10 +259,10 @@ func (v *Vouchers) Intents(ctx context.Context, olderThan time.Duration) ([]mode
 	return list, err
 }
 
-// RepairStock sets what remains of a voucher to its stock less its live orders,
-// which are the truth, where the database itself does not add up. Of an oversold voucher nothing remains, and what remains while users
-// wait is handed over to them, at most some thousand units a call. It returns the audit if it changed anything, else nil. The hot copy
-// is not told: it has to be rebuilt.
+// RepairStock sets what remains of a voucher to its stock less its live orders, which are the truth, where the database
+// itself does not add up. Of an oversold voucher nothing remains, and what remains while users wait is handed over to
+// them, at most some thousand units a call. It returns the audit if it changed anything, else nil. The hot copy is not
+// told: it has to be rebuilt.
 func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.AuditDatabase, err error) {
 	if err := possible(id); err != nil {
 		return nil, err
@@ -303,7 +303,8 @@ func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.Aud
 	return found, nil
 }
 
-// standingOf counts the live orders of a locked voucher, and who waits. None of them comes or goes without the voucher's lock.
+// standingOf counts the live orders of a locked voucher, and who waits. None of them comes or goes without the
+// voucher's lock.
 func standingOf(tx *gorm.DB, v voucherRow) (live, waiting int64, err error) {
 	if err := tx.Table("orders").Where("voucher_id = ?", v.ID).Select("COUNT(slot)").Scan(&live).Error; err != nil {
 		return 0, 0, fmt.Errorf("count live orders: %w", err)

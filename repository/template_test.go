@@ -13,8 +13,8 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// A migration takes a hundred times as long as most tests. So a schema is migrated once and goes from one test to the next,
-// emptied; and SQLite's file is a copy of one that was migrated.
+// A migration takes a hundred times as long as most tests. So a schema is migrated once and goes from one test to the
+// next, emptied; and SQLite's file is a copy of one that was migrated.
 
 // spare are the schemas that no test uses now. TestMain has nowhere to hand it to the tests.
 var spare struct {

@@ -127,9 +127,9 @@ func windowError() error {
 	return model.Invalid("body.end_at", "must be after begin_at")
 }
 
-// Patch changes what is set. The resulting window must not be empty
-// (VALIDATION), the rules of a fair sale stay when there is an order (CONFLICT); NOT_FOUND when there is no such voucher, PRECONDITION_FAILED when the
-// locked row has none of the tags asked for.
+// Patch changes what is set. The resulting window must not be empty (VALIDATION), the rules of a fair sale stay when
+// there is an order (CONFLICT); NOT_FOUND when there is no such voucher, PRECONDITION_FAILED when the locked row has
+// none of the tags asked for.
 func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
 	if err := possible(id); err != nil {
 		return model.Voucher{}, err
@@ -181,7 +181,8 @@ func storedFields(f model.VoucherFields) model.VoucherFields {
 	return f
 }
 
-// changeRules refuses rules of a fair sale that do not fit the voucher, and others than before once it has an order or an entry, or somebody waits.
+// changeRules refuses rules of a fair sale that do not fit the voucher, and others than before once it has an order or
+// an entry, or somebody waits.
 func changeRules(tx *gorm.DB, before *model.Voucher, after voucherRow) error {
 	if err := after.CheckRules(); err != nil || after.SameRules(&before.VoucherFields) {
 		return err

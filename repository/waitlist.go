@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// countedPlaces are counted at the most to tell a position, because users poll it: that many take a fraction of a millisecond,
-	// and a million would take a tenth of a second.
+	// countedPlaces are counted at the most to tell a position, because users poll it: that many take a fraction of a
+	// millisecond, and a million would take a tenth of a second.
 	countedPlaces = 1000
 	// servedAtOnce places become orders in one transaction, which keeps the voucher's row for half a second then.
 	servedAtOnce = 10_000
@@ -43,9 +43,10 @@ const (
 	placeColumns = 5
 )
 
-// Join gives users places at the end of a voucher's waitlist, in their order, or finds those that they have. It is CONFLICT while units
-// are free, with model.ErrUnitsFree, and for a voucher without a waitlist; ALREADY_ORDERED for who has a live order; COOLING_DOWN; and what a purchase
-// would be while the sale is not open. The error is for all of them.
+// Join gives users places at the end of a voucher's waitlist, in their order, or finds those that they have. It is
+// CONFLICT while units are free, with model.ErrUnitsFree, and for a voucher without a waitlist; ALREADY_ORDERED for who
+// has a live order; COOLING_DOWN; and what a purchase would be while the sale is not open. The error is for all of
+// them.
 func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joining) ([]model.Joined, error) {
 	if err := possible(voucherID); err != nil {
 		return nil, err
@@ -153,8 +154,8 @@ func placesOf(tx *gorm.DB, voucherID string, users []string) (map[string]waitlis
 	return places, nil
 }
 
-// refuseJoin tells why a user gets no place now. Nobody who has a live order waits: an order needs a unit that remains, and then
-// nobody waits.
+// refuseJoin tells why a user gets no place now. Nobody who has a live order waits: an order needs a unit that remains,
+// and then nobody waits.
 func refuseJoin(v voucherRow, asked model.Joining, live map[string]model.Order, now time.Time) error {
 	voucher := v.Voucher
 	if asked.Early {
@@ -181,8 +182,8 @@ func refuseJoin(v voucherRow, asked model.Joining, live map[string]model.Order, 
 	return nil
 }
 
-// appendPlaces gives users places behind all others, in their order, and notes it in the voucher, whose row is locked and of which nothing
-// remains. None of them has a place or a live order.
+// appendPlaces gives users places behind all others, in their order, and notes it in the voucher, whose row is locked
+// and of which nothing remains. None of them has a place or a live order.
 func appendPlaces(tx *gorm.DB, v *voucherRow, at time.Time, window time.Duration, users []string) error {
 	args := make([]any, 0, len(users)*placeColumns)
 	for i, user := range users {
@@ -201,8 +202,9 @@ func noteWaiting(tx *gorm.DB, v voucherRow) error {
 		v.Waiting, v.Places, v.PlacesServed, v.Remaining, v.ID), 1)
 }
 
-// Leave gives places up, in one transaction, and says of each user what became of it: NOT_FOUND where there is no place. A place that has
-// become an order is one no more: ALREADY_ORDERED while that is live. Only who has a place is worth the voucher's row. The error is for all.
+// Leave gives places up, in one transaction, and says of each user what became of it: NOT_FOUND where there is no
+// place. A place that has become an order is one no more: ALREADY_ORDERED while that is live. Only who has a place is
+// worth the voucher's row. The error is for all.
 func (o *Orders) Leave(ctx context.Context, voucherID string, users []string) ([]error, error) {
 	if err := possible(voucherID); err != nil {
 		return nil, err
@@ -262,7 +264,8 @@ func (o *Orders) Leave(ctx context.Context, voucherID string, users []string) ([
 	return answers, err
 }
 
-// Place is a user's place on a voucher's waitlist, or the last one, which has become an order; NOT_FOUND when there is none.
+// Place is a user's place on a voucher's waitlist, or the last one, which has become an order; NOT_FOUND when there is
+// none.
 func (o *Orders) Place(ctx context.Context, voucherID, userID string) (place model.WaitlistPlace, err error) {
 	if err := possible(voucherID); err != nil {
 		return place, err
@@ -301,8 +304,8 @@ func (r waitlistRow) shown(position int64) model.WaitlistPlace {
 	return place
 }
 
-// positionOf tells how many wait before a place, itself included. The first it counts. Further behind it also counts who has left, but says no
-// more than how many wait.
+// positionOf tells how many wait before a place, itself included. The first it counts. Further behind it also counts
+// who has left, but says no more than how many wait.
 func positionOf(db *gorm.DB, v voucherRow, row waitlistRow) (position int64, err error) {
 	if row.Place > v.Places { // it is not written yet, and nobody has left who is behind it
 		return v.Waiting + row.Place - v.Places, nil
@@ -317,8 +320,8 @@ func positionOf(db *gorm.DB, v voucherRow, row waitlistRow) (position int64, err
 	return max(position, 1), nil // it may have been served meanwhile
 }
 
-// Waitlists counts who waits for a unit, of all vouchers, and the units that came back and that nobody has got: of unpaid orders whose time
-// passed a minute ago, and of releases with an heir.
+// Waitlists counts who waits for a unit, of all vouchers, and the units that came back and that nobody has got: of
+// unpaid orders whose time passed a minute ago, and of releases with an heir.
 func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error) {
 	err = o.db.Browse(ctx, "look at the waitlists", func(db *gorm.DB) error {
 		now, err := readClock(db, o.db.Dialect)
@@ -330,10 +333,10 @@ func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error)
 	return waiting, held, err
 }
 
-// handOver makes units that came back, or were added, unpaid orders of those who wait first; what nobody waits for is on
-// sale again. It is part of the transaction in which they come: a unit that is promised is an order. By the changes in returned the
-// units came back. Of added units the hot copy does not hear who got them: it would promise a second order to one of these users. So it counts no
-// more from the COMMIT on, and is rebuilt with their orders.
+// handOver makes units that came back, or were added, unpaid orders of those who wait first; what nobody waits for is
+// on sale again. It is part of the transaction in which they come: a unit that is promised is an order. By the changes
+// in returned the units came back. Of added units the hot copy does not hear who got them: it would promise a second
+// order to one of these users. So it counts no more from the COMMIT on, and is rebuilt with their orders.
 func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []*statusChange) error {
 	v, err := lockVoucher(tx, db.Dialect, voucherID)
 	if err != nil {
@@ -403,9 +406,10 @@ const mostHeirs = 100
 // releasesHeirs is the index that has the releases of a voucher by heir.
 const releasesHeirs = "releases_heirs"
 
-// tellHeirs notes for the hot copy of a voucher with a waitlist which orders got the units that came back. The rows are inserted under the voucher's
-// lock, so that they are in the order of the transactions. A unit that nobody got is for everybody: while the hot copy may not
-// know an heir of an earlier one, it would give it to that heir too. So it hears of them before, up to one more than mostHeirs.
+// tellHeirs notes for the hot copy of a voucher with a waitlist which orders got the units that came back. The rows are
+// inserted under the voucher's lock, so that they are in the order of the transactions. A unit that nobody got is for
+// everybody: while the hot copy may not know an heir of an earlier one, it would give it to that heir too. So it hears
+// of them before, up to one more than mostHeirs.
 func tellHeirs(tx *gorm.DB, dialect sqldb.Dialect, voucherID string, returned []*statusChange) error {
 	rows := make([]model.Release, len(returned))
 	for i, c := range returned {

@@ -197,7 +197,8 @@ func TestWaitlistRace(t *testing.T) {
 	})
 }
 
-// In async the outbox tells, in the order of the transactions, which order got a unit. What is on sale again has no heir.
+// In async the outbox tells, in the order of the transactions, which order got a unit. What is on sale again has no
+// heir.
 func TestReleasesNameTheHeirs(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {

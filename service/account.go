@@ -276,7 +276,8 @@ func (s *Accounts) session(account model.Account) (Session, error) {
 }
 
 // Renew makes another token for an administrator who was active with one that Admit has let in. It ends 30 minutes from
-// now, but never later than 8 hours after the password was given: false says that it would end no later than the one there is.
+// now, but never later than 8 hours after the password was given: false says that it would end no later than the one
+// there is.
 func (s *Accounts) Renew(claims token.Claims) (session Session, later bool, err error) {
 	lasts := min(adminSessionLength, time.Until(claims.SignedInAt.Add(longestAdminSession)))
 	if claims.SignedInAt.IsZero() || lasts < time.Until(claims.ExpiresAt)+time.Second {

@@ -277,8 +277,8 @@ func TestSuccessesBuyNoGuesses(t *testing.T) {
 	})
 }
 
-// Neither the limit nor its words tell whether there is an account. What is no username may be a password that was typed
-// in the wrong place: it appears in no log.
+// Neither the limit nor its words tell whether there is an account. What is no username may be a password that was
+// typed in the wrong place: it appears in no log.
 func TestUnknownUsernamesAreLimitedAsOthers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {

@@ -99,7 +99,8 @@ func (h *Health) Check(ctx context.Context) []Check {
 	return checks
 }
 
-// Ready reports what the latest look found, without a wait. It has somebody look again when that is older than a second.
+// Ready reports what the latest look found, without a wait. It has somebody look again when that is older than a
+// second.
 func (h *Health) Ready() bool {
 	if h.mu.TryLock() {
 		stale := !h.latest.sharedFor(budget.Look)

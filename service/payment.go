@@ -221,7 +221,8 @@ func notice(p model.Payment, succeeded bool) model.PaymentNotice {
 	return model.PaymentNotice{PaymentID: p.ID, OrderID: p.OrderID, Succeeded: succeeded, Amount: p.Amount, Currency: p.Currency}
 }
 
-// settle applies a notice. Money that moves has arrived before, although nobody may have said so yet: that is applied first.
+// settle applies a notice. Money that moves has arrived before, although nobody may have said so yet: that is applied
+// first.
 func (s *Payments) settle(ctx context.Context, n model.PaymentNotice) (receipt model.Receipt, err error) {
 	if n.Moved {
 		arrived := n

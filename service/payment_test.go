@@ -469,8 +469,8 @@ func TestLateMoneyGoesBackAtOnce(t *testing.T) {
 	})
 }
 
-// The provider's page can show what is bought and until when, and lead back; of the buyer it learns no more than that it is
-// the same one again.
+// The provider's page can show what is bought and until when, and lead back; of the buyer it learns no more than that
+// it is the same one again.
 func TestWhatTheProviderIsTold(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
@@ -496,8 +496,8 @@ func (u unanswered) Refund(ctx context.Context, _ string, _ payment.Refund) erro
 	return ctx.Err()
 }
 
-// A refund that a stop has cut off is as it was: the next start repeats it at once, and the attempts, by which the pauses
-// grow, are those of the provider.
+// A refund that a stop has cut off is as it was: the next start repeats it at once, and the attempts, by which the
+// pauses grow, are those of the provider.
 func TestARefundThatAStopCutsOffIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {

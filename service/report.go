@@ -49,8 +49,8 @@ type ReportDeps struct {
 // NewReports makes the service.
 func NewReports(deps ReportDeps) *Reports { return &Reports{deps, make(chan struct{}, 1)} }
 
-// Make makes the report of a voucher. An instance makes one at a time, of short questions on the connections of lists, so
-// that no sale waits for it. NOT_FOUND when there is no such voucher, UNAVAILABLE when the audit cannot be made.
+// Make makes the report of a voucher. An instance makes one at a time, of short questions on the connections of lists,
+// so that no sale waits for it. NOT_FOUND when there is no such voucher, UNAVAILABLE when the audit cannot be made.
 func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Survey)
 	defer cancel()
@@ -92,8 +92,8 @@ func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Repo
 	return report, err
 }
 
-// stocks is what a voucher's stock was, oldest first, by the administrators' log. One that is older than the log has had
-// the stock that the first entry has found.
+// stocks is what a voucher's stock was, oldest first, by the administrators' log. One that is older than the log has
+// had the stock that the first entry has found.
 func (r *Reports) stocks(ctx context.Context, v model.Voucher) ([]model.StockAt, error) {
 	var latest []model.StockAt // newest first
 	first := &v.Stock
@@ -128,8 +128,8 @@ func stockOf(document json.RawMessage) *int64 {
 	return of.Stock
 }
 
-// soldSale makes the report of a sale of its orders, oldest first. It keeps no order: of those that gave their unit back
-// it keeps the instant, until the sale is sold out.
+// soldSale makes the report of a sale of its orders, oldest first. It keeps no order: of those that gave their unit
+// back it keeps the instant, until the sale is sold out.
 type soldSale struct {
 	report model.Report
 	stocks []model.StockAt // those that are still to come
@@ -271,7 +271,8 @@ const (
 	storeShare = 100
 )
 
-// Tallies tells the other instances what this one counts, so that each can show the sum, and stores it for the reports of sales.
+// Tallies tells the other instances what this one counts, so that each can show the sum, and stores it for the reports
+// of sales.
 type Tallies struct {
 	Counted *telemetry.Tallies
 	Publish func(ctx context.Context, tallies map[string]model.Tally) error

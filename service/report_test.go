@@ -83,8 +83,8 @@ func soldOutAt(stocks []model.StockAt, orders []model.SoldOrder) *time.Time {
 	return nil
 }
 
-// The sums of a report are those of the rows, and it is told exactly when the stock was sold out, whatever was returned or
-// added before.
+// The sums of a report are those of the rows, and it is told exactly when the stock was sold out, whatever was returned
+// or added before.
 func TestReportOfAGeneratedSale(t *testing.T) {
 	t.Parallel()
 	chance := check.Seeded(t)

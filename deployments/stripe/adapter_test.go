@@ -250,7 +250,8 @@ func TestRefusalsAndSilence(t *testing.T) {
 	check.Is(t, "with another key", check.ErrorOf(stranger.LookUp(ctx, "p500")), model.ErrUnknownOutcome)
 }
 
-// Stripe keeps a session open for half an hour at least: that of an order whose time is over is ended when it is asked for.
+// Stripe keeps a session open for half an hour at least: that of an order whose time is over is ended when it is asked
+// for.
 func TestThePageEndsWithItsOrder(t *testing.T) {
 	t.Parallel()
 	w, ctx, asked := newWorld(t), t.Context(), checkout()
@@ -315,7 +316,8 @@ func TestEventsBecomeWebhooks(t *testing.T) {
 	check.Equal(t, "nothing of the stranger", len(w.heard), 0)
 }
 
-// TestMoneyThatMovesAtStripe: refunds of the dashboard and disputes are told as the payment stands, whichever event comes last.
+// TestMoneyThatMovesAtStripe: refunds of the dashboard and disputes are told as the payment stands, whichever event
+// comes last.
 func TestMoneyThatMovesAtStripe(t *testing.T) {
 	t.Parallel()
 	w, ctx := newWorld(t), t.Context()

@@ -94,8 +94,8 @@ func (c checkouts) look(ctx context.Context, e entry, now time.Time) (payment.Pa
 	return p, err
 }
 
-// disputes adds to a payment what its disputes have become: what a lost one has cost is gone like a refund, and one that is
-// neither won nor lost is open, whatever Stripe calls it.
+// disputes adds to a payment what its disputes have become: what a lost one has cost is gone like a refund, and one
+// that is neither won nor lost is open, whatever Stripe calls it.
 func (c checkouts) disputes(ctx context.Context, intent string, p *payment.Payment) error {
 	for made, err := range c.stripe.V1Disputes.List(ctx, &stripe.DisputeListParams{PaymentIntent: &intent}).All(ctx) {
 		if err != nil {

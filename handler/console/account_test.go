@@ -15,8 +15,8 @@ import (
 	"seckill/model"
 )
 
-// TestGroupsOfAnAccount: an administrator finds an account by its name or id, sees its groups and changes them, and it may
-// buy what is for them. What is no group is refused beside the field, with what was typed.
+// TestGroupsOfAnAccount: an administrator finds an account by its name or id, sees its groups and changes them, and it
+// may buy what is for them. What is no group is refused beside the field, with what was typed.
 func TestGroupsOfAnAccount(t *testing.T) {
 	s := shared(t)
 	t.Parallel()

@@ -220,10 +220,12 @@ func credentials(username, password string) chromedp.Action {
 	return chromedp.Tasks{fill("#username", username), fill("#password", password), click(`.card form button`)}
 }
 
-// ready is a script's test whether somebody could use a place now: the page has loaded, and the place is shown and enabled.
+// ready is a script's test whether somebody could use a place now: the page has loaded, and the place is shown and
+// enabled.
 const ready = `const ready = (place) => document.readyState === 'complete' && place?.checkVisibility() && !place.disabled;`
 
-// fill types into a field as soon as somebody could. Nothing is kept of a page that is replaced meanwhile: it is begun anew.
+// fill types into a field as soon as somebody could. Nothing is kept of a page that is replaced meanwhile: it is begun
+// anew.
 func fill(selector, text string) chromedp.Action {
 	return until(fmt.Sprintf(`{
 		%s
@@ -313,8 +315,8 @@ func scheme(name string) chromedp.Action {
 const sticksOut = `[...document.querySelectorAll('nav li, .kpi, .card, .btn, .alert, .badge')]
 	.filter((box) => box.checkVisibility() && box.clientWidth > 1 && box.scrollWidth > box.clientWidth + 1).map((box) => box.innerText)`
 
-// fits checks that the page needs no scrolling to the side, from a narrow telephone to a desk, also where the frame changes, and that
-// nothing lies over something else.
+// fits checks that the page needs no scrolling to the side, from a narrow telephone to a desk, also where the frame
+// changes, and that nothing lies over something else.
 func (b *tab) fits(t *testing.T, what string) {
 	t.Helper()
 	for _, width := range []int64{360, 768, 1024, 1440} {

@@ -41,7 +41,8 @@ const focused = `(() => {
 // mostStops bounds the presses of Tab: a list of 20 orders has five places a line, and the field of a time has 8 parts.
 const mostStops = 200
 
-// walk goes through a page that was just loaded with the Tab key: to every place, in their order, each marked and in the window.
+// walk goes through a page that was just loaded with the Tab key: to every place, in their order, each marked and in
+// the window.
 func (b *tab) walk(t *testing.T, what string) {
 	t.Helper()
 	var count int

@@ -28,8 +28,9 @@ func (v visitor) act(t *testing.T, b *tab, dialog, button string) {
 	b.do(t, "the message is closed", click(`.toast-note [data-closes]`))
 }
 
-// An operator creates a voucher, watches it, pauses it and goes on, restocks it, moves its end and its title, archives and
-// publishes it; cancels an order, gives money back and uses a code. With a keyboard nothing is clicked, but the messages.
+// An operator creates a voucher, watches it, pauses it and goes on, restocks it, moves its end and its title, archives
+// and publishes it; cancels an order, gives money back and uses a code. With a keyboard nothing is clicked, but the
+// messages.
 func operatorInABrowser(t *testing.T, c *chromium, s *site) {
 	for _, v := range visitors() {
 		b := v.tab(t, c, s.url)

@@ -17,8 +17,8 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// rush lets buyers number first to first+n-1 press the button at the same instant, and returns how many heard each answer.
-// A request that was repeated may find the order.
+// rush lets buyers number first to first+n-1 press the button at the same instant, and returns how many heard each
+// answer. A request that was repeated may find the order.
 func (s *site) rush(t testing.TB, voucherID string, first, n int) map[string]int {
 	t.Helper()
 	heard := map[string]int{}

@@ -15,8 +15,8 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// A buyer registers, buys, pays with the simulated provider, comes back and has the code, also after a reload; a sale that
-// has not begun says so on its button, and becomes one that can be bought without a reload.
+// A buyer registers, buys, pays with the simulated provider, comes back and has the code, also after a reload; a sale
+// that has not begun says so on its button, and becomes one that can be bought without a reload.
 func buyerInABrowser(t *testing.T, c *chromium) {
 	s := start(t, "SECKILL_ORDER_MODE=async")
 	catalogue := check.Value(words.New())(t)

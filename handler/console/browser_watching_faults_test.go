@@ -31,7 +31,8 @@ func watchingInABrowser(t *testing.T, c *chromium, s *site) {
 	b.quiet(t)
 }
 
-// A feed that stops is shown as old from two seconds on, with its age, and goes on by itself with every point of the charts.
+// A feed that stops is shown as old from two seconds on, with its age, and goes on by itself with every point of the
+// charts.
 func (b *tab) staleFeed(t *testing.T, line *testserver.Line) {
 	t.Helper()
 	var shown []string
@@ -56,7 +57,8 @@ func (b *tab) staleFeed(t *testing.T, line *testserver.Line) {
 	b.run(t, "the feed goes on", visible("[data-connection].fresh"), until(`times.at(-1) > points.at(-1) && window.neverReloaded`))
 }
 
-// A session that ends in five minutes says so, and goes on when that is asked for; one that cannot go on leads to the sign-in.
+// A session that ends in five minutes says so, and goes on when that is asked for; one that cannot go on leads to the
+// sign-in.
 func (b *tab) endingSession(t *testing.T) {
 	t.Helper()
 	soon := func(minutes string) chromedp.Action {

@@ -363,7 +363,8 @@ func (f files) url(name string) (string, error) {
 	return Path + "/static/" + name + "?v=" + found.tag, nil
 }
 
-// serve sends a file. One that is asked for without its tag, or by that of another version, is asked for again each time.
+// serve sends a file. One that is asked for without its tag, or by that of another version, is asked for again each
+// time.
 func (f files) serve(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	name := r.PathValue("file")
 	found, ok := f[name]

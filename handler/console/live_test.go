@@ -280,7 +280,8 @@ func (gate) Draining() bool { return false }
 // answerLasts is how long an answer of a shop's server may take, as of the service's own.
 const answerLasts = 21 * time.Second
 
-// browser is that of an administrator who has signed in to a console of this shop, or of the vouchers that it was given.
+// browser is that of an administrator who has signed in to a console of this shop, or of the vouchers that it was
+// given.
 func (s *shop) browser(t *testing.T) *browser {
 	t.Helper()
 	if s.Vouchers == nil {

@@ -144,7 +144,8 @@ func TestATrialBeginsAtOnce(t *testing.T) {
 	check.Equal(t, "what alice hears", s.buy(t, "alice", id), "OK")
 }
 
-// wordsOfThePage stands for what shop.js and the page have: a text is its key and its values, and all that is said is kept.
+// wordsOfThePage stands for what shop.js and the page have: a text is its key and its values, and all that is said is
+// kept.
 const wordsOfThePage = `
 const said = new Set();
 const word = (key) => { said.add(key); return key; };
@@ -155,8 +156,8 @@ const left = (at) => 'T' + when(at);
 const now = () => Date.parse('2026-01-01T12:00:00Z');
 const ask = (voucher, mine) => { const { says, does, why } = offer(JSON.parse(voucher), JSON.parse(mine)); return [says, does, why].join(' | '); };`
 
-// TestOffer: what the button of each kind of voucher says to each kind of visitor, what it does, and why it does nothing. The
-// vouchers are as the API shows them to the visitor.
+// TestOffer: what the button of each kind of voucher says to each kind of visitor, what it does, and why it does
+// nothing. The vouchers are as the API shows them to the visitor.
 func TestOffer(t *testing.T) {
 	t.Parallel()
 	vm := sobek.New()

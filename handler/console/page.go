@@ -309,7 +309,8 @@ func retryAfter(w http.ResponseWriter, refusal *model.Error) {
 
 func rfc(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// lasts is how long something takes, for people: milliseconds below a second, tenths below a minute, and nothing that is zero.
+// lasts is how long something takes, for people: milliseconds below a second, tenths below a minute, and nothing that
+// is zero.
 func lasts(language *words.Language, d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -339,8 +340,8 @@ func share(part, whole int64) int64 {
 	return int64(math.Round(float64(part) / float64(whole) * 100))
 }
 
-// short is the end of an id, which differs between the lines of a list. Of an order's id it is the end of the first part: the
-// second part is the id of the voucher.
+// short is the end of an id, which differs between the lines of a list. Of an order's id it is the end of the first
+// part: the second part is the id of the voucher.
 func short(id string) string {
 	const shown = 8
 	own, _, _ := strings.Cut(id, ".")

@@ -16,9 +16,9 @@ import (
 // pageLimit is what nobody may wait for longer.
 const pageLimit = 100 * time.Millisecond
 
-// BenchmarkPages measures how long each page of the console takes in a large shop on MariaDB; `make bench-console` starts
-// it. A page whose fastest answer is above pageLimit is an error: nothing else on the machine explains that. The processor
-// time is that of the service and of MariaDB, which the kernel counts in ticks of 10 ms.
+// BenchmarkPages measures how long each page of the console takes in a large shop on MariaDB; `make bench-console`
+// starts it. A page whose fastest answer is above pageLimit is an error: nothing else on the machine explains that. The
+// processor time is that of the service and of MariaDB, which the kernel counts in ticks of 10 ms.
 //
 // VOUCHERS (10000) and ORDERS (1000000) are the size of the shop, and ROUNDS (20) is how often each page is asked for.
 func BenchmarkPages(b *testing.B) {

@@ -60,7 +60,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// A browser is led to the console, or to the documentation where there is none; programs hear at / what they have always heard.
+// A browser is led to the console, or to the documentation where there is none; programs hear at / what they have
+// always heard.
 func TestRoot(t *testing.T) {
 	common := shared(t)
 	t.Parallel()

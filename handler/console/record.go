@@ -120,8 +120,8 @@ const (
 	countShare = 100
 )
 
-// rarely reads what takes long and more and more, such as a count of orders: in the background, and for a small share of
-// the time. Everybody is told the latest.
+// rarely reads what takes long and more and more, such as a count of orders: in the background, and for a small share
+// of the time. Everybody is told the latest.
 type rarely[T any] struct {
 	mu     sync.Mutex
 	latest *T
@@ -129,8 +129,8 @@ type rarely[T any] struct {
 	under  chan struct{} // is closed when the reading under way has ended; nil: none is
 }
 
-// get is the latest reading, nil before the first, and begins another one that is due. Who wants it may wait until it has
-// ended; nil: none is under way.
+// get is the latest reading, nil before the first, and begins another one that is due. Who wants it may wait until it
+// has ended; nil: none is under way.
 func (r *rarely[T]) get(log *slog.Logger, what string, read func(context.Context) (T, error)) (latest *T, next <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -407,7 +407,8 @@ func quantile(bounds, took []float64, rank float64) float64 {
 	return low
 }
 
-// backlogOf reads what waits in the queue out of an instance's metrics, which are in memory; nil: there is none, or it does not tell.
+// backlogOf reads what waits in the queue out of an instance's metrics, which are in memory; nil: there is none, or it
+// does not tell.
 func backlogOf(metrics prometheus.Gatherer, log *slog.Logger) *Backlog {
 	families, err := metrics.Gather()
 	if err != nil { // what could be gathered is there all the same

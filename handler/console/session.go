@@ -87,7 +87,8 @@ func (c *console) signedIn(operation string, do, ask handle) http.Handler {
 // renewAfter is how old a session's token is when the next request gets another one.
 const renewAfter = budget.Late / 2
 
-// goOn prolongs a session that is used: a request is a sign of activity, and a page that watches a sale by itself is none.
+// goOn prolongs a session that is used: a request is a sign of activity, and a page that watches a sale by itself is
+// none.
 func (c *console) goOn(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if v.claims.SignedInAt.IsZero() || strings.HasSuffix(r.URL.Path, "/events") || r.URL.Path == Path+"/sign-out" {
 		return nil

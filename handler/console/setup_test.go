@@ -82,8 +82,8 @@ var lent struct {
 	end   func() error
 }
 
-// shared is the server that tests have in common. They ask for it before they step aside for the others (t.Parallel), so
-// that the first one starts it, and the last one stops it.
+// shared is the server that tests have in common. They ask for it before they step aside for the others (t.Parallel),
+// so that the first one starts it, and the last one stops it.
 func shared(t testing.TB) *site {
 	t.Helper()
 	lent.Lock()
@@ -152,7 +152,8 @@ func (s *site) browser(t testing.TB) *browser {
 	}}
 }
 
-// signedIn is the browser of an administrator with an account of that name. Who has one already goes on with its session.
+// signedIn is the browser of an administrator with an account of that name. Who has one already goes on with its
+// session.
 func (s *site) signedIn(t testing.TB, name string) *browser {
 	t.Helper()
 	b := s.browser(t)

@@ -19,7 +19,8 @@ import (
 	"seckill/service"
 )
 
-// auditTimeout is how long the answer to an audit, or to a repair, may take: an audit has a minute, and a repair audits twice.
+// auditTimeout is how long the answer to an audit, or to a repair, may take: an audit has a minute, and a repair audits
+// twice.
 const auditTimeout = 2*budget.Survey + budget.Step
 
 // auditPage is what an audit has found.

@@ -152,8 +152,8 @@ func aHotCopyIsRepairedAndRebuilt(t *testing.T, s *site) {
 	check.Equal(t, "bob hears", s.buy(t, "bob", id), "OK")
 }
 
-// The System page shows every instance of the deployment, and one that has left no more. It is there without Redis, too:
-// this is when it is needed.
+// The System page shows every instance of the deployment, and one that has left no more. It is there without Redis,
+// too: this is when it is needed.
 func TestInstancesAreListed(t *testing.T) {
 	t.Parallel()
 	redis := check.Value(url.Parse(testserver.SharedRedis(t)))(t)

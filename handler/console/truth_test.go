@@ -64,7 +64,8 @@ type process struct {
 	hot             *redis.Client
 }
 
-// serve starts the service until the test ends: as the program that is shipped, in a process of its own, or in this process.
+// serve starts the service until the test ends: as the program that is shipped, in a process of its own, or in this
+// process.
 func serve(t testing.TB, shipped bool, environ ...string) *process {
 	t.Helper()
 	p := &process{pid: os.Getpid(), redis: testserver.Redis(t)}

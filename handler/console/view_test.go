@@ -76,7 +76,8 @@ func (s *site) views(t *testing.T) []view {
 	}
 }
 
-// fair makes a voucher that is drawn, and a sold-out one for which somebody waits, and returns the paths of their pages.
+// fair makes a voucher that is drawn, and a sold-out one for which somebody waits, and returns the paths of their
+// pages.
 func (s *site) fair(t *testing.T) (drawn, waitlist string) {
 	t.Helper()
 	admin, user := s.token(t, "admin", model.RoleAdmin), s.token(t, "views-2", model.RoleUser)

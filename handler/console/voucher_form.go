@@ -200,8 +200,8 @@ func once(v *visit, call, key string, asked ...string) model.Idempotency {
 	return model.Idempotency{Scope: v.claims.Subject + " console " + call, Key: key, Fingerprint: hex.EncodeToString(sum[:])}
 }
 
-// newVoucher shows the form of a new voucher. Unless the administrator types something else, its sale begins in an hour and
-// lasts for a day.
+// newVoucher shows the form of a new voucher. Unless the administrator types something else, its sale begins in an hour
+// and lasts for a day.
 func (c *console) newVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
 	begin := time.Now().Add(budget.Hour).Truncate(time.Hour)
 	if c.Shop { // it is tried out: what is put up can be bought
@@ -354,8 +354,8 @@ func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	return done(w, r, voucherPath(form.ID), "changed")
 }
 
-// difference is what of a form differs from the voucher. A field that was left alone keeps what a form cannot show: a time's
-// fraction of a second, and the ends of lines.
+// difference is what of a form differs from the voucher. A field that was left alone keeps what a form cannot show: a
+// time's fraction of a second, and the ends of lines.
 func (c *console) difference(typed, now model.VoucherFields) model.VoucherPatch {
 	changed := map[string]bool{}
 	for _, f := range formFields(c.money, time.UTC) {

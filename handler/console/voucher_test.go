@@ -138,8 +138,8 @@ func sentBack(page string) url.Values {
 	return form
 }
 
-// fieldCase is how a field is made and changed by the API, what is typed over it in the form, what it is then, and how its
-// page shows that. Without typed, the form of a change has no such field.
+// fieldCase is how a field is made and changed by the API, what is typed over it in the form, what it is then, and how
+// its page shows that. Without typed, the form of a change has no such field.
 type fieldCase struct {
 	made, changed any
 	typed         map[string]string
@@ -180,8 +180,8 @@ func fieldCases() map[string]fieldCase {
 	}
 }
 
-// TestEveryFieldOfAVoucherIsSaid: the API makes, shows and changes it, the form shows and changes it, the page shows it, and
-// the log has words for it. What administrators do not decide is on a list.
+// TestEveryFieldOfAVoucherIsSaid: the API makes, shows and changes it, the form shows and changes it, the page shows
+// it, and the log has words for it. What administrators do not decide is on a list.
 func TestEveryFieldOfAVoucherIsSaid(t *testing.T) {
 	s := shared(t)
 	t.Parallel()

@@ -25,13 +25,15 @@ import (
 // BenchmarkWatchers measures what people cost who watch a live sale in the console; `make bench-console` starts it. Its
 // first table has what the servers were asked in a second, by their own counters, and what all computed, while nobody
 // buys. Its second has the rounds of a sale with and without the watchers, in alternating order: the processor time of
-// the service, MariaDB and Redis for an order says more than the orders a second, because the buyers are on the same machine.
+// the service, MariaDB and Redis for an order says more than the orders a second, because the buyers are on the same
+// machine.
 //
-// An order differs from the next one by more than the watchers cost: many short rounds, whose median has an interval that
-// holds it in 19 of 20 runs, tell a difference of two hundredths. All of that interval above watchLimit is an error.
+// An order differs from the next one by more than the watchers cost: many short rounds, whose median has an interval
+// that holds it in 19 of 20 runs, tell a difference of two hundredths. All of that interval above watchLimit is an
+// error.
 //
-// WATCHERS is how many watch (50), WATCH_SECONDS how long each count takes (5), ROUNDS how many pairs of rounds there are
-// (40), and WATCH_ORDERS how many orders a round has (5000).
+// WATCHERS is how many watch (50), WATCH_SECONDS how long each count takes (5), ROUNDS how many pairs of rounds there
+// are (40), and WATCH_ORDERS how many orders a round has (5000).
 func BenchmarkWatchers(b *testing.B) {
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
 		b.Run(string(mode), func(b *testing.B) {

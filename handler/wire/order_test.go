@@ -59,7 +59,8 @@ func FuzzCSV(f *testing.F) {
 	})
 }
 
-// TestACSVForPeople: Excel takes it for UTF-8, and its words, amounts and times are theirs; what begins as a formula is text.
+// TestACSVForPeople: Excel takes it for UTF-8, and its words, amounts and times are theirs; what begins as a formula is
+// text.
 func TestACSVForPeople(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, time.November, 11, 20, 0, 1, 0, time.UTC)

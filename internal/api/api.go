@@ -1,5 +1,5 @@
-// Package api is the client of the service's API over HTTP, for everything that stands outside of it: commands, the demo,
-// the end-to-end tests and the bench. It sends one request, and reads one answer to its end.
+// Package api is the client of the service's API over HTTP, for everything that stands outside of it: commands, the
+// demo, the end-to-end tests and the bench. It sends one request, and reads one answer to its end.
 package api
 
 import (
@@ -79,15 +79,15 @@ func (a Answer) Sells() bool {
 	return a.Status == http.StatusCreated || a.Status == http.StatusAccepted
 }
 
-// Again tells whether the contract has a client repeat a call that failed: nothing was heard, or too much is asked for (429),
-// or it cannot be told now (503).
+// Again tells whether the contract has a client repeat a call that failed: nothing was heard, or too much is asked for
+// (429), or it cannot be told now (503).
 func Again(err error) bool {
 	p, ok := errors.AsType[*Problem](err)
 	return err != nil && (!ok || p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable)
 }
 
-// Send makes one request. The body may be nil, a string, or anything that is JSON. An empty token sends none. Headers are
-// "Name: value".
+// Send makes one request. The body may be nil, a string, or anything that is JSON. An empty token sends none. Headers
+// are "Name: value".
 func Send(ctx context.Context, client *http.Client, method, url, token string, body any, headers ...string) (Answer, error) {
 	var reader io.Reader
 	switch body := body.(type) {

@@ -343,8 +343,8 @@ func (i *Instance) checks() map[string]error {
 	return all
 }
 
-// openTracing begins to trace where the settings ask for it. Where they do not there is no tracer, which every part takes
-// for one that records nothing.
+// openTracing begins to trace where the settings ask for it. Where they do not there is no tracer, which every part
+// takes for one that records nothing.
 func (i *Instance) openTracing(ctx context.Context) (err error) {
 	metrics := telemetry.NewTracing(i.registry)
 	if !i.cfg.Tracing.On {

@@ -80,8 +80,8 @@ func TestExpiryInSyncWithAnEmbeddedRedis(t *testing.T) {
 	})
 }
 
-// Of several instances on one database one has the simulator, and with it the ledger; the start of a second one says what
-// to set. When the first has stopped, another one has it.
+// Of several instances on one database one has the simulator, and with it the ledger; the start of a second one says
+// what to set. When the first has stopped, another one has it.
 func TestOneInstanceHasTheSimulator(t *testing.T) {
 	t.Parallel()
 	settings := append(realDatabase(t), "SECKILL_REDIS_URL="+testserver.SharedRedis(t),

@@ -54,7 +54,8 @@ func allow(t *testing.T, server *testserver.Server, user string, rights []string
 	return "redis://" + user + ":password1@" + server.Addr() + "/0"
 }
 
-// The documented line is enough, in every mode, and leaves nothing behind; without any of its rights the start is refused.
+// The documented line is enough, in every mode, and leaves nothing behind; without any of its rights the start is
+// refused.
 func TestTheRightsInRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t, "--repl-diskless-sync-delay", "0")

@@ -128,8 +128,8 @@ func (f *Failures) wait(failures float64) time.Duration {
 	return Doubled(f.policy.First, f.policy.Longest, beyond-1)
 }
 
-// Doubled is a wait that was doubled so many times, and at most the longest one: what follows the attempt of that number,
-// from 0. A negative number counts as none.
+// Doubled is a wait that was doubled so many times, and at most the longest one: what follows the attempt of that
+// number, from 0. A negative number counts as none.
 func Doubled(first, longest time.Duration, times int) time.Duration {
 	for wait := first; wait < longest; wait *= 2 {
 		if times--; times < 0 {

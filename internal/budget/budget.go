@@ -1,5 +1,6 @@
-// Package budget is the page of time: how long things may take, wait and last. What other packages need is one of these, or is
-// derived from one by its name. A time that has no place here is a rule of its own, and stands where it is obeyed.
+// Package budget is the page of time: how long things may take, wait and last. What other packages need is one of
+// these, or is derived from one by its name. A time that has no place here is a rule of its own, and stands where it is
+// obeyed.
 package budget
 
 import "time"

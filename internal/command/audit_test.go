@@ -80,7 +80,8 @@ func (s counter) persisted(t *testing.T, user, voucher string) model.Order {
 	return order
 }
 
-// drained waits until the queue has forgotten the orders of a voucher: a message is acknowledged after its buyer was told.
+// drained waits until the queue has forgotten the orders of a voucher: a message is acknowledged after its buyer was
+// told.
 func (s counter) drained(t *testing.T, voucher string) {
 	t.Helper()
 	check.Eventually(t, "the queue is empty", func() bool { return s.Audit(t, voucher).Queue.Pending == 0 })
@@ -364,7 +365,8 @@ func TestCommandsRefuseAnotherRedis(t *testing.T) {
 	call(t, environ, "", "audit", "--repair").shows(exitOK)
 }
 
-// TestAShopThatDoesNotAddUpTells: an order that somebody has deleted is missed without an audit, and not any more when it is repaired.
+// TestAShopThatDoesNotAddUpTells: an order that somebody has deleted is missed without an audit, and not any more when
+// it is repaired.
 func TestAShopThatDoesNotAddUpTells(t *testing.T) {
 	t.Parallel()
 	instance, cfg := started(t)

@@ -143,7 +143,8 @@ func TestEmbeddedServer(t *testing.T) {
 	check.Equal(t, "the exit code after SIGINT", second.stop(t, os.Interrupt), 0)
 }
 
-// Whose terminal is closed, or whose log nobody reads any more, serves to the end what is under way. nohup keeps it running.
+// Whose terminal is closed, or whose log nobody reads any more, serves to the end what is under way. nohup keeps it
+// running.
 func TestAClosedTerminalIsNoKill(t *testing.T) {
 	t.Parallel()
 	closed := serve(t, t.TempDir())

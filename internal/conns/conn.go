@@ -37,10 +37,11 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// Read implements net.Conn. A client that closes its sending half behind its request may still read the answer (RFC 9293,
-// section 3.6), and looks like one that has hung up. net/http takes both for gone: it watches the connection of a request
-// that it has read, and cancels the request at its end. Therefore that end is kept back until the server stops to watch,
-// or for as long as an answer may take. Where the server needs what it reads, it has set a deadline, and hears the end at once.
+// Read implements net.Conn. A client that closes its sending half behind its request may still read the answer (RFC
+// 9293, section 3.6), and looks like one that has hung up. net/http takes both for gone: it watches the connection of a
+// request that it has read, and cancels the request at its end. Therefore that end is kept back until the server stops
+// to watch, or for as long as an answer may take. Where the server needs what it reads, it has set a deadline, and
+// hears the end at once.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.TCPConn.Read(p)
 	if err != io.EOF || !c.watched.Load() { //nolint:errorlint // package net never wraps it
@@ -75,8 +76,8 @@ func (c *conn) wake() {
 	}
 }
 
-// unread are the refusals that net/http writes itself, in plain text, when it cannot read a request, and the problem documents that
-// clients get in their place.
+// unread are the refusals that net/http writes itself, in plain text, when it cannot read a request, and the problem
+// documents that clients get in their place.
 //
 //nolint:gochecknoglobals // constants
 var unread = map[string]string{

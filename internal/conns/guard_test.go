@@ -193,10 +193,9 @@ func TestBusyConnectionsStay(t *testing.T) {
 	check.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil && s.status(s.ask("/")) == http.StatusOK })
 }
 
-// One address has a part of the connections, and makes room for itself; a trusted proxy
-// may have them all.
-// A client that closes its sending half behind its request hears the answer, and is no client that hung up. Who needs no
-// answer any more looks the same, and ends its request when no answer can come. Half a request is over at once.
+// One address has a part of the connections, and makes room for itself; a trusted proxy may have them all. A client
+// that closes its sending half behind its request hears the answer, and is no client that hung up. Who needs no answer
+// any more looks the same, and ends its request when no answer can come. Half a request is over at once.
 func TestHalfClosedConnectionsAreServed(t *testing.T) {
 	t.Parallel()
 	halved := func(s *server, text string) net.Conn {

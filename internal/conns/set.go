@@ -54,7 +54,8 @@ func (m *member) Close() error {
 	return m.Conn.Close()
 }
 
-// rawMember is one whose socket a client looks at before it uses it again. (It must not look at that of a TLS connection.)
+// rawMember is one whose socket a client looks at before it uses it again. (It must not look at that of a TLS
+// connection.)
 type rawMember struct {
 	*member
 	syscall.Conn

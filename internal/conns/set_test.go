@@ -9,7 +9,8 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// Whoever waits for an answer on a connection of a set hears of its end at once; one that was closed before is not in it.
+// Whoever waits for an answer on a connection of a set hears of its end at once; one that was closed before is not in
+// it.
 func TestSet(t *testing.T) {
 	t.Parallel()
 	var set conns.Set

@@ -1,7 +1,8 @@
-// Package demo is a flash sale from start to finish, against a running service over real HTTP. Only `seckill demo` runs it.
+// Package demo is a flash sale from start to finish, against a running service over real HTTP. Only `seckill demo` runs
+// it.
 //
-// Read demo.go first: it is the order of events. buyers.go are the people who press the button, and report.go counts what they
-// bought in three ways.
+// Read demo.go first: it is the order of events. buyers.go are the people who press the button, and report.go counts
+// what they bought in three ways.
 package demo
 
 import (

@@ -39,8 +39,8 @@ func Random(size int) []byte {
 // Commitment is what is published of a secret before anybody enters.
 func Commitment(secret []byte) Hash { return sha256.Sum256(secret) }
 
-// Leaf stands for an entry in the published list. An id of a voucher has no line break, and a nonce has one length: no two
-// entries have one text.
+// Leaf stands for an entry in the published list. An id of a voucher has no line break, and a nonce has one length: no
+// two entries have one text.
 func Leaf(voucherID string, nonce []byte, userID string) Hash {
 	text := make([]byte, 0, len(Algorithm)+len(voucherID)+NonceSize+len(userID)+16)
 	text = append(text, Algorithm+" leaf\n"...)
@@ -92,8 +92,8 @@ func compare(a, b Hash) int { return bytes.Compare(a[:], b[:]) }
 // ErrNotDrawn says of a proof that there is nothing to check yet.
 var ErrNotDrawn = errors.New("it is not drawn yet: the secret is not published")
 
-// Verify recomputes a draw from what is published of it: the proof, and the leaves in the order in which they are said to be
-// drawn. Its error says what does not hold.
+// Verify recomputes a draw from what is published of it: the proof, and the leaves in the order in which they are said
+// to be drawn. Its error says what does not hold.
 func Verify(proof model.Draw, drawn []string) error {
 	if proof.Algorithm != Algorithm {
 		return fmt.Errorf("it was drawn by %q, which this program does not know", proof.Algorithm)

@@ -63,8 +63,8 @@ func (d *DataDir) Close() error {
 	return nil
 }
 
-// Exists fails when a file or directory of an embedded server is not there: looking must not leave an empty one behind. The
-// error names the setting of the real server.
+// Exists fails when a file or directory of an embedded server is not there: looking must not leave an empty one behind.
+// The error names the setting of the real server.
 func Exists(path, what, variable string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no embedded %s in %s: name its directory with --data-dir, or set %s", what, path, variable)

@@ -10,10 +10,10 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Redis is a Redis server inside this process, on a free port of the loopback
-// interface, which every user of the machine reaches: who does not know the password,
-// which is random and in this process alone, hears NOAUTH. It forgets everything when it is closed, and it runs Lua scripts
-// slowly (some 1,700 a second were measured), which is enough to try out.
+// Redis is a Redis server inside this process, on a free port of the loopback interface, which every user of the
+// machine reaches: who does not know the password, which is random and in this process alone, hears NOAUTH. It forgets
+// everything when it is closed, and it runs Lua scripts slowly (some 1,700 a second were measured), which is enough to
+// try out.
 type Redis struct {
 	server   *miniredis.Miniredis
 	password string

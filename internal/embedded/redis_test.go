@@ -83,8 +83,8 @@ func TestScriptsWakeSubscribers(t *testing.T) {
 	}
 }
 
-// Every user of the machine reaches the server's port, and hears nothing there without the password, which each server has
-// of its own.
+// Every user of the machine reaches the server's port, and hears nothing there without the password, which each server
+// has of its own.
 func TestStrangersHearNothing(t *testing.T) {
 	t.Parallel()
 	known, other := client(t), client(t)

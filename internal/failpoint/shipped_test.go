@@ -18,8 +18,8 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 // obeyed is the name by which a program would kill itself.
 const obeyed = "SECKILL_FAILPOINT"
 
-// What obeys is compiled with the tag alone, and without it Reach does nothing. (The binaries themselves are looked at by
-// the faults.)
+// What obeys is compiled with the tag alone, and without it Reach does nothing. (The binaries themselves are looked at
+// by the faults.)
 func TestOnlyTheTagMakesAProgramObey(t *testing.T) {
 	t.Parallel()
 	s := read(t)

@@ -1,8 +1,9 @@
-// Package lane lets concurrent callers share expensive calls: a group commit. Callers submit an item each; a writer takes
-// the items that have gathered meanwhile and runs them as one batch.
+// Package lane lets concurrent callers share expensive calls: a group commit. Callers submit an item each; a writer
+// takes the items that have gathered meanwhile and runs them as one batch.
 //
-// A Group shares runs between all items. Keyed is a group for each key. A Lane is both: the items of all keys share runs,
-// and a key that spoils or delays a run is isolated for a while, so that it costs the others a bounded time, once.
+// A Group shares runs between all items. Keyed is a group for each key. A Lane is both: the items of all keys share
+// runs, and a key that spoils or delays a run is isolated for a while, so that it costs the others a bounded time,
+// once.
 //
 // Read group.go first, then keyed.go, isolation.go and lane.go.
 package lane
@@ -147,7 +148,8 @@ type Group[In, Out any] struct {
 	ready func()      // waits until the next batch may run; nil: at once
 	rests func() bool // ready would wait now; nil: never
 	idle  func()      // when the last writer has ended; nil: nothing
-	// slow is told of a batch that has run for longer than budget.Blink, and returns what to do when it ends; nil: nothing.
+	// slow is told of a batch that has run for longer than budget.Blink, and returns what to do when it ends; nil:
+	// nothing.
 	slow func(batch []*Ticket[In, Out]) (ended func())
 
 	mu     sync.Mutex
@@ -202,8 +204,8 @@ func (g *Group[In, Out]) relieve() {
 	}
 }
 
-// turnNow takes a turn for a writer that begins, where one is left and nothing has to be waited for: which goroutine runs first
-// would decide otherwise, and not who came first.
+// turnNow takes a turn for a writer that begins, where one is left and nothing has to be waited for: which goroutine
+// runs first would decide otherwise, and not who came first.
 func (g *Group[In, Out]) turnNow() bool {
 	if g.turns == nil || g.rests != nil && g.rests() {
 		return false

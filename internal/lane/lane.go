@@ -51,8 +51,8 @@ type Trouble struct {
 
 // Lane shares runs between the items of all keys. A key that spoils or delays a run is isolated: its items have runs of
 // their own, of which one is under way at a time. While they fail they are attempted less and less often; once they
-// succeed the key returns to the shared runs. Where an error does not name the key that spoiled a run, every key of the run is isolated, and
-// shows by itself whether it was that one.
+// succeed the key returns to the shared runs. Where an error does not name the key that spoiled a run, every key of the
+// run is isolated, and shows by itself whether it was that one.
 //
 // Trouble is an error of a run. A *model.HeldError names the key. An error that wraps model.ErrUnknownOutcome
 // is the answer to every item of the run, because it may have been done. Any other error says that nothing was done.
@@ -69,8 +69,8 @@ type Lane[In, Out any] struct {
 	late map[string]*lateRun[In, Out] // by key
 }
 
-// lateRun is a shared run that takes long, with the items of its keys that came meanwhile. They must not begin another run,
-// which would wait for the same key while it keeps others waiting.
+// lateRun is a shared run that takes long, with the items of its keys that came meanwhile. They must not begin another
+// run, which would wait for the same key while it keeps others waiting.
 type lateRun[In, Out any] struct {
 	first  *Ticket[In, Out] // of the run
 	parked []*Ticket[In, Out]
@@ -106,8 +106,8 @@ func (l *Lane[In, Out]) Submit(ctx context.Context, items ...In) []*Ticket[In, O
 	return tickets
 }
 
-// Resting is nil unless a key's items are not to be tried now: then it wraps ErrResting and why the key failed. Submit takes
-// them all the same; they wait.
+// Resting is nil unless a key's items are not to be tried now: then it wraps ErrResting and why the key failed. Submit
+// takes them all the same; they wait.
 func (l *Lane[In, Out]) Resting(key string) error {
 	pause, cause := l.keys.rest(key)
 	if pause <= 0 {
@@ -137,8 +137,8 @@ func (l *Lane[In, Out]) route(tickets []*Ticket[In, Out]) {
 	}
 }
 
-// others are the tickets that a shared run may take; own is the first of it, or nil. Those of isolated keys have runs of their
-// own, and those of keys in another run that takes long wait for its end.
+// others are the tickets that a shared run may take; own is the first of it, or nil. Those of isolated keys have runs
+// of their own, and those of keys in another run that takes long wait for its end.
 func (l *Lane[In, Out]) others(own *Ticket[In, Out], tickets []*Ticket[In, Out]) (others []*Ticket[In, Out]) {
 	if !l.keys.any.Load() && l.lateRuns.Load() == 0 {
 		return tickets
@@ -297,8 +297,8 @@ func (l *Lane[In, Out]) attempt(ctx context.Context, key string, batch []*Ticket
 	}
 }
 
-// division runs the items of one key. If the data of some are refused it runs the halves, down to the single item. After
-// other trouble it does so only when the key has failed 1, 2, 4, 8 … times before: it may well fail.
+// division runs the items of one key. If the data of some are refused it runs the halves, down to the single item.
+// After other trouble it does so only when the key has failed 1, 2, 4, 8 … times before: it may well fail.
 type division[In, Out any] struct {
 	lane    *Lane[In, Out]
 	began   time.Time
@@ -366,9 +366,10 @@ func (d *division[In, Out]) judge(answers []Out) {
 	}
 }
 
-// Halve does something with items that go together. Where they are too much for the other side, as its refusal tells, it does
-// it with each half, down to one: who knows a limit only by what is refused need not be told of it. What is refused alone is
-// that item's error, and holds up no other. Any other error ends it, because what follows would meet it too.
+// Halve does something with items that go together. Where they are too much for the other side, as its refusal tells,
+// it does it with each half, down to one: who knows a limit only by what is refused need not be told of it. What is
+// refused alone is that item's error, and holds up no other. Any other error ends it, because what follows would meet
+// it too.
 func Halve[T any](items []T, tooMuch func(error) bool, do func(some []T) error) error {
 	err := do(items)
 	if err == nil || len(items) < 2 || !tooMuch(err) {

@@ -180,8 +180,8 @@ func (s *scene) ask(ctx context.Context, keys ...string) map[string]<-chan answe
 	return answers
 }
 
-// TestALockedKeyIsWaitedForOnce: the others of its run lose one attempt, those who come meanwhile do not meet it, and it
-// shares runs again when its term is over.
+// TestALockedKeyIsWaitedForOnce: the others of its run lose one attempt, those who come meanwhile do not meet it, and
+// it shares runs again when its term is over.
 func TestALockedKeyIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	onScene(t, 0, func(t *testing.T, s *scene) {
@@ -220,8 +220,8 @@ func TestManyLockedKeys(t *testing.T) {
 	})
 }
 
-// TestAKeyThatSpoilsRuns: where the error names nobody each key is tried by itself, at once, and the one that fails stays alone,
-// is attempted less and less often, and is attempted within two seconds when it is well.
+// TestAKeyThatSpoilsRuns: where the error names nobody each key is tried by itself, at once, and the one that fails
+// stays alone, is attempted less and less often, and is attempted within two seconds when it is well.
 func TestAKeyThatSpoilsRuns(t *testing.T) {
 	t.Parallel()
 	onScene(t, 0, func(t *testing.T, s *scene) {
@@ -263,7 +263,8 @@ func TestASuspicionIsNoTrouble(t *testing.T) {
 	})
 }
 
-// TestAnUnknownOutcomeIsTheAnswer: nothing is run again that may have been done, and the keys go by themselves for a while.
+// TestAnUnknownOutcomeIsTheAnswer: nothing is run again that may have been done, and the keys go by themselves for a
+// while.
 func TestAnUnknownOutcomeIsTheAnswer(t *testing.T) {
 	t.Parallel()
 	onScene(t, 0, func(t *testing.T, s *scene) {
@@ -276,8 +277,8 @@ func TestAnUnknownOutcomeIsTheAnswer(t *testing.T) {
 	})
 }
 
-// TestAnswersTellOfTrouble: nothing fails, but the others would wait again and again; and a key whose answers say that it is
-// ill rests.
+// TestAnswersTellOfTrouble: nothing fails, but the others would wait again and again; and a key whose answers say that
+// it is ill rests.
 func TestAnswersTellOfTrouble(t *testing.T) {
 	t.Parallel()
 	onScene(t, 0, func(t *testing.T, s *scene) {
@@ -292,8 +293,8 @@ func TestAnswersTellOfTrouble(t *testing.T) {
 	})
 }
 
-// TestOneBadItemIsFound: the others of its key are done, at once where its data are refused, and after the second attempt
-// otherwise.
+// TestOneBadItemIsFound: the others of its key are done, at once where its data are refused, and after the second
+// attempt otherwise.
 func TestOneBadItemIsFound(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{"its data": fmt.Errorf("%w: 1366", model.ErrDataRefused), "another reason": errors.New("a damaged page")} {
@@ -366,9 +367,10 @@ func TestFewKeysAreRemembered(t *testing.T) {
 	})
 }
 
-// TestHistories generates troubles of some keys, and of single items of theirs, at any step, and holds the lane to what it promises: each item is answered
-// once and is done when its answer says so, an item of a well key never fails but for an outcome that nobody knows, it waits
-// no longer than a few runs that others have spoiled, and when all are well they share runs again.
+// TestHistories generates troubles of some keys, and of single items of theirs, at any step, and holds the lane to what
+// it promises: each item is answered once and is done when its answer says so, an item of a well key never fails but
+// for an outcome that nobody knows, it waits no longer than a few runs that others have spoiled, and when all are well
+// they share runs again.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	seeds := check.Seeded(t)
@@ -478,6 +480,6 @@ func (h *history) submit(t *testing.T, vouchers int) {
 	_ = leave
 }
 
-// bound is how long the item of a well key may take: two spoiled runs, the longest of which takes three seconds, one that another
-// writer has begun meanwhile, and those of its own.
+// bound is how long the item of a well key may take: two spoiled runs, the longest of which takes three seconds, one
+// that another writer has begun meanwhile, and those of its own.
 func (*history) bound() time.Duration { return 13 * time.Second }

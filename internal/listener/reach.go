@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// AdviseInner says that the operations listener can be reached from the internet, where it can. When this machine's addresses
-// are not known, only the listener's own is looked at.
+// AdviseInner says that the operations listener can be reached from the internet, where it can. When this machine's
+// addresses are not known, only the listener's own is looked at.
 func (l *Listener) AdviseInner(ctx context.Context) {
 	own, err := net.InterfaceAddrs()
 	if err != nil {

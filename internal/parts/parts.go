@@ -1,5 +1,5 @@
-// Package parts starts and stops what a process is made of. Parts stop in the opposite order of their start, so that a part
-// ends before what it needs, each within its own patience, and all of them within a limit.
+// Package parts starts and stops what a process is made of. Parts stop in the opposite order of their start, so that a
+// part ends before what it needs, each within its own patience, and all of them within a limit.
 package parts
 
 import (

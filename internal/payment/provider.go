@@ -21,8 +21,8 @@ const maxKey = 255
 // ErrInvalid refuses a call that no provider could do. It is an ErrRefused.
 var ErrInvalid = fmt.Errorf("%w: the call is not valid", ErrRefused)
 
-// Provider is the provider's side of the protocol. ErrNotFound, and any other ErrRefused, say that nothing has happened;
-// after every other error the service makes the same call again.
+// Provider is the provider's side of the protocol. ErrNotFound, and any other ErrRefused, say that nothing has
+// happened; after every other error the service makes the same call again.
 type Provider interface {
 	Start(ctx context.Context, asked Checkout) (Payment, error)
 	LookUp(ctx context.Context, id string) (Payment, error)

@@ -50,8 +50,8 @@ func CheckSecret(secret string) error {
 	return err
 }
 
-// NewSignatures takes secrets in base64 behind whsec_, or as they are. Libraries do not agree on how to read one that is
-// base64 without whsec_, or what whsec_ is: the other reading verifies too.
+// NewSignatures takes secrets in base64 behind whsec_, or as they are. Libraries do not agree on how to read one that
+// is base64 without whsec_, or what whsec_ is: the other reading verifies too.
 func NewSignatures(secrets []string) (*Signatures, error) {
 	s := &Signatures{}
 	for i, secret := range secrets {

@@ -59,8 +59,8 @@ func TestEverySecretVerifies(t *testing.T) {
 	check.Must(t, check.ErrorOf(both.Verify(header, []byte(body))))
 }
 
-// A secret that is base64 is decoded by the official libraries, and taken as it stands by others; what is written behind whsec_ likewise. All of them
-// are senders.
+// A secret that is base64 is decoded by the official libraries, and taken as it stands by others; what is written
+// behind whsec_ likewise. All of them are senders.
 func TestBothReadingsOfASecretVerify(t *testing.T) {
 	t.Parallel()
 	const body, encoded = `{"type":"payment.succeeded"}`, "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -195,7 +195,8 @@ func TestThePagesExampleOfSecrets(t *testing.T) {
 	}
 }
 
-// TestTurningTheWebhookSecret does what the page says: whoever is restarted first, every call and every webhook is taken.
+// TestTurningTheWebhookSecret does what the page says: whoever is restarted first, every call and every webhook is
+// taken.
 func TestTurningTheWebhookSecret(t *testing.T) {
 	t.Parallel()
 	page := string(check.Value(os.ReadFile("../../deployments/changes.md"))(t))

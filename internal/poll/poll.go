@@ -39,8 +39,8 @@ func Until(ctx context.Context, period time.Duration, look func() (done bool, er
 	}
 }
 
-// Insist calls do until it is done, after pauses that double, at most until ctx ends. It returns what do failed of, and not that
-// time was up.
+// Insist calls do until it is done, after pauses that double, at most until ctx ends. It returns what do failed of, and
+// not that time was up.
 func Insist(ctx context.Context, shortest, longest time.Duration, do func() (done bool, err error)) (err error) {
 	for n := 0; ; n++ {
 		done, failed := do()

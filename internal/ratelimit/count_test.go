@@ -57,8 +57,8 @@ func beside(t *testing.T, test func(t *testing.T, l *Limiter, s *told)) {
 	})
 }
 
-// TestWhatIsRefusedIsNotCounted: a sender whose turn others take again and again, and who waits each time as it is told,
-// has used nothing of its own quota.
+// TestWhatIsRefusedIsNotCounted: a sender whose turn others take again and again, and who waits each time as it is
+// told, has used nothing of its own quota.
 func TestWhatIsRefusedIsNotCounted(t *testing.T) {
 	t.Parallel()
 	beside(t, func(t *testing.T, l *Limiter, s *told) {
@@ -105,8 +105,8 @@ func TestWhoHangsUpSaysNothingOfRedis(t *testing.T) {
 	})
 }
 
-// TestAnotherRateIsCountedByItself: what the instances share of the rate before says nothing about a new one, whose events
-// are worth another time.
+// TestAnotherRateIsCountedByItself: what the instances share of the rate before says nothing about a new one, whose
+// events are worth another time.
 func TestAnotherRateIsCountedByItself(t *testing.T) {
 	t.Parallel()
 	beside(t, func(t *testing.T, l *Limiter, s *told) {

@@ -47,8 +47,8 @@ func keyOn(t *testing.T, cluster *testserver.Cluster, primary int) string {
 	return ""
 }
 
-// A primary of a Cluster hangs without being dead. The calls that it has taken end once another one has its place, and not
-// when their own patience is over.
+// A primary of a Cluster hangs without being dead. The calls that it has taken end once another one has its place, and
+// not when their own patience is over.
 func TestTheCallsOfAHungPrimaryEndWithItsOffice(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.RedisCluster(t, true, "--cluster-node-timeout", "2000", "--appendonly", "no")
@@ -108,8 +108,8 @@ func topologies(t *testing.T, nodes []*testserver.Server) (asked int) {
 	return asked
 }
 
-// The primary hangs, and with it the Sentinel that this client asks, as when both are on one machine. The other Sentinels
-// are asked for the new primary.
+// The primary hangs, and with it the Sentinel that this client asks, as when both are on one machine. The other
+// Sentinels are asked for the new primary.
 func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
 	t.Parallel()
 	sentinels := testserver.RedisSentinels(t, testserver.UntilDown, "--appendonly", "no")
@@ -140,7 +140,8 @@ func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
 	check.Eventually(t, "the new primary takes a write", func() bool { return set() == nil })
 }
 
-// The user of the URL is the servers'. The Sentinels are asked as nobody, unless the URL says that they know the user too.
+// The user of the URL is the servers'. The Sentinels are asked as nobody, unless the URL says that they know the user
+// too.
 func TestTheLoginOfSentinels(t *testing.T) {
 	t.Parallel()
 	sentinels := testserver.RedisSentinels(t, time.Minute, "--appendonly", "no")

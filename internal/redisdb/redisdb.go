@@ -1,7 +1,8 @@
-// Package redisdb is Redis as a server, whatever is kept in it. Read client.go first: it makes the client of one server, of a
-// Cluster (cluster.go follows its primaries) or of the primary that Sentinels know (sentinel.go). fit.go refuses a server that
-// is none to sell from, identity.go tells one that has lost its data from the one before, and ready.go tells whether a primary
-// takes a write. This file is what an operator should set there, what the client remarks, and how many connections it has.
+// Package redisdb is Redis as a server, whatever is kept in it. Read client.go first: it makes the client of one
+// server, of a Cluster (cluster.go follows its primaries) or of the primary that Sentinels know (sentinel.go). fit.go
+// refuses a server that is none to sell from, identity.go tells one that has lost its data from the one before, and
+// ready.go tells whether a primary takes a write. This file is what an operator should set there, what the client
+// remarks, and how many connections it has.
 package redisdb
 
 import (

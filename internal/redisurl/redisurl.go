@@ -6,8 +6,8 @@
 //	redis://…,redis://…                          a Cluster, by several nodes
 //	redis+sentinel://user:password@h1,h2,h3/primary/0
 //
-// ?pool_size=64&timeout=2s behind it are limits of the client. With rediss in the place of redis the servers are reached by TLS. Errors quote
-// nothing of the text, which holds a password.
+// ?pool_size=64&timeout=2s behind it are limits of the client. With rediss in the place of redis the servers are
+// reached by TLS. Errors quote nothing of the text, which holds a password.
 package redisurl
 
 import (

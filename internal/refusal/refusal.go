@@ -1,5 +1,5 @@
-// Package refusal remembers that a store has refused to write, which no question finds out, for those who ask whether it
-// can be used.
+// Package refusal remembers that a store has refused to write, which no question finds out, for those who ask whether
+// it can be used.
 package refusal
 
 import (
@@ -29,8 +29,8 @@ type refused struct {
 	err error
 }
 
-// New is of a store that has refused nothing. The slack is added to the time for which a refusal counts, for tests: their
-// machine may be busy with others.
+// New is of a store that has refused nothing. The slack is added to the time for which a refusal counts, for tests:
+// their machine may be busy with others.
 func New(slack time.Duration) *Latest {
 	return &Latest{slack: slack, says: rate.Sometimes{Interval: budget.Survey}}
 }

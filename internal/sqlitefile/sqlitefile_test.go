@@ -9,7 +9,8 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// TestANewFileIsBusy: another process writes into a new file, which is no WAL yet. Connecting waits until it has written.
+// TestANewFileIsBusy: another process writes into a new file, which is no WAL yet. Connecting waits until it has
+// written.
 func TestANewFileIsBusy(t *testing.T) {
 	t.Parallel()
 	writing, db := besideAWriter(t)

@@ -11,8 +11,8 @@ import (
 	"seckill/model"
 )
 
-// The vouchers in demand are counted, and told when they have changed; those of which anybody may make up ids are not, and
-// there are never more than some.
+// The vouchers in demand are counted, and told when they have changed; those of which anybody may make up ids are not,
+// and there are never more than some.
 func TestTallies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

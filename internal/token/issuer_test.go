@@ -291,8 +291,8 @@ func TestNewKeysNeedNoRestart(t *testing.T) {
 	invalid(t, a, after.sign(t, "shop", nil))
 }
 
-// TestANewKeyIsNeverABadToken: clients end their sessions when they hear 401. A key that nobody could have read yet is no reason
-// to, and whoever asks again when told to is let in.
+// TestANewKeyIsNeverABadToken: clients end their sessions when they hear 401. A key that nobody could have read yet is
+// no reason to, and whoever asks again when told to is let in.
 func TestANewKeyIsNeverABadToken(t *testing.T) {
 	t.Parallel()
 	first, second, third := newSigner(t, "1", jwt.SigningMethodES256), newSigner(t, "2", jwt.SigningMethodES256), newSigner(t, "3", jwt.SigningMethodES256)
@@ -322,8 +322,8 @@ func TestANewKeyIsNeverABadToken(t *testing.T) {
 	unknownYet(t, a, newSigner(t, "4", jwt.SigningMethodES256).sign(t, "shop", nil))
 }
 
-// TestAFloodOfKeyIDsEndsNoSession: however many made-up key ids are asked for, a key that its issuer publishes is found with the
-// next reading, and no token with another one is called bad before it was looked for.
+// TestAFloodOfKeyIDsEndsNoSession: however many made-up key ids are asked for, a key that its issuer publishes is found
+// with the next reading, and no token with another one is called bad before it was looked for.
 func TestAFloodOfKeyIDsEndsNoSession(t *testing.T) {
 	t.Parallel()
 	s, late, c := newSigner(t, "k", jwt.SigningMethodEdDSA), newSigner(t, "late", jwt.SigningMethodEdDSA), newClock()

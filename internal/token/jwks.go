@@ -51,8 +51,8 @@ func parseKeys(document []byte) (known map[string]key, refused []error, err erro
 	return known, refused, nil
 }
 
-// parseKey reads one JWK. Its certificates say nothing that counts here, and issuers publish some that package x509 refuses
-// (a negative serial number): they are not read.
+// parseKey reads one JWK. Its certificates say nothing that counts here, and issuers publish some that package x509
+// refuses (a negative serial number): they are not read.
 func parseKey(text []byte) (id string, _ key, _ error) {
 	var of struct {
 		ID         string   `json:"kid"`
@@ -83,8 +83,8 @@ func parseKey(text []byte) (id string, _ key, _ error) {
 	return of.ID, made, err
 }
 
-// algorithm is the name by which the jwt library knows an algorithm: RFC 9864 gives EdDSA with the only curve that is taken
-// here another one.
+// algorithm is the name by which the jwt library knows an algorithm: RFC 9864 gives EdDSA with the only curve that is
+// taken here another one.
 func algorithm(named string) string {
 	if named == "Ed25519" {
 		return jwt.SigningMethodEdDSA.Alg()

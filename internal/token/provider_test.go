@@ -34,8 +34,8 @@ func settingOf(t *testing.T, provider string) config.Issuer {
 	return c.JWTIssuers[0]
 }
 
-// TestTokensOfIdentityProviders tries the settings of the page on tokens that have the claims of these providers. EXP and NOW stand for
-// their times, USER and ADMIN for a list of roles.
+// TestTokensOfIdentityProviders tries the settings of the page on tokens that have the claims of these providers. EXP
+// and NOW stand for their times, USER and ADMIN for a list of roles.
 func TestTokensOfIdentityProviders(t *testing.T) {
 	t.Parallel()
 	for provider, test := range map[string]struct {
@@ -161,7 +161,8 @@ func refusedAs(t *testing.T, a *token.Authority, why token.Reason, signed string
 	}
 }
 
-// TestWhereOthersSayThings: an option's path leads to a text or to a list, and nothing else that is there refuses a token.
+// TestWhereOthersSayThings: an option's path leads to a text or to a list, and nothing else that is there refuses a
+// token.
 func TestWhereOthersSayThings(t *testing.T) {
 	t.Parallel()
 	s := newSigner(t, "k", jwt.SigningMethodEdDSA)
@@ -204,7 +205,8 @@ func TestWhereOthersSayThings(t *testing.T) {
 		strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+`,"a":{"b":"user","b":"admin"}}`)) // no two readers may read different roles
 }
 
-// TestAudiencesOfIssuers: the option counts instead of the service's name, and only with it the client does where there is no audience.
+// TestAudiencesOfIssuers: the option counts instead of the service's name, and only with it the client does where there
+// is no audience.
 func TestAudiencesOfIssuers(t *testing.T) {
 	t.Parallel()
 	s := newSigner(t, "k", jwt.SigningMethodEdDSA)

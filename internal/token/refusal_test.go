@@ -15,8 +15,8 @@ import (
 	"seckill/model"
 )
 
-// TestRefusalsOfOthersSayWhy: as TestVerify has it of our own tokens, the bearer of a token whose signature is good is told
-// the claim that is wrong, and the refusal is counted for its issuer.
+// TestRefusalsOfOthersSayWhy: as TestVerify has it of our own tokens, the bearer of a token whose signature is good is
+// told the claim that is wrong, and the refusal is counted for its issuer.
 func TestRefusalsOfOthersSayWhy(t *testing.T) {
 	t.Parallel()
 	s := newSigner(t, "k", jwt.SigningMethodEdDSA)
@@ -37,7 +37,8 @@ func TestRefusalsOfOthersSayWhy(t *testing.T) {
 	check.Equal(t, "what is counted", strings.Join(counted, ", "), "shop role, shop exp, shop unread")
 }
 
-// TestRefusalsAreLoggedOnceAMinute: whoever sends bad tokens fills no log, and hides no other issuer's, nor another reason.
+// TestRefusalsAreLoggedOnceAMinute: whoever sends bad tokens fills no log, and hides no other issuer's, nor another
+// reason.
 func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	log, c := &check.Log{}, newClock()

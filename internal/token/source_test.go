@@ -241,8 +241,8 @@ func claimsOfShop() string {
 	return `{"sub":"1","iss":"shop","aud":"seckill","exp":` + strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10) + "}"
 }
 
-// TestTheOnlyKeyNeedsNoName: where an issuer publishes one key, neither that nor its tokens need an id. The set may begin with
-// a byte order mark.
+// TestTheOnlyKeyNeedsNoName: where an issuer publishes one key, neither that nor its tokens need an id. The set may
+// begin with a byte order mark.
 func TestTheOnlyKeyNeedsNoName(t *testing.T) {
 	t.Parallel()
 	only, c := newSigner(t, "", jwt.SigningMethodES256), newClock()

@@ -110,7 +110,8 @@ func (t *Tracer) Step(ctx context.Context, step string, options ...trace.SpanSta
 }
 
 // Work begins a step that no request has asked for, on so many orders or what belongs to them: of these the ratio is
-// recorded, as of requests. Inside something that is traced, or is not to be, it is a part of that. The function ends it.
+// recorded, as of requests. Inside something that is traced, or is not to be, it is a part of that. The function ends
+// it.
 func (t *Tracer) Work(ctx context.Context, step string, orders int) (_ context.Context, end func(failure error)) {
 	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() && !t.door.chance() {
 		return ctx, func(error) {}

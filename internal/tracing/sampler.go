@@ -14,10 +14,10 @@ import (
 )
 
 // door decides of each request whether it is recorded, by the traceparent (W3C Trace Context) that it brings and by
-// chance. Anybody may send one, so it is believed within bounds. One that says "sampled" counts for clientTraces requests
-// a second; of a crowd that all say so the ratio is recorded, in traces of their own. Chance is ours and not the trace's
-// id, which the client makes up. So nobody can have everything recorded, or choose what is. Tracestate and baggage are
-// not read: they are texts of any client's making, which would travel with every order.
+// chance. Anybody may send one, so it is believed within bounds. One that says "sampled" counts for clientTraces
+// requests a second; of a crowd that all say so the ratio is recorded, in traces of their own. Chance is ours and not
+// the trace's id, which the client makes up. So nobody can have everything recorded, or choose what is. Tracestate and
+// baggage are not read: they are texts of any client's making, which would travel with every order.
 type door struct {
 	ratio       float64
 	parentBased bool

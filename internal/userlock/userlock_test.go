@@ -44,8 +44,9 @@ func TestUserLockOutlivesItsRequest(t *testing.T) {
 	})
 }
 
-// The clock of Redis was ahead while a lock was held, its holder died, and the clock is right again: what is left of the lease
-// is no longer than a lease, once somebody asks for the lock. A holder in Java may have a lease of its own length, which stays.
+// The clock of Redis was ahead while a lock was held, its holder died, and the clock is right again: what is left of
+// the lease is no longer than a lease, once somebody asks for the lock. A holder in Java may have a lease of its own
+// length, which stays.
 func TestAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	const lease, ahead = time.Minute, time.Hour

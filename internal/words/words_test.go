@@ -19,7 +19,8 @@ func catalogue(t testing.TB) *words.Catalogue {
 	return check.Value(words.New())(t)
 }
 
-// TestExplain: a refusal is said in the language of its reader: its own text where the language has that, what its code means where not.
+// TestExplain: a refusal is said in the language of its reader: its own text where the language has that, what its code
+// means where not.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	chinese := catalogue(t).Asked("zh-CN")

@@ -67,8 +67,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestWaiters: each side is woken by the other's message, time and again, for without one it would sleep on. Names are what
-// locks may be called, each with the channel Redisson has for it.
+// TestWaiters: each side is woken by the other's message, time and again, for without one it would sleep on. Names are
+// what locks may be called, each with the channel Redisson has for it.
 func TestWaiters(t *testing.T) {
 	t.Parallel()
 	b := setup(t, quiet)
@@ -126,8 +126,8 @@ const exclude = `
 	java c lock; holds 1; go g try = held; holds 1; go+ g; waiters 1; java c unlock; go= g; holds 1
 	java c try = false; holds 1; java+ c try long; waiters@0 1; go g unlock; java= c = true; holds 1; java c unlock; holds 0`
 
-// TestExclusion adds to one number from threads of Java and goroutines of Go, each by reading and writing it under the lock. A
-// single moment with two holders may lose an addition.
+// TestExclusion adds to one number from threads of Java and goroutines of Go, each by reading and writing it under the
+// lock. A single moment with two holders may lose an addition.
 func TestExclusion(t *testing.T) {
 	t.Parallel()
 	b := setup(t, quiet)
@@ -220,8 +220,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestTokensContinue: the fencing tokens of Redisson's RFencedLock and of Go grow in one sequence, whoever comes after whom, also
-// when a waiter of Go is handed the lock inside its process.
+// TestTokensContinue: the fencing tokens of Redisson's RFencedLock and of Go grow in one sequence, whoever comes after
+// whom, also when a waiter of Go is handed the lock inside its process.
 func TestTokensContinue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, quiet)

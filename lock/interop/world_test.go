@@ -94,7 +94,8 @@ func channelOf(name string) string { return "redisson_lock__channel:{" + name + 
 // holderField is what Redisson calls the owner of a lock: "<uuid>:<thread>".
 var holderField = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:\d+$`)
 
-// wantHolds checks that a lock is held by exactly one holder so many times (0: that nobody holds it), and returns the holder.
+// wantHolds checks that a lock is held by exactly one holder so many times (0: that nobody holds it), and returns the
+// holder.
 func (b both) wantHolds(t testing.TB, name string, count int) (holder string) {
 	t.Helper()
 	fields := check.Value(b.redis.HGetAll(t.Context(), name).Result())(t)
@@ -107,8 +108,8 @@ func (b both) wantHolds(t testing.TB, name string, count int) (holder string) {
 	return holder
 }
 
-// waitForWaiters returns once so many connections listen for the unlock message of a lock, and have nothing to do any more but
-// to listen.
+// waitForWaiters returns once so many connections listen for the unlock message of a lock, and have nothing to do any
+// more but to listen.
 func (b both) waitForWaiters(t testing.TB, channel string, count int64) {
 	t.Helper()
 	check.Eventually(t, fmt.Sprintf("%d subscriptions of %s", count, channel), func() bool {

@@ -45,8 +45,8 @@ func (l *lab) open(ctx context.Context) {
 	l.openDatabase(ctx)
 }
 
-// openRedis starts three instances: redis-servers where that is installed, embedded ones elsewhere. The last one is also
-// the single one.
+// openRedis starts three instances: redis-servers where that is installed, embedded ones elsewhere. The last one is
+// also the single one.
 func (l *lab) openRedis(ctx context.Context) {
 	real := l.own && installed("redis-server") != ""
 	for range quorumSize {

@@ -66,8 +66,8 @@ func shown(t *testing.T, name string) Row {
 	return row
 }
 
-// TestAttacksTellWhoHadTheLock: a row tells who had the lock and when. Two had a wrong one at once, also in processes of their own;
-// a dead holder's time ends with it; of a right one none has it before the other gives it back.
+// TestAttacksTellWhoHadTheLock: a row tells who had the lock and when. Two had a wrong one at once, also in processes
+// of their own; a dead holder's time ends with it; of a right one none has it before the other gives it back.
 func TestAttacksTellWhoHadTheLock(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

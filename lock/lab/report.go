@@ -189,7 +189,8 @@ func (t tally) throughput() float64 {
 	return float64(t.count(pointDone, pointSoldOut)) / last.Sub(first).Seconds()
 }
 
-// quantile returns the wait that a share q of all waits does not exceed; for the whole operation where there is no lock.
+// quantile returns the wait that a share q of all waits does not exceed; for the whole operation where there is no
+// lock.
 func (t tally) quantile(q float64) time.Duration {
 	var waits []time.Duration
 	for _, a := range t {

@@ -14,7 +14,8 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// TestProgram runs the laboratory as a person does, every row with servers of its own, and a page. Nothing of it is left.
+// TestProgram runs the laboratory as a person does, every row with servers of its own, and a page. Nothing of it is
+// left.
 func TestProgram(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
@@ -35,8 +36,8 @@ func TestProgram(t *testing.T) {
 	check.That(t, len(left) == 0, "it has left %v behind", left)
 }
 
-// TestPromotedRows: one lock has two holders each time that its replica is promoted, also when its primary lives on, and the
-// cures never have. ROUNDS says how often.
+// TestPromotedRows: one lock has two holders each time that its replica is promoted, also when its primary lives on,
+// and the cures never have. ROUNDS says how often.
 func TestPromotedRows(t *testing.T) {
 	t.Parallel()
 	for _, s := range onReplicas() {

@@ -15,8 +15,8 @@ import (
 	"seckill/repository"
 )
 
-// accounts is the lab's own table: an account and a stock as one row, with the constraint that is the last guard of every
-// strategy, and once more as units, without.
+// accounts is the lab's own table: an account and a stock as one row, with the constraint that is the last guard of
+// every strategy, and once more as units, without.
 const accounts = `CREATE TABLE lab_accounts (
 			name VARCHAR(64) NOT NULL PRIMARY KEY,
 			balance BIGINT NOT NULL DEFAULT 0,

@@ -46,8 +46,8 @@ func BenchmarkHotCopyReserve(b *testing.B) {
 	}
 }
 
-// BenchmarkHotCopyGroups measures what an order costs Redis whose step it shares with 63 others, by how many vouchers these
-// are of. What its own processor was asked for is counted, so the machine may do something else too:
+// BenchmarkHotCopyGroups measures what an order costs Redis whose step it shares with 63 others, by how many vouchers
+// these are of. What its own processor was asked for is counted, so the machine may do something else too:
 //
 //	make bench-go PKG=./repository/hotcopy ARGS='-bench=Groups -benchtime=1000x'
 func BenchmarkHotCopyGroups(b *testing.B) {

@@ -15,7 +15,8 @@ import (
 	"seckill/model"
 )
 
-// A primary of a Cluster hangs. The client has waited for it until the time was up, but what the others have said counts.
+// A primary of a Cluster hangs. The client has waited for it until the time was up, but what the others have said
+// counts.
 func TestWhatOtherPrimariesSayCountsWhileOneHangs(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")

@@ -174,7 +174,8 @@ func (t *Tallies) Publish(ctx context.Context, tallies map[string]model.Tally) e
 	return nil
 }
 
-// Read is what each instance has counted for a voucher, by instance. One of a later version that cannot be read is left out.
+// Read is what each instance has counted for a voucher, by instance. One of a later version that cannot be read is left
+// out.
 func (t *Tallies) Read(ctx context.Context, voucherID string) (map[string]model.Tally, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()

@@ -428,8 +428,8 @@ func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
 	})
 }
 
-// TestARedisThatTakesLittle: the largest calls, with ids of the longest, fit into what every Redis takes. It cannot be told to take
-// less than 1 MB.
+// TestARedisThatTakesLittle: the largest calls, with ids of the longest, fit into what every Redis takes. It cannot be
+// told to take less than 1 MB.
 func TestARedisThatTakesLittle(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t, "--proto-max-bulk-len", "1mb", "--client-query-buffer-limit", "1mb")

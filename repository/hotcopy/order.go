@@ -171,10 +171,9 @@ func follows(order model.Order, after model.Cursor) bool {
 // scanCount is how many fields one HSCAN looks at: a reply of some 100 KB.
 const scanCount = 1000
 
-// Buyers calls yield with every user who has a reserved or a live order in the
-// open copy, and with every one who waits before another order as of the voucher's ServerTime; with some of them perhaps
-// twice. A user who was marked before it began, and stays so, is among them. So is one who waits, unless the copy was
-// changed meanwhile.
+// Buyers calls yield with every user who has a reserved or a live order in the open copy, and with every one who waits
+// before another order as of the voucher's ServerTime; with some of them perhaps twice. A user who was marked before it
+// began, and stays so, is among them. So is one who waits, unless the copy was changed meanwhile.
 func (s *Store) Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
 	epoch, err := s.opened(ctx, "read the buyers", v.ID)
 	if err == nil && v.Cooldown > 0 {

@@ -108,7 +108,8 @@ func (h onCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A copy is quiet when it is there, in the epoch asked for, has nothing reserved, and knows as many buyers as the database.
+// A copy is quiet when it is there, in the epoch asked for, has nothing reserved, and knows as many buyers as the
+// database.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {

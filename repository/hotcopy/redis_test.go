@@ -171,8 +171,8 @@ func ruins() map[string]func(s *sale) {
 	return all
 }
 
-// Whatever is wrong with one copy of a group, each of the others answers as if it were alone, at each step of the road; and a step
-// is one command, however many vouchers there are.
+// Whatever is wrong with one copy of a group, each of the others answers as if it were alone, at each step of the road;
+// and a step is one command, however many vouchers there are.
 func TestOneCopyOfAGroupHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -343,8 +343,8 @@ func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
 	s.wants(model.CopyOpen, 10, 0, 0)
 }
 
-// TestWhatWasLoadedBeforeARestartDoesNotOpen: the server that restarted has all that was loaded, and maybe not the latest
-// of what it had said. Nobody sells from it.
+// TestWhatWasLoadedBeforeARestartDoesNotOpen: the server that restarted has all that was loaded, and maybe not the
+// latest of what it had said. Nobody sells from it.
 func TestWhatWasLoadedBeforeARestartDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t, "--appendfsync", "always")

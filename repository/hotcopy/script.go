@@ -268,7 +268,8 @@ func (c *call) take(said any) {
 	}
 }
 
-// halfway is an error in a script that has changed something before. It is no redis.Error, because Redis refused only the rest.
+// halfway is an error in a script that has changed something before. It is no redis.Error, because Redis refused only
+// the rest.
 type halfway string
 
 func (h halfway) Error() string { return "broken off behind a change: " + string(h) }

@@ -231,8 +231,8 @@ func spoilers(s *sale, key string) map[string]func(ctx context.Context) error {
 	}
 }
 
-// A key of another type, whichever it is and whatever comes upon it, closes the copy and changes nothing else in it; so does
-// a word in the head where a number has to be. The rebuild frees all of the keys.
+// A key of another type, whichever it is and whatever comes upon it, closes the copy and changes nothing else in it; so
+// does a word in the head where a number has to be. The rebuild frees all of the keys.
 func TestEachKeyOfAnotherTypeClosesTheCopy(t *testing.T) {
 	t.Parallel()
 	url := testserver.Redis(t, "--appendonly", "no").URL()

@@ -200,8 +200,8 @@ func TestWatchTellsWhatIsSettled(t *testing.T) {
 	})
 }
 
-// TestTouchRevivesNothing: an order that was settled while its message was published again is not looked at any more. Were
-// it noted as published, it would stand before others for ever.
+// TestTouchRevivesNothing: an order that was settled while its message was published again is not looked at any more.
+// Were it noted as published, it would stand before others for ever.
 func TestTouchRevivesNothing(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -232,8 +232,8 @@ func (s *sale) marks() map[string]string {
 	return found
 }
 
-// Of a voucher with a waitlist only the outbox gives units back, in its order: one with an heir is free at no time, however
-// often it is given. A sold-out copy gets no other stock.
+// Of a voucher with a waitlist only the outbox gives units back, in its order: one with an heir is free at no time,
+// however often it is given. A sold-out copy gets no other stock.
 func TestAUnitChangesHands(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {

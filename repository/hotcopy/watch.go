@@ -94,8 +94,8 @@ func (c *VoucherChanges) Announce(ctx context.Context, voucherID string) error {
 	return c.publish(ctx, voucherID, voucherID)
 }
 
-// AnnounceReturn tells every instance that a unit of a voucher came back. A hot copy sends the same by itself; of a Cluster's
-// nodes, which may not have found each other again, this asks the one that the instances listen to.
+// AnnounceReturn tells every instance that a unit of a voucher came back. A hot copy sends the same by itself; of a
+// Cluster's nodes, which may not have found each other again, this asks the one that the instances listen to.
 func (c *VoucherChanges) AnnounceReturn(ctx context.Context, voucherID string) error {
 	return c.publish(ctx, voucherID, returnedPrefix+voucherID)
 }

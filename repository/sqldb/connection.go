@@ -136,16 +136,17 @@ func openMySQL(
 	return pool(endingConnector{sessionConnector{Connector: base, session: session}, of, cfg.ReadTimeout}), nil
 }
 
-// primary counts the servers that have been behind the database's address. Once one has refused a write as a demoted server
-// does, a proxy, or an address that moves, may stand for another one. Connections from before are closed then: the demoted
-// server would go on answering what is read there, and be believed.
+// primary counts the servers that have been behind the database's address. Once one has refused a write as a demoted
+// server does, a proxy, or an address that moves, may stand for another one. Connections from before are closed then:
+// the demoted server would go on answering what is read there, and be believed.
 type primary struct {
 	mu     sync.Mutex
 	number atomic.Int64
 	since  time.Time
 }
 
-// refused says that the server with a number takes no writes. While none does, connections are not made anew at each refusal.
+// refused says that the server with a number takes no writes. While none does, connections are not made anew at each
+// refusal.
 func (p *primary) refused(number int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -362,8 +363,8 @@ func (c *endingConn) QueryContext(ctx context.Context, query string, args []driv
 	return rows, c.note(err)
 }
 
-// The zero time is no time of a database: MySQL's driver writes it as 0000-00-00, which MariaDB compares with and MySQL 8
-// refuses. Who reads since the zero time means all that there is; who writes it has forgotten a time.
+// The zero time is no time of a database: MySQL's driver writes it as 0000-00-00, which MariaDB compares with and MySQL
+// 8 refuses. Who reads since the zero time means all that there is; who writes it has forgotten a time.
 
 var errNoTime = errors.New("a statement that writes has the zero time as a parameter")
 
@@ -386,13 +387,14 @@ func sinceEver(args []driver.NamedValue) []driver.NamedValue {
 	return args
 }
 
-// ending has the server end a SELECT shortly before its caller stops waiting for it. MySQL and MariaDB notice that a client has
-// hung up when they send an answer, and work on until then. The limit is sent with the statement: it costs no round
-// trip, and a router that gives the session to somebody else keeps it. To MariaDB the first comment is a command. To MySQL
-// and TiDB it is a comment, and the second one is a hint. Routers take both for comments, so that it is a SELECT for them too.
+// ending has the server end a SELECT shortly before its caller stops waiting for it. MySQL and MariaDB notice that a
+// client has hung up when they send an answer, and work on until then. The limit is sent with the statement: it costs
+// no round trip, and a router that gives the session to somebody else keeps it. To MariaDB the first comment is a
+// command. To MySQL and TiDB it is a comment, and the second one is a hint. Routers take both for comments, so that it
+// is a SELECT for them too.
 //
-// Writes have no such limit. They touch few rows and wait for a row at most innodb_lock_wait_timeout, and a COMMIT that is
-// ended half-way is one of which nobody knows what it did.
+// Writes have no such limit. They touch few rows and wait for a row at most innodb_lock_wait_timeout, and a COMMIT that
+// is ended half-way is one of which nobody knows what it did.
 func (c *endingConn) ending(ctx context.Context, query string) string {
 	rest, reads := strings.CutPrefix(query, "SELECT ")
 	if !reads || c.patience == 0 {

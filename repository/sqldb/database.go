@@ -38,8 +38,9 @@ const (
 	// takes a millisecond, so that four of them answer some thousand calls a second,
 	// and a seller has the other twelve.
 	browseConnections = 4
-	// buyersConnections are how many of those that sell may be in use at once for what buyers write beside purchases.
-	// A transaction of it takes some milliseconds. While vouchers' rows are locked it waits a second for each; the other eight sell.
+	// buyersConnections are how many of those that sell may be in use at once for what buyers write beside purchases. A
+	// transaction of it takes some milliseconds. While vouchers' rows are locked it waits a second for each; the other
+	// eight sell.
 	buyersConnections = 4
 	// connectionLifetime makes a pool notice, within minutes, a changed address
 	// of the server or a rebalanced proxy.
@@ -261,9 +262,9 @@ func (d *Database) Ping(ctx context.Context) error {
 	return Named("reach the database", d.sql.PingContext(ctx))
 }
 
-// Ready asks whether a sale could be made: what it reads can be read, and the server
-// takes writes, which one that is read-only and a cluster's member without quorum do
-// not. Nor does one whose disk is full, which only a transaction finds out. It has a connection of its own, so that it does not wait behind purchases.
+// Ready asks whether a sale could be made: what it reads can be read, and the server takes writes, which one that is
+// read-only and a cluster's member without quorum do not. Nor does one whose disk is full, which only a transaction
+// finds out. It has a connection of its own, so that it does not wait behind purchases.
 func (d *Database) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()

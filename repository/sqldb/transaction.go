@@ -163,8 +163,8 @@ func (d *Database) WriteRepeatable(ctx context.Context, action string, work func
 	}
 }
 
-// Snapshot runs work in a transaction that only reads, in which everything is of one instant. It holds no lock. Its errors
-// are the driver's and work's.
+// Snapshot runs work in a transaction that only reads, in which everything is of one instant. It holds no lock. Its
+// errors are the driver's and work's.
 func (d *Database) Snapshot(ctx context.Context, work func(*gorm.DB) error) error {
 	// Under REPEATABLE READ the first reading makes the snapshot, and read-only
 	// transactions of SQLite begin without the writer's turn.
@@ -172,8 +172,8 @@ func (d *Database) Snapshot(ctx context.Context, work func(*gorm.DB) error) erro
 	return d.gorm.WithContext(ctx).Transaction(work, options)
 }
 
-// Transaction runs work between BEGIN and COMMIT. Its errors are the driver's, or ErrLost when the outcome of the COMMIT is
-// unknown.
+// Transaction runs work between BEGIN and COMMIT. Its errors are the driver's, or ErrLost when the outcome of the
+// COMMIT is unknown.
 func (d *Database) Transaction(ctx context.Context, work func(*gorm.DB) error) error {
 	err := d.transaction(ctx, work)
 	if full(err) {
@@ -215,8 +215,8 @@ func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) e
 	return d.commit(ctx, tx, leave)
 }
 
-// commit sends COMMIT. The driver waits for its answer without regard to ctx;
-// the caller does not have that time, so it leaves with "unknown" when ctx ends. Leave is called when the connection is free.
+// commit sends COMMIT. The driver waits for its answer without regard to ctx; the caller does not have that time, so it
+// leaves with "unknown" when ctx ends. Leave is called when the connection is free.
 func (d *Database) commit(ctx context.Context, tx *gorm.DB, leave func()) error {
 	if d.writer != nil { // a local file: neither slow nor lost on the way
 		defer leave()

@@ -1,6 +1,6 @@
-// Package backlog watches the queue of accepted orders: how long they wait in it, in all and of each voucher, and how far its
-// consumer has come. There is one Watch in a process. The sale asks it before an order is promised (Refusal, Empty), a
-// rebuild of a hot copy waits for it (Await), and Run keeps it and its metrics up to date.
+// Package backlog watches the queue of accepted orders: how long they wait in it, in all and of each voucher, and how
+// far its consumer has come. There is one Watch in a process. The sale asks it before an order is promised (Refusal,
+// Empty), a rebuild of a hot copy waits for it (Await), and Run keeps it and its metrics up to date.
 package backlog
 
 import (
@@ -113,8 +113,8 @@ type seen struct {
 	asked bool      // it was
 }
 
-// New makes a watch; Run keeps it up to date. MaxAge is how old a voucher's oldest message may be: when it is older, further
-// orders of the voucher are refused.
+// New makes a watch; Run keeps it up to date. MaxAge is how old a voucher's oldest message may be: when it is older,
+// further orders of the voucher are refused.
 func New(queue Queue, maxAge time.Duration, metrics *telemetry.Admission, log *slog.Logger) *Watch {
 	w := &Watch{queue: queue, maxAge: maxAge, metrics: metrics, log: log}
 	// This instance's start has just reached the queue, and nobody has counted what is in it.
@@ -347,7 +347,8 @@ func (w *Watch) Refusal(voucherID string) error {
 	}
 }
 
-// Younger reports whether no message is known to be as old as that. A look that is late, or fails, lets them grow older.
+// Younger reports whether no message is known to be as old as that. A look that is late, or fails, lets them grow
+// older.
 func (w *Watch) Younger(age time.Duration) bool {
 	seen := w.latest.Load()
 	return seen.asked && seen.Age+time.Since(seen.at) < age
@@ -366,10 +367,10 @@ func (w *Watch) Empty(voucherID string, age time.Duration) bool {
 	return w.waiting[voucherID] == nil && now.Sub(w.read) < unknownAfter && now.Sub(w.done) < age
 }
 
-// How the rebuilds of one process wait for the messages that may carry their vouchers' orders. A few of them ask, each as
-// often as if it were alone. Many share a reading, which tells the floor of what all vouchers share and names those with
-// messages of their own. A shared reading can only show that a voucher is not finished; then the next waiter reads again, because only
-// its own reading can prove the end.
+// How the rebuilds of one process wait for the messages that may carry their vouchers' orders. A few of them ask, each
+// as often as if it were alone. Many share a reading, which tells the floor of what all vouchers share and names those
+// with messages of their own. A shared reading can only show that a voucher is not finished; then the next waiter reads
+// again, because only its own reading can prove the end.
 
 // Await waits until every message of a voucher is acknowledged, up to a sequence. A look
 // that fails is not the end of it: a rebuild that began anew would have to wait for
@@ -441,8 +442,8 @@ func (w *Watch) pause(ctx context.Context, voucherID string, sequence uint64, as
 	}
 }
 
-// drained reports whether a reading taken after an instant shows the shared floor at a sequence or above, and no message of the
-// voucher. When readings fail, those that wait ask in their turn.
+// drained reports whether a reading taken after an instant shows the shared floor at a sequence or above, and no
+// message of the voucher. When readings fail, those that wait ask in their turn.
 func (w *Watch) drained(ctx context.Context, voucherID string, sequence uint64, after time.Time) bool {
 	_ = w.readWaiting(ctx)
 	w.mu.RLock()

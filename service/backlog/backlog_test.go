@@ -221,7 +221,8 @@ func TestAnAgeThatIsNotToldHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Whether a voucher has an old message is told beside any number of others: it has none of its own, and what all share is younger.
+// Whether a voucher has an old message is told beside any number of others: it has none of its own, and what all share
+// is younger.
 func TestAVoucherWithoutMessagesIsKnownAsSuch(t *testing.T) {
 	t.Parallel()
 	const age = 10 * time.Minute

@@ -115,8 +115,8 @@ func TestInstancesThatStartTogetherSell(t *testing.T) {
 	}
 }
 
-// The claim is renewed at each look, also when the database has written it a moment after the look began. One that another
-// instance has just renewed is left alone.
+// The claim is renewed at each look, also when the database has written it a moment after the look began. One that
+// another instance has just renewed is left alone.
 func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0).UTC() // of the database, whose clock stands still

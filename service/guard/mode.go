@@ -28,9 +28,9 @@ func NewMode(read func(context.Context) (model.ModeRecord, error), mine model.Or
 }
 
 // Adopt has a database without vouchers adopt this instance's mode, and returns the name of the database's deployment.
-// Lacks says what the schema lacks that another process may have yet to make; nil: nobody else makes it. An instance in sync
-// waits for that and is not ready: there is no error, and the name is not known yet. One in async needs the name, which
-// its queue has.
+// Lacks says what the schema lacks that another process may have yet to make; nil: nobody else makes it. An instance in
+// sync waits for that and is not ready: there is no error, and the name is not known yet. One in async needs the name,
+// which its queue has.
 func (m *Mode) Adopt(
 	ctx context.Context, adopt func(context.Context, model.OrderMode) (model.ModeRecord, error), lacks func(context.Context) error,
 ) (deployment string, err error) {

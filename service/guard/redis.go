@@ -67,8 +67,8 @@ func (r *Redis) Run(ctx context.Context) {
 // database for a while.
 func (r *Redis) Look(ctx context.Context) error { return r.look(ctx, r.claims.Take) }
 
-// Await looks, for a piece of work beside the instances, until its Redis is that of the database, or until another is known to be in
-// use: then it is the error. It claims nothing.
+// Await looks, for a piece of work beside the instances, until its Redis is that of the database, or until another is
+// known to be in use: then it is the error. It claims nothing.
 func (r *Redis) Await(ctx context.Context) error {
 	agree := func(context.Context, string, model.RedisClaim) (bool, error) { return true, nil }
 	for n := 0; ; n++ {

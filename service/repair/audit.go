@@ -166,15 +166,16 @@ func (a *Auditor) repairEach(ctx context.Context, found []drifted) (rebuild bool
 	return rebuild, err
 }
 
-// sampleEvery is between two samples: of a shop with some dozens of vouchers each is looked at within the minute in which an alert
-// is to come. sampleRound is between the beginnings of two rounds: of a shop with few vouchers none is counted every second.
+// sampleEvery is between two samples: of a shop with some dozens of vouchers each is looked at within the minute in
+// which an alert is to come. sampleRound is between the beginnings of two rounds: of a shop with few vouchers none is
+// counted every second.
 const (
 	sampleEvery = time.Second
 	sampleRound = 10 * sampleEvery
 )
 
-// Samples counts one voucher after the other in the database, in both order modes. What compares hot copy and database does not
-// notice an order that both have lost.
+// Samples counts one voucher after the other in the database, in both order modes. What compares hot copy and database
+// does not notice an order that both have lost.
 type Samples struct {
 	Store interface {
 		IDs(ctx context.Context) ([]string, error)

@@ -187,7 +187,8 @@ func TestChangedEntriesAreNotDrawn(t *testing.T) {
 	check.Equal(t, "served", check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).Winners, 0)
 }
 
-// An order that was promised before its voucher became a draw is decided before it is drawn, and what it leaves is drawn.
+// An order that was promised before its voucher became a draw is decided before it is drawn, and what it leaves is
+// drawn.
 func TestADrawWaitsForPromisedOrders(t *testing.T) {
 	t.Parallel()
 	b := openBackstage(t, testserver.SharedRedis(t))
@@ -221,7 +222,8 @@ func TestADrawWaitsForPromisedOrders(t *testing.T) {
 	check.That(t, audit.Balanced && audit.Database.LiveOrders == 2, "%+v", audit.Database)
 }
 
-// becomesADraw is a voucher that a user has an order of in the queue, that then becomes a draw, which two users enter, and that is over.
+// becomesADraw is a voucher that a user has an order of in the queue, that then becomes a draw, which two users enter,
+// and that is over.
 func (b *backstage) becomesADraw(t *testing.T, stock int64) lottery {
 	t.Helper()
 	l := lottery{draws: repository.NewDraws(b.db, time.Hour), vouchers: b.vouchers, voucher: b.voucher(t, stock)}
@@ -251,8 +253,9 @@ func (h heard) Write(text []byte) (int, error) {
 	return h.told.Write(text)
 }
 
-// BenchmarkDraw draws a million entries and makes the orders of ten thousand winners. `make bench-draw` starts it. It prints how
-// long that took, in seconds, and of that until the last order was made. DRAW_ENTRIES is how many entries there are.
+// BenchmarkDraw draws a million entries and makes the orders of ten thousand winners. `make bench-draw` starts it. It
+// prints how long that took, in seconds, and of that until the last order was made. DRAW_ENTRIES is how many entries
+// there are.
 func BenchmarkDraw(b *testing.B) {
 	entries, err := strconv.Atoi(os.Getenv("DRAW_ENTRIES"))
 	if err != nil {

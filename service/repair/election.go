@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// electionHandover is between the end of a term and the next attempt, so that an instance that waits for the lock gets it
-	// meanwhile, and between two looks whether this instance may work.
+	// electionHandover is between the end of a term and the next attempt, so that an instance that waits for the lock
+	// gets it meanwhile, and between two looks whether this instance may work.
 	electionHandover = budget.Look / 4
 	// electionLooks at a lock in a row that show no sign of life of its holder end its term: they take longer than two
 	// leases, and a holder that lives renews its lease every second look.
 	electionLooks = 10
-	// electionTries of its work in a row fail before who is elected gives the lock up: another instance may be able to do it.
+	// electionTries of its work in a row fail before who is elected gives the lock up: another instance may be able to
+	// do it.
 	electionTries = 3
 )
 
@@ -127,8 +128,8 @@ func (e *election) elected(ctx context.Context, lease model.Lease, work func(ctx
 	}
 }
 
-// watch looks for a sign of life of the instance that has the lock: its lease lasts longer than at the look before. No clock
-// is asked, because it may be the clock that keeps the lease from its end.
+// watch looks for a sign of life of the instance that has the lock: its lease lasts longer than at the look before. No
+// clock is asked, because it may be the clock that keeps the lease from its end.
 func (e *election) watch(ctx context.Context) {
 	holder, left, err := e.Seats.Holder(ctx, e.name())
 	if err != nil || holder == "" {

@@ -76,8 +76,8 @@ func (d *dueDraw) Close(context.Context, string) (model.DrawState, error) {
 	return model.DrawState{}, model.ErrSuperseded // it is all that is asked here
 }
 
-// Who is elected and may not draw, because the database is sold from in another mode, or cannot, gives the lock up, and another
-// instance draws. Guards: may in election, the end of lookout.run.
+// Who is elected and may not draw, because the database is sold from in another mode, or cannot, gives the lock up, and
+// another instance draws. Guards: may in election, the end of lookout.run.
 func TestWhoCannotDrawLetsOthersDraw(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(d *Draws, bad *atomic.Bool){
@@ -134,8 +134,8 @@ func TestWhoCannotDrawLetsOthersDraw(t *testing.T) {
 	}
 }
 
-// A lock whose lease does not end keeps nobody from the work: its holder is replaced after some looks without a sign of life. One
-// that renews its lease is not. Guards: left > before.left and electionLooks in watch.
+// A lock whose lease does not end keeps nobody from the work: its holder is replaced after some looks without a sign of
+// life. One that renews its lease is not. Guards: left > before.left and electionLooks in watch.
 func TestAHolderWithoutASignOfLifeIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, left := range map[string]func(ago time.Duration) time.Duration{

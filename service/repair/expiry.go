@@ -49,7 +49,8 @@ const (
 	// waited long enough: a provider that is slow must not hold every order back.
 	askAtOnce  = 8
 	askTimeout = budget.Settled / 3
-	// askTries looks in a row without the provider's answer leave the other half of that time to an instance that may reach it.
+	// askTries looks in a row without the provider's answer leave the other half of that time to an instance that may
+	// reach it.
 	askTries = int(budget.Survey / budget.Call / 2)
 )
 
@@ -359,12 +360,13 @@ const (
 	// clockEvery is between two comparisons of the clocks, and clockTimeout bounds one.
 	clockEvery   = 5 * time.Second
 	clockTimeout = clockEvery / 2
-	// clockLeap is by how much the database's clock is ahead all at once when it has leapt: no order is to be paid in less.
+	// clockLeap is by how much the database's clock is ahead all at once when it has leapt: no order is to be paid in
+	// less.
 	clockLeap = time.Second
 )
 
-// Clocks compares the clocks of the database and of Redis with that of this instance, for operators. It also notices when the
-// database's clock leaps ahead: against the monotonic clock of this process, which nobody sets.
+// Clocks compares the clocks of the database and of Redis with that of this instance, for operators. It also notices
+// when the database's clock leaps ahead: against the monotonic clock of this process, which nobody sets.
 type Clocks struct {
 	Database, Redis func(ctx context.Context) (time.Time, error)
 	Metrics         *telemetry.Gauges

@@ -369,8 +369,9 @@ func TestExpiryWithoutAProvider(t *testing.T) {
 	})
 }
 
-// The database's clock leaps ahead by more than the payment window. No order loses its time by that: when the clock is right again,
-// all is as it was, and when it stays ahead, each order expires once it has had its window. Guards: robbed, and saw's leapt.
+// The database's clock leaps ahead by more than the payment window. No order loses its time by that: when the clock is
+// right again, all is as it was, and when it stays ahead, each order expires once it has had its window. Guards:
+// robbed, and saw's leapt.
 func TestALeapOfTheDatabasesClockExpiresNoOrder(t *testing.T) {
 	t.Parallel()
 	const leap = time.Hour

@@ -18,8 +18,8 @@ type ModeChange struct {
 	Commit func(ctx context.Context, to model.OrderMode) error
 }
 
-// Do changes the mode. CONFLICT names everything that stands against it: instances that sell, or would as soon as they can,
-// and orders that were accepted and have no row yet. What cannot be asked is an error: then nothing is changed.
+// Do changes the mode. CONFLICT names everything that stands against it: instances that sell, or would as soon as they
+// can, and orders that were accepted and have no row yet. What cannot be asked is an error: then nothing is changed.
 func (c *ModeChange) Do(ctx context.Context, to model.OrderMode) error {
 	record, err := c.Deps.Mode(ctx)
 	if err != nil {
@@ -56,7 +56,8 @@ func (c *ModeChange) Do(ctx context.Context, to model.OrderMode) error {
 	return c.Commit(ctx, to)
 }
 
-// selling names the instances of the mode that the database has. Those of the other one sell nothing, and may wait for this.
+// selling names the instances of the mode that the database has. Those of the other one sell nothing, and may wait for
+// this.
 func (c *ModeChange) selling(ctx context.Context, mode model.OrderMode) ([]string, error) {
 	alive, err := c.Alive(ctx)
 	if err != nil {
@@ -74,7 +75,8 @@ func (c *ModeChange) selling(ctx context.Context, mode model.OrderMode) ([]strin
 	return []string{fmt.Sprintf("Instances sell: %s. Stop them first; one that was killed counts for some seconds.", strings.Join(names, ", "))}, nil
 }
 
-// waiting says how many orders were accepted and have no row yet: in messages, and in reservations that are in no message.
+// waiting says how many orders were accepted and have no row yet: in messages, and in reservations that are in no
+// message.
 func (c *ModeChange) waiting(ctx context.Context, epochs []model.EpochRecord) ([]string, error) {
 	backlog, err := c.Deps.Queue.Backlog(ctx)
 	if err != nil {

@@ -24,8 +24,8 @@ func (p pended) Pendings(ctx context.Context, voucherID string, epoch int64, yie
 	return p.HotCopies.Pendings(ctx, voucherID, epoch, yield)
 }
 
-// The mode changes while no instance sells and no order waits. Otherwise it stays, with the reason; what cannot be asked is a
-// reason too.
+// The mode changes while no instance sells and no order waits. Otherwise it stays, with the reason; what cannot be
+// asked is a reason too.
 func TestModeChange(t *testing.T) {
 	t.Parallel()
 	const sync, async = model.ModeSync, model.ModeAsync

@@ -187,8 +187,8 @@ func TestRedisThatLostEverythingSellsOn(t *testing.T) {
 	b.balanced(t, v.ID, int64(buyers)+10)
 }
 
-// Who waited and got a unit has an order, and is promised no other one, also while the hot copy has not heard of it and a
-// cancellation brings it a unit that nobody waited for.
+// Who waited and got a unit has an order, and is promised no other one, also while the hot copy has not heard of it and
+// a cancellation brings it a unit that nobody waited for.
 func TestAnHeirIsPromisedNoSecondOrder(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]func(t *testing.T, b *backstage, first model.Order){

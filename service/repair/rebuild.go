@@ -31,8 +31,9 @@ const (
 	maxAgain = 10_000
 )
 
-// pauses are between rebuilds of one voucher, whether they fail or what they have loaded does not last: none before the second, because the
-// sale is closed, and then longer ones, because a large sale takes seconds of the servers that all others need.
+// pauses are between rebuilds of one voucher, whether they fail or what they have loaded does not last: none before the
+// second, because the sale is closed, and then longer ones, because a large sale takes seconds of the servers that all
+// others need.
 func pauses() backoff.Policy {
 	return backoff.Policy{Free: 1, First: 500 * time.Millisecond, Longest: 5 * time.Second, Forget: 10 * time.Second}
 }
@@ -40,9 +41,9 @@ func pauses() backoff.Policy {
 // errRebuilding says that another instance rebuilds the voucher.
 var errRebuilding = errors.New("another instance rebuilds this voucher")
 
-// Rebuilder loads hot copies from the database and the queue, under new epochs: Ask for it, Do it, or Retire a hot copy that
-// nobody needs. Any instance may: the database's compare-and-set decides which one does. In one process there is one rebuild
-// of a voucher at a time.
+// Rebuilder loads hot copies from the database and the queue, under new epochs: Ask for it, Do it, or Retire a hot copy
+// that nobody needs. Any instance may: the database's compare-and-set decides which one does. In one process there is
+// one rebuild of a voucher at a time.
 type Rebuilder struct {
 	deps Deps
 
@@ -84,9 +85,9 @@ func elsewhere(err error) bool {
 	return errors.Is(err, errRebuilding) || errors.Is(err, model.ErrSuperseded)
 }
 
-// Do replaces a voucher's hot copy unless a healthy one of a later epoch than wrong is there, and returns when it is open
-// (zero: whatever is healthy stays; model.AnyEpoch: whatever is there is replaced). While another instance rebuilds the voucher,
-// Do waits for that, until ctx ends: its rebuild is as good as one's own.
+// Do replaces a voucher's hot copy unless a healthy one of a later epoch than wrong is there, and returns when it is
+// open (zero: whatever is healthy stays; model.AnyEpoch: whatever is there is replaced). While another instance
+// rebuilds the voucher, Do waits for that, until ctx ends: its rebuild is as good as one's own.
 func (r *Rebuilder) Do(ctx context.Context, voucherID string, wrong int64) error {
 	return whileElsewhere(ctx, func() error {
 		err := r.rebuild(ctx, voucherID, wrong, place{})
@@ -237,16 +238,17 @@ func (w rebuildWish) and(other rebuildWish) rebuildWish {
 	return rebuildWish{min(w.urgency, other.urgency), max(w.wrong, other.wrong), w.closed || other.closed}
 }
 
-// Ask asks for a rebuild in the background, if one is still needed when its turn comes: of a hot copy that is not loaded,
-// or looks healthy and has an epoch up to wrong. Asking for the same again causes no further rebuild. The turn of a voucher
-// that was rebuilt twice a moment ago comes after a pause. When there is no room in the queue, whoever needs it asks again
-// later. It never blocks.
+// Ask asks for a rebuild in the background, if one is still needed when its turn comes: of a hot copy that is not
+// loaded, or looks healthy and has an epoch up to wrong. Asking for the same again causes no further rebuild. The turn
+// of a voucher that was rebuilt twice a moment ago comes after a pause. When there is no room in the queue, whoever
+// needs it asks again later. It never blocks.
 func (r *Rebuilder) Ask(voucherID string, wrong int64) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: wrong})
 }
 
-// refresh brings a voucher as the database has it to its hot copy. It tells whether the copy had missed that. A closed copy is left
-// alone: its rebuild loads what the database has then. One that cannot take the change is rebuilt in the background.
+// refresh brings a voucher as the database has it to its hot copy. It tells whether the copy had missed that. A closed
+// copy is left alone: its rebuild loads what the database has then. One that cannot take the change is rebuilt in the
+// background.
 func (r *Rebuilder) refresh(ctx context.Context, v model.Voucher) (applied bool, err error) {
 	applied, err = r.deps.Hot.Apply(ctx, v)
 	if outgrown, ok := errors.AsType[*model.OutgrownError](err); ok {
@@ -261,8 +263,8 @@ func (r *Rebuilder) open(voucherID string) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: model.AnyEpoch, closed: true})
 }
 
-// found is Ask for a hot copy that was found closed before any request was refused for it. Its turn comes after those that
-// were asked for, and earlier if it is on sale.
+// found is Ask for a hot copy that was found closed before any request was refused for it. Its turn comes after those
+// that were asked for, and earlier if it is on sale.
 func (r *Rebuilder) found(voucherID string, selling bool) {
 	wish := rebuildWish{urgency: unasked}
 	if selling {

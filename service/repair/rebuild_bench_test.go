@@ -70,9 +70,9 @@ func peak(work func()) int64 {
 	return most
 }
 
-// BenchmarkReopenedSale measures how long a sale is closed for a rebuild, beyond what its queue takes, and how much memory
-// that takes: the buyers and the reservations are streams. Three in ten of the buyers are reserved. BUYERS is how many
-// there are; with a million it should be 5 s and 100 MiB at most.
+// BenchmarkReopenedSale measures how long a sale is closed for a rebuild, beyond what its queue takes, and how much
+// memory that takes: the buyers and the reservations are streams. Three in ten of the buyers are reserved. BUYERS is
+// how many there are; with a million it should be 5 s and 100 MiB at most.
 func BenchmarkReopenedSale(b *testing.B) {
 	buyers := check.Count(b, "BUYERS", 20_000, 20_000)
 	reserved := buyers * 3 / 10

@@ -187,8 +187,8 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	return nil
 }
 
-// catchUp brings what was committed behind the snapshot while the hot copy was still closed. When it fails, the reconciler
-// does it.
+// catchUp brings what was committed behind the snapshot while the hot copy was still closed. When it fails, the
+// reconciler does it.
 func (j *rebuildJob) catchUp(ctx context.Context) {
 	id := j.record.VoucherID
 	found, err := j.deps.Database.GetMany(ctx, []string{id})

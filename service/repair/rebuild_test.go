@@ -182,8 +182,8 @@ func TestMessagesBehindTheBarrierThatAreTakenAtOnce(t *testing.T) {
 	})
 }
 
-// One order of such a message cannot be stored. It becomes a dead letter, as it would in front of the barrier, the others
-// become orders, and the next rebuild does not wait for it.
+// One order of such a message cannot be stored. It becomes a dead letter, as it would in front of the barrier, the
+// others become orders, and the next rebuild does not wait for it.
 func TestPoisonBehindTheBarrier(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -429,8 +429,8 @@ func TestWishesThatBecameMoreUrgentLeaveRoom(t *testing.T) {
 	}
 }
 
-// What does not last is loaded less and less often, because a large sale takes seconds of the servers that all others need; and
-// soon when it lasts again.
+// What does not last is loaded less and less often, because a large sale takes seconds of the servers that all others
+// need; and soon when it lasts again.
 func TestACopyThatDoesNotLastIsLoadedLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

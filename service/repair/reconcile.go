@@ -77,7 +77,8 @@ func (r *Reconciler) reconcile(ctx context.Context) {
 	r.deps.Metrics.Drift.Reset() // another one looks now
 }
 
-// look takes one look at everything. It reports whether the database could be asked: the stock intents are nowhere else.
+// look takes one look at everything. It reports whether the database could be asked: the stock intents are nowhere
+// else.
 func (r *Reconciler) look(ctx context.Context) (well bool) {
 	if r.selling() != nil {
 		return true // the sales are closed on purpose; the next look after that does it

@@ -262,8 +262,8 @@ func TestDriftIsRepaired(t *testing.T) {
 	}
 }
 
-// A difference that nobody touches is gone within 30 s, at whatever instant of the reconciler's rounds it arises: also where
-// the whole database is an older one.
+// A difference that nobody touches is gone within 30 s, at whatever instant of the reconciler's rounds it arises: also
+// where the whole database is an older one.
 func TestDriftIsGoneWithin30s(t *testing.T) {
 	t.Parallel()
 	unmark := func(userID string) func(*hotcopytest.Sale) {
@@ -308,8 +308,8 @@ func TestDriftIsGoneWithin30s(t *testing.T) {
 	}
 }
 
-// A voucher is compared again when its row has changed since, also when the database was restored from a backup, where the
-// row has an earlier version. One that has not changed costs nothing.
+// A voucher is compared again when its row has changed since, also when the database was restored from a backup, where
+// the row has an earlier version. One that has not changed costs nothing.
 func TestChangedVouchersAreComparedAgain(t *testing.T) {
 	t.Parallel()
 	for now, due := range map[int64]bool{8: true, 7: false, 3: true} {
@@ -451,7 +451,8 @@ func TestALongSweepIsFollowedByALongRest(t *testing.T) {
 	})
 }
 
-// A hot copy that is still open when its voucher has become a draw is closed, by whoever looks: the instance of the change is dead.
+// A hot copy that is still open when its voucher has become a draw is closed, by whoever looks: the instance of the
+// change is dead.
 func TestTheCopyOfADrawIsClosed(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -487,8 +488,8 @@ func (r readings) Read(ctx context.Context, ids []string) (map[string]model.HotC
 	return r.HotCopies.Read(ctx, ids)
 }
 
-// What nobody buys costs next to nothing: one question in each look, and three for all vouchers in each sweep; the hot copy
-// of each of them is read once in so many sweeps.
+// What nobody buys costs next to nothing: one question in each look, and three for all vouchers in each sweep; the hot
+// copy of each of them is read once in so many sweeps.
 func TestQuietVouchersCostNextToNothing(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

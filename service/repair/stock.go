@@ -153,12 +153,12 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Patched brings a committed change to the hot copy, without the database, which may be away by now. While that fails it is
-// tried again; after budget.Call the reconciler does it.
+// Patched brings a committed change to the hot copy, without the database, which may be away by now. While that fails
+// it is tried again; after budget.Call the reconciler does it.
 func (s *Stock) Patched(ctx context.Context, v model.Voucher) { s.bring(ctx, v, false) }
 
-// bring is Patched; served says that units may have been added to the orders of users who waited, for which the database has
-// closed the hot copy.
+// bring is Patched; served says that units may have been added to the orders of users who waited, for which the
+// database has closed the hot copy.
 func (s *Stock) bring(ctx context.Context, v model.Voucher, served bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Call)
 	defer cancel()

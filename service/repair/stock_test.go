@@ -99,7 +99,8 @@ func TestARebuildBringsWhatWasCommittedMeanwhile(t *testing.T) {
 	})
 }
 
-// A sold-out copy of a voucher with a waitlist does not grow in place: it is rebuilt with the orders of those who waited.
+// A sold-out copy of a voucher with a waitlist does not grow in place: it is rebuilt with the orders of those who
+// waited.
 func TestARestockRebuildsWhereUsersMayWait(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

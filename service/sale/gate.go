@@ -93,10 +93,10 @@ const (
 	overloadedFor = 2 * budget.Blink
 )
 
-// places are got one after the other by those who wait. When all of them have waited for long, for some
-// time, more is asked than can be served, and each would wait longer than the one before. Then those who come are refused
-// at once, until a wait is short again: a burst is served, and a lasting overload does not become a long line (as CoDel
-// does with packets, RFC 8289).
+// places are got one after the other by those who wait. When all of them have waited for long, for some time, more is
+// asked than can be served, and each would wait longer than the one before. Then those who come are refused at once,
+// until a wait is short again: a burst is served, and a lasting overload does not become a long line (as CoDel does
+// with packets, RFC 8289).
 type places struct {
 	taken   chan struct{}
 	waiting atomic.Int32
@@ -145,8 +145,8 @@ func (p *places) note(wait time.Duration) {
 }
 
 // hold is one user's lock during a purchase. Who makes it releases it by defer, whatever happens in between. Only what
-// settles an order behind a client that was answered takes it over: until that order is decided, the same user could buy
-// under the lock elsewhere.
+// settles an order behind a client that was answered takes it over: until that order is decided, the same user could
+// buy under the lock elsewhere.
 type hold struct {
 	locks   model.Locker
 	trace   *tracing.Tracer
@@ -158,7 +158,8 @@ type hold struct {
 	lease  model.Lease // nil: it is not taken, or not any more
 }
 
-// take takes the lock, and waits for it so long at the most; zero is one try. LOCK_BUSY says that somebody else kept it.
+// take takes the lock, and waits for it so long at the most; zero is one try. LOCK_BUSY says that somebody else kept
+// it.
 func (h *hold) take(ctx context.Context, wait time.Duration) error {
 	began := time.Now()
 	ctx, end := h.trace.Step(ctx, "lock")

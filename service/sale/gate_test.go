@@ -18,8 +18,8 @@ import (
 	"seckill/service/servicetest"
 )
 
-// A request that has the user's lock and finds the gate full until its time is over gives the lock back: the user may try
-// again at once.
+// A request that has the user's lock and finds the gate full until its time is over gives the lock back: the user may
+// try again at once.
 func TestAFullGateKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {
@@ -61,8 +61,8 @@ func TestTheOwnerOfALockAloneReleasesIt(t *testing.T) {
 	})
 }
 
-// A burst is served. When one and a half times as much is asked as can be served, what is too much is refused at once, what is
-// served does not wait long, and no place is left empty. When less is asked, all are served again.
+// A burst is served. When one and a half times as much is asked as can be served, what is too much is refused at once,
+// what is served does not wait long, and no place is left empty. When less is asked, all are served again.
 func TestALastingOverloadIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package sale is the road of one order in both order modes, from the request to the row (sync) or into the queue (async),
-// and what may become of it until it is paid: its status, the wait for it, its cancellation.
+// Package sale is the road of one order in both order modes, from the request to the row (sync) or into the queue
+// (async), and what may become of it until it is paid: its status, the wait for it, its cancellation.
 //
 // The handlers call Orders, internal/app puts it together. Storage, locks and the queue are behind the interfaces of
 // this file, and the package cache below it holds what one instance remembers of vouchers.
@@ -132,9 +132,10 @@ func (s *Orders) Close(ctx context.Context) {
 	s.seller.close(ctx)
 }
 
-// Place buys one unit of a voucher for a user whose token names groups. It returns an order only when the
-// order is committed or, in async, promised. For a draw it returns an Order with only Entry set, once that is committed. A refusal is a
-// *model.Error with one of the contract's codes. After UNAVAILABLE the outcome is unknown: repeat the call.
+// Place buys one unit of a voucher for a user whose token names groups. It returns an order only when the order is
+// committed or, in async, promised. For a draw it returns an Order with only Entry set, once that is committed. A
+// refusal is a *model.Error with one of the contract's codes. After UNAVAILABLE the outcome is unknown: repeat the
+// call.
 func (s *Orders) Place(ctx context.Context, userID, voucherID string, groups ...string) (model.Order, error) {
 	began := time.Now()
 	order, err := s.place(ctx, userID, voucherID, groups)

@@ -242,8 +242,8 @@ func TestOrdersAreConfirmedWhileTheDatabaseIsAway(t *testing.T) {
 	}
 }
 
-// By the contract the longest answer takes the lock's wait budget and 5 s. The lock is free at the last moment, and whatever
-// comes then, or before, stands still.
+// By the contract the longest answer takes the lock's wait budget and 5 s. The lock is free at the last moment, and
+// whatever comes then, or before, stands still.
 func TestTheLongestAnswer(t *testing.T) {
 	t.Parallel()
 	const wait, ever = 3 * time.Second, time.Hour

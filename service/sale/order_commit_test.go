@@ -215,8 +215,8 @@ func (u *undecided) CreateOrders(ctx context.Context, _ []model.Order) ([]model.
 	return nil, model.Unavailable("unknown", fmt.Errorf("%w; last tried: %w", model.ErrUnknownOutcome, &model.HeldError{VoucherID: "v1", Cause: errors.New("1205")}))
 }
 
-// TestUnknownOutcomeIsNotUntried: an order that may have been committed is not asked for anew, which the sale's end would
-// answer.
+// TestUnknownOutcomeIsNotUntried: an order that may have been committed is not asked for anew, which the sale's end
+// would answer.
 func TestUnknownOutcomeIsNotUntried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -231,8 +231,8 @@ func TestUnknownOutcomeIsNotUntried(t *testing.T) {
 	})
 }
 
-// One order of a call may be in doubt where the others are not, as when one node of a Cluster does not answer. Its buyer
-// hears that it is not known yet, and nothing is undone.
+// One order of a call may be in doubt where the others are not, as when one node of a Cluster does not answer. Its
+// buyer hears that it is not known yet, and nothing is undone.
 func TestOneReservationInDoubt(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
@@ -249,8 +249,8 @@ func TestOneReservationInDoubt(t *testing.T) {
 	})
 }
 
-// While new orders are refused for the backlog, only a live order is an answer: the mark of a closed one may still be there,
-// and its buyer comes again like everybody else.
+// While new orders are refused for the backlog, only a live order is an answer: the mark of a closed one may still be
+// there, and its buyer comes again like everybody else.
 func TestAClosedOrderIsNoAnswerDuringABacklog(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {

@@ -15,8 +15,8 @@ import (
 const (
 	// shortestJoinPause is between the first two looks; it doubles up to budget.Glance.
 	shortestJoinPause = budget.Blink / 5
-	// maxJoinBatch users share one transaction, which holds their voucher's row, and maxJoinQueue of one voucher wait. Further ones
-	// are refused at once.
+	// maxJoinBatch users share one transaction, which holds their voucher's row, and maxJoinQueue of one voucher wait.
+	// Further ones are refused at once.
 	maxJoinBatch = 500
 	maxJoinQueue = 8192
 )
@@ -49,9 +49,9 @@ func newJoins(store PlaceStore) *lane.Keyed[joining, model.Joined] {
 	}, lane.Options{MaxBatch: maxJoinBatch, MaxQueue: maxJoinQueue, Timeout: commitTimeout})
 }
 
-// Join gives a user, whose token names groups, a place at the end of a voucher's waitlist, or finds the one that the user has; created
-// tells which. Who waits is decided by the database alone: where nothing remains there, each unit is a committed order, so that no hot
-// copy has one to sell either.
+// Join gives a user, whose token names groups, a place at the end of a voucher's waitlist, or finds the one that the
+// user has; created tells which. Who waits is decided by the database alone: where nothing remains there, each unit is
+// a committed order, so that no hot copy has one to sell either.
 func (s *Orders) Join(ctx context.Context, userID, voucherID string, groups ...string) (place model.WaitlistPlace, created bool, err error) {
 	if !model.ValidID(voucherID) {
 		return place, false, model.NotFound("voucher")
@@ -101,8 +101,8 @@ func (s *Orders) join(ctx context.Context, asked joining, groups []string) (mode
 // free refuses a place while units remain in the database, which sells.
 func (*syncSeller) free(context.Context, string, []string, string) error { return model.UnitsFree() }
 
-// free refuses a place while the hot copy has units, or an order of the user. Otherwise the units that remain in the database are those
-// of orders that are on their way to it.
+// free refuses a place while the hot copy has units, or an order of the user. Otherwise the units that remain in the
+// database are those of orders that are on their way to it.
 func (s *asyncSeller) free(ctx context.Context, userID string, groups []string, voucherID string) error {
 	if err := s.ordered(ctx, userID, voucherID); err != nil {
 		return err
@@ -129,8 +129,8 @@ func newLeaves(store PlaceStore) *lane.Keyed[model.Buyer, error] {
 	}, lane.Options{MaxBatch: maxJoinBatch, MaxQueue: maxJoinQueue, Timeout: commitTimeout})
 }
 
-// Leave gives a user's place up; NOT_FOUND when there is none, ALREADY_ORDERED where the user has a live order instead. Who has no place
-// does not wait for those who have one.
+// Leave gives a user's place up; NOT_FOUND when there is none, ALREADY_ORDERED where the user has a live order instead.
+// Who has no place does not wait for those who have one.
 func (s *Orders) Leave(ctx context.Context, userID, voucherID string) error {
 	ctx, enough := context.WithTimeout(ctx, budget.Work)
 	defer enough()
@@ -156,8 +156,8 @@ func (s *Orders) Waits(ctx context.Context, userID, voucherID string) (model.Wai
 	return s.deps.Places.Place(ctx, voucherID, userID)
 }
 
-// entrants enter users into draws, in both order modes: the database is asked, and neither the hot copies nor the queue. As
-// orders do, concurrent entries of all vouchers share transactions, and a voucher in trouble is isolated.
+// entrants enter users into draws, in both order modes: the database is asked, and neither the hot copies nor the
+// queue. As orders do, concurrent entries of all vouchers share transactions, and a voucher in trouble is isolated.
 type entrants struct {
 	deps   Deps
 	seller seller

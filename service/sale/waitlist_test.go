@@ -54,7 +54,8 @@ func (p *waitlist) Join(_ context.Context, _ string, asked []model.Joining) ([]m
 	return joined, nil
 }
 
-// While units remain in the database and none in the hot copy, orders are on their way: who has heard SOLD_OUT gets a place behind them.
+// While units remain in the database and none in the hot copy, orders are on their way: who has heard SOLD_OUT gets a
+// place behind them.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -136,8 +137,8 @@ func TestJoinsShareTransactions(t *testing.T) {
 	})
 }
 
-// While the voucher's row is locked, those who leave are in one transaction of each instance and of the buyers' share, and who has no place
-// is told at once.
+// While the voucher's row is locked, those who leave are in one transaction of each instance and of the buyers' share,
+// and who has no place is told at once.
 func TestLeavesShareTransactions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,8 +170,8 @@ func newRelayingShop(t *testing.T) (hotShop, *int) {
 	}), relayed
 }
 
-// What a canceled order of a voucher with a waitlist gives back comes before the answer: by the outbox, where the call does not know the
-// heir, and also where this instance does not know the waitlist.
+// What a canceled order of a voucher with a waitlist gives back comes before the answer: by the outbox, where the call
+// does not know the heir, and also where this instance does not know the waitlist.
 func TestCancelRelaysWhereUsersWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -228,7 +229,8 @@ func (u *urn) Enter(_ context.Context, asked []model.Entering) ([]model.Entered,
 	return answers, nil
 }
 
-// In either order mode an entry is decided under the user's lock, and takes no unit, asks no hot copy and queues nothing.
+// In either order mode an entry is decided under the user's lock, and takes no unit, asks no hot copy and queues
+// nothing.
 func TestAnEntryAsksTheDatabaseAlone(t *testing.T) {
 	t.Parallel()
 	enters := func(t *testing.T, orders *Orders, table *servicetest.Table, keys *servicetest.Locks) *urn {

@@ -155,9 +155,9 @@ func (s *Server) deliver(ctx context.Context, client *http.Client, target string
 var errSecondLedger = errors.New("another instance on this database has the payment simulator, and this one keeps a ledger of its own, which does not know the payments of the other: " +
 	"set SECKILL_PAYMENT_SIMULATOR=off here, SECKILL_PAYMENT_URL to the other one's simulator, and SECKILL_WEBHOOK_SECRETS as there")
 
-// Claim finds out whether this instance is the only one on its database that has the simulator, by a claim that one of them
-// can hold. A second ledger does not know the first one's payments, and each instance asks its own: that does for trying
-// out, and is logged. An error says that the database did not answer until ctx ended.
+// Claim finds out whether this instance is the only one on its database that has the simulator, by a claim that one of
+// them can hold. A second ledger does not know the first one's payments, and each instance asks its own: that does for
+// trying out, and is logged. An error says that the database did not answer until ctx ended.
 func Claim(ctx context.Context, held func(ctx context.Context) (bool, error), log *slog.Logger) error {
 	var (
 		ours   bool

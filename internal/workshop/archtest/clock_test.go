@@ -10,10 +10,10 @@ import (
 // measuring are the packages whose tests measure speed on purpose.
 var measuring = []string{"internal/workshop/bench", "lock/bench", "lock/interop"}
 
-// wallClocks finds verdicts of tests that depend on how busy the machine is: a span of real time that is compared, and a
-// limit of real time that is written down as a number. A test waits for the event (package check), whose one deadline
-// only says that it hung; what is about time runs in virtual time (testing/synctest). A context that is meant to run out
-// has a name that says so: check.Soon, or a constant whose comment says why a slow machine does no harm.
+// wallClocks finds verdicts of tests that depend on how busy the machine is: a span of real time that is compared, and
+// a limit of real time that is written down as a number. A test waits for the event (package check), whose one deadline
+// only says that it hung; what is about time runs in virtual time (testing/synctest). A context that is meant to run
+// out has a name that says so: check.Soon, or a constant whose comment says why a slow machine does no harm.
 func wallClocks(files []file) []string {
 	var found []string
 	for _, f := range goFiles(files) {

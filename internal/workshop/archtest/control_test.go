@@ -67,9 +67,9 @@ func TestStrangersAtTheTopAreFound(t *testing.T) {
 	wantOne(t, strayTop([]file{{path: "README.md"}, {path: ".ci/run"}, {path: "model/order.go"}, {path: "utils/strings.go"}}), "utils/strings.go")
 }
 
-// TestSize holds the mass of the code: .ci/size has the lines of Go outside of tests and in tests, of all modules, the files outside
-// of tests, and the times that are written as numbers there. A change that needs more raises a number and says why; one that
-// needs less lowers it.
+// TestSize holds the mass of the code: .ci/size has the lines of Go outside of tests and in tests, of all modules, the
+// files outside of tests, and the times that are written as numbers there. A change that needs more raises a number and
+// says why; one that needs less lowers it.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	files := repository(t)

@@ -158,7 +158,8 @@ func code(page file) []string {
 	return all
 }
 
-// unlikeTranslations finds commands, settings, names, links and figures of tables that one language shows and the other does not.
+// unlikeTranslations finds commands, settings, names, links and figures of tables that one language shows and the other
+// does not.
 func unlikeTranslations(files []file) []string {
 	shown := func(page file) map[string]bool {
 		all := map[string]bool{}

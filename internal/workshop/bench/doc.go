@@ -7,7 +7,8 @@
 // database, the audits balance, and there were fsyncs. What fails any of these is an error and has no figure.
 //
 // There are two loads. On a closed one, each connection asks again as soon as it has its answer. An open one sends at a
-// constant rate, a part of what the closed one reached, whatever the answers take. Both count from when a request was due.
+// constant rate, a part of what the closed one reached, whatever the answers take. Both count from when a request was
+// due.
 //
 // Each measurement is a line of Go's benchmark format, which benchstat reads: `make bench` shows its medians.
 package bench

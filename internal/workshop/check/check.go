@@ -133,7 +133,8 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Receive is the next value of a channel, or the zero value of a closed one. It fails the test at once when nothing comes.
+// Receive is the next value of a channel, or the zero value of a closed one. It fails the test at once when nothing
+// comes.
 func Receive[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	deadline := time.NewTimer(Deadline)
@@ -251,8 +252,8 @@ func (l *Log) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Network is a listener inside the process. What is said over it takes no time outside, so that a server and its clients
-// can be in one bubble (testing/synctest).
+// Network is a listener inside the process. What is said over it takes no time outside, so that a server and its
+// clients can be in one bubble (testing/synctest).
 type Network struct {
 	dialed chan net.Conn
 	closed chan struct{}

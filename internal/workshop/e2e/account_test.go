@@ -390,8 +390,8 @@ func disagrees(t *testing.T, a *app, mode string) {
 	})
 }
 
-// The order mode changes while nobody sells and no order waits, there and back. An instance of the other mode waits for that: it
-// is not ready, sells nothing, and sells once the mode is its own.
+// The order mode changes while nobody sells and no order waits, there and back. An instance of the other mode waits for
+// that: it is not ready, sells nothing, and sells once the mode is its own.
 func TestModeChangesWhileNobodySells(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
@@ -424,8 +424,8 @@ func TestModeChangesWhileNobodySells(t *testing.T) {
 	refused("async", strings.TrimPrefix(other.URL, "http://127.0.0.1"))
 }
 
-// What was accepted is made an order before the mode changes. Orders of a sync sale between two async ones are known to the hot
-// copy of the second.
+// What was accepted is made an order before the mode changes. Orders of a sync sale between two async ones are known to
+// the hot copy of the second.
 func TestModeChangesWhenNoOrderWaits(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)

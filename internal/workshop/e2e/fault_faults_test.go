@@ -65,7 +65,8 @@ func TestTerminatedWhileEverythingHangs(t *testing.T) {
 
 // The instance that is elected to consume stands still. The other one persists what is bought then, before it is
 // elected itself, and what the queue has handed to the first one when that one's time is over. The chance decides what
-// is handed to it, and who is elected meanwhile: it is stopped until both were seen. What it then goes on with does no harm.
+// is handed to it, and who is elected meanwhile: it is stopped until both were seen. What it then goes on with does no
+// harm.
 func TestAStoppedLeaderKeepsNoOrder(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)

@@ -125,8 +125,8 @@ func newTown(t *testing.T, mode string, more settings) *town {
 	return w
 }
 
-// conservedAll checks that every accepted order is there, that the database, Redis and the queue agree, and that nothing
-// was oversold.
+// conservedAll checks that every accepted order is there, that the database, Redis and the queue agree, and that
+// nothing was oversold.
 func (w *town) conservedAll() {
 	w.t.Helper()
 	for _, id := range w.vouchers {

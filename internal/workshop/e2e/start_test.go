@@ -65,8 +65,8 @@ func TestAStopServesOn(t *testing.T) {
 	check.Receive(t, "the stop", stopped)
 }
 
-// The whole service is one process, which is killed (kill -9: nothing may be left to a clean end) after it has promised an
-// order, which in async may be nowhere but in the queue yet.
+// The whole service is one process, which is killed (kill -9: nothing may be left to a clean end) after it has promised
+// an order, which in async may be nowhere but in the queue yet.
 func TestEmbeddedOrdersSurviveARestart(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"sync", "async"} {

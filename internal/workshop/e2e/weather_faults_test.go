@@ -41,17 +41,17 @@ const (
 	fewest = 4
 )
 
-// TestWeather: in each round 2, 10 or 100 vouchers sell while things happen to the servers that no list of faults names:
-// all are put right after 15 ms to 3 s. Every 202 is unpaid then, the audits balance, and nobody was refused for somebody
-// else's trouble. Beside them two are sold out, and their units change hands, and draws are entered and drawn, and whoever
-// was told so has an order, a place or an entry. EVENT=name,name has these alone happen.
+// TestWeather: in each round 2, 10 or 100 vouchers sell while things happen to the servers that no list of faults
+// names: all are put right after 15 ms to 3 s. Every 202 is unpaid then, the audits balance, and nobody was refused for
+// somebody else's trouble. Beside them two are sold out, and their units change hands, and draws are entered and drawn,
+// and whoever was told so has an order, a place or an entry. EVENT=name,name has these alone happen.
 func TestWeather(t *testing.T) { t.Parallel(); newWeather(t, events()).rounds(t, 3) }
 
 // TestRandomKillsDuringARush is the same, and what happens are kills of API, workers and servers.
 func TestRandomKillsDuringARush(t *testing.T) { t.Parallel(); newWeather(t, killEvents()).rounds(t, 6) }
 
-// vouchersAtOnce are how many are on sale in one round after the other: what one does not share with another breaks with
-// many.
+// vouchersAtOnce are how many are on sale in one round after the other: what one does not share with another breaks
+// with many.
 func vouchersAtOnce(round int) int { return []int{1, 10, 100}[round%3] }
 
 func (w *weather) rounds(t *testing.T, strikes int) {
@@ -175,7 +175,8 @@ func (w *weather) round(vouchers, strikes int) {
 	w.t.Logf("%d vouchers: %d of %d requests were promised in %v, and looked at for %v:\n%s", vouchers, yes, all, w.at(over), time.Since(over).Round(time.Millisecond), w.events())
 }
 
-// sale is one of many vouchers, where new users buy who ask until they are told, and some strangers ask who have to wait.
+// sale is one of many vouchers, where new users buy who ask until they are told, and some strangers ask who have to
+// wait.
 func (w *weather) sale(n, many int) *crowd {
 	w.t.Helper()
 	v := w.processes[0].Create(w.t, fair(n, map[string]any{"stock": 1_000_000, "waitlist": false}))

@@ -46,8 +46,8 @@ func main() {
 	}
 }
 
-// run tries the defects with these ids, all by default, in the module at root, and tells whether one survived. Tests that
-// are red without a defect prove nothing, and are an error.
+// run tries the defects with these ids, all by default, in the module at root, and tells whether one survived. Tests
+// that are red without a defect prove nothing, and are an error.
 func run(ctx context.Context, root string, ids []string, out io.Writer) (survived bool, err error) {
 	mutants, err := parse(list)
 	if err == nil {

@@ -109,8 +109,8 @@ func TestWhoNoticed(t *testing.T) {
 	}
 }
 
-// TestDefectsAreTried runs go on a module of three files: a defect is noticed or not, in Go and in an embedded file, and
-// one that does not compile is not noticed.
+// TestDefectsAreTried runs go on a module of three files: a defect is noticed or not, in Go and in an embedded file,
+// and one that does not compile is not noticed.
 func TestDefectsAreTried(t *testing.T) {
 	t.Parallel()
 	root := module(t, map[string]string{

@@ -27,8 +27,8 @@ import (
 
 const (
 	outputs = "bin/tests"
-	// budget is how long `make test`, or one part of the faults, takes at most on two cores of its own. What takes longer is
-	// named, and is no failure.
+	// budget is how long `make test`, or one part of the faults, takes at most on two cores of its own. What takes
+	// longer is named, and is no failure.
 	budget = 5 * time.Minute
 )
 
@@ -127,9 +127,9 @@ func (r run) do(ctx context.Context, environ []string) (o outcome, err error) {
 	}
 	cgo := "CGO_ENABLED=0"
 	if r.raced {
-		// -race also checks every conversion of an unsafe.Pointer. SQLite, C that was translated, does little else, and to
-		// check it takes half the time of its tests. (Compiled without -race, it would hide atomics of other packages from the
-		// detector, because the linker keeps one of several equal instances of a generic function.)
+		// -race also checks every conversion of an unsafe.Pointer. SQLite, C that was translated, does little else, and
+		// to check it takes half the time of its tests. (Compiled without -race, it would hide atomics of other
+		// packages from the detector, because the linker keeps one of several equal instances of a generic function.)
 		cgo, command = "CGO_ENABLED=1", append(command, "-race", "-gcflags=modernc.org/...=-d=checkptr=0")
 	}
 	if r.tests != nil {

@@ -46,9 +46,9 @@ func rules(ctx context.Context, patterns []string) ([]run, error) {
 	return slices.DeleteFunc(all, func(r run) bool { return len(r.packages) == 0 }), nil
 }
 
-// parts are the parts of `make faults`, in the order in which they run. A test belongs to one when its file says so in a
-// line "//part:NAME". A file of the build tag faults is in no other command; one without the tag is in `make test` too,
-// where its tests do less (check.Count).
+// parts are the parts of `make faults`, in the order in which they run. A test belongs to one when its file says so in
+// a line "//part:NAME". A file of the build tag faults is in no other command; one without the tag is in `make test`
+// too, where its tests do less (check.Count).
 func parts() []run {
 	mysql8, _ := filepath.Abs("bin/engines/mysql-8.0") // instead of the MariaDB that all parts share
 	return []run{

@@ -67,8 +67,8 @@ func Decode[T any](t testing.TB, a api.Answer) T {
 // Again tells whether the contract has a client repeat a call with this outcome.
 func Again(got api.Answer, err error) bool { return api.Again(cmp.Or(err, got.Err())) }
 
-// Insist makes a request again and again, as the contract tells clients to, until it is answered for good. An attempt has
-// a number, so that it can go to another instance each time.
+// Insist makes a request again and again, as the contract tells clients to, until it is answered for good. An attempt
+// has a number, so that it can go to another instance each time.
 func Insist(t testing.TB, what string, ask func(attempt int) (api.Answer, error)) (got api.Answer) {
 	t.Helper()
 	attempt := 0

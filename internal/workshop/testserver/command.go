@@ -58,8 +58,8 @@ func (c *Command) log() string { return filepath.Join(c.dir, "log") }
 // isolatedVariable says in a test's own network that it is there.
 const isolatedVariable = "TESTSERVER_ISOLATED"
 
-// Isolated runs the test that calls it once more, alone, in a network and with mounts of its own, which a shell script prepares
-// before it executes "$@". There it is true; the caller that hears false is done.
+// Isolated runs the test that calls it once more, alone, in a network and with mounts of its own, which a shell script
+// prepares before it executes "$@". There it is true; the caller that hears false is done.
 func Isolated(t *testing.T, prepare string) bool {
 	t.Helper()
 	if os.Getenv(isolatedVariable) != "" {
@@ -115,8 +115,8 @@ func Defective(t testing.TB, defect overlay.Change) string {
 	return path
 }
 
-// Counting builds the program so that it counts how often each block of its code runs, and writes that into the directory
-// GOCOVERDIR at its end.
+// Counting builds the program so that it counts how often each block of its code runs, and writes that into the
+// directory GOCOVERDIR at its end.
 func Counting(t testing.TB) string {
 	t.Helper()
 	dir, err := process.dir("counting")

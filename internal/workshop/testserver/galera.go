@@ -93,8 +93,8 @@ func memberReady(question, word string) func(context.Context, *Server) error {
 	}
 }
 
-// Proxied is one address for the members of a cluster, as deployments/engines/haproxy gives it. The first of them is used while
-// it takes writes.
+// Proxied is one address for the members of a cluster, as deployments/engines/haproxy gives it. The first of them is
+// used while it takes writes.
 func Proxied(t testing.TB, members []*Server) *Server {
 	t.Helper()
 	grant := "CREATE USER IF NOT EXISTS haproxy@'127.0.0.1'"

@@ -2,9 +2,9 @@
 // with directories of its own, configured by the very files in deployments/ that production uses, and gone
 // when the test is over, also when it was killed.
 //
-// A package that uses it calls Main from its TestMain. Tests that only need a database or a Redis take
-// Schema, SharedRedis and SharedNATS, which name the servers that all tests of a run share (Share); tests that kill, stop
-// or pause a server, or change or measure it as a whole, take MariaDB, Redis and NATS, which start one of their own.
+// A package that uses it calls Main from its TestMain. Tests that only need a database or a Redis take Schema,
+// SharedRedis and SharedNATS, which name the servers that all tests of a run share (Share); tests that kill, stop or
+// pause a server, or change or measure it as a whole, take MariaDB, Redis and NATS, which start one of their own.
 //
 // A missing server program fails the test and names the package to install. Nothing is ever skipped.
 package testserver
@@ -295,8 +295,8 @@ func logFile(name string) (string, error) {
 	return filepath.Join(dir, name+".log"), nil
 }
 
-// redisNoise is what go-redis says of connections that tests break on purpose. It goes into a file for each test binary,
-// because a line names no test.
+// redisNoise is what go-redis says of connections that tests break on purpose. It goes into a file for each test
+// binary, because a line names no test.
 type redisNoise struct {
 	once sync.Once
 	file *os.File

@@ -187,8 +187,8 @@ func Schema(t testing.TB) string {
 	return server.DSN(name)
 }
 
-// launchSharedDatabase starts a server that flushes lazily, because no test kills it, and has room for the pools of many
-// tests.
+// launchSharedDatabase starts a server that flushes lazily, because no test kills it, and has room for the pools of
+// many tests.
 func launchSharedDatabase() (*Server, error) {
 	args := []string{
 		"--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF",
@@ -326,8 +326,8 @@ func smallMySQL() []string {
 
 // What MariaDB and MySQL 8 tell of themselves, asked the way that each understands. The pools are an administrator's.
 
-// Hostile gives a server global settings that operators have for good or bad reasons, and that a service cannot work with
-// unless its sessions have their own.
+// Hostile gives a server global settings that operators have for good or bad reasons, and that a service cannot work
+// with unless its sessions have their own.
 func Hostile(t testing.TB, db *sql.DB) {
 	t.Helper()
 	for _, setting := range []string{
@@ -372,7 +372,8 @@ func Deadlocks(t testing.TB, db *sql.DB) (n int64) {
 }
 
 // Waiting tells whether a statement that contains a text waits for a row that another transaction has locked. MariaDB
-// says that exactly only to those who look rarely, so that there a statement is taken to wait when it has run for so long.
+// says that exactly only to those who look rarely, so that there a statement is taken to wait when it has run for so
+// long.
 func Waiting(t testing.TB, db *sql.DB, text string) bool {
 	t.Helper()
 	question := "SELECT COUNT(*) FROM information_schema.processlist WHERE command = 'Query' AND time_ms > 50 AND id <> CONNECTION_ID() AND info LIKE ?"

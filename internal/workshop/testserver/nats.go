@@ -175,8 +175,8 @@ const leaderBudget = 200 * time.Millisecond
 // NATSServers are the three of a JetStream cluster.
 type NATSServers []*Server
 
-// NATSCluster starts three NATS servers from deployments/nats.conf and deployments/engines/nats-r3/node.conf, which keep
-// streams of three replicas together. One that was killed comes back with Start.
+// NATSCluster starts three NATS servers from deployments/nats.conf and deployments/engines/nats-r3/node.conf, which
+// keep streams of three replicas together. One that was killed comes back with Start.
 func NATSCluster(t testing.TB) NATSServers {
 	t.Helper()
 	program := NATSProgram(t)

@@ -96,8 +96,9 @@ func (c Certificates) Redis(port string) []string {
 	}
 }
 
-// redisTLS is a group of Redis servers that speak TLS with each other and tell clients who use it each other's ports for it.
-// Beside that each listens in plain text, which is how the test itself asks it. The servers of a nil group do that alone.
+// redisTLS is a group of Redis servers that speak TLS with each other and tell clients who use it each other's ports
+// for it. Beside that each listens in plain text, which is how the test itself asks it. The servers of a nil group do
+// that alone.
 type redisTLS struct {
 	files Certificates
 	at    map[*Server]string
@@ -310,8 +311,8 @@ func reply(server *Server, args ...any) (any, error) {
 const (
 	// SentinelPrimary is the name under which the Sentinels know the primary.
 	SentinelPrimary = "shop"
-	// UntilDown is the shortest time to give RedisSentinels where they shall replace a primary. Sentinels promote no replica
-	// that has been without its primary for more than ten times that, and TILT mode alone is 30 s of it.
+	// UntilDown is the shortest time to give RedisSentinels where they shall replace a primary. Sentinels promote no
+	// replica that has been without its primary for more than ten times that, and TILT mode alone is 30 s of it.
 	UntilDown = 4 * time.Second
 	// undisputed is the silence of a primary that is not replaced while everything starts.
 	undisputed = time.Minute
@@ -342,7 +343,8 @@ func RedisSentinelsOverTLS(t testing.TB, files Certificates, downAfter time.Dura
 	return (&Sentinels{tls: newRedisTLS(files)}).start(t, downAfter, args)
 }
 
-// RedisSentinelsApart starts them so that a line can cut off a server from the others and its replica, though it lives on.
+// RedisSentinelsApart starts them so that a line can cut off a server from the others and its replica, though it lives
+// on.
 func RedisSentinelsApart(t testing.TB, downAfter time.Duration, args ...string) *Sentinels {
 	t.Helper()
 	return (&Sentinels{Lines: map[*Server]*Line{}}).start(t, downAfter, args)
@@ -401,8 +403,8 @@ func (s *Sentinels) hostPort(t testing.TB, server *Server) (host, port string) {
 	return host, port
 }
 
-// Settle waits until the Sentinels agree on a primary that is well and has a replica, and makes Primary and Replica those.
-// On a machine that stood still the Sentinels may have replaced the primary that was there in the beginning.
+// Settle waits until the Sentinels agree on a primary that is well and has a replica, and makes Primary and Replica
+// those. On a machine that stood still the Sentinels may have replaced the primary that was there in the beginning.
 func (s *Sentinels) Settle(t testing.TB) {
 	t.Helper()
 	well := func(primary, replica *Server) bool {

@@ -122,7 +122,8 @@ func TestServersLive(t *testing.T) {
 	}
 }
 
-// Who has asked a paused server waits. The signal reaches one thread after the other: the first questions may be answered.
+// Who has asked a paused server waits. The signal reaches one thread after the other: the first questions may be
+// answered.
 func TestPausedServersAreSilent(t *testing.T) {
 	t.Parallel()
 	cache, queue := testserver.Redis(t), testserver.NATS(t)

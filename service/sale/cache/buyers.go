@@ -29,9 +29,9 @@ var (
 	errOvertaken = errors.New("the voucher changed meanwhile")
 )
 
-// buyers is the set of users with a live order of a sold-out voucher, and of those who wait before another one: each hears
-// something else than SOLD_OUT. It may take a
-// user without an order for a buyer, but never a buyer for a user without an order.
+// buyers is the set of users with a live order of a sold-out voucher, and of those who wait before another one: each
+// hears something else than SOLD_OUT. It may take a user without an order for a buyer, but never a buyer for a user
+// without an order.
 type buyers struct {
 	version int64 // of the sold-out voucher, which was read before the buyers
 	filter  *bloom.BloomFilter

@@ -11,7 +11,8 @@ import (
 )
 
 // One buyer's unit came back and another one has it: nothing remained at either reading, and only the version tells
-// that the buyers are not the same any more. The user who has an order now may have lost the answer, and must hear of that order.
+// that the buyers are not the same any more. The user who has an order now may have lost the answer, and must hear of
+// that order.
 func TestBuyersOfAnotherVersionAreReadAnew(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {

@@ -113,7 +113,8 @@ func (c *Vouchers) Read(ctx context.Context, id string) (model.Voucher, error) {
 	return v, err
 }
 
-// Remaining is what is left to sell of a voucher, read as Read does. Of a closed hot copy nothing is known: model.ErrCopyClosed.
+// Remaining is what is left to sell of a voucher, read as Read does. Of a closed hot copy nothing is known:
+// model.ErrCopyClosed.
 func (c *Vouchers) Remaining(ctx context.Context, id string) (int64, error) {
 	v, closed, err := readBy(ctx, c.reader, id)
 	if err == nil && closed {
@@ -185,8 +186,9 @@ func (c *Vouchers) Returned(id string) {
 	}
 }
 
-// Deaf says that messages about changes are being lost, until DropAll is called. Meanwhile a request hears SOLD_OUT only
-// from a reading that began after the request: a unit may have come back, and the user may have bought it elsewhere.
+// Deaf says that messages about changes are being lost, until DropAll is called. Meanwhile a request hears SOLD_OUT
+// only from a reading that began after the request: a unit may have come back, and the user may have bought it
+// elsewhere.
 func (c *Vouchers) Deaf() { c.deaf.Store(true) }
 
 // DropAll voids every entry: messages about changes may have been missed, and are heard from now on.
@@ -216,8 +218,8 @@ func (c *Vouchers) dropIf(id string, outdated func(held *entry) bool) {
 	}
 }
 
-// Refusal answers a request to buy, of a user whose token names such groups, from the cache entry: nil means that the request may
-// go on, model.ErrEntry that it is an entry in a draw, model.ErrCopyClosed that the hot copy is closed.
+// Refusal answers a request to buy, of a user whose token names such groups, from the cache entry: nil means that the
+// request may go on, model.ErrEntry that it is an entry in a draw, model.ErrCopyClosed that the hot copy is closed.
 func (c *Vouchers) Refusal(ctx context.Context, userID, id string, groups ...string) error {
 	held, err := c.entry(ctx, id)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"seckill/model"
 )
 
-// sale is an entry of a sale of which nothing is left and whose buyers are known. It was asked for and told within 20 ms,
-// in which the database read it at an instant of its clock.
+// sale is an entry of a sale of which nothing is left and whose buyers are known. It was asked for and told within 20
+// ms, in which the database read it at an instant of its clock.
 func sale(begin, end, database time.Time) *entry {
 	asked := time.Now()
 	return &entry{
@@ -24,8 +24,8 @@ func sale(begin, end, database time.Time) *entry {
 	}
 }
 
-// At the edges of the window only the seller decides, whatever else an entry could tell: a sale that has ended has ended,
-// and is not sold out.
+// At the edges of the window only the seller decides, whatever else an entry could tell: a sale that has ended has
+// ended, and is not sold out.
 func TestNothingIsToldAtTheEdges(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 11, 10, 0, 0, 0, time.UTC)
