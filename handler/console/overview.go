@@ -249,7 +249,9 @@ func (c *console) shop(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if err != nil {
 		return err
 	}
-	page := shopPage{Vouchers: shown.Items, Words: []string{model.ReasonRefundFailed, model.ReasonDisputed, model.ReasonPart, model.RefundOfUsed}}
+	page := shopPage{Vouchers: shown.Items, Words: slices.Concat(refusals(), []string{
+		model.ReasonRefundFailed, model.ReasonDisputed, model.ReasonPart, model.RefundOfUsed,
+	})}
 	for _, phase := range model.Phases() {
 		page.Words = append(page.Words, string(phase))
 	}
@@ -260,4 +262,16 @@ func (c *console) shop(w http.ResponseWriter, r *http.Request, v *visit) error {
 		page.Words = append(page.Words, string(code))
 	}
 	return c.show(w, r, v, http.StatusOK, "shop", page)
+}
+
+// refusals are what the API says to buyers in English, and the shop in its own language. What is not here is said by its code.
+func refusals() []string {
+	return []string{
+		"The username or the password is wrong.", "The username is taken.",
+		"Too many failed logins: wait before you try again.", "Too many registrations from this address.",
+		"This voucher is for groups that your token does not name.", "You have an order for this voucher already.",
+		"Your last order for this voucher ended unpaid a short time ago.", "Nothing is left of this voucher.",
+		"Another request of yours is under way.", "An order that is processing cannot be canceled yet.",
+		"The payment provider does not answer.", "The payment provider refuses this payment.",
+	}
 }
