@@ -1,8 +1,7 @@
-// Package config reads the settings of the service from the environment. It is
-// the only package that does, and what it reads is handed to it, so that a test
-// can hand it anything. One table (table.go) says of every setting its
-// variable, default, unit and meaning; the command line's flags, the output of
-// `seckill config` and README.md beside it are made from it.
+// Package config reads the settings of the service from the environment. It is the only package that does, and what it
+// reads is handed to it, so that a test can hand it anything. One table (table.go) says of every setting its variable,
+// default, unit and meaning; the command line's flags, the output of `seckill config` and README.md beside it are made
+// from it.
 package config
 
 import (
@@ -85,8 +84,7 @@ type origin struct {
 // given reports whether a setting has a value, even a broken one.
 func (c Config) given(variable string) bool { return c.origins[variable].source != SourceDefault }
 
-// Embedded reports whether the service runs on its own SQLite file instead of
-// a real database.
+// Embedded reports whether the service runs on its own SQLite file instead of a real database.
 func (c Config) Embedded() bool { return c.DatabaseDSN == "" }
 
 // Payments reports whether orders can be paid, or were to be.
@@ -100,9 +98,8 @@ func (c Config) Async() bool { return c.OrderMode == model.ModeAsync }
 // EmbeddedQueue reports whether the queue is inside the service's process.
 func (c Config) EmbeddedQueue() bool { return c.Async() && c.NATSURL == "" }
 
-// LacksForSeveral names the settings without which only one instance may use a
-// real database; empty when all of them are there, and on SQLite, where the
-// claim on the data directory does the same.
+// LacksForSeveral names the settings without which only one instance may use a real database; empty when all of them
+// are there, and on SQLite, where the claim on the data directory does the same.
 func (c Config) LacksForSeveral() string {
 	var lacks []string
 	if c.RedisURL == "" {
@@ -162,8 +159,7 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// Key is one secret that signs or verifies tokens, and the id by which tokens
-// name it.
+// Key is one secret that signs or verifies tokens, and the id by which tokens name it.
 type Key struct {
 	ID     string
 	Secret string
@@ -186,8 +182,7 @@ type Issuer struct {
 	Groups    string   // dotted path to a group or a list of groups; empty: groups
 }
 
-// usualDrainGrace is in what time a load balancer that asks every second leaves out an
-// instance that is not ready.
+// usualDrainGrace is in what time a load balancer that asks every second leaves out an instance that is not ready.
 const usualDrainGrace = 5 * budget.Look
 
 // Option changes how settings are read.

@@ -178,9 +178,8 @@ func (r *reader) refuseUnknown() {
 	}
 }
 
-// fromKubernetes recognises the variables that Kubernetes sets in every
-// container for a Service whose name begins with "seckill", such as
-// SECKILL_SERVICE_HOST or SECKILL_API_PORT_8080_TCP_ADDR.
+// fromKubernetes recognises the variables that Kubernetes sets in every container for a Service whose name begins with
+// "seckill", such as SECKILL_SERVICE_HOST or SECKILL_API_PORT_8080_TCP_ADDR.
 func fromKubernetes(name, value string) bool {
 	return strings.HasSuffix(name, "_SERVICE_HOST") ||
 		strings.HasSuffix(name, "_SERVICE_PORT") || strings.Contains(name, "_SERVICE_PORT_") ||

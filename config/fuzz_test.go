@@ -12,8 +12,7 @@ import (
 	"seckill/internal/redact"
 )
 
-// shown is everything that people see of settings: the message of a refusal, or the
-// table.
+// shown is everything that people see of settings: the message of a refusal, or the table.
 func shown(environ []string) string {
 	c, err := config.Load(environ)
 	if err != nil {
@@ -40,9 +39,8 @@ func examples() string {
 	return text
 }
 
-// unseen demands that a secret is in no output, nor in an error that quotes the setting
-// and went through the redaction. A text that is there with another secret too, for
-// example as the name of the database, is none.
+// unseen demands that a secret is in no output, nor in an error that quotes the setting and went through the redaction.
+// A text that is there with another secret too, for example as the name of the database, is none.
 func unseen(t *testing.T, environ []string, setting, secret string) {
 	t.Helper()
 	const least = 8 // shorter ones are not looked for, and may stand in any text by chance

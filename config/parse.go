@@ -17,15 +17,13 @@ import (
 )
 
 const (
-	// minSecret is the shortest secret for HS256, in bytes: RFC 7518, section 3.2,
-	// asks for as many as the hash has.
+	// minSecret is the shortest secret for HS256, in bytes: RFC 7518, section 3.2, asks for as many as the hash has.
 	minSecret = 32
 	// maxKeyID bounds key ids, in bytes. No base64 text of minSecret bytes is as
 	// short, so that the padding at its end is never taken for a key id's "=".
 	maxKeyID = 32
-	// minVariety is of how many different bytes a secret is made at the least. One of
-	// random bytes, in any encoding, has more: of 32 random decimal digits, the poorest
-	// of them, fewer than 6 are different once in 10 million.
+	// minVariety is of how many different bytes a secret is made at the least. One of random bytes, in any encoding,
+	// has more: of 32 random decimal digits, the poorest of them, fewer than 6 are different once in 10 million.
 	minVariety = 6
 )
 
@@ -69,8 +67,7 @@ func boolean(text string) (bool, error) {
 	}
 }
 
-// durationFrom reads a duration of at least the one given, and tells people
-// why it must not be shorter.
+// durationFrom reads a duration of at least the one given, and tells people why it must not be shorter.
 func durationFrom(least time.Duration, because string) func(string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
@@ -158,9 +155,8 @@ func prefix(text string) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%q is not a CIDR such as 10.0.0.0/8", text)
 }
 
-// pageOrigin reads an origin as browsers write it (RFC 6454, 6.1), because it is compared
-// with the header Origin byte for byte. Neither a pattern nor null is one: null is the
-// origin of every sandboxed page.
+// pageOrigin reads an origin as browsers write it (RFC 6454, 6.1), because it is compared with the header Origin byte
+// for byte. Neither a pattern nor null is one: null is the origin of every sandboxed page.
 func pageOrigin(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || !validHost(u) {
@@ -289,9 +285,8 @@ func joined(text string, parse func(string) (string, error)) (string, error) {
 	return strings.Join(parts, ","), nil
 }
 
-// keys reads one secret, which gets the key id 1, or a list of kid=secret. A
-// secret may itself contain "=" and commas: the text is a list when one of its
-// parts opens with a key id, an "=", and something that is not only padding.
+// keys reads one secret, which gets the key id 1, or a list of kid=secret. A secret may itself contain "=" and commas:
+// the text is a list when one of its parts opens with a key id, an "=", and something that is not only padding.
 func keys(text string) ([]Key, error) {
 	parts := strings.Split(text, ",")
 	found := make([]Key, 0, len(parts))
@@ -376,9 +371,8 @@ func keyed(part string) (Key, bool) {
 	return Key{ID: id, Secret: secret}, true
 }
 
-// issuers reads a list of issuer=place, or issuer!=place for those that may name
-// administrators, each with its options. It tells all that is wrong at once, by number: what is written
-// in the wrong place may be a password.
+// issuers reads a list of issuer=place, or issuer!=place for those that may name administrators, each with its options.
+// It tells all that is wrong at once, by number: what is written in the wrong place may be a password.
 func issuers(text string) ([]Issuer, error) {
 	parts, err := list(anyText)(text)
 	if err != nil {

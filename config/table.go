@@ -264,9 +264,8 @@ func (r *reader) refusePayments(c Config, realDatabase bool) {
 	}
 }
 
-// refuseLonelyRole finds instances that share the work of async with others
-// and name nothing that they could share: what is embedded is inside one
-// process, and neither a worker nor an api instance does everything alone.
+// refuseLonelyRole finds instances that share the work of async with others and name nothing that they could share:
+// what is embedded is inside one process, and neither a worker nor an api instance does everything alone.
 func (r *reader) refuseLonelyRole(c Config) {
 	if !c.Async() || c.Role == RoleAll {
 		return
@@ -281,8 +280,7 @@ func (r *reader) refuseLonelyRole(c Config) {
 	}
 }
 
-// refuseQuorum holds the locks that need several independent instances to the
-// numbers for which their promises hold.
+// refuseQuorum holds the locks that need several independent instances to the numbers for which their promises hold.
 func (r *reader) refuseQuorum(c Config) {
 	const variable = "SECKILL_LOCK_REDIS_URLS"
 	if c.origins[variable].source != SourceDefault && c.LockRedisURLs == nil {

@@ -18,8 +18,7 @@ import (
 // certificates of every public authority.
 const maxCertificates = 1 << 20
 
-// TLS says how the servers of one kind are spoken to over TLS, and as whom. The zero TLS
-// leaves that to their URLs.
+// TLS says how the servers of one kind are spoken to over TLS, and as whom. The zero TLS leaves that to their URLs.
 type TLS struct {
 	CA         string // file with the authorities' certificates, PEM; empty: the system's
 	Cert, Key  string // files with the certificate that this service shows and its key, PEM; empty: none
@@ -147,8 +146,7 @@ func (t TLS) pair() (*tls.Certificate, error) {
 	return &pair, err
 }
 
-// secretFiles are the lines of the files that hold keys, and a name that is no file's: it may
-// be the secret itself.
+// secretFiles are the lines of the files that hold keys, and a name that is no file's: it may be the secret itself.
 func (r *reader) secretFiles() []string {
 	const least = 20 // bytes, shorter than any line of a key but its last one
 	var found []string
@@ -240,9 +238,8 @@ func dsnImposed() map[string]string {
 	}
 }
 
-// dsnOptions refuses an option that would do nothing: one that is not known, and one that the
-// service decides otherwise. It shows only names that are known: what looks like an option may
-// be a piece of a password.
+// dsnOptions refuses an option that would do nothing: one that is not known, and one that the service decides
+// otherwise. It shows only names that are known: what looks like an option may be a piece of a password.
 func dsnOptions(text string) error {
 	imposed := dsnImposed()
 	for n, option := range dsnParts(text) {

@@ -13,8 +13,7 @@ import (
 
 const tagAccounts = "Accounts"
 
-// Sender is where a call comes from. (It is exported because huma does not look into
-// embedded structs that are not.)
+// Sender is where a call comes from. (It is exported because huma does not look into embedded structs that are not.)
 type Sender struct {
 	network string // that shares a limit
 }

@@ -15,9 +15,8 @@ const (
 	docsPath    = basePath + "/docs"
 )
 
-// consoleRoutes puts the console behind what stands in front of every route: the request's
-// id, the bound on connections and the limit of the address. Who may do what there, the
-// console decides.
+// consoleRoutes puts the console behind what stands in front of every route: the request's id, the bound on connections
+// and the limit of the address. Who may do what there, the console decides.
 func (a *api) consoleRoutes() {
 	if a.options.Console == nil {
 		return

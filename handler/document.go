@@ -9,10 +9,9 @@ import (
 	"seckill/model"
 )
 
-// A sale's answers are nearly all one of two documents: an order, or a problem without
-// lists. They are written out here as encoding/json would write them, because that finds
-// out by reflection each time what they are made of (see BenchmarkDocument). What is not
-// usual in one of them is left to the library: then the functions report false.
+// A sale's answers are nearly all one of two documents: an order, or a problem without lists. They are written out here
+// as encoding/json would write them, because that finds out by reflection each time what they are made of (see
+// BenchmarkDocument). What is not usual in one of them is left to the library: then the functions report false.
 
 // appendDocument appends a document and the line break that json.Encoder ends it with.
 func appendDocument(to []byte, document any) (_ []byte, usual bool) {

@@ -185,13 +185,11 @@ func (a *api) send(c *gin.Context, status int, contentType string, document any)
 	}
 }
 
-// maxFieldErrors bounds the errors of one answer, which must not be much larger than
-// its request.
+// maxFieldErrors bounds the errors of one answer, which must not be much larger than its request.
 const maxFieldErrors = 20
 
-// translate turns huma's own error documents into ours. It is a transformer of this
-// API. Replacing huma.NewError would change every API of the process, and the type
-// that it returns cannot name a missing field.
+// translate turns huma's own error documents into ours. It is a transformer of this API. Replacing huma.NewError would
+// change every API of the process, and the type that it returns cannot name a missing field.
 func (a *api) translate(ctx huma.Context, _ string, body any) (any, error) {
 	theirs, ok := body.(*huma.ErrorModel)
 	if !ok {
@@ -238,8 +236,7 @@ func fieldErrors(theirs *huma.ErrorModel) []model.FieldError {
 	return fields[:min(len(fields), maxFieldErrors)]
 }
 
-// fieldError takes over the place and the words, but never the value, which may be a
-// password.
+// fieldError takes over the place and the words, but never the value, which may be a password.
 func fieldError(detail *huma.ErrorDetail) model.FieldError {
 	field := model.FieldError{Location: detail.Location, Message: detail.Message}
 	switch detail.Value.(type) {

@@ -20,9 +20,8 @@ import (
 	"seckill/service"
 )
 
-// FuzzBodies sends a body to every route that takes one. It is refused with a problem
-// document that fits, or what reaches the services is what the body says and what the
-// model allows.
+// FuzzBodies sends a body to every route that takes one. It is refused with a problem document that fits, or what
+// reaches the services is what the body says and what the model allows.
 func FuzzBodies(f *testing.F) {
 	routes := []struct{ method, path string }{
 		{http.MethodPost, "/api/v1/auth/register"},
@@ -120,8 +119,7 @@ func FuzzQueries(f *testing.F) {
 	})
 }
 
-// bodies are seeds: the first is a whole voucher, and the others are wrong in all the
-// ways that were thought of.
+// bodies are seeds: the first is a whole voucher, and the others are wrong in all the ways that were thought of.
 func bodies() []string {
 	const whole = `{"title":"Coffee","description":"","price":1000,"face_value":2500.0,"stock":1e2,` +
 		`"begin_at":"2026-01-01T00:00:00Z","end_at":"2036-01-01T00:00:00.123456789+08:00","state":"draft"}`
@@ -288,8 +286,7 @@ func wantJSON(t *testing.T, got answer) {
 	}
 }
 
-// wantRefusal checks a problem document of any of the refusals that a request can earn
-// by its form.
+// wantRefusal checks a problem document of any of the refusals that a request can earn by its form.
 func wantRefusal(t *testing.T, got answer) {
 	t.Helper()
 	code, ok := map[int]model.Code{

@@ -1,13 +1,10 @@
-// Package handler is the product on HTTP: routes, tokens, limits, problem
-// documents and the OpenAPI document. It decides nothing about sales: it asks the
-// services and translates their answers. It checks the form of a request; which
-// values are allowed, the model says.
+// Package handler is the product on HTTP: routes, tokens, limits, problem documents and the OpenAPI document. It
+// decides nothing about sales: it asks the services and translates their answers. It checks the form of a request;
+// which values are allowed, the model says.
 //
-// Every route is a value of the type route. Its documentation and the checks in
-// front of it are both made from that value, so that neither can be forgotten. Most
-// routes are typed functions whose requests huma decodes and validates. The hot
-// one, a purchase, is a plain Gin handler that huma only documents;
-// benchmark_test.go measures what that saves.
+// Every route is a value of the type route. Its documentation and the checks in front of it are both made from that
+// value, so that neither can be forgotten. Most routes are typed functions whose requests huma decodes and validates.
+// The hot one, a purchase, is a plain Gin handler that huma only documents; benchmark_test.go measures what that saves.
 package handler
 
 import (
@@ -126,8 +123,7 @@ type health interface {
 	Ready() bool
 }
 
-// Options are what the handler works with. What may be nil or empty says so; everything
-// else is required.
+// Options are what the handler works with. What may be nil or empty says so; everything else is required.
 type Options struct {
 	Orders   orders   // *sale.Orders
 	Vouchers vouchers // *service.Vouchers
@@ -156,8 +152,7 @@ type Options struct {
 	// client's address; none by default, because any client can write a header.
 	TrustedProxies []netip.Prefix
 
-	// Origins are the origins (scheme://host[:port]) of pages whose scripts may call
-	// the API; none by default.
+	// Origins are the origins (scheme://host[:port]) of pages whose scripts may call the API; none by default.
 	Origins []string
 
 	// Console is what people see at /console and below, and Shop at /shop; nil is none.
@@ -189,9 +184,8 @@ type api struct {
 	words     *words.Catalogue
 }
 
-// strictNames makes huma tell Title from title. Its switch is a variable of
-// its package, read by every validation: it is set once, before the first API
-// exists, so that two APIs built at once do not race.
+// strictNames makes huma tell Title from title. Its switch is a variable of its package, read by every validation: it
+// is set once, before the first API exists, so that two APIs built at once do not race.
 //
 //nolint:gochecknoglobals // guards a variable of another package
 var strictNames = sync.OnceFunc(func() { huma.ValidateStrictCasing = true })
@@ -205,9 +199,8 @@ func New(options Options) (http.Handler, error) {
 	return a.engine, nil
 }
 
-// NewHealthOnly makes the main listener's handler of an instance that only
-// works: the health checks, and a problem document for everything else. Of the
-// options it needs Health, Build, Log and Metrics.
+// NewHealthOnly makes the main listener's handler of an instance that only works: the health checks, and a problem
+// document for everything else. Of the options it needs Health, Build, Log and Metrics.
 func NewHealthOnly(options Options) (http.Handler, error) {
 	a, err := begin(options)
 	if err != nil {
@@ -301,9 +294,8 @@ func (a *api) configure() error {
 	return nil
 }
 
-// withoutSlash leads a request for one of our paths with a slash behind it, as some clients join paths, to
-// the path itself: 308, so that its method and body are kept. A preflight may not be led anywhere (the Fetch
-// Standard).
+// withoutSlash leads a request for one of our paths with a slash behind it, as some clients join paths, to the path
+// itself: 308, so that its method and body are kept. A preflight may not be led anywhere (the Fetch Standard).
 func (a *api) withoutSlash(c *gin.Context) bool {
 	given := c.Request.URL.EscapedPath()
 	trimmed := strings.TrimRight(given, "/")

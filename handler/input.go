@@ -26,17 +26,15 @@ import (
 	"seckill/model"
 )
 
-// Paging is the query parameters of every list. A parameter that is repeated
-// counts the first time; an empty one is absent, because forms and generated clients send
-// what was not filled in.
+// Paging is the query parameters of every list. A parameter that is repeated counts the first time; an empty one is
+// absent, because forms and generated clients send what was not filled in.
 type Paging struct {
 	Cursor string `query:"cursor" maxLength:"512" doc:"next_cursor of the page before; empty: the first page. A page may be short, or empty, though more follow."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20" doc:"The most items of a page."`
 }
 
-// InPath is the id in a path. It has no rules here, because possible has refused an
-// id that cannot exist. (It is exported because huma does not look into embedded
-// structs that are not.)
+// InPath is the id in a path. It has no rules here, because possible has refused an id that cannot exist. (It is
+// exported because huma does not look into embedded structs that are not.)
 type InPath struct {
 	ID string `path:"id"`
 }
@@ -45,8 +43,7 @@ type InPath struct {
 // cut connections that are silent for a minute.
 const maxWait = budget.Settled
 
-// parseWait reads how long to wait. A longer wait than maxWait is no mistake, and
-// becomes maxWait.
+// parseWait reads how long to wait. A longer wait than maxWait is no mistake, and becomes maxWait.
 func parseWait(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -72,9 +69,8 @@ func parseTime(location, text string) (time.Time, error) {
 	return at, nil
 }
 
-// strictTime refuses what time.Parse lets pass beyond RFC 3339: hours of one
-// digit, a comma before the fraction, and offsets of 24 hours or 60 minutes
-// (https://go.dev/issue/54580).
+// strictTime refuses what time.Parse lets pass beyond RFC 3339: hours of one digit, a comma before the fraction, and
+// offsets of 24 hours or 60 minutes (https://go.dev/issue/54580).
 func strictTime(text string) bool {
 	if len(text) < len("2006-01-02T15:04:05Z") || text[len("2006-01-02T15")] != ':' || strings.Contains(text, ",") {
 		return false
@@ -140,10 +136,9 @@ func (i *Idempotent) once(ctx context.Context, method, path, id string, asked an
 // maxBody bounds a request's body, in bytes: the contract's 16 KiB.
 const maxBody = 16 << 10
 
-// readBody reads the body of a request. It runs after the token was checked, so that
-// the bodies of strangers take no memory, and before the body is parsed: 413 comes
-// before 415, and both before 422. On routes that take a body it must be JSON, also
-// without a Content-Type.
+// readBody reads the body of a request. It runs after the token was checked, so that the bodies of strangers take no
+// memory, and before the body is parsed: 413 comes before 415, and both before 422. On routes that take a body it must
+// be JSON, also without a Content-Type.
 func (a *api) readBody(c *gin.Context) {
 	if c.Request.ContentLength == 0 || c.Request.Body == nil || c.Request.Body == http.NoBody {
 		return
@@ -200,10 +195,9 @@ func isJSON(header http.Header) bool {
 	return !given || strings.EqualFold(charset, "utf-8")
 }
 
-// Marks in a decoded document, in the place of a null, of a member that is given twice
-// and of a number that is no integer. No field accepts them. encoding/json alone would
-// take a null for an absent field, and the last of two members, where a proxy may take
-// the first; huma would round the number.
+// Marks in a decoded document, in the place of a null, of a member that is given twice and of a number that is no
+// integer. No field accepts them. encoding/json alone would take a null for an absent field, and the last of two
+// members, where a proxy may take the first; huma would round the number.
 type (
 	nullValue      struct{}
 	repeatedMember struct{}
@@ -287,8 +281,7 @@ func halfCharacter(document []byte) bool {
 	return false
 }
 
-// escape reads what valid JSON begins with: the UTF-16 code unit of a \u, or
-// anything else, whose unit is 0.
+// escape reads what valid JSON begins with: the UTF-16 code unit of a \u, or anything else, whose unit is 0.
 func escape(document []byte) (unit uint64, length int) {
 	switch {
 	case document[0] != '\\':
@@ -358,11 +351,10 @@ func parseArray(decoder *json.Decoder) (any, error) {
 // integer with at most 18 digits fits into an int64, and no amount needs more.
 const maxDigits = 18
 
-// plainInteger rewrites an integer such as 1e3 or 1000.0 as 1000, which is what Go decodes
-// into an int64: some languages send integers in these forms, and JSON allows them. It
-// works on the digits, because a float64 rounds 1000.00000000000001 to 1000. A number that
-// is not an integer becomes a fractionValue, because huma rounds too. An integer of more
-// than maxDigits digits is returned unchanged, and huma names the bound that it exceeds.
+// plainInteger rewrites an integer such as 1e3 or 1000.0 as 1000, which is what Go decodes into an int64: some
+// languages send integers in these forms, and JSON allows them. It works on the digits, because a float64 rounds
+// 1000.00000000000001 to 1000. A number that is not an integer becomes a fractionValue, because huma rounds too. An
+// integer of more than maxDigits digits is returned unchanged, and huma names the bound that it exceeds.
 func plainInteger(number json.Number) any {
 	text := number.String()
 	if !strings.ContainsAny(text, ".eE") {
@@ -388,8 +380,7 @@ func plainInteger(number json.Number) any {
 	return json.Number(digits + strings.Repeat("0", zeros))
 }
 
-// exponentBits bounds an exponent, so that its sum with the length of a body is an int
-// on every machine.
+// exponentBits bounds an exponent, so that its sum with the length of a body is an int on every machine.
 const exponentBits = 31
 
 // cutExponent splits a number without a sign into mantissa and exponent. An exponent that

@@ -42,10 +42,9 @@ func newProbeLimits() (*ratelimit.Addresses, error) {
 	return probes, probes.Set(model.Rate{Events: probeRate, Per: budget.Look}, "")
 }
 
-// limitAddress counts every request of a client address, found or not, and refuses
-// those over the limit before anything is looked at. A purchase goes on to be refused
-// in the contract's order: see place. An administrator can always mend a limit that was
-// set too low.
+// limitAddress counts every request of a client address, found or not, and refuses those over the limit before anything
+// is looked at. A purchase goes on to be refused in the contract's order: see place. An administrator can always mend a
+// limit that was set too low.
 func (a *api) limitAddress(c *gin.Context) {
 	limit := a.options.ByAddress
 	rate := limit.Rate()
@@ -78,10 +77,9 @@ func (a *api) refuseAddress(c *gin.Context, rate model.Rate, wait time.Duration)
 	a.refuseRate(c, "addr", rate, wait+rand.N(budget.Work), "Too many requests from this address.") //nolint:gosec // spreads the load, guards nothing
 }
 
-// refuseRate answers RATE_LIMITED with the fields of draft-ietf-httpapi-ratelimit-headers-10:
-// which policy it was, that nothing of it remains, and for how many seconds.
-// Other answers go without, because they would cost the many who are within their limits.
-// An address that goes on all the same is answered a second later.
+// refuseRate answers RATE_LIMITED with the fields of draft-ietf-httpapi-ratelimit-headers-10: which policy it was, that
+// nothing of it remains, and for how many seconds. Other answers go without, because they would cost the many who are
+// within their limits. An address that goes on all the same is answered a second later.
 func (a *api) refuseRate(c *gin.Context, policy string, rate model.Rate, wait time.Duration, detail string) {
 	ctx := c.Request.Context()
 	wait = max(wait-a.brake.Hold(ctx, callOf(ctx).address), time.Millisecond)
@@ -197,12 +195,10 @@ func (p proxies) trusts(address netip.Addr) bool {
 	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(address) })
 }
 
-// client is the address that a request comes from. That is the sender's, unless it is a
-// trusted proxy: then it is the rightmost address in its header that is not trusted,
-// because each proxy writes to the right of what it was told, and the leftmost may be
-// the client's invention. What cannot be read counts for nothing, and so do the two
-// headers when they differ: a proxy sets one of them and passes the other one on as the
-// client has written it.
+// client is the address that a request comes from. That is the sender's, unless it is a trusted proxy: then it is the
+// rightmost address in its header that is not trusted, because each proxy writes to the right of what it was told, and
+// the leftmost may be the client's invention. What cannot be read counts for nothing, and so do the two headers when
+// they differ: a proxy sets one of them and passes the other one on as the client has written it.
 func (p proxies) client(r *http.Request) netip.Addr {
 	peer := peerOf(r)
 	if !p.trusts(peer) {
@@ -252,8 +248,7 @@ func (p proxies) encrypted(r *http.Request) bool {
 	return false
 }
 
-// rightmost finds the rightmost address that is not trusted. When all are, the request
-// comes from the leftmost of them.
+// rightmost finds the rightmost address that is not trusted. When all are, the request comes from the leftmost of them.
 func (p proxies) rightmost(values []string, read func(string) (netip.Addr, bool)) (address netip.Addr, ok bool) {
 	for _, value := range slices.Backward(values) {
 		elements := strings.Split(value, ",")
@@ -299,8 +294,7 @@ func node(text string) (netip.Addr, bool) {
 	return address.Unmap().WithZone(""), true
 }
 
-// peerOf is the other end of the connection; invalid where there is none, as in tests
-// without a server.
+// peerOf is the other end of the connection; invalid where there is none, as in tests without a server.
 func peerOf(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -136,8 +136,7 @@ func TestHealthChecksAreBounded(t *testing.T) {
 	}, byAddress(t, 1_000_000, time.Second))
 }
 
-// TestForwardedAddressesAreLimited: what a client writes beside a trusted proxy's header
-// gives it no other address.
+// TestForwardedAddressesAreLimited: what a client writes beside a trusted proxy's header gives it no other address.
 func TestForwardedAddressesAreLimited(t *testing.T) {
 	t.Parallel()
 	s := setup(t, byAddress(t, 2, time.Hour), behindProxies)

@@ -447,8 +447,7 @@ type asset struct {
 	data        []byte
 }
 
-// docsAssets loads the page: two files of its own, and those of Swagger UI, which are
-// compressed.
+// docsAssets loads the page: two files of its own, and those of Swagger UI, which are compressed.
 func docsAssets() (map[string]asset, error) {
 	assets := map[string]asset{}
 	load := func(files fs.FS, file, name, contentType string) error {

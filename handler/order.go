@@ -34,8 +34,7 @@ type orderInput struct {
 	Wait string `query:"wait" example:"10s" doc:"Answer as soon as the order is not processing, at most after this long: a Go duration, 30s at the most."`
 }
 
-// Resolve implements huma.Resolver. It moves the deadline of the answer for a client
-// that waits.
+// Resolve implements huma.Resolver. It moves the deadline of the answer for a client that waits.
 func (in *orderInput) Resolve(ctx huma.Context) []error {
 	if wait, err := parseWait(in.Wait); err == nil && wait > 0 {
 		extendWrite(humagin.Unwrap(ctx), wait+budget.Step)
@@ -119,8 +118,7 @@ func (a *api) placed() *huma.Schema {
 // placePath is a purchase's route as Gin has it.
 const placePath = basePath + "/vouchers/:id/seckill"
 
-// place is the hot path. The token, and the size and the type of the body, were
-// checked before it runs.
+// place is the hot path. The token, and the size and the type of the body, were checked before it runs.
 func (a *api) place(c *gin.Context) {
 	ctx := c.Request.Context()
 	user := subject(ctx)

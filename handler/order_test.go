@@ -415,8 +415,7 @@ func TestCSVOfNothing(t *testing.T) {
 	wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
 }
 
-// TestCSVCutShort: the connection breaks, so that no client takes what it got
-// for the whole.
+// TestCSVCutShort: the connection breaks, so that no client takes what it got for the whole.
 func TestCSVCutShort(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

@@ -28,8 +28,7 @@ import (
 // basePath is where the API is; the probes are beside it.
 const basePath = "/api/v1"
 
-// route describes a route. Its documentation and the checks in front of it are made
-// from this.
+// route describes a route. Its documentation and the checks in front of it are made from this.
 type route struct {
 	id          string
 	method      string
@@ -117,9 +116,8 @@ func (d *adapter) Handle(op *huma.Operation, handle func(huma.Context)) {
 	})
 }
 
-// possible answers NOT_FOUND for an id in a path that cannot exist. It comes before
-// huma looks at the rest of the request. (A purchase is no route of huma's; there the
-// contract has the 422 first.)
+// possible answers NOT_FOUND for an id in a path that cannot exist. It comes before huma looks at the rest of the
+// request. (A purchase is no route of huma's; there the contract has the 422 first.)
 func possible(path, id string) error {
 	switch {
 	case strings.Contains(path, "/vouchers/{id}"):
@@ -134,9 +132,8 @@ func possible(path, id string) error {
 	return nil
 }
 
-// mount puts a route behind its checks, in the order in which the contract
-// lists the refusals. GET brings HEAD along (RFC 9110, 9.1: both must be
-// supported); net/http leaves the body out.
+// mount puts a route behind its checks, in the order in which the contract lists the refusals. GET brings HEAD along
+// (RFC 9110, 9.1: both must be supported); net/http leaves the body out.
 func (a *api) mount(r route, handle gin.HandlerFunc) {
 	chain := []gin.HandlerFunc{a.wholePath}
 	if r.access != public {
@@ -158,8 +155,7 @@ func (a *api) mount(r route, handle gin.HandlerFunc) {
 	}
 }
 
-// wholePath refuses paths with an empty segment where an id belongs; Gin takes
-// it for an empty id.
+// wholePath refuses paths with an empty segment where an id belongs; Gin takes it for an empty id.
 func (a *api) wholePath(c *gin.Context) {
 	for _, param := range c.Params {
 		if param.Value == "" {
@@ -173,13 +169,11 @@ func (a *api) wholePath(c *gin.Context) {
 type access int
 
 const (
-	// undecided is a mistake: a route that does not say who may call it must not
-	// be public by default.
+	// undecided is a mistake: a route that does not say who may call it must not be public by default.
 	undecided access = iota
 	// public routes do not look at tokens.
 	public
-	// recognised routes are public, but show more to a caller with a token. An invalid
-	// token counts as none.
+	// recognised routes are public, but show more to a caller with a token. An invalid token counts as none.
 	recognised
 	// users need a token.
 	users
@@ -381,8 +375,7 @@ func validRequestID(id string) bool {
 // connectionClose asks the client to come back on another connection.
 func connectionClose(header http.Header) { header.Set("Connection", "close") }
 
-// minCompressed is the size in bytes from which an answer is compressed: below it there
-// are few packets to save.
+// minCompressed is the size in bytes from which an answer is compressed: below it there are few packets to save.
 const minCompressed = 4 << 10
 
 // newCompressor compresses the answers of large routes for clients that accept gzip, at
@@ -424,20 +417,17 @@ func (w *compressing) Flush() {
 // Unwrap gives http.ResponseController the connection's deadlines.
 func (w *compressing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// preflightAge is how long a browser may remember what is allowed. Each preflight is a
-// round trip in front of a purchase, and Chrome remembers none longer. An origin that is
-// no longer allowed loses the answers at once.
+// preflightAge is how long a browser may remember what is allowed. Each preflight is a round trip in front of a
+// purchase, and Chrome remembers none longer. An origin that is no longer allowed loses the answers at once.
 const preflightAge = 2 * budget.Hour
 
-// crossOrigin tells browsers which origins may call the API and read its answers (the
-// Fetch Standard, https://fetch.spec.whatwg.org/#http-cors-protocol). It stands in front
-// of the limits, so that a page can read a 429, too. It ends no request: a preflight
-// goes on to noMethod, which answers it, and counts like any other request.
+// crossOrigin tells browsers which origins may call the API and read its answers (the Fetch Standard,
+// https://fetch.spec.whatwg.org/#http-cors-protocol). It stands in front of the limits, so that a page can read a 429,
+// too. It ends no request: a preflight goes on to noMethod, which answers it, and counts like any other request.
 //
-// Credentials in the sense of the standard are cookies, of which the API has none. A page
-// has to hold the token itself, and no other page has it: so there is nothing that a
-// foreign page could do in a user's name, and no reason to refuse a header. Tracing in
-// browsers adds some of its own (traceparent, baggage, sentry-trace) to every request.
+// Credentials in the sense of the standard are cookies, of which the API has none. A page has to hold the token itself,
+// and no other page has it: so there is nothing that a foreign page could do in a user's name, and no reason to refuse
+// a header. Tracing in browsers adds some of its own (traceparent, baggage, sentry-trace) to every request.
 func crossOrigin(origins []string) gin.HandlerFunc {
 	allowed := cors.New(cors.Options{
 		AllowedOrigins: origins,

@@ -29,8 +29,7 @@ const (
 	webhookSecret = "a secret of webhooks, for tests"
 )
 
-// fakes stand for the services. Each function may be replaced before the
-// server gets its first request.
+// fakes stand for the services. Each function may be replaced before the server gets its first request.
 type fakes struct {
 	place       func(ctx context.Context, userID, voucherID string) (model.Order, error)
 	getOrder    func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)

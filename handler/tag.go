@@ -18,10 +18,9 @@ const (
 	ifNoneMatch = "If-None-Match"
 )
 
-// tagged is a voucher for administrators. Its tag covers what they change, and not what
-// moves by itself (remaining, phase, server_time), because with If-Match it guards
-// changes against each other and not against sales. So If-None-Match does not count
-// there: an answer without these three would not be the voucher as it is now.
+// tagged is a voucher for administrators. Its tag covers what they change, and not what moves by itself (remaining,
+// phase, server_time), because with If-Match it guards changes against each other and not against sales. So
+// If-None-Match does not count there: an answer without these three would not be the voucher as it is now.
 type tagged struct {
 	ETag string `header:"ETag" doc:"Of what administrators change, and not of remaining, phase and server_time. Send it as If-Match with a change."`
 	Body model.Voucher
@@ -106,10 +105,9 @@ func (in *Guarded) tags() model.Tags {
 	return tags
 }
 
-// opaque is an entity tag without its quotes (our own have no commas). A W/ does not
-// count: a proxy that compresses an answer makes its tag weak (nginx does), which must
-// not stop administrators behind it. Byte for byte the voucher differs with every sale in
-// any case; that its members are those of the tag is compared where they are changed.
+// opaque is an entity tag without its quotes (our own have no commas). A W/ does not count: a proxy that compresses an
+// answer makes its tag weak (nginx does), which must not stop administrators behind it. Byte for byte the voucher
+// differs with every sale in any case; that its members are those of the tag is compared where they are changed.
 func opaque(tag string) string {
 	return strings.Trim(strings.TrimPrefix(strings.TrimSpace(tag), "W/"), `"`)
 }

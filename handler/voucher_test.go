@@ -296,8 +296,7 @@ func TestSlowAnswers(t *testing.T) {
 	}, func(o *handler.Options) { o.Vouchers, o.Reports = slowDesk{}, slowDesk{} })
 }
 
-// TestChangesAreGuarded: what a client says it has seen reaches the change, and a
-// refusal is a problem document.
+// TestChangesAreGuarded: what a client says it has seen reaches the change, and a refusal is a problem document.
 func TestChangesAreGuarded(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

@@ -92,8 +92,7 @@ func ExampleMutex_TryLock() {
 	// unlock: <nil>
 }
 
-// A lease of fixed length ends by itself; its context says so before anybody
-// else can have the lock.
+// A lease of fixed length ends by itself; its context says so before anybody else can have the lock.
 func ExampleLeaseTime() {
 	ctx := context.Background()
 	locks, stop := exampleLocks()
@@ -135,8 +134,7 @@ func ExampleDetach() {
 	// detached: true
 }
 
-// A majority of independent instances survives the loss of one of three, and a
-// replica that was promoted too early.
+// A majority of independent instances survives the loss of one of three, and a replica that was promoted too early.
 func ExampleMajority() {
 	ctx := context.Background()
 	var parts []lock.Locker
@@ -172,9 +170,8 @@ func ExampleAll() {
 	// Output: <nil>
 }
 
-// A fencing token is compared where the data is, in the statement that writes
-// it. The row remembers the greatest token it has seen. (With go-sql-driver for
-// MySQL set clientFoundRows=true, or read the token FOR UPDATE first.)
+// A fencing token is compared where the data is, in the statement that writes it. The row remembers the greatest token
+// it has seen. (With go-sql-driver for MySQL set clientFoundRows=true, or read the token FOR UPDATE first.)
 func ExampleLease_Token() {
 	ctx := context.Background()
 	locks, stop := exampleLocks()

@@ -36,8 +36,7 @@ func (l Level) Reaches(least Level) bool {
 	return needed >= 0 && have >= needed
 }
 
-// Account is a person who can log in. Buyers need none: their tokens may come
-// from another issuer.
+// Account is a person who can log in. Buyers need none: their tokens may come from another issuer.
 type Account struct {
 	ID           string    `json:"id"`
 	Username     string    `json:"username"`
@@ -45,9 +44,8 @@ type Account struct {
 	PasswordHash string    `json:"-"`
 	CreatedAt    time.Time `json:"-" gorm:"autoCreateTime:false"`
 
-	// Version is 1 at first and grows with everything that ends the account's
-	// tokens: another password, and being disabled. A token tells the version of
-	// its account, and ends with it.
+	// Version is 1 at first and grows with everything that ends the account's tokens: another password, and being
+	// disabled. A token tells the version of its account, and ends with it.
 	Version   int64      `json:"-"`
 	Level     Level      `json:"-"` // of an administrator; empty: admin, see Grade
 	Groups    Groups     `json:"-" gorm:"column:group_names"`
@@ -123,9 +121,8 @@ type Event struct {
 	Data       string // JSON: the order or the voucher, as it is since then
 }
 
-// Idempotency makes a call of an administrator happen once: the same Key with
-// the same Fingerprint gets the first answer again, the same Key with another
-// Fingerprint is a CONFLICT. An empty Key asks for nothing.
+// Idempotency makes a call of an administrator happen once: the same Key with the same Fingerprint gets the first
+// answer again, the same Key with another Fingerprint is a CONFLICT. An empty Key asks for nothing.
 type Idempotency struct {
 	Scope       string // who calls what, so that keys of two callers never meet
 	Key         string

@@ -44,19 +44,16 @@ func Codes() []Code {
 	}
 }
 
-// ErrUnknownOutcome marks an operation that was sent and not answered: it may
-// or may not have happened, and only repeating it with the same ids decides.
-// It is never a reason to undo anything.
+// ErrUnknownOutcome marks an operation that was sent and not answered: it may or may not have happened, and only
+// repeating it with the same ids decides. It is never a reason to undo anything.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// ErrDataRefused marks an error with which the database refused an order's own
-// data: a value that is too long, or a constraint that the row breaks. Nothing
-// else may refuse an accepted order for good. An error without this mark says
+// ErrDataRefused marks an error with which the database refused an order's own data: a value that is too long, or a
+// constraint that the row breaks. Nothing else may refuse an accepted order for good. An error without this mark says
 // nothing about the order, and its order is tried again.
 var ErrDataRefused = errors.New("the database refused the data")
 
-// HeldError says that a transaction did nothing, because it waited too long for a row that
-// another one keeps locked.
+// HeldError says that a transaction did nothing, because it waited too long for a row that another one keeps locked.
 type HeldError struct {
 	VoucherID string // whose row it is; empty if that is not known
 	Cause     error
@@ -70,14 +67,12 @@ func (e *HeldError) Error() string {
 // Unwrap gives the cause.
 func (e *HeldError) Unwrap() error { return e.Cause }
 
-// ErrNotTried marks an accepted order that a worker has left alone for now,
-// because its voucher's orders could not be stored a moment ago. It says nothing
-// about other orders, nor about the database.
+// ErrNotTried marks an accepted order that a worker has left alone for now, because its voucher's orders could not be
+// stored a moment ago. It says nothing about other orders, nor about the database.
 var ErrNotTried = errors.New("not tried now")
 
-// ErrOutage marks an accepted order that could not be stored, and not for a reason of its
-// voucher or of its own, as far as is known: the database is away, or others were in the
-// way. Isolating it would help nobody.
+// ErrOutage marks an accepted order that could not be stored, and not for a reason of its voucher or of its own, as far
+// as is known: the database is away, or others were in the way. Isolating it would help nobody.
 var ErrOutage = errors.New("nothing can be stored now")
 
 // FieldError names one wrong field of a request: where it stands
@@ -93,8 +88,7 @@ type Error struct {
 	Code   Code
 	Detail string // for people; never internals of a server
 
-	// RetryAfter is how long a client should wait before it asks again; zero
-	// when waiting is of no use.
+	// RetryAfter is how long a client should wait before it asks again; zero when waiting is of no use.
 	RetryAfter time.Duration
 
 	OrderID     string       // ALREADY_ORDERED: the live order
@@ -124,8 +118,7 @@ func (e *Error) Error() string {
 // Unwrap gives the cause to errors.Is and errors.As.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf tells the code of an error; an error that is none of ours is a bug,
-// hence INTERNAL.
+// CodeOf tells the code of an error; an error that is none of ours is a bug, hence INTERNAL.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code

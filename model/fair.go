@@ -17,8 +17,7 @@ const (
 	maxGroupName = 128 // characters
 )
 
-// Groups are names of groups of users, compared byte for byte. In the database they are a
-// JSON list; none is NULL.
+// Groups are names of groups of users, compared byte for byte. In the database they are a JSON list; none is NULL.
 type Groups []string
 
 // Scan implements sql.Scanner.

@@ -22,10 +22,9 @@ const (
 type HotCopy struct {
 	State CopyState
 	Epoch int64
-	// Voucher is what the copy knows of it: ID, Price, Currency, Stock,
-	// Remaining (not taken and not reserved), BeginAt, EndAt, State, Revision, Groups, Early, Cooldown;
-	// ServerTime is the copy's clock at the reading, Phase as of then, and
-	// Version is another one whenever anything about the copy has changed.
+	// Voucher is what the copy knows of it: ID, Price, Currency, Stock, Remaining (not taken and not reserved),
+	// BeginAt, EndAt, State, Revision, Groups, Early, Cooldown; ServerTime is the copy's clock at the reading, Phase as
+	// of then, and Version is another one whenever anything about the copy has changed.
 	Voucher  Voucher
 	Reserved int64 // admitted and not known to be persisted
 	Due      int64 // noted as waiting for it: as many, unless something has spoiled the copy
@@ -45,8 +44,7 @@ type EpochRecord struct {
 	// Barrier is the sequence of the last message that counts for OpenEpoch;
 	// nil while that copy is open, or not yet known.
 	Barrier *uint64
-	// Progress is when a rebuild last made itself heard, and Now the
-	// database's clock.
+	// Progress is when a rebuild last made itself heard, and Now the database's clock.
 	Progress *time.Time
 	Now      time.Time
 	// Revision, Version, and how many units are Taken, are of the voucher's row.
@@ -73,9 +71,8 @@ type Snapshot struct {
 	Cooling func(ctx context.Context, yield func([]Cooling) error) error
 }
 
-// Reservation is an order that a hot copy has admitted and that waits to be
-// persisted: its unit is taken there. Price, Currency and CreatedAt are those
-// of the admission.
+// Reservation is an order that a hot copy has admitted and that waits to be persisted: its unit is taken there. Price,
+// Currency and CreatedAt are those of the admission.
 type Reservation struct {
 	Order
 	// Epoch is that of the hot copy that admitted the order.
@@ -113,11 +110,9 @@ type ReserveRequest struct {
 	OrderID   string
 	VoucherID string
 	UserID    string
-	// Locked says that the caller holds the user's lock, so that the copy need
-	// not look whether another program does.
+	// Locked says that the caller holds the user's lock, so that the copy need not look whether another program does.
 	Locked bool
-	// Anytime asks for a unit outside the window too: an operator replays what
-	// was admitted within it.
+	// Anytime asks for a unit outside the window too: an operator replays what was admitted within it.
 	Anytime bool
 	// Early says that the user may buy from the voucher's early beginning on.
 	Early bool
@@ -125,10 +120,9 @@ type ReserveRequest struct {
 	Trace string
 }
 
-// ReserveResult is the answer to an ReserveRequest; its Epoch is that of the hot copy that
-// gave it. Err is nil when the unit is taken (by
-// this call or by an earlier sending of it); otherwise it is a refusal of the
-// contract, ErrCopyClosed, ErrUserLocked or ErrOrderClosed.
+// ReserveResult is the answer to an ReserveRequest; its Epoch is that of the hot copy that gave it. Err is nil when the
+// unit is taken (by this call or by an earlier sending of it); otherwise it is a refusal of the contract,
+// ErrCopyClosed, ErrUserLocked or ErrOrderClosed.
 type ReserveResult struct {
 	Reservation
 	Err error
@@ -147,8 +141,7 @@ var (
 	// ErrCopyReplaced says of an order that the hot copy that admitted it was replaced, and
 	// that it is not known whether the next one holds the order.
 	ErrCopyReplaced = errors.New("the hot copy that admitted the order was replaced")
-	// ErrSuperseded says that another process has changed meanwhile what was to
-	// be changed.
+	// ErrSuperseded says that another process has changed meanwhile what was to be changed.
 	ErrSuperseded = errors.New("superseded by another change")
 )
 
@@ -172,8 +165,7 @@ const (
 	ReasonUnprocessable  = "UNPROCESSABLE"   // it cannot be stored as it is; see the dead letters
 )
 
-// Release is a unit that the database has given back and a hot copy may not
-// know of yet.
+// Release is a unit that the database has given back and a hot copy may not know of yet.
 type Release struct {
 	ID        int64
 	OrderID   string
@@ -226,6 +218,5 @@ type Backlog struct {
 	AckFloor uint64
 }
 
-// AnyVoucher stands, where the queue is asked, for messages that may carry orders of any
-// voucher.
+// AnyVoucher stands, where the queue is asked, for messages that may carry orders of any voucher.
 const AnyVoucher = ""

@@ -9,12 +9,10 @@ import (
 	"time"
 )
 
-// maxRate keeps the arithmetic of a rate far from any overflow; no instance serves
-// as many.
+// maxRate keeps the arithmetic of a rate far from any overflow; no instance serves as many.
 const maxRate = 1_000_000_000
 
-// Rate allows Events in every Per, all of them at once if need be. The zero Rate
-// limits nothing.
+// Rate allows Events in every Per, all of them at once if need be. The zero Rate limits nothing.
 type Rate struct {
 	Events int
 	Per    time.Duration
@@ -174,12 +172,10 @@ func UserLock(userID string) string { return "lock:order:" + userID }
 
 // Locker takes locks that all instances share, in whatever lock mode they run.
 type Locker interface {
-	// Lock waits for the named lock, at most for the wait budget (zero: one
-	// try). It MUST return ErrLockBusy when another holder kept the lock for
-	// that long, ctx's error when ctx ended, and any other error when the
-	// truth could not be learnt; in all three cases nothing is left held. The
-	// lease MUST last until Unlock, beyond the end of ctx: an order is decided
-	// behind a client that has hung up.
+	// Lock waits for the named lock, at most for the wait budget (zero: one try). It MUST return ErrLockBusy when
+	// another holder kept the lock for that long, ctx's error when ctx ended, and any other error when the truth could
+	// not be learnt; in all three cases nothing is left held. The lease MUST last until Unlock, beyond the end of ctx:
+	// an order is decided behind a client that has hung up.
 	Lock(ctx context.Context, name string, wait time.Duration) (Lease, error)
 }
 

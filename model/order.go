@@ -41,8 +41,7 @@ type Order struct {
 	PaidAt    *time.Time `json:"paid_at,omitempty"`
 	ClosedAt  *time.Time `json:"closed_at,omitempty"`
 
-	// RedeemedAt, and the SealedCode that the buyer shows to use the voucher, are not
-	// written when the row is made.
+	// RedeemedAt, and the SealedCode that the buyer shows to use the voucher, are not written when the row is made.
 	RedeemedAt *time.Time `json:"redeemed_at,omitempty" gorm:"->"`
 	SealedCode string     `json:"-" gorm:"->"` // bytes; a string, so that orders can be compared
 	// Code is the opened SealedCode: from paid on, for its owner and administrators.
@@ -71,18 +70,16 @@ func (o Order) Live() bool {
 	return o.Status == OrderUnpaid || o.Status == OrderPaid || o.Status == OrderRedeemed
 }
 
-// RefusedAfterAdmission reports whether an order failed because its hot copy had
-// more to sell than the database, or had lost the user's other order: in both cases
-// that hot copy is stale.
+// RefusedAfterAdmission reports whether an order failed because its hot copy had more to sell than the database, or had
+// lost the user's other order: in both cases that hot copy is stale.
 func (o Order) RefusedAfterAdmission() bool {
 	return o.Status == OrderFailed && (o.Reason == ReasonSoldOut || o.Reason == ReasonAlreadyOrdered)
 }
 
-// Outcome says what became of one order to be created. Err is nil when a row
-// with this id is committed, and Order is that row; otherwise Err is the
-// refusal: ALREADY_ORDERED (with the other order), COOLING_DOWN, SOLD_OUT, NOT_STARTED,
-// PAUSED, ENDED or NOT_FOUND; VALIDATION or CONFLICT when no database could store the
-// order; UNAVAILABLE when it is not decided. For a reservation that row may be a failed one.
+// Outcome says what became of one order to be created. Err is nil when a row with this id is committed, and Order is
+// that row; otherwise Err is the refusal: ALREADY_ORDERED (with the other order), COOLING_DOWN, SOLD_OUT, NOT_STARTED,
+// PAUSED, ENDED or NOT_FOUND; VALIDATION or CONFLICT when no database could store the order; UNAVAILABLE when it is not
+// decided. For a reservation that row may be a failed one.
 type Outcome struct {
 	Order   Order
 	Created bool // by this call; false when the id had been there already
@@ -97,9 +94,8 @@ type Cancellation struct {
 	By string // the administrator who asks for it in the user's place; empty: the user
 }
 
-// Canceled is what became of a Cancellation: the order as it is now, or a refusal.
-// NOT_FOUND says that the user has no such order, ILLEGAL_STATE (with its status) that
-// the order is neither unpaid nor canceled.
+// Canceled is what became of a Cancellation: the order as it is now, or a refusal. NOT_FOUND says that the user has no
+// such order, ILLEGAL_STATE (with its status) that the order is neither unpaid nor canceled.
 type Canceled struct {
 	Order   Order
 	Changed bool // by this call; false when the order had been canceled already

@@ -35,8 +35,7 @@ const (
 // OrderStamp is the column that keeps when a move was made; empty for none.
 type OrderStamp string
 
-// The stamps. A row has no closed_at before it is closed, and keeps it when late money
-// is refunded afterwards.
+// The stamps. A row has no closed_at before it is closed, and keeps it when late money is refunded afterwards.
 const (
 	StampUnpaid   OrderStamp = "unpaid_at"
 	StampPaid     OrderStamp = "paid_at"
@@ -52,9 +51,8 @@ type Transition struct {
 	Stamp    OrderStamp
 }
 
-// Transitions lists every legal move, as the diagram of the contract does. No status
-// is entered again once it was left: a change that is made only while an order has the
-// status it was found in is made once.
+// Transitions lists every legal move, as the diagram of the contract does. No status is entered again once it was left:
+// a change that is made only while an order has the status it was found in is made once.
 func Transitions() []Transition {
 	return []Transition{
 		{OrderProcessing, OrderUnpaid, MoverService, UnitTaken, StampUnpaid},
@@ -72,8 +70,7 @@ func Transitions() []Transition {
 	}
 }
 
-// Move finds the legal move of a mover from one status to another, or answers
-// ILLEGAL_STATE with the present status.
+// Move finds the legal move of a mover from one status to another, or answers ILLEGAL_STATE with the present status.
 func Move(from, to OrderStatus, by Mover) (Transition, error) {
 	for _, t := range Transitions() {
 		if t.From == from && t.To == to && t.By == by {

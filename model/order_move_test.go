@@ -46,8 +46,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// Every move that the diagram of the contract does not show is refused with the present
-// status, whoever asks for it.
+// Every move that the diagram of the contract does not show is refused with the present status, whoever asks for it.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	legal := map[string]bool{

@@ -63,8 +63,7 @@ type WebhookMessage struct {
 	Digest []byte // SHA-256 of the body
 }
 
-// SealedCode is a voucher code as it is stored: a keyed hash to find it by, and the
-// code itself, encrypted.
+// SealedCode is a voucher code as it is stored: a keyed hash to find it by, and the code itself, encrypted.
 type SealedCode struct {
 	Hash   []byte // 32 bytes
 	Sealed []byte // at most 255 bytes
@@ -117,8 +116,7 @@ const (
 	ReasonPart     = "PARTLY_REFUNDED" // a part went back; it can be used
 )
 
-// Refund gives back what is left of one payment. Its ID is the key under which the provider
-// makes it once.
+// Refund gives back what is left of one payment. Its ID is the key under which the provider makes it once.
 type Refund struct {
 	ID        string       `json:"id"`
 	OrderID   string       `json:"order_id"`

@@ -8,11 +8,10 @@ import (
 	"unicode"
 )
 
-// A voucher's texts are read by people, in lists beside those of others. What cannot be
-// seen has no place in them: two titles that look the same are the same, no text turns
-// the line that it stands in around, and none carries a message that only machines
-// read. (Unicode Technical Report 36, Unicode Security Considerations; the characters
-// are those of its category Cf and of the property Default_Ignorable_Code_Point.)
+// A voucher's texts are read by people, in lists beside those of others. What cannot be seen has no place in them: two
+// titles that look the same are the same, no text turns the line that it stands in around, and none carries a message
+// that only machines read. (Unicode Technical Report 36, Unicode Security Considerations; the characters are those of
+// its category Cf and of the property Default_Ignorable_Code_Point.)
 //
 // Three kinds of them are a part of how people write, and are allowed where they are:
 //   - The zero-width joiner and non-joiner inside a word of a script that joins its
@@ -20,10 +19,9 @@ import (
 //   - The joiner between two pictures, which makes one emoji of them.
 //   - One variation selector behind a sign or a digit, which makes it an emoji or a text.
 //
-// The signs of Arabic that stand before a number are category Cf and visible: allowed.
-// Refused, though harmless in themselves, are soft hyphens, the marks of direction (a
-// text that is shown with dir="auto" needs none), the flags made of tag characters
-// (England, Scotland, Wales) and the variants of single Chinese characters.
+// The signs of Arabic that stand before a number are category Cf and visible: allowed. Refused, though harmless in
+// themselves, are soft hyphens, the marks of direction (a text that is shown with dir="auto" needs none), the flags
+// made of tag characters (England, Scotland, Wales) and the variants of single Chinese characters.
 
 const (
 	nonJoiner    = '\u200c'
@@ -88,8 +86,7 @@ func endsPicture(r rune) bool {
 // inWord reports whether a character can stand in a word.
 func inWord(r rune) bool { return unicode.In(r, unicode.L, unicode.M, unicode.N) }
 
-// joins reports whether a letter, or a mark on one, is of a script in which the joiners
-// mean something.
+// joins reports whether a letter, or a mark on one, is of a script in which the joiners mean something.
 func joins(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.M) && unicode.In(r,
 		unicode.Arabic, unicode.Syriac, unicode.Mandaic, unicode.Mongolian, unicode.Nko, unicode.Manichaean,

@@ -24,8 +24,7 @@ const (
 // VoucherState is what administrators decide about a voucher.
 type VoucherState string
 
-// The states. Drafts and archived vouchers exist for administrators
-// only.
+// The states. Drafts and archived vouchers exist for administrators only.
 const (
 	VoucherDraft     VoucherState = "draft"
 	VoucherPublished VoucherState = "published"
@@ -150,8 +149,7 @@ func (f VoucherFields) Check() error {
 	return JoinInvalid(f.Patch(func(string) bool { return true }).Check(), checkAmount("stock", &f.Stock), checkWindow(time.Duration(f.PaymentWindow)))
 }
 
-// Voucher is what is sold: a stock of units, offered from BeginAt until
-// (excluding) EndAt.
+// Voucher is what is sold: a stock of units, offered from BeginAt until (excluding) EndAt.
 type Voucher struct {
 	ID string `json:"id"`
 	VoucherFields
@@ -160,8 +158,7 @@ type Voucher struct {
 	// Version grows with every change of the row, a sold unit included, so
 	// that two reads with one version saw the same voucher.
 	Version int64 `json:"-"`
-	// Revision grows with what administrators and rebuilds change, not with
-	// sold units.
+	// Revision grows with what administrators and rebuilds change, not with sold units.
 	Revision  int64     `json:"-"`
 	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`
 }
@@ -182,8 +179,7 @@ func (v Voucher) Buyable() bool {
 	return v.State == VoucherPublished || v.State == VoucherPaused
 }
 
-// PhaseAt tells the phase at an instant. Its order is the order in which the
-// contract lists the refusals of a purchase.
+// PhaseAt tells the phase at an instant. Its order is the order in which the contract lists the refusals of a purchase.
 func (v Voucher) PhaseAt(now time.Time) Phase {
 	switch {
 	case !now.Before(v.EndAt):
@@ -206,8 +202,7 @@ func (v Voucher) At(now time.Time) Voucher {
 	return v
 }
 
-// Refusal tells why no user can buy at an instant, whatever is left of the
-// stock: nil while the window is open.
+// Refusal tells why no user can buy at an instant, whatever is left of the stock: nil while the window is open.
 func (v Voucher) Refusal(now time.Time) *Error {
 	if !v.Buyable() {
 		return NotFound("voucher")
@@ -240,8 +235,7 @@ func (v Voucher) NeedsCopy() bool {
 	return v.Allocation != ByDraw && v.ServerTime.After(v.Opens().Add(-needsCopy)) && v.ServerTime.Before(v.EndAt.Add(needsCopy))
 }
 
-// Check refuses what no voucher can become, whatever it is now. Its error names
-// every field that is wrong.
+// Check refuses what no voucher can become, whatever it is now. Its error names every field that is wrong.
 func (p VoucherPatch) Check() error {
 	var ends error
 	if p.BeginAt != nil && p.EndAt != nil && !p.BeginAt.Before(*p.EndAt) {
@@ -304,8 +298,7 @@ func (w *Window) UnmarshalText(text []byte) error {
 	return err
 }
 
-// checkWindow bounds a payment window: nobody pays within a second, and who has not paid
-// within a year will not.
+// checkWindow bounds a payment window: nobody pays within a second, and who has not paid within a year will not.
 func checkWindow(window time.Duration) error {
 	if window != 0 && (window < time.Second || window > 366*24*time.Hour) {
 		return Invalid("body.payment_window", "must be from 1s to 8784h")
@@ -313,8 +306,7 @@ func checkWindow(window time.Duration) error {
 	return nil
 }
 
-// StockChange is a change by Delta or to an absolute Stock; exactly one of
-// them is set.
+// StockChange is a change by Delta or to an absolute Stock; exactly one of them is set.
 type StockChange struct {
 	Delta *int64
 	Stock *int64
@@ -355,15 +347,13 @@ type VoucherPage struct {
 	NextCursor string    `json:"next_cursor,omitempty"`
 }
 
-// StockIntent announces that a voucher's stock is about to shrink: the hot copy
-// is lowered first, and if the process dies in between, the intent tells that
-// the copy must be put right.
+// StockIntent announces that a voucher's stock is about to shrink: the hot copy is lowered first, and if the process
+// dies in between, the intent tells that the copy must be put right.
 type StockIntent struct {
 	VoucherID string
 	// Stock is what it is to become.
 	Stock int64
-	// Revision is that of the voucher when it was intended; at another one the
-	// intent is void.
+	// Revision is that of the voucher when it was intended; at another one the intent is void.
 	Revision  int64
 	CreatedAt time.Time `gorm:"autoCreateTime:false"`
 }
@@ -371,21 +361,18 @@ type StockIntent struct {
 // tagBytes is enough that two versions of one voucher never share a tag by chance.
 const tagBytes = 12
 
-// Tag stands for all that administrators decide about a voucher. Sales do not move it,
-// nor does a rebuilt hot copy, which moves Revision. It is made of the members
-// themselves, so that a voucher that is shown with the stock of a hot copy that is
-// behind never has the tag of the voucher in the database.
+// Tag stands for all that administrators decide about a voucher. Sales do not move it, nor does a rebuilt hot copy,
+// which moves Revision. It is made of the members themselves, so that a voucher that is shown with the stock of a hot
+// copy that is behind never has the tag of the voucher in the database.
 func (v Voucher) Tag() string {
 	sum := sha256.Sum256(append([]byte(v.ID), v.Decided()...))
 	return hex.EncodeToString(sum[:tagBytes])
 }
 
-// Tags is the precondition of a change: the voucher must have one of them. Nil asks for
-// nothing.
+// Tags is the precondition of a change: the voucher must have one of them. Nil asks for nothing.
 type Tags []string
 
-// Check is PRECONDITION_FAILED when the voucher, as it is before the change, has none of
-// the tags.
+// Check is PRECONDITION_FAILED when the voucher, as it is before the change, has none of the tags.
 func (t Tags) Check(v Voucher) error {
 	if t == nil || slices.Contains(t, v.Tag()) {
 		return nil

@@ -7,8 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Access is how the servers are spoken to, and as whom. The zero Access leaves both to the
-// URL.
+// Access is how the servers are spoken to, and as whom. The zero Access leaves both to the URL.
 type Access struct {
 	// TLS is required of every server when it is set.
 	TLS *tls.Config

@@ -93,8 +93,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// BenchmarkLatency is the time from a publish to the call of persist, when
-// nothing else waits.
+// BenchmarkLatency is the time from a publish to the call of persist, when nothing else waits.
 func BenchmarkLatency(b *testing.B) {
 	f := newFixture(b, nil)
 	arrived := make(chan struct{})

@@ -41,8 +41,7 @@ func onCluster(t *testing.T, url string) *fixture {
 	return f
 }
 
-// On a cluster, a stream of one replica becomes one of three when three are
-// configured, and never the other way round.
+// On a cluster, a stream of one replica becomes one of three when three are configured, and never the other way round.
 func TestReplicasAreKept(t *testing.T) {
 	t.Parallel()
 	servers := testserver.NATSCluster(t)

@@ -20,18 +20,16 @@ import (
 )
 
 const (
-	// dialBudget bounds one dial, because start has to say soon which
-	// dependency is missing.
+	// dialBudget bounds one dial, because start has to say soon which dependency is missing.
 	dialBudget = 3 * budget.Look
 	// deadPings find a server that hangs: the connection is given up when the next
 	// ping is due, after a second, and so many have no answer, 2 to 3 s after the
 	// server fell silent. The others need 4 s at least to elect a leader in its place.
 	//
-	// That is no matter of load: a server answers a ping where it reads from the
-	// connection, and stores what was published somewhere else. A publish without an
-	// ack is repeated after budget.Look, which is shorter. A server that was only slow
-	// costs a connection made anew, and the publishes under way are repeated under the
-	// same ids. Where this process itself stood still, the missed pings count as one.
+	// That is no matter of load: a server answers a ping where it reads from the connection, and stores what was
+	// published somewhere else. A publish without an ack is repeated after budget.Look, which is shorter. A server that
+	// was only slow costs a connection made anew, and the publishes under way are repeated under the same ids. Where
+	// this process itself stood still, the missed pings count as one.
 	deadPings = 2
 
 	// leastPayload is what a server must take in one message: an order of the longest ids, or the letter about it, with
@@ -43,9 +41,8 @@ const (
 	oldestMajor, oldestMinor = 2, 10
 )
 
-// connect makes the connection. It tries once, because start has to say which
-// dependency is missing. A connection that is lost later is made again for ever,
-// also while the server refuses the login.
+// connect makes the connection. It tries once, because start has to say which dependency is missing. A connection that
+// is lost later is made again for ever, also while the server refuses the login.
 func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, error) {
 	if o.InProcess == nil {
 		if err := checkURLs(o.URL); err != nil {
@@ -150,10 +147,9 @@ func address(o Options) string {
 	return redact.Addresses(o.URL)
 }
 
-// patiently does what asks the server something, and repeats it until ctx ends while it
-// fails for a reason that may pass. A cluster that has no leader yet leaves a question
-// unanswered, and does not come back to it: so each attempt has budget.Call. The error is
-// the last that a server gave, if one did.
+// patiently does what asks the server something, and repeats it until ctx ends while it fails for a reason that may
+// pass. A cluster that has no leader yet leaves a question unanswered, and does not come back to it: so each attempt
+// has budget.Call. The error is the last that a server gave, if one did.
 func patiently(ctx context.Context, ask func(context.Context) error) error {
 	var given error
 	for {
@@ -214,10 +210,9 @@ func recent(version string) bool {
 	return err1 == nil && err2 == nil && (major > oldestMajor || major == oldestMajor && minor >= oldestMinor)
 }
 
-// leaving makes a call of the library, and returns at the deadline of ctx. The library
-// alone does not while it connects again: it keeps its lock until the server has said
-// something, for dialBudget at the most, and a server that hangs accepts connections and
-// says nothing. The call ends behind its caller then, at most that much later.
+// leaving makes a call of the library, and returns at the deadline of ctx. The library alone does not while it connects
+// again: it keeps its lock until the server has said something, for dialBudget at the most, and a server that hangs
+// accepts connections and says nothing. The call ends behind its caller then, at most that much later.
 func leaving[T any](ctx context.Context, call func(ctx context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T

@@ -126,8 +126,7 @@ func TestRefusedLoginIsTriedAgain(t *testing.T) {
 	check.Equal(t, "the log shows the password", strings.Contains(f.log.String(), "u:right"), false)
 }
 
-// A connection that the library gives up is reported, and one that was closed on
-// purpose is not.
+// A connection that the library gives up is reported, and one that was closed on purpose is not.
 func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 	t.Parallel()
 	server := newFixture(t, nil)

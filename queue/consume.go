@@ -22,20 +22,17 @@ import (
 )
 
 const (
-	// fetchMessages bounds one fetch. The next one begins when less than a full call
-	// of persist is left of it. An instance thus has in hand at most one fetch, one
-	// call that waits to be taken, and one for each worker: a few MiB, as a message
-	// has at most 500 orders of some 130 bytes.
+	// fetchMessages bounds one fetch. The next one begins when less than a full call of persist is left of it. An
+	// instance thus has in hand at most one fetch, one call that waits to be taken, and one for each worker: a few MiB,
+	// as a message has at most 500 orders of some 130 bytes.
 	//
-	// A fetch is bounded by nothing else. The server says in a message of its own that
-	// the bytes are used up, or are not (409 Batch Completed). From a consumer with
-	// replicas that comes before the orders, which leave once the replicas agree; the
-	// client then takes the fetch for ended, and the orders come again after ackWait,
-	// for ever in the same way (nats-server 2.15, nats.go 1.55).
+	// A fetch is bounded by nothing else. The server says in a message of its own that the bytes are used up, or are
+	// not (409 Batch Completed). From a consumer with replicas that comes before the orders, which leave once the
+	// replicas agree; the client then takes the fetch for ended, and the orders come again after ackWait, for ever in
+	// the same way (nats-server 2.15, nats.go 1.55).
 	fetchMessages = 64
-	// stopBudget is how long calls under way may go on after the end was asked
-	// for: longer than a transaction, shorter than a call that has to bisect its
-	// orders. The messages of a call that is cut off come again.
+	// stopBudget is how long calls under way may go on after the end was asked for: longer than a transaction, shorter
+	// than a call that has to bisect its orders. The messages of a call that is cut off come again.
 	stopBudget = budget.Answer + budget.Look
 
 	defaultWorkers = 2 // where one after the other is too slow
@@ -66,10 +63,9 @@ type ConsumeOptions struct {
 	Rest func() bool
 }
 
-// Consume hands the queue's orders to persist until ctx ends. Then the calls under
-// way may finish, the other messages are given back, and it returns nil.
-// It survives the loss of the server, of the consumer and of the stream, and
-// fails only when the Queue is closed under it.
+// Consume hands the queue's orders to persist until ctx ends. Then the calls under way may finish, the other messages
+// are given back, and it returns nil. It survives the loss of the server, of the consumer and of the stream, and fails
+// only when the Queue is closed under it.
 func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) error {
 	if o.Workers <= 0 {
 		o.Workers = defaultWorkers
@@ -102,9 +98,8 @@ func (q *Queue) traced(persist Persist) Persist {
 	}
 }
 
-// consumption is one run of Consume: a fetcher, a feeder that keeps the fetched
-// messages in a line, and workers that take their calls from the feeder. The
-// channels for messages have no buffers; messages wait in the line only.
+// consumption is one run of Consume: a fetcher, a feeder that keeps the fetched messages in a line, and workers that
+// take their calls from the feeder. The channels for messages have no buffers; messages wait in the line only.
 type consumption struct {
 	queue   *Queue
 	persist Persist
@@ -187,10 +182,9 @@ func (c *consumption) receive(raw jetstream.Msg) *message {
 }
 
 const (
-	// firstDelay is the first wait before a message comes again whose orders
-	// could not be persisted now. It grows up to budget.Call, so that the whole
-	// backlog does not ask a database that is down. It is short, because
-	// buyers wait for their orders once the database is well.
+	// firstDelay is the first wait before a message comes again whose orders could not be persisted now. It grows up to
+	// budget.Call, so that the whole backlog does not ask a database that is down. It is short, because buyers wait for
+	// their orders once the database is well.
 	firstDelay = 2 * budget.Blink
 )
 
@@ -203,10 +197,9 @@ const (
 	notTried                // none is, and that says nothing of the database
 )
 
-// work persists one batch after another. After a batch that failed it rests, so that it
-// does not keep asking a database that is down. It rests no longer than the time
-// since any worker has persisted something: where others succeed, the trouble is
-// not the database's. That of single vouchers is no reason to rest: others must not wait for them.
+// work persists one batch after another. After a batch that failed it rests, so that it does not keep asking a database
+// that is down. It rests no longer than the time since any worker has persisted something: where others succeed, the
+// trouble is not the database's. That of single vouchers is no reason to rest: others must not wait for them.
 func (c *consumption) work(ctx, working context.Context) {
 	failures := 0
 	for batch := range c.batches {
@@ -326,9 +319,8 @@ const (
 
 // settle answers a message: the one place where an error becomes ack or nak.
 //
-// It does not wait for the server to confirm an ack. Only the ack floor depends on
-// acks, and it rises with those that have arrived. After a lost one a rebuild waits
-// until the message was delivered again and its orders were recognised.
+// It does not wait for the server to confirm an ack. Only the ack floor depends on acks, and it rises with those that
+// have arrived. After a lost one a rebuild waits until the message was delivered again and its orders were recognised.
 func (c *consumption) settle(ctx context.Context, m *message, verdict error) settled {
 	switch {
 	case verdict == nil, m.moved:
@@ -373,8 +365,7 @@ func passing(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// verdict is what decides about a whole message: that of a bug before that of an order that
-// only has to wait.
+// verdict is what decides about a whole message: that of a bug before that of an order that only has to wait.
 func (m *message) verdict() error {
 	found := m.trouble
 	for _, err := range m.verdicts {
@@ -390,8 +381,7 @@ func (m *message) vain() bool {
 	return m.trouble != nil && !m.newer || slices.ContainsFunc(m.verdicts, func(err error) bool { return errors.Is(err, model.ErrOutage) })
 }
 
-// bury puts the flaws of a message among the dead letters, under names that are the
-// same when the message comes again.
+// bury puts the flaws of a message among the dead letters, under names that are the same when the message comes again.
 func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
 	for i, f := range m.flaws {
 		name := fmt.Sprintf("message.%d.%d", m.sequence, i)

@@ -23,8 +23,7 @@ const orderLetter = "order."
 type letter1 struct {
 	Version int    `json:"v"`
 	Reason  string `json:"reason"`
-	// Order is the order with the sequence of its message, or else Raw is what
-	// could not be read.
+	// Order is the order with the sequence of its message, or else Raw is what could not be read.
 	Order    *order1 `json:"order,omitempty"`
 	Sequence uint64  `json:"sequence,omitempty"`
 	Raw      []byte  `json:"raw,omitempty"`
@@ -41,8 +40,7 @@ func (q *Queue) Bury(ctx context.Context, letter model.DeadLetter) error {
 	return q.bury(ctx, orderLetter+base64.RawURLEncoding.EncodeToString([]byte(letter.Reservation.ID)), letter)
 }
 
-// Buried names the orders that have a letter. It asks the server once, for the
-// subjects of the letters.
+// Buried names the orders that have a letter. It asks the server once, for the subjects of the letters.
 func (q *Queue) Buried(ctx context.Context) (map[string]bool, error) {
 	stream, err := q.deadStream(ctx)
 	if err != nil {
@@ -169,9 +167,8 @@ func (q *Queue) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
 	return nil
 }
 
-// deadStream is the letters' stream. It creates one that was deleted: before an
-// order is published again its letter is looked up, which must not fail for want of
-// the stream.
+// deadStream is the letters' stream. It creates one that was deleted: before an order is published again its letter is
+// looked up, which must not fail for want of the stream.
 func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
@@ -187,8 +184,7 @@ func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
 	return stream, nil
 }
 
-// letterAt reads one message. Each has a deadline of its own, because there may be
-// many.
+// letterAt reads one message. Each has a deadline of its own, because there may be many.
 func (q *Queue) letterAt(ctx context.Context, stream jetstream.Stream, sequence uint64, options ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
 	if sequence == 0 {
 		return nil, jetstream.ErrMsgNotFound // the server would take it for "the last one"

@@ -58,8 +58,7 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 	}
 }
 
-// A message of a later version is left for a worker that knows it, and holds up
-// no other.
+// A message of a later version is left for a worker that knows it, and holds up no other.
 func TestMessageOfALaterVersionWaitsForANewerWorker(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -177,8 +176,7 @@ func TestPublishRefusesWhatNobodyCouldRead(t *testing.T) {
 	waiting(t, f.Queue, 0)
 }
 
-// The layout is a promise to instances of another version and to what waits in
-// the stream during an upgrade.
+// The layout is a promise to instances of another version and to what waits in the stream during an upgrade.
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -195,8 +193,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Whatever lies in the stream, decoding answers for all of it: with orders that
-// make sense, and the rest as it is.
+// Whatever lies in the stream, decoding answers for all of it: with orders that make sense, and the rest as it is.
 func FuzzDecode(f *testing.F) {
 	order := text("a.v1", "u")
 	for _, seed := range []string{

@@ -114,10 +114,9 @@ type cloudEvent struct {
 	Data        json.RawMessage `json:"data"`
 }
 
-// Publish publishes events and returns how many of the first of them are in the stream for
-// certain. The events of one order keep their order: two of them are never under way at
-// once. An event that is published again has the same id, so that the stream, and whoever
-// reads it, knows it.
+// Publish publishes events and returns how many of the first of them are in the stream for certain. The events of one
+// order keep their order: two of them are never under way at once. An event that is published again has the same id, so
+// that the stream, and whoever reads it, knows it.
 func (e *Events) Publish(ctx context.Context, events []model.Event) (published int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()

@@ -27,8 +27,7 @@ func behindAWire(t *testing.T, change func(*queue.Options)) (f *fixture, w *wire
 	return f, w
 }
 
-// The ack is lost with its connection: the publish is repeated under its id,
-// succeeds, and there is one message.
+// The ack is lost with its connection: the publish is repeated under its id, succeeds, and there is one message.
 func TestLostAckIsOneMessage(t *testing.T) {
 	t.Parallel()
 	f, w := behindAWire(t, nil)
@@ -61,9 +60,8 @@ func TestNothingIsSentLater(t *testing.T) {
 	waiting(t, q, 1)
 }
 
-// Killed again and again while orders are published, and once while they are
-// consumed: whatever was acknowledged is handed out, by the same Queue, with
-// nothing to be done.
+// Killed again and again while orders are published, and once while they are consumed: whatever was acknowledged is
+// handed out, by the same Queue, with nothing to be done.
 func TestKilledServerLosesNothing(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t)
@@ -115,8 +113,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	}
 }
 
-// A full stream refuses at once and discards nothing; with room again it
-// accepts again.
+// A full stream refuses at once and discards nothing; with room again it accepts again.
 func TestFullStreamRefuses(t *testing.T) {
 	t.Parallel()
 	full(t, newFixture(t, func(o *queue.Options) { o.MaxBytes = 1 << 20 }).Queue)
@@ -175,8 +172,7 @@ func TestDeletedThingsAreMadeAgain(t *testing.T) {
 	}
 }
 
-// The acks are lost with their connection: what they were for comes again, and
-// the ack floor does not claim otherwise.
+// The acks are lost with their connection: what they were for comes again, and the ack floor does not claim otherwise.
 func TestLostAcksAreDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	f, w := behindAWire(t, func(o *queue.Options) { o.AckWait = time.Second })

@@ -8,9 +8,8 @@ import (
 	"seckill/internal/budget"
 )
 
-// hand knows the messages that this instance has and has not answered yet. It keeps
-// telling the server that they are being worked on, also those that wait for their
-// turn: the server would give them to another instance.
+// hand knows the messages that this instance has and has not answered yet. It keeps telling the server that they are
+// being worked on, also those that wait for their turn: the server would give them to another instance.
 type hand struct {
 	wait time.Duration // of the server, for a sign of life
 
@@ -109,9 +108,8 @@ func (c *consumption) feed(ctx context.Context) {
 	}
 }
 
-// nextCall tells how many messages at the head of a line make the next call: whole
-// ones while their orders fit into the limit, at least one. It is full when no
-// further message could join them.
+// nextCall tells how many messages at the head of a line make the next call: whole ones while their orders fit into the
+// limit, at least one. It is full when no further message could join them.
 func nextCall(line []*message, limit int) (n int, full bool) {
 	orders := 0
 	for _, m := range line {

@@ -10,12 +10,11 @@ import (
 	"seckill/model"
 )
 
-// Orders of all vouchers share messages. An order that cannot be stored now for a reason of
-// its voucher, or of its own, must not keep such a message: everything that waits for
-// the messages from before a moment waits for the oldest of them. So its worker isolates it,
-// durably, on a subject of its voucher, and acknowledges the message in which it came. There it
-// is delivered again, later and later, until it is stored. A process that dies in between leaves it
-// in both messages, which changes nothing: the database knows it by its id.
+// Orders of all vouchers share messages. An order that cannot be stored now for a reason of its voucher, or of its own,
+// must not keep such a message: everything that waits for the messages from before a moment waits for the oldest of
+// them. So its worker isolates it, durably, on a subject of its voucher, and acknowledges the message in which it came.
+// There it is delivered again, later and later, until it is stored. A process that dies in between leaves it in both
+// messages, which changes nothing: the database knows it by its id.
 //
 // An order that was isolated keeps the sequence of the message in which it came, because a
 // rebuild tells by that whether it counts.

@@ -21,19 +21,16 @@ import (
 )
 
 const (
-	// MaxOrders is how many orders one message carries at most, so that one
-	// transaction of the database takes it whole.
+	// MaxOrders is how many orders one message carries at most, so that one transaction of the database takes it whole.
 	MaxOrders = 500
 
-	// publishers is how many messages of one call are on their way at once. The
-	// server flushes them one after the other, and a disk that takes 10 ms must
-	// acknowledge all of them within budget.Look.
+	// publishers is how many messages of one call are on their way at once. The server flushes them one after the
+	// other, and a disk that takes 10 ms must acknowledge all of them within budget.Look.
 	publishers = 32
 )
 
-// Publish stores the orders, whatever their vouchers, in one message where they fit,
-// and returns when the server has them on its disk. Every error wraps
-// model.ErrUnknownOutcome: some of the orders may be stored, now or later. An order
+// Publish stores the orders, whatever their vouchers, in one message where they fit, and returns when the server has
+// them on its disk. Every error wraps model.ErrUnknownOutcome: some of the orders may be stored, now or later. An order
 // that cannot be encoded is a bug: the error names it, and the others are stored.
 func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) (err error) {
 	ctx, traced := q.trace.Reservations(ctx, "publish", orders)
@@ -45,9 +42,8 @@ func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) (err er
 	return nil
 }
 
-// readable are orders as messages carry them, in their order. The error names those that no message
-// carries. It refuses what decode would refuse, because then the buyer has already been told
-// that the order is accepted.
+// readable are orders as messages carry them, in their order. The error names those that no message carries. It refuses
+// what decode would refuse, because then the buyer has already been told that the order is accepted.
 func (*Queue) readable(orders []model.Reservation) (all []order1, refused error) {
 	all = make([]order1, 0, len(orders))
 	for _, r := range orders {
@@ -170,8 +166,7 @@ func definite(err error) bool {
 // A message is JSON of the structs below: the library takes 2 µs an order to write and read it, less than a hundredth
 // of what an order costs.
 
-// version is that of the layout below. A message of a later version is left in the stream
-// for a newer worker.
+// version is that of the layout below. A message of a later version is left in the stream for a newer worker.
 const version = 1
 
 // errNewer says of a message that only a newer worker can read it.
@@ -224,8 +219,7 @@ type flaw struct {
 	reason string
 }
 
-// decode reads a message. It returns the orders that can be read, and a flaw for
-// each of the others.
+// decode reads a message. It returns the orders that can be read, and a flaw for each of the others.
 func decode(body []byte, sequence uint64) ([]model.Reservation, []flaw) {
 	if len(body) > maxMessage {
 		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has %d bytes, more than %d", len(body), maxMessage)}}

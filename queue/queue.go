@@ -1,21 +1,18 @@
-// Package queue is the promise behind a 202: orders that were admitted wait in
-// a JetStream stream, on disk and flushed before they are acknowledged, until a
-// worker has persisted them.
+// Package queue is the promise behind a 202: orders that were admitted wait in a JetStream stream, on disk and flushed
+// before they are acknowledged, until a worker has persisted them.
 //
 // Orders of all vouchers share messages. Those that cannot be stored now are isolated, on a
 // subject of their voucher, so that no other voucher waits for them.
 //
-// This package does not decide what becomes of an order. Publishing answers
-// "stored" or "unknown", never "not stored". Consuming hands every order out until
-// it was persisted: at least once, maybe several times. Both are safe because the
+// This package does not decide what becomes of an order. Publishing answers "stored" or "unknown", never "not stored".
+// Consuming hands every order out until it was persisted: at least once, maybe several times. Both are safe because the
 // database recognises an order by its id.
 //
-// One file for each idea: queue.go opens and closes, connect.go makes the
-// connection, stream.go says how the streams must be and keeps them so, publish.go
-// says what stands in a message and writes it, consume.go fetches and works on them, at the speed
-// of hand.go, which keeps them meanwhile, isolate.go isolates what cannot be stored now,
-// deadletter.go keeps what cannot be persisted, backlog.go counts what waits, event.go
-// publishes to other systems, access.go says how, and as whom, servers are spoken to.
+// One file for each idea: queue.go opens and closes, connect.go makes the connection, stream.go says how the streams
+// must be and keeps them so, publish.go says what stands in a message and writes it, consume.go fetches and works on
+// them, at the speed of hand.go, which keeps them meanwhile, isolate.go isolates what cannot be stored now,
+// deadletter.go keeps what cannot be persisted, backlog.go counts what waits, event.go publishes to other systems,
+// access.go says how, and as whom, servers are spoken to.
 package queue
 
 import (
@@ -46,20 +43,16 @@ const (
 
 // Options say where the queue is and whose.
 type Options struct {
-	// URL is nats:// or tls://, or several of one cluster separated by commas.
-	// It is not used when InProcess is set.
+	// URL is nats:// or tls://, or several of one cluster separated by commas. It is not used when InProcess is set.
 	URL string
-	// Access is how the servers are spoken to, and as whom. It is not used when
-	// InProcess is set.
+	// Access is how the servers are spoken to, and as whom. It is not used when InProcess is set.
 	Access
 	// InProcess is a server inside this process.
 	InProcess nats.InProcessConnProvider
-	// Alone says that no other Queue is open on the server. A message that was
-	// delivered and not acknowledged belongs to a process that is gone, and is
-	// delivered again at once.
+	// Alone says that no other Queue is open on the server. A message that was delivered and not acknowledged belongs
+	// to a process that is gone, and is delivered again at once.
 	Alone bool
-	// Deployment separates deployments that share a server; see
-	// model.ModeRecord.
+	// Deployment separates deployments that share a server; see model.ModeRecord.
 	Deployment string
 	// Replicas is how many servers keep each message; 0 is one.
 	Replicas int
@@ -70,16 +63,14 @@ type Options struct {
 	// MaxBytes bounds a stream of orders that is created by this start. 0
 	// leaves it to the server's max_file_store, which all streams share.
 	MaxBytes int64
-	// AckWait and Duplicates are for tests, which cannot wait that long; 0 is
-	// the setting that stream.go explains.
+	// AckWait and Duplicates are for tests, which cannot wait that long; 0 is the setting that stream.go explains.
 	AckWait, Duplicates time.Duration
 	// Slack is added to each limit of time, for tests: their machine may be busy with others. An attempt that is
 	// repeated has none.
 	Slack time.Duration
 }
 
-// Queue is a connection to the server and the names of one deployment in it.
-// It is safe for concurrent use.
+// Queue is a connection to the server and the names of one deployment in it. It is safe for concurrent use.
 type Queue struct {
 	conn   *nats.Conn
 	js     jetstream.JetStream
@@ -95,9 +86,8 @@ type Queue struct {
 	refused *refusal.Latest
 }
 
-// Open connects, and makes the streams and the consumer be there as stream.go
-// wants them. It fails when the server is missing, is too old, has no JetStream,
-// or holds a stream that would break the promise and cannot be corrected.
+// Open connects, and makes the streams and the consumer be there as stream.go wants them. It fails when the server is
+// missing, is too old, has no JetStream, or holds a stream that would break the promise and cannot be corrected.
 func Open(ctx context.Context, o Options) (*Queue, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Settled+o.Slack)
 	defer cancel()
@@ -203,9 +193,8 @@ func heard(replica *jetstream.PeerInfo) bool {
 	return !replica.Offline && replica.Active <= heardWithin && (replica.Active > 0 || replica.Current)
 }
 
-// Close sends what is still buffered and ends the connection. It is safe to
-// call twice. Consume must have returned before, or what it has in hand is
-// delivered again later.
+// Close sends what is still buffered and ends the connection. It is safe to call twice. Consume must have returned
+// before, or what it has in hand is delivered again later.
 func (q *Queue) Close(ctx context.Context) {
 	q.close.Do(func() {
 		ctx, cancel := context.WithTimeout(ctx, budget.Call)
@@ -218,15 +207,13 @@ func (q *Queue) Close(ctx context.Context) {
 	})
 }
 
-// unavailable is the error of a question that the queue did not answer, or of a
-// change that may be repeated.
+// unavailable is the error of a question that the queue did not answer, or of a change that may be repeated.
 func unavailable(action string, err error) error {
 	return fmt.Errorf("%s: %w", action, model.Unavailable("The order queue does not answer.", err))
 }
 
-// unknown is the error of a publish: the orders may or may not be stored. Publish
-// returns it also where nothing was sent. A caller must not undo an order in either
-// case, and an error for each would only tempt it to.
+// unknown is the error of a publish: the orders may or may not be stored. Publish returns it also where nothing was
+// sent. A caller must not undo an order in either case, and an error for each would only tempt it to.
 func unknown(action string, err error) error {
 	return fmt.Errorf("%s: %w", action, model.Unavailable("The order queue did not confirm; whether the order is stored is not known yet.",
 		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err)))

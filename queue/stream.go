@@ -17,26 +17,21 @@ import (
 )
 
 const (
-	// workerName is the one consumer: all instances share it, so that each
-	// message is worked on by one of them.
+	// workerName is the one consumer: all instances share it, so that each message is worked on by one of them.
 	workerName = "worker"
 
-	// ackWait is how long the server waits for a sign of life before it gives a
-	// message to another worker. It is short, because a sale that has lost a
-	// worker and its hot copy at once stands still for that time. A live worker
-	// gives a sign every third of it. A worker that was paused for longer
-	// persists its orders a second time, which changes nothing.
+	// ackWait is how long the server waits for a sign of life before it gives a message to another worker. It is short,
+	// because a sale that has lost a worker and its hot copy at once stands still for that time. A live worker gives a
+	// sign every third of it. A worker that was paused for longer persists its orders a second time, which changes
+	// nothing.
 	ackWait = budget.Answer + budget.Look
-	// maxAckPending bounds the messages that are delivered and not acknowledged,
-	// over all instances. Those that wait for their redelivery count too: the
-	// messages of vouchers that cannot be stored must fit in beside those of
-	// all others. A voucher stops selling behind 30 s of such orders, which are
-	// 30,000 messages where an instance publishes a thousand a second. Each
-	// costs the server some 100 B.
+	// maxAckPending bounds the messages that are delivered and not acknowledged, over all instances. Those that wait
+	// for their redelivery count too: the messages of vouchers that cannot be stored must fit in beside those of all
+	// others. A voucher stops selling behind 30 s of such orders, which are 30,000 messages where an instance publishes
+	// a thousand a second. Each costs the server some 100 B.
 	maxAckPending = 100_000
-	// maxMessage bounds a message in bytes: 500 orders of the longest ids are
-	// 150 KB. A larger message, which is not ours, could not be buried, because
-	// in base64 it exceeds the server's default max_payload of 1 MB.
+	// maxMessage bounds a message in bytes: 500 orders of the longest ids are 150 KB. A larger message, which is not
+	// ours, could not be buried, because in base64 it exceeds the server's default max_payload of 1 MB.
 	maxMessage = 512 << 10
 )
 
@@ -48,8 +43,7 @@ type names struct {
 	letters string // prefix of the dead letters' subjects
 }
 
-// namesOf derives the names. A deployment is made of characters that need no
-// escaping in either.
+// namesOf derives the names. A deployment is made of characters that need no escaping in either.
 func namesOf(deployment string) (names, error) {
 	if deployment == "" || strings.Trim(deployment, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
 		return names{}, fmt.Errorf("open the order queue: deployment %q is not of [a-z0-9]", deployment)
@@ -127,8 +121,7 @@ func ordersStream(n names, replicas int, maxBytes int64, window time.Duration) j
 	}
 }
 
-// deadStream is where orders lie that could not be persisted, until an
-// operator removes them.
+// deadStream is where orders lie that could not be persisted, until an operator removes them.
 func deadStream(n names, replicas int) jetstream.StreamConfig {
 	dead := ordersStream(n, replicas, -1, budget.Survey) // unused: the subject recognises repeats
 	dead.Name, dead.Description = n.dead, "seckill: orders that could not be persisted"
@@ -196,10 +189,9 @@ func fixed(have, wanted jetstream.StreamConfig) jetstream.StreamConfig {
 	return have
 }
 
-// corrected is a stream as it must be. Settings that can neither lose an
-// accepted order nor refuse one needlessly stay as the operator made them:
-// max_bytes and max_msgs (with "discard new" they only refuse), compression,
-// placement, description, and more replicas than were asked for.
+// corrected is a stream as it must be. Settings that can neither lose an accepted order nor refuse one needlessly stay
+// as the operator made them: max_bytes and max_msgs (with "discard new" they only refuse), compression, placement,
+// description, and more replicas than were asked for.
 func corrected(have, wanted jetstream.StreamConfig) jetstream.StreamConfig {
 	have.Subjects = wanted.Subjects
 	have.Discard, have.DiscardNewPerSubject = wanted.Discard, wanted.DiscardNewPerSubject
@@ -234,8 +226,7 @@ func (q *Queue) prepare(ctx context.Context) (created bool, err error) {
 	return created, nil
 }
 
-// prepareStream creates a stream that is missing, and corrects one that is not
-// as it must be.
+// prepareStream creates a stream that is missing, and corrects one that is not as it must be.
 func (q *Queue) prepareStream(ctx context.Context, wanted jetstream.StreamConfig) (created bool, err error) {
 	stream, err := q.js.Stream(ctx, wanted.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -277,10 +268,9 @@ func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.Stream
 	return nil
 }
 
-// createStream makes a stream. The sequence of the orders' stream begins with the
-// microseconds since 1970. Should the server ever lose the stream, the messages of
-// the new one still have greater numbers than those of the old: a rebuild tells by
-// the number which messages came before its barrier.
+// createStream makes a stream. The sequence of the orders' stream begins with the microseconds since 1970. Should the
+// server ever lose the stream, the messages of the new one still have greater numbers than those of the old: a rebuild
+// tells by the number which messages came before its barrier.
 func (q *Queue) createStream(ctx context.Context, wanted jetstream.StreamConfig) (jetstream.Stream, error) {
 	if wanted.Name == q.names.orders {
 		wanted.FirstSeq = uint64(max(1, time.Now().UnixMicro()))
@@ -296,10 +286,9 @@ func (q *Queue) createStream(ctx context.Context, wanted jetstream.StreamConfig)
 	return stream, nil
 }
 
-// prepareWorker creates the consumer. One that is not as it must be is deleted and
-// created again: every message that was not acknowledged is in the stream and is
-// delivered again. An update would never deliver the messages that a limit of
-// deliveries had given up.
+// prepareWorker creates the consumer. One that is not as it must be is deleted and created again: every message that
+// was not acknowledged is in the stream and is delivered again. An update would never deliver the messages that a limit
+// of deliveries had given up.
 func (q *Queue) prepareWorker(ctx context.Context) error {
 	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
 	switch {

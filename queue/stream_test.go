@@ -12,8 +12,7 @@ import (
 	"seckill/queue"
 )
 
-// A stream that would lose accepted orders, or refuse them, is corrected, and
-// the log says what was and is.
+// A stream that would lose accepted orders, or refuse them, is corrected, and the log says what was and is.
 func TestStreamIsCorrected(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -70,8 +69,7 @@ func TestStreamIsCorrected(t *testing.T) {
 	}
 }
 
-// What a server cannot change stops the start, with the name of the setting,
-// what it is and what it must be.
+// What a server cannot change stops the start, with the name of the setting, what it is and what it must be.
 func TestStreamIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -71,8 +71,7 @@ func (a *Accounts) ByID(ctx context.Context, id string) (model.Account, error) {
 	return a.find(ctx, "get account "+id, id, "id = ?", id)
 }
 
-// find reads one account. A name that cannot be one is not asked for: its letters
-// are those of ids; see possible.
+// find reads one account. A name that cannot be one is not asked for: its letters are those of ids; see possible.
 func (a *Accounts) find(ctx context.Context, action, name, condition, value string) (model.Account, error) {
 	var row accountRow
 	err := a.db.Read(ctx, action, func(db *gorm.DB) error {
@@ -84,11 +83,10 @@ func (a *Accounts) find(ctx context.Context, action, name, condition, value stri
 	return row.Account, err
 }
 
-// Change changes an account alone: the row is locked while the function looks at it
-// and says what becomes of it. Password, version, level, groups and being disabled are stored, and
-// when that was; the administrators' log has what somebody does to an administrator, and whose groups changed. An
-// error of the function leaves everything as it is; it may be called again when the
-// transaction was the victim of another one.
+// Change changes an account alone: the row is locked while the function looks at it and says what becomes of it.
+// Password, version, level, groups and being disabled are stored, and when that was; the administrators' log has what
+// somebody does to an administrator, and whose groups changed. An error of the function leaves everything as it is; it
+// may be called again when the transaction was the victim of another one.
 func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error) {
 	var row accountRow
 	err := a.db.Write(ctx, "change account "+id, func(tx *gorm.DB) error {
@@ -168,8 +166,7 @@ func (a *Accounts) Administrators(ctx context.Context) ([]model.Account, error) 
 	return accounts, err
 }
 
-// AdminLog keeps what administrators changed. Every change of the database writes its entry
-// in its own transaction.
+// AdminLog keeps what administrators changed. Every change of the database writes its entry in its own transaction.
 type AdminLog struct{ db *sqldb.Database }
 
 // NewAdminLog reads the log of a database.

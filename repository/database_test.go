@@ -23,8 +23,7 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// TestSession: what the service depends on holds on its connections, whatever
-// the DSN and the server say.
+// TestSession: what the service depends on holds on its connections, whatever the DSN and the server say.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	isolation := "tx_isolation" // MariaDB's name before 11.1
@@ -203,9 +202,8 @@ func TestMigrationAfterACrash(t *testing.T) {
 	f.onSale(t, 1)
 }
 
-// TestMigrationIsAllOrNothing in SQLite: its DDL and the record of it are one
-// transaction, so that a crash leaves nothing in between. The record of each
-// migration cannot be written once; the next process must get through.
+// TestMigrationIsAllOrNothing in SQLite: its DDL and the record of it are one transaction, so that a crash leaves
+// nothing in between. The record of each migration cannot be written once; the next process must get through.
 func TestMigrationIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill.db")}))(t)
@@ -238,8 +236,7 @@ func TestSurvivesRestart(t *testing.T) {
 	again.balanced(t, v.ID, 1)
 }
 
-// The lock package says how its table looks; the migration must say the same,
-// comments aside.
+// The lock package says how its table looks; the migration must say the same, comments aside.
 func TestLockTableIsTheLockPackagesOwn(t *testing.T) {
 	t.Parallel()
 	migration := check.Value(os.ReadFile("sqldb/migrations/mysql/00001_baseline.sql"))(t)

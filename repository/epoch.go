@@ -13,10 +13,9 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// Epochs keeps what the database says about the hot copies of vouchers: which
-// epoch is the latest, whether it is open, and which messages count for the one
-// before. Of several instances that rebuild a copy at once, one wins each step; the
-// others hear model.ErrSuperseded.
+// Epochs keeps what the database says about the hot copies of vouchers: which epoch is the latest, whether it is open,
+// and which messages count for the one before. Of several instances that rebuild a copy at once, one wins each step;
+// the others hear model.ErrSuperseded.
 type Epochs struct{ db *sqldb.Database }
 
 // NewEpochs keeps the records of hot copies in a database.
@@ -115,11 +114,10 @@ func (c *Epochs) Watched(ctx context.Context) (records []model.EpochRecord, err 
 	return records, err
 }
 
-// Kept lists every voucher whose hot copy may still be used, in the order of ids:
-// one that is held for open, whenever its sale was, because it may be extended and
-// then goes on with its copy as it is; whatever is or will be on sale; and what has
-// returned units, a change of its stock, or a rebuild that may have died, under way.
-// It reads some thousand vouchers at once.
+// Kept lists every voucher whose hot copy may still be used, in the order of ids: one that is held for open, whenever
+// its sale was, because it may be extended and then goes on with its copy as it is; whatever is or will be on sale; and
+// what has returned units, a change of its stock, or a rebuild that may have died, under way. It reads some thousand
+// vouchers at once.
 func (c *Epochs) Kept(ctx context.Context) (records []model.EpochRecord, err error) {
 	type row struct {
 		Record epochRow `gorm:"embedded"`
@@ -158,13 +156,11 @@ func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochReco
 	return records, nil
 }
 
-// Close begins the next epoch of a voucher's hot copy and returns its record. When an
-// administrator has asked for it their log has it; an empty adminID is nobody.
-// From now on reservations of the open epoch count only as far as the barrier
-// says, once there is one. ErrSuperseded when the latest epoch is another one.
-// After an unknown outcome the next epoch may have begun, and the caller cannot
-// tell whether this call began it. Two instances must never build one epoch, so
-// the caller must begin another.
+// Close begins the next epoch of a voucher's hot copy and returns its record. When an administrator has asked for it
+// their log has it; an empty adminID is nobody. From now on reservations of the open epoch count only as far as the
+// barrier says, once there is one. ErrSuperseded when the latest epoch is another one. After an unknown outcome the
+// next epoch may have begun, and the caller cannot tell whether this call began it. Two instances must never build one
+// epoch, so the caller must begin another.
 func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error) {
 	var record model.EpochRecord
 	action, err := c.action("close", voucherID, from)
@@ -256,8 +252,7 @@ func (c *Epochs) one(tx *gorm.DB, voucherID string) (model.EpochRecord, error) {
 	return model.EpochRecord{}, model.NotFound("voucher")
 }
 
-// snapshotRows are read at once: some hundred kilobytes, and twenty questions
-// for 100,000 orders.
+// snapshotRows are read at once: some hundred kilobytes, and twenty questions for 100,000 orders.
 const snapshotRows = 5000
 
 // snapshot is a transaction in which everything that is read is of one instant.
@@ -267,9 +262,8 @@ type snapshot struct {
 	voucher voucherRow
 }
 
-// Snapshot shows a voucher as of one instant, for the copy of an epoch, until
-// work returns. It holds no lock. ErrSuperseded when that epoch is not the latest;
-// NOT_FOUND when there is no such voucher.
+// Snapshot shows a voucher as of one instant, for the copy of an epoch, until work returns. It holds no lock.
+// ErrSuperseded when that epoch is not the latest; NOT_FOUND when there is no such voucher.
 func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error {
 	action := fmt.Sprintf("read a snapshot of voucher %s", voucherID)
 	if err := possible(voucherID); err != nil {
@@ -306,9 +300,8 @@ func (s *snapshot) read(ctx context.Context, action string, query func(*gorm.DB)
 	return sqldb.Named(action, query(s.tx.WithContext(ctx)))
 }
 
-// live calls yield for every live order, in the order of users, some thousand at
-// once; of each only the id, voucher and user are given. An error of yield ends
-// it and is returned.
+// live calls yield for every live order, in the order of users, some thousand at once; of each only the id, voucher and
+// user are given. An error of yield ends it and is returned.
 func (s *snapshot) live(ctx context.Context, yield func([]model.Order) error) error {
 	return pages(snapshotRows, func(last model.Order) ([]model.Order, error) { return s.liveAfter(ctx, last.UserID) }, yield)
 }
@@ -348,8 +341,7 @@ func (s *snapshot) cooling(ctx context.Context, yield func([]model.Cooling) erro
 	}, yield)
 }
 
-// Known tells which orders have a row, whatever became of them: those that are
-// committed by now.
+// Known tells which orders have a row, whatever became of them: those that are committed by now.
 func (c *Epochs) Known(ctx context.Context, ids []string) (map[string]bool, error) {
 	known := make(map[string]bool, len(ids))
 	ids = validIDs(ids)

@@ -28,8 +28,7 @@ func wantSuperseded(t testing.TB, err error) {
 	}
 }
 
-// TestCopyRecord steps through two rebuilds, and what each step does to the
-// voucher's version and revision.
+// TestCopyRecord steps through two rebuilds, and what each step does to the voucher's version and revision.
 func TestCopyRecord(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -169,8 +168,7 @@ func TestWatched(t *testing.T) {
 	})
 }
 
-// TestSnapshot shows one instant, whatever is committed while it is read, and
-// keeps no other call from writing.
+// TestSnapshot shows one instant, whatever is committed while it is read, and keeps no other call from writing.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	overAsync(t, func(t *testing.T, f *fixture) {

@@ -93,8 +93,7 @@ func TestExclusiveWithoutAServer(t *testing.T) {
 	check.Must(t, claim.Close())
 }
 
-// Of many who take the place of the same claim one does, and the claim is renewed
-// only by who has read it.
+// Of many who take the place of the same claim one does, and the claim is renewed only by who has read it.
 func TestRedisClaim(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, store{dialect: "mysql"})

@@ -237,9 +237,8 @@ func TestNoDeadlocks(t *testing.T) {
 	}
 }
 
-// TestRefusedRollback: a cluster's node without quorum refuses the INSERT, and
-// the ROLLBACK too. If its connection went on, the next BEGIN on it would commit
-// units that were taken for no order.
+// TestRefusedRollback: a cluster's node without quorum refuses the INSERT, and the ROLLBACK too. If its connection went
+// on, the next BEGIN on it would commit units that were taken for no order.
 func TestRefusedRollback(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -322,8 +321,7 @@ func TestRefusedCommitIsUnknown(t *testing.T) {
 	wantUnknown(t, err)
 }
 
-// TestFailedEndClosesTheConnection: SQLite's connections, too, do not outlive a
-// COMMIT or ROLLBACK that failed.
+// TestFailedEndClosesTheConnection: SQLite's connections, too, do not outlive a COMMIT or ROLLBACK that failed.
 func TestFailedEndClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, store{dialect: "sqlite", strategy: model.StockConditional})

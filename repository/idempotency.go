@@ -47,9 +47,8 @@ func (a answer) result() (model.Voucher, error) {
 	return a.Voucher, nil
 }
 
-// once runs work in a transaction. Work locks what it must, then asks first for
-// an answer given already under this key and repeats that; otherwise its own is
-// stored beside its change. Errors are not stored: they changed nothing.
+// once runs work in a transaction. Work locks what it must, then asks first for an answer given already under this key
+// and repeats that; otherwise its own is stored beside its change. Errors are not stored: they changed nothing.
 func (v *Vouchers) once(ctx context.Context, action string, key model.Idempotency,
 	work func(tx *gorm.DB, first func() (*answer, error)) (*answer, error),
 ) (model.Voucher, error) {
@@ -77,8 +76,7 @@ func (v *Vouchers) once(ctx context.Context, action string, key model.Idempotenc
 	return voucher, sqldb.Named(action, err)
 }
 
-// firstAnswer is nil when the key was never used. Used for something else it
-// is a CONFLICT.
+// firstAnswer is nil when the key was never used. Used for something else it is a CONFLICT.
 func firstAnswer(tx *gorm.DB, key model.Idempotency) (*answer, error) {
 	if key.Key == "" {
 		return nil, nil //nolint:nilnil // no key, no answer: both are fine
@@ -101,8 +99,7 @@ func firstAnswer(tx *gorm.DB, key model.Idempotency) (*answer, error) {
 	return &earlier, nil
 }
 
-// keepAnswer stores an answer. A call that loses the race for the key begins
-// anew, and then finds the winner's answer.
+// keepAnswer stores an answer. A call that loses the race for the key begins anew, and then finds the winner's answer.
 func (v *Vouchers) keepAnswer(tx *gorm.DB, key model.Idempotency, given answer) error {
 	text, err := json.Marshal(given)
 	if err != nil {
@@ -140,9 +137,8 @@ func (p *Purges) PurgeMessages(ctx context.Context, age time.Duration) (int64, e
 // calls that need the table hardly wait for its locks.
 const purgeBatch = 1000
 
-// purge deletes rows that are older than age, on the database's clock. It works in short
-// transactions until nothing is left or ctx ends; on an error, too, the number is of what
-// is gone. Several instances may purge at once.
+// purge deletes rows that are older than age, on the database's clock. It works in short transactions until nothing is
+// left or ctx ends; on an error, too, the number is of what is gone. Several instances may purge at once.
 func (p *Purges) purge(ctx context.Context, action, statement string, age time.Duration) (int64, error) {
 	var now time.Time
 	err := p.db.Read(ctx, action, func(db *gorm.DB) (err error) {

@@ -13,8 +13,7 @@ import (
 	"seckill/repository"
 )
 
-// TestIdempotencyKey: the first answer again, whatever happened since; another
-// question under the key is a CONFLICT.
+// TestIdempotencyKey: the first answer again, whatever happened since; another question under the key is a CONFLICT.
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -68,8 +67,7 @@ func same(t *testing.T, a, b model.Voucher) {
 	}
 }
 
-// TestIdempotencyRace: many calls with one key at once happen once, and all hear
-// the same.
+// TestIdempotencyRace: many calls with one key at once happen once, and all hear the same.
 func TestIdempotencyRace(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -110,8 +108,7 @@ func TestIdempotencyRace(t *testing.T) {
 	})
 }
 
-// TestPurgeIdempotency: what is old goes, in however many batches, and what is
-// young still protects.
+// TestPurgeIdempotency: what is old goes, in however many batches, and what is young still protects.
 func TestPurgeIdempotency(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

@@ -89,8 +89,7 @@ func (m *Modes) change(ctx context.Context, what string, to model.OrderMode, pre
 	})
 }
 
-// lockMode reads how the database is sold from, and its clock. Until the
-// transaction ends, the mode does not change.
+// lockMode reads how the database is sold from, and its clock. Until the transaction ends, the mode does not change.
 func lockMode(tx *gorm.DB, d sqldb.Dialect) (model.OrderMode, clock, error) {
 	var mode model.OrderMode
 	var now clock

@@ -22,8 +22,7 @@ func (f *fixture) mode(t testing.TB, want model.OrderMode) {
 	check.Equal(t, "the order mode", check.Value(f.modes.Read(t.Context()))(t).Mode, want)
 }
 
-// TestAdopt: an instance decides how a new database is sold from, and nobody
-// does once there is a voucher.
+// TestAdopt: an instance decides how a new database is sold from, and nobody does once there is a voucher.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -43,8 +42,7 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// TestAdoptAtOnce: instances of both modes and the first voucher at once. Once
-// the voucher is there the mode is fixed.
+// TestAdoptAtOnce: instances of both modes and the first voucher at once. Once the voucher is there the mode is fixed.
 func TestAdoptAtOnce(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

@@ -28,8 +28,7 @@ type OrderOptions struct {
 	Strategy model.StockStrategy // empty: conditional
 	// PaymentWindow is how long an order stays unpaid before it expires.
 	PaymentWindow time.Duration
-	// Mode is how these orders are made; empty: sync. Units are taken only from
-	// a database that is in the same mode.
+	// Mode is how these orders are made; empty: sync. Units are taken only from a database that is in the same mode.
 	Mode model.OrderMode
 }
 
@@ -99,9 +98,8 @@ func findOrders(db *gorm.DB, ids []string) (map[string]model.Order, error) {
 	return found, nil
 }
 
-// detailReadings is how often an order and its history are read until they agree: a move
-// between the two readings is in one of them only. A status that was repaired by hand
-// never agrees.
+// detailReadings is how often an order and its history are read until they agree: a move between the two readings is in
+// one of them only. A status that was repaired by hand never agrees.
 const detailReadings = 3
 
 // Detail is Get with everything that happened to the order.
@@ -132,8 +130,7 @@ func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, erro
 	return model.OrderDetail{Order: order, History: history(order, rows)}, nil
 }
 
-// List reads one page of orders, newest first. A cursor that is none of ours
-// is VALIDATION.
+// List reads one page of orders, newest first. A cursor that is none of ours is VALIDATION.
 func (o *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
 	after, err := model.ParseCursor(q.Cursor)
 	if err != nil {
@@ -158,10 +155,9 @@ func orderPage(orders []model.Order, limit int) model.OrderPage {
 	return page
 }
 
-// Each calls yield for every order of the query, newest first, whatever the
-// query's Limit says. It reads page by page, so that a slow reader of its
-// results keeps no connection; an order made meanwhile is left out. An error of
-// yield ends it and is returned.
+// Each calls yield for every order of the query, newest first, whatever the query's Limit says. It reads page by page,
+// so that a slow reader of its results keeps no connection; an order made meanwhile is left out. An error of yield ends
+// it and is returned.
 func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
 	after, err := model.ParseCursor(q.Cursor)
 	if err != nil {
@@ -227,9 +223,8 @@ func (o *Orders) Buyers(ctx context.Context, v model.Voucher, yield func(userID 
 	}, each(yield))
 }
 
-// Live calls yield for every live order of a voucher, in the order of users; of
-// each only the id, voucher and user are given. It reads page by page: an order
-// that was live when it was called, and still is, is among them.
+// Live calls yield for every live order of a voucher, in the order of users; of each only the id, voucher and user are
+// given. It reads page by page: an order that was live when it was called, and still is, is among them.
 func (o *Orders) Live(ctx context.Context, voucherID string, yield func(model.Order) error) error {
 	if !model.ValidID(voucherID) {
 		return nil // see possible
@@ -248,8 +243,7 @@ func (o *Orders) Live(ctx context.Context, voucherID string, yield func(model.Or
 const (
 	// ordersNewest is the index of the newest orders of a status.
 	ordersNewest = "orders_newest"
-	// maxTitles is how many vouchers are searched for words of a title, the newest first:
-	// some ten milliseconds.
+	// maxTitles is how many vouchers are searched for words of a title, the newest first: some ten milliseconds.
 	maxTitles = 10_000
 	// maxTitled is of how many of those the orders are found, the newest first.
 	maxTitled = 20
@@ -260,8 +254,7 @@ const (
 // Search reads one page of all users' orders, newest first: all of them, or those that the
 // words find. A cursor that is none of ours, and a status of no order, are VALIDATION.
 //
-// Every list is found by an index: those of a status by one of its own, and all of them as
-// the newest of each status.
+// Every list is found by an index: those of a status by one of its own, and all of them as the newest of each status.
 func (o *Orders) Search(ctx context.Context, q model.OrderSearch) (model.OrderPage, error) {
 	after, err := model.ParseCursor(q.Cursor)
 	if err != nil {

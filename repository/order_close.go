@@ -40,8 +40,7 @@ type cancels struct {
 	answers []model.Canceled
 	// by are the administrators who asked in a buyer's place, by order.
 	by map[string]string
-	// doubtful orders went out with a COMMIT that may not have been answered: found
-	// canceled, it was this call.
+	// doubtful orders went out with a COMMIT that may not have been answered: found canceled, it was this call.
 	doubtful map[string]bool
 }
 
@@ -168,13 +167,11 @@ func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrd
 	return list, err
 }
 
-// Expire closes those of the orders that are unpaid and overdue, and returns their
-// units, all in one transaction that takes the rows of their vouchers last. It returns the
-// orders that it has expired, of each the ids, the status and its times. The others were
-// paid or closed meanwhile, and stay.
+// Expire closes those of the orders that are unpaid and overdue, and returns their units, all in one transaction that
+// takes the rows of their vouchers last. It returns the orders that it has expired, of each the ids, the status and its
+// times. The others were paid or closed meanwhile, and stay.
 //
-// An error that wraps model.ErrUnknownOutcome says that they may have expired;
-// otherwise nothing has happened.
+// An error that wraps model.ErrUnknownOutcome says that they may have expired; otherwise nothing has happened.
 func (o *Orders) Expire(ctx context.Context, ids []string) (expired []model.Order, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -247,10 +244,8 @@ func (o *Orders) overdue(tx *gorm.DB, ids []string, sent map[string]time.Time) (
 	return due, ours, nil
 }
 
-// Fail makes a reservation that cannot be persisted a failed order, which holds
-// only what identifies it and the reason, and releases its unit. A row that is
-// there already wins and is returned. VALIDATION when not even that can be
-// stored.
+// Fail makes a reservation that cannot be persisted a failed order, which holds only what identifies it and the reason,
+// and releases its unit. A row that is there already wins and is returned. VALIDATION when not even that can be stored.
 func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (model.Order, error) {
 	action := "fail order " + r.ID
 	if err := identified(r); err != nil {
@@ -423,8 +418,7 @@ func usedBefore(tx *gorm.DB, order model.Order, err error) error {
 	return refusal
 }
 
-// errCodeTaken says that two orders were given codes with one hash, which chance does
-// not do: the codes are not random.
+// errCodeTaken says that two orders were given codes with one hash, which chance does not do: the codes are not random.
 var errCodeTaken = errors.New("a new code has the hash of another one")
 
 // keepCode makes the code of an order that is paid in this transaction one that can be found.

@@ -45,9 +45,8 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// TestLateCommit: the connection is gone, its COMMIT is still on the way, and
-// lands while the same ids are being inserted again. Reading alone would have
-// answered "not there".
+// TestLateCommit: the connection is gone, its COMMIT is still on the way, and lands while the same ids are being
+// inserted again. Reading alone would have answered "not there".
 func TestLateCommit(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -95,8 +94,7 @@ func TestLostCommitIsDecidedByTheFirstAdmission(t *testing.T) {
 	near.balanced(t, v.ID, 1)
 }
 
-// TestUndecidedCommit: nothing gets through any more. The call ends with its
-// context and says that it does not know.
+// TestUndecidedCommit: nothing gets through any more. The call ends with its context and says that it does not know.
 func TestUndecidedCommit(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -138,8 +136,7 @@ func TestSilentCommit(t *testing.T) {
 	wantUnknown(t, err)
 }
 
-// TestChangeBetweenReadingAndTaking: the voucher changes after it was read and
-// before its units are taken.
+// TestChangeBetweenReadingAndTaking: the voucher changes after it was read and before its units are taken.
 func TestChangeBetweenReadingAndTaking(t *testing.T) {
 	t.Parallel()
 	paused, price := model.VoucherPaused, int64(77)
@@ -206,9 +203,8 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 	}
 }
 
-// TestWinnerNeverHearsSoldOut: the last unit goes while a request of its buyer is
-// about to read the voucher. Had it read the existing orders before, it would
-// see neither that order nor a unit.
+// TestWinnerNeverHearsSoldOut: the last unit goes while a request of its buyer is about to read the voucher. Had it
+// read the existing orders before, it would see neither that order nor a unit.
 func TestWinnerNeverHearsSoldOut(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -231,10 +227,9 @@ func TestWinnerNeverHearsSoldOut(t *testing.T) {
 	})
 }
 
-// TestBarrierBetweenReadingAndTaking: a worker has read the voucher of a
-// reservation that counts then. Before it takes the unit, a rebuild stores a
-// barrier that lies before the reservation's message: it must fail, or the new
-// copy, which does not know it, sells its unit again.
+// TestBarrierBetweenReadingAndTaking: a worker has read the voucher of a reservation that counts then. Before it takes
+// the unit, a rebuild stores a barrier that lies before the reservation's message: it must fail, or the new copy, which
+// does not know it, sells its unit again.
 func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 	t.Parallel()
 	over(t, stores()[:3], newAsync, func(t *testing.T, near *fixture) {
@@ -323,8 +318,7 @@ func TestPersistWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// TestModeGuard: an instance in another mode than the database takes no unit,
-// whatever else it may write.
+// TestModeGuard: an instance in another mode than the database takes no unit, whatever else it may write.
 func TestModeGuard(t *testing.T) {
 	t.Parallel()
 	overAsync(t, func(t *testing.T, f *fixture) {

@@ -24,9 +24,8 @@ const (
 	// rowsAtOnce is how many rows one INSERT carries: 500 rows are about 100 KiB,
 	// far below the usual max_allowed_packet (16 MiB, see parted) and SQLite's limit on parameters.
 	rowsAtOnce = 500
-	// readFirst is how many transactions look for existing rows after one that met a
-	// duplicate. Where users ask again and again, most transactions would, and begin
-	// anew; where they do not, few lose by it.
+	// readFirst is how many transactions look for existing rows after one that met a duplicate. Where users ask again
+	// and again, most transactions would, and begin anew; where they do not, few lose by it.
 	readFirst = 32
 	// takenAtOnce is how many vouchers one statement takes units of: it compares each row with each of them.
 	takenAtOnce = 100
@@ -40,21 +39,18 @@ const (
 // by voucher.
 var errTogether = errors.New("taken together")
 
-// CreateOrders makes orders unpaid in one transaction that takes as many units
-// as there are new orders, and says of each what became of it, in their order.
-// Earlier orders of the slice are served first; of several orders with one id,
+// CreateOrders makes orders unpaid in one transaction that takes as many units as there are new orders, and says of
+// each what became of it, in their order. Earlier orders of the slice are served first; of several orders with one id,
 // or of one user for one voucher, the first counts.
 //
-// An order with a zero CreatedAt is admitted or refused here, by the database's
-// clock and the voucher's state; one with a CreatedAt was admitted then, and is
-// not asked again.
+// An order with a zero CreatedAt is admitted or refused here, by the database's clock and the voucher's state; one with
+// a CreatedAt was admitted then, and is not asked again.
 //
-// Victims of other transactions run again while sqldb.Database.Budget lasts. One that has
-// waited for a row for too long does not, because it would keep the other vouchers of the batch
-// waiting: the error wraps a *model.HeldError, with the voucher if it is known. A COMMIT
-// without an answer is decided by inserting the same ids again until ctx ends,
-// which must therefore have an end; the error then wraps model.ErrUnknownOutcome.
-// Any other error means that nothing has happened.
+// Victims of other transactions run again while sqldb.Database.Budget lasts. One that has waited for a row for too long
+// does not, because it would keep the other vouchers of the batch waiting: the error wraps a *model.HeldError, with the
+// voucher if it is known. A COMMIT without an answer is decided by inserting the same ids again until ctx ends, which
+// must therefore have an end; the error then wraps model.ErrUnknownOutcome. Any other error means that nothing has
+// happened.
 func (o *Orders) CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
 	if len(orders) == 0 {
 		return nil, nil
@@ -109,8 +105,7 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 		}
 		b.blind = false
 		if lost != nil {
-			// From here on only the caller's patience counts: giving up leaves
-			// the buyer in doubt about the order.
+			// From here on only the caller's patience counts: giving up leaves the buyer in doubt about the order.
 			deadline = time.Now().Add(o.db.Budget())
 		}
 		if sqldb.Pause(ctx, n) != nil || !time.Now().Before(deadline) {
@@ -122,8 +117,7 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 	}
 }
 
-// attempt is one transaction. With sqldb.ErrLost it also returns the rows that may
-// have been committed.
+// attempt is one transaction. With sqldb.ErrLost it also returns the rows that may have been committed.
 func (o *Orders) attempt(ctx context.Context, deadline time.Time, b *batch) ([]model.Outcome, []model.Order, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -229,8 +223,7 @@ func (w *writing) take() error {
 	return nil
 }
 
-// insert writes orders, their events, and for those that have failed that their units
-// come back to the hot copy.
+// insert writes orders, their events, and for those that have failed that their units come back to the hot copy.
 func insert(tx *gorm.DB, db *sqldb.Database, rows []model.Order) error {
 	slices.SortFunc(rows, byVoucherAndUser)
 	if err := insertOrders(tx, rows); err != nil {
@@ -255,10 +248,9 @@ func insert(tx *gorm.DB, db *sqldb.Database, rows []model.Order) error {
 
 // serve decides about the orders of one voucher and takes their units.
 //
-// Blindly, it does not look for rows that are there already as long as every order gets
-// one: then the unique keys look for them. An id that has a row, and a user who has a
-// live order, are duplicates to the INSERT, which sends the transaction back to its
-// beginning, and then it looks.
+// Blindly, it does not look for rows that are there already as long as every order gets one: then the unique keys look
+// for them. An id that has a row, and a user who has a live order, are duplicates to the INSERT, which sends the
+// transaction back to its beginning, and then it looks.
 func (o *Orders) serve(
 	tx *gorm.DB, orders []model.Reservation, id string, vouchers map[string]voucherRow, blind bool,
 ) (ruling, error) {
@@ -347,8 +339,7 @@ func (o *Orders) existing(tx *gorm.DB, orders []model.Reservation, voucherID str
 	return rows, nil
 }
 
-// insertOrders is a plain INSERT: what the schema refuses is an error, never
-// dropped, cut or merged.
+// insertOrders is a plain INSERT: what the schema refuses is an error, never dropped, cut or merged.
 func insertOrders(tx *gorm.DB, rows []model.Order) error {
 	args := make([]any, 0, len(rows)*orderColumns)
 	for i := range rows {
@@ -368,9 +359,8 @@ const (
 	orderColumns = 12
 )
 
-// insertRows inserts the rows whose values follow each other, some hundred at once. The
-// statement is written out here, because to find out by reflection what a row is made of
-// costs as much as sending it.
+// insertRows inserts the rows whose values follow each other, some hundred at once. The statement is written out here,
+// because to find out by reflection what a row is made of costs as much as sending it.
 func insertRows(tx *gorm.DB, insert string, columns int, values []any) error {
 	row := "(?" + strings.Repeat(", ?", columns-1) + ")"
 	var store func(some []any) error // divided as parted does it, and without another slice of the values
@@ -394,18 +384,15 @@ func insertRows(tx *gorm.DB, insert string, columns int, values []any) error {
 	return nil
 }
 
-// Persist turns reservations into orders, all in one transaction, and says of
-// each what became of it, in their order. It is CreateOrders for orders that a
-// hot copy has admitted and that were promised to become rows: the window is not
-// asked again, the price is that of the admission, and an order that gets no unit
-// any more becomes a `failed` row with its reason (and a release beside it), which
-// is an Outcome without an error. An id that has a row already answers with that
-// row, whatever became of it.
+// Persist turns reservations into orders, all in one transaction, and says of each what became of it, in their order.
+// It is CreateOrders for orders that a hot copy has admitted and that were promised to become rows: the window is not
+// asked again, the price is that of the admission, and an order that gets no unit any more becomes a `failed` row with
+// its reason (and a release beside it), which is an Outcome without an error. An id that has a row already answers with
+// that row, whatever became of it.
 //
-// Outcome.Err says that nothing was written for this one: NOT_FOUND (there is no
-// such voucher), VALIDATION and CONFLICT (no row can ever hold it), UNAVAILABLE
-// (the database is sold from in another mode; or, with model.ErrCopyReplaced, the hot copy
-// that was opened last must be asked about the order).
+// Outcome.Err says that nothing was written for this one: NOT_FOUND (there is no such voucher), VALIDATION and CONFLICT
+// (no row can ever hold it), UNAVAILABLE (the database is sold from in another mode; or, with model.ErrCopyReplaced,
+// the hot copy that was opened last must be asked about the order).
 //
 // The error for the whole is as with CreateOrders. It wraps model.ErrDataRefused
 // when the database refuses the data of some order: smaller batches find which.
@@ -421,8 +408,7 @@ func (o *Orders) Persist(ctx context.Context, reservations []model.Reservation) 
 // currencyLength is that of an ISO 4217 code, and of its column.
 const currencyLength = 3
 
-// batch is what one call of CreateOrders or Persist works on. Orders that no hot
-// copy has admitted have the epoch 0.
+// batch is what one call of CreateOrders or Persist works on. Orders that no hot copy has admitted have the epoch 0.
 type batch struct {
 	orders   []model.Reservation
 	blind    bool             // see serve
@@ -431,9 +417,8 @@ type batch struct {
 	refused  map[int]error    // by index: orders that cannot be stored at all
 	vouchers []string         // sorted: the order in which they are locked
 	members  map[string][]int // voucher → indexes into orders, in their order
-	// doubtful orders went out with a COMMIT that was not answered, each with
-	// the instant it was admitted at. Their window was open, and whether they
-	// exist only inserting them again can tell.
+	// doubtful orders went out with a COMMIT that was not answered, each with the instant it was admitted at. Their
+	// window was open, and whether they exist only inserting them again can tell.
 	doubtful map[string]time.Time
 }
 
@@ -510,8 +495,7 @@ func (b *batch) doubt(rows []model.Order) {
 	}
 }
 
-// acknowledge calls an order created that an earlier attempt has committed
-// without hearing so.
+// acknowledge calls an order created that an earlier attempt has committed without hearing so.
 func (b *batch) acknowledge(outcome model.Outcome) model.Outcome {
 	if _, ours := b.doubtful[outcome.Order.ID]; ours && outcome.Err == nil {
 		outcome.Created = true
@@ -525,8 +509,7 @@ func byVoucherAndUser(a, b model.Order) int {
 	return cmp.Or(cmp.Compare(a.VoucherID, b.VoucherID), cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.ID, b.ID))
 }
 
-// held says that the batch has waited for a row for too long: that of its voucher, if it has one
-// alone.
+// held says that the batch has waited for a row for too long: that of its voucher, if it has one alone.
 func (b *batch) held(err error) error {
 	if _, named := errors.AsType[*model.HeldError](err); named {
 		return err

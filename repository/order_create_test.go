@@ -155,9 +155,8 @@ func (f *fixture) createLater(t testing.TB, orders ...model.Order) <-chan []mode
 const insertLive = `INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at)
 	VALUES (?, ?, ?, 'unpaid', 1, 'CNY', NOW(6))`
 
-// TestForcedDuplicate: a row that was not committed when existing orders were
-// read is there by the time of the INSERT (1062). The unit goes back with the
-// transaction, and the next reading finds the row.
+// TestForcedDuplicate: a row that was not committed when existing orders were read is there by the time of the INSERT
+// (1062). The unit goes back with the transaction, and the next reading finds the row.
 func TestForcedDuplicate(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range mysqlStrategies() {

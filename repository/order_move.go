@@ -54,25 +54,22 @@ type historyRow struct {
 // TableName implements gorm's Tabler.
 func (historyRow) TableName() string { return "order_history" }
 
-// moveOrders is the one road of every change of status but an order's creation. It
-// moves orders from the status they were found in, returns the units of those that give
-// theirs back, and writes the history and the outbox, and returns the orders as they
-// are then, in the order of the changes. sqldb.ErrContended says that an order is not any more
-// what it was.
+// moveOrders is the one road of every change of status but an order's creation. It moves orders from the status they
+// were found in, returns the units of those that give theirs back, and writes the history and the outbox, and returns
+// the orders as they are then, in the order of the changes. sqldb.ErrContended says that an order is not any more what
+// it was.
 //
 // It locks the order mode, the vouchers by id, the orders, and what is only inserted. A
 // change that returns no unit locks no voucher, so that payments do not wait for buyers.
 //
-// Where the time of all the orders has passed, the vouchers come last, right before the
-// COMMIT: buyers then wait for a hundred microseconds and not for all that hundreds of
-// orders take. That is no second order of locks, because expiry, whose transactions are
-// the large ones, moves no other orders: between all moves of an order it is the same. A
-// buyer is different. The INSERT of one whose order is expiring right now waits for that
-// order with the voucher's row in its hands. The server ends such a deadlock at once, one
-// of the two transactions runs again, and the buyer's looks first what is there.
+// Where the time of all the orders has passed, the vouchers come last, right before the COMMIT: buyers then wait for a
+// hundred microseconds and not for all that hundreds of orders take. That is no second order of locks, because expiry,
+// whose transactions are the large ones, moves no other orders: between all moves of an order it is the same. A buyer
+// is different. The INSERT of one whose order is expiring right now waits for that order with the voucher's row in its
+// hands. The server ends such a deadlock at once, one of the two transactions runs again, and the buyer's looks first
+// what is there.
 //
-// The clock is read after the orders were: the instants of an order's history never go
-// back.
+// The clock is read after the orders were: the instants of an order's history never go back.
 func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]model.Order, error) {
 	d := db.Dialect
 	back := map[string]int{} // voucher → units
@@ -169,9 +166,8 @@ func allOverdue(changes []statusChange, now time.Time) bool {
 	})
 }
 
-// updateStatus moves orders, those that make the same move in one statement, which locks
-// them in the order of the primary key. The orders before the units: the slower of two
-// transactions finds nothing to move.
+// updateStatus moves orders, those that make the same move in one statement, which locks them in the order of the
+// primary key. The orders before the units: the slower of two transactions finds nothing to move.
 func updateStatus(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, now time.Time) error {
 	type alike struct {
 		move  model.Transition
@@ -251,8 +247,7 @@ const (
 	historyColumns = 6
 )
 
-// matched sends the transaction back to its beginning when an UPDATE did not
-// find what had been read.
+// matched sends the transaction back to its beginning when an UPDATE did not find what had been read.
 func matched(done *gorm.DB, rows int) error {
 	if done.Error == nil && done.RowsAffected != int64(rows) {
 		return sqldb.ErrContended
@@ -275,10 +270,9 @@ func readOrder(tx *gorm.DB, id string) (model.Order, error) {
 	return order, notFound(err, "order")
 }
 
-// history tells what happened to an order. Its creation has no row, because an order
-// that is made must cost one row and not two: the order's own tells when it was admitted
-// and, when it was processing before, when it became unpaid or failed. A cancellation
-// from before there was a history is told by closed_at.
+// history tells what happened to an order. Its creation has no row, because an order that is made must cost one row and
+// not two: the order's own tells when it was admitted and, when it was processing before, when it became unpaid or
+// failed. A cancellation from before there was a history is told by closed_at.
 func history(order model.Order, rows []historyRow) []model.OrderMove {
 	moves := creation(order)
 	for _, row := range rows {
@@ -289,8 +283,7 @@ func history(order model.Order, rows []historyRow) []model.OrderMove {
 	return bridge(moves, order, order.Status)
 }
 
-// bridge adds the cancellation that no row tells, where one must have been before an
-// order came to a status.
+// bridge adds the cancellation that no row tells, where one must have been before an order came to a status.
 func bridge(moves []model.OrderMove, order model.Order, status model.OrderStatus) []model.OrderMove {
 	last := moves[len(moves)-1].To
 	if last == status || status != model.OrderCanceled || order.ClosedAt == nil {

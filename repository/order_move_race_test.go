@@ -24,9 +24,8 @@ type contested struct {
 	moves    int // recorded before the contest
 }
 
-// TestMovesAtOnce: two instances pay, pay twice, cancel, expire, redeem and refund the
-// same orders at once. Each order has one legal history and each of its moves one author,
-// no unit is returned twice, and the money adds up.
+// TestMovesAtOnce: two instances pay, pay twice, cancel, expire, redeem and refund the same orders at once. Each order
+// has one legal history and each of its moves one author, no unit is returned twice, and the money adds up.
 func TestMovesAtOnce(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
@@ -47,8 +46,7 @@ func TestMovesAtOnce(t *testing.T) {
 	})
 }
 
-// fight has callers try every move of every order, in any order and at once. It returns
-// how often each order was moved.
+// fight has callers try every move of every order, in any order and at once. It returns how often each order was moved.
 func fight(t *testing.T, instances []life, fought []contested, callers int) []atomic.Int32 {
 	t.Helper()
 	type try struct{ order, what int }
@@ -225,8 +223,7 @@ func TestBuyersComeBackWhileOrdersExpire(t *testing.T) {
 	f.balanced(t, v.ID, int64(users))
 }
 
-// contest makes orders whose time has passed, each with two payments under way; a third of
-// them are paid.
+// contest makes orders whose time has passed, each with two payments under way; a third of them are paid.
 func (l life) contest(t *testing.T, voucherID string, orders int) []contested {
 	t.Helper()
 	fought := make([]contested, orders)
@@ -310,8 +307,7 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 	return live
 }
 
-// TestMovesWithoutAnAnswer: COMMIT or its answer is lost; the same call decides, and
-// nothing happens twice.
+// TestMovesWithoutAnAnswer: COMMIT or its answer is lost; the same call decides, and nothing happens twice.
 func TestMovesWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {

@@ -370,8 +370,7 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 	})
 }
 
-// TestLateMoney: money for an order that is closed, or paid already, goes back; it never
-// takes a unit.
+// TestLateMoney: money for an order that is closed, or paid already, goes back; it never takes a unit.
 func TestLateMoney(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {

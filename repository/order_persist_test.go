@@ -58,8 +58,7 @@ func (f *fixture) outbox(t testing.TB) (orders []string) {
 	return orders
 }
 
-// wantFailed checks an outcome, the row behind it, and that nothing else became
-// of it.
+// wantFailed checks an outcome, the row behind it, and that nothing else became of it.
 func (f *fixture) wantFailed(t testing.TB, asked model.Reservation, got model.Outcome, reason string) {
 	t.Helper()
 	row := check.Value(f.orders.Get(t.Context(), asked.ID))(t)
@@ -75,8 +74,7 @@ func (f *fixture) wantFailed(t testing.TB, asked model.Reservation, got model.Ou
 	}
 }
 
-// TestPersist: every kind of ending side by side, and the same again when the
-// message is delivered once more.
+// TestPersist: every kind of ending side by side, and the same again when the message is delivered once more.
 func TestPersist(t *testing.T) {
 	t.Parallel()
 	overAsync(t, func(t *testing.T, f *fixture) {
@@ -123,8 +121,7 @@ func TestPersist(t *testing.T) {
 	})
 }
 
-// TestPersistNeverRevives a closed order, and gives a price that was not told
-// with the admission.
+// TestPersistNeverRevives a closed order, and gives a price that was not told with the admission.
 func TestPersistNeverRevives(t *testing.T) {
 	t.Parallel()
 	overAsync(t, func(t *testing.T, f *fixture) {

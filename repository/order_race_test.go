@@ -42,9 +42,8 @@ func (c *tally) add(t *testing.T, asked model.Order, outcome model.Outcome) {
 	}
 }
 
-// TestRace: three users for each unit, each three times at once, in batches over two
-// instances. All units are sold and no more; every SOLD_OUT is true; every
-// ALREADY_ORDERED names the order of its user.
+// TestRace: three users for each unit, each three times at once, in batches over two instances. All units are sold and
+// no more; every SOLD_OUT is true; every ALREADY_ORDERED names the order of its user.
 func TestRace(t *testing.T) {
 	t.Parallel()
 	users := check.Count(t, "USERS", 40, 200)
@@ -129,8 +128,7 @@ func TestOneUserAtOnce(t *testing.T) {
 	})
 }
 
-// TestOneIDAtOnce: the same order sent many times is created once, and every
-// sender hears of the same row.
+// TestOneIDAtOnce: the same order sent many times is created once, and every sender hears of the same row.
 func TestOneIDAtOnce(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {

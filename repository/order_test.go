@@ -221,8 +221,7 @@ func TestCancelRefused(t *testing.T) {
 	})
 }
 
-// TestCancelAtOnce: one order canceled many times at once, while others buy what
-// comes back.
+// TestCancelAtOnce: one order canceled many times at once, while others buy what comes back.
 func TestCancelAtOnce(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {

@@ -21,8 +21,7 @@ type Events struct{ db *sqldb.Database }
 // NewEvents reads the outbox of a database.
 func NewEvents(db *sqldb.Database) *Events { return &Events{db: db} }
 
-// Oldest reads the oldest events, at most so many. Those of one order come in the order in
-// which they happened.
+// Oldest reads the oldest events, at most so many. Those of one order come in the order in which they happened.
 func (e *Events) Oldest(ctx context.Context, limit int) ([]model.Event, error) {
 	var list []model.Event
 	err := e.db.Read(ctx, "read the outbox of events", func(db *gorm.DB) error {
@@ -96,8 +95,7 @@ type Releases struct{ db *sqldb.Database }
 // NewReleases reads the outbox of a database.
 func NewReleases(db *sqldb.Database) *Releases { return &Releases{db: db} }
 
-// After reads releases voucher by voucher, those of one oldest first, from behind
-// the one given, at most so many.
+// After reads releases voucher by voucher, those of one oldest first, from behind the one given, at most so many.
 func (r *Releases) After(ctx context.Context, last model.Release, limit int) ([]model.Release, error) {
 	var list []model.Release
 	err := r.db.Read(ctx, "read the outbox of releases", func(db *gorm.DB) error {

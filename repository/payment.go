@@ -21,10 +21,9 @@ type Payments struct{ db *sqldb.Database }
 // NewPayments keeps the payments of a database.
 func NewPayments(db *sqldb.Database) *Payments { return &Payments{db: db} }
 
-// Start stores that a payment of a user's unpaid order is about to be started, with a new
-// id. When one was started before, and its end is not known, that one is returned: its
-// caller repeats the start at the provider, which has it once. NOT_FOUND when the user has
-// no such order, ILLEGAL_STATE with its status when it cannot be paid.
+// Start stores that a payment of a user's unpaid order is about to be started, with a new id. When one was started
+// before, and its end is not known, that one is returned: its caller repeats the start at the provider, which has it
+// once. NOT_FOUND when the user has no such order, ILLEGAL_STATE with its status when it cannot be paid.
 func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (model.Payment, model.Order, error) {
 	var payment model.Payment
 	var order model.Order
@@ -77,8 +76,7 @@ func (p *Payments) Get(ctx context.Context, id string) (model.Payment, error) {
 	return byID[model.Payment](ctx, p.db, "payment", id)
 }
 
-// maxPaymentsShown bounds what is shown of one order, which is paid with one payment and
-// may have had many that failed.
+// maxPaymentsShown bounds what is shown of one order, which is paid with one payment and may have had many that failed.
 const maxPaymentsShown = 50
 
 // OfOrder reads the latest payments of an order, newest first.
@@ -111,8 +109,7 @@ func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Paym
 	return list, err
 }
 
-// Due reads payments that the provider is to be asked for now, those that wait longest
-// first.
+// Due reads payments that the provider is to be asked for now, those that wait longest first.
 func (p *Payments) Due(ctx context.Context, limit int) ([]model.Payment, error) {
 	return due[model.Payment](ctx, p.db, "read the payments to ask for", limit)
 }
@@ -132,11 +129,10 @@ func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration)
 	})
 }
 
-// Settle applies what the provider says of a payment, all in one transaction with the
-// message that says it. Money that arrives in time pays the order, which gets its code.
-// Money for an order that is closed makes that refunded, and money for one that another
-// payment has paid goes back: in both cases with a refund, which is pending. A payment
-// that failed changes no order. What was applied before is not applied again.
+// Settle applies what the provider says of a payment, all in one transaction with the message that says it. Money that
+// arrives in time pays the order, which gets its code. Money for an order that is closed makes that refunded, and money
+// for one that another payment has paid goes back: in both cases with a refund, which is pending. A payment that failed
+// changes no order. What was applied before is not applied again.
 //
 // A notice of money that moved is of a payment that has succeeded. If all went back, the order that it paid is
 // refunded, and its unit on sale again; a used one stays, because its unit is used. While the buyer disputes it, the
@@ -164,8 +160,7 @@ type settlement struct {
 	refused string // why the notice is not applied
 	again   bool   // its message was refused before
 
-	// sent is what went out with a COMMIT that may not have been answered, and sentAt the
-	// clock of that attempt.
+	// sent is what went out with a COMMIT that may not have been answered, and sentAt the clock of that attempt.
 	sent   model.Receipt
 	sentAt time.Time
 }

@@ -25,11 +25,10 @@ type Refunds struct{ db *sqldb.Database }
 // NewRefunds keeps the refunds of a database.
 func NewRefunds(db *sqldb.Database) *Refunds { return &Refunds{db: db} }
 
-// Request refunds a paid order for an administrator: the order is refunded and its unit on
-// sale again, the refund is pending, and the administrators' log has it, all in one
-// transaction. Of an order that is not paid (any more), a refund that had failed for good is
-// pending again. NOT_FOUND when there is no such order, ILLEGAL_STATE with its status when
-// there is nothing to refund, CONFLICT when no payment of it is known.
+// Request refunds a paid order for an administrator: the order is refunded and its unit on sale again, the refund is
+// pending, and the administrators' log has it, all in one transaction. Of an order that is not paid (any more), a
+// refund that had failed for good is pending again. NOT_FOUND when there is no such order, ILLEGAL_STATE with its
+// status when there is nothing to refund, CONFLICT when no payment of it is known.
 func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error) {
 	var refund *model.Refund
 	var order model.Order
@@ -92,8 +91,7 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 	})
 }
 
-// revive makes a refund of an order that had failed for good pending again; illegal is the
-// answer when there is none.
+// revive makes a refund of an order that had failed for good pending again; illegal is the answer when there is none.
 func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal error) (*model.Refund, error) {
 	var failed []model.Refund
 	if err := tx.Where("order_id = ? AND status = ?", order.ID, model.RefundFailed).Order("created_at, id").Limit(1).Find(&failed).Error; err != nil {
@@ -120,8 +118,7 @@ func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal
 	})
 }
 
-// payingOf reads the payment that paid an order: the one that succeeded and does not go
-// back already.
+// payingOf reads the payment that paid an order: the one that succeeded and does not go back already.
 func payingOf(tx *gorm.DB, orderID string) (model.Payment, error) {
 	var payment model.Payment
 	err := tx.Where("order_id = ? AND status = ?", orderID, model.PaymentSucceeded).

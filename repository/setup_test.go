@@ -248,8 +248,7 @@ func (f *fixture) number(t testing.TB, question string, args ...any) int64 {
 	return n
 }
 
-// balanced checks the conservation of a voucher's units, by what the audit says
-// and by counting rows.
+// balanced checks the conservation of a voucher's units, by what the audit says and by counting rows.
 func (f *fixture) balanced(t testing.TB, id string, live int64) {
 	t.Helper()
 	audit := check.Value(f.vouchers.Audit(t.Context(), id))(t)

@@ -83,8 +83,7 @@ const resolution = time.Microsecond
 // stored is an instant as the database keeps it.
 func stored(t time.Time) time.Time { return t.UTC().Truncate(resolution) }
 
-// clock reads the database's clock, which MySQL gives as a time and SQLite as
-// microseconds since 1970.
+// clock reads the database's clock, which MySQL gives as a time and SQLite as microseconds since 1970.
 type clock struct{ time.Time }
 
 // Scan implements sql.Scanner.
@@ -122,9 +121,8 @@ func validIDs(ids []string) []string {
 // enough questions that their number does not matter.
 const streamRows = 500
 
-// pages calls yield for everything that read finds, page by page. Read is given
-// what the page before ended with, at first the zero value, and a page that is
-// shorter than size is the last. An error of yield ends it and is returned.
+// pages calls yield for everything that read finds, page by page. Read is given what the page before ended with, at
+// first the zero value, and a page that is shorter than size is the last. An error of yield ends it and is returned.
 func pages[T any](size int, read func(last T) ([]T, error), yield func([]T) error) error {
 	var last T
 	for {

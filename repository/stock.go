@@ -15,8 +15,7 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// voucherRow is a voucher, its hot copy's epochs, and the database's clock when
-// it was read.
+// voucherRow is a voucher, its hot copy's epochs, and the database's clock when it was read.
 type voucherRow struct {
 	model.Voucher `gorm:"embedded"`
 	CopyEpoch     int64
@@ -111,9 +110,8 @@ func selectVouchers(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time")
 }
 
-// selectForSale begins a query of voucherRows with the order mode, which stays
-// locked: a call that changes it waits for this transaction, and a transaction that
-// comes later sees the change.
+// selectForSale begins a query of voucherRows with the order mode, which stays locked: a call that changes it waits for
+// this transaction, and a transaction that comes later sees the change.
 func selectForSale(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time, " + orderMode(d) + " AS order_mode")
 }
@@ -227,9 +225,8 @@ type judge struct {
 	ruling  ruling
 }
 
-// rule decides about the orders of one voucher. The existing orders must have
-// been read after the voucher: the order that has taken its last unit is then
-// among them.
+// rule decides about the orders of one voucher. The existing orders must have been read after the voucher: the order
+// that has taken its last unit is then among them.
 func rule(orders []model.Reservation, voucher *voucherRow, existing []model.Order, terms terms) ruling {
 	most := len(existing) + len(orders)
 	j := judge{
@@ -251,11 +248,9 @@ func rule(orders []model.Reservation, voucher *voucherRow, existing []model.Orde
 	return j.ruling
 }
 
-// decide is the one place where the refusals and their precedence stand:
-// existing id, NOT_FOUND, ENDED, PAUSED, NOT_STARTED, superseded,
-// ALREADY_ORDERED, UNAVAILABLE, COOLING_DOWN, SOLD_OUT. A reservation was promised to become
-// an order, so that its refusal is a row; a superseded one is UNAVAILABLE until it is known
-// that no hot copy holds it.
+// decide is the one place where the refusals and their precedence stand: existing id, NOT_FOUND, ENDED, PAUSED,
+// NOT_STARTED, superseded, ALREADY_ORDERED, UNAVAILABLE, COOLING_DOWN, SOLD_OUT. A reservation was promised to become
+// an order, so that its refusal is a row; a superseded one is UNAVAILABLE until it is known that no hot copy holds it.
 func (j *judge) decide(order model.Reservation) model.Outcome {
 	if row, ok := j.byID[order.ID]; ok {
 		return j.existing(order, *row)
@@ -323,9 +318,8 @@ func (j *judge) insert(order model.Reservation, reason string) model.Outcome {
 	return model.Outcome{Order: *row, Created: true}
 }
 
-// superseded says that the hot copy that admitted an order was replaced before
-// the order was on its way. An epoch that the database has never heard of is
-// that of one restored from a backup: its stock decides.
+// superseded says that the hot copy that admitted an order was replaced before the order was on its way. An epoch that
+// the database has never heard of is that of one restored from a backup: its stock decides.
 func (r *voucherRow) superseded(order model.Reservation) bool {
 	switch {
 	case order.Epoch >= r.CopyEpoch:
@@ -344,9 +338,8 @@ func (r *voucherRow) dropped(order model.Reservation) bool {
 	return order.Absent != nil && *order.Absent == r.CopyOpenEpoch
 }
 
-// newRow is the row of an order that gets a unit. It became unpaid now, on the
-// database's clock, whenever it was admitted. A hot copy has told a buyer its
-// price; otherwise it is the voucher's.
+// newRow is the row of an order that gets a unit. It became unpaid now, on the database's clock, whenever it was
+// admitted. A hot copy has told a buyer its price; otherwise it is the voucher's.
 func newRow(order model.Reservation, voucher *voucherRow, window time.Duration) model.Order {
 	now := stored(voucher.Now.Time)
 	expires := now.Add(window)

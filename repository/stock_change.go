@@ -16,12 +16,10 @@ import (
 // intentTable holds the intents.
 const intentTable = "stock_intents"
 
-// ChangeStock changes how many units were ever offered, and with it what
-// remains. Less than was sold is a CONFLICT that changes nothing; more than
-// model.MaxAmount is VALIDATION, and a voucher with none of the tags asked for
-// PRECONDITION_FAILED. With an idempotency key it happens once. In
-// async mode a stock shrinks only as IntendStock has announced; otherwise it is
-// UNAVAILABLE with model.ErrSuperseded.
+// ChangeStock changes how many units were ever offered, and with it what remains. Less than was sold is a CONFLICT that
+// changes nothing; more than model.MaxAmount is VALIDATION, and a voucher with none of the tags asked for
+// PRECONDITION_FAILED. With an idempotency key it happens once. In async mode a stock shrinks only as IntendStock has
+// announced; otherwise it is UNAVAILABLE with model.ErrSuperseded.
 func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
 	if err := checkChange(id, change); err != nil {
 		return model.Voucher{}, err
@@ -94,8 +92,7 @@ func checkChange(id string, change model.StockChange) error {
 	return possible(id)
 }
 
-// newStock applies a checked change. A negative result is left to the comparison
-// with what is sold.
+// newStock applies a checked change. A negative result is left to the comparison with what is sold.
 func newStock(stock int64, change model.StockChange) (int64, error) {
 	if change.Stock != nil {
 		return *change.Stock, nil
@@ -114,9 +111,8 @@ func newStock(stock int64, change model.StockChange) (int64, error) {
 //	ChangeStock(change, once)
 //	if that fails, for whatever reason: DropIntent
 //
-// Nothing has to be lowered (needed is false, and nothing is stored) when the
-// stock does not shrink, when the call was answered before under its key, when
-// ChangeStock is going to refuse it, or when the database is sold from in sync
+// Nothing has to be lowered (needed is false, and nothing is stored) when the stock does not shrink, when the call was
+// answered before under its key, when ChangeStock is going to refuse it, or when the database is sold from in sync
 // mode: ChangeStock alone gives the answer then.
 //
 // There is one intent per voucher: UNAVAILABLE with model.ErrSuperseded while that of
@@ -156,8 +152,7 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 	return intent, needed, nil
 }
 
-// replaceIntent stores an intent, or finds it stored if it may have been; the
-// voucher's row is locked.
+// replaceIntent stores an intent, or finds it stored if it may have been; the voucher's row is locked.
 func replaceIntent(tx *gorm.DB, intent *model.StockIntent, doubtful bool) error {
 	other, found, err := intentOf(tx, intent.VoucherID)
 	if err != nil {
@@ -220,9 +215,8 @@ func spendIntent(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64)
 	return deleteIntent(tx, row.ID)
 }
 
-// DropIntent gives an intent up, whatever became of its call: one that was
-// carried out is gone already. The voucher's revision grows, so that its stock
-// overwrites what the hot copy may have been lowered to.
+// DropIntent gives an intent up, whatever became of its call: one that was carried out is gone already. The voucher's
+// revision grows, so that its stock overwrites what the hot copy may have been lowered to.
 func (v *Vouchers) DropIntent(ctx context.Context, intent model.StockIntent) error {
 	if err := possible(intent.VoucherID); err != nil {
 		return err

@@ -143,8 +143,7 @@ func TestDroppedIntent(t *testing.T) {
 	})
 }
 
-// TestIntentWithoutAnAnswer: COMMIT or its answer is lost; the call finds its own
-// intent, and not that of another call.
+// TestIntentWithoutAnAnswer: COMMIT or its answer is lost; the call finds its own intent, and not that of another call.
 func TestIntentWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {

@@ -12,8 +12,7 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// Vouchers keeps vouchers. Whatever changes a voucher's row makes its version
-// grow: one version, one row.
+// Vouchers keeps vouchers. Whatever changes a voucher's row makes its version grow: one version, one row.
 type Vouchers struct {
 	db       *sqldb.Database
 	currency string
@@ -61,8 +60,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.VoucherFie
 	})
 }
 
-// Get reads one voucher in any state, as of the database's clock; NOT_FOUND
-// when there is none.
+// Get reads one voucher in any state, as of the database's clock; NOT_FOUND when there is none.
 func (v *Vouchers) Get(ctx context.Context, id string) (model.Voucher, error) {
 	if err := possible(id); err != nil {
 		return model.Voucher{}, err
@@ -198,9 +196,8 @@ func changeRules(tx *gorm.DB, before *model.Voucher, after voucherRow) error {
 	return nil
 }
 
-// lockVoucher reads a voucher's row and keeps it locked until the transaction ends. In
-// SQLite the whole transaction has been alone from its BEGIN IMMEDIATE on, and GORM leaves
-// FOR UPDATE out.
+// lockVoucher reads a voucher's row and keeps it locked until the transaction ends. In SQLite the whole transaction has
+// been alone from its BEGIN IMMEDIATE on, and GORM leaves FOR UPDATE out.
 func lockVoucher(tx *gorm.DB, d sqldb.Dialect, id string) (voucherRow, error) {
 	var row voucherRow
 	err := selectVouchers(tx, d).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
@@ -230,8 +227,7 @@ type count struct {
 	Live      int64
 }
 
-// Stats counts one voucher's units and orders at one instant. Every status is
-// among them, also when no order has it.
+// Stats counts one voucher's units and orders at one instant. Every status is among them, also when no order has it.
 func (v *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 	counts, err := counted[count](ctx, v.db, "count voucher "+id, "voucher_count", id)
 	if err != nil {

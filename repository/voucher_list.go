@@ -11,10 +11,9 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// maxExamined bounds the entries of an index that one page of a list looks at, some
-// tenths of a millisecond: so much does the rarest phase among any number of vouchers
-// cost. A page that ends there is short, and its cursor goes on behind them. Of a list by
-// the words of a title, the row of each is read: some milliseconds.
+// maxExamined bounds the entries of an index that one page of a list looks at, some tenths of a millisecond: so much
+// does the rarest phase among any number of vouchers cost. A page that ends there is short, and its cursor goes on
+// behind them. Of a list by the words of a title, the row of each is read: some milliseconds.
 const maxExamined = 1000
 
 // The indexes of lists. Both have what tells a voucher's phase but for the clock, so
@@ -91,8 +90,7 @@ func (v *Vouchers) examined(entries *gorm.DB, after model.Cursor) (model.Cursor,
 type choice struct {
 	dialect sqldb.Dialect
 	index   string
-	// of is the beginning of the index that all entries of the list have. Only they
-	// count as examined.
+	// of is the beginning of the index that all entries of the list have. Only they count as examined.
 	of []string
 	// and is what some of them do not meet, and words are of their title.
 	and, words []string
@@ -145,8 +143,7 @@ func (v *Vouchers) ofPhase(q model.VoucherQuery) (choice, error) {
 	return c, nil
 }
 
-// ofState chooses from the vouchers of one state. A paused voucher never counts as sold
-// out, see the migration.
+// ofState chooses from the vouchers of one state. A paused voucher never counts as sold out, see the migration.
 func (c choice) ofState(state, soldOut, window string) choice {
 	c.index, c.of, c.and = vouchersOfState, []string{state, soldOut}, []string{window}
 	return c

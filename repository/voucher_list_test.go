@@ -80,8 +80,7 @@ func (f *fixture) listed(t testing.TB, q model.VoucherQuery) (ids []string, page
 	}
 }
 
-// TestRarePhases are found among thousands of vouchers, whole and once, over whatever
-// number of pages.
+// TestRarePhases are found among thousands of vouchers, whole and once, over whatever number of pages.
 func TestRarePhases(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

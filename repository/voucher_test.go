@@ -149,8 +149,7 @@ func TestChangeStock(t *testing.T) {
 	})
 }
 
-// TestStockChangesDuringTheSale: up and down while buyers buy; nothing is lost
-// and nothing is undercut.
+// TestStockChangesDuringTheSale: up and down while buyers buy; nothing is lost and nothing is undercut.
 func TestStockChangesDuringTheSale(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {
@@ -396,8 +395,7 @@ func TestRepeatedCallIsNotRefusedByItsOwnChange(t *testing.T) {
 	})
 }
 
-// TestStaleTagLowersNothing: in async mode the hot copy is not lowered for a change that
-// is going to be refused.
+// TestStaleTagLowersNothing: in async mode the hot copy is not lowered for a change that is going to be refused.
 func TestStaleTagLowersNothing(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {

@@ -34,8 +34,7 @@ const (
 // refusal is the packet with which a node without quorum refuses a statement.
 var refusal = []byte("\x1b\x00\x00\x01\xff\x17\x04#08S01WSREP is not ready")
 
-// wire is a proxy that reads what a client says to MySQL, statement by
-// statement, and can lose it or its answer.
+// wire is a proxy that reads what a client says to MySQL, statement by statement, and can lose it or its answer.
 type wire struct {
 	t     testing.TB
 	judge func(statement string) verdict // called on its way; it may act on the database
@@ -51,8 +50,7 @@ var limits = regexp.MustCompile(`/\*M!\S+ SET STATEMENT max_statement_time=\S+ F
 // deadlock is in the packet with which a server ends a transaction for another one's sake (1213).
 const deadlock = "\xff\xbd\x04#40001"
 
-// newWire gives the DSN by which the server of another DSN is reached through
-// the wire.
+// newWire gives the DSN by which the server of another DSN is reached through the wire.
 func newWire(t testing.TB, dsn string, judge func(w *wire, statement string) verdict) string {
 	t.Helper()
 	through, _ := watchedWire(t, dsn, judge)
@@ -163,8 +161,7 @@ func readPacket(r io.Reader) ([]byte, error) {
 	return packet, err
 }
 
-// onceOn gives a verdict to the first statement that begins with a prefix, and
-// lets everything else pass.
+// onceOn gives a verdict to the first statement that begins with a prefix, and lets everything else pass.
 func onceOn(prefix string, act func(w *wire) verdict) func(*wire, string) verdict {
 	var once sync.Once
 	return func(w *wire, statement string) verdict {

@@ -49,8 +49,7 @@ type AccountDeps struct {
 	Log     *slog.Logger
 }
 
-// Accounts registers people, logs them in, changes their passwords, and knows which
-// of their tokens have ended.
+// Accounts registers people, logs them in, changes their passwords, and knows which of their tokens have ended.
 type Accounts struct {
 	AccountDeps
 
@@ -76,9 +75,8 @@ func (s *Accounts) Register(ctx context.Context, address, username, secret strin
 	return s.maker.create(ctx, caller, username, secret, model.Account{Role: model.RoleUser})
 }
 
-// Login checks a password. Neither the words nor the time of a refusal tell whether
-// the name or the password was wrong, or the account is disabled. Addresses and
-// accounts that fail again and again have to wait: RATE_LIMITED.
+// Login checks a password. Neither the words nor the time of a refusal tell whether the name or the password was wrong,
+// or the account is disabled. Addresses and accounts that fail again and again have to wait: RATE_LIMITED.
 func (s *Accounts) Login(ctx context.Context, address, username, secret string) (session Session, err error) {
 	defer func() { s.count(actionLogin, err) }()
 	attempt, err := s.attempts.begin(ctx, address, s.maker.key(username))
@@ -240,15 +238,13 @@ func setPassword(account *model.Account, hash string) {
 }
 
 const (
-	// sessionLength is how long a login lasts: a flash sale and the day around it,
-	// because a user's token is only replaced by another login. NIST SP
-	// 800-63B, 4.2.3, allows as much.
+	// sessionLength is how long a login lasts: a flash sale and the day around it, because a user's token is only
+	// replaced by another login. NIST SP 800-63B, 4.2.3, allows as much.
 	sessionLength = budget.Day / 2
 	// adminSessionLength is how long an administrator's login lasts without a sign of
 	// activity: what NIST SP 800-63B, 4.2.3, allows. The console prolongs it, see Renew.
 	adminSessionLength = budget.Hour / 2
-	// longestAdminSession is how long it lasts with them: a working day, less than the 12
-	// hours of the same chapter.
+	// longestAdminSession is how long it lasts with them: a working day, less than the 12 hours of the same chapter.
 	longestAdminSession = 8 * budget.Hour
 )
 
@@ -287,17 +283,14 @@ func (s *Accounts) Renew(claims token.Claims) (session Session, later bool, err 
 	return Session{AccessToken: signed, ExpiresIn: lasts}, err == nil, err
 }
 
-// Admit refuses a token that has ended before it expires: UNAUTHENTICATED when its
-// account was disabled, deleted or got another password since. It corrects what the token says: an
-// administrator's level is that of the account, where the account is asked, and the groups are
-// those of an account that was changed since.
+// Admit refuses a token that has ended before it expires: UNAUTHENTICATED when its account was disabled, deleted or got
+// another password since. It corrects what the token says: an administrator's level is that of the account, where the
+// account is asked, and the groups are those of an account that was changed since.
 //
-// What a user may do asks no database: it goes by the changes that this instance
-// knows, which are less than a second old. What only an administrator may do is held
-// against the account itself, as it was less than a second ago: FORBIDDEN when the
-// account is none of an administrator any more, UNAVAILABLE while the database is
-// away. Tokens that tell no version are of no account: whoever holds the secret, or
-// another issuer, answers for them.
+// What a user may do asks no database: it goes by the changes that this instance knows, which are less than a second
+// old. What only an administrator may do is held against the account itself, as it was less than a second ago:
+// FORBIDDEN when the account is none of an administrator any more, UNAVAILABLE while the database is away. Tokens that
+// tell no version are of no account: whoever holds the secret, or another issuer, answers for them.
 func (s *Accounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error) {
 	over, groups := s.Cache.Changed(claims.Subject, claims.Version)
 	if over {
@@ -367,8 +360,7 @@ func ended() error {
 	return &model.Error{Code: model.CodeUnauthenticated, Detail: "The token has ended: log in again."}
 }
 
-// Administrators looks after the accounts of administrators. It is for the operator,
-// who needs no token.
+// Administrators looks after the accounts of administrators. It is for the operator, who needs no token.
 type Administrators struct{ accountMaker }
 
 // NewAdministrators makes the service.
@@ -445,8 +437,7 @@ func (s *Administrators) SetPassword(ctx context.Context, username, secret strin
 // errAsItWas leaves an account as it is.
 var errAsItWas = errors.New("the account is so already")
 
-// change changes an administrator's account, and reports whether that made a difference;
-// NOT_FOUND when there is none.
+// change changes an administrator's account, and reports whether that made a difference; NOT_FOUND when there is none.
 func (s *Administrators) change(ctx context.Context, username string, change func(*model.Account) error) (changed bool, err error) {
 	account, err := s.store.ByUsername(ctx, username)
 	if err != nil && model.CodeOf(err) != model.CodeNotFound {

@@ -17,10 +17,9 @@ import (
 // locked out for good: no wait is longer than budget.Settled, and an address that has
 // not failed lately does not wait for what others did to the account.
 //
-// An attacker with one address tries some seven passwords a minute, whatever the
-// accounts. One with very many addresses tries one account from those that have not failed
-// twelve times a minute, and from the others twice. What the limits let through is
-// still hashed in turns, see package password.
+// An attacker with one address tries some seven passwords a minute, whatever the accounts. One with very many addresses
+// tries one account from those that have not failed twelve times a minute, and from the others twice. What the limits
+// let through is still hashed in turns, see package password.
 type attempts struct {
 	mu sync.Mutex // held from the look at the waits to the beginning of an attempt
 
@@ -81,8 +80,7 @@ func (a *attempts) patiently(ctx context.Context, begin func() error) error {
 	return begin()
 }
 
-// attempt is one try of a password that has been let through. It counts as failed
-// until it is known to be otherwise.
+// attempt is one try of a password that has been let through. It counts as failed until it is known to be otherwise.
 type attempt struct {
 	caller password.Caller
 
@@ -90,8 +88,7 @@ type attempt struct {
 	failing []backoff.Attempt // in the order of counts
 }
 
-// begin lets an address try a password of an account, or says with RATE_LIMITED how
-// long it has to wait.
+// begin lets an address try a password of an account, or says with RATE_LIMITED how long it has to wait.
 func (a *attempts) begin(ctx context.Context, address, account string) (begun *attempt, err error) {
 	err = a.patiently(ctx, func() error {
 		begun, err = a.tryBegin(address, account)

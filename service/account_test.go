@@ -134,8 +134,7 @@ const (
 	away  = "198.51.100.1"
 )
 
-// crowd is the service of accounts over people; alice has one, and root is an
-// administrator.
+// crowd is the service of accounts over people; alice has one, and root is an administrator.
 type crowd struct {
 	*Accounts
 

@@ -24,22 +24,19 @@ const (
 type Probe struct {
 	Name string
 	Ask  func(ctx context.Context) error
-	// Patience is how long sales go on without the dependency. Until then an instance
-	// that had it is ready.
+	// Patience is how long sales go on without the dependency. Until then an instance that had it is ready.
 	Patience time.Duration
 }
 
-// Check is the answer of one probe; Err is nil when sales go on. Note says what is
-// wrong all the same.
+// Check is the answer of one probe; Err is nil when sales go on. Note says what is wrong all the same.
 type Check struct {
 	Name string
 	Err  error
 	Note string
 }
 
-// Health tells whether this instance can serve. A stop has two steps. First the
-// instance is not ready, and serves on until load balancers have noticed. Then it
-// drains: what would go on for as long as its client likes ends.
+// Health tells whether this instance can serve. A stop has two steps. First the instance is not ready, and serves on
+// until load balancers have noticed. Then it drains: what would go on for as long as its client likes ends.
 type Health struct {
 	probes   []*probing
 	leaving  atomic.Bool

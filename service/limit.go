@@ -20,8 +20,7 @@ type LimitDeps struct {
 	Store func(ctx context.Context, patch model.LimitsPatch) (model.LimitRecord, error)
 	// Announce tells the other instances that limits were changed; it may fail.
 	Announce func(ctx context.Context, deployment string) error
-	// Apply puts limits into force on this instance. Deployment names those that
-	// count together.
+	// Apply puts limits into force on this instance. Deployment names those that count together.
 	Apply func(limits model.Limits, deployment string) error
 	Log   *slog.Logger
 }
@@ -64,8 +63,7 @@ func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (model.Lim
 	return l.InForce(), nil
 }
 
-// Refresh looks at the database, and leaves the limits as they are when it does not
-// answer.
+// Refresh looks at the database, and leaves the limits as they are when it does not answer.
 func (l *Limits) Refresh(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

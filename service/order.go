@@ -24,9 +24,8 @@ type Redemptions struct {
 
 // NewRedemptions makes the service. Without codes it answers UNAVAILABLE.
 //
-// A code cannot be guessed; wrong ones are slowed down so that a till gone wrong, or
-// somebody at one, is noticed and costs nothing. Twenty mistakes at once are a bad day,
-// and one more every five seconds is a person who mistypes.
+// A code cannot be guessed; wrong ones are slowed down so that a till gone wrong, or somebody at one, is noticed and
+// costs nothing. Twenty mistakes at once are a bad day, and one more every five seconds is a person who mistypes.
 func NewRedemptions(store RedemptionStore, codes *Codes) *Redemptions {
 	policy := backoff.Policy{Free: 20, First: budget.Look, Longest: budget.Settled, Forget: 5 * time.Second}
 	return &Redemptions{store: store, codes: codes, wrong: backoff.New(policy, maxRemembered, time.Now)}
@@ -108,8 +107,7 @@ func (c *Codes) Show(ctx context.Context, order model.Order) model.Order {
 	return order
 }
 
-// Refunds gives money back when an administrator asks for it, and shows what became of
-// that.
+// Refunds gives money back when an administrator asks for it, and shows what became of that.
 type Refunds struct{ RefundDeps }
 
 // RefundDeps is what Refunds works with.

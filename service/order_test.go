@@ -63,8 +63,7 @@ func TestRedeem(t *testing.T) {
 	check.Equal(t, "without a key", model.CodeOf(err), model.CodeUnavailable)
 }
 
-// Wrong codes slow an administrator down, also for the right one, and nobody else. Codes
-// that were used are no guesses.
+// Wrong codes slow an administrator down, also for the right one, and nobody else. Codes that were used are no guesses.
 func TestWrongCodesAreSlowedDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -94,8 +94,7 @@ func (s *Vouchers) Get(ctx context.Context, id string, admin bool) (model.Vouche
 	return v, nil
 }
 
-// List returns one page of vouchers, newest first: to the public as it was a moment ago,
-// to administrators as it is.
+// List returns one page of vouchers, newest first: to the public as it was a moment ago, to administrators as it is.
 func (s *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
 	if q.All {
 		return s.list(ctx, q)
@@ -221,9 +220,8 @@ func (s *Vouchers) Rebuild(ctx context.Context, id, adminID string) error {
 	return nil
 }
 
-// changed drops the cache entries of a voucher, and the lists of this instance; those of
-// others last for budget.Glance. It is called after failed changes too,
-// because their COMMIT may have happened all the same.
+// changed drops the cache entries of a voucher, and the lists of this instance; those of others last for budget.Glance.
+// It is called after failed changes too, because their COMMIT may have happened all the same.
 func (s *Vouchers) changed(ctx context.Context, id string) {
 	s.lists.change()
 	s.Cache.Drop(id)
@@ -273,8 +271,7 @@ func newLists(read func(context.Context, model.VoucherQuery) (model.VoucherPage,
 	return l
 }
 
-// get returns a page as it was at most budget.Glance before the call, with the phases and
-// the time of now.
+// get returns a page as it was at most budget.Glance before the call, with the phases and the time of now.
 func (l *lists) get(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
 	if _, err := model.ParseCursor(q.Cursor); err != nil {
 		return model.VoucherPage{}, err // it needs no reader

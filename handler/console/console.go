@@ -1,11 +1,9 @@
-// Package console is what administrators see in a browser, and the shop window of buyers. Its
-// pages are made on the server (html/template). What they are made with beside it, Tabler's
-// stylesheet and icons, htmx and uPlot, is in static/lib as it was copied from npm (make assets),
-// and nothing is loaded from elsewhere. It decides nothing: it asks the services that the API
-// asks, with the same checks, and shows their answers.
+// Package console is what administrators see in a browser, and the shop window of buyers. Its pages are made on the
+// server (html/template). What they are made with beside it, Tabler's stylesheet and icons, htmx and uPlot, is in
+// static/lib as it was copied from npm (make assets), and nothing is loaded from elsewhere. It decides nothing: it asks
+// the services that the API asks, with the same checks, and shows their answers.
 //
-// What administrators do here, their log has. What they typed is not lost when their session
-// ends before it is sent.
+// What administrators do here, their log has. What they typed is not lost when their session ends before it is sent.
 //
 // Everything that a person reads is in two languages, see package words.
 //
@@ -284,8 +282,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // 3 characters for a byte, and the other fields.
 const maxForm = 64 << 10
 
-// guarded sets the headers of every answer, refuses what another site's page sends, and
-// bounds what is read.
+// guarded sets the headers of every answer, refuses what another site's page sends, and bounds what is read.
 func (c *console) guarded(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	sameOrigin.SetDenyHandler(c.public(func(http.ResponseWriter, *http.Request, *visit) error {
@@ -393,11 +390,10 @@ func (f files) serve(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	return nil
 }
 
-// What was typed into a form is not lost when the session has ended meanwhile: the answer is
-// the page to sign in, with the entries in it, and after that a page with a button that leads
-// to the form as it was sent. Nothing is carried out on the way. The entries are on these pages
-// alone: not on the server, which would have to bound and to forget them, not in a URL, and not
-// in a storage of the browser, where the next person at it would find them. It needs no script.
+// What was typed into a form is not lost when the session has ended meanwhile: the answer is the page to sign in, with
+// the entries in it, and after that a page with a button that leads to the form as it was sent. Nothing is carried out
+// on the way. The entries are on these pages alone: not on the server, which would have to bound and to forget them,
+// not in a URL, and not in a storage of the browser, where the next person at it would find them. It needs no script.
 //
 // This is for forms into which people type more than a code. The code of a buyer is worth
 // money and is not kept; other actions are a button, which is there again.

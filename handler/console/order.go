@@ -334,8 +334,7 @@ type refundList struct {
 	Next     string // where the next page is; empty on the last one
 }
 
-// listRefunds begins with those that an administrator has to look after: the provider has refused
-// them for good.
+// listRefunds begins with those that an administrator has to look after: the provider has refused them for good.
 func (c *console) listRefunds(w http.ResponseWriter, r *http.Request, v *visit) error {
 	query := r.URL.Query()
 	list := refundList{Status: model.RefundStatus(query.Get("status")), Statuses: model.RefundStatuses()}

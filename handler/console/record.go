@@ -115,8 +115,7 @@ func (c *console) history(id string) ([]byte, error) {
 }
 
 const (
-	// countShare is the share of the time that counts of orders may take, at least budget.Answer apart:
-	// a hundredth.
+	// countShare is the share of the time that counts of orders may take, at least budget.Answer apart: a hundredth.
 	countShare = 100
 )
 

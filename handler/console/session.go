@@ -194,8 +194,7 @@ func network(r *http.Request) string {
 	return ratelimit.Network(netip.Addr{})
 }
 
-// below is where to go next: a page of the console, and never of another site, whatever a
-// link has said.
+// below is where to go next: a page of the console, and never of another site, whatever a link has said.
 func below(next string) string {
 	u, err := url.Parse(next)
 	inside := err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && !strings.Contains(next, `\`) &&

@@ -326,9 +326,8 @@ func (c *console) editVoucher(w http.ResponseWriter, r *http.Request, v *visit) 
 	return c.show(w, r, v, http.StatusOK, "voucher_form", c.formOf(voucher, v.zone))
 }
 
-// changeVoucher changes the fields that were typed over, if the voucher has not changed
-// since the form was made. Otherwise the form is shown again as it was typed;
-// sent once more, it is meant for the voucher as it is by then.
+// changeVoucher changes the fields that were typed over, if the voucher has not changed since the form was made.
+// Otherwise the form is shown again as it was typed; sent once more, it is meant for the voucher as it is by then.
 func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
 	form := c.typed(r)
 	now, err := c.Vouchers.Get(r.Context(), form.ID, true)

@@ -18,10 +18,9 @@ const (
 // errHeadOnly ends the export of a HEAD request at its first row.
 var errHeadOnly = errors.New("only the header was asked for")
 
-// ExportOrders streams orders as CSV or, for people with a spreadsheet, as XLSX (format csv or
-// xlsx), in a file of a name: each hands out the rows. Given people, the CSV is for them too. It
-// sends nothing before the first row or the end is known. An error that comes after it has begun
-// must cut the connection, so that half a file never looks whole.
+// ExportOrders streams orders as CSV or, for people with a spreadsheet, as XLSX (format csv or xlsx), in a file of a
+// name: each hands out the rows. Given people, the CSV is for them too. It sends nothing before the first row or the
+// end is known. An error that comes after it has begun must cut the connection, so that half a file never looks whole.
 func ExportOrders(
 	w http.ResponseWriter, r *http.Request, name, format string, people *People, each func(row func(model.Order) error) error,
 ) (begun bool, err error) {

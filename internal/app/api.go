@@ -119,8 +119,7 @@ type counter struct {
 	tallies  *telemetry.Tallies  // and each voucher
 }
 
-// openCounter sells from the database or, when there are asynchronous parts, from the
-// hot copies.
+// openCounter sells from the database or, when there are asynchronous parts, from the hot copies.
 func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, codes *service.Codes) (made counter, err error) {
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	orders := sale.Deps{
@@ -285,8 +284,7 @@ func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service
 	}), nil
 }
 
-// Administrators looks after administrators. It issues no token, so that it needs no
-// secret that signs them.
+// Administrators looks after administrators. It issues no token, so that it needs no secret that signs them.
 func (db *Database) Administrators() *service.Administrators {
 	return service.NewAdministrators(repository.NewAccounts(db.Database), newHasher())
 }

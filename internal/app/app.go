@@ -127,9 +127,8 @@ type servers struct {
 	sole *guard.Sole
 }
 
-// claimDataDir makes sure that no other process serves from the same data
-// directory: the embedded Redis of one process would not know the locks of the
-// other, and two queues must not write the same files.
+// claimDataDir makes sure that no other process serves from the same data directory: the embedded Redis of one process
+// would not know the locks of the other, and two queues must not write the same files.
 func (i *Instance) claimDataDir(ctx context.Context) error {
 	if !i.cfg.Embedded() && !i.cfg.EmbeddedQueue() {
 		return nil
@@ -219,20 +218,17 @@ func (i *Instance) OpsURL() string { return i.ops.URL() }
 // which is not the database's; nil when it is.
 func (i *Instance) Disagrees(ctx context.Context) error { return i.disagrees(ctx) }
 
-// Failed reports that a listener, the consumer or the connection to the queue
-// ended by itself, which calls for Stop.
+// Failed reports that a listener, the consumer or the connection to the queue ended by itself, which calls for Stop.
 func (i *Instance) Failed() <-chan error { return i.failed }
 
-// Stop ends the instance in order. From now on it is not ready, and every answer closes
-// its connection; it serves on for the grace in which load balancers notice. Then it
-// takes no new connections, and ends what is under way: requests, orders, and everything
-// behind them. It takes the grace and less than 10 s, also when a part hangs, and is
-// safe to call twice; when ctx ends first, only the grace is cut short.
+// Stop ends the instance in order. From now on it is not ready, and every answer closes its connection; it serves on
+// for the grace in which load balancers notice. Then it takes no new connections, and ends what is under way: requests,
+// orders, and everything behind them. It takes the grace and less than 10 s, also when a part hangs, and is safe to
+// call twice; when ctx ends first, only the grace is cut short.
 //
-// It cannot fail. What was answered is durable by then, in the database or in the
-// queue, and what is left behind is done by others: a part that does not close
-// well, such as a connection that its server closed before, loses no work, and is
-// logged. What does end an instance badly comes over Failed.
+// It cannot fail. What was answered is durable by then, in the database or in the queue, and what is left behind is
+// done by others: a part that does not close well, such as a connection that its server closed before, loses no work,
+// and is logged. What does end an instance badly comes over Failed.
 func (i *Instance) Stop(ctx context.Context) {
 	i.stopOnce.Do(func() {
 		i.health.StartLeaving()
@@ -257,8 +253,7 @@ func (i *Instance) probePatiently(name string, patience time.Duration, ask func(
 	i.probes = append(i.probes, service.Probe{Name: name, Ask: ask, Patience: patience})
 }
 
-// openInstances makes the list of the instances that are alive. This one is in it from the
-// moment it listens.
+// openInstances makes the list of the instances that are alive. This one is in it from the moment it listens.
 func (i *Instance) openInstances(s servers, mode orderMode) *hotcopy.Instances {
 	return hotcopy.NewInstances(s.redis, i.deployment(s, mode))
 }

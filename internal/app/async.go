@@ -22,8 +22,7 @@ import (
 	"seckill/service/repair"
 )
 
-// AsyncParts is what asynchronous orders are made of behind the requests. The
-// exported parts are for commands too.
+// AsyncParts is what asynchronous orders are made of behind the requests. The exported parts are for commands too.
 type AsyncParts struct {
 	*repair.Worker
 
@@ -40,8 +39,7 @@ type AsyncParts struct {
 	delivered *telemetry.Delivery
 }
 
-// openAsyncParts opens the queue and puts together what works on it. Nothing
-// runs yet.
+// openAsyncParts opens the queue and puts together what works on it. Nothing runs yet.
 func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode) (*AsyncParts, error) {
 	if i.cfg.RedisURL != "" {
 		redisdb.AdviseExpiry(ctx, s.redis, i.log)
@@ -66,8 +64,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	}, nil
 }
 
-// openQueue connects to the queue, or starts one inside this process with its
-// files in the data directory.
+// openQueue connects to the queue, or starts one inside this process with its files in the data directory.
 func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Queue, error) {
 	options := queue.Options{
 		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Deployment: deployment, Replicas: i.cfg.NATSReplicas, Trace: i.tracer, Log: i.log.With(slog.String("part", "queue")),
@@ -104,8 +101,7 @@ func natsAccess(cfg config.Config) queue.Access {
 	return queue.Access{TLS: cfg.NATSTLS.Client(), Credentials: cfg.NATSCredentials, NKey: cfg.NATSNKey}
 }
 
-// runAsyncParts runs what the role of this instance asks for, until the stop. The
-// consumer ends first.
+// runAsyncParts runs what the role of this instance asks for, until the stop. The consumer ends first.
 func (i *Instance) runAsyncParts(a *AsyncParts) {
 	i.parts.Loop("backlog", budget.Brief, a.backlog.Run)
 	a.whenAlone("rebuilder", parts.Infallible(a.Rebuilder.Run))
@@ -115,8 +111,7 @@ func (i *Instance) runAsyncParts(a *AsyncParts) {
 	}
 }
 
-// whenAlone runs work in the background while no other instance works with other
-// servers on the same database.
+// whenAlone runs work in the background while no other instance works with other servers on the same database.
 func (a *AsyncParts) whenAlone(name string, work func(ctx context.Context) error) {
 	a.instance.parts.Background(name, budget.Call, func(ctx context.Context) error {
 		a.servers.sole.Await(ctx)

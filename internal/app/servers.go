@@ -186,8 +186,7 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 // orderMode is the mode that the settings ask for.
 func (i *Instance) orderMode() model.OrderMode { return i.cfg.OrderMode }
 
-// claimDatabase makes this instance the only one on its database, if it needs
-// to be; else it returns nil.
+// claimDatabase makes this instance the only one on its database, if it needs to be; else it returns nil.
 func (i *Instance) claimDatabase(db *Database) *guard.Sole {
 	lacks := i.cfg.LacksForSeveral()
 	if lacks == "" {

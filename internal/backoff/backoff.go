@@ -39,8 +39,7 @@ type record struct {
 	until    time.Time // the key waits until then
 }
 
-// New counts failures of at most size keys, some 200 bytes each, by a clock. It panics if
-// that is none.
+// New counts failures of at most size keys, some 200 bytes each, by a clock. It panics if that is none.
 func New(policy Policy, size int, now func() time.Time) *Failures {
 	keys, err := lru.New[string, *record](size)
 	if err != nil {

@@ -182,8 +182,7 @@ func (p Process) setPassword(ctx context.Context, cfg config.Config, username st
 	})
 }
 
-// withAccounts is withSchema for accounts that are there already: looking for them
-// leaves no empty database behind.
+// withAccounts is withSchema for accounts that are there already: looking for them leaves no empty database behind.
 func (p Process) withAccounts(ctx context.Context, cfg config.Config, work func(db *app.Database) error) error {
 	if err := app.DatabaseExists(cfg); err != nil {
 		return err
@@ -191,8 +190,7 @@ func (p Process) withAccounts(ctx context.Context, cfg config.Config, work func(
 	return p.withSchema(ctx, cfg, work)
 }
 
-// withSchema opens the database and brings its schema up to date, unless that is
-// turned off.
+// withSchema opens the database and brings its schema up to date, unless that is turned off.
 func (p Process) withSchema(ctx context.Context, cfg config.Config, work func(db *app.Database) error) error {
 	return p.withDatabase(ctx, cfg, func(db *app.Database) error {
 		if cfg.Migrate {
@@ -204,8 +202,7 @@ func (p Process) withSchema(ctx context.Context, cfg config.Config, work func(db
 	})
 }
 
-// readPassword asks for a password on a terminal, twice because what is
-// typed is not shown, and otherwise reads a line.
+// readPassword asks for a password on a terminal, twice because what is typed is not shown, and otherwise reads a line.
 func (p Process) readPassword(ctx context.Context) (string, error) {
 	file, ok := p.Stdin.(interface{ Fd() uintptr })
 	if ok && term.IsTerminal(int(file.Fd())) {
@@ -222,8 +219,7 @@ func (p Process) readPassword(ctx context.Context) (string, error) {
 	return line, nil
 }
 
-// askPassword reads from a terminal. An interruption gives
-// the terminal back the way it was, with an echo.
+// askPassword reads from a terminal. An interruption gives the terminal back the way it was, with an echo.
 func (p Process) askPassword(ctx context.Context, fd int) (string, error) {
 	before, err := term.GetState(fd)
 	if err != nil {

@@ -112,8 +112,7 @@ func TestModeCommand(t *testing.T) {
 	s.persisted(t, "carol", voucher)
 }
 
-// TestAuditRepairsTheStockOfAnEmbeddedServer that is stopped: its next start
-// loads the repaired row.
+// TestAuditRepairsTheStockOfAnEmbeddedServer that is stopped: its next start loads the repaired row.
 func TestAuditRepairsTheStockOfAnEmbeddedServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -333,8 +333,7 @@ func TestAuditRepairsTheStockInAsync(t *testing.T) {
 		call(t, environ, "", "audit", "--voucher", voucher).shows(exitOK)
 	}
 
-	// The copy does not wait for an audit that finds it wrong, which cannot
-	// compare counts in a rush.
+	// The copy does not wait for an audit that finds it wrong, which cannot compare counts in a rush.
 	voucher := s.putUp(t, 3)
 	setRow(t, cfg, "remaining = 0", voucher)
 	check.Must(t, Process{Stderr: os.Stderr}.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {

@@ -34,8 +34,7 @@ const (
 	exitUsage = 2 // it was called wrongly
 )
 
-// Process is what a command has of the world, so that a test can give it
-// another one.
+// Process is what a command has of the world, so that a test can give it another one.
 type Process struct {
 	Args    []string // without the program's name
 	Environ []string // as of os.Environ
@@ -46,8 +45,7 @@ type Process struct {
 	secrets *redact.Secrets // of the environment and the arguments: they are in no record and no error
 }
 
-// Run runs one command to its end, which ctx may bring nearer, and returns the
-// exit code.
+// Run runs one command to its end, which ctx may bring nearer, and returns the exit code.
 func Run(ctx context.Context, p Process) int {
 	embedded.OwnFilesOnly()
 	p.Environ = failpoint.Without(p.Environ)
@@ -119,9 +117,8 @@ func misused(format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...)}
 }
 
-// explain words an error for the person at the command line: what was tried,
-// then the domain's answer in its words for people, then what went wrong
-// underneath, which clients never see but the operator must.
+// explain words an error for the person at the command line: what was tried, then the domain's answer in its words for
+// people, then what went wrong underneath, which clients never see but the operator must.
 func explain(err error) string {
 	answer, ok := errors.AsType[*model.Error](err)
 	if !ok {
@@ -141,8 +138,7 @@ func explain(err error) string {
 	return strings.Replace(err.Error(), answer.Error(), text, 1)
 }
 
-// noArgs refuses words that are neither a command nor a flag, and says which
-// command may have been meant.
+// noArgs refuses words that are neither a command nor a flag, and says which command may have been meant.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -157,9 +153,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return misused("%s has no command %q%s", cmd.CommandPath(), args[0], hint)
 }
 
-// settings gives a command the flags of the named settings, or of all that are
-// no secrets when none is named, and returns how to load what they and the
-// environment say.
+// settings gives a command the flags of the named settings, or of all that are no secrets when none is named, and
+// returns how to load what they and the environment say.
 func (p Process) settings(cmd *cobra.Command, variables ...string) func(...config.Option) (config.Config, error) {
 	flags := settingFlags(cmd, variables...)
 	return func(options ...config.Option) (config.Config, error) {
@@ -179,8 +174,7 @@ func (p Process) onSettings(cmd *cobra.Command, work func(ctx context.Context, c
 	}
 }
 
-// settingFlags gives a command flags, as settings does, and returns how to read
-// what they say.
+// settingFlags gives a command flags, as settings does, and returns how to read what they say.
 func settingFlags(cmd *cobra.Command, variables ...string) func() map[string]string {
 	values := make(map[string]*string)
 	for _, s := range config.Table() {

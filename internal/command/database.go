@@ -16,8 +16,7 @@ import (
 	"seckill/model"
 )
 
-// auditor can be asked for audits: the database, everything there is, or a
-// running server.
+// auditor can be asked for audits: the database, everything there is, or a running server.
 type auditor struct {
 	voucherIDs func(ctx context.Context) ([]string, error)
 	audit      func(ctx context.Context, voucherID string) (model.Audit, error)
@@ -104,8 +103,7 @@ func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOpt
 	return p.withDatabase(ctx, cfg, func(db *app.Database) error { return p.auditAll(ctx, databaseAlone(db), o) })
 }
 
-// databaseAlone asks the database. It has nothing to compare the orders with, so it
-// repairs none.
+// databaseAlone asks the database. It has nothing to compare the orders with, so it repairs none.
 func databaseAlone(db *app.Database) auditor {
 	return auditor{db.IDs, db.Audit, db.Audit, db.RepairStock}
 }

@@ -189,8 +189,7 @@ func replayable(ctx context.Context, a *app.AsyncParts, args []string) (sequence
 	return sequences, nil
 }
 
-// replayLetters replays letters one by one. One that is refused does not keep
-// the others.
+// replayLetters replays letters one by one. One that is refused does not keep the others.
 func (p Process) replayLetters(ctx context.Context, a *app.AsyncParts, sequences []uint64) error {
 	var refused []error
 	for _, sequence := range sequences {
@@ -206,8 +205,7 @@ func (p Process) replayLetters(ctx context.Context, a *app.AsyncParts, sequences
 	return errors.Join(refused...)
 }
 
-// replayLetter replays one letter. In the place of a server it loads the hot copy
-// that the letter's voucher needs.
+// replayLetter replays one letter. In the place of a server it loads the hot copy that the letter's voucher needs.
 func (p Process) replayLetter(ctx context.Context, a *app.AsyncParts, sequence uint64) error {
 	letter, err := a.Queue.DeadLetter(ctx, sequence)
 	if err != nil {

@@ -74,8 +74,7 @@ func (p Process) serve(ctx context.Context, cfg config.Config) error {
 		case err = <-instance.Failed():
 		}
 	}
-	// The stop has limits of its own; the signal that asked for it must not
-	// cut it short.
+	// The stop has limits of its own; the signal that asked for it must not cut it short.
 	instance.Stop(context.WithoutCancel(ctx))
 	return err
 }
@@ -145,8 +144,7 @@ func welcomeTokens(ctx context.Context, cfg config.Config) (admin, buyer string,
 // quoted writes a text for a shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// welcomeHow makes the tokens where none are printed. A secret in the server's
-// environment must be in the shell's too.
+// welcomeHow makes the tokens where none are printed. A secret in the server's environment must be in the shell's too.
 const welcomeHow = `ADMIN=$(seckill token --data-dir {dir} --users 1 --role admin)
 BUYER=$(seckill token --data-dir {dir} --users 1)
 `
@@ -229,19 +227,17 @@ const (
 )
 
 const (
-	// ballastSize is how many bytes the process allocates between two collections of
-	// garbage at the least. An order leaves some 10 KiB behind while a few MiB are alive:
-	// with Go's default, which lets the heap double, garbage would be collected some ten
-	// times a second in a rush, for a tenth of the processor. Unlike a larger GOGC this
-	// adds the same memory to a large heap as to a small one.
+	// ballastSize is how many bytes the process allocates between two collections of garbage at the least. An order
+	// leaves some 10 KiB behind while a few MiB are alive: with Go's default, which lets the heap double, garbage would
+	// be collected some ten times a second in a rush, for a tenth of the processor. Unlike a larger GOGC this adds the
+	// same memory to a large heap as to a small one.
 	ballastSize = 64 << 20
 	// defaultGOGC is Go's own, in percent.
 	defaultGOGC = 100
 )
 
-// Ballast is memory that counts as alive and is never touched: the kernel gives it no
-// page. The process keeps one, however many instances it runs. It is empty where the
-// operator has told Go how to collect (GOGC, GOMEMLIMIT).
+// Ballast is memory that counts as alive and is never touched: the kernel gives it no page. The process keeps one,
+// however many instances it runs. It is empty where the operator has told Go how to collect (GOGC, GOMEMLIMIT).
 func Ballast() []byte {
 	told := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
 	metrics.Read(told)
@@ -256,8 +252,7 @@ func ballastFor(percent, limit uint64) int {
 	return ballastSize
 }
 
-// maxDemoBuyers bounds the memory of a demo: each buyer is a goroutine
-// with a token and an answer, some 20 kB.
+// maxDemoBuyers bounds the memory of a demo: each buyer is a goroutine with a token and an answer, some 20 kB.
 const maxDemoBuyers = 100_000
 
 func (p Process) demoCommand() *cobra.Command {

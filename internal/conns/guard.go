@@ -1,14 +1,12 @@
-// Package conns bounds the connections of an HTTP server. Without a bound, clients that
-// only connect use up the descriptors of the process, and then neither a buyer nor a
-// database is reached, without a line in the log.
+// Package conns bounds the connections of an HTTP server. Without a bound, clients that only connect use up the
+// descriptors of the process, and then neither a buyer nor a database is reached, without a line in the log.
 //
-// A connection waits while it has no request under way: it is new, idle, or sends its
-// header slowly. At the bound the one that has waited longest makes room for a new one,
-// so that a crowd of silent connections costs no client that says something; but each has
-// a second to say it. When none waits, a few extra connections are accepted only to answer
-// 503, one request each (see Beyond). A connection that finds no place at all stays in the kernel's
-// queue, and every one of that queue is answered. Meanwhile answers close their connections
-// (see Crowded), so that each request of a crowd has its turn.
+// A connection waits while it has no request under way: it is new, idle, or sends its header slowly. At the bound the
+// one that has waited longest makes room for a new one, so that a crowd of silent connections costs no client that says
+// something; but each has a second to say it. When none waits, a few extra connections are accepted only to answer 503,
+// one request each (see Beyond). A connection that finds no place at all stays in the kernel's queue, and every one of
+// that queue is answered. Meanwhile answers close their connections (see Crowded), so that each request of a crowd has
+// its turn.
 package conns
 
 import (
@@ -36,8 +34,7 @@ const (
 	// madeRoom is how many connections are closed when the process has no descriptor
 	// left: the next accept must succeed, and so must a call to the database.
 	madeRoom = 16
-	// most connections of one server: of those that wait each takes some 20 kB, which
-	// makes 200 MB.
+	// most connections of one server: of those that wait each takes some 20 kB, which makes 200 MB.
 	most = 10_000
 	// reserve is how many descriptors are left to everything else: the connections to
 	// the database, to Redis and to the queue, and files. Of few it is two thirds.
@@ -61,8 +58,7 @@ const (
 // Options say how many connections a server may have; Name, Metrics and Log are required.
 type Options struct {
 	Name string // of the listener, in metrics and logs
-	// Max connections may be open. Zero is as many as memory and the process's limit
-	// of descriptors allow.
+	// Max connections may be open. Zero is as many as memory and the process's limit of descriptors allow.
 	Max int
 	// PerNetwork of them may come from one address, of IPv6 from one /64; zero is half of
 	// Max. So many because an office, or a proxy that is not configured as trusted, has one address.
@@ -163,8 +159,7 @@ func Beyond(ctx context.Context) bool {
 	return ok && c.beyond
 }
 
-// Crowded reports whether the connection of a request should not outlast its answer,
-// because others wait for its place.
+// Crowded reports whether the connection of a request should not outlast its answer, because others wait for its place.
 func Crowded(ctx context.Context) bool {
 	c, ok := ctx.Value(connKey{}).(*conn)
 	if !ok {

@@ -165,9 +165,8 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// A connection with a request under way is never closed for another one: those beyond
-// the bound are told so, the ones beyond them closed, and after a while the instance is
-// not ready.
+// A connection with a request under way is never closed for another one: those beyond the bound are told so, the ones
+// beyond them closed, and after a while the instance is not ready.
 func TestBusyConnectionsStay(t *testing.T) {
 	t.Parallel()
 	s := serve(t, conns.Options{Max: 5, PerNetwork: 1000}, nil)

@@ -56,8 +56,7 @@ func (a answer) name() string {
 	}
 }
 
-// open lets every buyer press the button at the same instant, and
-// returns what they heard, and how long all of it took.
+// open lets every buyer press the button at the same instant, and returns what they heard, and how long all of it took.
 func (s Sale) open(ctx context.Context) ([]answer, time.Duration, error) {
 	clients := make([]api.Client, s.Buyers)
 	for i := range clients {
@@ -94,8 +93,7 @@ func (s Sale) open(ctx context.Context) ([]answer, time.Duration, error) {
 	return answers, took, nil
 }
 
-// warmUp opens the connections, so that the sale does not measure how long
-// the machine takes to open them.
+// warmUp opens the connections, so that the sale does not measure how long the machine takes to open them.
 func warmUp(ctx context.Context, s Sale) error {
 	var opening errgroup.Group
 	for range min(s.Buyers, connections) {
@@ -121,8 +119,7 @@ func buy(ctx context.Context, client api.Client, voucher string) answer {
 		if pause == 0 {
 			return a
 		}
-		// A random part more, so that buyers who were refused together do
-		// not come back together.
+		// A random part more, so that buyers who were refused together do not come back together.
 		poll.Pause(ctx, pause+rand.N(pause)) //nolint:gosec // no secret
 		if ctx.Err() != nil {
 			return a
@@ -152,8 +149,7 @@ func press(ctx context.Context, client api.Client, voucher string) (a answer, pa
 	return a, 0
 }
 
-// awaitOrders waits until no order is processing any more, and notes in the
-// answers what became of each.
+// awaitOrders waits until no order is processing any more, and notes in the answers what became of each.
 func (s Sale) awaitOrders(ctx context.Context, answers []answer) error {
 	start := time.Now()
 	var crowd sync.WaitGroup
@@ -181,8 +177,7 @@ func (s Sale) awaitOrders(ctx context.Context, answers []answer) error {
 	return nil
 }
 
-// awaitOrder waits for one order. A server that is away for a moment is asked
-// again.
+// awaitOrder waits for one order. A server that is away for a moment is asked again.
 func awaitOrder(ctx context.Context, client api.Client, order model.Order) (model.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Settled)
 	defer cancel()

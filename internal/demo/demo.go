@@ -22,9 +22,8 @@ import (
 )
 
 const (
-	// connections is how many connections the buyers share: what a proxy
-	// in front of the service would keep open, and few enough for the limits
-	// on open files that machines come with.
+	// connections is how many connections the buyers share: what a proxy in front of the service would keep open, and
+	// few enough for the limits on open files that machines come with.
 	connections = 200
 )
 

@@ -43,8 +43,7 @@ func printAnswers(out io.Writer, answers []answer, took time.Duration) {
 	}
 }
 
-// quantile is the smallest of the sorted values that a share of them does not
-// exceed (nearest rank).
+// quantile is the smallest of the sorted values that a share of them does not exceed (nearest rank).
 func quantile(sorted []time.Duration, share float64) time.Duration {
 	rank := int(math.Ceil(share * float64(len(sorted))))
 	return sorted[max(rank, 1)-1]

@@ -31,13 +31,11 @@ type DataDir struct {
 	guard *flock.Flock
 }
 
-// ClaimDataDir makes the directory if it is missing and keeps every other
-// process from opening it until Close or the end of this process: two servers
-// on one SQLite file, each with a Redis of its own, would not exclude each
-// other's buyers. Reading and changing the database from another command
-// (`audit`, `admin create`) needs no DataDir. What other users of the machine could
-// read in it they cannot any more, and log says so. While another process has the
-// directory it waits until ctx ends: one that was killed has it for a moment more.
+// ClaimDataDir makes the directory if it is missing and keeps every other process from opening it until Close or the
+// end of this process: two servers on one SQLite file, each with a Redis of its own, would not exclude each other's
+// buyers. Reading and changing the database from another command (`audit`, `admin create`) needs no DataDir. What other
+// users of the machine could read in it they cannot any more, and log says so. While another process has the directory
+// it waits until ctx ends: one that was killed has it for a moment more.
 func ClaimDataDir(ctx context.Context, path string, log *slog.Logger) (*DataDir, error) {
 	if err := usable(path, 0); err != nil {
 		return nil, fmt.Errorf("%w: name another one with SECKILL_DATA_DIR", err)
@@ -96,9 +94,8 @@ const (
 
 )
 
-// Secret returns the secret that signs tokens in embedded mode. The first call
-// makes it and keeps it in the directory, readable by its owner alone; later
-// calls, of other processes too, return the same one, so that tokens outlive a
+// Secret returns the secret that signs tokens in embedded mode. The first call makes it and keeps it in the directory,
+// readable by its owner alone; later calls, of other processes too, return the same one, so that tokens outlive a
 // restart.
 func Secret(ctx context.Context, dir string) (string, error) {
 	return keptSecret(ctx, filepath.Join(dir, secretFile), "whoever is logged in must log in again")
@@ -146,8 +143,7 @@ func readSecret(file, loss string) (string, error) {
 	return secret, nil
 }
 
-// makeSecret writes a new secret under another name first, so that a crash
-// leaves either the whole file or none.
+// makeSecret writes a new secret under another name first, so that a crash leaves either the whole file or none.
 func makeSecret(file string) (string, error) {
 	random := make([]byte, secretLength)
 	if _, err := rand.Read(random); err != nil {
@@ -173,10 +169,9 @@ func makeSecret(file string) (string, error) {
 // private are the permissions of a data directory: only the owner has any.
 const private fs.FileMode = 0o700
 
-// tighten takes the rights of other users from a data directory and from everything
-// that this program keeps there, which an older version or a copy may have left
-// readable. It tells log what it changed, and what it could not change: a volume of
-// an orchestrator can belong to another user, and is served from all the same.
+// tighten takes the rights of other users from a data directory and from everything that this program keeps there,
+// which an older version or a copy may have left readable. It tells log what it changed, and what it could not change:
+// a volume of an orchestrator can belong to another user, and is served from all the same.
 func tighten(dir string, log *slog.Logger) {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real // a link has all rights, whatever those of its directory are

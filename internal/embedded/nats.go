@@ -31,9 +31,8 @@ const (
 	natsRoom = 2 << 20
 )
 
-// NATS is a NATS server with JetStream inside this process. It listens nowhere:
-// connections are made within the process. Unlike the embedded Redis it keeps
-// what it was given: every message is flushed to its files before it is
+// NATS is a NATS server with JetStream inside this process. It listens nowhere: connections are made within the
+// process. Unlike the embedded Redis it keeps what it was given: every message is flushed to its files before it is
 // acknowledged.
 type NATS struct {
 	server atomic.Pointer[server.Server]
@@ -46,9 +45,8 @@ type NATS struct {
 	closed bool
 }
 
-// StartNATS starts a server whose files are in the directory `nats` of a data
-// directory. It has the messages that an earlier server stored there. It fails when
-// the directory cannot be used, or is in use.
+// StartNATS starts a server whose files are in the directory `nats` of a data directory. It has the messages that an
+// earlier server stored there. It fails when the directory cannot be used, or is in use.
 func StartNATS(dir string, log *slog.Logger) (*NATS, error) {
 	store := filepath.Join(dir, queueDir)
 	if err := usable(store, 0); err != nil {
@@ -191,8 +189,7 @@ func (n *NATS) end() {
 	n.server.Load().WaitForShutdown()
 }
 
-// InProcessConn connects to the server. It makes a NATS a
-// nats.InProcessConnProvider, which is what a client asks for.
+// InProcessConn connects to the server. It makes a NATS a nats.InProcessConnProvider, which is what a client asks for.
 func (n *NATS) InProcessConn() (net.Conn, error) {
 	conn, err := n.server.Load().InProcessConn()
 	if err != nil {
@@ -201,8 +198,7 @@ func (n *NATS) InProcessConn() (net.Conn, error) {
 	return conn, nil
 }
 
-// Close stops the server in order. Its clients must have been closed before. It
-// is safe to call twice.
+// Close stops the server in order. Its clients must have been closed before. It is safe to call twice.
 func (n *NATS) Close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -211,9 +207,8 @@ func (n *NATS) Close() {
 	_ = n.guard.Close() // the end of the process frees it at the latest
 }
 
-// natsLog passes on the records of the embedded server: notices as debug records,
-// errors as warnings. The stock logger would end the process at a fatal error;
-// this one keeps the first, which is the reason why a start failed.
+// natsLog passes on the records of the embedded server: notices as debug records, errors as warnings. The stock logger
+// would end the process at a fatal error; this one keeps the first, which is the reason why a start failed.
 type natsLog struct {
 	log   *slog.Logger
 	fatal atomic.Pointer[string]

@@ -1,6 +1,5 @@
-// Package embedded holds what the service brings along when nothing is
-// configured: a Redis and a queue in this process, and a data directory with the
-// secret that signs tokens. It is for trying out, not for selling.
+// Package embedded holds what the service brings along when nothing is configured: a Redis and a queue in this process,
+// and a data directory with the secret that signs tokens. It is for trying out, not for selling.
 package embedded
 
 import (
@@ -26,8 +25,7 @@ func StartRedis() (*Redis, error) {
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
 		return nil, fmt.Errorf("start the embedded Redis: %w", err)
 	}
-	// Without a running clock no key would ever expire, and the lock of a
-	// holder that died would be held for ever.
+	// Without a running clock no key would ever expire, and the lock of a holder that died would be held for ever.
 	server.ClockTTL(true)
 	return &Redis{server: server, password: password}, nil
 }

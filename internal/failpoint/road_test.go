@@ -37,8 +37,7 @@ var changing = map[string]kind{
 	"Released": ofTheRoad, "insert": ofTheRoad, "Ack": ofTheRoad, "isolate": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
 }
 
-// harmless are the other methods of the service's interfaces: they read, or
-// change nothing that an order depends on.
+// harmless are the other methods of the service's interfaces: they read, or change nothing that an order depends on.
 var harmless = strings.Fields(`
 	Administrators After Announce Await Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Failed Find ForceUnlock Get GetMany Hash Held Holder
 	IDs Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Place Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
@@ -74,8 +73,7 @@ var together = map[string]string{
 	"chunk, load":      "the first only shows that a rebuild is under way",
 }
 
-// elsewhere are functions off the roads that change something, and why no step
-// of their own is wanted there.
+// elsewhere are functions off the roads that change something, and why no step of their own is wanted there.
 var elsewhere = map[string]string{
 	"service/sale/waitlist.go newEntrants":       "one transaction: who repeats the call finds the entry; a step of it is in the transaction, and one behind",
 	"service/sale/order_async.go confirm":        "between the steps of publishGroup",
@@ -150,9 +148,8 @@ func TestEveryStepIsReachedOnce(t *testing.T) {
 	check.Equal(t, "steps listed, of those that are named", len(listed), len(known))
 }
 
-// Between any two calls of a road that change something stands a step: a process
-// can be killed there. (Before the first and behind the last there need be none:
-// nothing has happened yet, or everything.)
+// Between any two calls of a road that change something stands a step: a process can be killed there. (Before the first
+// and behind the last there need be none: nothing has happened yet, or everything.)
 func TestStepsStandBetweenAnyTwoChanges(t *testing.T) {
 	t.Parallel()
 	s := read(t)

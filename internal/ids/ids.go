@@ -1,5 +1,4 @@
-// Package ids makes ids that need no coordination between instances and sort
-// by the time of their making.
+// Package ids makes ids that need no coordination between instances and sort by the time of their making.
 package ids
 
 import (
@@ -16,9 +15,8 @@ const (
 	length = 26
 )
 
-// New returns 26 characters of [0-9a-v]: a version 7 UUID (RFC 9562), whose
-// first 48 bits are the Unix time in milliseconds. It fails only when the
-// system has no randomness to give.
+// New returns 26 characters of [0-9a-v]: a version 7 UUID (RFC 9562), whose first 48 bits are the Unix time in
+// milliseconds. It fails only when the system has no randomness to give.
 func New() (string, error) {
 	id, err := uuid.NewV7()
 	if err != nil {

@@ -31,8 +31,7 @@ var (
 	ErrNotRun = errors.New("lane: the item was dropped before it ran")
 )
 
-// Run handles one batch and answers every item, in order. A whole batch that
-// fails answers with an error instead.
+// Run handles one batch and answers every item, in order. A whole batch that fails answers with an error instead.
 type Run[In, Out any] func(ctx context.Context, items []In) ([]Out, error)
 
 // Options bound a group.
@@ -74,9 +73,8 @@ func newRunner[In, Out any](run Run[In, Out], opts Options) *runner[In, Out] {
 	return r
 }
 
-// Close refuses further items, lets the queued ones run, and returns when the
-// writers have ended. When ctx ends first, the contexts of the runs under way
-// are canceled. It is safe to call twice.
+// Close refuses further items, lets the queued ones run, and returns when the writers have ended. When ctx ends first,
+// the contexts of the runs under way are canceled. It is safe to call twice.
 func (r *runner[In, Out]) Close(ctx context.Context) {
 	r.door.Lock()
 	if !r.shut {
@@ -138,10 +136,9 @@ func (r *runner[In, Out]) try(ctx context.Context, batch []*Ticket[In, Out]) (an
 
 // Group shares runs between callers. It is safe for concurrent use.
 //
-// A batch waits for nothing but the processor: a lone item leaves at once, and while a
-// batch runs the next one gathers by itself. As long as one writer keeps up there is
-// only one, because two would share the same items in batches half as large. See
-// Options.Writers and budget.Blink for when another one begins.
+// A batch waits for nothing but the processor: a lone item leaves at once, and while a batch runs the next one gathers
+// by itself. As long as one writer keeps up there is only one, because two would share the same items in batches half
+// as large. See Options.Writers and budget.Blink for when another one begins.
 type Group[In, Out any] struct {
 	*runner[In, Out]
 
@@ -273,8 +270,7 @@ func (g *Group[In, Out]) gather() []*Ticket[In, Out] {
 	return batch
 }
 
-// watch lets another writer begin when the run that begins now takes long. The function
-// ends the watch.
+// watch lets another writer begin when the run that begins now takes long. The function ends the watch.
 func (g *Group[In, Out]) watch(batch []*Ticket[In, Out]) (end func()) {
 	if g.opts.Writers == 1 {
 		return func() {}
@@ -358,9 +354,8 @@ func (t *Ticket[In, Out]) finish(answer Out, err error) {
 	close(t.done)
 }
 
-// Keyed is a group for each key: items of one key share runs, and no key waits for
-// another, unless Options.Total bounds the runs of all keys. A key costs nothing while
-// none of its items is there. It is safe for concurrent use.
+// Keyed is a group for each key: items of one key share runs, and no key waits for another, unless Options.Total bounds
+// the runs of all keys. A key costs nothing while none of its items is there. It is safe for concurrent use.
 type Keyed[In, Out any] struct {
 	*runner[In, Out]
 

@@ -47,8 +47,7 @@ func TestWhileOneBatchRunsTheNextOneGathers(t *testing.T) {
 	})
 }
 
-// slow is a group whose runs take a time on the bubble's clock, and tells when they began
-// with how many items.
+// slow is a group whose runs take a time on the bubble's clock, and tells when they began with how many items.
 func slow(t *testing.T, takes time.Duration, opts lane.Options) (group *lane.Group[int, int], runs func() string) {
 	t.Helper()
 	began := time.Now()
@@ -76,8 +75,7 @@ func submit(t *testing.T, group *lane.Group[int, int], items int) {
 	synctest.Wait() // those that can run do
 }
 
-// TestOneWriterWhileItKeepsUp: what comes during a run goes in one batch, however many
-// writers there may be.
+// TestOneWriterWhileItKeepsUp: what comes during a run goes in one batch, however many writers there may be.
 func TestOneWriterWhileItKeepsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,8 +264,7 @@ func TestCloseInAHurryCancelsTheRunsUnderWay(t *testing.T) {
 	})
 }
 
-// keyed groups words by their first letter: a run takes a second, one of "x" until its
-// context ends.
+// keyed groups words by their first letter: a run takes a second, one of "x" until its context ends.
 func keyed(t *testing.T, runs *atomic.Int64, opts lane.Options) func(ctx context.Context, word string) (string, error) {
 	t.Helper()
 	k := lane.NewKeyed(func(word string) string { return word[:1] }, func(ctx context.Context, words []string) ([]string, error) {

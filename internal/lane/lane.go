@@ -383,9 +383,8 @@ func Halve[T any](items []T, tooMuch func(error) bool, do func(some []T) error) 
 	return errors.Join(err, Halve(items[half:], tooMuch, do))
 }
 
-// Undone makes UNAVAILABLE of the error of an item that could not be done in time
-// or for want of room. What the domain has answered stays as it is, and so does
-// everything else: it is a bug.
+// Undone makes UNAVAILABLE of the error of an item that could not be done in time or for want of room. What the domain
+// has answered stays as it is, and so does everything else: it is a bug.
 func Undone(detail string, err error) error {
 	if _, ok := errors.AsType[*model.Error](err); ok {
 		return err

@@ -15,9 +15,8 @@ import (
 	"seckill/internal/conns"
 )
 
-// Limits of the HTTP servers. The slowest honest client has a phone on a bad
-// network. An answer is written within the wait for a lock and writeTimeout;
-// the handlers of those that take longer move the deadline.
+// Limits of the HTTP servers. The slowest honest client has a phone on a bad network. An answer is written within the
+// wait for a lock and writeTimeout; the handlers of those that take longer move the deadline.
 const (
 	writeTimeout   = 2 * budget.Step
 	maxHeaderBytes = 16 << 10
@@ -49,8 +48,7 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Open binds the address before it returns, so that a port in use stops the
-// start, and serves until it is stopped.
+// Open binds the address before it returns, so that a port in use stops the start, and serves until it is stopped.
 func Open(ctx context.Context, o Options) (*Listener, error) {
 	socket, err := conns.Listen(ctx, o.Address)
 	if err != nil {

@@ -38,9 +38,8 @@ func (l *Listener) OnMachine() string {
 	return net.JoinHostPort(host, port)
 }
 
-// publicAddresses are those of the internet at which a listener is reached: its own, or
-// the machine's when it listens on all of them. Addresses of private networks
-// (RFC 1918, RFC 4193), of shared ones (RFC 6598) and of a link are not.
+// publicAddresses are those of the internet at which a listener is reached: its own, or the machine's when it listens
+// on all of them. Addresses of private networks (RFC 1918, RFC 4193), of shared ones (RFC 6598) and of a link are not.
 func publicAddresses(listener net.Addr, machine []net.Addr) []string {
 	at, err := netip.ParseAddrPort(listener.String())
 	if err != nil {
@@ -66,11 +65,10 @@ func publicAddresses(listener net.Addr, machine []net.Addr) []string {
 	return public
 }
 
-// KnownHosts answers only requests for a name that a foreign web page cannot have. By
-// DNS rebinding, a page of evil.example makes a browser inside the network ask this
-// listener as a part of that page, and reads the answer. The Host of such a request is
-// still evil.example. A monitoring system asks for an address, or for a name that
-// only the inner network has:
+// KnownHosts answers only requests for a name that a foreign web page cannot have. By DNS rebinding, a page of
+// evil.example makes a browser inside the network ask this listener as a part of that page, and reads the answer. The
+// Host of such a request is still evil.example. A monitoring system asks for an address, or for a name that only the
+// inner network has:
 //   - an IP address,
 //   - localhost, or any other name without a dot (a service of Docker or Kubernetes),
 //   - a name below .localhost, .local, .internal or .svc, which no registry sells,

@@ -24,8 +24,7 @@ type part struct {
 // New makes parts of nothing yet.
 func New(log *slog.Logger) *Parts { return &Parts{log: log} }
 
-// OnClose remembers how a part is closed. The last part is closed first. An error is
-// logged, and fails nothing.
+// OnClose remembers how a part is closed. The last part is closed first. An error is logged, and fails nothing.
 func (p *Parts) OnClose(name string, f func(ctx context.Context) error) {
 	p.closers = append(p.closers, part{name: name, close: f})
 }

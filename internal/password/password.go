@@ -1,8 +1,7 @@
-// Package password turns passwords into what may be stored, and compares. It
-// uses argon2id (RFC 9106), which takes some 20 ms and 19 MiB, so that anybody
-// who sends passwords could occupy a server that is in the middle of a sale.
-// Therefore few are computed at once, at a lower priority than everything else,
-// and few wait for their turn; who comes then is sent away at once.
+// Package password turns passwords into what may be stored, and compares. It uses argon2id (RFC 9106), which takes some
+// 20 ms and 19 MiB, so that anybody who sends passwords could occupy a server that is in the middle of a sale.
+// Therefore few are computed at once, at a lower priority than everything else, and few wait for their turn; who comes
+// then is sent away at once.
 package password
 
 import (
@@ -24,9 +23,8 @@ import (
 	"seckill/model"
 )
 
-// Parameters of new hashes: one of the equivalent settings that the OWASP
-// Password Storage Cheat Sheet recommends as a minimum for argon2id
-// (m=19456 (19 MiB), t=2, p=1).
+// Parameters of new hashes: one of the equivalent settings that the OWASP Password Storage Cheat Sheet recommends as a
+// minimum for argon2id (m=19456 (19 MiB), t=2, p=1).
 const (
 	memory     = 19 * 1024 // KiB
 	iterations = 2
@@ -45,8 +43,7 @@ const (
 	// maxOfOne is how many of them may be one caller's, so that one address
 	// does not keep all others out. An office or a school has one address.
 	maxOfOne = maxWaiting / 2
-	// maxDoubtful is how many of them may be callers that have failed lately. The
-	// rest is kept for those that have not.
+	// maxDoubtful is how many of them may be callers that have failed lately. The rest is kept for those that have not.
 	maxDoubtful = maxWaiting / 2
 )
 
@@ -97,9 +94,8 @@ func New(concurrency int, options ...Option) *Hasher {
 // An é may be typed as one character or as two, by the same person on another keyboard.
 func Normal(password string) string { return norm.NFKC.String(password) }
 
-// Hash returns the PHC string of a password in its normal spelling, with a salt of its own. It
-// answers RATE_LIMITED at once when too many wait already, and when its turn does
-// not come in time.
+// Hash returns the PHC string of a password in its normal spelling, with a salt of its own. It answers RATE_LIMITED at
+// once when too many wait already, and when its turn does not come in time.
 func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (string, error) {
 	e := encoded{memory: memory, iterations: iterations, lanes: lanes, salt: make([]byte, saltLength)}
 	if _, err := rand.Read(e.salt); err != nil {
@@ -113,10 +109,9 @@ func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (stri
 	return e.String(), nil
 }
 
-// Verify compares a password in its normal spelling with a PHC string. An empty string, which is what
-// an unknown user has, matches nothing and takes as long as a real one, so
-// that time does not tell which users have an account. It answers RATE_LIMITED as
-// Hash does.
+// Verify compares a password in its normal spelling with a PHC string. An empty string, which is what an unknown user
+// has, matches nothing and takes as long as a real one, so that time does not tell which users have an account. It
+// answers RATE_LIMITED as Hash does.
 func (h *Hasher) Verify(ctx context.Context, caller Caller, password, phc string) (bool, error) {
 	known := phc != ""
 	e := h.unknown
@@ -227,8 +222,7 @@ type encoded struct {
 	key        []byte
 }
 
-// String is the PHC string format,
-// https://github.com/P-H-C/phc-string-format/blob/master/phc-sf-spec.md.
+// String is the PHC string format, https://github.com/P-H-C/phc-string-format/blob/master/phc-sf-spec.md.
 func (e encoded) String() string {
 	b64 := base64.RawStdEncoding.EncodeToString
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s",

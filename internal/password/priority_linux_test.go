@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestStepBack: the thread of a hash is behind all others of the process, and only
-// that one is.
+// TestStepBack: the thread of a hash is behind all others of the process, and only that one is.
 func TestStepBack(t *testing.T) {
 	t.Parallel()
 	nice := func() int {

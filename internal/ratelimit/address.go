@@ -10,15 +10,13 @@ import (
 )
 
 const (
-	// site is how many times the limit of a /64 a /48 has. A household is delegated a
-	// /56 or a /60, the latter being 16 of /64 (RFC 6177, RIPE-690); whoever has a whole
-	// /48 has 65,536 of them, and must not have as many limits.
+	// site is how many times the limit of a /64 a /48 has. A household is delegated a /56 or a /60, the latter being 16
+	// of /64 (RFC 6177, RIPE-690); whoever has a whole /48 has 65,536 of them, and must not have as many limits.
 	site = 16
 )
 
-// Addresses limits client addresses. Of IPv6 that is a /64: one subscriber has that
-// many addresses at the least, and could use another one for every request. A /48 has
-// a wider limit beside it. The nil Addresses limits nothing.
+// Addresses limits client addresses. Of IPv6 that is a /64: one subscriber has that many addresses at the least, and
+// could use another one for every request. A /48 has a wider limit beside it. The nil Addresses limits nothing.
 type Addresses struct{ networks, sites *Limiter }
 
 // NewAddresses makes limiters of addresses that are off. Shared may be nil.

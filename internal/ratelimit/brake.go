@@ -10,17 +10,14 @@ import (
 )
 
 const (
-	// patience is how many refusals a second an address hears at once. After ten quiet
-	// seconds it hears 1,000 at once.
+	// patience is how many refusals a second an address hears at once. After ten quiet seconds it hears 1,000 at once.
 	patience = 100
-	// maxBraked refusals are held back at once, some 20 KB each. Further ones are
-	// answered at once.
+	// maxBraked refusals are held back at once, some 20 KB each. Further ones are answered at once.
 	maxBraked = 2000
 )
 
-// Brake slows down clients that go on asking although they are refused. Most of what a
-// refusal costs is reading its request; a client that hears of it a second later sends
-// its next request a second later.
+// Brake slows down clients that go on asking although they are refused. Most of what a refusal costs is reading its
+// request; a client that hears of it a second later sends its next request a second later.
 type Brake struct {
 	refusals *Addresses // of this instance alone
 	places   chan struct{}

@@ -13,8 +13,7 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// TestBrake: an address that has heard a thousand refusals hears the next a second later,
-// and another address does not.
+// TestBrake: an address that has heard a thousand refusals hears the next a second later, and another address does not.
 func TestBrake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

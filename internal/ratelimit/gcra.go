@@ -6,11 +6,10 @@ import (
 	"seckill/model"
 )
 
-// quota is a limit as the generic cell rate algorithm has it (ITU-T I.371, annex A;
-// the virtual scheduling algorithm). Of a sender it needs one number: the instant at
-// which nothing of the quota is in use any more. Every event moves that instant on by
-// the time in which one event is given back; an event that would move it further ahead
-// of the present than the capacity is refused.
+// quota is a limit as the generic cell rate algorithm has it (ITU-T I.371, annex A; the virtual scheduling algorithm).
+// Of a sender it needs one number: the instant at which nothing of the quota is in use any more. Every event moves that
+// instant on by the time in which one event is given back; an event that would move it further ahead of the present
+// than the capacity is refused.
 type quota struct {
 	emission time.Duration // in which one event is given back
 	capacity time.Duration // in which all of them are

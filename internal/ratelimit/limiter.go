@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	// maxTracked bounds how many senders one limiter remembers: some 20 MB at the
-	// most. It forgets the sender that was quiet longest first. That sender starts
-	// with its whole quota again.
+	// maxTracked bounds how many senders one limiter remembers: some 20 MB at the most. It forgets the sender that was
+	// quiet longest first. That sender starts with its whole quota again.
 	maxTracked = 100_000
 	// firstShare of its quota a sender that was quiet for as long as the quota lasts may
 	// use before the instance asks: up to four instances give away no more than there is.
@@ -32,13 +31,11 @@ const (
 	smallest = 8
 )
 
-// Limiter gives every sender a quota of its own. It is safe for concurrent use, and
-// the nil Limiter limits nothing.
+// Limiter gives every sender a quota of its own. It is safe for concurrent use, and the nil Limiter limits nothing.
 //
-// An instance decides by itself first, as if it were alone. A sender may then use a
-// share of its quota without any call; beyond that, the instance reports what was used
-// and asks what the instances share. When that does not answer, the instance's own
-// decision counts.
+// An instance decides by itself first, as if it were alone. A sender may then use a share of its quota without any
+// call; beyond that, the instance reports what was used and asks what the instances share. When that does not answer,
+// the instance's own decision counts.
 type Limiter struct {
 	name    string
 	atLeast time.Duration // whose events may come at once, where the rate's Per is shorter
@@ -65,15 +62,13 @@ type sender struct {
 	refusing int64 // until when what the instances share refuses
 }
 
-// New makes a limiter that is off. Its name separates it from others that use the
-// same Shared, which may be nil.
+// New makes a limiter that is off. Its name separates it from others that use the same Shared, which may be nil.
 func New(name string, atLeast time.Duration, shared *Shared) *Limiter {
 	return &Limiter{name: name, atLeast: atLeast, shared: shared, began: time.Now()}
 }
 
-// Set changes the rate. Scope names the senders towards what is shared: instances
-// with the same scope count together, and with none an instance counts alone. A rate
-// that is not the same as before gives all senders their whole quota.
+// Set changes the rate. Scope names the senders towards what is shared: instances with the same scope count together,
+// and with none an instance counts alone. A rate that is not the same as before gives all senders their whole quota.
 func (l *Limiter) Set(rate model.Rate, scope string) error {
 	before := l.current.Load()
 	switch {

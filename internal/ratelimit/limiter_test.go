@@ -142,8 +142,7 @@ func allowed(t *testing.T, a *Addresses, n int, address func(i int) string) (pas
 	return passed
 }
 
-// TestAddresses: a /64 has one limit, a /48 sixteen times as much, and a crowd behind
-// one address may come at once.
+// TestAddresses: a /64 has one limit, a /48 sixteen times as much, and a crowd behind one address may come at once.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	hourly := NewAddresses(nil)

@@ -35,9 +35,8 @@ type Verdict struct {
 	Left int64         // events that may follow at once
 }
 
-// Shared asks what the instances share, for all limiters of an instance. It never
-// makes a request wait longer than budget.Glance, and hardly delays it while Redis does not
-// answer.
+// Shared asks what the instances share, for all limiters of an instance. It never makes a request wait longer than
+// budget.Glance, and hardly delays it while Redis does not answer.
 type Shared struct {
 	group    *lane.Group[Ask, Verdict]
 	began    time.Time

@@ -98,8 +98,7 @@ func TestAfterAQuietTimeNobodyIsAsked(t *testing.T) {
 	})
 }
 
-// TestTheFirstRequestsAskNobody: a quarter of the quota costs no call, and neither does
-// what is refused.
+// TestTheFirstRequestsAskNobody: a quarter of the quota costs no call, and neither does what is refused.
 func TestTheFirstRequestsAskNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

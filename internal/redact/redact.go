@@ -1,10 +1,9 @@
 // Package redact keeps secrets out of everything that people and machines read:
 // settings that are shown, log records and error messages.
 //
-// There are two ways. Address, Addresses and DSN show where a server is, and nothing
-// that they do not understand. Secrets is the net behind them: it knows the secrets
-// of the settings and takes them out of any text, also where a library quotes the
-// URL that it was given.
+// There are two ways. Address, Addresses and DSN show where a server is, and nothing that they do not understand.
+// Secrets is the net behind them: it knows the secrets of the settings and takes them out of any text, also where a
+// library quotes the URL that it was given.
 package redact
 
 import (
@@ -30,8 +29,7 @@ func Addresses(list string) string {
 	return strings.Join(shown, ",")
 }
 
-// split divides a list at the commas that a URL follows: any other comma may be a piece
-// of a password.
+// split divides a list at the commas that a URL follows: any other comma may be a piece of a password.
 func split(list string) []string {
 	var parts []string
 	for part := range strings.SplitSeq(list, ",") {
@@ -51,10 +49,9 @@ var hostname = regexp.MustCompile(`^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(:[0-9]
 // database is the path of a URL that names a database by its number.
 var database = regexp.MustCompile(`^(/[0-9]{0,5})?$`)
 
-// Address shows the server of a URL: its password, a name without a password (which
-// may be a token) and its parameters are left out. A URL that is not of the form
-// scheme://user:password@host:port/number is not shown at all, because what looks like
-// its host or its path may be a piece of a password with a "/", a "?" or a "#".
+// Address shows the server of a URL: its password, a name without a password (which may be a token) and its parameters
+// are left out. A URL that is not of the form scheme://user:password@host:port/number is not shown at all, because what
+// looks like its host or its path may be a piece of a password with a "/", a "?" or a "#".
 func Address(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" || !hostname.MatchString(u.Host) || !database.MatchString(u.Path) ||
@@ -75,9 +72,8 @@ func Address(text string) string {
 // a network has; the password is greedy, as it is for the driver.
 var dsn = regexp.MustCompile(`^(?:([A-Za-z0-9._%-]*)(:.*)?@)?((?:tcp|unix)(?:\([A-Za-z0-9_./:,\[\]%-]*\))?)?/([A-Za-z0-9_$-]*)(?:\?[^/]*)?$`)
 
-// DSN shows where a database is. The password and the parameters, some of which may be
-// secret too, are left out. A DSN that is not of the driver's form is not shown at
-// all: what looks like its address may be a piece of a password.
+// DSN shows where a database is. The password and the parameters, some of which may be secret too, are left out. A DSN
+// that is not of the driver's form is not shown at all: what looks like its address may be a piece of a password.
 func DSN(text string) string {
 	part := dsn.FindStringSubmatch(text)
 	if part == nil {

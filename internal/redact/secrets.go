@@ -9,17 +9,14 @@ import (
 	"strings"
 )
 
-// least is the length, in bytes, from which a secret is looked for. A shorter one is a
-// word that records may contain by themselves: taken out of them it would make them
-// unreadable, and the gaps would tell it.
+// least is the length, in bytes, from which a secret is looked for. A shorter one is a word that records may contain by
+// themselves: taken out of them it would make them unreadable, and the gaps would tell it.
 const least = 8
 
-// Secrets takes known secrets out of texts. The zero Secrets, and a nil one, know none.
-// It is safe for concurrent use.
+// Secrets takes known secrets out of texts. The zero Secrets, and a nil one, know none. It is safe for concurrent use.
 type Secrets struct{ replacer *strings.Replacer }
 
-// New makes a Secrets that knows values in each of their Forms. Those of fewer than
-// eight bytes are not looked for.
+// New makes a Secrets that knows values in each of their Forms. Those of fewer than eight bytes are not looked for.
 func New(values ...string) *Secrets {
 	var forms []string
 	for _, value := range values {
@@ -36,8 +33,7 @@ func New(values ...string) *Secrets {
 	return &Secrets{replacer: strings.NewReplacer(pairs...)}
 }
 
-// Forms are the ways in which a text is written by what prints it: by URLs, by quoting
-// and by JSON, and in base64.
+// Forms are the ways in which a text is written by what prints it: by URLs, by quoting and by JSON, and in base64.
 func Forms(text string) []string {
 	encoded, _ := json.Marshal(text) // a string always can be
 	forms := []string{
@@ -82,9 +78,8 @@ func (s *Secrets) Text(text string) string {
 	return s.replacer.Replace(text)
 }
 
-// OfURLs are the secrets in a comma-separated list of URLs, as they are written and as
-// they are meant: passwords, names without a password, which may be tokens, and the
-// URLs that have one of them.
+// OfURLs are the secrets in a comma-separated list of URLs, as they are written and as they are meant: passwords, names
+// without a password, which may be tokens, and the URLs that have one of them.
 func OfURLs(list string) []string {
 	found := credentials(list) // as if it were one: a password may look like another URL
 	for _, part := range split(list) {

@@ -15,27 +15,22 @@ import (
 	"seckill/internal/redisurl"
 )
 
-// Timeouts of the Redis client. Redis answers in microseconds; one that needs
-// longer than this is stopped, cut off or starting, and the request it holds
-// up still has to be answered within its budget.
+// Timeouts of the Redis client. Redis answers in microseconds; one that needs longer than this is stopped, cut off or
+// starting, and the request it holds up still has to be answered within its budget.
 const (
-	// redisPerProcessor connections are enough for a core's worth of concurrent
-	// calls; more callers wait for a free one at most budget.Call. Where descriptors are
-	// few it is a sixteenth of them: the embedded Redis takes as many again.
+	// redisPerProcessor connections are enough for a core's worth of concurrent calls; more callers wait for a free one
+	// at most budget.Call. Where descriptors are few it is a sixteenth of them: the embedded Redis takes as many again.
 	redisPerProcessor = 32
-	// redisRetries send a call again after a lost connection. Every script of
-	// ours may be sent twice without harm.
+	// redisRetries send a call again after a lost connection. Every script of ours may be sent twice without harm.
 	redisRetries = 1
-	// redisDials is how often a connection to a server that others may stand in for is
-	// tried before its caller hears so: another try finds the same dead server, and each
-	// of the library's own five waits 100 ms before the next.
+	// redisDials is how often a connection to a server that others may stand in for is tried before its caller hears
+	// so: another try finds the same dead server, and each of the library's own five waits 100 ms before the next.
 	redisDials = 1
 )
 
-// NewClient makes a client for what internal/redisurl reads: one server, a Cluster, or
-// a primary that Sentinels know. It does not connect yet. `rediss://` is spoken as secure
-// says; nil leaves it to the URL. The limits of the URL come before those given, and then
-// those by default.
+// NewClient makes a client for what internal/redisurl reads: one server, a Cluster, or a primary that Sentinels know.
+// It does not connect yet. `rediss://` is spoken as secure says; nil leaves it to the URL. The limits of the URL come
+// before those given, and then those by default.
 func NewClient(url string, secure *tls.Config, given ...redisurl.Limits) (redis.UniversalClient, error) {
 	target, err := redisurl.Parse(url)
 	if err != nil {
@@ -85,9 +80,8 @@ func tlsOf(target redisurl.Target, given *tls.Config) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: target.SkipVerify} //nolint:gosec // when asked for
 }
 
-// dialer makes connections. The handshake counts for budget.Look and for the caller's
-// deadline too: a server that hangs still accepts connections. Where no name was given, a
-// server's certificate is to name the host of its address.
+// dialer makes connections. The handshake counts for budget.Look and for the caller's deadline too: a server that hangs
+// still accepts connections. Where no name was given, a server's certificate is to name the host of its address.
 func dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	// A machine that is gone is found out within 45 s also by who only listens.
 	alive := net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}

@@ -15,8 +15,7 @@ import (
 	"seckill/internal/conns"
 )
 
-// newClusterClient makes a client that learns of a failover or of a slot that has moved
-// within moments: see follower.
+// newClusterClient makes a client that learns of a failover or of a slot that has moved within moments: see follower.
 func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
 	options.DialerRetries = redisDials
 	options.MaxRedirects = redisRetries // also the number of retries
@@ -28,10 +27,9 @@ func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
 	return client
 }
 
-// follower of a node has the Cluster's topology read again as soon as the node cannot be
-// reached, does not answer, or says that the Cluster is in trouble. By itself the client
-// reads it only when it is old, or a node names another one. It pauses for 200 ms between
-// two readings. The follower also ends the calls of a node that hangs, once the node has a
+// follower of a node has the Cluster's topology read again as soon as the node cannot be reached, does not answer, or
+// says that the Cluster is in trouble. By itself the client reads it only when it is old, or a node names another one.
+// It pauses for 200 ms between two readings. The follower also ends the calls of a node that hangs, once the node has a
 // successor: they would wait until their own time is up, though the sale goes on elsewhere.
 type follower struct {
 	cluster *redis.ClusterClient

@@ -15,16 +15,14 @@ import (
 )
 
 const (
-	// CanaryKey is lost with whatever else a Redis forgets. Its value is another
-	// one whenever it was made anew.
+	// CanaryKey is lost with whatever else a Redis forgets. Its value is another one whenever it was made anew.
 	CanaryKey = "seckill:v1:canary"
 	// callTimeout bounds one question, which takes well under a millisecond: it is for a Redis
 	// that is stopped or starting.
 	callTimeout = 3 * budget.Look
 )
 
-// Identity names a Redis: its run id, of a Cluster that of the node of one
-// key. UNAVAILABLE when it does not answer.
+// Identity names a Redis: its run id, of a Cluster that of the node of one key. UNAVAILABLE when it does not answer.
 func Identity(ctx context.Context, client redis.UniversalClient) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -43,10 +41,9 @@ func Identity(ctx context.Context, client redis.UniversalClient) (string, error)
 	return infoField(info, "run_id"), nil
 }
 
-// Incarnation is another word whenever a Redis may have lost what it had: when it
-// was emptied or started again, or when another one has taken its place. Of a
-// Cluster's nodes only the one with the canary shows that it was emptied. Embedded is the name of a
-// Redis inside this process, which has no ids; empty: there is none.
+// Incarnation is another word whenever a Redis may have lost what it had: when it was emptied or started again, or when
+// another one has taken its place. Of a Cluster's nodes only the one with the canary shows that it was emptied.
+// Embedded is the name of a Redis inside this process, which has no ids; empty: there is none.
 func Incarnation(ctx context.Context, client redis.UniversalClient, embedded string) (string, error) {
 	nodes, err := []string{embedded}, error(nil)
 	if embedded == "" {

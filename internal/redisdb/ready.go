@@ -16,15 +16,13 @@ import (
 const (
 	// readyKey begins the names of the keys that a look writes.
 	readyKey = "seckill:v1:ready:"
-	// rideOut is how long Sentinels may take to find a new primary while the instance
-	// stays ready: they need the silence that they wait for (5 s in deployments/engines),
-	// and a few seconds to agree. Requests hear 503 meanwhile, with Retry-After. If no
-	// instance were ready the load balancer would answer instead, and say less.
+	// rideOut is how long Sentinels may take to find a new primary while the instance stays ready: they need the
+	// silence that they wait for (5 s in deployments/engines), and a few seconds to agree. Requests hear 503 meanwhile,
+	// with Retry-After. If no instance were ready the load balancer would answer instead, and say less.
 	rideOut = 3 * budget.Answer
 )
 
-// Readiness tells whether a Redis can be sold from: whether a primary takes a write. It
-// is safe for concurrent use.
+// Readiness tells whether a Redis can be sold from: whether a primary takes a write. It is safe for concurrent use.
 type Readiness struct {
 	client  redis.UniversalClient
 	elected bool // Sentinels find a new primary
@@ -42,8 +40,7 @@ func NewReadiness(client redis.UniversalClient) *Readiness {
 // failoverAddress stands for the address of a client that asks Sentinels.
 const failoverAddress = "FailoverClient"
 
-// Probe is UNAVAILABLE when nothing can be sold. A Cluster in which a primary is lost
-// sells on what lies on the others.
+// Probe is UNAVAILABLE when nothing can be sold. A Cluster in which a primary is lost sells on what lies on the others.
 func (r *Readiness) Probe(ctx context.Context) error {
 	err := r.write(ctx)
 	r.mu.Lock()

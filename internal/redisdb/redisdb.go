@@ -29,9 +29,8 @@ func AdviseCluster(ctx context.Context, client redis.UniversalClient, log *slog.
 	}
 }
 
-// AdviseExpiry says that a Redis frees what expires in one go: the hot copy of a
-// large sale would stop it for most of a second. It says nothing of a Redis that
-// does not tell its settings.
+// AdviseExpiry says that a Redis frees what expires in one go: the hot copy of a large sale would stop it for most of a
+// second. It says nothing of a Redis that does not tell its settings.
 func AdviseExpiry(ctx context.Context, client redis.UniversalClient, log *slog.Logger) {
 	const setting = "lazyfree-lazy-expire"
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)

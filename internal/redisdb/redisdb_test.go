@@ -12,8 +12,7 @@ import (
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
-// A Redis that would stop while a sale expires is named; one that does not, or does
-// not tell, is not.
+// A Redis that would stop while a sale expires is named; one that does not, or does not tell, is not.
 func TestARedisThatStopsToExpireIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -44,10 +44,9 @@ func Connector(file string, settings url.Values) (driver.Connector, error) {
 	return waitingConnector{connector}, nil
 }
 
-// waitingConnector waits for the writer of another process, too, while it makes a new
-// file a WAL: SQLite has read the file by then, and does not wait for a lock any more
-// (https://www.sqlite.org/c3ref/busy_handler.html). Of instances that start together
-// some would fail.
+// waitingConnector waits for the writer of another process, too, while it makes a new file a WAL: SQLite has read the
+// file by then, and does not wait for a lock any more (https://www.sqlite.org/c3ref/busy_handler.html). Of instances
+// that start together some would fail.
 type waitingConnector struct{ driver.Connector }
 
 // Connect implements driver.Connector.

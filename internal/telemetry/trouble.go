@@ -9,10 +9,9 @@ import (
 	"seckill/internal/budget"
 )
 
-// Trouble tells the log once that something begins to fail, and once that it is
-// well again, however often it is tried in between. A failure that stays alone is
-// no trouble: a call that is only late on a busy machine is one. So the first is
-// logged as information, and the second one as a warning. The zero Trouble is well.
+// Trouble tells the log once that something begins to fail, and once that it is well again, however often it is tried
+// in between. A failure that stays alone is no trouble: a call that is only late on a busy machine is one. So the first
+// is logged as information, and the second one as a warning. The zero Trouble is well.
 type Trouble struct {
 	mu     sync.Mutex
 	first  time.Time // of the failures that are counted; zero: nothing has failed yet

@@ -15,10 +15,9 @@ import (
 	"seckill/model"
 )
 
-// BenchmarkVerify measures the check in front of every request of a sale against
-// the same check by the parsers of the two libraries. jwt gets the strict JSON of
-// go-jose by the one hook that it has, the claims' UnmarshalJSON, and reads the
-// header once more, which it has no hook for.
+// BenchmarkVerify measures the check in front of every request of a sale against the same check by the parsers of the
+// two libraries. jwt gets the strict JSON of go-jose by the one hook that it has, the claims' UnmarshalJSON, and reads
+// the header once more, which it has no hook for.
 //
 // Measured on a busy 2-core virtual machine (Go 1.26), where only the ratios count:
 //

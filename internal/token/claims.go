@@ -65,9 +65,8 @@ func usualHeaders(keys []Key) (map[string]header, error) {
 	return usual, nil
 }
 
-// payload is the second part of a token, as it is written. A claim of a wrong type
-// counts as absent, so that who may be told what is wrong with a token is told which
-// claim that is; what must not count as absent is a time, see instant.
+// payload is the second part of a token, as it is written. A claim of a wrong type counts as absent, so that who may be
+// told what is wrong with a token is told which claim that is; what must not count as absent is a time, see instant.
 type payload struct {
 	Subject   words    `json:"sub"`
 	Role      words    `json:"role"`
@@ -100,9 +99,8 @@ func readPayload(part string) (payload, error) {
 	return p, nil
 }
 
-// read reads the JSON of one part of a token. The JSON library is that of
-// go-jose, because encoding/json takes "Role" and "ſub" for "role" and "sub",
-// and the last of several members of one name for the right one.
+// read reads the JSON of one part of a token. The JSON library is that of go-jose, because encoding/json takes "Role"
+// and "ſub" for "role" and "sub", and the last of several members of one name for the right one.
 func read(part string, into any) error {
 	decoded, err := decode(part)
 	if err != nil {
@@ -111,8 +109,7 @@ func read(part string, into any) error {
 	return json.Unmarshal(decoded, into)
 }
 
-// decode is strict: one token has one spelling. The line breaks that package
-// base64 skips are no part of it.
+// decode is strict: one token has one spelling. The line breaks that package base64 skips are no part of it.
 func decode(part string) ([]byte, error) {
 	if strings.ContainsAny(part, "\r\n") {
 		return nil, errors.New("it contains a line break")
@@ -162,8 +159,7 @@ func (i *instant) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// unread is a number that is written and never read, because other issuers may
-// write anything there.
+// unread is a number that is written and never read, because other issuers may write anything there.
 type unread float64
 
 // UnmarshalJSON implements json.Unmarshaler.

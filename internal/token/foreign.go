@@ -10,8 +10,7 @@ import (
 	"seckill/model"
 )
 
-// statement is all that a token of another issuer says, which may stand elsewhere
-// than in ours.
+// statement is all that a token of another issuer says, which may stand elsewhere than in ours.
 type statement map[string]any
 
 func readStatement(part string) (statement, error) {

@@ -18,9 +18,8 @@ import (
 	"seckill/model"
 )
 
-// FuzzVerify lets an issuer sign whatever it likes with one of its keys, and tries
-// the text itself as a token too. Verify never panics, and what it accepts the jwt
-// library accepts with the same claims, whose names it reads exactly.
+// FuzzVerify lets an issuer sign whatever it likes with one of its keys, and tries the text itself as a token too.
+// Verify never panics, and what it accepts the jwt library accepts with the same claims, whose names it reads exactly.
 //
 //	go test -run '^$' -fuzz FuzzVerify ./internal/token
 func FuzzVerify(f *testing.F) {

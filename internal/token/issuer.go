@@ -25,9 +25,8 @@ const (
 	// maxWaiting is how many requests may wait for one reading. The rest is told to
 	// come again, so that slow keys and made-up key ids hold few requests.
 	maxWaiting = 100
-	// maxWanted is how many unknown key ids are remembered from one reading to the
-	// next. Tokens with further ones are told to come again, and never that they are
-	// bad, so that made-up key ids end nobody's session.
+	// maxWanted is how many unknown key ids are remembered from one reading to the next. Tokens with further ones are
+	// told to come again, and never that they are bad, so that made-up key ids end nobody's session.
 	maxWanted = 1000
 )
 
@@ -109,9 +108,8 @@ func newIssuer(of Issuer, now func() time.Time, log *slog.Logger) (*issuer, erro
 	}, nil
 }
 
-// key finds the key with an id. For one that is not known it lets the keys be
-// read again, so that a new key needs no restart. Only when they were read since
-// that id was first asked for is its absence an answer.
+// key finds the key with an id. For one that is not known it lets the keys be read again, so that a new key needs no
+// restart. Only when they were read since that id was first asked for is its absence an answer.
 func (i *issuer) key(ctx context.Context, id string) (key, error) {
 	if found, ok := i.known(id); ok {
 		return found, nil
@@ -142,10 +140,9 @@ func (i *issuer) known(id string) (key, bool) {
 	return found, ok
 }
 
-// ask has the keys read for an unknown id, unless an unknown id had them read
-// within budget.Step, and waits for the reading that is under way. It is not the
-// caller's alone: it goes on when the caller leaves. The error says why the id may
-// still be unknown.
+// ask has the keys read for an unknown id, unless an unknown id had them read within budget.Step, and waits for the
+// reading that is under way. It is not the caller's alone: it goes on when the caller leaves. The error says why the id
+// may still be unknown.
 func (i *issuer) ask(ctx context.Context, id string) error {
 	reading := i.want(context.WithoutCancel(ctx), i.hash(id))
 	if reading == nil {
@@ -254,8 +251,7 @@ func (i *issuer) start(ctx context.Context) <-chan struct{} {
 	return i.reading
 }
 
-// pause is how long to rest between two readings. A source that is away is
-// tried soon, and then less and less often.
+// pause is how long to rest between two readings. A source that is away is tried soon, and then less and less often.
 func (i *issuer) pause() time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -19,8 +19,7 @@ import (
 // minRSA is the shortest RSA key in bits: RFC 7518, section 3.3.
 const minRSA = 2048
 
-// parseKeys reads a JWK Set. Keys that cannot be used are left out, as RFC 7517,
-// section 5, asks, and it says why.
+// parseKeys reads a JWK Set. Keys that cannot be used are left out, as RFC 7517, section 5, asks, and it says why.
 func parseKeys(document []byte) (known map[string]key, refused []error, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

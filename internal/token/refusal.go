@@ -14,14 +14,12 @@ import (
 var (
 	// ErrInvalid is the error of every token that cannot be trusted; see InvalidError.
 	ErrInvalid = errors.New("invalid token")
-	// ErrNoKeys is the error of a token whose issuer is trusted, but whose key is not
-	// known, and whose keys were not read since it came: the token may be good. See
-	// NoKeysError.
+	// ErrNoKeys is the error of a token whose issuer is trusted, but whose key is not known, and whose keys were not
+	// read since it came: the token may be good. See NoKeysError.
 	ErrNoKeys = errors.New("the keys of the token's issuer have to be read first")
 )
 
-// Reason is why a token is refused: a step that failed, or the claim that is wrong
-// where the signature is good.
+// Reason is why a token is refused: a step that failed, or the claim that is wrong where the signature is good.
 type Reason string
 
 // The reasons.

@@ -19,8 +19,7 @@ const (
 	// maxDocument bounds a JWK Set in bytes: a key of 4096 bits with its
 	// certificates takes some 8 KiB, and issuers publish a handful.
 	maxDocument = 256 << 10
-	// maxRedirects bounds how often a URL may point elsewhere: issuers move their
-	// keys once, and a circle must end.
+	// maxRedirects bounds how often a URL may point elsewhere: issuers move their keys once, and a circle must end.
 	maxRedirects = 3
 	// urlEvery is how often keys are read from a URL, and so the longest that a
 	// withdrawn key is still valid: issuers let their keys be cached for hours.

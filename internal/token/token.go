@@ -1,12 +1,10 @@
-// Package token signs and verifies the JSON Web Tokens by which callers prove
-// who they are. Our own are signed with a secret (HS256). Those of other
-// issuers are verified with public keys (RS, PS and ES 256, 384 and 512, or EdDSA),
-// which cannot mint any. Subject, issuer, audience and expiry are always required, and
-// of our own tokens a role; see Issuer for where others say these things.
+// Package token signs and verifies the JSON Web Tokens by which callers prove who they are. Our own are signed with a
+// secret (HS256). Those of other issuers are verified with public keys (RS, PS and ES 256, 384 and 512, or EdDSA),
+// which cannot mint any. Subject, issuer, audience and expiry are always required, and of our own tokens a role; see
+// Issuer for where others say these things.
 //
-// Every key belongs to one issuer and to one algorithm; a token chooses neither.
-// The members of a token count by their exact names, and no name may come twice,
-// so that no two readers of one token read different claims.
+// Every key belongs to one issuer and to one algorithm; a token chooses neither. The members of a token count by their
+// exact names, and no name may come twice, so that no two readers of one token read different claims.
 package token
 
 import (
@@ -30,10 +28,9 @@ const (
 	// MinSecret is the shortest secret in bytes: RFC 7518, section 3.2, requires a
 	// key of at least the size of the hash, and SHA-256 has 32 bytes.
 	MinSecret = 32
-	// maxLifetime is how far ahead the expiry of a user's token may lie: 400 days,
-	// because an app may keep its users logged in for as long as a browser keeps a
-	// cookie (RFC 6265bis, section 5.5). An expiry further ahead is a mistake, such
-	// as milliseconds, or means "never".
+	// maxLifetime is how far ahead the expiry of a user's token may lie: 400 days, because an app may keep its users
+	// logged in for as long as a browser keeps a cookie (RFC 6265bis, section 5.5). An expiry further ahead is a
+	// mistake, such as milliseconds, or means "never".
 	maxLifetime = 400 * budget.Day
 )
 
@@ -81,16 +78,14 @@ func Clock(now func() time.Time) Option {
 	return func(a *Authority) { a.now = now }
 }
 
-// Trust accepts the tokens of other issuers too. Their keys are read as long as
-// Run runs, and when a token names a key that is not known; the log hears of
-// new keys and of every failure to read them.
+// Trust accepts the tokens of other issuers too. Their keys are read as long as Run runs, and when a token names a key
+// that is not known; the log hears of new keys and of every failure to read them.
 func Trust(log *slog.Logger, issuers ...Issuer) Option {
 	return func(a *Authority) { a.log, a.trusted = log, issuers }
 }
 
-// New makes an Authority whose own tokens bear the issuer's name. The first key
-// signs; all of them verify, so that a secret can be replaced without logging
-// users out.
+// New makes an Authority whose own tokens bear the issuer's name. The first key signs; all of them verify, so that a
+// secret can be replaced without logging users out.
 func New(keys []Key, issuer, audience string, options ...Option) (*Authority, error) {
 	a := &Authority{name: issuer, audience: audience, now: time.Now}
 	for _, option := range options {
@@ -132,8 +127,7 @@ func (a *Authority) learnIssuers(keys []Key) error {
 	return nil
 }
 
-// validator checks the times and the audience of tokens. It is not told an issuer:
-// that of a token is found by name.
+// validator checks the times and the audience of tokens. It is not told an issuer: that of a token is found by name.
 func (a *Authority) validator(audiences ...string) *jwt.Validator {
 	return jwt.NewValidator(
 		jwt.WithAudience(audiences...),
@@ -143,8 +137,7 @@ func (a *Authority) validator(audiences ...string) *jwt.Validator {
 	)
 }
 
-// Issue signs a token that is valid for ttl from now on; JWT counts whole
-// seconds.
+// Issue signs a token that is valid for ttl from now on; JWT counts whole seconds.
 func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 	claims.grade(claims.Level)
 	if err := claims.check(); err != nil {
@@ -213,13 +206,11 @@ func Longest(role model.Role) time.Duration {
 	return maxLifetime
 }
 
-// Verify tells the claims of a token, or an InvalidError or a NoKeysError. It
-// waits only for a token of another issuer that names an unknown key, and then for
-// one reading of that issuer's keys, within its limits and ctx.
+// Verify tells the claims of a token, or an InvalidError or a NoKeysError. It waits only for a token of another issuer
+// that names an unknown key, and then for one reading of that issuer's keys, within its limits and ctx.
 //
-// The steps are taken here and not by jwt.Parser, which takes far longer (see
-// BenchmarkVerify) and knows neither exact names nor crit. Signature and claims
-// are checked by the jwt library, JSON is read by that of go-jose.
+// The steps are taken here and not by jwt.Parser, which takes far longer (see BenchmarkVerify) and knows neither exact
+// names nor crit. Signature and claims are checked by the jwt library, JSON is read by that of go-jose.
 func (a *Authority) Verify(ctx context.Context, token string) (Claims, error) {
 	claims, issuer, err := a.read(ctx, token)
 	if err != nil {

@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// readUsual reads claims in the form in which nearly all tokens have them: one flat
-// object without blanks, whose members are known, each there once, with plain ASCII
-// strings and whole numbers. It says nothing about any other text, which may be as good:
-// that is for the JSON library to read. For what it does read it gives the same claims as
-// the library, in a tenth of the time or less (see BenchmarkReadPayload).
+// readUsual reads claims in the form in which nearly all tokens have them: one flat object without blanks, whose
+// members are known, each there once, with plain ASCII strings and whole numbers. It says nothing about any other text,
+// which may be as good: that is for the JSON library to read. For what it does read it gives the same claims as the
+// library, in a tenth of the time or less (see BenchmarkReadPayload).
 func readUsual(text string) (payload, bool) {
 	u := usual{rest: text}
 	ok := u.skip('{')

@@ -64,8 +64,7 @@ func TestUsualClaims(t *testing.T) {
 	}
 }
 
-// FuzzUsualClaims: whatever is read the quick way, the library reads as well, and it says
-// the same.
+// FuzzUsualClaims: whatever is read the quick way, the library reads as well, and it says the same.
 //
 //	go test -run '^$' -fuzz FuzzUsualClaims ./internal/token
 func FuzzUsualClaims(f *testing.F) {

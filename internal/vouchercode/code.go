@@ -121,8 +121,7 @@ func (c Code) plain() string {
 // IsZero reports whether there is no code.
 func (c Code) IsZero() bool { return c.text == nil }
 
-// Reveal tells the code, in groups. It is for the answer to its owner or to an administrator, and for nothing
-// else.
+// Reveal tells the code, in groups. It is for the answer to its owner or to an administrator, and for nothing else.
 func (c Code) Reveal() string {
 	plain := c.plain()
 	var groups []string

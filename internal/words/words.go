@@ -121,9 +121,8 @@ func (l *Language) Text(key string, args ...any) string {
 // knows reports whether a finished English text can be said in this language.
 func (l *Language) knows(text string) bool { return l.Tag == English || l.texts[text] != "" }
 
-// Explain is an error for the person who caused it. What is no refusal of the domain was not
-// written for people. A detail that the language lacks, such as one with values in it, is
-// replaced by what the error's code means.
+// Explain is an error for the person who caused it. What is no refusal of the domain was not written for people. A
+// detail that the language lacks, such as one with values in it, is replaced by what the error's code means.
 func (l *Language) Explain(err error) string {
 	refusal, ok := errors.AsType[*model.Error](err)
 	if !ok || refusal.Code == model.CodeInternal {

@@ -10,11 +10,10 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// TestControl is the negative control of the verdicts: a broken strategy that
-// claims to be a real one is found out by its own attack, which mostly is one that
-// every lock has to survive, and a real one that claims to be broken as well. No
-// verdict hangs on a limit of time: what shows is waited for. And every broken one whose
-// defect is mended by hand is broken as expected no more.
+// TestControl is the negative control of the verdicts: a broken strategy that claims to be a real one is found out by
+// its own attack, which mostly is one that every lock has to survive, and a real one that claims to be broken as well.
+// No verdict hangs on a limit of time: what shows is waited for. And every broken one whose defect is mended by hand is
+// broken as expected no more.
 func TestControl(t *testing.T) {
 	t.Parallel()
 	wants := func(name string, s strategy, o options, want Verdict) {

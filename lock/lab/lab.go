@@ -3,11 +3,10 @@
 //
 //	go run ./lock/lab -html lab.html
 //
-// In the work, N workers add to one account and take units of one stock, each by
-// reading, thinking and writing back. Every strategy does it twice. First under
-// attack: workers are stopped at chosen points, which forces an interleaving that
-// breaks the broken strategies every time and not by luck. The real ones must survive
-// the same interleavings. Then freely, as fast as it goes, for throughput and waiting.
+// In the work, N workers add to one account and take units of one stock, each by reading, thinking and writing back.
+// Every strategy does it twice. First under attack: workers are stopped at chosen points, which forces an interleaving
+// that breaks the broken strategies every time and not by luck. The real ones must survive the same interleavings. Then
+// freely, as fast as it goes, for throughput and waiting.
 package main
 
 import (

@@ -25,8 +25,7 @@ func NewLimits(client redis.UniversalClient) *Limits {
 	return &Limits{client: client, script: redis.NewScript(luaFile("limit"))}
 }
 
-// Take answers asks in order, in one round trip. When one of them failed all have: the
-// caller then limits by itself.
+// Take answers asks in order, in one round trip. When one of them failed all have: the caller then limits by itself.
 func (l *Limits) Take(ctx context.Context, asks []ratelimit.Ask) ([]ratelimit.Verdict, error) {
 	commands, err := l.send(ctx, asks, l.script.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") { // none was carried out; in a Cluster some may have been, and count twice

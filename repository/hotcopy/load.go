@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	// loadEntries is how many orders one script call loads; it holds up other
-	// calls for some hundred microseconds.
+	// loadEntries is how many orders one script call loads; it holds up other calls for some hundred microseconds.
 	loadEntries = 500
 	// closeTries bounds how often a close comes back with more keys: the epochs that
 	// a head names change only when another instance closes it too.
@@ -20,10 +19,9 @@ const (
 	closeMore = 2
 )
 
-// Close closes a copy, in whatever state it is, and gives it the epoch of the record. Of the
-// earlier epochs it keeps the one that the database has opened last, for the rebuild, and
-// frees the others. It is ErrSuperseded when the head's epoch is greater, or when the record's
-// was opened already. A key of another kind in the head's place is deleted.
+// Close closes a copy, in whatever state it is, and gives it the epoch of the record. Of the earlier epochs it keeps
+// the one that the database has opened last, for the rebuild, and frees the others. It is ErrSuperseded when the head's
+// epoch is greater, or when the record's was opened already. A key of another kind in the head's place is deleted.
 func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
 	id := record.VoucherID
 	c := &call{
@@ -57,9 +55,8 @@ func (s *Store) Abandon(ctx context.Context, record model.EpochRecord) {
 	s.free(ctx, epochKeys(record.VoucherID, record.Epoch)...)
 }
 
-// Load loads a part of a closed copy: live orders, and reservations that are
-// carried over and due at once, in any order. It may be repeated. A Load of
-// nothing begins, and must come first. ErrSuperseded as for Close, when Redis is
+// Load loads a part of a closed copy: live orders, and reservations that are carried over and due at once, in any
+// order. It may be repeated. A Load of nothing begins, and must come first. ErrSuperseded as for Close, when Redis is
 // another server than at Close, and when something was lost since the load began.
 func (s *Store) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) (err error) {
 	ctx, end := s.options.Trace.Work(ctx, "load", len(live)+len(carried))
@@ -119,9 +116,8 @@ func (s *Store) loadCall(record model.EpochRecord, live []model.Order, carried [
 	return c
 }
 
-// Open opens a loaded copy of the voucher, whose stock the database lacks so many
-// units of, if no other epoch was begun: otherwise ErrSuperseded. It may be
-// repeated. The keys of the epoch that was open before are freed.
+// Open opens a loaded copy of the voucher, whose stock the database lacks so many units of, if no other epoch was
+// begun: otherwise ErrSuperseded. It may be repeated. The keys of the epoch that was open before are freed.
 func (s *Store) Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error {
 	c := &call{
 		script: s.scripts.open, voucher: v.ID, epoch: record.Epoch,
@@ -151,9 +147,8 @@ func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err e
 	return c.verdict == verdictDone, c.fail("apply a change")
 }
 
-// Lower lowers the stock before the database does, so that nothing is admitted
-// that could not be kept: CONFLICT when more is taken already. The revision is
-// that of the voucher with the intent, so that no older change is applied
+// Lower lowers the stock before the database does, so that nothing is admitted that could not be kept: CONFLICT when
+// more is taken already. The revision is that of the voucher with the intent, so that no older change is applied
 // afterwards; ErrSuperseded says that a newer one was applied.
 func (s *Store) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
 	const action = "lower the stock"

@@ -166,8 +166,7 @@ func TestALiveOrderWinsOverACarriedOne(t *testing.T) {
 	})
 }
 
-// What the database cannot sell of the stock is not sold, and stays so over
-// changes.
+// What the database cannot sell of the stock is not sold, and stays so over changes.
 func TestMissingUnitsAreNotForSale(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -275,8 +274,7 @@ func TestFlushAll(t *testing.T) {
 	s.wants(model.CopyOpen, 9, 0, 1)
 }
 
-// Whatever is lost in the middle of a load is noticed: the copy is not opened, and
-// nothing more is loaded into it.
+// Whatever is lost in the middle of a load is noticed: the copy is not opened, and nothing more is loaded into it.
 func TestALossDuringALoadIsNoticed(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -334,8 +332,7 @@ func TestKeysExpireSomeTimeAfterTheSale(t *testing.T) {
 	})
 }
 
-// What a rebuild could not replace would stay broken: it takes the place of
-// whatever lies there.
+// What a rebuild could not replace would stay broken: it takes the place of whatever lies there.
 func TestARebuildOverridesWhateverLiesThere(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {

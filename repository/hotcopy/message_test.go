@@ -50,8 +50,7 @@ func TestLimitIsExact(t *testing.T) {
 	}
 }
 
-// What was used before counts, is forgiven beyond the quota, and all is forgotten once
-// the quota is whole again.
+// What was used before counts, is forgiven beyond the quota, and all is forgotten once the quota is whole again.
 func TestLimitCountsWhatWasUsedBefore(t *testing.T) {
 	t.Parallel()
 	client := openRedis(t, testserver.SharedRedis(t))

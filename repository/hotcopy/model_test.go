@@ -18,8 +18,7 @@ import (
 	"seckill/model"
 )
 
-// copyModel is what a hot copy is: marks, pending orders, closed orders, and a
-// stock that bounds the marks.
+// copyModel is what a hot copy is: marks, pending orders, closed orders, and a stock that bounds the marks.
 type copyModel struct {
 	*sale
 	stock   int
@@ -60,8 +59,7 @@ func (m *copyModel) admits(a model.ReserveRequest) (model.OrderStatus, error) {
 	return model.OrderProcessing, nil
 }
 
-// reserve also stands for a late copy of an earlier reservation: the orders are
-// drawn from few.
+// reserve also stands for a late copy of an earlier reservation: the orders are drawn from few.
 func (m *copyModel) reserve(t *rapid.T) {
 	group := make([]model.ReserveRequest, rapid.IntRange(1, 7).Draw(t, "orders"))
 	for i := range group {

@@ -29,9 +29,8 @@ func (s *Store) Pending(ctx context.Context, orderID string) (model.Reservation,
 	return *pending, true, nil
 }
 
-// OrderOf finds the order that marks a user as a buyer, reserved or live, and
-// its entry while it is pending. An empty id says that there is none;
-// ErrCopyClosed as for Pending.
+// OrderOf finds the order that marks a user as a buyer, reserved or live, and its entry while it is pending. An empty
+// id says that there is none; ErrCopyClosed as for Pending.
 func (s *Store) OrderOf(
 	ctx context.Context, voucherID, userID string,
 ) (orderID string, pending *model.Reservation, err error) {
@@ -79,9 +78,8 @@ func (c *call) order(asked string) (found string, pending *model.Reservation, er
 	return c.words[0], nil, nil
 }
 
-// Due lists pending entries of the open copy that were published, or admitted,
-// at least so long ago by Redis' clock: the oldest first, at most limit.
-// An order that was noted and has no entry has no user either: see Mend.
+// Due lists pending entries of the open copy that were published, or admitted, at least so long ago by Redis' clock:
+// the oldest first, at most limit. An order that was noted and has no entry has no user either: see Mend.
 func (s *Store) Due(
 	ctx context.Context, voucherID string, olderThan time.Duration, limit int,
 ) ([]model.Reservation, error) {
@@ -99,9 +97,8 @@ func (s *Store) Due(
 // maxDue bounds one reply, and how long its script holds up other calls.
 const maxDue = 1000
 
-// Processing reads one page of the orders in the open copy of a voucher that
-// are not known to be persisted, newest first, of all users. It reads all of
-// them for each page: there are as many as the queue is long. A cursor that is
+// Processing reads one page of the orders in the open copy of a voucher that are not known to be persisted, newest
+// first, of all users. It reads all of them for each page: there are as many as the queue is long. A cursor that is
 // none of ours is VALIDATION.
 func (s *Store) Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
 	after, err := model.ParseCursor(q.Cursor)
@@ -130,8 +127,7 @@ func (s *Store) Processing(ctx context.Context, q model.OrderQuery) (model.Order
 // errPageFull ends a reading.
 var errPageFull = errors.New("the page is full")
 
-// EachProcessing calls yield with every order of Processing, in its order, from
-// one scan.
+// EachProcessing calls yield with every order of Processing, in its order, from one scan.
 func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
 	epoch, err := s.opened(ctx, "list the pending orders", voucherID)
 	if err != nil {
@@ -263,10 +259,9 @@ func (s *Store) Held(
 	return held, nil
 }
 
-// scan reads a hash that has a sentinel, without holding up other calls. When the
-// sentinel was not met, the hash vanished meanwhile and what was read is not all
-// of it: ErrCopyClosed. A hash that was never there is an error only when whole
-// is asked for.
+// scan reads a hash that has a sentinel, without holding up other calls. When the sentinel was not met, the hash
+// vanished meanwhile and what was read is not all of it: ErrCopyClosed. A hash that was never there is an error only
+// when whole is asked for.
 func (s *Store) scan(
 	ctx context.Context, what, voucherID, key string, whole bool, yield func(field, value string) error,
 ) error {

@@ -15,9 +15,8 @@ import (
 // versionShift leaves 2⁴⁰ changes to each epoch of a copy, for its version.
 const versionShift = 40
 
-// Read reads copies in one pipeline. One that is missing, or that another
-// server was loaded with, is closed. What could be read is returned with the
-// error that says what could not.
+// Read reads copies in one pipeline. One that is missing, or that another server was loaded with, is closed. What could
+// be read is returned with the error that says what could not.
 func (s *Store) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	copies := make(map[string]model.HotCopy, len(ids))
 	var failed []error
@@ -47,8 +46,7 @@ func (c *call) hotCopy() (model.HotCopy, error) {
 	if err := c.fail("read the hot copy"); err != nil {
 		return model.HotCopy{}, err
 	}
-	// The epoch changed twice while it was read, or something else lies under its keys: a
-	// rebuild repairs both.
+	// The epoch changed twice while it was read, or something else lies under its keys: a rebuild repairs both.
 	if len(c.words) == 0 {
 		return model.HotCopy{State: model.CopyClosed, Epoch: c.head, Voucher: model.Voucher{ID: c.voucher}}, nil
 	}
@@ -87,9 +85,8 @@ func (s *Store) Incarnation(ctx context.Context) (string, error) {
 	return redisdb.Incarnation(ctx, s.client, s.options.Identity)
 }
 
-// Quiet tells of each copy whether it is loaded in the epoch of its record, has nothing
-// reserved, and knows as many buyers as units are taken. False says nothing: Redis may not have
-// answered.
+// Quiet tells of each copy whether it is loaded in the epoch of its record, has nothing reserved, and knows as many
+// buyers as units are taken. False says nothing: Redis may not have answered.
 func (s *Store) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	quiet := make([]bool, 0, len(records))
 	for some := range slices.Chunk(records, quietCopies) {

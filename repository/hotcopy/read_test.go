@@ -15,8 +15,7 @@ import (
 	"seckill/repository/hotcopy"
 )
 
-// Orders that are processing are listed newest first, page by page, and each of
-// them once.
+// Orders that are processing are listed newest first, page by page, and each of them once.
 func TestProcessingOrdersArePaged(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -58,8 +57,7 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 	})
 }
 
-// All orders that are processing cost Redis one scan: page by page they would cost
-// one for each page.
+// All orders that are processing cost Redis one scan: page by page they would cost one for each page.
 func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)

@@ -153,8 +153,7 @@ func TestAPrimaryThatWasDemotedAndPromotedHasAnOldCopy(t *testing.T) {
 	}
 }
 
-// memory is how many bytes Redis uses, once nothing waits to be freed in the
-// background.
+// memory is how many bytes Redis uses, once nothing waits to be freed in the background.
 func (s *sale) memory() int64 {
 	s.t.Helper()
 	var info string
@@ -168,8 +167,7 @@ func (s *sale) memory() int64 {
 	return n
 }
 
-// However often a sale is rebuilt, and wherever rebuilds are given up, Redis holds
-// two copies of it at the most.
+// However often a sale is rebuilt, and wherever rebuilds are given up, Redis holds two copies of it at the most.
 func TestMemoryNeverExceedsTwoCopies(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t, "--appendonly", "no")
@@ -217,8 +215,7 @@ func TestMemoryNeverExceedsTwoCopies(t *testing.T) {
 	s.wants(model.CopyOpen, 0, int64(len(carried)), buyers)
 }
 
-// What expires is freed in the background: an expiring hash of a million buyers
-// would stop Redis for most of a second.
+// What expires is freed in the background: an expiring hash of a million buyers would stop Redis for most of a second.
 func TestExpiryStopsNobody(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t, "--appendonly", "no")

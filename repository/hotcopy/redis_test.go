@@ -241,8 +241,7 @@ func TestOneCopyOfAGroupHoldsUpNoOther(t *testing.T) {
 func lineSale(t *testing.T) (*sale, *testserver.Line) {
 	t.Helper()
 	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
-	// The server must have the script: else it answers NOSCRIPT, and when that is
-	// lost nothing was carried out.
+	// The server must have the script: else it answers NOSCRIPT, and when that is lost nothing was carried out.
 	s.release(s.buy("first"))
 	line := testserver.NewLine(t, strings.TrimSuffix(strings.TrimPrefix(testserver.SharedRedis(t), "redis://"), "/0"))
 	s.copies = another(openRedis(t, "redis://"+line.Addr()+"/0"))

@@ -16,15 +16,13 @@ import (
 	"seckill/model"
 )
 
-// rehearsal begins the names of vouchers, users and senders that are none: what is kept
-// under them is removed again.
+// rehearsal begins the names of vouchers, users and senders that are none: what is kept under them is removed again.
 const rehearsal = "seckill-start-check."
 
-// Rehearse tries everything that the service will ask of Redis, on each primary: every
-// script, as in a small sale with keys of its own that are removed again. To ask
-// Redis what its user may do (ACL DRYRUN) would itself need a right that no service should
-// have. A right that is missing is redisdb.ErrRights. What cannot be tried now, because a server is away, is
-// another error.
+// Rehearse tries everything that the service will ask of Redis, on each primary: every script, as in a small sale with
+// keys of its own that are removed again. To ask Redis what its user may do (ACL DRYRUN) would itself need a right that
+// no service should have. A right that is missing is redisdb.ErrRights. What cannot be tried now, because a server is
+// away, is another error.
 func Rehearse(ctx context.Context, client redis.UniversalClient, async bool) error {
 	unique, err := ids.New()
 	if err != nil {

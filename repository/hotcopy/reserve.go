@@ -35,15 +35,13 @@ type reserveCall struct {
 	lost  error // an earlier sending that has no answer
 }
 
-// Reserve takes a unit for each request, of any mix of vouchers. A refusal is the
-// Err of a result; of two requests of one voucher and user the first counts. An
-// order that was reserved before is answered as the first time: with the status
-// processing, or with none when it was settled since, and its row is to be read.
+// Reserve takes a unit for each request, of any mix of vouchers. A refusal is the Err of a result; of two requests of
+// one voucher and user the first counts. An order that was reserved before is answered as the first time: with the
+// status processing, or with none when it was settled since, and its row is to be read.
 //
-// An order whose call has no answer is reserved again until ctx ends, and then
-// has an Err that wraps model.ErrUnknownOutcome; one that Redis was never asked
-// for, or refused to work on, has an UNAVAILABLE. Reserve itself fails only when
-// nothing else can be said of any order.
+// An order whose call has no answer is reserved again until ctx ends, and then has an Err that wraps
+// model.ErrUnknownOutcome; one that Redis was never asked for, or refused to work on, has an UNAVAILABLE. Reserve
+// itself fails only when nothing else can be said of any order.
 func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) (answers []model.ReserveResult, err error) {
 	ctx, traced := s.options.Trace.Group(ctx, "reserve", len(asked), func(i int) model.Order {
 		return model.Order{ID: asked[i].OrderID, VoucherID: asked[i].VoucherID, Trace: asked[i].Trace}
@@ -78,8 +76,7 @@ func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) (answ
 	return answers, nil
 }
 
-// failure tells why nothing can be said of a call's orders; nil when Redis has
-// answered.
+// failure tells why nothing can be said of a call's orders; nil when Redis has answered.
 func (r *reserveCall) failure() error {
 	if r.lost != nil {
 		return r.lost
@@ -155,8 +152,7 @@ func (r *reserveCall) ask(a model.ReserveRequest, lockKeys bool) {
 	r.args = append(r.args, a.OrderID, a.UserID, flags)
 }
 
-// reserveWords is how many words of reserve.lua's reply stand before those of
-// the orders.
+// reserveWords is how many words of reserve.lua's reply stand before those of the orders.
 const reserveWords = 6
 
 // reserved is the order of a request.
@@ -216,8 +212,7 @@ func (r *reserveCall) outside(early string) error {
 	return r.strange("refuse an order inside the window")
 }
 
-// other refuses a user who has an order. Word is 1 if that one is pending or else
-// 0, and its id.
+// other refuses a user who has an order. Word is 1 if that one is pending or else 0, and its id.
 func other(word string) error {
 	order := model.Order{ID: word[1:]}
 	if word[0] == '1' {
@@ -249,9 +244,8 @@ func pendingEntry(orderID, voucherID, entry string) model.Reservation {
 // microTime reads microseconds since 1970.
 func microTime(text string) time.Time { return time.UnixMicro(number(text)).UTC() }
 
-// Confirm tells of each reservation whether the copy that admitted it is still
-// the open one. If it is so after a publish, the message stands before the barrier
-// of the next rebuild, and counts.
+// Confirm tells of each reservation whether the copy that admitted it is still the open one. If it is so after a
+// publish, the message stands before the barrier of the next rebuild, and counts.
 func (s *Store) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
 	groups := split(len(reservations), len(reservations), func(place int) string { return reservations[place].VoucherID })
 	calls := make([]*call, len(groups))

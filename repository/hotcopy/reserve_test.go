@@ -261,8 +261,7 @@ func TestReserveRace(t *testing.T) {
 	})
 }
 
-// Two instances that reserve and release at once never take more than there is,
-// and leave nothing behind.
+// Two instances that reserve and release at once never take more than there is, and leave nothing behind.
 func TestReserveRaceWithReleases(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {

@@ -18,8 +18,7 @@ import (
 	"seckill/model"
 )
 
-// lua holds the scripts, see their comments; head.lua begins and tail.lua ends each of the
-// others but limit.lua.
+// lua holds the scripts, see their comments; head.lua begins and tail.lua ends each of the others but limit.lua.
 //
 //go:embed lua/*.lua
 var lua embed.FS
@@ -42,8 +41,7 @@ func newReader(name string) script {
 	return s
 }
 
-// luaFile panics when the program was built without the file, which is noticed by
-// whatever makes a Store.
+// luaFile panics when the program was built without the file, which is noticed by whatever makes a Store.
 func luaFile(name string) string {
 	text, err := lua.ReadFile("lua/" + name + ".lua")
 	if err != nil {
@@ -96,16 +94,14 @@ type call struct {
 	err     error
 }
 
-// onceCmd is a command that the client does not repeat after a lost
-// connection, so that an error tells what was sent.
+// onceCmd is a command that the client does not repeat after a lost connection, so that an error tells what was sent.
 type onceCmd struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
 func (onceCmd) NoRetry() bool { return true }
 
-// run makes calls in one pipeline, and those again whose epoch was not the
-// head's. One that is still not closes the copy as far as its caller goes: it
-// is being rebuilt.
+// run makes calls in one pipeline, and those again whose epoch was not the head's. One that is still not closes the
+// copy as far as its caller goes: it is being rebuilt.
 func (s *Store) run(ctx context.Context, calls ...*call) {
 	s.send(ctx, calls)
 	if again := s.others(calls); len(again) > 0 {
@@ -137,8 +133,7 @@ func (s *Store) others(calls []*call) (other []*call) {
 	return other
 }
 
-// send makes calls in one pipeline. Scripts that Redis does not know (any more)
-// are sent again in full.
+// send makes calls in one pipeline. Scripts that Redis does not know (any more) are sent again in full.
 func (s *Store) send(ctx context.Context, calls []*call) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
@@ -296,8 +291,7 @@ func number(text string) int64 {
 // errReply marks a reply that no script of ours gives.
 var errReply = errors.New("unexpected reply")
 
-// unsent reports whether an error of a call that is sent once proves that
-// nothing of it reached Redis.
+// unsent reports whether an error of a call that is sent once proves that nothing of it reached Redis.
 func unsent(err error) bool {
 	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
 		return true
@@ -335,9 +329,8 @@ func refused(err error) bool {
 	return false
 }
 
-// otherKind reports whether something else lies under the name of a key of ours: a key of
-// another type, or a word where a script needs a number. (An older Redis puts where it happened
-// before the word.)
+// otherKind reports whether something else lies under the name of a key of ours: a key of another type, or a word where
+// a script needs a number. (An older Redis puts where it happened before the word.)
 func otherKind(err error) bool {
 	answer, ok := errors.AsType[redis.Error](err)
 	return ok && slices.ContainsFunc([]string{"WRONGTYPE", "attempt to ", "bad argument"}, func(sign string) bool {
@@ -388,8 +381,7 @@ func (s *Store) runAll(ctx context.Context, action string, calls []*call) error 
 	return errors.Join(failed...)
 }
 
-// split sorts the places 0 to n - 1 of things into groups of one voucher each, of so many
-// at most.
+// split sorts the places 0 to n - 1 of things into groups of one voucher each, of so many at most.
 func split(n, most int, voucherOf func(place int) string) [][]int {
 	filling := map[string]int{} // the group of a voucher that is not full
 	var groups [][]int

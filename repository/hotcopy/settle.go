@@ -12,9 +12,8 @@ import (
 	"seckill/model"
 )
 
-// Settle removes the pending entries of orders whose rows are committed, of any mix of vouchers,
-// and tells every instance, also of a voucher whose copy is closed. What is wrong with one copy
-// leaves the others settled.
+// Settle removes the pending entries of orders whose rows are committed, of any mix of vouchers, and tells every
+// instance, also of a voucher whose copy is closed. What is wrong with one copy leaves the others settled.
 func (s *Store) Settle(ctx context.Context, orders []model.Order) error {
 	orders = slices.DeleteFunc(slices.Clone(orders), func(o model.Order) bool { return o.ID == "" }) // the sentinel
 	ctx, traced := s.options.Trace.Group(ctx, "settle", len(orders), func(i int) model.Order {
@@ -126,10 +125,9 @@ func (s *Store) handOverCall(voucherID string, some []model.Release, told string
 	}, told)
 }
 
-// Mend makes what is noted of orders agree with whether they are pending, whatever has broken a
-// change of the copy off. A pending one that was not noted is due after a while, as
-// if it were published now; one that is not pending is not noted any more. ErrCopyClosed as
-// for Touch.
+// Mend makes what is noted of orders agree with whether they are pending, whatever has broken a change of the copy off.
+// A pending one that was not noted is due after a while, as if it were published now; one that is not pending is not
+// noted any more. ErrCopyClosed as for Touch.
 func (s *Store) Mend(ctx context.Context, voucherID string, orderIDs []string) error {
 	for some := range slices.Chunk(orderIDs, callOrders) {
 		args := []any{"NX"}
@@ -143,9 +141,8 @@ func (s *Store) Mend(ctx context.Context, voucherID string, orderIDs []string) e
 	return nil
 }
 
-// Touch notes that reservations were published again: they are due again after a
-// while. Settled ones are left alone. So are those of a closed copy, and then the
-// answer is ErrCopyClosed, after all others were touched.
+// Touch notes that reservations were published again: they are due again after a while. Settled ones are left alone. So
+// are those of a closed copy, and then the answer is ErrCopyClosed, after all others were touched.
 func (s *Store) Touch(ctx context.Context, reservations []model.Reservation) error {
 	var calls []*call
 	for _, places := range split(len(reservations), callOrders, func(place int) string { return reservations[place].VoucherID }) {

@@ -130,8 +130,7 @@ func (s *sale) admit(a model.ReserveRequest) model.ReserveResult {
 	return answers[0]
 }
 
-// crowd reserves orders all at once, and calls yield with each answer, one at a
-// time.
+// crowd reserves orders all at once, and calls yield with each answer, one at a time.
 func (s *sale) crowd(all []model.ReserveRequest, yield func(model.ReserveResult)) {
 	s.t.Helper()
 	var mu sync.Mutex

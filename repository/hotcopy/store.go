@@ -1,9 +1,7 @@
-// Package hotcopy keeps in Redis what admits the buyers of a voucher in async
-// mode. Every change is one Lua script, which Redis carries out as a whole; the
-// scripts, in lua/, say what the keys hold. The package also holds what else the
-// service keeps in Redis: the limits that instances share, the list of the instances, what
-// they have counted, and the messages about vouchers that were changed. (Redis as a server is
-// package redisdb.)
+// Package hotcopy keeps in Redis what admits the buyers of a voucher in async mode. Every change is one Lua script,
+// which Redis carries out as a whole; the scripts, in lua/, say what the keys hold. The package also holds what else
+// the service keeps in Redis: the limits that instances share, the list of the instances, what they have counted, and
+// the messages about vouchers that were changed. (Redis as a server is package redisdb.)
 package hotcopy
 
 import (
@@ -24,9 +22,8 @@ const (
 	// callTimeout bounds one call to a hot copy, which takes well under a
 	// millisecond: it is for a Redis that is stopped or starting.
 	callTimeout = 3 * budget.Look
-	// callOrders is how many orders one script call carries: it holds up
-	// other calls for some hundred microseconds, not for longer. The largest command has some 150 KB, and
-	// no Redis can be told to take less than 1 MB.
+	// callOrders is how many orders one script call carries: it holds up other calls for some hundred microseconds, not
+	// for longer. The largest command has some 150 KB, and no Redis can be told to take less than 1 MB.
 	callOrders = 100
 	// groupCopies is how many copies one command is about, and groupArgs how many arguments about
 	// them it has, unless they are about one: it holds up other calls for some two milliseconds.
@@ -35,20 +32,17 @@ const (
 	// pipelineCalls is how many script calls share a pipeline where there may be
 	// any number, so that their replies need not all be held in memory.
 	pipelineCalls = 20
-	// maxKnown bounds the memory of known epochs; forgetting one costs a call that
-	// is sent twice.
+	// maxKnown bounds the memory of known epochs; forgetting one costs a call that is sent twice.
 	maxKnown = 10_000
 )
 
 // Options are what a deployment decides about its hot copies.
 type Options struct {
-	// Identity is used in place of the run id and the replication id of a Redis that has
-	// none: the one inside this process, which is another server at each start.
-	// Empty: Redis tells.
+	// Identity is used in place of the run id and the replication id of a Redis that has none: the one inside this
+	// process, which is another server at each start. Empty: Redis tells.
 	Identity string
-	// LockKeys lets Reserve look whether another program holds the user's lock.
-	// The locks must live on the same Redis, and it must not be a Cluster,
-	// where they are in other slots.
+	// LockKeys lets Reserve look whether another program holds the user's lock. The locks must live on the same Redis,
+	// and it must not be a Cluster, where they are in other slots.
 	LockKeys bool
 	// Trace records what is reserved, settled, released and loaded; nil records nothing.
 	Trace *tracing.Tracer
@@ -56,15 +50,12 @@ type Options struct {
 	Slack time.Duration
 }
 
-// Store keeps in Redis what admits the buyers of each voucher: the marks of the
-// users who have taken a unit, and the orders that wait to be persisted. No key
-// counts the units that are left: they are what the database can sell of the
-// stock, without those taken, so that no count can drift. The keys of a copy carry its
-// epoch, and a head names the epoch that is open; a missing key is a closed copy, never a
-// sold-out one.
+// Store keeps in Redis what admits the buyers of each voucher: the marks of the users who have taken a unit, and the
+// orders that wait to be persisted. No key counts the units that are left: they are what the database can sell of the
+// stock, without those taken, so that no count can drift. The keys of a copy carry its epoch, and a head names the
+// epoch that is open; a missing key is a closed copy, never a sold-out one.
 //
-// An error that wraps model.ErrUnknownOutcome leaves open whether something was
-// done; every call may be repeated.
+// An error that wraps model.ErrUnknownOutcome leaves open whether something was done; every call may be repeated.
 type Store struct {
 	client  redis.UniversalClient
 	options Options
@@ -79,8 +70,7 @@ func New(client redis.UniversalClient, options Options) *Store {
 	return &Store{client: client, options: options, scripts: newScripts(), epochs: make(map[string]int64)}
 }
 
-// known is the epoch that a voucher's head had when it was last heard of; 0 when it never
-// was, which no copy has.
+// known is the epoch that a voucher's head had when it was last heard of; 0 when it never was, which no copy has.
 func (s *Store) known(voucherID string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -62,8 +62,7 @@ func announce(ctx context.Context, client redis.UniversalClient, channel, messag
 	return client.Publish(ctx, channel, message).Err()
 }
 
-// settledChannel carries ids of orders that are not pending any more, with
-// spaces between them.
+// settledChannel carries ids of orders that are not pending any more, with spaces between them.
 const settledChannel = "seckill:v1:settled-orders"
 
 // Watch calls settled for orders that were settled or released by any
@@ -73,8 +72,7 @@ func (s *Store) Watch(ctx context.Context, settled func(orderIDs []string), miss
 	watch(ctx, s.client, settledChannel, listener{told: told, missed: missed, deaf: func() {}})
 }
 
-// changeChannel carries the ids of vouchers that were changed, and with returnedPrefix
-// those of which a unit came back.
+// changeChannel carries the ids of vouchers that were changed, and with returnedPrefix those of which a unit came back.
 const (
 	changeChannel  = "seckill:v1:voucher-changes"
 	returnedPrefix = "returned "

@@ -67,9 +67,8 @@ func mysqlSlack(slack time.Duration) []string {
 		" /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */", 1+int(slack.Seconds()))}
 }
 
-// mysqlClusterSession makes what one instance has committed visible to the next read
-// through another one, on whatever member that is. A server without the variable is
-// no member of such a cluster.
+// mysqlClusterSession makes what one instance has committed visible to the next read through another one, on whatever
+// member that is. A server without the variable is no member of such a cluster.
 //   - wsrep_sync_wait (Galera): SELECT and BEGIN wait until this member has applied
 //     what was committed before. It means nothing where wsrep_on is off.
 //   - group_replication_consistency (Group Replication): with several writers every
@@ -84,15 +83,13 @@ func mysqlClusterSession() []string {
 	}
 }
 
-// mysqlMaintenanceSession waits for tables in use: seconds, a sale's longest
-// transactions take one or two. The connection that holds the lock of migrations says
-// nothing for as long as they take: the server must not cut it.
+// mysqlMaintenanceSession waits for tables in use: seconds, a sale's longest transactions take one or two. The
+// connection that holds the lock of migrations says nothing for as long as they take: the server must not cut it.
 func mysqlMaintenanceSession() []string {
 	return append(mysqlSession(), "SET SESSION lock_wait_timeout = 60, wait_timeout = 86400, innodb_lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */")
 }
 
-// errDSN does not repeat the driver's own message, which can hold a piece of a
-// password that has an @ or a / in it.
+// errDSN does not repeat the driver's own message, which can hold a piece of a password that has an @ or a / in it.
 var errDSN = errors.New("the database's DSN does not parse: user:password@tcp(host:port)/schema is expected")
 
 // mysqlConfig reads the DSN and imposes what the service depends on.
@@ -215,8 +212,7 @@ func (d *Database) checkVersion(ctx context.Context) error {
 	return d.checkConstraints(ctx)
 }
 
-// tidb stands in TiDB's version behind that of the MySQL it speaks like, and before
-// its own.
+// tidb stands in TiDB's version behind that of the MySQL it speaks like, and before its own.
 const tidb = "-TiDB-v"
 
 // checkConstraints refuses a TiDB that ignores CHECK, as it does unless it is told
@@ -253,8 +249,7 @@ func supported(version string) bool {
 	return true
 }
 
-// sqliteDriver is the name under which modernc.org/sqlite registers itself:
-// SQLite without cgo.
+// sqliteDriver is the name under which modernc.org/sqlite registers itself: SQLite without cgo.
 const sqliteDriver = "sqlite"
 
 // openSQLite makes a pool on a file. Times are microseconds since 1970: they sort and
@@ -272,11 +267,9 @@ func openSQLite(pool func(driver.Connector) *sql.DB, file string) (*sql.DB, erro
 	return pool(endingConnector{Connector: connector, primary: &primary{}}), nil
 }
 
-// endingConnector opens connections that do not outlive a COMMIT or ROLLBACK
-// that failed. A server may refuse either and keep the transaction open, as a
-// cluster's node without quorum does, and the next BEGIN on that connection
-// would commit what was to be undone. The pool by itself closes only a
-// connection that returned driver.ErrBadConn.
+// endingConnector opens connections that do not outlive a COMMIT or ROLLBACK that failed. A server may refuse either
+// and keep the transaction open, as a cluster's node without quorum does, and the next BEGIN on that connection would
+// commit what was to be undone. The pool by itself closes only a connection that returned driver.ErrBadConn.
 type endingConnector struct {
 	driver.Connector
 
@@ -321,9 +314,8 @@ type endingConn struct {
 	patience time.Duration
 	// inside says that a transaction is under way.
 	inside bool
-	// refused is set once the server refused a statement for a reason that may be
-	// this connection's: it looks at the account's rights when it is opened, and
-	// those that were granted since help only a new one.
+	// refused is set once the server refused a statement for a reason that may be this connection's: it looks at the
+	// account's rights when it is opened, and those that were granted since help only a new one.
 	refused bool
 }
 
@@ -409,13 +401,11 @@ func (c *endingConn) ending(ctx context.Context, query string) string {
 		left.Seconds(), left.Milliseconds(), rest)
 }
 
-// strayed says that nothing more is to be asked here. A transaction comes to its
-// end where it began.
+// strayed says that nothing more is to be asked here. A transaction comes to its end where it began.
 func (c *endingConn) strayed() bool { return !c.inside && c.over() }
 
-// note makes the pool close a connection that is of no use. A statement outside a
-// Transaction that was refused because the server takes no writes goes to another
-// one, as with the driver's RejectReadOnly.
+// note makes the pool close a connection that is of no use. A statement outside a Transaction that was refused because
+// the server takes no writes goes to another one, as with the driver's RejectReadOnly.
 func (c *endingConn) note(err error) error {
 	if _, answered := errors.AsType[*mysql.MySQLError](err); !answered || classify(err) != faultAway {
 		return err

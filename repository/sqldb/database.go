@@ -26,24 +26,20 @@ import (
 )
 
 const (
-	// operationBudget bounds one call, waiting for a connection included. The
-	// longest answer of the service is the lock's wait and 5 s; half a second
-	// is left for the rest of the road.
+	// operationBudget bounds one call, waiting for a connection included. The longest answer of the service is the
+	// lock's wait and 5 s; half a second is left for the rest of the road.
 	operationBudget = budget.Answer - budget.Brief
-	// maxConnections: beyond 16 concurrent transactions on one hot voucher
-	// throughput falls again (measured), and a dozen instances still fit into
-	// a server's usual few hundred connections. Those for browsing are among them.
+	// maxConnections: beyond 16 concurrent transactions on one hot voucher throughput falls again (measured), and a
+	// dozen instances still fit into a server's usual few hundred connections. Those for browsing are among them.
 	maxConnections = 16
-	// browseConnections are for lists, counts and exports alone. A page of a list
-	// takes a millisecond, so that four of them answer some thousand calls a second,
-	// and a seller has the other twelve.
+	// browseConnections are for lists, counts and exports alone. A page of a list takes a millisecond, so that four of
+	// them answer some thousand calls a second, and a seller has the other twelve.
 	browseConnections = 4
 	// buyersConnections are how many of those that sell may be in use at once for what buyers write beside purchases. A
 	// transaction of it takes some milliseconds. While vouchers' rows are locked it waits a second for each; the other
 	// eight sell.
 	buyersConnections = 4
-	// connectionLifetime makes a pool notice, within minutes, a changed address
-	// of the server or a rebalanced proxy.
+	// connectionLifetime makes a pool notice, within minutes, a changed address of the server or a rebalanced proxy.
 	connectionLifetime = budget.Late / 2
 	// sqliteConnections: readers do not disturb each other or the one writer,
 	// but each has a page cache of its own. Three of them are for browsing.
@@ -76,10 +72,9 @@ var errNoMajority = errors.New("the member of Group Replication reaches no major
 
 // Options says which database to open.
 type Options struct {
-	// DSN is a go-sql-driver DSN of MySQL 8+ or MariaDB 10.6+, for example
-	// `user:password@tcp(host:3306)/seckill`. It needs no parameters: the
-	// service imposes what it depends on. It has one address: a proxy stands
-	// before several servers. Empty: SQLite.
+	// DSN is a go-sql-driver DSN of MySQL 8+ or MariaDB 10.6+, for example `user:password@tcp(host:3306)/seckill`. It
+	// needs no parameters: the service imposes what it depends on. It has one address: a proxy stands before several
+	// servers. Empty: SQLite.
 	DSN string
 	// TLS is how the server is spoken to; nil leaves that to the DSN.
 	TLS *tls.Config
@@ -91,8 +86,7 @@ type Options struct {
 	OpenDB func(driver.Connector) *sql.DB
 	// Log hears what the driver has to say; nil discards it.
 	Log *slog.Logger
-	// Events has every change written into the outbox of events, too. Something must
-	// publish them, or the outbox grows.
+	// Events has every change written into the outbox of events, too. Something must publish them, or the outbox grows.
 	Events bool
 	// Slack is added to each limit of time, for tests: their machine may be busy with others.
 	Slack time.Duration
@@ -110,9 +104,8 @@ type Database struct {
 	gorm *gorm.DB
 	log  *slog.Logger
 
-	// browsing is the pool of lists, counts and exports: a flood of them takes no
-	// connection from purchases. It holds as many tokens as it has connections;
-	// a call takes one first, because a pool by itself has no bound for the wait.
+	// browsing is the pool of lists, counts and exports: a flood of them takes no connection from purchases. It holds
+	// as many tokens as it has connections; a call takes one first, because a pool by itself has no bound for the wait.
 	browsing *sql.DB
 	browsers share
 	// buyers is the share of the connections that sell for what buyers write beside purchases, see model.OfBuyers.
@@ -127,9 +120,8 @@ type Database struct {
 	maintenance func() (*sql.DB, error)
 	// file is SQLite's file, schema the name of MySQL's schema.
 	file, schema string
-	// writer is SQLite's only connection that writes; nil elsewhere. Waiting
-	// for it in the pool is fair, waiting for the lock in SQLite is polling, and
-	// its cache stays warm: no other connection of this process changes pages.
+	// writer is SQLite's only connection that writes; nil elsewhere. Waiting for it in the pool is fair, waiting for
+	// the lock in SQLite is polling, and its cache stays warm: no other connection of this process changes pages.
 	writer *sql.DB
 
 	// unwritten is the latest transaction that the server could not write. Smaller ones may still fit.
@@ -242,10 +234,9 @@ func (d *Database) connect(ctx context.Context, dialector gorm.Dialector) error 
 	d.gorm, err = gorm.Open(dialector, &gorm.Config{
 		SkipDefaultTransaction: true, // transactions are opened where they are meant
 		DisableAutomaticPing:   true,
-		// Statements are interpolated by the MySQL driver, one round trip each.
-		// Prepared ones were a fifth slower for single orders and no faster for
-		// batches (which differ in size, so few are met again), and GORM's cache
-		// of them keeps a goroutine that nothing ends.
+		// Statements are interpolated by the MySQL driver, one round trip each. Prepared ones were a fifth slower for
+		// single orders and no faster for batches (which differ in size, so few are met again), and GORM's cache of
+		// them keeps a goroutine that nothing ends.
 		PrepareStmt: false,
 		Logger:      logger.Discard, // errors are returned, with what was being done
 	})
@@ -323,8 +314,7 @@ func (d *Database) Budget() time.Duration { return operationBudget + d.Slack }
 //go:embed migrations/mysql/*.sql migrations/sqlite/*.sql
 var migrationFiles embed.FS
 
-// Dialect is what differs between the databases in the service's SQL,
-// which is written for MySQL.
+// Dialect is what differs between the databases in the service's SQL, which is written for MySQL.
 type Dialect struct {
 	Name string
 	// Now is the database's clock, in the type of the DATETIME columns.
@@ -357,18 +347,16 @@ func mysqlDialect() Dialect {
 	}
 }
 
-// onTiDB is the dialect of TiDB, which refuses LOCK IN SHARE MODE (1235) because it has
-// no such lock. The lock that excludes others as well lets transactions wait for each
-// other that need not, and nothing else changes. GET_LOCK with no time to wait, which
-// claims and migrations use, waits a second there.
+// onTiDB is the dialect of TiDB, which refuses LOCK IN SHARE MODE (1235) because it has no such lock. The lock that
+// excludes others as well lets transactions wait for each other that need not, and nothing else changes. GET_LOCK with
+// no time to wait, which claims and migrations use, waits a second there.
 func (d Dialect) onTiDB() Dialect {
 	d.Share = " FOR UPDATE"
 	return d
 }
 
-// sqliteDialect: columns hold microseconds since 1970. SQLite's clock counts
-// milliseconds; its result is rounded because it is a floating point number.
-// A DELETE with a LIMIT is an option that SQLite is built without.
+// sqliteDialect: columns hold microseconds since 1970. SQLite's clock counts milliseconds; its result is rounded
+// because it is a floating point number. A DELETE with a LIMIT is an option that SQLite is built without.
 func sqliteDialect() Dialect {
 	const now = "(CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) * 1000)"
 	return Dialect{

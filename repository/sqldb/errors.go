@@ -18,8 +18,7 @@ import (
 type fault int
 
 const (
-	// faultAway says nothing about the order: later. It is what every error
-	// means of which no more is known.
+	// faultAway says nothing about the order: later. It is what every error means of which no more is known.
 	faultAway      fault = iota
 	faultNone            // no error, or an answer of the domain
 	faultData            // the order's own data were refused
@@ -30,8 +29,7 @@ const (
 // ErrLost marks a COMMIT whose outcome is unknown.
 var ErrLost = fmt.Errorf("COMMIT without a certain answer: %w", model.ErrUnknownOutcome)
 
-// classify tells what an error means. It is the only place that knows the
-// drivers' codes.
+// classify tells what an error means. It is the only place that knows the drivers' codes.
 func classify(err error) fault {
 	_, ours := errors.AsType[*model.Error](err)
 	if err == nil || ours || errors.Is(err, model.ErrSuperseded) {
@@ -96,9 +94,8 @@ func Repeatable(err error) bool {
 	return kind == faultRetry || kind == faultDuplicate
 }
 
-// classifyMySQL goes by the SQLSTATE that the server has sent, and by the error's
-// number where the state is too coarse. testdata/server_errors.tsv lists what
-// becomes of every number of MariaDB and MySQL.
+// classifyMySQL goes by the SQLSTATE that the server has sent, and by the error's number where the state is too coarse.
+// testdata/server_errors.tsv lists what becomes of every number of MariaDB and MySQL.
 func classifyMySQL(number uint16, state string) fault {
 	switch number {
 	case 1022, 1062, 1169, 1586, 1859: // unique keys; class 23
@@ -123,8 +120,7 @@ func classifyMySQL(number uint16, state string) fault {
 	return faultAway
 }
 
-// classifySQLite goes by the extended result codes, see
-// https://www.sqlite.org/rescode.html.
+// classifySQLite goes by the extended result codes, see https://www.sqlite.org/rescode.html.
 func classifySQLite(code int) fault {
 	switch code {
 	case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID:

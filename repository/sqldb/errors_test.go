@@ -213,8 +213,7 @@ func TestLockNames(t *testing.T) {
 	}
 }
 
-// TestOneWriter: SQLite is written through one connection of this process,
-// whatever reads besides.
+// TestOneWriter: SQLite is written through one connection of this process, whatever reads besides.
 func TestOneWriter(t *testing.T) {
 	t.Parallel()
 	d := check.Value(Open(t.Context(), Options{SQLiteFile: filepath.Join(t.TempDir(), "x.db")}))(t)

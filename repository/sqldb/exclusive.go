@@ -32,10 +32,9 @@ type claim interface {
 	release() error
 }
 
-// Exclusive claims a name for as long as this process lives, and goes on trying
-// while another process has it. In MySQL it is a named lock, held by a
-// connection of its own and thus gone with the process; it is taken again when
-// that connection was lost. In SQLite it is a lock on a file beside the database.
+// Exclusive claims a name for as long as this process lives, and goes on trying while another process has it. In MySQL
+// it is a named lock, held by a connection of its own and thus gone with the process; it is taken again when that
+// connection was lost. In SQLite it is a lock on a file beside the database.
 func (d *Database) Exclusive(name string) *Exclusive {
 	ctx, stop := context.WithCancel(context.Background())
 	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(name), budget: operationBudget + d.Slack}
@@ -93,8 +92,7 @@ func (c *fileClaim) hold(context.Context) (bool, error) {
 
 func (c *fileClaim) release() error { return c.file.Unlock() }
 
-// namedClaim is a named lock of MySQL, see
-// https://mariadb.com/kb/en/get_lock/.
+// namedClaim is a named lock of MySQL, see https://mariadb.com/kb/en/get_lock/.
 type namedClaim struct {
 	pool *sql.DB
 	name string
@@ -122,8 +120,7 @@ func (c *namedClaim) hold(ctx context.Context) (bool, error) {
 	return held, err
 }
 
-// drop ends the connection itself and does not return it to the pool, where it
-// would keep the lock.
+// drop ends the connection itself and does not return it to the pool, where it would keep the lock.
 func (c *namedClaim) drop() {
 	if c.conn == nil {
 		return
@@ -141,8 +138,7 @@ func (c *namedClaim) release() error {
 // longestLockName is what MySQL allows, in characters.
 const longestLockName = 64
 
-// lockName names a lock of a schema: named locks are the server's, and other
-// schemas on it are none of ours.
+// lockName names a lock of a schema: named locks are the server's, and other schemas on it are none of ours.
 func lockName(schema, name string) string {
 	full := "seckill." + schema + "." + name
 	if len(full) <= longestLockName {

@@ -35,9 +35,8 @@ type MigrationStatus struct {
 	AppliedAt time.Time // zero when not applied
 }
 
-// Migrate brings the schema up to date. Of several processes that do so at once,
-// one works and the others wait, for as long as ctx allows. It begins again after a
-// trouble that passes: each migration can be repeated.
+// Migrate brings the schema up to date. Of several processes that do so at once, one works and the others wait, for as
+// long as ctx allows. It begins again after a trouble that passes: each migration can be repeated.
 func (d *Database) Migrate(ctx context.Context) error {
 	err := patiently(ctx, func() error {
 		return d.withGoose(ctx, func(provider *goose.Provider) error {
@@ -72,9 +71,8 @@ func (d *Database) MigrationStatus(ctx context.Context) ([]MigrationStatus, erro
 
 // withGoose works alone, on connections without the short timeouts of requests.
 //
-// The whole of it is under one lock: goose's own looks for pending migrations
-// before it locks, and makes its table there, so that of several first starts
-// some fail. In MySQL goose's own lock is used as well, because it is held by
+// The whole of it is under one lock: goose's own looks for pending migrations before it locks, and makes its table
+// there, so that of several first starts some fail. In MySQL goose's own lock is used as well, because it is held by
 // the very connection that migrates and thus lost only together with it.
 func (d *Database) withGoose(ctx context.Context, work func(*goose.Provider) error) (err error) {
 	pool, err := d.maintenance()
@@ -123,9 +121,8 @@ func (d *Database) withGoose(ctx context.Context, work func(*goose.Provider) err
 // errBefore refuses a database that this program cannot bring up to date.
 var errBefore = model.Unavailable("The database was made before version 1.0.0 and cannot be migrated: give the service an empty one.", nil)
 
-// mendMigrationTable removes an empty table of migrations: MySQL commits DDL by
-// itself, so a process can die before goose has written the row that it expects
-// in it, and no later one would get past that.
+// mendMigrationTable removes an empty table of migrations: MySQL commits DDL by itself, so a process can die before
+// goose has written the row that it expects in it, and no later one would get past that.
 func mendMigrationTable(ctx context.Context, conn *sql.Conn) error {
 	var rows int
 	err := conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+migrationTable).Scan(&rows)
@@ -155,8 +152,7 @@ func (l namedLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// fileLocker is the lock of migrations in SQLite, whose own locks end with each
-// transaction.
+// fileLocker is the lock of migrations in SQLite, whose own locks end with each transaction.
 type fileLocker struct{ file *flock.Flock }
 
 // SessionLock implements lock.SessionLocker.
@@ -175,8 +171,7 @@ func pollLock(ctx context.Context, try func() (bool, error)) error {
 	return err
 }
 
-// SchemaProbe tells an instance that does not migrate by itself when the schema
-// is up to date.
+// SchemaProbe tells an instance that does not migrate by itself when the schema is up to date.
 func (d *Database) SchemaProbe() func(ctx context.Context) error {
 	var current atomic.Bool // a schema never goes back
 	return func(ctx context.Context) error {

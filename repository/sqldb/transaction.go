@@ -120,9 +120,8 @@ func (d *Database) Browse(ctx context.Context, action string, query func(*gorm.D
 	return Named(action, query(session))
 }
 
-// Write runs a transaction, again when it was the victim of another one, and
-// within operationBudget. An error that wraps model.ErrUnknownOutcome says that
-// it may have happened.
+// Write runs a transaction, again when it was the victim of another one, and within operationBudget. An error that
+// wraps model.ErrUnknownOutcome says that it may have happened.
 func (d *Database) Write(ctx context.Context, action string, work func(*gorm.DB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
@@ -135,11 +134,10 @@ func (d *Database) Write(ctx context.Context, action string, work func(*gorm.DB)
 	}
 }
 
-// WriteRepeatable is write for work that finds out by itself what it has done
-// already, and then does nothing more: a COMMIT without an answer is decided by
-// doing it again, and so is a row that another transaction has inserted meanwhile.
-// Work is told when an earlier attempt of this call may have been committed, and
-// says with ErrNothingToWrite that there is nothing to write.
+// WriteRepeatable is write for work that finds out by itself what it has done already, and then does nothing more: a
+// COMMIT without an answer is decided by doing it again, and so is a row that another transaction has inserted
+// meanwhile. Work is told when an earlier attempt of this call may have been committed, and says with ErrNothingToWrite
+// that there is nothing to write.
 func (d *Database) WriteRepeatable(ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()

@@ -21,17 +21,14 @@ import (
 )
 
 const (
-	// unknownAfter is how long the queue may fail to tell its backlog before
-	// orders are refused: time to elect a leader or to restart, in which clients
-	// wait rather than come again.
+	// unknownAfter is how long the queue may fail to tell its backlog before orders are refused: time to elect a leader
+	// or to restart, in which clients wait rather than come again.
 	unknownAfter = 3 * budget.Look
-	// readShare keeps the readings of which vouchers wait to a tenth of the
-	// time, and budget.Look bounds the pause: with 10,000 of them one takes 10 ms. They come often enough
-	// all the same not to be older than unknownAfter.
+	// readShare keeps the readings of which vouchers wait to a tenth of the time, and budget.Look bounds the pause:
+	// with 10,000 of them one takes 10 ms. They come often enough all the same not to be older than unknownAfter.
 	readShare = 10
-	// maxAsked, and budget.Brief, bound what one look asks of single vouchers, a
-	// millisecond or two each: so that the look at all of them comes in time, and so that the
-	// queue bears it.
+	// maxAsked, and budget.Brief, bound what one look asks of single vouchers, a millisecond or two each: so that the
+	// look at all of them comes in time, and so that the queue bears it.
 	maxAsked = 200
 	// floorShare is between two questions how far the consumer has come, for single vouchers, on the average of all
 	// that wait: after the loss of a whole Redis a thousand rebuilds wait at once.
@@ -49,11 +46,10 @@ type Queue interface {
 	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 }
 
-// Watch knows how long orders wait in the queue, so that no order is
-// promised that could not be made soon. While the oldest message of all is young
-// enough, nothing else matters. Otherwise each voucher is judged by the oldest message that all
-// vouchers share, and by its own oldest one, so that one sale's orders stop no other sale, however
-// many sales there are:
+// Watch knows how long orders wait in the queue, so that no order is promised that could not be made soon. While the
+// oldest message of all is young enough, nothing else matters. Otherwise each voucher is judged by the oldest message
+// that all vouchers share, and by its own oldest one, so that one sale's orders stop no other sale, however many sales
+// there are:
 //
 //   - One reading names all vouchers that have messages of their own. A voucher that it does not
 //     name has none.
@@ -66,11 +62,10 @@ type Queue interface {
 //     all messages would be another voucher's. It only refuses when the queue
 //     names the vouchers and does not tell their ages, as a queue that cannot be asked.
 //
-// While the queue does not tell its backlog, orders are refused before they are
-// reserved. If they were reserved no unit would be lost, because the reconciler
-// publishes them again. But each of them would take a unit from a user who can be
-// served later, its own user would wait as long as a publish may take, only to hear
-// "unknown", and all of them would be published again in one storm.
+// While the queue does not tell its backlog, orders are refused before they are reserved. If they were reserved no unit
+// would be lost, because the reconciler publishes them again. But each of them would take a unit from a user who can be
+// served later, its own user would wait as long as a publish may take, only to hear "unknown", and all of them would be
+// published again in one storm.
 type Watch struct {
 	queue   Queue
 	maxAge  time.Duration
@@ -159,9 +154,8 @@ func (w *Watch) look(ctx context.Context) error {
 	return nil
 }
 
-// readWaiting learns which vouchers have messages, and of those that had none at the
-// last reading that all of theirs are younger than it. While somebody reads, or has just
-// done so, it answers with what became of the last reading.
+// readWaiting learns which vouchers have messages, and of those that had none at the last reading that all of theirs
+// are younger than it. While somebody reads, or has just done so, it answers with what became of the last reading.
 func (w *Watch) readWaiting(ctx context.Context) error {
 	asked := time.Now()
 	mine, awaited, failed := w.mayRead(asked)
@@ -197,8 +191,7 @@ func (w *Watch) readWaiting(ctx context.Context) error {
 	return nil
 }
 
-// mayRead reports whether the caller is to make the next reading, and whether somebody waits
-// for the consumer.
+// mayRead reports whether the caller is to make the next reading, and whether somebody waits for the consumer.
 func (w *Watch) mayRead(now time.Time) (mine, awaited bool, failed error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,9 +261,8 @@ func (w *Watch) note(id string, asked time.Time, own model.Backlog, err error) {
 	}
 }
 
-// due lists the vouchers whose oldest messages are to be asked for now: those that may
-// have messages half as old as they may be. Those that requests want come first, and
-// then those that were asked longest ago.
+// due lists the vouchers whose oldest messages are to be asked for now: those that may have messages half as old as
+// they may be. Those that requests want come first, and then those that were asked longest ago.
 func (w *Watch) due() []string {
 	type candidate struct {
 		id     string
@@ -302,9 +294,8 @@ func (w *Watch) due() []string {
 	return ids
 }
 
-// judge tells by how much a voucher's oldest message is known to be too old. Untold says
-// that it may be, and that the queue does not answer how old it is. Messages that may be
-// of any voucher count as its own.
+// judge tells by how much a voucher's oldest message is known to be too old. Untold says that it may be, and that the
+// queue does not answer how old it is. Messages that may be of any voucher count as its own.
 func (w *Watch) judge(voucherID string) (late time.Duration, untold bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()

@@ -20,9 +20,8 @@ import (
 	"seckill/service/servicetest"
 )
 
-// manySales is a queue of many vouchers: v0 and so on are busy, with a message that is
-// 10 ms old whenever one looks, and others may be behind. Each question takes a
-// millisecond.
+// manySales is a queue of many vouchers: v0 and so on are busy, with a message that is 10 ms old whenever one looks,
+// and others may be behind. Each question takes a millisecond.
 type manySales struct {
 	busy int
 
@@ -111,8 +110,7 @@ func (w *Watch) goOn(vouchers int) (n int) {
 	return n
 }
 
-// One voucher is behind: the others sell on, also those that are asked for the first
-// time, and however many they are.
+// One voucher is behind: the others sell on, also those that are asked for the first time, and however many they are.
 func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
 	t.Parallel()
 	for _, vouchers := range []int{1, 100, 1000} {
@@ -175,8 +173,7 @@ func TestAVoucherThatIsBehindIsFoundAmongMany(t *testing.T) {
 	})
 }
 
-// While nothing is behind, the queue is asked for the oldest message of all and
-// for nothing else.
+// While nothing is behind, the queue is asked for the oldest message of all and for nothing else.
 func TestAYoungBacklogAsksForNoVoucher(t *testing.T) {
 	t.Parallel()
 	besideManySales(t, "", 1000, 0, func(t *testing.T, w *Watch, q *manySales) {

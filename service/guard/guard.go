@@ -25,9 +25,8 @@ func (g Guards) Selling() error {
 	return nil
 }
 
-// Sole is the claim of an instance whose Redis or queue is inside its own
-// process: no other instance on its database sees its locks, its hot copies or
-// its backlog. A second one runs, but is not ready, sells nothing in async and
+// Sole is the claim of an instance whose Redis or queue is inside its own process: no other instance on its database
+// sees its locks, its hot copies or its backlog. A second one runs, but is not ready, sells nothing in async and
 // touches no hot copy.
 type Sole struct {
 	claim Claim
@@ -66,8 +65,7 @@ func (s *Sole) crowded() error {
 		s.lacks+" to run several", nil)
 }
 
-// look keeps alone up to date. A database that is away changes nothing: async
-// goes on without it for a while.
+// look keeps alone up to date. A database that is away changes nothing: async goes on without it for a while.
 func (s *Sole) look(ctx context.Context) {
 	if held, err := s.claim.Held(ctx); err == nil {
 		s.alone.Store(held)

@@ -11,9 +11,8 @@ import (
 	"seckill/model"
 )
 
-// Mode knows in which order mode the database was sold from at the latest
-// reading. While the database is away that stays as it was, because async sells on.
-// Until another mode is read, budget.Glance later, nothing is sold twice: each
+// Mode knows in which order mode the database was sold from at the latest reading. While the database is away that
+// stays as it was, because async sells on. Until another mode is read, budget.Glance later, nothing is sold twice: each
 // transaction that takes a unit checks the mode too.
 type Mode struct {
 	read func(context.Context) (model.ModeRecord, error)

@@ -31,12 +31,10 @@ type Claims interface {
 	Take(ctx context.Context, identity string, from model.RedisClaim) (bool, error)
 }
 
-// Redis makes sure that all instances in order mode async on a database use
-// one Redis. A row of the database names that Redis, and the instances that use it
-// renew the row. An instance with another Redis is not ready, sells nothing and
-// touches no hot copy, until it has seen for some seconds that the row is not
-// renewed any more. When Redis itself has restarted or failed over, the instances
-// that used it write its new identity at once.
+// Redis makes sure that all instances in order mode async on a database use one Redis. A row of the database names that
+// Redis, and the instances that use it renew the row. An instance with another Redis is not ready, sells nothing and
+// touches no hot copy, until it has seen for some seconds that the row is not renewed any more. When Redis itself has
+// restarted or failed over, the instances that used it write its new identity at once.
 type Redis struct {
 	claims   Claims
 	identity func(ctx context.Context) (string, error)
@@ -62,9 +60,8 @@ func (r *Redis) Run(ctx context.Context) {
 	poll.Every(ctx, budget.Look, func() { _ = r.Look(ctx) })
 }
 
-// Look compares this instance's Redis with the one that the database names. While
-// one of the two does not answer, nothing changes: async goes on without the
-// database for a while.
+// Look compares this instance's Redis with the one that the database names. While one of the two does not answer,
+// nothing changes: async goes on without the database for a while.
 func (r *Redis) Look(ctx context.Context) error { return r.look(ctx, r.claims.Take) }
 
 // Await looks, for a piece of work beside the instances, until its Redis is that of the database, or until another is
@@ -113,9 +110,8 @@ func (r *Redis) look(ctx context.Context, take func(context.Context, string, mod
 	return nil
 }
 
-// mayReplace reports whether this instance's Redis may take the place of another:
-// of none, of the one that this instance used before, of one that died with its
-// process, and of one that is not used any more.
+// mayReplace reports whether this instance's Redis may take the place of another: of none, of the one that this
+// instance used before, of one that died with its process, and of one that is not used any more.
 func (r *Redis) mayReplace(other string) bool {
 	dead := strings.HasPrefix(other, Embedded) && r.sole != nil && r.sole.alone.Load()
 	return other == "" || other == r.mine || dead || r.silent >= abandonedClaim
@@ -145,8 +141,7 @@ func (r *Redis) reason() string {
 	return "it is not known yet which Redis the other instances of this database use"
 }
 
-// Selling is nil while this instance uses the Redis
-// of its database.
+// Selling is nil while this instance uses the Redis of its database.
 func (r *Redis) Selling() error {
 	if r == nil || r.agreed.Load() {
 		return nil
@@ -154,8 +149,7 @@ func (r *Redis) Selling() error {
 	return model.Unavailable(r.reason(), nil)
 }
 
-// During runs work whenever this instance uses the Redis of its database, until
-// ctx ends or the work does by itself.
+// During runs work whenever this instance uses the Redis of its database, until ctx ends or the work does by itself.
 func (r *Redis) During(ctx context.Context, work func(ctx context.Context) error) error {
 	if r == nil {
 		return work(ctx)
@@ -176,8 +170,7 @@ func (r *Redis) During(ctx context.Context, work func(ctx context.Context) error
 	return nil
 }
 
-// await returns true when this instance agrees with the others, or no longer
-// does, and false when ctx has ended.
+// await returns true when this instance agrees with the others, or no longer does, and false when ctx has ended.
 func (r *Redis) await(ctx context.Context, agreed bool) bool {
 	return poll.Until(ctx, budget.Glance, func() (bool, error) { return r.agreed.Load() == agreed, ctx.Err() }) == nil
 }

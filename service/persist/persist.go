@@ -29,8 +29,7 @@ const (
 	maxPersistQueue = 64 * maxPersist
 	// loneWriters transactions of isolated vouchers run at once.
 	loneWriters = 2
-	// fruitless vouchers in a row that fail by themselves mean that the database is away: the
-	// others are not tried.
+	// fruitless vouchers in a row that fail by themselves mean that the database is away: the others are not tried.
 	fruitless = 3
 )
 
@@ -82,16 +81,14 @@ func (p *Persister) recovered(voucherID string) {
 	p.deps.Log.InfoContext(context.Background(), "the orders of every voucher can be stored again", slog.String("last", voucherID))
 }
 
-// Persist makes rows of reservations and returns a verdict on each: nil means that a
-// row is committed, UNAVAILABLE or an unknown outcome that the queue is to deliver the
-// order again, and any other error is a bug, whose message must not be lost. One that does
-// not wrap model.ErrOutage is of the order or of its voucher, and says nothing of others. The
+// Persist makes rows of reservations and returns a verdict on each: nil means that a row is committed, UNAVAILABLE or
+// an unknown outcome that the queue is to deliver the order again, and any other error is a bug, whose message must not
+// be lost. One that does not wrap model.ErrOutage is of the order or of its voucher, and says nothing of others. The
 // verdicts do not depend on whether the hot copies could be told.
 //
-// An order becomes a dead letter only when its own data are known to be the trouble
-// (model.ErrDataRefused, or an outcome that says that no row can hold it). Any other
-// error means later. The orders of an isolated voucher are attempted by themselves, less and
-// less often, and the others wait for them no longer than budget.Look.
+// An order becomes a dead letter only when its own data are known to be the trouble (model.ErrDataRefused, or an
+// outcome that says that no row can hold it). Any other error means later. The orders of an isolated voucher are
+// attempted by themselves, less and less often, and the others wait for them no longer than budget.Look.
 func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
 	failpoint.Reach(failpoint.BeforePersist)
 	b := &persistence{Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations))}

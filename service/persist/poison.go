@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// poisonSuspicion is how many orders may be refused for their data while none is
-	// stored. With so many the database itself is suspected, which may lack a column,
-	// and must not bury a whole queue.
+	// poisonSuspicion is how many orders may be refused for their data while none is stored. With so many the database
+	// itself is suspected, which may lack a column, and must not bury a whole queue.
 	poisonSuspicion = 10
 	// maxSuspected bounds the orders that are remembered. Beyond that all are forgotten, and learnt again.
 	maxSuspected = 10_000
@@ -58,9 +57,8 @@ func (b *persistence) tryAgain(ctx context.Context, r model.Reservation) ([]mode
 	return b.commit(ctx, []model.Reservation{r})
 }
 
-// buryOne writes the dead letter and then the failed row: with the row the unit goes
-// back on sale, and without the letter nothing would be left of the order's data. The
-// message is done with once the row is committed.
+// buryOne writes the dead letter and then the failed row: with the row the unit goes back on sale, and without the
+// letter nothing would be left of the order's data. The message is done with once the row is committed.
 func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why error) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
@@ -112,8 +110,7 @@ type suspicion struct {
 	said   said
 }
 
-// said is what was logged and counted of an order, so that it is not said again when
-// the order is delivered again.
+// said is what was logged and counted of an order, so that it is not said again when the order is delivered again.
 type said int
 
 const (
@@ -124,8 +121,7 @@ const (
 
 func newSuspects() *suspects { return &suspects{orders: map[string]*suspicion{}} }
 
-// of returns the suspicion against an order, a new one if there was none. The caller
-// holds the lock.
+// of returns the suspicion against an order, a new one if there was none. The caller holds the lock.
 func (s *suspects) of(orderID string, stored uint64) *suspicion {
 	known := s.orders[orderID]
 	if known == nil {

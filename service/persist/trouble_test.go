@@ -249,8 +249,7 @@ func TestALonePoisonedOrderIsNotBuriedAtOnce(t *testing.T) {
 	})
 }
 
-// A database that refused everything for a moment, and was well before the batch
-// ended, has refused no order for good.
+// A database that refused everything for a moment, and was well before the batch ended, has refused no order for good.
 func TestADatabaseThatIsWellAgainWithinABatchBuriesNothing(t *testing.T) {
 	t.Parallel()
 	for bad := range 40 { // calls

@@ -21,8 +21,7 @@ const (
 	auditTries = 3
 )
 
-// Auditor checks that the database, the hot copy and the queue agree about every
-// single order.
+// Auditor checks that the database, the hot copy and the queue agree about every single order.
 type Auditor struct {
 	deps Deps
 
@@ -30,12 +29,11 @@ type Auditor struct {
 	rebuilds *Rebuilder
 }
 
-// Audit compares by order id, not only by count. Balanced says that the database adds
-// up, that no order drifts, and, while nothing moves, that the hot copy counts the same
-// units. While the hot copy is closed or being rebuilt the audit is not balanced, so a
-// caller that waits for a balanced audit also waits until the sale is open. Only while
-// the voucher needs no hot copy, more than an hour before its sale or after it, does
-// the database alone decide. UNAVAILABLE says that Redis or the queue cannot be asked.
+// Audit compares by order id, not only by count. Balanced says that the database adds up, that no order drifts, and,
+// while nothing moves, that the hot copy counts the same units. While the hot copy is closed or being rebuilt the audit
+// is not balanced, so a caller that waits for a balanced audit also waits until the sale is open. Only while the
+// voucher needs no hot copy, more than an hour before its sale or after it, does the database alone decide. UNAVAILABLE
+// says that Redis or the queue cannot be asked.
 func (a *Auditor) Audit(ctx context.Context, voucherID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()

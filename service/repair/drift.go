@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// driftAge is how old a difference must be to count, by the contract: a younger
-	// one is an order on its way.
+	// driftAge is how old a difference must be to count, by the contract: a younger one is an order on its way.
 	driftAge = budget.Answer
 	// maxSuspects bounds the differences that are looked at one by one. A voucher with
 	// more of them has to be rebuilt anyway.
@@ -66,9 +65,8 @@ type comparison struct {
 	leftOut bool      // some difference was too young to count
 }
 
-// compare finds the orders that do not add up. Each order that differs at first sight
-// is looked at again by itself, because the two sides are not read at one instant.
-// A hot copy that is not open is read and not compared.
+// compare finds the orders that do not add up. Each order that differs at first sight is looked at again by itself,
+// because the two sides are not read at one instant. A hot copy that is not open is read and not compared.
 //
 // The queue is read first: when what it had of the voucher is consumed, an old reservation
 // that has no row afterwards is in no message.
@@ -130,8 +128,7 @@ func (c *comparison) suspect(userID, orderID string) error {
 	return nil
 }
 
-// readReserved notes the reservations. Every old one is suspect: it should have a
-// row by now, and be settled.
+// readReserved notes the reservations. Every old one is suspect: it should have a row by now, and be settled.
 func (c *comparison) readReserved(ctx context.Context) error {
 	err := c.auditor.deps.Hot.Pendings(ctx, c.voucher.ID, c.hot.Epoch, func(r model.Reservation) error {
 		c.pending[c.hash(r.UserID, r.ID)] = struct{}{}
@@ -155,8 +152,7 @@ func (c *comparison) readMarks(ctx context.Context) error {
 	return unreachable("The buyers could not be read.", err)
 }
 
-// readRows strikes out the marks that have a live row. A live row without a mark is
-// suspect.
+// readRows strikes out the marks that have a live row. A live row without a mark is suspect.
 func (c *comparison) readRows(ctx context.Context) error {
 	err := c.auditor.deps.Database.Live(ctx, c.voucher.ID, func(order model.Order) error {
 		key := c.hash(order.UserID, order.ID)
@@ -172,8 +168,7 @@ func (c *comparison) readRows(ctx context.Context) error {
 	return nil
 }
 
-// nameMarks reads the marks again. Those without a live row and without a
-// reservation are suspect.
+// nameMarks reads the marks again. Those without a live row and without a reservation are suspect.
 func (c *comparison) nameMarks(ctx context.Context) error {
 	for key := range c.pending {
 		delete(c.marks, key)
@@ -190,9 +185,8 @@ func (c *comparison) nameMarks(ctx context.Context) error {
 	return unreachable("The buyers could not be read.", err)
 }
 
-// judge looks at one order again, in Redis first and then in the database: an order
-// is marked before it has a row, and loses its mark after its row is closed. A
-// difference that arises between the two readings is young.
+// judge looks at one order again, in Redis first and then in the database: an order is marked before it has a row, and
+// loses its mark after its row is closed. A difference that arises between the two readings is young.
 func (c *comparison) judge(ctx context.Context, s suspect) (drifted, bool, error) {
 	marked, _, err := c.auditor.deps.Hot.OrderOf(ctx, c.voucher.ID, s.userID)
 	if err != nil {
@@ -286,15 +280,13 @@ const (
 	// driftEvery is between two comparisons of a voucher's id sets: each reads every
 	// order. What a comparison finds is repaired within 30 s also if it arose behind one.
 	driftEvery = 3 * budget.Answer
-	// driftBudget is how long one look goes on to the next voucher. After the look
-	// there is a rest of driftShare times its length, up to budget.Survey, because the
-	// sale goes on beside it.
+	// driftBudget is how long one look goes on to the next voucher. After the look there is a rest of driftShare times
+	// its length, up to budget.Survey, because the sale goes on beside it.
 	driftBudget = 3 * budget.Blink
 	driftShare  = 20
 )
 
-// driftWatch compares the orders of open vouchers, one voucher after the other, also
-// while they are sold.
+// driftWatch compares the orders of open vouchers, one voucher after the other, also while they are sold.
 type driftWatch struct {
 	auditor *Auditor
 
@@ -365,9 +357,8 @@ func (d *driftWatch) look(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// due lists the vouchers whose turn it is: first those where something was found for
-// the first time, then those that are early, have changed since they were compared or have
-// suspects, the one compared the longest ago first.
+// due lists the vouchers whose turn it is: first those where something was found for the first time, then those that
+// are early, have changed since they were compared or have suspects, the one compared the longest ago first.
 func (d *driftWatch) due() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -420,9 +411,8 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 	return nil
 }
 
-// compareTwice compares one voucher. A difference is certain when the comparison before
-// found the same: in a running sale, a single comparison may meet an order between
-// two of its steps.
+// compareTwice compares one voucher. A difference is certain when the comparison before found the same: in a running
+// sale, a single comparison may meet an order between two of its steps.
 func (d *driftWatch) compareTwice(ctx context.Context, id string, before driftCheck) (now driftCheck, certain []drifted, err error) {
 	c, err := d.auditor.compare(ctx, id)
 	if err != nil {
@@ -449,9 +439,8 @@ func (d *driftWatch) compareTwice(ctx context.Context, id string, before driftCh
 	return now, certain, nil
 }
 
-// repair settles by order id what can be settled, and asks for a rebuild where that
-// is not enough. Lost reservations are published again by the reconciler, once the
-// queue's consumer has passed everything published before.
+// repair settles by order id what can be settled, and asks for a rebuild where that is not enough. Lost reservations
+// are published again by the reconciler, once the queue's consumer has passed everything published before.
 func (d *driftWatch) repair(ctx context.Context, id string, certain []drifted) error {
 	for _, drift := range certain {
 		d.auditor.deps.Log.ErrorContext(ctx, "an order does not add up", slog.String("voucher_id", id),

@@ -43,15 +43,13 @@ type Elector struct {
 	Log        *slog.Logger
 }
 
-// election is for work that one instance does at a time, for the sake of economy: two
-// that do it at once, because a lock was lost, only do the same work twice. So a lock whose
-// holder shows no sign of life is taken away from it.
+// election is for work that one instance does at a time, for the sake of economy: two that do it at once, because a
+// lock was lost, only do the same work twice. So a lock whose holder shows no sign of life is taken away from it.
 type election struct {
 	Elector
 
 	job string // names the lock
-	// alone says that the work cannot wait for the lock server: while nobody can be
-	// elected, every instance does it.
+	// alone says that the work cannot wait for the lock server: while nobody can be elected, every instance does it.
 	alone bool
 	// may is an error while this instance must leave the work to others; nil: it never must.
 	may     func() error

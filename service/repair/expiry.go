@@ -29,16 +29,14 @@ const (
 	// expiryVouchers are worked on at once: while the transactions of one wait for somebody
 	// who holds its row, the others go on.
 	expiryVouchers = 3
-	// expiryLanes transactions of one voucher run at once: while one waits for the disk, or
-	// for its turn at the voucher's row, the other goes on. Those of one look use at
-	// most half of the connections of those who sell.
+	// expiryLanes transactions of one voucher run at once: while one waits for the disk, or for its turn at the
+	// voucher's row, the other goes on. Those of one look use at most half of the connections of those who sell.
 	expiryLanes = 2
-	// expiryRest is how many times as long as a transaction has taken its lane rests, and
-	// budget.Answer the age of an order from which it does not. Expiry takes from a sale of the
-	// same machine what it computes, thus no more of it than it needs: half of the time of
-	// either lane at first, which is enough for some ten thousand orders in a second, and
-	// more the longer orders have waited. A transaction that takes longer beside others
-	// makes its rest longer.
+	// expiryRest is how many times as long as a transaction has taken its lane rests, and budget.Answer the age of an
+	// order from which it does not. Expiry takes from a sale of the same machine what it computes, thus no more of it
+	// than it needs: half of the time of either lane at first, which is enough for some ten thousand orders in a
+	// second, and more the longer orders have waited. A transaction that takes longer beside others makes its rest
+	// longer.
 	expiryRest = 1
 
 	// waitlistEvery is the pause between two looks for waitlists that stand still, which an alert tells an operator.
@@ -59,8 +57,7 @@ type ExpiryStore interface {
 	// Overdue reads unpaid orders whose time has passed: those with a started payment, or
 	// those without. It begins behind the order given, and returns up to limit of them.
 	Overdue(ctx context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error)
-	// Expire expires those of the orders that are unpaid and overdue, in one transaction,
-	// and returns them.
+	// Expire expires those of the orders that are unpaid and overdue, in one transaction, and returns them.
 	Expire(ctx context.Context, ids []string) ([]model.Order, error)
 	// Waitlists counts who waits for a unit, and the units that came back a minute ago or more and that nobody has got.
 	Waitlists(ctx context.Context) (waiting, held int64, err error)
@@ -81,15 +78,13 @@ var errNoProvider = errors.New("no payment provider is configured")
 // Expiry closes orders that were not paid in time, and returns their units, in both
 // order modes. The one instance that is elected looks for overdue orders by an index.
 //
-// A message for each order, which JetStream would deliver at its time, was the other
-// way. It would cost every purchase a publish, in the order mode sync it would need a
-// queue, and each of these messages would still have to ask the database whether the
-// order was paid. What they would save is a reading that finds nothing, four times a
-// second. The index costs a purchase one entry behind the newest one.
+// A message for each order, which JetStream would deliver at its time, was the other way. It would cost every purchase
+// a publish, in the order mode sync it would need a queue, and each of these messages would still have to ask the
+// database whether the order was paid. What they would save is a reading that finds nothing, four times a second. The
+// index costs a purchase one entry behind the newest one.
 type Expiry struct {
 	Store ExpiryStore
-	// Provider is nil when there is none: nothing is known then of payments that were
-	// started before.
+	// Provider is nil when there is none: nothing is known then of payments that were started before.
 	Provider Provider
 	// Announce tells the instances of a voucher that has units on sale again.
 	Announce func(ctx context.Context, voucherID string) error
@@ -143,9 +138,8 @@ func (e *Expiry) lookAtWaitlists(ctx context.Context) error {
 	return nil
 }
 
-// expireUnpaid expires the overdue orders that nobody began to pay. Those whose time
-// passed first come first, and no voucher waits for another one in trouble: its orders
-// are read past.
+// expireUnpaid expires the overdue orders that nobody began to pay. Those whose time passed first come first, and no
+// voucher waits for another one in trouble: its orders are read past.
 func (e *Expiry) expireUnpaid(ctx context.Context) error {
 	var failed []error
 	var last model.OverdueOrder
@@ -238,8 +232,7 @@ func (e *Expiry) expireVoucher(ctx context.Context, voucherID string, orders []m
 	return err
 }
 
-// laneRest is how long a lane rests behind a transaction that took so long, whose first
-// order has waited for overdue.
+// laneRest is how long a lane rests behind a transaction that took so long, whose first order has waited for overdue.
 func laneRest(took, overdue time.Duration) time.Duration {
 	calm := 1 - overdue.Seconds()/budget.Answer.Seconds()
 	return time.Duration(max(calm, 0) * expiryRest * float64(took))
@@ -278,9 +271,8 @@ func (e *Expiry) rest(voucherID string) {
 	e.resting[voucherID] = time.Now().Add(budget.Answer)
 }
 
-// expirePaying asks the provider for the payments of overdue orders, and expires those
-// that it knows of no money for. It runs beside the others because a provider may be
-// slow.
+// expirePaying asks the provider for the payments of overdue orders, and expires those that it knows of no money for.
+// It runs beside the others because a provider may be slow.
 func (e *Expiry) expirePaying(ctx context.Context) error {
 	asking, enough := context.WithTimeout(ctx, askTimeout)
 	defer enough()
@@ -331,8 +323,7 @@ func (e *Expiry) askForAll(ctx, asking context.Context, page []model.OverdueOrde
 	return asked, first
 }
 
-// ask asks for payments, and returns the errors of those that the provider did not answer
-// for, by order.
+// ask asks for payments, and returns the errors of those that the provider did not answer for, by order.
 func (e *Expiry) ask(ctx context.Context, payments []model.Payment) map[string]error {
 	var mu sync.Mutex
 	unanswered := map[string]error{}
@@ -426,8 +417,7 @@ func (c *Clocks) robbed(window time.Duration) bool {
 }
 
 const (
-	// messageAge is how long a webhook's message is known again: longer than any provider
-	// repeats one.
+	// messageAge is how long a webhook's message is known again: longer than any provider repeats one.
 	messageAge = 30 * budget.Day
 )
 

@@ -249,8 +249,7 @@ func TestExpiryRestsWhileItHasTime(t *testing.T) {
 	}
 }
 
-// A voucher whose row is locked holds up no other one, not even when its orders fill the
-// first pages.
+// A voucher whose row is locked holds up no other one, not even when its orders fill the first pages.
 func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	expiring(t, func(t *testing.T, l *calendar, run func()) {

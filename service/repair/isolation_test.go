@@ -119,8 +119,7 @@ func TestAnIntentThatCannotBeTakenBackHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// A rebuild that opens between two readings gives what it carries another epoch,
-// in which it must be published.
+// A rebuild that opens between two readings gives what it carries another epoch, in which it must be published.
 func TestOldReservationsArePublishedInTheEpochThatHoldsThem(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

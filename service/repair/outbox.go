@@ -15,8 +15,7 @@ import (
 const (
 	// relayPage is how many returned units are read at once.
 	relayPage = 1000
-	// maxRelayPages bounds the pages of one pass, and relayTurn those of one voucher
-	// before it is the others' turn.
+	// maxRelayPages bounds the pages of one pass, and relayTurn those of one voucher before it is the others' turn.
 	maxRelayPages = 20
 	relayTurn     = 2
 )
@@ -33,9 +32,8 @@ type outbox struct {
 	waiting int           // releases left in the outbox since it was last read from its beginning
 }
 
-// pass relays the releases in the outbox, the vouchers taking turns. A release that
-// meets a closed hot copy stays for later, and so do the others of its voucher. When a
-// pass does not come to the end, the next one goes on from there.
+// pass relays the releases in the outbox, the vouchers taking turns. A release that meets a closed hot copy stays for
+// later, and so do the others of its voucher. When a pass does not come to the end, the next one goes on from there.
 func (o *outbox) pass(ctx context.Context) error {
 	later := map[string]bool{}
 	turns := map[string]int{}
@@ -127,9 +125,8 @@ func (o *outbox) apply(ctx context.Context, page []model.Release, later map[stri
 	return done, errors.Join(failed...)
 }
 
-// give brings units of one voucher to its hot copy, and returns the releases that are
-// done. The mark of an order that the database refused after its admission is not
-// released: see Settler.replace.
+// give brings units of one voucher to its hot copy, and returns the releases that are done. The mark of an order that
+// the database refused after its admission is not released: see Settler.replace.
 func (o *outbox) give(ctx context.Context, voucherID string, releases []model.Release, refused map[string]model.Order) (done []int64, err error) {
 	var units []model.Release
 	var marks []model.Release

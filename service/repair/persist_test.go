@@ -165,9 +165,8 @@ func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 	})
 }
 
-// What the database refuses after the copy has admitted it shows that the copy is
-// stale: the order fails, neither unit nor mark is put right by hand, and the voucher
-// is rebuilt once, however many such orders there are.
+// What the database refuses after the copy has admitted it shows that the copy is stale: the order fails, neither unit
+// nor mark is put right by hand, and the voucher is rebuilt once, however many such orders there are.
 func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -36,9 +36,8 @@ func TestLeftoversOnRealServers(t *testing.T) {
 	check.Equal(t, "what remains in Redis", check.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)[v.ID].Voucher.Remaining, 51)
 }
 
-// The database takes no order of one voucher for a while, whatever the reason is.
-// The other one sells on and is rebuilt meanwhile, and behind that nothing of
-// either is lost.
+// The database takes no order of one voucher for a while, whatever the reason is. The other one sells on and is rebuilt
+// meanwhile, and behind that nothing of either is lost.
 func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBackstage(t, testserver.SharedRedis(t))

@@ -76,8 +76,7 @@ func newRebuilder(parts Deps) *Rebuilder {
 	}
 }
 
-// quiet reports whether a rebuild ended without a failure: another instance does it,
-// or the order mode allows none.
+// quiet reports whether a rebuild ended without a failure: another instance does it, or the order mode allows none.
 func quiet(err error) bool { return elsewhere(err) || errors.Is(err, errNotSelling) }
 
 // elsewhere reports whether a rebuild ended because another instance rebuilds.
@@ -106,9 +105,8 @@ func whileElsewhere(ctx context.Context, do func() error) error {
 	})
 }
 
-// Retire closes the hot copy of a voucher unless that is open. A rebuild that was
-// under way will open nothing any more. It returns false when the hot copy is open,
-// or another instance rebuilds it.
+// Retire closes the hot copy of a voucher unless that is open. A rebuild that was under way will open nothing any more.
+// It returns false when the hot copy is open, or another instance rebuilds it.
 func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) {
 	job, err := r.begin(ctx, voucherID, 0, "")
 	if elsewhere(err) {
@@ -125,8 +123,7 @@ func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, 
 		if err := at.without(ctx, run.await); err != nil {
 			return err
 		}
-		// After a rebuild that was superseded, maybe by this process, the hot copy may
-		// be closed.
+		// After a rebuild that was superseded, maybe by this process, the hot copy may be closed.
 		if !elsewhere(run.err) && (run.err != nil || run.wrong >= wrong) {
 			return run.err
 		}

@@ -42,9 +42,8 @@ type rebuildJob struct {
 	carried int          // reservations loaded; one that Redis showed twice counts twice
 }
 
-// begin takes the first two steps: it begins the next epoch in the database and
-// closes the hot copy. It returns nil when no rebuild is needed. An empty adminID says
-// that no administrator has asked for it.
+// begin takes the first two steps: it begins the next epoch in the database and closes the hot copy. It returns nil
+// when no rebuild is needed. An empty adminID says that no administrator has asked for it.
 func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, adminID string) (*rebuildJob, error) {
 	mode, err := r.deps.Mode(ctx)
 	if err != nil {
@@ -201,8 +200,7 @@ func (j *rebuildJob) catchUp(ctx context.Context) {
 	}
 }
 
-// awaitOwn waits for the voucher's own messages: it must not stay closed for those of
-// another voucher.
+// awaitOwn waits for the voucher's own messages: it must not stay closed for those of another voucher.
 func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
 	return j.place.without(ctx, func(ctx context.Context) error {
 		return j.deps.Backlog.Await(ctx, j.record.VoucherID, sequence)
@@ -212,9 +210,8 @@ func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
 // at says where the rebuild is.
 func (j *rebuildJob) at(stage string) { j.stage.Store(&stage) }
 
-// beat tells the log and the database that the rebuild is alive, and stops it when
-// another rebuild has superseded it. A long wait is told of ever more seldom: a thousand
-// rebuilds may wait for the same trouble to end.
+// beat tells the log and the database that the rebuild is alive, and stops it when another rebuild has superseded it. A
+// long wait is told of ever more seldom: a thousand rebuilds may wait for the same trouble to end.
 func (j *rebuildJob) beat(ctx context.Context, stop context.CancelCauseFunc) {
 	stage := *j.stage.Load()
 	if stage == stageWaiting {
@@ -242,13 +239,11 @@ const (
 	loadAhead = 2
 )
 
-// load fills the new epoch's keys: first with the reservations of the closed epoch
-// that have no row, then with the live orders of one consistent snapshot. In this
-// order none is missed: a reservation leaves the closed epoch only after its row is
-// committed, and the snapshot shows every row that was committed before it. When a
-// user has both, the live order gets the mark: one mark, one unit. (A carried
-// reservation whose order is closed meanwhile is released like any other, once the
-// new hot copy is open.)
+// load fills the new epoch's keys: first with the reservations of the closed epoch that have no row, then with the live
+// orders of one consistent snapshot. In this order none is missed: a reservation leaves the closed epoch only after its
+// row is committed, and the snapshot shows every row that was committed before it. When a user has both, the live order
+// gets the mark: one mark, one unit. (A carried reservation whose order is closed meanwhile is released like any other,
+// once the new hot copy is open.)
 func (j *rebuildJob) load(ctx context.Context) error {
 	err := overlap(ctx, j.survivors, func(ctx context.Context, carried []model.Reservation) error {
 		j.carried += len(carried)
@@ -342,8 +337,7 @@ func (j *rebuildJob) chunk(ctx context.Context, live []model.Order, carried []mo
 	return nil
 }
 
-// overlap reads and writes chunks at the same time, with a few chunks in between.
-// The first error ends both.
+// overlap reads and writes chunks at the same time, with a few chunks in between. The first error ends both.
 func overlap[T any](
 	ctx context.Context, read func(context.Context, func(T) error) error, write func(context.Context, T) error,
 ) error {

@@ -102,10 +102,9 @@ func TestALargeSaleIsRebuiltInPages(t *testing.T) {
 	})
 }
 
-// A publish that was under way when the copy was closed, and lands behind the
-// barrier, could promise nothing. If the rebuild found its reservation and
-// carried it over, the user hears that it is processing, and it becomes an order;
-// if Redis has lost it, it fails.
+// A publish that was under way when the copy was closed, and lands behind the barrier, could promise nothing. If the
+// rebuild found its reservation and carried it over, the user hears that it is processing, and it becomes an order; if
+// Redis has lost it, it fails.
 func TestMessagesBehindTheBarrier(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]bool{"carried over": false, "lost": true} {

@@ -22,9 +22,8 @@ const (
 	// sweepShare is how many times what a sweep took is rested behind it, up to
 	// budget.Step: a sweep of up to 50 ms costs no more than this part of a core.
 	sweepShare = 200
-	// closerSweeps is the number of sweeps in which the hot copy of every quiet voucher
-	// is read once. In the others it is only asked whether it is loaded and has nothing
-	// reserved.
+	// closerSweeps is the number of sweeps in which the hot copy of every quiet voucher is read once. In the others it
+	// is only asked whether it is loaded and has nothing reserved.
 	closerSweeps = 24
 	// findChunk is how many rows, or hot copies, are read by id at once.
 	findChunk = 500
@@ -128,9 +127,8 @@ type watchlist struct {
 	busy map[string]bool
 }
 
-// watch compares the epochs of the database with the hot copies. Ten thousand quiet
-// vouchers must cost next to nothing: they are swept every few seconds, and at once
-// when Redis may have lost them.
+// watch compares the epochs of the database with the hot copies. Ten thousand quiet vouchers must cost next to nothing:
+// they are swept every few seconds, and at once when Redis may have lost them.
 func (r *Reconciler) watch(ctx context.Context) error {
 	r.stranded.begin()
 	incarnation, err := r.deps.Hot.Incarnation(ctx)
@@ -172,15 +170,13 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	return err
 }
 
-// rest is the pause behind work that took so long: share times as long, within
-// bounds.
+// rest is the pause behind work that took so long: share times as long, within bounds.
 func rest(took time.Duration, share int, least, most time.Duration) time.Duration {
 	return max(least, min(time.Duration(share)*took, most))
 }
 
-// dropped reads the busy vouchers that are not watched any more, because their sale was
-// put off or is long over. As long as their hot copy is open, its reservations must be
-// settled all the same.
+// dropped reads the busy vouchers that are not watched any more, because their sale was put off or is long over. As
+// long as their hot copy is open, its reservations must be settled all the same.
 func (r *Reconciler) dropped(ctx context.Context, watched []model.EpochRecord) ([]model.EpochRecord, error) {
 	busy := maps.Clone(r.list.busy)
 	for _, epoch := range watched {

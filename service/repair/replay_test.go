@@ -26,8 +26,7 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	}
 }
 
-// Its reservation still stands and it has no row: the order goes its way under
-// the id that its user knows.
+// Its reservation still stands and it has no row: the order goes its way under the id that its user knows.
 func TestReplayOfAReservationThatStandsPublishesIt(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -26,8 +26,7 @@ func (s *Stock) Audit(ctx context.Context, voucherID string) (model.Audit, error
 	return s.auditor.Audit(ctx, voucherID)
 }
 
-// Rebuild closes a voucher's hot copy for an administrator, and has it rebuilt in the
-// background.
+// Rebuild closes a voucher's hot copy for an administrator, and has it rebuilt in the background.
 func (s *Stock) Rebuild(ctx context.Context, voucherID, adminID string) error {
 	if !model.ValidID(voucherID) {
 		return model.NotFound("voucher")
@@ -43,9 +42,8 @@ func (s *Stock) Rebuild(ctx context.Context, voucherID, adminID string) error {
 	return nil
 }
 
-// Change changes the stock in the database and in the hot copy. When another change of
-// the voucher comes in between, it begins anew: concurrent changes are serialized by
-// retrying, and callers do not see the conflict.
+// Change changes the stock in the database and in the hot copy. When another change of the voucher comes in between, it
+// begins anew: concurrent changes are serialized by retrying, and callers do not see the conflict.
 func (s *Stock) Change(
 	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
 ) (model.Voucher, error) {
@@ -108,8 +106,7 @@ func (s *Stock) lower(ctx context.Context, intent model.StockIntent) error {
 	}
 }
 
-// giveUp takes an intent back, also when the client has hung up. When it fails, the
-// reconciler does it.
+// giveUp takes an intent back, also when the client has hung up. When it fails, the reconciler does it.
 func (s *Stock) giveUp(ctx context.Context, intent model.StockIntent) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Call)
 	defer cancel()

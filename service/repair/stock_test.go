@@ -116,8 +116,7 @@ func TestARestockRebuildsWhereUsersMayWait(t *testing.T) {
 	})
 }
 
-// The copy promises before the database knows: a smaller stock must not undercut
-// what is reserved.
+// The copy promises before the database knows: a smaller stock must not undercut what is reserved.
 func TestStockShrinksInTheCopyFirst(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -149,9 +148,8 @@ func TestAStockThatCannotShrinkLeavesTheCopyAsItWas(t *testing.T) {
 	servicetest.WantCode(t, check.ErrorOf(s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})), model.CodeUnavailable)
 }
 
-// Two administrators who change a stock at once are one behind the other: that is no
-// trouble of the service, and neither hears of it. Only a change that does not end, of a
-// process that died, is told.
+// Two administrators who change a stock at once are one behind the other: that is no trouble of the service, and
+// neither hears of it. Only a change that does not end, of a process that died, is told.
 func TestAStockThatIsBeingChangedIsChangedAfterwards(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"db.intendstock", "hot.lower", "db.changestock"} {

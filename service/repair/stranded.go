@@ -49,9 +49,8 @@ type sighting struct {
 // begin begins a look at all vouchers.
 func (s *stranded) begin() { s.before, s.sighted = s.sighted, map[string]sighting{} }
 
-// reconcile looks at one voucher, whose open hot copy was just read. Due names for each
-// reservation the epoch of the hot copy that holds it now: published with an earlier epoch, its
-// order would only fail.
+// reconcile looks at one voucher, whose open hot copy was just read. Due names for each reservation the epoch of the
+// hot copy that holds it now: published with an earlier epoch, its order would only fail.
 func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
 	voucherID := hot.Voucher.ID
 	err := s.noteAll(ctx, hot)

@@ -88,8 +88,7 @@ type AdminLog interface {
 	Record(ctx context.Context, change model.AdminChange) error
 }
 
-// record notes that an administrator asks for something, before it is done. An empty adminID
-// is nobody: a command.
+// record notes that an administrator asks for something, before it is done. An empty adminID is nobody: a command.
 func (p Deps) record(ctx context.Context, adminID, action, subject string, before any) error {
 	if adminID == "" {
 		return nil
@@ -105,8 +104,7 @@ func (p Deps) record(ctx context.Context, adminID, action, subject string, befor
 type Database interface {
 	persist.Database
 
-	// GetMany returns the vouchers that exist, with the database's clock as their
-	// ServerTime.
+	// GetMany returns the vouchers that exist, with the database's clock as their ServerTime.
 	GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
 	// Audit counts the database's side.
 	Audit(ctx context.Context, voucherID string) (model.Audit, error)
@@ -114,8 +112,7 @@ type Database interface {
 	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
 	// Failed reads those of the orders that have failed.
 	Failed(ctx context.Context, ids []string) (map[string]model.Order, error)
-	// Live calls yield for every live order of a voucher; of each only the id,
-	// voucher and user are given.
+	// Live calls yield for every live order of a voucher; of each only the id, voucher and user are given.
 	Live(ctx context.Context, voucherID string, yield func(model.Order) error) error
 	// After reads the outbox voucher by voucher, the oldest release of each first. It
 	// begins after the release given, and returns up to limit of them.
@@ -123,8 +120,7 @@ type Database interface {
 	// Done removes rows of the outbox.
 	Done(ctx context.Context, ids []int64) error
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
-	// IntendStock announces a smaller stock; needed is false when ChangeStock
-	// alone gives the answer.
+	// IntendStock announces a smaller stock; needed is false when ChangeStock alone gives the answer.
 	IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error)
 	// Intents lists the intents that are older.
 	Intents(ctx context.Context, olderThan time.Duration) ([]model.StockIntent, error)
@@ -147,9 +143,8 @@ type Epochs interface {
 	Close(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error)
 	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
 	Progress(ctx context.Context, voucherID string, epoch int64) error
-	// Snapshot shows a voucher and its orders as of one instant. Like SetBarrier,
-	// Progress and Open it answers ErrSuperseded unless the epoch is the latest and
-	// not open.
+	// Snapshot shows a voucher and its orders as of one instant. Like SetBarrier, Progress and Open it answers
+	// ErrSuperseded unless the epoch is the latest and not open.
 	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error
 	Open(ctx context.Context, voucherID string, epoch int64) error
 	// Known tells which orders have a row, in any status.
@@ -176,8 +171,7 @@ type HotCopies interface {
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
 	// Touch makes reservations young again.
 	Touch(ctx context.Context, reservations []model.Reservation) error
-	// Mend notes orders that are reserved and are not noted as due, and forgets those that
-	// are noted and not reserved.
+	// Mend notes orders that are reserved and are not noted as due, and forgets those that are noted and not reserved.
 	Mend(ctx context.Context, voucherID string, orderIDs []string) error
 
 	// Reserve takes one unit for each request, or says of each why not.
@@ -187,9 +181,8 @@ type HotCopies interface {
 	// ReleaseAll is Release for rows of one voucher. When the answer is "later" or an
 	// error, some may have been given back; it may be repeated.
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error)
-	// Apply brings the database's voucher to its hot copy, and does nothing when the
-	// hot copy has something newer. False means that the hot copy is closed. An
-	// *model.OutgrownError says that it has to be rebuilt for that.
+	// Apply brings the database's voucher to its hot copy, and does nothing when the hot copy has something newer.
+	// False means that the hot copy is closed. An *model.OutgrownError says that it has to be rebuilt for that.
 	Apply(ctx context.Context, v model.Voucher) (applied bool, err error)
 	// Lower lowers the stock. CONFLICT says that more units are taken.
 	Lower(ctx context.Context, voucherID string, stock, revision int64) error
@@ -212,12 +205,10 @@ type HotCopies interface {
 type Queue interface {
 	persist.Queue
 
-	// Publish returns when the reservations are durably queued. After an error
-	// they may be queued all the same.
+	// Publish returns when the reservations are durably queued. After an error they may be queued all the same.
 	Publish(ctx context.Context, reservations []model.Reservation) error
 	Backlog(ctx context.Context) (model.Backlog, error)
-	// BacklogOf is Backlog of the messages that may carry orders of one voucher; only the
-	// last sequence is that of all.
+	// BacklogOf is Backlog of the messages that may carry orders of one voucher; only the last sequence is that of all.
 	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 	// PendingOf is BacklogOf without the messages that carry no order of the voucher.
 	PendingOf(ctx context.Context, voucherID string) (model.Backlog, error)

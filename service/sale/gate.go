@@ -19,9 +19,8 @@ import (
 // gate bounds how many requests are inside at once, in all and of one voucher; the
 // others wait, first come first served.
 //
-// In a rush every request passes the first look at the cache before anything is
-// sold. Without a gate all of them would take a lock and ask the database. With a
-// gate, the waiting requests are answered from the cache once nothing is left.
+// In a rush every request passes the first look at the cache before anything is sold. Without a gate all of them would
+// take a lock and ask the database. With a gate, the waiting requests are answered from the cache once nothing is left.
 type gate struct {
 	places *places
 	one    int // of them are for one voucher

@@ -169,8 +169,7 @@ func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
 	})
 }
 
-// The oldest message is of another voucher: this one sells on, and refuses for
-// its own messages only.
+// The oldest message is of another voucher: this one sells on, and refuses for its own messages only.
 func TestOldBacklogOfAnotherVoucherRefusesNothing(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {

@@ -62,8 +62,7 @@ func (a Announce) Tell(ctx context.Context, log *slog.Logger, id string) {
 	}
 }
 
-// Selling is nil while the database is sold from in this instance's order mode, and
-// UNAVAILABLE otherwise.
+// Selling is nil while the database is sold from in this instance's order mode, and UNAVAILABLE otherwise.
 type Selling func() error
 
 // seller is what the two order modes do differently.
@@ -72,15 +71,13 @@ type seller interface {
 
 	// known is refusal where that needs no reading. It reports whether that is so.
 	known(userID string, groups []string, voucherID string) (known bool, refusal error)
-	// overload refuses while too many orders of the voucher wait in the queue, and is
-	// nil otherwise.
+	// overload refuses while too many orders of the voucher wait in the queue, and is nil otherwise.
 	overload(ctx context.Context, userID, voucherID string) error
 	// free refuses a place on the waitlist although units remain in the database; nil: they are those of orders on
 	// their way to it.
 	free(ctx context.Context, userID string, groups []string, voucherID string) error
 
-	// get returns a user's own order. With wait it waits until that has left
-	// processing.
+	// get returns a user's own order. With wait it waits until that has left processing.
 	get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
 	list(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
@@ -112,15 +109,13 @@ func NewSync(deps Deps) *Orders {
 	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxCommitting, maxCommittingOne), joins: newJoins(deps.Places), leaves: newLeaves(deps.Places)}
 }
 
-// NewAsync sells from the hot copies and lets a queue carry the orders to the
-// database; Close ends its writers.
+// NewAsync sells from the hot copies and lets a queue carry the orders to the database; Close ends its writers.
 func NewAsync(deps Deps, hot AsyncDeps) *Orders {
 	s := newAsyncSeller(deps, hot)
 	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxAdmitted, maxAdmitted), joins: newJoins(deps.Places), leaves: newLeaves(deps.Places)}
 }
 
-// StartDraining ends the waits for orders to leave processing, so that a stop
-// need not wait for them.
+// StartDraining ends the waits for orders to leave processing, so that a stop need not wait for them.
 func (s *Orders) StartDraining() { s.seller.drain() }
 
 // Close waits until the orders under way are decided. When ctx ends first, the
@@ -221,10 +216,9 @@ func (s *Orders) attempt(ctx context.Context, at counter, user *hold, voucherID 
 
 // OrderStore keeps orders.
 type OrderStore interface {
-	// CreateOrders commits in one transaction those of the orders that it can, and
-	// returns the outcome of each. After an error that wraps model.ErrUnknownOutcome,
-	// only a call with the same ids can tell. A *model.HeldError names the voucher whose row
-	// stayed locked.
+	// CreateOrders commits in one transaction those of the orders that it can, and returns the outcome of each. After
+	// an error that wraps model.ErrUnknownOutcome, only a call with the same ids can tell. A *model.HeldError names the
+	// voucher whose row stayed locked.
 	CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error)
 	Get(ctx context.Context, id string) (model.Order, error)
 	// Find reads orders by id; absent ones are left out.
@@ -262,8 +256,7 @@ type HotCopies interface {
 	// OrderOf finds the order that the user's mark names; "" for none. Pending is its
 	// reservation while it is not known to be persisted.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
-	// OrdersOf is OrderOf of several buyers in one call. An order that cannot be found
-	// now is left empty.
+	// OrdersOf is OrderOf of several buyers in one call. An order that cannot be found now is left empty.
 	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
 	// Processing is one page of all users' orders of a voucher that are not known to
 	// be persisted, newest first. A closed hot copy is model.ErrCopyClosed.
@@ -277,8 +270,7 @@ type HotCopies interface {
 
 // Queue carries reservations to the workers.
 type Queue interface {
-	// Publish returns when the reservations are durably queued. After an error they
-	// may be queued all the same.
+	// Publish returns when the reservations are durably queued. After an error they may be queued all the same.
 	Publish(ctx context.Context, reservations []model.Reservation) error
 }
 
@@ -298,10 +290,9 @@ const (
 	maxCancelQueue = 1024
 )
 
-// canceler cancels orders of both order modes. Concurrent cancellations of one voucher
-// share a transaction: a transaction for each would keep buyers waiting for the
-// voucher's row. Two vouchers never share one, because a voucher in trouble must not
-// hold up others.
+// canceler cancels orders of both order modes. Concurrent cancellations of one voucher share a transaction: a
+// transaction for each would keep buyers waiting for the voucher's row. Two vouchers never share one, because a voucher
+// in trouble must not hold up others.
 type canceler struct {
 	store OrderStore
 	group *lane.Keyed[model.Cancellation, model.Canceled]

@@ -29,8 +29,7 @@ const (
 	// maxAdmitted requests are between reserving and their answer at once: two full
 	// messages under way and two half full ones that gather behind them.
 	maxAdmitted = 1024
-	// maxReserveQueue requests wait to be reserved; a later one could not be served
-	// within its time anyway.
+	// maxReserveQueue requests wait to be reserved; a later one could not be served within its time anyway.
 	maxReserveQueue = 8192
 	// maxPublishQueue reservations wait to be published. None should be turned away
 	// here, so there is room also for those whose clients have hung up.
@@ -38,9 +37,8 @@ const (
 	// undoTimeout bounds giving a unit back in a hot copy; the outbox gives back
 	// what could not be given back in that time.
 	undoTimeout = 3 * budget.Look
-	// admissionAttempts is how often an order is reserved: once more after an
-	// obstacle was cleared. A second obstacle is new, and is left to the client's
-	// next call.
+	// admissionAttempts is how often an order is reserved: once more after an obstacle was cleared. A second obstacle
+	// is new, and is left to the client's next call.
 	admissionAttempts = 2
 )
 
@@ -48,28 +46,24 @@ const (
 type AsyncDeps struct {
 	Hot   HotCopies
 	Queue Queue
-	// Released removes the outbox rows of orders whose units are back in the hot
-	// copies.
+	// Released removes the outbox rows of orders whose units are back in the hot copies.
 	Released func(ctx context.Context, orderIDs []string) error
 	// Relay brings the returned units of a voucher to its hot copy, each to who waited for it.
 	Relay func(ctx context.Context, voucherID string) error
-	// Epochs reads from the database which epochs are the latest; it leaves out vouchers
-	// that do not exist.
+	// Epochs reads from the database which epochs are the latest; it leaves out vouchers that do not exist.
 	Epochs func(ctx context.Context, ids []string) (map[string]int64, error)
 	// Rebuild asks for a rebuild if one is needed. It also has a healthy hot copy
 	// replaced whose epoch is wrong, or earlier. It never blocks.
 	Rebuild func(voucherID string, wrong int64)
-	// ScriptLocks says that the hot copies look at the user's lock in the step in
-	// which they take the unit.
+	// ScriptLocks says that the hot copies look at the user's lock in the step in which they take the unit.
 	ScriptLocks bool
 	// Backlog knows how long accepted orders wait in the queue.
 	Backlog   Backlog
 	Admission *telemetry.Admission
 }
 
-// asyncSeller sells from the hot copies. It takes a unit, queues the reservation,
-// looks at the epoch once more, and then promises the order. Concurrent orders
-// share each of these calls.
+// asyncSeller sells from the hot copies. It takes a unit, queues the reservation, looks at the epoch once more, and
+// then promises the order. Concurrent orders share each of these calls.
 type asyncSeller struct {
 	deps  Deps
 	async AsyncDeps
@@ -112,8 +106,7 @@ func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 
 func (s *asyncSeller) drain() { s.waiters.drain() }
 
-// close lets the reservations under way be published, also those whose clients
-// have been answered.
+// close lets the reservations under way be published, also those whose clients have been answered.
 func (s *asyncSeller) close(ctx context.Context) {
 	s.drain()
 	s.reserves.Close(ctx)
@@ -171,9 +164,8 @@ func (s *asyncSeller) sell(ctx context.Context, user *hold, voucherID string) (m
 	return s.published(ctx, admitted)
 }
 
-// admission is what became of a request for a unit. A reserved order is queued with it:
-// whether its client still waits makes no difference, and orders that were reserved
-// together are published together.
+// admission is what became of a request for a unit. A reserved order is queued with it: whether its client still waits
+// makes no difference, and orders that were reserved together are published together.
 type admission struct {
 	model.ReserveResult
 
@@ -198,9 +190,8 @@ func (s *asyncSeller) ordered(ctx context.Context, userID, voucherID string) err
 	return model.AlreadyOrdered(*row)
 }
 
-// settled answers with the row of an order that has left processing already: the
-// call that reserved it was sent twice, and the order was published and persisted
-// between the two.
+// settled answers with the row of an order that has left processing already: the call that reserved it was sent twice,
+// and the order was published and persisted between the two.
 func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order, error) {
 	row, err := s.row(ctx, orderID)
 	if err == nil && row == nil {
@@ -215,11 +206,10 @@ func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order,
 // reserve takes a unit and gives the user's lock back as soon as that is decided.
 // Without a lease, the hot copy itself looks whether another program holds the lock.
 //
-// The lock covers the reserving and not the publishing. Taking the unit is the only
-// step in which two requests of a user, or a request and another program, can
-// disturb each other, and it is atomic. Nothing after it depends on the lock. And
-// where the script looks at the lock by itself, no lock is held any more once the
-// unit is taken: both ways must look the same from outside.
+// The lock covers the reserving and not the publishing. Taking the unit is the only step in which two requests of a
+// user, or a request and another program, can disturb each other, and it is atomic. Nothing after it depends on the
+// lock. And where the script looks at the lock by itself, no lock is held any more once the unit is taken: both ways
+// must look the same from outside.
 func (s *asyncSeller) reserve(ctx context.Context, user *hold, voucherID string) (admission, error) {
 	defer user.release(ctx)
 	try := &reserving{seller: s, user: user}
@@ -257,9 +247,8 @@ func (r *reserving) newID() error {
 	return err
 }
 
-// ask asks the hot copy for the unit. From here on it makes no difference when the
-// client hangs up: the user's lock is held until it is known whether the unit is
-// taken, and a reservation is published.
+// ask asks the hot copy for the unit. From here on it makes no difference when the client hangs up: the user's lock is
+// held until it is known whether the unit is taken, and a reservation is published.
 func (r *reserving) ask(ctx context.Context) (admission, error) {
 	if err := r.user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return admission{}, err
@@ -286,9 +275,8 @@ func (r *reserving) ask(ctx context.Context) (admission, error) {
 	}
 }
 
-// follow goes on with a request whose client has been answered: it waits for the
-// hot copy's answer and gives the lock back. The queue of the reserves bounds how many
-// such requests there are, their timeout how long each of them lasts.
+// follow goes on with a request whose client has been answered: it waits for the hot copy's answer and gives the lock
+// back. The queue of the reserves bounds how many such requests there are, their timeout how long each of them lasts.
 func (r *reserving) follow(ctx context.Context, ticket *lane.Ticket[model.ReserveRequest, admission]) {
 	user := r.user.handOver()
 	ctx = context.WithoutCancel(ctx)
@@ -343,10 +331,9 @@ func (s *asyncSeller) reserveGroup(ctx context.Context, asked []model.ReserveReq
 	return admitted, nil
 }
 
-// publishGroup queues the reservations of one group and tells of each why it must
-// not be promised. A publish that fails undoes nothing: the message may be in the
-// queue all the same, and the unit would be sold twice. The reconciler publishes
-// reservations again that are in no message.
+// publishGroup queues the reservations of one group and tells of each why it must not be promised. A publish that fails
+// undoes nothing: the message may be in the queue all the same, and the unit would be sold twice. The reconciler
+// publishes reservations again that are in no message.
 func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Reservation) ([]error, error) {
 	failpoint.Reach(failpoint.BeforePublish)
 	if err := s.async.Queue.Publish(ctx, reservations); err != nil {
@@ -366,11 +353,9 @@ func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Res
 // then asks the queue for its last message. So while either epoch is unchanged,
 // the message stands in front of the barrier, and the rebuild waits for it.
 //
-// The hot copy alone would be enough if there were only one Redis. But two
-// instances may look at two different Redis servers, by mistake or after a
-// fail-over, and each finds its own hot copy open. The database knows better.
-// While it is away the hot copy has to be enough, because accepting an order needs
-// no database.
+// The hot copy alone would be enough if there were only one Redis. But two instances may look at two different Redis
+// servers, by mistake or after a fail-over, and each finds its own hot copy open. The database knows better. While it
+// is away the hot copy has to be enough, because accepting an order needs no database.
 func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservation) []error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()

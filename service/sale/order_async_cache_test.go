@@ -38,8 +38,7 @@ func TestASilentServerHoldsUpNoReadingOfOthers(t *testing.T) {
 	})
 }
 
-// A hot copy that is closed says nothing about the sale: not even that it is sold
-// out, though it was a moment ago.
+// A hot copy that is closed says nothing about the sale: not even that it is sold out, though it was a moment ago.
 func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 	t.Parallel()
 	for name, hide := range map[string]func(s hotShop){
@@ -143,8 +142,7 @@ func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
 	})
 }
 
-// The flag is told to losers only, from a reading of the buyers during which
-// nothing changed.
+// The flag is told to losers only, from a reading of the buyers during which nothing changed.
 func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {

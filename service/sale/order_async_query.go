@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// maxRowReads look-ups of orders by id wait; far more than there are requests at
-	// once.
+	// maxRowReads look-ups of orders by id wait; far more than there are requests at once.
 	maxRowReads = 16_384
 )
 
@@ -156,9 +155,8 @@ func (s *asyncSeller) detail(ctx context.Context, orderID string) (model.OrderDe
 	}}, nil
 }
 
-// listWithProcessing lists a user's orders. When one voucher is asked for, the
-// user's processing order of it stands on top of the first page. When all vouchers
-// are, the page is the database's: no list names all hot copies.
+// listWithProcessing lists a user's orders. When one voucher is asked for, the user's processing order of it stands on
+// top of the first page. When all vouchers are, the page is the database's: no list names all hot copies.
 func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
 	onTop := q.VoucherID != "" && q.Cursor == "" && (q.Status == "" || q.Status == model.OrderProcessing)
 	if !onTop {
@@ -227,8 +225,7 @@ func (s *asyncSeller) cancel(ctx context.Context, asked model.Cancellation) (mod
 	return canceled.Order, canceled.Changed, err
 }
 
-// notCancelable says why an order without a row cannot be canceled; nil when no
-// hot copy has it.
+// notCancelable says why an order without a row cannot be canceled; nil when no hot copy has it.
 func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string) error {
 	order, err := s.unpersisted(ctx, orderID)
 	if err != nil || order == nil {

@@ -42,10 +42,9 @@ func (r *reserving) closed(ctx context.Context) error {
 	return err
 }
 
-// marked asks the database for the order that the user's mark in the hot copy names
-// and that is not reserved any more. A live order is the answer. The mark of a closed
-// order was not taken away yet: marked takes it away, and answers nil. An order that
-// the database refused after its admission shows that the hot copy is stale.
+// marked asks the database for the order that the user's mark in the hot copy names and that is not reserved any more.
+// A live order is the answer. The mark of a closed order was not taken away yet: marked takes it away, and answers nil.
+// An order that the database refused after its admission shows that the hot copy is stale.
 func (r *reserving) marked(ctx context.Context, orderID string) error {
 	row, err := r.seller.row(ctx, orderID)
 	if err != nil {
@@ -98,9 +97,8 @@ func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Orde
 	return r.seller.row(ctx, orderID)
 }
 
-// lostOrder answers for a mark whose order has no row and is not reserved. The database
-// has lost a row, or the hot copy is not of this database, and only a rebuild can tell
-// who may buy.
+// lostOrder answers for a mark whose order has no row and is not reserved. The database has lost a row, or the hot copy
+// is not of this database, and only a rebuild can tell who may buy.
 func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
 	r.seller.deps.Log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
 		slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID), slog.String("user_id", r.asked.UserID))

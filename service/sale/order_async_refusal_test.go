@@ -62,8 +62,7 @@ func TestPrecedenceOfRefusals(t *testing.T) {
 	}
 }
 
-// The hot copy says that the user has an order, which waits in no queue: the
-// database knows what became of it.
+// The hot copy says that the user has an order, which waits in no queue: the database knows what became of it.
 func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 	t.Parallel()
 	row := func(status model.OrderStatus, reason string) func(s hotShop) {
@@ -185,8 +184,7 @@ func TestClosedIDIsReplacedOnce(t *testing.T) {
 	})
 }
 
-// A reservation whose first sending was settled before the second was answered
-// has a row.
+// A reservation whose first sending was settled before the second was answered has a row.
 func TestReservationThatWasSettledMeanwhileIsAnsweredWithItsRow(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {

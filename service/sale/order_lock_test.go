@@ -29,8 +29,7 @@ func (s hotShop) tookLocks(t *testing.T, want int64) {
 	check.Equal(t, "locks given back", s.keys.Released.Load(), want)
 }
 
-// Where the hot copy looks at the locks itself, one is taken only when somebody
-// else holds it.
+// Where the hot copy looks at the locks itself, one is taken only when somebody else holds it.
 func TestForeignLockIsWaitedForAndGivenBackBeforeThePublish(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {

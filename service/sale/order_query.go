@@ -67,9 +67,8 @@ func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail,
 	return detail, err
 }
 
-// Cancel cancels a user's own unpaid order. Its unit is on sale again when this answers,
-// or a moment later if the hot copy cannot be told now. An order that is canceled
-// already is returned as it is.
+// Cancel cancels a user's own unpaid order. Its unit is on sale again when this answers, or a moment later if the hot
+// copy cannot be told now. An order that is canceled already is returned as it is.
 func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Order, error) {
 	return s.end(ctx, model.Cancellation{OrderID: orderID, UserID: userID})
 }

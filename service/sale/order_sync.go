@@ -20,14 +20,12 @@ import (
 const (
 	// maxCommitting requests take locks and wait for transactions at once.
 	maxCommitting = 1024
-	// maxCommittingOne of them are for one voucher: enough for two transactions of a
-	// hundred orders, and for those that gather behind them. A hot voucher gains nothing
-	// by more, and one in trouble leaves the rest to the others.
+	// maxCommittingOne of them are for one voucher: enough for two transactions of a hundred orders, and for those that
+	// gather behind them. A hot voucher gains nothing by more, and one in trouble leaves the rest to the others.
 	maxCommittingOne = 256
 
-	// commitTimeout bounds one shared transaction with all its repetitions. It is longer
-	// than a request's time, so that most unknown outcomes are decided while the users'
-	// locks are still held, and shorter than a stop may take.
+	// commitTimeout bounds one shared transaction with all its repetitions. It is longer than a request's time, so that
+	// most unknown outcomes are decided while the users' locks are still held, and shorter than a stop may take.
 	commitTimeout = budget.Answer + budget.Look
 	// maxCommitBatch orders share one transaction, which must stay short. The orders of one
 	// voucher that are waited for are fewer (maxCommittingOne).
@@ -46,9 +44,8 @@ const (
 // orderTicket stands for an order that waits for its transaction.
 type orderTicket = lane.Ticket[model.Order, model.Outcome]
 
-// syncSeller sells from the database: a request is answered when its order is
-// committed. The orders of all vouchers share transactions, because that is what makes
-// them fast; a voucher in trouble is isolated.
+// syncSeller sells from the database: a request is answered when its order is committed. The orders of all vouchers
+// share transactions, because that is what makes them fast; a voucher in trouble is isolated.
 type syncSeller struct {
 	deps     Deps
 	commits  *lane.Lane[model.Order, model.Outcome]
@@ -104,9 +101,8 @@ func (s *syncSeller) overload(context.Context, string, string) error { return ni
 
 func (s *syncSeller) locksItself() bool { return false }
 
-// sell creates the order in a transaction with others. From here on it makes no
-// difference when the client hangs up: the user's lock is held until the order is
-// decided.
+// sell creates the order in a transaction with others. From here on it makes no difference when the client hangs up:
+// the user's lock is held until the order is decided.
 func (s *syncSeller) sell(ctx context.Context, user *hold, voucherID string) (model.Order, error) {
 	unique, err := ids.New()
 	if err != nil {
@@ -126,9 +122,8 @@ func (s *syncSeller) sell(ctx context.Context, user *hold, voucherID string) (mo
 	return s.answer(ctx, user, order, outcome.Order, cmp.Or(err, outcome.Err))
 }
 
-// settle holds the user's lock until the order is decided, although the client has been
-// answered. The queue of the commits bounds how many such orders there are, their
-// timeout how long each of them lasts.
+// settle holds the user's lock until the order is decided, although the client has been answered. The queue of the
+// commits bounds how many such orders there are, their timeout how long each of them lasts.
 func (s *syncSeller) settle(ctx context.Context, ticket *orderTicket, user *hold, order model.Order) {
 	s.deps.Metrics.Unknown.Inc()
 	ctx = context.WithoutCancel(ctx)
@@ -152,8 +147,7 @@ func (s *syncSeller) answer(ctx context.Context, user *hold, asked, made model.O
 	case model.CodeOf(err) == model.CodeSoldOut:
 		s.deps.Cache.SoldOut(asked.VoucherID)
 	case model.CodeOf(err) == model.CodeNotFound:
-		// The cache knew the voucher. Another reading tells whether it was taken back or its row
-		// is away for a moment.
+		// The cache knew the voucher. Another reading tells whether it was taken back or its row is away for a moment.
 		s.deps.Cache.Drop(asked.VoucherID)
 		err = cmp.Or(s.refusal(ctx, user.userID, user.groups, asked.VoucherID), error(model.Unavailable("The voucher was away.", err)))
 	}

@@ -18,8 +18,7 @@ const (
 	maxLooks = 500
 	// lookTimeout bounds one look at an order, a round of them, and one query for rows.
 	lookTimeout = 3 * budget.Look
-	// maxWaits requests wait at once. Each keeps some 30 kB with its connection, a
-	// quarter of a gigabyte in all.
+	// maxWaits requests wait at once. Each keeps some 30 kB with its connection, a quarter of a gigabyte in all.
 	maxWaits = 8000
 	// maxUserWaits of them are of one user: as many orders as a person looks at.
 	maxUserWaits = 8
@@ -220,8 +219,7 @@ func (s *asyncSeller) lookAround(ctx context.Context) {
 	})
 }
 
-// await returns an order as soon as it is not processing any more, or as it is when
-// the wait is over.
+// await returns an order as soon as it is not processing any more, or as it is when the wait is over.
 func (s *asyncSeller) await(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
 	end := time.NewTimer(min(wait, budget.Settled))
 	defer end.Stop()

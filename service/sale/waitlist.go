@@ -195,9 +195,8 @@ func (e *entrants) refusal(ctx context.Context, userID string, groups []string, 
 // locksItself says that the database does not look at the user's lock.
 func (e *entrants) locksItself() bool { return false }
 
-// sell enters the user, and returns an Order with only Entry set. A repeated call finds the same entry.
-// Unlike an order it is not held against the lock behind a client that was answered: an entry that comes late takes
-// no unit.
+// sell enters the user, and returns an Order with only Entry set. A repeated call finds the same entry. Unlike an order
+// it is not held against the lock behind a client that was answered: an entry that comes late takes no unit.
 func (e *entrants) sell(ctx context.Context, user *hold, voucherID string) (model.Order, error) {
 	if err := user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return model.Order{}, err

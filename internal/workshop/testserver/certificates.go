@@ -23,8 +23,7 @@ type Certificates struct {
 	ClientCert, ClientKey string
 }
 
-// NewCertificates makes an authority, a server's certificate for one name and no address, and a
-// client's.
+// NewCertificates makes an authority, a server's certificate for one name and no address, and a client's.
 func NewCertificates(t testing.TB, name string) Certificates {
 	t.Helper()
 	dir := t.TempDir()

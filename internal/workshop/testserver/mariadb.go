@@ -83,8 +83,7 @@ func installArgs() []string {
 	return args
 }
 
-// mariadbReady asks for the data directory, so that another test's server on the same port is not taken
-// for this one.
+// mariadbReady asks for the data directory, so that another test's server on the same port is not taken for this one.
 func mariadbReady(ctx context.Context, s *Server) error {
 	db, err := connect(s.AdminDSN(""))
 	if err != nil {

@@ -29,8 +29,7 @@ func Redis(t testing.TB, args ...string) *Server {
 	return Home("").Redis(t, args...)
 }
 
-// SharedRedis returns the URL of the Redis that all tests share. Tests use names of their own and never
-// flush it.
+// SharedRedis returns the URL of the Redis that all tests share. Tests use names of their own and never flush it.
 func SharedRedis(t testing.TB) string {
 	t.Helper()
 	return process.redis.get(t, sharedRedis()).URL()
@@ -72,8 +71,7 @@ func copyConfig(ctx context.Context, data, name string) error {
 	return errors.Join(emptyDirectory(ctx, data), os.WriteFile(filepath.Join(data, filepath.Base(name)), text, 0o600))
 }
 
-// redisReady asks for the process id, so that another test's server on the same port is not taken for
-// this one.
+// redisReady asks for the process id, so that another test's server on the same port is not taken for this one.
 func redisReady(ctx context.Context, s *Server) error {
 	client := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1, PoolSize: 1, Protocol: 2, DisableIdentity: true})
 	defer client.Close()

@@ -22,9 +22,8 @@ const (
 	// accountsEvery is how often the changes of accounts are read, so that a change is
 	// known to every instance within a second, also when one reading takes half of it.
 	accountsEvery = 8 * budget.Blink
-	// maxChanges bounds what is remembered of changed accounts, some 15 MB. Each of
-	// them was hashed a password for, so that there are that many within a session's
-	// length only when somebody makes them on purpose.
+	// maxChanges bounds what is remembered of changed accounts, some 15 MB. Each of them was hashed a password for, so
+	// that there are that many within a session's length only when somebody makes them on purpose.
 	maxChanges = 100_000
 	// maxAccounts bounds the accounts that are remembered as a whole: administrators.
 	maxAccounts = 1_000
@@ -38,10 +37,9 @@ type AccountSource struct {
 	Changed func(ctx context.Context, since time.Time, limit int) ([]model.Account, error)
 }
 
-// Accounts is what one instance remembers of accounts, to hold tokens against. Which
-// accounts were changed lately it knows by heart, so that no purchase asks the
-// database; a single account, for an administrator's token, it remembers for less
-// than a second.
+// Accounts is what one instance remembers of accounts, to hold tokens against. Which accounts were changed lately it
+// knows by heart, so that no purchase asks the database; a single account, for an administrator's token, it remembers
+// for less than a second.
 type Accounts struct {
 	source AccountSource
 	lasts  time.Duration // how long a token may be older than a change
@@ -70,8 +68,7 @@ type account struct {
 	asked time.Time
 }
 
-// NewAccounts remembers changes for as long as the tokens last that they end. Watch
-// keeps it up to date.
+// NewAccounts remembers changes for as long as the tokens last that they end. Watch keeps it up to date.
 func NewAccounts(source AccountSource, lasts time.Duration, log *slog.Logger) (*Accounts, error) {
 	accounts, err := lru.New[string, account](maxAccounts)
 	if err != nil {
@@ -173,9 +170,8 @@ func (a *Accounts) Changed(id string, version int64) (ended bool, groups *model.
 	return ok && (change.disabled || cmp.Or(version, 1) < change.version), change.groups
 }
 
-// Account returns an account as it was at most maxAge ago, and not before a version:
-// a token that tells it shows that what is remembered is too old. Calls at once share
-// one question. NOT_FOUND is remembered, too; other errors are not.
+// Account returns an account as it was at most maxAge ago, and not before a version: a token that tells it shows that
+// what is remembered is too old. Calls at once share one question. NOT_FOUND is remembered, too; other errors are not.
 func (a *Accounts) Account(ctx context.Context, id string, version int64) (model.Account, error) {
 	oldest := time.Now().Add(-maxAge)
 	known, ok := a.accounts.Get(id)

@@ -40,10 +40,9 @@ type buyers struct {
 // mayInclude reports whether the user may have an order.
 func (b *buyers) mayInclude(userID string) bool { return b.filter.TestString(userID) }
 
-// buyersOf returns the buyers of a voucher that was seen sold out, or nil while they
-// are not known. The set is complete because the buyers are read after the voucher:
-// each order was committed before nothing remained. While the version stays the same
-// no unit is sold or given back, and so the buyers stay the same.
+// buyersOf returns the buyers of a voucher that was seen sold out, or nil while they are not known. The set is complete
+// because the buyers are read after the voucher: each order was committed before nothing remained. While the version
+// stays the same no unit is sold or given back, and so the buyers stay the same.
 func (c *Vouchers) buyersOf(s *slot, v model.Voucher) *buyers {
 	if known := s.buyers.Load(); known != nil && known.version == v.Version {
 		return known
@@ -68,8 +67,7 @@ func (c *Vouchers) buyersOf(s *slot, v model.Voucher) *buyers {
 	}
 }
 
-// readBuyers reads the buyers into the slot, and into the slot's entry if that is still
-// of the same version.
+// readBuyers reads the buyers into the slot, and into the slot's entry if that is still of the same version.
 func (c *Vouchers) readBuyers(s *slot, v model.Voucher) *buyers {
 	ctx, cancel := context.WithTimeout(context.Background(), budget.Survey)
 	defer cancel()

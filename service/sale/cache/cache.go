@@ -1,6 +1,5 @@
-// Package cache holds one instance's cache entries of vouchers, for less than a second
-// each, and knows the accounts whose tokens have ended. Most of a flash sale's requests
-// are answered from them, without a call to a server.
+// Package cache holds one instance's cache entries of vouchers, for less than a second each, and knows the accounts
+// whose tokens have ended. Most of a flash sale's requests are answered from them, without a call to a server.
 package cache
 
 import (
@@ -22,9 +21,8 @@ import (
 )
 
 const (
-	// maxAge is the age from which an entry answers no request. A restock, a pause or a
-	// moved window is obeyed within one second even when every message about it was
-	// lost, and an answer needs a little time on its way.
+	// maxAge is the age from which an entry answers no request. A restock, a pause or a moved window is obeyed within
+	// one second even when every message about it was lost, and an answer needs a little time on its way.
 	maxAge = 900 * time.Millisecond
 	// maxEntries bounds the memory; far more vouchers than are on sale at once.
 	maxEntries = 10_000
@@ -40,8 +38,7 @@ const (
 	maxReadings = 2
 )
 
-// Vouchers are this instance's cache entries of vouchers. Concurrent reads share
-// one query.
+// Vouchers are this instance's cache entries of vouchers. Concurrent reads share one query.
 type Vouchers struct {
 	source  source
 	reader  *lane.Keyed[string, reading] // reads vouchers for entries, with a group for each server of hot copies, as the next has
@@ -97,8 +94,7 @@ func newVouchers(
 	}, nil
 }
 
-// Close waits for the readings under way, or cancels them when ctx ends. It
-// must not be called twice.
+// Close waits for the readings under way, or cancels them when ctx ends. It must not be called twice.
 func (c *Vouchers) Close(ctx context.Context) {
 	close(c.closing)
 	c.reader.Close(ctx)
@@ -135,8 +131,7 @@ func readBy(ctx context.Context, reader *lane.Keyed[string, reading], id string)
 	return *read.voucher, read.closed, nil
 }
 
-// List returns one page of vouchers with what is left of them, newest first; list reads
-// a page from the database.
+// List returns one page of vouchers with what is left of them, newest first; list reads a page from the database.
 func (c *Vouchers) List(
 	ctx context.Context, q model.VoucherQuery, list func(context.Context, model.VoucherQuery) (model.VoucherPage, error),
 ) (model.VoucherPage, error) {
@@ -167,8 +162,7 @@ func (c *Vouchers) Stats(
 	return c.source.stats(ctx, id, count)
 }
 
-// Drop voids the entry of a voucher: a request from now on gets a reading that
-// began after now.
+// Drop voids the entry of a voucher: a request from now on gets a reading that began after now.
 func (c *Vouchers) Drop(id string) {
 	if s, ok := c.slots.Get(id); ok {
 		now := time.Now()
@@ -176,9 +170,8 @@ func (c *Vouchers) Drop(id string) {
 	}
 }
 
-// Returned voids the entry of a voucher if it shows nothing left: a unit came back. An
-// entry that shows units left stays valid, so that a user who buys and cancels
-// again and again costs no other buyer a reading.
+// Returned voids the entry of a voucher if it shows nothing left: a unit came back. An entry that shows units left
+// stays valid, so that a user who buys and cancels again and again costs no other buyer a reading.
 func (c *Vouchers) Returned(id string) {
 	if s, ok := c.slots.Get(id); ok {
 		now := time.Now()
@@ -199,8 +192,7 @@ func (c *Vouchers) DropAll() {
 	}
 }
 
-// SoldOut voids an entry that still shows units left, so that the next requests are
-// answered from a new one.
+// SoldOut voids an entry that still shows units left, so that the next requests are answered from a new one.
 func (c *Vouchers) SoldOut(id string) {
 	c.dropIf(id, func(held *entry) bool { return held.voucher.Remaining > 0 })
 }
@@ -228,8 +220,7 @@ func (c *Vouchers) Refusal(ctx context.Context, userID, id string, groups ...str
 	return c.refusal(held, userID, groups, time.Now())
 }
 
-// Known is Refusal where the cache entry is there and fresh enough. It reports whether
-// that is so.
+// Known is Refusal where the cache entry is there and fresh enough. It reports whether that is so.
 func (c *Vouchers) Known(userID, id string, groups ...string) (known bool, refusal error) {
 	now := time.Now()
 	held := c.held(id, c.slot(id), now)
@@ -270,8 +261,7 @@ func (c *Vouchers) refusal(held *entry, userID string, groups []string, now time
 	return err
 }
 
-// held returns the held entry if it is fresh enough to answer from, and has it read anew
-// before it is not.
+// held returns the held entry if it is fresh enough to answer from, and has it read anew before it is not.
 func (c *Vouchers) held(id string, s *slot, now time.Time) *entry {
 	held := c.fresh(s, now)
 	if held == nil {
@@ -406,10 +396,9 @@ func (e *entry) soldOut() bool {
 // refusal answers what can be told without asking a server: nil means that the seller
 // must be asked, model.ErrEntry that the draw must be, model.ErrCopyClosed that the hot copy is closed.
 //
-// This instance's clock may be minutes off. So the time is that of the database (or of
-// the hot copy) at the reading, plus what has passed since. The reading happened
-// between asked and told, which leaves a margin at both edges of the window, in which
-// the seller decides.
+// This instance's clock may be minutes off. So the time is that of the database (or of the hot copy) at the reading,
+// plus what has passed since. The reading happened between asked and told, which leaves a margin at both edges of the
+// window, in which the seller decides.
 func (e *entry) refusal(userID string, now time.Time, groups ...string) error {
 	if e.missing != nil {
 		return e.missing

@@ -10,9 +10,8 @@ import (
 	"seckill/model"
 )
 
-// The sale runs from begin to end on the database's clock; the copy was asked
-// for at `asked` and told 20 ms later on this machine's clock, which is an
-// hour off.
+// The sale runs from begin to end on the database's clock; the copy was asked for at `asked` and told 20 ms later on
+// this machine's clock, which is an hour off.
 func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 11, 10, 0, 0, 0, time.UTC)

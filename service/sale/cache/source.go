@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// hotReadTimeout bounds one reading of hot copies. They answer in less than a
-	// millisecond; when they hang, a request's time must be enough to ask the database
-	// too.
+	// hotReadTimeout bounds one reading of hot copies. They answer in less than a millisecond; when they hang, a
+	// request's time must be enough to ask the database too.
 	hotReadTimeout = budget.Look + budget.Brief
 	// statsTries is how often counts that do not add up are taken: an order may have
 	// been canceled between the two looks, which are milliseconds apart.
@@ -24,11 +23,9 @@ const (
 
 // Database is where vouchers are, and in the order mode sync their orders.
 type Database interface {
-	// GetMany returns the vouchers that exist, with the database's clock as their
-	// ServerTime.
+	// GetMany returns the vouchers that exist, with the database's clock as their ServerTime.
 	GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
-	// ShowMany is GetMany for those who look and do not buy: it takes no connection from
-	// those who do.
+	// ShowMany is GetMany for those who look and do not buy: it takes no connection from those who do.
 	ShowMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
 	// Buyers calls yield with every user who has a live order of a voucher, or waits before another one.
 	Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
@@ -39,8 +36,7 @@ type HotCopies interface {
 	// Node names the server of a voucher's hot copy, so that one that does not answer keeps no readings of others
 	// waiting. It asks no server.
 	Node(voucherID string) string
-	// Read answers each of the ids; a hot copy that is not loaded is closed. With an
-	// error it answers those it can.
+	// Read answers each of the ids; a hot copy that is not loaded is closed. With an error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	// Buyers calls yield with every user who has a reserved or a live order, or waits before another one, at
 	// least once.
@@ -113,8 +109,7 @@ func (dbReader) stats(
 	return count(ctx, id)
 }
 
-// hotReader reads the hot copies, which sell in the order mode async. They go on
-// when the database is away.
+// hotReader reads the hot copies, which sell in the order mode async. They go on when the database is away.
 type hotReader struct {
 	db      dbReader
 	hot     HotCopies
@@ -220,8 +215,7 @@ func shownAs(v model.Voucher, hot model.HotCopy) model.Voucher {
 	return v.At(hot.Voucher.ServerTime)
 }
 
-// query asks for both live and sold-out vouchers: only the hot copy knows in which of
-// the two phases a voucher is.
+// query asks for both live and sold-out vouchers: only the hot copy knows in which of the two phases a voucher is.
 func (r *hotReader) query(q model.VoucherQuery) model.VoucherQuery {
 	if q.Phase == model.PhaseLive || q.Phase == model.PhaseSoldOut {
 		q.Phase, q.OnSale = "", true
@@ -244,9 +238,8 @@ func (r *hotReader) sold(ctx context.Context, vouchers []model.Voucher, phase mo
 	return slices.DeleteFunc(vouchers, func(v model.Voucher) bool { return phase != "" && v.Phase != phase })
 }
 
-// stats counts the reserved orders too. They have no rows yet: they are the units that
-// neither remain nor are sold. The rows are counted first, so that an order that is
-// persisted in between counts as reserved, and not twice.
+// stats counts the reserved orders too. They have no rows yet: they are the units that neither remain nor are sold. The
+// rows are counted first, so that an order that is persisted in between counts as reserved, and not twice.
 func (r *hotReader) stats(
 	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
 ) (model.Stats, error) {
