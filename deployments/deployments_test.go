@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+	"github.com/grafana/sobek"
 	nats "github.com/nats-io/nats-server/v2/server"
 	client "github.com/nats-io/nats.go"
 
@@ -364,4 +366,135 @@ func TestTheDatabaseOfThePages(t *testing.T) {
 	check.Equal(t, "orders that do not expire", held, 1)
 	run(account("seckill"), restore[1])
 	check.Patiently(t, "the sale is open again", func() bool { return buys("u3") == http.StatusCreated })
+}
+
+// The schema of the values names the settings that the program has, but for those that the chart sets: no other is
+// accepted, and none is missing.
+func TestTheChartKnowsTheSettings(t *testing.T) {
+	t.Parallel()
+	var schema struct {
+		Properties struct {
+			Settings struct{ Properties map[string]any }
+			Secrets  struct {
+				Properties struct {
+					Files struct{ Properties map[string]any }
+				}
+			}
+		}
+	}
+	check.Must(t, json.Unmarshal([]byte(read(t, "helm/seckill/values.schema.json")), &schema))
+	set := []string{
+		"SECKILL_HTTP_ADDR", "SECKILL_OPS_ADDR", "SECKILL_DATA_DIR", "SECKILL_DRAIN_GRACE", "SECKILL_ORDER_MODE", "SECKILL_ROLE", "SECKILL_MIGRATE", "SECKILL_LOG_FORMAT",
+	}
+	var plain, secret []string
+	for _, setting := range config.Table() {
+		switch {
+		case setting.Secret:
+			secret = append(secret, setting.Variable)
+		case !slices.Contains(set, setting.Variable):
+			plain = append(plain, setting.Variable)
+		}
+	}
+	slices.Sort(plain)
+	slices.Sort(secret)
+	settings, files := schema.Properties.Settings.Properties, schema.Properties.Secrets.Properties.Files.Properties
+	check.Equal(t, "settings", strings.Join(slices.Sorted(maps.Keys(settings)), " "), strings.Join(plain, " "))
+	check.Equal(t, "secrets.files", strings.Join(slices.Sorted(maps.Keys(files)), " "), strings.Join(secret, " "))
+	// What the chart installs is a version, by which an upgrade and a way back know it; another tag moves.
+	versions := regexp.MustCompile(`(?m)^(version|appVersion): "?\d+\.\d+\.\d+"?$`).FindAllString(read(t, "helm/seckill/Chart.yaml"), -1)
+	check.Equal(t, "versions that the chart names", len(versions), 2)
+}
+
+// kubernetesSecret makes the Secret of README.md with a kubectl that writes each of its keys into a file, and returns
+// where.
+func kubernetesSecret(t *testing.T) string {
+	t.Helper()
+	_, commands, _ := strings.Cut(read(t, "README.md"), "\n## Kubernetes\n")
+	_, commands, _ = strings.Cut(commands, "```sh\n")
+	commands, _, found := strings.Cut(commands, "helm install")
+	if !found {
+		t.Fatal("README.md has no installation")
+	}
+	made, checkout := t.TempDir(), filepath.Dir(secrets(t))
+	check.Must(t, os.Symlink(".", filepath.Join(checkout, "deployments"))) // where secrets.sh was run already
+	check.Must(t, os.WriteFile(filepath.Join(checkout, "kubectl"), []byte(`#!/usr/bin/env bash
+		for a; do case $a in
+			--from-env-file=*) while read -r line; do printf %s "${line#*=}" >"$MADE/${line%%=*}"; done <"${a#*=}" ;;
+			--from-file=*) cp -r "${a#*=}"/. "$MADE" ;;
+		esac; done`), 0o700))
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Dir = checkout
+	cmd.Env = append(os.Environ(), "MADE="+made, "PATH="+checkout+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", commands, err, out)
+	}
+	return made
+}
+
+// The Secret of an installation has what instances read and nothing else: no password of a server's own administrator, no
+// key of the proxy's.
+func TestTheSecretHasWhatInstancesRead(t *testing.T) {
+	t.Parallel()
+	var values struct {
+		Secrets struct {
+			Files map[string]string
+			Async map[string]map[string]string
+		}
+	}
+	check.Must(t, yaml.Unmarshal([]byte(read(t, "helm/seckill/values.yaml")), &values))
+	var want, has []string
+	for _, files := range append(slices.Collect(maps.Values(values.Secrets.Async)), values.Secrets.Files) {
+		want = slices.AppendSeq(want, maps.Values(files))
+	}
+	for _, file := range check.Value(os.ReadDir(kubernetesSecret(t)))(t) {
+		has = append(has, file.Name())
+	}
+	slices.Sort(want)
+	check.Equal(t, "the keys of the Secret", strings.Join(has, " "), strings.Join(want, " "))
+}
+
+// judged is what the load test says of a run in which one promise was broken, by the metric of the promise; "" is a run
+// in which none was. It runs the load test's own files in k6's own engine.
+const judged = `
+const run = { scenario: 'rush', rate: 100, duration: 1, stock: 25, arrivals: 100, maxVUs: 10 };
+run.promises = promises(run);
+const verdict = (opened, broken) => summary({
+  setup_data: opened && { mode: 'sync' },
+  metrics: Object.fromEntries(run.promises.map(({ metric, rule }) => [
+    metric, { thresholds: { [rule]: { ok: !broken.includes(metric) } }, values: { count: 1, rate: 1, value: 1, med: 1, 'p(95)': 1, 'p(99)': 1, max: 1 } },
+  ])),
+}, run).stdout;
+const metrics = run.promises.map(({ metric }) => metric);
+Object.fromEntries([
+  ['none', verdict(true, [])], ['unopened', verdict(false, [])], ['all', verdict(true, metrics)],
+  ...metrics.map((metric) => [metric, verdict(true, [metric])]),
+])`
+
+// Whose fault a run's failure is, its verdict says: only what is k6's alone is k6's.
+func TestTheVerdictOfALoadTest(t *testing.T) {
+	t.Parallel()
+	vm := sobek.New()
+	check.Must(t, vm.Set("__ENV", map[string]string{"P99_ACCEPTED": "1", "P99_SOLD_OUT": "1", "MEMORY": "1", "OPS_URL": "http://127.0.0.1"}))
+	var script strings.Builder
+	for _, file := range []string{"settings", "promises", "summary"} {
+		script.WriteString(regexp.MustCompile(`(?m)^import .*$|^export `).ReplaceAllString(read(t, "k6/"+file+".js"), ""))
+	}
+	said, ok := check.Value(vm.RunString(script.String() + judged))(t).Export().(map[string]any)
+	if !ok || len(said) < 15 {
+		t.Fatalf("the load test says %v", said)
+	}
+	verdicts := map[string]string{
+		"none": "all promises were kept", "unopened": "THE SALE WAS NOT OPENED", "iterations": "K6 WAS TOO SLOW",
+	}
+	for broken, text := range said {
+		want, known := verdicts[broken]
+		if !known {
+			want = "PROMISES WERE BROKEN"
+		}
+		for _, verdict := range []string{"all promises were kept", "THE SALE WAS NOT OPENED", "K6 WAS TOO SLOW", "PROMISES WERE BROKEN"} {
+			if text, _ := text.(string); strings.Contains(text, verdict) != (verdict == want) {
+				t.Errorf("broken: %s: whether it says %q: %v, want %q\n%s", broken, verdict, verdict != want, want, text)
+			}
+		}
+	}
 }

@@ -2,8 +2,13 @@ package handler
 
 import (
 	"bytes"
+	"encoding/json"
+	"math/big"
+	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -80,4 +85,50 @@ func BenchmarkDocument(b *testing.B) {
 			}
 		})
 	}
+}
+
+func TestPlainInteger(t *testing.T) {
+	t.Parallel()
+	zeros := strings.Repeat("0", 15000)
+	for text, want := range map[string]any{
+		"0": json.Number("0"), "-0": json.Number("-0"), "1000": json.Number("1000"), "9007199254740993": json.Number("9007199254740993"),
+		"1000.0": json.Number("1000"), "1e3": json.Number("1000"), "1E+3": json.Number("1000"), "10e-1": json.Number("1"), "-2.50e1": json.Number("-25"),
+		"0e9": json.Number("0"), "-0.0": json.Number("0"), "0e-9": json.Number("0"), "0e999999999999999999999": json.Number("0"),
+		"999999999999999999.0": json.Number("999999999999999999"), "100000000000000000e1": json.Number("100000000000000000e1"),
+		"0." + zeros + "1e15001": json.Number("1"), "1" + zeros + "e-15000": json.Number("1"), "1" + zeros + "e-15001": fractionValue{},
+		"1000.5": fractionValue{}, "999999999999.99999": fractionValue{}, "1000000000000.00001": fractionValue{}, "1000.00000000000001": fractionValue{},
+		"1.0000000000000000000001": fractionValue{}, "1e-400": fractionValue{}, "1e-999999999999999999999": fractionValue{}, "15e-1": fractionValue{},
+		"1e400": json.Number("1e400"), "1e999999999": json.Number("1e999999999"), "-1e999999999999999999999": json.Number("-1e999999999999999999999"),
+	} {
+		if got := plainInteger(json.Number(text)); got != want {
+			t.Errorf("%.60s: %.60v, want %.60v", text, got, want)
+		}
+	}
+}
+
+// A number stays what it is, whatever it looks like, and is a mark when it is no integer.
+func TestPlainIntegerIsExact(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?`).Draw(t, "number")
+		exact, ok := new(big.Rat).SetString(text)
+		if !ok {
+			t.Fatalf("%s is no number", text)
+		}
+		number, integer := plainInteger(json.Number(text)).(json.Number)
+		if integer != exact.IsInt() {
+			t.Fatalf("an integer: %t, want %t", integer, exact.IsInt())
+		}
+		if !integer {
+			return
+		}
+		if got, ok := new(big.Rat).SetString(number.String()); !ok || got.Cmp(exact) != 0 {
+			t.Fatalf("became %s", number)
+		}
+		if plain, err := number.Int64(); err == nil && !exact.Num().IsInt64() {
+			t.Fatalf("became %d", plain)
+		} else if err != nil && len(exact.Num().String()) <= maxDigits {
+			t.Fatalf("stayed %s", number)
+		}
+	})
 }

@@ -1,11 +1,23 @@
 package repository_test
 
 import (
+	"bytes"
 	"context"
+	"database/sql"
+	"encoding/binary"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"seckill/internal/ids"
 	"seckill/internal/workshop/check"
@@ -279,3 +291,258 @@ func aboutNow(at time.Time) bool {
 }
 
 func user(i int) string { return fmt.Sprintf("user:%04d", i) }
+
+// A migration takes a hundred times as long as most tests. So a schema is migrated once and goes from one test to the
+// next, emptied; and SQLite's file is a copy of one that was migrated.
+
+// spare are the schemas that no test uses now. TestMain has nowhere to hand it to the tests.
+var spare struct {
+	mu      sync.Mutex
+	schemas []*schema
+	sqlite  []byte // a migrated file
+}
+
+// schema is one of MySQL that was migrated.
+type schema struct {
+	dsn   string
+	clean string // the statements that make it as it was after the migrations
+}
+
+// migrated is a database of the test's own that is as the migrations leave it.
+func migrated(t testing.TB, s store) sqldb.Options {
+	t.Helper()
+	if s.dialect == "sqlite" {
+		options := emptyDatabase(t, s)
+		check.Must(t, os.WriteFile(options.SQLiteFile, sqliteTemplate(t), 0o600))
+		return options
+	}
+	spare.mu.Lock()
+	defer spare.mu.Unlock()
+	last := len(spare.schemas) - 1
+	if last < 0 {
+		spare.schemas, last = []*schema{newSchema(t)}, 0
+	}
+	taken := spare.schemas[last]
+	spare.schemas = spare.schemas[:last]
+	t.Cleanup(func() { taken.giveBack(t) }) // behind the closing of all that the test opens
+	return sqldb.Options{DSN: taken.dsn, Slack: check.Deadline}
+}
+
+// lasting is a test whose schema stays when it ends. The server that all tests share goes, with all schemas.
+type lasting struct{ testing.TB }
+
+func (lasting) Cleanup(func()) {}
+
+func newSchema(t testing.TB) *schema {
+	t.Helper()
+	s := &schema{dsn: testserver.Schema(lasting{t})}
+	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: s.dsn, Slack: check.Deadline}))(t)
+	defer func() { check.Must(t, db.Close()) }()
+	check.Must(t, db.Migrate(t.Context()))
+	for _, table := range list(t, db.SQL(), "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()") {
+		if table == "schema_versions" {
+			continue
+		}
+		s.clean += "DELETE FROM " + table + ";"
+		columns := strings.Join(list(t, db.SQL(), "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = '"+table+"'"), ", ")
+		for _, row := range list(t, db.SQL(), "SELECT CONCAT_WS(', ', QUOTE("+strings.ReplaceAll(columns, ", ", "), QUOTE(")+")) FROM "+table) {
+			s.clean += "INSERT INTO " + table + " (" + columns + ") VALUES (" + row + ");"
+		}
+	}
+	return s
+}
+
+func (s *schema) giveBack(t testing.TB) {
+	t.Helper()
+	db := check.Value(sql.Open("mysql", s.dsn+"?multiStatements=true"))(t)
+	defer db.Close()
+	if _, err := db.ExecContext(context.Background(), s.clean); err != nil {
+		t.Errorf("the schema cannot be emptied: %v (is a transaction of the test still open, or a table changed?)", err)
+		return
+	}
+	spare.mu.Lock()
+	defer spare.mu.Unlock()
+	spare.schemas = append(spare.schemas, s)
+}
+
+// list is the only column of what a question finds.
+func list(t testing.TB, db *sql.DB, question string) (all []string) {
+	t.Helper()
+	rows := check.Value(db.QueryContext(t.Context(), question))(t)
+	defer rows.Close()
+	for rows.Next() {
+		var one string
+		check.Must(t, rows.Scan(&one))
+		all = append(all, one)
+	}
+	check.Must(t, rows.Err())
+	return all
+}
+
+func sqliteTemplate(t testing.TB) []byte {
+	t.Helper()
+	spare.mu.Lock()
+	defer spare.mu.Unlock()
+	if spare.sqlite == nil {
+		options := emptyDatabase(t, store{dialect: "sqlite"})
+		db := check.Value(sqldb.Open(t.Context(), options))(t)
+		check.Must(t, db.Migrate(t.Context()))
+		check.Must(t, db.Close()) // which empties the log into the file
+		spare.sqlite = check.Value(os.ReadFile(options.SQLiteFile))(t)
+	}
+	return spare.sqlite
+}
+
+// verdict is what the wire does with a statement on its way to the server.
+type verdict int
+
+const (
+	pass      verdict = iota
+	cutBefore         // the statement is lost with its connection
+	cutAfter          // the statement is carried out, its answer lost
+	later             // the client loses its connection at once, the statement arrives when late is closed
+	refuse            // the statement is refused as by a cluster's node without quorum (1047), and not carried out
+	denied            // the statement is carried out, and answered like a refused one
+)
+
+// refusal is the packet with which a node without quorum refuses a statement.
+var refusal = []byte("\x1b\x00\x00\x01\xff\x17\x04#08S01WSREP is not ready")
+
+// wire is a proxy that reads what a client says to MySQL, statement by statement, and can lose it or its answer.
+type wire struct {
+	t     testing.TB
+	judge func(statement string) verdict // called on its way; it may act on the database
+	late  chan struct{}
+	over  chan struct{} // the test has ended
+
+	deadlocks atomic.Int32 // that the server has told of
+}
+
+// limits are what a SELECT says about its time.
+var limits = regexp.MustCompile(`/\*M!\S+ SET STATEMENT max_statement_time=\S+ FOR \*/ |/\*\+ MAX_EXECUTION_TIME\(\d+\) \*/ `)
+
+// deadlock is in the packet with which a server ends a transaction for another one's sake (1213).
+const deadlock = "\xff\xbd\x04#40001"
+
+// newWire gives the DSN by which the server of another DSN is reached through the wire.
+func newWire(t testing.TB, dsn string, judge func(w *wire, statement string) verdict) string {
+	t.Helper()
+	through, _ := watchedWire(t, dsn, judge)
+	return through
+}
+
+func watchedWire(t testing.TB, dsn string, judge func(w *wire, statement string) verdict) (string, *wire) {
+	t.Helper()
+	cfg := check.Value(mysql.ParseDSN(dsn))(t)
+	w := &wire{t: t, late: make(chan struct{}), over: make(chan struct{})}
+	w.judge = func(statement string) verdict { return judge(w, statement) }
+	proxy := testserver.NewProxy(t, cfg.Addr, w.carry)
+	t.Cleanup(func() { close(w.over) }) // before the proxy ends
+	cfg.Addr = proxy.Addr()
+	return cfg.FormatDSN(), w
+}
+
+// watched is one more instance, and a count of the deadlocks that it and those hear of who are opened with its options.
+func (f *fixture) watched(t testing.TB, strategy model.StockStrategy) (*fixture, *atomic.Int32) {
+	t.Helper()
+	dsn, w := watchedWire(t, f.options.DSN, func(*wire, string) verdict { return pass })
+	s := f.store
+	s.strategy = strategy
+	return openFixture(t, s, sqldb.Options{DSN: dsn, Slack: check.Deadline}), &w.deadlocks
+}
+
+func (w *wire) carry(client, server net.Conn) {
+	var mute sync.Mutex // locked for good when answers are to be lost
+	var deny atomic.Bool
+	answers := make(chan struct{})
+	defer func() {
+		_, _ = client.Close(), server.Close()
+		<-answers
+	}()
+	go func() {
+		defer close(answers)
+		defer client.Close()
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := server.Read(buffer)
+			if err != nil || !mute.TryLock() {
+				return
+			}
+			answer := buffer[:n]
+			if bytes.Contains(answer, []byte(deadlock)) {
+				w.deadlocks.Add(1)
+			}
+			if deny.Swap(false) {
+				answer = refusal
+			}
+			_, err = client.Write(answer)
+			mute.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		packet, err := readPacket(client)
+		if err != nil {
+			return
+		}
+		verdict := pass
+		if len(packet) > 5 && packet[4] == 3 { // COM_QUERY
+			verdict = w.judge(limits.ReplaceAllString(string(packet[5:]), ""))
+		}
+		switch verdict {
+		case cutBefore:
+			return
+		case cutAfter:
+			mute.Lock()
+			_, _ = server.Write(packet)
+			<-answers // the first answer ends its reader
+			return
+		case later:
+			mute.Lock()
+			_ = client.Close()
+			select {
+			case <-w.late:
+			case <-w.over:
+				return
+			}
+			_, _ = server.Write(packet)
+			<-answers
+			return
+		case refuse:
+			if _, err := client.Write(refusal); err != nil {
+				return
+			}
+		case denied, pass:
+			deny.Store(verdict == denied)
+			if _, err := server.Write(packet); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func readPacket(r io.Reader) ([]byte, error) {
+	var header [4]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return nil, err
+	}
+	size := binary.LittleEndian.Uint32([]byte{header[0], header[1], header[2], 0})
+	packet := make([]byte, 4+size)
+	copy(packet, header[:])
+	_, err := io.ReadFull(r, packet[4:])
+	return packet, err
+}
+
+// onceOn gives a verdict to the first statement that begins with a prefix, and lets everything else pass.
+func onceOn(prefix string, act func(w *wire) verdict) func(*wire, string) verdict {
+	var once sync.Once
+	return func(w *wire, statement string) verdict {
+		v := pass
+		if bytes.HasPrefix([]byte(strings.TrimSpace(statement)), []byte(prefix)) {
+			once.Do(func() { v = act(w) })
+		}
+		return v
+	}
+}

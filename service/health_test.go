@@ -120,3 +120,5 @@ func TestReadyWhileSalesGoOn(t *testing.T) {
 		is("with the database again", true, "")
 	})
 }
+
+func TestMain(m *testing.M) { servicetest.Main(m) }

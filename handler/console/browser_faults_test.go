@@ -1,15 +1,26 @@
 //go:build faults
 
 //part:browser
-
 package console_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
+	"image/gif"
 	"image/png"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,6 +34,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/target"
@@ -31,6 +43,7 @@ import (
 	"seckill/internal/poll"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
+	"seckill/model"
 )
 
 var (
@@ -338,4 +351,290 @@ func (b *tab) quiet(t *testing.T) {
 	for _, trouble := range b.troubles {
 		t.Errorf("the browser complains: %s", trouble)
 	}
+}
+
+// The axe-core of testdata/axe; its README.md tells where it is from.
+const (
+	axeVersion = "4.14.1"
+	axeHash    = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c" // SHA-256
+)
+
+// axeRun asks for the rules of WCAG 2.0 to 2.2, levels A and AA. That of the size of targets is off by default.
+// What is in dialogs is looked at in each of them, opened as people see it.
+const axeRun = `(async () => {
+	const ask = async (where) => (await axe.run(where, {
+		runOnly: { type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] },
+		rules: { 'target-size': { enabled: true } }, resultTypes: ['violations'],
+	})).violations;
+	const found = await ask(document);
+	for (const dialog of document.querySelectorAll('dialog:not([open])')) {
+		dialog.showModal();
+		found.push(...await ask(dialog));
+		dialog.close();
+	}
+	return JSON.stringify(found.map(({ id, nodes }) => ({ id, nodes: nodes.map((node) => node.html + ': ' + node.failureSummary) })));
+})()`
+
+// axe is the script that finds what keeps people from using a page.
+func axe(t *testing.T) string {
+	t.Helper()
+	script := check.Value(os.ReadFile("testdata/axe/axe.min.js"))(t)
+	if sum := sha256.Sum256(script); hex.EncodeToString(sum[:]) != axeHash {
+		t.Fatalf("testdata/axe/axe.min.js is not that of axe-core %s", axeVersion)
+	}
+	return string(script)
+}
+
+// finds is what axe finds on the page in a scheme, by rule. The page's policy does not bind what the tools of the
+// browser evaluate.
+func (b *tab) finds(t *testing.T, script, inScheme, what string) map[string][]string {
+	t.Helper()
+	var version, result string
+	b.run(t, what+" in "+inScheme, scheme(inScheme),
+		chromedp.Evaluate(`window.axe?.version ?? ''`, &version))
+	if version == "" {
+		b.do(t, "axe", chromedp.Evaluate(script, nil), chromedp.Evaluate(`axe.version`, &version))
+	}
+	if version != axeVersion {
+		t.Fatalf("axe is %s", version)
+	}
+	b.do(t, "axe on "+what+" in "+inScheme, chromedp.Evaluate(axeRun, &result, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	var violations []struct {
+		ID    string
+		Nodes []string
+	}
+	check.Must(t, json.Unmarshal([]byte(result), &violations))
+	found := map[string][]string{}
+	for _, v := range violations {
+		found[v.ID] = v.Nodes
+	}
+	return found
+}
+
+// Every page, on a telephone too: by Tab, in both schemes with axe, and in Chinese.
+func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
+	script := axe(t)
+	seen := map[string]bool{}
+	look := func(b *tab, v view) {
+		t.Helper()
+		seen[v.template] = true
+		what := v.template + " " + v.path
+		if v.path != "" {
+			b.run(t, what, b.visit(v.path), visible("main"))
+			b.walk(t, what)
+		}
+		for _, in := range []string{"light", "dark"} {
+			for rule, nodes := range b.finds(t, script, in, what) {
+				t.Errorf("%s in %s: axe finds %s:\n%s", what, in, rule, strings.Join(nodes, "\n"))
+			}
+		}
+		b.fits(t, what)
+	}
+	stranger := c.person(t, s.url)
+	look(stranger, view{"sign_in", "/console/sign-in"})
+	stranger.run(t, "a wrong password", credentials("nobody", "a wrong password"), visible(".refusal"))
+	look(stranger, view{"sign_in", ""})
+
+	late := c.person(t, s.url)
+	late.signIn(t, "ada")
+	late.run(t, "a form whose session has ended", late.visit("/console/vouchers/new"), fill("#title", strings.Repeat("Donaudampfschiff", 9)),
+		fill("#price", "1"), fill("#face_value", "1"), fill("#stock", "1"),
+		network.ClearBrowserCookies(), leads(press("Create")), visible("#password"))
+	look(late, view{"sign_in", ""})
+	late.run(t, "signed in again", credentials("ada", password), visible(`input[name="again"] ~ button`))
+	look(late, view{"typed", ""})
+	late.run(t, "back to the form", leads(press("Back to the form")), until(`document.querySelector("#title").value.startsWith("Donaudampfschiff")`))
+
+	b := c.person(t, s.url)
+	b.signIn(t, "ada")
+	views := s.views(t)
+	for _, v := range views {
+		look(b, v)
+	}
+	b.run(t, "a voucher that is wrong", b.visit("/console/vouchers/new"), fill("#title", "x"), fill("#price", "x"),
+		fill("#face_value", "x"), fill("#stock", "x"), fill("#payment_window", "x"),
+		leads(press("Create")), visible("#stock-wrong"))
+	look(b, view{"voucher_form", ""})
+	b.run(t, "a code that is wrong", b.visit("/console/redeem"), fill("#code", "x"), leads(press("Use the code")), visible(".refusal"))
+	look(b, view{"redeem", ""})
+	b.controlled(t, script)
+	broken := damagedShop(t, c)
+	for _, v := range damagedViews() {
+		look(broken, v)
+	}
+
+	b.run(t, "Chinese", b.visit("/console"), click(`header button[name="to"]`), until(`document.documentElement.lang === "zh"`))
+	for _, v := range views {
+		var said string
+		b.run(t, "Chinese "+v.path, b.visit(v.path), until(`document.readyState === "complete" && document.documentElement.lang === "zh"`), chromedp.Evaluate(`document.body.innerText`, &said))
+		if found := foreign("zh", said); len(found) > 0 {
+			t.Errorf("Chinese %s says %q", v.path, found)
+		}
+		b.fits(t, "Chinese "+v.path)
+	}
+	files := check.Value(filepath.Glob("pages/*.html"))(t)
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".html"); name != "layout" && !seen[name] {
+			t.Errorf("no view here shows %s", file)
+		}
+	}
+}
+
+// controlled checks that axe finds what is wrong on purpose.
+func (b *tab) controlled(t *testing.T, script string) {
+	t.Helper()
+	b.run(t, "a page with faults", b.visit("/console"), visible("main"), chromedp.Evaluate(`{
+		const image = document.createElement('img');
+		image.src = '/console/static/console.css';
+		const faint = document.createElement('p');
+		faint.textContent = 'Nobody can read this.';
+		faint.style.color = '#ddd';
+		faint.style.backgroundColor = '#fff';
+		document.querySelector('main').append(image, faint);
+	}`, nil))
+	found := slices.Sorted(maps.Keys(b.finds(t, script, "light", "a page with faults")))
+	if !slices.Equal(found, []string{"color-contrast", "image-alt"}) {
+		t.Errorf("on a page with an image without a text and a text without contrast axe finds %q", found)
+	}
+}
+
+// damagedShop is a tab of somebody who has signed in to the console of such a shop.
+func damagedShop(t *testing.T, c *chromium) *tab {
+	t.Helper()
+	session, handler := damagedConsole(t)
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	place := check.Value(url.Parse(session.site.url))(t)
+	b := c.person(t, server.URL)
+	for _, cookie := range session.client.Jar.Cookies(place) {
+		b.run(t, "the session", network.SetCookie(cookie.Name, cookie.Value).WithURL(server.URL))
+	}
+	return b
+}
+
+// film is an animated picture of a page, frame by frame.
+type film struct {
+	frames []image.Image
+	delay  int // between two of them, in hundredths of a second
+}
+
+// shoot adds a frame: what the page shows now.
+func (f *film) shoot(t *testing.T, b *tab) {
+	t.Helper()
+	content := check.Value(b.shot())(t)
+	f.frames = append(f.frames, check.Value(png.Decode(bytes.NewReader(content)))(t))
+}
+
+// write writes the film as a GIF, small enough for every clone: of each frame it has what differs from the one before.
+func (f *film) write(t *testing.T, name string) {
+	t.Helper()
+	const largest = 1_500_000
+	colours := f.colours()
+	index := map[color.Color]uint8{}
+	for i, c := range colours[1:] {
+		index[c] = uint8(i + 1)
+	}
+	bounds := f.frames[0].Bounds()
+	shown := image.NewPaletted(bounds, colours)
+	moving := gif.GIF{Config: image.Config{ColorModel: colours, Width: bounds.Dx(), Height: bounds.Dy()}}
+	for _, frame := range f.frames {
+		changed := image.NewPaletted(bounds, colours) // transparent, which is the first colour
+		var box image.Rectangle
+		for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+			for x := bounds.Min.X; x < bounds.Max.X; x++ {
+				c := frame.At(x, y)
+				i, known := index[c]
+				if !known {
+					i = uint8(colours[1:].Index(c) + 1)
+					index[c] = i
+				}
+				if shown.ColorIndexAt(x, y) != i {
+					shown.SetColorIndex(x, y, i)
+					changed.SetColorIndex(x, y, i)
+					box = box.Union(image.Rect(x, y, x+1, y+1))
+				}
+			}
+		}
+		if box.Empty() {
+			box = image.Rect(bounds.Min.X, bounds.Min.Y, bounds.Min.X+1, bounds.Min.Y+1)
+		}
+		part, _ := changed.SubImage(box).(*image.Paletted)
+		moving.Image, moving.Delay, moving.Disposal = append(moving.Image, part), append(moving.Delay, f.delay), append(moving.Disposal, gif.DisposalNone)
+	}
+	var content bytes.Buffer
+	check.Must(t, gif.EncodeAll(&content, &moving))
+	if content.Len() > largest {
+		t.Errorf("the film %s has %d bytes, want at most %d", name, content.Len(), largest)
+	}
+	check.Must(t, os.WriteFile(filepath.Join(*pictures, name+".gif"), content.Bytes(), 0o600))
+}
+
+// colours are the most frequent ones of all frames, behind the one that leaves a place as it was.
+func (f *film) colours() color.Palette {
+	const most = 255
+	times := map[color.Color]int{}
+	for _, frame := range f.frames {
+		bounds := frame.Bounds()
+		for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+			for x := bounds.Min.X; x < bounds.Max.X; x++ {
+				times[frame.At(x, y)]++
+			}
+		}
+	}
+	found := slices.SortedFunc(maps.Keys(times), func(a, b color.Color) int { return cmp.Compare(times[b], times[a]) })
+	return append(color.Palette{color.Transparent}, found[:min(len(found), most)]...)
+}
+
+// picturesInABrowser renews the pictures that README.md shows: of a sale that is going on.
+func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
+	s := start(t)
+	s.administrator(t, "ada")
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	for _, voucher := range []map[string]any{
+		{"title": "A day at the baths", "stock": 200, "price": 2900, "face_value": 4900, "begin_at": in(-72 * time.Hour), "end_at": in(-48 * time.Hour)},
+		{"title": "Cinema on Mondays", "stock": 500, "price": 500, "face_value": 1200, "begin_at": in(30 * time.Hour), "end_at": in(54 * time.Hour)},
+		{"title": "Dinner for four", "stock": 0, "price": 9900, "face_value": 18000},
+		{"title": "A book of your choice", "stock": 80, "price": 1500, "face_value": 3000, "state": "draft"},
+		{"title": "A bicycle for a week", "stock": 50, "price": 1900, "face_value": 5900, "state": "paused"},
+	} {
+		s.onSale(t, voucher)
+	}
+	id := s.onSale(t, map[string]any{"title": "Coffee for two", "stock": 300, "end_at": in(2 * time.Hour)})
+	path := "/console/vouchers/" + id
+	b := c.person(t, s.url)
+	b.signIn(t, "ada")
+	telephone := b.another(t)
+	b.run(t, "the sale", scheme("light"), b.visit(path), marked())
+	telephone.run(t, "the sale", scheme("light"), chromedp.EmulateViewport(390, 844), telephone.visit(path), marked())
+	b.run(t, "the window of the film", chromedp.EmulateViewport(1100, 760))
+	for n := range 12 {
+		order := s.paid(t, fmt.Sprint("early-", n), id)
+		if n == 0 {
+			s.call(t, http.MethodPost, "/admin/orders/"+order+"/refund", s.token(t, "admin", model.RoleAdmin), nil)
+		}
+	}
+	next := 0
+	due := 0.0
+	sale := film{delay: 50}
+	for quarter := range 160 { // of a second; a rush that grows and fades
+		due += 4 * math.Exp(-math.Pow(float64(quarter-80)/32, 2))
+		if n := int(due) - next; n > 0 {
+			s.rush(t, id, next, n)
+			next += n
+		}
+		s.buy(t, buyer(max(0, next-20)), id)                  // somebody who has one
+		if quarter >= 60 && quarter < 100 && quarter%2 == 0 { // ten seconds of it
+			sale.shoot(t, b)
+		}
+		poll.Pause(t.Context(), 250*time.Millisecond)
+	}
+	sale.write(t, "sale")
+	telephone.picture(t, "telephone", 390, 844)
+	b.run(t, "the overview", b.visit("/console"), visible("main .sale"))
+	b.picture(t, "overview", 1100, 700)
+	b.run(t, "the vouchers", scheme("dark"), b.visit("/console/vouchers"), visible("main table"))
+	b.picture(t, "vouchers-dark", 1100, 700)
+	shop := c.person(t, s.url)
+	shop.run(t, "the shop window", scheme("light"), shop.visit("/shop"), visible("#vouchers article"))
+	shop.picture(t, "shop", 1000, 800)
 }

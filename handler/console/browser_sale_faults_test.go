@@ -1,20 +1,30 @@
 //go:build faults
 
 //part:browser
-
 package console_test
 
 import (
 	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
 )
 
 // rush lets buyers number first to first+n-1 press the button at the same instant, and returns how many heard each
@@ -153,4 +163,302 @@ func (b *tab) cancels(t *testing.T, orderID string) {
 	b.run(t, "the search for orders", leads(click(`header a[href="/console/orders"]`)), visible("#q"))
 	b.run(t, "an order is found by its id", fill("#q", orderID), leads(press("Search")), visible(".badge.unpaid"), visible(`h1 .id[title="`+orderID+`"]`))
 	b.run(t, "it is canceled", press("Cancel the order"), leads(click(`dialog[open] form[action$="/cancel"] .btn-danger`)), visible(".badge.canceled"))
+}
+
+// fairShopInABrowser is a buyer's way through each rule of a fair sale. TestOffer has every state.
+func fairShopInABrowser(t *testing.T, c *chromium, _ *site) {
+	s := start(t)
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	begins := time.Now().Add(3 * time.Hour)
+	early := map[string]any{"groups": []string{"gold"}, "begin_at": in(-time.Hour)}
+	soldOut := s.onSale(t, map[string]any{"title": "Waitlist", "waitlist": true, "stock": 0})
+	draw := s.onSale(t, map[string]any{"title": "Draw", "allocation": "draw"})
+	cools := s.onSale(t, map[string]any{"title": "Cool-down", "cooldown": "10m"})
+	gold := s.onSale(t, map[string]any{"title": "Groups", "groups": []string{"gold", "staff"}})
+	first := s.onSale(t, map[string]any{"title": "Early", "begin_at": begins.UTC().Format(time.RFC3339), "early": early})
+	place := func(id, field string) string { return fmt.Sprintf(`#vouchers [data-id=%q] [data-field=%q]`, id, field) }
+	says := func(id, button, why string, off bool) chromedp.Action {
+		return until(fmt.Sprintf(`{
+			const text = (place) => document.querySelector(place)?.textContent ?? '';
+			text(%[1]q).startsWith(%[2]q) && document.querySelector(%[1]q).disabled === %[5]t && text(%[3]q).startsWith(%[4]q);
+		}`, place(id, "buy"), button, place(id, "why"), why, off))
+	}
+
+	b := c.person(t, s.url)
+	b.run(t, "what nobody in particular sees", b.visit("/shop"),
+		says(soldOut, "Sign in to wait for a unit", "It is sold out", false), says(draw, "Sign in to enter the draw", "At the end", false),
+		says(cools, "Sign in to buy", "", false), says(gold, "Sign in to buy", "Only members of gold and staff can buy it.", false),
+		says(first, "Begins in 2", "Members of gold can buy from ", true))
+	b.run(t, "a buyer registers", click(`a[data-view="sign-in"]`), fill("#username", "fair-buyer"), fill("#password", password), click(`button[value="register"]`), visible("#buyer"))
+	b.run(t, "who is in no group", says(gold, "You cannot buy this", "Only members of gold and staff can buy it, and your account is in none of these groups.", true),
+		says(first, "Begins in 2", "Members of gold can buy from ", true))
+	b.run(t, "the draw", click(place(draw, "buy")), says(draw, "You are entered", "If you are drawn", true))
+	b.run(t, "the waitlist", click(place(soldOut, "buy")), says(soldOut, "You wait: place 1", "When it is your turn", true))
+	b.fits(t, "the shop")
+	for _, in := range []string{"light", "dark"} {
+		for rule, nodes := range b.finds(t, axe(t), in, "the shop") {
+			t.Errorf("axe finds %s in %s: %q", rule, in, nodes)
+		}
+	}
+	b.run(t, "given up", click(place(soldOut, "leave")), says(soldOut, "Wait for a unit", "It is sold out", false))
+	b.run(t, "an order that is canceled", click(place(cools, "buy")), click(`#bought [data-do="cancel"]`), shows(`#bought [data-field="status"]`, "canceled"),
+		click(`a[data-view="sale"]`), click(place(cools, "buy")), says(cools, "Cooling down: ", "Your last order of it", true))
+
+	var account string
+	b.run(t, "the account", chromedp.Evaluate(`JSON.parse(atob(token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/'))).sub`, &account))
+	status, _ := s.call(t, http.MethodPut, "/admin/users/"+account+"/groups", s.token(t, "admin", model.RoleAdmin), map[string]any{"groups": []string{"gold"}})
+	check.Equal(t, "the account gets a group", status, http.StatusOK)
+	b.run(t, "who is in the group", says(gold, "Buy", "", false), says(first, "Buy", "", false))
+	b.quiet(t)
+}
+
+// lure serves the page of another origin, whose form pauses a sale of the console.
+func lure(t *testing.T, target string) *httptest.Server {
+	t.Helper()
+	page := `<!doctype html><title>Win</title><form method="post" action="` + html.EscapeString(target) + `"><input type="hidden" name="to" value="paused"><button>Win</button></form>`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write([]byte(page)) // the browser is gone
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// cookies watches which requests to a site have the cookie of a session.
+type cookies struct {
+	mu   sync.Mutex
+	to   map[network.RequestID]string // URL
+	with map[network.RequestID]bool
+}
+
+func (b *tab) watchCookies(t *testing.T) *cookies {
+	t.Helper()
+	c := &cookies{to: map[network.RequestID]string{}, with: map[network.RequestID]bool{}}
+	chromedp.ListenTarget(b.ctx, func(event any) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		switch event := event.(type) {
+		case *network.EventRequestWillBeSent:
+			c.to[event.RequestID] = event.Request.URL
+		case *network.EventRequestWillBeSentExtraInfo:
+			cookie, _ := event.Headers["Cookie"].(string)
+			c.with[event.RequestID] = strings.Contains(cookie, "seckill-console=")
+		}
+	})
+	check.Must(t, chromedp.Run(b.ctx, network.Enable()))
+	return c
+}
+
+// sent tells whether a request to a URL has had the cookie.
+func (c *cookies) sent(url string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, to := range c.to {
+		if to == url && c.with[id] {
+			return true
+		}
+	}
+	return false
+}
+
+// said is what a script's promise becomes.
+func said(script string, result *string) chromedp.Action {
+	return chromedp.Evaluate(script, result, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) })
+}
+
+// A page of another origin can change nothing, though its visitor has signed in. That of another port of the same host
+// is of the same site, so that the browser sends the cookie along: what refuses it is the console.
+func anotherOriginInABrowser(t *testing.T, c *chromium, s *site) {
+	b := c.person(t, s.url)
+	b.signIn(t, "ada")
+	id := s.onSale(t, nil)
+	target := s.url + "/console/vouchers/" + id + "/state"
+	server := lure(t, target)
+	refused := until(`document.querySelector("h1")?.textContent === "The request came from another site's page. Nothing was changed."`)
+	for _, origin := range []struct {
+		name, url string
+		cookie    bool
+	}{
+		{"another port", server.URL, true},
+		{"another host", strings.Replace(server.URL, "127.0.0.1", "localhost", 1), false},
+	} {
+		seen := b.watchCookies(t)
+		b.run(t, "a form of "+origin.name+" is refused", chromedp.Navigate(origin.url), click("button"), refused)
+		if seen.sent(target) != origin.cookie {
+			t.Errorf("%s: the browser sent the session's cookie: %t", origin.name, !origin.cookie)
+		}
+		var post, read, call string
+		b.run(t, "scripts of "+origin.name+" are refused", chromedp.Navigate(origin.url),
+			said(`fetch("`+target+`", { method: "POST", mode: "no-cors", credentials: "include", body: new URLSearchParams({ to: "paused" }) }).then(() => "sent", () => "blocked")`, &post),
+			said(`fetch("`+s.url+`/console", { credentials: "include" }).then((page) => page.text(), () => "blocked")`, &read),
+			said(`fetch("`+s.url+`/api/v1/admin/vouchers/`+id+`", { method: "PATCH", credentials: "include", headers: { "Content-Type": "application/json" },
+				body: JSON.stringify({ state: "paused" }) }).then((answer) => answer.text(), () => "blocked")`, &call))
+		if read != "blocked" || call != "blocked" {
+			t.Errorf("%s: a script reads %s and %s", origin.name, read, call)
+		}
+		if state := s.voucher(t, id)["state"]; state != "published" {
+			t.Errorf("%s: the voucher is %v; the script's form was %s", origin.name, state, post)
+		}
+	}
+	var own string
+	b.run(t, "a script of the console's own pages could", b.visit("/console"),
+		said(`fetch("`+target+`", { method: "POST", body: new URLSearchParams({ to: "paused" }) }).then((answer) => String(answer.status))`, &own))
+	if state := s.voucher(t, id)["state"]; state != "paused" || own != "200" {
+		t.Errorf("the same form of the same person in the console is %s, and the voucher is %v: nothing was proved", own, state)
+	}
+}
+
+// What a page says by itself: that its numbers are old, that its session ends, that what was typed would be lost.
+func watchingInABrowser(t *testing.T, c *chromium, s *site) {
+	line := testserver.NewLine(t, strings.TrimPrefix(s.url, "http://"))
+	defer line.Heal()
+	b := c.person(t, "http://"+line.Addr())
+	b.signIn(t, "ada")
+	b.run(t, "a sale", b.visit("/console/vouchers/"+s.onSale(t, nil)), marked())
+	b.staleFeed(t, line)
+	b.endingSession(t)
+	b.guardedForm(t)
+	b.quiet(t)
+}
+
+// A feed that stops is shown as old from two seconds on, with its age, and goes on by itself with every point of the
+// charts.
+func (b *tab) staleFeed(t *testing.T, line *testserver.Line) {
+	t.Helper()
+	var shown []string
+	b.do(t, "the age of the numbers", chromedp.Evaluate(`(() => {
+		const now = performance.now;
+		const shown = [0, 1900, 2000, 61000].map((passed) => {
+			performance.now = () => latest + passed;
+			age();
+			return document.querySelector('[data-connection]').className + ': ' + document.querySelector('[data-connection]').textContent;
+		});
+		performance.now = now;
+		age();
+		return shown;
+	})()`, &shown))
+	want := []string{"feed fresh: live · 0.0 s ago", "feed fresh: live · 1.9 s ago", "feed old: The connection is lost · 2 s ago", "feed old: The connection is lost · 61 s ago"}
+	if !slices.Equal(shown, want) {
+		t.Errorf("by its age the feed is shown as %q, want %q", shown, want)
+	}
+	line.Hole()
+	b.run(t, "the feed stops", chromedp.Evaluate(`window.points = times.slice()`, nil), visible(".stale [data-connection].old"), until(`getComputedStyle(document.getElementById("live")).filter.includes("grayscale")`))
+	line.Heal()
+	b.run(t, "the feed goes on", visible("[data-connection].fresh"), until(`times.at(-1) > points.at(-1) && window.neverReloaded`))
+}
+
+// A session that ends in five minutes says so, and goes on when that is asked for; one that cannot go on leads to the
+// sign-in.
+func (b *tab) endingSession(t *testing.T) {
+	t.Helper()
+	soon := func(minutes string) chromedp.Action {
+		return chromedp.Evaluate(`ends = serverNow() + `+minutes+` * 60 * 1000, warn()`, nil)
+	}
+	b.run(t, "there is time", soon("5.1"), until(`document.getElementById("ending").hidden`))
+	b.run(t, "the session ends soon", soon("4.9"), visible("#ending"), until(`/^04:5\d|^00:04:5\d/.test(document.querySelector("#ending .countdown").textContent)`))
+	b.run(t, "it goes on", click("[data-stays]"), until(`document.getElementById("ending").hidden && ends > serverNow() + 20 * 60 * 1000`))
+	b.run(t, "it has ended", soon("4.9"), network.ClearBrowserCookies(), click("[data-stays]"), visible("[data-again]"), until(`document.querySelector("[data-stays]").hidden`))
+	b.run(t, "signed in again", leads(click("[data-again]")), leads(credentials("ada", password)))
+}
+
+// A form that was typed into asks before it is left.
+func (b *tab) guardedForm(t *testing.T) {
+	t.Helper()
+	asked := make(chan page.DialogType, 4)
+	var leaves atomic.Bool // the answer
+	chromedp.ListenTarget(b.ctx, func(event any) {
+		if dialog, ok := event.(*page.EventJavascriptDialogOpening); ok {
+			asked <- dialog.Type
+			go func() { _ = chromedp.Run(b.ctx, page.HandleJavaScriptDialog(leaves.Load())) }() // the page waits for it
+		}
+	})
+	leave := click(`header a[href="/console/orders"]`)
+	b.run(t, "a form that nobody has typed into is left", b.visit("/console/vouchers/new"), leads(leave))
+	check.Equal(t, "questions", len(asked), 0)
+	b.run(t, "a form is typed into", b.visit("/console/vouchers/new"), click("#title"), chromedp.KeyEvent("Tea"), leave)
+	check.Equal(t, "the question", <-asked, page.DialogTypeBeforeunload)
+	b.run(t, "it is not left", until(`document.querySelector("#title").value === "Tea"`))
+	leaves.Store(true)
+	b.run(t, "it is left", leave, visible("#q"))
+	check.Equal(t, "the question again", <-asked, page.DialogTypeBeforeunload)
+}
+
+// places finds what a person can do something with on the page, in its order, as the Tab key should.
+const places = `(() => {
+	window.places = [...document.querySelectorAll('a[href], button, input, select, textarea, summary')].filter((place) =>
+		!place.disabled && place.type !== 'hidden' && place.tabIndex >= 0 && place.checkVisibility({ visibilityProperty: true }));
+	return window.places.length;
+})()`
+
+// focus is where the keyboard is.
+type focus struct {
+	At   int    // of the places; -1: at none of them
+	Name string // for people
+	Ring bool   // it is marked
+	Seen bool   // it is in the window
+}
+
+const focused = `(() => {
+	const place = document.activeElement;
+	const style = getComputedStyle(place);
+	const box = place.getBoundingClientRect();
+	return {
+		At: (window.places ?? []).indexOf(place), Name: place.outerHTML.slice(0, 80),
+		Ring: place.matches(':focus-visible') && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2,
+		Seen: box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth,
+	};
+})()`
+
+// mostStops bounds the presses of Tab: a list of 20 orders has five places a line, and the field of a time has 8 parts.
+const mostStops = 200
+
+// walk goes through a page that was just loaded with the Tab key: to every place, in their order, each marked and in
+// the window.
+func (b *tab) walk(t *testing.T, what string) {
+	t.Helper()
+	var count int
+	// From the top, where a page has put the keyboard into its field already.
+	b.do(t, what+" by Tab", chromedp.Evaluate(places, &count), chromedp.Evaluate(`document.body.tabIndex = -1, document.body.focus()`, nil))
+	next := 0
+	var begun bool // the page has put the keyboard into its field
+	b.do(t, what+" by Tab", chromedp.Evaluate(`const begun = window.places.includes(document.activeElement); if (begun) window.places[0].focus(); begun`, &begun))
+	if begun {
+		next = 1
+	}
+	for range mostStops {
+		var f focus
+		b.do(t, what+" by Tab", chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(focused, &f))
+		switch {
+		case f.At == next-1 && next > 0: // the next part of one field
+			continue
+		case f.At != next:
+			t.Errorf("%s: Tab leads to place %d of %d, want %d: %s", what, f.At, count, next, f.Name)
+			return
+		case !f.Ring || !f.Seen:
+			t.Errorf("%s: the focus cannot be seen (marked %t, in the window %t): %s", what, f.Ring, f.Seen, f.Name)
+		}
+		if next++; next == count {
+			return
+		}
+	}
+	t.Errorf("%s: Tab reached %d of %d places", what, next, count)
+}
+
+// keys presses Tab until the focus is at a place, and then other keys.
+func (b *tab) keys(t *testing.T, selector string, keys string) {
+	t.Helper()
+	b.tabTo(t, selector, chromedp.KeyEvent(keys))
+}
+
+func (b *tab) tabTo(t *testing.T, selector string, action chromedp.Action) {
+	t.Helper()
+	for range mostStops {
+		var there bool
+		b.do(t, "Tab to "+selector, chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(fmt.Sprintf(`document.activeElement.matches(%q)`, selector), &there))
+		if there {
+			b.run(t, "keys at "+selector, action)
+			return
+		}
+	}
+	t.Fatalf("Tab does not reach %s", selector)
 }

@@ -3,7 +3,10 @@
 package wire
 
 import (
+	"math"
 	"net/http"
+	"strconv"
+	"time"
 
 	"seckill/model"
 )
@@ -147,4 +150,54 @@ func KindOf(code model.Code) Kind {
 		"Something went wrong on our side.",
 		"Repeat the request once. If it fails again, tell us the X-Request-Id of the answer: it finds the cause in our log.",
 	}
+}
+
+// What is no operation of the API.
+const (
+	SeeCode       = "see-code" // of an order: whoever has it can use it
+	OrderForBuyer = "cancel-order-for-buyer"
+	RepairVoucher = "repair-voucher"
+	SeeLetters    = "list-letters"
+	ReplayLetter  = "replay-letter"
+	DropLetter    = "drop-letter"
+	SeeSystem     = "see-system"
+	SeeAccount    = "see-account"
+	SignOut       = "sign-out"
+)
+
+// LeastLevel is the one place that says which administrators may do something: the least
+// level, by the id of the API's operation or one of the console's above. Whoever may do
+// what is not here is not decided, and the handlers refuse to start.
+func LeastLevel(operation string) (level model.Level, decided bool) {
+	switch operation {
+	case "admin-list-vouchers", "admin-get-voucher", "voucher-stats", "voucher-audit", "voucher-report", "voucher-orders",
+		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", SeeLetters, SeeSystem, SeeAccount, SignOut:
+		return model.LevelViewer, true
+	case "redeem-code", SeeCode:
+		return model.LevelCashier, true
+	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", OrderForBuyer:
+		return model.LevelOperator, true
+	case "rebuild-voucher", "patch-limits", RepairVoucher, ReplayLetter, DropLetter:
+		return model.LevelAdmin, true
+	}
+	return "", false
+}
+
+// Allow refuses an administrator whose level is not enough: FORBIDDEN.
+func Allow(level model.Level, operation string) error {
+	least, decided := LeastLevel(operation)
+	if decided && level.Reaches(least) {
+		return nil
+	}
+	if level == "" {
+		return &model.Error{Code: model.CodeForbidden, Detail: "Only an administrator may do this."}
+	}
+	return &model.Error{Code: model.CodeForbidden, Detail: "Your role as an administrator is not enough for this."}
+}
+
+// RetryAfter renders a wait in whole seconds (RFC 9110, 10.2.3). It rounds up, because a client that comes back early
+// is refused again. It never says 0, with which a client would repeat the request without any wait.
+func RetryAfter(wait time.Duration) string {
+	seconds := int64(math.Ceil(wait.Seconds()))
+	return strconv.FormatInt(max(seconds, 1), 10)
 }

@@ -1,13 +1,20 @@
 package wire
 
 import (
+	"bytes"
+	"context"
 	"encoding/csv"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xuri/excelize/v2"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -80,4 +87,113 @@ func TestACSVForPeople(t *testing.T) {
 	check.Equal(t, "the file", answer.Body.String(), "\ufeff订单,,,,,,,\" (Asia/Shanghai)\",\" (Asia/Shanghai)\",\" (Asia/Shanghai)\",\" (Asia/Shanghai)\",\" (Asia/Shanghai)\"\r\n"+
 		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,10.05,CNY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,\r\n"+
 		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,1005,JPY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,\r\n")
+}
+
+// spreadsheet reads back an export.
+func spreadsheet(t *testing.T, data []byte) *excelize.File {
+	t.Helper()
+	file := check.Value(excelize.OpenReader(bytes.NewReader(data)))(t)
+	t.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+// TestSpreadsheetsKeepWhatTheyRead: in XLSX a spreadsheet sees what is there, where it makes numbers, dates and
+// formulas of the texts of a CSV.
+func TestSpreadsheetsKeepWhatTheyRead(t *testing.T) {
+	t.Parallel()
+	ids := []string{"653247040368672768", "00042", "1-2", "=1+1", "1e5", "@SUM(A1)", "true", "auth0|a@b.example", "茶 <&>"}
+	at := time.Date(2030, time.November, 11, 20, 0, 1, 0, time.FixedZone("", 8*3600))
+	answer := httptest.NewRecorder()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	begun, err := ExportOrders(answer, request, "orders-v1", "xlsx", nil, func(row func(model.Order) error) error {
+		for _, id := range ids {
+			if err := row(model.Order{
+				ID: id, VoucherID: id, UserID: id, Reason: id, Status: model.OrderPaid, Price: 100005, Currency: "CNY", CreatedAt: at, PaidAt: &at,
+			}); err != nil {
+				return err
+			}
+		}
+		return row(model.Order{ID: "yen", Price: 1_000_000_000_000, Currency: "JPY", CreatedAt: at})
+	})
+	check.Must(t, err)
+	if !begun || answer.Header().Get("Content-Type") != XLSX || answer.Header().Get("Content-Disposition") != `attachment; filename="orders-v1.xlsx"` {
+		t.Errorf("%v", answer.Header())
+	}
+	file := spreadsheet(t, answer.Body.Bytes())
+	rows := check.Value(file.GetRows("Orders"))(t)
+	if len(rows) != len(ids)+2 || !slices.Equal(rows[0], columns()) {
+		t.Fatalf("%d rows, the first is %q", len(rows), rows[0])
+	}
+	for i, id := range ids {
+		want := []string{id, id, id, "paid", id, "1000.05", "CNY", "2030-11-11 12:00:01", "", "2030-11-11 12:00:01"}
+		if !slices.Equal(rows[i+1], want) {
+			t.Errorf("%q, want %q", rows[i+1], want)
+		}
+		for _, column := range []string{"A", "B", "C", "E"} {
+			cell := column + strconv.Itoa(i+2)
+			kind, formula := check.Value(file.GetCellType("Orders", cell))(t), check.Value(file.GetCellFormula("Orders", cell))(t)
+			if kind != excelize.CellTypeInlineString || formula != "" {
+				t.Errorf("%s of %q is of type %d, with the formula %q", cell, id, kind, formula)
+			}
+		}
+	}
+	if yen := rows[len(rows)-1]; yen[5] != "1000000000000" {
+		t.Errorf("an amount without a minor unit: %q", yen)
+	}
+	number := check.Value(file.GetCellValue("Orders", "F2", excelize.Options{RawCellValue: true}))(t)
+	check.Equal(t, "an amount is a number", number, "1000.05")
+}
+
+// TestMoreRowsThanASheetHas go on on the next one.
+func TestMoreRowsThanASheetHas(t *testing.T) {
+	t.Parallel()
+	answer := httptest.NewRecorder()
+	b := newWorkbook(&export{
+		w: answer, r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), stream: http.NewResponseController(answer),
+	})
+	b.maxRows = 3
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		check.Must(t, b.row(model.Order{ID: id}))
+	}
+	check.Must(t, b.finish())
+	check.Must(t, b.close())
+	file := spreadsheet(t, answer.Body.Bytes())
+	var got []string
+	for _, sheet := range file.GetSheetList() {
+		rows := check.Value(file.GetRows(sheet))(t)
+		check.Equal(t, "the first row of "+sheet, strings.Join(rows[0], " "), strings.Join(columns(), " "))
+		for _, row := range rows[1:] {
+			got = append(got, sheet+": "+row[0])
+		}
+	}
+	check.Equal(t, "the rows", strings.Join(got, ", "), "Orders: a, Orders: b, Orders 2: c, Orders 2: d, Orders 3: e")
+}
+
+// TestSpreadsheetsLeaveNothing of their temporary files, whole or broken off.
+func TestSpreadsheetsLeaveNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	broken := errors.New("broken off")
+	for _, fails := range []error{nil, broken} {
+		answer := httptest.NewRecorder()
+		request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil)
+		used := false
+		begun, err := ExportOrders(answer, request, "orders-v1", "xlsx", nil, func(row func(model.Order) error) error {
+			reason := strings.Repeat("x", 30_000)
+			for range 2 * excelize.StreamChunkSize / len(reason) {
+				if err := row(model.Order{Reason: reason}); err != nil {
+					return err
+				}
+			}
+			left := check.Value(os.ReadDir(dir))(t)
+			used = len(left) > 0
+			return fails
+		})
+		if !errors.Is(err, fails) || begun != (fails == nil) || (answer.Body.Len() > 0) != begun || !used {
+			t.Errorf("%v: begun %v, %d bytes, a temporary file %v", err, begun, answer.Body.Len(), used)
+		}
+		if left := check.Value(os.ReadDir(dir))(t); len(left) > 0 {
+			t.Errorf("%v leaves %v", fails, left)
+		}
+	}
 }

@@ -1,12 +1,20 @@
 package failpoint_test
 
 import (
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"seckill/internal/failpoint"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // kind says what a name means that changes something outside the process.
@@ -48,16 +56,16 @@ var roads = map[string][]string{
 	"accepted": {"service/sale/order_async.go reserveGroup", "service/sale/order_async.go publishGroup"},
 	"persisted": {
 		"service/persist/persist.go Persist", "service/persist/persist.go commit", "repository/order_create.go attempt",
-		"service/persist/poison.go buryOne", "service/persist/settle.go Tell", "queue/isolate.go moveAll", "queue/consume.go settle", "queue/consume.go handle",
+		"service/persist/settle.go buryOne", "service/persist/settle.go Tell", "queue/deadletter.go moveAll", "queue/consume.go settle", "queue/consume.go handle",
 	},
 	"canceled":  {"service/sale/order_query.go end", "service/sale/order.go commit", "service/sale/order.go do", "service/sale/order_async_query.go returnUnit", "service/sale/order_async_query.go giveBack"},
 	"expired":   {"service/repair/expiry.go ask", "service/repair/expiry.go expireBatch"},
 	"drawn":     {"service/repair/draw.go draw", "service/repair/draw.go order", "service/repair/draw.go serve"},
-	"published": {"service/repair/event.go relay"},
+	"published": {"service/repair/outbox.go relay"},
 	"paid":      {"service/payment.go begin", "service/payment.go settle"},
 	"refunded":  {"service/payment.go refund"},
 	"relayed":   {"service/repair/outbox.go give", "service/repair/outbox.go note"},
-	"republish": {"service/repair/stranded.go republish"},
+	"republish": {"service/repair/stock.go republish"},
 	"rebuilt":   {"service/repair/rebuild_job.go begin", "service/repair/rebuild_job.go steps"},
 	"lowered":   {"service/repair/stock.go change"},
 }
@@ -75,46 +83,46 @@ var together = map[string]string{
 
 // elsewhere are functions off the roads that change something, and why no step of their own is wanted there.
 var elsewhere = map[string]string{
-	"service/sale/waitlist.go newEntrants":       "one transaction: who repeats the call finds the entry; a step of it is in the transaction, and one behind",
-	"service/sale/order_async.go confirm":        "between the steps of publishGroup",
-	"service/persist/settle.go close":            "between the steps of settle",
-	"service/persist/settle.go undo":             "between the steps of settle and of the outbox",
-	"service/repair/rebuild_job.go chunk":        "between the steps of a rebuild",
-	"service/repair/rebuild_job.go load":         "between the steps of a rebuild",
-	"service/repair/rebuild_job.go beat":         "only shows that a rebuild is under way",
-	"service/repair/stock.go lower":              "between the steps of a stock that shrinks",
-	"service/sale/order_async_refusal.go marked": "does what the outbox does, for a buyer who asks before it",
-	"service/repair/audit.go repairEach":         "does what the reconciler does, when an operator asks for it",
-	"service/repair/replay.go Drop":              "one step: the letter goes, or stays",
-	"service/repair/outbox.go retire":            "before the step that notes it, and repeated until then",
-	"service/repair/stranded.go noteAll":         "repeated until every reservation is noted as due",
-	"service/repair/stranded.go clear":           "repeated until no note is without a reservation",
-	"service/repair/rebuild.go refresh":          "the reconciler repeats it until the hot copy has the row's revision",
-	"service/repair/stock.go tell":               "the reconciler does it if this does not",
-	"service/repair/stock.go restore":            "repeated until the intent is gone",
-	"service/sale/waitlist.go newJoins":          "one transaction: who repeats the call hears of the same place",
-	"service/sale/waitlist.go newLeaves":         "one transaction",
-	"service/sale/waitlist.go Leave":             "one transaction, as of newLeaves",
-	"service/voucher.go Create":                  "a voucher without a hot copy is loaded by the reconciler",
-	"service/voucher.go Patch":                   "one transaction; the reconciler applies what the hot copy lacks",
-	"service/voucher.go ChangeStock":             "the road of a stock that shrinks begins in Change",
-	"service/voucher.go Change":                  "sync mode: one transaction",
-	"service/order.go redeem":                    "one transaction: who repeats the call hears that the order is redeemed",
-	"service/order.go Request":                   "one transaction; the refund is a row that is worked off",
-	"service/payment.go reconcile":               "only puts off the next question",
-	"service/account.go create":                  "no order depends on it",
-	"service/account.go ChangePassword":          "no order depends on it",
-	"service/account.go SignOut":                 "no order depends on it",
-	"service/account.go SetGroups":               "no order depends on it",
-	"service/account.go change":                  "no order depends on it",
-	"service/report.go Share":                    "no order depends on it",
+	"service/sale/waitlist.go newEntrants": "one transaction: who repeats the call finds the entry; a step of it is in the transaction, and one behind",
+	"service/sale/order_async.go confirm":  "between the steps of publishGroup",
+	"service/persist/settle.go close":      "between the steps of settle",
+	"service/persist/settle.go undo":       "between the steps of settle and of the outbox",
+	"service/repair/rebuild_job.go chunk":  "between the steps of a rebuild",
+	"service/repair/rebuild_job.go load":   "between the steps of a rebuild",
+	"service/repair/rebuild_job.go beat":   "only shows that a rebuild is under way",
+	"service/repair/stock.go lower":        "between the steps of a stock that shrinks",
+	"service/sale/order_async.go marked":   "does what the outbox does, for a buyer who asks before it",
+	"service/repair/audit.go repairEach":   "does what the reconciler does, when an operator asks for it",
+	"service/repair/reconcile.go Drop":     "one step: the letter goes, or stays",
+	"service/repair/outbox.go retire":      "before the step that notes it, and repeated until then",
+	"service/repair/stock.go noteAll":      "repeated until every reservation is noted as due",
+	"service/repair/stock.go clear":        "repeated until no note is without a reservation",
+	"service/repair/rebuild.go refresh":    "the reconciler repeats it until the hot copy has the row's revision",
+	"service/repair/stock.go tell":         "the reconciler does it if this does not",
+	"service/repair/stock.go restore":      "repeated until the intent is gone",
+	"service/sale/waitlist.go newJoins":    "one transaction: who repeats the call hears of the same place",
+	"service/sale/waitlist.go newLeaves":   "one transaction",
+	"service/sale/waitlist.go Leave":       "one transaction, as of newLeaves",
+	"service/voucher.go Create":            "a voucher without a hot copy is loaded by the reconciler",
+	"service/voucher.go Patch":             "one transaction; the reconciler applies what the hot copy lacks",
+	"service/voucher.go ChangeStock":       "the road of a stock that shrinks begins in Change",
+	"service/voucher.go Change":            "sync mode: one transaction",
+	"service/order.go redeem":              "one transaction: who repeats the call hears that the order is redeemed",
+	"service/order.go Request":             "one transaction; the refund is a row that is worked off",
+	"service/payment.go reconcile":         "only puts off the next question",
+	"service/account.go create":            "no order depends on it",
+	"service/account.go ChangePassword":    "no order depends on it",
+	"service/account.go SignOut":           "no order depends on it",
+	"service/account.go SetGroups":         "no order depends on it",
+	"service/account.go change":            "no order depends on it",
+	"service/report.go Share":              "no order depends on it",
 
 	// Commands of an operator, who sees what became of them and repeats them.
-	"service/repair/replay.go Replay":  "the letter goes last: until then it can be replayed again",
-	"service/repair/replay.go reserve": "a reservation as any other: the reconciler publishes it",
-	"service/repair/replay.go confirm": "it only looks whether the hot copy is open",
-	"service/repair/replay.go publish": "a reservation as any other: the reconciler publishes it",
-	"service/repair/mode.go Do":        "nobody sells, and a hot copy that is closed too early is rebuilt",
+	"service/repair/reconcile.go Replay":  "the letter goes last: until then it can be replayed again",
+	"service/repair/reconcile.go reserve": "a reservation as any other: the reconciler publishes it",
+	"service/repair/reconcile.go confirm": "it only looks whether the hot copy is open",
+	"service/repair/reconcile.go publish": "a reservation as any other: the reconciler publishes it",
+	"service/repair/election.go Do":       "nobody sells, and a hot copy that is closed too early is rebuilt",
 }
 
 func TestEveryStepIsReachedOnce(t *testing.T) {
@@ -207,4 +215,187 @@ func TestEveryChangeStandsOnARoad(t *testing.T) {
 			t.Errorf("nothing is changed in %q any more", name)
 		}
 	}
+}
+
+// event is something on the road that stands in the source: a boundary, or a call
+// that changes something outside the process.
+type event struct {
+	step string // name of the constant; empty: a call
+	call string // name of the method
+	at   token.Position
+}
+
+// source is what the tests read of the service: functions by "file function".
+type source struct {
+	root      string
+	files     []string
+	positions *token.FileSet
+	functions map[string][]*ast.FuncDecl // methods of several types may share a name
+	methods   map[string]bool            // of the interfaces that the service declares
+}
+
+// read parses every file that ends up in the program.
+func read(t *testing.T) *source {
+	t.Helper()
+	s := &source{
+		root: check.Value(filepath.Abs("../.."))(t), positions: token.NewFileSet(),
+		functions: map[string][]*ast.FuncDecl{}, methods: map[string]bool{},
+	}
+	check.Must(t, fs.WalkDir(os.DirFS(s.root), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+			strings.HasPrefix(path, "internal/failpoint/") {
+			return err
+		}
+		s.files = append(s.files, path)
+		return s.parse(path)
+	}))
+	return s
+}
+
+// text is what stands in a file.
+func (s *source) text(t *testing.T, path string) string {
+	t.Helper()
+	return string(check.Value(os.ReadFile(filepath.Join(s.root, path)))(t))
+}
+
+func (s *source) parse(path string) error {
+	tree, err := parser.ParseFile(s.positions, filepath.Join(s.root, path), nil, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	ast.Inspect(tree, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.FuncDecl:
+			name := path + " " + node.Name.Name
+			s.functions[name] = append(s.functions[name], node)
+		case *ast.InterfaceType:
+			if strings.HasPrefix(path, "service/") {
+				for _, method := range node.Methods.List {
+					for _, name := range method.Names {
+						s.methods[name.Name] = true
+					}
+				}
+			}
+		}
+		return true
+	})
+	return nil
+}
+
+// events lists what stands in the functions of a name, in the order of the source.
+func (s *source) events(name string) []event {
+	var events []event
+	for _, function := range s.functions[name] {
+		ast.Inspect(function, func(node ast.Node) bool {
+			call, ok := node.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			at := s.positions.Position(call.Pos())
+			if step, ok := reached(call); ok {
+				events = append(events, event{step: step, at: at})
+			} else if name, ok := outward(call); ok {
+				events = append(events, event{call: name, at: at})
+			}
+			for _, handed := range call.Args { // a method that is handed on to be called
+				if method, ok := handed.(*ast.SelectorExpr); ok && changing[method.Sel.Name] == ofAnInterface {
+					events = append(events, event{call: method.Sel.Name, at: at})
+				}
+			}
+			return true
+		})
+	}
+	return events
+}
+
+// reached is the step of a call failpoint.Reach(failpoint.Step).
+func reached(call *ast.CallExpr) (step string, ok bool) {
+	function, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || function.Sel.Name != "Reach" || len(call.Args) != 1 {
+		return "", false
+	}
+	constant, ok := call.Args[0].(*ast.SelectorExpr)
+	if !ok {
+		return "a step that is no constant", true
+	}
+	return constant.Sel.Name, true
+}
+
+// outward is the name of a call that changes something outside.
+func outward(call *ast.CallExpr) (name string, ok bool) {
+	switch function := call.Fun.(type) {
+	case *ast.Ident: // a function of the same package
+		return function.Name, changing[function.Name] == ofTheRoad
+	case *ast.SelectorExpr:
+		switch name := function.Sel.Name; changing[name] {
+		case ofTheRoad:
+			return name, true
+		case ofAnInterface:
+			// What the service asks of others takes a context and something to do;
+			// ctx.Done() and Close(ctx) are something else.
+			first, isName := argument(call, 0).(*ast.Ident)
+			return name, isName && strings.HasSuffix(strings.ToLower(first.Name), "ctx") && len(call.Args) > 1
+		}
+	}
+	return "", false
+}
+
+func argument(call *ast.CallExpr, n int) ast.Expr {
+	if n >= len(call.Args) {
+		return nil
+	}
+	return call.Args[n]
+}
+
+// constants are the names of the steps, with their values.
+func constants(t *testing.T) map[string]string {
+	t.Helper()
+	tree := check.Value(parser.ParseFile(token.NewFileSet(), "failpoint.go", nil, parser.SkipObjectResolution))(t)
+	steps := map[string]string{}
+	ast.Inspect(tree, func(node ast.Node) bool {
+		spec, ok := node.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "Step" {
+			steps[spec.Names[0].Name] = strings.Trim(spec.Values[0].(*ast.BasicLit).Value, `"`)
+		}
+		return true
+	})
+	return steps
+}
+
+func TestMain(m *testing.M) { testserver.Main(m) }
+
+// obeyed is the name by which a program would kill itself.
+const obeyed = "SECKILL_FAILPOINT"
+
+// What obeys is compiled with the tag alone, and without it Reach does nothing. (The binaries themselves are looked at
+// by the faults.)
+func TestOnlyTheTagMakesAProgramObey(t *testing.T) {
+	t.Parallel()
+	s := read(t)
+	plain, tagged := build.Default, build.Default
+	plain.BuildTags, tagged.BuildTags = nil, []string{"failpoint"}
+	obeys := false
+	for _, path := range append(s.files, "internal/failpoint/off.go", "internal/failpoint/on.go") {
+		if !strings.Contains(s.text(t, path), obeyed) {
+			continue
+		}
+		dir, file := filepath.Split(filepath.Join(s.root, path))
+		if check.Value(plain.MatchFile(dir, file))(t) {
+			t.Errorf("the shipped program has %s, which names %s", path, obeyed)
+		}
+		obeys = obeys || check.Value(tagged.MatchFile(dir, file))(t)
+	}
+	check.Equal(t, "whether the program of the tests obeys "+obeyed, obeys, true)
+
+	off := check.Value(parser.ParseFile(token.NewFileSet(), "off.go", nil, parser.SkipObjectResolution))(t)
+	for _, declaration := range off.Decls {
+		if function, ok := declaration.(*ast.FuncDecl); ok && function.Name.Name == "Reach" {
+			check.Equal(t, "statements of Reach without the tag", len(function.Body.List), 0)
+			return
+		}
+	}
+	t.Error("there is no Reach without the tag")
 }

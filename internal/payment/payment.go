@@ -18,8 +18,19 @@
 package payment
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
 	"time"
+
+	"seckill/internal/budget"
+	"seckill/model"
 )
 
 // ErrRefused says that the provider has understood a call and refuses it for good: nothing has happened, and the
@@ -101,4 +112,174 @@ type EventData struct {
 
 	Refunded int64 `json:"refunded,omitempty"` // of the amount, altogether
 	Disputed *bool `json:"disputed,omitempty"` // nil: it is not said
+}
+
+const (
+	// callTimeout bounds one call. A buyer waits for the start of a payment, and an answer of the service takes
+	// at most 5 s.
+	callTimeout = 3 * budget.Look
+	// maxAnswer bounds an answer in bytes; an honest one has some hundred.
+	maxAnswer = 64 << 10
+	// maxURL bounds the address of a page in bytes, as browsers and the database do.
+	maxURL = 2048
+	// maxConnections bounds the calls under way. Further ones wait for their turn, within callTimeout.
+	maxConnections = 64
+	// maxStarts of them are for starts, which buyers make as often as they like. The others are left for refunds
+	// and questions.
+	maxStarts = maxConnections - 16
+	// idleConnections stay open between calls.
+	idleConnections = 8
+)
+
+// Client calls a provider. It is safe for concurrent use.
+//
+// An error is ErrRefused, or wraps model.ErrUnknownOutcome: then the call may have happened, and only the same
+// call again, or LookUp, tells.
+type Client struct {
+	base string
+	key  string
+	http *http.Client
+
+	starts chan struct{} // a place for each start under way
+}
+
+// NewClient calls the provider at a base URL with a bearer key.
+func NewClient(base, key string) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("the payment provider's URL is not of the form https://host/path")
+	}
+	return &Client{base: strings.TrimSuffix(u.String(), "/"), key: key, starts: make(chan struct{}, maxStarts), http: &http.Client{
+		Transport: &http.Transport{
+			Proxy:                  http.ProxyFromEnvironment,
+			ForceAttemptHTTP2:      true,
+			MaxConnsPerHost:        maxConnections,
+			MaxIdleConnsPerHost:    idleConnections,
+			IdleConnTimeout:        budget.Survey,
+			MaxResponseHeaderBytes: maxAnswer,
+		},
+		// Money goes where it was sent: a redirect counts as no answer.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// Close ends idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Start starts a payment, or finds the one that an earlier call with the same request has started.
+func (c *Client) Start(ctx context.Context, r Checkout) (Payment, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	select {
+	case c.starts <- struct{}{}:
+		defer func() { <-c.starts }()
+	case <-ctx.Done():
+		return Payment{}, fmt.Errorf("start payment %s: %w", r.ID, unknown(ctx.Err()))
+	}
+	var started Payment
+	err := c.call(ctx, http.MethodPost, "/payments", r.ID, r, &started)
+	if err == nil && (started.Request != r.Request || !started.sound()) {
+		err = nonsense()
+	}
+	if err != nil {
+		return Payment{}, fmt.Errorf("start payment %s: %w", r.ID, err)
+	}
+	return started, nil
+}
+
+// LookUp asks how a payment stands; ErrNotFound when the provider has none.
+func (c *Client) LookUp(ctx context.Context, id string) (Payment, error) {
+	var found Payment
+	err := c.call(ctx, http.MethodGet, "/payments/"+url.PathEscape(id), "", nil, &found)
+	if err == nil && (found.ID != id || !found.sound()) {
+		err = nonsense()
+	}
+	if err != nil {
+		return Payment{}, fmt.Errorf("look up payment %s: %w", id, err)
+	}
+	return found, nil
+}
+
+// Refund gives money back. Nothing goes back twice for one key.
+func (c *Client) Refund(ctx context.Context, key string, r Refund) error {
+	var done Refund
+	err := c.call(ctx, http.MethodPost, "/payments/"+url.PathEscape(r.PaymentID)+"/refunds", key, r.Money, &done)
+	if err == nil && done != r {
+		err = nonsense()
+	}
+	if err != nil {
+		return fmt.Errorf("refund payment %s: %w", r.PaymentID, err)
+	}
+	return nil
+}
+
+// sound reports whether a provider's word makes sense.
+func (p Payment) sound() bool {
+	known := p.Status == Pending || p.Status == Succeeded || p.Status == Failed
+	return known && p.Amount >= 0 && p.Refunded >= 0 && p.Refunded <= p.Amount && (p.URL == "" || isPage(p.URL))
+}
+
+// isPage reports whether a browser may be sent to a URL: a buyer's page must run no script of its own.
+func isPage(text string) bool {
+	u, err := url.Parse(text)
+	ascii := strings.IndexFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) < 0
+	return err == nil && ascii && len(text) <= maxURL && (u.Scheme == "https" || u.Scheme == "http") && u.Host != ""
+}
+
+// nonsense is an answer that is none: whatever was asked may have been done.
+func nonsense() error { return unknown(errors.New("the answer makes no sense")) }
+
+func unknown(cause error) error { return fmt.Errorf("%w: %w", model.ErrUnknownOutcome, cause) }
+
+// call makes one call. Only 200 with a document, and the refusals, are answers.
+func (c *Client) call(ctx context.Context, method, path, key string, body, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var sent io.Reader = http.NoBody
+	if body != nil {
+		document, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("write the call: %w", err)
+		}
+		sent = bytes.NewReader(document)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, sent)
+	if err != nil {
+		return fmt.Errorf("make the call: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+c.key)
+	request.Header.Set("Accept", "application/json")
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Idempotency-Key", key)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return unknown(err)
+	}
+	defer response.Body.Close()
+	document, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return unknown(err)
+	case response.StatusCode == http.StatusNotFound && refusal(document):
+		return fmt.Errorf("%w: %w", ErrRefused, ErrNotFound)
+	case response.StatusCode == http.StatusUnprocessableEntity && refusal(document):
+		return fmt.Errorf("%w: %s", ErrRefused, response.Status)
+	case response.StatusCode != http.StatusOK:
+		return unknown(fmt.Errorf("the answer is %s", response.Status))
+	case len(document) > maxAnswer:
+		return unknown(fmt.Errorf("the answer is longer than %d bytes", maxAnswer))
+	}
+	if err := json.Unmarshal(document, answer); err != nil {
+		return unknown(fmt.Errorf("read the answer: %w", err))
+	}
+	return nil
+}
+
+// refusal reports whether a document is the provider's own: a proxy in front of it that knows no such path
+// answers 404 too, and must not end a refund.
+func refusal(document []byte) bool {
+	var said problem
+	return json.Unmarshal(document, &said) == nil && said.Error != ""
 }

@@ -7,13 +7,20 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/budget"
+	"seckill/internal/lane"
+	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
@@ -176,4 +183,204 @@ func (s *sender) hear(q quota, now int64, verdict Verdict, err error, used int64
 	default:
 		s.free = verdict.Left / nextShare
 	}
+}
+
+// quota is a limit as the generic cell rate algorithm has it (ITU-T I.371, annex A; the virtual scheduling algorithm).
+// Of a sender it needs one number: the instant at which nothing of the quota is in use any more. Every event moves that
+// instant on by the time in which one event is given back; an event that would move it further ahead of the present
+// than the capacity is refused.
+type quota struct {
+	emission time.Duration // in which one event is given back
+	capacity time.Duration // in which all of them are
+	burst    int64         // events that may come at once
+}
+
+// quotaOf allows the events of a rate at once, or those of atLeast where that is longer.
+func quotaOf(r model.Rate, atLeast time.Duration) quota {
+	burst := int64(r.Events)
+	if r.Per < atLeast {
+		burst *= int64(atLeast / r.Per)
+	}
+	emission := max(r.Per/time.Duration(r.Events), 1)
+	return quota{emission: emission, capacity: emission * time.Duration(burst), burst: burst}
+}
+
+// take moves idle, the instant at which nothing is in use any more, in ns, on by one
+// event. When the event must wait, it tells how long, and nothing is taken.
+func (q quota) take(idle, now int64) (next int64, wait time.Duration) {
+	idle = max(idle, now)
+	if wait := time.Duration(idle-now) + q.emission - q.capacity; wait > 0 {
+		return idle, wait
+	}
+	return idle + int64(q.emission), 0
+}
+
+const (
+	// A second's worth of questions may wait; more are not asked.
+	maxAsks      = 4096
+	asksTogether = 128
+	askers       = 2
+)
+
+// Ask asks for one event of a sender, and reports others that it had before.
+type Ask struct {
+	Key      string
+	Emission time.Duration // in which one event is given back
+	Capacity time.Duration // in which all that may come at once are
+	Used     int64         // events before, not reported yet
+}
+
+// Verdict is the answer to an Ask.
+type Verdict struct {
+	Wait time.Duration // zero: the event is allowed, and counted
+	Left int64         // events that may follow at once
+}
+
+// Shared asks what the instances share, for all limiters of an instance. It never makes a request wait longer than
+// budget.Glance, and hardly delays it while Redis does not answer.
+type Shared struct {
+	group    *lane.Group[Ask, Verdict]
+	began    time.Time
+	quiet    atomic.Int64 // until when Redis is not asked, in ns since began; 0: it may be asked
+	trouble  telemetry.Trouble
+	failures prometheus.Counter
+	log      *slog.Logger
+}
+
+// errQuiet says that the latest failure was a moment ago.
+var errQuiet = errors.New("the shared limits do not answer")
+
+// NewShared asks through take, which answers all asks in order or fails. Close ends it.
+func NewShared(
+	take func(ctx context.Context, asks []Ask) ([]Verdict, error), metrics prometheus.Registerer, log *slog.Logger,
+) *Shared {
+	s := &Shared{log: log, began: time.Now(), failures: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "seckill_shared_limit_failures_total",
+		Help: "Questions to the limits that the instances share that failed: those requests were limited by this instance alone.",
+	})}
+	metrics.MustRegister(s.failures)
+	s.group = lane.New(take, lane.Options{
+		Writers: askers, MaxBatch: asksTogether, MaxQueue: maxAsks, Timeout: budget.Glance,
+	})
+	return s
+}
+
+// Close ends the questions under way.
+func (s *Shared) Close(ctx context.Context) { s.group.Close(ctx) }
+
+// ask fails fast while nobody answers.
+func (s *Shared) ask(ctx context.Context, ask Ask) (Verdict, error) {
+	now := time.Since(s.began)
+	quiet := s.quiet.Load()
+	if quiet != 0 && (now < time.Duration(quiet) || !s.quiet.CompareAndSwap(quiet, int64(now+budget.Look))) {
+		return Verdict{}, errQuiet
+	}
+	// A client that hangs up says nothing about Redis.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Glance)
+	defer cancel()
+	verdict, err := s.group.Do(limited, ask)
+	s.trouble.Note(ctx, s.log, err, "rate limits count this instance alone: Redis does not answer", "rate limits count all instances again")
+	if err != nil {
+		s.failures.Inc()
+		s.quiet.Store(int64(time.Since(s.began) + budget.Look))
+		return Verdict{}, err
+	}
+	if quiet != 0 {
+		s.quiet.Store(0)
+	}
+	return verdict, nil
+}
+
+const (
+	// site is how many times the limit of a /64 a /48 has. A household is delegated a /56 or a /60, the latter being 16
+	// of /64 (RFC 6177, RIPE-690); whoever has a whole /48 has 65,536 of them, and must not have as many limits.
+	site = 16
+)
+
+// Addresses limits client addresses. Of IPv6 that is a /64: one subscriber has that many addresses at the least, and
+// could use another one for every request. A /48 has a wider limit beside it. The nil Addresses limits nothing.
+type Addresses struct{ networks, sites *Limiter }
+
+// NewAddresses makes limiters of addresses that are off. Shared may be nil.
+func NewAddresses(shared *Shared) *Addresses {
+	return &Addresses{New("addr", budget.Step, shared), New("site", budget.Step, shared)}
+}
+
+// Set is that of a Limiter.
+func (a *Addresses) Set(rate model.Rate, scope string) error {
+	if err := a.networks.Set(rate, scope); err != nil {
+		return err
+	}
+	return a.sites.Set(model.Rate{Events: site * rate.Events, Per: rate.Per}, scope)
+}
+
+// Rate is the rate in force for an IPv4 address or a /64.
+func (a *Addresses) Rate() model.Rate {
+	if a == nil {
+		return model.Rate{}
+	}
+	return a.networks.Rate()
+}
+
+// Take is that of a Limiter.
+func (a *Addresses) Take(ctx context.Context, address netip.Addr) time.Duration {
+	if a == nil {
+		return 0
+	}
+	if wait := a.networks.Take(ctx, Network(address)); wait > 0 || address.Is4() || address.Is4In6() {
+		return wait
+	}
+	wide, _ := address.WithZone("").Prefix(48)
+	return a.sites.Take(ctx, wide.String())
+}
+
+// Network is the part of an address that shares a limit: an IPv4 address, or a /64.
+func Network(address netip.Addr) string {
+	if address = address.Unmap(); address.Is4() || !address.IsValid() {
+		return address.String()
+	}
+	narrow, _ := address.WithZone("").Prefix(64)
+	return narrow.String()
+}
+
+const (
+	// patience is how many refusals a second an address hears at once. After ten quiet seconds it hears 1,000 at once.
+	patience = 100
+	// maxBraked refusals are held back at once, some 20 KB each. Further ones are answered at once.
+	maxBraked = 2000
+)
+
+// Brake slows down clients that go on asking although they are refused. Most of what a refusal costs is reading its
+// request; a client that hears of it a second later sends its next request a second later.
+type Brake struct {
+	refusals *Addresses // of this instance alone
+	places   chan struct{}
+}
+
+// NewBrake makes a brake.
+func NewBrake() (*Brake, error) {
+	b := &Brake{refusals: NewAddresses(nil), places: make(chan struct{}, maxBraked)}
+	return b, b.refusals.Set(model.Rate{Events: patience, Per: time.Second}, "")
+}
+
+// Hold counts a refusal of an address, and returns when it may be answered: at once, or
+// a second later, or when ctx ends. It tells how much later.
+func (b *Brake) Hold(ctx context.Context, address netip.Addr) (held time.Duration) {
+	if b.refusals.Take(ctx, address) == 0 {
+		return 0
+	}
+	select {
+	case b.places <- struct{}{}:
+		defer func() { <-b.places }()
+	default:
+		return 0
+	}
+	began := time.Now()
+	over := time.NewTimer(budget.Look)
+	defer over.Stop()
+	select {
+	case <-over.C:
+	case <-ctx.Done():
+	}
+	return time.Since(began)
 }

@@ -1,13 +1,20 @@
 package ratelimit
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -161,4 +168,323 @@ func TestAddresses(t *testing.T) {
 	if n := allowed(t, rush, 999, func(int) string { return "192.0.2.1" }); n != 999 {
 		t.Errorf("%d pass of a crowd of 999 behind one address", n)
 	}
+}
+
+// table keeps quotas as the storage in Redis does, and counts what it is asked.
+type table struct {
+	mu    sync.Mutex
+	asked int
+	idle  map[string]int64
+	fails func(ctx context.Context) error
+}
+
+func (b *table) take(ctx context.Context, asks []Ask) ([]Verdict, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fails != nil {
+		if err := b.fails(ctx); err != nil {
+			return nil, err
+		}
+	}
+	verdicts := make([]Verdict, len(asks))
+	for i, ask := range asks {
+		b.asked++
+		now := time.Now().UnixNano()
+		q := quota{emission: ask.Emission, capacity: ask.Capacity}
+		idle := min(max(b.idle[ask.Key], now)+ask.Used*int64(ask.Emission), now+int64(ask.Capacity))
+		idle, wait := q.take(idle, now)
+		b.idle[ask.Key] = idle
+		verdicts[i] = Verdict{Wait: wait, Left: (now + int64(ask.Capacity) - idle) / int64(ask.Emission)}
+	}
+	return verdicts, nil
+}
+
+// instances are limiters that share a table.
+func (b *table) instances(t *testing.T, n int, rate model.Rate) []*Limiter {
+	t.Helper()
+	b.idle = map[string]int64{}
+	list := make([]*Limiter, n)
+	for i := range list {
+		var log check.Log
+		shared := NewShared(b.take, prometheus.NewRegistry(), log.Logger())
+		t.Cleanup(func() { shared.Close(context.Background()) })
+		list[i] = New("test", 0, shared)
+		check.Must(t, list[i].Set(rate, "scope"))
+	}
+	return list
+}
+
+// pass counts what instances let pass of n requests of one sender, by turns.
+func pass(t *testing.T, list []*Limiter, n int) (passed int) {
+	t.Helper()
+	for i := range n {
+		if list[i%len(list)].Take(t.Context(), "sender") == 0 {
+			passed++
+		}
+	}
+	return passed
+}
+
+// TestInstancesShareALimit: small ones are exact, larger ones nearly so.
+func TestInstancesShareALimit(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ events, instances, most int }{{1, 2, 1}, {7, 3, 7}, {100, 2, 104}, {1000, 2, 1040}, {1000, 4, 1100}} {
+		synctest.Test(t, func(t *testing.T) {
+			list := (&table{}).instances(t, tt.instances, model.Rate{Events: tt.events, Per: 24 * time.Hour})
+			if n := pass(t, list, 5*tt.events); n < tt.events || n > tt.most {
+				t.Errorf("%d instances let %d pass with %d a day", tt.instances, n, tt.events)
+			}
+		})
+	}
+}
+
+// TestAfterAQuietTimeNobodyIsAsked: a buyer of the last sale asks nobody in the next one.
+func TestAfterAQuietTimeNobodyIsAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &table{}
+		list := b.instances(t, 1, model.Rate{Events: 20, Per: time.Second})
+		pass(t, list, 10)
+		asked := b.asked
+		<-time.After(time.Second)
+		if n := pass(t, list, 5); n != 5 || b.asked != asked || asked == 0 {
+			t.Errorf("%d of 5 pass; asked %d times, then %d", n, asked, b.asked)
+		}
+	})
+}
+
+// TestTheFirstRequestsAskNobody: a quarter of the quota costs no call, and neither does what is refused.
+func TestTheFirstRequestsAskNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &table{}
+		list := b.instances(t, 1, model.Rate{Events: 20, Per: time.Hour})
+		if pass(t, list, 5); b.asked != 0 {
+			t.Errorf("five of twenty requests asked %d times", b.asked)
+		}
+		if pass(t, list, 1); b.asked != 1 {
+			t.Errorf("the sixth asked %d times", b.asked)
+		}
+		pass(t, list, 20)
+		asked := b.asked
+		if n := pass(t, list, 1000); n != 0 || b.asked != asked {
+			t.Errorf("of 1000 requests beyond the limit %d passed, and %d asked", n, b.asked-asked)
+		}
+	})
+}
+
+// TestAwayMeansAlone: while nothing answers, one request a second tries it, the
+// instance limits by itself, and goes back to sharing.
+func TestAwayMeansAlone(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(ctx context.Context) error{
+		"refuses": func(context.Context) error { return errors.New("refused") },
+		"silent": func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &table{fails: fails}
+				var log check.Log
+				b.idle = map[string]int64{}
+				shared := NewShared(b.take, prometheus.NewRegistry(), log.Logger())
+				defer shared.Close(context.Background())
+				l := New("test", 0, shared)
+				check.Must(t, l.Set(model.Rate{Events: 7, Per: time.Hour}, "scope"))
+				began := time.Now()
+				if n := pass(t, []*Limiter{l}, 50); n != 7 {
+					t.Errorf("%d pass with 7 an hour", n)
+				}
+				if took := time.Since(began); took > budget.Glance {
+					t.Errorf("50 requests waited %s", took)
+				}
+				if !log.Has("this instance alone") {
+					t.Errorf("the log says %s", log.String())
+				}
+				b.mu.Lock()
+				b.fails = nil
+				b.mu.Unlock()
+				<-time.After(2 * budget.Look)
+				for range 5 { // other senders
+					l.Take(t.Context(), "another")
+				}
+				if b.asked != 5 || !log.Has("all instances again") {
+					t.Errorf("asked %d times after it was well again; the log says %s", b.asked, log.String())
+				}
+			})
+		})
+	}
+}
+
+// told is what the instances share, as the test tells it, and what it was asked.
+type told struct {
+	mu      sync.Mutex
+	verdict Verdict
+	away    error
+	asked   []Ask
+}
+
+func (s *told) take(_ context.Context, asks []Ask) ([]Verdict, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away != nil {
+		return nil, s.away
+	}
+	s.asked = append(s.asked, asks...)
+	verdicts := make([]Verdict, len(asks))
+	for i := range verdicts {
+		verdicts[i] = s.verdict
+	}
+	return verdicts, nil
+}
+
+func (s *told) says(verdict Verdict, away error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.verdict, s.away = verdict, away
+}
+
+// beside runs a test of one limiter, which asks for every event, beside what the instances share.
+func beside(t *testing.T, test func(t *testing.T, l *Limiter, s *told)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var log check.Log
+		s := &told{}
+		shared := NewShared(s.take, prometheus.NewRegistry(), log.Logger())
+		defer shared.Close(context.Background())
+		l := New("test", 0, shared)
+		check.Must(t, l.Set(model.Rate{Events: smallest - 1, Per: time.Hour}, "scope"))
+		test(t, l, s)
+	})
+}
+
+// TestWhatIsRefusedIsNotCounted: a sender whose turn others take again and again, and who waits each time as it is
+// told, has used nothing of its own quota.
+func TestWhatIsRefusedIsNotCounted(t *testing.T) {
+	t.Parallel()
+	beside(t, func(t *testing.T, l *Limiter, s *told) {
+		s.says(Verdict{Wait: time.Second}, nil)
+		for range 2 * smallest {
+			check.Equal(t, "the wait", l.Take(t.Context(), "sender"), time.Second)
+			<-time.After(time.Second)
+			synctest.Wait()
+		}
+		s.says(Verdict{}, nil)
+		check.Equal(t, "the wait once its turn has come", l.Take(t.Context(), "sender"), 0)
+	})
+}
+
+// TestAnOutageIsReported: what an instance let pass while nothing was shared counts for all instances afterwards.
+func TestAnOutageIsReported(t *testing.T) {
+	t.Parallel()
+	beside(t, func(t *testing.T, l *Limiter, s *told) {
+		s.says(Verdict{}, errors.New("connection refused"))
+		for range 4 {
+			check.Equal(t, "the wait during the outage", l.Take(t.Context(), "sender"), 0)
+		}
+		s.says(Verdict{}, nil)
+		<-time.After(2 * budget.Look)
+		synctest.Wait()
+		check.Equal(t, "the wait after it", l.Take(t.Context(), "sender"), 0)
+		if len(s.asked) != 1 || s.asked[0].Used != 4 {
+			t.Errorf("asked %+v, want one question that reports 4 events", s.asked)
+		}
+		check.Equal(t, "the next wait", l.Take(t.Context(), "sender"), 0)
+		check.Equal(t, "what the next question reports", s.asked[1].Used, 0)
+	})
+}
+
+// TestWhoHangsUpSaysNothingOfRedis: a client that is gone is limited as any other, and the next one asks.
+func TestWhoHangsUpSaysNothingOfRedis(t *testing.T) {
+	t.Parallel()
+	beside(t, func(t *testing.T, l *Limiter, s *told) {
+		gone, hangUp := context.WithCancel(t.Context())
+		hangUp()
+		check.Equal(t, "the wait of who is gone", l.Take(gone, "sender"), 0)
+		check.Equal(t, "the next one's", l.Take(t.Context(), "another"), 0)
+		check.Equal(t, "questions", len(s.asked), 2)
+	})
+}
+
+// TestAnotherRateIsCountedByItself: what the instances share of the rate before says nothing about a new one, whose
+// events are worth another time.
+func TestAnotherRateIsCountedByItself(t *testing.T) {
+	t.Parallel()
+	beside(t, func(t *testing.T, l *Limiter, s *told) {
+		l.Take(t.Context(), "sender")
+		check.Must(t, l.Set(model.Rate{Events: smallest - 2, Per: time.Hour}, "scope"))
+		l.Take(t.Context(), "sender")
+		if len(s.asked) != 2 || s.asked[0].Key == s.asked[1].Key {
+			t.Errorf("asked %+v, want two names", s.asked)
+		}
+	})
+}
+
+// TestBrake: an address that has heard a thousand refusals hears the next a second later, and another address does not.
+func TestBrake(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		brake := check.Value(NewBrake())(t)
+		flood, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+		held := brake.Hold
+		for n := range 1000 {
+			if d := held(t.Context(), flood); d > 0 {
+				t.Fatalf("refusal %d was held back for %v", n, d)
+			}
+		}
+		const connections, length = 500, 10 * time.Second
+		var heard atomic.Int64
+		ctx, stop := context.WithTimeout(t.Context(), length)
+		defer stop()
+		var all sync.WaitGroup
+		for range connections {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					brake.Hold(ctx, flood)
+					heard.Add(1)
+					<-time.After(time.Millisecond) // until its next refusal
+				}
+			})
+		}
+		<-time.After(length / 2)
+		if d := held(t.Context(), other); d > 0 {
+			t.Errorf("another address was held back for %v", d)
+		}
+		gone, leave := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, leave)
+		if d := held(gone, flood); d > time.Millisecond {
+			t.Errorf("a client that had left was held back for %v", d)
+		}
+		all.Wait()
+		// 500 a second that are held back, and 100 that are not.
+		if n := heard.Load(); n > 6500 || n < 5000 {
+			t.Errorf("%d refusals within %v on %d connections", n, length, connections)
+		}
+	})
+}
+
+// TestBrakeIsBounded: a flood from everywhere is refused at once instead of kept.
+func TestBrakeIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		brake := check.Value(NewBrake())(t)
+		address := netip.MustParseAddr("192.0.2.1")
+		for range 1000 {
+			brake.Hold(t.Context(), address)
+		}
+		var late atomic.Int64
+		var all sync.WaitGroup
+		for range 5000 {
+			all.Go(func() {
+				if brake.Hold(t.Context(), address) == budget.Look {
+					late.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		check.Equal(t, "refusals held back at once", late.Load(), 2000)
+	})
 }

@@ -7,9 +7,15 @@
 package redact
 
 import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -87,4 +93,189 @@ func DSN(text string) string {
 		user += "@"
 	}
 	return user + address + "/" + name
+}
+
+// Handler takes the secrets out of every record on its way to next: out of its message
+// and of each attribute, however deep.
+func (s *Secrets) Handler(next slog.Handler) slog.Handler { return handler{next: next, secrets: s} }
+
+type handler struct {
+	next    slog.Handler
+	secrets *Secrets
+}
+
+// Enabled implements slog.Handler.
+func (h handler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.next.Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler.
+func (h handler) Handle(ctx context.Context, r slog.Record) error {
+	clean := slog.NewRecord(r.Time, r.Level, h.secrets.Text(r.Message), r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		clean.AddAttrs(h.secrets.attr(a))
+		return true
+	})
+	return h.next.Handle(ctx, clean)
+}
+
+// WithAttrs implements slog.Handler.
+func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	clean := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		clean[i] = h.secrets.attr(a)
+	}
+	return handler{next: h.next.WithAttrs(clean), secrets: h.secrets}
+}
+
+// WithGroup implements slog.Handler.
+func (h handler) WithGroup(name string) slog.Handler {
+	return handler{next: h.next.WithGroup(h.secrets.Text(name)), secrets: h.secrets}
+}
+
+func (s *Secrets) attr(a slog.Attr) slog.Attr {
+	a.Key = s.Text(a.Key)
+	a.Value = s.value(a.Value.Resolve())
+	return a
+}
+
+func (s *Secrets) value(v slog.Value) slog.Value {
+	switch v.Kind() {
+	case slog.KindString:
+		return slog.StringValue(s.Text(v.String()))
+	case slog.KindGroup:
+		attrs := v.Group()
+		clean := make([]slog.Attr, len(attrs))
+		for i, a := range attrs {
+			clean[i] = s.attr(a)
+		}
+		return slog.GroupValue(clean...)
+	case slog.KindAny:
+		// An error, or any other value: written out, because nobody knows what its
+		// parts print. Without a secret it stays what it is.
+		text := fmt.Sprintf("%+v", v.Any())
+		if clean := s.Text(text); clean != text {
+			return slog.StringValue(clean)
+		}
+		return v
+	case slog.KindBool, slog.KindDuration, slog.KindFloat64, slog.KindInt64, slog.KindTime, slog.KindUint64, slog.KindLogValuer:
+		return v
+	default:
+		return v
+	}
+}
+
+// least is the length, in bytes, from which a secret is looked for. A shorter one is a word that records may contain by
+// themselves: taken out of them it would make them unreadable, and the gaps would tell it.
+const least = 8
+
+// Secrets takes known secrets out of texts. The zero Secrets, and a nil one, know none. It is safe for concurrent use.
+type Secrets struct{ replacer *strings.Replacer }
+
+// New makes a Secrets that knows values in each of their Forms. Those of fewer than eight bytes are not looked for.
+func New(values ...string) *Secrets {
+	var forms []string
+	for _, value := range values {
+		if len(value) >= least {
+			forms = append(forms, Forms(value)...)
+		}
+	}
+	// The longest first, so that a secret which contains another one leaves nothing behind.
+	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
+	var pairs []string
+	for _, form := range slices.Compact(forms) {
+		pairs = append(pairs, form, Mark)
+	}
+	return &Secrets{replacer: strings.NewReplacer(pairs...)}
+}
+
+// Forms are the ways in which a text is written by what prints it: by URLs, by quoting and by JSON, and in base64.
+func Forms(text string) []string {
+	encoded, _ := json.Marshal(text) // a string always can be
+	forms := []string{
+		text,
+		url.QueryEscape(text),
+		url.PathEscape(text),
+		strings.TrimPrefix(url.UserPassword("", text).String(), ":"),
+		inner(strconv.Quote(text)),
+		inner(string(encoded)),
+		base64.StdEncoding.EncodeToString([]byte(text)),
+		base64.RawURLEncoding.EncodeToString([]byte(text)),
+	}
+	for _, form := range forms {
+		forms = append(forms, lowerEscapes(form))
+	}
+	slices.Sort(forms)
+	return slices.Compact(forms)
+}
+
+// inner is a quoted text without its quotes.
+func inner(quoted string) string { return quoted[1 : len(quoted)-1] }
+
+// lowerEscapes writes %2F as %2f, which means the same.
+func lowerEscapes(text string) string {
+	var lower strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '%' && i+2 < len(text) {
+			lower.WriteString(strings.ToLower(text[i : i+3]))
+			i += 2
+			continue
+		}
+		lower.WriteByte(text[i])
+	}
+	return lower.String()
+}
+
+// Text is the text without the secrets.
+func (s *Secrets) Text(text string) string {
+	if s == nil || s.replacer == nil {
+		return text
+	}
+	return s.replacer.Replace(text)
+}
+
+// OfURLs are the secrets in a comma-separated list of URLs, as they are written and as they are meant: passwords, names
+// without a password, which may be tokens, and the URLs that have one of them.
+func OfURLs(list string) []string {
+	found := credentials(list) // as if it were one: a password may look like another URL
+	for _, part := range split(list) {
+		found = append(found, credentials(part)...)
+	}
+	return found
+}
+
+func credentials(text string) []string {
+	// Up to the last "@", as a person reads it: a password with a "/" ends the authority
+	// for the parser, which then takes the rest of it for a path.
+	_, rest, _ := strings.Cut(text, "//") // behind the scheme, if there is one
+	at := strings.LastIndexByte(rest, '@')
+	if at < 0 {
+		return nil
+	}
+	name, password, has := strings.Cut(rest[:at], ":")
+	if !has {
+		password = name
+	}
+	found := []string{password, text}
+	if meant, err := url.PathUnescape(password); err == nil {
+		found = append(found, meant)
+	}
+	return found
+}
+
+// OfDSN are the secrets in a DSN of go-sql-driver that has a password: whatever stands
+// between the first ":" and one of the "@", because a person and the driver may differ in
+// where a password ends, the text behind that ":", and the whole.
+func OfDSN(text string) []string {
+	_, rest, _ := strings.Cut(text, ":")
+	if !strings.Contains(rest, "@") {
+		return nil
+	}
+	found := []string{text, rest}
+	for i := range len(rest) {
+		if rest[i] == '@' {
+			found = append(found, rest[:i])
+		}
+	}
+	return found
 }

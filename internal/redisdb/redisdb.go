@@ -6,14 +6,29 @@
 package redisdb
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-
-	"seckill/internal/budget"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/budget"
+	"seckill/internal/conns"
+	"seckill/internal/ids"
+	"seckill/internal/redisurl"
+	"seckill/model"
 )
 
 // AdviseCluster says that a Cluster refuses everything while one primary is lost.
@@ -69,4 +84,336 @@ func Observe(registry prometheus.Registerer, client redis.UniversalClient) {
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "seckill_redis_pool_timeouts_total", Help: "Calls that found no free connection to Redis in time.",
 		}, func() float64 { return float64(client.PoolStats().Timeouts) }))
+}
+
+// Timeouts of the Redis client. Redis answers in microseconds; one that needs longer than this is stopped, cut off or
+// starting, and the request it holds up still has to be answered within its budget.
+const (
+	// redisPerProcessor connections are enough for a core's worth of concurrent calls; more callers wait for a free one
+	// at most budget.Call. Where descriptors are few it is a sixteenth of them: the embedded Redis takes as many again.
+	redisPerProcessor = 32
+	// redisRetries send a call again after a lost connection. Every script of ours may be sent twice without harm.
+	redisRetries = 1
+	// redisDials is how often a connection to a server that others may stand in for is tried before its caller hears
+	// so: another try finds the same dead server, and each of the library's own five waits 100 ms before the next.
+	redisDials = 1
+)
+
+// NewClient makes a client for what internal/redisurl reads: one server, a Cluster, or a primary that Sentinels know.
+// It does not connect yet. `rediss://` is spoken as secure says; nil leaves it to the URL. The limits of the URL come
+// before those given, and then those by default.
+func NewClient(url string, secure *tls.Config, given ...redisurl.Limits) (redis.UniversalClient, error) {
+	target, err := redisurl.Parse(url)
+	if err != nil {
+		return nil, fmt.Errorf("the Redis URL %w", err)
+	}
+	limits := target.Limits
+	for _, others := range append(given, defaultLimits()) {
+		limits = limits.Or(others)
+	}
+	config := tlsOf(target, secure)
+	common := &redis.UniversalOptions{
+		Addrs: target.Hosts, DB: target.Database, Username: target.Username, Password: target.Password, TLSConfig: config, Dialer: dialer(config),
+		ContextTimeoutEnabled: true, // otherwise a caller's deadline is ignored on reads
+		DialTimeout:           budget.Look,
+		ReadTimeout:           limits.Timeout,
+		WriteTimeout:          limits.Timeout,
+		PoolTimeout:           limits.Timeout,
+		PoolSize:              limits.PoolSize, // of each node
+		ConnMaxIdleTime:       budget.Survey,
+	}
+	switch {
+	case target.Cluster:
+		return newClusterClient(common.Cluster()), nil
+	case target.Primary != "":
+		return newSentinelClient(common.Failover(), target), nil
+	}
+	one := common.Simple()
+	one.MaxRetries = redisRetries
+	return redis.NewClient(one), nil
+}
+
+func defaultLimits() redisurl.Limits {
+	return redisurl.Limits{
+		PoolSize: min(redisPerProcessor*runtime.GOMAXPROCS(0), max(conns.Descriptors()/16, 2)), Timeout: budget.Call,
+	}
+}
+
+// tlsOf is how servers are spoken to whose URL asks for TLS: as the configuration says
+// where one was given. It names no server: each is held to the name of its own host.
+func tlsOf(target redisurl.Target, given *tls.Config) *tls.Config {
+	switch {
+	case !target.TLS:
+		return nil
+	case given != nil:
+		return given.Clone()
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: target.SkipVerify} //nolint:gosec // when asked for
+}
+
+// dialer makes connections. The handshake counts for budget.Look and for the caller's deadline too: a server that hangs
+// still accepts connections. Where no name was given, a server's certificate is to name the host of its address.
+func dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	// A machine that is gone is found out within 45 s also by who only listens.
+	alive := net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
+	plain := &net.Dialer{Timeout: budget.Look, KeepAliveConfig: alive}
+	if config == nil {
+		return plain.DialContext
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, budget.Look)
+		defer cancel()
+		conn, err := plain.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		own := config.Clone()
+		if own.ServerName == "" {
+			own.ServerName, _, _ = net.SplitHostPort(addr)
+		}
+		secured := tls.Client(conn, own)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("TLS handshake with %s: %w", addr, err)
+		}
+		return secured, nil
+	}
+}
+
+const (
+	// CanaryKey is lost with whatever else a Redis forgets. Its value is another one whenever it was made anew.
+	CanaryKey = "seckill:v1:canary"
+	// callTimeout bounds one question, which takes well under a millisecond: it is for a Redis
+	// that is stopped or starting.
+	callTimeout = 3 * budget.Look
+)
+
+// Identity names a Redis: its run id, of a Cluster that of the node of one key. UNAVAILABLE when it does not answer.
+func Identity(ctx context.Context, client redis.UniversalClient) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var node redis.Cmdable = client
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		master, err := cluster.MasterForKey(ctx, CanaryKey)
+		if err != nil {
+			return "", silent(err)
+		}
+		node = master
+	}
+	info, err := node.Info(ctx, "server").Result()
+	if err != nil {
+		return "", silent(err)
+	}
+	return infoField(info, "run_id"), nil
+}
+
+// Incarnation is another word whenever a Redis may have lost what it had: when it was emptied or started again, or when
+// another one has taken its place. Of a Cluster's nodes only the one with the canary shows that it was emptied.
+// Embedded is the name of a Redis inside this process, which has no ids; empty: there is none.
+func Incarnation(ctx context.Context, client redis.UniversalClient, embedded string) (string, error) {
+	nodes, err := []string{embedded}, error(nil)
+	if embedded == "" {
+		nodes, err = Nodes(ctx, client)
+	}
+	if err != nil {
+		return "", silent(err)
+	}
+	canary, err := client.Get(ctx, CanaryKey).Result()
+	if err == redis.Nil { //nolint:errorlint // it is never wrapped
+		if canary, err = ids.New(); err != nil {
+			return "", fmt.Errorf("name a canary: %w", err)
+		}
+		err = client.SetNX(ctx, CanaryKey, canary, 0).Err() // the slower of two instances sees the other one's next time
+	}
+	if err != nil {
+		return "", silent(err)
+	}
+	return strings.Join(append(nodes, canary), " "), nil
+}
+
+// Nodes names every Redis server and its data by two ids: a primary that was
+// demoted and promoted again has its old run id, and the data of another server.
+func Nodes(ctx context.Context, client redis.UniversalClient) ([]string, error) {
+	var mu sync.Mutex
+	var nodes []string
+	ask := func(ctx context.Context, node *redis.Client) error {
+		pipe := node.Pipeline()
+		server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
+		_, err := pipe.Exec(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, infoField(server.Val(), "run_id")+" "+infoField(replication.Val(), "master_replid"))
+		return err
+	}
+	var err error
+	switch client := client.(type) {
+	case *redis.ClusterClient:
+		err = client.ForEachMaster(ctx, ask)
+	case *redis.Client:
+		err = ask(ctx, client)
+	}
+	slices.Sort(nodes)
+	return nodes, err
+}
+
+// infoField is the value of one line of INFO.
+func infoField(info, name string) string {
+	_, rest, _ := strings.Cut(info, "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	return value
+}
+
+func silent(err error) error {
+	return model.Unavailable("Redis does not answer.", fmt.Errorf("ask Redis who it is: %w", err))
+}
+
+// ErrUnfit says that a Redis is something else than its URL says.
+var ErrUnfit = errors.New("the URL does not fit the server")
+
+// What a Redis may be in the place of the one that was meant.
+var (
+	errIsSentinel = fmt.Errorf("%w: it is a Sentinel: write redis+sentinel://host1,host2,host3/primary/0", ErrUnfit)
+	errIsNode     = fmt.Errorf("%w: it is one node of a Redis Cluster, and takes a part of the keys only: write redis+cluster://host:port", ErrUnfit)
+	errIsReplica  = fmt.Errorf("%w: it is a replica, which takes no writes: name the primary, or the Sentinels that know it", ErrUnfit)
+	errNoCluster  = fmt.Errorf("%w: it is no Redis Cluster: write redis://host:port/0", ErrUnfit)
+	errNoSentinel = fmt.Errorf("%w: it is a Redis itself and no Sentinel: write redis://host:port/0", ErrUnfit)
+	errWantsTLS   = fmt.Errorf("%w: it ends the connection at the first words, as one does that wants TLS: write rediss:// in the place of redis://", ErrUnfit)
+	errUnwatched  = fmt.Errorf("%w: the Sentinels watch no primary of that name", ErrUnfit)
+	// ErrRights says that Redis refuses a command, a key or a channel.
+	ErrRights = errors.New("the user of this Redis may not do what the service needs; the rights that it needs are in deployments/README.md, \"The rights in Redis\"")
+)
+
+// Inspect refuses a server that is none to sell from, and says what it is.
+func Inspect(ctx context.Context, client redis.UniversalClient) error {
+	switch client := client.(type) {
+	case *redis.ClusterClient:
+		err := client.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+		if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
+			return errNoCluster
+		}
+		return known(err, client.Options().TLSConfig != nil)
+	case *redis.Client:
+		info, err := client.Info(ctx, "server").Result()
+		if err == nil {
+			var replication string
+			replication, err = client.Info(ctx, "replication").Result()
+			info += replication
+		}
+		mode := cmp.Or(infoField(info, "redis_mode"), infoField(info, "server_mode")) // the latter is Valkey's
+		switch {
+		case err != nil:
+			return known(err, client.Options().TLSConfig != nil)
+		case mode == "sentinel":
+			return errIsSentinel
+		case mode == "cluster":
+			return errIsNode
+		case infoField(info, "role") == "slave":
+			return errIsReplica
+		}
+	}
+	return nil
+}
+
+// known gives what a wrong server answers a meaning. Secured says whether it was asked over TLS.
+func known(err error, secured bool) error {
+	if err == nil {
+		return nil
+	}
+	text := strings.ToLower(err.Error())
+	switch {
+	case errors.Is(err, redis.Nil):
+		return errUnwatched
+	case strings.Contains(text, "unknown command 'sentinel'"):
+		return errNoSentinel
+	case strings.Contains(text, "accepted by sentinel instances"), strings.Contains(text, "unknown command 'select'"), strings.Contains(text, "unknown command 'cluster'"):
+		return errIsSentinel
+	case strings.Contains(text, "select is not allowed in cluster mode"):
+		return errIsNode
+	case secured && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("it gave no answer in time, as one does that speaks no TLS: %w", err)
+	case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE):
+	case secured:
+		return fmt.Errorf("it ends the connection behind the handshake, as one does that does not take the service's certificate: %w", err)
+	default:
+		return fmt.Errorf("%w (%w)", errWantsTLS, err)
+	}
+	return Lacking(err)
+}
+
+// Lacking adds ErrRights to the errors with which Redis says that its user lacks a right,
+// or that it knows no such command.
+func Lacking(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, sign := range []string{"NOPERM", "The user executing the script", "ACL failure in script", "unknown command", "Unknown Redis command"} {
+		if strings.Contains(err.Error(), sign) {
+			return fmt.Errorf("%w: %w", ErrRights, err)
+		}
+	}
+	return err
+}
+
+const (
+	// readyKey begins the names of the keys that a look writes.
+	readyKey = "seckill:v1:ready:"
+	// rideOut is how long Sentinels may take to find a new primary while the instance stays ready: they need the
+	// silence that they wait for (5 s in deployments/engines), and a few seconds to agree. Requests hear 503 meanwhile,
+	// with Retry-After. If no instance were ready the load balancer would answer instead, and say less.
+	rideOut = 3 * budget.Answer
+)
+
+// Readiness tells whether a Redis can be sold from: whether a primary takes a write. It is safe for concurrent use.
+type Readiness struct {
+	client  redis.UniversalClient
+	elected bool // Sentinels find a new primary
+
+	mu   sync.Mutex
+	well time.Time // when a primary was found the last time
+}
+
+// NewReadiness looks over the client given.
+func NewReadiness(client redis.UniversalClient) *Readiness {
+	one, ok := client.(*redis.Client)
+	return &Readiness{client: client, elected: ok && one.Options().Addr == failoverAddress}
+}
+
+// failoverAddress stands for the address of a client that asks Sentinels.
+const failoverAddress = "FailoverClient"
+
+// Probe is UNAVAILABLE when nothing can be sold. A Cluster in which a primary is lost sells on what lies on the others.
+func (r *Readiness) Probe(ctx context.Context) error {
+	err := r.write(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		r.well = time.Now()
+		return nil
+	}
+	if r.elected && time.Since(r.well) < rideOut {
+		return nil
+	}
+	return model.Unavailable("no primary of Redis takes a write", err)
+}
+
+// write writes to every primary; nil when one of them has taken it.
+func (r *Readiness) write(ctx context.Context) error {
+	key := func(n int) string { return fmt.Sprintf("%s{%d}", readyKey, n) }
+	spots, err := Spots(ctx, r.client, key)
+	if err != nil {
+		return err
+	}
+	answers := make(chan error, len(spots))
+	for _, n := range spots {
+		go func() { answers <- r.client.Set(ctx, key(n), "", budget.Step).Err() }()
+	}
+	var failed []error
+	for range spots {
+		err := <-answers
+		if err == nil {
+			return nil
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(append(failed, ctx.Err())...)
 }

@@ -1,16 +1,22 @@
 package token
 
 import (
+	"cmp"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4/json"
 	"github.com/golang-jwt/jwt/v5"
+
+	"seckill/internal/budget"
 )
 
 // header is the first part of a token.
@@ -212,4 +218,246 @@ func (a *audience) UnmarshalJSON(text []byte) error {
 		*a = nil
 	}
 	return nil
+}
+
+var (
+	// ErrInvalid is the error of every token that cannot be trusted; see InvalidError.
+	ErrInvalid = errors.New("invalid token")
+	// ErrNoKeys is the error of a token whose issuer is trusted, but whose key is not known, and whose keys were not
+	// read since it came: the token may be good. See NoKeysError.
+	ErrNoKeys = errors.New("the keys of the token's issuer have to be read first")
+)
+
+// Reason is why a token is refused: a step that failed, or the claim that is wrong where the signature is good.
+type Reason string
+
+// The reasons.
+const (
+	Malformed      Reason = "malformed" // it is no JWT, or names a member twice
+	UnknownIssuer  Reason = "iss"
+	UnknownKey     Reason = "kid"
+	WrongAlgorithm Reason = "alg"
+	WrongSignature Reason = "signature"
+	WrongExpiry    Reason = "exp"
+	WrongNotBefore Reason = "nbf"
+	WrongAudience  Reason = "aud"
+	WrongSubject   Reason = "sub"
+	WrongRole      Reason = "role"
+	WrongLevel     Reason = "level"
+	WrongType      Reason = "typ"    // it is a token of another kind
+	AccountChanged Reason = "ended"  // its account has changed since, see Authority.Ended
+	Unread         Reason = "unread" // ErrNoKeys
+)
+
+// Stranger stands for the issuers that are not known, whatever their tokens say.
+const Stranger = "unknown"
+
+// Reasons lists every reason.
+func Reasons() []Reason {
+	return []Reason{
+		Malformed, UnknownIssuer, UnknownKey, WrongAlgorithm, WrongSignature, WrongExpiry, WrongNotBefore, WrongAudience,
+		WrongSubject, WrongRole, WrongLevel, WrongType, AccountChanged, Unread,
+	}
+}
+
+// InvalidError is an ErrInvalid. Its text is for the log, Detail for the bearer: a
+// sentence that names the wrong claim, empty unless the signature is good.
+type InvalidError struct {
+	Reason Reason
+	Detail string
+
+	cause error
+}
+
+// Error implements error.
+func (e *InvalidError) Error() string { return fmt.Sprintf("%v: %v", ErrInvalid, e.cause) }
+
+// Unwrap makes it an ErrInvalid, and gives the cause.
+func (e *InvalidError) Unwrap() []error { return []error{ErrInvalid, e.cause} }
+
+// invalid refuses a token without a word to its bearer, who need not be its owner.
+func invalid(why Reason, format string, args ...any) error {
+	return &InvalidError{Reason: why, cause: fmt.Errorf(format, args...)}
+}
+
+// wrongClaim refuses a token that is its issuer's.
+func wrongClaim(claim Reason, says string) error {
+	text := fmt.Sprintf("its %s %s", claim, says)
+	return &InvalidError{Reason: claim, Detail: fmt.Sprintf("The token is not accepted: %s.", text), cause: errors.New(text)}
+}
+
+// NoKeysError is an ErrNoKeys, and tells when to ask again.
+type NoKeysError struct {
+	RetryAfter time.Duration
+
+	cause error
+}
+
+// Error implements error.
+func (e *NoKeysError) Error() string { return fmt.Sprintf("%v: %v", ErrNoKeys, e.cause) }
+
+// Unwrap makes it an ErrNoKeys, and gives the cause.
+func (e *NoKeysError) Unwrap() []error { return []error{ErrNoKeys, e.cause} }
+
+// refusals counts refusals, and tells the log of some.
+type refusals struct {
+	log   *slog.Logger
+	count func(issuer string, why Reason)
+
+	mu   sync.Mutex
+	told map[refused]telling
+}
+
+type refused struct {
+	issuer string
+	why    Reason
+}
+
+type telling struct {
+	at     time.Time
+	unsaid int // refusals since
+}
+
+// Report counts the tokens that are refused, and logs one of them a minute for each
+// issuer and reason: at the level info, because anybody can send bad tokens.
+func Report(log *slog.Logger, count func(issuer string, why Reason)) Option {
+	return func(a *Authority) {
+		a.refusals = &refusals{log: log, count: count, told: map[refused]telling{}}
+	}
+}
+
+// note takes note of one refusal.
+func (r *refusals) note(ctx context.Context, now time.Time, what refused, err error) {
+	r.count(what.issuer, what.why)
+	r.mu.Lock()
+	last, seen := r.told[what]
+	quiet := seen && now.Sub(last.at) < budget.Survey
+	if quiet {
+		r.told[what] = telling{last.at, last.unsaid + 1}
+	} else {
+		r.told[what] = telling{at: now}
+	}
+	r.mu.Unlock()
+	if !quiet {
+		r.log.InfoContext(ctx, "a token is refused", slog.String("issuer", what.issuer), slog.String("reason", string(what.why)),
+			slog.Int("not_logged_since", last.unsaid), slog.Any("error", err))
+	}
+}
+
+// readUsual reads claims in the form in which nearly all tokens have them: one flat object without blanks, whose
+// members are known, each there once, with plain ASCII strings and whole numbers. It says nothing about any other text,
+// which may be as good: that is for the JSON library to read. For what it does read it gives the same claims as the
+// library, in a tenth of the time or less (see BenchmarkReadPayload).
+func readUsual(text string) (payload, bool) {
+	u := usual{rest: text}
+	ok := u.skip('{')
+	for ok && u.member() && u.skip(',') {
+	}
+	ok = ok && !u.odd && u.skip('}') && u.rest == ""
+	return u.payload, ok
+}
+
+// usual is a text that is being read from its beginning.
+type usual struct {
+	payload
+
+	rest string
+	seen int  // a bit for each member
+	odd  bool // it is for the library
+}
+
+// member reads one member. It reports whether another one may follow.
+func (u *usual) member() bool {
+	name := u.text()
+	if !u.skip(':') {
+		u.odd = true
+	}
+	bit := 0
+	switch name {
+	case "sub":
+		bit, u.Subject = 1, words(u.text())
+	case "role":
+		bit, u.Role = 1<<1, words(u.text())
+	case "level":
+		bit, u.Level = 1<<9, cmp.Or(level(u.text()), noLevel)
+	case "preferred_username":
+		bit, u.Username = 1<<2, words(u.text())
+	case "iss":
+		bit, u.Issuer = 1<<3, words(u.text())
+	case "aud":
+		bit, u.Audience = 1<<4, u.list()
+	case "ver":
+		bit, u.Version = 1<<5, version(u.number())
+	case "iat":
+		bit, u.IssuedAt = 1<<6, 0 // never read
+		u.number()
+	case "nbf":
+		bit, u.NotBefore = 1<<7, instant(u.number())
+	case "exp":
+		bit, u.Expires = 1<<8, instant(u.number())
+	default:
+		u.odd = true
+	}
+	u.odd = u.odd || u.seen&bit != 0
+	u.seen |= bit
+	return !u.odd
+}
+
+// skip goes past a character, if it is the next one.
+func (u *usual) skip(c byte) bool {
+	if u.rest == "" || u.rest[0] != c {
+		return false
+	}
+	u.rest = u.rest[1:]
+	return true
+}
+
+// text reads a string without escapes.
+func (u *usual) text() string {
+	if !u.skip('"') {
+		u.odd = true
+		return ""
+	}
+	end := strings.IndexByte(u.rest, '"')
+	if end < 0 {
+		u.odd = true
+		return ""
+	}
+	text := u.rest[:end]
+	u.rest = u.rest[end+1:]
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '\\' {
+			u.odd = true
+		}
+	}
+	return text
+}
+
+// list reads a string, or a list of one.
+func (u *usual) list() audience {
+	several := u.skip('[')
+	one := audience{u.text()}
+	if several && !u.skip(']') {
+		u.odd = true
+	}
+	return one
+}
+
+// maxDigits of a number fit into a float64 exactly.
+const maxDigits = 15
+
+// number reads a whole number that is not negative.
+func (u *usual) number() (n int64) {
+	digits := 0
+	for ; digits < len(u.rest) && u.rest[digits]-'0' <= 9; digits++ {
+		n = 10*n + int64(u.rest[digits]-'0')
+		if digits == maxDigits {
+			break
+		}
+	}
+	if digits == 0 || digits == maxDigits || digits > 1 && u.rest[0] == '0' {
+		u.odd = true
+	}
+	u.rest = u.rest[digits:]
+	return n
 }

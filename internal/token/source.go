@@ -1,18 +1,29 @@
 package token
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/json"
+	"github.com/golang-jwt/jwt/v5"
+
 	"seckill/internal/budget"
+	"seckill/model"
 )
 
 const (
@@ -126,6 +137,196 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 	}
 	if !safe(to.URL) || to.URL.Scheme != "https" && via[len(via)-1].URL.Scheme == "https" {
 		return errUnsafe
+	}
+	return nil
+}
+
+// minRSA is the shortest RSA key in bits: RFC 7518, section 3.3.
+const minRSA = 2048
+
+// parseKeys reads a JWK Set. Keys that cannot be used are left out, as RFC 7517, section 5, asks, and it says why.
+func parseKeys(document []byte) (known map[string]key, refused []error, err error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	document = bytes.TrimPrefix(document, []byte("\ufeff")) // some editors begin a file with it
+	if err := json.Unmarshal(document, &set); err != nil {
+		return nil, nil, fmt.Errorf("parse a JWK Set: %w", err)
+	}
+	if set.Keys == nil { // an empty list withdraws all keys; this is something else
+		return nil, nil, errors.New("parse a JWK Set: it has no member keys")
+	}
+	known = make(map[string]key, len(set.Keys))
+	for n, text := range set.Keys {
+		id, usable, err := parseKey(text)
+		if _, twice := known[id]; err == nil && twice {
+			err = errors.New("another key has the same id")
+		}
+		if err != nil {
+			refused = append(refused, fmt.Errorf("key %d of the set (kid %q): %w", n+1, id, err))
+			continue
+		}
+		known[id] = usable
+	}
+	if _, nameless := known[""]; nameless && len(known) > 1 { // which key a token means must not be guessed
+		delete(known, "")
+		refused = append(refused, errors.New("a key of the set has no id and is not the only one"))
+	}
+	return known, refused, nil
+}
+
+// parseKey reads one JWK. Its certificates say nothing that counts here, and issuers publish some that package x509
+// refuses (a negative serial number): they are not read.
+func parseKey(text []byte) (id string, _ key, _ error) {
+	var of struct {
+		ID         string   `json:"kid"`
+		Operations []string `json:"key_ops"` // which go-jose does not read
+	}
+	if err := json.Unmarshal(text, &of); err != nil {
+		return "", key{}, err
+	}
+	var members map[string]*json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return of.ID, key{}, err
+	}
+	maps.DeleteFunc(members, func(name string, _ *json.RawMessage) bool { return strings.HasPrefix(name, "x5") })
+	text, err := json.Marshal(members)
+	if err != nil {
+		return of.ID, key{}, err
+	}
+	var parsed jose.JSONWebKey
+	if err := json.Unmarshal(text, &parsed); err != nil {
+		return of.ID, key{}, err
+	}
+	made, err := keyOf(parsed.Key, algorithm(parsed.Algorithm))
+	switch {
+	case err != nil:
+	case parsed.Use != "" && parsed.Use != "sig", of.Operations != nil && !slices.Contains(of.Operations, "verify"):
+		err = errors.New("it is not for signatures")
+	}
+	return of.ID, made, err
+}
+
+// algorithm is the name by which the jwt library knows an algorithm: RFC 9864 gives EdDSA with the only curve that is
+// taken here another one.
+func algorithm(named string) string {
+	if named == "Ed25519" {
+		return jwt.SigningMethodEdDSA.Alg()
+	}
+	return named
+}
+
+// keyOf chooses the one algorithm that belongs to a public key: the one that it
+// names if that fits, or else the usual one of its kind.
+func keyOf(public any, named string) (key, error) {
+	var fitting []jwt.SigningMethod // the usual one first
+	switch public := public.(type) {
+	case *rsa.PublicKey:
+		if bits := public.N.BitLen(); bits < minRSA {
+			return key{}, fmt.Errorf("it has %d bits and needs at least %d", bits, minRSA)
+		}
+		fitting = []jwt.SigningMethod{
+			jwt.SigningMethodRS256, jwt.SigningMethodRS384, jwt.SigningMethodRS512,
+			jwt.SigningMethodPS256, jwt.SigningMethodPS384, jwt.SigningMethodPS512,
+		}
+	case *ecdsa.PublicKey:
+		for _, method := range []*jwt.SigningMethodECDSA{jwt.SigningMethodES256, jwt.SigningMethodES384, jwt.SigningMethodES512} {
+			if method.CurveBits == public.Params().BitSize {
+				fitting = append(fitting, method)
+			}
+		}
+	case ed25519.PublicKey:
+		fitting = []jwt.SigningMethod{jwt.SigningMethodEdDSA}
+	}
+	if len(fitting) == 0 { // a secret, a private key that its issuer gave away, or one of another kind
+		return key{}, errors.New("it is not a public key for RS, PS or ES 256, 384 or 512, or for EdDSA")
+	}
+	for _, method := range fitting {
+		if named == "" || named == method.Alg() {
+			return key{method, public}, nil
+		}
+	}
+	return key{}, fmt.Errorf("it is not a key for its algorithm %.20q", named)
+}
+
+// statement is all that a token of another issuer says, which may stand elsewhere than in ours.
+type statement map[string]any
+
+func readStatement(part string) (statement, error) {
+	decoded, err := decode(part)
+	if err != nil {
+		return nil, err
+	}
+	var s statement
+	reader := json.NewDecoder(bytes.NewReader(decoded))
+	reader.SetNumberType(json.UnmarshalJSONNumber) // whatever its size: no number is looked at
+	return s, reader.Decode(&s)
+}
+
+// role is what the texts at a path make of the bearer: an administrator if one of
+// them is admin, and a user if not, whatever else other programs read there.
+func (s statement) role(path string) model.Role {
+	if slices.Contains(s.texts(path), string(model.RoleAdmin)) {
+		return model.RoleAdmin
+	}
+	return model.RoleUser
+}
+
+// accesses reports whether this is said by a token for access, where the header does not tell the kind (see
+// header.accesses). Keycloak names it in a claim of its own; logout tokens and security events name events (RFC 8417).
+func (s statement) accesses() bool {
+	named, ok := s["typ"].(string)
+	bearer := strings.EqualFold(named, "Bearer") || strings.EqualFold(named, "JWT") || strings.EqualFold(named, "at+jwt")
+	return (s["typ"] == nil || ok && bearer) && s["events"] == nil
+}
+
+// groups are those at a path. Keycloak writes the path of a group in the realm: `/gold` is in gold too.
+func (s statement) groups(path string) []string {
+	named := s.texts(path)
+	for _, name := range slices.Clip(named) {
+		if top, ok := strings.CutPrefix(name, "/"); ok && !slices.Contains(named, top) {
+			named = append(named, top)
+		}
+	}
+	return named
+}
+
+// client is whom the token was made for, where it names no audience: `azp` of
+// OpenID Connect, or `client_id` of RFC 9068.
+func (s statement) client() audience {
+	return audience(append(s.texts("azp"), s.texts("client_id")...))
+}
+
+// texts are those at a path: a text, or a list of them. Of anything else there are none.
+func (s statement) texts(path string) []string {
+	switch found := find(s, path).(type) {
+	case string:
+		if name := path[strings.LastIndexByte(path, '.')+1:]; name == "scope" || name == "scp" {
+			return strings.Fields(found) // RFC 8693, section 4.2
+		}
+		return []string{found}
+	case []any:
+		var texts []string
+		for _, one := range found {
+			if text, ok := one.(string); ok {
+				texts = append(texts, text)
+			}
+		}
+		return texts
+	}
+	return nil
+}
+
+// find follows a dotted path. Names have dots themselves (`https://shop.example/roles`):
+// the longest name that is there counts.
+func find(in map[string]any, path string) any {
+	if found, ok := in[path]; ok {
+		return found
+	}
+	for end := strings.LastIndexByte(path, '.'); end > 0; end = strings.LastIndexByte(path[:end], '.') {
+		if inner, ok := in[path[:end]].(map[string]any); ok {
+			return find(inner, path[end+1:])
+		}
 	}
 	return nil
 }

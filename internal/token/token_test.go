@@ -4,12 +4,17 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/json"
+	josejwt "github.com/go-jose/go-jose/v4/jwt"
 	"github.com/golang-jwt/jwt/v5"
 	"go.uber.org/goleak"
 
@@ -418,4 +423,156 @@ func TestATokenHasOneSpelling(t *testing.T) {
 			t.Errorf("%q: %v", spelt, err)
 		}
 	}
+}
+
+// TestRefusalsOfOthersSayWhy: as TestVerify has it of our own tokens, the bearer of a token whose signature is good is
+// told the claim that is wrong, and the refusal is counted for its issuer.
+func TestRefusalsOfOthersSayWhy(t *testing.T) {
+	t.Parallel()
+	s := newSigner(t, "k", jwt.SigningMethodEdDSA)
+	var counted []string
+	a := authority(t, token.Trust(slog.New(slog.DiscardHandler), token.Issuer{Name: "shop", Keys: newPublisher(t, s).URL}),
+		token.Report(slog.New(slog.DiscardHandler), func(issuer string, why token.Reason) { counted = append(counted, issuer+" "+string(why)) }))
+	accepted(t, a, s.sign(t, "shop", nil), of("shop")) // its keys are read
+	for _, test := range []struct{ token, detail string }{
+		{s.sign(t, "shop", members{"role": "admin"}), "its role is admin, which its issuer may not name"},
+		{s.sign(t, "shop", members{"exp": 1}), "its exp has passed"},
+	} {
+		_, err := a.Verify(t.Context(), test.token)
+		if invalid, ok := errors.AsType[*token.InvalidError](err); !ok || !strings.Contains(invalid.Detail, test.detail) {
+			t.Errorf("Verify = %v, want %q", err, test.detail)
+		}
+	}
+	unknownYet(t, a, newSigner(t, "x", s.method).sign(t, "shop", nil))
+	check.Equal(t, "what is counted", strings.Join(counted, ", "), "shop role, shop exp, shop unread")
+}
+
+// TestRefusalsAreLoggedOnceAMinute: whoever sends bad tokens fills no log, and hides no other issuer's, nor another
+// reason.
+func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
+	t.Parallel()
+	log, c := &check.Log{}, newClock()
+	var mu sync.Mutex
+	counted := 0
+	a := authority(t, token.Clock(c.Now), token.Report(log.Logger(), func(string, token.Reason) {
+		mu.Lock()
+		defer mu.Unlock()
+		counted++
+	}))
+	expired := forge(t, jwt.SigningMethodHS256, []byte(secret), nil, members{"exp": 1})
+	for minute, want := range []int{1, 2, 3} {
+		check.Volley(100, func(int) { _, _ = a.Verify(t.Context(), expired) })
+		if got := strings.Count(log.String(), "reason=exp"); got != want {
+			t.Errorf("minute %d: %d lines\n%s", minute+1, got, log)
+		}
+		c.advance(59 * time.Second)
+		_, _ = a.Verify(t.Context(), expired)
+		c.advance(time.Second)
+	}
+	a.Ended(t.Context(), token.Claims{Subject: "1", Role: model.RoleUser}, errors.New("the password was changed"))
+	check.Equal(t, "counted", counted, 304)
+	if !log.Has("reason=exp", "not_logged_since=100") || !log.Has("issuer=seckill", "reason=ended", "the password was changed") {
+		t.Errorf("the log says\n%s", log)
+	}
+	check.Equal(t, "lines", strings.Count(log.String(), "\n"), 4)
+}
+
+// TestStrangersNamesAreCutShort: what stands in a token that nobody has signed is data.
+func TestStrangersNamesAreCutShort(t *testing.T) {
+	t.Parallel()
+	log := &check.Log{}
+	a := authority(t, token.Report(log.Logger(), func(string, token.Reason) {}))
+	_, _ = a.Verify(t.Context(), forge(t, jwt.SigningMethodHS256, []byte(other), nil, members{"iss": "x\n" + strings.Repeat("é", 5000)}))
+	if line := log.String(); strings.Count(line, "\n") != 1 || len(line) > 600 || !log.Has("reason=iss") {
+		t.Errorf("the log says\n%s", line)
+	}
+}
+
+// BenchmarkVerify measures the check in front of every request of a sale against the same check by the parsers of the
+// two libraries. jwt gets the strict JSON of go-jose by the one hook that it has, the claims' UnmarshalJSON, and reads
+// the header once more, which it has no hook for.
+//
+// Measured on a busy 2-core virtual machine (Go 1.26), where only the ratios count:
+//
+//	ours       1    ,   7 allocs
+//	jwt        4 – 7,  81 allocs
+//	go-jose    7 – 9, 120 allocs
+//
+// Claims that are not usual (see readUsual) take ours three times as long, and 32 allocs.
+func BenchmarkVerify(b *testing.B) {
+	a := authority(b)
+	signed, err := a.Issue(token.Claims{Subject: "user-12345", Role: model.RoleUser}, time.Hour)
+	check.Must(b, err)
+	key := []byte(secret)
+	parser := jwt.NewParser(jwt.WithValidMethods([]string{"HS256"}), jwt.WithIssuer("seckill"),
+		jwt.WithAudience("seckill"), jwt.WithExpirationRequired(), jwt.WithStrictDecoding())
+	for name, verify := range map[string]func() error{
+		"ours": func() error {
+			_, err := a.Verify(b.Context(), signed)
+			return err
+		},
+		"jwt": func() error {
+			_, err := parser.ParseWithClaims(signed, &strictClaims{}, func(t *jwt.Token) (any, error) { return key, strictHeader(parser, t) })
+			return err
+		},
+		"go-jose": func() error {
+			parsed, err := josejwt.ParseSigned(signed, []jose.SignatureAlgorithm{jose.HS256})
+			if err != nil {
+				return err
+			}
+			var claims struct {
+				josejwt.Claims
+				Role string `json:"role"`
+			}
+			if err := parsed.Claims(key, &claims); err != nil {
+				return err
+			}
+			return claims.Validate(josejwt.Expected{Issuer: "seckill", AnyAudience: josejwt.Audience{"seckill"}, Time: time.Now()})
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				check.Must(b, verify())
+			}
+		})
+	}
+}
+
+// strictClaims are claims that are read by their exact names.
+type strictClaims struct {
+	named struct {
+		Subject  string           `json:"sub"`
+		Role     string           `json:"role"`
+		Issuer   string           `json:"iss"`
+		Audience jwt.ClaimStrings `json:"aud"`
+		Expires  jwt.NumericDate  `json:"exp"`
+	}
+	jwt.RegisteredClaims
+}
+
+func (c *strictClaims) UnmarshalJSON(text []byte) error {
+	if err := json.Unmarshal(text, &c.named); err != nil {
+		return err
+	}
+	c.Subject, c.Issuer, c.Audience, c.ExpiresAt = c.named.Subject, c.named.Issuer, c.named.Audience, &c.named.Expires
+	return nil
+}
+
+func strictHeader(parser *jwt.Parser, t *jwt.Token) error {
+	text, err := parser.DecodeSegment(t.Raw[:len(`eyJhbGciOiJIUzI1NiIsImtpZCI6IjEiLCJ0eXAiOiJKV1QifQ`)])
+	if err != nil {
+		return err
+	}
+	var header struct {
+		KeyID    string          `json:"kid"`
+		Critical json.RawMessage `json:"crit"`
+	}
+	if err := json.Unmarshal(text, &header); err != nil {
+		return err
+	}
+	if header.KeyID != "1" || header.Critical != nil {
+		return errors.New("another header")
+	}
+	return nil
 }

@@ -1,16 +1,20 @@
 //go:build interop
 
 //part:interop
-
 package interop_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -303,4 +307,231 @@ func TestKilled(t *testing.T) {
 		_ = victim.Wait() // killed
 		w.play(`holds 1; java= next = true; java next unlock; holds 0`)
 	})
+}
+
+const jar = "target/interop.jar"
+
+// java is a JVM that runs Redisson.
+type java struct {
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer // read after the end only
+	ended  chan struct{}
+
+	mu      sync.Mutex
+	stdin   io.WriteCloser
+	last    int
+	waiting map[string]chan answer
+}
+
+type answer struct{ value, err string }
+
+// startJava starts a JVM whose watchdog keeps locks for lease, on one Redis or more.
+func startJava(t testing.TB, lease time.Duration, urls ...string) *java {
+	t.Helper()
+	args := append([]string{
+		// A quick start is worth more here than a quick program.
+		"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+		"-jar", jar, strconv.FormatInt(lease.Milliseconds(), 10),
+	}, urls...)
+	cmd := exec.Command("java", args...)
+	j := &java{cmd: cmd, stderr: new(bytes.Buffer), ended: make(chan struct{}), waiting: make(map[string]chan answer)}
+	cmd.Stderr = j.stderr
+	j.stdin = check.Value(cmd.StdinPipe())(t)
+	stdout := check.Value(cmd.StdoutPipe())(t)
+	err := cmd.Start()
+	check.Need(t, err == nil, "start Java (install a JDK of version 17 or newer): %v", err)
+	ready := make(chan struct{})
+	go func() {
+		defer close(j.ended)
+		j.read(stdout, ready)
+		_ = cmd.Wait() // how it ended is in stderr
+	}()
+	t.Cleanup(func() {
+		j.kill()
+		if t.Failed() {
+			t.Logf("stderr of Java:\n%s", j.stderr)
+		}
+	})
+	select {
+	case <-ready:
+	case <-j.ended:
+		t.Fatalf("Java ended at once (was %s built? `make faults PART=interop` does):\n%s", jar, j.stderr)
+	case <-time.After(check.Deadline):
+		t.Fatal("Java was never ready")
+	}
+	return j
+}
+
+// read hands the answers to those who wait for them, until the JVM ends.
+func (j *java) read(stdout io.Reader, ready chan<- struct{}) {
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if lines.Text() == "ready" {
+			close(ready)
+			continue
+		}
+		id, rest, _ := strings.Cut(lines.Text(), " ")
+		kind, value, _ := strings.Cut(rest, " ")
+		a := answer{value: value}
+		if kind != "ok" {
+			a = answer{err: value}
+		}
+		j.mu.Lock()
+		if to := j.waiting[id]; to != nil {
+			to <- a
+		}
+		delete(j.waiting, id)
+		j.mu.Unlock()
+	}
+}
+
+// kill ends the JVM with SIGKILL and waits until it is gone.
+func (j *java) kill() {
+	_ = j.cmd.Process.Kill() // an error means that it has ended
+	<-j.ended
+}
+
+// thread is one thread of the JVM, which is what owns locks there. It obeys one order at a time.
+type thread struct {
+	java *java
+	name string
+}
+
+func (j *java) thread(name string) thread { return thread{j, name} }
+
+// order is one that the JVM may still be busy with.
+type order struct {
+	text   string
+	answer chan answer
+}
+
+// begin gives an order; it does not wait for the answer.
+func (th thread) begin(t testing.TB, verb, kind, lock string, args ...any) order {
+	t.Helper()
+	j := th.java
+	words := []string{th.name, verb, kind, lock}
+	for _, arg := range args {
+		words = append(words, fmt.Sprint(arg))
+	}
+	o := order{strings.Join(words, " "), make(chan answer, 1)}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.last++
+	id := strconv.Itoa(j.last)
+	j.waiting[id] = o.answer
+	if _, err := io.WriteString(j.stdin, id+" "+o.text+"\n"); err != nil {
+		t.Fatalf("order %q of Java: %v", o.text, err)
+	}
+	return o
+}
+
+// wait waits for the answer.
+func (o order) wait(t testing.TB) answer {
+	t.Helper()
+	return check.Receive(t, "Java's answer to "+o.text, o.answer)
+}
+
+// want waits for an answer that must be this one; "refused" is an IllegalMonitorStateException.
+func (o order) want(t testing.TB, value string) {
+	t.Helper()
+	a := o.wait(t)
+	good := a.err == "" && a.value == value
+	if value == "refused" {
+		good = strings.HasPrefix(a.err, "java.lang.IllegalMonitorStateException")
+	}
+	check.Need(t, good, "Java answered %q with %q, error %q; want %q", o.text, a.value, a.err, value)
+}
+
+// BenchmarkWhatWakingTakes splits the time that Go waits after Java was told to unlock, in medians: until Java begins,
+// until the message that lets Go in has come to this process (by a subscription of its own), and until Go has the lock.
+// Only the last part is this package's. (-benchtime=20x; in the first of them the JVM loads and interprets code.)
+func BenchmarkWhatWakingTakes(b *testing.B) {
+	for _, k := range []struct {
+		name, java string
+		lock       func(p parts, name string) lock.Locker
+		least      int // messages that let a waiter in
+	}{
+		{"one lock", "plain", func(p parts, name string) lock.Locker { return p.looks[0].locks.Mutex(name) }, 1},
+		{"MultiLock", "multi", func(p parts, name string) lock.Locker { return p.lock(lock.All, name) }, 3},
+		{"RedLock", "red", func(p parts, name string) lock.Locker { return p.lock(lock.Majority, name) }, 2},
+	} {
+		b.Run(k.name, func(b *testing.B) {
+			p := setupParts(b)
+			name := name(b)
+			messages := p.listen(b, name)
+			took := map[string][]time.Duration{}
+			for b.Loop() {
+				ordered, began, at := p.wake(b, k.lock(p, name), k.java, name, k.least)
+				message := messages.since(b, ordered, k.least)
+				took["begin"] = append(took["begin"], began.Sub(ordered))
+				took["message"] = append(took["message"], message.Sub(began))
+				took["lock"] = append(took["lock"], at.Sub(message))
+			}
+			for what, all := range took {
+				slices.Sort(all)
+				b.ReportMetric(float64(all[len(all)/2].Microseconds()), what+"-µs")
+			}
+		})
+	}
+}
+
+// wake has Java unlock what Go waits for. It returns when Java was told to, when it began, and when Go had the lock.
+func (p parts) wake(t testing.TB, l lock.Locker, kind, name string, least int) (ordered, began, at time.Time) {
+	t.Helper()
+	java := p.java.thread("holder")
+	java.begin(t, "lock", kind, name, -1).want(t, "")
+	p.wantHeld(t, name, least)
+	waiting := begin(t, l)
+	for i, b := range p.looks {
+		if kind != "plain" || i == 0 {
+			b.waitForWaiters(t, "redisson_lock__channel:{"+name+"}", 2) // and the test itself
+		}
+	}
+	ordered = time.Now()
+	a := java.begin(t, "timedunlock", kind, name).wait(t)
+	var start, end int64
+	if _, err := fmt.Sscanf(a.value, "%d %d", &start, &end); err != nil {
+		t.Fatalf("Java unlocked with %q, error %q", a.value, a.err)
+	}
+	lease := waiting.lease(t)
+	at = time.Now()
+	check.Must(t, lease.Unlock())
+	return ordered, time.UnixMicro(start), at
+}
+
+// arrivals are the times at which unlock messages came to this process.
+type arrivals struct {
+	mu    sync.Mutex
+	times []time.Time
+}
+
+// listen takes note of a lock's messages, by subscriptions of its own.
+func (p parts) listen(t testing.TB, name string) *arrivals {
+	t.Helper()
+	all := &arrivals{}
+	for _, b := range p.looks {
+		listener := b.redis.Subscribe(t.Context(), "redisson_lock__channel:{"+name+"}")
+		t.Cleanup(func() { _ = listener.Close() })
+		go func() {
+			for range listener.Channel() {
+				all.mu.Lock()
+				all.times = append(all.times, time.Now())
+				all.mu.Unlock()
+			}
+		}()
+	}
+	return all
+}
+
+// since returns when the nth message after start came.
+func (a *arrivals) since(t testing.TB, start time.Time, nth int) time.Time {
+	t.Helper()
+	var later []time.Time
+	check.Eventually(t, "the messages of an unlock", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		later = slices.DeleteFunc(slices.Clone(a.times), start.After)
+		return len(later) >= nth
+	})
+	slices.SortFunc(later, time.Time.Compare)
+	return later[nth-1]
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"seckill/internal/poll"
 )
 
 // actor is a worker of an attack or of a free run. It stops at every point until it is let go.
@@ -271,4 +273,201 @@ func child(ctx context.Context, in io.Reader, out io.Writer) {
 	if err != nil {
 		stop(errors.Join(err, context.Cause(ctx)))
 	}
+}
+
+// attack is an interleaving of workers that breaks a broken strategy every time, and must not break a real one.
+type attack struct {
+	name  string
+	stock int64 // units there are to sell; one less than the workers want, mostly
+	// lapses: a lease is meant to end under its holder, who may be refused. Under every other attack a lock that is
+	// lost is a defect, told or not.
+	lapses bool
+	run    func(a *arena)
+}
+
+const (
+	// watchedLease is the first lease of a holder that dies, is slow, or whose watchdog must keep it: long enough for
+	// three renewals on a busy machine, short enough to wait for. A machine may stall for longer than a lease, and then
+	// the holder is rightly refused. Only a holder that loses as many leases as watchedLeases, each twice the one
+	// before, has no watchdog.
+	watchedLease, watchedLeases = 400 * time.Millisecond, 4
+	calmLease                   = 30 * time.Second // of all other actors: longer than any attack
+	unlockLeases                = 4                // leave a worker on a busy machine the time to get to its unlock
+	deadLeases                  = 3                // after these a lock whose holder is gone will never be free
+	certain                     = 20 * time.Second // is how long the lab waits for an event that must happen
+)
+
+// arena is one attack, or the free run, on one strategy, with an account and a stock of its own.
+type arena struct {
+	ctx      context.Context //nolint:containedctx // of the row
+	strategy strategy
+	setup    setup
+	watched  time.Duration // the lease of a holder whose watchdog must keep it
+	wait     time.Duration // see lastWait
+	patience time.Duration // see forbidden
+	began    time.Time
+	tally    tally
+	workers  []*actor
+}
+
+// worker starts a worker with the settings of the arena, changed by change.
+func (a *arena) worker(name string, change ...func(*setup)) *actor {
+	with := a.setup
+	for _, f := range change {
+		f(&with)
+	}
+	does := a.strategy.here(with)
+	if with.ownProcess {
+		does = with.elsewhere
+	}
+	w := newActor(a.ctx, name, a.began, does)
+	a.workers = append(a.workers, w)
+	return w
+}
+
+// stands starts a worker that comes to stand at one of the points.
+func (a *arena) stands(name string, at []point, change ...func(*setup)) *actor {
+	w := a.worker(name, change...)
+	w.to(certain, at...)
+	return w
+}
+
+// wants starts a worker that wants what only a broken strategy lets it have.
+func (a *arena) wants(name string) *actor {
+	w := a.worker(name)
+	w.to(a.forbidden(), pointChecked, pointRead)
+	return w
+}
+
+func (a *arena) shortLease(s *setup) { s.Lease = a.watched }
+func inProcess(s *setup)             { s.ownProcess = true }
+
+// clear ends the workers that an error left behind, and waits for them, because the lab then removes the keys that they
+// hold and write.
+func (a *arena) clear() {
+	for _, w := range a.workers {
+		w.kill()
+	}
+}
+
+// forbidden is how long to wait for an event that only a broken strategy allows. With a broken strategy that is until
+// the event comes, within a round trip or a lease; with the others it is a few leases, or the longer patience of a
+// test.
+func (a *arena) forbidden() time.Duration {
+	if lost := a.strategy.defect == defectLost || a.strategy.defect == defectOversold; lost && !a.strategy.mended {
+		return certain
+	}
+	return max(deadLeases*a.watched, a.patience)
+}
+
+// lastWait is how long a worker may wait for the lock when it must get it. With a strategy that leaves the lock of a
+// dead holder locked, that is a few leases: the lab then reports a deadlock. With any other strategy the worker gets
+// the lock much earlier.
+func (a *arena) lastWait(s *setup) {
+	if a.strategy.defect == defectDeadlock {
+		s.Wait = deadLeases * a.watched
+	}
+	if a.wait > 0 {
+		s.Wait = a.wait
+	}
+}
+
+// finish ends workers one after the other and counts what they did.
+func (a *arena) finish(workers ...*actor) {
+	for _, w := range workers {
+		a.tally = append(a.tally, w.finish()...)
+	}
+}
+
+// meet: A stands at one of the points. B wants in before A goes on. A's lease is that, or the short one.
+func meet(name string, stock int64, lease time.Duration, at ...point) attack {
+	return attack{name: name, stock: stock, run: func(a *arena) {
+		first := a.stands("A", at, func(s *setup) { s.Lease = cmp.Or(lease, a.watched) })
+		second := a.wants("B")
+		first.to(certain, pointRead)
+		second.to(a.forbidden(), pointRead)
+		a.finish(first, second)
+	}}
+}
+
+// overlap: A and B both find the lock free, or are both inside, before either goes on.
+func overlap() attack { return meet("two at once", 1, calmLease, pointChecked, pointRead) }
+
+// beforeCommit: A gives the lock back, and stands before its COMMIT. B takes it and reads.
+func beforeCommit() attack { return meet("between unlock and COMMIT", 1, calmLease, pointFreed) }
+
+// outlive: A is inside for three leases; B wants in.
+func outlive() attack { return meet("work longer than the lease", 1, 0, pointRead) }
+
+// crash: a process of its own is killed at a point; then B wants the lock. A holder that is refused before it gets
+// there had too short a lease for a stalling machine.
+func crash(at point) attack {
+	return attack{name: "crashed holder", stock: 1, run: func(a *arena) {
+		victim := a.worker("A", a.shortLease, inProcess)
+		if victim.to(certain, at) {
+			victim.kill()
+			a.finish(a.worker("B", a.lastWait))
+			return
+		}
+		a.finish(victim)
+		if a.tally.count(pointRefused) == 0 {
+			stop(fmt.Errorf("the holder that was to be killed did not get to %q: %+v", at, a.tally))
+		}
+	}}
+}
+
+// staleUnlock: A writes, and its lease runs out before it unlocks. B takes the lock and reads. A unlocks. C tries. A
+// stands still once it has written, or in the middle of its unlock, which it must reach before its lease has run out.
+func staleUnlock(at point) attack {
+	return attack{name: "late unlock", stock: 2, lapses: true, run: func(a *arena) {
+		slow := a.stands("A", []point{at}, a.shortLease, func(s *setup) {
+			s.Fixed = true
+			if at == pointOwner {
+				s.Lease *= unlockLeases
+			}
+		})
+		second := a.stands("B", []point{pointRead})
+		a.finish(slow)
+		third := a.wants("C")
+		a.finish(second, third)
+	}}
+}
+
+// reenter: the holder takes the lock once more.
+func reenter() attack {
+	return attack{name: "re-entry", stock: 1, run: func(a *arena) {
+		a.finish(a.worker("A", a.lastWait, func(s *setup) { s.Reenter = true }))
+	}}
+}
+
+// renewedByOther: A's lock runs out before its watchdog begins. B takes it, and is killed after A's watchdog has begun.
+// C wants it.
+func renewedByOther() attack {
+	return attack{name: "renewed by another", stock: 1, lapses: true, run: func(a *arena) {
+		slow := a.stands("A", []point{pointHalf}, a.shortLease)
+		victim := a.worker("B", a.shortLease, inProcess)
+		if !victim.to(certain, pointRead) {
+			stop(fmt.Errorf("the holder that was to be killed did not get the lock: %w", victim.err))
+		}
+		slow.to(certain, pointRead)
+		victim.kill()
+		a.finish(a.worker("C", a.lastWait), slow)
+	}}
+}
+
+// heldRow is "two at once" for strategies that live inside the database: a third transaction holds the row, or in
+// SQLite the database, until A and B have both read what they may and stand before the same last unit.
+func heldRow() attack {
+	return attack{name: "two at once", stock: 1, run: func(a *arena) {
+		transacted(func(u unit) answer {
+			if u.Site.DSN != "" {
+				u.look("SELECT 0, 0, 0 FROM vouchers WHERE id = ? FOR UPDATE")
+			}
+			a.worker("A")
+			a.worker("B")
+			poll.Pause(u.ctx, a.watched)
+			return answer{}
+		})(unit{setup: a.setup, ctx: a.ctx})
+		a.finish(a.workers...)
+	}}
 }

@@ -1,3 +1,5 @@
+//part:locks
+
 package main
 
 import (
@@ -9,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	_ "github.com/go-sql-driver/mysql" // the driver of the server's own connections
 
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
@@ -202,4 +206,97 @@ func TestReport(t *testing.T) {
 		check.That(t, strings.Contains(out.String(), want), "the report lacks %q:\n%s", want, out.String())
 	}
 	check.That(t, !strings.Contains(out.String(), " \n"), "lines end in blanks")
+}
+
+// TestControl is the negative control of the verdicts: a broken strategy that claims to be a real one is found out by
+// its own attack, which mostly is one that every lock has to survive, and a real one that claims to be broken as well.
+// No verdict hangs on a limit of time: what shows is waited for. And every broken one whose defect is mended by hand is
+// broken as expected no more.
+func TestControl(t *testing.T) {
+	t.Parallel()
+	wants := func(name string, s strategy, o options, want Verdict) {
+		t.Run(s.Name+", "+name, func(t *testing.T) {
+			t.Parallel()
+			o.rows = []strategy{s}
+			if s.on == onMySQL {
+				o.dsn = testserver.Schema(t)
+			}
+			row := run(t, o).Rows[0]
+			check.That(t, row.Verdict == want && !row.OK(), "%s: %v, want %s", row.Verdict, row.Err, want)
+		})
+	}
+	each := []string{"no lock", "setnx, no expiry", "setnx, no owner check", "setnx, no watchdog", "setnx, re-entered"} // one of each attack
+	for _, s := range catalog() {
+		if s.broken() && s.on != onMySQL && (check.Faults || slices.Contains(each, s.Name)) {
+			s.defect, s.group = defectNone, groupLock
+			wants("said to be real", s, options{wait: deadLeases * watchedLease, patience: check.Deadline}, VerdictDefect)
+		}
+	}
+	for _, s := range mended() {
+		wants("mended", s, options{}, VerdictHidden)
+	}
+	liar, _ := named(catalog(), "redis hash")
+	liar.defect, liar.attacks = defectDeadlock, []attack{crash(pointRead), reenter()}
+	wants("said to be broken", liar, options{wait: check.Deadline}, VerdictHidden)
+	liar, _ = named(catalog(), "setnx, no expiry")
+	liar.Name = "not in the catalog" // which the child is to find
+	wants("cannot run", liar, options{}, VerdictFailed)
+}
+
+// rowsOf are those of the catalog that it says.
+func rowsOf(wanted func(strategy) bool) []strategy {
+	return slices.DeleteFunc(catalog(), func(s strategy) bool { return !wanted(s) })
+}
+
+func TestEmbedded(t *testing.T) {
+	t.Parallel()
+	rows := rowsOf(func(s strategy) bool { return !s.replicas })
+	wantVerdicts(t, run(t, options{rows: rows}), func(s strategy) bool { return s.on == onMySQL })
+}
+
+// TestOnMySQL: the rows that need it, on the servers that tests share. (All rows on servers: TestOnServers.)
+func TestOnMySQL(t *testing.T) {
+	t.Parallel()
+	rows := rowsOf(func(s strategy) bool { return s.on == onMySQL })
+	r := run(t, options{dsn: testserver.Schema(t), rows: rows})
+	wantVerdicts(t, r, func(strategy) bool { return false })
+	for _, row := range r.Rows {
+		check.Equal(t, "where "+row.Name+" ran", row.On, "mysql")
+	}
+}
+
+// TestInterrupted: a run ends while strategies are under attack, and removes what it made.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("Ctrl-C")
+	rows := rowsOf(func(s strategy) bool { return s.group == groupLock && s.on == onRedis && !s.replicas })
+	rows[0].attacks = append(rows[0].attacks, attack{name: "Ctrl-C", run: func(*arena) { cancel(stopped) }})
+	_, err := experiment(ctx, small(t, options{rows: rows}))
+	check.Is(t, "interrupted", err, stopped)
+}
+
+// wantVerdicts wants every defect shown and every cure to hold.
+func wantVerdicts(t *testing.T, r report, missing func(strategy) bool) {
+	t.Helper()
+	for _, row := range r.Rows {
+		want := VerdictCorrect
+		switch {
+		case missing(row.strategy):
+			want = VerdictNeedsMySQL
+		case row.broken():
+			want = VerdictBroken
+		}
+		check.That(t, row.Verdict == want, "%s: %s, want %s", row.Name, row.Verdict, want)
+		if want == VerdictNeedsMySQL {
+			continue
+		}
+		check.That(t, len(row.Attacks) == len(row.attacks) && len(row.Attacks) > 0, "%s: %d attacks", row.Name, len(row.Attacks))
+		for _, a := range row.Attacks {
+			check.That(t, a.shows(row.defect), "%s: %s: %+v, want %q", row.Name, a.Name, a.Finding, row.defect)
+		}
+		if row.Free.Actual == 0 || row.Throughput == 0 || row.Longest < row.P99 || row.P99 < row.Median {
+			t.Errorf("%s: the free run measured nothing: %+v", row.Name, row)
+		}
+	}
 }

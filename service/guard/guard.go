@@ -5,7 +5,11 @@ package guard
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"seckill/internal/budget"
 	"seckill/internal/poll"
@@ -83,4 +87,267 @@ func (s *Sole) Selling() error {
 // Await returns when this instance is alone, or ctx has ended.
 func (s *Sole) Await(ctx context.Context) {
 	_ = poll.Until(ctx, budget.Look, func() (bool, error) { return s.Selling() == nil, nil }) // ctx tells
+}
+
+// Mode knows in which order mode the database was sold from at the latest reading. While the database is away that
+// stays as it was, because async sells on. Until another mode is read, budget.Glance later, nothing is sold twice: each
+// transaction that takes a unit checks the mode too.
+type Mode struct {
+	read func(context.Context) (model.ModeRecord, error)
+	mine model.OrderMode
+	log  *slog.Logger
+	last atomic.Pointer[model.ModeRecord]
+}
+
+// NewMode makes the watcher of an instance whose order mode is mine; Run does the watching.
+func NewMode(read func(context.Context) (model.ModeRecord, error), mine model.OrderMode, log *slog.Logger) *Mode {
+	return &Mode{read: read, mine: mine, log: log}
+}
+
+// Adopt has a database without vouchers adopt this instance's mode, and returns the name of the database's deployment.
+// Lacks says what the schema lacks that another process may have yet to make; nil: nobody else makes it. An instance in
+// sync waits for that and is not ready: there is no error, and the name is not known yet. One in async needs the name,
+// which its queue has.
+func (m *Mode) Adopt(
+	ctx context.Context, adopt func(context.Context, model.OrderMode) (model.ModeRecord, error), lacks func(context.Context) error,
+) (deployment string, err error) {
+	record, err := adopt(ctx, m.mine)
+	switch {
+	case err == nil:
+		return record.Deployment, m.Refresh(ctx)
+	case lacks == nil:
+	case m.mine == model.ModeSync:
+		return "", nil
+	default:
+		if missing := lacks(ctx); missing != nil {
+			return "", missing
+		}
+	}
+	return "", fmt.Errorf("look at the order mode of the database: %w", err)
+}
+
+// Run reads the mode again and again until ctx ends.
+func (m *Mode) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = m.Refresh(ctx) // after an error the latest reading counts
+		poll.Pause(ctx, budget.Glance)
+	}
+}
+
+// Refresh reads the mode now.
+func (m *Mode) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, budget.Call)
+	defer cancel()
+	record, err := m.read(ctx)
+	if err != nil {
+		return fmt.Errorf("read the order mode: %w", err)
+	}
+	before := m.last.Swap(&record)
+	if before == nil || *before != record {
+		m.log.InfoContext(ctx, "the database's order mode", slog.String("mode", string(record.Mode)), slog.String("instance", string(m.mine)))
+	}
+	return nil
+}
+
+// Selling is nil while this instance may sell. UNAVAILABLE says that the database's
+// mode is another one, or could not be read yet.
+func (m *Mode) Selling() error {
+	record := m.last.Load()
+	switch {
+	case record == nil:
+		return model.Unavailable("It is not known yet how this database is sold from.", nil)
+	case record.Mode != m.mine:
+		return model.Unavailable("This instance has another order mode than its database.", nil)
+	default:
+		return nil
+	}
+}
+
+// Probe is the readiness check: it names the two modes.
+func (m *Mode) Probe(context.Context) error {
+	record := m.last.Load()
+	switch {
+	case record == nil:
+		return model.Unavailable("the database's order mode could not be read yet", nil)
+	case record.Mode != m.mine:
+		return model.Unavailable(fmt.Sprintf("the database is sold from in order mode %s and this instance is %s; `seckill mode %s` "+
+			"changes it while no instance sells", record.Mode, m.mine, m.mine), nil)
+	default:
+		return nil
+	}
+}
+
+const (
+	// abandonedClaim is in how many looks in a row the claim of another Redis must
+	// have been unchanged before this instance's Redis takes its place.
+	abandonedClaim = 5
+	// claimAge is from which age on a claim is renewed. It is half the time between two looks, because at the next look
+	// a claim is a little younger than a look: at a whole one, each second look would renew it, and a second less of
+	// silence would make it look abandoned. It is not zero, because one of many instances is enough.
+	claimAge = budget.Look / 2
+	// Embedded begins the identity of a Redis inside an instance.
+	Embedded = "embedded "
+)
+
+// Claims keeps which Redis the instances of a database use.
+type Claims interface {
+	Read(ctx context.Context) (claim model.RedisClaim, age time.Duration, err error)
+	Take(ctx context.Context, identity string, from model.RedisClaim) (bool, error)
+}
+
+// Redis makes sure that all instances in order mode async on a database use one Redis. A row of the database names that
+// Redis, and the instances that use it renew the row. An instance with another Redis is not ready, sells nothing and
+// touches no hot copy, until it has seen for some seconds that the row is not renewed any more. When Redis itself has
+// restarted or failed over, the instances that used it write its new identity at once.
+type Redis struct {
+	claims   Claims
+	identity func(ctx context.Context) (string, error)
+	sole     *Sole
+	log      *slog.Logger
+
+	agreed atomic.Bool
+	used   atomic.Pointer[string] // by the other instances
+
+	// Only the goroutine that looks uses these.
+	mine   string           // what was agreed to; empty: nothing
+	seen   model.RedisClaim // by the latest look
+	silent int              // looks in a row in which that was unchanged
+}
+
+// NewRedis makes the guard of an instance whose Redis has an identity.
+func NewRedis(claims Claims, identity func(ctx context.Context) (string, error), sole *Sole, log *slog.Logger) *Redis {
+	return &Redis{claims: claims, identity: identity, sole: sole, log: log}
+}
+
+// Run looks again and again until ctx ends. A look that failed is repeated by the next.
+func (r *Redis) Run(ctx context.Context) {
+	poll.Every(ctx, budget.Look, func() { _ = r.Look(ctx) })
+}
+
+// Look compares this instance's Redis with the one that the database names. While one of the two does not answer,
+// nothing changes: async goes on without the database for a while.
+func (r *Redis) Look(ctx context.Context) error { return r.look(ctx, r.claims.Take) }
+
+// Await looks, for a piece of work beside the instances, until its Redis is that of the database, or until another is
+// known to be in use: then it is the error. It claims nothing.
+func (r *Redis) Await(ctx context.Context) error {
+	agree := func(context.Context, string, model.RedisClaim) (bool, error) { return true, nil }
+	for n := 0; ; n++ {
+		if err := r.look(ctx, agree); err != nil {
+			return err
+		}
+		renewed := n > 0 && r.silent == 0
+		if err := r.Selling(); err == nil || renewed || ctx.Err() != nil {
+			return err
+		}
+		poll.Pause(ctx, budget.Look)
+	}
+}
+
+func (r *Redis) look(ctx context.Context, take func(context.Context, string, model.RedisClaim) (bool, error)) error {
+	identity, err := r.identity(ctx)
+	if err != nil {
+		return err
+	}
+	claim, age, err := r.claims.Read(ctx)
+	if err != nil {
+		r.silent = 0 // the others could not renew it either
+		return err
+	}
+	if r.silent++; claim != r.seen {
+		r.seen, r.silent = claim, 0
+	}
+	ours := claim.Identity == identity
+	// An age below zero says that the database's clock was set back: to the other
+	// instances the claim stands still until it is renewed.
+	if (ours && age.Abs() >= claimAge) || (!ours && r.mayReplace(claim.Identity)) {
+		taken, err := take(ctx, identity, claim)
+		if err == nil && !taken { // another instance was quicker
+			claim, _, err = r.claims.Read(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		ours = taken || claim.Identity == identity
+	}
+	r.note(ctx, identity, claim.Identity, ours)
+	return nil
+}
+
+// mayReplace reports whether this instance's Redis may take the place of another: of none, of the one that this
+// instance used before, of one that died with its process, and of one that is not used any more.
+func (r *Redis) mayReplace(other string) bool {
+	dead := strings.HasPrefix(other, Embedded) && r.sole != nil && r.sole.alone.Load()
+	return other == "" || other == r.mine || dead || r.silent >= abandonedClaim
+}
+
+// note says once that this instance agrees with the others, or no longer does.
+func (r *Redis) note(ctx context.Context, identity, other string, ours bool) {
+	r.mine = ""
+	if ours {
+		r.mine, other = identity, identity
+	}
+	before := r.used.Swap(&other)
+	known := r.agreed.Swap(ours)
+	switch {
+	case before != nil && known == ours && *before == other:
+	case ours:
+		r.log.InfoContext(ctx, "this instance uses the Redis of its database", slog.String("redis", identity))
+	default:
+		r.log.WarnContext(ctx, "this instance may not sell", slog.String("because", r.reason()), slog.String("redis", identity))
+	}
+}
+
+func (r *Redis) reason() string {
+	if used := r.used.Load(); used != nil {
+		return fmt.Sprintf("another instance of this database uses another Redis (%s); all of them must have the same SECKILL_REDIS_URL", *used)
+	}
+	return "it is not known yet which Redis the other instances of this database use"
+}
+
+// Selling is nil while this instance uses the Redis of its database.
+func (r *Redis) Selling() error {
+	if r == nil || r.agreed.Load() {
+		return nil
+	}
+	return model.Unavailable(r.reason(), nil)
+}
+
+// During runs work whenever this instance uses the Redis of its database, until ctx ends or the work does by itself.
+func (r *Redis) During(ctx context.Context, work func(ctx context.Context) error) error {
+	if r == nil {
+		return work(ctx)
+	}
+	for r.await(ctx, true) {
+		working, stop := context.WithCancel(ctx)
+		go func() {
+			r.await(working, false)
+			stop()
+		}()
+		err := work(working)
+		ended := working.Err() == nil || ctx.Err() != nil
+		stop()
+		if ended {
+			return err
+		}
+	}
+	return nil
+}
+
+// await returns true when this instance agrees with the others, or no longer does, and false when ctx has ended.
+func (r *Redis) await(ctx context.Context, agreed bool) bool {
+	return poll.Until(ctx, budget.Glance, func() (bool, error) { return r.agreed.Load() == agreed, ctx.Err() }) == nil
+}
+
+// AgreedMode makes rebuilds ask whether this instance uses the Redis of its
+// database before they ask for the order mode.
+func (r *Redis) AgreedMode(
+	read func(context.Context) (model.ModeRecord, error),
+) func(context.Context) (model.ModeRecord, error) {
+	return func(ctx context.Context) (model.ModeRecord, error) {
+		if err := r.Selling(); err != nil {
+			return model.ModeRecord{}, err
+		}
+		return read(ctx)
+	}
 }

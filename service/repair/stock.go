@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"time"
 
+	"seckill/internal/backoff"
 	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/poll"
 	"seckill/model"
+	"seckill/service/persist"
 )
 
 // Stock brings administrators' changes of vouchers to their hot copies.
@@ -199,4 +203,243 @@ func (s *Stock) Created(ctx context.Context, id string) {
 		s.deps.Log.WarnContext(ctx, "a new voucher's hot copy is not loaded yet; the reconciler does it",
 			slog.String("voucher_id", id), slog.Any("error", err))
 	}
+}
+
+const (
+	// strandedPage bounds the reservations of one voucher in one look, oldest first.
+	strandedPage = 1000
+)
+
+// errEnough ends a reading that was bounded.
+var errEnough = errors.New("enough was read")
+
+// stranded looks after old reservations: their row is committed and Redis was not told,
+// or they were never published, or their message is lost.
+type stranded struct {
+	deps Deps
+
+	settler  *persist.Settler
+	rebuilds *Rebuilder
+
+	// sighted tells of each voucher what the look at it has seen. Before is the same as of the previous look;
+	// what a look does not repeat is forgotten with it.
+	sighted map[string]sighting
+	before  map[string]sighting
+}
+
+// sighting is what a look has seen of the old reservations of a voucher.
+type sighting struct {
+	// messages are the numbers of the queue's newest message when a reservation without a row was first seen, by
+	// order. Once the consumer has passed that message, no message carries the order.
+	messages map[string]uint64
+	idle     int       // looks in a row that found nothing to do
+	next     time.Time // look
+}
+
+// begin begins a look at all vouchers.
+func (s *stranded) begin() { s.before, s.sighted = s.sighted, map[string]sighting{} }
+
+// reconcile looks at one voucher, whose open hot copy was just read. Due names for each reservation the epoch of the
+// hot copy that holds it now: published with an earlier epoch, its order would only fail.
+func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
+	voucherID := hot.Voucher.ID
+	err := s.noteAll(ctx, hot)
+	before := s.before[voucherID]
+	if err == nil && time.Now().Before(before.next) {
+		s.sighted[voucherID] = before
+		return nil
+	}
+	var due []model.Reservation
+	if err == nil {
+		due, err = s.deps.Hot.Due(ctx, voucherID, budget.Answer, strandedPage)
+	}
+	var orphans []string
+	due = slices.DeleteFunc(due, func(r model.Reservation) bool {
+		if r.UserID == "" {
+			orphans = append(orphans, r.ID)
+		}
+		return r.UserID == ""
+	})
+	if err == nil && len(orphans) > 0 {
+		err = s.clear(ctx, hot, orphans)
+	}
+	switch {
+	case errors.Is(err, model.ErrCopyClosed): // it was closed a moment ago
+		return nil
+	case err != nil:
+		return fmt.Errorf("read old reservations of voucher %s: %w", voucherID, err)
+	case len(due) == 0:
+		return nil
+	}
+	missing, err := s.settle(ctx, due)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	backlog, err := s.deps.Queue.BacklogOf(ctx, voucherID)
+	if err != nil {
+		return fmt.Errorf("look at the queue: %w", err)
+	}
+	now, lost := before.look(missing, backlog)
+	if len(lost) == 0 && len(missing) == len(due) {
+		now.next, now.idle = time.Now().Add(backoff.Doubled(budget.Brief, budget.Answer, before.idle)), before.idle+1
+	}
+	s.sighted[voucherID] = now
+	if len(lost) == 0 {
+		return nil
+	}
+	// The queue was read after the rows: a row may have been committed in between.
+	if lost, err = s.settle(ctx, lost); err != nil || len(lost) == 0 {
+		return err
+	}
+	return s.republish(ctx, lost)
+}
+
+// noteAll has every reservation noted as due when the hot copy has more of them than are noted:
+// what nobody has noted nobody would look for.
+func (s *stranded) noteAll(ctx context.Context, hot model.HotCopy) error {
+	if hot.Due >= hot.Reserved {
+		return nil
+	}
+	s.deps.Log.WarnContext(ctx, "reservations are not noted as due, and are noted now", slog.String("voucher_id", hot.Voucher.ID),
+		slog.Int64("reserved", hot.Reserved), slog.Int64("due", hot.Due))
+	var ids []string
+	err := s.deps.Hot.Pendings(ctx, hot.Voucher.ID, hot.Epoch, func(r model.Reservation) error {
+		ids = append(ids, r.ID)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.deps.Hot.Mend(ctx, hot.Voucher.ID, ids)
+}
+
+// clear forgets orders that are noted as due and are not reserved. They were being reserved, or settled,
+// when their script was broken off. One that has its user's mark and no row holds a unit
+// of which nobody knows: only a rebuild gives that back.
+func (s *stranded) clear(ctx context.Context, hot model.HotCopy, orphans []string) error {
+	marked, err := s.marked(ctx, hot, orphans)
+	if err != nil {
+		return err
+	}
+	rows, err := s.deps.Database.Find(ctx, marked)
+	if err != nil {
+		return fmt.Errorf("look for the rows of %d marks: %w", len(marked), err)
+	}
+	if len(rows) < len(marked) {
+		s.deps.Log.ErrorContext(ctx, "users are marked as buyers for orders that do not exist; the hot copy is rebuilt",
+			slog.String("voucher_id", hot.Voucher.ID), slog.Int("orders", len(marked)-len(rows)))
+		s.deps.Metrics.Reconciled.WithLabelValues("rebuild").Inc()
+		s.rebuilds.Ask(hot.Voucher.ID, hot.Epoch)
+		return nil
+	}
+	return s.deps.Hot.Mend(ctx, hot.Voucher.ID, orphans)
+}
+
+// marked returns those of the orders that a user's mark names.
+func (s *stranded) marked(ctx context.Context, hot model.HotCopy, orderIDs []string) (marked []string, err error) {
+	asked := make(map[string]bool, len(orderIDs))
+	for _, id := range orderIDs {
+		asked[id] = true
+	}
+	err = s.deps.Hot.Marks(ctx, hot.Voucher.ID, hot.Epoch, func(_, orderID string) error {
+		if asked[orderID] {
+			asked[orderID] = false // it may come twice
+			marked = append(marked, orderID)
+		}
+		return nil
+	})
+	return marked, err
+}
+
+// settle settles the reservations that have a row, and returns the others.
+func (s *stranded) settle(ctx context.Context, due []model.Reservation) ([]model.Reservation, error) {
+	done, missing, err := s.deps.splitByRow(ctx, due)
+	if err != nil || len(done) == 0 {
+		return missing, err
+	}
+	if err := s.settler.Tell(ctx, done); err != nil {
+		return nil, err
+	}
+	s.deps.Metrics.Reconciled.WithLabelValues("settled").Add(float64(len(done)))
+	s.deps.Log.InfoContext(ctx, "reservations were settled that their worker had left",
+		slog.Int("orders", len(done)), slog.String("first", done[0].Row.ID))
+	return missing, nil
+}
+
+// look sights the reservations without a row, and returns those that no message carries any more.
+func (s sighting) look(missing []model.Reservation, backlog model.Backlog) (now sighting, lost []model.Reservation) {
+	now.messages = make(map[string]uint64, len(missing))
+	for _, r := range missing {
+		sequence, known := s.messages[r.ID]
+		switch {
+		case !known || sequence > backlog.LastSequence: // new, or the queue is another one
+			sequence = backlog.LastSequence
+		case backlog.AckFloor >= sequence:
+			lost = append(lost, r)
+		}
+		now.messages[r.ID] = sequence
+	}
+	return now, lost
+}
+
+// republish publishes reservations again. One that has a dead letter would only fail
+// again: it gets the failed row that its worker could not write before its message was lost.
+func (s *stranded) republish(ctx context.Context, lost []model.Reservation) error {
+	buried, err := s.deps.Queue.Buried(ctx)
+	if err != nil {
+		return fmt.Errorf("list the dead letters: %w", err)
+	}
+	var again []model.Reservation
+	var failed []persist.Decided
+	for _, r := range lost {
+		if !buried[r.ID] {
+			again = append(again, r)
+			continue
+		}
+		row, err := s.deps.Database.Fail(ctx, r, model.ReasonUnprocessable)
+		if err != nil {
+			s.deps.Log.ErrorContext(ctx, "the unit of a dead letter cannot be given back",
+				slog.String("order_id", r.ID), slog.Any("error", err))
+			continue
+		}
+		failed = append(failed, persist.Decided{Reservation: r, Row: row})
+	}
+	s.settler.Finish(ctx, failed)
+	if len(again) > 0 {
+		failpoint.Reach(failpoint.BeforeRepublish)
+		if err := s.deps.Queue.Publish(ctx, again); err != nil {
+			return fmt.Errorf("publish %d orders again, the first %s: %w", len(again), again[0].ID, err)
+		}
+		failpoint.Reach(failpoint.AfterRepublish)
+		s.deps.Metrics.Reconciled.WithLabelValues("republished").Add(float64(len(again)))
+		s.deps.Log.WarnContext(ctx, "orders that no message carried were published again",
+			slog.Int("orders", len(again)), slog.String("first", again[0].ID))
+	}
+	// Also those of which nothing could be done: they must not fill the page.
+	if err := s.deps.Hot.Touch(ctx, lost); err != nil && !errors.Is(err, model.ErrCopyClosed) {
+		return fmt.Errorf("touch %d reservations: %w", len(lost), err)
+	}
+	return nil
+}
+
+// splitByRow separates the reservations that have a row from those that have none.
+func (p Deps) splitByRow(ctx context.Context, reservations []model.Reservation) (done []persist.Decided, open []model.Reservation, err error) {
+	for part := range slices.Chunk(reservations, findChunk) {
+		ids := make([]string, len(part))
+		for i, r := range part {
+			ids[i] = r.ID
+		}
+		rows, err := p.Database.Find(ctx, ids)
+		if err != nil {
+			return nil, nil, fmt.Errorf("look for the rows of %d reservations: %w", len(ids), err)
+		}
+		for _, r := range part {
+			if row, ok := rows[r.ID]; ok {
+				done = append(done, persist.Decided{Reservation: r, Row: row})
+			} else {
+				open = append(open, r)
+			}
+		}
+	}
+	return done, open, nil
 }

@@ -4,7 +4,7 @@
 // The handlers call Orders, internal/app puts it together. Storage, locks and the queue are behind the interfaces of
 // this file, and the package cache below it holds what one instance remembers of vouchers.
 //
-// Read order.go first, then order_sync.go with internal/lane, or order_async.go with order_async_refusal.go.
+// Read order.go first, then order_sync.go with internal/lane, or order_async.go.
 package sale
 
 import (

@@ -1,18 +1,26 @@
 //go:build faults
 
 //part:packaging
-
 package bench
 
 import (
+	"bufio"
+	"bytes"
 	"database/sql"
+	"errors"
+	"fmt"
+	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -264,4 +272,228 @@ func (s *session) scrape(i *instance) counts {
 		}
 	}
 	return out
+}
+
+// load is what a generator sends. It is written for little CPU, which it takes from the service: a request is a few
+// copied strings, a write and a read.
+type load struct {
+	addresses   []string // of the instances, over which the connections are spread
+	connections int
+	rate        int // requests a second; 0: each connection asks again as soon as it has its answer
+	lasts       time.Duration
+	request     func(buffer []byte, n int) []byte // appends the n-th request
+}
+
+// heard is what the clients heard.
+type heard struct {
+	sent, broken  int             // broken: without an answer
+	good, refused []time.Duration // how long each answer took since its request was due
+	took, cpu     time.Duration   // cpu: of the generator
+}
+
+// answers are all of them.
+func (h heard) answers() int { return len(h.good) + len(h.refused) }
+
+func (h heard) rate() float64 { return float64(h.answers()) / h.took.Seconds() }
+
+// patience is how long an answer is waited for: longer than the longest one that the contract allows.
+const patience = 10 * time.Second
+
+// run sends for as long as the load lasts, and returns when every request has its answer.
+func (l load) run(t testing.TB) (sum heard) {
+	t.Helper()
+	conns := make([]net.Conn, l.connections)
+	for i := range conns {
+		conns[i] = check.Value(net.Dial("tcp", l.addresses[i%len(l.addresses)]))(t)
+		defer conns[i].Close()
+	}
+	parts, errs := make([]heard, l.connections), make([]error, l.connections)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	before, start := ownCPU(t), time.Now()
+	for i, conn := range conns {
+		all.Go(func() { errs[i] = l.ask(conn, &next, start, &parts[i]) })
+	}
+	all.Wait()
+	sum.took, sum.cpu = time.Since(start), ownCPU(t)-before
+	for _, part := range parts {
+		sum.sent += part.sent
+		sum.broken += part.broken
+		sum.good, sum.refused = append(sum.good, part.good...), append(sum.refused, part.refused...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Errorf("the generator: %v", err)
+	}
+	slices.Sort(sum.good)
+	slices.Sort(sum.refused)
+	return sum
+}
+
+// ask sends one request after the other on a connection. In an open load each has the moment at which it is due,
+// whichever connection is free then: one that is late because all were busy is as late as it is for a buyer.
+func (l load) ask(conn net.Conn, next *atomic.Int64, start time.Time, h *heard) error {
+	end := start.Add(l.lasts)
+	if err := conn.SetDeadline(end.Add(patience)); err != nil {
+		return err
+	}
+	reader, buffer := bufio.NewReader(conn), make([]byte, 0, 1024)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		n, due := int(next.Add(1))-1, time.Now()
+		if l.rate > 0 {
+			due = start.Add(time.Duration(n) * time.Second / time.Duration(l.rate))
+		}
+		if !due.Before(end) {
+			return nil
+		}
+		if ahead := time.Until(due); ahead > 0 {
+			timer.Reset(ahead)
+			<-timer.C
+		}
+		h.sent++
+		buffer = l.request(buffer[:0], n)
+		_, err := conn.Write(buffer)
+		status := 0
+		if err == nil {
+			status, err = answer(reader)
+		}
+		switch took := time.Since(due); {
+		case err != nil:
+			h.broken++
+			return err
+		case status < http.StatusBadRequest:
+			h.good = append(h.good, took)
+		default:
+			h.refused = append(h.refused, took)
+		}
+	}
+}
+
+// answer reads one answer, whose length it has to say.
+func answer(from *bufio.Reader) (status int, err error) {
+	line, err := from.ReadSlice('\n')
+	if err != nil || len(line) < len("HTTP/1.1 200") {
+		return 0, fmt.Errorf("read an answer: %w %q", err, line)
+	}
+	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return 0, err
+	}
+	for length := -1; ; {
+		if line, err = from.ReadSlice('\n'); err != nil {
+			return 0, err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		if value, is := bytes.CutPrefix(line, []byte("Content-Length: ")); is {
+			if length, err = strconv.Atoi(string(value)); err != nil {
+				return 0, err
+			}
+		}
+		if len(line) > 0 {
+			continue
+		}
+		if length < 0 {
+			return 0, errors.New("an answer does not say its length")
+		}
+		_, err = io.CopyN(io.Discard, from, int64(length))
+		return status, err
+	}
+}
+
+// ownCPU is what this process has computed.
+func ownCPU(t testing.TB) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	check.Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// milliseconds is a quantile of sorted times; 0 when there is none.
+func milliseconds(took []time.Duration, quantile float64) float64 {
+	if len(took) == 0 {
+		return 0
+	}
+	return float64(took[min(len(took)-1, int(quantile*float64(len(took))))].Microseconds()) / 1000
+}
+
+// A run whose accounts do not agree is an error and no figure.
+func TestAccounts(t *testing.T) {
+	t.Parallel()
+	some := make([]time.Duration, 100)
+	type run struct {
+		work
+		sells, open bool
+		heard       heard
+		counts      counts
+	}
+	sale := run{sells: true, heard: heard{good: some}, counts: counts{"rows": 100, "fsyncs": 4, "messages": 5}}
+	refusal := run{
+		work: work{opposes: true, code: model.CodeSoldOut}, heard: heard{refused: some},
+		counts: counts{"seckill_orders_placed_total SOLD_OUT": 100},
+	}
+	reading := run{heard: heard{good: some}}
+	for name, test := range map[string]struct {
+		run
+		spoil func(*run)
+		want  string // no error when empty
+	}{
+		"a sale":                    {sale, func(*run) {}, ""},
+		"a refusal":                 {refusal, func(*run) {}, ""},
+		"a reading":                 {reading, func(*run) {}, ""},
+		"overload":                  {sale, func(r *run) { r.open, r.heard.refused = true, some }, ""},
+		"an order is lost":          {sale, func(r *run) { r.counts["rows"] = 99 }, "there are 99 new rows"},
+		"orders nobody asked for":   {sale, func(r *run) { r.counts["rows"] = 109 }, "there are 109 new rows"},
+		"no fsync of the database":  {sale, func(r *run) { r.counts["fsyncs"] = 0 }, "without an fsync"},
+		"no message":                {sale, func(r *run) { r.counts["messages"] = 0 }, "stored no message"},
+		"a buyer is refused":        {sale, func(r *run) { r.heard.refused = some[:1] }, "1 of 101 answers were refusals"},
+		"a buyer hears nothing":     {sale, func(r *run) { r.heard.broken = 1 }, "1 requests had no answer"},
+		"nobody is answered":        {reading, func(r *run) { r.heard.good = nil }, "there was no answer"},
+		"a refusal that sells":      {refusal, func(r *run) { r.heard.good = some[:1] }, "1 of 101 answers were no refusal"},
+		"a refusal of another kind": {refusal, func(r *run) { clear(r.counts) }, "counts 0 × SOLD_OUT"},
+		"a reading that is refused": {reading, func(r *run) { r.heard.refused = some[:2] }, "2 of 102 answers were refusals"},
+	} {
+		r := test.run
+		r.counts = maps.Clone(r.counts)
+		test.spoil(&r)
+		err := r.account(r.sells, model.ModeAsync, r.open, r.heard, r.counts)
+		check.That(t, (err == nil) == (test.want == "") && (err == nil || strings.Contains(err.Error(), test.want)), "%s: %v", name, err)
+	}
+}
+
+// The service stands still for a while: what was due meanwhile is as late as it is for a buyer. The generator reads
+// answers and refusals, and whose connection breaks has no answer.
+func TestLatenciesCountFromWhenARequestWasDue(t *testing.T) {
+	t.Parallel()
+	network := check.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer network.Close()
+	const stalls = 300 * time.Millisecond
+	go func() {
+		conn, err := network.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for lines, n := bufio.NewReader(conn), 0; ; n++ {
+			line, err := lines.ReadString('\n')
+			switch {
+			case err != nil || line == "10\n":
+				return // and the connection breaks
+			case line == "2\n":
+				<-time.After(stalls)
+			}
+			status := map[bool]string{true: "409 Conflict", false: "202 Accepted"}[line == "5\n"]
+			_, _ = io.WriteString(conn, "HTTP/1.1 "+status+"\r\nX: y\r\nContent-Length: 2\r\n\r\n{}")
+		}
+	}()
+	conn := check.Value(net.Dial("tcp", network.Addr().String()))(t)
+	defer conn.Close()
+	numbered := func(buffer []byte, n int) []byte { return append(strconv.AppendInt(buffer, int64(n), 10), '\n') }
+	l := load{rate: 100, lasts: time.Second, request: numbered}
+	var h heard
+	var next atomic.Int64
+	err := l.ask(conn, &next, time.Now(), &h)
+	check.That(t, err != nil && h.broken == 1 && h.sent == 11, "%v, %d sent, %d broken", err, h.sent, h.broken)
+	check.That(t, len(h.good) == 9 && len(h.refused) == 1, "%d good, %d refused", len(h.good), len(h.refused))
+	waited := stalls - 30*time.Millisecond // the refused one was due 30 ms behind the one that stalled
+	check.That(t, h.good[2] >= stalls && h.refused[0] >= waited, "good %v, refused %v", h.good, h.refused)
 }

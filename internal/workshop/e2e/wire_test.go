@@ -2,10 +2,24 @@ package e2e_test
 
 import (
 	"bytes"
+	"encoding/hex"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
+	"seckill/model"
 )
 
 // direction is one of a connection.
@@ -211,4 +225,203 @@ func (w *wire) holdAt(d direction, pieces ...string) (came <-chan struct{}, rele
 	defer w.mu.Unlock()
 	w.traps = append(w.traps, p)
 	return p.sprung, sync.OnceFunc(func() { close(p.gate) })
+}
+
+// collecting is a collector: what OTLP over HTTP brought it, by trace.
+type collecting struct {
+	url string
+
+	mu     sync.Mutex
+	traces map[string][]*tracepb.Span
+	spans  int
+	text   strings.Builder // everything
+}
+
+func collect(t *testing.T) *collecting {
+	t.Helper()
+	c := &collecting{traces: map[string][]*tracepb.Span{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var export collector.ExportTraceServiceRequest
+		if err != nil || proto.Unmarshal(body, &export) != nil || r.URL.Path != "/v1/traces" {
+			t.Errorf("an export to %s of %d bytes: %v", r.URL.Path, len(body), err)
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		fmt.Fprintln(&c.text, export.String())
+		for _, resource := range export.GetResourceSpans() {
+			for _, scope := range resource.GetScopeSpans() {
+				for _, span := range scope.GetSpans() {
+					id := hex.EncodeToString(span.GetTraceId())
+					c.traces[id] = append(c.traces[id], span)
+					c.spans++
+				}
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	return c
+}
+
+// named are the spans of a trace with a name.
+func (c *collecting) named(trace, name string) (found []*tracepb.Span) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, span := range c.traces[trace] {
+		if span.GetName() == name {
+			found = append(found, span)
+		}
+	}
+	return found
+}
+
+// one waits for the only span of a trace with a name.
+func (c *collecting) one(t *testing.T, trace, name string) *tracepb.Span {
+	t.Helper()
+	var found []*tracepb.Span
+	check.Eventually(t, "the span "+name+" of the trace "+trace, func() bool {
+		found = c.named(trace, name)
+		return len(found) > 0
+	})
+	check.That(t, len(found) == 1, "the trace %s has %d spans %s", trace, len(found), name)
+	return found[0]
+}
+
+func about(span *tracepb.Span, key string) string {
+	for _, a := range span.GetAttributes() {
+		if a.GetKey() == key {
+			return a.GetValue().GetStringValue()
+		}
+	}
+	return ""
+}
+
+// tracedTo are settings with which the requests of the tests are traced.
+func tracedTo(c *collecting) settings {
+	return settings{
+		"OTEL_EXPORTER_OTLP_ENDPOINT": c.url, "OTEL_TRACES_SAMPLER": "parentbased_always_on", "OTEL_BSP_SCHEDULE_DELAY": "50",
+		"SECKILL_LOG_LEVEL": "debug",
+	}
+}
+
+const (
+	clientTrace = "0af7651916cd43dd8448eb211c80319c"
+	clientSpan  = "b7ad6b7169203331"
+	traceHeader = "traceparent: 00-" + clientTrace + "-" + clientSpan + "-01"
+	purchase    = "POST /api/v1/vouchers/:id/seckill"
+)
+
+// after demands that a step of an order follows another one, names its order and what became of it, and is linked with
+// the group that shared it, whose trace has what the servers were asked.
+func (c *collecting) after(t *testing.T, before *tracepb.Span, step string, order model.Order, asked string) *tracepb.Span {
+	t.Helper()
+	span := c.one(t, clientTrace, step)
+	if string(span.GetParentSpanId()) != string(before.GetSpanId()) {
+		t.Errorf("%s does not follow %s", step, before.GetName())
+	}
+	if about(span, "seckill.order.id") != order.ID || about(span, "seckill.voucher.id") != order.VoucherID || about(span, "seckill.outcome") != "OK" {
+		t.Errorf("%s says %v", step, span.GetAttributes())
+	}
+	trace := about(span, "seckill.group.trace_id")
+	group := c.one(t, trace, step+" group")
+	if trace == clientTrace || about(span, "seckill.group.span_id") != hex.EncodeToString(group.GetSpanId()) {
+		t.Errorf("%s names the group %s in the trace %s", step, about(span, "seckill.group.span_id"), trace)
+	}
+	linked := slices.ContainsFunc(group.GetLinks(), func(l *tracepb.Span_Link) bool {
+		return hex.EncodeToString(l.GetTraceId()) == clientTrace && string(l.GetSpanId()) == string(before.GetSpanId())
+	})
+	if !linked {
+		t.Errorf("the group of %s has the links %v", step, group.GetLinks())
+	}
+	check.Eventually(t, "what was asked in the group of "+step, func() bool { return asked == "" || len(c.named(trace, asked)) > 0 })
+	return span
+}
+
+// buysTraced buys in the client's trace. A purchase that is told to come again is not the only one of its trace.
+func (a *app) buysTraced(t *testing.T, voucherID, user string) model.Order {
+	t.Helper()
+	got := a.Call(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.as(t, user), nil, traceHeader)
+	check.Need(t, got.Sells() && got.Header.Get("traceparent") == "", "%d %s %v", got.Status, got.Body, got.Header)
+	return remote.Decode[model.Order](t, got)
+}
+
+// An order is one trace, that of its buyer's request, from there through Redis, the queue and another process to the
+// commit and the settling. The lines of the log name it.
+func TestAnOrderIsOneTrace(t *testing.T) {
+	t.Parallel()
+	t.Run("async", func(t *testing.T) {
+		t.Parallel()
+		c := collect(t)
+		s := asyncOnServers(t).with(tracedTo(c))
+		front := launch(t, s.with(settings{"SECKILL_ROLE": "api"}))
+		voucher := front.onSale(t, 5)
+		user := front.user(1)
+		order := front.buysTraced(t, voucher.ID, user)
+		body := streamOf(t, s).last(t).Data
+		check.That(t, strings.Contains(string(body), `"trace":"00-`+clientTrace), "the message says %s", body)
+		launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))
+		front.becomes(t, order, model.OrderUnpaid)
+
+		request := c.one(t, clientTrace, purchase)
+		check.Equal(t, "the parent of the request", hex.EncodeToString(request.GetParentSpanId()), clientSpan)
+		c.after(t, request, "reserve", order, "redis.pipeline evalsha")
+		published := c.after(t, request, "publish", order, "")
+		persisted := c.after(t, published, "persist", order, "")
+		c.after(t, persisted, "commit", order, "sql.tx.commit")
+		c.after(t, persisted, "settle", order, "")
+		c.tellsNothing(t, user)
+		if said := front.output.String(); !strings.Contains(said, `"trace_id":"`+clientTrace+`"`) {
+			t.Errorf("the log does not name the trace: %s", tail(said, 5))
+		}
+	})
+	for name, s := range map[string]settings{"sync": onServers(t), "embedded": embeddedSettings(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := collect(t)
+			a := launch(t, s.with(tracedTo(c)))
+			voucher := a.onSale(t, 5)
+			user := a.user(1)
+			order := a.buysTraced(t, voucher.ID, user)
+			request := c.one(t, clientTrace, purchase)
+			c.after(t, request, "commit", order, "sql.tx.commit")
+			lock := c.one(t, clientTrace, "lock")
+			check.That(t, string(lock.GetParentSpanId()) == string(request.GetSpanId()), "the lock is not the request's")
+			c.tellsNothing(t, user)
+		})
+	}
+}
+
+// tellsNothing demands that the collector was told no user, token, address or statement.
+func (c *collecting) tellsNothing(t *testing.T, user string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, secret := range []string{user, "eyJ", "127.0.0.1", "Go-http-client", "INSERT", "SELECT", secret} {
+		check.That(t, !strings.Contains(c.text.String(), secret), "the collector was told %q", secret)
+	}
+	check.That(t, strings.Contains(c.text.String(), `"seckill"`), "the collector was not told the service's name")
+}
+
+// Without the variable nothing is traced, and a client's traceparent changes nothing.
+func TestWithoutACollectorNothingIsTraced(t *testing.T) {
+	t.Parallel()
+	c := collect(t)
+	s := asyncOnServers(t).with(tracedTo(c)).with(settings{"OTEL_EXPORTER_OTLP_ENDPOINT": ""})
+	a := launch(t, s.with(settings{"SECKILL_ROLE": "api"}))
+	voucher := a.onSale(t, 5)
+	order := a.buysTraced(t, voucher.ID, a.user(1))
+	body := string(streamOf(t, s).last(t).Data)
+	check.That(t, !strings.Contains(body, "trace") && strings.Contains(body, voucher.ID), "the message says %s", body)
+	launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))
+	a.becomes(t, order, model.OrderUnpaid)
+	a.stops(t)
+	if said := a.output.String(); strings.Contains(said, "trace_id") || !strings.Contains(said, voucher.ID) {
+		t.Errorf("the log says %s", tail(said, 20))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	check.Equal(t, "spans", c.spans, 0)
 }

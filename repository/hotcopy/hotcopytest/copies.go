@@ -6,7 +6,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -211,4 +214,387 @@ func (c *Copies) away(ids []string) (asked []string, err error) {
 		asked = append(asked, id)
 	}
 	return asked, err
+}
+
+// Node is the server of a voucher's copy.
+func (c *Copies) Node(voucherID string) string { return c.Nodes[voucherID] }
+
+// Reserve is that of the store, for those requests that Answer leaves open.
+func (c *Copies) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
+	answers := make([]model.ReserveResult, len(asked))
+	if err := c.before(ctx, "Reserve", ""); err != nil {
+		for i, a := range asked {
+			answers[i].Order, answers[i].Err = model.Order{ID: a.OrderID, VoucherID: a.VoucherID, UserID: a.UserID}, err
+		}
+		return answers, err
+	}
+	var open []model.ReserveRequest
+	var places []int
+	for i, a := range asked {
+		if c.Answer != nil {
+			if given := c.Answer(a); given != nil {
+				answers[i] = *given
+				continue
+			}
+		}
+		open, places = append(open, a), append(places, i)
+	}
+	if len(open) == 0 {
+		return answers, nil
+	}
+	got, err := c.Store.Reserve(ctx, open)
+	for i, place := range places {
+		answers[place] = got[i]
+	}
+	return answers, err
+}
+
+// Confirm is that of the store.
+func (c *Copies) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
+	if err := c.before(ctx, "Confirm", ""); err != nil {
+		return make([]bool, len(reservations)), err
+	}
+	return c.Store.Confirm(ctx, reservations)
+}
+
+// Settle is that of the store.
+func (c *Copies) Settle(ctx context.Context, orders []model.Order) error {
+	if err := c.before(ctx, "Settle", ""); err != nil {
+		return err
+	}
+	var ids []string
+	for _, o := range orders {
+		ids = append(ids, o.VoucherID)
+	}
+	asked, err := c.away(ids)
+	orders = slices.DeleteFunc(slices.Clone(orders), func(o model.Order) bool { return !slices.Contains(asked, o.VoucherID) })
+	return errors.Join(c.Store.Settle(ctx, orders), err)
+}
+
+// Release is that of the store.
+func (c *Copies) Release(ctx context.Context, release model.Release) (applied bool, err error) {
+	return c.ReleaseAll(ctx, release.VoucherID, []model.Release{release})
+}
+
+// ReleaseAll is that of the store.
+func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
+	return after(ctx, c, "Release", voucherID, func() (bool, error) { return c.Store.ReleaseAll(ctx, voucherID, releases) })
+}
+
+// Read is that of the store.
+func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
+	if slices.ContainsFunc(ids, func(id string) bool { return c.Silent[id] }) {
+		<-ctx.Done()
+		return map[string]model.HotCopy{}, model.Unavailable("Redis does not answer.", ctx.Err())
+	}
+	if err := c.before(ctx, "Read", ""); err != nil {
+		return map[string]model.HotCopy{}, err
+	}
+	asked, err := c.away(ids)
+	copies, failed := c.Store.Read(ctx, asked)
+	return copies, errors.Join(failed, err)
+}
+
+// Pending is that of the store. An id that names no voucher, as tests like them, is looked for in v1.
+func (c *Copies) Pending(ctx context.Context, orderID string) (r model.Reservation, found bool, err error) {
+	voucherID, ok := model.VoucherOf(orderID)
+	if err := c.before(ctx, "Pending", voucherID); err != nil || ok {
+		if err == nil {
+			r, found, err = c.Store.Pending(ctx, orderID)
+		}
+		return r, found, err
+	}
+	r, found = c.Sale("v1").Pending()[orderID]
+	return r, found, nil
+}
+
+// OrderOf is that of the store.
+func (c *Copies) OrderOf(ctx context.Context, voucherID, userID string) (string, *model.Reservation, error) {
+	if err := c.before(ctx, "OrderOf", voucherID); err != nil {
+		return "", nil, err
+	}
+	return c.Store.OrderOf(ctx, voucherID, userID)
+}
+
+// OrdersOf is that of the store.
+func (c *Copies) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
+	if c.before(ctx, "OrdersOf", "") != nil {
+		return make([]model.BuyersOrder, len(buyers)), nil //nolint:nilerr // what cannot be told is empty
+	}
+	return c.Store.OrdersOf(ctx, buyers)
+}
+
+// after makes a call of the store, unless the test makes it fail.
+func after[T any](ctx context.Context, c *Copies, method, voucherID string, call func() (T, error)) (answer T, err error) {
+	if err = c.before(ctx, method, voucherID); err == nil {
+		answer, err = call()
+	}
+	return answer, err
+}
+
+// then is after, for a call without an answer.
+func (c *Copies) then(ctx context.Context, method, voucherID string, call func() error) error {
+	if err := c.before(ctx, method, voucherID); err != nil {
+		return err
+	}
+	return call()
+}
+
+// Due is that of the store.
+func (c *Copies) Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error) {
+	return after(ctx, c, "Due", voucherID, func() ([]model.Reservation, error) { return c.Store.Due(ctx, voucherID, olderThan, limit) })
+}
+
+// Held is that of the store.
+func (c *Copies) Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error) {
+	return after(ctx, c, "Held", voucherID, func() (map[string]model.Reservation, error) {
+		return c.Store.Held(ctx, voucherID, epoch, orderIDs)
+	})
+}
+
+// Processing is that of the store.
+func (c *Copies) Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	return after(ctx, c, "Processing", q.VoucherID, func() (model.OrderPage, error) { return c.Store.Processing(ctx, q) })
+}
+
+// Apply is that of the store.
+func (c *Copies) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
+	return after(ctx, c, "Apply", v.ID, func() (bool, error) { return c.Store.Apply(ctx, v) })
+}
+
+// Incarnation is that of the store.
+func (c *Copies) Incarnation(ctx context.Context) (string, error) {
+	return after(ctx, c, "Incarnation", "", func() (string, error) { return c.Store.Incarnation(ctx) })
+}
+
+// EachProcessing is that of the store.
+func (c *Copies) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
+	return c.then(ctx, "EachProcessing", voucherID, func() error { return c.Store.EachProcessing(ctx, voucherID, yield) })
+}
+
+// Close is that of the store.
+func (c *Copies) Close(ctx context.Context, record model.EpochRecord) error {
+	return c.then(ctx, "Close", record.VoucherID, func() error { return c.Store.Close(ctx, record) })
+}
+
+// Load is that of the store.
+func (c *Copies) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error {
+	return c.then(ctx, "Load", record.VoucherID, func() error { return c.Store.Load(ctx, record, live, carried) })
+}
+
+// Open is that of the store.
+func (c *Copies) Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error {
+	return c.then(ctx, "Open", v.ID, func() error { return c.Store.Open(ctx, record, v, missing) })
+}
+
+// Lower is that of the store.
+func (c *Copies) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
+	return c.then(ctx, "Lower", voucherID, func() error { return c.Store.Lower(ctx, voucherID, stock, revision) })
+}
+
+// Quiet is that of the store.
+func (c *Copies) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
+	if c.before(ctx, "Quiet", "") != nil { // what cannot be told is not quiet
+		return make([]bool, len(records))
+	}
+	return c.Store.Quiet(ctx, records)
+}
+
+// Buyers is that of the store. It yields when it has read all.
+func (c *Copies) Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
+	var users []string
+	err := c.before(ctx, "Buyers", v.ID)
+	if err == nil {
+		err = c.Store.Buyers(ctx, v, func(userID string) error { users = append(users, userID); return nil })
+	}
+	if err == nil {
+		err = pause(ctx, c.Yields)
+	}
+	for _, userID := range users {
+		if err == nil {
+			err = yield(userID)
+		}
+	}
+	return err
+}
+
+// Sale looks past the store at the keys of one voucher's hot copy, and spoils them. See head.lua.
+type Sale struct {
+	c  *Copies
+	ID string
+}
+
+// Sale is the copy of a voucher.
+func (c *Copies) Sale(voucherID string) *Sale { return &Sale{c: c, ID: voucherID} }
+
+// Add opens an empty copy of a voucher in epoch 1.
+func (c *Copies) Add(v model.Voucher) *Sale {
+	c.rebuild(v, 1, nil, nil)
+	return c.Sale(v.ID)
+}
+
+func (c *Copies) rebuild(v model.Voucher, epoch int64, live []model.Order, carried []model.Reservation) {
+	ctx, record := context.Background(), model.EpochRecord{VoucherID: v.ID, Epoch: epoch, OpenEpoch: epoch - 1}
+	for _, step := range []func() error{
+		func() error { return c.Store.Close(ctx, record) },
+		func() error { return c.Store.Load(ctx, record, nil, nil) },
+		func() error { return c.Store.Load(ctx, record, live, carried) },
+		func() error { return c.Store.Open(ctx, record, v, 0) },
+	} {
+		if err := step(); err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// Rebuild takes all that the copy holds to its next epoch.
+func (s *Sale) Rebuild() {
+	var live []model.Order
+	var carried []model.Reservation
+	for user, id := range s.Marks() {
+		live = append(live, model.Order{ID: id, UserID: user})
+	}
+	for _, r := range s.Pending() {
+		carried = append(carried, r)
+	}
+	s.c.rebuild(s.Voucher(), s.Epoch()+1, live, carried)
+}
+
+// Admit reserves a unit by a copy that knows no other order of the user.
+func (s *Sale) Admit(orderID, userID string) model.Reservation {
+	s.Drop("buyers", userID)
+	asked := model.ReserveRequest{OrderID: orderID, VoucherID: s.ID, UserID: userID, Locked: true, Anytime: true}
+	answers, err := s.c.Store.Reserve(context.Background(), []model.ReserveRequest{asked})
+	if err != nil || answers[0].Err != nil {
+		s.c.t.Errorf("reserve %s for %s: %v, %v", orderID, userID, err, answers[0].Err)
+	}
+	return answers[0].Reservation
+}
+
+func (s *Sale) key(noun string) string {
+	if noun == "head" {
+		return "seckill:v1:{" + s.ID + "}:head"
+	}
+	return fmt.Sprintf("seckill:v1:{%s}:%d:%s", s.ID, s.Epoch(), noun)
+}
+
+func (s *Sale) read() model.HotCopy {
+	copies, err := s.c.Store.Read(context.Background(), []string{s.ID})
+	if err != nil {
+		s.c.t.Error(err)
+	}
+	return copies[s.ID]
+}
+
+// State is closed where there is no copy.
+func (s *Sale) State() model.CopyState { return s.read().State }
+
+// Voucher is what the head has of the voucher.
+func (s *Sale) Voucher() model.Voucher { return s.read().Voucher }
+
+// Epoch is that of the head; 0 without one.
+func (s *Sale) Epoch() int64 {
+	epoch, _ := strconv.ParseInt(s.c.server.HGet("seckill:v1:{"+s.ID+"}:head", "epoch"), 10, 64)
+	return epoch
+}
+
+// Free are the units that may still be reserved.
+func (s *Sale) Free() int64 { return s.Voucher().Remaining }
+
+// Set changes a field of the head, which counts as a change of the copy.
+func (s *Sale) Set(field string, value any) {
+	s.c.server.HSet(s.key("head"), field, fmt.Sprint(value))
+	s.Touch()
+}
+
+// Change brings a change of the voucher to the copy, as its next revision.
+func (s *Sale) Change(change func(v *model.Voucher)) {
+	v := s.Voucher()
+	change(&v)
+	v.Revision++
+	if applied, err := s.c.Store.Apply(context.Background(), v); err != nil || !applied {
+		s.c.t.Errorf("change the copy: %v, %v", applied, err)
+	}
+}
+
+// Touch makes the copy another version of itself.
+func (s *Sale) Touch() {
+	if _, err := s.c.server.HIncrBy(s.key("head"), "changes", 1); err != nil {
+		s.c.t.Error(err)
+	}
+}
+
+// Marks are the orders of users in the open epoch.
+func (s *Sale) Marks() map[string]string { return s.hash("buyers") }
+
+func (s *Sale) hash(noun string) map[string]string {
+	fields := map[string]string{}
+	names, _ := s.c.server.HKeys(s.key(noun)) // an error says that there is no such key
+	for _, name := range names {
+		if name != "" { // the sentinel
+			fields[name] = s.c.server.HGet(s.key(noun), name)
+		}
+	}
+	return fields
+}
+
+// Pending are the reservations of the open epoch.
+func (s *Sale) Pending() map[string]model.Reservation {
+	var ids []string
+	for id := range s.hash("pending") {
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return map[string]model.Reservation{}
+	}
+	held, err := s.c.Store.Held(context.Background(), s.ID, s.Epoch(), ids)
+	if err != nil {
+		s.c.t.Error(err)
+	}
+	return held
+}
+
+// Due tells when orders were published that repair looks at.
+func (s *Sale) Due() map[string]time.Time { return s.scores("due", "") }
+
+// Cooling tells until when users wait before another order.
+func (s *Sale) Cooling() map[string]time.Time { return s.scores("closed", "/") }
+
+func (s *Sale) scores(noun, prefix string) map[string]time.Time {
+	scores := map[string]time.Time{}
+	all, _ := s.c.server.SortedSet(s.key(noun)) // an error says that there is no such key
+	for member, ms := range all {
+		if name, is := strings.CutPrefix(member, prefix); is && name != "" {
+			scores[name] = time.UnixMilli(int64(ms))
+		}
+	}
+	return scores
+}
+
+// Mark marks a user as the buyer of an order.
+func (s *Sale) Mark(userID, orderID string) { s.c.server.HSet(s.key("buyers"), userID, orderID) }
+
+// Hold makes an order pending, and neither marks its user nor notes it as due.
+func (s *Sale) Hold(order model.Order) {
+	s.c.server.HSet(s.key("pending"), order.ID, fmt.Sprintf("%s %d %d %s %d",
+		order.UserID, order.CreatedAt.UnixMicro(), order.Price, order.Currency, s.Epoch()))
+}
+
+// Note notes an order as published.
+func (s *Sale) Note(orderID string, at time.Time) {
+	_, _ = s.c.server.ZAdd(s.key("due"), float64(at.UnixMilli()), orderID)
+}
+
+// Cool makes a user wait before another order.
+func (s *Sale) Cool(userID string, until time.Time) {
+	_, _ = s.c.server.ZAdd(s.key("closed"), float64(until.UnixMilli()), "/"+userID)
+}
+
+// Drop loses an entry of buyers, pending or due.
+func (s *Sale) Drop(noun, name string) {
+	if noun == "due" {
+		_, _ = s.c.server.ZRem(s.key(noun), name)
+		return
+	}
+	s.c.server.HDel(s.key(noun), name)
 }

@@ -2,13 +2,17 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/bits-and-blooms/bloom/v3"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/budget"
@@ -300,3 +304,326 @@ type noBuyers struct{ *servicetest.Table }
 func (noBuyers) Buyers(context.Context, model.Voucher, func(string) error) error {
 	return model.Unavailable("gone", nil)
 }
+
+// register is a source of accounts that counts its questions.
+type register struct {
+	byID    func(ctx context.Context, id string) (model.Account, error)
+	changed func(since time.Time, limit int) ([]model.Account, error)
+	asked   atomic.Int32
+}
+
+func (r *register) ByID(ctx context.Context, id string) (model.Account, error) {
+	r.asked.Add(1)
+	return r.byID(ctx, id)
+}
+
+func (r *register) Changed(_ context.Context, since time.Time, limit int) ([]model.Account, error) {
+	return r.changed(since, limit)
+}
+
+func accountsOf(t *testing.T, source *register) *Accounts {
+	t.Helper()
+	known, err := NewAccounts(AccountSource{ByID: source.ByID, Changed: source.Changed}, time.Hour, slog.New(slog.DiscardHandler))
+	check.Must(t, err)
+	return known
+}
+
+// pass lets time pass in the bubble of a test.
+func pass(d time.Duration) { <-time.After(d) }
+
+func changedAt(id string, version int64, at time.Time) model.Account {
+	return model.Account{ID: id, Version: version, ChangedAt: &at}
+}
+
+func TestAChangeIsKnownWithinASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var list atomic.Pointer[[]model.Account]
+		list.Store(&[]model.Account{changedAt("early", 3, time.Now().Add(-30*time.Minute))})
+		var oldest atomic.Pointer[time.Time]
+		source := &register{changed: func(since time.Time, _ int) ([]model.Account, error) {
+			oldest.Store(&since)
+			return *list.Load(), nil
+		}}
+		known := accountsOf(t, source)
+		check.Must(t, known.Refresh(t.Context()))
+		if since := *oldest.Load(); time.Since(since) != time.Hour {
+			t.Errorf("at first the changes since %s are read", time.Since(since))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			known.Watch(ctx)
+		}()
+		for version, ended := range map[int64]bool{0: true, 1: true, 2: true, 3: false, 4: false} {
+			check.That(t, over(known, "early", version) == ended && !over(known, "other", version), "version %d of an account that is at 3: %v", version, !ended)
+		}
+		disabled := changedAt("late", 1, time.Now())
+		disabled.Disabled = true
+		list.Store(&[]model.Account{disabled})
+		pass(time.Second)
+		if !over(known, "late", 1) || !over(known, "late", 7) || !over(known, "early", 2) {
+			t.Error("a second later a disabled account's token counts, or an earlier change is forgotten")
+		}
+		if since := *oldest.Load(); time.Since(since) > budget.Survey+2*time.Second || time.Since(since) < budget.Survey {
+			t.Errorf("the changes of the last %s are read", time.Since(since))
+		}
+		// An older reading that comes late takes nothing back.
+		list.Store(&[]model.Account{changedAt("early", 2, time.Now().Add(-40*time.Minute))})
+		pass(time.Second)
+		check.That(t, over(known, "early", 2), "an old change has overwritten a newer one")
+		list.Store(&[]model.Account{})
+		pass(2 * time.Hour)
+		check.That(t, !over(known, "early", 1) && len(known.changed) == 0, "changes are remembered for ever")
+		cancel()
+		<-done
+	})
+}
+
+func TestChangesAreBounded(t *testing.T) {
+	t.Parallel()
+	began := time.Now().Add(-time.Minute)
+	source := &register{changed: func(time.Time, int) ([]model.Account, error) {
+		all := make([]model.Account, maxChanges+10)
+		for n := range all {
+			all[n] = changedAt(fmt.Sprint(n), 2, began.Add(time.Duration(n)))
+		}
+		return all, nil
+	}}
+	known := accountsOf(t, source)
+	check.Must(t, known.Refresh(t.Context()))
+	check.That(t, len(known.changed) <= maxChanges, "%d changes are remembered", len(known.changed))
+	check.That(t, over(known, fmt.Sprint(maxChanges+9), 1) && !over(known, "0", 1), "the latest were to stay, and the oldest to go")
+}
+
+func TestOneQuestionForOneAccount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &register{}
+		source.byID = func(_ context.Context, id string) (model.Account, error) {
+			pass(100 * time.Millisecond)
+			switch id {
+			case "none":
+				return model.Account{}, model.NotFound("account")
+			case "away":
+				return model.Account{}, model.Unavailable("away", nil)
+			}
+			return model.Account{ID: id, Version: int64(source.asked.Load()), PasswordHash: "$x"}, nil
+		}
+		known := accountsOf(t, source)
+		ask := func(id string, version int64, code model.Code, version2 int64, asked int32) {
+			t.Helper()
+			before := source.asked.Load()
+			check.Volley(50, func(int) {
+				got, err := known.Account(t.Context(), id, version)
+				if (err != nil) != (code != "") || err != nil && model.CodeOf(err) != code || got.Version != version2 || got.PasswordHash != "" {
+					t.Errorf("%s: %+v, %v", id, got, err)
+				}
+			})
+			if n := source.asked.Load() - before; n != asked {
+				t.Errorf("%s: fifty requests asked %d times, want %d", id, n, asked)
+			}
+		}
+		ask("root", 1, "", 1, 1)
+		ask("root", 1, "", 1, 0)
+		ask("root", 2, "", 2, 1) // the token shows that there is a newer version
+		pass(700 * time.Millisecond)
+		ask("root", 1, "", 2, 0)
+		pass(200 * time.Millisecond)
+		ask("root", 1, "", 3, 1)
+		known.Note(model.Account{ID: "root"})
+		ask("root", 1, "", 4, 1)
+		ask("none", 1, model.CodeNotFound, 0, 1)
+		ask("none", 1, model.CodeNotFound, 0, 0)
+		ask("away", 1, model.CodeUnavailable, 0, 1)
+		ask("away", 1, model.CodeUnavailable, 0, 1)
+	})
+}
+
+// A question that hangs is not answered with what was so when it was asked.
+func TestAnAnswerIsNotOlderThanASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &register{}
+		source.byID = func(_ context.Context, id string) (model.Account, error) {
+			version := int64(source.asked.Load())
+			pass(1500 * time.Millisecond)
+			return model.Account{ID: id, Version: version}, nil
+		}
+		known := accountsOf(t, source)
+		go func() { _, _ = known.Account(t.Context(), "root", 1) }()
+		pass(1200 * time.Millisecond)
+		got, err := known.Account(t.Context(), "root", 1)
+		check.That(t, err == nil && got.Version == 2, "%+v, %v: want what a second question learnt", got, err)
+		hasty, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := known.Account(hasty, "other", 1); err == nil {
+			t.Error("a caller without time waits")
+		}
+		pass(5 * time.Second)
+	})
+}
+
+// over is what the changes say of a token.
+func over(known *Accounts, id string, version int64) bool {
+	ended, _ := known.Changed(id, version)
+	return ended
+}
+
+// One buyer's unit came back and another one has it: nothing remained at either reading, and only the version tells
+// that the buyers are not the same any more. The user who has an order now may have lost the answer, and must hear of
+// that order.
+func TestBuyersOfAnotherVersionAreReadAnew(t *testing.T) {
+	t.Parallel()
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
+		sellTo := func(user string) {
+			db.With(func(db *servicetest.Table) { db.Users = []string{user} })
+			db.Change(func(v *model.Voucher) { v.Remaining = 0 })
+		}
+		sellTo("early")
+		hears(t, c, "sold out", "late", model.CodeSoldOut)
+		hears(t, c, "sold out", "early", "")
+		<-time.After(budget.Look)
+		sellTo("late")
+		<-time.After(time.Second)
+		synctest.Wait()
+		hears(t, c, "sold to another one", "late", "")
+		hears(t, c, "sold to another one", "nobody", model.CodeSoldOut)
+	})
+}
+
+// The sale runs from begin to end on the database's clock; the copy was asked for at `asked` and told 20 ms later on
+// this machine's clock, which is an hour off.
+func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 11, 10, 0, 0, 0, time.UTC)
+	end := begin.Add(time.Minute)
+	const roundTrip = 20 * time.Millisecond
+
+	const anEntry model.Code = "ENTRY"
+	for name, tt := range map[string]struct {
+		state    model.VoucherState
+		database time.Time     // its clock when it read the voucher
+		later    time.Duration // since the copy was told
+		want     model.Code    // empty: ask the database
+		groups   string        // of the voucher: "staff", or early "gold"; "draw": it is drawn, and closed in Redis
+	}{
+		"well before":              {model.VoucherPublished, begin.Add(-time.Hour), 0, model.CodeNotStarted, ""},
+		"just before":              {model.VoucherPublished, begin.Add(-21 * time.Millisecond), 0, model.CodeNotStarted, ""},
+		"at the opening edge":      {model.VoucherPublished, begin.Add(-10 * time.Millisecond), 0, "", ""},
+		"open":                     {model.VoucherPublished, begin.Add(time.Second), 0, "", ""},
+		"opened since the reading": {model.VoucherPublished, begin.Add(-100 * time.Millisecond), 200 * time.Millisecond, "", ""},
+		"at the closing edge":      {model.VoucherPublished, end.Add(-10 * time.Millisecond), 0, "", ""},
+		"at the end":               {model.VoucherPublished, end, 0, model.CodeEnded, ""},
+		"ended since the reading":  {model.VoucherPublished, end.Add(-100 * time.Millisecond), 200 * time.Millisecond, model.CodeEnded, ""},
+		"paused":                   {model.VoucherPaused, begin.Add(time.Second), 0, model.CodePaused, ""},
+		"paused before the begin":  {model.VoucherPaused, begin.Add(-time.Hour), 0, model.CodePaused, ""},
+		"paused at the end's edge": {model.VoucherPaused, end.Add(-10 * time.Millisecond), 0, "", ""},
+		"paused after the end":     {model.VoucherPaused, end.Add(time.Hour), 0, model.CodeEnded, ""},
+		"draft":                    {model.VoucherDraft, begin.Add(time.Second), 0, model.CodeNotFound, ""},
+		"archived":                 {model.VoucherArchived, end.Add(time.Hour), 0, model.CodeNotFound, ""},
+		"not for gold":             {model.VoucherPublished, begin.Add(time.Second), 0, model.CodeNotEligible, "staff"},
+		"not for gold, ended":      {model.VoucherPublished, end, 0, model.CodeNotEligible, "staff"},
+		"not for gold, paused":     {model.VoucherPaused, begin.Add(-time.Hour), 0, model.CodeNotEligible, "staff"},
+		"not for gold, a draft":    {model.VoucherDraft, begin, 0, model.CodeNotFound, "staff"},
+		"early":                    {model.VoucherPublished, begin.Add(-time.Minute + time.Second), 0, "", "gold"},
+		"early, at the edge":       {model.VoucherPublished, begin.Add(-time.Minute - 10*time.Millisecond), 0, "", "gold"},
+		"before it is early":       {model.VoucherPublished, begin.Add(-time.Minute - time.Second), 0, model.CodeNotStarted, "gold"},
+		"drawn":                    {model.VoucherPublished, begin.Add(time.Second), 0, anEntry, "draw"},
+		"drawn, at the end's edge": {model.VoucherPublished, end.Add(-10 * time.Millisecond), 0, anEntry, "draw"},
+		"drawn, ended":             {model.VoucherPublished, end, 0, model.CodeEnded, "draw"},
+		"drawn, paused":            {model.VoucherPaused, begin.Add(time.Second), 0, model.CodePaused, "draw"},
+		"early for others":         {model.VoucherPublished, begin.Add(-time.Second), 0, model.CodeNotStarted, "early for staff"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked := time.Now()
+			held := &entry{
+				asked: asked, told: asked.Add(roundTrip),
+				voucher: model.Voucher{
+					VoucherFields: model.VoucherFields{State: tt.state, BeginAt: begin, EndAt: end, Stock: 1, Remaining: 1},
+					VoucherView:   model.VoucherView{ServerTime: tt.database},
+				},
+			}
+			switch tt.groups {
+			case "staff":
+				held.voucher.Groups = model.Groups{"staff"}
+			case "draw":
+				held.voucher.Allocation, held.voucher.Remaining, held.closed = model.ByDraw, 0, true
+			case "gold", "early for staff":
+				held.voucher.Early = model.Early{For: model.Groups{strings.TrimPrefix(tt.groups, "early for ")}, From: new(begin.Add(-time.Minute))}
+			}
+			err := held.refusal("anybody", held.told.Add(tt.later), "gold")
+			if tt.want == anEntry {
+				check.Is(t, "it is an entry", err, model.ErrEntry)
+				return
+			}
+			if tt.want == "" {
+				if err != nil {
+					t.Fatalf("refused with %v, want to ask the database", err)
+				}
+				return
+			}
+			if got := model.CodeOf(err); err == nil || got != tt.want {
+				t.Fatalf("got %v, want %s", err, tt.want)
+			}
+			if refused, ok := errors.AsType[*model.Error](err); ok && tt.want == model.CodeNotStarted && refused.RetryAfter <= 0 {
+				t.Errorf("NOT_STARTED without a time to come again: %+v", refused)
+			}
+		})
+	}
+}
+
+// sale is an entry of a sale of which nothing is left and whose buyers are known. It was asked for and told within 20
+// ms, in which the database read it at an instant of its clock.
+func sale(begin, end, database time.Time) *entry {
+	asked := time.Now()
+	return &entry{
+		asked: asked, told: asked.Add(20 * time.Millisecond), buyers: &buyers{filter: bloom.NewWithEstimates(1, falseBuyers)},
+		voucher: model.Voucher{
+			VoucherFields: model.VoucherFields{State: model.VoucherPublished, BeginAt: begin, EndAt: end, Stock: 1},
+			VoucherView:   model.VoucherView{ServerTime: database},
+		},
+	}
+}
+
+// At the edges of the window only the seller decides, whatever else an entry could tell: a sale that has ended has
+// ended, and is not sold out.
+func TestNothingIsToldAtTheEdges(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 11, 10, 0, 0, 0, time.UTC)
+	end := begin.Add(time.Minute)
+	for name, tt := range map[string]struct {
+		database time.Time
+		edge     bool
+	}{
+		"the opening edge": {begin.Add(-10 * time.Millisecond), true},
+		"the middle":       {begin.Add(time.Second), false},
+		"the closing edge": {end.Add(-10 * time.Millisecond), true},
+	} {
+		held := sale(begin, end, tt.database)
+		err := held.refusal("anybody", held.told)
+		if soldOut := err != nil && model.CodeOf(err) == model.CodeSoldOut; soldOut == tt.edge || tt.edge && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		held.closed = true
+		if err := held.refusal("anybody", held.told); errors.Is(err, model.ErrCopyClosed) == tt.edge || tt.edge && err != nil {
+			t.Errorf("%s, closed: %v", name, err)
+		}
+	}
+}
+
+// Of a closed hot copy nobody is told that it is sold out, and nobody is sent to ask it.
+func TestAClosedCopyIsToldFromMemory(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	held := sale(now.Add(-time.Hour), now.Add(time.Hour), now)
+	held.closed = true
+	for _, left := range []int64{0, 1} {
+		held.voucher.Remaining = left
+		check.Is(t, "a closed copy", held.refusal("anybody", held.told), model.ErrCopyClosed)
+	}
+}
+
+func TestMain(m *testing.M) { servicetest.Main(m) }

@@ -1,0 +1,344 @@
+package embedded_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"seckill/internal/embedded"
+	"seckill/internal/workshop/check"
+)
+
+func jetStream(t *testing.T, server *embedded.NATS) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	conn := check.Value(nats.Connect("", nats.InProcessServer(server)))(t)
+	t.Cleanup(conn.Close)
+	js := check.Value(jetstream.New(conn))(t)
+	return conn, js
+}
+
+func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	log := &check.Log{}
+	for round := range 3 {
+		server, err := embedded.StartNATS(dir, log.Logger())
+		check.Must(t, err)
+		conn, js := jetStream(t, server)
+		if round == 0 {
+			check.Must(t, check.ErrorOf(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
+		}
+		ack, err := js.Publish(t.Context(), "s", []byte("x"))
+		if err != nil || ack.Sequence != uint64(round+1) {
+			t.Errorf("round %d: sequence %+v, %v", round, ack, err)
+		}
+		conn.Close()
+		for range 2 {
+			server.Close()
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "nats")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("its directory: %v, %v; want it private", info, err)
+	}
+	if text := log.String(); !strings.Contains(text, "level=DEBUG") || strings.Contains(text, "level=ERROR") || strings.Contains(text, "level=INFO") {
+		t.Errorf("log:\n%s", text)
+	}
+}
+
+func TestNATSFlushesIsBoundedAndListensNowhere(t *testing.T) {
+	t.Parallel()
+	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
+	check.Must(t, err)
+	t.Cleanup(server.Close)
+	if !server.FlushesAlways() {
+		t.Error("it acknowledges before its disk has the message")
+	}
+	conn, js := jetStream(t, server)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", MaxBytes: 2 << 30}); err == nil {
+		t.Error("its store is not bounded")
+	}
+	if addr := conn.ConnectedAddr(); addr != "pipe" {
+		t.Errorf("it is reached at %q", addr)
+	}
+	check.Equal(t, "it listens", server.Listens(), false)
+}
+
+func TestNATSRefusesADirectoryItCannotUse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	check.Must(t, os.WriteFile(filepath.Join(dir, "nats"), []byte("a file"), 0o600))
+	log := slog.New(slog.DiscardHandler)
+	if _, err := embedded.StartNATS(dir, log); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "nats")) {
+		t.Errorf("where a file is in the way: %v", err)
+	}
+
+	taken := t.TempDir()
+	first, err := embedded.StartNATS(taken, log)
+	check.Must(t, err)
+	t.Cleanup(first.Close)
+	if _, err := embedded.StartNATS(taken, log); err == nil || !strings.Contains(err.Error(), "another process has") {
+		t.Errorf("a directory that is in use: %v", err)
+	}
+
+	// What only the server itself finds out.
+	spoiled := t.TempDir()
+	check.Must(t, os.MkdirAll(filepath.Join(spoiled, "nats"), 0o700))
+	check.Must(t, os.WriteFile(filepath.Join(spoiled, "nats", "jetstream"), []byte("a file"), 0o600))
+	if _, err := embedded.StartNATS(spoiled, log); err == nil || !strings.Contains(err.Error(), filepath.Join(spoiled, "nats")) {
+		t.Errorf("a store that the server cannot open: %v", err)
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func client(t *testing.T) *redis.Client {
+	t.Helper()
+	server, err := embedded.StartRedis()
+	check.Must(t, err)
+	t.Cleanup(server.Close)
+	t.Cleanup(server.Close) // twice does no harm
+	options, err := redis.ParseURL(server.URL())
+	check.Must(t, err)
+	if host, _, err := net.SplitHostPort(options.Addr); err != nil || host != "127.0.0.1" {
+		t.Fatalf("it listens on %s, where strangers may reach it (%v)", options.Addr, err)
+	}
+	c := redis.NewClient(options)
+	t.Cleanup(func() { check.Must(t, c.Close()) })
+	return c
+}
+
+// A lock whose holder died must become free by itself.
+func TestKeysExpireByThemselves(t *testing.T) {
+	t.Parallel()
+	c, ctx := client(t), t.Context()
+	check.Must(t, c.HSet(ctx, "lock:order:1", "holder:1", 1).Err())
+	check.Must(t, c.PExpire(ctx, "lock:order:1", time.Hour).Err())
+	left, err := c.PTTL(ctx, "lock:order:1").Result()
+	if err != nil || left <= 0 || left > time.Hour {
+		t.Fatalf("PTTL = %s, %v", left, err)
+	}
+	check.Must(t, c.PExpire(ctx, "lock:order:1", check.Soon).Err())
+	check.Eventually(t, "the key expires", func() bool { return check.Value(c.Exists(ctx, "lock:order:1").Result())(t) == 0 })
+}
+
+func TestScriptsRunBySHA(t *testing.T) {
+	t.Parallel()
+	c, ctx := client(t), t.Context()
+	script := redis.NewScript(`
+		if redis.call('exists', KEYS[1]) == 0 then
+			redis.call('hset', KEYS[1], ARGV[1], 1)
+			redis.call('pexpire', KEYS[1], ARGV[2])
+			return nil
+		end
+		return redis.call('pttl', KEYS[1])`)
+	check.Must(t, script.Load(ctx, c).Err())
+	if err := script.EvalSha(ctx, c, []string{"l"}, "a", 3_600_000).Err(); err != redis.Nil { //nolint:errorlint // redis.Nil is never wrapped
+		t.Fatalf("the first: %v, want nil", err)
+	}
+	left, err := script.EvalSha(ctx, c, []string{"l"}, "b", 3_600_000).Int64()
+	if err != nil || left <= 0 || left > 3_600_000 {
+		t.Fatalf("the second: %d, %v", left, err)
+	}
+}
+
+// A script that releases a lock publishes, and a waiting client receives it.
+func TestScriptsWakeSubscribers(t *testing.T) {
+	t.Parallel()
+	c := client(t)
+	ctx := check.Context(t)
+	subscription := c.Subscribe(ctx, "redisson_lock__channel:{l}")
+	t.Cleanup(func() { _ = subscription.Close() })
+	check.Must(t, check.ErrorOf(subscription.Receive(ctx)))
+	if err := c.Eval(ctx, `return redis.call('publish', KEYS[1], ARGV[1])`,
+		[]string{"redisson_lock__channel:{l}"}, "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	message, err := subscription.ReceiveMessage(ctx)
+	if err != nil || message.Payload != "0" {
+		t.Fatalf("received %v, %v", message, err)
+	}
+}
+
+// Every user of the machine reaches the server's port, and hears nothing there without the password, which each server
+// has of its own.
+func TestStrangersHearNothing(t *testing.T) {
+	t.Parallel()
+	known, other := client(t), client(t)
+	check.Must(t, known.Set(t.Context(), "k", "v", 0).Err())
+	if known.Options().Password == other.Options().Password {
+		t.Error("two servers have one password")
+	}
+	for name, password := range map[string]string{"none": "", "another": other.Options().Password} {
+		stranger := redis.NewClient(&redis.Options{Addr: known.Options().Addr, Password: password, Protocol: 2, DisableIdentity: true, MaxRetries: -1})
+		for _, ask := range []*redis.Cmd{
+			stranger.Do(t.Context(), "GET", "k"), stranger.Do(t.Context(), "FLUSHALL"), stranger.Do(t.Context(), "EVAL", "return redis.call('get', 'k')", "0"),
+			stranger.Do(t.Context(), "PUBLISH", "c", "m"), stranger.Do(t.Context(), "SUBSCRIBE", "c"), stranger.Do(t.Context(), "INFO"),
+		} {
+			if err := ask.Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") && !strings.Contains(err.Error(), "WRONGPASS") {
+				t.Errorf("with the password %s, %s: %v", name, ask.Args()[0], err)
+			}
+		}
+		check.Must(t, stranger.Close())
+	}
+	check.Equal(t, "what was stored", check.Value(known.Get(t.Context(), "k").Result())(t), "v")
+}
+
+func TestEveryServerIsEmptyAndItsOwn(t *testing.T) {
+	t.Parallel()
+	first, second := client(t), client(t)
+	check.Must(t, first.Set(t.Context(), "k", "v", 0).Err())
+	if n, err := second.DBSize(t.Context()).Result(); err != nil || n != 0 {
+		t.Errorf("the second server has %d keys, %v", n, err)
+	}
+}
+
+func TestOneServerPerDataDir(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "deep", "data")
+	first, err := embedded.ClaimDataDir(check.Context(t), dir, slog.New(slog.DiscardHandler))
+	check.Must(t, err)
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v; want it private", info, err)
+	}
+	if _, err := embedded.ClaimDataDir(check.Expiring(t), dir, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("a second server: %v; want a refusal that names the directory", err)
+	}
+	waiting := make(chan error, 1)
+	go func() { // as one that is started right behind the kill of the first
+		again, err := embedded.ClaimDataDir(check.Context(t), dir, slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = again.Close()
+		}
+		waiting <- err
+	}()
+	check.Stays(t, "a server that may wait does so", func() bool { return len(waiting) == 0 })
+	for range 2 {
+		check.Must(t, first.Close())
+	}
+	check.Must(t, check.Receive(t, "the next server", waiting))
+}
+
+func TestSecretIsMadeOnceAndKept(t *testing.T) {
+	t.Parallel()
+	for name, secret := range map[string]func(context.Context, string) (string, error){
+		"jwt.secret": embedded.Secret, "code.key": embedded.CodeKey,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			madeOnce(t, name, secret)
+		})
+	}
+}
+
+func madeOnce(t *testing.T, name string, of func(context.Context, string) (string, error)) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	const starters = 16
+	secrets := make([]string, starters)
+	var start sync.WaitGroup
+	for i := range starters {
+		start.Go(func() {
+			secret, err := of(t.Context(), dir)
+			if err != nil {
+				t.Error(err)
+			}
+			secrets[i] = secret
+		})
+	}
+	start.Wait()
+	for _, secret := range secrets {
+		if secret != secrets[0] || len(secret) < 32 {
+			t.Fatalf("the secrets differ or are short: %q", secrets)
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, name))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v; want mode 0600", info, err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, name+".*"))
+	if err != nil || len(left) != 1 { // the lock file
+		t.Errorf("files left over: %v, %v", left, err)
+	}
+	if other, err := of(t.Context(), t.TempDir()); err != nil || other == secrets[0] {
+		t.Errorf("another directory has the secret %q, %v", other, err)
+	}
+}
+
+func TestDamagedSecretIsRefusedAndNotReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "jwt.secret")
+	check.Must(t, os.WriteFile(file, []byte("short\n"), 0o600))
+	_, err := embedded.Secret(t.Context(), dir)
+	if err == nil || !strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "short\n") {
+		t.Errorf("Secret: %v; want an error that names the file", err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "short\n" {
+		t.Errorf("the file now holds %q, %v", text, err)
+	}
+}
+
+// What a copy left open to everybody is closed, and the log says so. A
+// directory that others use too stays open to them.
+func TestReadableDataIsTightened(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		foreign string
+		want    os.FileMode
+		says    string
+	}{
+		"a directory of its own":    {"", 0o700, "from now on they cannot"},
+		"a directory of others too": {"notes.txt", 0o755, "files of others"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "data")
+			files := []string{"seckill.db", "seckill.db-wal", "jwt.secret", "code.key", "payments.db", "payments.db-wal"}
+			for _, file := range append(files, test.foreign) {
+				if file == "" {
+					continue
+				}
+				check.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755))
+				check.Must(t, os.WriteFile(filepath.Join(dir, file), []byte("x"), 0o644))
+				check.Must(t, os.Chmod(filepath.Join(dir, file), 0o644)) // whatever the umask is
+			}
+			check.Must(t, os.MkdirAll(filepath.Join(dir, "nats"), 0o755))
+			check.Must(t, os.Chmod(filepath.Join(dir, "nats"), 0o755))
+			check.Must(t, os.Chmod(dir, 0o755))
+			link := dir + ".link"
+			check.Must(t, os.Symlink(dir, link))
+			var log check.Log
+			for _, path := range []string{dir, dir, link} { // what is closed already is not reported again
+				claim, err := embedded.ClaimDataDir(check.Context(t), path, log.Logger())
+				check.Must(t, err)
+				check.Must(t, claim.Close())
+			}
+			want := map[string]os.FileMode{".": test.want, "nats": 0o700}
+			for _, file := range files {
+				want[file] = 0o600
+			}
+			if test.foreign != "" {
+				want[test.foreign] = 0o644
+			}
+			for file, mode := range want {
+				if info, err := os.Stat(filepath.Join(dir, file)); err != nil || info.Mode().Perm() != mode {
+					t.Errorf("%s: %v, %v; want mode %o", file, info.Mode(), err, mode)
+				}
+			}
+			if strings.Count(log.String(), "from now on they cannot") != 1 || !log.Has(test.says) {
+				t.Errorf("the log says: %s", log.String())
+			}
+		})
+	}
+}

@@ -1,9 +1,0 @@
-package service
-
-import (
-	"testing"
-
-	"seckill/service/servicetest"
-)
-
-func TestMain(m *testing.M) { servicetest.Main(m) }
