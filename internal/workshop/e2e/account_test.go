@@ -354,33 +354,6 @@ func TestForeignHolderOfTheUsersLock(t *testing.T) {
 	check.Eventually(t, "no lock is left behind", func() bool { return h.client.Exists(t.Context(), h.name).Val() == 0 })
 }
 
-func TestLockIsVisibleToRedissonWhileAnOrderIsMade(t *testing.T) {
-	t.Parallel()
-	s := onServers(t).with(settings{"SECKILL_LOCK_LEASE": "1h"}) // the half of it passes in no test
-	a := start(t, s)
-	voucher := a.onSale(t, 10)
-	user := a.user(1)
-	h := newHolder(t, s, user)
-	release := holdRow(t, s, voucher.ID)
-	done := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.as(t, user))
-	var fields map[string]string
-	check.Eventually(t, "the lock is there", func() bool {
-		fields = h.client.HGetAll(t.Context(), h.name).Val()
-		return len(fields) > 0
-	})
-	check.Equal(t, "fields of the lock", len(fields), 1)
-	for holder, holds := range fields {
-		check.Equal(t, "how often "+holder+" holds it", holds, "1")
-	}
-	ttl := h.client.PTTL(t.Context(), h.name).Val()
-	check.That(t, ttl > 30*time.Minute && ttl <= time.Hour, "the lock lasts %v, want the lease of 1 h", ttl)
-	release()
-	if got := check.Receive(t, "the answer to the purchase", done); !got.Sells() && !remote.Again(got, nil) { // the database may have lost patience
-		t.Errorf("%d %s", got.Status, got.Body)
-	}
-	check.Eventually(t, "the lock is given back", func() bool { return h.client.Exists(t.Context(), h.name).Val() == 0 })
-}
-
 // disagrees waits until an instance of another mode is not ready and says why.
 func disagrees(t *testing.T, a *app, mode string) {
 	t.Helper()

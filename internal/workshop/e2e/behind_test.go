@@ -3,11 +3,9 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,7 +14,6 @@ import (
 	"seckill/internal/ids"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/overlay"
-	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository"
@@ -131,101 +128,10 @@ func (r rawStream) last(t *testing.T) *nats.Msg {
 	return &nats.Msg{Subject: message.Subject, Header: message.Header, Data: message.Data}
 }
 
-func (r rawStream) repeat(t *testing.T, message *nats.Msg) {
-	t.Helper()
-	check.Must(t, check.ErrorOf(r.js.PublishMsg(t.Context(), message)))
-}
-
 // ordersStream is the stream of a deployment that has started.
 func ordersStream(t *testing.T, s settings) string {
 	t.Helper()
 	return "SECKILL_ORDERS_" + strings.ToUpper(deploymentOf(t, s))
-}
-
-// An order whose buyer the hot copy has forgotten, and a buyer it knows of no order: the audit names both, the command
-// says so with its exit code, and puts them right when it is asked to. (Nobody reconciles here.)
-func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
-	t.Parallel()
-	s := asyncOnServers(t)
-	front := start(t, s.role("api"))
-	voucher := front.onSale(t, 10)
-	worker := check.Value(begin(t, s.role("worker")))(t)
-	lost := front.becomes(t, front.accepted(t, voucher.ID, front.user(1)), model.OrderUnpaid)
-	front.becomes(t, front.accepted(t, voucher.ID, front.user(2)), model.OrderUnpaid)
-	front.quiet(t, voucher.ID)
-	halt(worker)
-
-	client := redisOf(t, s)
-	epoch := newCounterfeiter(t, s).copyOf(t, voucher.ID).Epoch
-	buyers := fmt.Sprintf("seckill:v1:{%s}:%d:buyers", voucher.ID, epoch)
-	stray := model.OrderID("06gvt0000000000000000stray", voucher.ID)
-	check.Equal(t, "forgotten buyers", check.Value(client.HDel(t.Context(), buyers, lost.UserID).Result())(t), 1)
-	check.Must(t, client.HSet(t.Context(), buyers, front.user(3), stray).Err())
-	named := func(audit model.Audit, order string) bool {
-		for _, drift := range audit.Drift {
-			if drift.OrderID == order && drift.Found != "" {
-				return true
-			}
-		}
-		return false
-	}
-	check.Patiently(t, "the audit names both", func() bool { // what is younger than 5 s is left out
-		audit := front.Audit(t, voucher.ID)
-		return !audit.Balanced && named(audit, lost.ID) && named(audit, stray)
-	})
-	said, err := runs(t, s, "audit", "--voucher", voucher.ID)
-	check.That(t, err != nil && strings.Contains(said, lost.ID) && strings.Contains(said, stray),
-		"seckill audit: %v\n%s", err, said)
-	start(t, s.role("worker")) // a repair that takes a rebuild needs somebody who consumes
-	if said, err := runs(t, s, "audit", "--voucher", voucher.ID, "--repair"); err != nil {
-		t.Errorf("seckill audit --repair: %v\n%s", err, said)
-	}
-	front.quiet(t, voucher.ID)
-	check.Equal(t, "order of the forgotten buyer", front.accepted(t, voucher.ID, lost.UserID).ID, lost.ID)
-	front.sellsOn(t, voucher.ID, 100)
-}
-
-// BenchmarkQuietVouchers tells which part of a core vouchers that nobody buys cost in the database, Redis and the
-// process together, whether they are on sale or will be: 2 % of a core for 10,000 of them are much. QUIET_VOUCHERS is
-// how many there are. The benchmark runs once, because it measures for a time of its own.
-func BenchmarkQuietVouchers(b *testing.B) {
-	const (
-		look  = 10 * time.Second
-		sweep = 6 * time.Second // longer than a worker's pause between two sweeps
-	)
-	own, s := asyncOnOwnServers(b)
-	p := launch(b, s)
-	db := behind(b, s)
-	query := func(statement string) {
-		b.Helper()
-		check.Must(b, check.ErrorOf(db.ExecContext(b.Context(), statement)))
-	}
-	computed := func() (sum time.Duration) {
-		for _, pid := range []int{own.redis.PID(), own.database.PID(), p.cmd.Process.Pid} {
-			sum += testserver.CPU(b, pid)
-		}
-		return sum
-	}
-	measure := func(unit string) {
-		time.Sleep(sweep) // real time: what was loaded comes to rest
-		before := computed()
-		time.Sleep(look) // real time: what is computed meanwhile is measured
-		b.ReportMetric((computed()-before).Seconds()/look.Seconds(), unit)
-	}
-	p.onSale(b, 1)
-	measure("cores-alone")
-	query(`INSERT INTO vouchers (id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
-		SELECT CONCAT('quiet', seq), 'quiet', '', 1000, 2000, 'CNY', 100, 100, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 30 DAY,
-			'published', 1, UTC_TIMESTAMP(6) FROM ` + testserver.Numbers(1, check.Count(b, "QUIET_VOUCHERS", 10_000, 10_000)))
-	check.Patiently(b, "every voucher is loaded", func() bool {
-		var closed int
-		check.Must(b, db.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM vouchers WHERE copy_epoch = 0 OR copy_open_epoch <> copy_epoch").Scan(&closed))
-		return closed == 0
-	})
-	for unit, begins := range map[string]string{"cores-on-sale": "0 HOUR", "cores-upcoming": "24 HOUR"} {
-		query("UPDATE vouchers SET begin_at = created_at + INTERVAL " + begins + " WHERE title = 'quiet'")
-		measure(unit)
-	}
 }
 
 // publishUndoes gives units back after a publish that failed, although the message may be in the queue.

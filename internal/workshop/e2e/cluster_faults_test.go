@@ -70,53 +70,6 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 	}
 }
 
-// The primary through which instances hear of returned units is away. Whoever has bought one of them elsewhere is told
-// so all the same.
-func TestOwnersAreToldThoughNewsIsLost(t *testing.T) {
-	t.Parallel()
-	cluster := testserver.RedisCluster(t, false)
-	on := asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()})
-	here, there := start(t, on), start(t, on)
-	where := newPartition(t, cluster.Primaries)
-	news := where.of(t, "seckill:v1:voucher-changes")
-	sells := (news + 1) % len(cluster.Primaries)
-	v, users := where.voucherOn(t, here, sells, 1), where.usersOn(t, here, sells)
-	asks := func(a *app, user string, want model.Code) {
-		t.Helper()
-		got := a.buy(t, v.ID, user)
-		check.That(t, got.Code() == want, "%s buys: %d %s, want %s", user, got.Status, got.Body, want)
-	}
-	owner := here.buys(t, v.ID, users(0))
-	cluster.Primaries[news].Kill()
-	for n := 1; n < 10; n++ {
-		asks(there, users(n), model.CodeSoldOut) // which this instance remembers
-		here.cancels(t, owner)
-		owner = here.buys(t, v.ID, users(n))
-		asks(there, users(n), model.CodeAlreadyOrdered)
-	}
-}
-
-// The primary behind Sentinels dies during a sale and stays dead.
-func TestThePrimaryOfRedisSentinelsDies(t *testing.T) {
-	t.Parallel()
-	for mode, on := range modes() {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			sentinels := testserver.RedisSentinels(t, testserver.UntilDown, "--appendonly", "no")
-			a := start(t, on(t).with(settings{"SECKILL_REDIS_URL": sentinels.URL()}))
-			f := a.flowing(t, a.onSale(t, 100_000).ID, 4, a.user)
-			f.moreSales(t, ordersBefore(t))
-			sentinels.Settle(t)
-			killed := time.Now()
-			replacePrimary(t, sentinels)
-			elected := time.Now()
-			f.moreSales(t, ordersBefore(t))
-			f.failedOver(t, "behind Sentinels", killed, elected)
-			f.conservedFlow(t)
-		})
-	}
-}
-
 // replacePrimary kills the primary, and returns when the Sentinels name another one that takes writes.
 func replacePrimary(t *testing.T, sentinels *testserver.Sentinels) {
 	t.Helper()

@@ -1,12 +1,9 @@
 package e2e_test
 
 import (
-	"bufio"
 	"cmp"
-	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"regexp"
 	"slices"
@@ -177,21 +174,6 @@ func checkErrorTable(t *testing.T, in shop) {
 	check.That(t, after.Database == before.Database && after.Balanced, "%+v became %+v", before, after)
 }
 
-// TestTooMany asks more often than a user may.
-func TestTooMany(t *testing.T) {
-	t.Parallel()
-	a := start(t, onServers(t).with(settings{"SECKILL_RATE_USER": "2/h"}))
-	place := "POST /vouchers/" + a.onSale(t, 5).ID + "/seckill"
-	for _, user := range []string{a.user(1), a.user(1), a.user(2)} {
-		got := a.once(t, place, a.as(t, user), nil)
-		check.That(t, got.Code() != model.CodeRateLimited, "%s: %s", user, got.Body)
-	}
-	over := a.once(t, place, a.as(t, a.user(1)), nil)
-	refused(t, over, model.CodeRateLimited)
-	seconds, _ := strconv.Atoi(over.Header.Get("Retry-After"))
-	check.That(t, seconds >= 900 && seconds <= 1800, "Retry-After = %d with 2 an hour", seconds)
-}
-
 // TestUnavailable: without its database the program says so, and nothing else.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
@@ -274,60 +256,6 @@ func checkPrecedence(t *testing.T, a shop) {
 	check.That(t, len(mine) == 1 && mine[0].ID == order.ID, "%+v", mine)
 }
 
-// TestPages walks through lists while they grow.
-func TestPages(t *testing.T) { t.Parallel(); anywhere(t, checkPages) }
-
-func checkPages(t *testing.T, a shop) {
-	t.Helper()
-	user, admin := a.as(t, a.user(1)), a.Admin(t)
-	var vouchers, orders []string
-	add := func() {
-		v := a.onSale(t, 3)
-		vouchers = append(vouchers, v.ID)
-		orders = append(orders, a.buys(t, v.ID, a.user(1)).ID)
-	}
-	for range 7 {
-		add()
-	}
-	for path, all := range map[string]*[]string{
-		"/vouchers?": &vouchers, "/orders?": &orders, "/admin/vouchers?": &vouchers, "/orders?status=unpaid&": &orders,
-		"/vouchers?phase=live&": &vouchers,
-	} {
-		token := map[bool]string{true: admin, false: user}[strings.HasPrefix(path, "/admin")]
-		want := slices.Clone(*all)
-		slices.Reverse(want) // newest first
-		var got []string
-		for cursor, pages, more := "", 0, true; more; pages++ {
-			page := object(t, a.once(t, "GET "+path+"limit=3&cursor="+cursor, token, nil), http.StatusOK)
-			items, _ := page["items"].([]any)
-			for _, item := range items {
-				id, _ := item.(map[string]any)["id"].(string)
-				got = append(got, id)
-			}
-			if pages == 0 {
-				add() // what is added behind one's back is on no later page
-			}
-			cursor, more = page["next_cursor"].(string)
-			check.Need(t, !more || len(items) <= 3 && (len(items) == 3 || strings.Contains(path, "phase")) && pages <= 50,
-				"%s: page %d has %d items", path, pages, len(items))
-		}
-		got = slices.DeleteFunc(got, func(id string) bool { return !slices.Contains(*all, id) }) // of other tests
-		check.That(t, slices.Equal(got, want), "%s:\n got %v\nwant %v", path, got, want)
-	}
-	for _, path := range []string{"/vouchers", "/orders", "/admin/vouchers", "/admin/vouchers/" + vouchers[0] + "/orders"} {
-		for _, cursor := range []string{"nonsense", "%00", strings.Repeat("A", 100)} {
-			invalid(t, a.once(t, "GET "+path+"?cursor="+cursor, admin, nil), "query.cursor")
-		}
-		object(t, a.once(t, "GET "+path+"?unknown=1&limit=100", admin, nil), http.StatusOK)
-	}
-	none := object(t, a.once(t, "GET /orders", a.as(t, a.user(9)), nil), http.StatusOK)
-	check.Equal(t, "no orders", fmt.Sprint(none), "map[items:[]]")
-	for voucher, count := range map[string]int{vouchers[2]: 1, "none": 0, "not%20an%20id": 0} {
-		mine := a.mine(t, voucher, a.user(1))
-		check.That(t, len(mine) == count && mine != nil, "of %s mine are %v", voucher, mine)
-	}
-}
-
 // TestListeners: what is for operators is not for clients, and the other way round.
 func TestListeners(t *testing.T) { t.Parallel(); within(t, "sync on servers", checkListeners) }
 
@@ -357,39 +285,6 @@ func checkListeners(t *testing.T, a shop) {
 		id := "trace-" + strconv.Itoa(n)
 		check.Equal(t, "the id of a request for "+path, get(a.URL+path, "X-Request-Id: "+id).Header.Get("X-Request-Id"), id)
 	}
-}
-
-// A client may close its sending half behind its request, as nc -N and some proxies do, and buys like any other.
-func TestHalfClosedClientsBuy(t *testing.T) { t.Parallel(); everywhere(t, checkHalfClosed) }
-
-func checkHalfClosed(t *testing.T, a shop) {
-	t.Helper()
-	voucher := a.onSale(t, 10_000)
-	var token string
-	ask := func(method, path string) (api.Answer, error) {
-		dialer := &net.Dialer{}
-		c := check.Value(dialer.DialContext(check.Context(t), "tcp", strings.TrimPrefix(a.URL, "http://")))(t)
-		defer c.Close()
-		request := check.Value(http.NewRequestWithContext(t.Context(), method, a.URL+"/api/v1"+path, nil))(t)
-		request.Header.Set("Authorization", "Bearer "+token)
-		check.Must(t, request.Write(c))
-		tcp, _ := c.(*net.TCPConn)
-		check.Must(t, tcp.CloseWrite())
-		response, err := http.ReadResponse(bufio.NewReader(c), request)
-		if err != nil {
-			return api.Answer{}, err
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		return api.Answer{Status: response.StatusCode, Header: response.Header, Body: body}, err
-	}
-	bought := remote.Insist(t, "a purchase", func(attempt int) (api.Answer, error) {
-		token = a.as(t, a.user(attempt)) // another one: what a 503 leaves behind is another test's
-		return ask(http.MethodPost, "/vouchers/"+voucher.ID+"/seckill")
-	})
-	order := remote.Decode[model.Order](t, bought)
-	got := remote.Insist(t, "a wait", func(int) (api.Answer, error) { return ask(http.MethodGet, "/orders/"+order.ID+"?wait=30s") })
-	check.Equal(t, "its order becomes", remote.Decode[model.Order](t, got).Status, model.OrderUnpaid)
 }
 
 // The server as a whole, the target * of HTTP, is no way around what every request gets: an id, the limits, a place in
@@ -451,28 +346,6 @@ func TestOperationsHearNoStrangersNames(t *testing.T) {
 				check.Must(t, err)
 				_ = answer.Body.Close()
 				check.Equal(t, path+" as "+host, answer.StatusCode, want)
-			}
-		}
-	})
-}
-
-// A page of an origin that the setting names buys as a browser does it: it asks first, then it reads the answer.
-// Without the setting no page does.
-func TestPagesBuy(t *testing.T) {
-	t.Parallel()
-	anywhere(t, func(t *testing.T, a shop) {
-		t.Helper()
-		place := "/vouchers/" + a.onSale(t, 1).ID + "/seckill"
-		for _, origin := range append(origins(), "https://evil.example") {
-			want := map[bool]string{true: origin}[!a.embedded && slices.Contains(origins(), origin)]
-			asked := a.once(t, "OPTIONS "+place, "", nil,
-				"Origin: "+origin, "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization")
-			check.That(t, want == "" || asked.Header.Get("Access-Control-Allow-Headers") == "authorization", "%v", asked.Header)
-			bought := a.once(t, "POST "+place, a.as(t, a.user(1)), nil, "Origin: "+origin)
-			check.That(t, bought.Sells() || remote.Again(bought, nil) || bought.Code() == model.CodeAlreadyOrdered,
-				"%s buys: %d %v", origin, bought.Status, bought.Header)
-			for _, got := range []api.Answer{asked, bought} {
-				check.Equal(t, "the allowed origin", got.Header.Get("Access-Control-Allow-Origin"), want)
 			}
 		}
 	})

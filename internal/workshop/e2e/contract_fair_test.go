@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -411,47 +410,4 @@ func TestRebuildsAndLimitsAreLogged(t *testing.T) {
 	}
 	check.That(t, len(told) == len(want)+1 && slices.Equal(told[:len(want)], want), "%q, want %q", told,
 		want) // and the creation
-}
-
-// TestAdminLog: what administrators change is in their log, with who, before and after.
-func TestAdminLog(t *testing.T) { t.Parallel(); anywhere(t, checkAdminLog) }
-
-func checkAdminLog(t *testing.T, a shop) {
-	t.Helper()
-	boss, clerk := a.Token(t, a.user(1), model.RoleAdmin), a.Token(t, a.user(2), model.RoleAdmin)
-	body := `{"title":"Tea","price":1,"face_value":2,"stock":5,"begin_at":"2020-01-01T00:00:00Z","end_at":"2099-01-01T00:00:00Z"`
-	made := object(t, a.once(t, "POST /admin/vouchers", boss, body+`,"payment_window":"90s"}`), http.StatusCreated)
-	id, _ := made["id"].(string)
-	object(t, a.does(t, "PATCH /admin/vouchers/"+id, clerk, `{"price":7}`), http.StatusOK)
-	object(t, a.does(t, "POST /admin/vouchers/"+id+"/stock", boss, `{"delta":3}`), http.StatusOK)
-	refused(t, a.once(t, "POST /admin/vouchers/"+id+"/stock", boss, `{"stock":-1}`), model.CodeValidation)
-
-	page := func(query string) model.AdminLogPage {
-		return reads[model.AdminLogPage](t, a.app, "/admin/log?limit=1&actor="+query)
-	}
-	first, changed := page(a.user(1)), page(a.user(2))
-	rest := page(a.user(1) + "&cursor=" + first.NextCursor)
-	all := slices.Concat(first.Items, changed.Items, rest.Items)
-	check.Need(t, len(all) == 3 && rest.NextCursor == "" && changed.NextCursor == "" && slices.IsSortedFunc(all,
-		func(a, b model.AdminChange) int { return b.At.Compare(a.At) }), "%+v", all)
-	member := func(document json.RawMessage, name string) string {
-		var members map[string]json.RawMessage
-		if len(document) > 0 {
-			check.Must(t, json.Unmarshal(document, &members))
-		}
-		return string(members[name])
-	}
-	for i, want := range []struct{ actor, action, member, before, after string }{
-		{a.user(1), model.ActionStockChange, "stock", "5", "8"},
-		{a.user(2), model.ActionVoucherChange, "price", "1", "7"},
-		{a.user(1), model.ActionVoucherCreate, "payment_window", "", `"1m30s"`},
-	} {
-		e := all[i]
-		check.That(t, e.Actor == want.actor && e.Action == want.action && e.Subject == id &&
-			member(e.Before, want.member) == want.before && member(e.After, want.member) == want.after, "%d: %+v", i, e)
-	}
-	refused(t, a.once(t, "GET /admin/log", a.as(t, a.user(3)), nil), model.CodeForbidden)
-	for _, window := range []string{`"500ms"`, `"9000h"`, `"soon"`, `"0s"`} {
-		invalid(t, a.once(t, "POST /admin/vouchers", boss, body+`,"payment_window":`+window+"}"), "body.payment_window")
-	}
 }

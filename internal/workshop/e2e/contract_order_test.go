@@ -3,18 +3,14 @@
 package e2e_test
 
 import (
-	"encoding/csv"
 	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"seckill/internal/api"
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -96,34 +92,6 @@ func checkVouchers(t *testing.T, a shop) {
 	}
 }
 
-func TestHiddenVouchers(t *testing.T) { t.Parallel(); anywhere(t, checkHiddenVouchers) }
-
-func checkHiddenVouchers(t *testing.T, a shop) {
-	t.Helper()
-	shown := map[string]bool{"published": true, "paused": true, "draft": false, "archived": false}
-	ids := map[string]string{}
-	for state := range shown {
-		ids[state] = a.Create(t, map[string]any{"state": state}).ID
-	}
-	listed := func(path, token string) map[string]bool {
-		found := map[string]bool{}
-		for _, v := range remote.Decode[model.VoucherPage](t, a.once(t, "GET "+path+"?limit=100", token, nil)).Items {
-			found[v.ID] = true
-		}
-		return found
-	}
-	admin := a.Admin(t) // another second, another token
-	public, asAdmin, whole := listed("/vouchers", ""), listed("/vouchers", admin), listed("/admin/vouchers", admin)
-	for state, id := range ids {
-		check.That(t, public[id] == shown[state] && asAdmin[id] == shown[state] && whole[id],
-			"%s: public %v, as an administrator %v, whole %v", state, public[id], asAdmin[id], whole[id])
-		for _, token := range []string{"", "nonsense", a.as(t, a.user(1)), admin} {
-			want := map[bool]int{true: http.StatusOK, false: http.StatusNotFound}[shown[state] || token == admin]
-			check.Equal(t, state, a.once(t, "GET /vouchers/"+id, token, nil).Status, want)
-		}
-	}
-}
-
 func TestStockChanges(t *testing.T) { t.Parallel(); everywhere(t, checkStockChanges) }
 
 func checkStockChanges(t *testing.T, a shop) {
@@ -163,68 +131,6 @@ func checkStockChanges(t *testing.T, a shop) {
 	})
 	now := a.Audit(t, voucher.ID).Database
 	check.That(t, now.Stock == 106 && now.Remaining == 106, "%+v", now)
-}
-
-func TestIdempotencyKeys(t *testing.T) { t.Parallel(); anywhere(t, checkIdempotencyKeys) }
-
-func checkIdempotencyKeys(t *testing.T, a shop) {
-	t.Helper()
-	admin, second := a.Token(t, a.user(1), model.RoleAdmin), a.Token(t, a.user(2), model.RoleAdmin)
-	body := map[string]any{
-		"title": "Once", "price": 1, "face_value": 2, "stock": 3, "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z",
-	}
-	ask := func(token, path string, body any, key string) api.Answer {
-		return a.once(t, "POST /admin/vouchers"+path, token, body, "Idempotency-Key: "+key)
-	}
-	made := make([]api.Answer, 8)
-	check.Volley(len(made), func(i int) { made[i] = ask(admin, "", body, "create once") }) // also all at once
-	id := remote.Decode[model.Voucher](t, made[0]).ID
-	for _, got := range made {
-		same := remote.Decode[model.Voucher](t, got).ID == id && got.Header.Get("Location") == "/api/v1/admin/vouchers/"+id
-		check.That(t, same && got.Status == http.StatusCreated, "one key made %s, and %d %s", id, got.Status, got.Body)
-	}
-	another := remote.Decode[model.Voucher](t, ask(second, "", body, "create once")).ID
-	check.That(t, another != id && another != "", "two administrators share a key")
-	body["stock"] = 4
-	refused(t, ask(admin, "", body, "create once"), model.CodeConflict)
-
-	stock := "/" + id + "/stock"
-	for _, step := range []struct {
-		path, body, key string
-		stock           float64 // of the answer; 0: CONFLICT
-	}{
-		{stock, `{"delta":2}`, "create once", 5}, // another route: another key
-		{stock, `{"delta":10}`, "second", 15},
-		{stock, ` { "delta" : 2 } `, "create once", 5}, // the first answer again
-		{stock, `{"delta":3}`, "create once", 0},
-		{"/" + another + "/stock", `{"delta":2}`, "create once", 0},
-		{stock, `{"delta":-16}`, "too much", 0}, // a CONFLICT is an answer, too: it is repeated when it would no longer be one
-		{stock, `{"delta":20}`, "more", 35},
-		{stock, `{"delta":-16}`, "too much", 0},
-	} {
-		got := ask(admin, step.path, step.body, step.key)
-		if step.stock == 0 {
-			refused(t, got, model.CodeConflict)
-			continue
-		}
-		check.Equal(t, step.body, object(t, got, http.StatusOK)["stock"], any(step.stock))
-	}
-	check.Equal(t, "the stock", a.Audit(t, id).Database.Stock, 35)
-	for _, key := range []string{strings.Repeat("k", 256), "Schlüssel"} {
-		refused(t, ask(admin, stock, `{"delta":1}`, key), model.CodeValidation)
-	}
-}
-
-// TestIdempotencyKeysAreShared by the instances of a deployment.
-func TestIdempotencyKeysAreShared(t *testing.T) {
-	t.Parallel()
-	s := onServers(t)
-	one, other := start(t, s), start(t, s)
-	call := "POST /admin/vouchers/" + one.onSale(t, 1).ID + "/stock"
-	for _, a := range []*app{one, other, one} {
-		got := object(t, a.once(t, call, a.Admin(t), `{"delta":2}`, "Idempotency-Key: k"), http.StatusOK)
-		check.Equal(t, "the stock", got["stock"], any(3.0))
-	}
 }
 
 func TestOrders(t *testing.T) { t.Parallel(); everywhere(t, checkOrders) }
@@ -286,39 +192,6 @@ func checkOrders(t *testing.T, a shop) {
 	check.Equal(t, "the audit", strings.TrimSpace(string(audit.Body)),
 		`{"voucher_id":"`+voucher.ID+`","mode":"`+string(a.mode)+
 			`","balanced":true,"database":{"stock":3,"remaining":2,"live_orders":1},`+copies+`,"drift":[]}`)
-}
-
-func TestExports(t *testing.T) { t.Parallel(); anywhere(t, checkExports) }
-
-func checkExports(t *testing.T, a shop) {
-	t.Helper()
-	const orders = 12
-	voucher, admin := a.onSale(t, orders), a.Admin(t)
-	want := map[string]string{}
-	for n := range orders {
-		order := a.buys(t, voucher.ID, a.user(n))
-		want[order.ID] = order.UserID
-	}
-	call := "GET /admin/vouchers/" + voucher.ID + "/orders"
-	got := a.once(t, call+"?format=csv&limit=5", admin, nil)
-	check.Need(t, got.Status == http.StatusOK && got.Header.Get("Content-Type") == "text/csv; charset=utf-8" &&
-		got.Header.Get("X-Request-Id") != "", "%d %v", got.Status, got.Header)
-	rows, err := csv.NewReader(strings.NewReader(string(got.Body))).ReadAll()
-	check.Need(t, err == nil && len(rows) == orders+1, "%d rows, %v", len(rows), err)
-	for _, row := range rows[1:] {
-		cell := func(name string) string { return row[slices.Index(rows[0], name)] }
-		check.That(t, want[cell("id")] == cell("user_id") && cell("status") == "unpaid" && cell("voucher_id") == voucher.ID &&
-			cell("price") == "1000", "%v", row)
-		delete(want, cell("id"))
-	}
-	check.That(t, len(want) == 0, "missing: %v", want)
-	paid := a.once(t, call+"?format=csv&status=paid", admin, nil)
-	check.That(t, paid.Status == http.StatusOK && strings.Count(string(paid.Body), "\n") == 1, "%d %s", paid.Status,
-		paid.Body)
-	check.Equal(t, "orders as JSON", len(a.rows(t, voucher.ID)), orders)
-	for _, query := range []string{"?format=xml", "?status=gone&format=csv"} {
-		refused(t, a.once(t, call+query, admin, nil), model.CodeValidation)
-	}
 }
 
 // TestReturnedUnitIsSoldOnce: twenty cancellations of one order at once return one unit, one of six users who wait for

@@ -100,23 +100,3 @@ func TestAStoppedLeaderKeepsNoOrder(t *testing.T) {
 	})
 	front.kept(t, voucher.ID, promised)
 }
-
-// The whole service is one process, killed at a random instant of a rush, twice. Its Redis is empty after each start;
-// what was promised is there.
-func TestEmbeddedAsyncSurvivesAKill(t *testing.T) {
-	t.Parallel()
-	chance := check.Seeded(t)
-	p := launch(t, embeddedAsync(t))
-	const stock, buyers = 300, 500
-	voucher := p.onSale(t, stock)
-	c := newCrowd(p.app, voucher.ID)
-	sale := c.buying(t, users(p.app, 0, buyers), 16)
-	for range 2 {
-		c.moreSales(t, 10+chance.IntN(60))
-		p.restarts(t)
-	}
-	sale()
-	p.kept(t, voucher.ID, c.promised)
-	p.sellsOn(t, voucher.ID, buyers)
-	t.Logf("%d × 202, %d × 503, %d without an answer", c.yes, c.refused, c.failed)
-}

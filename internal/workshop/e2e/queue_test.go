@@ -50,12 +50,6 @@ func TestQueueAwayPromisesNothing(t *testing.T) {
 	a.sellsOn(t, voucher.ID, 100)
 }
 
-// embeddedAsync is what somebody sets who only wants to try it out: the mode.
-func embeddedAsync(t *testing.T) settings {
-	t.Helper()
-	return embeddedSettings(t).with(settings{"SECKILL_ORDER_MODE": "async"})
-}
-
 // holdRow keeps a voucher's row locked, so that orders for it are on their way until the returned function lets them
 // go.
 func holdRow(t *testing.T, s settings, voucherID string) (release func()) {

@@ -64,7 +64,7 @@ const (
 //nolint:paralleltest // what it measures is not for a machine that is busy with other tests
 func TestSiege(t *testing.T) {
 	phase := time.Duration(check.Count(t, "SIEGE_SECONDS", 1, 1)) * time.Second
-	chosen := siegeWords("SIEGE_ATTACKS", "lists waits idle")
+	chosen := siegeWords("SIEGE_ATTACKS", "lists logins waits idle")
 	for _, mode := range siegeWords("SIEGE_MODES", "sync async") {
 		t.Run(mode, func(t *testing.T) {
 			w := newTown(t, mode, nil)

@@ -85,40 +85,6 @@ func TestEmbeddedOrdersSurviveARestart(t *testing.T) {
 	}
 }
 
-func TestSecondInstanceWithAnEmbeddedRedisIsNotReady(t *testing.T) {
-	t.Parallel()
-	s := onServers(t)
-	delete(s, "SECKILL_REDIS_URL")
-	first, second := start(t, s), start(t, s)
-	check.Eventually(t, "exactly one is ready", func() bool {
-		return (first.Status("/readyz") == http.StatusOK) != (second.Status("/readyz") == http.StatusOK)
-	})
-	other := second
-	if second.Status("/readyz") == http.StatusOK {
-		other = first
-	}
-	got := check.Value(other.Get("/readyz"))(t)
-	check.That(t, got.Code() == model.CodeUnavailable && strings.Contains(string(got.Body), "SECKILL_REDIS_URL"),
-		"it does not say why: %s", got.Body)
-}
-
-func TestStartSaysWhichDependencyIsMissing(t *testing.T) {
-	t.Parallel()
-	gone := testserver.Redis(t)
-	gone.Kill()
-	for name, more := range map[string]settings{
-		"SECKILL_REDIS_URL":    {"SECKILL_REDIS_URL": gone.URL()},
-		"SECKILL_DATABASE_DSN": {"SECKILL_DATABASE_DSN": "nobody:secret@tcp(" + gone.Addr() + ")/nothing"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := begin(t, onServers(t).with(more))
-			check.That(t, err != nil && strings.Contains(err.Error(), name), "error %v does not name %s", err, name)
-			check.That(t, err == nil || !strings.Contains(err.Error(), "secret@"), "the error shows the password: %v", err)
-		})
-	}
-}
-
 // The sale with curl does what README.md says, line by line, in both languages, against an embedded server.
 func TestTheSaleOfTheREADME(t *testing.T) {
 	t.Parallel()
@@ -141,49 +107,6 @@ func TestTheSaleOfTheREADME(t *testing.T) {
 			for _, want := range []string{"ALREADY_ORDERED", "payment_url", `"balanced":true`, `"stock":105`, `"status":"canceled"`} {
 				check.That(t, strings.Contains(string(out), want), "no answer has %s:\n%s", want, out)
 			}
-		})
-	}
-}
-
-// The report of a sale has what the attempts to buy heard at every instance, also at those that were stopped since.
-// (TestLivesAtOnce compares its sums with the histories of the orders and the provider's ledger.)
-func TestReportOfASale(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			s := onServers(t).with(settings{"SECKILL_ORDER_MODE": string(mode), "SECKILL_NATS_URL": testserver.SharedNATS(t)})
-			var voucher model.Voucher
-			heard := map[string]int64{}
-			for stops := range 2 {
-				instance := check.Value(begin(t, s))(t)
-				a := newApp(t, instance.BaseURL(), instance.OpsURL())
-				if stops == 0 {
-					voucher = a.onSale(t, 3)
-				}
-				for n := range 3 {
-					got := a.buy(t, voucher.ID, a.user(n))
-					if got.Sells() {
-						heard["OK"]++
-					} else {
-						heard[string(got.Code())]++
-					}
-				}
-				halt(instance)
-			}
-			a := start(t, s)
-			report := remote.Decode[model.Report](t, a.Insist(t, http.MethodGet, "/admin/vouchers/"+voucher.ID+"/report", a.Admin(t), nil))
-			delete(heard, string(model.CodeUnavailable))
-			for code, count := range heard {
-				check.Equal(t, "attempts that heard "+code, report.Answers.ByCode[code], count)
-			}
-			check.Equal(t, "orders", report.Orders, 3)
-			plotted := int64(0) // in as many steps as a busy machine took
-			for _, orders := range report.Curve.Orders {
-				plotted += orders
-			}
-			check.Equal(t, "orders of the curve", plotted, 3)
-			check.That(t, report.SoldOutAt != nil && report.Audit.Balanced, "%+v", report)
 		})
 	}
 }
