@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,15 +20,59 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-const (
-	// owner is the account that DSN names. It may do everything but write while the server is read-only,
-	// as the account of a real service; AdminDSN names one that may.
-	owner = "seckill"
-	admin = "root"
+// DefaultSchema is there in every MariaDB, also after ClearData.
+const DefaultSchema = "seckill"
 
-	// DefaultSchema is there in every MariaDB, also after ClearData.
-	DefaultSchema = "seckill"
-)
+// DSN is the go-sql-driver DSN of a schema, for the account of a service: it may do everything but write
+// while the server is read-only. Only a database has one.
+func (s *Server) DSN(schema string) string { return "seckill@tcp(" + s.Addr() + ")/" + schema }
+
+// AdminDSN is the DSN of the database's administrator, who may do everything, e.g. SET GLOBAL read_only = 1.
+func (s *Server) AdminDSN(schema string) string { return "root@tcp(" + s.Addr() + ")/" + schema }
+
+// administer runs a statement as the administrator, and reads the one row of its answer into these values.
+func (s *Server) administer(ctx context.Context, statement string, into ...any) error {
+	db, err := sql.Open("mysql", s.AdminDSN("")+"?multiStatements=true")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if len(into) > 0 {
+		err = db.QueryRowContext(ctx, statement).Scan(into...)
+	} else {
+		_, err = db.ExecContext(ctx, statement)
+	}
+	if err != nil {
+		return fmt.Errorf("%s on %s: %w", statement, s.Addr(), err)
+	}
+	return nil
+}
+
+// Home is a folder with servers of another version than the system has, as `make deps-engines` installs them below
+// bin/engines. The empty one stands for the system's.
+type Home string
+
+// Engine is where `make deps-engines` has put one.
+func Engine(name string) Home { return Home(filepath.Join(moduleRoot(), "bin", "engines", name)) }
+
+// testsHome is where the tests' database is from.
+func testsHome() Home { return Home(os.Getenv("TESTSERVER_MYSQL")) }
+
+// OnMySQL tells whether the tests' database is MySQL 8 and not MariaDB.
+func OnMySQL() bool { return testsHome().mysql() }
+
+func (h Home) program(name string) string {
+	if h == "" {
+		return name
+	}
+	return filepath.Join(string(h), "bin", name)
+}
+
+// mysql tells whether the database there is a MySQL and not a MariaDB.
+func (h Home) mysql() bool {
+	_, err := os.Stat(h.program("mysqld"))
+	return h != "" && err == nil
+}
 
 // MariaDB starts a mariadbd of the test's own from deployments/my.cnf, as durable as in production. Further
 // arguments win over the file, e.g. "--innodb-lock-wait-timeout=1". It has one empty schema, DefaultSchema.
@@ -38,125 +81,101 @@ func MariaDB(t testing.TB, args ...string) *Server {
 	return testsHome().MariaDB(t, args...)
 }
 
-// DSN is the go-sql-driver DSN of a schema, for the account of a service: it may do everything but write
-// while the server is read-only. Only a MariaDB has one.
-func (s *Server) DSN(schema string) string { return dsn(owner, s.Addr(), schema) }
-
-// AdminDSN is the DSN of the database's administrator, who may do everything, e.g. SET GLOBAL read_only = 1.
-func (s *Server) AdminDSN(schema string) string { return dsn(admin, s.Addr(), schema) }
-
-func dsn(user, addr, schema string) string { return user + "@tcp(" + addr + ")/" + schema }
-
-func mariadbEngine() engine {
-	return engine{
-		program: "mariadbd",
-		apt:     "mariadb-server",
-		prepare: process.template.copy,
-		args: func(s *Server) []string {
-			// --defaults-file must be first.
-			args := append([]string{"--defaults-file=" + configFile("my.cnf")}, installArgs()...)
-			args = append(args,
-				"--datadir="+s.data(),
-				"--socket="+filepath.Join(s.dir, "socket"),
-				"--pid-file="+filepath.Join(s.dir, "pid"),
-				"--tmpdir="+s.dir,
-				"--bind-address="+loopback,
-				"--port="+strconv.Itoa(s.port.number),
-				// Many small servers on one machine: little memory, and no kernel limit of io_uring.
-				"--innodb-buffer-pool-size=64M",
-				"--innodb-use-native-aio=OFF",
-				"--innodb-buffer-pool-dump-at-shutdown=OFF",
-				"--innodb-buffer-pool-load-at-startup=OFF",
-			)
-			return append(args, s.extra...)
-		},
-		ready: mariadbReady,
-	}
+// MariaDB starts a database of this version, as the function of that name.
+func (h Home) MariaDB(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return start(t, h.database(), args)
 }
 
-// installArgs are needed alike when the data directory is made and when a server runs on it.
-func installArgs() []string {
-	args := []string{"--innodb-log-file-size=8M"} // a change of this size at start would cost a second
+// greeted is in the greeting of a database: its first byte is 10, the version of the protocol.
+const greeted = "\n"
+
+// database is the engine of MariaDB or MySQL.
+func (h Home) database() engine {
+	e := engine{program: h.program("mariadbd"), apt: "mariadb-server", answer: greeted, prepare: copyTemplate}
+	var own []string
+	switch {
+	case h.mysql():
+		e.program = h.program("mysqld")
+		own = []string{"--mysqlx=OFF"} // it would want a port of its own
+	case h != "":
+		own = []string{"--plugin-dir=" + string(h)}
+	}
+	if h != "" {
+		own = append(own, "--lc-messages-dir="+filepath.Join(string(h), "messages"))
+		e.prepare = func(_ context.Context, data string) error {
+			return os.CopyFS(data, os.DirFS(filepath.Join(string(h), "data")))
+		}
+	}
+	e.args = func(s *Server) []string {
+		return slices.Concat([]string{
+			"--defaults-file=" + configFile("my.cnf"), // it must be first
+			"--datadir=" + s.data(),
+			"--socket=" + filepath.Join(s.dir, "socket"),
+			"--pid-file=" + filepath.Join(s.dir, "pid"),
+			"--tmpdir=" + s.dir,
+			"--secure-file-priv=" + s.dir, // one that is built in need not exist
+			"--bind-address=" + loopback,
+			"--port=" + strconv.Itoa(s.port.number),
+		}, own, h.small(), s.extra)
+	}
+	return e
+}
+
+// small are arguments for many servers on one machine.
+func (h Home) small() []string {
+	args := []string{
+		"--innodb-buffer-pool-size=64M", "--innodb-buffer-pool-dump-at-shutdown=OFF", "--innodb-buffer-pool-load-at-startup=OFF",
+		"--innodb-use-native-aio=OFF", // the kernel limits io_uring
+	}
 	if os.Geteuid() == 0 {
-		args = append(args, "--user=root") // else mariadbd refuses to run as root
+		args = append(args, "--user=root") // else it refuses to run as root
 	}
-	return args
+	if !h.mysql() {
+		return append(args, "--innodb-log-file-size=8M")
+	}
+	return append(args,
+		"--innodb-redo-log-capacity=32M",
+		// Of what the server observes only the threads, by which Waiting names a statement. The rest is a quarter of a
+		// gigabyte.
+		"--performance-schema-instrument=%=OFF",
+		"--performance-schema-instrument=thread/%=ON",
+		"--performance-schema-digests-size=0",
+		"--performance-schema-error-size=0",
+		"--performance-schema-events-statements-history-long-size=0",
+		"--performance-schema-events-stages-history-long-size=0",
+		"--performance-schema-events-waits-history-long-size=0",
+		"--performance-schema-events-transactions-history-long-size=0",
+	)
 }
 
-// mariadbReady asks for the data directory, so that another test's server on the same port is not taken for this one.
-func mariadbReady(ctx context.Context, s *Server) error {
-	db, err := connect(s.AdminDSN(""))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	var dir string
-	if err := db.QueryRowContext(ctx, "SELECT @@datadir").Scan(&dir); err != nil {
-		return fmt.Errorf("ask mariadbd on %s: %w", s.Addr(), err)
-	}
-	if filepath.Clean(dir) != s.data() {
-		return fmt.Errorf("another mariadbd answers on %s", s.Addr())
-	}
-	return nil
-}
-
-// connect opens a pool that says nothing about the refused connections of a server that is starting.
-func connect(dsn string) (*sql.DB, error) {
-	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("parse dsn: %w", err)
-	}
-	cfg.Logger = &mysql.NopLogger{}
-	connector, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	return sql.OpenDB(connector), nil
-}
-
-// template is a fresh data directory, made once per test binary (0.6 s) and copied for each server (0.1 s).
-type template struct {
-	once sync.Once
-	path string
-	err  error
-}
-
-func (t *template) copy(ctx context.Context, data string) error {
-	t.once.Do(func() { t.path, t.err = install(ctx) })
-	if t.err != nil {
-		return t.err
-	}
-	if err := os.CopyFS(data, os.DirFS(t.path)); err != nil {
-		return fmt.Errorf("copy the template: %w", err)
-	}
-	return nil
-}
-
-func install(ctx context.Context) (string, error) {
-	const program = "mariadb-install-db"
-	if _, err := exec.LookPath(program); err != nil {
-		return "", fmt.Errorf("%s is missing: install it with `apt-get install mariadb-server`: %w", program, err)
-	}
+// install makes one.
+func install() (string, error) {
 	dir, err := process.dir("template")
 	if err != nil {
 		return "", err
 	}
-	accounts := filepath.Join(dir, "accounts.sql")
+	accounts, path := filepath.Join(dir, "accounts.sql"), filepath.Join(dir, "data")
 	if err := os.WriteFile(accounts, accountsSQL, 0o600); err != nil {
-		return "", fmt.Errorf("write %s: %w", accounts, err)
+		return "", err
 	}
-	path := filepath.Join(dir, "data")
-	args := append([]string{"--no-defaults"}, installArgs()...)
-	args = append(args,
-		"--datadir="+path, "--skip-test-db", "--skip-name-resolve",
-		"--auth-root-authentication-method=normal", "--extra-file="+accounts)
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(context.Background(), "mariadb-install-db", slices.Concat([]string{"--no-defaults"}, Home("").small(), []string{
+		"--datadir=" + path, "--skip-test-db", "--skip-name-resolve", "--auth-root-authentication-method=normal", "--extra-file=" + accounts,
+	})...)
 	// Two bootstraps at once would otherwise meet in the files of their temporary tables.
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", program, err, out)
+		return "", fmt.Errorf("%s: %w (apt-get install mariadb-server)\n%s", cmd, err, out)
 	}
 	return path, nil
+}
+
+func copyTemplate(_ context.Context, data string) error {
+	path, err := template()
+	if err != nil {
+		return err
+	}
+	return os.CopyFS(data, os.DirFS(path))
 }
 
 // accountsSQL are the accounts of every MariaDB.
@@ -172,14 +191,14 @@ const dropBudget = 30 * time.Second
 // test is over.
 func Schema(t testing.TB) string {
 	t.Helper()
-	server := process.database.get(t, sharedDatabase())
+	server := sharedDatabase().get(t)
 	// The process id separates the test binaries that share the server.
 	name := fmt.Sprintf("test_%d_%d", os.Getpid(), process.serial.Add(1))
-	if err := administer(server, "CREATE DATABASE "+name); err != nil {
-		t.Fatalf("testserver: %v", err)
-	}
+	check.Must(t, server.administer(t.Context(), "CREATE DATABASE "+name))
 	t.Cleanup(func() {
-		if err := administer(server, "DROP DATABASE "+name); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), dropBudget)
+		defer cancel()
+		if err := server.administer(ctx, "DROP DATABASE "+name); err != nil {
 			t.Errorf("testserver: %v (is a transaction of the test still open?)", err)
 		}
 	})
@@ -190,137 +209,119 @@ func Schema(t testing.TB) string {
 // many tests.
 func launchSharedDatabase() (*Server, error) {
 	args := []string{
-		"--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF",
-		"--innodb-buffer-pool-size=256M", "--max-connections=4000",
+		"--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF", "--innodb-buffer-pool-size=256M", "--max-connections=4000",
 	}
 	if !OnMySQL() {
 		args = append(args, "--innodb-flush-method=nosync")
 	}
-	return launch(stderr{}, testsHome().database(), args)
+	return launch(testsHome().database(), args)
 }
 
-// administer runs one statement as the administrator.
-func administer(server *Server, statement string) error {
-	db, err := connect(server.AdminDSN(""))
-	if err != nil {
+// joined waits until a member of a cluster takes part: until it answers a question about itself with a word.
+func joined(question, word string) func(context.Context, *Server) error {
+	return func(ctx context.Context, s *Server) error {
+		var said string
+		err := s.administer(ctx, question, &said)
+		if err == nil && said != word {
+			err = fmt.Errorf("the member on %s says %s and not %s", s.Addr(), said, word)
+		}
 		return err
 	}
-	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), dropBudget)
-	defer cancel()
-	if _, err := db.ExecContext(ctx, statement); err != nil {
-		return fmt.Errorf("%s: %w", statement, err)
-	}
-	return nil
 }
 
-// Home is a folder with servers of another version than the system has, as `make deps-engines` installs them below
-// bin/engines. The empty one stands for the system's.
-type Home string
-
-// Engine is where `make deps-engines` has put one.
-func Engine(name string) Home {
-	return Home(filepath.Join(filepath.Dir(filepath.Dir(configFile("my.cnf"))), "bin", "engines", name))
-}
-
-func (h Home) program(name string) string { return filepath.Join(string(h), "bin", name) }
-
-// mysql tells whether the database there is a MySQL and not a MariaDB.
-func (h Home) mysql() bool {
-	_, err := os.Stat(h.program("mysqld"))
-	return h != "" && err == nil
-}
-
-// testsHome is where the tests' database is from.
-func testsHome() Home { return Home(os.Getenv("TESTSERVER_MYSQL")) }
-
-// OnMySQL tells whether the tests' database is MySQL 8 and not MariaDB.
-func OnMySQL() bool { return testsHome().mysql() }
-
-// database is the engine of MariaDB or MySQL.
-func (h Home) database() engine {
-	e := mariadbEngine()
-	if h == "" {
-		return e
+// members starts the members of a cluster, one after the other, with ports between them. The first one begins it, when
+// it is started for the first time.
+func members(t testing.TB, count, ports int, begin string, member func(number int, between []port, addresses string) engine) (servers []*Server) {
+	t.Helper()
+	var between [][]port
+	var addresses []string
+	for range count {
+		own := takePorts(t, ports)
+		between, addresses = append(between, own), append(addresses, own[0].addr())
 	}
-	e.prepare = func(_ context.Context, data string) error {
-		return os.CopyFS(data, os.DirFS(filepath.Join(string(h), "data")))
-	}
-	messages := []string{"--lc-messages-dir=" + filepath.Join(string(h), "messages")}
-	if !h.mysql() {
-		e.program = h.program("mariadbd")
+	for number := range count {
+		e := member(number, between[number], strings.Join(addresses, ","))
 		args := e.args
 		e.args = func(s *Server) []string {
-			return slices.Concat(args(s), messages, []string{"--plugin-dir=" + string(h)})
+			all := args(s)
+			if number == 0 && s.child == nil {
+				all = append(all, begin)
+			}
+			return append(all, s.extra...)
 		}
-		return e
+		servers = append(servers, start(t, e, nil))
 	}
-	e.program = h.program("mysqld")
-	e.args = func(s *Server) []string {
-		return slices.Concat([]string{
-			"--defaults-file=" + configFile("my.cnf"),
-			"--datadir=" + s.data(),
-			"--socket=" + filepath.Join(s.dir, "socket"),
-			"--pid-file=" + filepath.Join(s.dir, "pid"),
-			"--tmpdir=" + s.dir,
-			"--bind-address=" + loopback,
-			"--port=" + strconv.Itoa(s.port.number),
-			"--mysqlx=OFF",                // it would want a port of its own
-			"--secure-file-priv=" + s.dir, // one that is built in need not exist
-		}, messages, smallMySQL(), s.extra)
-	}
-	return e
+	return servers
 }
 
-// MariaDB starts a database of this version, as the function of that name.
-func (h Home) MariaDB(t testing.TB, args ...string) *Server {
+// Galera starts members of one Galera cluster with deployments/engines/galera/node, as durable as in production. Each
+// has DefaultSchema, and the accounts of MariaDB. A member that was killed comes back with Start while the others have
+// quorum.
+func Galera(t testing.TB, count int) []*Server {
 	t.Helper()
-	return start(t, h.database(), args)
+	return members(t, count, 3, "--wsrep-new-cluster", func(number int, between []port, addresses string) engine {
+		return engine{
+			program: configFile("engines/galera/node"), apt: "mariadb-server", answer: greeted,
+			joined: joined("SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'wsrep_ready'", "ON"),
+			prepare: func(ctx context.Context, data string) error {
+				server := filepath.Dir(data) // a member that joins is filled by another account
+				err := errors.Join(os.Chmod(server, 0o711), os.Chmod(filepath.Dir(server), 0o711))
+				if err != nil || number > 0 {
+					return errors.Join(err, os.MkdirAll(data, 0o700))
+				}
+				return copyTemplate(ctx, data)
+			},
+			args: func(s *Server) []string {
+				ports := fmt.Sprintf("%d:%d:%d", between[0].number, between[1].number, between[2].number)
+				return append([]string{s.dir, strconv.Itoa(s.port.number), ports, addresses}, Home("").small()...)
+			},
+		}
+	})
 }
 
-// Redis starts a Redis or Valkey of this version, as the function of that name.
-func (h Home) Redis(t testing.TB, args ...string) *Server {
+// GroupReplication starts members of one single-primary group of MySQL 8 with
+// deployments/engines/group-replication/node, as durable as in production. The first one begins as the primary. Each
+// has DefaultSchema, and the accounts of MariaDB. A member that was killed comes back with Start while the others have
+// a majority. It needs TESTSERVER_MYSQL.
+func GroupReplication(t testing.TB, count int) []*Server {
 	t.Helper()
-	e := redisEngine()
-	if h != "" {
-		e.program = h.program(e.program)
+	home := testsHome()
+	if !home.mysql() {
+		t.Fatal("testserver: TESTSERVER_MYSQL does not name a MySQL 8, see `make deps-mysql8`")
 	}
-	return start(t, e, args)
+	return members(t, count, 1, "--group-replication-bootstrap-group=ON", func(_ int, between []port, addresses string) engine {
+		return engine{
+			program: configFile("engines/group-replication/node"), environ: []string{"MYSQL_HOME=" + string(home)},
+			answer: greeted, prepare: home.database().prepare,
+			joined: joined("SELECT member_state FROM performance_schema.replication_group_members WHERE member_id = @@server_uuid", "ONLINE"),
+			args: func(s *Server) []string {
+				const least = "--group-replication-message-cache-size=134217728" // that it takes
+				return append([]string{s.dir, strconv.Itoa(s.port.number), strconv.Itoa(between[0].number), addresses, least}, home.small()...)
+			},
+		}
+	})
 }
 
-// NATS starts a NATS server of this version, as the function of that name.
-func (h Home) NATS(t testing.TB, settings ...string) *Server {
+// Proxied is one address for the members of a cluster, as deployments/engines/haproxy gives it. The first of them is
+// used while it takes writes.
+func Proxied(t testing.TB, members []*Server) *Server {
 	t.Helper()
-	program := h.program("nats-server")
-	if h == "" {
-		program = NATSProgram(t)
+	grant := "CREATE USER IF NOT EXISTS haproxy@'127.0.0.1'"
+	if OnMySQL() {
+		grant += "; GRANT SELECT ON performance_schema.replication_group_members TO haproxy@'127.0.0.1'"
 	}
-	return start(t, natsEngine(program, nil), settings)
-}
-
-// smallMySQL is for many servers on one machine.
-func smallMySQL() []string {
-	args := []string{
-		"--innodb-buffer-pool-size=64M",
-		"--innodb-redo-log-capacity=32M",
-		"--innodb-use-native-aio=OFF",
-		"--innodb-buffer-pool-dump-at-shutdown=OFF",
-		"--innodb-buffer-pool-load-at-startup=OFF",
-		// Of what the server observes only the threads, by which Waiting names a statement. The rest is a quarter of a
-		// gigabyte.
-		"--performance-schema-instrument=%=OFF",
-		"--performance-schema-instrument=thread/%=ON",
-		"--performance-schema-digests-size=0",
-		"--performance-schema-error-size=0",
-		"--performance-schema-events-statements-history-long-size=0",
-		"--performance-schema-events-stages-history-long-size=0",
-		"--performance-schema-events-waits-history-long-size=0",
-		"--performance-schema-events-transactions-history-long-size=0",
-	}
-	if os.Geteuid() == 0 {
-		args = append(args, "--user=root") // else mysqld refuses to run as root
-	}
-	return args
+	takes := func(member *Server) bool { return member.administer(t.Context(), grant) == nil } // and tells the others
+	check.Need(t, slices.ContainsFunc(members, takes), "no member takes writes")
+	return start(t, engine{
+		program: configFile("engines/haproxy/run"), answer: greeted,
+		args: func(s *Server) []string {
+			args := []string{strconv.Itoa(s.port.number)}
+			for _, member := range members {
+				args = append(args, member.Addr())
+			}
+			return args
+		},
+	}, nil)
 }
 
 // What MariaDB and MySQL 8 tell of themselves, asked the way that each understands. The pools are an administrator's.
@@ -358,16 +359,6 @@ func Status(t testing.TB, db *sql.DB, names ...string) (sum int64) {
 	check.Must(t, rows.Err())
 	check.Equal(t, "counters found", found, len(names))
 	return sum
-}
-
-// Deadlocks is how many deadlocks a server has ended.
-func Deadlocks(t testing.TB, db *sql.DB) (n int64) {
-	t.Helper()
-	if !OnMySQL() {
-		return Status(t, db, "Innodb_deadlocks")
-	}
-	check.Must(t, db.QueryRowContext(t.Context(), "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks' AND status = 'enabled'").Scan(&n))
-	return n
 }
 
 // Waiting tells whether a statement that contains a text waits for a row that another transaction has locked. MariaDB
@@ -411,16 +402,6 @@ func Plan(t testing.TB, db *sql.DB, statement string, args ...any) (steps []Step
 
 // Numbers is a table with the numbers from first to last in its column seq, to select from.
 func Numbers(first, last int) string {
-	if !OnMySQL() {
-		return fmt.Sprintf("seq_%d_to_%d", first, last)
-	}
-	const digit = "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5" +
-		" UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9) AS d%d"
-	var sum, digits []string
-	for place, weight := 0, 1; weight <= last-first || place == 0; place, weight = place+1, weight*10 {
-		sum = append(sum, fmt.Sprintf("%d * d%d.n", weight, place))
-		digits = append(digits, fmt.Sprintf(digit, place))
-	}
-	offset := strings.Join(sum, " + ")
-	return fmt.Sprintf("(SELECT %d + %s AS seq FROM %s WHERE %s <= %d) AS numbers", first, offset, strings.Join(digits, " JOIN "), offset, last-first)
+	return fmt.Sprintf("(SELECT %d + n AS seq FROM JSON_TABLE(CONCAT('[0', REPEAT(',0', %d), ']'), '$[*]' COLUMNS (n FOR ORDINALITY)) AS listed) AS numbers",
+		first-1, last-first)
 }

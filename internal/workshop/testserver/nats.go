@@ -1,14 +1,12 @@
 package testserver
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,13 +18,8 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-const (
-	// natsURL is where clients find a server, as engine.url.
-	natsURL    = "nats://%s"
-	natsModule = "github.com/nats-io/nats-server/v2"
-	// natsReadyBudget bounds one look whether the server is ready.
-	natsReadyBudget = time.Second
-)
+// natsURL is where clients find a server, as engine.url.
+const natsURL = "nats://%s"
 
 // NATS starts a nats-server of the test's own from deployments/nats.conf, as durable as in production. It is
 // built from the module that go.mod requires: Debian's is too old. Further arguments are settings that win
@@ -36,14 +29,20 @@ func NATS(t testing.TB, settings ...string) *Server {
 	return Home("").NATS(t, settings...)
 }
 
+// NATS starts a NATS server of this version, as the function of that name.
+func (h Home) NATS(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	program := h.program("nats-server")
+	if h == "" {
+		program = NATSProgram(t)
+	}
+	return start(t, natsEngine(program, []string{"nats.conf"}), settings)
+}
+
 // NATSProgram is the path of nats-server.
 func NATSProgram(t testing.TB) string {
 	t.Helper()
-	program, err := buildNATS(t.Context())
-	if err != nil {
-		t.Fatalf("testserver: %v", err)
-	}
-	return program
+	return check.Value(buildNATS())(t)
 }
 
 // ReloadNATS gives a running NATS server other further settings, without a restart. What an account may do
@@ -59,54 +58,40 @@ func (s *Server) ReloadNATS(settings ...string) {
 
 // buildNATS builds the program in the directory of make's programs, so that it is linked once and not for every test
 // binary. go build does nothing when nothing has changed.
-func buildNATS(ctx context.Context) (string, error) {
-	root := filepath.Dir(filepath.Dir(configFile("nats.conf")))
-	bin := filepath.Join(root, "bin")
-	if err := os.MkdirAll(bin, 0o750); err != nil {
-		return "", fmt.Errorf("make the directory of programs: %w", err)
+func buildNATS() (string, error) {
+	program := filepath.Join(moduleRoot(), "bin", "nats-server")
+	if err := os.MkdirAll(filepath.Dir(program), 0o750); err != nil {
+		return "", err
 	}
-	program := filepath.Join(bin, "nats-server")
 	// Two test binaries that build at once would each replace what the other is about to start.
 	turn, err := await(program + ".lock")
 	if err != nil {
-		return "", fmt.Errorf("wait for another build of %s: %w", natsModule, err)
+		return "", err
 	}
 	defer turn.Close() // and with it the lock
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, natsModule)
-	cmd.Dir = root
-	// As it is released, and the same whether the tests run with the race detector or not.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", natsModule, err, out)
-	}
-	return program, nil
+	return program, compile(program, "github.com/nats-io/nats-server/v2")
 }
 
-// natsEngine is a server, or with a member one of a cluster.
-func natsEngine(program string, member *natsMember) engine {
+// natsEngine is a server with some files of deployments/ and more arguments. It listens once JetStream is ready.
+func natsEngine(program string, files []string, more ...string) engine {
 	return engine{
-		program: program,
-		url:     natsURL,
-		prepare: emptyDirectory,
+		program: program, url: natsURL, answer: "INFO {",
 		args: func(s *Server) []string {
 			// The server reports a file that could not be written.
 			path := filepath.Join(s.dir, "nats.conf")
-			_ = writeNATSConfig(path, member.files(), append([]string{
+			_ = writeNATSConfig(path, files, append([]string{
 				"listen: " + s.Addr(),
 				"http: \"" + loopback + ":-1\"", // any port
 				"store_dir: \"" + s.data() + "\"",
 				"server_name: " + natsName(s),
 			}, s.extra...))
-			return append([]string{"-c", path}, member.args()...)
+			return append([]string{"-c", path}, more...)
 		},
-		ready: natsReady,
 	}
 }
 
-// natsName is unique for a server, because no other server has its directory.
-func natsName(s *Server) string {
-	return filepath.Base(filepath.Dir(s.dir)) + "-" + filepath.Base(s.dir)
-}
+// natsName is the name of a server among others.
+func natsName(s *Server) string { return "server-" + strconv.Itoa(s.port.number) }
 
 // writeNATSConfig writes files of deployments/ as one, with some of their settings replaced where they stand.
 func writeNATSConfig(path string, files, settings []string) error {
@@ -130,42 +115,20 @@ func writeNATSConfig(path string, files, settings []string) error {
 	return os.WriteFile(path, []byte(config), 0o600)
 }
 
-// natsReady reads the greeting of the server, which listens only when JetStream is ready. It checks the name in it, so
-// that another test's server on the same port is not taken for this one.
-func natsReady(ctx context.Context, s *Server) error {
-	ctx, cancel := context.WithTimeout(ctx, natsReadyBudget)
-	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
-	if err != nil {
-		return fmt.Errorf("ask nats-server on %s: %w", s.Addr(), err)
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	greeting, err := bufio.NewReader(conn).ReadString('\n')
-	if err != nil {
-		return fmt.Errorf("ask nats-server on %s: %w", s.Addr(), err)
-	}
-	if !strings.Contains(greeting, `"server_name":"`+natsName(s)+`"`) {
-		return fmt.Errorf("another nats-server answers on %s", s.Addr())
-	}
-	return nil
-}
-
 // SharedNATS returns the URL of the NATS server that all tests share. Tests use deployments of their own: each
 // database names one of its own, and its stream with it.
 func SharedNATS(t testing.TB) string {
 	t.Helper()
-	return process.nats.get(t, sharedNATS()).URL()
+	return sharedNATS().get(t).URL()
 }
 
 // launchSharedNATS starts a server that need not wait for the disk, because no test kills it.
 func launchSharedNATS() (*Server, error) {
-	// Not the context of the test that asks first: the server is for all of them.
-	program, err := buildNATS(context.Background())
+	program, err := buildNATS()
 	if err != nil {
 		return nil, err
 	}
-	return launch(stderr{}, natsEngine(program, nil), []string{"sync_interval: 2m"})
+	return launch(natsEngine(program, []string{"nats.conf"}), []string{"sync_interval: 2m"})
 }
 
 // leaderBudget bounds one question for the leader of a stream. A living leader answers in milliseconds; while there is
@@ -177,45 +140,22 @@ type NATSServers []*Server
 
 // NATSCluster starts three NATS servers from deployments/nats.conf and deployments/engines/nats-r3/node.conf, which
 // keep streams of three replicas together. One that was killed comes back with Start.
-func NATSCluster(t testing.TB) NATSServers {
+func NATSCluster(t testing.TB) (servers NATSServers) {
 	t.Helper()
-	program := NATSProgram(t)
-	between := takePorts(t, 3)
-	var servers NATSServers
-	for i := range between {
-		servers = append(servers, start(t, natsEngine(program, &natsMember{between: between, number: i}), nil))
+	program, files := NATSProgram(t), []string{"nats.conf", "engines/nats-r3/node.conf"}
+	routes := make([]string, 3)
+	for i, between := range takePorts(t, len(routes)) {
+		routes[i] = "nats://" + between.addr()
+	}
+	for _, own := range routes {
+		servers = append(servers, start(t, natsEngine(program, files, "--cluster", own, "--routes", strings.Join(routes, ",")), nil))
 	}
 	check.Eventually(t, "the three have a leader", func() bool {
 		return servers.asked(t, func(ctx context.Context, js jetstream.JetStream) error {
-			_, err := js.AccountInfo(ctx)
-			return err
+			return check.ErrorOf(js.AccountInfo(ctx))
 		}) == nil
 	})
 	return servers
-}
-
-// natsMember is one server of a cluster; nil is a server alone.
-type natsMember struct {
-	between []port // of the servers, for each other
-	number  int
-}
-
-func (m *natsMember) files() []string {
-	if m == nil {
-		return []string{"nats.conf"}
-	}
-	return []string{"nats.conf", "engines/nats-r3/node.conf"}
-}
-
-func (m *natsMember) args() []string {
-	if m == nil {
-		return nil
-	}
-	routes := make([]string, len(m.between))
-	for i, p := range m.between {
-		routes[i] = fmt.Sprintf("nats://%s:%d", loopback, p.number)
-	}
-	return []string{"--cluster", routes[m.number], "--routes", strings.Join(routes, ",")}
 }
 
 // URL is where clients find the servers.

@@ -1,8 +1,8 @@
 package testserver
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -29,60 +29,44 @@ func Redis(t testing.TB, args ...string) *Server {
 	return Home("").Redis(t, args...)
 }
 
+// Redis starts a Redis or Valkey of this version, as the function of that name.
+func (h Home) Redis(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return start(t, h.redis("redis.conf"), args)
+}
+
 // SharedRedis returns the URL of the Redis that all tests share. Tests use names of their own and never flush it.
 func SharedRedis(t testing.TB) string {
 	t.Helper()
-	return process.redis.get(t, sharedRedis()).URL()
+	return sharedRedis().get(t).URL()
 }
 
 // launchSharedRedis starts a server without an append-only file, and thus without a disk: no test kills it.
 func launchSharedRedis() (*Server, error) {
-	return launch(stderr{}, redisEngine(), []string{"--appendonly", "no"})
+	return launch(Home("").redis("redis.conf"), []string{"--appendonly", "no"})
 }
 
-func redisEngine() engine {
+// redis is a server with a copy of a file in deployments/: Sentinels, and Redis when they tell it to (CONFIG REWRITE),
+// write into theirs.
+func (h Home) redis(file string, more ...string) engine {
+	own := func(data string) string { return filepath.Join(data, filepath.Base(file)) }
 	return engine{
-		program: "redis-server",
-		apt:     "redis-server",
-		url:     redisURL,
-		prepare: func(ctx context.Context, data string) error { return copyConfig(ctx, data, "redis.conf") },
-		args: func(s *Server) []string {
-			args := []string{
-				filepath.Join(s.data(), "redis.conf"),
-				"--bind", loopback,
-				"--port", strconv.Itoa(s.port.number),
-				"--dir", s.data(),
-				"--daemonize", "no",
-				"--logfile", "",
+		program: h.program("redis-server"), apt: "redis-server", url: redisURL, ask: "PING\r\n", answer: "+PONG",
+		prepare: func(_ context.Context, data string) error {
+			text, err := os.ReadFile(configFile(file))
+			if err == nil {
+				err = os.MkdirAll(data, 0o700)
 			}
-			return append(args, s.extra...)
+			if err == nil {
+				err = os.WriteFile(own(data), text, 0o600)
+			}
+			return err
 		},
-		ready: redisReady,
+		args: func(s *Server) []string {
+			return slices.Concat([]string{own(s.data())}, more,
+				[]string{"--bind", loopback, "--port", strconv.Itoa(s.port.number), "--dir", s.data(), "--logfile", ""}, s.extra)
+		},
 	}
-}
-
-// copyConfig prepares a directory with a copy of a file in deployments/: Sentinels, and Redis when they tell it
-// to (CONFIG REWRITE), write into theirs.
-func copyConfig(ctx context.Context, data, name string) error {
-	text, err := os.ReadFile(configFile(name))
-	if err != nil {
-		return fmt.Errorf("read a configuration: %w", err)
-	}
-	return errors.Join(emptyDirectory(ctx, data), os.WriteFile(filepath.Join(data, filepath.Base(name)), text, 0o600))
-}
-
-// redisReady asks for the process id, so that another test's server on the same port is not taken for this one.
-func redisReady(ctx context.Context, s *Server) error {
-	client := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1, PoolSize: 1, Protocol: 2, DisableIdentity: true})
-	defer client.Close()
-	info, err := client.Info(ctx, "server").Result()
-	if err != nil {
-		return fmt.Errorf("ask redis-server on %s: %w", s.Addr(), err)
-	}
-	if want := fmt.Sprintf("process_id:%d\r\n", s.child.process.Pid); !strings.Contains(info, want) {
-		return fmt.Errorf("another redis-server answers on %s", s.Addr())
-	}
-	return nil
 }
 
 // Redis are the arguments with which a Redis listens for TLS at a port too, and lets in only who shows a certificate.
@@ -94,51 +78,34 @@ func (c Certificates) Redis(port string) []string {
 	}
 }
 
-// redisTLS is a group of Redis servers that speak TLS with each other and tell clients who use it each other's ports
-// for it. Beside that each listens in plain text, which is how the test itself asks it. The servers of a nil group do
-// that alone.
-type redisTLS struct {
-	files Certificates
-	at    map[*Server]string
-}
-
-func newRedisTLS(files Certificates) *redisTLS {
-	return &redisTLS{files: files, at: make(map[*Server]string)}
-}
-
-// start runs a server of the group.
-func (r *redisTLS) start(t testing.TB, e engine, args []string) *Server {
+// startSecured starts a server that speaks TLS with others of its kind, and tells clients who use it their ports for it.
+// Beside that it listens in plain text, which is how the test itself asks it. Without certificates it does that alone.
+func startSecured(t testing.TB, e engine, files *Certificates, args []string) *Server {
 	t.Helper()
-	if r == nil {
+	if files == nil {
 		return start(t, e, args)
 	}
-	address := Address(t)
-	_, port, err := net.SplitHostPort(address)
-	check.Must(t, err)
-	s := start(t, e, append(append(r.files.Redis(port), "--tls-replication", "yes", "--tls-cluster", "yes"), args...))
-	r.at[s] = address
+	known := Address(t)
+	_, port := split(t, known)
+	s := start(t, e, slices.Concat(files.Redis(port), []string{"--tls-replication", "yes", "--tls-cluster", "yes"}, args))
+	s.known = known
 	return s
 }
 
-// addr is where the other servers, and the clients, know a server.
-func (r *redisTLS) addr(s *Server) string {
-	if r == nil {
-		return s.Addr()
-	}
-	return r.at[s]
-}
+// where is the address at which other servers, and clients, know a server.
+func (s *Server) where() string { return cmp.Or(s.known, s.Addr()) }
 
-// hostPort are the words of a command that names a server.
-func (r *redisTLS) hostPort(t testing.TB, s *Server) (host, port string) {
+// split are the words of a command that names an address.
+func split(t testing.TB, address string) (host, port string) {
 	t.Helper()
-	host, port, err := net.SplitHostPort(r.addr(s))
+	host, port, err := net.SplitHostPort(address)
 	check.Must(t, err)
 	return host, port
 }
 
-// scheme begins the URLs of the group.
-func (r *redisTLS) scheme() string {
-	if r == nil {
+// scheme begins the URLs of servers.
+func scheme(files *Certificates) string {
+	if files == nil {
 		return "redis"
 	}
 	return "rediss"
@@ -151,7 +118,7 @@ const slots = 16384
 type Cluster struct {
 	Primaries, Replicas []*Server // as they began: Replicas[i] stands by for Primaries[i]
 
-	tls *redisTLS
+	files *Certificates
 }
 
 // RedisCluster starts a Redis Cluster of three primaries from deployments/redis.conf and
@@ -165,60 +132,42 @@ func RedisCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 // RedisClusterOverTLS starts one with replicas that clients reach over TLS, and whose nodes speak TLS with each other.
 func RedisClusterOverTLS(t testing.TB, files Certificates, args ...string) *Cluster {
 	t.Helper()
-	return (&Cluster{tls: newRedisTLS(files)}).start(t, true, args)
+	return (&Cluster{files: &files}).start(t, true, args)
 }
 
 func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
 	t.Helper()
 	const primaries = 3
-	args = append([]string{"--include", configFile("engines/redis-cluster/node.conf")}, args...)
-	var between []string // ports of the nodes for each other, in the order of their start
-	launch := func() *Server {
-		t.Helper()
-		_, port, err := net.SplitHostPort(Address(t))
-		check.Must(t, err)
-		between = append(between, port)
-		return c.tls.start(t, redisEngine(), append([]string{"--cluster-port", port}, args...))
-	}
-	for i := range primaries {
-		node := launch()
-		first, last := i*slots/primaries, (i+1)*slots/primaries-1
-		command(t, node, "cluster", "set-config-epoch", i+1)
-		command(t, node, "cluster", "addslotsrange", first, last)
-		c.Primaries = append(c.Primaries, node)
-	}
-	if replicas {
-		for range primaries {
-			c.Replicas = append(c.Replicas, launch())
+	nodes := make([]*Server, map[bool]int{false: primaries, true: 2 * primaries}[replicas])
+	for i := range nodes {
+		_, between := split(t, Address(t))
+		own := append([]string{"--include", configFile("engines/redis-cluster/node.conf"), "--cluster-port", between}, args...)
+		nodes[i] = startSecured(t, Home("").redis("redis.conf"), c.files, own)
+		if i < primaries {
+			command(t, nodes[i], "cluster", "set-config-epoch", i+1)
+			command(t, nodes[i], "cluster", "addslotsrange", i*slots/primaries, (i+1)*slots/primaries-1)
+		}
+		if i > 0 {
+			host, port := split(t, nodes[i].where())
+			command(t, nodes[0], "cluster", "meet", host, port, between)
 		}
 	}
-	nodes := slices.Concat(c.Primaries, c.Replicas)
-	for i, node := range nodes[1:] {
-		host, port := c.tls.hostPort(t, node)
-		command(t, nodes[0], "cluster", "meet", host, port, between[i+1])
-	}
-	known := fmt.Sprintf("cluster_known_nodes:%d\r", len(nodes))
+	c.Primaries, c.Replicas = nodes[:primaries], nodes[primaries:]
 	for _, node := range nodes {
 		check.Eventually(t, "the nodes of the cluster know each other", func() bool {
-			info := say(t, node, "cluster", "info")
-			return strings.Contains(info, known) && strings.Contains(info, "cluster_slots_ok:16384\r") &&
-				!strings.Contains(say(t, node, "cluster", "nodes"), "handshake")
+			info := say(node, "cluster", "info")
+			return strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(nodes))) &&
+				strings.Contains(info, "cluster_slots_ok:16384\r") && !strings.Contains(say(node, "cluster", "nodes"), "handshake")
 		})
 	}
 	for i, replica := range c.Replicas {
-		primary := c.Primaries[i]
-		id := say(t, primary, "cluster", "myid")
-		check.Eventually(t, "a replica knows its primary", func() bool { return ask(t, replica, "cluster", "replicate", id) == nil })
+		id := say(c.Primaries[i], "cluster", "myid")
+		check.Eventually(t, "a replica knows its primary", func() bool { return check.ErrorOf(reply(replica, "cluster", "replicate", id)) == nil })
 	}
-	for _, replica := range c.Replicas {
-		check.Eventually(t, "a replica follows", func() bool {
-			return strings.Contains(say(t, replica, "info", "replication"), "master_link_status:up")
-		})
-	}
-	for _, node := range nodes {
+	for i, node := range nodes {
 		check.Eventually(t, "there is a cluster", func() bool {
-			return strings.Contains(say(t, node, "cluster", "info"), "cluster_state:ok") &&
-				strings.Count(say(t, node, "cluster", "nodes"), "slave ") == len(c.Replicas)
+			return strings.Contains(say(node, "cluster", "info"), "cluster_state:ok") &&
+				strings.Count(say(node, "cluster", "nodes"), "slave ") == len(c.Replicas) && (i < primaries || follows(node))
 		})
 	}
 	return c
@@ -228,7 +177,7 @@ func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
 func (c *Cluster) URL() string {
 	urls := make([]string, len(c.Primaries))
 	for i, node := range c.Primaries {
-		urls[i] = c.tls.scheme() + "://" + c.tls.addr(node)
+		urls[i] = scheme(c.files) + "://" + node.where()
 	}
 	return strings.Join(urls, ",")
 }
@@ -236,14 +185,19 @@ func (c *Cluster) URL() string {
 // Primary tells whether a server takes writes.
 func Primary(t testing.TB, server *Server) bool {
 	t.Helper()
-	return strings.Contains(say(t, server, "info", "replication"), "role:master\r")
+	return strings.Contains(say(server, "info", "replication"), "role:master\r")
+}
+
+// follows tells whether a replica has what its primary has.
+func follows(replica *Server) bool {
+	return strings.Contains(say(replica, "info", "replication"), "master_link_status:up")
 }
 
 // Owner is the place among Primaries of the node that a key began on.
 func (c *Cluster) Owner(t testing.TB, key string) int {
 	t.Helper()
 	for _, node := range c.Primaries { // any that lives
-		if slot, err := strconv.Atoi(say(t, node, "cluster", "keyslot", key)); err == nil {
+		if slot, err := strconv.Atoi(say(node, "cluster", "keyslot", key)); err == nil {
 			return (slot*len(c.Primaries) + len(c.Primaries) - 1) / slots
 		}
 	}
@@ -255,7 +209,7 @@ func (c *Cluster) Owner(t testing.TB, key string) int {
 func (c *Cluster) Move(t testing.TB, key string, to int) {
 	t.Helper()
 	from, target := c.Primaries[c.Owner(t, key)], c.Primaries[to]
-	slot, fromID, targetID := say(t, from, "cluster", "keyslot", key), say(t, from, "cluster", "myid"), say(t, target, "cluster", "myid")
+	slot, fromID, targetID := say(from, "cluster", "keyslot", key), say(from, "cluster", "myid"), say(target, "cluster", "myid")
 	command(t, target, "cluster", "setslot", slot, "importing", fromID)
 	command(t, from, "cluster", "setslot", slot, "migrating", targetID)
 	for {
@@ -277,20 +231,13 @@ func (c *Cluster) Move(t testing.TB, key string, to int) {
 // command makes a server do something, or fails the test.
 func command(t testing.TB, server *Server, args ...any) {
 	t.Helper()
-	if err := ask(t, server, args...); err != nil {
+	if _, err := reply(server, args...); err != nil {
 		t.Fatalf("testserver: %v on %s: %v", args, server.Addr(), err)
 	}
 }
 
-func ask(t testing.TB, server *Server, args ...any) error {
-	t.Helper()
-	_, err := reply(server, args...)
-	return err
-}
-
-// say is what a server answers; empty when it does not.
-func say(t testing.TB, server *Server, args ...any) string {
-	t.Helper()
+// say is what a server answers; nothing of use when it does not.
+func say(server *Server, args ...any) string {
 	said, _ := reply(server, args...)
 	return fmt.Sprint(said)
 }
@@ -324,7 +271,7 @@ type Sentinels struct {
 	// Lines, where there are any, are the ways to the servers for all but those who know their own addresses.
 	Lines map[*Server]*Line
 
-	tls *redisTLS
+	files *Certificates
 }
 
 // RedisSentinels starts a primary and its replica from deployments/redis.conf, and three Sentinels from
@@ -338,7 +285,7 @@ func RedisSentinels(t testing.TB, downAfter time.Duration, args ...string) *Sent
 // RedisSentinelsOverTLS starts them for clients who use TLS, as do all the servers among each other.
 func RedisSentinelsOverTLS(t testing.TB, files Certificates, downAfter time.Duration, args ...string) *Sentinels {
 	t.Helper()
-	return (&Sentinels{tls: newRedisTLS(files)}).start(t, downAfter, args)
+	return (&Sentinels{files: &files}).start(t, downAfter, args)
 }
 
 // RedisSentinelsApart starts them so that a line can cut off a server from the others and its replica, though it lives
@@ -348,29 +295,26 @@ func RedisSentinelsApart(t testing.TB, downAfter time.Duration, args ...string) 
 	return (&Sentinels{Lines: map[*Server]*Line{}}).start(t, downAfter, args)
 }
 
-// addr is where the others find a server.
-func (s *Sentinels) addr(server *Server) string {
-	if line := s.Lines[server]; line != nil {
-		return line.Addr()
-	}
-	return s.tls.addr(server)
-}
-
 func (s *Sentinels) start(t testing.TB, downAfter time.Duration, args []string) *Sentinels {
 	t.Helper()
 	args = append([]string{"--repl-diskless-sync-delay", "0"}, args...)
-	s.Primary, s.Replica = s.tls.start(t, redisEngine(), args), s.tls.start(t, redisEngine(), args)
-	if s.Lines != nil {
-		for _, server := range []*Server{s.Primary, s.Replica} {
+	pair := [2]*Server{}
+	for i := range pair {
+		server := startSecured(t, Home("").redis("redis.conf"), s.files, args)
+		if s.Lines != nil {
 			s.Lines[server] = NewLine(t, server.Addr())
-			host, port := s.hostPort(t, server)
+			server.known = s.Lines[server].Addr()
+			host, port := split(t, server.known)
 			command(t, server, "config", "set", "replica-announce-ip", host, "replica-announce-port", port)
 		}
+		pair[i] = server
 	}
-	host, port := s.hostPort(t, s.Primary)
+	s.Primary, s.Replica = pair[0], pair[1]
 	s.Follow(t)
+	host, port := split(t, s.Primary.where())
 	for range 3 {
-		sentinel := s.tls.start(t, sentinelEngine(), nil)
+		// Debian's redis-sentinel is a link to redis-server that means --sentinel.
+		sentinel := startSecured(t, Home("").redis("engines/redis-sentinel/sentinel.conf", "--sentinel"), s.files, nil)
 		command(t, sentinel, "sentinel", "monitor", SentinelPrimary, host, port, 2)
 		command(t, sentinel, "sentinel", "set", SentinelPrimary,
 			"down-after-milliseconds", undisputed.Milliseconds(), "failover-timeout", (10 * time.Second).Milliseconds())
@@ -386,19 +330,9 @@ func (s *Sentinels) start(t testing.TB, downAfter time.Duration, args []string) 
 // Follow makes the replica one of the primary, and waits until it has its data.
 func (s *Sentinels) Follow(t testing.TB) {
 	t.Helper()
-	host, port := s.hostPort(t, s.Primary)
+	host, port := split(t, s.Primary.where())
 	command(t, s.Replica, "replicaof", host, port)
-	check.Eventually(t, "the replica follows", func() bool {
-		return strings.Contains(say(t, s.Replica, "info", "replication"), "master_link_status:up")
-	})
-}
-
-// hostPort are the words of a command that names a server.
-func (s *Sentinels) hostPort(t testing.TB, server *Server) (host, port string) {
-	t.Helper()
-	host, port, err := net.SplitHostPort(s.addr(server))
-	check.Must(t, err)
-	return host, port
+	check.Eventually(t, "the replica follows", func() bool { return follows(s.Replica) })
 }
 
 // Settle waits until the Sentinels agree on a primary that is well and has a replica, and makes Primary and Replica
@@ -407,13 +341,12 @@ func (s *Sentinels) Settle(t testing.TB) {
 	t.Helper()
 	well := func(primary, replica *Server) bool {
 		for _, sentinel := range s.Sentinels {
-			said := say(t, sentinel, "info", "sentinel")
-			agrees := strings.Contains(said, "status=ok,address="+s.addr(primary)+",slaves=1,sentinels=3")
-			if !agrees || !strings.Contains(said, "sentinel_tilt:0") {
+			said := say(sentinel, "info", "sentinel")
+			if !strings.Contains(said, "status=ok,address="+primary.where()+",slaves=1,sentinels=3") || !strings.Contains(said, "sentinel_tilt:0") {
 				return false
 			}
 		}
-		return Primary(t, primary) && strings.Contains(say(t, replica, "info", "replication"), "master_link_status:up")
+		return Primary(t, primary) && follows(replica)
 	}
 	check.Eventually(t, "the Sentinels agree on a primary", func() bool {
 		if well(s.Replica, s.Primary) {
@@ -424,51 +357,22 @@ func (s *Sentinels) Settle(t testing.TB) {
 	})
 }
 
-// AwaitPromotion waits until the replica is a primary that takes writes.
+// AwaitPromotion waits until the replica takes writes, and a Sentinel names it as the primary.
 func (s *Sentinels) AwaitPromotion(t testing.TB) {
 	t.Helper()
-	check.Eventually(t, "the Sentinels promote the replica", func() bool { return Primary(t, s.Replica) })
+	names := func(sentinel *Server) bool {
+		return strings.Contains(say(sentinel, "info", "sentinel"), "address="+s.Replica.where())
+	}
+	check.Eventually(t, "the Sentinels promote the replica", func() bool {
+		return Primary(t, s.Replica) && slices.ContainsFunc(s.Sentinels, names)
+	})
 }
 
 // URL is where clients find the Sentinels.
 func (s *Sentinels) URL() string {
 	hosts := make([]string, len(s.Sentinels))
 	for i, sentinel := range s.Sentinels {
-		hosts[i] = s.tls.addr(sentinel)
+		hosts[i] = sentinel.where()
 	}
-	return s.tls.scheme() + "+sentinel://" + strings.Join(hosts, ",") + "/" + SentinelPrimary + "/0"
-}
-
-// sentinelEngine is Debian's redis-sentinel, which is a link to redis-server that means --sentinel.
-func sentinelEngine() engine {
-	const file = "sentinel.conf"
-	return engine{
-		program: "redis-server",
-		apt:     "redis-server",
-		url:     "redis://%s",
-		prepare: func(ctx context.Context, data string) error {
-			return copyConfig(ctx, data, "engines/redis-sentinel/"+file)
-		},
-		args: func(s *Server) []string {
-			return append([]string{
-				filepath.Join(s.data(), file), "--sentinel",
-				"--bind", loopback, "--port", strconv.Itoa(s.port.number), "--dir", s.data(), "--logfile", "",
-			}, s.extra...)
-		},
-		ready: redisReady,
-	}
-}
-
-// Elected reports whether the Sentinels name the replica as the primary, and it takes writes.
-func (s *Sentinels) Elected(t testing.TB) bool {
-	t.Helper()
-	if !Primary(t, s.Replica) {
-		return false
-	}
-	for _, sentinel := range s.Sentinels {
-		if strings.Contains(say(t, sentinel, "info", "sentinel"), "address="+s.addr(s.Replica)) {
-			return true
-		}
-	}
-	return false
+	return scheme(s.files) + "+sentinel://" + strings.Join(hosts, ",") + "/" + SentinelPrimary + "/0"
 }

@@ -1,15 +1,18 @@
 package testserver
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -19,13 +22,13 @@ import (
 const (
 	loopback = "127.0.0.1"
 
-	// startBudget bounds one start. A second is usual; recovery after a kill on a busy two-core machine
-	// under the race detector takes longer, and a wrong guess here is a flaky test.
+	// startBudget bounds one start, and an orderly stop. A second is usual; recovery after a kill on a busy two-core
+	// machine under the race detector takes longer, and a wrong guess here is a flaky test.
 	startBudget = time.Minute
-	// stopBudget bounds an orderly stop, for the same reason.
-	stopBudget = 30 * time.Second
-	// startTries is how often a server is started before the test fails: the port may be taken between
-	// the look and the bind.
+	// lookBudget bounds one look whether a server is ready.
+	lookBudget = time.Second
+	// startTries is how often a server is started before the test fails: its port, or the one beside it on which the node
+	// of a cluster listens, may be taken between the look and the bind.
 	startTries = 4
 )
 
@@ -36,53 +39,50 @@ type engine struct {
 	environ []string // what it needs beside the test's environment
 	// url is where clients find it, with %s for its address; empty when that is not said in a URL.
 	url string
-	// prepare fills an empty data directory.
+	// prepare fills an empty data directory; nil: the server makes its files itself.
 	prepare func(ctx context.Context, data string) error
 	// args is the command line.
 	args func(s *Server) []string
-	// ready asks the server whether it answers and is the process that was started.
-	ready func(ctx context.Context, s *Server) error
+	// A server is ready when its first line has the word answer in it, once it was told ask.
+	ask, answer string
+	// joined asks a member of a cluster whether it takes part; nil: it is none.
+	joined func(ctx context.Context, s *Server) error
 }
 
 // Server is one server process of a test. Its methods may be called from any goroutine; what goes wrong is
 // reported as an error of the test.
 type Server struct {
-	t      reporter
+	t      testing.TB // nil for one that tests share, of which nothing but its address is asked
 	engine engine
 	extra  []string
 	dir    string
+	port   port
+	known  string // where other servers and clients find it, when that is not its address
 
 	mu    sync.Mutex // held through a whole start or stop
-	port  port
 	child *child
-}
-
-// reporter is the part of testing.TB that a server needs; shared servers, which outlive the test that
-// started them, have another one.
-type reporter interface {
-	Helper()
-	Errorf(format string, args ...any)
 }
 
 // start runs a new server for one test.
 func start(t testing.TB, e engine, extra []string) *Server {
 	t.Helper()
-	s, err := launch(t, e, extra)
+	s, err := launch(e, extra)
 	if err != nil {
 		t.Fatalf("testserver: %v", err)
 	}
+	s.t = t
 	t.Cleanup(func() {
 		if t.Failed() {
 			said, _ := os.ReadFile(s.log()) // one that is gone is empty
 			KeepLog(t, fmt.Sprintf("%s-%d", filepath.Base(e.program), s.Port()), string(said))
 		}
-		s.discard()
+		s.locked("discard", s.discard)
 	})
 	return s
 }
 
-// launch starts a server on a port of its own, and on another one when that was taken meanwhile.
-func launch(t reporter, e engine, extra []string) (*Server, error) {
+// launch starts a server on a port of its own.
+func launch(e engine, extra []string) (*Server, error) {
 	if _, err := exec.LookPath(e.program); err != nil {
 		return nil, fmt.Errorf("%s is missing: install it with `apt-get install %s` (or run `make test`): %w", e.program, e.apt, err)
 	}
@@ -90,51 +90,71 @@ func launch(t reporter, e engine, extra []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{t: t, engine: e, extra: extra, dir: dir}
-	ctx, cancel := context.WithTimeout(context.Background(), startBudget)
-	defer cancel()
-	if err := s.fill(ctx); err != nil {
+	s := &Server{engine: e, extra: extra, dir: dir}
+	if err := s.fill(); err != nil {
 		return nil, err
 	}
-	var errs []error
 	for range startTries {
+		s.child = nil // it has never run
 		if s.port, err = takePort(); err != nil {
 			return nil, err
 		}
-		if err = s.run(ctx); err == nil {
+		if err = s.run(); err == nil {
 			return s, nil
 		}
-		errs = append(errs, err)
-		s.port.release()
-		if ctx.Err() != nil {
-			break
-		}
+		_ = s.port.release() // nobody uses it
 	}
-	return nil, fmt.Errorf("start %s: %w\n%s", e.program, errors.Join(errs...), s.logTail())
+	return nil, err
 }
 
-func (s *Server) fill(ctx context.Context) error {
-	if err := s.engine.prepare(ctx, s.data()); err != nil {
-		return fmt.Errorf("prepare the data of %s: %w", s.engine.program, err)
+func (s *Server) fill() error {
+	if s.engine.prepare == nil {
+		return os.MkdirAll(s.data(), 0o700)
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(context.Background(), startBudget)
+	defer cancel()
+	return s.engine.prepare(ctx, s.data())
 }
 
-// run starts the process once on the port it has and waits until it answers.
-func (s *Server) run(ctx context.Context) error {
+// run starts the process and waits until it is ready.
+func (s *Server) run() error {
 	c, err := spawn(s.engine.program, s.engine.args(s), append(os.Environ(), s.engine.environ...), s.dir, s.log())
 	if err != nil {
 		return err
 	}
 	s.child = c
-	if err := c.poll(ctx, func(ctx context.Context) error { return s.engine.ready(ctx, s) }); err != nil {
-		return errors.Join(err, c.kill())
+	ctx, cancel := context.WithTimeout(context.Background(), startBudget)
+	defer cancel()
+	for err = s.ready(ctx); err != nil && !c.ended() && ctx.Err() == nil; err = s.ready(ctx) {
+		// Often enough that a start costs no visible extra time.
+		c.awaitEnd(5 * time.Millisecond)
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w\n%s", s.engine.program, errors.Join(err, c.kill()), tail(s.log()))
 	}
 	return nil
 }
 
-// emptyDirectory prepares the data of servers that make their files themselves.
-func emptyDirectory(_ context.Context, data string) error { return os.MkdirAll(data, 0o700) }
+// ready asks the server whether it answers.
+func (s *Server) ready(ctx context.Context) error {
+	look, cancel := context.WithTimeout(ctx, lookBudget)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(look, "tcp", s.Addr())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(look, func() { _ = conn.Close() })()
+	_, _ = io.WriteString(conn, s.engine.ask)
+	said, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && !strings.Contains(said, s.engine.answer) {
+		err = fmt.Errorf("it says %q", said)
+	}
+	if err != nil || s.engine.joined == nil {
+		return err
+	}
+	return s.engine.joined(ctx, s)
+}
 
 // locked does something while nothing else is done to the process, and reports an error of it.
 func (s *Server) locked(what string, do func() error) {
@@ -147,31 +167,25 @@ func (s *Server) locked(what string, do func() error) {
 }
 
 // discard kills the server and removes its files.
-func (s *Server) discard() {
-	s.t.Helper()
-	s.locked("discard", func() error {
-		err := s.child.kill()
-		s.port.release()
-		return errors.Join(err, os.RemoveAll(s.dir))
-	})
+func (s *Server) discard() error {
+	return errors.Join(s.child.kill(), s.port.release(), os.RemoveAll(s.dir))
 }
 
 // Kill ends the server with SIGKILL, as a crash would, and waits until it is gone.
 func (s *Server) Kill() {
 	s.t.Helper()
-	s.locked("kill", func() error { return s.child.kill() })
+	s.locked("kill", s.child.kill)
 }
 
 // Stop ends the server in order (SIGTERM), also a paused one, and waits until it is gone.
 func (s *Server) Stop() {
 	s.t.Helper()
 	s.locked("stop", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
-		defer cancel()
-		if err := s.child.stop(ctx); err != nil {
-			return errors.Join(err, s.child.kill())
+		err := errors.Join(s.child.signal(syscall.SIGTERM), s.child.signal(syscall.SIGCONT))
+		if !s.child.awaitEnd(startBudget) {
+			err = errors.Join(err, errors.New("it does not end"), s.child.kill())
 		}
-		return nil
+		return err
 	})
 }
 
@@ -183,18 +197,7 @@ func (s *Server) Start() {
 		if !s.child.ended() {
 			return nil
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), startBudget)
-		defer cancel()
-		var err error
-		for range startTries {
-			if err = s.run(ctx); err == nil || ctx.Err() != nil {
-				break
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, s.logTail())
-		}
-		return nil
+		return s.run()
 	})
 }
 
@@ -213,11 +216,7 @@ func (s *Server) Resume() {
 // ClearData makes a killed or stopped server come back empty.
 func (s *Server) ClearData() {
 	s.t.Helper()
-	s.replaceData("clear the data of", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), startBudget)
-		defer cancel()
-		return s.fill(ctx)
-	})
+	s.replaceData("clear the data of", s.fill)
 }
 
 // KeepData copies the data of the server as they are now, running or not: what a backup of the disk would
@@ -247,7 +246,7 @@ func (s *Server) replaceData(what string, fill func() error) {
 }
 
 // Addr is the server's address, "127.0.0.1:port". It stays the same over restarts.
-func (s *Server) Addr() string { return net.JoinHostPort(loopback, strconv.Itoa(s.port.number)) }
+func (s *Server) Addr() string { return s.port.addr() }
 
 // URL is where clients find the server: redis://127.0.0.1:port/0, or nats://127.0.0.1:port. A MariaDB has a
 // DSN instead.
@@ -265,8 +264,7 @@ func (s *Server) PID() int {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 func (s *Server) log() string  { return filepath.Join(s.dir, "log") }
-
-func (s *Server) logTail() string { return tail(s.log()) }
+func (s *Server) kept() string { return filepath.Join(s.dir, "kept") }
 
 // tail is the end of what a program wrote: the reason why it did not start is near it.
 func tail(path string) string {
@@ -277,8 +275,6 @@ func tail(path string) string {
 	}
 	return string(text[max(0, len(text)-limit):])
 }
-
-func (s *Server) kept() string { return filepath.Join(s.dir, "kept") }
 
 // child is one running server process.
 type child struct {
@@ -323,6 +319,16 @@ func (c *child) ended() bool {
 	}
 }
 
+// awaitEnd waits so long for the end of the process, and tells whether it came.
+func (c *child) awaitEnd(most time.Duration) bool {
+	select {
+	case <-c.done:
+		return true
+	case <-time.After(most):
+		return false
+	}
+}
+
 // kill ends the process as a power cut would, with what it has started, and waits until it is gone.
 func (c *child) kill() error {
 	_ = syscall.Kill(-c.process.Pid, syscall.SIGKILL) // its group: the workers of nginx outlive their master
@@ -333,126 +339,72 @@ func (c *child) kill() error {
 	return err
 }
 
-// stop asks the process to end, also a paused one, and waits for it.
-func (c *child) stop(ctx context.Context) error {
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
-		if err := c.signal(sig); err != nil {
-			return err
-		}
-	}
-	select {
-	case <-c.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("process %d did not end: %w", c.process.Pid, ctx.Err())
-	}
-}
-
-// poll asks until the answer is nil, the child ended, or the context is over; it returns the last error.
-func (c *child) poll(ctx context.Context, ask func(context.Context) error) error {
-	// Often enough that a start costs no visible extra time.
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := ask(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-c.done:
-			return fmt.Errorf("ended instead of becoming ready: %w", err)
-		case <-ctx.Done():
-			return fmt.Errorf("not ready in time: %w", err)
-		case <-ticker.C:
-		}
-	}
-}
-
-// kind says how a shared server is found or made.
-type kind struct {
-	variable string // of the environment, with the address of the one that the run has
-	url      string // as in engine
-	launch   func() (*Server, error)
-}
-
-func sharedDatabase() kind { return kind{"TESTSERVER_DATABASE", "", launchSharedDatabase} }
-func sharedRedis() kind    { return kind{"TESTSERVER_REDIS", redisURL, launchSharedRedis} }
-func sharedNATS() kind     { return kind{"TESTSERVER_NATS", natsURL, launchSharedNATS} }
-
-// shared is a server that many tests use. When the run has one, it is that one. Else this process starts one of its own
-// when the first test asks.
+// shared is a server that many tests use. When the run has one (Share), the variable of the environment has its address.
+// Else this process starts one of its own when the first test asks.
 type shared struct {
-	once   sync.Once
-	server *Server
-	err    error
+	variable, url string
+	launch        func() (*Server, error)
 }
 
-func (s *shared) get(t testing.TB, k kind) *Server {
+func sharedDatabase() shared { return shared{"TESTSERVER_DATABASE", "", launchSharedDatabase} }
+func sharedRedis() shared    { return shared{"TESTSERVER_REDIS", redisURL, launchSharedRedis} }
+func sharedNATS() shared     { return shared{"TESTSERVER_NATS", natsURL, launchSharedNATS} }
+
+func (s shared) get(t testing.TB) *Server {
 	t.Helper()
-	if err := s.open(k); err != nil {
+	server, err := s.open()
+	if err != nil {
 		t.Fatalf("testserver: shared server: %v", err)
 	}
-	return s.server
+	return server
 }
 
-func (s *shared) open(k kind) error {
-	s.once.Do(func() {
-		if addr := os.Getenv(k.variable); addr != "" {
-			s.server, s.err = attach(addr, k.url)
-			return
-		}
-		s.server, s.err = k.launch()
-	})
-	return s.err
+func (s shared) open() (*Server, error) {
+	process.mu.Lock()
+	find := process.shared[s.variable]
+	if find == nil {
+		find = sync.OnceValues(s.find)
+		process.shared[s.variable] = find
+	}
+	process.mu.Unlock()
+	return find()
 }
 
-// attach names a server that another process runs. Only where it is can be asked of it.
-func attach(addr, url string) (*Server, error) {
-	_, number, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, fmt.Errorf("address of a shared server: %w", err)
+func (s shared) find() (*Server, error) {
+	addr := os.Getenv(s.variable)
+	if addr == "" {
+		return s.launch()
 	}
-	p, err := strconv.Atoi(number)
-	if err != nil {
-		return nil, fmt.Errorf("port of a shared server %s: %w", addr, err)
-	}
-	return &Server{engine: engine{url: url}, port: port{number: p}}, nil
-}
-
-// close stops a server that this process started.
-func (s *shared) close() {
-	if s.server != nil && s.server.child != nil {
-		s.server.discard()
-	}
+	number, err := strconv.Atoi(strings.TrimPrefix(addr, loopback+":"))
+	return &Server{engine: engine{url: s.url}, port: port{number: number}}, err // another process runs it
 }
 
 // Share starts the servers that all test binaries of a run share, and builds the program for them, in a directory where
 // they build it with further tags. environ tells the binaries where all this is, and end stops the servers.
 func Share() (environ []string, end func() error, err error) {
 	process.adopt()
-	all := []struct {
-		*shared
-		kind
-	}{{&process.database, sharedDatabase()}, {&process.redis, sharedRedis()}, {&process.nats, sharedNATS()}}
 	programs, err := process.dir("programs")
 	if err != nil {
 		return nil, nil, err
 	}
-	var starting sync.WaitGroup
+	all := []shared{sharedDatabase(), sharedRedis(), sharedNATS()}
+	environ = make([]string, len(all), len(all)+1)
 	errs := make([]error, len(all)+1)
+	var starting sync.WaitGroup
 	starting.Go(func() { _, errs[len(all)] = build(programs, "") })
 	for i, one := range all {
-		starting.Go(func() { errs[i] = one.open(one.kind) })
+		starting.Go(func() {
+			server, err := one.open()
+			if errs[i] = err; err == nil {
+				environ[i] = one.variable + "=" + server.Addr()
+			}
+		})
 	}
 	starting.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return nil, nil, errors.Join(err, process.close())
 	}
-	environ = append(environ, programsVariable+"="+programs)
-	for _, one := range all {
-		environ = append(environ, one.variable+"="+one.server.Addr())
-	}
-	return environ, process.close, nil
+	return append(environ, programsVariable+"="+programs), process.close, nil
 }
 
 // StartTied starts a program that ends, on Linux, with the process that started it, and waits for the program in the
