@@ -46,8 +46,7 @@ func main() {
 	}
 }
 
-// run tries the defects with these ids, all by default, in the module at root, and tells whether one survived. Tests
-// that are red without a defect prove nothing, and are an error.
+// run tries the defects with these ids, all by default, in the module at root, and tells whether one survived.
 func run(ctx context.Context, root string, ids []string, out io.Writer) (survived bool, err error) {
 	mutants, err := parse(list)
 	if err == nil {
@@ -57,23 +56,18 @@ func run(ctx context.Context, root string, ids []string, out io.Writer) (survive
 		return false, err
 	}
 	lab := laboratory{root: root, out: filepath.Join(root, "bin", "mutants"), timeout: 10 * time.Minute}
-	if err := lab.control(ctx, mutants); err != nil {
-		return false, err
-	}
-	return report(ctx, out, lab, mutants)
+	return lab.report(ctx, out, mutants)
 }
 
 // chosen are the mutants with these ids; no ids are all of them.
 func chosen(all []mutant, ids []string) (some []mutant, err error) {
-	for _, id := range ids {
-		n := slices.IndexFunc(all, func(m mutant) bool { return m.ID == id })
-		if n < 0 {
-			return nil, fmt.Errorf("there is no defect %s", id)
+	for _, m := range all {
+		if len(ids) == 0 || slices.Contains(ids, m.ID) {
+			some = append(some, m)
 		}
-		some = append(some, all[n])
 	}
-	if len(ids) == 0 {
-		return all, nil
+	if len(some) < len(ids) {
+		return nil, fmt.Errorf("some of %v is no defect", ids)
 	}
 	return some, nil
 }
@@ -129,62 +123,54 @@ type laboratory struct {
 	timeout   time.Duration
 }
 
-// result is what became of a defect.
-type result struct {
-	killers []string // the tests that noticed it
-	broken  bool     // it does not compile
-	took    time.Duration
-}
-
-func (r result) survived() bool { return r.broken || len(r.killers) == 0 }
-
-// control runs all the tests that the mutants need, without a defect.
+// control runs all the tests that the mutants need, without a defect: tests that are red then prove nothing.
 func (l laboratory) control(ctx context.Context, mutants []mutant) error {
-	var packages []string
+	tried := map[string]bool{}
 	for _, m := range mutants {
-		packages = append(packages, m.Packages...)
-	}
-	slices.Sort(packages)
-	for _, dir := range slices.Compact(packages) {
-		name := "control-" + strings.ReplaceAll(dir, "/", "-")
-		text, failed, err := l.test(ctx, dir, name, "")
-		if err != nil {
-			return err
-		}
-		if failed {
-			return fmt.Errorf("the tests of %s fail without any defect (%s): see bin/mutants/%s.txt",
-				dir, strings.Join(killers(text), ", "), name)
+		for _, dir := range m.Packages {
+			if tried[dir] {
+				continue
+			}
+			tried[dir] = true
+			text, failed, err := l.test(ctx, dir, "control-"+strings.ReplaceAll(dir, "/", "-"), "")
+			if err != nil {
+				return err
+			}
+			if failed {
+				return fmt.Errorf("the tests of %s fail without any defect: %s", dir, killers(text))
+			}
 		}
 	}
 	return nil
 }
 
-// try runs the tests of a mutant's packages, one package after the other, until one fails.
-func (l laboratory) try(ctx context.Context, m mutant) (result, error) {
+// try runs the tests of a mutant's packages, one package after the other, until one fails, and tells what became of it.
+func (l laboratory) try(ctx context.Context, m mutant) (verdict string, err error) {
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
-		return result{}, err
+		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	overlay, err := m.Write(l.root, dir)
 	if err != nil {
-		return result{}, fmt.Errorf("defect %s: %w", m.ID, err)
+		return "", err
 	}
-	began := time.Now()
 	for i, dir := range m.Packages {
 		text, failed, err := l.test(ctx, dir, fmt.Sprintf("%s-%d", m.ID, i+1), overlay)
-		if err != nil {
-			return result{}, err
-		}
-		if failed && unbuilt.MatchString(text) {
-			return result{broken: true, took: time.Since(began)}, nil
-		}
-		if failed {
-			return result{killers: killers(text), took: time.Since(began)}, nil
+		switch {
+		case err != nil:
+			return "", err
+		case failed && unbuilt.MatchString(text):
+			return "DOES NOT BUILD", nil
+		case failed:
+			return killed + killers(text), nil
 		}
 	}
-	return result{took: time.Since(began)}, nil
+	return "SURVIVED", nil
 }
+
+// killed begins the verdict on a defect that was noticed.
+const killed = "killed by "
 
 // test runs the tests of one package. The error is for what is no verdict of theirs.
 func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text string, failed bool, err error) {
@@ -230,69 +216,41 @@ func (l laboratory) forget(dir string) func() {
 var (
 	unbuilt = regexp.MustCompile(`(?m)^FAIL\t\S+ \[(build|setup) failed\]$`)
 	failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+) `)
-	// What was running when the tests' time was over.
-	hung = regexp.MustCompile(`(?m)^panic: test timed out.*\n\s+running tests:\n((?:\s+\S+ \(.*\)\n)+)`)
 )
 
-// killers are the tests that failed, and what else ended the tests of a package.
-func killers(text string) []string {
+// killers are some of the tests that failed. Others are in the file, and so is what else ended the tests of a package.
+func killers(text string) string {
+	const most = 4
 	var names []string
-	for _, match := range failure.FindAllStringSubmatch(text, -1) {
+	for _, match := range failure.FindAllStringSubmatch(text, most) {
 		names = append(names, match[1])
 	}
-	if match := hung.FindStringSubmatch(text); match != nil {
-		for line := range strings.Lines(match[1]) {
-			name, _, _ := strings.Cut(strings.Fields(line)[0], "/")
-			names = append(names, name+" (hung)")
-		}
+	if names == nil {
+		return "the package as a whole"
 	}
-	switch {
-	case len(names) > 0:
-	case strings.Contains(text, "\npanic: ") || strings.HasPrefix(text, "panic: "):
-		names = []string{"a panic outside of the tests"}
-	default: // goroutines that are left over, for example
-		names = []string{"the package as a whole"}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return strings.Join(names, ", ")
 }
 
-// most tests are named beside a defect. The others are in its file.
-const most = 4
-
 // report tries mutants, and writes a line as soon as one is decided. It tells whether one survived.
-func report(ctx context.Context, out io.Writer, lab laboratory, mutants []mutant) (survived bool, err error) {
-	widest := 0
-	for _, m := range mutants {
-		widest = max(widest, len(m.What))
+func (l laboratory) report(ctx context.Context, out io.Writer, mutants []mutant) (survived bool, err error) {
+	if err := l.control(ctx, mutants); err != nil {
+		return false, err
 	}
-	var survivors []mutant
+	var survivors []string
 	for _, m := range mutants {
-		r, err := lab.try(ctx, m)
+		began := time.Now()
+		verdict, err := l.try(ctx, m)
 		if err != nil {
 			return false, fmt.Errorf("defect %s: %w", m.ID, err)
 		}
-		fmt.Fprintf(out, "%-4s | %-*s | %4.0f s | %s\n", m.ID, widest, m.What, r.took.Seconds(), verdict(r))
-		if r.survived() {
-			survivors = append(survivors, m)
+		fmt.Fprintf(out, "%-4s | %4.0f s | %s | %s\n", m.ID, time.Since(began).Seconds(), m.What, verdict)
+		if !strings.HasPrefix(verdict, killed) {
+			survivors = append(survivors, m.ID)
 		}
 	}
 	fmt.Fprintf(out, "\n%d of %d defects were noticed. What the tests said is in bin/mutants.\n", len(mutants)-len(survivors), len(mutants))
-	for _, m := range survivors {
-		fmt.Fprintf(out, "%s survived: %s. Alone: make mutants ONLY=%s\n", m.ID, m.What, m.ID)
+	for _, id := range survivors {
+		fmt.Fprintf(out, "%s survived. Alone: make mutants ONLY=%s\n", id, id)
 	}
 	return len(survivors) > 0, nil
-}
-
-func verdict(r result) string {
-	switch {
-	case r.broken:
-		return "DOES NOT BUILD"
-	case r.survived():
-		return "SURVIVED"
-	case len(r.killers) > most:
-		return fmt.Sprintf("killed by %s and %d more", strings.Join(r.killers[:most], ", "), len(r.killers)-most)
-	default:
-		return "killed by " + strings.Join(r.killers, ", ")
-	}
 }

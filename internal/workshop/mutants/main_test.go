@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,29 +85,6 @@ func TestChosen(t *testing.T) {
 	check.That(t, check.ErrorOf(chosen(all, []string{"C1"})) != nil, "a defect that is not there is tried")
 }
 
-func TestWhoNoticed(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		text string
-		want []string
-	}{
-		"tests": {
-			"--- FAIL: TestB (0.00s)\n    --- FAIL: TestB/sub (0.00s)\n        b_test.go:1: no\n--- FAIL: TestA (1.00s)\nFAIL\nFAIL\tseckill/a\t0.1s\n",
-			[]string{"TestA", "TestB"},
-		},
-		"a test that hangs": {
-			"panic: test timed out after 1s\n\trunning tests:\n\t\tTestC (1s)\n\t\tTestD/sub (0s)\n\ngoroutine 1 [running]:\nFAIL\tseckill/a\t1s\n",
-			[]string{"TestC (hung)", "TestD (hung)"},
-		},
-		"a panic":        {"panic: index out of range\n\ngoroutine 7 [running]:\nFAIL\tseckill/a\t0.1s\n", []string{"a panic outside of the tests"}},
-		"something else": {"PASS\ngoroutines are left over\nFAIL\tseckill/a\t0.1s\n", []string{"the package as a whole"}},
-	} {
-		if got := killers(tt.text); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
-	}
-}
-
 // TestDefectsAreTried runs go on a module of three files: a defect is noticed or not, in Go and in an embedded file,
 // and one that does not compile is not noticed.
 func TestDefectsAreTried(t *testing.T) {
@@ -129,9 +105,8 @@ func TestDefectsAreTried(t *testing.T) {
 		in("A1", "a/a.go", "x + y", "x * y"), in("A2", "a/text.lua", "1", "2"), in("A3", "a/a.go", "x + y", "x + z"), in("A4", "a/a.go", "x + y", "x - y"),
 	}
 	check.Must(t, fit(root, mutants))
-	check.Must(t, lab.control(t.Context(), mutants))
 	var table strings.Builder
-	survived, err := report(t.Context(), &table, lab, mutants)
+	survived, err := lab.report(t.Context(), &table, mutants)
 	check.Must(t, err)
 	check.Equal(t, "a defect survived", survived, true)
 	for i, want := range []string{"SURVIVED", "killed by TestText", "DOES NOT BUILD", "killed by TestSum"} {
