@@ -41,7 +41,6 @@ type image struct {
 
 // dockerfile reads the image of the service.
 func dockerfile(t *testing.T) (i image) {
-	t.Helper()
 	text := read(t, "Dockerfile")
 	argument := func(instruction string) (words []string) {
 		match := regexp.MustCompile(`(?m)^` + instruction + ` (\[.*\])$`).FindStringSubmatch(text)
@@ -59,7 +58,6 @@ func dockerfile(t *testing.T) (i image) {
 
 // brings builds what the image of a service brings, from the programs of this machine.
 func brings(t *testing.T, s service) image {
-	t.Helper()
 	switch name, _, _ := strings.Cut(s.Image, ":"); name {
 	case "seckill":
 		return dockerfile(t)
@@ -229,7 +227,6 @@ func (p *project) health(name string) []string {
 
 // join gives each container its network, its address and the names of the others.
 func (p *project) join(t *testing.T) {
-	t.Helper()
 	hosts, next := "127.0.0.1 localhost\n", 20
 	for name, s := range p.Services {
 		if !p.has(name) {
@@ -261,7 +258,6 @@ ip -n "$1" address add "$2/24" dev eth0 && ip -n "$1" link set lo up && ip -n "$
 
 // composed starts what the compose file has with an env file, and waits as compose does.
 func composed(t *testing.T, envFile string) *project {
-	t.Helper()
 	p := &project{composition: compose(t), envFile: envFile, secrets: secrets(t), images: map[string]image{}, published: map[string]string{}, running: map[string]*testserver.Command{}}
 	profile := regexp.MustCompile(`docker compose .* --env-file deployments/` + envFile + ` --profile (\w+) up`).FindStringSubmatch(read(t, envFile))
 	check.That(t, profile != nil, "%s does not say how it is used", envFile)
@@ -308,7 +304,6 @@ func TestComposeAsShipped(t *testing.T) {
 }
 
 func (p *project) sells(t *testing.T) {
-	t.Helper()
 	shop := remote.Service{URL: "https://localhost:8443", Client: p.client(t), Tokens: check.Value(remote.Authority(read(t, filepath.Join(p.secrets, "jwt_secret"))))(t)}
 	check.Equal(t, "ready through the proxy", shop.Status("/readyz"), http.StatusOK)
 	voucher := shop.Create(t, map[string]any{"stock": 3})

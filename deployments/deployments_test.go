@@ -157,7 +157,6 @@ func TestProxyAnswersInProblems(t *testing.T) {
 
 // natsForRoles runs the NATS of the compose file in this process: its files, where its container has them.
 func natsForRoles(t *testing.T) (url func(role string) string) {
-	t.Helper()
 	made, container := secrets(t), t.TempDir()
 	for name, text := range map[string]string{
 		"etc/nats/nats.conf":         read(t, "nats.conf"),

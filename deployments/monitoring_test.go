@@ -59,7 +59,6 @@ func dashboard(t *testing.T) (b board) {
 
 // serving runs a server that sells through a queue and takes payments, and returns its addresses.
 func serving(t *testing.T) (main, ops string) {
-	t.Helper()
 	main, ops = testserver.Address(t), testserver.Address(t)
 	cmd := exec.CommandContext(t.Context(), testserver.Program(t), "serve")
 	cmd.Env = append(os.Environ(), "SECKILL_DATA_DIR="+t.TempDir(), "SECKILL_ORDER_MODE=async", "SECKILL_REDIS_URL="+testserver.SharedRedis(t),
@@ -137,7 +136,6 @@ func TestMonitoring(t *testing.T) {
 
 // What no server tells makes a panel that is empty, or an alert that never comes.
 func monitoringNamesOnlyWhatThereIs(t *testing.T, families map[string]*dto.MetricFamily) {
-	t.Helper()
 	recorded := map[string]bool{}
 	exprs := map[string]string{}
 	for _, group := range rules(t).Groups {
@@ -183,7 +181,6 @@ func monitoringNamesOnlyWhatThereIs(t *testing.T, families map[string]*dto.Metri
 // The list of metrics is what a running server says of them. To bring it up to date, put what
 // this test prints in the place of the table.
 func everyMetricIsDocumented(t *testing.T, families map[string]*dto.MetricFamily) {
-	t.Helper()
 	var table strings.Builder
 	table.WriteString("| metric | kind | labels | meaning |\n|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(families)) {

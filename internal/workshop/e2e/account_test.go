@@ -42,7 +42,6 @@ func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 	instances := []*app{start(t, s), start(t, s)}
 	operator := instances[0].Admin(t)
 	create := func(username string) string {
-		t.Helper()
 		operate(t, s, rightPassword+"\n", "admin", "create", "--username", username)
 		token, lasts := instances[0].elsewhere(t).session(t, username, rightPassword)
 		check.That(t, lasts <= time.Hour, "an administrator's token lasts %s", lasts)
@@ -98,7 +97,6 @@ func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 func TestPasswordChange(t *testing.T) { t.Parallel(); anywhere(t, checkPasswordChange) }
 
 func checkPasswordChange(t *testing.T, in shop) {
-	t.Helper()
 	a, alice := in.elsewhere(t), in.name("Alice")
 	voucher := a.onSale(t, 5)
 	a.register(t, alice)

@@ -72,7 +72,6 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 
 // replacePrimary kills the primary, and returns when the Sentinels name another one that takes writes.
 func replacePrimary(t *testing.T, sentinels *testserver.Sentinels) {
-	t.Helper()
 	sentinels.Primary.Kill()
 	sentinels.AwaitPromotion(t)
 }
@@ -106,21 +105,17 @@ type secured struct {
 func securedEngines(files testserver.Certificates) map[string]func(*testing.T) secured {
 	return map[string]func(*testing.T) secured{
 		"cluster": func(t *testing.T) secured {
-			t.Helper()
 			c := testserver.RedisClusterOverTLS(t, files, "--cluster-node-timeout", shortElection, "--appendonly", "no")
 			return secured{url: c.URL(), plain: "rediss+cluster://" + c.Primaries[0].Addr(), kill: func(t *testing.T, voucherID string) {
-				t.Helper()
 				i := c.Owner(t, "{"+voucherID+"}")
 				c.Primaries[i].Kill()
 				check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, c.Replicas[i]) })
 			}}
 		},
 		"sentinels": func(t *testing.T) secured {
-			t.Helper()
 			s := testserver.RedisSentinelsOverTLS(t, files, testserver.UntilDown, "--appendonly", "no")
 			plain := "rediss+sentinel://" + s.Sentinels[0].Addr() + "/" + testserver.SentinelPrimary
 			return secured{url: s.URL(), plain: plain, kill: func(t *testing.T, _ string) {
-				t.Helper()
 				s.Settle(t)
 				replacePrimary(t, s)
 			}}
@@ -165,7 +160,6 @@ func TestRedisServersOverTLS(t *testing.T) {
 // refusedAtStart: no service starts with settings that do not fit servers that want TLS. Plain is one that does not
 // speak it.
 func refusedAtStart(t *testing.T, s settings, stranger testserver.Certificates, plain string) {
-	t.Helper()
 	const (
 		url, ca, serverName = "SECKILL_REDIS_URL", "SECKILL_REDIS_TLS_CA", "SECKILL_REDIS_TLS_SERVER_NAME"
 		cert, key           = "SECKILL_REDIS_TLS_CERT", "SECKILL_REDIS_TLS_KEY"
@@ -415,7 +409,6 @@ type partition struct {
 }
 
 func newPartition(t *testing.T, primaries []*testserver.Server) *partition {
-	t.Helper()
 	nodes := make([]string, len(primaries))
 	for i, node := range primaries {
 		nodes[i] = node.Addr()
@@ -440,7 +433,6 @@ func (p *partition) of(t *testing.T, key string) int {
 
 // usersOn are users whose locks are on a node, as many as are ever needed.
 func (p *partition) usersOn(t *testing.T, a *app, node int) func(n int) string {
-	t.Helper()
 	enough := 6000 + 10*ordersBefore(t)
 	names := make([]string, 0, enough)
 	for n := 0; len(names) < enough; n++ {
@@ -453,7 +445,6 @@ func (p *partition) usersOn(t *testing.T, a *app, node int) func(n int) string {
 
 // voucherOn is a voucher on sale whose hot copy is on a node.
 func (p *partition) voucherOn(t *testing.T, a *app, node, stock int) model.Voucher {
-	t.Helper()
 	for range 100 {
 		if v := a.onSale(t, stock); p.of(t, "{"+v.ID+"}") == node {
 			return v

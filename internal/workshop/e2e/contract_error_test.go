@@ -75,7 +75,6 @@ func challenges(code model.Code, challenge string) bool {
 
 // invalid is refused for a body or a query of which one field is wrong.
 func invalid(t *testing.T, got api.Answer, location string) {
-	t.Helper()
 	p := refused(t, got, model.CodeValidation)
 	check.That(t, len(p.Errors) == 1 && p.Errors[0].Location == location, "%v, want %s", p.Errors, location)
 }
@@ -99,7 +98,6 @@ func (a *app) refuse(t *testing.T, calls []refusal) {
 func TestErrorTable(t *testing.T) { t.Parallel(); everywhere(t, checkErrorTable) }
 
 func checkErrorTable(t *testing.T, in shop) {
-	t.Helper()
 	a, now := in.elsewhere(t), time.Now().UTC().Truncate(time.Second)
 	live, second, admin := a.onSale(t, 1), a.as(t, a.user(2)), a.Admin(t)
 	order := a.buys(t, live.ID, a.user(1))
@@ -207,7 +205,6 @@ func TestUnavailable(t *testing.T) {
 func TestPrecedence(t *testing.T) { t.Parallel(); everywhere(t, checkPrecedence) }
 
 func checkPrecedence(t *testing.T, a shop) {
-	t.Helper()
 	voucher := a.Create(t, map[string]any{"stock": 1, "cooldown": "1h"})
 	a.cancels(t, a.buys(t, voucher.ID, a.user(3)))
 	order := a.buys(t, voucher.ID, a.user(1))
@@ -260,7 +257,6 @@ func checkPrecedence(t *testing.T, a shop) {
 func TestListeners(t *testing.T) { t.Parallel(); within(t, "sync on servers", checkListeners) }
 
 func checkListeners(t *testing.T, a shop) {
-	t.Helper()
 	get := func(url string, headers ...string) api.Answer {
 		return check.Value(api.Send(t.Context(), a.Client, http.MethodGet, url, "", nil, headers...))(t)
 	}
@@ -334,7 +330,6 @@ func (a *app) metric(t *testing.T, name string) float64 {
 func TestOperationsHearNoStrangersNames(t *testing.T) {
 	t.Parallel()
 	within(t, "sync embedded", func(t *testing.T, a shop) {
-		t.Helper()
 		for host, want := range map[string]int{
 			"": 200, "localhost:8081": 200, "seckill-1:8081": 200, "seckill.shop.svc.cluster.local": 200,
 			"evil.example": http.StatusMisdirectedRequest, "127.0.0.1.evil.example:8081": http.StatusMisdirectedRequest,

@@ -352,7 +352,6 @@ func checkExpiry(t *testing.T, a shop) {
 func TestTwoAdministrators(t *testing.T) { t.Parallel(); everywhere(t, checkTwoAdministrators) }
 
 func checkTwoAdministrators(t *testing.T, a shop) {
-	t.Helper()
 	v, admin := a.onSale(t, 10), a.Admin(t)
 	path := "/admin/vouchers/" + v.ID
 	change := func(call, seen, body string) api.Answer { return a.once(t, call, admin, body, "If-Match: "+seen) }

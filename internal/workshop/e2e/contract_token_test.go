@@ -82,7 +82,6 @@ func stayAway(t testing.TB, got api.Answer) {
 func TestAccounts(t *testing.T) { t.Parallel(); anywhere(t, checkAccounts) }
 
 func checkAccounts(t *testing.T, in shop) {
-	t.Helper()
 	a, alice := in.elsewhere(t), in.name("Alice.W_1-x")
 	credentials := map[string]any{"username": alice, "password": rightPassword}
 	registered := object(t, a.does(t, "POST /auth/register", "", credentials), http.StatusCreated)
@@ -128,7 +127,6 @@ func checkAccounts(t *testing.T, in shop) {
 func TestWrongPasswordsLockNobodyOut(t *testing.T) {
 	t.Parallel()
 	within(t, "sync on servers", func(t *testing.T, a shop) {
-		t.Helper()
 		alice, owner := a.name("alice"), a.elsewhere(t)
 		owner.register(t, alice)
 		check.Volley(2, func(n int) {
@@ -167,7 +165,6 @@ func forge(t *testing.T, method jwt.SigningMethod, key any, header map[string]an
 
 // forgeries are tokens that must open nothing.
 func forgeries(t *testing.T) map[string]string {
-	t.Helper()
 	signed := func(method jwt.SigningMethod, key any) string { return forge(t, method, key, nil, nil) }
 	with := func(claim string, value any) string {
 		return forge(t, jwt.SigningMethodHS256, []byte(secret), nil, jwt.MapClaims{claim: value})
@@ -211,7 +208,6 @@ func forgeries(t *testing.T) map[string]string {
 func TestForgedTokens(t *testing.T) { t.Parallel(); within(t, "sync embedded", checkForgedTokens) }
 
 func checkForgedTokens(t *testing.T, a shop) {
-	t.Helper()
 	voucher, doc := a.onSale(t, 1), readDocument(t, a.app)
 	everybodys := []string{
 		"/livez", "/readyz", "/api/v1/docs", "/api/v1/openapi.json", "/api/v1/auth/register", "/api/v1/auth/login",
@@ -256,7 +252,6 @@ func TestNobodyTouchesAnothersOrder(t *testing.T) {
 }
 
 func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
-	t.Helper()
 	voucher := a.onSale(t, 5)
 	owner, other, admin := a.as(t, a.user(1)), a.as(t, a.user(2)), a.Admin(t)
 	order := a.buys(t, voucher.ID, a.user(1))
@@ -425,7 +420,6 @@ func TestUsersOfIdentityProviders(t *testing.T) {
 }
 
 func checkUsersOfIdentityProviders(t *testing.T, a shop) {
-	t.Helper()
 	users := []string{"auth0|" + a.user(1), a.user(2) + "@shop.example", "@" + a.user(3) + "|", "|:@." + a.user(4)}
 	voucher := a.onSale(t, len(users)+1)
 	orders := make([]model.Order, len(users))

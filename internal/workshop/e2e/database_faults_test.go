@@ -228,7 +228,6 @@ type backup struct{ environ []string }
 
 // newBackup tells mariadb-backup, in the file where an operator would, which server is meant.
 func newBackup(t *testing.T, own *testserver.Server) backup {
-	t.Helper()
 	db := adminOf(t, own, "")
 	var data, socket string
 	check.Must(t, db.QueryRowContext(t.Context(), "SELECT @@datadir, @@socket").Scan(&data, &socket))
@@ -253,7 +252,6 @@ func (b backup) follow(t *testing.T, chapter string) {
 
 // askForPasswords starts servers that refuse whoever has not the passwords.
 func askForPasswords(t *testing.T) (mariadb, cache, queue *testserver.Server) {
-	t.Helper()
 	mariadb = testserver.MariaDB(t)
 	onDatabase(t, mariadb, "CREATE USER 'app'@'%' IDENTIFIED BY '"+mariadbSecret+"'", "GRANT ALL ON "+testserver.DefaultSchema+".* TO 'app'@'%'")
 	cache = testserver.Redis(t)

@@ -115,7 +115,6 @@ func asksEverything(t *testing.T, a *app, voucherID, orderID string) {
 
 // moneyMoves pays an order and uses its code, and has the money of another one brought back.
 func (a *app) moneyMoves(t *testing.T, provider *till) (used model.Order) {
-	t.Helper()
 	voucher := a.onSale(t, 2)
 	for n, next := range []string{"/admin/redemptions", "/admin/orders/{id}/refund"} {
 		order := a.buys(t, voucher.ID, a.user(n))
@@ -135,7 +134,6 @@ func (a *app) moneyMoves(t *testing.T, provider *till) (used model.Order) {
 
 // readsConsole opens every page of the console that another one links to.
 func (a *app) readsConsole(t *testing.T, s settings) {
-	t.Helper()
 	operate(t, s, rightPassword+"\n", "admin", "create", "--username", "engines")
 	token, _ := a.session(t, "engines", rightPassword)
 	link := regexp.MustCompile(`(?:href|hx-get)="(/console[^"#]*)"`)
@@ -160,7 +158,6 @@ func (a *app) readsConsole(t *testing.T, s settings) {
 // refusedByServers fails for what a database, Redis or NATS has refused behind the requests, where nobody hears of it.
 // That transactions meet (1205, 1213, 1020) is no refusal.
 func refusedByServers(t *testing.T, said string) {
-	t.Helper()
 	refusal, meeting := regexp.MustCompile(`Error \d+|\bERR |WRONGTYPE|NOSCRIPT|err_code|panic`), regexp.MustCompile(`Error (1205|1213|1020)\b`)
 	for line := range strings.Lines(said) {
 		if refusal.MatchString(line) && !meeting.MatchString(line) {

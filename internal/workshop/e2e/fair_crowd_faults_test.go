@@ -150,7 +150,6 @@ func (c *fairCrowd) settles(t *testing.T, order model.Order, turn int) {
 // comesAgain has a user who has canceled wait behind all others, or hear of a cool-down: who buys may hear SOLD_OUT
 // instead.
 func (c *fairCrowd) comesAgain(t *testing.T, user string) {
-	t.Helper()
 	if !c.cools {
 		c.joins(t, user)
 		return
@@ -247,7 +246,6 @@ func own[T any](t *testing.T, c *fairCrowd, user, what string) (found T) {
 // were handed on in the order of the places. An order may have failed that was heard of at an instant that is forgiven,
 // or not at all.
 func (c *fairCrowd) checkKept(t *testing.T, forgiven func(heard time.Time) bool) map[string]model.Order {
-	t.Helper()
 	a := c.instances[len(c.instances)-1]
 	check.Patiently(t, "all money is heard of", func() bool { return check.Value(c.till.Balance(t.Context()))(t).Unsent == 0 })
 	orders := a.conserved(t, c.voucher, c.promised)
@@ -307,7 +305,6 @@ func (c *fairCrowd) entry(t *testing.T, user string) model.Entry {
 
 // checkDrawn checks a draw, when nobody asks any more.
 func (c *fairCrowd) checkDrawn(t *testing.T) {
-	t.Helper()
 	for user, again := range c.late {
 		if entry := c.entry(t, user); entry.Leaf != "" {
 			check.That(t, again, "%s came too late, and has entered: %+v", user, entry)

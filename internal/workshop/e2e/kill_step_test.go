@@ -337,18 +337,15 @@ func expireOne(t *testing.T, f *fatality) {
 func waitForIt(*testing.T, *fatality) {}
 
 func rebuildIt(t *testing.T, f *fatality) {
-	t.Helper()
 	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/rebuild", f.program.Admin(t), nil)
 }
 
 func lowerStock(t *testing.T, f *fatality) {
-	t.Helper()
 	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/stock", f.program.Admin(t), map[string]any{"delta": -7})
 }
 
 // hinderOne buys while the database stores no order of the voucher.
 func hinderOne(t *testing.T, f *fatality) {
-	t.Helper()
 	f.hindrance = "hindrance_" + strings.ReplaceAll(string(f.step), "-", "_")
 	execute(t, f.s, refusing(f.hindrance, f.voucher.ID, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1105"))
 	buyOne(t, f)
@@ -356,7 +353,6 @@ func hinderOne(t *testing.T, f *fatality) {
 
 // poisonOne queues an order that the database cannot store.
 func poisonOne(t *testing.T, f *fatality) {
-	t.Helper()
 	c := newCounterfeiter(t, f.s)
 	poisoned := c.reserve(t, f.voucher.ID, f.user())
 	poisoned.Currency = impossible

@@ -71,7 +71,6 @@ func (l *drawLane) enters(t *testing.T) {
 	l.elects(t, "reconciler", "expiry", "draw")
 	for _, step := range entrySteps() {
 		(&fatality{lane: l.lane, step: step}).dies(t, func(t *testing.T, f *fatality) {
-			t.Helper()
 			user := l.user()
 			l.users = append(l.users, user)
 			l.leases = append(l.leases, "lock:order:"+user) // which the dead process holds
@@ -142,7 +141,6 @@ type comeback struct {
 
 func comebacks() map[string]comeback {
 	onOwnRedis := func(t *testing.T) settings {
-		t.Helper()
 		_, s := asyncOnOwnRedis(t)
 		return s
 	}
@@ -177,7 +175,6 @@ func TestKilledWhereUsersWait(t *testing.T) {
 }
 
 func killedWhereUsersWait(t *testing.T, way comeback) {
-	t.Helper()
 	x := openTill(t)
 	events := settings{"SECKILL_EVENTS": newStream(), "SECKILL_NATS_URL": testserver.SharedNATS(t)}
 	l := newLane(t, way.open(t).with(x.settings()).with(events))
@@ -264,7 +261,6 @@ func addOne(t *testing.T, f *fatality) {
 
 // forgetAndCancel empties Redis, once, and gives a unit back while there is no hot copy.
 func forgetAndCancel(t *testing.T, f *fatality) {
-	t.Helper()
 	if f.canceled == "" {
 		check.Must(t, f.redis.FlushAll(t.Context()).Err())
 	}
@@ -304,7 +300,6 @@ func TestKilledWithMoneyUnderWay(t *testing.T) {
 	paying, refunding := l.dead[:len(paySteps())], l.dead[len(paySteps()):]
 	for _, f := range paying {
 		f.dies(t, func(t *testing.T, f *fatality) {
-			t.Helper()
 			got, err := f.program.Send(http.MethodPost, "/orders/"+f.before.ID+"/pay", f.program.as(t, f.before.UserID), nil)
 			if err == nil && got.Status == http.StatusAccepted {
 				x.approve(t, remote.Decode[handler.PaymentStart](t, got)) // its webhook comes

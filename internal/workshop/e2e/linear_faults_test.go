@@ -58,7 +58,6 @@ func kills(name string, of func(s *stage, chance *rand.Rand) (kill, start func()
 // forgetting is trouble in which Redis may lose what it was told.
 func forgetting(loses trouble) trouble {
 	return trouble{loses.name, func(t *testing.T, s *stage, chance *rand.Rand) {
-		t.Helper()
 		from := make([]time.Duration, len(s.histories))
 		for n, h := range s.histories {
 			from[n] = h.now()
@@ -73,7 +72,6 @@ func forgetting(loses trouble) trouble {
 // flushes is the trouble of a Redis that is emptied.
 func flushes() trouble {
 	return forgetting(trouble{"FLUSHALL", func(t *testing.T, s *stage, chance *rand.Rand) {
-		t.Helper()
 		flush(t, s.redis[chance.IntN(len(s.redis))])
 	}})
 }
@@ -81,7 +79,6 @@ func flushes() trouble {
 // administers is the trouble that administrators make: one of the vouchers gets a unit more or less, or is rebuilt.
 func administers() trouble {
 	return trouble{"an administrator", func(t *testing.T, s *stage, chance *rand.Rand) {
-		t.Helper()
 		a := s.processes[chance.IntN(len(s.processes))].app
 		for _, h := range s.histories {
 			switch path, what := a.URL+"/api/v1/admin/vouchers/"+h.voucher, chance.IntN(3); {
@@ -136,7 +133,6 @@ func openStage(t *testing.T, program string, patience time.Duration, more settin
 
 // openClusterStage is openStage on three Redis primaries.
 func openClusterStage(t *testing.T, program string) *stage {
-	t.Helper()
 	own, s := asyncOnOwnServers(t)
 	cluster := testserver.RedisCluster(t, false)
 	stage := &stage{own: own, redis: cluster.Primaries, patience: check.Deadline}
@@ -250,7 +246,6 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 }
 
 func linearizableOn(t *testing.T, stage *stage) {
-	t.Helper()
 	chance := check.Seeded(t)
 	for round := range check.Count(t, "ROUNDS", 1, 3) {
 		operations, served := 0, 0
@@ -332,7 +327,6 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 // dropUniqueKey makes the database forget that a user has a live order: without the column there is neither the key nor
 // anything to look up.
 func dropUniqueKey(t *testing.T, s *stage) {
-	t.Helper()
 	db := adminOf(t, s.own.database, testserver.DefaultSchema)
 	const alteration = "ALTER TABLE orders DROP INDEX orders_one_live, DROP COLUMN slot, ADD COLUMN slot TINYINT NULL"
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), alteration)))
@@ -368,7 +362,6 @@ type history struct {
 }
 
 func newHistory(t *testing.T, instances []*app, r rules) *history {
-	t.Helper()
 	now := time.Now().UTC()
 	fields := map[string]any{
 		"stock": historyStock, "cooldown": map[bool]string{false: "0s", true: "1h"}[r.cools],
@@ -476,7 +469,6 @@ const settles = 700 * time.Millisecond
 // recovers waits for an instance in trouble to be well again: what is unknown twice tells no more than what is unknown
 // once.
 func (a *app) recovers(t *testing.T) {
-	t.Helper()
 	a.ready(t)
 	<-time.After(settles)
 }

@@ -137,7 +137,6 @@ var ofARoom = regexp.MustCompile(`^(handler|service|queue|internal/lane)/|^repos
 
 // filesUnder lists the Go files to which the table under a heading of the page leads, each once.
 func filesUnder(t *testing.T, page, heading string) (files []string) {
-	t.Helper()
 	_, section, found := strings.Cut(page, heading+"\n")
 	check.That(t, found, "there is no heading %q", heading)
 	section, _, _ = strings.Cut(section, "\n## ")

@@ -90,7 +90,6 @@ func otherThan(c byte) string {
 func TestWebhooksOfPayments(t *testing.T) { t.Parallel(); paidEverywhere(t, checkWebhooks) }
 
 func checkWebhooks(t *testing.T, a *app, x *till) {
-	t.Helper()
 	voucher := a.onSale(t, 10)
 	order := a.buys(t, voucher.ID, a.user(1))
 	other := a.pays(t, a.buys(t, voucher.ID, a.user(2)))
@@ -277,7 +276,6 @@ func TestMoneyThatMovesAtTheProvider(t *testing.T) {
 }
 
 func checkMovedMoney(t *testing.T, a *app, x *till, s settings) {
-	t.Helper()
 	silence := x.tells(t, a)
 	voucher := a.onSale(t, 5)
 	paid := func(n int) (order model.Order, decide func(simulator.Decision)) {
@@ -351,7 +349,6 @@ func checkMovedMoney(t *testing.T, a *app, x *till, s settings) {
 func TestWithoutAProvider(t *testing.T) {
 	t.Parallel()
 	within(t, "sync on servers", func(t *testing.T, a shop) {
-		t.Helper()
 		order := a.buys(t, a.onSale(t, 1).ID, a.user(1))
 		check.Equal(t, "pay", a.asks(t, order, http.MethodPost, "/pay").Code(), model.CodeUnavailable)
 		h := hook{id: "1", secret: hookSecret, at: time.Now(), body: `{"type":"payment.succeeded","data":{}}`}
@@ -449,7 +446,6 @@ func (x *till) runs(t *testing.T, address string) (stop func()) {
 
 // tellsTwice is tells through somebody who sends every webhook twice, and says what the second answer says.
 func (x *till) tellsTwice(t *testing.T, a *app) {
-	t.Helper()
 	twice := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, status := check.Value(io.ReadAll(r.Body))(t), http.StatusBadGateway
 		for range 2 {

@@ -57,7 +57,6 @@ exec "$@"`
 
 // behindEach runs a test once for each proxy, in a network of its own that has the addresses of the shipped files.
 func behindEach(t *testing.T, test func(t *testing.T, name string)) {
-	t.Helper()
 	for name := range shipped(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +79,6 @@ cd / && exec setpriv --reuid=101 --regid=101 --clear-groups "$@"`
 
 // startShipped starts a proxy with what is shipped.
 func startShipped(t *testing.T, name string) *proxy {
-	t.Helper()
 	checkout := check.Value(filepath.Abs("../../.."))(t)
 	dir := t.TempDir()
 	check.Must(t, os.WriteFile(filepath.Join(dir, "secrets.sh"), check.Value(os.ReadFile(filepath.Join(checkout, "deployments/secrets.sh")))(t), 0o600))
@@ -117,7 +115,6 @@ func (p *proxy) visitor(t *testing.T, behind *app, number int) *app {
 
 // visit buys, and looks at what it bought. Each of these requests must be answered as if no instance ever stopped.
 func (p *proxy) visit(t *testing.T, a *app, voucher, user string) {
-	t.Helper()
 	token := a.as(t, user)
 	got, ok := p.expect(t, a, http.StatusCreated, http.MethodPost, "/vouchers/"+voucher+"/seckill", token)
 	if !ok {
@@ -143,7 +140,6 @@ func (p *proxy) expect(t *testing.T, a *app, want int, method, path, token strin
 func TestShippedProxies(t *testing.T) {
 	t.Parallel()
 	behindEach(t, func(t *testing.T, name string) {
-		t.Helper()
 		s := asyncOnServers(t).with(settings{
 			"SECKILL_ORDER_MODE":      "sync",
 			"SECKILL_DRAIN_GRACE":     "4s", // longer than haproxy.cfg's checks take, and nginx.conf's fail_timeout
@@ -182,7 +178,6 @@ func (p *proxy) outage(t *testing.T, a *app) {
 
 // largeHeaders: 16 KB are no reason to refuse a token, over HTTP/1 and HTTP/2; more is 431.
 func (p *proxy) largeHeaders(t *testing.T, a *app) {
-	t.Helper()
 	for _, second := range []bool{false, true} {
 		client := remote.Client(t, "", 1)
 		transport, _ := client.Transport.(*http.Transport)
@@ -204,7 +199,6 @@ func (p *proxy) largeHeaders(t *testing.T, a *app) {
 
 // slowBody: whoever does not finish a body hears a problem, or the end of the connection.
 func (p *proxy) slowBody(t *testing.T) {
-	t.Helper()
 	c := check.Value((&tls.Dialer{Config: &tls.Config{RootCAs: p.authority, ServerName: "localhost", MinVersion: tls.VersionTLS12}}).DialContext(t.Context(), "tcp", "172.30.47.10:8443"))(t)
 	defer c.Close()
 	check.Must(t, check.ErrorOf(io.WriteString(c, "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")))
@@ -220,7 +214,6 @@ func (p *proxy) slowBody(t *testing.T) {
 
 // oneNotReady: an instance of the other order mode costs no client an answer.
 func (p *proxy) oneNotReady(t *testing.T, other *process, a *app, voucher string) {
-	t.Helper()
 	other.stops(t)
 	other.start(t, settings{"SECKILL_ORDER_MODE": "async"})
 	disagrees(t, other.app, "async")
@@ -247,7 +240,6 @@ func (p *proxy) oneNotReady(t *testing.T, other *process, a *app, voucher string
 
 // deploy: two instances are stopped and started in turn while people buy, and no request fails.
 func (p *proxy) deploy(t *testing.T, instances []*process, voucher string) {
-	t.Helper()
 	const visitors = 8
 	restarts, wanted := check.Count(t, "RESTARTS", 0, 20), int64(check.Count(t, "REQUESTS", 0, 10_000))
 	seen := make([]*app, visitors)

@@ -70,7 +70,6 @@ func TestWorkerDrainsALongQueue(t *testing.T) {
 
 // fill queues orders with their reservations, two writers at a time.
 func fill(t *testing.T, c counterfeiter, a *app, voucherID string, orders int) {
-	t.Helper()
 	a.opens(t, voucherID)
 	chunks := make(chan []string)
 	var writers sync.WaitGroup
@@ -135,22 +134,18 @@ func TestAFullDiskOfAServer(t *testing.T) {
 	t.Parallel()
 	for what, filled := range map[string]func(t *testing.T) (own *testserver.Server, s settings, size string, renew bool){
 		"MariaDB, sync": func(t *testing.T) (*testserver.Server, settings, string, bool) {
-			t.Helper()
 			own, s := asyncOnOwnDatabase(t)
 			return own, s.with(settings{"SECKILL_ORDER_MODE": "sync", "SECKILL_NATS_URL": ""}), "400m", true
 		},
 		"MariaDB, async": func(t *testing.T) (*testserver.Server, settings, string, bool) {
-			t.Helper()
 			own, s := asyncOnOwnDatabase(t)
 			return own, s.with(settings{"SECKILL_BACKLOG_MAX_AGE": "1s"}), "400m", true
 		},
 		"Redis": func(t *testing.T) (*testserver.Server, settings, string, bool) {
-			t.Helper()
 			own, s := asyncOnOwnRedis(t)
 			return own, s, "64m", false
 		},
 		"NATS": func(t *testing.T) (*testserver.Server, settings, string, bool) {
-			t.Helper()
 			own, s := asyncOnOwnNATS(t)
 			return own, s, "64m", true
 		},

@@ -70,7 +70,6 @@ type absence struct {
 
 func absences(database *testserver.Server) []absence {
 	admin := func(t *testing.T, statement string) {
-		t.Helper()
 		db := adminOf(t, database, "")
 		check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
 	}
@@ -102,7 +101,6 @@ func poisons() map[string]poison {
 		// Only the database knows: the batch is halved until it is found.
 		"that the database refuses": {
 			spoil: func(t *testing.T, s settings, order *model.Reservation) {
-				t.Helper()
 				execute(t, s, "CREATE TRIGGER venom BEFORE INSERT ON orders FOR EACH ROW IF NEW.user_id = '"+order.UserID+
 					"' AND NEW.status = 'unpaid' THEN SIGNAL SQLSTATE '22001' SET MYSQL_ERRNO = 1406, MESSAGE_TEXT = 'venom'; END IF")
 			},
@@ -128,7 +126,6 @@ func TestPoisonedOrderIsSetAside(t *testing.T) {
 }
 
 func setAside(t *testing.T, p poison) {
-	t.Helper()
 	s := asyncOnServers(t)
 	front := start(t, s.role("api"))
 	const batch, stock = 500, 510

@@ -27,7 +27,6 @@ func throughNATS(t *testing.T, s settings) (*wire, settings) {
 
 // throughDatabase is a deployment that reaches its database through a wire.
 func throughDatabase(t *testing.T, s settings) (*wire, settings) {
-	t.Helper()
 	at := check.Value(mysql.ParseDSN(s["SECKILL_DATABASE_DSN"]))(t)
 	w := newWire(t, at.Addr)
 	at.Addr = w.addr()
@@ -49,7 +48,6 @@ func (c counterfeiter) copyOf(t *testing.T, voucherID string) model.HotCopy {
 
 // reopens waits until a voucher has an open copy that is newer than an epoch.
 func (c counterfeiter) reopens(t *testing.T, voucherID string, epoch int64) {
-	t.Helper()
 	check.Patiently(t, "the new copy is open", func() bool {
 		now := c.copyOf(t, voucherID)
 		return now.Epoch > epoch && now.State == model.CopyOpen
@@ -63,7 +61,6 @@ const heldTries = 3
 // whileHeld repeats an attempt until it tells that everything happened while what it holds was waited for. The attempts
 // have numbers, because each needs a voucher and users of its own.
 func whileHeld(t *testing.T, attempt func(n int) (meanwhile bool)) {
-	t.Helper()
 	for n := range heldTries {
 		if attempt(n) {
 			return

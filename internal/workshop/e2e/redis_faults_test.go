@@ -114,7 +114,6 @@ func TestRestartedRedisIsTheOneOfItsInstances(t *testing.T) {
 // service may use them. The certificate of the servers has a name and no address, so that a client that is not told the
 // name refuses it.
 func certified(t *testing.T) settings {
-	t.Helper()
 	files := testserver.NewCertificates(t, "servers.test")
 	mariadb := testserver.MariaDB(t, "--ssl-ca="+files.CA, "--ssl-cert="+files.Cert, "--ssl-key="+files.Key)
 	onDatabase(t, mariadb, "CREATE USER 'app'@'%' IDENTIFIED BY '"+mariadbSecret+"' REQUIRE X509", "GRANT ALL ON "+testserver.DefaultSchema+".* TO 'app'@'%'")

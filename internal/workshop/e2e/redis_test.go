@@ -22,7 +22,6 @@ func flush(t *testing.T, server *testserver.Server) {
 
 // losses are the ways in which Redis forgets what it had acknowledged.
 func losses(t *testing.T, redis *testserver.Server) map[string]func() {
-	t.Helper()
 	return map[string]func(){
 		"FLUSHALL":    func() { flush(t, redis) },
 		"an old copy": func() { redis.Kill(); redis.RestoreData(); redis.Start() },

@@ -317,7 +317,6 @@ func (w *floodTown) walksAll() {
 
 // withDescriptors makes a program that may have so many files open, connections among them.
 func withDescriptors(t *testing.T, program string, descriptors int) string {
-	t.Helper()
 	path := filepath.Join(t.TempDir(), "seckill")
 	script := fmt.Sprintf("#!/bin/sh\nulimit -n %d && exec %s \"$@\"\n", descriptors, program)
 	check.Must(t, os.WriteFile(path, []byte(script), 0o700))
