@@ -20,9 +20,7 @@ type rule struct {
 var rules = []rule{
 	{"every package says what it is", undocumented},
 	{"no sleeping", sleeping},
-	{"no skipping", skipping},
 	{"no verdict on the wall clock", wallClocks},
-	{"no instant is a bare number", bareInstants},
 	{"no machine's own paths", machinePaths},
 	{"nothing is left to do", unfinished},
 	{"SQL and Lua open with a comment", silentScripts},
@@ -85,84 +83,6 @@ func sleeping(files []file) []string {
 				return true
 			})
 		}
-	}
-	return found
-}
-
-// bareInstants finds instants that a process keeps as numbers. A time.Time has the monotonic clock's reading with
-// it; its nanoseconds since 1970 do not, and a pause that is measured by them lasts as much longer as the
-// machine's clock is set back.
-func bareInstants(files []file) []string {
-	sources := slices.DeleteFunc(slices.Clone(goFiles(files)), file.test)
-	return calls(sources, func(f *ast.SelectorExpr) bool { return f.Sel.Name == "UnixNano" }, "an instant without the monotonic clock")
-}
-
-// skipping finds tests that give up: a missing server is a failure, because a skipped test is not noticed. (A step of a
-// property-based test, which has a *rapid.T, may say that it makes no sense now.)
-func skipping(files []file) []string {
-	var found []string
-	for _, f := range goFiles(files) {
-		if f.test() || strings.HasSuffix(path.Base(f.dir()), "test") || strings.HasPrefix(f.path, "internal/workshop/") {
-			found = append(found, skips(f)...)
-		}
-	}
-	return found
-}
-
-func skips(tested file) []string {
-	var steps []ast.Node
-	ast.Inspect(tested.tree, func(node ast.Node) bool {
-		switch function := node.(type) {
-		case *ast.FuncLit:
-			if takes(function.Type, "rapid", "T") {
-				steps = append(steps, function)
-			}
-		case *ast.FuncDecl:
-			if takes(function.Type, "rapid", "T") {
-				steps = append(steps, function)
-			}
-		}
-		return true
-	})
-	return calls([]file{tested}, func(f *ast.SelectorExpr) bool {
-		if slices.ContainsFunc(steps, func(step ast.Node) bool { return step.Pos() < f.Pos() && f.Pos() < step.End() }) {
-			return false
-		}
-		from, ok := f.X.(*ast.Ident)
-		if !ok {
-			return false
-		}
-		return slices.Contains([]string{"t", "tb", "b", "f"}, from.Name) && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, f.Sel.Name) ||
-			from.Name == "testing" && f.Sel.Name == "Short"
-	}, "skips a test")
-}
-
-// takes says whether a function has a parameter of the type *from.name.
-func takes(function *ast.FuncType, from, name string) bool {
-	return slices.ContainsFunc(function.Params.List, func(parameter *ast.Field) bool {
-		pointer, ok := parameter.Type.(*ast.StarExpr)
-		if !ok {
-			return false
-		}
-		selector, ok := pointer.X.(*ast.SelectorExpr)
-		if !ok {
-			return false
-		}
-		pkg, ok := selector.X.(*ast.Ident)
-		return ok && pkg.Name == from && selector.Sel.Name == name
-	})
-}
-
-// calls finds selectors, called or passed on.
-func calls(files []file, match func(*ast.SelectorExpr) bool, what string) []string {
-	var found []string
-	for _, f := range files {
-		ast.Inspect(f.tree, func(node ast.Node) bool {
-			if selector, ok := node.(*ast.SelectorExpr); ok && match(selector) && !f.excused(selector) {
-				found = append(found, f.at(selector)+": "+what)
-			}
-			return true
-		})
 	}
 	return found
 }
