@@ -98,7 +98,7 @@ func lostAcks(least, most time.Duration) trouble {
 	return trouble{"lost acks", func(_ *testing.T, s *stage, chance *rand.Rand) {
 		release := s.wire.hold(down)
 		<-time.After(least + time.Duration(chance.Int64N(int64(most-least))))
-		s.wire.cut()
+		s.wire.Sever()
 		release()
 	}}
 }

@@ -21,7 +21,7 @@ func throughNATS(t *testing.T, s settings) (*wire, settings) {
 	t.Helper()
 	at := check.Value(url.Parse(s["SECKILL_NATS_URL"]))(t)
 	w := newWire(t, at.Host)
-	at.Host = w.addr()
+	at.Host = w.Addr()
 	return w, s.with(settings{"SECKILL_NATS_URL": at.String()})
 }
 
@@ -29,7 +29,7 @@ func throughNATS(t *testing.T, s settings) (*wire, settings) {
 func throughDatabase(t *testing.T, s settings) (*wire, settings) {
 	at := check.Value(mysql.ParseDSN(s["SECKILL_DATABASE_DSN"]))(t)
 	w := newWire(t, at.Addr)
-	at.Addr = w.addr()
+	at.Addr = w.Addr()
 	return w, s.with(settings{"SECKILL_DATABASE_DSN": at.FormatDSN()})
 }
 

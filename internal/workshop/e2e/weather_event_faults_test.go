@@ -369,7 +369,7 @@ func queueFull(w *weather, _ time.Duration) func() {
 func cutOff(server string) strike {
 	return func(w *weather, _ time.Duration) func() {
 		release := w.wires[server].hold(up)
-		w.wires[server].cut()
-		return func() { w.wires[server].cut(); release() }
+		w.wires[server].Sever()
+		return func() { w.wires[server].Sever(); release() }
 	}
 }

@@ -113,9 +113,9 @@ func newWeather(t *testing.T, all []event) *weather {
 		"SECKILL_REDIS_URL": w.own.redis.URL(), "SECKILL_ORDER_MODE": "async", "SECKILL_JWT_SECRET": secret, "SECKILL_RATE_USER": "0", "SECKILL_RATE_ADDR": "0",
 	}
 	s := w.settings.with(w.till.settings()).with(settings{
-		"SECKILL_DATABASE_DSN": account + "tcp(" + w.wires[inMariaDB].addr() + ")/" + testserver.DefaultSchema,
-		"SECKILL_REDIS_URL":    "redis://" + account + w.wires[inRedis].addr() + "/0",
-		"SECKILL_NATS_URL":     "nats://" + account + w.wires[inNATS].addr(),
+		"SECKILL_DATABASE_DSN": account + "tcp(" + w.wires[inMariaDB].Addr() + ")/" + testserver.DefaultSchema,
+		"SECKILL_REDIS_URL":    "redis://" + account + w.wires[inRedis].Addr() + "/0",
+		"SECKILL_NATS_URL":     "nats://" + account + w.wires[inNATS].Addr(),
 	})
 	for _, role := range []string{"api", "api", "worker", "worker"} {
 		p := launch(t, s.role(role))

@@ -19,6 +19,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 
@@ -30,15 +31,12 @@ const (
 	down                  // to the client
 )
 
-// wire is a connection to a server, through which a test can make it look slow or dead at a chosen moment. Nothing that
-// is held is lost: it arrives, late, unless the connection is cut meanwhile.
+// wire is a proxy to a server, through which a test can make it look slow or dead at a chosen moment. Nothing that is held
+// is lost: it arrives, late, unless the connection is cut meanwhile.
 type wire struct {
-	target   string
-	listener net.Listener
-	wg       sync.WaitGroup
+	*testserver.Proxy
 
 	mu    sync.Mutex
-	links map[*link]bool
 	traps []*trap
 	held  [2]chan struct{} // closed when the direction may go on; nil: nothing is held
 	// answer answers in the server's place what is not to reach it; nil: everything does.
@@ -47,9 +45,9 @@ type wire struct {
 
 // link is one connection through the wire.
 type link struct {
-	client, server net.Conn
-	held           [2]chan struct{}
-	over           chan struct{}
+	held [2]chan struct{}
+	over chan struct{}
+	end  func()
 }
 
 // trap waits for pieces of bytes on their way up, one after the other on the same connection.
@@ -77,61 +75,35 @@ func (p *trap) meets(l *link, data []byte) bool {
 
 func newWire(t *testing.T, target string) *wire {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &wire{target: target, listener: listener, links: map[*link]bool{}}
-	w.wg.Go(w.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		w.cut()
-		w.wg.Wait()
+	w := &wire{}
+	w.Proxy = testserver.NewProxy(t, target, func(client, server net.Conn) {
+		l := &link{over: make(chan struct{})}
+		l.end = sync.OnceFunc(func() {
+			close(l.over)
+			_, _ = client.Close(), server.Close()
+		})
+		var answers sync.WaitGroup
+		answers.Go(func() { w.carry(l, down, client, server) })
+		w.carry(l, up, server, client)
+		answers.Wait()
 	})
 	return w
 }
 
-func (w *wire) addr() string { return w.listener.Addr().String() }
-
-func (w *wire) accept() {
-	for {
-		client, err := w.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", w.target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		l := &link{client: client, server: server, over: make(chan struct{})}
-		w.mu.Lock()
-		w.links[l] = true
-		w.mu.Unlock()
-		w.wg.Go(func() { w.carry(l, up, server, client) })
-		w.wg.Go(func() { w.carry(l, down, client, server) })
-	}
-}
-
 // carry moves bytes in one direction until the connection ends.
 func (w *wire) carry(l *link, d direction, to, from net.Conn) {
-	defer w.end(l)
+	defer l.end()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
-		if n > 0 {
-			if !w.pass(l, d, buffer[:n]) {
-				return
-			}
-			if reply := w.answered(d, buffer[:n]); reply != nil {
-				if _, err := from.Write(reply); err != nil {
-					return
-				}
-				continue
-			}
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return
-			}
+		if err != nil || !w.pass(l, d, buffer[:n]) {
+			return
+		}
+		reply := w.answered(d, buffer[:n])
+		if reply == nil {
+			_, err = to.Write(buffer[:n])
+		} else {
+			_, err = from.Write(reply)
 		}
 		if err != nil {
 			return
@@ -175,31 +147,6 @@ func (w *wire) answers(answer func(data []byte) []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.answer = answer
-}
-
-func (w *wire) end(l *link) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.links[l] {
-		return
-	}
-	delete(w.links, l)
-	close(l.over)
-	_ = l.client.Close()
-	_ = l.server.Close()
-}
-
-// cut ends every connection there is now.
-func (w *wire) cut() {
-	w.mu.Lock()
-	var links []*link
-	for l := range w.links {
-		links = append(links, l)
-	}
-	w.mu.Unlock()
-	for _, l := range links {
-		w.end(l)
-	}
 }
 
 // hold keeps everything of a direction back until the returned function is called; twice does no harm.
