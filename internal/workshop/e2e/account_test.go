@@ -6,11 +6,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,63 +154,6 @@ func TestAPasswordChangeIsKnownToEveryInstance(t *testing.T) {
 		return other.Call(t, http.MethodGet, "/orders", old, nil).Status == http.StatusUnauthorized
 	})
 	refused(t, start(t, s).Call(t, http.MethodGet, "/orders", old, nil), model.CodeUnauthenticated)
-}
-
-// TestTurningTheTokenSecret does what the page says, one instance after the other, while people log in at one and go on
-// at another: none of them is logged out.
-func TestTurningTheTokenSecret(t *testing.T) {
-	t.Parallel()
-	const old = "a secret of tokens that is replaced"
-	page := string(check.Value(os.ReadFile("../../../deployments/changes.md"))(t))
-	s := onServers(t)
-	var instances [2]atomic.Pointer[app]
-	var stop [2]func()
-	serve := func(n int, listed string) {
-		instance := check.Value(begin(t, s.with(settings{"SECKILL_JWT_SECRET": listed})))(t)
-		instances[n].Store(newApp(t, instance.BaseURL(), instance.OpsURL()))
-		stop[n] = func() { halt(instance) }
-	}
-	for n := range instances {
-		serve(n, old)
-		defer func() { stop[n]() }()
-	}
-	credentials := map[string]string{"username": "turner", "password": rightPassword}
-	object(t, instances[0].Load().Call(t, http.MethodPost, "/auth/register", "", credentials), http.StatusCreated)
-	var gone [2]atomic.Int64 // to another instance, or the same, by where the token is from
-	var tokens [2]string
-	defer meanwhile(len(instances), func(n, round int) {
-		if round%8 == 0 {
-			got, err := instances[n].Load().Send(http.MethodPost, "/auth/login", "", credentials)
-			if tokens[n] = ""; err == nil && got.Status == http.StatusOK { // otherwise it is being restarted, or has a queue
-				tokens[n], _ = object(t, got, http.StatusOK)["access_token"].(string)
-			}
-		}
-		got, err := instances[round%2].Load().Send(http.MethodGet, "/auth/me", tokens[n], nil)
-		if tokens[n] == "" || err != nil {
-			return
-		}
-		check.That(t, got.Status != http.StatusUnauthorized, "a token of instance %d at instance %d: %s", n, round%2, got.Body)
-		if got.Status == http.StatusOK {
-			gone[n].Add(1)
-		}
-	})()
-	fresh := func(n int) {
-		before := gone[n].Load()
-		check.Eventually(t, "people log in anew and go on", func() bool { return t.Failed() || gone[n].Load() >= before+24 })
-	}
-	rolls := regexp.MustCompile("`SECKILL_JWT_SECRET=(.+?)`").FindAllStringSubmatch(page, -1)
-	for _, roll := range rolls {
-		listed := strings.NewReplacer("1=…", "1="+old, "new=…", "new="+old+" by this one").Replace(roll[1])
-		for n := range instances {
-			fresh(0)
-			fresh(1)
-			stop[n]()
-			serve(n, listed)
-		}
-	}
-	fresh(0)
-	fresh(1)
-	check.Equal(t, "rolls", len(rolls), 3)
 }
 
 const limitsPath = "/admin/settings/limits"
@@ -393,42 +334,4 @@ func TestModeChangesWhileNobodySells(t *testing.T) {
 		t.Errorf("in sync: %+v", sold)
 	}
 	refused("async", strings.TrimPrefix(other.URL, "http://127.0.0.1"))
-}
-
-// What was accepted is made an order before the mode changes. Orders of a sync sale between two async ones are known to
-// the hot copy of the second.
-func TestModeChangesWhenNoOrderWaits(t *testing.T) {
-	t.Parallel()
-	s := asyncOnServers(t)
-	inSync := s.with(settings{"SECKILL_ORDER_MODE": "sync"})
-	serving := check.Value(begin(t, s.role("api")))(t)
-	front := newApp(t, serving.BaseURL(), serving.OpsURL())
-	voucher := front.onSale(t, 4)
-	order := front.accepted(t, voucher.ID, front.user(0)) // there is no worker
-	halt(serving)
-	said, err := runs(t, s, "mode", "sync")
-	check.That(t, err != nil && strings.Contains(said, "Orders wait: 1 messages"), "%v: %s", err, said)
-	check.Must(t, check.ErrorOf(runs(t, s, "mode")))
-
-	working := check.Value(begin(t, s))(t)
-	newApp(t, working.BaseURL(), working.OpsURL()).becomes(t, order, model.OrderUnpaid)
-	halt(working)
-	change := func(s settings, to string) {
-		check.Patiently(t, "the mode changes to "+to, func() bool { _, err := runs(t, s, "mode", to); return err == nil })
-	}
-	change(s, "sync")
-	selling := check.Value(begin(t, inSync))(t)
-	between := newApp(t, selling.BaseURL(), selling.OpsURL())
-	got := check.Value(between.Place(t, voucher.ID, front.user(1)))(t)
-	check.Equal(t, "a purchase in sync", got.Status, http.StatusCreated)
-	halt(selling)
-	change(s, "async")
-	again := start(t, s)
-	again.stores(t, voucher.ID, 2, 1)
-	got = check.Value(again.Place(t, voucher.ID, front.user(1)))(t)
-	check.Equal(t, "who bought in sync", got.Code(), model.CodeAlreadyOrdered)
-	check.Equal(t, "units sold to the last", len(again.sellsOn(t, voucher.ID, 4)), 1)
-	if said, err := runs(t, s, "mode"); err != nil || !strings.Contains(said, "async") {
-		t.Errorf("seckill mode says %q, %v", said, err)
-	}
 }

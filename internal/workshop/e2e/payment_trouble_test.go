@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"testing"
 
-	"seckill/internal/payment"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -46,36 +45,4 @@ func TestTheProviderIsInTrouble(t *testing.T) {
 			x.balance(t, int64(n), int64(n))
 		}
 	})
-}
-
-// A refund that the provider refuses for good is visible, and can be asked for again.
-func TestARefundThatFailsForGoodIsVisible(t *testing.T) {
-	t.Parallel()
-	x := openTill(t)
-	a := start(t, onServers(t).with(x.settings()))
-	x.tells(t, a)
-	order := a.buys(t, a.onSale(t, 1).ID, a.user(1))
-	started := a.pays(t, order)
-	x.approve(t, started)
-	a.reaches(t, order, model.OrderPaid)
-	// Somebody has given a part of the money back by hand, at the provider.
-	client := check.Value(payment.NewClient(x.url, check.Value(payment.Key(hookSecret))(t)))(t)
-	defer client.Close()
-	by := payment.Refund{PaymentID: started.PaymentID, Money: payment.Money{Amount: 400, Currency: "CNY"}}
-	check.Must(t, client.Refund(t.Context(), "by hand", by))
-	for attempts := 1; attempts <= 2; attempts++ {
-		a.refund(t, order)
-		check.Patiently(t, "it has failed", func() bool {
-			failed := a.refunds(t, "failed")
-			return len(failed) == 1 && failed[0].OrderID == order.ID && failed[0].Error != "" && failed[0].Attempts == attempts
-		})
-		check.Equal(t, "its buyer is told", a.now(t, order).Reason, model.ReasonRefundFailed)
-	}
-	check.Equal(t, "money that went back", check.Value(x.Balance(t.Context()))(t).Refunded, 400)
-	// Now it is all of it: what was asked for has happened.
-	by.Amount = 600
-	check.Must(t, client.Refund(t.Context(), "by hand, again", by))
-	a.refund(t, order)
-	a.back(t, 1)
-	check.Equal(t, "its buyer is told", a.now(t, order).Reason, "")
 }
