@@ -154,43 +154,15 @@ func missingIsSoldOut() overlay.Change {
 	}
 }
 
-// lastIsFirst changes the places of who waits first and of who waits last before a unit is handed over.
-func lastIsFirst() overlay.Change {
-	const reads = "\theirs := make([]model.Order, len(first))\n"
-	return overlay.Change{File: "repository/waitlist.go", Old: reads, New: `
-		if len(first) == 1 {
-			var last waitlistRow
-			tx.Where("voucher_id = ? AND place > ?", voucherID, v.PlacesServed).Order("place DESC").Limit(1).Find(&last)
-			for _, swap := range []waitlistRow{{Place: first[0].Place, UserID: "nobody"}, {Place: last.Place, UserID: first[0].UserID}, {Place: first[0].Place, UserID: last.UserID}} {
-				if err := tx.Exec("UPDATE waitlist SET user_id = ? WHERE voucher_id = ? AND place = ?", swap.UserID, voucherID, swap.Place).Error; err != nil {
-					return err
-				}
-			}
-			first[0].UserID = last.UserID
-		}
-` + reads}
-}
-
 // handedToAnybody frees a unit in the hot copy that is an order of who waited for it.
 func handedToAnybody() overlay.Change {
 	return overlay.Change{File: "repository/hotcopy/lua/handover.lua", Old: "    if heir ~= '' then after[heirUser] = heir end\n", New: ""}
 }
 
-// cooledBefore decides for ten seconds by what a look at a user's cool-down has found.
-func cooledBefore() overlay.Change {
-	const look = "  local till = waits and tonumber(tombs[waits + i] or '')\n"
-	return overlay.Change{File: "repository/hotcopy/lua/reserve.lua", Old: look, New: look + `  if waits then
-    local known = KEYS[2] .. ':' .. user
-    redis.call('set', known, text(till or 0), 'NX', 'PX', '10000')
-    till = tonumber(redis.call('get', known))
-  end
-`}
-}
-
 // The faults build the program with these defects; that their texts still stand in the product is looked at always.
 func TestDefectsFitTheProduct(t *testing.T) {
 	t.Parallel()
-	for _, defect := range []overlay.Change{publishUndoes(), missingIsSoldOut(), cooledBefore(), lastIsFirst(), handedToAnybody()} {
+	for _, defect := range []overlay.Change{publishUndoes(), missingIsSoldOut(), handedToAnybody()} {
 		check.Must(t, check.ErrorOf(defect.Text("../../..")))
 	}
 }

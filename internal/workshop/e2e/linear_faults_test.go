@@ -294,8 +294,6 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 			name: "missing key is sold out", defect: missingIsSoldOut(),
 			troubles: []trouble{flushes()},
 		},
-		{name: "a cool-down is looked at before the unit is taken", defect: cooledBefore()},
-		{name: "the last who waits is served first", defect: lastIsFirst(), waits: true},
 		{name: "a unit that changes hands is free in between", defect: handedToAnybody(), waits: true},
 	} {
 		t.Run(variant.name, func(t *testing.T) {

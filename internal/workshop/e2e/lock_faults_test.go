@@ -5,116 +5,85 @@
 package e2e_test
 
 import (
-	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 
-// sighting is what somebody outside sees of one attempt to buy.
-type sighting struct {
-	code    model.Code // empty: it is an order
-	orders  int64      // reserved or live that it adds
-	leaving int64      // locks, of whose turn it is, that are there afterwards
-	retry   bool       // the answer says when to come again
-}
-
 // outside is a user who buys while another program, a Java service with Redisson, takes and gives back the user's lock.
 type outside struct {
-	a       *app
+	*app
+
 	voucher string
 	buyers  int
 	holders []holder // one per Redis that holds the lock
 }
 
-// another is a user who has not bought yet. The holders are those of this user's lock from now on.
-func (o *outside) another() string {
+// another is a user who has not bought yet. The holders are those of this user's lock from now on, and take it for so
+// long, if that is not 0.
+func (o *outside) another(t *testing.T, lease time.Duration) string {
+	t.Helper()
 	o.buyers++
-	user := o.a.user(o.buyers)
+	user := o.user(o.buyers)
 	for i := range o.holders {
 		o.holders[i].name = "lock:order:" + user
+		if lease > 0 {
+			o.holders[i].take(t)
+			check.Must(t, o.holders[i].client.PExpire(t.Context(), o.holders[i].name, lease).Err())
+		}
 	}
 	return user
 }
 
-func (o *outside) take(t *testing.T, lease time.Duration) {
-	t.Helper()
-	for _, h := range o.holders {
-		h.take(t)
-		check.Must(t, h.client.PExpire(t.Context(), h.name, lease).Err())
-	}
-}
-
 func (o *outside) release(t *testing.T) {
-	t.Helper()
 	for _, h := range o.holders {
 		h.release(t)
 	}
 }
 
-// orders are those reserved or live.
-func (o *outside) orders(t *testing.T) int64 {
+// hears demands what a user hears who wants to buy, empty for an order, that this order and no other is there then, and
+// that nothing is left of the lock, or all that was taken.
+func (o *outside) hears(t *testing.T, user string, want model.Code, taken bool) {
 	t.Helper()
-	s := stats(t, o.a, o.voucher)
-	return s.Reserved + s.Sold
-}
-
-// sees demands what is seen of an attempt that ask makes.
-func (o *outside) sees(t *testing.T, what string, want sighting, ask func() api.Answer) {
-	t.Helper()
-	before := o.orders(t)
-	got := ask()
-	s := sighting{code: got.Code(), orders: o.orders(t) - before, retry: got.Header.Get("Retry-After") != ""}
-	check.Need(t, s.code != "" || got.Sells(), "%s: %d %s", what, got.Status, got.Body)
+	orders := func() int64 { s := stats(t, o.app, o.voucher); return s.Reserved + s.Sold }
+	before, made := orders(), map[model.Code]int64{"": 1}[want]
+	var got api.Answer
+	if want == model.CodeLockBusy {
+		got = o.once(t, "POST /vouchers/"+o.voucher+"/seckill", o.as(t, user), nil)
+	} else {
+		got = o.buy(t, o.voucher, user)
+	}
+	check.That(t, got.Code() == want && got.Sells() == (want == "") && orders() == before+made,
+		"%s hears %d %s, of %d orders", user, got.Status, got.Body, orders()-before)
+	check.Equal(t, user+" is told when to come again", got.Header.Get("Retry-After") != "", want == model.CodeLockBusy)
 	// One instance of a redlock may give its part back after the answer: a majority is enough for both.
-	check.Eventually(t, what+": as many keys as are wanted are left behind", func() bool {
-		s.leaving = 0
-		for _, h := range o.holders {
-			s.leaving += h.client.Exists(t.Context(), h.name).Val()
-		}
-		return s.leaving == want.leaving
+	check.Eventually(t, "as many keys as are wanted are left behind", func() bool {
+		return !slices.ContainsFunc(o.holders, func(h holder) bool {
+			return (h.client.Exists(t.Context(), h.name).Val() == 1) != taken
+		})
 	})
-	check.That(t, s == want, "%s\n  is seen as %+v\n  want       %+v", what, s, want)
-}
-
-// buys asks until it is answered for good.
-func (o *outside) buys(t *testing.T, user string) api.Answer {
-	t.Helper()
-	return remote.Insist(t, user, func(int) (api.Answer, error) { return o.a.Place(t, o.voucher, user) })
 }
 
 // look goes through everything that the contract says of a foreign holder.
 func (o *outside) look(t *testing.T) {
-	t.Helper()
-	sold, locks := sighting{orders: 1}, int64(len(o.holders))
-	o.sees(t, "somebody whose lock is free", sold, func() api.Answer { return o.buys(t, o.another()) })
-
-	other, user := o.another(), o.another()
-	o.take(t, time.Hour)
-	o.sees(t, "while the lock is held", sighting{code: model.CodeLockBusy, leaving: locks, retry: true}, func() api.Answer {
-		return o.a.Call(t, http.MethodPost, "/vouchers/"+o.voucher+"/seckill", o.a.as(t, user), nil)
-	})
-	o.sees(t, "another user meanwhile", sighting{orders: 1, leaving: locks}, func() api.Answer { return o.buys(t, other) })
+	o.hears(t, o.another(t, 0), "", false)
+	other, user := o.another(t, 0), o.another(t, time.Hour)
+	o.hears(t, user, model.CodeLockBusy, true)
+	o.hears(t, other, "", true)
 	o.release(t)
 
-	o.sees(t, "when the lock is given back", sold, func() api.Answer {
-		user = o.another()
-		o.take(t, time.Hour)
-		time.AfterFunc(100*time.Millisecond, func() { o.release(t) })
-		return o.buys(t, user)
-	})
-	o.sees(t, "when the lock lapses without a word", sold, func() api.Answer {
-		user = o.another()
-		o.take(t, 500*time.Millisecond)
-		return o.buys(t, user)
-	})
-	o.sees(t, "who has an order already", sighting{code: model.CodeAlreadyOrdered}, func() api.Answer { return o.buys(t, user) })
+	user = o.another(t, time.Hour)
+	time.AfterFunc(100*time.Millisecond, func() { o.release(t) })
+	o.hears(t, user, "", false)
+	user = o.another(t, 500*time.Millisecond) // and lapses without a word
+	o.hears(t, user, "", false)
+	o.hears(t, user, model.CodeAlreadyOrdered, false)
 }
 
 // In async mode a script that looks at the lock stands for taking it, where the lock is on the Redis of the hot copies.
@@ -134,7 +103,7 @@ func TestNobodyCanTellTheLockOfTheModesApart(t *testing.T) {
 					s["SECKILL_LOCK_REDIS_URLS"] = strings.Join(parts, ",")
 				}
 				a := start(t, s)
-				o := &outside{a: a, voucher: a.onSale(t, 30).ID}
+				o := &outside{app: a, voucher: a.onSale(t, 30).ID}
 				for _, url := range on {
 					o.holders = append(o.holders, newHolder(t, settings{"SECKILL_REDIS_URL": url}, ""))
 				}
