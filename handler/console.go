@@ -23,7 +23,7 @@ func (a *api) consoleRoutes() {
 	}
 	a.pages(a.options.Console, consolePath, consolePath+"/*path")
 	if a.options.Shop != nil {
-		a.pages(a.options.Shop, shopPath)
+		a.pages(a.options.Shop, shopPath, shopPath+"/*path")
 	}
 }
 

@@ -4,13 +4,16 @@
 package console_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -36,7 +39,7 @@ func buyerInABrowser(t *testing.T, c *chromium) {
 		b.readable(t, button, "#account button")
 		status, _ := s.call(t, "PATCH", "/admin/vouchers/"+id, s.token(t, "admin", "admin"), map[string]any{"begin_at": time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)})
 		check.Equal(t, "the sale is brought forward", status, 200)
-		b.run(t, "it begins without a reload", shows(button, said("Sign in to buy")))
+		b.run(t, "it begins without a reload", looksAgain(), shows(button, said("Sign in to buy")))
 		v.press(t, b, button)
 		b.run(t, "the form", visible("#account"))
 		v.types(t, b, "#username", buyer)
@@ -78,6 +81,94 @@ func buyerInABrowser(t *testing.T, c *chromium) {
 		b.quiet(t)
 	}
 }
+
+// looksAgain is a visitor who comes back to the tab: a page that waits for a sale asks the server only every few minutes.
+func looksAgain() chromedp.Action { return chromedp.Evaluate(`looked = -Infinity; back(); true`, nil) }
+
+// The second at which a sale begins. The button opens by the server's clock alone, whatever the network and the visitor's
+// own clock do; the tap leaves at once; who is a moment too early gets a unit all the same.
+func secondInABrowser(t *testing.T, c *chromium) {
+	s := start(t)
+	begins := time.Now().Add(12 * time.Second).Truncate(time.Millisecond)
+	id := s.onSale(t, map[string]any{"title": "At eight sharp", "stock": 20, "begin_at": begins.UTC().Format(time.RFC3339Nano)})
+	button := `#vouchers [data-id="` + id + `"] [data-field="buy"]`
+	wrong := chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(`{ const right = Date.now; Date.now = () => right() + 7 * 60000; }`).Do(ctx)
+		return err
+	})
+	pages := map[string][]chromedp.Action{
+		"wire": nil, "3G": {network3G(400)}, "3G and a slow processor": {network3G(400), emulation.SetCPUThrottlingRate(4)}, "a clock 7 min wrong": {wrong},
+	}
+	tabs := map[string]*tab{}
+	for name, as := range pages {
+		b := c.person(t, s.url)
+		b.run(t, name, append(as, b.visit("/shop/"+id), until(fmt.Sprintf(`document.querySelector(%q)?.disabled`, button)), chromedp.Evaluate(fmt.Sprintf(`
+			window.fetch = () => new Promise(() => {});
+			new MutationObserver(() => { if (!document.querySelector(%[1]q).disabled) window.openedAt ??= performance.timeOrigin + performance.now() - %[2]d; })
+				.observe(document.querySelector(%[1]q), { attributes: true }); true`, button, begins.UnixMilli()), nil))...)
+		tabs[name] = b
+	}
+	for name, b := range tabs {
+		var late float64
+		b.run(t, "the button opens without an answer", until(`window.openedAt !== undefined`), chromedp.Evaluate(`window.openedAt`, &late))
+		t.Logf("%s: enabled %.0f ms after the beginning", name, late)
+		b.quiet(t)
+	}
+
+	early := c.person(t, s.url)
+	later := s.onSale(t, map[string]any{"title": "A little later", "stock": 1, "begin_at": time.Now().Add(6 * time.Second).UTC().Format(time.RFC3339Nano)})
+	place := `#vouchers [data-id="` + later + `"] `
+	early.run(t, "a buyer", early.visit("/shop/"+later+"#sign-in"), fill("#username", "early-buyer"), fill("#password", password), click(`button[value="register"]`), visible("#buyer"))
+	early.run(t, "whose page is ahead of the server", chromedp.Evaluate(`clock.most += 20000; show(); true`, nil), until(`!document.querySelector('`+place+`[data-field="buy"]').disabled`))
+	var sent bool
+	early.run(t, "the tap leaves in its own frame", chromedp.Evaluate(`{
+		const real = window.fetch;
+		let sent = false;
+		window.fetch = (...call) => { sent = true; return real(...call); };
+		document.querySelector('`+place+`[data-field="buy"]').click();
+		sent; }`, &sent))
+	check.That(t, sent, "the tap waits for something before it leaves")
+	early.run(t, "NOT_STARTED is repeated", visible(`#bought [data-do="pay"]`))
+	second := early.another(t)
+	second.run(t, "a second tab is signed in", second.visit("/shop"), visible("#buyer"), shows(place+`[data-field="buy"]`, "Yours: pay now"))
+
+	cools := s.onSale(t, map[string]any{"title": "Cool-down", "cooldown": "10m"})
+	card := `#vouchers [data-id="` + cools + `"] `
+	second.run(t, "an order that is canceled", second.visit("/shop"), click(card+`[data-field="buy"]`), click(`#bought [data-id] [data-do="cancel"]`))
+	second.run(t, "a refusal stands on its card", click(`a[data-view="sale"]`), click(card+`[data-field="buy"]`), visible(card+`[data-field="refusal"]`))
+	second.run(t, "cooling down survives a reload", chromedp.Reload(), until(`document.querySelector('`+card+`[data-field="buy"]')?.textContent.startsWith('Cooling down')`))
+	second.run(t, "offline", offline(true), visible("#lost"), until(`document.querySelector('`+card+`[data-field="buy"]').disabled`))
+	second.run(t, "and online", offline(false), until(`document.querySelector('#lost').hidden`))
+
+	var waits []float64
+	second.run(t, "what a crowd of waiting tabs asks", chromedp.Evaluate(`{
+		const real = window.setTimeout;
+		const waits = [];
+		window.setTimeout = (what, wait) => { if (what === wake) waits.push(wait); return 0; };
+		const alone = (phase, from) => { vouchers = new Map([['v', { ...[...vouchers.values()][0], id: 'v', phase, begin_at: new Date(now() + from).toISOString(), end_at: new Date(now() + 9e6).toISOString() }]]); };
+		const least = (n) => { waits.length = 0; for (let i = 0; i < n; i += 1) plan(false); return Math.min(...waits); };
+		alone('upcoming', 3600000);
+		const idle = least(1000);
+		alone('upcoming', 90000);
+		const soon = least(1000);
+		alone('sold_out', -1000);
+		for (let i = 0; i < 20; i += 1) plan(false);
+		const after = least(1000);
+		window.setTimeout = real;
+		[idle, soon, after]; }`, &waits))
+	for i, want := range []float64{240_000, 30_000, 200_000} {
+		check.That(t, waits[i] >= want-1000, "a look %d is %v ms away, want %v at the least", i, waits[i], want)
+	}
+	early.quiet(t)
+	second.quiet(t)
+}
+
+// network3G has a latency in ms.
+func network3G(latency float64) chromedp.Action {
+	return network.EmulateNetworkConditions(false, latency, 50_000, 50_000) // bytes a second
+}
+
+func offline(is bool) chromedp.Action { return network.EmulateNetworkConditions(is, 0, -1, -1) }
 
 // colours are the text's and the ground's of one place, and the ground's of another one.
 const colours = `((one, other) => [one.color, one.backgroundColor, other.backgroundColor]
@@ -128,6 +219,7 @@ func TestJourneysInABrowser(t *testing.T) { //nolint:tparallel // one browser
 	c := open(t)
 	t.Run("operator", func(t *testing.T) { operatorInABrowser(t, c, s) })
 	t.Run("buyer", func(t *testing.T) { buyerInABrowser(t, c) })
+	t.Run("second", func(t *testing.T) { secondInABrowser(t, c) })
 	t.Run("till", func(t *testing.T) { tillInABrowser(t, c, s) })
 }
 

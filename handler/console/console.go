@@ -223,6 +223,7 @@ func (c *console) routes() http.Handler {
 	open("/", notFound)
 	if c.Shop {
 		mux.Handle("GET "+ShopPath, c.public(c.shop))
+		mux.Handle("GET "+ShopPath+"/{id}", c.public(c.shop))
 	}
 	mux.Handle("/", c.public(notFound))
 

@@ -239,22 +239,27 @@ const ShopPath = "/shop"
 // shopPage is what the page has before its script has asked the API, so that nothing moves when it has.
 type shopPage struct {
 	Vouchers []model.Voucher
-	Words    []string // for what the API says
+	Known    string         // the same as JSON, as the API has them
+	Only     *model.Voucher // the page is of this one; nil: of all
+	Origin   string         // of the page, for those who show a link to it
+	Words    []string       // for what the API says
 }
 
-// maxShown is how many vouchers the shop window shows, the newest first.
+// maxShown is how many vouchers of each kind the shop window begins with; its script brings more.
 const maxShown = 20
 
-// shop is the page of a buyer, who is anybody: its script uses the public API alone, and
-// the page brings the words for what the API says.
+// shop is the page of a buyer, who is anybody: its script uses the public API alone, and the page brings the words for
+// what the API says.
 func (c *console) shop(w http.ResponseWriter, r *http.Request, v *visit) error {
-	shown, err := c.Vouchers.List(r.Context(), model.VoucherQuery{Limit: maxShown})
-	if err != nil {
-		return err
-	}
-	page := shopPage{Vouchers: shown.Items, Words: slices.Concat(refusals(), []string{
+	page := shopPage{Origin: "http://" + r.Host, Words: slices.Concat(refusals(), []string{
 		model.ReasonRefundFailed, model.ReasonDisputed, model.ReasonPart, model.RefundOfUsed,
 	})}
+	if encrypted(r) {
+		page.Origin = "https://" + r.Host
+	}
+	if err := c.fillShop(r.Context(), r.PathValue("id"), &page); err != nil {
+		return err
+	}
 	for _, phase := range model.Phases() {
 		page.Words = append(page.Words, string(phase))
 	}
@@ -265,6 +270,37 @@ func (c *console) shop(w http.ResponseWriter, r *http.Request, v *visit) error {
 		page.Words = append(page.Words, string(code))
 	}
 	return c.show(w, r, v, http.StatusOK, "shop", page)
+}
+
+// fillShop finds the one voucher of a page, or those of the window: what is on sale, and then what will be, the soonest
+// end or beginning first.
+func (c *console) fillShop(ctx context.Context, id string, page *shopPage) error {
+	if id != "" {
+		one, err := c.Vouchers.Get(ctx, id, false)
+		if err != nil {
+			return err
+		}
+		page.Only, page.Vouchers = &one, []model.Voucher{one}
+	} else {
+		for _, query := range []model.VoucherQuery{{OnSale: true}, {Phase: model.PhasePaused}, {Phase: model.PhaseUpcoming}} {
+			query.Limit = maxShown
+			found, err := c.Vouchers.List(ctx, query)
+			if err != nil {
+				return err
+			}
+			at := func(v model.Voucher) time.Time {
+				if query.Phase == model.PhaseUpcoming {
+					return v.BeginAt
+				}
+				return v.EndAt
+			}
+			slices.SortStableFunc(found.Items, func(a, b model.Voucher) int { return at(a).Compare(at(b)) })
+			page.Vouchers = append(page.Vouchers, found.Items...)
+		}
+	}
+	known, err := json.Marshal(page.Vouchers)
+	page.Known = string(known)
+	return err
 }
 
 // refusals are what the API says to buyers in English, and the shop in its own language. What is not here is said by its code.

@@ -125,6 +125,35 @@ func TestShopUsesThePublicAPIOnly(t *testing.T) {
 	}
 }
 
+// The window begins with what is on sale, the soonest end first, then what begins soonest; each voucher has a page that needs no
+// script, for links.
+func TestShopShowsEverySale(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.browser(t)
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	sale := func(title string, begin, end time.Duration) string {
+		return s.onSale(t, map[string]any{"title": title, "begin_at": in(begin), "end_at": in(end)})
+	}
+	wanted := []string{sale("ends soonest", -time.Hour, time.Hour), sale("ends late", -time.Hour, 9*time.Hour), sale("begins soonest", time.Hour, 9*time.Hour)}
+	wanted = append(wanted, sale("begins late", 8*time.Hour, 9*time.Hour))
+	gone := sale("has ended", -9*time.Hour, -8*time.Hour)
+	for i := range 25 {
+		sale(fmt.Sprint("newer, ended ", i), -9*time.Hour, -8*time.Hour)
+	}
+	page, at := b.page(t, "/shop"), 0
+	for _, id := range wanted {
+		next := strings.Index(page[at:], `data-id="`+id+`"`)
+		check.That(t, next >= 0, "%s is not behind the ones before it", id)
+		at += max(next, 0)
+	}
+	check.That(t, !strings.Contains(page, `data-id="`+gone+`"`), "an ended sale stands among those on sale")
+	only := b.page(t, "/shop/"+gone)
+	want(t, only, `<meta property="og:title" content="has ended">`, `/shop/`+gone+`"`, `property="og:image" content="`+s.url+`/console/static/offer.png`, "<noscript>", " UTC</time>")
+	check.Equal(t, "vouchers of its page", strings.Count(only, `<article class="card" data-id=`), 1)
+	check.Equal(t, "a link to nothing", b.get(t, "/shop/nothing").status, http.StatusNotFound)
+}
+
 // Where the service is tried out, a voucher is on sale with what the form says by itself.
 func TestATrialBeginsAtOnce(t *testing.T) {
 	s := shared(t)

@@ -106,6 +106,7 @@ func newPages(money money, files files) (pages, error) {
 		p.templates[tag] = map[string]*template.Template{}
 		functions := template.FuncMap{
 			"t": language.Text, "money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "asset": files.url,
+			"utc":    func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04 UTC") },
 			"by":     func(actor string) string { return byWords(language, actor) },
 			"lasts":  func(d time.Duration) string { return lasts(language, d) },
 			"checks": func(names string) string { return checkWords(language, names) },

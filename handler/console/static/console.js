@@ -2,6 +2,8 @@
 // copies ids, guards what was typed, and lets htmx show parts of pages under the content policy.
 'use strict';
 
+document.documentElement.dataset.scripted = ''; // console.css hides what only scripts bring to life
+
 // The server shows times in the zone that this cookie names. It is no secret.
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 if (zone && zone !== document.body.dataset.zone) {
@@ -26,7 +28,9 @@ document.addEventListener('htmx:before:swap', (event) => {
 });
 
 // The browser's clock may be wrong. What has passed since the page was made is measured on the one that is never set.
-const madeAt = Date.parse(document.body.dataset.now) - (performance.getEntriesByType('navigation')[0]?.responseStart ?? 0);
+// The server made it between the request and the answer's beginning.
+const [opening] = performance.getEntriesByType('navigation');
+const madeAt = Date.parse(document.body.dataset.now) - ((opening?.requestStart ?? 0) + (opening?.responseStart ?? 0)) / 2;
 const serverNow = () => madeAt + performance.now();
 
 function span(milliseconds) {
