@@ -142,7 +142,12 @@ func (a *adapter) hear(w http.ResponseWriter, r *http.Request) {
 		told, err = a.moved(r.Context(), event)
 	}
 	if err == nil && told.Type != "" {
-		err = a.tell(r.Context(), "stripe_"+event.ID, told)
+		body, err = json.Marshal(told)
+	}
+	if err == nil && told.Type != "" {
+		ctx, enough := context.WithTimeout(r.Context(), tellPatience)
+		defer enough()
+		err = a.signatures.Send(ctx, a.client, a.shop, "stripe_"+event.ID, body)
 	}
 	if err != nil {
 		a.log.WarnContext(r.Context(), "an event of Stripe was not passed on; Stripe sends it again", slog.String("event", event.ID), slog.Any("error", err))
@@ -205,15 +210,4 @@ func (a *adapter) moved(ctx context.Context, event stripe.Event) (told payment.E
 	}
 	told.Data = payment.EventData{PaymentID: p.ID, OrderID: p.OrderID, Money: p.Money, Refunded: p.Refunded, Disputed: &p.Disputed}
 	return told, nil
-}
-
-// tell sends one webhook to the service.
-func (a *adapter) tell(ctx context.Context, id string, event payment.Event) error {
-	ctx, enough := context.WithTimeout(ctx, tellPatience)
-	defer enough()
-	body, err := json.Marshal(event)
-	if err != nil {
-		return fmt.Errorf("write the webhook: %w", err)
-	}
-	return a.signatures.Send(ctx, a.client, a.shop, id, body)
 }

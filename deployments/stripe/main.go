@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -74,11 +75,8 @@ func newAdapter(ctx context.Context, file string, getenv func(string) string, ba
 		secrets[i] = strings.TrimSpace(secrets[i]) // as the service does
 	}
 	signatures, err := payment.NewSignatures(secrets)
-	if err != nil {
-		return nil, fmt.Errorf("use SECKILL_WEBHOOK_SECRETS: %w", err)
-	}
-	keys, err := payment.Keys(secrets)
-	if err != nil {
+	keys, wrong := payment.Keys(secrets)
+	if err = cmp.Or(err, wrong); err != nil {
 		return nil, fmt.Errorf("use SECKILL_WEBHOOK_SECRETS: %w", err)
 	}
 	kept, err := openBook(ctx, file)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -44,10 +45,7 @@ type checkouts struct{ stripe *stripe.Client }
 // key: for at least a day.
 func (c checkouts) start(ctx context.Context, e entry) (*stripe.CheckoutSession, error) {
 	about := map[string]string{keyOfPayment: e.ID, keyOfOrder: e.OrderID, keyOfBuyer: e.Buyer}
-	title := e.Title
-	if title == "" {
-		title = "Order " + e.OrderID
-	}
+	title := cmp.Or(e.Title, "Order "+e.OrderID)
 	params := &stripe.CheckoutSessionCreateParams{
 		Mode:              stripe.String(stripe.CheckoutSessionModePayment),
 		ClientReferenceID: &e.ID,
@@ -168,10 +166,10 @@ func (c checkouts) refund(ctx context.Context, e entry, key string, money paymen
 	}
 	params.SetIdempotencyKey(key)
 	made, err := c.stripe.V1Refunds.Create(ctx, params)
-	if err != nil {
-		return err
+	if err == nil {
+		err = accepted(made, money)
 	}
-	return accepted(made, money)
+	return err
 }
 
 // accepted reports whether money is back, or on its way.
@@ -220,14 +218,19 @@ func openBook(ctx context.Context, file string) (*book, error) {
 // enter keeps a payment before Stripe hears of it, or finds the one that is there.
 func (b *book) enter(ctx context.Context, e entry) (entry, error) {
 	document, err := json.Marshal(e.Checkout)
-	if err != nil {
-		return entry{}, fmt.Errorf("write payment %s: %w", e.ID, err)
+	if err == nil {
+		err = b.change(ctx, "INSERT INTO payments (id, checkout, session_expires_at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
+			e.ID, string(document), e.sessionExpiresAt.Unix())
 	}
-	if _, err := b.db.ExecContext(ctx, "INSERT INTO payments (id, checkout, session_expires_at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
-		e.ID, string(document), e.sessionExpiresAt.Unix()); err != nil {
+	if err != nil {
 		return entry{}, fmt.Errorf("keep payment %s: %w", e.ID, err)
 	}
 	return b.find(ctx, e.ID)
+}
+
+func (b *book) change(ctx context.Context, statement string, args ...any) error {
+	_, err := b.db.ExecContext(ctx, statement, args...)
+	return err
 }
 
 func (b *book) find(ctx context.Context, id string) (entry, error) {
@@ -250,16 +253,10 @@ func (b *book) find(ctx context.Context, id string) (entry, error) {
 
 // note keeps the session that a payment has become.
 func (b *book) note(ctx context.Context, id, session string) error {
-	if _, err := b.db.ExecContext(ctx, "UPDATE payments SET session = ? WHERE id = ?", session, id); err != nil {
-		return fmt.Errorf("keep the session of payment %s: %w", id, err)
-	}
-	return nil
+	return b.change(ctx, "UPDATE payments SET session = ? WHERE id = ?", session, id)
 }
 
 // forget drops a payment that Stripe has refused: nothing has happened.
 func (b *book) forget(ctx context.Context, id string) error {
-	if _, err := b.db.ExecContext(ctx, "DELETE FROM payments WHERE id = ? AND session = ''", id); err != nil {
-		return fmt.Errorf("forget payment %s: %w", id, err)
-	}
-	return nil
+	return b.change(ctx, "DELETE FROM payments WHERE id = ? AND session = ''", id)
 }

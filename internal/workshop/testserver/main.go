@@ -25,7 +25,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"seckill/internal/workshop/check"
@@ -39,18 +39,15 @@ import (
 // The options name goroutines of libraries that are known to stay.
 func Main(m *testing.M, opts ...goleak.Option) {
 	process.adopt()
-	redis.SetLogger(&redisNoise{})
+	logging.Disable() // go-redis tells of the connections that tests break on purpose
 	code := m.Run()
-	if err := process.close(); err != nil {
-		fmt.Fprintf(os.Stderr, "testserver: stop shared servers: %v\n", err)
-		code = max(code, 1)
+	err := process.close()
+	if err == nil && code == 0 { // a failed test leaves goroutines that say nothing new
+		err = leftOver(opts)
 	}
-	if code == 0 {
-		// Looked at only when the tests passed: a failed one leaves goroutines that say nothing new.
-		if err := leftOver(opts); err != nil {
-			fmt.Fprintf(os.Stderr, "testserver: goroutines are left over: %v\n", err)
-			code = 1
-		}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "testserver: at the end: %v\n", err)
+		code = max(code, 1)
 	}
 	os.Exit(code)
 }
@@ -61,8 +58,11 @@ func leftOver(opts []goleak.Option) error {
 	deadline := time.Now().Add(process.patience)
 	for {
 		err := goleak.Find(opts...) // looks for some 400 ms
-		if err == nil || time.Now().After(deadline) {
-			return err
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("goroutines are left over: %w", err)
 		}
 	}
 }
@@ -262,16 +262,11 @@ func configFile(name string) string { return filepath.Join(moduleRoot(), "deploy
 // package, also one of a module inside, so the root is above; it is looked up then and not at compile time, so that
 // -trimpath works.
 func moduleRoot() string {
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, missing := os.Stat(filepath.Join(dir, "deployments")); missing == nil {
-			break
+	dir, _ := os.Getwd()
+	for missing := os.ErrNotExist; missing != nil && dir != "/"; {
+		if _, missing = os.Stat(filepath.Join(dir, "deployments")); missing != nil {
+			dir = filepath.Dir(dir)
 		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			break
-		}
-		dir = parent
 	}
 	return dir
 }
@@ -281,13 +276,9 @@ func moduleRoot() string {
 func KeepLog(t testing.TB, program, text string) {
 	t.Helper()
 	// A test's name has slashes and spaces.
-	name := strings.Map(func(r rune) rune {
-		if strings.ContainsRune(`/\ :`, r) {
-			return '-'
-		}
-		return r
-	}, t.Name()+"-"+program)
-	path, err := logFile(name)
+	name := strings.NewReplacer("/", "-", `\`, "-", " ", "-", ":", "-").Replace(t.Name() + "-" + program)
+	dir := filepath.Join(moduleRoot(), "bin", "logs")
+	path, err := filepath.Join(dir, name+".log"), os.MkdirAll(dir, 0o750)
 	if err == nil {
 		err = os.WriteFile(path, []byte(text), 0o600)
 	}
@@ -296,36 +287,4 @@ func KeepLog(t testing.TB, program, text string) {
 		return
 	}
 	t.Logf("the log of %s is %s", program, path)
-}
-
-// logFile is the path of a log under bin/, whose directory is there afterwards.
-func logFile(name string) (string, error) {
-	dir := filepath.Join(moduleRoot(), "bin", "logs")
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", fmt.Errorf("make the directory of logs: %w", err)
-	}
-	return filepath.Join(dir, name+".log"), nil
-}
-
-// redisNoise is what go-redis says of connections that tests break on purpose. It goes into a file for each test
-// binary, because a line names no test.
-type redisNoise struct {
-	once sync.Once
-	file *os.File
-}
-
-// Printf implements the logger of go-redis.
-func (n *redisNoise) Printf(_ context.Context, format string, args ...any) {
-	n.once.Do(func() {
-		path, err := logFile(filepath.Base(os.Args[0]) + "-redis")
-		if err == nil {
-			n.file, err = os.Create(path)
-		}
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "testserver: what go-redis says is lost: %v\n", err)
-		}
-	})
-	if n.file != nil {
-		fmt.Fprintf(n.file, format+"\n", args...)
-	}
 }

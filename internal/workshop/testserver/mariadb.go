@@ -217,7 +217,7 @@ func launchSharedDatabase() (*Server, error) {
 	return launch(testsHome().database(), args)
 }
 
-// joined waits until a member of a cluster takes part: until it answers a question about itself with a word.
+// joined asks a member of a cluster about itself; it takes part when it answers with this word.
 func joined(question, word string) func(context.Context, *Server) error {
 	return func(ctx context.Context, s *Server) error {
 		var said string
@@ -314,6 +314,8 @@ func Proxied(t testing.TB, members []*Server) *Server {
 	check.Need(t, slices.ContainsFunc(members, takes), "no member takes writes")
 	return start(t, engine{
 		program: configFile("engines/haproxy/run"), answer: greeted,
+		// Until it has asked them it takes all members for well, and closes the connections of those who are not.
+		joined: joined("SELECT IF(@@global.read_only, 'no', 'yes')", "yes"),
 		args: func(s *Server) []string {
 			args := []string{strconv.Itoa(s.port.number)}
 			for _, member := range members {

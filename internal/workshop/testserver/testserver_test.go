@@ -161,53 +161,35 @@ func TestAKilledProgramLeavesNothingBehind(t *testing.T) {
 	check.Equal(t, "bytes that were written after it", len(rest), 0)
 }
 
-func TestRedisRunsOnItsFile(t *testing.T) {
+// Servers run on the files of deployments/, with what a test, or the sharing, adds.
+func TestServersRunOnTheirFiles(t *testing.T) {
 	t.Parallel()
-	own := openRedis(t, testserver.Redis(t, "--maxmemory", "64mb").URL())
-	shared := openRedis(t, testserver.SharedRedis(t))
-	tests := []struct {
-		client        *redis.Client
-		setting, want string
-	}{
-		{own, "maxmemory-policy", "noeviction"},
-		{own, "appendonly", "yes"},
-		{own, "appendfsync", "everysec"},
-		{own, "save", ""},
-		{own, "maxmemory", "67108864"},
-		{shared, "maxmemory-policy", "noeviction"},
-		{shared, "appendonly", "no"},
+	cache, sharedCache := openRedis(t, testserver.Redis(t, "--maxmemory", "64mb").URL()), openRedis(t, testserver.SharedRedis(t))
+	setting := func(client *redis.Client, name string) string {
+		return check.Value(client.ConfigGet(t.Context(), name).Result())(t)[name]
 	}
-	for _, test := range tests {
-		got, err := test.client.ConfigGet(t.Context(), test.setting).Result()
-		check.Must(t, err)
-		if got[test.setting] != test.want {
-			t.Errorf("%s = %q, want %q", test.setting, got[test.setting], test.want)
-		}
+	for name, want := range map[string]string{
+		"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory": "67108864",
+	} {
+		check.Equal(t, name, setting(cache, name), want)
 	}
-}
+	check.Equal(t, "shared", setting(sharedCache, "maxmemory-policy")+" "+setting(sharedCache, "appendonly"), "noeviction no")
 
-func TestMariaDBRunsOnItsFile(t *testing.T) {
-	t.Parallel()
 	own := openDB(t, testserver.MariaDB(t, "--innodb-lock-wait-timeout=1").DSN(testserver.DefaultSchema))
-	shared := openDB(t, testserver.Schema(t))
-	tests := []struct {
-		db            *sql.DB
-		setting, want string
-	}{
-		{own, "innodb_flush_log_at_trx_commit", "1"},
-		{own, "tx_isolation", "READ-COMMITTED"},
-		{own, "character_set_server", "utf8mb4"},
-		{own, "time_zone", "+00:00"},
-		{own, "idle_write_transaction_timeout", "5"},
-		{own, "max_connections", "400"},
-		{own, "innodb_lock_wait_timeout", "1"},
-		{shared, "tx_isolation", "READ-COMMITTED"},
-		{shared, "innodb_flush_log_at_trx_commit", "0"},
-		{shared, "innodb_lock_wait_timeout", "3"},
-	}
-	for _, test := range tests {
-		if got := query(t, test.db, "SELECT @@"+test.setting); got != test.want {
-			t.Errorf("%s = %q, want %q", test.setting, got, test.want)
+	check.Equal(t, "the database", query(t, own, `SELECT CONCAT_WS(' ', @@innodb_flush_log_at_trx_commit, @@tx_isolation, @@character_set_server,
+		@@time_zone, @@idle_write_transaction_timeout, @@max_connections, @@innodb_lock_wait_timeout)`), "1 READ-COMMITTED utf8mb4 +00:00 5 400 1")
+	shared := "SELECT CONCAT_WS(' ', @@innodb_flush_log_at_trx_commit, @@tx_isolation, @@innodb_lock_wait_timeout)"
+	check.Equal(t, "the shared one", query(t, openDB(t, testserver.Schema(t)), shared), "0 READ-COMMITTED 3")
+
+	for limit, settings := range map[int64][]string{4 << 30: nil, 1 << 20: {"max_file_store: 1MB"}} {
+		js := openNATS(t, testserver.NATS(t, settings...))
+		for name, holds := range map[string]bool{"S": true, "T": false} {
+			stream := jetstream.StreamConfig{Name: name, MaxBytes: limit}
+			if !holds {
+				stream.MaxBytes++
+			}
+			err := check.ErrorOf(js.CreateStream(t.Context(), stream))
+			check.That(t, (err == nil) == holds, "%v: a stream of %d bytes: %v", settings, stream.MaxBytes, err)
 		}
 	}
 }
@@ -228,29 +210,25 @@ func TestReadOnlyBindsTheServiceButNotTheAdministrator(t *testing.T) {
 	run(t, service, "INSERT INTO things VALUES (2)")
 }
 
+// Each test has a schema of its own, which is gone with it.
+//
+//nolint:tparallel // the subtests are over, with their cleanups, before the rest looks
 func TestSchemasAreApart(t *testing.T) {
 	t.Parallel()
-	for range 8 {
-		t.Run("", func(t *testing.T) {
-			t.Parallel()
-			db := openDB(t, testserver.Schema(t))
-			// Fails if two tests shared a schema.
-			run(t, db, "CREATE TABLE things (id INT PRIMARY KEY)", "INSERT INTO things VALUES (1)")
-		})
-	}
-}
-
-//nolint:tparallel // the subtest is over, with its cleanup, before the rest looks
-func TestSchemaIsDropped(t *testing.T) {
-	t.Parallel()
-	var name string
-	t.Run("user", func(t *testing.T) {
-		name = query(t, openDB(t, testserver.Schema(t)), "SELECT DATABASE()")
+	names := make([]string, 8)
+	t.Run("users", func(t *testing.T) {
+		for n := range names {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				db := openDB(t, testserver.Schema(t))
+				// Fails if two tests shared a schema.
+				run(t, db, "CREATE TABLE things (id INT PRIMARY KEY)", "INSERT INTO things VALUES (1)")
+				names[n] = query(t, db, "SELECT DATABASE()")
+			})
+		}
 	})
-	db := openDB(t, testserver.Schema(t))
-	if got := query(t, db, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = '"+name+"'"); got != "0" {
-		t.Fatalf("schema %s is still there", name)
-	}
+	there := "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('" + strings.Join(names, "', '") + "')"
+	check.Equal(t, "schemas that are still there", query(t, openDB(t, testserver.Schema(t)), there), "0")
 }
 
 // openNATS connects anew: a test that kills its server wants no client that reconnects behind its back.
@@ -262,27 +240,6 @@ func openNATS(t *testing.T, server *testserver.Server) jetstream.JetStream {
 	js, err := jetstream.New(conn)
 	check.Must(t, err)
 	return js
-}
-
-func TestNATSRunsOnItsFile(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		settings []string
-		store    int64
-	}{
-		{nil, 4 << 30},
-		{[]string{"max_file_store: 1MB"}, 1 << 20},
-	} {
-		server := testserver.NATS(t, test.settings...)
-		_, err := openNATS(t, server).CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", MaxBytes: test.store})
-		if err != nil {
-			t.Errorf("%v: a stream of %d bytes: %v", test.settings, test.store, err)
-		}
-		_, err = openNATS(t, server).CreateStream(t.Context(), jetstream.StreamConfig{Name: "T", MaxBytes: test.store})
-		if err == nil {
-			t.Errorf("%v: the store is larger than %d bytes", test.settings, test.store)
-		}
-	}
 }
 
 func TestNATSReadsNewSettingsWhileItRuns(t *testing.T) {
