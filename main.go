@@ -15,8 +15,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal asks for an orderly end; a second one ends at once.
 	context.AfterFunc(ctx, stop)
-	// A terminal that is closed asks for an orderly end too, and often twice: the shell and the kernel send SIGHUP. nohup
-	// ignores it.
+	// A closed terminal asks for an orderly end too, often twice: shell and kernel send SIGHUP. nohup ignores it.
 	if !signal.Ignored(syscall.SIGHUP) {
 		ctx, _ = signal.NotifyContext(ctx, syscall.SIGHUP)
 	}

@@ -127,8 +127,7 @@ func (c Config) WithoutDatabase() time.Duration {
 	return 0
 }
 
-// String shows that there are settings and nothing of what they are: they
-// contain secrets. See Settings for what may be shown.
+// String shows that there are settings and nothing of them: they contain secrets. See Settings for what may be shown.
 func (Config) String() string { return "config.Config (not shown, it contains secrets)" }
 
 // GoString keeps %#v from showing secrets.
@@ -188,14 +187,12 @@ const usualDrainGrace = 5 * budget.Look
 // Option changes how settings are read.
 type Option func(*reader)
 
-// Flags gives values that were named on the command line, by variable. They
-// win over the environment; an empty one counts as absent.
+// Flags gives values named on the command line, by variable. They win over the environment; an empty one is absent.
 func Flags(values map[string]string) Option {
 	return func(r *reader) { r.flags = values }
 }
 
-// WithoutTokens is for commands that neither sign nor verify tokens, such as a
-// migration: SECKILL_JWT_SECRET may be absent on a real database.
+// WithoutTokens is for commands without tokens, such as a migration: SECKILL_JWT_SECRET may be absent there.
 func WithoutTokens() Option {
 	return func(r *reader) { r.withoutTokens = true }
 }

@@ -20,8 +20,7 @@ const (
 	prefixAll = "SECKILL_"
 	// suffixFile names the variable that names the file with a secret.
 	suffixFile = "_FILE"
-	// maxFile bounds a file with a secret, in bytes: larger than any secret,
-	// smaller than a log that was named by mistake.
+	// maxFile bounds a file with a secret, in bytes: larger than any secret, smaller than a log named by mistake.
 	maxFile = 64 << 10
 )
 
@@ -75,8 +74,7 @@ func newReader(environ []string) *reader {
 	return r
 }
 
-// lookUp finds how a setting is written: by a flag, in the environment, in the
-// file that the environment names, or by default.
+// lookUp finds how a setting is written: by a flag, in the environment, in the file that it names, or by default.
 func (r *reader) lookUp(s setting) origin {
 	if text := r.flags[s.variable]; text != "" {
 		return origin{text: text, source: SourceFlag}
@@ -154,8 +152,7 @@ func readAtMost(name string, most int64) ([]byte, error) {
 	return content, err
 }
 
-// refuseUnknown finds variables that look like ours and are not: a typo must
-// not be a setting that silently does nothing.
+// refuseUnknown finds variables that look like ours and are not: a typo must not silently do nothing.
 func (r *reader) refuseUnknown() {
 	known := make(map[string]bool)
 	for _, s := range table(new(Config)) {
@@ -187,8 +184,7 @@ func fromKubernetes(name, value string) bool {
 		strings.Contains(name, "_PORT_") && (strings.Contains(name, "_TCP") || strings.Contains(name, "_UDP"))
 }
 
-// nearest finds the name that a typo was meant to be, or nothing when none is
-// near: a third of the letters after the prefix may be wrong.
+// nearest finds the name that a typo was meant to be, or nothing: a third of the letters after the prefix may be wrong.
 func nearest(name string, known map[string]bool) string {
 	best, distance := "", max(2, (len(name)-len(prefixAll))/3)+1
 	for candidate := range known {

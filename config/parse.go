@@ -437,8 +437,7 @@ func (i *Issuer) options(text string) error {
 	return nil
 }
 
-// keysPlace reads where the keys of an issuer are. Whoever can change them on
-// the way can name users: http is only for this machine itself.
+// keysPlace reads where an issuer's keys are. Who can change them on the way can name users: http only on this machine.
 func keysPlace(text string) (string, error) {
 	if text == "" {
 		return "", errors.New("has no URL or file")

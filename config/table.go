@@ -22,8 +22,7 @@ type setting struct {
 	read      func(string) error  // parses into the Config
 }
 
-// table is every setting there is, in the order in which people are shown
-// them. Parsers of secrets never repeat what they were given.
+// table is every setting, in the order in which people see them. Parsers of secrets never repeat what they were given.
 func table(c *Config) []setting {
 	return append([]setting{
 		{

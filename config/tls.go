@@ -14,8 +14,7 @@ import (
 	"seckill/internal/redact"
 )
 
-// maxCertificates bounds a file of certificates or keys, in bytes: several times the
-// certificates of every public authority.
+// maxCertificates bounds a file of certificates or keys, in bytes: several times those of every public authority.
 const maxCertificates = 1 << 20
 
 // TLS says how the servers of one kind are spoken to over TLS, and as whom. The zero TLS leaves that to their URLs.
@@ -213,12 +212,10 @@ func (r *reader) refusePlainRedis(variable string, urls []string) {
 	}
 }
 
-// sessionVariable is the name of a variable of the server, which refuses one that it does
-// not know when the connection is made.
+// sessionVariable is the name of a server's variable; the server refuses an unknown one at the connection.
 var sessionVariable = regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)+$`)
 
-// dsnTaken are the options of go-sql-driver that the DSN may decide. Whoever wants the old
-// ways to send a password wants them known.
+// dsnTaken are the options of go-sql-driver that the DSN may decide. Old ways to send a password are asked for by name.
 func dsnTaken() []string {
 	return []string{
 		"allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "compress", "connectionAttributes",
@@ -226,8 +223,7 @@ func dsnTaken() []string {
 	}
 }
 
-// dsnImposed are the options that the service sets, with the value that may stand in a DSN
-// all the same; without one the option is refused.
+// dsnImposed are the options that the service sets, with the value that a DSN may repeat; without one it is refused.
 func dsnImposed() map[string]string {
 	return map[string]string{
 		"allowAllFiles": "false", "charset": "utf8mb4", "checkConnLiveness": "true", "clientFoundRows": "true", "collation": "utf8mb4_bin",
@@ -285,8 +281,7 @@ func dsnParts(text string) []string {
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 const standardPrefix = "OTEL_"
 
-// Tracing is what the service decides by OpenTelemetry's variables. Where spans go, and with which headers, is read
-// by the library itself.
+// Tracing is what the service decides by OpenTelemetry's variables; the library itself reads where spans go.
 type Tracing struct {
 	On bool
 	// Ratio of the requests that belong to no trace yet is traced, from 0 to 1.

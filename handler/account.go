@@ -42,8 +42,7 @@ type loginInput struct {
 	Body Credentials
 }
 
-// Credentials are a username and its password. They have no limits, because an
-// ill-formed password is a wrong one and answered with 401, too.
+// Credentials are a username and its password, without limits: an ill-formed password is a wrong one, 401 too.
 type Credentials struct {
 	Username string `json:"username"`
 	Password string `json:"password" format:"password"`

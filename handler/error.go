@@ -54,8 +54,7 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 // bearerChallenge names the scheme by which callers prove who they are (RFC 6750).
 const bearerChallenge = "Bearer"
 
-// problemOf translates any error. An error that is no *model.Error is a bug, unless a
-// deadline has passed: that is UNAVAILABLE.
+// problemOf translates any error. One that is no *model.Error is a bug, unless a deadline has passed: UNAVAILABLE.
 func problemOf(err error) *Problem {
 	refusal, ok := errors.AsType[*model.Error](err)
 	switch {
@@ -257,8 +256,7 @@ func fieldError(detail *huma.ErrorDetail) model.FieldError {
 	return field
 }
 
-// problemsPath is where the page of each code is; the type of a problem document is a
-// reference to it (RFC 9457, 3.1.1).
+// problemsPath is where the page of each code is, to which the type of a problem document refers (RFC 9457, 3.1.1).
 const problemsPath = "/problems/"
 
 // problemPath is the page of a code.
@@ -335,8 +333,7 @@ func (a *api) speak(ctx context.Context, p *Problem) *Problem {
 	return p
 }
 
-// in says the title in a language. The detail and the fields are in English: they are written for
-// programmers, and programs switch on the code.
+// in says the title in a language. Detail and fields stay English: programmers read them, programs use the code.
 func (p *Problem) in(language *words.Language) {
 	p.language = language
 	p.Title = language.Text(p.Title)

@@ -39,8 +39,7 @@ import (
 	"seckill/service"
 )
 
-// warningsPerSecond bounds the log lines about a dependency that is down. They show
-// that it is, without hiding everything else in the log.
+// warningsPerSecond bounds the lines about a dependency that is down, so that they do not hide the rest of the log.
 const warningsPerSecond = 10
 
 // orders is what the routes of orders need of sale.Orders.
@@ -148,8 +147,7 @@ type Options struct {
 	ByUser    *ratelimit.Limiter
 	ByAddress *ratelimit.Addresses
 
-	// TrustedProxies are the networks whose forwarding headers tell the
-	// client's address; none by default, because any client can write a header.
+	// TrustedProxies may tell the client's address in their headers; none by default: any client can write a header.
 	TrustedProxies []netip.Prefix
 
 	// Origins are the origins (scheme://host[:port]) of pages whose scripts may call the API; none by default.
@@ -282,8 +280,7 @@ func (a *api) configure() error {
 	if a.compress, err = newCompressor(); err != nil {
 		return err
 	}
-	// identify has put the client's address in the place of a proxy's: Gin's own
-	// reading of headers believes more of them than one.
+	// identify has put in the client's address; Gin's own reading of headers believes more of them.
 	a.engine.ForwardedByClientIP = false
 	if err := a.options.Metrics.Register(a.durations); err != nil {
 		return fmt.Errorf("register the metrics of HTTP: %w", err)
@@ -393,8 +390,7 @@ func (a *api) ready(c *gin.Context) {
 	c.Data(status, contentType, append(lines, '\n'))
 }
 
-// complaint is what a client may hear of a failed check: the detail of a domain error.
-// The error itself, with its addresses, goes to the log.
+// complaint is the detail that a client gets for a failed check. The error itself, with its addresses, is only logged.
 func (a *api) complaint(c *gin.Context, name string, err error) string {
 	ctx := c.Request.Context()
 	if a.warnings.Allow() {
@@ -407,8 +403,7 @@ func (a *api) complaint(c *gin.Context, name string, err error) string {
 	return "cannot be reached"
 }
 
-// NewOperations makes the operations listener's handler: metrics and profiles.
-// It has no authentication, which is why it has a listener of its own.
+// NewOperations serves metrics and profiles, without authentication and therefore on a listener of its own.
 func NewOperations(gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))

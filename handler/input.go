@@ -39,8 +39,7 @@ type InPath struct {
 	ID string `path:"id"`
 }
 
-// maxWait is the longest a client may wait for an order. It is short because proxies
-// cut connections that are silent for a minute.
+// maxWait is the longest wait for an order. It is short because proxies cut connections that are silent for a minute.
 const maxWait = budget.Settled
 
 // parseWait reads how long to wait. A longer wait than maxWait is no mistake, and becomes maxWait.
@@ -55,8 +54,7 @@ func parseWait(text string) (time.Duration, error) {
 	return min(wait, maxWait), nil
 }
 
-// parseTime reads an RFC 3339 time. Microseconds and these years are what
-// databases hold (MySQL 8 manual, 13.2.2, "The DATETIME type").
+// parseTime reads an RFC 3339 time, with the microseconds and years that databases hold (MySQL 8 manual, 13.2.2).
 func parseTime(location, text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil || !strictTime(text) {
@@ -115,8 +113,7 @@ func (i *Idempotent) Resolve(ctx huma.Context) []error {
 	}}
 }
 
-// once describes the call. Its fingerprint is of the decoded request, so that spaces
-// or the order of members make no difference.
+// once describes the call. Its fingerprint is of the decoded request: spaces and the order of members do not count.
 func (i *Idempotent) once(ctx context.Context, method, path, id string, asked any) (model.Idempotency, error) {
 	if i.Key == "" {
 		return model.Idempotency{}, nil
@@ -222,8 +219,7 @@ func writeJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// readJSON decodes one JSON document. A pointer to any gets it with the marks
-// above for huma's validation; anything else gets its typed value.
+// readJSON decodes one document: into a pointer to any with the marks above, for huma; otherwise into the typed value.
 func readJSON(data []byte, v any) error {
 	document, err := parseJSON(data)
 	if err != nil {

@@ -224,8 +224,7 @@ func (p proxies) client(r *http.Request) netip.Addr {
 	return found
 }
 
-// encrypted reports whether a trusted proxy says that the client speaks TLS with it: its
-// own word is the rightmost, as with addresses.
+// encrypted reports whether a trusted proxy says that the client used TLS: its own word is the rightmost.
 func (p proxies) encrypted(r *http.Request) bool {
 	if len(p) == 0 || !p.trusts(peerOf(r)) {
 		return false

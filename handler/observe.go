@@ -24,8 +24,7 @@ const (
 	cutShort       = "aborted"
 )
 
-// requestDurations makes the histogram of durations, in seconds. Its buckets reach
-// from an answer out of memory to the longest wait for an order.
+// requestDurations is the histogram of durations, in seconds: from an answer out of memory to the longest wait.
 func requestDurations() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "seckill_http_request_duration_seconds",
@@ -52,8 +51,7 @@ func (a *api) observe(c *gin.Context) {
 	finished = true
 }
 
-// recovered answers for a panic. It reports whether the connection must be
-// cut, because an answer had begun and must not look complete.
+// recovered answers for a panic. It reports whether an answer had begun: the connection is then cut.
 func (a *api) recovered(c *gin.Context, cause any) bool {
 	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		return true

@@ -72,8 +72,7 @@ func (a *api) humaConfig() huma.Config {
 	}
 }
 
-// documentRoutes serves the document and the page that shows it. It runs last,
-// because the document lists all routes, its own included.
+// documentRoutes serves the document and its page. It runs last, because the document lists all routes.
 func (a *api) documentRoutes() error {
 	assets, err := docsAssets()
 	if err != nil {
@@ -210,8 +209,7 @@ func (a *api) strictBodies() map[*huma.Schema]bool {
 	return strict
 }
 
-// describe lists the values that a member of an answer has today. It makes no enum of
-// them, because clients must tolerate new ones.
+// describe lists the values of a member today. It makes no enum, because clients must tolerate new ones.
 func describe[T ~string](schema *huma.Schema, member string, values []T) {
 	words := make([]string, 0, len(values))
 	for _, value := range values {
@@ -433,8 +431,7 @@ func pattern(path string) string {
 	return path
 }
 
-// docsPolicy lets the page load files of this server only. Swagger UI sets styles
-// from its script and draws its icons as data.
+// docsPolicy lets the page load this server's files only. Swagger UI sets styles by script and draws icons as data.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

@@ -42,8 +42,7 @@ func (in *orderInput) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
-// extendWrite moves the deadline of an answer. It ignores the error of a connection
-// without one, as in tests without a server.
+// extendWrite moves the deadline of an answer. A connection without one, as in tests without a server, is left alone.
 func extendWrite(c *gin.Context, by time.Duration) {
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(by))
 }
@@ -171,8 +170,7 @@ func (a *api) limitUser(c *gin.Context, userID string) (refused bool) {
 	return false
 }
 
-// emptyBody refuses a body that is neither missing, null nor an empty object. Generated clients send null
-// where a body is optional.
+// emptyBody refuses a body that is neither missing, null nor {}. Generated clients send null for an optional body.
 func emptyBody(r *http.Request) *Problem {
 	if r.ContentLength == 0 {
 		return nil

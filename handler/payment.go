@@ -105,8 +105,7 @@ func (a *api) paymentWebhook(c *gin.Context) {
 	a.noContent(c)
 }
 
-// refuseSender answers a webhook that is not signed, or too old, and has the log say so once a minute: anybody can send
-// one.
+// refuseSender answers a webhook that is unsigned or too old. It is logged once a minute: anybody can send one.
 func (a *api) refuseSender(c *gin.Context, err error) {
 	ctx := c.Request.Context()
 	refusal := &model.Error{Code: model.CodeUnauthenticated, Detail: "The webhook's signature is not valid.", Cause: err}
@@ -127,8 +126,7 @@ func (*api) noContent(c *gin.Context) {
 	c.Writer.WriteHeaderNow()
 }
 
-// readWebhook reads a webhook, or says what is wrong with it. It is nil for one of a type that is not known, whatever
-// else that says.
+// readWebhook reads a webhook, or says what is wrong with it. It is nil for one of an unknown type.
 func readWebhook(id string, body []byte) (*model.PaymentNotice, *Problem) {
 	document, err := parseJSON(body)
 	if err != nil {
@@ -200,8 +198,7 @@ func dataOf(envelope map[string]any) (WebhookData, error) {
 	return said, nil
 }
 
-// take reads a member that may be absent. One that is null, or given twice, is a mark,
-// which has no type that is asked for.
+// take reads a member that may be absent. null, or a second one of the name, is a mark of no type that is asked for.
 func take[T any](to *T, object map[string]any, location, name string) error {
 	value, given := object[name]
 	if !given {

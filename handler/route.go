@@ -109,8 +109,7 @@ func (d *adapter) Handle(op *huma.Operation, handle func(huma.Context)) {
 			d.api.abort(c, err)
 			return
 		}
-		// There is one representation of everything. huma would label it with
-		// the name of any of its formats that a client asks for.
+		// There is one representation. huma would label it with any of its formats that a client asks for.
 		c.Request.Header.Del("Accept")
 		handle(humagin.NewContext(op, c))
 	})
@@ -187,11 +186,9 @@ type writer int
 const (
 	// A buyer is who does not say otherwise: anybody may come here as often as a network carries.
 	_ writer = iota
-	// purchaser has connections to the database that are kept for purchases, and is limited in the contract's order:
-	// see place.
+	// purchaser has database connections kept for purchases, and limits in the contract's order: see place.
 	purchaser
-	// provider of payments is nobody's crowd: its word waits behind what buyers write, and is not refused for their
-	// number.
+	// provider of payments is no crowd: its word waits behind what buyers write, and is not refused for their number.
 	provider
 )
 
@@ -242,8 +239,7 @@ func (a *api) authenticate(who access, operation string) gin.HandlerFunc {
 	}
 }
 
-// claims reads the bearer token. Its bearer is told which claim is wrong, if it is the
-// issuer's; everything else goes to the log only.
+// claims reads the bearer token. Its bearer is told which claim is wrong if it is the issuer's; the log gets the rest.
 func (a *api) claims(ctx context.Context, header http.Header) (token.Claims, error) {
 	refused := &model.Error{Code: model.CodeUnauthenticated, Detail: "A valid bearer token is needed."}
 	values := header.Values("Authorization")
@@ -307,8 +303,7 @@ func isAdmin(ctx context.Context) bool {
 // requestIDHeader names a request in answers, in the log, and in the logs of proxies.
 const requestIDHeader = "X-Request-Id"
 
-// call is what is known of a request beside the request. It is one value in the
-// context, because each value costs a look-up and an allocation.
+// call is what is known of a request. It is one value of the context: each value costs a look-up and an allocation.
 type call struct {
 	id        string
 	accepts   string        // the header Accept-Language

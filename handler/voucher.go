@@ -95,8 +95,7 @@ type VoucherDraft struct {
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
 }
 
-// EarlyStart names the groups that may buy before all others, and from when. An empty list of groups begins early for
-// no user.
+// EarlyStart names the groups that may buy first, and from when. An empty list of groups begins early for nobody.
 type EarlyStart struct {
 	Groups  []string `json:"groups" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"gold\"]"`
 	BeginAt *string  `json:"begin_at,omitempty" format:"date-time" doc:"Before the voucher's begin_at."`
@@ -492,8 +491,7 @@ type tagged struct {
 
 func tag(v model.Voucher) *tagged { return &tagged{ETag: `"` + v.Tag() + `"`, Body: v} }
 
-// viewed is a voucher for everybody. Its tag is weak: it covers everything but
-// server_time, so that 304 means that nothing else has changed.
+// viewed is a voucher for everybody. Its weak tag covers all but server_time: 304 means that nothing else changed.
 type viewed struct {
 	Status       int
 	CacheControl string `header:"Cache-Control" doc:"max-age=1 on what everybody sees, and private on what a caller with a token does."`

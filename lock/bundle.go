@@ -138,8 +138,7 @@ func (b *bundle) ended(cause error) {
 	}
 }
 
-// forget drops the token: the owner's next acquisition gets one of its own, greater than those of the holders that came
-// in between. Under b.mu.
+// forget drops the token: the owner's next one is greater than those of the holders in between. Under b.mu.
 func (b *bundle) forget() {
 	if b.unfence != nil {
 		b.unfence()

@@ -56,8 +56,7 @@ func New(store driver.Store, opts ...ClientOption) *Client {
 	return c
 }
 
-// Mutex returns the lock of that name. It costs nothing and needs no closing; two Mutexes of one name are the same
-// lock.
+// Mutex returns the lock of that name. It costs nothing and needs no closing; the name alone says which lock it is.
 func (c *Client) Mutex(name string) *Mutex {
 	return &Mutex{client: c, name: name}
 }
@@ -124,8 +123,7 @@ func (c *Client) Close(ctx context.Context) error {
 	return err
 }
 
-// settled waits for the calls under way, and only then for what is being given back: a call whose outcome is unknown
-// leaves something to be undone.
+// settled waits for the calls under way, then for what is given back: an unknown outcome leaves something to undo.
 func (c *Client) settled(ctx context.Context) error {
 	select {
 	case <-finished(&c.underWay):
@@ -154,8 +152,7 @@ func (c *Client) enter() bool {
 	return true
 }
 
-// spawn starts a goroutine that ends soon after base does, unless Close has come so far that no caller would wait for
-// it.
+// spawn starts a goroutine that ends soon after base, unless Close has come so far that nobody would wait for it.
 func (c *Client) spawn(work func()) bool {
 	c.workMu.Lock()
 	defer c.workMu.Unlock()

@@ -106,8 +106,7 @@ func (h *holding) expire() {
 	h.lose("the lease ran out")
 }
 
-// prolong is called when a request that was sent then has renewed the lease. It shortens no lease, and neither do the
-// stores.
+// prolong is called when a request sent then has renewed the lease. It never shortens a lease, nor do the stores.
 func (h *holding) prolong(sent time.Time, lease time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,8 +159,7 @@ func (h *holding) lose(why string) {
 	}
 }
 
-// end makes the holding count as not held, stops its renewal and ends the contexts of its leases. It reports whether it
-// was held until now.
+// end ends the holding: no renewal, and its leases' contexts end. It reports whether it was held until now.
 func (h *holding) end(cause error) bool {
 	h.mu.Lock()
 	if !h.held {
@@ -235,8 +233,7 @@ func (h *holding) remove(l *Lease) (left int, held bool) {
 	return left, held
 }
 
-// wanted reports whether the holding is to be renewed: for a lease with a watchdog whose life, see While, has not
-// ended. Under h.mu.
+// wanted reports whether to renew the holding: for a lease with a watchdog whose life (While) goes on. Under h.mu.
 func (h *holding) wanted() bool {
 	for _, l := range h.leases {
 		if l.watchdog && l.life.Err() == nil {

@@ -85,8 +85,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // longer renewed and ends with its lease.
 func (l *Lease) Unlock() error { return l.UnlockContext(context.Background()) }
 
-// UnlockContext is Unlock under a context of the caller's. When that ends first, the lock is given back in the
-// background.
+// UnlockContext is Unlock under a caller's context. When that ends first, the lock is given back in the background.
 func (l *Lease) UnlockContext(ctx context.Context) error {
 	l.mu.Lock()
 	if l.unlocked {

@@ -39,15 +39,13 @@ var (
 	// ErrUnlocked is the cause with which the context of a lease ends when it is unlocked.
 	ErrUnlocked = errors.New("lock: unlocked")
 
-	// ErrUnsynced means that fewer replicas confirmed the acquisition in time than the option Synced asks for. The lock is
-	// given back.
+	// ErrUnsynced means that fewer replicas confirmed in time than Synced asks for. The lock is given back.
 	ErrUnsynced = errors.New("lock: not confirmed by enough replicas")
 
 	// ErrClosed means that the client has been closed.
 	ErrClosed = errors.New("lock: client closed")
 
-	// ErrUnknown means that the store did not answer in time. An acquisition that ended like this is undone; its caller
-	// holds nothing.
+	// ErrUnknown means that the store did not answer in time. The acquisition is undone; its caller holds nothing.
 	ErrUnknown = driver.ErrUnknown
 
 	// ErrRefused means that the store cannot do this at all (a key of another type, no permission) and changed nothing.
@@ -180,8 +178,7 @@ func (s *slot) acquire(ctx context.Context, a attempt) (*Lease, error) {
 }
 
 const (
-	// defaultUnlockTimeout bounds Unlock with all its repetitions (3 s): the longest a deferred call may hold up its
-	// function.
+	// defaultUnlockTimeout bounds Unlock with its repetitions (3 s): a deferred call must not hold up its function.
 	defaultUnlockTimeout = 3 * defaultCallTimeout / 2
 	// minLease leaves a usable lease after the drift has been taken off (10 ms).
 	minLease = 2 * swiftly
@@ -304,8 +301,7 @@ func Fenced() Option {
 	return func(a *attempt) { a.fenced = true }
 }
 
-// lifeOf is what the lease's context derives from. The context given to Lock, ctx, bounds the acquisition alone; it
-// brings the values and the owner.
+// lifeOf is the parent of the lease's context. Lock's ctx bounds the acquisition alone, and brings values and owner.
 func (a attempt) lifeOf(ctx context.Context, own *owner) context.Context {
 	if a.life != nil {
 		return context.WithValue(a.life, ownerKey{}, own)

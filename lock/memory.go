@@ -125,8 +125,7 @@ func (s *memoryStore) Holder(_ context.Context, name string) (string, time.Durat
 	return "", 0, nil
 }
 
-// Pass is Passer's. All waiters are clients of this process; if one of another client waits, the lock is freed, so that
-// none is starved.
+// Pass is Passer's. If a client of another process waits, the lock is freed, so that nobody is starved.
 func (s *memoryStore) Pass(ctx context.Context, from, to driver.Request) (driver.Passed, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Passed{}, err

@@ -16,8 +16,7 @@ const (
 	// DefaultTable is the name of the lock table unless Table says otherwise.
 	DefaultTable = "seckill_locks"
 
-	// A row is kept for its token, for as long as retention; sweepEvery is a minute. So few rows a statement keep the
-	// sweeper's row locks short.
+	// A row is kept for its token (retention); sweepEvery is a minute. Few rows a statement keep row locks short.
 	sweepEvery = retention / 60
 	sweepRows  = 1000
 

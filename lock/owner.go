@@ -59,8 +59,7 @@ func (o *owner) unfence(key string) {
 	}
 }
 
-// slot is one owner's share in one lock. Its turn is taken for every change, so that two goroutines of one owner do not
-// acquire at the same time.
+// slot is one owner's share in a lock. Changes take turns: two goroutines of an owner must not acquire at once.
 type slot struct {
 	owner *owner
 	lock  Mutex

@@ -71,8 +71,7 @@ func cutBy(ctx context.Context, err error) error {
 	return err
 }
 
-// got turns a granted request into a holding, unless its caller is gone, replicas lack it, or the answer took longer
-// than the lease.
+// got makes a holding of a granted request, unless its caller left, replicas lack it, or the lease is over already.
 func (c *Client) got(ctx context.Context, h *holding, sent time.Time, grant driver.Grant) error {
 	var why error
 	switch {

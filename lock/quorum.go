@@ -257,8 +257,7 @@ func (p *place) told() (free int, news bool) {
 	return len(p.free), news
 }
 
-// forget begins anew, for a round, and returns what was known: a message that comes during the round may be younger
-// than the part's answer.
+// forget begins a round anew, and returns what was known: a message in the round may be younger than the answer.
 func (p *place) forget() (told map[int]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

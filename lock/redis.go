@@ -285,8 +285,7 @@ func keyName(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// latchID makes the 32 hexadecimal digits that end a latch's name: half of the holder's uuid and its integer, which are
-// used once.
+// latchID makes the 32 hex digits that end a latch's name: half of the holder's uuid and its integer, used once.
 func latchID(holder string) string {
 	uuid, integer, ok := strings.Cut(holder, ":")
 	n, err := strconv.ParseUint(integer, 10, 64)
@@ -493,8 +492,7 @@ func (r *request) numbers() ([]int64, error) {
 	return numbers, nil
 }
 
-// exec sends calls in one pipeline, those on the same terms as one request. It writes to nothing its caller could still
-// be reading.
+// exec sends calls in one pipeline, equal ones as one request. It never writes to what its caller may still read.
 func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []answer {
 	answers := make([]answer, len(calls))
 	need, err := b.replicas.needed(ctx, b.client)

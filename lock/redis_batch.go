@@ -17,11 +17,9 @@ import (
 const (
 	// defaultPipelines: see Pipelines.
 	defaultPipelines = 2
-	// maxPipelineCalls keeps a pipeline's replies within one read buffer and its last caller from waiting long for the
-	// first.
+	// maxPipelineCalls keeps a pipeline's replies in one read buffer, and its last caller from waiting long.
 	maxPipelineCalls = 128
-	// maxQueuedCalls bounds the callers that wait for a place in a pipeline; more could not be served within any sensible
-	// deadline.
+	// maxQueuedCalls bounds the callers waiting for a pipeline; more could not be served within a sensible deadline.
 	maxQueuedCalls = 16_384
 	// overdueAfter is when a pipeline without an answer no longer counts against the number under way (250 ms), so that
 	// one dead connection does not hold up all callers.
@@ -30,11 +28,9 @@ const (
 	maxOverdue = 8
 	// pipelineSweep is how exactly calls and pipelines are timed (100 ms).
 	pipelineSweep = 2 * defaultPoll
-	// soloTimeout is how long a caller may be unable to leave a call that it makes itself; it only does so while answers
-	// come swiftly.
+	// soloTimeout is how long a caller may be stuck in a call of its own; it makes one only while answers are swift.
 	soloTimeout = moment
-	// forgetAtOnce latches that are done with are worth a command in the next pipeline; fewer wait for the sweeper.
-	// maxForgotten bounds them.
+	// forgetAtOnce finished latches are worth a command in the next pipeline; maxForgotten bounds those that wait.
 	forgetAtOnce = 64
 	maxForgotten = 1024
 )
@@ -176,8 +172,7 @@ func (b *batcher) direct(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// aside calls do in a goroutine of its own, which its caller leaves when ctx has ended or the call timeout has passed.
-// Only after nil is it done.
+// aside calls do in a goroutine that its caller leaves at ctx's end or the call timeout. After nil it is done.
 func (b *batcher) aside(ctx context.Context, do func(context.Context)) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
@@ -247,8 +242,7 @@ func (b *batcher) carry(p *pipeline) {
 	}
 }
 
-// guard makes sweep run while it has something to do. One timer serves all calls: a timer per call would cost more than
-// the call. Under b.mu.
+// guard runs sweep while it has work. One timer serves all calls: one for each would cost more than a call. Under b.mu.
 func (b *batcher) guard() {
 	if !b.watched && !b.closed {
 		b.watched = true
@@ -256,8 +250,7 @@ func (b *batcher) guard() {
 	}
 }
 
-// sweep ends the calls that have waited too long, gives the places of stuck pipelines to new ones, and deletes latches
-// that are done with.
+// sweep ends calls that waited too long, replaces stuck pipelines, and deletes latches that are done with.
 func (b *batcher) sweep() {
 	b.mu.Lock()
 	b.watched = false
@@ -345,8 +338,7 @@ func (b *batcher) close() {
 // replicas.
 const syncTimeout = defaultCallTimeout / 2
 
-// lane is the batcher of the calls about a key. In a Cluster each node has one, so that a node that does not answer
-// holds up only its own locks.
+// lane is the batcher of a key's calls. Each node of a Cluster has one, so that a silent node holds up only its locks.
 func (b *batcher) lane(ctx context.Context, key string) *batcher {
 	cluster, ok := b.client.(*redis.ClusterClient)
 	if !ok {
@@ -452,8 +444,7 @@ func (r *replicas) needed(ctx context.Context, client redis.UniversalClient) (in
 	return r.recount(ctx, client)
 }
 
-// recount asks the server for its replicas, and whether it allows WAIT: after an acquisition it would be too late to
-// find out that it does not.
+// recount asks the server for its replicas, and whether it allows WAIT: after an acquisition that would be too late.
 func (r *replicas) recount(ctx context.Context, client redis.UniversalClient) (int, error) {
 	count, err := r.want, error(nil)
 	if r.want < 0 {
@@ -489,8 +480,7 @@ func online(info string) (n int) {
 	return n
 }
 
-// enough reports whether as many replicas as needed answered a WAIT. Those that have left since they were counted are
-// not needed.
+// enough reports whether enough replicas answered a WAIT. Those that left since the count are not needed.
 func (r *replicas) enough(ctx context.Context, client redis.UniversalClient, wait *redis.Cmd, need int) bool {
 	confirmed, err := wait.Int()
 	if err == nil && confirmed < need && r.want < 0 {
@@ -508,8 +498,7 @@ func (b *batcher) syncTimeout() time.Duration {
 	return limit
 }
 
-// take makes a call that acquires a lock. In a Cluster a call that is to be confirmed goes to a node directly, and
-// follows redirections here.
+// take makes a call that acquires a lock. To be confirmed, it goes to a Cluster's node directly, with redirections.
 func (s *redisLocks) take(ctx context.Context, c *call) {
 	if s.synced == nil {
 		s.do(ctx, c)

@@ -183,8 +183,7 @@ func (s *subscriptions) close() {
 	s.work.Wait()
 }
 
-// session lives as long as one connection. It reports whether anything was received: nothing is when Redis refuses to
-// subscribe.
+// session lives as long as one connection. It reports whether anything came: nothing does if Redis refuses.
 func (s *subscriptions) session() bool {
 	conn := s.client.Subscribe(s.ctx)
 	have := make(map[string]*channel)
@@ -210,8 +209,7 @@ func (s *subscriptions) session() bool {
 	}
 }
 
-// adjust makes the connection's channels, which are in have, those that are watched. After an error the connection
-// cannot be used any more.
+// adjust makes the connection's channels (have) those that are watched. After an error the connection is useless.
 func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]*channel) error {
 	ctx, cancel := context.WithTimeout(s.ctx, subscribeTimeout)
 	defer cancel()
@@ -222,8 +220,7 @@ func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]*channel) err
 	return s.send(ctx, less, conn.Unsubscribe, conn.SUnsubscribe)
 }
 
-// send subscribes or unsubscribes: plain channels all at once, sharded ones one by one, since those of different slots
-// may not share a command.
+// send subscribes or unsubscribes: plain channels at once, sharded ones singly, as their slots may differ.
 func (s *subscriptions) send(ctx context.Context, names []string, plain, sharded func(context.Context, ...string) error) error {
 	if !s.sharded && len(names) > 0 { // no names would be all of them
 		return plain(ctx, names...)
@@ -236,8 +233,7 @@ func (s *subscriptions) send(ctx context.Context, names []string, plain, sharded
 	return nil
 }
 
-// receive hands messages to the watchers until the connection breaks or no longer answers. It reports whether anything
-// came.
+// receive hands messages to the watchers until the connection breaks or is silent. It reports whether any came.
 func (s *subscriptions) receive(conn *redis.PubSub) (heard bool) {
 	silent := false
 	for {

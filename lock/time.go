@@ -17,17 +17,13 @@ const (
 	// defaultPoll is how often the first waiter asks while no messages arrive: what a waiter loses at most, at 20 requests
 	// a second for each process and lock.
 	defaultPoll = 50 * time.Millisecond
-	// defaultProbe is how often it asks while messages arrive, because a deleted key sends none: two requests a second for
-	// each process and lock.
+	// defaultProbe is how often it asks beside messages, because a deleted key sends none: twice a second a lock.
 	defaultProbe = 500 * time.Millisecond
-	// defaultCallTimeout bounds one call to a store. A lock that takes longer to ask for is of no use to an interactive
-	// caller.
+	// defaultCallTimeout bounds one call to a store. A slower lock is of no use to an interactive caller.
 	defaultCallTimeout = 2 * time.Second
-	// defaultLease is Redisson's lockWatchdogTimeout: long enough for three renewals, short enough to wait for after a
-	// crash.
+	// defaultLease is Redisson's lockWatchdogTimeout: three renewals fit in, and one can wait for it after a crash.
 	defaultLease = 30 * time.Second
-	// retention is how long a token outlives its lock: more than a server's clock is ever set back by. The clock has
-	// passed the token by then.
+	// retention is how long a token outlives its lock: longer than a server's clock is ever set back by.
 	retention = time.Hour
 )
 
@@ -51,8 +47,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// backoff is the pauses between attempts. They double, so that a store that comes back is not met by all callers at
-// once.
+// backoff is the pauses between attempts. They double: a store that comes back is not met by all at once.
 type backoff struct{ shortest, longest, next time.Duration }
 
 // newBackoff begins with about what a Redis needs to accept new connections after one broke.

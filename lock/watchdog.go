@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// renewFraction of a lease passes between two renewals, as in Redisson: one may fail and the next one still comes in
-	// time.
+	// renewFraction of a lease passes between two renewals, as in Redisson: one may fail, and the next is in time.
 	renewFraction = 3
 	// renewBatch is how many leases one request renews (Redisson's number).
 	renewBatch = 100
@@ -95,8 +94,7 @@ func (w *watchdog) take() ([]*holding, time.Duration) {
 	return batch, pause
 }
 
-// renew renews a batch. A failed request is repeated until the lease has run out by the local clock; "not there" ends
-// the lease at once.
+// renew renews a batch. Failures are repeated until the lease ends by the local clock; "not there" ends it at once.
 func (w *watchdog) renew(batch []*holding) {
 	limit := w.c.set.lease
 	rs := make([]driver.Request, 0, len(batch))
@@ -181,8 +179,7 @@ func (d *dueHeap) Pop() any {
 }
 
 const (
-	// undoWorkers bounds the goroutines. Their requests share pipelines, so it does not limit the speed while the store
-	// answers.
+	// undoWorkers bounds the goroutines. Requests share pipelines, so it limits no speed while the store answers.
 	undoWorkers = 32
 	// maxUndos bounds what is remembered while the store does not answer. What is dropped beyond it ends with its lease.
 	maxUndos = 10_000

@@ -76,8 +76,7 @@ const (
 	ActionAdminChange   = "admin.change"
 	ActionGroupsChange  = "account.groups"
 
-	// Of these there is no transaction in the database: they are logged before they are
-	// done, and the log says that they were asked for.
+	// Without a transaction in the database: they are logged before they are done, as asked for.
 	ActionRepair       = "voucher.repair"
 	ActionLetterReplay = "letter.replay"
 	ActionLetterDrop   = "letter.drop"
@@ -86,8 +85,7 @@ const (
 // SubjectLimits is the subject of changed rate limits, which are those of all instances.
 const SubjectLimits = "limits"
 
-// AdminChange is one change that an administrator made. Before and After are the subject
-// as JSON; a created one has no Before.
+// AdminChange is one change by an administrator. Before and After are JSON; a created subject has no Before.
 type AdminChange struct {
 	At      time.Time       `json:"at"`
 	Actor   string          `json:"actor"` // a user's id, or BySystem
@@ -97,8 +95,7 @@ type AdminChange struct {
 	After   json.RawMessage `json:"after,omitempty"`
 }
 
-// AdminLogQuery selects changes, newest first. An empty Actor selects everybody's, an empty Subject those of
-// everything.
+// AdminLogQuery selects changes, newest first. An empty Actor or Subject selects everybody's, or everything.
 type AdminLogQuery struct {
 	Actor   string
 	Subject string

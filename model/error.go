@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Code is the word programs switch on: the `code` member of a problem
-// document. The set is fixed by the public contract.
+// Code is the word that programs switch on, `code` of a problem document. The contract fixes the set.
 type Code string
 
 // The codes of the contract, in its order.
@@ -75,15 +74,13 @@ var ErrNotTried = errors.New("not tried now")
 // as is known: the database is away, or others were in the way. Isolating it would help nobody.
 var ErrOutage = errors.New("nothing can be stored now")
 
-// FieldError names one wrong field of a request: where it stands
-// (`body.title`, `query.limit`) and what is wrong with it.
+// FieldError names one wrong field of a request: where it stands (`body.title`, `query.limit`), and why.
 type FieldError struct {
 	Location string `json:"location"`
 	Message  string `json:"message"`
 }
 
-// Error is an answer the domain gives instead of a result. It is born here
-// with its code, and becomes HTTP in one switch of the handler.
+// Error is an answer of the domain instead of a result, born with its code. One switch of handler makes it HTTP.
 type Error struct {
 	Code   Code
 	Detail string // for people; never internals of a server
@@ -165,8 +162,7 @@ func Conflict(detail string) *Error {
 	return &Error{Code: CodeConflict, Detail: detail}
 }
 
-// Unavailable says that the truth could not be learnt in time. One second is
-// what a restarting dependency or a closing instance needs at the least.
+// Unavailable says that the truth was not learnt in time. A second is the least that a restart needs.
 func Unavailable(detail string, cause error) *Error {
 	return &Error{Code: CodeUnavailable, Detail: detail, RetryAfter: time.Second, Cause: cause}
 }

@@ -176,8 +176,7 @@ func (v Voucher) ForEarly() Voucher {
 // OnSale reports whether anybody may buy at an instant, whatever is left.
 func (v Voucher) OnSale(now time.Time) bool { return v.ForEarly().Refusal(now) == nil }
 
-// ShownTo is the voucher as a user of such groups sees it: whether it is for them, and in
-// the phase that it has for them.
+// ShownTo is the voucher as a user of such groups sees it: whether it is for them, and its phase for them.
 func (v Voucher) ShownTo(groups []string) Voucher {
 	eligible := v.MayBuy(groups)
 	v.Eligible = &eligible
@@ -195,8 +194,7 @@ func (f *VoucherFields) CheckRules() error {
 	return nil
 }
 
-// SameRules reports whether two vouchers have the same rules of a fair sale, which do not
-// change after the first order or entry.
+// SameRules reports whether two vouchers have the same rules of a fair sale, fixed after the first order or entry.
 func (f *VoucherFields) SameRules(other *VoucherFields) bool {
 	return slices.Equal(f.Groups, other.Groups) && f.Early.same(other.Early) && f.Waitlist == other.Waitlist &&
 		f.Cooldown == other.Cooldown && f.Allocation == other.Allocation

@@ -41,8 +41,7 @@ type EpochRecord struct {
 	Epoch int64
 	// OpenEpoch is that of the latest copy that was ever opened.
 	OpenEpoch int64
-	// Barrier is the sequence of the last message that counts for OpenEpoch;
-	// nil while that copy is open, or not yet known.
+	// Barrier is the sequence of the last message that counts for OpenEpoch; nil while open, or unknown.
 	Barrier *uint64
 	// Progress is when a rebuild last made itself heard, and Now the database's clock.
 	Progress *time.Time
@@ -79,8 +78,7 @@ type Reservation struct {
 	Epoch int64
 	// Sequence is that of the message in which the order came into the queue; 0 when it did not.
 	Sequence uint64
-	// Absent is the epoch of the opened hot copy that was asked and does not hold the
-	// order; nil when none was asked, or none could answer.
+	// Absent is the epoch of the opened hot copy that was asked and lacks the order; nil: none was, or none could tell.
 	Absent *int64
 }
 
@@ -145,8 +143,7 @@ var (
 	ErrSuperseded = errors.New("superseded by another change")
 )
 
-// OutgrownError says that a hot copy that is sold out has to be rebuilt for its voucher's stock: users may have waited
-// for what was added.
+// OutgrownError: a sold out hot copy must be rebuilt for its stock, because users may have waited for it.
 type OutgrownError struct {
 	VoucherID string
 	Epoch     int64 // of the hot copy
@@ -177,8 +174,7 @@ type Release struct {
 
 	CooldownUntil *time.Time // as the order has it
 
-	// Direct is set when the caller releases in memory what it has just committed, and false for rows read from the
-	// outbox.
+	// Direct is set when the caller releases what it has just committed; false for rows of the outbox.
 	Direct bool `gorm:"-"`
 }
 

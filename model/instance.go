@@ -79,8 +79,7 @@ func (p LimitsPatch) Of(limits Limits) Limits {
 	return limits
 }
 
-// LimitRecord is what a database says about limits: those that an administrator has
-// set, which win over the settings of every instance.
+// LimitRecord is a database's limits: those that an administrator has set, above the settings of every instance.
 type LimitRecord struct {
 	Set        LimitsPatch
 	Deployment string // names the database towards a Redis that several may share
@@ -135,16 +134,14 @@ const (
 	StockConditional StockStrategy = "conditional"
 	// StockPessimistic locks the row with SELECT … FOR UPDATE before it reads.
 	StockPessimistic StockStrategy = "pessimistic"
-	// StockOptimistic reads without a lock and begins anew when the row's version is another one by the time of the
-	// UPDATE.
+	// StockOptimistic reads without a lock, and begins anew when the row's version has changed by the UPDATE.
 	StockOptimistic StockStrategy = "optimistic"
 )
 
 // ModeRecord is what the database says about how it is sold from.
 type ModeRecord struct {
 	Mode OrderMode
-	// Deployment names this database towards queues and locks that several
-	// deployments may share: 16 characters of [a-z0-9].
+	// Deployment names this database to queues and locks that others may share: 16 characters of [a-z0-9].
 	Deployment string
 }
 
@@ -166,8 +163,7 @@ type Instance struct {
 // ErrLockBusy says that another holder kept a lock for the whole wait.
 var ErrLockBusy = errors.New("the user's lock is busy")
 
-// UserLock is the name under which other programs find a user's lock, in Redis and
-// wherever else locks are kept; it is part of the public contract.
+// UserLock is the name of a user's lock for other programs, in Redis and elsewhere; part of the contract.
 func UserLock(userID string) string { return "lock:order:" + userID }
 
 // Locker takes locks that all instances share, in whatever lock mode they run.
@@ -183,8 +179,7 @@ type Locker interface {
 type Lease interface {
 	// Context ends when the lock is lost.
 	Context() context.Context
-	// Unlock gives the lock back. It MUST bound its own time, because it is
-	// also called when the request's context has ended.
+	// Unlock gives the lock back. It MUST bound its own time: the request's context may have ended.
 	Unlock() error
 }
 
@@ -201,8 +196,7 @@ type Tally struct {
 	Took   []uint64          `json:"took"`   // attempts by how long they took: up to each of TallyBounds, and longer
 }
 
-// TallyBounds are how long attempts take, in seconds: from an answer out of memory to the longest that the contract
-// allows.
+// TallyBounds are how long attempts take, in seconds: from an answer out of memory to the contract's longest.
 func TallyBounds() []float64 {
 	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 6}
 }

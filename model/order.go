@@ -34,8 +34,7 @@ type Order struct {
 	Price     int64       `json:"price"`    // minor units of Currency, as it was when ordered
 	Currency  string      `json:"currency"` // ISO 4217
 
-	// CreatedAt is when the order passed admission. Zero in an order to be
-	// created: it was not admitted yet, and the database's clock decides.
+	// CreatedAt is when the order passed admission. Zero in one not yet admitted: the database's clock decides.
 	CreatedAt time.Time  `json:"created_at" gorm:"autoCreateTime:false"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"` // unpaid orders lapse then
 	PaidAt    *time.Time `json:"paid_at,omitempty"`
@@ -50,8 +49,7 @@ type Order struct {
 	// UnpaidAt is when the order got its row; nil for one that failed.
 	UnpaidAt *time.Time `json:"-"`
 
-	// CooldownUntil is until when the user of an order that ended unpaid waits before another one of the voucher; nil:
-	// not at all.
+	// CooldownUntil is until when the user of an order that ended unpaid waits for another; nil: not at all.
 	CooldownUntil *time.Time `json:"-" gorm:"->"`
 
 	// Early says of an order to be created that its user may buy from the voucher's early beginning on.
@@ -60,8 +58,7 @@ type Order struct {
 	// Entry is what a request to buy became where the voucher is drawn: then this is no order yet.
 	Entry *Entry `json:"-" gorm:"-"`
 
-	// Trace is the traceparent (W3C Trace Context) of what was done of the order so far, for the step that follows.
-	// Empty: it is not traced.
+	// Trace is the traceparent (W3C Trace Context) so far, for the step that follows. Empty: not traced.
 	Trace string `json:"-" gorm:"-"`
 }
 
@@ -99,8 +96,7 @@ type Cancellation struct {
 type Canceled struct {
 	Order   Order
 	Changed bool // by this call; false when the order had been canceled already
-	// Releases are what the hot copy is to be told of it, the order's own behind those it depends on; none: only the
-	// outbox knows them.
+	// Releases are what the hot copy is to be told, the order's own behind those it needs; none: see the outbox.
 	Releases []Release
 	Err      error
 }
@@ -129,8 +125,7 @@ type OrderQuery struct {
 	Limit     int
 }
 
-// OrderSearch selects orders of all users, newest first. An empty one selects all; Words and
-// CodeHash select what either of them finds.
+// OrderSearch selects orders of all users, newest first; empty: all. Words and CodeHash are alternatives.
 type OrderSearch struct {
 	Words    string // the id of an order, a user or a voucher, a username, or words of a voucher's title
 	CodeHash []byte // of the code that they may be

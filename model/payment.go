@@ -7,8 +7,7 @@ import (
 // PaymentStatus is what is known of a payment.
 type PaymentStatus string
 
-// The statuses of payments. Money that arrives although the provider had said that the
-// payment failed is money all the same: failed is no end.
+// The statuses of payments. Money that arrives after a failure is money all the same: failed is no end.
 const (
 	PaymentStarted   PaymentStatus = "started" // or about to be: the provider may not know it
 	PaymentSucceeded PaymentStatus = "succeeded"
@@ -26,8 +25,7 @@ type Payment struct {
 	URL       string    // where the buyer pays; empty until the provider has told, or when there is no page
 	CreatedAt time.Time `gorm:"autoCreateTime:false"`
 	DecidedAt *time.Time
-	// Refunded is how much of Amount went back, and Disputed says that the buyer disputes it, as far as the provider
-	// has told.
+	// Refunded is how much of Amount went back, and Disputed whether the buyer disputes it, as the provider told.
 	Refunded int64
 	Disputed bool
 	// NextAt is when the provider is to be asked what became of it; nil once nothing can come any more.
@@ -56,8 +54,7 @@ type PaymentNotice struct {
 	RefundID string
 }
 
-// WebhookMessage identifies one message of the provider. The same ID with another
-// Digest is another message under a used id, which is refused.
+// WebhookMessage identifies a provider's message. Another Digest under a used ID is refused.
 type WebhookMessage struct {
 	ID     string
 	Digest []byte // SHA-256 of the body
@@ -106,8 +103,7 @@ const (
 	RefundOfUsed    = "PROVIDER_AFTER_USE"
 )
 
-// ReasonRefundFailed is the reason of an order whose money is not back, because the provider
-// has refused a refund of it for good.
+// ReasonRefundFailed: the money of the order is not back, because the provider has refused a refund for good.
 const ReasonRefundFailed = "REFUND_FAILED"
 
 // Reasons of paid and used orders whose money moved at the provider; RefundOfUsed is one too.

@@ -4,8 +4,7 @@ import (
 	"time"
 )
 
-// Report is a sale as it was, by what the database has of it: complete once the sale is over and its orders are
-// decided.
+// Report is a sale as the database has it: complete once it is over and its orders are decided.
 type Report struct {
 	VoucherID string    `json:"voucher_id"`
 	Title     string    `json:"title"`
@@ -47,8 +46,7 @@ type ReportMoney struct {
 	Returned int64 `json:"returned"`
 }
 
-// ReportCurve is how many orders were made in each of a bounded number of steps, until the stock was sold out for the
-// first time.
+// ReportCurve is how many orders were made in each of some steps, until the first time of sold out.
 type ReportCurve struct {
 	From   *time.Time `json:"from,omitempty" doc:"When the first step begins; absent: there are no orders."`
 	StepMS int64      `json:"step_ms" doc:"How long each step is."`
@@ -85,8 +83,7 @@ type SoldOrder struct {
 	Returned  int64
 }
 
-// TookUnit reports whether the order had a unit: one that failed never did, nor did one that failed before late money
-// came.
+// TookUnit reports whether the order had a unit: a failed one had none, nor one that failed before late money.
 func (o SoldOrder) TookUnit() bool {
 	return o.Status != OrderFailed && (o.Status != OrderRefunded || o.UnpaidAt != nil)
 }

@@ -77,8 +77,7 @@ func writes(before, r rune, after []rune) bool {
 // picture reports whether a character is one, or an arrow that emoji are joined with.
 func picture(r rune) bool { return unicode.Is(unicode.So, r) || r == '↔' || r == '↕' }
 
-// endsPicture reports whether a character ends a picture: itself, its colour of skin,
-// or the mark that makes it an emoji.
+// endsPicture reports whether a character ends a picture: itself, its skin colour, or the mark of an emoji.
 func endsPicture(r rune) bool {
 	return picture(r) || r == emojiStyle || r >= '\U0001f3fb' && r <= '\U0001f3ff'
 }
@@ -101,8 +100,7 @@ const MaxIDLength = 64
 // ValidID reports whether an id can exist: 1 to 64 of [A-Za-z0-9._-].
 func ValidID(id string) bool { return wellFormed(id, false) }
 
-// ValidUserID is ValidID for users, whose ids are as identity providers make them:
-// they may also contain `:`, `|` and `@`.
+// ValidUserID is ValidID for users, whose ids come from identity providers: they may also contain `:`, `|` and `@`.
 func ValidUserID(id string) bool { return wellFormed(id, true) }
 
 func wellFormed(id string, user bool) bool {
@@ -120,8 +118,7 @@ func wellFormed(id string, user bool) bool {
 	return true
 }
 
-// OrderID composes an order's id from a unique part that sorts by time and
-// needs no coordination, and the voucher: `<unique>.<voucher id>`.
+// OrderID makes an order's id from a unique part that sorts by time, and the voucher: `<unique>.<voucher id>`.
 func OrderID(unique, voucherID string) string { return unique + "." + voucherID }
 
 // VoucherOf tells the voucher of an order from its id alone.

@@ -11,8 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxAmount bounds stock (units) and money (minor units of the currency): far
-// above any sale, far below what JavaScript or SQL would round.
+// MaxAmount bounds stock (units) and money (minor units): above any sale, below what JavaScript or SQL would round.
 const MaxAmount = 1_000_000_000_000
 
 // Bounds of a voucher's texts, in characters: a heading, and a page of terms.
@@ -73,8 +72,7 @@ type VoucherFields struct {
 	// the settings say. An order keeps the one that it was made with.
 	PaymentWindow Window `json:"payment_window,omitzero" example:"15m0s" doc:"How long its orders stay unpaid before they expire; absent: as long as the server's settings say."`
 
-	// Groups, Early, Waitlist, Cooldown and Allocation are rules of a fair sale. They do not change after the first
-	// order or entry.
+	// Groups, Early, Waitlist, Cooldown and Allocation are rules of a fair sale, fixed after the first order or entry.
 	Groups   Groups `json:"groups,omitempty" gorm:"column:group_names" doc:"Whose token names one of these groups may buy; absent: everybody."`
 	Early    Early  `json:"early,omitzero" gorm:"embedded;embeddedPrefix:early_" doc:"These groups may buy from an earlier instant on; absent: none."`
 	Waitlist bool   `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first; absent: it is on sale again."`
@@ -155,8 +153,7 @@ type Voucher struct {
 	VoucherFields
 	VoucherView
 
-	// Version grows with every change of the row, a sold unit included, so
-	// that two reads with one version saw the same voucher.
+	// Version grows with every change of the row, sold units included: reads of one version saw the same.
 	Version int64 `json:"-"`
 	// Revision grows with what administrators and rebuilds change, not with sold units.
 	Revision  int64     `json:"-"`
@@ -167,8 +164,7 @@ type Voucher struct {
 type VoucherView struct {
 	Phase      Phase     `json:"phase" gorm:"-"`
 	ServerTime time.Time `json:"server_time" gorm:"-"`
-	// Reserved is how many of the units that are not left belong to orders without a row
-	// yet, as its hot copy says; the others are sold.
+	// Reserved of the units that are not left belong to orders without a row yet, by its hot copy; others are sold.
 	Reserved int64 `json:"-" gorm:"-"`
 	// Eligible is whether the caller's token names one of Groups, if there was a token.
 	Eligible *bool `json:"eligible,omitempty" gorm:"-" doc:"Whether the voucher is for the caller, of a call with a token."`

@@ -114,8 +114,7 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 	return q.backlogOf(ctx, voucherID, counted)
 }
 
-// count counts the messages of a subject from the first one above the floor up to a sequence, and tells the time of the
-// oldest.
+// count counts a subject's messages above the floor up to a sequence, and tells the oldest one's time.
 type count func(ctx context.Context, stream jetstream.Stream, first *jetstream.RawStreamMsg, last uint64) (messages int64, oldest time.Time, err error)
 
 // backlogOf counts the messages that all vouchers share in a way of its own.
@@ -201,8 +200,7 @@ func counted(ctx context.Context, stream jetstream.Stream, first *jetstream.RawS
 	return int64(min(max(info.State.Subjects[first.Subject], 1), 1<<61)), first.Time, nil
 }
 
-// backlog is what the two answers say of the whole stream. The oldest message may be one
-// that was consumed and not removed.
+// backlog is what both answers say of the whole stream. The oldest message may be consumed and not removed yet.
 func backlog(floor uint64, info *jetstream.StreamInfo) model.Backlog {
 	b := model.Backlog{LastSequence: info.State.LastSeq, AckFloor: info.State.LastSeq}
 	if info.State.Msgs == 0 || floor >= info.State.LastSeq {

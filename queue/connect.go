@@ -37,8 +37,7 @@ const (
 	// headers takes 1 KB, and the question that makes a stream some more.
 	leastPayload = 4 << 10
 
-	// The oldest server that knows every setting of stream.go (first_seq,
-	// metadata), and whose work queues were tested to keep their messages.
+	// The oldest server that knows every setting of stream.go, and whose work queues were tested.
 	oldestMajor, oldestMinor = 2, 10
 )
 
@@ -54,13 +53,11 @@ func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, erro
 		nats.Name("seckill " + o.Deployment),
 		nats.Timeout(dialBudget),
 		nats.MaxReconnects(-1),
-		// Passwords are changed on the server and on its clients one after the
-		// other; the library would give up at the second refused login.
+		// Passwords are changed on the server and then on clients; the library would give up at the second refusal.
 		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(budget.Blink),
 		nats.ReconnectJitter(budget.Blink, budget.Blink),
-		// Nothing is buffered while the connection is down. A publish must fail
-		// now, and not be sent after its caller has left.
+		// Nothing is buffered while the connection is down: a publish must fail now, and not be sent later.
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(budget.Look + o.Slack),
 		nats.MaxPingsOutstanding(deadPings),
@@ -90,8 +87,7 @@ func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, erro
 	return conn, nil
 }
 
-// handlers put into the log what becomes of the connection, and report one that
-// was closed for good. The library calls them one at a time.
+// handlers log what becomes of the connection, and report one closed for good. The library calls one at a time.
 func handlers(log *slog.Logger, lost func(error)) []nats.Option {
 	var last string
 	var until time.Time
@@ -128,8 +124,7 @@ func handlers(log *slog.Logger, lost func(error)) []nats.Option {
 	}
 }
 
-// checkURLs refuses what cannot be an address. Its error does not show the address,
-// as the library's would, because that may hold a password.
+// checkURLs refuses what is no address. Its error does not show it, as the library's would: it may hold a password.
 func checkURLs(list string) error {
 	for i, text := range strings.Split(list, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))

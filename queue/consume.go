@@ -38,8 +38,7 @@ const (
 	defaultWorkers = 2 // where one after the other is too slow
 )
 
-// Persist stores orders and answers for each: nil when its fate is decided and
-// it must not come again. It is called by several workers at once.
+// Persist stores orders and answers for each: nil when its fate is decided. Several workers call it at once.
 type Persist = func(ctx context.Context, orders []model.Reservation) []error
 
 // Delivery is what became of one call of persist, for metrics.
@@ -293,8 +292,7 @@ func (c *consumption) call(ctx context.Context, orders []model.Reservation) []er
 	return verdicts
 }
 
-// callSafely turns a panic, or a wrong number of verdicts, into a verdict on these
-// orders, so that the worker goes on with the others.
+// callSafely turns a panic, or a wrong number of verdicts, into a verdict on these orders alone.
 func (c *consumption) callSafely(ctx context.Context, orders []model.Reservation) (verdicts []error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -358,8 +356,7 @@ func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
 		slog.Uint64("sequence", m.sequence), slog.Int("known_version", version))
 }
 
-// passing tells whether an error passes by itself: the database or the queue is
-// away, or did not say what became of the orders.
+// passing tells whether an error passes by itself: database or queue are away, or left the outcome unknown.
 func passing(err error) bool {
 	return model.CodeOf(err) == model.CodeUnavailable || errors.Is(err, model.ErrUnknownOutcome) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
@@ -410,8 +407,7 @@ func (c *consumption) answered(ctx context.Context, m *message, what string, err
 	}
 }
 
-// flush sends a call's acks at once. The next fetch would send them too late for a
-// rebuild that waits for the ack floor.
+// flush sends a call's acks at once: the next fetch would be too late for a rebuild that waits for the floor.
 func (c *consumption) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+c.queue.slack)
 	defer cancel()
@@ -456,8 +452,7 @@ func (c *consumption) fetchAll(ctx context.Context) error {
 	}
 }
 
-// find looks the consumer up. After a failure it waits first, and puts the
-// consumer and the stream back if they are gone.
+// find looks the consumer up. After a failure it waits first, and restores consumer and stream if they are gone.
 func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consumer, error) {
 	if failures > 0 {
 		select {

@@ -31,8 +31,7 @@ type letter1 struct {
 	Raw      []byte  `json:"raw,omitempty"`
 }
 
-// Bury stores a letter about an order that cannot be persisted. An order that is
-// buried again, at any time, keeps its first letter.
+// Bury stores a letter about an order that cannot be persisted. One buried again keeps its first letter.
 func (q *Queue) Bury(ctx context.Context, letter model.DeadLetter) error {
 	if letter.Reservation == nil {
 		sum := sha256.Sum256(letter.Raw)

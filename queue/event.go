@@ -41,8 +41,7 @@ type Events struct {
 	o    EventOptions
 }
 
-// OpenEvents connects, and makes the stream if it is not there. A stream that is there is
-// left as its administrator wants it.
+// OpenEvents connects, and makes the stream if there is none. An existing one stays as its administrator wants it.
 func OpenEvents(ctx context.Context, o EventOptions) (*Events, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Settled)
 	defer cancel()

@@ -58,8 +58,7 @@ func (*Queue) readable(orders []model.Reservation) (all []order1, refused error)
 	return all, refused
 }
 
-// publishAll stores orders on subjects. Those of a subject share messages, as many as fit. A message that fails does
-// not stop the others.
+// publishAll stores orders on subjects. Those of a subject share messages. A failed message stops no others.
 func (q *Queue) publishAll(ctx context.Context, orders map[string][]order1) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step+q.slack)
 	defer cancel()
@@ -75,8 +74,7 @@ func (q *Queue) publishAll(ctx context.Context, orders map[string][]order1) erro
 	return sending.Wait()
 }
 
-// publish stores one message. A try without an answer is repeated under the same
-// id until the server has refused or acknowledged it, or time is up.
+// publish stores one message. A try without an answer is repeated under its id until it is decided or time is up.
 func (q *Queue) publish(ctx context.Context, subject string, orders []order1) error {
 	body, err := encode(orders)
 	if err != nil {
@@ -142,8 +140,7 @@ const (
 // codeMessageTooLarge is the answer of a stream whose max_msg_size is less than the server's max_payload.
 const codeMessageTooLarge jetstream.ErrorCode = 10054
 
-// tooLarge tells whether a message is larger than the server, which tells its limit at each connection, or the stream
-// takes.
+// tooLarge tells whether a message is larger than the server, which tells its limit, or the stream takes.
 func tooLarge(err error) bool {
 	refusal, ok := errors.AsType[*jetstream.APIError](err)
 	return errors.Is(err, nats.ErrMaxPayload) || ok && refusal.ErrorCode == codeMessageTooLarge
@@ -164,8 +161,7 @@ func definite(err error) bool {
 	}
 }
 
-// A message is JSON of the structs below: the library takes 2 µs an order to write and read it, less than a hundredth
-// of what an order costs.
+// A message is JSON of the structs below: 2 µs an order to write and read, below a hundredth of an order's cost.
 
 // version is that of the layout below. A message of a later version is left in the stream for a newer worker.
 const version = 1
@@ -283,8 +279,7 @@ func orderOf(r model.Reservation) order1 {
 	return order1{ID: r.ID, User: r.UserID, Epoch: r.Epoch, Created: r.CreatedAt.UnixMicro(), Price: r.Price, Currency: r.Currency, Trace: r.Trace}
 }
 
-// reservation checks the order and makes a reservation of it, which has the sequence of the
-// message that carries it, or of the one in which it came.
+// reservation checks the order and makes a reservation of it, with the sequence of the message that carries it.
 func (o order1) reservation(sequence uint64) (model.Reservation, error) {
 	voucherID, ok := model.VoucherOf(o.ID)
 	switch {
@@ -330,8 +325,7 @@ func (h *hand) release(m *message) {
 	delete(h.messages, m)
 }
 
-// beat gives a sign of life for each message after every third of the wait, so that
-// one sign may get lost, until ctx ends.
+// beat gives a sign of life for each message after every third of the wait until ctx ends: one may get lost.
 func (h *hand) beat(ctx context.Context) {
 	// Twice as often as a sign is due, so that none is late by more than half.
 	ticker := time.NewTicker(h.wait / 6)
@@ -364,8 +358,7 @@ func (h *hand) sign(now time.Time) {
 // quiet moment does not wait, and nothing waits for a call that takes longer.
 const gatherTime = 2 * budget.Blink
 
-// feed keeps the line of messages that wait for a worker. It asks for a fetch while
-// the line is too short for a full call.
+// feed keeps the line of messages for the workers. It asks for a fetch while the line is too short.
 func (c *consumption) feed(ctx context.Context) {
 	defer close(c.batches)
 	var line []*message

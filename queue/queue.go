@@ -60,13 +60,11 @@ type Options struct {
 	Trace *tracing.Tracer
 	Log   *slog.Logger
 
-	// MaxBytes bounds a stream of orders that is created by this start. 0
-	// leaves it to the server's max_file_store, which all streams share.
+	// MaxBytes bounds a stream that this start creates; 0 leaves it to the server's max_file_store.
 	MaxBytes int64
 	// AckWait and Duplicates are for tests, which cannot wait that long; 0 is the setting that stream.go explains.
 	AckWait, Duplicates time.Duration
-	// Slack is added to each limit of time, for tests: their machine may be busy with others. An attempt that is
-	// repeated has none.
+	// Slack is added to each limit of time, for tests on busy machines. An attempt that is repeated has none.
 	Slack time.Duration
 }
 

@@ -57,16 +57,14 @@ func namesOf(deployment string) (names, error) {
 	}, nil
 }
 
-// isolated is the subject of one voucher's orders that were isolated. An id may hold dots, which
-// would divide a subject, and holds no "~".
+// isolated is the subject of one voucher's isolated orders. An id may hold dots, which divide subjects, and no "~".
 func (n names) isolated(voucherID string) string {
 	return n.subject + "." + isolatedMark + strings.ReplaceAll(voucherID, ".", "~")
 }
 
 const isolatedMark = "="
 
-// voucher is the voucher whose orders a subject carries: isolated undone. The subject of
-// all vouchers is model.AnyVoucher's.
+// voucher is the voucher whose orders a subject carries; model.AnyVoucher for the subject of all.
 func (n names) voucher(subject string) (voucherID string, ok bool) {
 	below, ok := strings.CutPrefix(subject, n.subject)
 	if !ok || below == "" {
@@ -101,13 +99,11 @@ func ordersStream(n names, replicas int, maxBytes int64, window time.Duration) j
 		Replicas: replicas,
 		// An acknowledged message is removed: the stream is the backlog.
 		Retention: jetstream.WorkQueuePolicy,
-		// A full stream refuses to publish, and the buyer hears 503. The default
-		// would discard the oldest accepted order instead.
+		// A full stream refuses to publish: 503. The default would discard the oldest accepted order.
 		Discard: jetstream.DiscardNew,
 		// No message expires: the database may be away for days.
 		MaxAge: 0,
-		// No number of messages is too large. The bound is in bytes: MaxBytes of
-		// the options, or else the server's max_file_store.
+		// No number of messages is too large. The bound is in bytes: MaxBytes, or the server's max_file_store.
 		MaxMsgs:           -1,
 		MaxBytes:          maxBytes,
 		MaxMsgsPerSubject: -1, // nor of one voucher
@@ -142,8 +138,7 @@ func workerConsumer(wait time.Duration) jetstream.ConsumerConfig {
 		// One message that cannot be persisted yet holds up no other.
 		AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait:   wait,
-		// The database may be away for days. An order that can never be persisted
-		// is buried by a decision, and not by the number of its deliveries.
+		// The database may be away for days. An order is buried by a decision, and not by its number of deliveries.
 		MaxDeliver:    -1,
 		MaxAckPending: maxAckPending,
 		ReplayPolicy:  jetstream.ReplayInstantPolicy,
@@ -315,8 +310,7 @@ func (q *Queue) prepareWorker(ctx context.Context) error {
 	return q.createWorker(ctx)
 }
 
-// forgetDeliveries deletes the consumer. The messages that a dead process had in
-// hand are then delivered at once instead of after ackWait.
+// forgetDeliveries deletes the consumer: what a dead process had in hand is delivered at once, not after ackWait.
 func (q *Queue) forgetDeliveries(ctx context.Context) error {
 	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
 	switch {

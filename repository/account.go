@@ -23,8 +23,7 @@ type Accounts struct{ db *sqldb.Database }
 // NewAccounts keeps accounts in a database.
 func NewAccounts(db *sqldb.Database) *Accounts { return &Accounts{db: db} }
 
-// accountRow is a row of accounts. Usernames are ASCII, so that lower case is
-// all it takes to compare them without regard to case.
+// accountRow is a row of accounts. Usernames are ASCII: lower case compares them without regard to case.
 type accountRow struct {
 	model.Account `gorm:"embedded"`
 	UsernameKey   string
@@ -35,8 +34,7 @@ func (accountRow) TableName() string { return "accounts" }
 
 func usernameKey(username string) string { return strings.ToLower(username) }
 
-// Create makes an account of the first version; CONFLICT when the username is
-// taken, whatever its case. A zero CreatedAt becomes the database's now.
+// Create makes an account of version 1; CONFLICT when the username is taken in any case. A zero CreatedAt becomes now.
 func (a *Accounts) Create(ctx context.Context, account model.Account) error {
 	return a.db.Write(ctx, "create account "+account.ID, func(tx *gorm.DB) error {
 		row := accountRow{Account: account, UsernameKey: usernameKey(account.Username)}
@@ -155,8 +153,7 @@ func (a *Accounts) Changed(ctx context.Context, since time.Time, limit int) ([]m
 	return accounts, err
 }
 
-// Administrators reads every account with the role admin, by username, without
-// their passwords. Only an operator makes them, so that they are few.
+// Administrators reads every administrator by username, without passwords. Operators make them, so they are few.
 func (a *Accounts) Administrators(ctx context.Context) ([]model.Account, error) {
 	var accounts []model.Account
 	err := a.db.Read(ctx, "list administrators", func(db *gorm.DB) error {
@@ -195,8 +192,7 @@ type adminChange struct {
 	before, after any
 }
 
-// logChange writes an entry of the administrators' log and, of a voucher, the event. (The
-// event of an order is that of its move.)
+// logChange writes an entry of the administrators' log and, of a voucher, the event. (An order's is its move's.)
 func logChange(d *sqldb.Database, tx *gorm.DB, c adminChange) error {
 	row := logRow{ChangedAt: c.at, Actor: cmp.Or(c.actor, model.BySystem), Action: c.action, Subject: c.subject}
 	for _, side := range []struct {

@@ -49,8 +49,7 @@ func newDraw(tx *gorm.DB, voucherID string) error {
 	return nil
 }
 
-// lockDraw reads a draw's row and keeps it locked until the transaction ends. A transaction that also locks the voucher
-// does that before.
+// lockDraw locks a draw's row until the transaction ends. Who also locks the voucher does that before.
 func lockDraw(tx *gorm.DB, voucherID string) (row drawRow, found bool, err error) {
 	var rows []drawRow
 	err = tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("voucher_id = ?", voucherID).Find(&rows).Error
@@ -229,8 +228,7 @@ func (d *Draws) Serve(ctx context.Context, voucherID string, from int64, next []
 	return served, err
 }
 
-// allot makes the orders of those who get a unit, and lets the others wait. It tells how many there are up to the last
-// one who got a unit.
+// allot makes orders for those who get a unit; the others wait. It returns the position of the last unit.
 func (d *Draws) allot(tx *gorm.DB, row drawRow, voucher *voucherRow, next []model.Drawn) (winners int64, err error) {
 	owners, err := d.owners(tx, row, next)
 	if err != nil {
@@ -331,8 +329,7 @@ const (
 	drawnColumns = 4
 )
 
-// Proof is what is published of a voucher's draw; NOT_FOUND for a voucher without one and, but for administrators, for
-// a draft.
+// Proof is what is published of a draw; NOT_FOUND without one and, but for administrators, for a draft.
 func (d *Draws) Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error) {
 	row, err := d.published(ctx, voucherID, admin)
 	if err != nil {
@@ -392,8 +389,7 @@ func (d *Draws) Report(ctx context.Context, voucherID string) (*model.ReportDraw
 	}, err
 }
 
-// Leaves is a page of the leaves of a draw, in the drawn order. CONFLICT says that it is not drawn yet; a cursor that
-// is none of ours is VALIDATION.
+// Leaves is a page of a draw's leaves in the drawn order. CONFLICT: not drawn yet. VALIDATION: no cursor of ours.
 func (d *Draws) Leaves(ctx context.Context, voucherID string, admin bool, cursor string, limit int) (model.DrawnLeaves, error) {
 	page := model.DrawnLeaves{Items: []string{}}
 	last := int64(0)

@@ -63,8 +63,7 @@ func (c *Epochs) Read(ctx context.Context, ids []string) (map[string]model.Epoch
 	return records, err
 }
 
-// Latest reads of vouchers by id only which epoch is the latest; absent ones are left
-// out. It is asked for each group of orders that are accepted.
+// Latest reads which epoch of each voucher is the latest, without absent ones. Each group of accepted orders asks it.
 func (c *Epochs) Latest(ctx context.Context, ids []string) (map[string]int64, error) {
 	latest := make(map[string]int64, len(ids))
 	valid := validIDs(ids)
@@ -182,8 +181,7 @@ func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminI
 	return record, err
 }
 
-// SetBarrier says which message is the last that counts for the open epoch.
-// ErrSuperseded when the epoch given is not the latest, or is open.
+// SetBarrier says which message is the open epoch's last. ErrSuperseded: the epoch is not the latest, or open.
 func (c *Epochs) SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error {
 	return c.change(ctx, "set the barrier of", voucherID, epoch, func(tx *gorm.DB) error {
 		return c.exec(tx, "copy_barrier", barrier, voucherID, epoch)

@@ -121,8 +121,7 @@ type Purges struct{ db *sqldb.Database }
 // NewPurges works on a database.
 func NewPurges(db *sqldb.Database) *Purges { return &Purges{db: db} }
 
-// PurgeIdempotency forgets the Idempotency-Keys that are older than age, and tells how
-// many. A call that is repeated later than that is a new one.
+// PurgeIdempotency forgets Idempotency-Keys older than age, and counts them. A later repetition is a new call.
 func (p *Purges) PurgeIdempotency(ctx context.Context, age time.Duration) (int64, error) {
 	return p.purge(ctx, "purge idempotency keys", p.db.Dialect.Purge("idempotency_keys", "created_at"), age)
 }
@@ -133,8 +132,7 @@ func (p *Purges) PurgeMessages(ctx context.Context, age time.Duration) (int64, e
 	return p.purge(ctx, "purge webhook messages", p.db.Dialect.Purge("webhook_messages", "received_at"), age)
 }
 
-// purgeBatch is how many rows go in one transaction: it takes milliseconds, so that
-// calls that need the table hardly wait for its locks.
+// purgeBatch rows go in one transaction: milliseconds, so that others hardly wait for its locks.
 const purgeBatch = 1000
 
 // purge deletes rows that are older than age, on the database's clock. It works in short transactions until nothing is

@@ -99,8 +99,7 @@ func lockMode(tx *gorm.DB, d sqldb.Dialect) (model.OrderMode, clock, error) {
 	return mode, now, nil
 }
 
-// otherMode refuses to take units from a database that is sold from otherwise:
-// its remaining units may have been promised elsewhere.
+// otherMode refuses to sell from a database of another mode: its units may have been promised elsewhere.
 func otherMode(mode model.OrderMode) *model.Error {
 	return model.Unavailable(fmt.Sprintf("This database is sold from in order mode %q.", mode), nil)
 }
@@ -143,8 +142,7 @@ func loggedLimitsOf(set model.LimitsPatch) (l loggedLimits) {
 	return l
 }
 
-// Change sets the limits that the patch has, and tells which are set then. The
-// administrators' log has it; what is set already is no change.
+// Change sets the patch's limits, and returns those then set. The administrators' log has real changes only.
 func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record model.LimitRecord, err error) {
 	err = l.db.WriteRepeatable(ctx, "change the rate limits", func(tx *gorm.DB, _ bool) error {
 		var id int // locked first, so that each of two changes logs what it has found
@@ -202,8 +200,7 @@ func rateOf(text *string) (*model.Rate, error) {
 	return &rate, err
 }
 
-// RedisClaims keeps which Redis the instances of a database in MySQL use: two that
-// use different ones would sell without knowing of each other.
+// RedisClaims keeps which Redis a database's instances use: two different ones would oversell.
 type RedisClaims struct{ db *sqldb.Database }
 
 // NewRedisClaims keeps the claim of a database.
@@ -222,8 +219,7 @@ func (c *RedisClaims) Read(ctx context.Context) (claim model.RedisClaim, age tim
 	return row.RedisClaim, row.Now.Sub(row.RenewedAt), err
 }
 
-// Take makes an identity the one that is used, or renews it; false when the claim
-// is not the one that was read any more.
+// Take makes an identity the one that is used, or renews it; false when another claim came in between.
 func (c *RedisClaims) Take(ctx context.Context, identity string, from model.RedisClaim) (bool, error) {
 	var taken bool
 	err := c.db.WriteRepeatable(ctx, fmt.Sprintf("claim the database for the Redis %s", identity), func(tx *gorm.DB, _ bool) error {

@@ -321,8 +321,7 @@ func (s *search) add(list *gorm.DB) {
 	s.lists = append(s.lists, newestFirst(list, s.after, s.most).Select("id"))
 }
 
-// ofUser adds the orders of a user's id, and of the account of a username. What is no id
-// is not asked for; see possible.
+// ofUser adds orders of a user's id, and of a username's account. What is no id is not asked for; see possible.
 func (s *search) ofUser(word string) {
 	if !model.ValidUserID(word) {
 		return

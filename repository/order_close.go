@@ -89,8 +89,7 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 	return c.write(tx, due)
 }
 
-// write cancels orders that were unpaid when they were read. The administrators' log has
-// those that one of them canceled.
+// write cancels orders that were unpaid when read. The administrators' log has those that one of them canceled.
 func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
 	orders, err := moveOrders(tx, c.orders.db, due)
 	if err != nil {
@@ -207,8 +206,7 @@ func (o *Orders) Expire(ctx context.Context, ids []string) (expired []model.Orde
 	return expired, nil
 }
 
-// expiryColumns are all that expiry wants to know of an order: to read the others costs the
-// service a third of its part.
+// expiryColumns are all that expiry needs of an order: the others would cost the service a third of its part.
 const expiryColumns = "id, voucher_id, user_id, status, expires_at, closed_at"
 
 // overdue finds what is to expire, and what an earlier attempt has expired.

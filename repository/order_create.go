@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// rereads bounds how often one transaction reads a voucher again that was
-	// changed under its eyes; then it begins anew, after a pause.
+	// rereads bounds how often a transaction reads a changing voucher again; then it begins anew, after a pause.
 	rereads = 5
 	// rowsAtOnce is how many rows one INSERT carries: 500 rows are about 100 KiB,
 	// far below the usual max_allowed_packet (16 MiB, see parted) and SQLite's limit on parameters.
@@ -35,8 +34,7 @@ const (
 	slowly = 32
 )
 
-// errTogether marks what went wrong where one statement takes units of many vouchers. What it is must be found voucher
-// by voucher.
+// errTogether marks a failure of one statement for many vouchers; each is then tried by itself.
 var errTogether = errors.New("taken together")
 
 // CreateOrders makes orders unpaid in one transaction that takes as many units as there are new orders, and says of
@@ -171,8 +169,7 @@ func (w *writing) run(tx *gorm.DB) error {
 	return nil
 }
 
-// serve decides about the orders of one voucher. Where every one gets a unit, a statement for many vouchers takes them
-// later.
+// serve decides the orders of one voucher. Where every one gets a unit, a shared statement takes them later.
 func (w *writing) serve(id string, vouchers map[string]voucherRow) error {
 	orders := w.batch.of(id)
 	row, there := vouchers[id]
@@ -296,8 +293,7 @@ func (o *Orders) serve(
 	return ruling{}, fmt.Errorf("take of voucher %s: %w", id, sqldb.ErrContended)
 }
 
-// askedToCool reports whether some of the orders are to be refused while their users cool down. An order that a hot
-// copy has admitted is not.
+// askedToCool reports whether some orders are refused to cooling users. One admitted by a hot copy is not.
 func (r *voucherRow) askedToCool(orders []model.Reservation) bool {
 	return r != nil && r.Cooldown > 0 && slices.ContainsFunc(orders, func(order model.Reservation) bool { return order.Epoch == 0 })
 }
@@ -503,8 +499,7 @@ func (b *batch) acknowledge(outcome model.Outcome) model.Outcome {
 	return outcome
 }
 
-// byVoucherAndUser is the order in which rows are inserted, so that two
-// transactions never wait for each other crosswise.
+// byVoucherAndUser is the order of inserted rows: two transactions never wait for each other crosswise.
 func byVoucherAndUser(a, b model.Order) int {
 	return cmp.Or(cmp.Compare(a.VoucherID, b.VoucherID), cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.ID, b.ID))
 }

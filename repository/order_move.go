@@ -22,8 +22,7 @@ type statusChange struct {
 	reason string
 	// set are further columns of the row.
 	set map[string]any
-	// cools says that the order ends unpaid, and by its user: who waits then before another one, if the voucher has a
-	// cool-down.
+	// cools says that the order ends unpaid by its user, who then waits if the voucher has a cool-down.
 	cools bool
 	// until is when that ends; moveOrders finds it.
 	until *time.Time
@@ -33,8 +32,7 @@ type statusChange struct {
 	before []model.Release
 }
 
-// saleRules are those of a voucher that say what becomes of a unit that comes back. They do not change once there is an
-// order.
+// saleRules say what becomes of a unit that comes back. They do not change once there is an order.
 type saleRules struct {
 	Cooldown model.Window
 	Waitlist bool
@@ -130,8 +128,7 @@ func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMo
 	return rows[0].OrderMode, stored(rows[0].Now.Time), rules, nil
 }
 
-// returnUnits gives units to those who wait, or puts them on sale again. The UPDATE locks the vouchers that are not
-// yet.
+// returnUnits gives units to those who wait, or puts them on sale. The UPDATE locks vouchers not locked yet.
 func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map[string]int, changes []statusChange, rules map[string]saleRules) error {
 	for _, id := range slices.Sorted(maps.Keys(back)) {
 		returned := returnedOf(changes, id)

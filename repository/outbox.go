@@ -88,8 +88,7 @@ func bornAt(order model.Order) time.Time {
 	}
 }
 
-// Releases is the outbox of units that came back: what was written in the
-// transaction that gave a unit back, until its hot copy knows.
+// Releases is the outbox of units that came back, written with their cause, until the hot copy knows.
 type Releases struct{ db *sqldb.Database }
 
 // NewReleases reads the outbox of a database.
@@ -122,8 +121,7 @@ func (r *Releases) DoneOrders(ctx context.Context, orderIDs []string) error {
 		return nil
 	}
 	return r.db.WriteRepeatable(ctx, fmt.Sprintf("remove the releases of %d orders", len(orderIDs)), func(tx *gorm.DB, _ bool) error {
-		// By primary key, as Done does: two transactions that lock the same rows by
-		// different indexes wait for each other crosswise.
+		// By primary key, as Done does: locks by different indexes make transactions wait crosswise.
 		var ids []int64
 		for some := range slices.Chunk(orderIDs, streamRows) {
 			var part []int64

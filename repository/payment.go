@@ -176,8 +176,7 @@ type messageRow struct {
 // TableName implements gorm's Tabler.
 func (messageRow) TableName() string { return "webhook_messages" }
 
-// attempt is one transaction. It locks the order first, so that notices of one order
-// come one after the other, and inserts the message last.
+// attempt is one transaction. It locks the order first, so that its notices take turns, and adds the message last.
 func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	s.receipt, s.refused, s.again = model.Receipt{}, "", false
 	order, err := s.order(tx)
@@ -223,8 +222,7 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	return nil
 }
 
-// order reads the order and locks it. One whose unit may come back is not locked: its voucher comes before it, in
-// moveOrders.
+// order reads the order and locks it, unless its unit may come back: then moveOrders locks the voucher first.
 func (s *settlement) order(tx *gorm.DB) (order model.Order, err error) {
 	if !s.notice.Moved || s.notice.Refunded < s.notice.Amount || !model.ValidID(s.notice.OrderID) {
 		return lockOrder(tx, s.notice.OrderID)
@@ -240,8 +238,7 @@ func (s *settlement) stored(payment model.Payment) bool {
 	return payment.DecidedAt != nil && payment.DecidedAt.Equal(s.sentAt)
 }
 
-// received reports whether the message was applied before. The same id with another body
-// is refused then, and not kept: the id's place is taken.
+// received reports whether the message was applied before. The same id with another body is refused and not kept.
 func (s *settlement) received(tx *gorm.DB) (bool, error) {
 	if s.notice.Message == nil {
 		return false, nil

@@ -156,8 +156,7 @@ func refundOf(tx *gorm.DB, paymentID string) (*model.Refund, error) {
 	return &refund, nil
 }
 
-// List reads one page of refunds, newest first. A cursor that is none of ours, and a
-// status that refunds do not have, is VALIDATION.
+// List reads one page of refunds, newest first. VALIDATION: no cursor of ours, or no status of refunds.
 func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (model.RefundPage, error) {
 	page := model.RefundPage{Items: []model.Refund{}}
 	after, err := model.ParseCursor(q.Cursor)

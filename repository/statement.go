@@ -63,8 +63,7 @@ func orderMode(d sqldb.Dialect) string {
 // forced is how MySQL says what sqldb.Dialect.Through says.
 var forced = regexp.MustCompile(`FORCE INDEX \((\w+)\)`)
 
-// sqlOf is the statement of a name, with the dialect's clock in place of NOW(6), and its way to name an index. It
-// panics when there is no such file.
+// sqlOf is a named statement, with the dialect's clock for NOW(6), and its index hints. It panics without a file.
 func sqlOf(d sqldb.Dialect, name string) string {
 	text, ok := texts[name]
 	if !ok {
@@ -76,8 +75,7 @@ func sqlOf(d sqldb.Dialect, name string) string {
 	return strings.ReplaceAll(text, "NOW(6)", d.Now)
 }
 
-// resolution is what the DATETIME columns keep; times are cut to it before
-// they are compared with what the database gives back.
+// resolution is what DATETIME columns keep; times are cut to it before they are compared.
 const resolution = time.Microsecond
 
 // stored is an instant as the database keeps it.
@@ -117,8 +115,7 @@ func validIDs(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !model.ValidID(id) })
 }
 
-// streamRows are read at once for streams: a fraction of a megabyte, and few
-// enough questions that their number does not matter.
+// streamRows are read at once for streams: a fraction of a megabyte, and few questions.
 const streamRows = 500
 
 // pages calls yield for everything that read finds, page by page. Read is given what the page before ended with, at

@@ -199,8 +199,7 @@ func copied(mode model.OrderMode, row voucherRow) bool {
 	return mode == model.ModeAsync && row.Allocation != model.ByDraw
 }
 
-// spendIntent lets a stock shrink in async mode only as it was intended and
-// lowered in the hot copy, and only while nothing has changed since.
+// spendIntent lets a stock shrink in async only as intended and lowered in the hot copy, if nothing changed since.
 func spendIntent(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64) error {
 	if !copied(mode, row) || stock >= row.Stock {
 		return nil
@@ -297,8 +296,7 @@ func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.Aud
 	return found, nil
 }
 
-// standingOf counts the live orders of a locked voucher, and who waits. None of them comes or goes without the
-// voucher's lock.
+// standingOf counts a locked voucher's live orders, and who waits. None changes without the voucher's lock.
 func standingOf(tx *gorm.DB, v voucherRow) (live, waiting int64, err error) {
 	if err := tx.Table("orders").Where("voucher_id = ?", v.ID).Select("COUNT(slot)").Scan(&live).Error; err != nil {
 		return 0, 0, fmt.Errorf("count live orders: %w", err)

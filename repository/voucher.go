@@ -181,8 +181,7 @@ func storedFields(f model.VoucherFields) model.VoucherFields {
 	return f
 }
 
-// changeRules refuses rules of a fair sale that do not fit the voucher, and others than before once it has an order or
-// an entry, or somebody waits.
+// changeRules refuses rules that do not fit the voucher, and other rules once it has an order, entry or waiter.
 func changeRules(tx *gorm.DB, before *model.Voucher, after voucherRow) error {
 	if err := after.CheckRules(); err != nil || after.SameRules(&before.VoucherFields) {
 		return err
@@ -370,8 +369,7 @@ const (
 	vouchersNewest  = "vouchers_newest"
 )
 
-// List reads one page of vouchers, newest first. A cursor that is none of ours, and an
-// unknown phase or state, are VALIDATION.
+// List reads one page of vouchers, newest first. VALIDATION: no cursor of ours, an unknown phase or state.
 func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
 	after, err := model.ParseCursor(q.Cursor)
 	if err != nil {

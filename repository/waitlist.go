@@ -154,8 +154,7 @@ func placesOf(tx *gorm.DB, voucherID string, users []string) (map[string]waitlis
 	return places, nil
 }
 
-// refuseJoin tells why a user gets no place now. Nobody who has a live order waits: an order needs a unit that remains,
-// and then nobody waits.
+// refuseJoin tells why a user gets no place now. While a unit remains nobody waits, nor does who has an order.
 func refuseJoin(v voucherRow, asked model.Joining, live map[string]model.Order, now time.Time) error {
 	voucher := v.Voucher
 	if asked.Early {
@@ -264,8 +263,7 @@ func (o *Orders) Leave(ctx context.Context, voucherID string, users []string) ([
 	return answers, err
 }
 
-// Place is a user's place on a voucher's waitlist, or the last one, which has become an order; NOT_FOUND when there is
-// none.
+// Place is a user's place on a waitlist, or the last one, which became an order; NOT_FOUND without any.
 func (o *Orders) Place(ctx context.Context, voucherID, userID string) (place model.WaitlistPlace, err error) {
 	if err := possible(voucherID); err != nil {
 		return place, err

@@ -321,8 +321,7 @@ func (s *Accounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool)
 	return claims, nil
 }
 
-// SetGroups says in which groups an account is: in its next token, and within a second on every
-// instance. NOT_FOUND: there is no such account.
+// SetGroups sets an account's groups, on every instance within a second. NOT_FOUND: there is no such account.
 func (s *Accounts) SetGroups(ctx context.Context, id, by string, groups model.Groups) (model.Account, error) {
 	if err := groups.Check("body.groups"); err != nil {
 		return model.Account{}, err
@@ -387,8 +386,7 @@ func checkLevel(level model.Level) error {
 	return nil
 }
 
-// SetLevel says what an administrator may do from now on: every instance obeys within a
-// second. It reports whether that made a difference.
+// SetLevel says what an administrator may do, on every instance within a second. It reports a difference.
 func (s *Administrators) SetLevel(ctx context.Context, username string, level model.Level) (changed bool, err error) {
 	if err := checkLevel(level); err != nil {
 		return false, err
@@ -407,8 +405,7 @@ func (s *Administrators) List(ctx context.Context) ([]model.Account, error) {
 	return s.store.Administrators(ctx)
 }
 
-// SetDisabled disables an account, which ends its tokens for good, or enables it. It
-// reports whether that made a difference.
+// SetDisabled disables an account, which ends its tokens for good, or enables it. It reports a difference.
 func (s *Administrators) SetDisabled(ctx context.Context, username string, disabled bool) (changed bool, err error) {
 	return s.change(ctx, username, func(account *model.Account) error {
 		if account.Disabled == disabled {

@@ -79,8 +79,7 @@ func NewHealth(probes ...Probe) *Health {
 	return h
 }
 
-// Check asks all probes at the same time, for a second at the most, and answers in
-// their order. Callers at the same time share one look.
+// Check asks all probes at once, for at most a second, and answers in their order. Concurrent callers share a look.
 func (h *Health) Check(ctx context.Context) []Check {
 	look := h.look() //nolint:contextcheck // callers share it
 	var checks []Check
@@ -96,8 +95,7 @@ func (h *Health) Check(ctx context.Context) []Check {
 	return checks
 }
 
-// Ready reports what the latest look found, without a wait. It has somebody look again when that is older than a
-// second.
+// Ready reports what the latest look found, without a wait. One older than a second is renewed behind it.
 func (h *Health) Ready() bool {
 	if h.mu.TryLock() {
 		stale := !h.latest.sharedFor(budget.Look)

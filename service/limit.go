@@ -25,8 +25,7 @@ type LimitDeps struct {
 	Log   *slog.Logger
 }
 
-// Limits are the rate limits of all instances: the settings of each, unless an
-// administrator has set others in the database.
+// Limits are the rate limits of all instances: their settings, unless an administrator has set others.
 type Limits struct {
 	deps    LimitDeps
 	trouble telemetry.Trouble
@@ -45,8 +44,7 @@ func NewLimits(deps LimitDeps) (*Limits, error) {
 // InForce tells which limits this instance applies.
 func (l *Limits) InForce() model.Limits { return *l.inForce.Load() }
 
-// Change sets limits for all instances, and tells which are in force then. This
-// instance obeys at once, the others within a second.
+// Change sets limits for all instances, and returns those in force. Others obey within a second.
 func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (model.Limits, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -176,8 +176,7 @@ func NewOrderSearch(store OrderSearchStore, orders OrderDetails, codes *Codes) *
 	return &OrderSearch{store, orders, codes}
 }
 
-// Find returns one page, newest first. Orders that are still processing are found by their id alone.
-// VALIDATION: the cursor or the status is none.
+// Find returns one page, newest first. A processing order is found by its id alone. VALIDATION: cursor or status.
 func (s *OrderSearch) Find(ctx context.Context, q model.OrderSearch) (model.OrderPage, error) {
 	if _, order := model.VoucherOf(q.Words); order && q.Cursor == "" {
 		detail, err := s.orders.Detail(ctx, q.Words)

@@ -221,8 +221,7 @@ func notice(p model.Payment, succeeded bool) model.PaymentNotice {
 	return model.PaymentNotice{PaymentID: p.ID, OrderID: p.OrderID, Succeeded: succeeded, Amount: p.Amount, Currency: p.Currency}
 }
 
-// settle applies a notice. Money that moves has arrived before, although nobody may have said so yet: that is applied
-// first.
+// settle applies a notice. Money that moves has arrived before, which is applied first if nobody has said so.
 func (s *Payments) settle(ctx context.Context, n model.PaymentNotice) (receipt model.Receipt, err error) {
 	if n.Moved {
 		arrived := n
@@ -269,8 +268,7 @@ func (s *Payments) note(ctx context.Context, source string, n model.PaymentNotic
 }
 
 const (
-	// paymentsPage are read at once, and providerAtOnce of them worked on, so that one slow answer of the provider
-	// does not hold up all.
+	// paymentsPage are read at once, providerAtOnce worked on, so that one slow answer holds up few.
 	paymentsPage   = 100
 	providerAtOnce = 8
 

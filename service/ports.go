@@ -49,8 +49,7 @@ type Provider interface {
 
 // RefundStore keeps refunds.
 type RefundStore interface {
-	// Request makes a refund of a paid order in one transaction with the order's change,
-	// or tries one again that has failed for good.
+	// Request refunds a paid order in one transaction with its change, or retries a refund that failed for good.
 	Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error)
 	List(ctx context.Context, q model.RefundQuery) (model.RefundPage, error)
 }

@@ -271,8 +271,7 @@ const (
 	storeShare = 100
 )
 
-// Tallies tells the other instances what this one counts, so that each can show the sum, and stores it for the reports
-// of sales.
+// Tallies tells other instances what this one counts, so that each shows the sum, and stores it for reports.
 type Tallies struct {
 	Counted *telemetry.Tallies
 	Publish func(ctx context.Context, tallies map[string]model.Tally) error

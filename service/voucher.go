@@ -148,8 +148,7 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 	return s.Cache.Shown(ctx, v), nil
 }
 
-// unsold refuses other rules of a fair sale for a voucher of which units are reserved: their orders have no rows
-// yet, which the store looks for.
+// unsold refuses other rules for a voucher with reserved units, whose orders without rows the store looks for.
 func (s *Vouchers) unsold(ctx context.Context, id string, patch model.VoucherPatch) error {
 	if patch.Groups == nil && patch.Early == nil && patch.Cooldown == nil && patch.Waitlist == nil && patch.Allocation == nil {
 		return nil
@@ -243,8 +242,7 @@ const (
 	voucherBytes = 400
 )
 
-// lists are the pages of vouchers that the public was shown a moment ago. Concurrent
-// requests for one page share one query.
+// lists are the pages of vouchers shown to the public a moment ago. Concurrent requests share one query.
 type lists struct {
 	read    func(context.Context, model.VoucherQuery) (model.VoucherPage, error)
 	flights singleflight.Group

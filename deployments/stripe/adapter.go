@@ -181,8 +181,7 @@ func eventOf(event stripe.Event) (told payment.Event, err error) {
 	return told, nil
 }
 
-// moved is an event of money that had arrived, in our words: how the payment stands now, because events overtake one
-// another.
+// moved tells, after an event of money that arrived, how the payment stands now: events overtake one another.
 func (a *adapter) moved(ctx context.Context, event stripe.Event) (told payment.Event, err error) {
 	ctx, enough := context.WithTimeout(ctx, tellPatience)
 	defer enough()

@@ -20,8 +20,7 @@ import (
 )
 
 const (
-	// shortestSession and longestSession are how long a session may be open (Stripe, Session.expires_at), and a minute
-	// for the way there.
+	// How long a session may be open (Stripe, Session.expires_at), and a minute for the way there.
 	shortestSession = 31 * time.Minute
 	longestSession  = 24*time.Hour - time.Minute
 	// keyOfPayment and its like name our ids in Stripe's metadata.
@@ -31,8 +30,7 @@ const (
 	keyOfRefund  = "refund_id"
 )
 
-// counted are the currencies that Stripe counts in other units than ISO 4217
-// (https://docs.stripe.com/currencies#special-cases).
+// counted are currencies that Stripe counts in other units than ISO 4217 (docs.stripe.com/currencies#special-cases).
 var counted = []string{"ISK", "UGX", "MGA"} //nolint:gochecknoglobals // constant
 
 // rounded are the currencies of three decimals: Stripe takes only amounts whose last digit is 0.
@@ -74,8 +72,7 @@ func sessionEnd(now, order time.Time) time.Time {
 	return now.Add(min(max(order.Sub(now), shortestSession), longestSession))
 }
 
-// look asks how a payment stands. The session of an order whose time is over is ended first: who has not paid by then
-// cannot pay any more.
+// look asks how a payment stands. The session of an order whose time is over is ended first, so that nobody pays late.
 func (c checkouts) look(ctx context.Context, e entry, now time.Time) (payment.Payment, error) {
 	params := &stripe.CheckoutSessionRetrieveParams{}
 	params.AddExpand("payment_intent.latest_charge")

@@ -274,13 +274,11 @@ func (c *console) routes() http.Handler {
 // at is a pattern of the mux: the method, and the path below the console's.
 func at(pattern string) string { return strings.Replace(pattern, "/", Path+"/", 1) }
 
-// policy lets a page load nothing but the console's own files, and lets no text become a
-// script (Content Security Policy Level 3; Trusted Types).
+// policy loads nothing but the console's own files, and lets no text become a script (CSP Level 3; Trusted Types).
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types htmx"
 
-// maxForm bounds a form, in bytes: a description of 4,000 characters, of 4 bytes each and
-// 3 characters for a byte, and the other fields.
+// maxForm bounds a form, in bytes: 4,000 characters of 4 bytes, 3 characters for a byte, and the other fields.
 const maxForm = 64 << 10
 
 // guarded sets the headers of every answer, refuses what another site's page sends, and bounds what is read.
@@ -361,8 +359,7 @@ func (f files) url(name string) (string, error) {
 	return Path + "/static/" + name + "?v=" + found.tag, nil
 }
 
-// serve sends a file. One that is asked for without its tag, or by that of another version, is asked for again each
-// time.
+// serve sends a file. One asked for without its tag, or with another version's, is revalidated each time.
 func (f files) serve(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	name := r.PathValue("file")
 	found, ok := f[name]

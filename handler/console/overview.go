@@ -19,8 +19,7 @@ import (
 	"seckill/model"
 )
 
-// overview is the first page: today's orders and money, the sales that are on, those that come next, and what an
-// administrator has to look after.
+// overview is the first page: today's orders and money, the sales now and next, and what needs an administrator.
 type overview struct {
 	Today      *today // nil: it is still being counted
 	Live, Next []saleCard
@@ -119,8 +118,7 @@ func (c *console) overview(w http.ResponseWriter, r *http.Request, v *visit) err
 	return c.show(w, r, v, http.StatusOK, "overview", page)
 }
 
-// needs looks for refunds that the provider refuses, dead letters, orders and units that do not add up, and instances
-// that are not ready.
+// needs looks for refused refunds, dead letters, orders and units that do not add up, and instances not ready.
 func (c *console) needs(r *http.Request, v *visit) (found []need, err error) {
 	refunds, err := c.Refunds.List(r.Context(), model.RefundQuery{Status: model.RefundFailed, Limit: pageSize})
 	if err != nil {
@@ -248,8 +246,7 @@ type shopPage struct {
 // maxShown is how many vouchers of each kind the shop window begins with; its script brings more.
 const maxShown = 20
 
-// shop is the page of a buyer, who is anybody: its script uses the public API alone, and the page brings the words for
-// what the API says.
+// shop is a buyer's page: its script uses the public API alone, and the page brings the words for what the API says.
 func (c *console) shop(w http.ResponseWriter, r *http.Request, v *visit) error {
 	page := shopPage{Origin: "http://" + r.Host, Words: slices.Concat(refusals(), []string{
 		model.ReasonRefundFailed, model.ReasonDisputed, model.ReasonPart, model.RefundOfUsed,
@@ -272,8 +269,7 @@ func (c *console) shop(w http.ResponseWriter, r *http.Request, v *visit) error {
 	return c.show(w, r, v, http.StatusOK, "shop", page)
 }
 
-// fillShop finds the one voucher of a page, or those of the window: what is on sale, and then what will be, the soonest
-// end or beginning first.
+// fillShop finds the one voucher of a page, or what is on sale and then what will be, the soonest first.
 func (c *console) fillShop(ctx context.Context, id string, page *shopPage) error {
 	if id != "" {
 		one, err := c.Vouchers.Get(ctx, id, false)
@@ -447,8 +443,7 @@ func (h *hub) dismiss(id string, sale *watchedSale) {
 	delete(h.sales, id)
 }
 
-// live streams the readings of a sale as server-sent events (HTML, 9.2) until the browser
-// leaves, the session ends or the server is about to stop.
+// live streams the readings of a sale as server-sent events (HTML, 9.2) until browser, session or server ends.
 func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
 	events, leave, err := c.hub.watch(r.PathValue("id")) //nolint:contextcheck // one reading for all who watch
 	if err != nil {

@@ -310,8 +310,7 @@ func retryAfter(w http.ResponseWriter, refusal *model.Error) {
 
 func rfc(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// lasts is how long something takes, for people: milliseconds below a second, tenths below a minute, and nothing that
-// is zero.
+// lasts is a duration for people: milliseconds below a second, tenths below a minute, and no part that is zero.
 func lasts(language *words.Language, d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -360,8 +359,7 @@ type money struct {
 
 func newMoney(code string) money { return money{code, wire.Decimals(code)} }
 
-// in writes minor units as people of a language do: as the browsers' Intl.NumberFormat does, so that pages of the
-// server and scripts say the same.
+// in writes minor units as the browsers' Intl.NumberFormat does, so that pages and scripts say the same.
 func (m money) in(tag string) func(minor int64) string {
 	symbol := m.currency
 	if unit, err := currency.ParseISO(m.currency); err == nil {

@@ -406,8 +406,7 @@ func quantile(bounds, took []float64, rank float64) float64 {
 	return low
 }
 
-// backlogOf reads what waits in the queue out of an instance's metrics, which are in memory; nil: there is none, or it
-// does not tell.
+// backlogOf reads what waits in the queue from an instance's metrics in memory; nil: there is none, or it is unknown.
 func backlogOf(metrics prometheus.Gatherer, log *slog.Logger) *Backlog {
 	families, err := metrics.Gather()
 	if err != nil { // what could be gathered is there all the same

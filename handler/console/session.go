@@ -17,8 +17,7 @@ import (
 	"seckill/model"
 )
 
-// sessionCookie holds the token of a login. Behind TLS its name promises that this host
-// has set it, and over TLS (RFC 6265bis, 4.1.3.2).
+// sessionCookie holds a login's token. Behind TLS its name promises this host and TLS (RFC 6265bis, 4.1.3.2).
 func sessionCookie(r *http.Request) string {
 	if encrypted(r) {
 		return "__Host-seckill-console"
@@ -58,8 +57,7 @@ func (c *console) session(ctx context.Context, r *http.Request) (token.Claims, e
 	return claims, wire.Allow(claims.Level, wire.SignOut)
 }
 
-// signedIn serves administrators who may do what is named. Others of them are refused, and everybody
-// else is asked to sign in.
+// signedIn serves administrators who may do what is named, refuses the others, and asks everybody else to sign in.
 func (c *console) signedIn(operation string, do, ask handle) http.Handler {
 	if _, decided := wire.LeastLevel(operation); !decided {
 		panic("the console does not say which administrators may do " + operation)
@@ -87,8 +85,7 @@ func (c *console) signedIn(operation string, do, ask handle) http.Handler {
 // renewAfter is how old a session's token is when the next request gets another one.
 const renewAfter = budget.Late / 2
 
-// goOn prolongs a session that is used: a request is a sign of activity, and a page that watches a sale by itself is
-// none.
+// goOn prolongs a session that is used: a request counts, a page that watches a sale by itself does not.
 func (c *console) goOn(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if v.claims.SignedInAt.IsZero() || strings.HasSuffix(r.URL.Path, "/events") || r.URL.Path == Path+"/sign-out" {
 		return nil

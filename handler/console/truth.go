@@ -19,8 +19,7 @@ import (
 	"seckill/service"
 )
 
-// auditTimeout is how long the answer to an audit, or to a repair, may take: an audit has a minute, and a repair audits
-// twice.
+// auditTimeout bounds the answer to an audit or a repair: an audit has a minute, and a repair audits twice.
 const auditTimeout = 2*budget.Survey + budget.Step
 
 // auditPage is what an audit has found.
@@ -82,8 +81,7 @@ func (c *console) rebuild(w http.ResponseWriter, r *http.Request, v *visit) erro
 	return done(w, r, auditPath(id), "rebuilding")
 }
 
-// behind is what works behind the requests in the order mode async. The administrators' log
-// has what it does for one of them.
+// behind is what works behind the requests in async. The administrators' log records what it does for one of them.
 type behind interface {
 	// Repair puts right what an audit finds, and audits again.
 	Repair(ctx context.Context, voucherID, adminID string) (model.Audit, error)

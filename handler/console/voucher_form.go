@@ -200,8 +200,7 @@ func once(v *visit, call, key string, asked ...string) model.Idempotency {
 	return model.Idempotency{Scope: v.claims.Subject + " console " + call, Key: key, Fingerprint: hex.EncodeToString(sum[:])}
 }
 
-// newVoucher shows the form of a new voucher. Unless the administrator types something else, its sale begins in an hour
-// and lasts for a day.
+// newVoucher shows the form of a new voucher. By default its sale begins in an hour and lasts for a day.
 func (c *console) newVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
 	begin := time.Now().Add(budget.Hour).Truncate(time.Hour)
 	if c.Shop { // it is tried out: what is put up can be bought

@@ -1,5 +1,4 @@
-// Package wire is what the API and the console say on HTTP with one voice: what a code of
-// the domain means there, and orders as CSV.
+// Package wire is what API and console share of HTTP: what a code of the domain means there, and orders as CSV.
 package wire
 
 import (

@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// rowsPerFlush is how many rows are sent at a time: some 100 kB. An export of
-	// any length needs no more memory, and no packet for each row.
+	// rowsPerFlush is how many rows are sent at a time, some 100 kB: bounded memory, and no packet for each row.
 	rowsPerFlush = 500
 )
 
@@ -107,8 +106,7 @@ func (e *export) Write(data []byte) (int, error) {
 	return e.w.Write(data)
 }
 
-// extend gives what comes next its time. A connection without a deadline, as in tests without
-// a server, has none to move.
+// extend gives what comes next its time. A connection without a deadline, as in some tests, has none to move.
 func (e *export) extend() { _ = e.stream.SetWriteDeadline(time.Now().Add(budget.Settled)) }
 
 // flush sends what was written. A stream has no Content-Length, however short it is.
@@ -128,8 +126,7 @@ func columns() []string {
 	}
 }
 
-// CSV is the media type of exports as lines (RFC 4180). Those for programs have each value as
-// it is; see People for the others.
+// CSV is the media type of exports as lines (RFC 4180). Those for programs have values as they are; see People.
 const CSV = "text/csv; charset=utf-8"
 
 // lines is a file of CSV.
@@ -199,8 +196,7 @@ func cells(order model.Order) []string {
 // byteOrderMark tells Excel that a file is in UTF-8.
 const byteOrderMark = "\ufeff"
 
-// People are whom an export is for: it has their words, titles, amounts as decimals, and times
-// of their zone as spreadsheets read them.
+// People are whom an export is for: their words, titles, decimal amounts, and times of their zone for spreadsheets.
 type People struct {
 	Text  func(key string) string // in their language
 	Title func(voucherID string) string
@@ -256,8 +252,7 @@ const XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 // maxRows is how many rows a sheet may have, the one with the names of the columns included.
 const maxRows = excelize.TotalRows
 
-// workbook is a file of XLSX. The rows wait in a temporary file: the format cannot be sent
-// before the last one is known.
+// workbook is a file of XLSX. The rows wait in a temporary file: the format needs the last one before it is sent.
 type workbook struct {
 	export  *export
 	file    *excelize.File

@@ -51,8 +51,7 @@ func (p *Problem) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail))
 }
 
-// Err is nil for an answer of 2xx, and a *Problem for every other one. The problem has no code where the answer is no
-// problem document.
+// Err is nil for an answer of 2xx, else a *Problem. It has no code where the answer is no problem document.
 func (a Answer) Err() error {
 	if a.Status >= http.StatusOK && a.Status < http.StatusMultipleChoices {
 		return nil
@@ -130,8 +129,7 @@ func Send(ctx context.Context, client *http.Client, method, url, token string, b
 	return Answer{Status: response.StatusCode, Header: response.Header, Body: read}, err
 }
 
-// CallTimeout bounds one call: the contract's longest answer is the lock's wait budget plus five seconds, and an
-// administrator's needs none.
+// CallTimeout bounds one call: the contract's longest answer is the lock's wait budget plus five seconds.
 const CallTimeout = 3 * budget.Answer
 
 // Client asks a service as one bearer of a token.
@@ -141,8 +139,7 @@ type Client struct {
 	HTTP  *http.Client
 }
 
-// Transport connects straight, over so many connections: the settings of a proxy would come from the environment, which
-// is config's to read.
+// Transport connects straight, over so many connections: settings of a proxy are config's to read, not this package's.
 func Transport(connections int) *http.Transport {
 	return &http.Transport{
 		MaxConnsPerHost:       connections,

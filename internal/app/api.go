@@ -31,8 +31,7 @@ import (
 	"seckill/service/sale/cache"
 )
 
-// mainHandler makes what the main listener serves: the API, or the health of an
-// instance that only works. It completes the list of probes.
+// mainHandler is the main listener's: the API, or the health of an instance that only works. It completes the probes.
 func (i *Instance) mainHandler(
 	s servers, mode orderMode, async *AsyncParts, tokens *token.Authority, pay *payments, instances *hotcopy.Instances,
 ) (http.Handler, error) {
@@ -241,8 +240,7 @@ func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
 	return tokens, nil
 }
 
-// Tokens makes the authority that signs and verifies tokens with the settings'
-// secrets, or with the one kept in the data directory.
+// Tokens makes the authority that signs and verifies with the settings' secrets, or the data directory's.
 func Tokens(ctx context.Context, cfg config.Config, options ...token.Option) (*token.Authority, error) {
 	keys := make([]token.Key, 0, max(len(cfg.JWTKeys), 1))
 	for _, key := range cfg.JWTKeys {

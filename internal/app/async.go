@@ -119,8 +119,7 @@ func (a *AsyncParts) whenAlone(name string, work func(ctx context.Context) error
 	})
 }
 
-// Consume persists what is queued, until the stop. When the consumer ends before,
-// so does the instance, which could keep its promises no longer.
+// Consume persists what is queued, until the stop. When the consumer ends before, so does the instance.
 func (a *AsyncParts) Consume() {
 	observe := func(d queue.Delivery) {
 		a.delivered.Persisted(d.Orders, d.Took)
@@ -145,8 +144,7 @@ func (a *AsyncParts) ChangeMode(ctx context.Context, to model.OrderMode) error {
 	return change.Do(ctx, to)
 }
 
-// InPlaceOfServer reports whether these parts take the place of a server that
-// must not run meanwhile: the Redis is inside this process.
+// InPlaceOfServer reports whether a server must not run beside these parts: the Redis is inside this process.
 func (a *AsyncParts) InPlaceOfServer() bool { return a.instance.cfg.RedisURL == "" }
 
 // WithAsyncParts opens everything behind asynchronous orders for one piece of work. Servers of their own are not

@@ -36,8 +36,7 @@ type Database struct {
 	AdminLog *repository.AdminLog
 }
 
-// OpenDatabase opens the database of the settings: the real one, or the file in
-// the data directory. It needs no running instance, and disturbs none.
+// OpenDatabase opens the database of the settings, real or a file. It needs no running instance, and disturbs none.
 func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Database, error) {
 	return openDatabase(ctx, cfg, log, nil)
 }
@@ -68,8 +67,7 @@ func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger, trac
 	}, nil
 }
 
-// openDatabase opens the database, which also proves that it answers, and
-// brings its schema up to date unless that is turned off.
+// openDatabase opens the database, and brings its schema up to date unless that is turned off.
 func (i *Instance) openDatabase(ctx context.Context) (*Database, error) {
 	opening, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
@@ -84,8 +82,7 @@ func (i *Instance) openDatabase(ctx context.Context) (*Database, error) {
 	return db, nil
 }
 
-// DatabaseExists fails when the settings mean the embedded database and there is
-// none: looking must not leave an empty one behind.
+// DatabaseExists fails when the embedded database is meant and absent: looking must not leave an empty one.
 func DatabaseExists(cfg config.Config) error {
 	if !cfg.Embedded() {
 		return nil
@@ -155,8 +152,7 @@ type orderMode struct {
 	redis      *guard.Redis // nil where no other instance can have another Redis
 }
 
-// openMode adopts this instance's order mode on a database without vouchers,
-// and watches from then on that the database has it.
+// openMode adopts this instance's order mode on a database without vouchers, and watches that it keeps it.
 func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	async := i.cfg.Async()
 	starting, cancel := context.WithTimeout(ctx, budget.Step)

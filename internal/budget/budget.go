@@ -6,8 +6,7 @@ package budget
 import "time"
 
 const (
-	// Blink is a pause that nobody notices: before a call that failed at once is made again, and between two looks at
-	// what may happen at any moment.
+	// Blink is a pause that nobody notices: before a failed call is repeated, and between looks at what may happen.
 	Blink = 50 * time.Millisecond
 	// Glance is between two looks at what must show within a second, and the longest such pause.
 	Glance = 250 * time.Millisecond

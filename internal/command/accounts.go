@@ -22,8 +22,7 @@ import (
 	"seckill/model"
 )
 
-// maxPasswordInput bounds what is read for a password, in bytes: 128
-// characters of UTF-8, and enough beyond them to see that there are more.
+// maxPasswordInput bounds what is read for a password, in bytes: 128 characters of UTF-8, and some to see more.
 const maxPasswordInput = 1024
 
 func (p Process) adminCommand() *cobra.Command {

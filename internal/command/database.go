@@ -108,8 +108,7 @@ func databaseAlone(db *app.Database) auditor {
 	return auditor{db.IDs, db.Audit, db.Audit, db.RepairStock}
 }
 
-// everything asks database, Redis and queue. Once the stock is repaired, the hot copy
-// is rebuilt, which counts the units as they were before.
+// everything asks database, Redis and queue. A repaired stock has the hot copy rebuilt, which counted the old units.
 func everything(a *app.AsyncParts) auditor {
 	repair := func(ctx context.Context, id string) (model.Audit, error) { return a.Auditor.Repair(ctx, id, noAdmin) }
 	return auditor{a.DB.IDs, a.Auditor.Audit, repair, func(ctx context.Context, id string) (*model.AuditDatabase, error) {

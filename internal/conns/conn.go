@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// conn is one connection under watch. That it is a TCPConn lets the server close its
-// half of it, without which a client may lose an answer.
+// conn is one connection under watch. As a TCPConn it can close its half, without which an answer may be lost.
 type conn struct {
 	*net.TCPConn
 
@@ -148,8 +147,7 @@ func (m *member) Close() error {
 	return m.Conn.Close()
 }
 
-// rawMember is one whose socket a client looks at before it uses it again. (It must not look at that of a TLS
-// connection.)
+// rawMember is one whose socket a client looks at before it is used again. (Not at that of a TLS connection.)
 type rawMember struct {
 	*member
 	syscall.Conn

@@ -4,8 +4,7 @@ package conns
 
 import "syscall"
 
-// Descriptors is how many files this process may have open. Go has raised the soft limit
-// to the hard one at the start (see package os).
+// Descriptors is how many files this process may have open. Go raises the soft limit to the hard one (package os).
 func Descriptors() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -39,8 +39,7 @@ const (
 	// reserve is how many descriptors are left to everything else: the connections to
 	// the database, to Redis and to the queue, and files. Of few it is two thirds.
 	reserve = 512
-	// courtesy is how many connections beyond the bound are told that there are too
-	// many. Health checks are answered on them, each within a moment.
+	// courtesy is how many connections beyond the bound are answered: health checks as usual, others with a refusal.
 	courtesy = 64
 	// few descriptors are worth a warning at the start.
 	few = 1024

@@ -198,8 +198,7 @@ func warmUp(ctx context.Context, s Sale) error {
 	return nil
 }
 
-// buy presses the button, and again as the contract tells clients to: after a
-// 429, a 503 or no answer at all, when Retry-After says so.
+// buy presses the button, and again as the contract says: after a 429, a 503 or no answer, when Retry-After says so.
 func buy(ctx context.Context, client api.Client, voucher string) answer {
 	ctx, cancel := context.WithTimeout(ctx, budget.Settled)
 	defer cancel()

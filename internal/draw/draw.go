@@ -39,8 +39,7 @@ func Random(size int) []byte {
 // Commitment is what is published of a secret before anybody enters.
 func Commitment(secret []byte) Hash { return sha256.Sum256(secret) }
 
-// Leaf stands for an entry in the published list. An id of a voucher has no line break, and a nonce has one length: no
-// two entries have one text.
+// Leaf is an entry of the published list. No two have one text: ids have no line break, nonces have one length.
 func Leaf(voucherID string, nonce []byte, userID string) Hash {
 	text := make([]byte, 0, len(Algorithm)+len(voucherID)+NonceSize+len(userID)+16)
 	text = append(text, Algorithm+" leaf\n"...)

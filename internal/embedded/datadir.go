@@ -78,8 +78,7 @@ func SQLiteFile(dir string) string { return filepath.Join(dir, databaseFile) }
 // LedgerFile is where the ledger of the payment simulator lies.
 func LedgerFile(dir string) string { return filepath.Join(dir, ledgerFile) }
 
-// MakeDir makes a directory that no other user of the machine may read: it holds
-// password hashes and the secret that makes administrators.
+// MakeDir makes a directory that only this user may read: it holds password hashes and the tokens' secret.
 func MakeDir(path string) error {
 	if err := os.MkdirAll(path, private); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)

@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// natsStore bounds the files of the queue, in bytes: some four million
-	// waiting orders. When it is full, publishing is refused.
+	// natsStore bounds the queue's files, in bytes: some four million waiting orders. A full queue refuses to publish.
 	natsStore = 1 << 30
 	// natsMemory serves only the server's own state, as in deployments/.
 	natsMemory = 64 << 20
@@ -69,8 +68,7 @@ func StartNATS(dir string, log *slog.Logger) (*NATS, error) {
 	return n, nil
 }
 
-// usable makes the directory and tries whether so many bytes can be written there: the
-// server would start without room and refuse the first order.
+// usable makes the directory and tries whether it has the room: a server would start and refuse the first order.
 func usable(store string, room int) error {
 	if err := MakeDir(store); err != nil {
 		return err

@@ -12,8 +12,7 @@ import (
 // stepVariable is the variable of the environment that this build obeys.
 const stepVariable = "SECKILL_FAILPOINT"
 
-// Reach kills the process when the step is the one that was asked for: as hard
-// as a power cut, nothing is deferred, flushed or closed.
+// Reach kills the process at the step that was asked for, as a power cut: nothing is deferred, flushed or closed.
 func Reach(step Step) {
 	if os.Getenv(stepVariable) == string(step) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -21,8 +20,7 @@ func Reach(step Step) {
 	}
 }
 
-// Without returns an environment without the variable of this package, which
-// is no setting: the reader of settings would refuse it as a typo.
+// Without returns an environment without this package's variable, which the reader of settings would call a typo.
 func Without(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")

@@ -26,8 +26,7 @@ var (
 	ErrFull = errors.New("lane: the queue is full")
 	// ErrClosed refuses an item after Close. Nothing was done.
 	ErrClosed = errors.New("lane: closed")
-	// ErrNotRun says that the submitter's context ended while its item was
-	// still queued, and that the item was dropped. Nothing was done.
+	// ErrNotRun says that the submitter's context ended while its item was queued. It was dropped; nothing was done.
 	ErrNotRun = errors.New("lane: the item was dropped before it ran")
 )
 
@@ -87,8 +86,7 @@ func (r *runner[In, Out]) Close(ctx context.Context) {
 	r.writers.Wait()
 }
 
-// enter queues by add unless the door is shut. So that no writer begins behind Close, what is queued
-// later was there before, or comes from a writer.
+// enter queues by add unless the door is shut. What is queued later was there before Close, or comes from a writer.
 func (r *runner[In, Out]) enter(add func() error) error {
 	r.door.RLock()
 	defer r.door.RUnlock()
@@ -115,8 +113,7 @@ func settle[In, Out any](batch []*Ticket[In, Out], answers []Out, err error) {
 	}
 }
 
-// try runs a batch once. A panic is the error of this one lane: the writers serve
-// all callers, and one bad batch must not end them.
+// try runs a batch once. A panic is this lane's error: the writers serve all callers, and must not end with a batch.
 func (r *runner[In, Out]) try(ctx context.Context, batch []*Ticket[In, Out]) (answers []Out, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -145,8 +142,7 @@ type Group[In, Out any] struct {
 	ready func()      // waits until the next batch may run; nil: at once
 	rests func() bool // ready would wait now; nil: never
 	idle  func()      // when the last writer has ended; nil: nothing
-	// slow is told of a batch that has run for longer than budget.Blink, and returns what to do when it ends; nil:
-	// nothing.
+	// slow is told of a batch that runs for longer than budget.Blink, and returns what to do at its end; nil: nothing.
 	slow func(batch []*Ticket[In, Out]) (ended func())
 
 	mu     sync.Mutex
@@ -160,8 +156,7 @@ func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
 	return &Group[In, Out]{runner: newRunner(run, opts)}
 }
 
-// Submit queues one item. When ctx ends before a writer takes the item, the
-// item is dropped; once taken it runs to its end, also when ctx ends.
+// Submit queues one item. An item is dropped if ctx ends before a writer takes it; once taken it runs to its end.
 func (g *Group[In, Out]) Submit(ctx context.Context, item In) (*Ticket[In, Out], error) {
 	ticket := newTicket[In, Out](ctx, item)
 	return ticket, g.enter(func() error { return g.add(ticket) })
@@ -188,8 +183,7 @@ func (g *Group[In, Out]) add(tickets ...*Ticket[In, Out]) error {
 	return nil
 }
 
-// relieve begins writers while none is about to take the items that wait, or while they
-// fill a batch. The caller holds the lock.
+// relieve starts writers while none is about to take the waiting items. The caller holds the lock.
 func (g *Group[In, Out]) relieve() {
 	for waiting := len(g.queue); waiting > 0 && g.active < g.opts.Writers; waiting -= g.opts.MaxBatch {
 		if g.active > g.late && waiting < g.opts.MaxBatch {
@@ -319,8 +313,7 @@ func newTicket[In, Out any](ctx context.Context, item In) *Ticket[In, Out] {
 	return &Ticket[In, Out]{item: item, abandoned: ctx.Done(), done: make(chan struct{})}
 }
 
-// Wait returns the item's answer, or ctx's error when that ends first; the
-// item may then still run, and Wait may be called again.
+// Wait returns the item's answer, or ctx's error if that ends first; the item may still run, and Wait be repeated.
 func (t *Ticket[In, Out]) Wait(ctx context.Context) (Out, error) {
 	select {
 	case <-t.done:

@@ -90,8 +90,7 @@ func (i *isolation) suspect(key string) {
 	i.of(key, budget.Look)
 }
 
-// leave gives a key runs of its own for trouble of its own. It reports whether that is news, and whether no other key
-// has any.
+// leave gives a key in trouble runs of its own. It reports whether that is new, and whether it is the only such key.
 func (i *isolation) leave(key string) (news, first bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -339,8 +339,7 @@ func (d *division[In, Out]) run(ctx context.Context, batch []*Ticket[In, Out]) {
 	settle(batch, nil, err)
 }
 
-// halves runs both halves of items that were refused together. What is not tried any more is answered with the
-// trouble: later.
+// halves runs both halves of items that were refused together. What is not tried any more gets the trouble: later.
 func (d *division[In, Out]) halves(ctx context.Context, batch []*Ticket[In, Out], err error) {
 	half := len(batch) / 2
 	for _, part := range [][]*Ticket[In, Out]{batch[:half], batch[half:]} {

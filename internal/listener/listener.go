@@ -1,5 +1,4 @@
-// Package listener is one HTTP server on its address: the limits that it sets its clients, how it leaves, and from
-// where it may be asked.
+// Package listener is one HTTP server on its address: limits for clients, how it leaves, and who may ask it.
 package listener
 
 import (

@@ -39,8 +39,7 @@ func (p *Parts) OnCloseWithin(patience time.Duration, name string, f func(ctx co
 	})
 }
 
-// Background runs something until the stop. The stop ends its
-// context and waits for it as long as patience says; then it is left behind.
+// Background runs something until the stop, which ends its context and waits for it as long as patience says.
 func (p *Parts) Background(name string, patience time.Duration, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

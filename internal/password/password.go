@@ -34,14 +34,12 @@ const (
 )
 
 const (
-	// patience is how long a caller waits for its turn: within the 5 s in which
-	// every request is answered, also on a machine that a sale keeps busy.
+	// patience is how long a caller waits for its turn: within the 5 s of every answer, also on a busy machine.
 	patience = 3 * budget.Look
 	// maxWaiting is how many callers wait or compute at once: on a quiet machine
 	// the last of them waits for a second and a half, which a person does not mind.
 	maxWaiting = 64
-	// maxOfOne is how many of them may be one caller's, so that one address
-	// does not keep all others out. An office or a school has one address.
+	// maxOfOne of them may be one caller's, so that one address keeps no others out; a school has one address.
 	maxOfOne = maxWaiting / 2
 	// maxDoubtful is how many of them may be callers that have failed lately. The rest is kept for those that have not.
 	maxDoubtful = maxWaiting / 2
@@ -72,8 +70,7 @@ func Patience(d time.Duration) Option {
 	return func(h *Hasher) { h.patience = d }
 }
 
-// New makes a Hasher that runs at most concurrency hashes at once (at least
-// one), and so uses at most 19 MiB times that.
+// New makes a Hasher that runs at most concurrency hashes at once (at least one), in 19 MiB each.
 func New(concurrency int, options ...Option) *Hasher {
 	h := &Hasher{
 		turns:    make(chan struct{}, max(concurrency, 1)),
@@ -204,8 +201,7 @@ func busy() error {
 	}
 }
 
-// Bounds of what is accepted from storage, so that a row which was written
-// by hand cannot occupy the machine: four times the OWASP minimum and more.
+// Bounds of what is accepted from storage, so that a row written by hand cannot occupy the machine (OWASP times four).
 const (
 	maxMemory     = 128 * 1024 // KiB
 	maxIterations = 16

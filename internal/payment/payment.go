@@ -115,8 +115,7 @@ type EventData struct {
 }
 
 const (
-	// callTimeout bounds one call. A buyer waits for the start of a payment, and an answer of the service takes
-	// at most 5 s.
+	// callTimeout bounds one call. A buyer waits for the start of a payment, and an answer takes at most 5 s.
 	callTimeout = 3 * budget.Look
 	// maxAnswer bounds an answer in bytes; an honest one has some hundred.
 	maxAnswer = 64 << 10
@@ -124,8 +123,7 @@ const (
 	maxURL = 2048
 	// maxConnections bounds the calls under way. Further ones wait for their turn, within callTimeout.
 	maxConnections = 64
-	// maxStarts of them are for starts, which buyers make as often as they like. The others are left for refunds
-	// and questions.
+	// maxStarts of them are for starts, which buyers make at will. The others stay free for refunds and questions.
 	maxStarts = maxConnections - 16
 	// idleConnections stay open between calls.
 	idleConnections = 8

@@ -102,8 +102,7 @@ func decode(text string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
 }
 
-// Key is the bearer key with which a provider's API is called that shares a webhook secret: who has the key cannot
-// sign webhooks with it.
+// Key is the bearer key of a provider's API that shares a webhook secret; it cannot sign webhooks.
 func Key(secret string) (string, error) {
 	own, err := secretKey(secret)
 	if err != nil {
@@ -139,8 +138,7 @@ func authorized(r *http.Request, keys []string) bool {
 	return found == 1
 }
 
-// Verify checks a webhook's headers against its body as it arrived, and tells its id, which its repetitions have too;
-// any refusal is ErrSignature.
+// Verify checks a webhook's headers against its body, and returns its id, the same in repetitions; or ErrSignature.
 func (s *Signatures) Verify(header http.Header, body []byte) (id string, err error) {
 	header = standard(header)
 	err = errors.New("there are no secrets")

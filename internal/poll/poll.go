@@ -22,8 +22,7 @@ func Every(ctx context.Context, period time.Duration, look func()) {
 	}
 }
 
-// Until calls look at once and then at each tick until it is done or fails. It
-// returns look's error, or that of ctx when it ends first.
+// Until calls look at once and at each tick until it is done or fails. It returns look's error, or ctx's.
 func Until(ctx context.Context, period time.Duration, look func() (done bool, err error)) error {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -39,8 +38,7 @@ func Until(ctx context.Context, period time.Duration, look func() (done bool, er
 	}
 }
 
-// Insist calls do until it is done, after pauses that double, at most until ctx ends. It returns what do failed of, and
-// not that time was up.
+// Insist calls do until it is done, with pauses that double, until ctx ends. It returns do's last error.
 func Insist(ctx context.Context, shortest, longest time.Duration, do func() (done bool, err error)) (err error) {
 	for n := 0; ; n++ {
 		done, failed := do()

@@ -31,8 +31,7 @@ const (
 	// firstShare of its quota a sender that was quiet for as long as the quota lasts may
 	// use before the instance asks: up to four instances give away no more than there is.
 	firstShare = 4
-	// nextShare of what was left at the latest question may be used before the next one:
-	// less, because the other instances have not reported theirs.
+	// nextShare of what was left at the latest question may be used before the next one: other instances report later.
 	nextShare = 16
 	// smallest quota of which anything is given away unasked. Smaller ones are exact.
 	smallest = 8
@@ -104,8 +103,7 @@ func (l *Limiter) Rate() model.Rate {
 	return model.Rate{}
 }
 
-// Take counts one event of a sender. When that is too many it tells how long until
-// there may be another one; zero means that the event is allowed.
+// Take counts one event of a sender. It returns how long until there may be another one; zero allows the event.
 func (l *Limiter) Take(ctx context.Context, key string) time.Duration {
 	if l == nil {
 		return 0
@@ -146,8 +144,7 @@ func (c *limit) sender(key string) *sender {
 	return s
 }
 
-// decide is the instance's own decision: a wait, or that the event is allowed for now,
-// and whether to ask, reporting so many earlier events.
+// decide is the instance's own decision: a wait or zero, and whether to ask, reporting so many earlier events.
 func (s *sender) decide(q quota, now int64, together bool) (wait time.Duration, ask bool, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -363,8 +360,7 @@ func NewBrake() (*Brake, error) {
 	return b, b.refusals.Set(model.Rate{Events: patience, Per: time.Second}, "")
 }
 
-// Hold counts a refusal of an address, and returns when it may be answered: at once, or
-// a second later, or when ctx ends. It tells how much later.
+// Hold counts a refusal of an address, and returns when it may be answered: at once or a second later. It tells which.
 func (b *Brake) Hold(ctx context.Context, address netip.Addr) (held time.Duration) {
 	if b.refusals.Take(ctx, address) == 0 {
 		return 0

@@ -22,8 +22,7 @@ import (
 // Mark stands in the place of a secret.
 const Mark = "***"
 
-// Addresses shows the servers of a comma-separated list of URLs; see Address. Of a list
-// with a part that cannot be shown nothing is.
+// Addresses shows the servers of a comma-separated list of URLs; see Address. One that cannot be shown hides all.
 func Addresses(list string) string {
 	var shown []string
 	for _, part := range split(list) {
@@ -48,8 +47,7 @@ func split(list string) []string {
 	return parts
 }
 
-// hostname is all that a host and a port are made of. What else a URL's parser takes
-// for a host may be a piece of a password.
+// hostname is what a host and a port are made of. Anything else that a parser takes may be a piece of a password.
 var hostname = regexp.MustCompile(`^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$`)
 
 // database is the path of a URL that names a database by its number.
@@ -95,8 +93,7 @@ func DSN(text string) string {
 	return user + address + "/" + name
 }
 
-// Handler takes the secrets out of every record on its way to next: out of its message
-// and of each attribute, however deep.
+// Handler takes the secrets out of every record before next: out of its message and each attribute, however deep.
 func (s *Secrets) Handler(next slog.Handler) slog.Handler { return handler{next: next, secrets: s} }
 
 type handler struct {
@@ -151,8 +148,7 @@ func (s *Secrets) value(v slog.Value) slog.Value {
 		}
 		return slog.GroupValue(clean...)
 	case slog.KindAny:
-		// An error, or any other value: written out, because nobody knows what its
-		// parts print. Without a secret it stays what it is.
+		// An error, or any other value: written out, because its parts may print anything. Without a secret it stays.
 		text := fmt.Sprintf("%+v", v.Any())
 		if clean := s.Text(text); clean != text {
 			return slog.StringValue(clean)
@@ -245,8 +241,7 @@ func OfURLs(list string) []string {
 }
 
 func credentials(text string) []string {
-	// Up to the last "@", as a person reads it: a password with a "/" ends the authority
-	// for the parser, which then takes the rest of it for a path.
+	// Up to the last "@", as a person reads it: a parser ends the authority at a "/" of the password.
 	_, rest, _ := strings.Cut(text, "//") // behind the scheme, if there is one
 	at := strings.LastIndexByte(rest, '@')
 	if at < 0 {

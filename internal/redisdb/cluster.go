@@ -149,12 +149,10 @@ func NodeOf(client redis.UniversalClient, key string) string {
 	return node.Options().Addr
 }
 
-// everySpot is how many names are tried to find one for each primary of a Cluster. One
-// that holds a single slot is missed once in 400 times.
+// everySpot names are tried to find one for each primary of a Cluster. A single slot is missed once in 400 times.
 const everySpot = 100_000
 
-// Spots are numbers for each of which name gives a key on another primary: one for every
-// primary that holds slots; of a single server just one.
+// Spots are numbers whose names give keys on different primaries, one for each that holds slots; or just one.
 func Spots(ctx context.Context, client redis.UniversalClient, name func(n int) string) ([]int, error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {

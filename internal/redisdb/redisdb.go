@@ -183,8 +183,7 @@ func dialer(config *tls.Config) func(ctx context.Context, network, addr string) 
 const (
 	// CanaryKey is lost with whatever else a Redis forgets. Its value is another one whenever it was made anew.
 	CanaryKey = "seckill:v1:canary"
-	// callTimeout bounds one question, which takes well under a millisecond: it is for a Redis
-	// that is stopped or starting.
+	// callTimeout bounds one question, which takes far less than a millisecond unless Redis is stopped or starting.
 	callTimeout = 3 * budget.Look
 )
 
@@ -340,8 +339,7 @@ func known(err error, secured bool) error {
 	return Lacking(err)
 }
 
-// Lacking adds ErrRights to the errors with which Redis says that its user lacks a right,
-// or that it knows no such command.
+// Lacking adds ErrRights to errors by which Redis says that its user lacks a right, or that a command is unknown.
 func Lacking(err error) error {
 	if err == nil {
 		return nil

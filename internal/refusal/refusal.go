@@ -1,5 +1,4 @@
-// Package refusal remembers that a store has refused to write, which no question finds out, for those who ask whether
-// it can be used.
+// Package refusal remembers that a store has refused to write, for those who ask whether it can be used.
 package refusal
 
 import (

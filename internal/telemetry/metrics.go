@@ -437,8 +437,7 @@ type checks struct {
 	ask   func() map[string]error
 }
 
-// NewChecks makes the metric of the readiness checks. The function asks all of them, by name,
-// and bounds itself: a scrape waits for it.
+// NewChecks is the metric of the readiness checks. The function asks all by name and bounds itself: a scrape waits.
 func NewChecks(ask func() map[string]error) prometheus.Collector {
 	return checks{ask: ask, ready: prometheus.NewDesc("seckill_check_ready",
 		"1 for each readiness check that passes as the metrics are read, else 0.", []string{"check"}, nil)}

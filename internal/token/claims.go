@@ -27,8 +27,7 @@ type header struct {
 	Critical  json.RawMessage `json:"crit"`
 }
 
-// readHeader reads the first part of a token. Extensions that are marked
-// critical must be understood (RFC 7515, section 4.1.11), and none is.
+// readHeader reads a token's first part. Critical extensions must be understood (RFC 7515, 4.1.11), and none is.
 func readHeader(part string) (header, error) {
 	var h header
 	if err := read(part, &h); err != nil {
@@ -136,8 +135,7 @@ func (w *words) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// level is a text that must not count as absent where it is none, because an
-// administrator without a level may do everything.
+// level is a text that must not count as absent when it is no text: an administrator without a level may do all.
 type level string
 
 // noLevel is that of a claim that says none.
@@ -171,8 +169,7 @@ type unread float64
 // UnmarshalJSON implements json.Unmarshaler.
 func (*unread) UnmarshalJSON([]byte) error { return nil }
 
-// version is a number of ours. Whatever else stands there (of some issuers it is
-// the text "2.0") says nothing about an account.
+// version is a number of ours. Anything else (of some issuers it is the text "2.0") is of no account.
 type version int64
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -27,8 +27,7 @@ import (
 )
 
 const (
-	// maxDocument bounds a JWK Set in bytes: a key of 4096 bits with its
-	// certificates takes some 8 KiB, and issuers publish a handful.
+	// maxDocument bounds a JWK Set in bytes: a 4096 bit key with certificates takes 8 KiB, and issuers have a handful.
 	maxDocument = 256 << 10
 	// maxRedirects bounds how often a URL may point elsewhere: issuers move their keys once, and a circle must end.
 	maxRedirects = 3
@@ -207,8 +206,7 @@ func parseKey(text []byte) (id string, _ key, _ error) {
 	return of.ID, made, err
 }
 
-// algorithm is the name by which the jwt library knows an algorithm: RFC 9864 gives EdDSA with the only curve that is
-// taken here another one.
+// algorithm is the jwt library's name of an algorithm: RFC 9864 has another one for EdDSA with Ed25519.
 func algorithm(named string) string {
 	if named == "Ed25519" {
 		return jwt.SigningMethodEdDSA.Alg()
@@ -216,8 +214,7 @@ func algorithm(named string) string {
 	return named
 }
 
-// keyOf chooses the one algorithm that belongs to a public key: the one that it
-// names if that fits, or else the usual one of its kind.
+// keyOf chooses the one algorithm of a public key: the one it names if that fits, or the usual one of its kind.
 func keyOf(public any, named string) (key, error) {
 	var fitting []jwt.SigningMethod // the usual one first
 	switch public := public.(type) {
@@ -291,8 +288,7 @@ func (s statement) groups(path string) []string {
 	return named
 }
 
-// client is whom the token was made for, where it names no audience: `azp` of
-// OpenID Connect, or `client_id` of RFC 9068.
+// client is whom the token was made for, without an audience: `azp` (OpenID Connect) or `client_id` (RFC 9068).
 func (s statement) client() audience {
 	return audience(append(s.texts("azp"), s.texts("client_id")...))
 }
@@ -317,8 +313,7 @@ func (s statement) texts(path string) []string {
 	return nil
 }
 
-// find follows a dotted path. Names have dots themselves (`https://shop.example/roles`):
-// the longest name that is there counts.
+// find follows a dotted path. Names have dots too (`https://shop.example/roles`): the longest existing one counts.
 func find(in map[string]any, path string) any {
 	if found, ok := in[path]; ok {
 		return found

@@ -25,8 +25,7 @@ import (
 )
 
 const (
-	// MinSecret is the shortest secret in bytes: RFC 7518, section 3.2, requires a
-	// key of at least the size of the hash, and SHA-256 has 32 bytes.
+	// MinSecret is the shortest secret in bytes: RFC 7518, 3.2, requires the size of the hash, 32 bytes of SHA-256.
 	MinSecret = 32
 	// maxLifetime is how far ahead the expiry of a user's token may lie: 400 days, because an app may keep its users
 	// logged in for as long as a browser keeps a cookie (RFC 6265bis, section 5.5). An expiry further ahead is a
@@ -44,8 +43,7 @@ type Key struct {
 type Claims struct {
 	Subject string     // user id, see model.ValidUserID
 	Role    model.Role // user or admin
-	// Level is what an administrator may do. Tokens that were made before there were levels
-	// tell none, and may do everything.
+	// Level is what an administrator may do. A token without one may do everything.
 	Level    model.Level
 	Username string   // may be empty: other issuers need not tell one
 	Version  int64    // of the account, see model.Account; 0: the token is of no account
@@ -176,8 +174,7 @@ func signedIn(claims Claims) instant {
 	return instantOf(claims.SignedInAt)
 }
 
-// grade gives an administrator a level, and nobody else. None stands for admin: what is there and is no
-// level is refused by check.
+// grade gives an administrator a level, and nobody else. None stands for admin; check refuses what is no level.
 func (c *Claims) grade(said model.Level) {
 	c.Level = ""
 	if c.Role == model.RoleAdmin {

@@ -169,8 +169,7 @@ func (o Options) client(store driver.Store, lease time.Duration) *lock.Client {
 // userLocks offers the lock package to the service, by name.
 type userLocks func(name string) lock.Locker
 
-// Lock implements model.Locker. The request's context may end before the order is decided: it ends only the wait for
-// the lock.
+// Lock implements model.Locker. The end of the request's context ends only the wait for the lock, not the lock.
 func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (model.Lease, error) {
 	lease, err := l(name).Lock(ctx, lock.Wait(wait))
 	if err != nil {

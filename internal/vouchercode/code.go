@@ -181,8 +181,7 @@ func NewKeys(secret string) (*Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("seal codes: %w", err)
 	}
-	// A random nonce of 96 bits is safe for 2^32 messages of one key (NIST SP 800-38D, 8.3), which is more
-	// orders than a service has.
+	// A random 96-bit nonce is safe for 2^32 messages of one key (NIST SP 800-38D, 8.3): more orders than there are.
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
 		return nil, fmt.Errorf("seal codes: %w", err)
@@ -197,15 +196,13 @@ func (k *Keys) Hash(code Code) []byte {
 	return mac.Sum(nil)
 }
 
-// Seal encrypts the code of an order (AES-256-GCM, 48 bytes). It opens for that order alone, so that a code
-// copied to another row is noticed.
+// Seal encrypts an order's code (AES-256-GCM, 48 bytes). It opens for that order alone, not in another row.
 func (k *Keys) Seal(code Code, orderID string) []byte {
 	return k.seal.Seal(nil, nil, //nolint:gosec // it makes a random nonce itself
 		[]byte(code.plain()), []byte(orderID))
 }
 
-// Open decrypts the code of an order. It fails when another secret has sealed it, for another order, or when a
-// bit of it was changed.
+// Open decrypts an order's code. It fails for another secret or order, or when a bit was changed.
 func (k *Keys) Open(sealed []byte, orderID string) (Code, error) {
 	plain, err := k.seal.Open(nil, nil, sealed, []byte(orderID))
 	if err != nil {

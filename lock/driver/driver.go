@@ -17,8 +17,7 @@ var (
 	// client undoes an acquisition that ended like this; its caller holds nothing.
 	ErrUnknown = errors.New("lock: the store did not answer, the outcome is unknown")
 
-	// ErrRefused means that the store answered that it cannot do this at all (a key of another type, no permission) and
-	// changed nothing.
+	// ErrRefused means that the store answered that it cannot do this (wrong type, no permission); nothing changed.
 	ErrRefused = errors.New("lock: refused by the store")
 
 	// ErrNotSent means that the request did not leave this process, so nothing happened.
@@ -53,8 +52,7 @@ type Store interface {
 	// ForceRelease frees the lock, whichever owner holds it, wakes its waiters, and returns whether it was held.
 	ForceRelease(ctx context.Context, name string) (bool, error)
 
-	// Holder returns which holder has the lock, "" for none, and how long its lease still runs; less than 0 when it never
-	// ends.
+	// Holder returns who has the lock, "" for none, and how long the lease still runs; below 0 without an end.
 	Holder(ctx context.Context, name string) (holder string, left time.Duration, err error)
 
 	// Watch calls wake, which does not block, each time the lock may have become free and each time the watch becomes live
@@ -122,8 +120,7 @@ type Grant struct {
 	// Who was refused and goes away must then give it back all the same.
 	Stray bool
 
-	// Unsynced, with StateHeld: fewer replicas have it than the store was told to wait for. The client gives the lock
-	// back.
+	// Unsynced, with StateHeld: fewer replicas have it than were to be waited for. The client gives it back.
 	Unsynced bool
 }
 

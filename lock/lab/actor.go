@@ -76,8 +76,7 @@ func (a *actor) note(p point, last bool) {
 	a.closed = a.closed || last
 }
 
-// to lets the actor go on until it stands at one of the points. False when it did not get there: its work is over, or
-// the patience is.
+// to lets the actor go on to one of the points. False when its work or the patience was over before.
 func (a *actor) to(patience time.Duration, points ...point) bool {
 	ctx, cancel := context.WithTimeout(a.ctx, patience)
 	defer cancel()
@@ -221,8 +220,7 @@ func (t terms) converse(ctx context.Context, in io.Writer, out io.Reader, stand 
 
 var errParentGone = errors.New("the lab that started this process is gone")
 
-// child is the whole life of a child process: a worker of an attack that is to be killed, or half of a free run whose
-// lock ends with its process.
+// child is a child process: a worker of an attack that is to be killed, or half of a free run whose lock dies with it.
 func child(ctx context.Context, in io.Reader, out io.Writer) {
 	told := json.NewDecoder(in)
 	var job terms
@@ -279,8 +277,7 @@ func child(ctx context.Context, in io.Reader, out io.Writer) {
 type attack struct {
 	name  string
 	stock int64 // units there are to sell; one less than the workers want, mostly
-	// lapses: a lease is meant to end under its holder, who may be refused. Under every other attack a lock that is
-	// lost is a defect, told or not.
+	// lapses: a lease is meant to end under its holder, who may be refused. Otherwise a lost lock is a defect.
 	lapses bool
 	run    func(a *arena)
 }
@@ -342,8 +339,7 @@ func (a *arena) wants(name string) *actor {
 func (a *arena) shortLease(s *setup) { s.Lease = a.watched }
 func inProcess(s *setup)             { s.ownProcess = true }
 
-// clear ends the workers that an error left behind, and waits for them, because the lab then removes the keys that they
-// hold and write.
+// clear ends the workers that an error left behind, before the lab removes the keys that they hold and write.
 func (a *arena) clear() {
 	for _, w := range a.workers {
 		w.kill()
@@ -440,8 +436,7 @@ func reenter() attack {
 	}}
 }
 
-// renewedByOther: A's lock runs out before its watchdog begins. B takes it, and is killed after A's watchdog has begun.
-// C wants it.
+// renewedByOther: A's lock runs out before its watchdog begins. B takes it, and dies after that. C wants it.
 func renewedByOther() attack {
 	return attack{name: "renewed by another", stock: 1, lapses: true, run: func(a *arena) {
 		slow := a.stands("A", []point{pointHalf}, a.shortLease)

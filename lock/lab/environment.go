@@ -45,8 +45,7 @@ func (l *lab) open(ctx context.Context) {
 	l.openDatabase(ctx)
 }
 
-// openRedis starts three instances: redis-servers where that is installed, embedded ones elsewhere. The last one is
-// also the single one.
+// openRedis starts three instances: redis-servers where installed, else embedded ones. The last is the single one too.
 func (l *lab) openRedis(ctx context.Context) {
 	real := l.own && installed("redis-server") != ""
 	for range quorumSize {
@@ -86,8 +85,7 @@ func (l *lab) openDatabase(ctx context.Context) {
 	must("make the lab's table", err)
 }
 
-// ownDatabase starts a MariaDB that goes with the run, reached by a socket alone. It returns "" where none is
-// installed.
+// ownDatabase starts a MariaDB for the run, reached by a socket alone. It returns "" where none is installed.
 func (l *lab) ownDatabase(ctx context.Context) (dsn string) {
 	install, program := installed("mariadb-install-db"), installed("mariadbd")
 	if install == "" || program == "" {
@@ -124,8 +122,7 @@ func (s setup) connect(url string) *redis.Client {
 	return client
 }
 
-// ioTimeout bounds one answer of Redis: far longer than a healthy one takes on a busy machine, far shorter than the
-// run.
+// ioTimeout bounds one answer of Redis: far longer than a healthy one takes, far shorter than the run.
 const ioTimeout = 10 * time.Second
 
 func newClient(url string) *redis.Client {
@@ -144,8 +141,7 @@ func (c *cleanup) add(undo func(context.Context)) { *c = append(*c, undo) }
 
 func (c *cleanup) closes(what io.Closer) { c.add(func(context.Context) { stop(what.Close()) }) }
 
-// cleanUpBudget bounds the removal of what was made, on a context of its own: a run that was interrupted cleans up as
-// well.
+// cleanUpBudget bounds the removal of what was made, also of a run that was interrupted.
 const cleanUpBudget = 20 * time.Second
 
 func (c *cleanup) run(ctx context.Context) error {

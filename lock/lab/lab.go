@@ -123,8 +123,7 @@ func experiment(ctx context.Context, o options) (r report, err error) {
 }
 
 const (
-	// attackedAtOnce is how many strategies are under attack at the same time. Attacks mostly wait for leases, and
-	// hardly disturb each other.
+	// attackedAtOnce is how many strategies are attacked at a time. Attacks mostly wait for leases.
 	attackedAtOnce = 4
 	// rowBudget bounds each half of a row, so that a bug is a failed row and not a lab that hangs.
 	rowBudget = time.Minute
@@ -253,8 +252,7 @@ func main() {
 	os.Exit(command(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// command runs the program, and returns its exit code: 1 when a broken strategy does not show its defect, or a real one
-// does; 2 for wrong usage.
+// command runs the program and returns its exit code: 1 for a wrong verdict, 2 for wrong usage.
 func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err := try(func() { execute(ctx, args, stdin, stdout, stderr) })
 	if err == nil || errors.Is(err, flag.ErrHelp) {

@@ -62,8 +62,7 @@ type report struct {
 	Took time.Duration
 }
 
-// OK says that the row is as it should be: broken and shown to be, or real and correct, or not run because what it
-// needs was not given.
+// OK says that the row is as it should be: broken and shown to be, real and correct, or not run for want of a server.
 func (r Row) OK() bool {
 	return r.Verdict == VerdictBroken || r.Verdict == VerdictCorrect || r.Verdict == VerdictNeedsMySQL
 }
@@ -189,8 +188,7 @@ func (t tally) throughput() float64 {
 	return float64(t.count(pointDone, pointSoldOut)) / last.Sub(first).Seconds()
 }
 
-// quantile returns the wait that a share q of all waits does not exceed; for the whole operation where there is no
-// lock.
+// quantile returns the wait that a share q of all waits does not exceed; of the operation where there is no lock.
 func (t tally) quantile(q float64) time.Duration {
 	var waits []time.Duration
 	for _, a := range t {

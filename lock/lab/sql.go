@@ -124,8 +124,7 @@ func sellUnits(guard string) sale {
 	}
 }
 
-// sellByVersion writes what it worked out if the version is the one it read, and begins anew otherwise. It raises the
-// version by a step.
+// sellByVersion writes if the version is the one it read, else begins anew. It raises the version by a step.
 func sellByVersion(step int64) sale {
 	return func(u unit) answer {
 		return u.trade(selectAccount, func(found figures) (sold int64, done bool) {

@@ -48,8 +48,7 @@ func (i *Instances) Sign(ctx context.Context, self model.Instance, look func(ctx
 	i.leave(context.WithoutCancel(ctx), self)
 }
 
-// sign gives one sign of life. An instance begins with its first one. Errors are those of a
-// Redis that is away, of which the readiness check tells.
+// sign gives one sign of life, an instance's first too. Errors are Redis', of which the readiness check tells.
 func (i *Instances) sign(ctx context.Context, self model.Instance, look func(ctx context.Context, self *model.Instance)) model.Instance {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
@@ -174,8 +173,7 @@ func (t *Tallies) Publish(ctx context.Context, tallies map[string]model.Tally) e
 	return nil
 }
 
-// Read is what each instance has counted for a voucher, by instance. One of a later version that cannot be read is left
-// out.
+// Read is what each instance has counted for a voucher. An unreadable one of a later version is left out.
 func (t *Tallies) Read(ctx context.Context, voucherID string) (map[string]model.Tally, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()

@@ -17,8 +17,7 @@ import (
 const (
 	// loadEntries is how many orders one script call loads; it holds up other calls for some hundred microseconds.
 	loadEntries = 500
-	// closeTries bounds how often a close comes back with more keys: the epochs that
-	// a head names change only when another instance closes it too.
+	// closeTries bounds how often a close finds more keys: only another instance's close changes a head's epochs.
 	closeTries = 3
 	// closeMore is close.lua's verdict that it wants the keys of more epochs.
 	closeMore = 2
@@ -34,8 +33,7 @@ func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
 	}
 	for try := 0; try < closeTries && (try == 0 || c.spoiled || c.err == nil && c.verdict == closeMore); try++ {
 		if c.spoiled {
-			// It has told no more which epoch it was of: the one before may be there, if the opened one
-			// is so in the database alone.
+			// Its epoch is unknown: the one before may be there, if the opened one is so in the database alone.
 			s.free(ctx, append(epochKeys(id, record.OpenEpoch-1), headKey(id))...)
 		}
 		for _, word := range c.words {
@@ -47,8 +45,7 @@ func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
 	return c.done("close the hot copy", model.ErrSuperseded)
 }
 
-// free deletes keys of one slot without holding up other calls. A failure is not reported:
-// the next call that uses the keys meets it.
+// free deletes keys of one slot in the background. A failure is not reported: the next call meets it.
 func (s *Store) free(ctx context.Context, keys ...string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()

@@ -15,8 +15,7 @@ import (
 	"seckill/model"
 )
 
-// Pending finds the pending entry of an order.
-// ErrCopyClosed says that the copy is closed and nothing is known of the order there.
+// Pending finds an order's pending entry. ErrCopyClosed: the copy is closed, and knows nothing of the order.
 func (s *Store) Pending(ctx context.Context, orderID string) (model.Reservation, bool, error) {
 	voucherID, ok := model.VoucherOf(orderID)
 	if !ok {
@@ -40,8 +39,7 @@ func (s *Store) OrderOf(
 	return s.do(ctx, s.scripts.find, voucherID, "", userID).order("")
 }
 
-// OrdersOf is OrderOf of several buyers in one pipeline. What cannot be told, of
-// a copy that is closed or does not answer, is empty.
+// OrdersOf is OrderOf of several buyers in one pipeline. What a closed or silent copy cannot tell is empty.
 func (s *Store) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
 	calls := make([]*call, len(buyers))
 	for i, b := range buyers {
@@ -133,8 +131,7 @@ func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func
 	if err != nil {
 		return err
 	}
-	// All entries are held in memory, to be sorted: as Redis has them, which takes a
-	// third of the memory that orders take.
+	// All entries are sorted in memory: as Redis has them, a third of the memory of orders.
 	type waiting struct {
 		at        time.Time
 		id, entry string
@@ -222,8 +219,7 @@ func (s *Store) opened(ctx context.Context, action, voucherID string) (int64, er
 	return c.head, c.closed(action)
 }
 
-// Marks calls yield with every mark of one epoch, perhaps with some of them twice, also of
-// a closed copy. It finds nothing when the keys are gone.
+// Marks calls yield with every mark of one epoch, some perhaps twice, also of a closed copy; none without keys.
 func (s *Store) Marks(
 	ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error,
 ) error {

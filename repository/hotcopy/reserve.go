@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// reservePause is the first pause before a call without an answer is made
-	// again, and budget.Glance the longest, while Redis restarts.
+	// reservePause is the first pause before a call is repeated; budget.Glance the longest, while Redis restarts.
 	reservePause = 5 * time.Millisecond
 )
 

@@ -158,8 +158,7 @@ func (s *Store) exec(ctx context.Context, calls []*call, inFull bool) {
 	}
 	_, err := pipe.Exec(ctx)
 	for i, command := range commands {
-		// Each command has its own error, but for one case: when Redis refused the
-		// login of a new connection, only the pipeline is told.
+		// Each command has its own error, but where Redis refused a new connection's login: the pipeline has that.
 		if command.Err() == nil && command.Val() == nil {
 			command.SetErr(err)
 		}
@@ -217,8 +216,7 @@ func (s *Store) arguments(group []*call, inFull bool) []any {
 func take(group []*call, command *redis.Cmd) {
 	replies, answered := command.Val().([]any)
 	err := command.Err()
-	// When the time is up for one node of a Cluster, the client calls that an error of what other
-	// nodes have answered, too.
+	// When time is up for one node of a Cluster, the client fails what other nodes have answered, too.
 	if answered && outOfTime(err) {
 		err = nil
 	}
@@ -263,8 +261,7 @@ func (c *call) take(said any) {
 	}
 }
 
-// halfway is an error in a script that has changed something before. It is no redis.Error, because Redis refused only
-// the rest.
+// halfway is an error in a script behind a change. It is no redis.Error: Redis refused only the rest.
 type halfway string
 
 func (h halfway) Error() string { return "broken off behind a change: " + string(h) }
@@ -338,8 +335,7 @@ func otherKind(err error) bool {
 	})
 }
 
-// fail gives the domain's name to what went wrong with a call, and says what
-// was being done. It is nil when nothing went wrong.
+// fail gives what went wrong with a call the domain's name, and says what was being done; nil: nothing did.
 func (c *call) fail(action string) error {
 	err := c.err
 	if err == nil {
@@ -368,8 +364,7 @@ func unknown(err error) error {
 		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err))
 }
 
-// runAll makes any number of calls, some in each command, and joins what went wrong with
-// them. A copy that is closed is ErrCopyClosed.
+// runAll makes any number of calls, some a command, and joins their errors. A closed copy is ErrCopyClosed.
 func (s *Store) runAll(ctx context.Context, action string, calls []*call) error {
 	var failed []error
 	for some := range slices.Chunk(calls, groupCopies) {

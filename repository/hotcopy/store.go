@@ -25,8 +25,7 @@ import (
 )
 
 const (
-	// callTimeout bounds one call to a hot copy, which takes well under a
-	// millisecond: it is for a Redis that is stopped or starting.
+	// callTimeout bounds one call to a hot copy, which takes far less than a millisecond but while Redis restarts.
 	callTimeout = 3 * budget.Look
 	// callOrders is how many orders one script call carries: it holds up other calls for some hundred microseconds, not
 	// for longer. The largest command has some 150 KB, and no Redis can be told to take less than 1 MB.
@@ -35,8 +34,7 @@ const (
 	// them it has, unless they are about one: it holds up other calls for some two milliseconds.
 	groupCopies = 64
 	groupArgs   = 3 * callOrders
-	// pipelineCalls is how many script calls share a pipeline where there may be
-	// any number, so that their replies need not all be held in memory.
+	// pipelineCalls share a pipeline where there may be any number, so that not all replies are in memory.
 	pipelineCalls = 20
 	// maxKnown bounds the memory of known epochs; forgetting one costs a call that is sent twice.
 	maxKnown = 10_000
@@ -133,8 +131,7 @@ func rulesOf(v model.Voucher) string {
 // keptUntil is how long a voucher's copy is kept, in ms since 1970.
 func keptUntil(v model.Voucher) int64 { return v.EndAt.Add(budget.Week).UnixMilli() }
 
-// prefix begins the names of a voucher's keys: the version of their layout, and the voucher
-// as hash tag, so that they share a slot of a Cluster.
+// prefix begins the names of a voucher's keys: the layout's version, and the voucher as tag, for one slot.
 func prefix(voucherID string) string { return "seckill:v1:{" + voucherID + "}:" }
 
 func headKey(voucherID string) string { return prefix(voucherID) + "head" }

@@ -142,8 +142,7 @@ type primary struct {
 	since  time.Time
 }
 
-// refused says that the server with a number takes no writes. While none does, connections are not made anew at each
-// refusal.
+// refused says that the numbered server takes no writes. While none does, connections are not made anew.
 func (p *primary) refused(number int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,8 +185,7 @@ func (l driverLog) Print(v ...any) {
 	l.log.Debug("database driver", slog.String("remark", fmt.Sprint(v...)))
 }
 
-// checkVersion refuses servers that would ignore what the schema relies on:
-// MySQL before 8.0.16 parses CHECK constraints and does not enforce them.
+// checkVersion refuses servers that ignore what the schema relies on: MySQL before 8.0.16 enforces no CHECK.
 func (d *Database) checkVersion(ctx context.Context) error {
 	if d.Dialect.Name != MySQL {
 		return nil
@@ -293,8 +291,7 @@ func (c endingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &endingConn{wholeConn: whole, primary: c.primary, number: number, patience: c.patience}, nil
 }
 
-// wholeConn is what the connections of both drivers can do. The pool looks for
-// each of these, and would do without one that is hidden from it.
+// wholeConn is what both drivers' connections can do. The pool looks for each, and does without a hidden one.
 type wholeConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -325,8 +322,7 @@ func (c *endingConn) over() bool { return c.primary.number.Load() != c.number }
 // IsValid implements driver.Validator: the pool closes a connection that is not.
 func (c *endingConn) IsValid() bool { return !c.refused && !c.over() && c.wholeConn.IsValid() }
 
-// ResetSession implements driver.SessionResetter: the pool takes another connection
-// in place of one to an earlier primary.
+// ResetSession implements driver.SessionResetter: a connection to an earlier primary is replaced.
 func (c *endingConn) ResetSession(ctx context.Context) error {
 	if c.over() {
 		return driver.ErrBadConn

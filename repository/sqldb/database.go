@@ -41,8 +41,7 @@ const (
 	buyersConnections = 4
 	// connectionLifetime makes a pool notice, within minutes, a changed address of the server or a rebalanced proxy.
 	connectionLifetime = budget.Late / 2
-	// sqliteConnections: readers do not disturb each other or the one writer,
-	// but each has a page cache of its own. Three of them are for browsing.
+	// sqliteConnections: readers disturb nobody, but each has a page cache. Three of them are for browsing.
 	sqliteConnections       = 8
 	sqliteBrowseConnections = 3
 	// sqliteBuyersConnections: all share one writer, and a purchase is to wait there for one of the others at the most.
@@ -131,8 +130,7 @@ type Database struct {
 	commits sync.WaitGroup // COMMITs whose caller has gone
 }
 
-// Open connects, and fails when the database does not answer, is too old, or
-// when the options are no good. Passwords appear in no error.
+// Open connects, and fails when the database is silent or too old, or the options are wrong. No error has a password.
 func Open(ctx context.Context, o Options) (*Database, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -205,8 +203,7 @@ func (d *Database) prepareSQLite(o Options) (gorm.Dialector, error) {
 	return gormsqlite.New(gormsqlite.Config{DriverName: sqliteDriver, Conn: d.sql}), nil
 }
 
-// openPools opens the pools of purchases, of lists, and of Ready. No
-// connection closes because many are idle: in a rush none is to be opened twice.
+// openPools opens the pools of purchases, lists and Ready. None closes idle connections: a rush must not reopen them.
 func (d *Database) openPools(open func() (*sql.DB, error), selling int) error {
 	for _, pool := range []struct {
 		into **sql.DB
@@ -286,8 +283,7 @@ func (d *Database) takesWrites(ctx context.Context) error {
 	return err
 }
 
-// Close waits for the COMMITs under way, which is bounded by the driver's
-// timeouts, and closes every connection. Closing again does nothing.
+// Close waits for the COMMITs under way, within the driver's timeouts, and closes all. Again it does nothing.
 func (d *Database) Close() error {
 	if d.closed.Swap(true) {
 		return nil
@@ -321,14 +317,11 @@ type Dialect struct {
 	Now string
 	// HourAgo is an hour before now, and InAnHour an hour after it.
 	HourAgo, InAnHour string
-	// Share ends a SELECT whose rows must not change until the transaction ends.
-	// SQLite's transactions are alone anyway.
+	// Share ends a SELECT whose rows must not change in the transaction. SQLite's are alone anyway.
 	Share string
-	// ByPrimaryKey follows the name of a table that is read through its primary key alone.
-	// SQLite locks no rows, so that it does not matter there.
+	// ByPrimaryKey follows a table's name that is read by its primary key alone. SQLite locks no rows.
 	ByPrimaryKey string
-	// Purge makes a statement that deletes the oldest rows of a table, by a column that
-	// tells their time: those before an instant, at most so many.
+	// Purge is a statement that deletes a table's oldest rows by a column: before an instant, at most so many.
 	Purge func(table, column string) string
 }
 

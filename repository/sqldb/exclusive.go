@@ -57,8 +57,7 @@ func (e *Exclusive) keep(ctx context.Context) {
 	})
 }
 
-// Held reports whether the claim is ours, taking it if it is free; false
-// without an error means that another process has it.
+// Held reports whether the claim is ours, taking a free one; false without an error: another process has it.
 func (e *Exclusive) Held(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.budget)
 	defer cancel()

@@ -135,8 +135,7 @@ func mendMigrationTable(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// namedLocker is the lock of migrations in MySQL: gone with its connection, so
-// a process that dies leaves nothing behind.
+// namedLocker is the lock of migrations in MySQL: it ends with its connection, and so with its process.
 type namedLocker struct{ name string }
 
 // SessionLock implements lock.SessionLocker.

@@ -25,31 +25,27 @@ import (
 )
 
 const (
-	// firstPause and longestPause, before a transaction runs again: as long as
-	// a short transaction takes, and a fraction of what a call may take.
+	// firstPause and longestPause before a repeated transaction: about a short one, and a part of a call.
 	firstPause   = 2 * time.Millisecond
 	longestPause = 2 * budget.Blink
 	// startAttempts bounds what a start repeats: a server that takes no connection within so many seconds is away.
 	startAttempts = 5
 )
 
-// ErrContended sends a transaction back to its beginning: what it had read was
-// changed by others before it could act on it.
+// ErrContended sends a transaction back to its beginning: others changed what it had read.
 var ErrContended = errors.New("changed by others meanwhile")
 
 // ErrNothingToWrite ends a transaction that has only read.
 var ErrNothingToWrite = errors.New("nothing to write")
 
-// Pause waits before attempt n (from 0) is repeated: exponentially longer and
-// at random, so that transactions that collided do not collide again.
+// Pause waits before attempt n (from 0) is repeated: exponentially and at random, against repeated collisions.
 func Pause(ctx context.Context, n int) error {
 	longest := backoff.Doubled(firstPause, longestPause, n)
 	poll.Pause(ctx, rand.N(longest)+longest/4) //nolint:gosec // spreads the load, guards nothing
 	return ctx.Err()
 }
 
-// patiently does at a start what can be repeated, again when a connection took too long
-// or a row was locked: on a busy machine either passes.
+// patiently repeats at a start what a slow connection or a locked row stopped: on a busy machine either passes.
 func patiently(ctx context.Context, work func() error) error {
 	for n := 1; ; n++ {
 		err := work()
@@ -170,14 +166,12 @@ func (d *Database) WriteRepeatable(ctx context.Context, action string, work func
 // Snapshot runs work in a transaction that only reads, in which everything is of one instant. It holds no lock. Its
 // errors are the driver's and work's.
 func (d *Database) Snapshot(ctx context.Context, work func(*gorm.DB) error) error {
-	// Under REPEATABLE READ the first reading makes the snapshot, and read-only
-	// transactions of SQLite begin without the writer's turn.
+	// The first reading of REPEATABLE READ makes the snapshot; SQLite's readers begin without the writer's turn.
 	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
 	return d.gorm.WithContext(ctx).Transaction(work, options)
 }
 
-// Transaction runs work between BEGIN and COMMIT. Its errors are the driver's, or ErrLost when the outcome of the
-// COMMIT is unknown.
+// Transaction runs work between BEGIN and COMMIT. Errors are the driver's, or ErrLost for an unknown COMMIT.
 func (d *Database) Transaction(ctx context.Context, work func(*gorm.DB) error) error {
 	err := d.transaction(ctx, work)
 	if full(err) {
@@ -284,8 +278,7 @@ const (
 // read-only (1290, 1836), or a member of a cluster without quorum (1047, errNoMajority).
 func demoted(err error) bool { return isMySQL(err, 1290, 1836, 1047) || errors.Is(err, errNoMajority) }
 
-// full says that the server cannot write, because its disk is full (1021, and 3, 1026, 1030 and 1114 with the system's
-// reason) or fails.
+// full says that the server cannot write: its disk is full (1021, and 3, 1026, 1030, 1114) or fails.
 func full(err error) bool {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		primary := e.Code() & 0xff
@@ -309,8 +302,7 @@ func LockWait(err error) bool { return isMySQL(err, lockWait) }
 // Duplicate says that a unique key refused the row.
 func Duplicate(err error) bool { return classify(err) == faultDuplicate }
 
-// Repeatable says that a transaction did nothing and may fare better next time.
-// After a duplicate it reads what it had not seen.
+// Repeatable says that a transaction did nothing and may be repeated. After a duplicate it reads what is new.
 func Repeatable(err error) bool {
 	if errors.Is(err, ErrContended) {
 		return true
@@ -361,8 +353,7 @@ func classifySQLite(code int) fault {
 	return faultAway
 }
 
-// commitError tells whether a failed COMMIT is a no or unknown. It is a no only
-// when the error says that the transaction was rolled back.
+// commitError tells whether a failed COMMIT is a no or unknown: a no only if the error says so.
 func commitError(err error) error {
 	if err == nil || rolledBack(err) {
 		return err

@@ -38,8 +38,7 @@ const (
 // Queue is what the watch asks.
 type Queue interface {
 	Backlog(ctx context.Context) (model.Backlog, error)
-	// Waiting counts the messages of every voucher that has some of its own, for all at
-	// once. Those that all vouchers share are model.AnyVoucher's.
+	// Waiting counts the messages of every voucher at once; model.AnyVoucher's are those that all share.
 	Waiting(ctx context.Context) (map[string]int64, error)
 	// BacklogOf is Backlog of the messages that may carry orders of one voucher; only the
 	// last sequence is that of all. Of model.AnyVoucher it is that of the shared ones.
@@ -338,15 +337,13 @@ func (w *Watch) Refusal(voucherID string) error {
 	}
 }
 
-// Younger reports whether no message is known to be as old as that. A look that is late, or fails, lets them grow
-// older.
+// Younger reports whether no message is known to be as old as that. A late or failed look lets them age.
 func (w *Watch) Younger(age time.Duration) bool {
 	seen := w.latest.Load()
 	return seen.asked && seen.Age+time.Since(seen.at) < age
 }
 
-// Empty reports whether a voucher is known to have no message in the queue that is as old as
-// that: its sale has been over for so long.
+// Empty reports whether a voucher is known to have no message that old: its sale has been over for so long.
 func (w *Watch) Empty(voucherID string, age time.Duration) bool {
 	if seen := w.latest.Load(); seen.Messages == 0 {
 		return time.Since(seen.at) < unknownAfter
@@ -412,8 +409,7 @@ func (w *Watch) join(n int) {
 	w.floors += n
 }
 
-// pauses tells how long one of those that wait now pauses before it asks for its own
-// voucher again, and before it looks whether it is named still.
+// pauses tells how long a waiter pauses before it asks for its voucher again, and before it looks for its name.
 func (w *Watch) pauses() (own, step time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -421,8 +417,7 @@ func (w *Watch) pauses() (own, step time.Duration) {
 	return each(floorShare), min(each(time.Millisecond), budget.Glance)
 }
 
-// pause waits until a voucher is to be asked for again: in its turn, or when a reading
-// from after it was asked for shows nothing to wait for.
+// pause waits until a voucher is to be asked for again: in its turn, or when a newer reading shows it is done.
 func (w *Watch) pause(ctx context.Context, voucherID string, sequence uint64, asked time.Time) {
 	for ctx.Err() == nil {
 		own, step := w.pauses()

@@ -149,8 +149,7 @@ func (m *Mode) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Selling is nil while this instance may sell. UNAVAILABLE says that the database's
-// mode is another one, or could not be read yet.
+// Selling is nil while this instance may sell. UNAVAILABLE: the database has another mode, or was not read yet.
 func (m *Mode) Selling() error {
 	record := m.last.Load()
 	switch {
@@ -178,8 +177,7 @@ func (m *Mode) Probe(context.Context) error {
 }
 
 const (
-	// abandonedClaim is in how many looks in a row the claim of another Redis must
-	// have been unchanged before this instance's Redis takes its place.
+	// abandonedClaim is how many unchanged looks at another Redis' claim let this instance's Redis take its place.
 	abandonedClaim = 5
 	// claimAge is from which age on a claim is renewed. It is half the time between two looks, because at the next look
 	// a claim is a little younger than a look: at a whole one, each second look would renew it, and a second less of
@@ -258,8 +256,7 @@ func (r *Redis) look(ctx context.Context, take func(context.Context, string, mod
 		r.seen, r.silent = claim, 0
 	}
 	ours := claim.Identity == identity
-	// An age below zero says that the database's clock was set back: to the other
-	// instances the claim stands still until it is renewed.
+	// An age below zero: the database's clock was set back. Others see the claim stand still until it is renewed.
 	if (ours && age.Abs() >= claimAge) || (!ours && r.mayReplace(claim.Identity)) {
 		taken, err := take(ctx, identity, claim)
 		if err == nil && !taken { // another instance was quicker
@@ -339,8 +336,7 @@ func (r *Redis) await(ctx context.Context, agreed bool) bool {
 	return poll.Until(ctx, budget.Glance, func() (bool, error) { return r.agreed.Load() == agreed, ctx.Err() }) == nil
 }
 
-// AgreedMode makes rebuilds ask whether this instance uses the Redis of its
-// database before they ask for the order mode.
+// AgreedMode has rebuilds ask whether this instance uses its database's Redis before they ask for the mode.
 func (r *Redis) AgreedMode(
 	read func(context.Context) (model.ModeRecord, error),
 ) func(context.Context) (model.ModeRecord, error) {

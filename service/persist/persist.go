@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// maxPersist orders share a transaction, and persistWriters transactions run at once: one prepares while
-	// the other waits for the disk.
+	// maxPersist orders share a transaction, and persistWriters run at once: one prepares, one waits for the disk.
 	maxPersist     = 500
 	persistWriters = 2
 	// maxPersistQueue is far more than all calls of the consumer have in hand.
@@ -219,8 +218,7 @@ func (b *persistence) judge(index int, outcome model.Outcome, failed error) {
 	}
 }
 
-// relocate asks about orders whose hot copy was replaced, and persists those of which the
-// answer decides. The others come again.
+// relocate asks about orders of replaced hot copies, and persists those that the answer decides. Others come again.
 func (b *persistence) relocate(ctx context.Context) {
 	replaced := b.replaced
 	b.replaced = nil
@@ -233,8 +231,7 @@ type Deps struct {
 	Epochs   Epochs
 	Hot      HotCopies
 	Queue    Queue
-	// Rebuild asks for a rebuild of a voucher's hot copy if one is needed, also of a healthy one
-	// whose epoch is wrong, or earlier. It never blocks.
+	// Rebuild asks for a voucher's rebuild if one is needed, or if epoch wrong or earlier is open. It never blocks.
 	Rebuild func(voucherID string, wrong int64)
 	Metrics *telemetry.Worker
 	Log     *slog.Logger
@@ -242,11 +239,9 @@ type Deps struct {
 
 // Database is the truth about orders.
 type Database interface {
-	// Persist commits what can be committed in one transaction. A refusal after
-	// admission is a failed row, not an error.
+	// Persist commits what can be committed in one transaction. A refusal after admission is a failed row.
 	Persist(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error)
-	// Fail writes the failed row of a reservation that cannot be stored as it is. A
-	// row that exists already stays, and is returned.
+	// Fail writes a reservation's failed row. A row that exists already stays, and is returned.
 	Fail(ctx context.Context, reservation model.Reservation, reason string) (model.Order, error)
 	// DoneOrders removes the rows of the outbox that are of orders.
 	DoneOrders(ctx context.Context, orderIDs []string) error

@@ -69,8 +69,7 @@ func (s *Settler) account(ctx context.Context, orders []Decided) {
 	}
 }
 
-// Tell settles the reservations of live rows, in one call, and releases those of closed
-// rows. A hot copy that cannot be told holds up no other one.
+// Tell settles the reservations of live rows in one call, and releases closed ones. No copy holds up another.
 func (s *Settler) Tell(ctx context.Context, orders []Decided) error {
 	settled := make([]model.Order, 0, len(orders))
 	var closed []Decided
@@ -97,8 +96,7 @@ func (s *Settler) Tell(ctx context.Context, orders []Decided) error {
 	return nil
 }
 
-// close releases the reservations of closed rows. A hot copy that is closed or cannot
-// be told is left alone after that, and holds up no other one.
+// close releases the reservations of closed rows. A copy that is closed or silent is left alone from then on.
 func (s *Settler) close(ctx context.Context, orders []Decided) error {
 	var applied []string
 	var failed []error
@@ -123,8 +121,7 @@ func (s *Settler) close(ctx context.Context, orders []Decided) error {
 	return errors.Join(failed...)
 }
 
-// undo gives the unit of a closed row back in the hot copy. False means later: the hot
-// copy is closed, or has to be rebuilt.
+// undo gives a closed row's unit back in the hot copy. False means later: it is closed, or to be rebuilt.
 func (s *Settler) undo(ctx context.Context, row model.Order) (bool, error) {
 	if row.RefusedAfterAdmission() {
 		return s.Replace(ctx, row)
@@ -228,8 +225,7 @@ type poisoned struct {
 	certain bool // no database would take it
 }
 
-// bury sends the poisoned orders to the dead letters, and leaves in the queue those
-// that the database may have refused by its own fault.
+// bury sends poisoned orders to the dead letters, and leaves queued what the database may have refused by its fault.
 func (b *persistence) bury(ctx context.Context) {
 	for len(b.poison) > 0 { // a commit in the loop may add to it
 		p := b.poison[0]

@@ -103,8 +103,7 @@ func (a *Auditor) read(ctx context.Context, voucherID string) (model.HotCopy, mo
 	return hot, v, nil
 }
 
-// moved reports whether either side has changed since it was read: then the counts of
-// the two are of different instants and must not be compared.
+// moved reports whether either side has changed since it was read: their counts must not be compared then.
 func (a *Auditor) moved(ctx context.Context, hot model.HotCopy, v model.Voucher, audit model.Audit) (bool, error) {
 	hotNow, now, err := a.read(ctx, v.ID)
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 const (
 	// driftAge is how old a difference must be to count, by the contract: a younger one is an order on its way.
 	driftAge = budget.Answer
-	// maxSuspects bounds the differences that are looked at one by one. A voucher with
-	// more of them has to be rebuilt anyway.
+	// maxSuspects bounds the differences looked at one by one. A voucher with more has to be rebuilt anyway.
 	maxSuspects = 5000
 	// maxDriftListed bounds the orders that one answer names.
 	maxDriftListed = 1000

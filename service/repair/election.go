@@ -22,8 +22,7 @@ const (
 	// electionLooks at a lock in a row that show no sign of life of its holder end its term: they take longer than two
 	// leases, and a holder that lives renews its lease every second look.
 	electionLooks = 10
-	// electionTries of its work in a row fail before who is elected gives the lock up: another instance may be able to
-	// do it.
+	// electionTries failures of its work in a row make an elected instance give the lock to others.
 	electionTries = 3
 )
 
@@ -68,8 +67,7 @@ type sign struct {
 
 func (e *election) name() string { return "seckill:" + e.job + ":" + e.Deployment }
 
-// run works while this instance is elected, until ctx ends. The context of the work ends
-// when the lock is lost, or the work must be left to others.
+// run works while this instance is elected, until ctx ends. The work's context ends with the lock, or after failures.
 func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
 	e.Metrics.WithLabelValues(e.job).Set(0)
 	for ctx.Err() == nil {
@@ -227,8 +225,7 @@ func (c *ModeChange) Do(ctx context.Context, to model.OrderMode) error {
 	return c.Commit(ctx, to)
 }
 
-// selling names the instances of the mode that the database has. Those of the other one sell nothing, and may wait for
-// this.
+// selling names the instances of the database's mode. Those of the other one sell nothing, and may wait.
 func (c *ModeChange) selling(ctx context.Context, mode model.OrderMode) ([]string, error) {
 	alive, err := c.Alive(ctx)
 	if err != nil {
@@ -246,8 +243,7 @@ func (c *ModeChange) selling(ctx context.Context, mode model.OrderMode) ([]strin
 	return []string{fmt.Sprintf("Instances sell: %s. Stop them first; one that was killed counts for some seconds.", strings.Join(names, ", "))}, nil
 }
 
-// waiting says how many orders were accepted and have no row yet: in messages, and in reservations that are in no
-// message.
+// waiting says how many orders were accepted and have no row yet: messages, and reservations without one.
 func (c *ModeChange) waiting(ctx context.Context, epochs []model.EpochRecord) ([]string, error) {
 	backlog, err := c.Deps.Queue.Backlog(ctx)
 	if err != nil {

@@ -26,8 +26,7 @@ const (
 	// (see moveOrders), for as long as a COMMIT takes, however many orders it has: with a
 	// thousand 100,000 orders take the row for half as long as with five hundred.
 	expiryBatch = 1000
-	// expiryVouchers are worked on at once: while the transactions of one wait for somebody
-	// who holds its row, the others go on.
+	// expiryVouchers are worked on at once: while one waits for a locked row, the others go on.
 	expiryVouchers = 3
 	// expiryLanes transactions of one voucher run at once: while one waits for the disk, or for its turn at the
 	// voucher's row, the other goes on. Those of one look use at most half of the connections of those who sell.
@@ -47,8 +46,7 @@ const (
 	// waited long enough: a provider that is slow must not hold every order back.
 	askAtOnce  = 8
 	askTimeout = budget.Settled / 3
-	// askTries looks in a row without the provider's answer leave the other half of that time to an instance that may
-	// reach it.
+	// askTries looks without the provider's answer leave the rest of that time to an instance that may reach it.
 	askTries = int(budget.Survey / budget.Call / 2)
 )
 
@@ -67,8 +65,7 @@ type ExpiryStore interface {
 
 // Provider is what expiry asks of payments.
 type Provider interface {
-	// Ask asks the payment provider what became of a payment, and applies what it says. An
-	// error says that it did not answer.
+	// Ask asks the provider what became of a payment, and applies it. An error says that it did not answer.
 	Ask(ctx context.Context, payment model.Payment) error
 }
 
@@ -198,8 +195,7 @@ func (e *Expiry) expirePage(ctx context.Context, page []model.OverdueOrder) erro
 	return errors.Join(errs...)
 }
 
-// expireVoucher expires orders of one voucher, up to expiryBatch in each transaction. After an
-// error the voucher is left alone for a while.
+// expireVoucher expires a voucher's orders, up to expiryBatch a transaction. An error leaves it alone for a while.
 func (e *Expiry) expireVoucher(ctx context.Context, voucherID string, orders []model.OverdueOrder) error {
 	var returned atomic.Bool
 	var lanes errgroup.Group
@@ -351,8 +347,7 @@ const (
 	// clockEvery is between two comparisons of the clocks, and clockTimeout bounds one.
 	clockEvery   = 5 * time.Second
 	clockTimeout = clockEvery / 2
-	// clockLeap is by how much the database's clock is ahead all at once when it has leapt: no order is to be paid in
-	// less.
+	// clockLeap is how far the database's clock is ahead when it has leapt: no order must be paid in less.
 	clockLeap = time.Second
 )
 

@@ -18,14 +18,12 @@ import (
 )
 
 const (
-	// rebuilders work at once: each waits for servers most of the time, and
-	// after the loss of a whole Redis there are many vouchers to load.
+	// rebuilders work at once: each mostly waits for servers, and a lost Redis means many vouchers to load.
 	rebuilders = 4
 	// shortestLook is between the first two looks at another instance's rebuild; it doubles up to budget.Glance. A new
 	// voucher is loaded within milliseconds.
 	shortestLook = budget.Blink / 5
-	// maxRebuildQueue bounds the wishes of each urgency that wait. The reconciler's
-	// next look asks again for a voucher that found no room.
+	// maxRebuildQueue bounds the waiting wishes of each urgency. The reconciler asks again for what found no room.
 	maxRebuildQueue = 1024
 	// maxAgain vouchers are remembered that were rebuilt; the others may be rebuilt again at once.
 	maxAgain = 10_000
@@ -337,12 +335,10 @@ func (r *Rebuilder) next() (voucherID string, wrong int64) {
 	return "", 0
 }
 
-// place is what a rebuild of Run occupies while it works. The zero place belongs to a
-// rebuild whose caller waits for it, and is not counted.
+// place is what a rebuild of Run occupies while it works. The zero place, of a waiting caller's, is not counted.
 type place struct{ of *semaphore.Weighted }
 
-// without gives the place up during a wait: a rebuild that only waits, mostly for its
-// voucher's messages, must not keep other vouchers closed.
+// without gives the place up during a wait, mostly for messages: waiting rebuilds must not keep others closed.
 func (p place) without(ctx context.Context, wait func(context.Context) error) error {
 	if p.of == nil {
 		return wait(ctx)

@@ -186,8 +186,7 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	return nil
 }
 
-// catchUp brings what was committed behind the snapshot while the hot copy was still closed. When it fails, the
-// reconciler does it.
+// catchUp brings what was committed behind the snapshot before the copy opened. If it fails, the reconciler does it.
 func (j *rebuildJob) catchUp(ctx context.Context) {
 	id := j.record.VoucherID
 	found, err := j.deps.Database.GetMany(ctx, []string{id})
@@ -232,8 +231,7 @@ func (j *rebuildJob) beat(ctx context.Context, stop context.CancelCauseFunc) {
 }
 
 const (
-	// carryChunk is how many reservations are looked up in the database at once: round
-	// trips cost little then, and the statement is still small.
+	// carryChunk reservations are looked up in the database at once: few round trips, a small statement.
 	carryChunk = 1000
 	// loadAhead chunks may wait to be loaded while the next one is read.
 	loadAhead = 2
@@ -274,8 +272,7 @@ func (j *rebuildJob) load(ctx context.Context) error {
 	return nil
 }
 
-// survivors yields the reservations of the closed epoch that have no row, up to a
-// thousand at once. No more are added to that epoch meanwhile.
+// survivors yields the closed epoch's reservations without a row, up to a thousand at once. None are added.
 func (j *rebuildJob) survivors(ctx context.Context, yield func([]model.Reservation) error) error {
 	if j.record.OpenEpoch == 0 {
 		return nil

@@ -78,8 +78,7 @@ func (r *Reconciler) reconcile(ctx context.Context) {
 	r.deps.Metrics.Drift.Reset() // another one looks now
 }
 
-// look takes one look at everything. It reports whether the database could be asked: the stock intents are nowhere
-// else.
+// look takes one look at everything. It reports whether the database could be asked, which has the intents.
 func (r *Reconciler) look(ctx context.Context) (well bool) {
 	if r.selling() != nil {
 		return true // the sales are closed on purpose; the next look after that does it
@@ -124,8 +123,7 @@ type watchlist struct {
 	due         time.Time // the time of the next sweep
 	sweeps      int
 	epochs      map[string]model.EpochRecord // of the latest sweep; not changed any more
-	// busy are the vouchers that the next look reads too: their hot copy has something
-	// reserved, is not open, lacks a change, or could not be read.
+	// busy vouchers are read by the next look too: something is reserved, not open, behind, or was unreadable.
 	busy map[string]bool
 }
 
@@ -249,8 +247,7 @@ func (r *Reconciler) examine(ctx context.Context, epochs []model.EpochRecord) er
 	return errors.Join(failed...)
 }
 
-// compare compares epochs with the hot copies that could be read. It asks for rebuilds,
-// and brings to the open hot copies what they lack.
+// compare compares epochs with the copies that were read, asks for rebuilds, and brings open copies what they lack.
 func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, found map[string]model.HotCopy) error {
 	var stale []string
 	var reserved []model.HotCopy
@@ -336,8 +333,7 @@ func (r *Replayer) Replay(ctx context.Context, sequence uint64, adminID string) 
 	return reserved, nil
 }
 
-// Drop removes a dead letter for good. The administrators' log has who asked, and what the
-// letter held; an empty adminID is nobody.
+// Drop removes a dead letter for good. The administrators' log has who asked, and the letter; "" is nobody.
 func (r *Replayer) Drop(ctx context.Context, sequence uint64, adminID string) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
@@ -428,8 +424,7 @@ func closed(err error) error {
 	return err
 }
 
-// publish queues the order. When it is unknown whether it is queued, the reconciler
-// publishes the reservation again, and the letter stays.
+// publish queues the order. If that is unknown, the reconciler publishes it again, and the letter stays.
 func (r *Replayer) publish(ctx context.Context, reserved model.Reservation) error {
 	if err := r.deps.Queue.Publish(ctx, []model.Reservation{reserved}); err != nil {
 		return fmt.Errorf("publish: %w", err)

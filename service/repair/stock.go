@@ -158,8 +158,7 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 // it is tried again; after budget.Call the reconciler does it.
 func (s *Stock) Patched(ctx context.Context, v model.Voucher) { s.bring(ctx, v, false) }
 
-// bring is Patched; served says that units may have been added to the orders of users who waited, for which the
-// database has closed the hot copy.
+// bring is Patched; served: added units may be orders of users who waited, so the database closed the copy.
 func (s *Stock) bring(ctx context.Context, v model.Voucher, served bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Call)
 	defer cancel()
@@ -213,8 +212,7 @@ const (
 // errEnough ends a reading that was bounded.
 var errEnough = errors.New("enough was read")
 
-// stranded looks after old reservations: their row is committed and Redis was not told,
-// or they were never published, or their message is lost.
+// stranded looks after old reservations: Redis was not told of their row, or their message never was or is lost.
 type stranded struct {
 	deps Deps
 
@@ -294,8 +292,7 @@ func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
 	return s.republish(ctx, lost)
 }
 
-// noteAll has every reservation noted as due when the hot copy has more of them than are noted:
-// what nobody has noted nobody would look for.
+// noteAll notes every reservation as due when fewer are noted than reserved: nobody looks for others.
 func (s *stranded) noteAll(ctx context.Context, hot model.HotCopy) error {
 	if hot.Due >= hot.Reserved {
 		return nil

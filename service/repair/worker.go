@@ -124,8 +124,7 @@ type Database interface {
 	IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error)
 	// Intents lists the intents that are older.
 	Intents(ctx context.Context, olderThan time.Duration) ([]model.StockIntent, error)
-	// DropIntent gives an intent up. The next Apply then overwrites the stock to which
-	// the hot copy may have been lowered.
+	// DropIntent gives an intent up. The next Apply overwrites the stock that the hot copy may have been lowered to.
 	DropIntent(ctx context.Context, intent model.StockIntent) error
 }
 
@@ -157,8 +156,7 @@ type HotCopies interface {
 
 	// Incarnation is a word that changes whenever a Redis may have lost its data.
 	Incarnation(ctx context.Context) (string, error)
-	// Quiet tells of each hot copy whether it is loaded, has nothing reserved, and has as many buyers as
-	// the record has units taken.
+	// Quiet tells of each hot copy whether it is loaded, reserves nothing, and has as many buyers as units taken.
 	Quiet(ctx context.Context, records []model.EpochRecord) []bool
 	// Pending finds an order that is not known to be persisted.
 	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
@@ -166,8 +164,7 @@ type HotCopies interface {
 	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
 	// Pendings calls yield for every reservation of an epoch, closed or not.
 	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
-	// Due lists reservations of the open epoch that are older, by Redis' clock. One without
-	// a user is noted and not there.
+	// Due lists the open epoch's older reservations, by Redis' clock. One without a user is noted and absent.
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
 	// Touch makes reservations young again.
 	Touch(ctx context.Context, reservations []model.Reservation) error
@@ -178,8 +175,7 @@ type HotCopies interface {
 	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
 	// Confirm tells of each reservation whether its hot copy is open still.
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
-	// ReleaseAll is Release for rows of one voucher. When the answer is "later" or an
-	// error, some may have been given back; it may be repeated.
+	// ReleaseAll is Release for one voucher's rows. After "later" or an error some may be back; repeat it.
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error)
 	// Apply brings the database's voucher to its hot copy, and does nothing when the hot copy has something newer.
 	// False means that the hot copy is closed. An *model.OutgrownError says that it has to be rebuilt for that.
@@ -187,11 +183,9 @@ type HotCopies interface {
 	// Lower lowers the stock. CONFLICT says that more units are taken.
 	Lower(ctx context.Context, voucherID string, stock, revision int64) error
 
-	// Close closes the hot copy for the record's epoch. It frees the keys of every epoch but
-	// the one the database opened last.
+	// Close closes the hot copy for the record's epoch. It frees all keys but those of the last opened epoch.
 	Close(ctx context.Context, record model.EpochRecord) error
-	// Load loads live orders and carried reservations, in any order. The first call,
-	// with none of either, begins the loading.
+	// Load loads live orders and carried reservations in any order. The first call, without any, begins it.
 	Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error
 	// LoadCooling loads users who wait before another order.
 	LoadCooling(ctx context.Context, record model.EpochRecord, cooling []model.Cooling) error

@@ -157,8 +157,7 @@ type hold struct {
 	lease  model.Lease // nil: it is not taken, or not any more
 }
 
-// take takes the lock, and waits for it so long at the most; zero is one try. LOCK_BUSY says that somebody else kept
-// it.
+// take takes the lock, waiting so long at most; zero is one try. LOCK_BUSY: somebody else kept it.
 func (h *hold) take(ctx context.Context, wait time.Duration) error {
 	began := time.Now()
 	ctx, end := h.trace.Step(ctx, "lock")

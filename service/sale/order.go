@@ -73,8 +73,7 @@ type seller interface {
 	known(userID string, groups []string, voucherID string) (known bool, refusal error)
 	// overload refuses while too many orders of the voucher wait in the queue, and is nil otherwise.
 	overload(ctx context.Context, userID, voucherID string) error
-	// free refuses a place on the waitlist although units remain in the database; nil: they are those of orders on
-	// their way to it.
+	// free refuses a place on the waitlist while units remain in the database; nil: orders on their way take them.
 	free(ctx context.Context, userID string, groups []string, voucherID string) error
 
 	// get returns a user's own order. With wait it waits until that has left processing.
@@ -92,8 +91,7 @@ type seller interface {
 
 // counter is where a request ends that may go on: with a seller, or with those who enter draws.
 type counter interface {
-	// refusal answers a request to buy from the cache entry; nil means that the
-	// request may go on, model.ErrEntry that it is an entry in a draw.
+	// refusal answers a request to buy from the cache; nil: it may go on; model.ErrEntry: it enters a draw.
 	refusal(ctx context.Context, userID string, groups []string, voucherID string) error
 	// locksItself reports whether sell looks at the user's lock in the same atomic
 	// step in which it takes the unit. Then a free lock need not be taken.
@@ -170,8 +168,7 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []s
 	if model.CodeOf(err) != model.CodeLockBusy || s.deps.LockWait <= 0 {
 		return order, err
 	}
-	// The wait is outside the gate: a request that waits for another request of its
-	// user must not keep other users' requests out.
+	// The wait is outside the gate: one user's requests that wait for each other must not keep others out.
 	if err := user.take(ctx, s.deps.LockWait); err != nil {
 		return model.Order{}, err
 	}
@@ -240,21 +237,17 @@ type EntryStore interface {
 
 // HotCopies sell in the order mode async.
 type HotCopies interface {
-	// Node names the server of a voucher's hot copy, so that a dead one holds up none
-	// of the others' orders. It asks no server.
+	// Node names the server of a voucher's copy: a dead one must not hold up others' orders. It asks none.
 	Node(voucherID string) string
-	// Reserve takes one unit for each request, or says why not. An error means that
-	// nothing happened, or wraps model.ErrUnknownOutcome.
+	// Reserve takes a unit for each request, or says why not. An error: nothing happened, or ErrUnknownOutcome.
 	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
-	// Confirm tells of each reservation whether its hot copy is known to be still open.
-	// With an error it may not be known of some.
+	// Confirm tells of each reservation whether its hot copy is known to be open; with an error some are unknown.
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
 	// ReleaseAll gives back the units of closed orders, one behind the other; false means "later".
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error)
 	// Pending finds an order that is not known to be persisted. An absent one of a closed hot copy is model.ErrCopyClosed.
 	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
-	// OrderOf finds the order that the user's mark names; "" for none. Pending is its
-	// reservation while it is not known to be persisted.
+	// OrderOf finds the order of the user's mark; "" for none. Pending is its reservation until it is persisted.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
 	// OrdersOf is OrderOf of several buyers in one call. An order that cannot be found now is left empty.
 	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
@@ -263,8 +256,7 @@ type HotCopies interface {
 	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	// EachProcessing calls yield with all of them.
 	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
-	// Watch calls settled with orders that have left processing, and missed when
-	// messages about some may have been lost, until ctx ends.
+	// Watch calls settled with orders that left processing, and missed when some may be lost, until ctx ends.
 	Watch(ctx context.Context, settled func(orderIDs []string), missed func())
 }
 
@@ -276,8 +268,7 @@ type Queue interface {
 
 // Backlog watches the queue.
 type Backlog interface {
-	// Refusal says why no order of a voucher may be promised now: too many wait, or the queue
-	// does not tell. Nil: it may be.
+	// Refusal says why no order may be promised now: too many wait, or the queue is silent. Nil: it may be.
 	Refusal(voucherID string) error
 	// Empty reports whether a voucher is known to have no message in the queue that is as old as that.
 	Empty(voucherID string, age time.Duration) bool
@@ -323,8 +314,7 @@ func voucherOf(asked model.Cancellation) string {
 	return voucherID
 }
 
-// commit cancels orders of one voucher in one transaction. When the database refuses the
-// data of some of them, each is tried alone.
+// commit cancels a voucher's orders in one transaction. When the database refuses some data, each is tried alone.
 func (c canceler) commit(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
 	ctx = model.OfBuyers(ctx, false)
 	answers, err := c.store.Cancel(ctx, asked)

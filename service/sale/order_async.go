@@ -21,11 +21,9 @@ import (
 )
 
 const (
-	// maxGroup orders share one call to the hot copies, or one message: the queue
-	// takes no more in one, and nothing is gained by it.
+	// maxGroup orders share one call to the hot copies, or one message: the most that the queue takes in one.
 	maxGroup = 500
-	// groupWriters calls of each group run at once: one prepares while the other
-	// waits for the network, or for the disk.
+	// groupWriters calls of each group run at once: one prepares while one waits for network or disk.
 	groupWriters = 2
 	// maxAdmitted requests are between reserving and their answer at once: two full
 	// messages under way and two half full ones that gather behind them.
@@ -35,8 +33,7 @@ const (
 	// maxPublishQueue reservations wait to be published. None should be turned away
 	// here, so there is room also for those whose clients have hung up.
 	maxPublishQueue = 4 * maxReserveQueue
-	// undoTimeout bounds giving a unit back in a hot copy; the outbox gives back
-	// what could not be given back in that time.
+	// undoTimeout bounds giving a unit back in a hot copy; the outbox gives back what was too late.
 	undoTimeout = 3 * budget.Look
 	// admissionAttempts is how often an order is reserved: once more after an obstacle was cleared. A second obstacle
 	// is new, and is left to the client's next call.
@@ -53,8 +50,7 @@ type AsyncDeps struct {
 	Relay func(ctx context.Context, voucherID string) error
 	// Epochs reads from the database which epochs are the latest; it leaves out vouchers that do not exist.
 	Epochs func(ctx context.Context, ids []string) (map[string]int64, error)
-	// Rebuild asks for a rebuild if one is needed. It also has a healthy hot copy
-	// replaced whose epoch is wrong, or earlier. It never blocks.
+	// Rebuild asks for a rebuild if one is needed, or if the open epoch is wrong or earlier. It never blocks.
 	Rebuild func(voucherID string, wrong int64)
 	// ScriptLocks says that the hot copies look at the user's lock in the step in which they take the unit.
 	ScriptLocks bool
@@ -137,8 +133,7 @@ func (s *asyncSeller) open(voucherID string, refusal error) error {
 	return refusal
 }
 
-// notLoaded asks for a rebuild of a voucher whose hot copy is closed. That says
-// nothing about the sale, least of all that it is sold out.
+// notLoaded asks for a rebuild of a voucher whose copy is closed, which says nothing about the sale.
 func (s *asyncSeller) notLoaded(voucherID string) error {
 	s.async.Admission.NotLoaded.Inc()
 	s.async.Rebuild(voucherID, 0)
@@ -405,8 +400,7 @@ func (r *epochReader) read(ctx context.Context, reservations []model.Reservation
 	return epochs
 }
 
-// retryable deals with a hot copy's refusal. It returns nil when the call is worth repeating
-// once, and the refusal for the buyer otherwise.
+// retryable deals with a hot copy's refusal: nil when the call is worth repeating once, else the buyer's refusal.
 func (r *reserving) retryable(ctx context.Context, refusal error) error {
 	refused, ok := errors.AsType[*model.Error](refusal)
 	switch {

@@ -90,8 +90,7 @@ func (s *asyncSeller) unpersisted(ctx context.Context, orderID string) (*model.O
 	return nil, s.untold(ctx, voucherID, fmt.Errorf("look up order %s: %w", orderID, err))
 }
 
-// untold is UNAVAILABLE when a hot copy does not tell which orders of a voucher
-// are processing, and nil when there can be none.
+// untold is UNAVAILABLE when a hot copy does not tell a voucher's processing orders; nil when there can be none.
 func (s *asyncSeller) untold(ctx context.Context, voucherID string, cause error) error {
 	unavailable := model.Unavailable("It is not known yet which orders are processing.", cause)
 	if !errors.Is(cause, model.ErrCopyClosed) {
@@ -107,8 +106,7 @@ func (s *asyncSeller) untold(ctx context.Context, voucherID string, cause error)
 	return unavailable
 }
 
-// inHotCopies reports whether a query asks for all users' processing orders of a
-// voucher, which only its hot copy knows.
+// inHotCopies reports whether a query asks for a voucher's processing orders, which only its copy knows.
 func inHotCopies(q model.OrderQuery) bool {
 	return q.UserID == "" && q.VoucherID != "" && q.Status == model.OrderProcessing
 }
@@ -189,8 +187,7 @@ func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery
 	return page, nil
 }
 
-// processingOf returns the user's order of a voucher that is reserved and has no
-// row; nil for none. UNAVAILABLE says that there may be one.
+// processingOf returns the user's reserved order without a row; nil for none. UNAVAILABLE: there may be one.
 func (s *asyncSeller) processingOf(ctx context.Context, q model.OrderQuery) (*model.Order, error) {
 	if !model.ValidID(q.VoucherID) || !model.ValidUserID(q.UserID) {
 		return nil, nil //nolint:nilnil // such an id has no order

@@ -10,8 +10,7 @@ import (
 	"seckill/model"
 )
 
-// Get returns a user's own order. With wait it answers as soon as the order is not
-// processing any more, or when the wait is over.
+// Get returns a user's own order. With wait it answers when the order is no longer processing, or at its end.
 func (s *Orders) Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.Order{}, model.NotFound("order")
@@ -45,8 +44,7 @@ func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage,
 	return page, err
 }
 
-// Each calls yield with every order of a voucher, newest first, for
-// administrators. NOT_FOUND comes before the first call.
+// Each calls yield with every order of a voucher, newest first. NOT_FOUND comes before the first call.
 func (s *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
 	if !model.ValidID(q.VoucherID) {
 		return model.NotFound("voucher")

@@ -32,8 +32,7 @@ const (
 	maxCommitBatch = 500
 	// commitWriters commit at once: one prepares while the other waits for the disk.
 	commitWriters = 2
-	// maxCommitQueue orders wait. Further ones are refused at once, because they could
-	// not be made within their time anyway.
+	// maxCommitQueue orders wait. Further ones are refused at once: they could not be made in time.
 	maxCommitQueue = 8192
 	// loneWriters commit at once for isolated vouchers. With the writers that
 	// all share they take half of the connections that sell, so that vouchers in trouble

@@ -102,8 +102,7 @@ func (w *waiters) forget(orderID string, order *waited) {
 	}
 }
 
-// known is the order as another waiting request has found it: it was processing then, and
-// nothing was heard of it since. Nil when nobody has.
+// known is the order as another waiting request found it, still processing; nil when nobody has.
 func (w *waiters) known(order *waited) *model.Order {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,15 +202,13 @@ func (s *asyncSeller) readWaited(ctx context.Context, orderIDs []string) {
 	}
 }
 
-// lookAround looks at the orders that requests wait for, until ctx ends: messages may be
-// lost. One look is for all that wait for the order.
+// lookAround looks at orders that requests wait for until ctx ends, once for all: messages may be lost.
 func (s *asyncSeller) lookAround(ctx context.Context) {
 	poll.Every(ctx, budget.Look, func() {
 		round, cancel := context.WithTimeout(ctx, lookTimeout)
 		defer cancel()
 		for _, id := range s.waiters.next() {
-			// A hot copy that is closed or cannot be reached tells nothing: the message about
-			// the committed row still comes.
+			// A closed or silent hot copy tells nothing: the message about the committed row still comes.
 			if _, pending, err := s.async.Hot.Pending(round, id); err == nil && !pending {
 				s.readWaited(ctx, []string{id})
 			}

@@ -24,8 +24,7 @@ var (
 	errDecided  = errors.New("the payment is decided already")
 )
 
-// ledger is what the simulator remembers: an SQLite file. Everything that was answered survives a power cut, and
-// several processes may use one file.
+// ledger is the simulator's memory: an SQLite file that survives a power cut, and that several processes may use.
 type ledger struct{ db *sql.DB }
 
 // openLedger opens the file, and makes it when it is missing.

@@ -97,8 +97,7 @@ const (
 	// is far longer than anything takes on two busy cores under the race detector.
 	Deadline = 2 * time.Minute
 
-	// Soon is the deadline of a call that is meant to run out of time, because what it waits for cannot happen. A slow
-	// machine only makes it later.
+	// Soon is the deadline of a call whose event cannot happen. A slow machine only makes it later.
 	Soon = 50 * time.Millisecond
 
 	// pause is between two looks: short against everything that takes time, long against a busy loop.
@@ -137,8 +136,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Receive is the next value of a channel, or the zero value of a closed one. It fails the test at once when nothing
-// comes.
+// Receive is a channel's next value, or the zero value of a closed one. It fails the test when nothing comes.
 func Receive[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	deadline := time.NewTimer(Deadline)
@@ -152,8 +150,7 @@ func Receive[T any](t testing.TB, what string, from <-chan T) T {
 	}
 }
 
-// Stays checks that something goes on to hold, for a short while. It can miss a change that comes late, but a slow
-// machine never makes it fail.
+// Stays checks that something goes on to hold for a short while. A slow machine may hide a change, never fail it.
 func Stays(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	end := time.NewTimer(Soon)
@@ -172,12 +169,10 @@ func Stays(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// rarest is the longest pause between two looks of Patiently: an event is not noticed much later, and a look that asks
-// servers costs them little.
+// rarest is the longest pause between two looks of Patiently: soon enough for events, cheap for servers.
 const rarest = 160 * time.Millisecond
 
-// Patiently is Eventually for a look that costs something, such as a request or an audit: the longer it takes, the more
-// rarely is looked.
+// Patiently is Eventually for a look that costs something: the longer it takes, the more rarely it looks.
 func Patiently(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(Deadline)

@@ -84,8 +84,7 @@ func Isolated(t *testing.T, prepare string) bool {
 	return false
 }
 
-// buildBudget bounds one compilation of the program. A warm cache needs two seconds, for linking; an empty
-// one on two busy cores needs minutes.
+// buildBudget bounds one compilation of the program: two seconds with a warm cache, minutes with an empty one.
 const buildBudget = 10 * time.Minute
 
 // programsVariable names the directory of the programs that all test binaries of a run share (Share).
@@ -105,8 +104,7 @@ func Defective(t testing.TB, defect overlay.Change) string {
 	return compiled(t, dir, "-overlay", check.Value(defect.Write(moduleRoot(), dir))(t))
 }
 
-// Counting builds the program so that it counts how often each block of its code runs, and writes that into the
-// directory GOCOVERDIR at its end.
+// Counting builds the program so that it counts each block's runs, and writes them into GOCOVERDIR at its end.
 func Counting(t testing.TB) string {
 	t.Helper()
 	return compiled(t, check.Value(process.dir("counting"))(t), "-cover", "-covermode=atomic", "-coverpkg=seckill/...")
@@ -153,8 +151,7 @@ func compile(path, program string, flags ...string) error {
 	return nil
 }
 
-// CPU is what a process has computed since it was started, in all its threads, those included that have ended.
-// The kernel counts in ticks of 10 ms.
+// CPU is what a process has computed since its start, in all threads, ended ones too, in ticks of 10 ms.
 func CPU(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	stat := string(check.Value(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(t))

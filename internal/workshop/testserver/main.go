@@ -74,8 +74,7 @@ var process = home{patience: lastGoroutines, shared: map[string]func() (*Server,
 // lastGoroutines is how long goroutines may take to end after the tests: a second, and a connection that times out.
 const lastGoroutines = 5 * time.Second
 
-// abandoned is the age from which the directory of a dead test binary is removed. Far above the moment
-// between its creation and its lock.
+// abandoned is the age from which a dead test binary's directory is removed, long after its creation and lock.
 const abandoned = time.Minute
 
 const homePrefix = "seckill-test-"
@@ -173,8 +172,7 @@ const (
 	lastPort  = 31999
 )
 
-// port is a port that no other test binary of this machine uses while it is held, also not while the
-// server that belongs to it is down.
+// port is held by no other test binary of this machine, also while the server that it belongs to is down.
 type port struct {
 	number int
 	claim  *os.File
@@ -219,8 +217,7 @@ func (p port) bindable() bool {
 	return listener.Close() == nil
 }
 
-// claim locks a file until it is closed or this process ends, however that happens. It fails when another process
-// holds the lock.
+// claim locks a file until it is closed or this process ends. It fails when another process holds the lock.
 func claim(path string) (*os.File, error) { return lock(path, syscall.LOCK_NB) }
 
 // await locks a file as claim does, and waits while another process holds the lock.

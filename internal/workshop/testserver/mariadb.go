@@ -136,8 +136,7 @@ func (h Home) small() []string {
 	}
 	return append(args,
 		"--innodb-redo-log-capacity=32M",
-		// Of what the server observes only the threads, by which Waiting names a statement. The rest is a quarter of a
-		// gigabyte.
+		// The server observes only threads, by which Waiting names a statement. The rest takes a quarter of a gigabyte.
 		"--performance-schema-instrument=%=OFF",
 		"--performance-schema-instrument=thread/%=ON",
 		"--performance-schema-digests-size=0",
@@ -183,12 +182,10 @@ func copyTemplate(_ context.Context, data string) error {
 //go:embed mariadb.sql
 var accountsSQL []byte
 
-// dropBudget bounds the removal of a test's schema. It would wait for ever for the tables of a transaction that a
-// test left open.
+// dropBudget bounds the removal of a schema, which would wait for a transaction that a test left open.
 const dropBudget = 30 * time.Second
 
-// Schema returns the DSN of a fresh, empty schema in the database server that all tests share. It is dropped when the
-// test is over.
+// Schema returns the DSN of a fresh, empty schema in the shared database server, dropped with the test.
 func Schema(t testing.TB) string {
 	t.Helper()
 	server := sharedDatabase().get(t)
@@ -205,8 +202,7 @@ func Schema(t testing.TB) string {
 	return server.DSN(name)
 }
 
-// launchSharedDatabase starts a server that flushes lazily, because no test kills it, and has room for the pools of
-// many tests.
+// launchSharedDatabase starts a server that flushes lazily, and has room for the pools of many tests.
 func launchSharedDatabase() (*Server, error) {
 	args := []string{
 		"--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF", "--innodb-buffer-pool-size=256M", "--max-connections=4000",
@@ -302,8 +298,7 @@ func GroupReplication(t testing.TB, count int) []*Server {
 	})
 }
 
-// Proxied is one address for the members of a cluster, as deployments/engines/haproxy gives it. The first of them is
-// used while it takes writes.
+// Proxied is one address for a cluster, as deployments/engines/haproxy gives it: the first member that takes writes.
 func Proxied(t testing.TB, members []*Server) *Server {
 	t.Helper()
 	grant := "CREATE USER IF NOT EXISTS haproxy@'127.0.0.1'"

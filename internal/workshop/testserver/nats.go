@@ -131,8 +131,7 @@ func launchSharedNATS() (*Server, error) {
 	return launch(natsEngine(program, []string{"nats.conf"}), []string{"sync_interval: 2m"})
 }
 
-// leaderBudget bounds one question for the leader of a stream. A living leader answers in milliseconds; while there is
-// none, no server answers.
+// leaderBudget bounds one question for a stream's leader, who answers in milliseconds; without one nobody does.
 const leaderBudget = 200 * time.Millisecond
 
 // NATSServers are the three of a JetStream cluster.

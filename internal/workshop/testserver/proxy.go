@@ -162,8 +162,7 @@ func (l *Line) SwallowReplies() { l.fail(func(f *fault) { f.swallowReplies = tru
 // Hole swallows everything, both ways, without a word.
 func (l *Line) Hole() { l.fail(func(f *fault) { f.swallowRequests, f.swallowReplies = true, true }) }
 
-// Slow holds what arrives of replies back for a time, one part after the other, and beside what it was held back for
-// before.
+// Slow holds the parts of replies back for a time each, in addition to what held them back before.
 func (l *Line) Slow(d time.Duration) { l.fail(func(f *fault) { f.delay += d }) }
 
 func (l *Line) fail(change func(*fault)) {

@@ -46,8 +46,7 @@ func launchSharedRedis() (*Server, error) {
 	return launch(Home("").redis("redis.conf"), []string{"--appendonly", "no"})
 }
 
-// redis is a server with a copy of a file in deployments/: Sentinels, and Redis when they tell it to (CONFIG REWRITE),
-// write into theirs.
+// redis is a server with its own copy of a file in deployments/, into which it writes (CONFIG REWRITE).
 func (h Home) redis(file string, more ...string) engine {
 	own := func(data string) string { return filepath.Join(data, filepath.Base(file)) }
 	return engine{
@@ -288,8 +287,7 @@ func RedisSentinelsOverTLS(t testing.TB, files Certificates, downAfter time.Dura
 	return (&Sentinels{files: &files}).start(t, downAfter, args)
 }
 
-// RedisSentinelsApart starts them so that a line can cut off a server from the others and its replica, though it lives
-// on.
+// RedisSentinelsApart starts them so that a line can cut off a server from all others, though it lives on.
 func RedisSentinelsApart(t testing.TB, downAfter time.Duration, args ...string) *Sentinels {
 	t.Helper()
 	return (&Sentinels{Lines: map[*Server]*Line{}}).start(t, downAfter, args)

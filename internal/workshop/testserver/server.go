@@ -49,8 +49,7 @@ type engine struct {
 	joined func(ctx context.Context, s *Server) error
 }
 
-// Server is one server process of a test. Its methods may be called from any goroutine; what goes wrong is
-// reported as an error of the test.
+// Server is one server process of a test. Any goroutine may call it; what goes wrong is an error of the test.
 type Server struct {
 	t      testing.TB // nil for one that tests share, of which nothing but its address is asked
 	engine engine
@@ -189,8 +188,7 @@ func (s *Server) Stop() {
 	})
 }
 
-// Start runs a killed or stopped server again, on the same port and with the same data, and waits until it
-// answers. A running one is left alone.
+// Start runs a killed or stopped server again, on its port and data, and waits for its answer. A running one stays.
 func (s *Server) Start() {
 	s.t.Helper()
 	s.locked("start again", func() error {
@@ -219,8 +217,7 @@ func (s *Server) ClearData() {
 	s.replaceData("clear the data of", s.fill)
 }
 
-// KeepData copies the data of the server as they are now, running or not: what a backup of the disk would
-// hold. RestoreData brings them back.
+// KeepData copies the server's data as they are now, as a backup of the disk would. RestoreData brings them back.
 func (s *Server) KeepData() {
 	s.t.Helper()
 	s.locked("keep the data of", func() error {
@@ -248,8 +245,7 @@ func (s *Server) replaceData(what string, fill func() error) {
 // Addr is the server's address, "127.0.0.1:port". It stays the same over restarts.
 func (s *Server) Addr() string { return s.port.addr() }
 
-// URL is where clients find the server: redis://127.0.0.1:port/0, or nats://127.0.0.1:port. A MariaDB has a
-// DSN instead.
+// URL is where clients find the server: redis://127.0.0.1:port/0 or nats://127.0.0.1:port. MariaDB has a DSN.
 func (s *Server) URL() string { return fmt.Sprintf(s.engine.url, s.Addr()) }
 
 // Port is the server's TCP port.

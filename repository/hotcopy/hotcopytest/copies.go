@@ -40,8 +40,7 @@ type Copies struct {
 	Down error
 	// Away are vouchers that cannot be asked, as of a Cluster's node that is away.
 	Away map[string]error
-	// Nodes are the servers of vouchers; empty: there is one. Read waits for that of a Silent voucher until it is given
-	// up.
+	// Nodes are the servers of vouchers; empty: there is one. Read waits for a Silent one until it is given up.
 	Nodes  map[string]string
 	Silent map[string]bool
 	// Answer answers an order of Reserve instead of the copy, unless it is nil.

@@ -79,8 +79,7 @@ func NewAccounts(source AccountSource, lasts time.Duration, log *slog.Logger) (*
 	}, nil
 }
 
-// Watch reads the changes again and again until ctx ends. While the database is away
-// it goes by those it knows: then no account is changed either.
+// Watch reads the changes until ctx ends. While the database is away nothing changes, and the known ones count.
 func (a *Accounts) Watch(ctx context.Context) {
 	var trouble telemetry.Trouble
 	poll.Every(ctx, accountsEvery, func() {
@@ -132,8 +131,7 @@ func (a *Accounts) note(changed model.Account) {
 	}
 }
 
-// forget drops changes that no token is older than, and when there are too many the
-// oldest: the tokens that they end have the shortest time left.
+// forget drops changes older than any token and, if too many, the oldest: their tokens end soonest.
 func (a *Accounts) forget(ctx context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -30,8 +30,7 @@ const (
 	maxReadBatch = 500
 	// readers query at once; further reads gather behind them.
 	readers = 2
-	// maxEmptyPages of a list are read for one answer, which is then empty, with a cursor.
-	// However rare a phase is, no request costs more.
+	// maxEmptyPages of a list are read for one answer, then empty with a cursor: no rare phase costs more.
 	maxEmptyPages = 5
 	// maxReadings is how often a voucher or an account is read for one request: a reading
 	// that was under way when the request came may be too old for it, the next one is not.
@@ -102,15 +101,13 @@ func (c *Vouchers) Close(ctx context.Context) {
 	c.jobs.Wait()
 }
 
-// Read returns a voucher as it is now, never from an entry: its query is sent after
-// the call, and shared with other calls of that time.
+// Read returns a voucher as it is now: its query is sent after the call, and shared with calls of that time.
 func (c *Vouchers) Read(ctx context.Context, id string) (model.Voucher, error) {
 	v, _, err := readBy(ctx, c.views, id)
 	return v, err
 }
 
-// Remaining is what is left to sell of a voucher, read as Read does. Of a closed hot copy nothing is known:
-// model.ErrCopyClosed.
+// Remaining is what is left of a voucher, read as Read does. model.ErrCopyClosed: a closed copy knows nothing.
 func (c *Vouchers) Remaining(ctx context.Context, id string) (int64, error) {
 	v, closed, err := readBy(ctx, c.reader, id)
 	if err == nil && closed {
@@ -230,8 +227,7 @@ func (c *Vouchers) Known(userID, id string, groups ...string) (known bool, refus
 	return true, c.refusal(held, userID, groups, now)
 }
 
-// Early reports whether a user of such groups may begin early, as the latest entry says. No voucher lets
-// those begin early who are in no group.
+// Early reports whether a user of such groups may begin early, by the latest entry. Nobody without a group may.
 func (c *Vouchers) Early(id string, groups []string) bool {
 	if len(groups) == 0 {
 		return false
@@ -288,8 +284,7 @@ func (c *Vouchers) entry(ctx context.Context, id string) (*entry, error) {
 			if result.Err != nil {
 				return nil, lane.Undone("The voucher could not be read in time.", result.Err)
 			}
-			// However fast changes follow each other: a reading that began after the request came is as
-			// new as the request.
+			// A reading that began after the request came is as new as the request, however fast changes follow.
 			held, ok := result.Val.(*entry)
 			if ok && (!held.asked.Before(now) || c.usable(s, held, time.Now())) {
 				return held, nil
@@ -361,8 +356,7 @@ func (c *Vouchers) fetch(ctx context.Context, id string, s *slot) (*entry, error
 	fetched := &entry{asked: asked, told: time.Now(), closed: read.closed}
 	if read.voucher == nil {
 		if before := s.entry.Load(); before != nil && before.missing == nil {
-			// Nobody deletes a voucher: it is the database that is not complete, for example while a
-			// dump is loaded in place.
+			// Nobody deletes a voucher: the database is incomplete, for example while a dump is loaded.
 			return nil, model.Unavailable("The voucher cannot be read now.", errors.New("it is in the database no longer"))
 		}
 		fetched.missing = model.NotFound("voucher")

@@ -36,13 +36,11 @@ type Database interface {
 
 // HotCopies sell in the order mode async.
 type HotCopies interface {
-	// Node names the server of a voucher's hot copy, so that one that does not answer keeps no readings of others
-	// waiting. It asks no server.
+	// Node names the server of a voucher's copy: a silent one must not hold up others' readings. It asks none.
 	Node(voucherID string) string
 	// Read answers each of the ids; a hot copy that is not loaded is closed. With an error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
-	// Buyers calls yield with every user who has a reserved or a live order, or waits before another one, at
-	// least once.
+	// Buyers calls yield at least once with every user who has a reserved or live order, or waits for another.
 	Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
 }
 
@@ -120,8 +118,7 @@ type hotReader struct {
 	log     *slog.Logger
 }
 
-// read reads vouchers from their hot copies where those are open, and the others from
-// the database: their sale may be over, or they may not exist.
+// read reads vouchers from open hot copies, and the others from the database: over, or not existing.
 func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
 	hot, hotErr := r.look(ctx, ids)
 	read := make([]reading, len(ids))
@@ -157,8 +154,7 @@ func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
 	return read, nil
 }
 
-// views reads vouchers from the database, because hot copies have no titles, and shows
-// in them what is left in the hot copies.
+// views reads vouchers from the database, because hot copies have no titles, with what is left by the copies.
 func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) {
 	read, err := r.db.show(ctx, ids)
 	if err != nil {
