@@ -419,7 +419,7 @@ func behindTLS(t *testing.T, base, voucher string) {
 	verify := []string{"draw", "verify", "--url", proxy.URL, "--voucher", voucher}
 	call(t, nil, "", verify...).shows(exitError, "certificate")
 	call(t, nil, "", append(verify, "--cacert", authority)...).shows(exitOK)
-	for file, code := range map[string]int{authority + ".absent": exitError, "draw_test.go": exitUsage} {
+	for file, code := range map[string]int{authority + ".absent": exitError, "command_test.go": exitUsage} {
 		call(t, nil, "", append(verify, "--cacert", file)...).shows(code, "--cacert")
 	}
 }
