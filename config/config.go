@@ -114,12 +114,10 @@ func (c Config) LacksForSeveral() string {
 	return strings.Join(lacks, " and ")
 }
 
-// failoverPatience is how long an instance that sells on without its database is ready
-// without it: a failover takes seconds, and one that lasts is to be seen.
+// failoverPatience is how long an instance is ready without its database: a failover takes seconds.
 const failoverPatience = budget.Answer
 
-// WithoutDatabase is how long an instance is ready while the database is away: in
-// async it sells on until the orders in the queue are too old. A worker only waits for it.
+// WithoutDatabase is how long an instance is ready without the database: in async it sells on for a while.
 func (c Config) WithoutDatabase() time.Duration {
 	if c.Async() && c.Role != RoleWorker {
 		return min(c.BacklogMaxAge, failoverPatience)
@@ -197,8 +195,7 @@ func WithoutTokens() Option {
 	return func(r *reader) { r.withoutTokens = true }
 }
 
-// Load reads the settings from an environment in the form of os.Environ. When
-// something is wrong, the *Error names every problem and not just the first.
+// Load reads the settings from an environment like os.Environ's. The *Error names every problem at once.
 func Load(environ []string, options ...Option) (Config, error) {
 	r := newReader(environ)
 	for _, option := range options {

@@ -349,8 +349,7 @@ func showKeys(text string) string {
 	return strings.Join(shown, ",")
 }
 
-// Secrets lists what must be seen nowhere, of an environment in the form of os.Environ:
-// whatever the settings that hold secrets say, also where they cannot be used.
+// Secrets lists what must be seen nowhere of an environment: whatever settings with secrets say, usable or not.
 func Secrets(environ []string) []string {
 	r := newReader(environ)
 	var found []string
@@ -370,8 +369,7 @@ func Secrets(environ []string) []string {
 	return append(found, r.secretFiles()...)
 }
 
-// secretsIn finds the secrets in a setting, whichever it is. What is no list of URLs
-// is taken for everything that it might be: a DSN, a secret, and a list of secrets.
+// secretsIn finds the secrets in any setting. What is no list of URLs is taken for all that it might be.
 func secretsIn(text string) []string {
 	found := redact.OfURLs(text)
 	if strings.Contains(text, "://") && redact.Addresses(text) != redacted {

@@ -19,8 +19,7 @@ import (
 const (
 	// minSecret is the shortest secret for HS256, in bytes: RFC 7518, section 3.2, asks for as many as the hash has.
 	minSecret = 32
-	// maxKeyID bounds key ids, in bytes. No base64 text of minSecret bytes is as
-	// short, so that the padding at its end is never taken for a key id's "=".
+	// maxKeyID bounds key ids, in bytes: shorter than base64 of minSecret bytes, whose padding is no key id's "=".
 	maxKeyID = 32
 	// minVariety is of how many different bytes a secret is made at the least. One of random bytes, in any encoding,
 	// has more: of 32 random decimal digits, the poorest of them, fewer than 6 are different once in 10 million.
@@ -114,8 +113,7 @@ func address(text string) (string, error) {
 	return text, nil
 }
 
-// The widest networks that can be a deployment's own: 10.0.0.0/8 (RFC 1918) and fc00::/7
-// (RFC 4193). Wider ones hold clients, who would then name any address as theirs.
+// The widest networks of a deployment's own: 10.0.0.0/8 (RFC 1918), fc00::/7 (RFC 4193). Wider ones hold clients.
 const (
 	widestIPv4 = 8
 	widestIPv6 = 7

@@ -214,8 +214,7 @@ func into[T any](target *T, parse func(string) (T, error)) func(string) error {
 	}
 }
 
-// refuseContradictions finds settings that are right alone and wrong together.
-// A setting that could not be read counts as absent here; it was reported.
+// refuseContradictions finds settings that are wrong together. One that could not be read counts as absent.
 func (r *reader) refuseContradictions(c Config) {
 	realDatabase := c.origins["SECKILL_DATABASE_DSN"].source != SourceDefault // even a broken one is meant
 	verifies := c.Role != RoleWorker && !r.withoutTokens

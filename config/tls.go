@@ -26,8 +26,7 @@ type TLS struct {
 	client *tls.Config
 }
 
-// Client is what a client is made with, or nil of the zero TLS. It reads the certificate and
-// the key at each handshake, so that renewed ones need no restart.
+// Client is what a client is made with, or nil of the zero TLS. Renewed certificates need no restart.
 func (t TLS) Client() *tls.Config { return t.client }
 
 func (t TLS) given() bool { return t != TLS{} }
@@ -169,8 +168,7 @@ func (r *reader) secretFiles() []string {
 	return found
 }
 
-// refuseTLS finds identities and certificates that no server would ever see, and URLs that
-// say otherwise. A URL that could not be read counts as absent; it was reported.
+// refuseTLS finds identities that no server would see, and URLs that contradict. Unreadable URLs count as absent.
 func (r *reader) refuseTLS(c Config) {
 	if c.DatabaseTLS.given() {
 		switch mode := dsnOption(c.DatabaseDSN, "tls"); {

@@ -67,8 +67,7 @@ func parseTime(location, text string) (time.Time, error) {
 	return at, nil
 }
 
-// strictTime refuses what time.Parse lets pass beyond RFC 3339: hours of one digit, a comma before the fraction, and
-// offsets of 24 hours or 60 minutes (https://go.dev/issue/54580).
+// strictTime refuses what time.Parse lets pass beyond RFC 3339 (https://go.dev/issue/54580).
 func strictTime(text string) bool {
 	if len(text) < len("2006-01-02T15:04:05Z") || text[len("2006-01-02T15")] != ':' || strings.Contains(text, ",") {
 		return false
@@ -100,8 +99,7 @@ type Idempotent struct {
 	Key string `header:"Idempotency-Key" maxLength:"255" pattern:"^[ -~]+$" patternDescription:"printable ASCII" doc:"The same key with the same body gets the first answer again; with another body it is a CONFLICT."`
 }
 
-// Resolve implements huma.Resolver. huma takes an empty header for none; but a client
-// that sends the header relies on it, and must be told that it does not count.
+// Resolve implements huma.Resolver. huma takes an empty header for none; its sender must hear that it does not count.
 func (i *Idempotent) Resolve(ctx huma.Context) []error {
 	values := humagin.Unwrap(ctx).Request.Header.Values(idempotencyHeader)
 	if len(values) == 0 || len(values) == 1 && values[0] != "" {
@@ -206,8 +204,7 @@ func jsonFormat() huma.Format {
 	return huma.Format{Marshal: writeJSON, Unmarshal: readJSON}
 }
 
-// writeJSON fails when a value cannot be written as JSON, which is a bug. It drops
-// the error of a client that is gone, because huma would make a panic of it.
+// writeJSON fails for a value that is no JSON, a bug. It drops a client's error, of which huma would make a panic.
 func writeJSON(w io.Writer, v any) error {
 	var document bytes.Buffer
 	encoder := json.NewEncoder(&document)
@@ -261,8 +258,7 @@ func parseJSON(data []byte) (any, error) {
 	return nil, fmt.Errorf("The body is not one JSON document: %w.", err) //nolint:revive,staticcheck // shown to clients as it is
 }
 
-// halfCharacter reports whether valid JSON escapes a surrogate without its other
-// half. That is no character (RFC 8259, 8.2), and the decoder would replace it.
+// halfCharacter reports whether JSON escapes half a surrogate pair (RFC 8259, 8.2), which the decoder would replace.
 func halfCharacter(document []byte) bool {
 	half := false // the escape just before was a first half
 	for i := 0; i < len(document); {
@@ -343,8 +339,7 @@ func parseArray(decoder *json.Decoder) (any, error) {
 	return array, err
 }
 
-// maxDigits is the length of the longest integer that plainInteger writes out. Every
-// integer with at most 18 digits fits into an int64, and no amount needs more.
+// maxDigits is the longest integer that plainInteger writes out. 18 digits fit into an int64, and any amount in them.
 const maxDigits = 18
 
 // plainInteger rewrites an integer such as 1e3 or 1000.0 as 1000, which is what Go decodes into an int64: some
@@ -429,8 +424,7 @@ func readableQuery(raw string, names []string) error {
 	return nil
 }
 
-// knownName finds a parameter of the route in a pair that cannot be read; empty: there is
-// none. It looks behind semicolons, too, because some clients separate parameters by them.
+// knownName finds a route's parameter in an unreadable pair; empty: none. Some clients separate by semicolons.
 func knownName(pair string, names []string) string {
 	for part := range strings.SplitSeq(pair, ";") {
 		name, _, _ := strings.Cut(part, "=")

@@ -89,8 +89,7 @@ func (a *api) refuseRate(c *gin.Context, policy string, rate model.Rate, wait ti
 	a.abort(c, &model.Error{Code: model.CodeRateLimited, Detail: detail, RetryAfter: wait})
 }
 
-// turnAway answers one request on each connection beyond the bound. A health check gets
-// its true answer, so that a load balancer learns of the crowd; everything else gets 503.
+// turnAway answers one request on a connection beyond the bound: health checks truly, everything else with 503.
 func (a *api) turnAway(c *gin.Context) {
 	ctx := c.Request.Context()
 	if conns.Crowded(ctx) {
@@ -105,8 +104,7 @@ func (a *api) turnAway(c *gin.Context) {
 	}
 }
 
-// handOver leaves a request to another instance while this one is not ready, where a proxy can do that: it has no
-// health checks of its own. Nothing was done for the request yet.
+// handOver leaves a request to another instance while this one is not ready, for proxies without health checks.
 func (a *api) handOver(c *gin.Context) {
 	call := callOf(c.Request.Context())
 	if call.elsewhere == "" || probePath(c.Request.URL.Path) || a.options.Health.Ready() {
@@ -174,8 +172,7 @@ func changedRate(location string, text *string) (*model.Rate, error) {
 	return &rate, nil
 }
 
-// The two headers in which a proxy says for whom it asks. X-Real-IP and its like are
-// not among them: a proxy that does not set them passes on what the client wrote.
+// The headers in which a proxy says for whom it asks. X-Real-IP may be what the client wrote.
 const (
 	xForwardedFor = "X-Forwarded-For" // an address, or several with commas
 	forwarded     = "Forwarded"       // RFC 7239
@@ -260,8 +257,7 @@ func (p proxies) rightmost(values []string, read func(string) (netip.Addr, bool)
 	return address, ok
 }
 
-// forwardedFor reads the parameter for of an element of Forwarded. An element with half
-// a quoted string in it was cut at a comma of that string, and says nothing.
+// forwardedFor reads the parameter for of an element of Forwarded. Half a quoted string was cut at a comma.
 func forwardedFor(element string) (netip.Addr, bool) {
 	if strings.Count(element, `"`)%2 != 0 {
 		return netip.Addr{}, false

@@ -15,8 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Labels for requests without a route or a status of their own. Paths and methods
-// never become labels as they are: clients could make up any number of them.
+// Labels of requests without a route or status. Paths and methods are no labels: clients could make up any number.
 const (
 	unmatchedRoute = "unmatched"
 	otherMethod    = "other"
@@ -103,8 +102,7 @@ func (a *api) record(c *gin.Context, took time.Duration, aborted bool) {
 		slog.String("address", callOf(ctx).address.String()))
 }
 
-// isStream reports whether the answer is server-sent events (HTML, 9.2), which last as long as
-// a browser watches: how long says nothing of how fast the service answers.
+// isStream reports whether the answer is server-sent events (HTML, 9.2), whose duration says nothing.
 func isStream(c *gin.Context) bool {
 	return strings.HasPrefix(c.Writer.Header().Get("Content-Type"), "text/event-stream")
 }

@@ -153,8 +153,7 @@ func (a *api) polish() {
 	}
 }
 
-// standardWords removes what only huma understands, whose messages stay, and says what it cannot: that an
-// empty parameter of a query is an absent one.
+// standardWords removes what only huma understands, and says that an empty query parameter is an absent one.
 func (a *api) standardWords() {
 	for _, schema := range a.huma.OpenAPI().Components.Schemas.Map() {
 		for _, property := range schema.Properties {
@@ -174,8 +173,7 @@ func (a *api) standardWords() {
 	}
 }
 
-// strictBodies finds what the bodies of requests are made of. Members that they do not know are refused: a
-// client that misspells one must not hear that all is well.
+// strictBodies finds what bodies are made of. Unknown members are refused: a misspelt one must not pass.
 func (a *api) strictBodies() map[*huma.Schema]bool {
 	document := a.huma.OpenAPI()
 	strict := map[*huma.Schema]bool{}

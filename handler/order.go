@@ -303,8 +303,7 @@ func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.
 	}}, nil
 }
 
-// exportOrders streams orders. A failure before the first row is a problem document;
-// a later one cuts the connection, so that half a file never looks whole.
+// exportOrders streams orders. A failure behind the first row cuts the connection: half a file never looks whole.
 func (a *api) exportOrders(c *gin.Context, query model.OrderQuery, format string) {
 	begun, err := wire.ExportOrders(c.Writer, c.Request, "orders-"+query.VoucherID, format, nil, func(row func(model.Order) error) error {
 		return a.options.Orders.Each(c.Request.Context(), query, row)

@@ -170,8 +170,7 @@ func (w Webhook) known() bool {
 	return slices.Contains([]string{payment.EventSucceeded, payment.EventFailed, payment.EventRefunded, payment.EventDisputed}, w.Type)
 }
 
-// dataOf takes the members by their exact names. encoding/json would take Amount for
-// amount as well, and of both the later one, where no other route does so.
+// dataOf takes members by their exact names; encoding/json would take Amount for amount, and the later of both.
 func dataOf(envelope map[string]any) (WebhookData, error) {
 	var (
 		said             WebhookData

@@ -263,8 +263,7 @@ func (a *api) claims(ctx context.Context, header http.Header) (token.Claims, err
 	return claims, err
 }
 
-// challenge says what is wrong with the token that a refused request brought (RFC 6750,
-// section 3). A request without one is told no error, as section 3.1 demands.
+// challenge says what is wrong with a refused token (RFC 6750, 3), and nothing where there was none (3.1).
 func challenge(header http.Header) string {
 	values := header.Values("Authorization")
 	if len(values) == 0 {
@@ -324,8 +323,7 @@ func callOf(ctx context.Context) *call {
 	return &call{}
 }
 
-// identify gives every request its id: its sender's when that is well-formed. Any
-// other would get into logs and headers. It also finds the client's address.
+// identify gives every request its id, the sender's if well-formed, and finds the client's address.
 func (a *api) identify(c *gin.Context) {
 	id := c.GetHeader(requestIDHeader)
 	if !validRequestID(id) {

@@ -544,8 +544,7 @@ type Guarded struct {
 	IfMatch string `header:"If-Match" doc:"The ETag of the voucher as you read it: PRECONDITION_FAILED when an administrator has changed it since. Without it the change is made in any case."`
 }
 
-// Resolve implements huma.Resolver. huma takes an empty header for none, and the first
-// line of several for all; a client that sends one must be protected by it.
+// Resolve implements huma.Resolver. huma takes an empty header for none, and the first of several for all.
 func (in *Guarded) Resolve(ctx huma.Context) []error {
 	values := humagin.Unwrap(ctx).Request.Header.Values(ifMatch)
 	in.IfMatch = strings.Join(values, ",")

@@ -198,8 +198,7 @@ func (b *bundle) giveUp(ctx context.Context, bound time.Duration) vain {
 	return v
 }
 
-// unlock gives back every part and reports every failure. A part that was lost is no failure as long as enough were
-// held. Close gives back what it ended.
+// unlock gives back every part and reports failures; a lost part is none while enough were held.
 func (b *bundle) unlock(ctx context.Context, l *Lease) error {
 	parts, lost := b.take()
 	l.end(ErrUnlocked)
@@ -255,8 +254,7 @@ func (b *bundle) validUntil() time.Time {
 	return ends[b.q.need-1]
 }
 
-// fence makes a token from those of the parts: the greatest, which is written back to so many parts that the next
-// holder shares one of them and gets a greater one.
+// fence makes a token of the parts': the greatest, written back to so many that the next holder sees it.
 func (b *bundle) fence(ctx context.Context, own *owner) error {
 	key := b.q.key()
 	token, err := own.fence(key, func() (int64, error) {

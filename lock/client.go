@@ -140,8 +140,7 @@ func (c *Client) settled(ctx context.Context) error {
 	}
 }
 
-// enter counts a call that Close has to wait for, until underWay.Done; false when the client is closed. Under mu, so
-// that no call enters after Close looked.
+// enter counts a call that Close waits for; false when the client is closed. Under mu.
 func (c *Client) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

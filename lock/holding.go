@@ -92,8 +92,7 @@ func (h *holding) begin(sent time.Time, token int64, once bool) bool {
 	return true
 }
 
-// expire runs on a timer of this process, on the monotonic clock. It ends a lease before the store lets another owner
-// have the lock, also when the store is out of reach.
+// expire runs on a monotonic timer. It ends a lease before the store gives the lock to another owner.
 func (h *holding) expire() {
 	h.mu.Lock()
 	left := time.Until(h.until)
@@ -121,8 +120,7 @@ func (h *holding) prolong(sent time.Time, lease time.Duration) {
 	h.timer.Reset(time.Until(until))
 }
 
-// shorten makes the holding count as held no longer than that, if the lease is its only one and is not renewed: no
-// lease that others rely on is shortened.
+// shorten ends the holding by then if the lease is its only one and not renewed: others rely on none.
 func (h *holding) shorten(l *Lease, until time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,8 +134,7 @@ func (h *holding) shorten(l *Lease, until time.Time) bool {
 	return true
 }
 
-// limit is for a request that shortened the lease, and may have been sent twice: a copy can still arrive and shorten it
-// again, so no later extension counts for longer.
+// limit is for a shortening request that may have been sent twice: no later extension counts for longer.
 func (h *holding) limit(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -29,8 +29,7 @@ var (
 	// ErrHeld is what TryLock returns when another owner holds the lock.
 	ErrHeld = errors.New("lock: held by somebody else")
 
-	// ErrLost is the cause with which the context of a lease ends when the lock is lost or can no longer be proven to be
-	// held. Unlock and Extend return it from then on.
+	// ErrLost is the cause of a lease's ended context: the lock is lost or not provable. Unlock and Extend return it.
 	ErrLost = driver.ErrLost
 
 	// ErrNotHeld is what Unlock returns for a lease that was unlocked before.
@@ -58,8 +57,7 @@ var (
 	ErrOverloaded = errors.New("lock: too many calls are waiting for the store")
 )
 
-// isGone reports whether a renewal found its lock gone. ErrUnknown outweighs ErrLost, which may be the cause of a
-// context: that of another lock's lease.
+// isGone reports whether a renewal found its lock gone. ErrUnknown outweighs ErrLost of another lock's lease.
 func isGone(err error) bool { return errors.Is(err, ErrLost) && !errors.Is(err, ErrUnknown) }
 
 //go:embed lua/*.lua sql/*.sql
@@ -145,8 +143,7 @@ func (m *Mutex) lock(ctx context.Context, a attempt) (*Lease, error) {
 	return lease, nil
 }
 
-// acquire takes the lock for the owner, or re-enters. The slot's turn is held meanwhile, so a second goroutine of the
-// same owner waits and then re-enters.
+// acquire takes the lock for the owner, or re-enters, in the slot's turn: a second goroutine waits and re-enters.
 func (s *slot) acquire(ctx context.Context, a attempt) (*Lease, error) {
 	start := time.Now()
 	name := s.lock.name
@@ -237,14 +234,12 @@ func (s settings) bound(lease time.Duration) time.Duration {
 	return lease
 }
 
-// UnlockTimeout bounds Lease.Unlock with its repetitions (default 3 s). A lock that is not given back by then is given
-// back in the background. 0 or less is the default.
+// UnlockTimeout bounds Lease.Unlock (default 3 s, also of 0 or less); later it goes on in the background.
 func UnlockTimeout(d time.Duration) ClientOption {
 	return func(s *settings) { s.unlockTimeout = orDefault(d, defaultUnlockTimeout) }
 }
 
-// PollEvery sets how often a waiter asks while no messages arrive (default 50 ms: what a waiter may lose when the
-// subscription is down). 0 or less is the default.
+// PollEvery is how often a waiter asks without messages (default 50 ms, also of 0 or less).
 func PollEvery(d time.Duration) ClientOption {
 	return func(s *settings) { s.poll = orDefault(d, defaultPoll) }
 }
@@ -295,8 +290,7 @@ func While(life context.Context) Option {
 	return func(a *attempt) { a.life = life }
 }
 
-// Fenced makes a lock of several parts (All, Majority) spend one more round on a token that grows from holder to
-// holder. Single locks always have one.
+// Fenced makes a lock of several parts (All, Majority) spend a round on a growing token. Single locks have one.
 func Fenced() Option {
 	return func(a *attempt) { a.fenced = true }
 }

@@ -12,8 +12,7 @@ import (
 // ownerKey is the key under which the owner travels in a context.
 type ownerKey struct{}
 
-// owner is what holds locks: every goroutine that was handed the context of a lease. It is not one goroutine, because
-// work is handed from one to another.
+// owner is what holds locks: every goroutine with the context of a lease, because work is handed on.
 type owner struct {
 	mu     sync.Mutex
 	slots  []*slot

@@ -90,8 +90,7 @@ func (c *Client) got(ctx context.Context, h *holding, sent time.Time, grant driv
 	return fmt.Errorf("lock %s: %w", h.name, why)
 }
 
-// free gives a lock back: to the first waiter of this process if no other process waits, and to the first request
-// otherwise. It reports whether the lock was still held.
+// free gives a lock to this process' first waiter if no other process waits, else to anybody. False: it was lost.
 func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
 	w := c.offer(h.name)
 	if w == nil {
@@ -178,8 +177,7 @@ func (c *Client) queue(name string) *queue {
 	return q
 }
 
-// enqueue puts a waiter at the end of a queue. A waiter that becomes the first has just asked, and knows how long the
-// lease in its way runs; one that has not asked yet does so.
+// enqueue puts a waiter at the end of a queue. A new first one asks unless it just has.
 func (c *Client) enqueue(name string, w *waiter, asked bool) *queue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -294,8 +292,7 @@ func (q *queue) ask() {
 // messages reports whether unlock messages arrive. Under Client.mu.
 func (q *queue) messages() bool { return q.watch != nil && q.watch.Live() }
 
-// await waits in the queue for a lock until it has it, the budget has passed, or ctx has ended. busy is what an attempt
-// made just before found out; 0 for none.
+// await waits in the queue until it has the lock, or budget or ctx end. busy is a just made attempt's; 0: none.
 func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Duration) (*holding, error) {
 	w := &waiter{h: h, wake: newBell(), busy: busy}
 	q := c.enqueue(h.name, w, busy > 0)

@@ -289,8 +289,7 @@ type place struct {
 	free map[int]bool // parts that are said to be free, and were not found held since; true: since the last round
 }
 
-// unlockGrace is how long the next one waits for the last parts to be given back once there are enough: it usually gets
-// them all, and loses nothing if a store is gone.
+// unlockGrace is how long the next one waits for the last parts once there are enough: usually it gets them.
 const unlockGrace = moment
 
 // join puts a caller at the end of the queue for the quorum's parts.

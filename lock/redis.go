@@ -276,8 +276,7 @@ func number(yes bool) int64 {
 	return 0
 }
 
-// keyName puts a prefix before a lock's name so that both are in the same slot of a Cluster, exactly as Redisson does:
-// a name with a brace has its own hash tag already.
+// keyName puts a prefix before a lock's name in one Cluster slot, as Redisson does: braces are a tag already.
 func keyName(prefix, name string) string {
 	if strings.Contains(name, "{") {
 		return prefix + ":" + name

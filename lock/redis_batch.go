@@ -21,8 +21,7 @@ const (
 	maxPipelineCalls = 128
 	// maxQueuedCalls bounds the callers waiting for a pipeline; more could not be served within a sensible deadline.
 	maxQueuedCalls = 16_384
-	// overdueAfter is when a pipeline without an answer no longer counts against the number under way (250 ms), so that
-	// one dead connection does not hold up all callers.
+	// overdueAfter is when an unanswered pipeline no longer counts (250 ms): a dead connection holds up nobody.
 	overdueAfter = defaultProbe / 2
 	// maxOverdue bounds the connections that may be stuck like this.
 	maxOverdue = 8

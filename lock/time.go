@@ -14,8 +14,7 @@ const (
 	swiftly = 5 * time.Millisecond
 	// moment is several round trips to a healthy store.
 	moment = 20 * time.Millisecond
-	// defaultPoll is how often the first waiter asks while no messages arrive: what a waiter loses at most, at 20 requests
-	// a second for each process and lock.
+	// defaultPoll is how often the first waiter asks without messages: its most loss, 20 requests a second a lock.
 	defaultPoll = 50 * time.Millisecond
 	// defaultProbe is how often it asks beside messages, because a deleted key sends none: twice a second a lock.
 	defaultProbe = 500 * time.Millisecond

@@ -183,13 +183,11 @@ const (
 	undoWorkers = 32
 	// maxUndos bounds what is remembered while the store does not answer. What is dropped beyond it ends with its lease.
 	maxUndos = 10_000
-	// minUndoTime is how long an undo is tried at least (10 s): a stopped store may carry out a request, and start its
-	// lease, only once it runs again.
+	// minUndoTime is how long an undo is tried at least (10 s): a stopped store may still carry out a request.
 	minUndoTime = 5 * defaultCallTimeout
 )
 
-// undoer gives back what acquisitions with an unknown outcome may have taken. It works under the client's own context,
-// since that of the caller has often ended.
+// undoer gives back what unknown acquisitions may have taken, under the client's own context.
 type undoer struct {
 	c *Client
 

@@ -53,8 +53,7 @@ type Account struct {
 	ChangedAt *time.Time `json:"-"` // when an existing account was last changed; nil: never
 }
 
-// Grade is what the account may do as an administrator; empty: nothing. Those that were made
-// before there were levels have none written down, and may do everything.
+// Grade is what the account may do as an administrator; empty: nothing. One without a level may do everything.
 func (a Account) Grade() Level {
 	if a.Role != RoleAdmin {
 		return ""

@@ -10,8 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of groups: those of one voucher or account are written in a line, and the names
-// of identity providers (paths, UUIDs, distinguished names) fit.
+// Bounds of groups: a voucher's or account's are written in a line, and identity providers' names fit.
 const (
 	maxGroups    = 20
 	maxGroupName = 128 // characters
@@ -274,8 +273,7 @@ func (a *Allocation) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ErrEntry says of a request to buy that it is not refused, and that it is an entry in a draw. Whoever does not expect
-// that had another voucher in mind, as it was a moment ago.
+// ErrEntry says that a request to buy is an entry in a draw. Who did not expect it had another voucher in mind.
 var ErrEntry = Unavailable("The voucher was changed a moment ago.", nil)
 
 // EntryStatus is what became of an entry in a draw.
@@ -294,8 +292,7 @@ func EntryStatuses() []EntryStatus {
 	return []EntryStatus{EntryEntered, EntryWon, EntryWaiting, EntryLost}
 }
 
-// Entry is one user's entry in the draw of one voucher. Only its owner knows Nonce and Leaf until the list of leaves
-// is published. With them the owner finds the entry in the list.
+// Entry is one user's entry in a voucher's draw. Nonce and Leaf are its owner's alone until the list is published.
 type Entry struct {
 	VoucherID string      `json:"voucher_id"`
 	Status    EntryStatus `json:"status"`

@@ -70,8 +70,7 @@ type Snapshot struct {
 	Cooling func(ctx context.Context, yield func([]Cooling) error) error
 }
 
-// Reservation is an order that a hot copy has admitted and that waits to be persisted: its unit is taken there. Price,
-// Currency and CreatedAt are those of the admission.
+// Reservation is an order that a hot copy admitted, waiting for its row. Price, Currency, CreatedAt: at admission.
 type Reservation struct {
 	Order
 	// Epoch is that of the hot copy that admitted the order.
@@ -127,8 +126,7 @@ type ReserveResult struct {
 }
 
 var (
-	// ErrCopyClosed says that a hot copy is not loaded, is being rebuilt, or is
-	// another one than the caller thinks: nothing can be said about the sale.
+	// ErrCopyClosed: a hot copy is not loaded, is being rebuilt, or another one. Nothing is known of the sale.
 	ErrCopyClosed = errors.New("the hot copy is closed")
 	// ErrNeedsOutbox says that a unit comes back only with its row of the outbox, which knows who waited for it.
 	ErrNeedsOutbox = errors.New("only the outbox gives units of this voucher back now")
@@ -136,8 +134,7 @@ var (
 	ErrUserLocked = errors.New("the user's lock is held by another")
 	// ErrOrderClosed says that an admission came late: its order is closed.
 	ErrOrderClosed = errors.New("the order was closed before")
-	// ErrCopyReplaced says of an order that the hot copy that admitted it was replaced, and
-	// that it is not known whether the next one holds the order.
+	// ErrCopyReplaced: the hot copy that admitted the order was replaced, and the next may hold it or not.
 	ErrCopyReplaced = errors.New("the hot copy that admitted the order was replaced")
 	// ErrSuperseded says that another process has changed meanwhile what was to be changed.
 	ErrSuperseded = errors.New("superseded by another change")
@@ -186,8 +183,7 @@ func (o Order) Release() Release {
 // Buyer is a user who asks for a voucher.
 type Buyer struct{ VoucherID, UserID string }
 
-// BuyersOrder is the order that marks a user as a buyer; without an id there is
-// none. Pending is its reservation while it is not known to be persisted.
+// BuyersOrder is the order that marks a buyer; without an id none. Pending is its reservation until it has a row.
 type BuyersOrder struct {
 	OrderID string
 	Pending *Reservation

@@ -123,14 +123,12 @@ const (
 	LockNone      LockMode = "none"
 )
 
-// StockStrategy is how concurrent transactions are kept from taking the same
-// unit twice. Under each of them `CHECK (remaining >= 0)` is the last guard.
+// StockStrategy keeps concurrent transactions from one unit. `CHECK (remaining >= 0)` is the last guard.
 type StockStrategy string
 
 // The stock strategies.
 const (
-	// StockConditional reads without a lock and lets the UPDATE state what it relies on. The row is locked from the UPDATE
-	// to COMMIT, the shortest of the three.
+	// StockConditional reads without a lock; the UPDATE states what it relies on, and locks the row until COMMIT.
 	StockConditional StockStrategy = "conditional"
 	// StockPessimistic locks the row with SELECT … FOR UPDATE before it reads.
 	StockPessimistic StockStrategy = "pessimistic"

@@ -14,8 +14,7 @@ const (
 	PaymentFailed    PaymentStatus = "failed"
 )
 
-// Payment is one attempt to pay an order. It is stored before the provider hears of it,
-// and its ID is the key under which the provider starts it once.
+// Payment is one attempt to pay an order, stored before the provider's start, which its ID makes once.
 type Payment struct {
 	ID        string
 	OrderID   string
@@ -40,8 +39,7 @@ type PaymentNotice struct {
 	Amount    int64
 	Currency  string
 
-	// Moved says that this is news of money that had arrived: how much of it has gone back by now, and whether the
-	// buyer disputes it; nil when that is not said.
+	// Moved says that this is news of arrived money: how much has gone back, and whether it is disputed; nil: unsaid.
 	Moved    bool
 	Refunded int64
 	Disputed *bool
@@ -97,8 +95,7 @@ const (
 	RefundByAdmin   = "ADMINISTRATOR"  // an administrator asked for it
 	RefundLate      = "LATE_PAYMENT"   // the order was closed before the money arrived
 	RefundDuplicate = "DOUBLE_PAYMENT" // another payment had paid the order
-	// RefundElsewhere and RefundOfUsed are of money that went back at the provider, asked for by nobody here. RefundOfUsed
-	// is of an order whose code was used before.
+	// RefundElsewhere and RefundOfUsed: money that went back at the provider unasked; of a used code the latter.
 	RefundElsewhere = "PROVIDER"
 	RefundOfUsed    = "PROVIDER_AFTER_USE"
 )

@@ -38,8 +38,7 @@ func isBlank(text string) bool {
 	})
 }
 
-// invisible finds the first character of a text that nobody sees where it stands, and
-// its position, which begins at 1. Those of allowed do not count.
+// invisible finds a text's first character that nobody sees, and its position from 1. Allowed ones do not count.
 func invisible(text, allowed string) (r rune, position int, found bool) {
 	runes := []rune(text)
 	for i, r := range runes {

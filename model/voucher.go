@@ -68,8 +68,7 @@ type VoucherFields struct {
 	EndAt       time.Time    `json:"end_at"`
 	State       VoucherState `json:"state"`
 
-	// PaymentWindow is how long its orders stay unpaid before they expire; zero is what
-	// the settings say. An order keeps the one that it was made with.
+	// PaymentWindow is how long its orders stay unpaid; zero is the settings'. An order keeps its own.
 	PaymentWindow Window `json:"payment_window,omitzero" example:"15m0s" doc:"How long its orders stay unpaid before they expire; absent: as long as the server's settings say."`
 
 	// Groups, Early, Waitlist, Cooldown and Allocation are rules of a fair sale, fixed after the first order or entry.
@@ -222,8 +221,7 @@ func (v Voucher) Refusal(now time.Time) *Error {
 	}
 }
 
-// needsCopy is how long before its beginning, and after its end, a sale's hot copy
-// must be there. Earlier no request needs it, and later it may be gone for good.
+// needsCopy is how long before and after a sale its hot copy must be there.
 const needsCopy = time.Hour
 
 // NeedsCopy reports whether the voucher's hot copy must be there, as of ServerTime. A draw has none.

@@ -171,8 +171,7 @@ type unfit struct{ error }
 // Unwrap lets errors.Is and errors.As see what the server said.
 func (u unfit) Unwrap() error { return u.error }
 
-// final reports whether the server would answer a repeated question in the same way: it
-// is unfit, or refuses it for another reason than that it is unavailable (503).
+// final reports whether the server would repeat its answer: it is unfit, or refuses for another reason than 503.
 func final(err error) bool {
 	var refused jetstream.JetStreamError
 	if errors.As(err, &refused) && refused.APIError() != nil && refused.APIError().Code != http.StatusServiceUnavailable {
@@ -232,8 +231,7 @@ func leaving[T any](ctx context.Context, call func(ctx context.Context) (T, erro
 type Access struct {
 	// TLS is required of every server when it is set.
 	TLS *tls.Config
-	// Credentials is the name of a file with a user's credentials (.creds), and NKey of one
-	// with the seed of a user's nkey. A renewed file of credentials needs no restart.
+	// Credentials is the file of a user's credentials (.creds), NKey that of an nkey's seed. Renewed ones are read.
 	Credentials, NKey string
 }
 

@@ -282,8 +282,7 @@ func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
 	return became
 }
 
-// call hands the orders to persist: in one call, or in several when a single
-// message holds more than one call takes. There is a verdict for every order.
+// call hands the orders to persist in one call, or several for a large message. Every order gets a verdict.
 func (c *consumption) call(ctx context.Context, orders []model.Reservation) []error {
 	verdicts := make([]error, 0, len(orders))
 	for part := range slices.Chunk(orders, c.options.MaxOrders) {
@@ -484,8 +483,7 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 	return worker, nil
 }
 
-// fetch makes one fetch and passes its messages on. It is not cut short when the
-// consuming ends: messages on their way would stay unacknowledged until ackWait.
+// fetch makes one fetch and passes its messages on. Cut short, messages would stay unacknowledged until ackWait.
 func (c *consumption) fetch(worker jetstream.Consumer) error {
 	batch, err := worker.Fetch(fetchMessages, jetstream.FetchMaxWait(budget.Look))
 	if err != nil {

@@ -168,8 +168,7 @@ func (q *Queue) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
 	return nil
 }
 
-// deadStream is the letters' stream. It creates one that was deleted: before an order is published again its letter is
-// looked up, which must not fail for want of the stream.
+// deadStream is the letters' stream, created again if deleted: letters are looked up before a republish.
 func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
@@ -229,12 +228,10 @@ func decodeLetter(raw *jetstream.RawStreamMsg) model.DeadLetter {
 // waits for the orders that were isolated. Such an order was never promised, because its epoch
 // was closed when it was published. It is published again behind all others.
 
-// strayTries is how many deliveries, over some 1.5 s, a message waits for a running rebuild before its orders are
-// published again: most rebuilds have ended by then.
+// strayTries deliveries, some 1.5 s, a message waits for a running rebuild before its orders are published again.
 const strayTries = 5
 
-// leaving tells which orders of a message are to be isolated, and which to be published
-// again. Nothing leaves the message while anything has to stay in it: it comes again anyway.
+// leaving tells which orders leave a message, isolated or published again; none while anything stays in it.
 func (m *message) leaving() (isolated, again []model.Reservation) {
 	if m.trouble != nil {
 		return nil, nil

@@ -33,8 +33,7 @@ type EventOptions struct {
 	Log        *slog.Logger
 }
 
-// Events publishes what happened to orders and vouchers, for other systems. It is a
-// connection of its own, because both order modes publish and only one has a queue.
+// Events publishes what happened, for other systems, over its own connection: sync has no queue.
 type Events struct {
 	conn *nats.Conn
 	js   jetstream.JetStream

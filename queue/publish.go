@@ -146,8 +146,7 @@ func tooLarge(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || ok && refusal.ErrorCode == codeMessageTooLarge
 }
 
-// definite tells whether the server has refused for a reason that lasts, such as a
-// full stream: asking again within milliseconds would get the same answer.
+// definite tells whether the server refused for a lasting reason, such as a full stream.
 func definite(err error) bool {
 	refusal, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {
@@ -183,8 +182,7 @@ type order1 struct {
 	Created  int64  `json:"created"` // µs since 1970
 	Price    int64  `json:"price"`
 	Currency string `json:"currency"`
-	// Trace is the traceparent under which the order is traced. A worker that does not know it passes it over, and an
-	// order without it is complete: this is the same version.
+	// Trace is the order's traceparent. A worker may pass it over, and an order without it is complete.
 	Trace string `json:"trace,omitempty"`
 	// Sequence is that of the message in which the order came, in one to which it was moved.
 	Sequence uint64 `json:"sequence,omitempty"`

@@ -145,8 +145,7 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 	return err
 }
 
-// Ping asks whether orders could be stored: the server answers, the stream of
-// orders has a leader, and a majority of its servers, and messages are confirmed.
+// Ping asks whether orders could be stored: the server answers, and the stream has a leader and a majority.
 func (q *Queue) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
@@ -191,8 +190,7 @@ func heard(replica *jetstream.PeerInfo) bool {
 	return !replica.Offline && replica.Active <= heardWithin && (replica.Active > 0 || replica.Current)
 }
 
-// Close sends what is still buffered and ends the connection. It is safe to call twice. Consume must have returned
-// before, or what it has in hand is delivered again later.
+// Close sends what is buffered and ends the connection. Twice is safe. Consume must have returned before.
 func (q *Queue) Close(ctx context.Context) {
 	q.close.Do(func() {
 		ctx, cancel := context.WithTimeout(ctx, budget.Call)

@@ -206,8 +206,7 @@ func correctedWorker(have, wanted jetstream.ConsumerConfig) jetstream.ConsumerCo
 	return wanted
 }
 
-// prepare makes the server hold the streams and the consumer as wanted. It
-// reports whether the stream of orders had to be created, also when it fails.
+// prepare makes streams and consumer as wanted. It reports whether the stream was created, also on failure.
 func (q *Queue) prepare(ctx context.Context) (created bool, err error) {
 	if created, err = q.prepareStream(ctx, q.wanted.orders); err != nil {
 		return created, err
@@ -327,8 +326,7 @@ func (q *Queue) forgetDeliveries(ctx context.Context) error {
 	return nil
 }
 
-// removeConsumed removes what the worker has consumed and the stream holds all the same: a
-// server whose disk was full could not remove it. Nothing waits for it, and it takes room.
+// removeConsumed removes what was consumed and is still in the stream, after a full disk. Nothing waits for it.
 func (q *Queue) removeConsumed(ctx context.Context) error {
 	floor, _, stream, err := q.consumed(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

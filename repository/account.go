@@ -142,8 +142,7 @@ func loggedAccount(a model.Account) adminAccount {
 	return adminAccount{Username: a.Username, Level: a.Grade(), Disabled: a.Disabled}
 }
 
-// Changed reads the accounts that were changed since an instant, the latest first and
-// those of one instant by id, at most so many, without their passwords.
+// Changed reads accounts changed since an instant, the latest first, then by id, at most so many, no passwords.
 func (a *Accounts) Changed(ctx context.Context, since time.Time, limit int) ([]model.Account, error) {
 	var accounts []model.Account
 	err := a.db.Read(ctx, "list changed accounts", func(db *gorm.DB) error {

@@ -195,8 +195,7 @@ func (c *Epochs) Progress(ctx context.Context, voucherID string, epoch int64) er
 	})
 }
 
-// Open declares the epoch open; open already is fine. ErrSuperseded when it is not the
-// latest, UNAVAILABLE unless the database is sold from in async mode.
+// Open declares the epoch open; again is fine. ErrSuperseded: not the latest. UNAVAILABLE: not in async mode.
 func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error {
 	return c.change(ctx, "open", voucherID, epoch, func(tx *gorm.DB) error {
 		// Locked: the mode is changed before or after, and then this epoch is closed with all others.
@@ -298,8 +297,7 @@ func (s *snapshot) read(ctx context.Context, action string, query func(*gorm.DB)
 	return sqldb.Named(action, query(s.tx.WithContext(ctx)))
 }
 
-// live calls yield for every live order, in the order of users, some thousand at once; of each only the id, voucher and
-// user are given. An error of yield ends it and is returned.
+// live yields every live order by users, some thousand at once, with id, voucher and user. It returns yield's error.
 func (s *snapshot) live(ctx context.Context, yield func([]model.Order) error) error {
 	return pages(snapshotRows, func(last model.Order) ([]model.Order, error) { return s.liveAfter(ctx, last.UserID) }, yield)
 }

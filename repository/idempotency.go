@@ -126,8 +126,7 @@ func (p *Purges) PurgeIdempotency(ctx context.Context, age time.Duration) (int64
 	return p.purge(ctx, "purge idempotency keys", p.db.Dialect.Purge("idempotency_keys", "created_at"), age)
 }
 
-// PurgeMessages forgets the webhook messages that are older than age, and tells how many.
-// One that is repeated later than that changes nothing: its payment is decided.
+// PurgeMessages forgets webhook messages older than age, and counts them. Their payments are decided.
 func (p *Purges) PurgeMessages(ctx context.Context, age time.Duration) (int64, error) {
 	return p.purge(ctx, "purge webhook messages", p.db.Dialect.Purge("webhook_messages", "received_at"), age)
 }

@@ -38,8 +38,7 @@ func (m *Modes) Read(ctx context.Context) (model.ModeRecord, error) {
 
 // Adopt makes the mode that of the database if it has no voucher yet, and tells what it is then.
 func (m *Modes) Adopt(ctx context.Context, mode model.OrderMode) (model.ModeRecord, error) {
-	// Orders that are being committed hold the row shared, and a process that was
-	// stopped meanwhile holds it for seconds: without a change to make it is not locked.
+	// Orders that commit share the row, stopped ones for seconds: without a change it is not locked.
 	record, err := m.Read(ctx)
 	if err != nil || record.Mode == mode {
 		return record, err
@@ -67,8 +66,7 @@ func (m *Modes) Change(ctx context.Context, to model.OrderMode) error {
 	})
 }
 
-// change locks the row against every call that takes units or makes vouchers, and
-// writes the mode if it is another one and prepare agrees. It may be repeated.
+// change locks the row against takers and makers, and writes another mode if prepare agrees. It may be repeated.
 func (m *Modes) change(ctx context.Context, what string, to model.OrderMode, prepare func(tx *gorm.DB) (bool, error)) error {
 	action := fmt.Sprintf("%s to order mode %q", what, to)
 	if to != model.ModeSync && to != model.ModeAsync {

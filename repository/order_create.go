@@ -20,8 +20,7 @@ import (
 const (
 	// rereads bounds how often a transaction reads a changing voucher again; then it begins anew, after a pause.
 	rereads = 5
-	// rowsAtOnce is how many rows one INSERT carries: 500 rows are about 100 KiB,
-	// far below the usual max_allowed_packet (16 MiB, see parted) and SQLite's limit on parameters.
+	// rowsAtOnce rows go in one INSERT: about 100 KiB, below max_allowed_packet and SQLite's limit of parameters.
 	rowsAtOnce = 500
 	// readFirst is how many transactions look for existing rows after one that met a duplicate. Where users ask again
 	// and again, most transactions would, and begin anew; where they do not, few lose by it.

@@ -100,8 +100,7 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 	return orders, returnUnits(tx, db, mode, back, changes, rules)
 }
 
-// beginMove reads the clock and, where units come back, the order mode, which does not
-// change then until the transaction ends, and the vouchers' rules.
+// beginMove reads the clock and, where units come back, the vouchers' rules and the locked order mode.
 func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMode, time.Time, map[string]saleRules, error) {
 	if len(back) == 0 {
 		now, err := readClock(tx, d)
@@ -196,8 +195,7 @@ func updateStatus(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, now time
 	return nil
 }
 
-// updateMoved finds the rows by their ids, whatever the optimizer thinks of an index that
-// begins with the status: by that it would also lock rows of other orders.
+// updateMoved finds rows by id, whatever the optimizer thinks: an index by status would lock others.
 func updateMoved(tx *gorm.DB, d sqldb.Dialect, move model.Transition, ids []string, now time.Time, set map[string]any) error {
 	columns := maps.Clone(set)
 	if columns == nil {
@@ -216,8 +214,7 @@ func updateMoved(tx *gorm.DB, d sqldb.Dialect, move model.Transition, ids []stri
 	return nil
 }
 
-// recordMoves writes what follows from changes that were made. In sync mode there is no
-// hot copy to be told of a unit, and for that of a voucher with a waitlist see tellHeirs.
+// recordMoves writes what follows from changes. sync has no hot copy; for a waitlist's see tellHeirs.
 func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes []statusChange, rules map[string]saleRules, now time.Time) ([]model.Order, error) {
 	orders := make([]model.Order, len(changes))
 	history := make([]any, 0, len(changes)*historyColumns)
@@ -252,8 +249,7 @@ func matched(done *gorm.DB, rows int) error {
 	return done.Error
 }
 
-// lockOrder reads one order and keeps its row locked until the transaction ends. A
-// transaction that also locks the order's voucher has to do that before.
+// lockOrder locks one order's row until the transaction ends. Who also locks its voucher does that before.
 func lockOrder(tx *gorm.DB, id string) (model.Order, error) {
 	return readOrder(tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}), id)
 }

@@ -14,8 +14,7 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// Events is the outbox of events for other systems: what was written in the transaction of
-// a change, until the stream has it. It stays empty unless Options.Events is set.
+// Events is the outbox of events for other systems, written with the change. It needs Options.Events.
 type Events struct{ db *sqldb.Database }
 
 // NewEvents reads the outbox of a database.

@@ -341,8 +341,7 @@ func (s *settlement) receive(tx *gorm.DB, now time.Time) error {
 	return err
 }
 
-// follow notes what moved at the provider behind a payment, and what that does to the order that it has paid. A payment
-// that the service itself gives back is no order's.
+// follow notes what moved at the provider behind a payment, and what that does to the order that it paid.
 func (s *settlement) follow(tx *gorm.DB, now time.Time) error {
 	payment, was := &s.receipt.Payment, s.receipt.Payment
 	payment.Refunded = s.notice.Refunded

@@ -112,8 +112,7 @@ type answerRow struct {
 // TableName implements gorm's Tabler.
 func (answerRow) TableName() string { return "answers" }
 
-// Store stores what a process has counted since it began, by voucher. It takes the place of what the process stored
-// before, so that it may be repeated.
+// Store stores what a process has counted since it began, by voucher, in place of before: it may be repeated.
 func (a *Answers) Store(ctx context.Context, process string, counted map[string]model.Counted) error {
 	rows := make([]answerRow, 0, len(counted))
 	for id, of := range counted {

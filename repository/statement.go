@@ -54,8 +54,7 @@ func parted[T any](items []T, do func(some []T) error) error {
 	return lane.Halve(items, sqldb.TooLarge, do)
 }
 
-// orderMode is the order mode as a value within a SELECT. It says that it locks: under
-// READ COMMITTED a subselect locks nothing by itself, not even in an UPDATE.
+// orderMode is the order mode within a SELECT, locked: under READ COMMITTED a subselect locks nothing itself.
 func orderMode(d sqldb.Dialect) string {
 	return "(SELECT mode FROM order_mode WHERE id = 1" + d.Share + ")"
 }
@@ -109,8 +108,7 @@ func readClock(tx *gorm.DB, d sqldb.Dialect) (time.Time, error) {
 	return stored(now.Time), nil
 }
 
-// validIDs are the ids that can exist. SQL must not be asked for others: it
-// ignores blanks at the end, and refuses to compare ASCII with other letters.
+// validIDs are the ids that can exist. SQL ignores blanks at the end, and refuses ASCII beside other letters.
 func validIDs(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !model.ValidID(id) })
 }
@@ -146,8 +144,7 @@ func each[T any](yield func(T) error) func([]T) error {
 	}
 }
 
-// newestFirst limits a query to what follows a cursor. The first condition is
-// implied by the second; it is what the index on (…, created_at, id) can use.
+// newestFirst limits a query to what follows a cursor. The implied first condition is for the index.
 func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
 	db = db.Order("created_at DESC, id DESC").Limit(limit)
 	if after.ID == "" {

@@ -22,8 +22,7 @@ type voucherRow struct {
 	CopyOpenEpoch int64
 	CopyBarrier   *int64
 	Now           clock `gorm:"column:server_time"`
-	// Places is the last place of the waitlist that was given, and PlacesServed the last one that became an order: the
-	// places behind it wait, as many as Waiting says.
+	// Places is the last given place of the waitlist, PlacesServed the last that became an order.
 	Places, PlacesServed int64
 	// OrderMode is how the database is sold from; only the transactions that take units read it.
 	OrderMode model.OrderMode `gorm:"column:order_mode"`
@@ -116,8 +115,7 @@ func selectForSale(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time, " + orderMode(d) + " AS order_mode")
 }
 
-// read gives the rows of vouchers by id, with the order mode, which is locked against changes;
-// absent ones are left out. If it locks rows, it locks them in the order of ids.
+// read gives vouchers' rows by id without absent ones, and the locked order mode. Rows are locked by id.
 func (s stock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
 	if !s.locks {
 		return readVouchers(selectForSale(tx, s.dialect), ids)
@@ -225,8 +223,7 @@ type judge struct {
 	ruling  ruling
 }
 
-// rule decides about the orders of one voucher. The existing orders must have been read after the voucher: the order
-// that has taken its last unit is then among them.
+// rule decides one voucher's orders. Existing orders are read after it: the taker of the last unit is there.
 func rule(orders []model.Reservation, voucher *voucherRow, existing []model.Order, terms terms) ruling {
 	most := len(existing) + len(orders)
 	j := judge{

@@ -114,8 +114,7 @@ func (v *Vouchers) IDs(ctx context.Context) ([]string, error) {
 	return ids, err
 }
 
-// possible is NOT_FOUND for an id that cannot exist. SQL must not be asked: it
-// ignores blanks at the end, and refuses to compare ASCII with other letters.
+// possible is NOT_FOUND for an id that cannot exist: SQL ignores blanks at the end, and mixes no character sets.
 func possible(id string) error {
 	if !model.ValidID(id) {
 		return fmt.Errorf("voucher %q: %w", id, model.NotFound("voucher"))
@@ -281,8 +280,7 @@ func (v *Vouchers) Since(ctx context.Context, at time.Time) (day model.Day, err 
 	return day, err
 }
 
-// Audit checks the database's side of the conservation of one voucher: every
-// unit of the stock remains or is held by a live order, and as many wait as the voucher says.
+// Audit checks a voucher in the database: every unit remains or is a live order's, and as many wait as it says.
 func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	type row struct {
 		model.AuditDatabase
@@ -405,8 +403,7 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.Vouche
 	return page, nil
 }
 
-// read reads the newest of a choice behind a cursor, at most so many, and the last entry
-// that it has examined; the zero Cursor when there are no more.
+// read reads a choice's newest behind a cursor, and the last entry examined; the zero Cursor at the end.
 func (v *Vouchers) read(db *gorm.DB, c choice, after model.Cursor, most int) (rows []voucherRow, end model.Cursor, err error) {
 	if end, err = v.examined(c.entries(db), after); err != nil {
 		return nil, end, err

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// countedPlaces are counted at the most to tell a position, because users poll it: that many take a fraction of a
-	// millisecond, and a million would take a tenth of a second.
+	// countedPlaces are counted at most to tell a position, which users poll: a fraction of a millisecond.
 	countedPlaces = 1000
 	// servedAtOnce places become orders in one transaction, which keeps the voucher's row for half a second then.
 	servedAtOnce = 10_000
@@ -302,8 +301,7 @@ func (r waitlistRow) shown(position int64) model.WaitlistPlace {
 	return place
 }
 
-// positionOf tells how many wait before a place, itself included. The first it counts. Further behind it also counts
-// who has left, but says no more than how many wait.
+// positionOf tells how many wait before a place, with it. Far behind it counts those who left, up to all waiting.
 func positionOf(db *gorm.DB, v voucherRow, row waitlistRow) (position int64, err error) {
 	if row.Place > v.Places { // it is not written yet, and nobody has left who is behind it
 		return v.Waiting + row.Place - v.Places, nil

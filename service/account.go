@@ -164,8 +164,7 @@ func (s *Accounts) verify(ctx context.Context, attempt *attempt, secret, hash st
 	return right, err
 }
 
-// wrongPassword logs a failure. What is no username may be a password that was typed
-// in the wrong place. The lines are bounded, because those who fail have to wait.
+// wrongPassword logs a failure. A wrong username may be a password. Failing costs time, which bounds the lines.
 func (s *Accounts) wrongPassword(ctx context.Context, action, address, username string) {
 	if s.maker.key(username) == "" {
 		username = ""
@@ -242,11 +241,9 @@ func setPassword(account *model.Account, hash string) {
 }
 
 const (
-	// sessionLength is how long a login lasts: a flash sale and the day around it, because a user's token is only
-	// replaced by another login. NIST SP 800-63B, 4.2.3, allows as much.
+	// sessionLength is a login's: a flash sale and the day around it. NIST SP 800-63B, 4.2.3, allows as much.
 	sessionLength = budget.Day / 2
-	// adminSessionLength is how long an administrator's login lasts without a sign of
-	// activity: what NIST SP 800-63B, 4.2.3, allows. The console prolongs it, see Renew.
+	// adminSessionLength is an administrator's without activity (NIST SP 800-63B, 4.2.3). See Renew.
 	adminSessionLength = budget.Hour / 2
 	// longestAdminSession is how long it lasts with them: a working day, less than the 12 hours of the same chapter.
 	longestAdminSession = 8 * budget.Hour
@@ -337,8 +334,7 @@ func (s *Accounts) SetGroups(ctx context.Context, id, by string, groups model.Gr
 	return changed, nil
 }
 
-// SignOut ends every token of the account that a token is of, on every instance within a
-// second. UNAUTHENTICATED: they have ended before; NOT_FOUND: the token is of no account.
+// SignOut ends every token of the account within a second. UNAUTHENTICATED: ended before; NOT_FOUND: no account.
 func (s *Accounts) SignOut(ctx context.Context, claims token.Claims) error {
 	changed, err := s.Store.Change(ctx, claims.Subject, claims.Subject, func(found *model.Account) error {
 		if !valid(*found, claims) {
@@ -475,8 +471,7 @@ type attempts struct {
 const (
 	// maxHeld bounds the requests that are held: some 20 MB. Further ones are refused at once.
 	maxHeld = 1_000
-	// maxRemembered addresses, and as many accounts, are remembered by each limit: 10 MB.
-	// Whoever has more than that many addresses is not stopped by a limit for one.
+	// maxRemembered addresses, and accounts, each limit remembers: 10 MB. Who has more is not stopped by one.
 	maxRemembered = 50_000
 )
 
@@ -563,8 +558,7 @@ func (a *attempt) succeeded() {
 	}
 }
 
-// undecided says that the password was not compared, for a reason that is ours. A
-// client that hung up has learnt nothing and cost as much as one that waited.
+// undecided says that the password was not compared, for our reason. A client that hung up learnt nothing.
 func (a *attempt) undecided(ctx context.Context) {
 	if ctx.Err() == nil {
 		a.succeeded()

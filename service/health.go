@@ -15,8 +15,7 @@ import (
 const (
 	// askTimeout is what a probe has of it, so that there is time to say why it failed.
 	askTimeout = 900 * time.Millisecond
-	// lookShared is how old an answer may be that another caller hears as well: however
-	// many ask, each dependency is asked ten times a second at the most.
+	// lookShared is how old a shared answer may be: each dependency is asked ten times a second at most.
 	lookShared = 2 * budget.Blink
 )
 

@@ -133,8 +133,7 @@ func (s *Payments) checkout(ctx context.Context, p model.Payment, order model.Or
 	return checkout, nil
 }
 
-// refused is the answer when the provider refuses to start a payment, which has failed only if the provider does not
-// know it: an earlier start may have had no answer.
+// refused is the answer when the provider refuses a start; the payment failed only if it does not know it.
 func (s *Payments) refused(ctx context.Context, p model.Payment, refusal error) error {
 	s.Log.ErrorContext(ctx, "the payment provider refuses a payment", slog.String("order_id", p.OrderID), slog.Any("error", refusal))
 	_, err := s.lookUp(ctx, p.ID)
@@ -272,8 +271,7 @@ const (
 	paymentsPage   = 100
 	providerAtOnce = 8
 
-	// An old paid one is asked for twice as rarely each time, at least every day: its money may move at the
-	// provider until it is settled, the age after which banks take no dispute.
+	// An old paid one is asked for twice as rarely each time, daily at least, until banks take no dispute.
 	settled = 180 * budget.Day
 
 	// longestRefundPause follows every late attempt of a refund that had no answer, and budget.Look the first.
@@ -345,8 +343,7 @@ func work[T any](ctx context.Context, due func(context.Context, int) ([]T, error
 	return len(page), errors.Join(failed...)
 }
 
-// refund makes one attempt. A process that dies after the provider has given the money back makes it again, with the
-// same key. Only a refusal ends a refund without the money.
+// refund makes one attempt, again after a death with the same key. Only a refusal ends it without money.
 func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 	failpoint.Reach(failpoint.BeforeRefund)
 	asking, end := s.Trace.Work(ctx, "refund", 1)
@@ -389,8 +386,7 @@ func pauseOfRefund(attempts int) time.Duration {
 	return longest/2 + rand.N(longest/2) //nolint:gosec // spreads the load, guards nothing
 }
 
-// reconcile asks for one payment whose webhook has not come. One that the provider cannot tell of, or that nobody has
-// made yet, is asked for again later.
+// reconcile asks for one payment without a webhook. An unknown one is asked for again later.
 func (s *Payments) reconcile(ctx context.Context, p model.Payment) error {
 	age := time.Since(p.CreatedAt)
 	pause := min(max(age/60, budget.Survey), budget.Hour)

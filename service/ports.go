@@ -96,8 +96,7 @@ type AccountStore interface {
 	ByUsername(ctx context.Context, username string) (model.Account, error)
 	// ByID finds an account, or answers NOT_FOUND.
 	ByID(ctx context.Context, id string) (model.Account, error)
-	// Change changes an account alone, and logs by whom if it is an administrator's. The
-	// function may be called again; its error leaves the account as it is.
+	// Change changes an account alone, and logs by whom an administrator's. An error leaves it; it may be repeated.
 	Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error)
 	// Administrators lists the accounts with the role admin, by username.
 	Administrators(ctx context.Context) ([]model.Account, error)

@@ -92,8 +92,7 @@ func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Repo
 	return report, err
 }
 
-// stocks is what a voucher's stock was, oldest first, by the administrators' log. One that is older than the log has
-// had the stock that the first entry has found.
+// stocks is a voucher's stock, oldest first, by the log; before it, what its first entry found.
 func (r *Reports) stocks(ctx context.Context, v model.Voucher) ([]model.StockAt, error) {
 	var latest []model.StockAt // newest first
 	first := &v.Stock
@@ -128,8 +127,7 @@ func stockOf(document json.RawMessage) *int64 {
 	return of.Stock
 }
 
-// soldSale makes the report of a sale of its orders, oldest first. It keeps no order: of those that gave their unit
-// back it keeps the instant, until the sale is sold out.
+// soldSale makes a sale's report of its orders, oldest first, keeping only instants until sold out.
 type soldSale struct {
 	report model.Report
 	stocks []model.StockAt // those that are still to come

@@ -32,8 +32,7 @@ type VoucherDeps struct {
 	Stock    Stock           // SyncStock, or a worker's
 	Cache    *cache.Vouchers // this instance's
 	Announce sale.Announce
-	// Selling refuses changes while the database is sold from in another order mode:
-	// this instance could not tell the hot copies, and does not know what is reserved.
+	// Selling refuses changes in another mode's database, whose hot copies this instance could not tell.
 	Selling sale.Selling
 	Log     *slog.Logger
 }
@@ -209,8 +208,7 @@ func (s *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	return s.Stock.Audit(ctx, id)
 }
 
-// Rebuild closes a voucher's hot copy for an administrator, and has it rebuilt in the
-// background. In the order mode sync it answers CONFLICT: there is no hot copy.
+// Rebuild closes a voucher's hot copy for an administrator, and has it rebuilt. CONFLICT in sync: there is none.
 func (s *Vouchers) Rebuild(ctx context.Context, id, adminID string) error {
 	if err := s.Stock.Rebuild(ctx, id, adminID); err != nil {
 		return err
@@ -230,8 +228,7 @@ func (s *Vouchers) changed(ctx context.Context, id string) {
 const (
 	// listTimeout bounds one reading, its wait for a reader included.
 	listTimeout = 3 * budget.Look
-	// listReaders read at once. Every cursor is another query: whoever makes up cursors
-	// must leave connections to administrators, and the database's time to those who buy.
+	// listReaders read at once. Made-up cursors are queries that must leave connections and time to others.
 	listReaders = 2
 	// maxListQueue bounds the queries that wait, for budget.Look each.
 	maxListQueue = 256
@@ -379,8 +376,7 @@ func (l *lists) queued(change int) bool {
 	return true
 }
 
-// at is the page as of now, on the clock that decides the windows: that of the reading,
-// plus what has passed since. A voucher that has left the phase asked for since is left out.
+// at is the page as of now: the reading's clock plus what has passed, without vouchers of another phase by now.
 func (l *list) at(now time.Time, phase model.Phase) model.VoucherPage {
 	page := model.VoucherPage{Items: slices.Clone(l.page.Items), NextCursor: l.page.NextCursor}
 	passed := now.Sub(l.told)

@@ -25,8 +25,7 @@ import (
 )
 
 const (
-	// remembered ids know a repeated event again. A real system would keep the id with what it has done, in the same
-	// transaction, and so know it for ever.
+	// remembered ids know a repeated event again. A real system would keep the id in its transaction for ever.
 	remembered = 10_000
 	// ackWait is how long the work on one event may take before the server sends it again.
 	ackWait = 30 * time.Second

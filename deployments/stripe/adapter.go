@@ -119,8 +119,7 @@ func (a *adapter) Refund(ctx context.Context, key string, asked payment.Refund) 
 	return refused(a.checkouts.refund(ctx, e, key, asked.Money))
 }
 
-// hear tells the service what an event of Stripe says, while Stripe waits: an event that the service does not take is
-// sent again by Stripe, and has the same id and body.
+// hear tells the service an event of Stripe while Stripe waits: one that is not taken comes again, the same.
 func (a *adapter) hear(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -93,8 +93,7 @@ func (c checkouts) look(ctx context.Context, e entry, now time.Time) (payment.Pa
 	return p, err
 }
 
-// disputes adds to a payment what its disputes have become: what a lost one has cost is gone like a refund, and one
-// that is neither won nor lost is open, whatever Stripe calls it.
+// disputes adds a payment's disputes: a lost one is like a refund, one neither won nor lost is open.
 func (c checkouts) disputes(ctx context.Context, intent string, p *payment.Payment) error {
 	for made, err := range c.stripe.V1Disputes.List(ctx, &stripe.DisputeListParams{PaymentIntent: &intent}).All(ctx) {
 		if err != nil {
@@ -138,8 +137,7 @@ func paymentOf(s *stripe.CheckoutSession) payment.Payment {
 // errRefund refuses a refund for good.
 var errRefund = errors.New("the refund is refused")
 
-// refund gives money back, once for a key. Stripe forgets idempotency keys after a day, and a refund may be repeated
-// later: so it is looked for first.
+// refund gives money back, once for a key. Stripe forgets keys after a day: so the refund is looked for first.
 func (c checkouts) refund(ctx context.Context, e entry, key string, money payment.Money) error {
 	session, err := c.stripe.V1CheckoutSessions.Retrieve(ctx, e.session, nil)
 	if err != nil {

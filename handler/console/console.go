@@ -197,8 +197,7 @@ type Console struct {
 	*console
 }
 
-// New makes the console's handler. It expects the client's own address in RemoteAddr, and
-// "https" as the scheme of the URL where a proxy has taken TLS off.
+// New makes the console's handler. RemoteAddr has the client's address, and the URL "https" behind a proxy's TLS.
 func New(options Options) (*Console, error) {
 	c := &console{Options: options, money: newMoney(options.Currency), recorder: recorder{sales: map[string]*recorded{}}}
 	c.hub = newHub(c)

@@ -479,8 +479,7 @@ func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
 	return nil
 }
 
-// goesOn reports whether a session has not ended since its request came. It asks no
-// database: who was an administrator then has no good token when that has changed.
+// goesOn reports whether a session has not ended since its request came. It asks no database.
 func (c *console) goesOn(r *http.Request, v *visit) bool {
 	cookie, err := r.Cookie(sessionCookie(r))
 	if err == nil {

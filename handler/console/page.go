@@ -340,8 +340,7 @@ func share(part, whole int64) int64 {
 	return int64(math.Round(float64(part) / float64(whole) * 100))
 }
 
-// short is the end of an id, which differs between the lines of a list. Of an order's id it is the end of the first
-// part: the second part is the id of the voucher.
+// short is the end of an id, which differs in a list; of an order's id that of its first part.
 func short(id string) string {
 	const shown = 8
 	own, _, _ := strings.Cut(id, ".")

@@ -119,8 +119,7 @@ const (
 	countShare = 100
 )
 
-// rarely reads what takes long and more and more, such as a count of orders: in the background, and for a small share
-// of the time. Everybody is told the latest.
+// rarely reads what takes long, such as a count of orders: in the background, for a small share of the time.
 type rarely[T any] struct {
 	mu     sync.Mutex
 	latest *T
@@ -128,8 +127,7 @@ type rarely[T any] struct {
 	under  chan struct{} // is closed when the reading under way has ended; nil: none is
 }
 
-// get is the latest reading, nil before the first, and begins another one that is due. Who wants it may wait until it
-// has ended; nil: none is under way.
+// get is the latest reading, nil before the first, and begins one that is due. Its end is the channel; nil: none.
 func (r *rarely[T]) get(log *slog.Logger, what string, read func(context.Context) (T, error)) (latest *T, next <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -106,8 +106,7 @@ func (c *console) stay(w http.ResponseWriter, r *http.Request, v *visit) error {
 	return err
 }
 
-// askToSignIn leads back to the page that was asked for, or from which a button was pressed.
-// What the button stands for is not done, and the person is told so.
+// askToSignIn leads back to the page that was asked for. What a pressed button stands for is not done.
 func askToSignIn(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	query := url.Values{}
 	if r.Method == http.MethodPost {
@@ -173,8 +172,7 @@ func (c *console) administrator(ctx context.Context, made string) (token.Claims,
 	return claims, err
 }
 
-// signOut ends the session on the server, for every instance, and with it every other
-// token of the account: a copy of the cookie is worth nothing then.
+// signOut ends the session on every instance, and every other token of the account: copies of the cookie too.
 func (c *console) signOut(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if err := c.Accounts.SignOut(r.Context(), v.claims); err != nil && model.CodeOf(err) != model.CodeUnauthenticated {
 		return err

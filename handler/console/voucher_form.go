@@ -352,8 +352,7 @@ func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	return done(w, r, voucherPath(form.ID), "changed")
 }
 
-// difference is what of a form differs from the voucher. A field that was left alone keeps what a form cannot show: a
-// time's fraction of a second, and the ends of lines.
+// difference is what of a form differs from the voucher. A field left alone keeps what a form cannot show.
 func (c *console) difference(typed, now model.VoucherFields) model.VoucherPatch {
 	changed := map[string]bool{}
 	for _, f := range formFields(c.money, time.UTC) {

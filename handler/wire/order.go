@@ -86,8 +86,7 @@ func (e *export) row(file table, order model.Order) error {
 	return e.r.Context().Err()
 }
 
-// begin sends the header, once. An answer to HEAD has the headers of one to GET, and
-// nothing else: what is written would be counted as its length (RFC 9110, 9.3.2).
+// begin sends the header, once. An answer to HEAD has GET's headers and nothing else (RFC 9110, 9.3.2).
 func (e *export) begin() {
 	if e.begun {
 		return
@@ -229,8 +228,7 @@ func (p *People) cells(order model.Order) []string {
 	return cells
 }
 
-// text guards a cell against spreadsheets that take it for a formula (OWASP, "CSV
-// Injection"). The ids of users come from other issuers and may begin with a minus or an @.
+// text guards a cell against spreadsheets that see a formula (OWASP, "CSV Injection"): user ids may begin with @.
 func text(cell string) string {
 	if cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0])) {
 		return "'" + cell
@@ -245,8 +243,7 @@ func instant(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339Nano)
 }
 
-// XLSX is the media type of exports for people: a spreadsheet takes ids for texts, amounts
-// for numbers and times (UTC) for times, whatever it would make of a text like them.
+// XLSX is the media type of exports for people: ids stay texts, amounts numbers and times (UTC) times.
 const XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
 // maxRows is how many rows a sheet may have, the one with the names of the columns included.

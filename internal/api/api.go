@@ -81,8 +81,7 @@ func (a Answer) Sells() bool {
 	return a.Status == http.StatusCreated || a.Status == http.StatusAccepted
 }
 
-// Again tells whether the contract has a client repeat a call that failed: nothing was heard, or too much is asked for
-// (429), or it cannot be told now (503).
+// Again tells whether the contract has a client repeat a failed call: no answer, 429 or 503.
 func Again(err error) bool {
 	p, ok := errors.AsType[*Problem](err)
 	return err != nil && (!ok || p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable)

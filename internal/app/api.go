@@ -216,8 +216,7 @@ type behind struct {
 	*queue.Queue
 }
 
-// openTokens makes the authority of an instance, which also accepts the tokens of
-// other issuers and keeps their keys up to date. A worker verifies none, and has no authority.
+// openTokens makes an instance's authority, which keeps other issuers' keys up to date. A worker has none.
 func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
 	trusted := make([]token.Issuer, 0, len(i.cfg.JWTIssuers))
 	names := []string{i.cfg.JWTIssuer}
@@ -259,8 +258,7 @@ func Tokens(ctx context.Context, cfg config.Config, options ...token.Option) (*t
 	return token.New(keys, cfg.JWTIssuer, cfg.JWTAudience, options...)
 }
 
-// newHasher hashes on half of the processors, so that a sale always has the other
-// half: more would only let those who try passwords try more of them.
+// newHasher hashes on half of the processors: the other half is the sale's.
 func newHasher() *password.Hasher { return password.New(runtime.GOMAXPROCS(0) / 2) }
 
 // openAccounts makes the service of accounts. What ended tokens before the start is
@@ -294,8 +292,7 @@ type rates struct {
 	byAddress *ratelimit.Addresses
 }
 
-// openLimits puts the rate limits into force. With a real Redis all instances share
-// them; the embedded one is inside this process, and slower than counting alone.
+// openLimits puts the rate limits into force. All instances share them in a real Redis; an embedded one is not asked.
 func (i *Instance) openLimits(s servers) (r rates, err error) {
 	stored := hotcopy.NewLimits(s.redis)
 	var shared *ratelimit.Shared

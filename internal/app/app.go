@@ -120,8 +120,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 type servers struct {
 	db    *Database
 	redis redis.UniversalClient
-	// incarnation names an embedded Redis, which has no run_id: each start has
-	// another one, so that what an earlier one held is not taken for its own.
+	// incarnation names an embedded Redis, which has no run_id: what an earlier start held is not this one's.
 	incarnation string
 	// sole is nil where several instances may work together.
 	sole *guard.Sole
@@ -302,8 +301,7 @@ func (i *Instance) see(ctx context.Context, self *model.Instance, async *AsyncPa
 // opsConnections is enough for some scrapers and profiles.
 const opsConnections = 100
 
-// listenForOperations opens the operations listener. It has no authentication: every
-// client that reaches it may read the metrics and make the process write profiles.
+// listenForOperations opens the operations listener, whose clients may read metrics and cause profiles unasked.
 func (i *Instance) listenForOperations(ctx context.Context) (err error) {
 	i.registry.MustRegister(telemetry.NewChecks(i.checks))
 	i.ops, err = i.listen(ctx, listener.Options{
@@ -338,8 +336,7 @@ func (i *Instance) checks() map[string]error {
 	return all
 }
 
-// openTracing begins to trace where the settings ask for it. Where they do not there is no tracer, which every part
-// takes for one that records nothing.
+// openTracing begins to trace where the settings ask for it. A nil tracer records nothing.
 func (i *Instance) openTracing(ctx context.Context) (err error) {
 	metrics := telemetry.NewTracing(i.registry)
 	if !i.cfg.Tracing.On {

@@ -259,8 +259,7 @@ func (e elected) run(i *Instance, s servers, mode orderMode) {
 	}
 }
 
-// publishEvents publishes what happens to orders and vouchers until the stop, where a
-// stream for that is configured, unless this instance only serves.
+// publishEvents publishes what happens until the stop, if a stream is configured, unless this instance only serves.
 func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode) error {
 	if i.cfg.Role == config.RoleAPI {
 		return nil

@@ -131,8 +131,7 @@ func (i *Instance) lockOptions(s servers) userlock.Options {
 	return o
 }
 
-// inspectRedis refuses a Redis that is not what the URL says, and one whose user lacks a
-// right. A server of several that is just away is no reason not to start.
+// inspectRedis refuses a Redis that is not what the URL says, or lacks a right. One that is away may come back.
 func (i *Instance) inspectRedis(ctx context.Context, client redis.UniversalClient) error {
 	if err := redisdb.Inspect(ctx, client); err != nil {
 		return err

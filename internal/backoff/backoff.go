@@ -12,8 +12,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// Policy says how long a key waits. Failures beyond Free cost First, then twice as
-// long each time, up to Longest. One failure is forgotten every Forget.
+// Policy is how long a key waits: after Free failures First, doubling up to Longest. Forget drops one each time.
 type Policy struct {
 	Free    int
 	First   time.Duration
@@ -21,8 +20,7 @@ type Policy struct {
 	Forget  time.Duration
 }
 
-// Failures counts the failures of many keys. The keys that were quiet longest are
-// forgotten first once there are too many. It is safe for concurrent use.
+// Failures counts the failures of many keys, and forgets the quietest beyond its room. Safe for concurrent use.
 type Failures struct {
 	policy Policy
 	most   float64 // failures that are remembered: the wait grows no further
@@ -127,8 +125,7 @@ func (f *Failures) wait(failures float64) time.Duration {
 	return Doubled(f.policy.First, f.policy.Longest, beyond-1)
 }
 
-// Doubled is a wait that was doubled so many times, and at most the longest one: what follows the attempt of that
-// number, from 0. A negative number counts as none.
+// Doubled is a wait doubled so many times, and at most the longest: behind attempt n from 0. Negative is none.
 func Doubled(first, longest time.Duration, times int) time.Duration {
 	for wait := first; wait < longest; wait *= 2 {
 		if times--; times < 0 {

@@ -153,8 +153,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return misused("%s has no command %q%s", cmd.CommandPath(), args[0], hint)
 }
 
-// settings gives a command the flags of the named settings, or of all that are no secrets when none is named, and
-// returns how to load what they and the environment say.
+// settings gives a command the flags of the named settings, or of all but secrets, and returns how to load them.
 func (p Process) settings(cmd *cobra.Command, variables ...string) func(...config.Option) (config.Config, error) {
 	flags := settingFlags(cmd, variables...)
 	return func(options ...config.Option) (config.Config, error) {

@@ -22,8 +22,7 @@ type auditor struct {
 	audit      func(ctx context.Context, voucherID string) (model.Audit, error)
 	// repair puts right what can be, and audits again.
 	repair func(ctx context.Context, voucherID string) (model.Audit, error)
-	// repairStock repairs the database itself. It returns what the row said before,
-	// or nil when it changed nothing. A running server does not offer it.
+	// repairStock repairs the database itself, and returns the row before, nil without a change. No server offers it.
 	repairStock func(ctx context.Context, voucherID string) (*model.AuditDatabase, error)
 }
 

@@ -31,13 +31,11 @@ import (
 )
 
 const (
-	// madeRoom is how many connections are closed when the process has no descriptor
-	// left: the next accept must succeed, and so must a call to the database.
+	// madeRoom connections are closed when no descriptor is left: the next accept and database call must succeed.
 	madeRoom = 16
 	// most connections of one server: of those that wait each takes some 20 kB, which makes 200 MB.
 	most = 10_000
-	// reserve is how many descriptors are left to everything else: the connections to
-	// the database, to Redis and to the queue, and files. Of few it is two thirds.
+	// reserve descriptors are left to the database, Redis, the queue and files. Of few it is two thirds.
 	reserve = 512
 	// courtesy is how many connections beyond the bound are answered: health checks as usual, others with a refusal.
 	courtesy = 64
@@ -151,8 +149,7 @@ func (g *Guard) Watch(server *http.Server, listener net.Listener) net.Listener {
 
 type connKey struct{}
 
-// Beyond reports whether a request came on a connection beyond the bound: it is to be
-// refused, and the connection closed, unless it is a health check.
+// Beyond reports whether a request's connection is beyond the bound: refused and closed, unless a health check.
 func Beyond(ctx context.Context) bool {
 	c, ok := ctx.Value(connKey{}).(*conn)
 	return ok && c.beyond
@@ -281,8 +278,7 @@ func (g *Guard) place(c *conn) bool {
 	return true
 }
 
-// makeRoom closes connections that have waited for long enough, while room is needed. It reports false when more is
-// needed and another one will have waited for long enough soon.
+// makeRoom closes connections that waited long enough while room is needed. False: another one will have soon.
 func (g *Guard) makeRoom(among func(*conn) bool, needed func() bool) bool {
 	for next := g.waiting.Front(); next != nil && needed(); {
 		c, _ := next.Value.(*conn) // nothing else is in there

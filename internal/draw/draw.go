@@ -91,8 +91,7 @@ func compare(a, b Hash) int { return bytes.Compare(a[:], b[:]) }
 // ErrNotDrawn says of a proof that there is nothing to check yet.
 var ErrNotDrawn = errors.New("it is not drawn yet: the secret is not published")
 
-// Verify recomputes a draw from what is published of it: the proof, and the leaves in the order in which they are said
-// to be drawn. Its error says what does not hold.
+// Verify recomputes a draw from its proof and its leaves in drawn order. Its error says what does not hold.
 func Verify(proof model.Draw, drawn []string) error {
 	if proof.Algorithm != Algorithm {
 		return fmt.Errorf("it was drawn by %q, which this program does not know", proof.Algorithm)

@@ -25,8 +25,7 @@ const (
 	natsStore = 1 << 30
 	// natsMemory serves only the server's own state, as in deployments/.
 	natsMemory = 64 << 20
-	// natsRoom is what must fit on the disk before a store that refused is opened again, in bytes: the largest
-	// message, and what the server writes when it starts.
+	// natsRoom must fit on the disk before a store that refused is opened again, in bytes: a message, and a start.
 	natsRoom = 2 << 20
 )
 
@@ -137,12 +136,10 @@ func health(s *server.Server) error {
 	return nil
 }
 
-// Check asks whether the store takes orders. After a write that failed, for example because the disk was full, it
-// refuses until KeepOpen has opened it again.
+// Check asks whether the store takes orders. After a failed write it refuses until KeepOpen has opened it again.
 func (n *NATS) Check(context.Context) error { return health(n.server.Load()) }
 
-// KeepOpen opens the store again after a failed write, as soon as there is room, until ctx ends. Whoever is connected
-// connects again. What was acknowledged is kept.
+// KeepOpen opens the store again after a failed write, once there is room. What was acknowledged is kept.
 func (n *NATS) KeepOpen(ctx context.Context) {
 	poll.Every(ctx, budget.Look, func() {
 		err := n.Check(ctx)

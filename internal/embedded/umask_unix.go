@@ -4,6 +4,5 @@ package embedded
 
 import "syscall"
 
-// OwnFilesOnly makes every file that this process creates from now on its owner's alone. SQLite and the queue give
-// theirs modes of their own choice, and make new ones all the time.
+// OwnFilesOnly makes every new file of this process its owner's alone: SQLite and the queue choose other modes.
 func OwnFilesOnly() { syscall.Umask(0o077) }

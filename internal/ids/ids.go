@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// digits are those of base32hex (RFC 4648, section 7) in lower case: unlike plain
-	// base32 or base64 they keep the order of the bytes, and need no escaping anywhere.
+	// digits are those of base32hex (RFC 4648, 7) in lower case: they keep the order of bytes, without escaping.
 	digits = "0123456789abcdefghijklmnopqrstuv"
 	// length is that of 128 bits in digits of 5.
 	length = 26

@@ -195,8 +195,7 @@ func (g *Group[In, Out]) relieve() {
 	}
 }
 
-// turnNow takes a turn for a writer that begins, where one is left and nothing has to be waited for: which goroutine
-// runs first would decide otherwise, and not who came first.
+// turnNow takes a turn for a writer that begins, if one is free: who came first decides, not the scheduler.
 func (g *Group[In, Out]) turnNow() bool {
 	if g.turns == nil || g.rests != nil && g.rests() {
 		return false
@@ -229,8 +228,7 @@ func (g *Group[In, Out]) writeOne(turn bool) bool {
 		}
 		defer func() { <-g.turns }()
 	}
-	// Callers that are about to submit go first: where the processors are busy their
-	// items join this batch, and where they are not this takes no time.
+	// Callers about to submit go first: on busy processors their items join this batch; on others it takes no time.
 	runtime.Gosched()
 	batch := g.gather()
 	if batch == nil {
@@ -247,8 +245,7 @@ func (g *Group[In, Out]) writeOne(turn bool) bool {
 	return true
 }
 
-// gather takes what is queued. It returns nil, and the writer ends, when that is nothing,
-// or when another writer is about to take it and it fills no batch.
+// gather takes what is queued; nil ends the writer: nothing is left, or another one takes it and no batch is full.
 func (g *Group[In, Out]) gather() []*Ticket[In, Out] {
 	g.mu.Lock()
 	defer g.mu.Unlock()

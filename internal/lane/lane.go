@@ -18,11 +18,9 @@ import (
 )
 
 const (
-	// sharedAttempts is how often a shared run begins again without a key that has spoiled it. Each further key
-	// would cost the others a run; then each goes by itself.
+	// sharedAttempts is how often a shared run begins anew without a spoiling key; then each key goes by itself.
 	sharedAttempts = 2
-	// maxRefused is how many single items may be refused for their data while nothing else of their key is done. With
-	// so many it is not the items: the database may lack a column.
+	// maxRefused single items may be refused while nothing else of their key is done: the database may lack a column.
 	maxRefused = 10
 )
 
@@ -34,11 +32,9 @@ type Rules[In, Out any] struct {
 	Judge func(Out) Trouble
 	// Total is how many runs of isolated keys there are at once.
 	Total int
-	// Fruitless is after how many keys that failed by themselves in a row the others, about which nothing is known, are
-	// answered without being tried; 0: all are tried.
+	// Fruitless keys that failed by themselves in a row leave the others untried; 0: all are tried.
 	Fruitless int
-	// Isolated is told once that a key has trouble of its own and which, and whether no other key has any; Recovered when
-	// the last one that failed is well.
+	// Isolated is told once that a key has trouble, and whether it is the only one; Recovered when the last is well.
 	Isolated  func(key string, cause error, first bool)
 	Recovered func(key string)
 }
@@ -106,8 +102,7 @@ func (l *Lane[In, Out]) Submit(ctx context.Context, items ...In) []*Ticket[In, O
 	return tickets
 }
 
-// Resting is nil unless a key's items are not to be tried now: then it wraps ErrResting and why the key failed. Submit
-// takes them all the same; they wait.
+// Resting is nil unless a key's items are not to be tried now: then ErrResting with the cause. Items still queue.
 func (l *Lane[In, Out]) Resting(key string) error {
 	pause, cause := l.keys.rest(key)
 	if pause <= 0 {
@@ -122,8 +117,7 @@ func (l *Lane[In, Out]) Isolated(key string) bool { return l.keys.has(key) }
 // Troubled reports whether a key has trouble of its own, and is not only suspected of it.
 func (l *Lane[In, Out]) Troubled(key string) bool { return l.keys.troubled(key) }
 
-// Close refuses further items, lets the queued ones run, and returns when all runs have ended. When ctx ends first, the
-// contexts of the runs under way are canceled.
+// Close refuses further items, lets the queued ones run, and waits for all. ctx's end cancels the runs.
 func (l *Lane[In, Out]) Close(ctx context.Context) {
 	l.shared.Close(ctx)
 	l.own.Close(ctx)

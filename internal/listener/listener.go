@@ -88,8 +88,7 @@ func Open(ctx context.Context, o Options) (*Listener, error) {
 	return l, nil
 }
 
-// Stop takes no new connections, and lets the requests under way finish. Clients that
-// take longer than the listener has patience are cut off: that is their fault, not the stop's.
+// Stop takes no new connections, and lets requests finish. Clients beyond the patience are cut off: their fault.
 func (l *Listener) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
@@ -167,8 +166,7 @@ func (w *closingWriter) begin() {
 	}
 }
 
-// AdviseInner says that the operations listener can be reached from the internet, where it can. When this machine's
-// addresses are not known, only the listener's own is looked at.
+// AdviseInner says that the operations listener can be reached from the internet, as far as addresses are known.
 func (l *Listener) AdviseInner(ctx context.Context) {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
@@ -258,8 +256,7 @@ func hostOf(header string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// innerName reports whether a name cannot be registered on the internet. The empty one is that of
-// HTTP/1.0 without a Host header, which no browser sends.
+// innerName reports whether a name cannot be registered. The empty one is HTTP/1.0's without a Host header.
 func innerName(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
 		return true

@@ -23,8 +23,7 @@ import (
 	"seckill/model"
 )
 
-// Parameters of new hashes: one of the equivalent settings that the OWASP Password Storage Cheat Sheet recommends as a
-// minimum for argon2id (m=19456 (19 MiB), t=2, p=1).
+// Parameters of new hashes: OWASP's minimum for argon2id (m=19456 (19 MiB), t=2, p=1).
 const (
 	memory     = 19 * 1024 // KiB
 	iterations = 2
@@ -36,8 +35,7 @@ const (
 const (
 	// patience is how long a caller waits for its turn: within the 5 s of every answer, also on a busy machine.
 	patience = 3 * budget.Look
-	// maxWaiting is how many callers wait or compute at once: on a quiet machine
-	// the last of them waits for a second and a half, which a person does not mind.
+	// maxWaiting callers wait or compute at once: the last of them for a second and a half on a quiet machine.
 	maxWaiting = 64
 	// maxOfOne of them may be one caller's, so that one address keeps no others out; a school has one address.
 	maxOfOne = maxWaiting / 2
@@ -125,8 +123,7 @@ func (h *Hasher) Verify(ctx context.Context, caller Caller, password, phc string
 	return known && subtle.ConstantTimeCompare(key, e.key) == 1, nil
 }
 
-// derive waits for a turn and computes. The computation itself cannot be
-// interrupted: it ends behind a caller that has gone, with its turn and its place.
+// derive waits for a turn and computes. The computation cannot be interrupted: it ends behind a caller that left.
 func (h *Hasher) derive(ctx context.Context, caller Caller, password string, e encoded, length uint32) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

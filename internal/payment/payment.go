@@ -33,8 +33,7 @@ import (
 	"seckill/model"
 )
 
-// ErrRefused says that the provider has understood a call and refuses it for good: nothing has happened, and the
-// same call again would be refused again.
+// ErrRefused says that the provider refuses a call for good: nothing has happened, and nothing would.
 var ErrRefused = errors.New("the payment provider refuses")
 
 // ErrNotFound says that the provider knows no such payment. It is an ErrRefused too.
@@ -275,8 +274,7 @@ func (c *Client) call(ctx context.Context, method, path, key string, body, answe
 	return nil
 }
 
-// refusal reports whether a document is the provider's own: a proxy in front of it that knows no such path
-// answers 404 too, and must not end a refund.
+// refusal reports whether a document is the provider's: a proxy's 404 must not end a refund.
 func refusal(document []byte) bool {
 	var said problem
 	return json.Unmarshal(document, &said) == nil && said.Error != ""

@@ -19,8 +19,7 @@ import (
 // ErrSignature says that a webhook is not signed with any of the secrets, or more than 5 minutes ago.
 var ErrSignature = errors.New("the webhook's signature is not valid")
 
-// ErrTimestamp is the ErrSignature of a webhook that is signed with one of the secrets, but more than 5 minutes away
-// from now: a clock is wrong, or the message is a replay.
+// ErrTimestamp is ErrSignature of a well signed webhook more than 5 minutes away: a wrong clock, or a replay.
 var ErrTimestamp = errors.New("it is signed, but its timestamp is more than 5 minutes off")
 
 const (

@@ -28,8 +28,7 @@ const (
 	// maxTracked bounds how many senders one limiter remembers: some 20 MB at the most. It forgets the sender that was
 	// quiet longest first. That sender starts with its whole quota again.
 	maxTracked = 100_000
-	// firstShare of its quota a sender that was quiet for as long as the quota lasts may
-	// use before the instance asks: up to four instances give away no more than there is.
+	// firstShare of its quota a sender long quiet may use before the instance asks: four instances exceed nothing.
 	firstShare = 4
 	// nextShare of what was left at the latest question may be used before the next one: other instances report later.
 	nextShare = 16
@@ -202,8 +201,7 @@ func quotaOf(r model.Rate, atLeast time.Duration) quota {
 	return quota{emission: emission, capacity: emission * time.Duration(burst), burst: burst}
 }
 
-// take moves idle, the instant at which nothing is in use any more, in ns, on by one
-// event. When the event must wait, it tells how long, and nothing is taken.
+// take moves idle (ns, when nothing is in use) on by one event, or tells how long that must wait.
 func (q quota) take(idle, now int64) (next int64, wait time.Duration) {
 	idle = max(idle, now)
 	if wait := time.Duration(idle-now) + q.emission - q.capacity; wait > 0 {
@@ -233,8 +231,7 @@ type Verdict struct {
 	Left int64         // events that may follow at once
 }
 
-// Shared asks what the instances share, for all limiters of an instance. It never makes a request wait longer than
-// budget.Glance, and hardly delays it while Redis does not answer.
+// Shared asks what instances share, for all limiters. A request waits at most budget.Glance, and hardly at outages.
 type Shared struct {
 	group    *lane.Group[Ask, Verdict]
 	began    time.Time

@@ -72,8 +72,7 @@ func Address(text string) string {
 	return u.Scheme + "://" + user + u.Host + u.Path
 }
 
-// dsn is user:password@net(address)/name?parameters, as go-sql-driver/mysql reads it. Its address is one that
-// a network has; the password is greedy, as it is for the driver.
+// dsn is user:password@net(address)/name?parameters of go-sql-driver/mysql. The password is greedy, as there.
 var dsn = regexp.MustCompile(`^(?:([A-Za-z0-9._%-]*)(:.*)?@)?((?:tcp|unix)(?:\([A-Za-z0-9_./:,\[\]%-]*\))?)?/([A-Za-z0-9_$-]*)(?:\?[^/]*)?$`)
 
 // DSN shows where a database is. The password and the parameters, some of which may be secret too, are left out. A DSN

@@ -59,8 +59,7 @@ func AdviseExpiry(ctx context.Context, client redis.UniversalClient, log *slog.L
 	}
 }
 
-// Log passes the remarks of the Redis client on, which would go to standard
-// error in a format of their own. What matters of them comes back as errors too.
+// Log passes on the Redis client's remarks, which would go to standard error. What matters comes as errors too.
 func Log(log *slog.Logger) { redis.SetLogger(remarks{log}) }
 
 type remarks struct{ log *slog.Logger }
@@ -139,8 +138,7 @@ func defaultLimits() redisurl.Limits {
 	}
 }
 
-// tlsOf is how servers are spoken to whose URL asks for TLS: as the configuration says
-// where one was given. It names no server: each is held to the name of its own host.
+// tlsOf is how servers of a TLS URL are spoken to: as configured, each held to its own host's name.
 func tlsOf(target redisurl.Target, given *tls.Config) *tls.Config {
 	switch {
 	case !target.TLS:
@@ -230,8 +228,7 @@ func Incarnation(ctx context.Context, client redis.UniversalClient, embedded str
 	return strings.Join(append(nodes, canary), " "), nil
 }
 
-// Nodes names every Redis server and its data by two ids: a primary that was
-// demoted and promoted again has its old run id, and the data of another server.
+// Nodes names every Redis server and its data by two ids: after a failover and back the run id is old, the data not.
 func Nodes(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	var mu sync.Mutex
 	var nodes []string

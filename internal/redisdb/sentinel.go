@@ -29,8 +29,7 @@ func newSentinelClient(options *redis.FailoverOptions, target redisurl.Target) *
 		options.SentinelUsername, options.SentinelPassword = target.Username, target.Password
 	}
 	client := redis.NewFailoverClient(options)
-	// The library has one set of limits for the primary and for the Sentinels. It has copied
-	// the primary's by now, and reads those of a Sentinel when it begins to ask that one.
+	// The library has one set of limits for primary and Sentinels: it has copied the primary's, and reads these later.
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = budget.Brief, budget.Brief, budget.Brief
 	options.MaxRetries = -1 // none
 	return client

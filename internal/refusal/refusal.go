@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// countsFor is how long a refusal is held against a store. Then it is tried again: an instance that is not ready is
-	// sent no request that would find out.
+	// countsFor is how long a refusal counts. Then the store is tried again: who is not ready gets no request.
 	countsFor = budget.Answer
 )
 
@@ -28,8 +27,7 @@ type refused struct {
 	err error
 }
 
-// New is of a store that has refused nothing. The slack is added to the time for which a refusal counts, for tests:
-// their machine may be busy with others.
+// New is of a store that has refused nothing. Tests add slack to the time for which a refusal counts.
 func New(slack time.Duration) *Latest {
 	return &Latest{slack: slack, says: rate.Sometimes{Interval: budget.Survey}}
 }

@@ -31,8 +31,7 @@ func (r registry) counter(name, help string) prometheus.Counter {
 	return registered(r, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
 }
 
-// counters makes a counter for each value of a label. Those that are known begin at zero: of a
-// series that is born with 1, Prometheus sees no increase.
+// counters makes a counter for each known value, from zero: a series born with 1 shows Prometheus no increase.
 func (r registry) counters(name, label, help string, known ...string) *prometheus.CounterVec {
 	vec := r.pairs(name, help, label)
 	for _, value := range known {

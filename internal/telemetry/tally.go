@@ -15,8 +15,7 @@ import (
 // maxTallies bounds the vouchers whose tallies are told again and again: those that were asked for last.
 const maxTallies = 64
 
-// Tallies count the attempts to buy each voucher. There are no more than there are vouchers: an attempt at one that
-// there is not is none. The zero Tallies has counted none.
+// Tallies count the attempts to buy each existing voucher. The zero Tallies has counted none.
 type Tallies struct {
 	mu       sync.Mutex
 	inDemand map[string]*tally // by voucher

@@ -48,8 +48,7 @@ func (h header) accesses() bool {
 	return name == "" || name == "jwt" || name == "at+jwt"
 }
 
-// usualHeaders are the headers our own tokens have, in the two orders of the
-// members that common libraries write: they need not be read again and again.
+// usualHeaders are our own tokens' headers in the two orders of common libraries, read once.
 func usualHeaders(keys []Key) (map[string]header, error) {
 	usual := make(map[string]header, 2*len(keys))
 	for _, key := range keys {
@@ -149,8 +148,7 @@ func (l *level) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// instant is a time as JWT counts it: seconds since 1970; zero: absent. What is no
-// number lies ahead of all times, so that it is neither valid yet nor an expiry.
+// instant is JWT's time: seconds since 1970; zero: absent. What is no number lies ahead of all times.
 type instant float64
 
 func instantOf(at time.Time) instant { return instant(at.Unix()) }
@@ -220,8 +218,7 @@ func (a *audience) UnmarshalJSON(text []byte) error {
 var (
 	// ErrInvalid is the error of every token that cannot be trusted; see InvalidError.
 	ErrInvalid = errors.New("invalid token")
-	// ErrNoKeys is the error of a token whose issuer is trusted, but whose key is not known, and whose keys were not
-	// read since it came: the token may be good. See NoKeysError.
+	// ErrNoKeys: the issuer is trusted, but its key is unknown and was not read since: maybe good. See NoKeysError.
 	ErrNoKeys = errors.New("the keys of the token's issuer have to be read first")
 )
 
@@ -257,8 +254,7 @@ func Reasons() []Reason {
 	}
 }
 
-// InvalidError is an ErrInvalid. Its text is for the log, Detail for the bearer: a
-// sentence that names the wrong claim, empty unless the signature is good.
+// InvalidError is an ErrInvalid with a text for the log. Detail is for the bearer, empty without a good signature.
 type InvalidError struct {
 	Reason Reason
 	Detail string
@@ -315,8 +311,7 @@ type telling struct {
 	unsaid int // refusals since
 }
 
-// Report counts the tokens that are refused, and logs one of them a minute for each
-// issuer and reason: at the level info, because anybody can send bad tokens.
+// Report counts refused tokens, and logs one a minute for each issuer and reason: anybody can send bad ones.
 func Report(log *slog.Logger, count func(issuer string, why Reason)) Option {
 	return func(a *Authority) {
 		a.refusals = &refusals{log: log, count: count, told: map[refused]telling{}}

@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	// maxWaiting is how many requests may wait for one reading. The rest is told to
-	// come again, so that slow keys and made-up key ids hold few requests.
+	// maxWaiting requests may wait for one reading; others come again, so that made-up key ids hold few.
 	maxWaiting = 100
 	// maxWanted is how many unknown key ids are remembered from one reading to the next. Tokens with further ones are
 	// told to come again, and never that they are bad, so that made-up key ids end nobody's session.
@@ -35,8 +34,7 @@ type Issuer struct {
 	Name   string // the `iss` of its tokens, compared byte for byte
 	Keys   string // where its JWK Set (RFC 7517) is: a URL (https, or http to this machine) or a file
 	Admins bool   // it may name administrators
-	// Audiences are whom its tokens may be for, instead of this service's. Of a token
-	// that names no audience the client counts for which it was made (`azp`, `client_id`).
+	// Audiences are whom its tokens may be for, instead of us. Without an audience `azp` and `client_id` count.
 	Audiences []string
 	Role      string // dotted path to the role, or to a list of roles; empty: `role`
 	Groups    string // dotted path to a group, or to a list of groups; empty: `groups`
@@ -59,8 +57,7 @@ type issuer struct {
 	reading  chan struct{} // closed when the one under way ends; nil: there is none
 	failures int           // of readings in a row
 	document []byte        // what was read last
-	// The ids of keys that are not known, hashed: wanted since the last reading began,
-	// and those that the last good reading was to find, or found gone.
+	// Hashed ids of unknown keys: wanted since the last reading, and those that it was to find, or found gone.
 	seed           maphash.Seed
 	wanted, absent map[uint64]struct{}
 }
@@ -162,8 +159,7 @@ func (i *issuer) ask(ctx context.Context, id string) error {
 	}
 }
 
-// want remembers an unknown id for the next reading, and begins that if it is
-// time. It returns what is closed at the end of the one under way, or nil.
+// want remembers an unknown id for the next reading, and begins it if due. It returns the end of the one under way.
 func (i *issuer) want(ctx context.Context, id uint64) <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()

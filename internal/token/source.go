@@ -31,8 +31,7 @@ const (
 	maxDocument = 256 << 10
 	// maxRedirects bounds how often a URL may point elsewhere: issuers move their keys once, and a circle must end.
 	maxRedirects = 3
-	// urlEvery is how often keys are read from a URL, and so the longest that a
-	// withdrawn key is still valid: issuers let their keys be cached for hours.
+	// urlEvery is how often keys are read from a URL, and the longest life of a withdrawn key.
 	urlEvery = budget.Late / 2
 	// fileEvery is the same for a file, which is read for nothing.
 	fileEvery = budget.Step
@@ -174,8 +173,7 @@ func parseKeys(document []byte) (known map[string]key, refused []error, err erro
 	return known, refused, nil
 }
 
-// parseKey reads one JWK. Its certificates say nothing that counts here, and issuers publish some that package x509
-// refuses (a negative serial number): they are not read.
+// parseKey reads one JWK without its certificates: some issuers' are refused by package x509.
 func parseKey(text []byte) (id string, _ key, _ error) {
 	var of struct {
 		ID         string   `json:"kid"`
@@ -260,8 +258,7 @@ func readStatement(part string) (statement, error) {
 	return s, reader.Decode(&s)
 }
 
-// role is what the texts at a path make of the bearer: an administrator if one of
-// them is admin, and a user if not, whatever else other programs read there.
+// role is what texts at a path make of the bearer: an administrator if one is admin, else a user.
 func (s statement) role(path string) model.Role {
 	if slices.Contains(s.texts(path), string(model.RoleAdmin)) {
 		return model.RoleAdmin

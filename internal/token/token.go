@@ -50,8 +50,7 @@ type Claims struct {
 	Issuer   string   // the other issuer that says so; empty: we do
 	Groups   []string // that the issuer puts the user into
 
-	// SignedInAt is when an administrator gave a password, to the second; zero: the token does not tell. ExpiresAt is
-	// when such a token ends, once it was read.
+	// SignedInAt is when an administrator gave a password, in s; zero: unknown. ExpiresAt is when such a token ends.
 	SignedInAt, ExpiresAt time.Time
 }
 
@@ -82,8 +81,7 @@ func Trust(log *slog.Logger, issuers ...Issuer) Option {
 	return func(a *Authority) { a.log, a.trusted = log, issuers }
 }
 
-// New makes an Authority whose own tokens bear the issuer's name. The first key signs; all of them verify, so that a
-// secret can be replaced without logging users out.
+// New makes an Authority under the issuer's name. The first key signs, all verify: secrets can be replaced.
 func New(keys []Key, issuer, audience string, options ...Option) (*Authority, error) {
 	a := &Authority{name: issuer, audience: audience, now: time.Now}
 	for _, option := range options {

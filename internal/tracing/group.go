@@ -16,8 +16,7 @@ import (
 	"seckill/model"
 )
 
-// maxLinks of a group are recorded, those of its first orders: as many as OpenTelemetry allows by default. Each of its
-// orders names the group all the same.
+// maxLinks of a group are recorded, as many as OpenTelemetry's default. Each order names the group all the same.
 const maxLinks = 128
 
 // Group is one step of several orders. A nil Group is one none of whose orders is traced.
@@ -33,8 +32,7 @@ type member struct {
 	span  trace.Span
 }
 
-// Group begins a step of n orders, of which order returns each, with the Trace of the step before. A step inside
-// another one's context is a part of it.
+// Group begins a step of n orders, which order returns with the Trace before. An inner step is a part of the outer.
 func (t *Tracer) Group(ctx context.Context, step string, n int, order func(i int) model.Order) (context.Context, *Group) {
 	if t == nil {
 		return ctx, nil
@@ -85,8 +83,7 @@ func (g *Group) Next(reservations []model.Reservation) []model.Reservation {
 	return next
 }
 
-// End ends the step. An order did not get through it when the whole failed, or when its own failure is not nil; without
-// own, the orders have the fate of the whole.
+// End ends the step. An order failed with the whole, or by its own error; without own, it shares the whole's fate.
 func (g *Group) End(whole error, own func(i int) error) {
 	if g == nil {
 		return

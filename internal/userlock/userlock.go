@@ -45,8 +45,7 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Open makes the users' locks. Ready, if it is not nil, is UNAVAILABLE while too few of the Redis instances that the
-// locks need beside the one of the hot copies can be reached.
+// Open makes the users' locks. Ready (may be nil) is UNAVAILABLE while too few of their Redis are reached.
 func Open(o Options) (locks model.Locker, ready func(context.Context) error, err error) {
 	switch o.Mode {
 	case model.LockNone:
@@ -201,8 +200,7 @@ const (
 	listenPoll    = listenTimeout / 200
 )
 
-// Rehearse tries what locks in Redis need, on a name of its own for each primary; elections says that there are any. A
-// right that is missing is redisdb.ErrRights.
+// Rehearse tries what locks in Redis need, on a name for each primary. A missing right is redisdb.ErrRights.
 func (o Options) Rehearse(ctx context.Context, elections bool) error {
 	unique, err := ids.New()
 	if err != nil {

@@ -35,13 +35,11 @@ const (
 	length      = dataLength + 1
 	groupLength = 4
 
-	// longestInput bounds what is looked at of a person's text, in bytes: a code takes 24, and nobody puts
-	// more than a blank or a dash between any two characters.
+	// longestInput bounds a person's text, in bytes: a code takes 24, with a blank or a dash between any two.
 	longestInput = 128
 )
 
-// ErrMistyped says that a text is no code: its check symbol does not fit, or it has another length or other
-// characters. A code that nobody has is not mistyped.
+// ErrMistyped says that a text is no code: check symbol, length or characters. An unknown code is not mistyped.
 var ErrMistyped = errors.New("the code is mistyped")
 
 // Code is a code, or the zero value. Whatever prints it prints ***; Reveal alone tells it.

@@ -112,8 +112,7 @@ type Grant struct {
 	Token     int64         // StateHeld: the fencing token, 0 if the store keeps none
 	Remaining time.Duration // StateBusy: of the lease in the way; 0 when not known
 
-	// Once: the request was surely sent only once, so that no copy of it can arrive after the holder's Release, and
-	// nothing need be kept against that.
+	// Once: the request was surely sent only once, so that no copy can arrive after the holder's Release.
 	Once bool
 
 	// Stray: the request was, or may have been, sent more than once, and a copy of it can still arrive and take the lock.

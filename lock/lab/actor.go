@@ -173,8 +173,7 @@ func (a Attack) Together() (longest time.Duration) {
 // childCommand is the argument with which the program starts itself again.
 const childCommand = "child"
 
-// childMessage is what a child says on its standard output: the point at which it stands, or in the end what it did.
-// Why it failed it says on its standard error.
+// childMessage is what a child says on standard output: the point at which it stands, or in the end what it did.
 type childMessage struct {
 	Point point `json:"point,omitempty"`
 	Tally tally `json:"tally,omitempty"`
@@ -395,8 +394,7 @@ func beforeCommit() attack { return meet("between unlock and COMMIT", 1, calmLea
 // outlive: A is inside for three leases; B wants in.
 func outlive() attack { return meet("work longer than the lease", 1, 0, pointRead) }
 
-// crash: a process of its own is killed at a point; then B wants the lock. A holder that is refused before it gets
-// there had too short a lease for a stalling machine.
+// crash: a process is killed at a point; then B wants the lock. One refused before had too short a lease.
 func crash(at point) attack {
 	return attack{name: "crashed holder", stock: 1, run: func(a *arena) {
 		victim := a.worker("A", a.shortLease, inProcess)

@@ -276,8 +276,7 @@ type redisServer struct {
 	client *redis.Client
 }
 
-// redis starts a server. Where primary is given, the server is its replica and has its data. Where another program has
-// taken the free port meanwhile, redis tries another port.
+// redis starts a server, a replica of primary if given. On a port taken meanwhile it tries another.
 func (c *cleanup) redis(ctx context.Context, primary string) (s redisServer) {
 	var err error
 	for range 3 {

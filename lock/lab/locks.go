@@ -153,8 +153,7 @@ func within(ctx context.Context, wait time.Duration, works func() bool) {
 	}
 }
 
-// key is the lock of the tutorials, for one owner: try, pause, try again, until it works. Which worker comes next is
-// luck, and every try is a command.
+// key is the lock of the tutorials, for one owner: try, pause, again. Who comes next is luck.
 type key struct {
 	unit
 
@@ -317,8 +316,7 @@ func onThree(compose func(...lock.Locker) *lock.Quorum) func(setup) lock.Locker 
 	}
 }
 
-// onTable is the lock table that the product's migrations make, over connections of its own, as another process would
-// have. The account is in Redis all the same.
+// onTable is the lock table of the product's migrations, over connections of its own. The account is in Redis.
 func onTable(s setup) lock.Locker { return s.mutex(lock.NewMySQLStore(s.database().SQL())) }
 
 // database opens connections of the work's own to the run's database.

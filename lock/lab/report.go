@@ -208,8 +208,7 @@ type Finding struct {
 	Deadlocked bool  // a worker gave up waiting for a lock without a living holder
 }
 
-// judge compares what workers were told with what is there. A worker that was refused counts as expected where leases
-// must not lapse, and not where they may.
+// judge compares what workers were told with what is there. A refused one counts where leases must not lapse.
 func (t tally) judge(stock int64, left figures, lapses bool) Finding {
 	var sold int64
 	for _, a := range t {

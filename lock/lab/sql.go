@@ -15,8 +15,7 @@ import (
 	"seckill/repository"
 )
 
-// accounts is the lab's own table: an account and a stock as one row, with the constraint that is the last guard of
-// every strategy, and once more as units, without.
+// accounts is the lab's table: account and stock as a row with the last guard, and as units without.
 const accounts = `CREATE TABLE lab_accounts (
 			name VARCHAR(64) NOT NULL PRIMARY KEY,
 			balance BIGINT NOT NULL DEFAULT 0,
@@ -79,8 +78,7 @@ func transacted(work sale) sale {
 	}
 }
 
-// sellForUpdate locks the row with SELECT … FOR UPDATE, but only after it has read what it computes with. Mended, it
-// looks at what the second SELECT answers.
+// sellForUpdate locks the row with SELECT … FOR UPDATE behind its reading; mended, it uses the second SELECT.
 func sellForUpdate(mended bool) sale {
 	return transacted(func(u unit) answer {
 		return u.trade(selectAccount, func(found figures) (sold int64, done bool) {
@@ -150,8 +148,7 @@ func sellUnderConstraint(u unit) answer {
 // saleWindow is how long the lab's vouchers are on sale: longer than any run.
 const saleWindow = time.Hour
 
-// stock is one of the product's own strategies to sell: orders made by the repository, in the product's own tables. The
-// account is the number of orders.
+// stock is one of the product's strategies, in its own tables. The account is the number of orders.
 func stock(how model.StockStrategy, on backing, why string) strategy {
 	return strategy{
 		Name: "stock: " + string(how), Why: why, group: groupStock, on: on, attacks: []attack{heldRow()},

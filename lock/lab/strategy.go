@@ -260,8 +260,7 @@ func named(all []strategy, name string) (s strategy, found bool) {
 	return all[i], true
 }
 
-// broken is a strategy whose account is in Redis: the attack that breaks it, why it does, the real row that does it
-// right, how it is opened, and how its mended twin is.
+// broken is a strategy with its account in Redis: its attack, why it breaks, the real row, and a mended twin.
 func broken(name string, shows defect, by attack, why, cure string, open, mend func(setup) locker) strategy {
 	return strategy{
 		Name: name, Why: why, Cure: cure, defect: shows, on: onRedis, attacks: []attack{by},
@@ -308,8 +307,7 @@ func brokenLocks() []strategy {
 		// wait: else the holder would wait until its own lock expires and go on without it, which is worse.
 		broken("setnx, re-entered", defectDeadlock, reenter(), "the holder takes the lock again and waits for itself",
 			"redis hash", right, product(onOne(hashStore))),
-		// At READ COMMITTED, as here and as in the product. (Under REPEATABLE READ with innodb_snapshot_isolation, the
-		// default of MariaDB 11.6, the second one gets error 1020.)
+		// At READ COMMITTED, as in the product. (With innodb_snapshot_isolation the second one gets error 1020.)
 		{
 			Name: "FOR UPDATE after the read", defect: defectLost, on: onMySQL, attacks: []attack{overlap()},
 			Why: "the row is locked after it was read: both write what they worked out before", Cure: "stock: pessimistic",

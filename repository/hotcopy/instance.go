@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// instanceKey begins the names of the sorted sets of instances, one of each deployment:
-	// who an instance is, by when it was seen last, in milliseconds of Redis' clock.
+	// instanceKey begins the names of a deployment's set of instances, by when they were last seen (Redis' ms).
 	instanceKey = "seckill:v1:instances:"
 	// signEvery is between two signs of life, four calls each.
 	signEvery = 3 * budget.Look
@@ -28,8 +27,7 @@ const (
 	maxInstances = 500
 )
 
-// Instances tells which instances of a deployment are alive. Each signs itself into a set in
-// Redis again and again. What Redis loses is there again with the next signs.
+// Instances tells which instances of a deployment live. Each signs again and again, also after Redis lost it.
 type Instances struct {
 	client     redis.UniversalClient
 	deployment func(ctx context.Context) (string, error)

@@ -28,8 +28,7 @@ func (s *Store) Pending(ctx context.Context, orderID string) (model.Reservation,
 	return *pending, true, nil
 }
 
-// OrderOf finds the order that marks a user as a buyer, reserved or live, and its entry while it is pending. An empty
-// id says that there is none; ErrCopyClosed as for Pending.
+// OrderOf finds the order that marks a buyer, and its entry while pending. "": none; ErrCopyClosed as Pending.
 func (s *Store) OrderOf(
 	ctx context.Context, voucherID, userID string,
 ) (orderID string, pending *model.Reservation, err error) {

@@ -104,8 +104,7 @@ func (s *Store) reserve(ctx context.Context, open []*reserveCall) {
 	}
 }
 
-// lost returns the calls whose outcome is unknown. One that was lost before stays
-// so until Redis answers: a Redis that refuses now may have worked on it then.
+// lost returns the calls of unknown outcome, earlier lost ones too: a Redis that refuses now may have worked then.
 func lost(tried []*reserveCall) (open []*reserveCall) {
 	for _, r := range tried {
 		err := r.fail("reserve orders")

@@ -100,8 +100,7 @@ type onceCmd struct{ *redis.Cmd }
 // NoRetry implements redis.Cmder.
 func (onceCmd) NoRetry() bool { return true }
 
-// run makes calls in one pipeline, and those again whose epoch was not the head's. One that is still not closes the
-// copy as far as its caller goes: it is being rebuilt.
+// run makes calls in one pipeline, and again those of another epoch. A still wrong one counts as closed.
 func (s *Store) run(ctx context.Context, calls ...*call) {
 	s.send(ctx, calls)
 	if again := s.others(calls); len(again) > 0 {

@@ -86,8 +86,7 @@ func (s *Store) releaseCall(script script, voucherID string, releases []model.Re
 	return c
 }
 
-// handOver applies rows of the outbox of a voucher with a waitlist, and then what a call tells, one call after the
-// other: none overtakes an earlier one.
+// handOver applies outbox rows of a waitlist's voucher, then what a call tells, in order.
 func (s *Store) handOver(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
 	rows, told := releases, []model.Release(nil)
 	if n := slices.IndexFunc(releases, func(r model.Release) bool { return r.ID == 0 }); n >= 0 {

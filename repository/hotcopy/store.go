@@ -45,8 +45,7 @@ type Options struct {
 	// Identity is used in place of the run id and the replication id of a Redis that has none: the one inside this
 	// process, which is another server at each start. Empty: Redis tells.
 	Identity string
-	// LockKeys lets Reserve look whether another program holds the user's lock. The locks must live on the same Redis,
-	// and it must not be a Cluster, where they are in other slots.
+	// LockKeys lets Reserve see another program's lock of the user, on the same Redis and no Cluster.
 	LockKeys bool
 	// Trace records what is reserved, settled, released and loaded; nil records nothing.
 	Trace *tracing.Tracer
@@ -90,8 +89,7 @@ func (s *Store) learn(voucherID string, epoch int64) {
 	s.epochs[voucherID] = epoch
 }
 
-// Node names the server on which a voucher's copy lies, so that calls to different servers
-// can be separated. It asks no server. Empty: there is only one, or it is not known.
+// Node names the server of a voucher's copy, without asking one. Empty: there is only one, or it is unknown.
 func (s *Store) Node(voucherID string) string { return redisdb.NodeOf(s.client, headKey(voucherID)) }
 
 // voucherFields are the fields of a head that come from the voucher.

@@ -58,8 +58,7 @@ func hear(ctx context.Context, subscription *redis.PubSub, listener listener) {
 	}
 }
 
-// announce publishes what has been committed, also after ctx has ended: a client that
-// hangs up, or a stop, undoes no commit, and does not keep the news of it back.
+// announce publishes what has been committed, also after ctx's end: neither hang-up nor stop undoes a commit.
 func announce(ctx context.Context, client redis.UniversalClient, channel, message string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Brief)
 	defer cancel()
@@ -69,8 +68,7 @@ func announce(ctx context.Context, client redis.UniversalClient, channel, messag
 // settledChannel carries ids of orders that are not pending any more, with spaces between them.
 const settledChannel = "seckill:v1:settled-orders"
 
-// Watch calls settled for orders that were settled or released by any
-// instance, and missed whenever messages may have been lost before. It returns when ctx ends.
+// Watch calls settled for orders settled or released anywhere, missed after possible losses, until ctx ends.
 func (s *Store) Watch(ctx context.Context, settled func(orderIDs []string), missed func()) {
 	told := func(ids string) { settled(strings.Split(ids, " ")) }
 	watch(ctx, s.client, settledChannel, listener{told: told, missed: missed, deaf: func() {}})
@@ -82,8 +80,7 @@ const (
 	returnedPrefix = "returned "
 )
 
-// VoucherChanges tells every instance which vouchers were changed. Messages
-// may be lost: they make cache entries younger, and the age of those bounds the harm.
+// VoucherChanges tells every instance which vouchers changed. A lost message is bounded by the cache's age.
 type VoucherChanges struct{ client redis.UniversalClient }
 
 // NewVoucherChanges announces and watches over the client given.
@@ -109,8 +106,7 @@ func (c *VoucherChanges) publish(ctx context.Context, voucherID, message string)
 	return nil
 }
 
-// Watch calls changed and returned for what was announced, and otherwise as Store.Watch does. Deaf says that messages
-// are being lost, from now until missed is called.
+// Watch calls changed and returned for announcements, as Store.Watch does. Deaf: messages are lost until missed.
 func (c *VoucherChanges) Watch(ctx context.Context, changed, returned func(voucherID string), missed, deaf func()) {
 	told := func(message string) {
 		if voucherID, ok := strings.CutPrefix(message, returnedPrefix); ok {
@@ -125,8 +121,7 @@ func (c *VoucherChanges) Watch(ctx context.Context, changed, returned func(vouch
 // versionShift leaves 2⁴⁰ changes to each epoch of a copy, for its version.
 const versionShift = 40
 
-// Read reads copies in one pipeline. One that is missing, or that another server was loaded with, is closed. What could
-// be read is returned with the error that says what could not.
+// Read reads copies in one pipeline. Missing ones are closed. It returns what it read beside the error.
 func (s *Store) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	copies := make(map[string]model.HotCopy, len(ids))
 	var failed []error

@@ -213,8 +213,7 @@ func (d *Database) checkVersion(ctx context.Context) error {
 // tidb stands in TiDB's version behind that of the MySQL it speaks like, and before its own.
 const tidb = "-TiDB-v"
 
-// checkConstraints refuses a TiDB that ignores CHECK, as it does unless it is told
-// otherwise, see https://docs.pingcap.com/tidb/stable/constraints/#check.
+// checkConstraints refuses a TiDB that ignores CHECK (docs.pingcap.com/tidb/stable/constraints/#check).
 func (d *Database) checkConstraints(ctx context.Context) error {
 	var enforced bool
 	if err := d.sql.QueryRowContext(ctx, "SELECT @@global.tidb_enable_check_constraint").Scan(&enforced); err != nil {
@@ -250,8 +249,7 @@ func supported(version string) bool {
 // sqliteDriver is the name under which modernc.org/sqlite registers itself: SQLite without cgo.
 const sqliteDriver = "sqlite"
 
-// openSQLite makes a pool on a file. Times are microseconds since 1970: they sort and
-// compare exactly. Foreign keys are not used, so their setting does not matter.
+// openSQLite makes a pool on a file. Times are microseconds since 1970, which sort and compare exactly.
 func openSQLite(pool func(driver.Connector) *sql.DB, file string) (*sql.DB, error) {
 	connector, err := sqlitefile.Connector(file, url.Values{
 		"_time_integer_format": {"unix_micro"},

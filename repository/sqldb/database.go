@@ -364,8 +364,7 @@ func sqliteDialect() Dialect {
 	}
 }
 
-// Through names a table that is read through an index, whatever the optimizer thinks:
-// by its estimates it would now and then read all vouchers of a window and sort them.
+// Through names a table that is read through an index: the optimizer would now and then read and sort all.
 func (d Dialect) Through(table, index string) string {
 	if d.Name == SQLite {
 		return table + " INDEXED BY " + index

@@ -122,8 +122,7 @@ func (d *Database) Browse(ctx context.Context, action string, query func(*gorm.D
 	return Named(action, query(session))
 }
 
-// Write runs a transaction, again when it was the victim of another one, and within operationBudget. An error that
-// wraps model.ErrUnknownOutcome says that it may have happened.
+// Write runs a transaction, again if it was a victim, within operationBudget. model.ErrUnknownOutcome: maybe.
 func (d *Database) Write(ctx context.Context, action string, work func(*gorm.DB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
@@ -163,8 +162,7 @@ func (d *Database) WriteRepeatable(ctx context.Context, action string, work func
 	}
 }
 
-// Snapshot runs work in a transaction that only reads, in which everything is of one instant. It holds no lock. Its
-// errors are the driver's and work's.
+// Snapshot runs work in a transaction that only reads, as of one instant. Errors are the driver's and work's.
 func (d *Database) Snapshot(ctx context.Context, work func(*gorm.DB) error) error {
 	// The first reading of REPEATABLE READ makes the snapshot; SQLite's readers begin without the writer's turn.
 	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
@@ -274,8 +272,7 @@ const (
 	unknownVariable = 1193
 )
 
-// demoted says that the server takes no writes, and that another one may: it is
-// read-only (1290, 1836), or a member of a cluster without quorum (1047, errNoMajority).
+// demoted: the server takes no writes, another may: read-only (1290, 1836), or no quorum (1047, errNoMajority).
 func demoted(err error) bool { return isMySQL(err, 1290, 1836, 1047) || errors.Is(err, errNoMajority) }
 
 // full says that the server cannot write: its disk is full (1021, and 3, 1026, 1030, 1114) or fails.

@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// unknownAfter is how long the queue may fail to tell its backlog before orders are refused: time to elect a leader
-	// or to restart, in which clients wait rather than come again.
+	// unknownAfter is how long the queue may be silent before orders are refused: an election, or a restart.
 	unknownAfter = 3 * budget.Look
 	// readShare keeps the readings of which vouchers wait to a tenth of the time, and budget.Look bounds the pause:
 	// with 10,000 of them one takes 10 ms. They come often enough all the same not to be older than unknownAfter.
@@ -40,8 +39,7 @@ type Queue interface {
 	Backlog(ctx context.Context) (model.Backlog, error)
 	// Waiting counts the messages of every voucher at once; model.AnyVoucher's are those that all share.
 	Waiting(ctx context.Context) (map[string]int64, error)
-	// BacklogOf is Backlog of the messages that may carry orders of one voucher; only the
-	// last sequence is that of all. Of model.AnyVoucher it is that of the shared ones.
+	// BacklogOf is Backlog of one voucher's possible messages; the last sequence is all's. AnyVoucher: the shared.
 	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 }
 
@@ -107,8 +105,7 @@ type seen struct {
 	asked bool      // it was
 }
 
-// New makes a watch; Run keeps it up to date. MaxAge is how old a voucher's oldest message may be: when it is older,
-// further orders of the voucher are refused.
+// New makes a watch; Run keeps it up to date. MaxAge of its oldest message refuses a voucher's further orders.
 func New(queue Queue, maxAge time.Duration, metrics *telemetry.Admission, log *slog.Logger) *Watch {
 	w := &Watch{queue: queue, maxAge: maxAge, metrics: metrics, log: log}
 	// This instance's start has just reached the queue, and nobody has counted what is in it.
@@ -127,8 +124,7 @@ func (w *Watch) Run(ctx context.Context) {
 	})
 }
 
-// look asks for the oldest message of all, and for single vouchers only when that is half
-// as old as it may be: those that are well are then known to be before it matters.
+// look asks for the oldest message of all, and for single vouchers once that is half as old as it may be.
 func (w *Watch) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
@@ -216,8 +212,7 @@ func (w *Watch) sharedDone() time.Time {
 	return done
 }
 
-// askInTurn asks for the oldest messages of the vouchers that are due, until the
-// look's share of the time is over. One that is not answered holds up no other.
+// askInTurn asks for the oldest messages of due vouchers within the look's share of time. Silence holds up none.
 func (w *Watch) askInTurn(ctx context.Context) error {
 	began, told := time.Now(), 0
 	var failed error
@@ -394,8 +389,7 @@ func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) er
 	}
 }
 
-// passed reports whether every message is acknowledged, up to a sequence. It is not
-// enough that the message of that sequence is: those before it may still be under way.
+// passed reports whether every message up to a sequence is acknowledged, those before it too.
 func passed(backlog model.Backlog, sequence uint64) (bool, error) {
 	if backlog.LastSequence < sequence {
 		return false, fmt.Errorf("the queue ends at %d and had %d: it is another one", backlog.LastSequence, sequence)

@@ -222,12 +222,10 @@ func (r *Redis) Run(ctx context.Context) {
 	poll.Every(ctx, budget.Look, func() { _ = r.Look(ctx) })
 }
 
-// Look compares this instance's Redis with the one that the database names. While one of the two does not answer,
-// nothing changes: async goes on without the database for a while.
+// Look compares this instance's Redis with the database's. While one is silent nothing changes.
 func (r *Redis) Look(ctx context.Context) error { return r.look(ctx, r.claims.Take) }
 
-// Await looks, for a piece of work beside the instances, until its Redis is that of the database, or until another is
-// known to be in use: then it is the error. It claims nothing.
+// Await looks until its Redis is the database's, or another is known to be in use: the error. It claims nothing.
 func (r *Redis) Await(ctx context.Context) error {
 	agree := func(context.Context, string, model.RedisClaim) (bool, error) { return true, nil }
 	for n := 0; ; n++ {

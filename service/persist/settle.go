@@ -32,8 +32,7 @@ type Decided struct {
 	Row         model.Order
 }
 
-// Finish settles the reservations of rows that the worker has committed. It is bounded
-// in time and returns no error: the reconciler finds those that are left.
+// Finish settles the reservations of committed rows, in bounded time. The reconciler finds what is left.
 func (s *Settler) Finish(ctx context.Context, orders []Decided) {
 	if len(orders) == 0 {
 		return
@@ -287,8 +286,7 @@ func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why erro
 	return nil
 }
 
-// unstorable reports whether an order was refused for good, for what it is itself. A voucher
-// that is not found may be found again: its table may be on its way back from a dump.
+// unstorable reports whether an order was refused for itself. A missing voucher may come back from a dump.
 func unstorable(err error) bool {
 	return err != nil && slices.Contains([]model.Code{model.CodeValidation, model.CodeConflict}, model.CodeOf(err))
 }
@@ -335,8 +333,7 @@ func (s *suspects) refused(orderID string, stored uint64) {
 	s.of(orderID, stored)
 }
 
-// guilty reports whether the order's own data were the reason of its refusal: another
-// order was stored since, or it has been refused for long and is one of a few.
+// guilty reports whether an order's own data were the reason: another was stored since, or it is one of few.
 func (s *suspects) guilty(orderID string, stored uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,7 @@ import (
 const (
 	// auditTimeout bounds an audit: 100,000 orders take a few seconds.
 	auditTimeout = time.Minute
-	// auditTries is how often an audit is taken when orders moved during it, so that
-	// its numbers are of one instant where possible. In a rush orders always move.
+	// auditTries is how often an audit is taken while orders move. In a rush they always do.
 	auditTries = 3
 )
 
@@ -171,8 +170,7 @@ const (
 	sampleRound = 10 * sampleEvery
 )
 
-// Samples counts one voucher after the other in the database, in both order modes. What compares hot copy and database
-// does not notice an order that both have lost.
+// Samples counts one voucher after the other in the database, in both modes: an order that both sides lost.
 type Samples struct {
 	Store interface {
 		IDs(ctx context.Context) ([]string, error)

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// drawBatch of the drawn order are served in a transaction, which holds the row of the voucher: as many as
-	// expiry moves at once, for the same reason.
+	// drawBatch of the drawn order are served in a transaction, which holds the voucher's row, as expiry's.
 	drawBatch = 1000
 )
 

@@ -46,8 +46,7 @@ type drifted struct {
 // suspect is an order that one side has and the other did not show.
 type suspect struct{ orderID, userID string }
 
-// comparison compares the orders of one voucher in the hot copy and in the database.
-// It keeps 8 bytes an order, a hash, and reads the ids of those left over again.
+// comparison compares a voucher's orders in hot copy and database: a hash of 8 bytes each, then ids of the rest.
 type comparison struct {
 	auditor *Auditor
 
@@ -248,8 +247,7 @@ func (c *comparison) lostDrift(marked, pending bool) (string, remedy) {
 	}
 }
 
-// settleDrift settles the orders that drifted and have a row. It returns how many
-// those are, the reservations to be published again, and whether a rebuild is needed.
+// settleDrift settles drifted orders with a row. It returns how many, those to publish, and if to rebuild.
 func (a *Auditor) settleDrift(
 	ctx context.Context, found []drifted,
 ) (settled int, lost []model.Reservation, rebuild bool, err error) {
@@ -276,8 +274,7 @@ func (c *comparison) young(r model.Reservation) bool {
 }
 
 const (
-	// driftEvery is between two comparisons of a voucher's id sets: each reads every
-	// order. What a comparison finds is repaired within 30 s also if it arose behind one.
+	// driftEvery is between two comparisons of a voucher's ids, which read every order and repair within 30 s.
 	driftEvery = 3 * budget.Answer
 	// driftBudget is how long one look goes on to the next voucher. After the look there is a rest of driftShare times
 	// its length, up to budget.Survey, because the sale goes on beside it.
@@ -366,8 +363,7 @@ func (d *driftWatch) due() []string {
 		hot, known := d.hot[id]
 		before, compared := d.checked[id]
 		age := time.Since(before.at)
-		// A database that was restored from a backup has a row of an earlier version. What was read of a hot copy is older
-		// than the comparison where that was not read since.
+		// A restored database has an older row. What was read of a hot copy is older where it was not read since.
 		moved := epoch.Version != before.row || hot.version > before.hot
 		// Or the two sides count other units, and nothing is on its way between them.
 		early := epoch.Version < before.row || d.off[id] != 0 && d.off[id] != before.off

@@ -52,8 +52,7 @@ const (
 
 // ExpiryStore is what expiry asks of the database.
 type ExpiryStore interface {
-	// Overdue reads unpaid orders whose time has passed: those with a started payment, or
-	// those without. It begins behind the order given, and returns up to limit of them.
+	// Overdue reads up to limit overdue unpaid orders behind the given one, with a started payment or without.
 	Overdue(ctx context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error)
 	// Expire expires those of the orders that are unpaid and overdue, in one transaction, and returns them.
 	Expire(ctx context.Context, ids []string) ([]model.Order, error)
@@ -267,8 +266,7 @@ func (e *Expiry) rest(voucherID string) {
 	e.resting[voucherID] = time.Now().Add(budget.Answer)
 }
 
-// expirePaying asks the provider for the payments of overdue orders, and expires those that it knows of no money for.
-// It runs beside the others because a provider may be slow.
+// expirePaying asks the provider for overdue orders' payments, and expires those without money, beside the rest.
 func (e *Expiry) expirePaying(ctx context.Context) error {
 	asking, enough := context.WithTimeout(ctx, askTimeout)
 	defer enough()

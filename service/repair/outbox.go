@@ -24,8 +24,7 @@ const (
 	relayTurn     = 2
 )
 
-// outbox brings returned units to the hot copies. The process that gave a unit back
-// has tried that already, but it may have died, or met a closed hot copy.
+// outbox brings returned units to the hot copies, for a process that died or met a closed copy.
 type outbox struct {
 	deps Deps
 
@@ -99,8 +98,7 @@ func (o *outbox) note(ctx context.Context, done []int64) error {
 	return nil
 }
 
-// apply gives the units of one page back, those of a voucher at once, and returns the
-// releases that are done. A hot copy that cannot be told holds up no other one.
+// apply gives one page's units back, a voucher's at once, and returns the done. No silent copy holds up others.
 func (o *outbox) apply(ctx context.Context, page []model.Release, later map[string]bool) ([]int64, error) {
 	ids := make([]string, len(page))
 	for i, release := range page {

@@ -20,8 +20,7 @@ import (
 const (
 	// rebuilders work at once: each mostly waits for servers, and a lost Redis means many vouchers to load.
 	rebuilders = 4
-	// shortestLook is between the first two looks at another instance's rebuild; it doubles up to budget.Glance. A new
-	// voucher is loaded within milliseconds.
+	// shortestLook is between the first looks at another's rebuild, doubling up to budget.Glance.
 	shortestLook = budget.Blink / 5
 	// maxRebuildQueue bounds the waiting wishes of each urgency. The reconciler asks again for what found no room.
 	maxRebuildQueue = 1024
@@ -113,8 +112,7 @@ func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) 
 	return job != nil, err
 }
 
-// rebuild waits for the rebuild of the voucher that is under way in this process, and
-// then does one itself unless that one has replaced the same epochs.
+// rebuild waits for this process' rebuild of the voucher, and does one unless that replaced the same epochs.
 func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, at place) error {
 	run, mine := r.enter(voucherID, wrong)
 	for ; !mine; run, mine = r.enter(voucherID, wrong) {
@@ -258,8 +256,7 @@ func (r *Rebuilder) open(voucherID string) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: model.AnyEpoch, closed: true})
 }
 
-// found is Ask for a hot copy that was found closed before any request was refused for it. Its turn comes after those
-// that were asked for, and earlier if it is on sale.
+// found is Ask for a copy found closed before a request was refused: behind those asked for, on sale first.
 func (r *Rebuilder) found(voucherID string, selling bool) {
 	wish := rebuildWish{urgency: unasked}
 	if selling {
@@ -350,8 +347,7 @@ func (p place) without(ctx context.Context, wait func(context.Context) error) er
 	return err
 }
 
-// Run rebuilds what was asked for, until ctx ends. It takes a wish from the queue only
-// when a place is free, and then the one that is most urgent by then.
+// Run rebuilds what was asked for until ctx ends: when a place is free, the most urgent by then.
 func (r *Rebuilder) Run(ctx context.Context) {
 	var serving sync.WaitGroup
 	defer serving.Wait()

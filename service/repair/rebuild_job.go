@@ -115,8 +115,7 @@ func fits(latest model.EpochRecord, hot model.HotCopy) bool {
 	return latest.Open() && hot.State == model.CopyOpen && hot.Epoch == latest.Epoch
 }
 
-// alive reports whether an epoch's rebuild has given a sign of life a moment ago. One
-// far in the future was given before the database's clock was set back.
+// alive reports whether a rebuild gave a recent sign of life. A far future one is of a clock set back.
 func alive(epoch model.EpochRecord) bool {
 	return epoch.Progress != nil && epoch.Now.Sub(*epoch.Progress).Abs() < budget.Answer
 }

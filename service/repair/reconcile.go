@@ -21,18 +21,15 @@ import (
 )
 
 const (
-	// sweepShare is how many times what a sweep took is rested behind it, up to
-	// budget.Step: a sweep of up to 50 ms costs no more than this part of a core.
+	// sweepShare times what a sweep took is rested behind it, up to budget.Step: that part of a core.
 	sweepShare = 200
-	// closerSweeps is the number of sweeps in which the hot copy of every quiet voucher is read once. In the others it
-	// is only asked whether it is loaded and has nothing reserved.
+	// closerSweeps sweeps read each quiet copy once; the others ask whether it is loaded and reserves nothing.
 	closerSweeps = 24
 	// findChunk is how many rows, or hot copies, are read by id at once.
 	findChunk = 500
 )
 
-// Reconciler finishes the work that dead processes have left, and has lost hot copies
-// rebuilt. One instance is elected to do it; two at once only do the same work twice.
+// Reconciler finishes dead processes' work, and has lost hot copies rebuilt. One is elected; two repeat work.
 type Reconciler struct {
 	deps Deps
 
@@ -211,8 +208,7 @@ func (r *Reconciler) again(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// awake returns the vouchers to be looked at in a sweep. Vouchers that are open,
-// unchanged since the sweep before, and quiet, are left out unless it is their turn.
+// awake returns the vouchers of a sweep, without open, unchanged and quiet ones that have not their turn.
 func (r *Reconciler) awake(ctx context.Context, watched []model.EpochRecord) []model.EpochRecord {
 	quiet := r.deps.Hot.Quiet(ctx, watched)
 	var look []model.EpochRecord
@@ -228,8 +224,7 @@ func (r *Reconciler) awake(ctx context.Context, watched []model.EpochRecord) []m
 	return look
 }
 
-// examine looks at the hot copies of vouchers. A hot copy that cannot be read holds up
-// no other one: it may be the only one on its node of a Cluster.
+// examine looks at vouchers' hot copies. An unreadable one holds up no other one.
 func (r *Reconciler) examine(ctx context.Context, epochs []model.EpochRecord) error {
 	var failed []error
 	for part := range slices.Chunk(epochs, findChunk) {

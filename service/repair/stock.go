@@ -62,8 +62,7 @@ func (s *Stock) Change(
 	}
 }
 
-// change is one attempt. When the stock shrinks the hot copy is first, when it grows the
-// database is first: so the database never has fewer units than the hot copy has promised.
+// change is one attempt. Shrinking the copy is first, growing the database: it never has fewer than promised.
 func (s *Stock) change(
 	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
 ) (model.Voucher, error) {
@@ -154,8 +153,7 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Patched brings a committed change to the hot copy, without the database, which may be away by now. While that fails
-// it is tried again; after budget.Call the reconciler does it.
+// Patched brings a committed change to the copy without the database, repeatedly; then the reconciler does.
 func (s *Stock) Patched(ctx context.Context, v model.Voucher) { s.bring(ctx, v, false) }
 
 // bring is Patched; served: added units may be orders of users who waited, so the database closed the copy.
@@ -192,8 +190,7 @@ func (s *Stock) tell(ctx context.Context, v model.Voucher, served bool) error {
 	return err
 }
 
-// Created loads the hot copy of a new voucher. When another instance's reconciler has
-// seen the row already and is loading it, Created waits for that.
+// Created loads a new voucher's hot copy, or waits for a reconciler that is loading it.
 func (s *Stock) Created(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Call)
 	defer cancel()
@@ -219,8 +216,7 @@ type stranded struct {
 	settler  *persist.Settler
 	rebuilds *Rebuilder
 
-	// sighted tells of each voucher what the look at it has seen. Before is the same as of the previous look;
-	// what a look does not repeat is forgotten with it.
+	// sighted tells what a look has seen of each voucher; Before is the previous look's.
 	sighted map[string]sighting
 	before  map[string]sighting
 }
@@ -379,8 +375,7 @@ func (s sighting) look(missing []model.Reservation, backlog model.Backlog) (now 
 	return now, lost
 }
 
-// republish publishes reservations again. One that has a dead letter would only fail
-// again: it gets the failed row that its worker could not write before its message was lost.
+// republish publishes reservations again. One with a dead letter gets its failed row instead.
 func (s *stranded) republish(ctx context.Context, lost []model.Reservation) error {
 	buried, err := s.deps.Queue.Buried(ctx)
 	if err != nil {

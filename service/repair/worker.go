@@ -114,8 +114,7 @@ type Database interface {
 	Failed(ctx context.Context, ids []string) (map[string]model.Order, error)
 	// Live calls yield for every live order of a voucher; of each only the id, voucher and user are given.
 	Live(ctx context.Context, voucherID string, yield func(model.Order) error) error
-	// After reads the outbox voucher by voucher, the oldest release of each first. It
-	// begins after the release given, and returns up to limit of them.
+	// After reads up to limit of the outbox by voucher, the oldest first, behind the given release.
 	After(ctx context.Context, last model.Release, limit int) ([]model.Release, error)
 	// Done removes rows of the outbox.
 	Done(ctx context.Context, ids []int64) error
@@ -134,16 +133,13 @@ type Epochs interface {
 
 	// Watched lists the vouchers whose hot copies must be loaded, those on sale first.
 	Watched(ctx context.Context) ([]model.EpochRecord, error)
-	// Kept lists those, every other voucher that is or will be on sale or whose epoch is
-	// open, and those that have a returned unit or a rebuild under way.
+	// Kept lists those, every voucher on sale now or later or with an open epoch, and those with returns or rebuilds.
 	Kept(ctx context.Context) ([]model.EpochRecord, error)
-	// Close begins the next epoch, for an administrator, whose log has it, or for nobody
-	// when adminID is empty. When the latest epoch is not from, it answers ErrSuperseded.
+	// Close begins the next epoch, logged for an administrator ("" is nobody). ErrSuperseded: the latest is not from.
 	Close(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error)
 	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
 	Progress(ctx context.Context, voucherID string, epoch int64) error
-	// Snapshot shows a voucher and its orders as of one instant. Like SetBarrier, Progress and Open it answers
-	// ErrSuperseded unless the epoch is the latest and not open.
+	// Snapshot shows a voucher and its orders at one instant. ErrSuperseded unless the epoch is latest and not open.
 	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error
 	Open(ctx context.Context, voucherID string, epoch int64) error
 	// Known tells which orders have a row, in any status.

@@ -39,8 +39,7 @@ func newGate(all, one int) *gate {
 	return &gate{places: newPlaces(all), one: one, vouchers: map[string]*entrance{}}
 }
 
-// enter waits until there is room, and tells whether that took any time; leave makes
-// room. An error says that ctx ended before, and that there is nothing to leave.
+// enter waits for room and tells whether that took time; leave makes room. An error: ctx ended, nothing to leave.
 func (g *gate) enter(ctx context.Context, voucherID string) (waited bool, err error) {
 	own := g.entrance(voucherID)
 	waited, err = own.places.take(ctx)

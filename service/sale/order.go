@@ -93,11 +93,9 @@ type seller interface {
 type counter interface {
 	// refusal answers a request to buy from the cache; nil: it may go on; model.ErrEntry: it enters a draw.
 	refusal(ctx context.Context, userID string, groups []string, voucherID string) error
-	// locksItself reports whether sell looks at the user's lock in the same atomic
-	// step in which it takes the unit. Then a free lock need not be taken.
+	// locksItself reports whether sell looks at the user's lock in its own atomic step.
 	locksItself() bool
-	// sell makes an order under the user's lock. It may release the lock early, or hand it
-	// over. Where the lock is not taken, it answers LOCK_BUSY while somebody else holds it.
+	// sell makes an order under the user's lock, which it may release early. Without it LOCK_BUSY for others' holds.
 	sell(ctx context.Context, user *hold, voucherID string) (model.Order, error)
 }
 
@@ -116,8 +114,7 @@ func NewAsync(deps Deps, hot AsyncDeps) *Orders {
 // StartDraining ends the waits for orders to leave processing, so that a stop need not wait for them.
 func (s *Orders) StartDraining() { s.seller.drain() }
 
-// Close waits until the orders under way are decided. When ctx ends first, the
-// outcome of some stays unknown: the database decides, and the clients ask again.
+// Close waits until orders under way are decided. At ctx's end some stay unknown: the database decides.
 func (s *Orders) Close(ctx context.Context) {
 	s.entries.close(ctx)
 	s.joins.Close(ctx)
@@ -187,8 +184,7 @@ func (s *Orders) counter(ctx context.Context, userID, voucherID string, refusal 
 	}
 }
 
-// attempt sells inside the gate, under the user's lock if that is taken already. It asks
-// the cache again after each wait, because the sale may be over by then.
+// attempt sells inside the gate, under a taken lock. It asks the cache after each wait: the sale may be over.
 func (s *Orders) attempt(ctx context.Context, at counter, user *hold, voucherID string) (model.Order, error) {
 	waited, err := s.gate.enter(ctx, voucherID)
 	if err != nil {
@@ -220,8 +216,7 @@ type OrderStore interface {
 	Get(ctx context.Context, id string) (model.Order, error)
 	// Find reads orders by id; absent ones are left out.
 	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
-	// Cancel cancels unpaid orders in one transaction, gives their units back, and
-	// returns what became of each. A canceled one is returned as it is, not changed.
+	// Cancel cancels unpaid orders in one transaction, gives units back, and returns what became of each.
 	Cancel(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error)
 	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
@@ -251,8 +246,7 @@ type HotCopies interface {
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
 	// OrdersOf is OrderOf of several buyers in one call. An order that cannot be found now is left empty.
 	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
-	// Processing is one page of all users' orders of a voucher that are not known to
-	// be persisted, newest first. A closed hot copy is model.ErrCopyClosed.
+	// Processing is one page of a voucher's orders without rows, newest first. A closed copy: model.ErrCopyClosed.
 	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	// EachProcessing calls yield with all of them.
 	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error

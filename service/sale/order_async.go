@@ -25,18 +25,15 @@ const (
 	maxGroup = 500
 	// groupWriters calls of each group run at once: one prepares while one waits for network or disk.
 	groupWriters = 2
-	// maxAdmitted requests are between reserving and their answer at once: two full
-	// messages under way and two half full ones that gather behind them.
+	// maxAdmitted requests are between reservation and answer: two full messages, and two half full behind them.
 	maxAdmitted = 1024
 	// maxReserveQueue requests wait to be reserved; a later one could not be served within its time anyway.
 	maxReserveQueue = 8192
-	// maxPublishQueue reservations wait to be published. None should be turned away
-	// here, so there is room also for those whose clients have hung up.
+	// maxPublishQueue reservations wait to be published, also those of clients that hung up: none is turned away.
 	maxPublishQueue = 4 * maxReserveQueue
 	// undoTimeout bounds giving a unit back in a hot copy; the outbox gives back what was too late.
 	undoTimeout = 3 * budget.Look
-	// admissionAttempts is how often an order is reserved: once more after an obstacle was cleared. A second obstacle
-	// is new, and is left to the client's next call.
+	// admissionAttempts is how often an order is reserved: a second obstacle is left to the client's next call.
 	admissionAttempts = 2
 )
 
@@ -169,8 +166,7 @@ type admission struct {
 	unqueued  error
 }
 
-// ordered is ALREADY_ORDERED when the user is found to have an order: that answer
-// promises nothing new. It returns nil if not, or if the lookup fails.
+// ordered is ALREADY_ORDERED when the user has an order; nil if not, or if the lookup fails.
 func (s *asyncSeller) ordered(ctx context.Context, userID, voucherID string) error {
 	held, err := s.held.Do(ctx, model.Buyer{VoucherID: voucherID, UserID: userID})
 	switch {
@@ -186,8 +182,7 @@ func (s *asyncSeller) ordered(ctx context.Context, userID, voucherID string) err
 	return model.AlreadyOrdered(*row)
 }
 
-// settled answers with the row of an order that has left processing already: the call that reserved it was sent twice,
-// and the order was published and persisted between the two.
+// settled answers with the row of an order that left processing: the reserving call was sent twice.
 func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order, error) {
 	row, err := s.row(ctx, orderID)
 	if err == nil && row == nil {
@@ -373,8 +368,7 @@ func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservat
 	return verdicts
 }
 
-// epochReader reads from the database which epochs are the latest. After an error
-// it rests, so that an absent database does not slow every order down.
+// epochReader reads the latest epochs from the database. After an error it rests, to slow no order down.
 type epochReader struct {
 	epochs  func(ctx context.Context, ids []string) (map[string]int64, error)
 	silent  atomic.Pointer[time.Time] // until when it is not asked; nil: it is
@@ -418,8 +412,7 @@ func (r *reserving) retryable(ctx context.Context, refusal error) error {
 	return refusal
 }
 
-// closed answers when the hot copy turned out to be closed: by the voucher's window
-// and state if they refuse anyway. Later requests hear it from the cache entry.
+// closed answers for a closed hot copy: by window and state if they refuse anyway. The cache tells the rest.
 func (r *reserving) closed(ctx context.Context) error {
 	r.seller.deps.Cache.Closed(r.asked.VoucherID)
 	err := r.seller.deps.Cache.Refusal(ctx, r.asked.UserID, r.asked.VoucherID, r.user.groups...)

@@ -53,8 +53,7 @@ func (s *asyncSeller) get(ctx context.Context, userID, orderID string, wait time
 	return s.look(ctx, userID, orderID)
 }
 
-// look returns a user's order as it is now. It asks the hot copy before the
-// database, because an order leaves the hot copy only when its row is committed.
+// look returns a user's order as it is. The hot copy is asked first: an order leaves it for a row.
 func (s *asyncSeller) look(ctx context.Context, userID, orderID string) (model.Order, error) {
 	order, notPending := s.unpersisted(ctx, orderID)
 	if order != nil {
@@ -73,8 +72,7 @@ func (s *asyncSeller) look(ctx context.Context, userID, orderID string) (model.O
 	}
 }
 
-// unpersisted returns an order that the hot copy has reserved, and nil when it has none of
-// that id. UNAVAILABLE says that there may be one and the hot copy cannot be asked.
+// unpersisted returns a reserved order of the hot copy, or nil. UNAVAILABLE: there may be one.
 func (s *asyncSeller) unpersisted(ctx context.Context, orderID string) (*model.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -71,8 +71,7 @@ func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Orde
 	return s.end(ctx, model.Cancellation{OrderID: orderID, UserID: userID})
 }
 
-// CancelFor is Cancel of anybody's order, for an administrator in the buyer's place: the
-// order's history and the administrators' log say who that was.
+// CancelFor is Cancel of anybody's order by an administrator; history and log say who that was.
 func (s *Orders) CancelFor(ctx context.Context, adminID, orderID string) (model.Order, error) {
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.Order{}, model.NotFound("order")

@@ -27,8 +27,7 @@ const (
 	// commitTimeout bounds one shared transaction with all its repetitions. It is longer than a request's time, so that
 	// most unknown outcomes are decided while the users' locks are still held, and shorter than a stop may take.
 	commitTimeout = budget.Answer + budget.Look
-	// maxCommitBatch orders share one transaction, which must stay short. The orders of one
-	// voucher that are waited for are fewer (maxCommittingOne).
+	// maxCommitBatch orders share one transaction, which must stay short; of one voucher maxCommittingOne.
 	maxCommitBatch = 500
 	// commitWriters commit at once: one prepares while the other waits for the disk.
 	commitWriters = 2
@@ -100,8 +99,7 @@ func (s *syncSeller) overload(context.Context, string, string) error { return ni
 
 func (s *syncSeller) locksItself() bool { return false }
 
-// sell creates the order in a transaction with others. From here on it makes no difference when the client hangs up:
-// the user's lock is held until the order is decided.
+// sell creates the order in a shared transaction. A hang-up makes no difference: the lock is held until then.
 func (s *syncSeller) sell(ctx context.Context, user *hold, voucherID string) (model.Order, error) {
 	unique, err := ids.New()
 	if err != nil {
@@ -161,8 +159,7 @@ func (s *syncSeller) get(ctx context.Context, userID, orderID string, _ time.Dur
 	return own(order, userID)
 }
 
-// unheard makes UNAVAILABLE of NOT_FOUND while the database is sold from in another
-// order mode: this instance cannot see the orders that are processing.
+// unheard makes UNAVAILABLE of NOT_FOUND in another mode's database, whose processing orders are not seen.
 func (s *syncSeller) unheard(err error) error {
 	if model.CodeOf(err) != model.CodeNotFound {
 		return err

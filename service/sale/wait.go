@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// maxLooks orders are looked at in one round, those first that were not for longest.
-	// It bounds what waiting costs Redis, however many orders are waited for.
+	// maxLooks orders are looked at in one round, the longest not seen first: waiting costs Redis no more.
 	maxLooks = 500
 	// lookTimeout bounds one look at an order, a round of them, and one query for rows.
 	lookTimeout = 3 * budget.Look
@@ -115,8 +114,7 @@ func (w *waiters) found(order *waited, processing model.Order) {
 	order.order, order.looked = &processing, time.Now()
 }
 
-// begin tells that an order's row may be there. It returns what to read it for; nil when
-// no request waits, or when it is being read: then it will be read once more.
+// begin tells that an order's row may be there, and returns what to read it for; nil: nobody waits, or it is read.
 func (w *waiters) begin(orderID string) *waited {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,8 +183,7 @@ func (s *asyncSeller) watch(ctx context.Context) {
 		func() { s.readWaited(ctx, s.waiters.all()) })
 }
 
-// readWaited reads the rows of those orders that requests wait for, behind the caller.
-// The hot copy is not asked, because a closed one may still name the order.
+// readWaited reads rows of waited orders behind the caller, without hot copies: a closed one may still name them.
 func (s *asyncSeller) readWaited(ctx context.Context, orderIDs []string) {
 	for _, id := range orderIDs {
 		order := s.waiters.begin(id)

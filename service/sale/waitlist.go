@@ -15,8 +15,7 @@ import (
 const (
 	// shortestJoinPause is between the first two looks; it doubles up to budget.Glance.
 	shortestJoinPause = budget.Blink / 5
-	// maxJoinBatch users share one transaction, which holds their voucher's row, and maxJoinQueue of one voucher wait.
-	// Further ones are refused at once.
+	// maxJoinBatch users share one transaction, which holds the voucher's row. maxJoinQueue of one voucher wait.
 	maxJoinBatch = 500
 	maxJoinQueue = 8192
 )
@@ -101,8 +100,7 @@ func (s *Orders) join(ctx context.Context, asked joining, groups []string) (mode
 // free refuses a place while units remain in the database, which sells.
 func (*syncSeller) free(context.Context, string, []string, string) error { return model.UnitsFree() }
 
-// free refuses a place while the hot copy has units, or an order of the user. Otherwise the units that remain in the
-// database are those of orders that are on their way to it.
+// free refuses a place while the copy has units, or the user's order; the rest is orders on their way.
 func (s *asyncSeller) free(ctx context.Context, userID string, groups []string, voucherID string) error {
 	if err := s.ordered(ctx, userID, voucherID); err != nil {
 		return err
@@ -129,8 +127,7 @@ func newLeaves(store PlaceStore) *lane.Keyed[model.Buyer, error] {
 	}, lane.Options{MaxBatch: maxJoinBatch, MaxQueue: maxJoinQueue, Timeout: commitTimeout})
 }
 
-// Leave gives a user's place up; NOT_FOUND when there is none, ALREADY_ORDERED where the user has a live order instead.
-// Who has no place does not wait for those who have one.
+// Leave gives a place up; NOT_FOUND without one, ALREADY_ORDERED with a live order. It waits for no others.
 func (s *Orders) Leave(ctx context.Context, userID, voucherID string) error {
 	ctx, enough := context.WithTimeout(ctx, budget.Work)
 	defer enough()

@@ -122,8 +122,7 @@ func Lasting(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// InTime checks that something which began then took no longer than that, on the clock of a bubble. No machine is too
-// slow for it: the clock stands while anything computes.
+// InTime checks that something took no longer than that on a bubble's clock, for which no machine is too slow.
 func InTime(t *testing.T, what string, began time.Time, most time.Duration) {
 	t.Helper()
 	Took(t, what, began, 0, most)

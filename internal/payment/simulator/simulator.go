@@ -256,8 +256,7 @@ func (s *Server) settle(now time.Time, change func(tellAt time.Time) error) erro
 	return nil
 }
 
-// Run approves delayed payments and sends webhooks to a URL until ctx ends. Each is sent until it is answered
-// with 204, ever more slowly, for three days.
+// Run approves delayed payments and sends webhooks until ctx ends: each until a 204, ever more slowly, 3 days.
 func (s *Server) Run(ctx context.Context, target string) {
 	client := &http.Client{
 		Transport:     &http.Transport{MaxConnsPerHost: deliverers, MaxIdleConnsPerHost: deliverers, IdleConnTimeout: budget.Survey},

@@ -186,8 +186,7 @@ func Patiently(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Count is how much a test does: little in `make test`, more in `make faults` (build tag faults), and as much as the
-// environment variable of that name says, where it is set.
+// Count is how much a test does: little in `make test`, more in `make faults`, or as the environment says.
 func Count(t testing.TB, variable string, short, long int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -251,8 +250,7 @@ func (l *Log) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Network is a listener inside the process. What is said over it takes no time outside, so that a server and its
-// clients can be in one bubble (testing/synctest).
+// Network is a listener inside the process, without time outside: for bubbles (testing/synctest).
 type Network struct {
 	dialed chan net.Conn
 	closed chan struct{}

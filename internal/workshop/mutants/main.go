@@ -200,8 +200,7 @@ func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text s
 	return string(output), err != nil, os.WriteFile(filepath.Join(l.out, name+".txt"), output, 0o600)
 }
 
-// forget returns what removes the counterexamples that property-based tests leave in a package: rapid would try them
-// again first, and they are of a defect that is gone.
+// forget removes rapid's counterexamples of a package, which are of a defect that is gone.
 func (l laboratory) forget(dir string) func() {
 	left := filepath.Join(l.root, dir, "testdata", "rapid")
 	if _, err := os.Stat(left); err == nil {

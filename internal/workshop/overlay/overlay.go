@@ -1,5 +1,4 @@
-// Package overlay compiles the product with a defect that is never written into the tree: go build and go test read the
-// changed file through an overlay (go help build).
+// Package overlay compiles the product with a defect that is never in the tree (go help build, -overlay).
 package overlay
 
 import (

@@ -30,8 +30,7 @@ import (
 
 const (
 	outputs = "bin/tests"
-	// budget is how long `make test`, or one part of the faults, takes at most on two cores of its own. What takes
-	// longer is named, and is no failure.
+	// budget is how long `make test`, or a part of the faults, takes at most on two cores. What is longer is named.
 	budget = 5 * time.Minute
 )
 

@@ -25,8 +25,7 @@ type Service struct {
 	Groups []string // that the tokens name
 }
 
-// Client has room for so many connections, which come from an address of this machine, from any if it is empty, and are
-// closed at the end of the test.
+// Client has so many connections from an address of this machine (empty: any), closed with the test.
 func Client(t testing.TB, address string, connections int) *http.Client {
 	t.Helper()
 	client := NewClient(address, connections)
@@ -67,8 +66,7 @@ func Decode[T any](t testing.TB, a api.Answer) T {
 // Again tells whether the contract has a client repeat a call with this outcome.
 func Again(got api.Answer, err error) bool { return api.Again(cmp.Or(err, got.Err())) }
 
-// Insist makes a request again and again, as the contract tells clients to, until it is answered for good. An attempt
-// has a number, so that it can go to another instance each time.
+// Insist repeats a request as the contract says until it is answered for good. Attempts have numbers, for instances.
 func Insist(t testing.TB, what string, ask func(attempt int) (api.Answer, error)) (got api.Answer) {
 	t.Helper()
 	attempt := 0

@@ -90,8 +90,7 @@ const buildBudget = 10 * time.Minute
 // programsVariable names the directory of the programs that all test binaries of a run share (Share).
 const programsVariable = "TESTSERVER_PROGRAMS"
 
-// Program returns the path of the service's program as it is shipped, or built with further tags. Each is
-// built once for a run (Share), or for this test binary.
+// Program returns the path of the shipped program, or of one with further tags, built once for a run.
 func Program(t testing.TB, tags ...string) string {
 	t.Helper()
 	return check.Value(build(check.Value(programs())(t), strings.Join(tags, ",")))(t)

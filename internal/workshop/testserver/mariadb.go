@@ -23,8 +23,7 @@ import (
 // DefaultSchema is there in every MariaDB, also after ClearData.
 const DefaultSchema = "seckill"
 
-// DSN is the go-sql-driver DSN of a schema, for the account of a service: it may do everything but write
-// while the server is read-only. Only a database has one.
+// DSN is the go-sql-driver DSN of a schema, for a service's account, which a read-only server stops.
 func (s *Server) DSN(schema string) string { return "seckill@tcp(" + s.Addr() + ")/" + schema }
 
 // AdminDSN is the DSN of the database's administrator, who may do everything, e.g. SET GLOBAL read_only = 1.
@@ -48,8 +47,7 @@ func (s *Server) administer(ctx context.Context, statement string, into ...any) 
 	return nil
 }
 
-// Home is a folder with servers of another version than the system has, as `make deps-engines` installs them below
-// bin/engines. The empty one stands for the system's.
+// Home is a folder of another version's servers (`make deps-engines`); empty: the system's.
 type Home string
 
 // Engine is where `make deps-engines` has put one.
@@ -225,8 +223,7 @@ func joined(question, word string) func(context.Context, *Server) error {
 	}
 }
 
-// members starts the members of a cluster, one after the other, with ports between them. The first one begins it, when
-// it is started for the first time.
+// members starts a cluster's members one after the other, with ports between them. The first begins it.
 func members(t testing.TB, count, ports int, begin string, member func(number int, between []port, addresses string) engine) (servers []*Server) {
 	t.Helper()
 	var between [][]port
@@ -323,8 +320,7 @@ func Proxied(t testing.TB, members []*Server) *Server {
 
 // What MariaDB and MySQL 8 tell of themselves, asked the way that each understands. The pools are an administrator's.
 
-// Hostile gives a server global settings that operators have for good or bad reasons, and that a service cannot work
-// with unless its sessions have their own.
+// Hostile sets global settings that operators have, and with which a service needs its own in sessions.
 func Hostile(t testing.TB, db *sql.DB) {
 	t.Helper()
 	for _, setting := range []string{

@@ -45,8 +45,7 @@ func NATSProgram(t testing.TB) string {
 	return check.Value(buildNATS())(t)
 }
 
-// ReloadNATS gives a running NATS server other further settings, without a restart. What an account may do
-// changes at once, also for connections that are there.
+// ReloadNATS gives a running NATS server other further settings, at once also for open connections.
 func (s *Server) ReloadNATS(settings ...string) {
 	s.t.Helper()
 	s.locked("reload", func() error {
@@ -56,8 +55,7 @@ func (s *Server) ReloadNATS(settings ...string) {
 	})
 }
 
-// buildNATS builds the program in the directory of make's programs, so that it is linked once and not for every test
-// binary. go build does nothing when nothing has changed.
+// buildNATS builds the program in make's directory, once for all test binaries.
 func buildNATS() (string, error) {
 	program := filepath.Join(moduleRoot(), "bin", "nats-server")
 	if err := os.MkdirAll(filepath.Dir(program), 0o750); err != nil {
@@ -115,8 +113,7 @@ func writeNATSConfig(path string, files, settings []string) error {
 	return os.WriteFile(path, []byte(config), 0o600)
 }
 
-// SharedNATS returns the URL of the NATS server that all tests share. Tests use deployments of their own: each
-// database names one of its own, and its stream with it.
+// SharedNATS returns the URL of the NATS server of all tests. Each deployment has its own stream.
 func SharedNATS(t testing.TB) string {
 	t.Helper()
 	return sharedNATS().get(t).URL()

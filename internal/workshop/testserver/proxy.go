@@ -31,8 +31,7 @@ type Proxy struct {
 	closed bool
 }
 
-// NewProxy starts a proxy to an address. Carry is called for each connection, and both ends of it are closed when
-// carry returns; nil carries everything.
+// NewProxy starts a proxy to an address. Carry is called for each connection until it returns; nil carries all.
 func NewProxy(t testing.TB, target string, carry func(client, server net.Conn)) *Proxy {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(loopback, "0"))

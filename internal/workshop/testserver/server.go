@@ -278,8 +278,7 @@ type child struct {
 	done    <-chan struct{} // closed when the process has ended
 }
 
-// spawn starts a program whose output goes to the log file. Without an environment it has that of the test.
-// No server outlives a test binary that was killed.
+// spawn starts a program whose output goes to the log file. No server outlives a killed test binary.
 func spawn(program string, args, environ []string, dir, log string) (*child, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

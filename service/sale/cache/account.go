@@ -19,8 +19,7 @@ import (
 )
 
 const (
-	// accountsEvery is how often the changes of accounts are read, so that a change is
-	// known to every instance within a second, also when one reading takes half of it.
+	// accountsEvery is how often changes are read: known within a second, though a reading takes half of it.
 	accountsEvery = 8 * budget.Blink
 	// maxChanges bounds what is remembered of changed accounts, some 15 MB. Each of them was hashed a password for, so
 	// that there are that many within a session's length only when somebody makes them on purpose.

@@ -32,8 +32,7 @@ const (
 	readers = 2
 	// maxEmptyPages of a list are read for one answer, then empty with a cursor: no rare phase costs more.
 	maxEmptyPages = 5
-	// maxReadings is how often a voucher or an account is read for one request: a reading
-	// that was under way when the request came may be too old for it, the next one is not.
+	// maxReadings for one request: a reading under way may be too old for it, the next one is not.
 	maxReadings = 2
 )
 
@@ -332,8 +331,7 @@ func (c *Vouchers) refresh(id string, s *slot) {
 	})
 }
 
-// load reads one voucher into its entry, and answers all requests that wait for it. Their
-// slot may be another one, if that of the first was forgotten meanwhile.
+// load reads one voucher into its entry, and answers all who wait. Their slot may be another by now.
 func (c *Vouchers) load(id string, s *slot) <-chan singleflight.Result {
 	return c.loading.DoChan(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), budget.Work)

@@ -16,11 +16,9 @@ import (
 )
 
 const (
-	// hotReadTimeout bounds one reading of hot copies. They answer in less than a millisecond; when they hang, a
-	// request's time must be enough to ask the database too.
+	// hotReadTimeout bounds one reading of hot copies: a request must have time for the database too.
 	hotReadTimeout = budget.Look + budget.Brief
-	// statsTries is how often counts that do not add up are taken: an order may have
-	// been canceled between the two looks, which are milliseconds apart.
+	// statsTries is how often counts that do not add up are taken: an order may be canceled between the looks.
 	statsTries = 3
 )
 
@@ -53,13 +51,11 @@ type reading struct {
 
 // source reads vouchers from where an order mode sells them.
 type source interface {
-	// buyers calls yield with every user who has an order of a sold-out voucher, or waits before another one, at
-	// least once. After errOvertaken the users are not all of them.
+	// buyers yields every user of a sold-out voucher, or waiting, at least once. After errOvertaken some lack.
 	buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
 	// query turns a query for a page of vouchers into that for the database.
 	query(q model.VoucherQuery) model.VoucherQuery
-	// sold shows in the database's vouchers what is left where they are sold. Those
-	// that turn out not to be in the phase, if one is given, are left out.
+	// sold shows what is left in the database's vouchers. Those that turn out of another phase are left out.
 	sold(ctx context.Context, vouchers []model.Voucher, phase model.Phase) []model.Voucher
 	// stats completes the counts of the database, which the function count reads.
 	stats(ctx context.Context, id string, count func(context.Context, string) (model.Stats, error)) (model.Stats, error)
@@ -170,8 +166,7 @@ func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) 
 	return read, nil
 }
 
-// buyers reads the users who have a mark in the hot copy. After that it looks at the
-// hot copy once more: if it was closed or rebuilt meanwhile, marks may be missing.
+// buyers reads users with a mark, then looks again: of a closed or rebuilt copy marks may be missing.
 func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
 	err := r.hot.Buyers(ctx, v, yield)
 	if errors.Is(err, model.ErrCopyClosed) {
@@ -204,8 +199,7 @@ func (r *hotReader) look(ctx context.Context, ids []string) (map[string]model.Ho
 	return hot, err
 }
 
-// shownAs is a voucher with the numbers and the clock of its hot copy, if that is open.
-// Stock and remaining must come from one place (stock = remaining + reserved + live).
+// shownAs is a voucher with an open copy's numbers and clock: stock = remaining + reserved + live, of one place.
 func shownAs(v model.Voucher, hot model.HotCopy) model.Voucher {
 	if hot.State != model.CopyOpen {
 		return v
