@@ -180,9 +180,7 @@ func (p *project) start(t *testing.T, name string) {
 	command = append(command, p.confined(t, name, slices.Concat(tied, brought.entry, s.Command)...)...)
 	p.running[name] = testserver.Run(t, nil, "nsenter", command...)
 	check.Patiently(t, name+" is healthy", func() bool {
-		if p.running[name].Ended() {
-			t.Fatalf("%s has ended", name)
-		}
+		check.Need(t, !p.running[name].Ended(), "%s has ended", name)
 		_, err := p.run(t, name, p.health(name)...)
 		return err == nil
 	})

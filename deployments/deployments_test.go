@@ -178,9 +178,7 @@ func natsForRoles(t *testing.T) (url func(role string) string) {
 		server.Shutdown()
 		server.WaitForShutdown()
 	})
-	if !server.ReadyForConnections(check.Deadline) {
-		t.Fatal("the server does not start")
-	}
+	check.Need(t, server.ReadyForConnections(check.Deadline), "the server does not start")
 	return func(role string) string {
 		if role == "" {
 			return server.ClientURL()
@@ -411,9 +409,7 @@ func kubernetesSecret(t *testing.T) string {
 	_, commands, _ := strings.Cut(read(t, "README.md"), "\n## Kubernetes\n")
 	_, commands, _ = strings.Cut(commands, "```sh\n")
 	commands, _, found := strings.Cut(commands, "helm install")
-	if !found {
-		t.Fatal("README.md has no installation")
-	}
+	check.Need(t, found, "README.md has no installation")
 	made, checkout := t.TempDir(), filepath.Dir(secrets(t))
 	check.Must(t, os.Symlink(".", filepath.Join(checkout, "deployments"))) // where secrets.sh was run already
 	check.Must(t, os.WriteFile(filepath.Join(checkout, "kubectl"), []byte(`#!/usr/bin/env bash
@@ -479,9 +475,7 @@ func TestTheVerdictOfALoadTest(t *testing.T) {
 		script.WriteString(regexp.MustCompile(`(?m)^import .*$|^export `).ReplaceAllString(read(t, "k6/"+file+".js"), ""))
 	}
 	said, ok := check.Value(vm.RunString(script.String() + judged))(t).Export().(map[string]any)
-	if !ok || len(said) < 15 {
-		t.Fatalf("the load test says %v", said)
-	}
+	check.Need(t, ok && len(said) >= 15, "the load test says %v", said)
 	verdicts := map[string]string{
 		"none": "all promises were kept", "unopened": "THE SALE WAS NOT OPENED", "iterations": "K6 WAS TOO SLOW",
 	}

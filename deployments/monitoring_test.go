@@ -154,27 +154,19 @@ func monitoringNamesOnlyWhatThereIs(t *testing.T, families map[string]*dto.Metri
 			t.Errorf("the panel %s shows nothing", panel.Title)
 		}
 	}
-	if len(exprs) < 100 {
-		t.Fatalf("%d expressions were found: the files are not read as they are", len(exprs))
-	}
+	check.Need(t, len(exprs) >= 100, "%d expressions were found: the files are not read as they are", len(exprs))
 	used := map[string]bool{}
 	for where, expr := range exprs {
 		for _, name := range named(expr, families) {
 			used[name] = true
-			if families[name] == nil {
-				t.Errorf("%s names %s, which no server tells", where, name)
-			}
+			check.That(t, families[name] != nil, "%s names %s, which no server tells", where, name)
 		}
 		for _, name := range recordedName.FindAllString(expr, -1) {
-			if !recorded[name] {
-				t.Errorf("%s names %s, which no rule records", where, name)
-			}
+			check.That(t, recorded[name], "%s names %s, which no rule records", where, name)
 		}
 	}
 	for name := range families {
-		if strings.HasPrefix(name, "seckill_") && !used[name] {
-			t.Errorf("%s is on no panel and in no rule", name)
-		}
+		check.That(t, !strings.HasPrefix(name, "seckill_") || used[name], "%s is on no panel and in no rule", name)
 	}
 }
 
@@ -297,9 +289,7 @@ func TestNoticeNamesEveryModule(t *testing.T) {
 		needed := slices.ContainsFunc(want, func(module string) bool { return of(entry[1], module) })
 		check.That(t, needed, "NOTICE names %s, which is not in the program: run make notice", entry[1])
 	}
-	if !strings.Contains(read(t, "../LICENSE"), "The seckill authors") {
-		t.Error("LICENSE names no holder")
-	}
+	check.That(t, strings.Contains(read(t, "../LICENSE"), "The seckill authors"), "LICENSE names no holder")
 }
 
 // script copies files into a directory of their own, with a program of that name that says what a test wants.
@@ -337,9 +327,8 @@ func TestImagesArePinned(t *testing.T) {
 			t.Errorf("%s is not pinned", image)
 		}
 	}
-	if len(bases) < 8 || !strings.Contains(first, " AS build\n") {
-		t.Errorf("%d images were found, or their names were lost:\n%s", len(bases), first)
-	}
+	check.That(t, len(bases) >= 8 && strings.Contains(first, " AS build\n"),
+		"%d images were found, or their names were lost:\n%s", len(bases), first)
 
 	dir, environ = script(t, "docker", "echo no such image", "pin", "Dockerfile", "docker-compose.yml")
 	cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "pin"))
@@ -381,9 +370,7 @@ func TestTheImageKnowsItsVersion(t *testing.T) {
 		t.Error(".dockerignore leaves out the history: the program cannot know its commit")
 	}
 	hidden := regexp.MustCompile(`(?m)^RUN (if \[ -d \.git.*)$`).FindStringSubmatch(read(t, "Dockerfile"))
-	if hidden == nil {
-		t.Fatal("the Dockerfile does not hide what is left out")
-	}
+	check.Need(t, hidden != nil, "the Dockerfile does not hide what is left out")
 	dir := t.TempDir()
 	run := func(script string) string {
 		t.Helper()
@@ -391,9 +378,7 @@ func TestTheImageKnowsItsVersion(t *testing.T) {
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", script, err, out)
-		}
+		check.Need(t, err == nil, "%s: %v\n%s", script, err, out)
 		return string(out)
 	}
 	run(hidden[1]) // a directory without a history stays as it is

@@ -137,9 +137,7 @@ func newWorld(t *testing.T) *world {
 	shop := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		id, err := signatures.Verify(r.Header, body)
-		if err != nil {
-			t.Errorf("a webhook of the adapter: %v", err)
-		}
+		check.That(t, err == nil, "a webhook of the adapter: %v", err)
 		select {
 		case status := <-w.deaf:
 			rw.WriteHeader(status)

@@ -65,9 +65,7 @@ func TestTheEngineOfGroupReplicationStarts(t *testing.T) {
 	said := &check.Log{}
 	script.Stdout, script.Stderr = said, said
 	ended, err := testserver.StartTied(script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := script.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Errorf("stop: %v\n%s", err, said)

@@ -116,9 +116,7 @@ type app struct {
 func begin(t *testing.T, s settings) (*command.Instance, error) {
 	t.Helper()
 	cfg, err := config.Load(s.environ())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	log := slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})
 	return command.Start(t.Context(), cfg, slog.New(log))
 }
@@ -127,9 +125,7 @@ func begin(t *testing.T, s settings) (*command.Instance, error) {
 func start(t *testing.T, s settings) *app {
 	t.Helper()
 	instance, err := begin(t, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	a := newApp(t, instance.BaseURL(), instance.OpsURL())
 	t.Cleanup(func() {
 		a.Client.CloseIdleConnections()

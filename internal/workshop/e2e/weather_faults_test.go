@@ -289,9 +289,7 @@ func (w *weather) draw(not string) event {
 	if len(w.deck) == 0 {
 		wanted := os.Getenv("EVENT")
 		w.deck = slices.DeleteFunc(slices.Clone(w.all), func(e event) bool { return wanted != "" && !slices.Contains(strings.Split(wanted, ","), e.name) })
-		if len(w.deck) == 0 {
-			w.t.Fatalf("there is no event of %q", wanted)
-		}
+		check.Need(w.t, len(w.deck) != 0, "there is no event of %q", wanted)
 		w.chance.Shuffle(len(w.deck), func(a, b int) { w.deck[a], w.deck[b] = w.deck[b], w.deck[a] })
 	}
 	n := slices.IndexFunc(w.deck, func(e event) bool { return e.server != not })
@@ -310,9 +308,7 @@ func (w *weather) revive() {
 	for n, p := range w.processes {
 		select {
 		case <-p.exited:
-			if p.cmd.ProcessState.Success() {
-				w.t.Errorf("process %d ended by itself, and said that all is well", n+1)
-			}
+			check.That(w.t, !p.cmd.ProcessState.Success(), "process %d ended by itself, and said that all is well", n+1)
 			p.revive(w.t)
 		default:
 		}
@@ -413,9 +409,7 @@ func (w *weather) pause(most time.Duration) {
 
 func (w *weather) must(what string, err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatalf("%s: %v", what, err)
-	}
+	check.Need(w.t, err == nil, "%s: %v", what, err)
 }
 
 func (w *weather) until(what string, holds func() bool) {

@@ -16,13 +16,9 @@ func TestEveryDefectFits(t *testing.T) {
 	t.Parallel()
 	mutants := check.Value(parse(list))(t)
 	check.Must(t, fit("../../..", mutants))
-	if len(mutants) < 50 {
-		t.Errorf("the list has %d defects", len(mutants))
-	}
+	check.That(t, len(mutants) >= 50, "the list has %d defects", len(mutants))
 	for _, m := range mutants {
-		if strings.HasSuffix(m.File, "_test.go") {
-			t.Errorf("defect %s is one of a test", m.ID)
-		}
+		check.That(t, !strings.HasSuffix(m.File, "_test.go"), "defect %s is one of a test", m.ID)
 	}
 }
 
@@ -120,13 +116,9 @@ func TestDefectsAreTried(t *testing.T) {
 		}
 	}
 	kept := check.Value(os.ReadFile(filepath.Join(lab.out, "A4-1.txt")))(t)
-	if !strings.Contains(string(kept), "TestSum") {
-		t.Errorf("kept: %s", kept)
-	}
+	check.That(t, strings.Contains(string(kept), "TestSum"), "kept: %s", kept)
 	left := check.Value(os.ReadFile(filepath.Join(root, "a/a.go")))(t)
-	if !strings.Contains(string(left), "x + y") {
-		t.Errorf("the tree was changed: %s", left)
-	}
+	check.That(t, strings.Contains(string(left), "x + y"), "the tree was changed: %s", left)
 }
 
 // TestRedTestsProveNothing: what fails without a defect is told of before any defect is tried.
@@ -138,7 +130,5 @@ func TestRedTestsProveNothing(t *testing.T) {
 	})
 	lab := laboratory{root: root, out: filepath.Join(root, "out"), timeout: time.Minute}
 	err := lab.control(t.Context(), []mutant{{ID: "A1", Packages: []string{"a"}}})
-	if err == nil || !strings.Contains(err.Error(), "TestRed") {
-		t.Errorf("%v", err)
-	}
+	check.That(t, err != nil && strings.Contains(err.Error(), "TestRed"), "%v", err)
 }

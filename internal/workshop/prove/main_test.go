@@ -21,12 +21,10 @@ func TestEveryFaultHasAPart(t *testing.T) {
 	}
 	tagged := regexp.MustCompile(`\A//go:build (faults|interop)\n`)
 	check.Must(t, testFiles(root, func(path, text string) error {
-		if tagged.MatchString(text) && function.MatchString(text) && !directive.MatchString(text) {
-			t.Errorf("%s is compiled only for the faults, and names no part: //part:NAME", path)
-		}
-		if strings.HasSuffix(path, "_faults_test.go") != strings.HasPrefix(text, "//go:build faults\n") {
-			t.Errorf("%s: the name of a file with the build tag faults ends in _faults_test.go, and of no other", path)
-		}
+		check.That(t, !tagged.MatchString(text) || !function.MatchString(text) || directive.MatchString(text),
+			"%s is compiled only for the faults, and names no part: //part:NAME", path)
+		check.That(t, strings.HasSuffix(path, "_faults_test.go") == strings.HasPrefix(text, "//go:build faults\n"),
+			"%s: the name of a file with the build tag faults ends in _faults_test.go, and of no other", path)
 		return nil
 	}))
 }

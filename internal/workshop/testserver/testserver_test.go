@@ -253,14 +253,10 @@ func TestNATSReadsNewSettingsWhileItRuns(t *testing.T) {
 		}
 		return err == nil
 	}
-	if !opens("old") || opens("new") {
-		t.Fatal("it does not ask for the password that it was started with")
-	}
+	check.Need(t, opens("old") && !opens("new"), "it does not ask for the password that it was started with")
 	server.ReloadNATS("authorization: {user: a, password: new}")
 	check.Eventually(t, "it asks for the new password", func() bool { return opens("new") && !opens("old") })
-	if server.PID() != pid {
-		t.Error("it was started again")
-	}
+	check.That(t, server.PID() == pid, "it was started again")
 }
 
 // TestMain runs the tests, or, started again by one of them with a role as last argument, plays a package
@@ -321,9 +317,7 @@ func TestMistakesFailTheRun(t *testing.T) {
 			if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
 				t.Fatalf("run ended with %v, want exit code 1\n%s", err, out)
 			}
-			if !strings.Contains(string(out), test.want) {
-				t.Fatalf("output lacks %q:\n%s", test.want, out)
-			}
+			check.Need(t, strings.Contains(string(out), test.want), "output lacks %q:\n%s", test.want, out)
 		})
 	}
 }
@@ -344,9 +338,7 @@ func TestServersDieWithTheTest(t *testing.T) {
 	}
 	check.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	if pid == 0 {
-		t.Fatal("the run named no server")
-	}
+	check.Need(t, pid != 0, "the run named no server")
 
 	check.Eventually(t, "the server dies with its test", func() bool { return !alive(pid) })
 }
