@@ -186,14 +186,10 @@ const usualDrainGrace = 5 * budget.Look
 type Option func(*reader)
 
 // Flags gives values named on the command line, by variable. They win over the environment; an empty one is absent.
-func Flags(values map[string]string) Option {
-	return func(r *reader) { r.flags = values }
-}
+func Flags(values map[string]string) Option { return func(r *reader) { r.flags = values } }
 
 // WithoutTokens is for commands without tokens, such as a migration: SECKILL_JWT_SECRET may be absent there.
-func WithoutTokens() Option {
-	return func(r *reader) { r.withoutTokens = true }
-}
+func WithoutTokens() Option { return func(r *reader) { r.withoutTokens = true } }
 
 // Load reads the settings from an environment like os.Environ's. The *Error names every problem at once.
 func Load(environ []string, options ...Option) (Config, error) {

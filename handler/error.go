@@ -154,9 +154,7 @@ func (a *api) fail(ctx context.Context, err error) *Problem {
 }
 
 // abort answers with an error and ends the chain of a route.
-func (a *api) abort(c *gin.Context, err error) {
-	a.write(c, a.fail(c.Request.Context(), err))
-}
+func (a *api) abort(c *gin.Context, err error) { a.write(c, a.fail(c.Request.Context(), err)) }
 
 // write sends a problem document, unless an answer has begun already.
 func (a *api) write(c *gin.Context, p *Problem) {

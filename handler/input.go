@@ -200,9 +200,7 @@ type (
 )
 
 // jsonFormat is how huma reads and writes bodies.
-func jsonFormat() huma.Format {
-	return huma.Format{Marshal: writeJSON, Unmarshal: readJSON}
-}
+func jsonFormat() huma.Format { return huma.Format{Marshal: writeJSON, Unmarshal: readJSON} }
 
 // writeJSON fails for a value that is no JSON, a bug. It drops a client's error, of which huma would make a panic.
 func writeJSON(w io.Writer, v any) error {

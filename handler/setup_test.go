@@ -145,9 +145,7 @@ func (f fakeVouchers) ChangeStock(
 	return f.changeStock(ctx, id, change, once)
 }
 
-func (f fakeVouchers) Stats(context.Context, string) (model.Stats, error) {
-	return model.Stats{}, nil
-}
+func (f fakeVouchers) Stats(context.Context, string) (model.Stats, error) { return model.Stats{}, nil }
 
 func (f fakeVouchers) Audit(_ context.Context, id string) (model.Audit, error) {
 	return model.Audit{VoucherID: id, Mode: model.ModeSync, Balanced: true}, nil

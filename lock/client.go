@@ -57,9 +57,7 @@ func New(store driver.Store, opts ...ClientOption) *Client {
 }
 
 // Mutex returns the lock of that name. It costs nothing and needs no closing; the name alone says which lock it is.
-func (c *Client) Mutex(name string) *Mutex {
-	return &Mutex{client: c, name: name}
-}
+func (c *Client) Mutex(name string) *Mutex { return &Mutex{client: c, name: name} }
 
 // ForceUnlock frees a lock, whichever owner holds it, and wakes its waiters. It is for operators, after a holder has
 // been found dead or stuck. A holder that lives finds out at its next renewal (a third of its lease), Extend or Unlock;

@@ -273,9 +273,7 @@ type attempt struct {
 // Wait sets how long Lock waits while another owner holds the lock; 0 or less means one attempt. Without it Lock waits
 // until its context ends. It bounds waiting only: the store's CallTimeout and the context bound a store that does not
 // answer.
-func Wait(d time.Duration) Option {
-	return func(a *attempt) { a.wait, a.forever = max(d, 0), false }
-}
+func Wait(d time.Duration) Option { return func(a *attempt) { a.wait, a.forever = max(d, 0), false } }
 
 // LeaseTime makes the lock last d and not be renewed: it ends by itself even if its holder lives on. Without it the
 // watchdog renews the lock until it is unlocked. Less than 10 ms is taken as 10 ms.
@@ -286,14 +284,10 @@ func LeaseTime(d time.Duration) Option {
 // While makes the hold end with a context: the lease's context derives from it, and when it ends the lock is no longer
 // renewed, and so is free within a lease. Without it a lock is held until Unlock, also when the goroutine that took it
 // is gone.
-func While(life context.Context) Option {
-	return func(a *attempt) { a.life = life }
-}
+func While(life context.Context) Option { return func(a *attempt) { a.life = life } }
 
 // Fenced makes a lock of several parts (All, Majority) spend a round on a growing token. Single locks have one.
-func Fenced() Option {
-	return func(a *attempt) { a.fenced = true }
-}
+func Fenced() Option { return func(a *attempt) { a.fenced = true } }
 
 // lifeOf is the parent of the lease's context. Lock's ctx bounds the acquisition alone, and brings values and owner.
 func (a attempt) lifeOf(ctx context.Context, own *owner) context.Context {

@@ -47,9 +47,7 @@ var _ driver.Store = (*MySQLStore)(nil)
 type MySQLOption func(*MySQLStore)
 
 // Table sets the table's name (default seckill_locks). It goes into the SQL as it is.
-func Table(name string) MySQLOption {
-	return func(s *MySQLStore) { s.table = name }
-}
+func Table(name string) MySQLOption { return func(s *MySQLStore) { s.table = name } }
 
 // StatementTimeout bounds each statement (default 2 s). 0 or less is the default.
 func StatementTimeout(d time.Duration) MySQLOption {

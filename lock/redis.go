@@ -48,9 +48,7 @@ type RedisOption func(*redisLocks)
 
 // WithoutTokens keeps no token counters: Lease.Token is 0, a lock leaves no key behind, and taking one is a little
 // cheaper. It is for locks whose data has a guard of its own, such as a unique constraint.
-func WithoutTokens() RedisOption {
-	return func(s *redisLocks) { s.noTokens = true }
-}
+func WithoutTokens() RedisOption { return func(s *redisLocks) { s.noTokens = true } }
 
 // TokenRetention sets how long the token counter of a lock is kept after its last acquisition (default 1 h). A counter
 // that is gone starts again at the server's clock, above every token given before unless the clock was set back by more
@@ -62,9 +60,7 @@ func TokenRetention(d time.Duration) RedisOption {
 
 // Pipelines sets how many pipelines of acquire and release requests may be under way at once (default 2, which keeps
 // both ends busy: one is being executed while the next one fills).
-func Pipelines(n int) RedisOption {
-	return func(s *redisLocks) { s.calls.pipelines = max(n, 1) }
-}
+func Pipelines(n int) RedisOption { return func(s *redisLocks) { s.calls.pipelines = max(n, 1) } }
 
 // CallTimeout bounds each call to Redis, including its wait for a place in a pipeline (default 2 s, exact to a tenth of
 // a second; a context may end it earlier). 0 or less is the default.

@@ -375,9 +375,7 @@ func (b *batcher) lane(ctx context.Context, key string) *batcher {
 }
 
 // do makes one call; its answer is in the call.
-func (s *redisLocks) do(ctx context.Context, c *call) {
-	s.calls.lane(ctx, c.words[0]).do(ctx, c)
-}
+func (s *redisLocks) do(ctx context.Context, c *call) { s.calls.lane(ctx, c.words[0]).do(ctx, c) }
 
 // direct makes calls past the queues; their answers are in the calls.
 func (s *redisLocks) direct(ctx context.Context, calls []*call) {
@@ -416,9 +414,7 @@ const (
 //
 // AllReplicas is 0 where none is connected, as on a primary that is cut off from all of them: only a number helps then.
 // AllReplicas needs the right to INFO, both need the right to WAIT.
-func Synced(n int) RedisOption {
-	return func(s *redisLocks) { s.replicas = max(n, AllReplicas) }
-}
+func Synced(n int) RedisOption { return func(s *redisLocks) { s.replicas = max(n, AllReplicas) } }
 
 // replicas are those of one server, and how many of them are to confirm what is written.
 type replicas struct {

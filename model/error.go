@@ -158,9 +158,7 @@ func NotFound(what string) *Error {
 }
 
 // Conflict refuses a change that is impossible now.
-func Conflict(detail string) *Error {
-	return &Error{Code: CodeConflict, Detail: detail}
-}
+func Conflict(detail string) *Error { return &Error{Code: CodeConflict, Detail: detail} }
 
 // Unavailable says that the truth was not learnt in time. A second is the least that a restart needs.
 func Unavailable(detail string, cause error) *Error {

@@ -86,9 +86,7 @@ type Early struct {
 }
 
 // Includes reports whether a user of such groups may begin early.
-func (e Early) Includes(groups []string) bool {
-	return e.From != nil && e.For.Any(groups)
-}
+func (e Early) Includes(groups []string) bool { return e.From != nil && e.For.Any(groups) }
 
 // same reports whether two say the same.
 func (e Early) same(other Early) bool {
@@ -154,9 +152,7 @@ func (p VoucherPatch) checkRules() error {
 }
 
 // MayBuy reports whether the voucher is for a user of such groups.
-func (v *Voucher) MayBuy(groups []string) bool {
-	return len(v.Groups) == 0 || v.Groups.Any(groups)
-}
+func (v *Voucher) MayBuy(groups []string) bool { return len(v.Groups) == 0 || v.Groups.Any(groups) }
 
 // Opens is when the first users may buy.
 func (v *Voucher) Opens() time.Time {

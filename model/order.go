@@ -112,9 +112,7 @@ func AlreadyOrdered(existing Order) *Error {
 }
 
 // SoldOut refuses a user without an order when nothing is left.
-func SoldOut() *Error {
-	return &Error{Code: CodeSoldOut, Detail: "Nothing is left of this voucher."}
-}
+func SoldOut() *Error { return &Error{Code: CodeSoldOut, Detail: "Nothing is left of this voucher."} }
 
 // OrderQuery selects orders, newest first. Empty fields select all.
 type OrderQuery struct {

@@ -86,9 +86,7 @@ const (
 )
 
 // RefundStatuses lists every status of refunds.
-func RefundStatuses() []RefundStatus {
-	return []RefundStatus{RefundPending, RefundDone, RefundFailed}
-}
+func RefundStatuses() []RefundStatus { return []RefundStatus{RefundPending, RefundDone, RefundFailed} }
 
 // Reasons of refunds.
 const (

@@ -170,9 +170,7 @@ type VoucherView struct {
 }
 
 // Buyable reports whether the voucher exists for the people who buy.
-func (v Voucher) Buyable() bool {
-	return v.State == VoucherPublished || v.State == VoucherPaused
-}
+func (v Voucher) Buyable() bool { return v.State == VoucherPublished || v.State == VoucherPaused }
 
 // PhaseAt tells the phase at an instant. Its order is the order in which the contract lists the refusals of a purchase.
 func (v Voucher) PhaseAt(now time.Time) Phase {

@@ -122,9 +122,7 @@ func possible(id string) error {
 	return nil
 }
 
-func windowError() error {
-	return model.Invalid("body.end_at", "must be after begin_at")
-}
+func windowError() error { return model.Invalid("body.end_at", "must be after begin_at") }
 
 // Patch changes what is set. The resulting window must not be empty (VALIDATION), the rules of a fair sale stay when
 // there is an order (CONFLICT); NOT_FOUND when there is no such voucher, PRECONDITION_FAILED when the locked row has

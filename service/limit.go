@@ -75,9 +75,7 @@ func (l *Limits) Refresh(ctx context.Context) {
 }
 
 // Run looks at the database until ctx ends.
-func (l *Limits) Run(ctx context.Context) {
-	poll.Every(ctx, budget.Brief, func() { l.Refresh(ctx) })
-}
+func (l *Limits) Run(ctx context.Context) { poll.Every(ctx, budget.Brief, func() { l.Refresh(ctx) }) }
 
 func (l *Limits) apply(ctx context.Context, record model.LimitRecord) error {
 	limits := record.Set.Of(l.deps.Settings)

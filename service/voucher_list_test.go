@@ -56,9 +56,7 @@ func (c *catalog) List(_ context.Context, q model.VoucherQuery) (model.VoucherPa
 }
 
 // cursor is a query of its own for each number.
-func cursor(n int) string {
-	return model.Cursor{At: time.UnixMicro(int64(n)), ID: "v"}.String()
-}
+func cursor(n int) string { return model.Cursor{At: time.UnixMicro(int64(n)), ID: "v"}.String() }
 
 // newCatalog sells one voucher for two seconds, beginning in one.
 func newCatalog(t *testing.T) (*Vouchers, *catalog) {

@@ -156,10 +156,8 @@ func (b behind) DeadLetter(_ context.Context, sequence uint64) (model.DeadLetter
 	return b.letters()[sequence-1], nil
 }
 
-func (behind) Repair(context.Context, string, string) (model.Audit, error) {
-	return model.Audit{}, nil
-}
-func (behind) Drop(context.Context, uint64, string) error { return nil }
+func (behind) Repair(context.Context, string, string) (model.Audit, error) { return model.Audit{}, nil }
+func (behind) Drop(context.Context, uint64, string) error                  { return nil }
 func (behind) Replay(context.Context, uint64, string) (model.Reservation, error) {
 	return model.Reservation{}, nil
 }

@@ -113,9 +113,7 @@ func (e *usageError) Error() string { return e.err.Error() }
 // Unwrap gives the cause to errors.Is and errors.As.
 func (e *usageError) Unwrap() error { return e.err }
 
-func misused(format string, args ...any) error {
-	return &usageError{fmt.Errorf(format, args...)}
-}
+func misused(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
 // explain words an error for the person at the command line: what was tried, then the domain's answer in its words for
 // people, then what went wrong underneath, which clients never see but the operator must.

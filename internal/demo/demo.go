@@ -128,9 +128,7 @@ type answer struct {
 }
 
 // won reports whether the buyer was promised a unit.
-func (a answer) won() bool {
-	return a.status == http.StatusCreated || a.status == http.StatusAccepted
-}
+func (a answer) won() bool { return a.status == http.StatusCreated || a.status == http.StatusAccepted }
 
 // name is the answer as the table shows it.
 func (a answer) name() string {

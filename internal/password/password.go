@@ -64,9 +64,7 @@ type Caller struct {
 type Option func(*Hasher)
 
 // Patience replaces how long a caller waits for its turn.
-func Patience(d time.Duration) Option {
-	return func(h *Hasher) { h.patience = d }
-}
+func Patience(d time.Duration) Option { return func(h *Hasher) { h.patience = d } }
 
 // New makes a Hasher that runs at most concurrency hashes at once (at least one), in 19 MiB each.
 func New(concurrency int, options ...Option) *Hasher {

@@ -124,9 +124,7 @@ func safe(u *url.URL) bool {
 	return u.Hostname() != "" && (u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname()))
 }
 
-func loopback(host string) bool {
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
-}
+func loopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
 // checkRedirect lets keys move to where they are as safe as before.
 func checkRedirect(to *http.Request, via []*http.Request) error {

@@ -71,9 +71,7 @@ type Authority struct {
 type Option func(*Authority)
 
 // Clock replaces the clock by which tokens expire and keys grow old.
-func Clock(now func() time.Time) Option {
-	return func(a *Authority) { a.now = now }
-}
+func Clock(now func() time.Time) Option { return func(a *Authority) { a.now = now } }
 
 // Trust accepts the tokens of other issuers too. Their keys are read as long as Run runs, and when a token names a key
 // that is not known; the log hears of new keys and of every failure to read them.

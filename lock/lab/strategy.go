@@ -46,9 +46,7 @@ const (
 )
 
 // passes says that a worker only tells of a point, and does not stand there.
-func (p point) passes() bool {
-	return p == pointHeld || p == pointLost || p == pointGiven
-}
+func (p point) passes() bool { return p == pointHeld || p == pointLost || p == pointGiven }
 
 // pause is called at every point; it returns when the worker may go on.
 type pause = func(ctx context.Context, p point)

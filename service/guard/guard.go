@@ -218,9 +218,7 @@ func NewRedis(claims Claims, identity func(ctx context.Context) (string, error),
 }
 
 // Run looks again and again until ctx ends. A look that failed is repeated by the next.
-func (r *Redis) Run(ctx context.Context) {
-	poll.Every(ctx, budget.Look, func() { _ = r.Look(ctx) })
-}
+func (r *Redis) Run(ctx context.Context) { poll.Every(ctx, budget.Look, func() { _ = r.Look(ctx) }) }
 
 // Look compares this instance's Redis with the database's. While one is silent nothing changes.
 func (r *Redis) Look(ctx context.Context) error { return r.look(ctx, r.claims.Take) }

@@ -210,9 +210,7 @@ func (s *stage) close(row model.Order, status model.OrderStatus, reason string) 
 }
 
 // remaining is what the open copy has left.
-func (s *stage) remaining() int64 {
-	return s.hot().Free()
-}
+func (s *stage) remaining() int64 { return s.hot().Free() }
 
 // balanced checks the conservation by id set of a quiet system.
 func (s *stage) balanced(t *testing.T) {

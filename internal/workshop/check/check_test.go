@@ -17,11 +17,9 @@ type witness struct {
 	failed string
 }
 
-func (w *witness) Helper()           {}
-func (w *witness) Fatal(args ...any) { w.Fatalf("%s", fmt.Sprint(args...)) }
-func (w *witness) Errorf(format string, args ...any) {
-	w.failed = fmt.Sprintf(format, args...)
-}
+func (w *witness) Helper()                           {}
+func (w *witness) Fatal(args ...any)                 { w.Fatalf("%s", fmt.Sprint(args...)) }
+func (w *witness) Errorf(format string, args ...any) { w.failed = fmt.Sprintf(format, args...) }
 
 func (w *witness) Fatalf(format string, args ...any) {
 	w.Errorf(format, args...)

@@ -194,9 +194,7 @@ func (c *Vouchers) SoldOut(id string) {
 }
 
 // Closed voids an entry that still shows the hot copy open.
-func (c *Vouchers) Closed(id string) {
-	c.dropIf(id, func(held *entry) bool { return !held.closed })
-}
+func (c *Vouchers) Closed(id string) { c.dropIf(id, func(held *entry) bool { return !held.closed }) }
 
 func (c *Vouchers) dropIf(id string, outdated func(held *entry) bool) {
 	if s, ok := c.slots.Peek(id); ok {
