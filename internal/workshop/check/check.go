@@ -123,15 +123,24 @@ func Expiring(t testing.TB) context.Context {
 // Eventually waits until something holds that comes to hold by itself, and fails the test at once when it never does.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
+	await(t, what, pause, holds)
+}
+
+// Patiently is Eventually for a look that costs something, as a request does: it looks more and more rarely.
+func Patiently(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	await(t, what, 32*pause, holds)
+}
+
+func await(t testing.TB, what string, rarest time.Duration, holds func() bool) {
+	t.Helper()
 	deadline := time.NewTimer(Deadline)
 	defer deadline.Stop()
-	again := time.NewTicker(pause)
-	defer again.Stop()
-	for !holds() {
+	for rest := pause; !holds(); rest = min(2*rest, rarest) {
 		select {
 		case <-deadline.C:
 			t.Fatalf("it never happened: %s", what)
-		case <-again.C:
+		case <-time.After(rest):
 		}
 	}
 }
@@ -153,35 +162,12 @@ func Receive[T any](t testing.TB, what string, from <-chan T) T {
 // Stays checks that something goes on to hold for a short while. A slow machine may hide a change, never fail it.
 func Stays(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	end := time.NewTimer(Soon)
-	defer end.Stop()
-	again := time.NewTicker(pause)
-	defer again.Stop()
-	for {
-		if !holds() {
-			t.Fatalf("it did not stay so: %s", what)
-		}
+	for end := time.After(Soon); ; {
+		Need(t, holds(), "it did not stay so: %s", what)
 		select {
-		case <-end.C:
+		case <-end:
 			return
-		case <-again.C:
-		}
-	}
-}
-
-// rarest is the longest pause between two looks of Patiently: soon enough for events, cheap for servers.
-const rarest = 160 * time.Millisecond
-
-// Patiently is Eventually for a look that costs something: the longer it takes, the more rarely it looks.
-func Patiently(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(Deadline)
-	defer deadline.Stop()
-	for rest := pause; !holds(); rest = min(2*rest, rarest) {
-		select {
-		case <-deadline.C:
-			t.Fatalf("it never happened: %s", what)
-		case <-time.After(rest):
+		case <-time.After(pause):
 		}
 	}
 }

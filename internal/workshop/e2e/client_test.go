@@ -101,9 +101,7 @@ func (a *app) orders(t testing.TB, voucherID string) map[string]model.Order {
 	t.Helper()
 	orders := map[string]model.Order{}
 	for cursor := ""; ; {
-		got := a.Insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/orders?limit=100&cursor="+cursor, a.Admin(t), nil)
-		check.Need(t, got.Status == http.StatusOK, "orders: %d %s", got.Status, got.Body)
-		page := remote.Decode[model.OrderPage](t, got)
+		page := reads[model.OrderPage](t, a, "/admin/vouchers/"+voucherID+"/orders?limit=100&cursor="+cursor)
 		for _, order := range page.Items {
 			orders[order.ID] = order
 		}
@@ -157,15 +155,10 @@ func (a *app) refuses(t testing.TB, voucherID, user string) {
 // accepted buys one unit, and fails the test when that is not promised in the end.
 func (a *app) accepted(t testing.TB, voucherID, user string) model.Order {
 	t.Helper()
-	got := remote.Insist(t, user, func(int) (api.Answer, error) { return a.Place(t, voucherID, user) })
-	switch {
-	case got.Status == http.StatusAccepted:
-		return remote.Decode[model.Order](t, got)
-	case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
-		return model.Order{ID: remote.Decode[api.Problem](t, got).OrderID, VoucherID: voucherID, UserID: user}
-	}
-	t.Fatalf("%s buys: %d %s, want 202", user, got.Status, got.Body)
-	return model.Order{}
+	got := a.buy(t, voucherID, user)
+	order, ok := orderOf(t, got, voucherID, user)
+	check.Need(t, ok && got.Status != http.StatusCreated, "%s buys: %d %s, want 202", user, got.Status, got.Body)
+	return order
 }
 
 // buysAll has so many users buy one unit each, and returns the orders with their users.
@@ -279,18 +272,13 @@ func (a *app) sellsOn(t testing.TB, voucherID string, from int) map[string]strin
 	promised, n := map[string]string{}, from
 	check.Eventually(t, "voucher "+voucherID+" sells to the last unit", func() bool {
 		for ; ; n++ {
-			user := a.user(n)
-			got := remote.Insist(t, user, func(int) (api.Answer, error) { return a.Place(t, voucherID, user) })
-			switch {
-			case got.Sells():
-				promised[remote.Decode[model.Order](t, got).ID] = user
-			case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
-				promised[remote.Decode[api.Problem](t, got).OrderID] = user
-			case got.Code() == model.CodeSoldOut:
+			got := a.buy(t, voucherID, a.user(n))
+			order, ok := orderOf(t, got, voucherID, a.user(n))
+			if !ok {
+				check.Need(t, got.Code() == model.CodeSoldOut, "it does not sell on: %d %s", got.Status, got.Body)
 				return a.Audit(t, voucherID).Database.Remaining == 0 // a local copy may say so for a second
-			default:
-				t.Fatalf("it does not sell on: %d %s, %+v", got.Status, got.Body, a.Audit(t, voucherID))
 			}
+			promised[order.ID] = order.UserID
 		}
 	})
 	a.kept(t, voucherID, promised)
@@ -336,7 +324,11 @@ func owners(orders map[string]model.Order) map[string][]string {
 
 func stats(t *testing.T, a *app, voucherID string) model.Stats {
 	t.Helper()
-	got := a.Insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/stats", a.Admin(t), nil)
-	check.Need(t, got.Status == http.StatusOK, "stats: %d %s", got.Status, got.Body)
-	return remote.Decode[model.Stats](t, got)
+	return reads[model.Stats](t, a, "/admin/vouchers/"+voucherID+"/stats")
+}
+
+// reportOf is an administrator's report of a sale.
+func (a *app) reportOf(t testing.TB, voucherID string) model.Report {
+	t.Helper()
+	return reads[model.Report](t, a, "/admin/vouchers/"+voucherID+"/report")
 }

@@ -348,43 +348,6 @@ func checkExpiry(t *testing.T, a shop) {
 	})
 }
 
-// TestTwoAdministrators never overwrite each other unseen, in both order modes.
-func TestTwoAdministrators(t *testing.T) { t.Parallel(); everywhere(t, checkTwoAdministrators) }
-
-func checkTwoAdministrators(t *testing.T, a shop) {
-	v, admin := a.onSale(t, 10), a.Admin(t)
-	path := "/admin/vouchers/" + v.ID
-	change := func(call, seen, body string) api.Answer { return a.once(t, call, admin, body, "If-Match: "+seen) }
-	read := func() (tag string, v map[string]any) {
-		t.Helper()
-		got := a.once(t, "GET "+path, admin, nil)
-		check.Need(t, got.Header.Get("ETag") != "", "a voucher without an ETag")
-		return got.Header.Get("ETag"), object(t, got, http.StatusOK)
-	}
-	mine, _ := read()
-	theirs, _ := read()
-	a.buys(t, v.ID, a.user(1)) // a sale is no administrator's change
-	done := change("PATCH "+path, mine, `{"price":1500}`)
-	seen, _ := read()
-	check.That(t, done.Header.Get("ETag") == seen && seen != mine, "ETag %s, read %s", done.Header.Get("ETag"), seen)
-	check.Equal(t, "the price", object(t, done, http.StatusOK)["price"], any(1500.0))
-	refused(t, change("PATCH "+path, theirs, `{"price":900}`), model.CodePreconditionFailed)
-	refused(t, change("POST "+path+"/stock", theirs, `{"stock":5}`), model.CodePreconditionFailed)
-	_, now := read()
-	check.That(t, now["price"] == 1500.0 && now["stock"] == 10.0, "a refused change left %v", now)
-	// Read again, it is made; each change hands its sender the next tag.
-	for _, body := range []string{`{"stock":12}`, `{"stock":5}`, `{"delta":1}`} {
-		done := change("POST "+path+"/stock", seen, body)
-		object(t, done, http.StatusOK)
-		refused(t, change("POST "+path+"/stock", seen, `{"delta":1}`), model.CodePreconditionFailed)
-		seen = done.Header.Get("ETag")
-	}
-	now = object(t, change("PATCH "+path, seen, `{"title":"Tea"}`), http.StatusOK)
-	check.That(t, now["stock"] == 6.0 && now["title"] == "Tea", "%v", now)
-	a.patch(t, v.ID, `{"price":1}`) // without If-Match as ever
-	refused(t, change("PATCH /admin/vouchers/none", `"x"`, "{}"), model.CodeNotFound)
-}
-
 // TestRebuildsAndLimitsAreLogged: who had a hot copy rebuilt, and who changed the limits from what to what; what is as
 // it was is no change.
 func TestRebuildsAndLimitsAreLogged(t *testing.T) {

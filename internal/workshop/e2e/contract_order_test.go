@@ -65,36 +65,6 @@ func checkVouchers(t *testing.T, a shop) {
 		p := refused(t, a.once(t, "PATCH "+path, admin, one), model.CodeValidation)
 		check.That(t, len(p.Errors) != 1 || strings.HasPrefix(p.Errors[0].Location, "body."), "%s: %v", one, p.Errors)
 	}
-
-	own := object(t, a.once(t, "POST /admin/vouchers", admin, body[:len(body)-1]+`,"payment_window":"90s"}`),
-		http.StatusCreated)
-	ownID, _ := own["id"].(string)
-	doc := readDocument(t, a.app)
-	for _, path := range []string{"/vouchers/{id}", "/admin/vouchers/{id}"} {
-		got := a.once(t, "GET "+concrete(path, ownID), admin, nil)
-		doc.check(t, http.MethodGet, "/api/v1"+path, got)
-		shown := object(t, got, http.StatusOK)["payment_window"]
-		check.That(t, shown == "1m30s" && own["payment_window"] == shown, "%s: %v; made: %v", path, shown,
-			own["payment_window"])
-	}
-	// An id that cannot exist is not found, whatever else is wrong.
-	for path, body := range map[string][2]string{"none": {"{}", `{"delta":1}`}, "no%20id": {`{"foo":1}`, `{"delta":"x"}`}} {
-		path = "/admin/vouchers/" + path
-		a.refuse(t, []refusal{
-			{"PATCH " + path, admin, "{}", model.CodeNotFound},
-			{"POST " + path + "/stock", admin, `{"delta":1}`, model.CodeNotFound},
-			{"PATCH " + path, admin, body[0], model.CodeNotFound},
-			{"POST " + path + "/stock", admin, body[1], model.CodeNotFound},
-		})
-		for _, of := range []string{"", "/stats", "/audit", "/report", "/orders", "/orders?format=csv"} {
-			refused(t, a.once(t, "GET "+path+of, admin, nil), model.CodeNotFound)
-		}
-	}
-	for _, path := range []string{
-		"/admin/vouchers/no%20id/orders?limit=0", "/orders/%00?wait=junk", "/orders/abc?wait=junk", "/admin/orders/abc",
-	} {
-		refused(t, a.once(t, "GET "+path, admin, nil), model.CodeNotFound)
-	}
 }
 
 func TestStockChanges(t *testing.T) { t.Parallel(); everywhere(t, checkStockChanges) }

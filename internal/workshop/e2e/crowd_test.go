@@ -279,7 +279,7 @@ func (a *app) drawn(t testing.TB, voucherID string, entered map[string]string, g
 	leaves := remote.Decode[model.DrawnLeaves](t,
 		a.Insist(t, http.MethodGet, "/vouchers/"+voucherID+"/draw/entries?limit=5000", "", nil)).Items
 	check.Equal(t, "entries", len(leaves), len(entered))
-	report := remote.Decode[model.Report](t, a.Insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/report", a.Admin(t), nil))
+	report := a.reportOf(t, voucherID)
 	check.That(t, proof.Winners == min(report.Stock, int64(len(leaves))) && report.Draw.OrderKept,
 		"of %d units: %+v %+v", report.Stock, proof, report.Draw)
 	check.Equal(t, "orders", report.Orders, int64(len(orders))) // one for each user

@@ -264,7 +264,7 @@ func (c *fairCrowd) checkKept(t *testing.T, forgiven func(heard time.Time) bool)
 			t.Errorf("%s wants to keep a place: %t; it is %+v, and the live orders are %v", user, kept, place, owns[user])
 		}
 	}
-	report := remote.Decode[model.Report](t, a.Insist(t, http.MethodGet, "/admin/vouchers/"+c.voucher+"/report", a.Admin(t), nil))
+	report := a.reportOf(t, c.voucher)
 	if list := report.Waitlist; list == nil || list.Overtaken != 0 || list.Waiting != waiting || waiting > 0 && report.Audit.Database.Remaining > 0 {
 		t.Errorf("%d wait, and the report says %+v %+v", waiting, list, report.Audit.Database)
 	}

@@ -354,7 +354,7 @@ func (l *lives) check(t *testing.T, orders int) {
 			kept += l.paid(t, detail)
 			l.report(t, &want, detail)
 		}
-		got := remote.Decode[model.Report](t, a.Call(t, http.MethodGet, "/admin/vouchers/"+s.voucher.ID+"/report", a.Admin(t), nil))
+		got := a.reportOf(t, s.voucher.ID)
 		curve := got.Curve.Later
 		for _, orders := range got.Curve.Orders {
 			curve += orders

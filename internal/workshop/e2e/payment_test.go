@@ -442,9 +442,7 @@ func (a *app) paid(t *testing.T, x *till, voucherID, user string) model.Order {
 // refunds lists refunds.
 func (a *app) refunds(t testing.TB, status string) []model.Refund {
 	t.Helper()
-	got := a.Insist(t, http.MethodGet, "/admin/refunds?status="+status, a.Admin(t), nil)
-	check.Need(t, got.Status == http.StatusOK, "refunds: %d %s", got.Status, got.Body)
-	return remote.Decode[model.RefundPage](t, got).Items
+	return reads[model.RefundPage](t, a, "/admin/refunds?status="+status).Items
 }
 
 // hook is a webhook, as a test makes one by hand.

@@ -185,7 +185,6 @@ func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text s
 	// The tests, and the servers that they started, end with the command.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	defer l.forget(dir)()
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return "", false, ctx.Err()
@@ -198,18 +197,6 @@ func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text s
 		return "", false, err
 	}
 	return string(output), err != nil, os.WriteFile(filepath.Join(l.out, name+".txt"), output, 0o600)
-}
-
-// forget removes rapid's counterexamples of a package, which are of a defect that is gone.
-func (l laboratory) forget(dir string) func() {
-	left := filepath.Join(l.root, dir, "testdata", "rapid")
-	if _, err := os.Stat(left); err == nil {
-		return func() {} // somebody's own
-	}
-	return func() {
-		_ = os.RemoveAll(left)
-		_ = os.Remove(filepath.Dir(left)) // unless there is more in it
-	}
 }
 
 var (

@@ -2,14 +2,17 @@ package testserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,42 +20,117 @@ import (
 	"seckill/internal/workshop/overlay"
 )
 
-// Command is a running program of one test, such as the service. What it says is in a file.
+// Command is a running program of one test, such as the service, or a server.
 type Command struct {
-	*child
-	dir string
+	process *os.Process
+	done    <-chan struct{} // closed when the process has ended
 }
 
-// Run starts a program with an environment of its own (nil: the test's) and kills it when the test is over.
-func Run(t testing.TB, environ []string, program string, args ...string) *Command {
-	t.Helper()
-	dir, err := process.dir(filepath.Base(program))
-	check.Must(t, err)
-	c := &Command{dir: dir}
-	c.child, err = spawn(program, args, environ, dir, c.log())
-	check.Must(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("end of the log of %s:\n%s", program, tail(c.log()))
-		}
-		if err := c.kill(); err != nil {
-			t.Errorf("testserver: %v", err)
-		}
-		_ = os.RemoveAll(dir) // again with the whole directory of the test binary
-	})
-	return c
+// spawn starts a program whose output goes to the log file. No server outlives a killed test binary.
+func spawn(program string, args, environ []string, dir, log string) (*Command, error) {
+	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", program, err)
+	}
+	defer output.Close()
+
+	//nolint:noctx // outlives every context on purpose: its end is a signal, chosen by the test
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Env = dir, environ
+	cmd.Stdout, cmd.Stderr = output, output
+	ended, err := StartTied(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	return &Command{process: cmd.Process, done: ended}, nil
+}
+
+// signal sends a signal; one to a process that has ended is no error.
+func (c *Command) signal(sig os.Signal) error {
+	if err := c.process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("send %v to process %d: %w", sig, c.process.Pid, err)
+	}
+	return nil
+}
+
+// Ended tells whether the program is gone.
+func (c *Command) Ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// awaitEnd waits so long for the end of the process, and tells whether it came.
+func (c *Command) awaitEnd(most time.Duration) bool {
+	select {
+	case <-c.done:
+		return true
+	case <-time.After(most):
+		return false
+	}
+}
+
+// Kill ends the process as a power cut would, with what it has started, and waits until it is gone.
+func (c *Command) Kill() error {
+	_ = syscall.Kill(-c.process.Pid, syscall.SIGKILL) // its group: the workers of nginx outlive their master
+	err := c.signal(syscall.SIGKILL)
+	if err == nil {
+		<-c.done
+	}
+	return err
 }
 
 // PID is the process id.
 func (c *Command) PID() int { return c.process.Pid }
 
-// Kill ends the program as a power cut would, and returns when it is gone.
-func (c *Command) Kill() error { return c.kill() }
+// Run starts a program with an environment of its own (nil: the test's) and kills it when the test is over.
+func Run(t testing.TB, environ []string, program string, args ...string) *Command {
+	t.Helper()
+	dir := check.Value(process.dir(filepath.Base(program)))(t)
+	log := filepath.Join(dir, "log")
+	c := check.Value(spawn(program, args, environ, dir, log))(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("end of the log of %s:\n%s", program, tail(log))
+		}
+		check.Must(t, c.Kill())
+		_ = os.RemoveAll(dir) // again with the whole directory of the test binary
+	})
+	return c
+}
 
-// Ended tells whether the program is gone.
-func (c *Command) Ended() bool { return c.ended() }
+// StartTied starts a program that ends, on Linux, with the process that started it, and waits for the program in the
+// caller's stead: when ended is closed, cmd.ProcessState says how it ended.
+func StartTied(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
+	cmd.SysProcAttr = attributes()
+	over := make(chan struct{})
+	err = OnKeptThread(cmd.Start, func() {
+		_ = cmd.Wait() // how it ended is in its ProcessState
+		close(over)
+	})
+	return over, err
+}
 
-func (c *Command) log() string { return filepath.Join(c.dir, "log") }
+// OnKeptThread starts a child, returns how that went, and keeps the thread that started it until wait returns.
+//
+// The kernel kills a child that has a Pdeathsig when the thread ends that started it, not the process (prctl(2)).
+// Threads do end: each that has hashed a password.
+func OnKeptThread(start func() error, wait func()) error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := start()
+		started <- err
+		if err == nil {
+			wait()
+		}
+	}()
+	return <-started
+}
 
 // isolatedVariable says in a test's own network that it is there.
 const isolatedVariable = "TESTSERVER_ISOLATED"

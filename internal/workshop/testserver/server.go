@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,7 +58,7 @@ type Server struct {
 	known  string // where other servers and clients find it, when that is not its address
 
 	mu    sync.Mutex // held through a whole start or stop
-	child *child
+	child *Command
 }
 
 // start runs a new server for one test.
@@ -124,12 +123,12 @@ func (s *Server) run() error {
 	s.child = c
 	ctx, cancel := context.WithTimeout(context.Background(), startBudget)
 	defer cancel()
-	for err = s.ready(ctx); err != nil && !c.ended() && ctx.Err() == nil; err = s.ready(ctx) {
+	for err = s.ready(ctx); err != nil && !c.Ended() && ctx.Err() == nil; err = s.ready(ctx) {
 		// Often enough that a start costs no visible extra time.
 		c.awaitEnd(5 * time.Millisecond)
 	}
 	if err != nil {
-		return fmt.Errorf("start %s: %w\n%s", s.engine.program, errors.Join(err, c.kill()), tail(s.log()))
+		return fmt.Errorf("start %s: %w\n%s", s.engine.program, errors.Join(err, c.Kill()), tail(s.log()))
 	}
 	return nil
 }
@@ -167,13 +166,13 @@ func (s *Server) locked(what string, do func() error) {
 
 // discard kills the server and removes its files.
 func (s *Server) discard() error {
-	return errors.Join(s.child.kill(), s.port.release(), os.RemoveAll(s.dir))
+	return errors.Join(s.child.Kill(), s.port.release(), os.RemoveAll(s.dir))
 }
 
 // Kill ends the server with SIGKILL, as a crash would, and waits until it is gone.
 func (s *Server) Kill() {
 	s.t.Helper()
-	s.locked("kill", s.child.kill)
+	s.locked("kill", s.child.Kill)
 }
 
 // Stop ends the server in order (SIGTERM), also a paused one, and waits until it is gone.
@@ -182,7 +181,7 @@ func (s *Server) Stop() {
 	s.locked("stop", func() error {
 		err := errors.Join(s.child.signal(syscall.SIGTERM), s.child.signal(syscall.SIGCONT))
 		if !s.child.awaitEnd(startBudget) {
-			err = errors.Join(err, errors.New("it does not end"), s.child.kill())
+			err = errors.Join(err, errors.New("it does not end"), s.child.Kill())
 		}
 		return err
 	})
@@ -192,7 +191,7 @@ func (s *Server) Stop() {
 func (s *Server) Start() {
 	s.t.Helper()
 	s.locked("start again", func() error {
-		if !s.child.ended() {
+		if !s.child.Ended() {
 			return nil
 		}
 		return s.run()
@@ -235,7 +234,7 @@ func (s *Server) RestoreData() {
 func (s *Server) replaceData(what string, fill func() error) {
 	s.t.Helper()
 	s.locked(what, func() error {
-		if !s.child.ended() {
+		if !s.child.Ended() {
 			return errors.New("it is running: call Kill or Stop first")
 		}
 		return errors.Join(os.RemoveAll(s.data()), fill())
@@ -270,68 +269,6 @@ func tail(path string) string {
 		return err.Error()
 	}
 	return string(text[max(0, len(text)-limit):])
-}
-
-// child is one running server process.
-type child struct {
-	process *os.Process
-	done    <-chan struct{} // closed when the process has ended
-}
-
-// spawn starts a program whose output goes to the log file. No server outlives a killed test binary.
-func spawn(program string, args, environ []string, dir, log string) (*child, error) {
-	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the log of %s: %w", program, err)
-	}
-	defer output.Close()
-
-	//nolint:noctx // outlives every context on purpose: its end is a signal, chosen by the test
-	cmd := exec.Command(program, args...)
-	cmd.Dir, cmd.Env = dir, environ
-	cmd.Stdout, cmd.Stderr = output, output
-	ended, err := StartTied(cmd)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", program, err)
-	}
-	return &child{process: cmd.Process, done: ended}, nil
-}
-
-// signal sends a signal; one to a process that has ended is no error.
-func (c *child) signal(sig os.Signal) error {
-	if err := c.process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("send %v to process %d: %w", sig, c.process.Pid, err)
-	}
-	return nil
-}
-
-func (c *child) ended() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// awaitEnd waits so long for the end of the process, and tells whether it came.
-func (c *child) awaitEnd(most time.Duration) bool {
-	select {
-	case <-c.done:
-		return true
-	case <-time.After(most):
-		return false
-	}
-}
-
-// kill ends the process as a power cut would, with what it has started, and waits until it is gone.
-func (c *child) kill() error {
-	_ = syscall.Kill(-c.process.Pid, syscall.SIGKILL) // its group: the workers of nginx outlive their master
-	err := c.signal(syscall.SIGKILL)
-	if err == nil {
-		<-c.done
-	}
-	return err
 }
 
 // shared is a server that many tests use. When the run has one (Share), the variable of the environment has its address.
@@ -400,34 +337,4 @@ func Share() (environ []string, end func() error, err error) {
 		return nil, nil, errors.Join(err, process.close())
 	}
 	return append(environ, programsVariable+"="+programs), process.close, nil
-}
-
-// StartTied starts a program that ends, on Linux, with the process that started it, and waits for the program in the
-// caller's stead: when ended is closed, cmd.ProcessState says how it ended.
-func StartTied(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
-	cmd.SysProcAttr = attributes()
-	over := make(chan struct{})
-	err = OnKeptThread(cmd.Start, func() {
-		_ = cmd.Wait() // how it ended is in its ProcessState
-		close(over)
-	})
-	return over, err
-}
-
-// OnKeptThread starts a child, returns how that went, and keeps the thread that started it until wait returns.
-//
-// The kernel kills a child that has a Pdeathsig when the thread ends that started it, not the process (prctl(2)).
-// Threads do end: each that has hashed a password.
-func OnKeptThread(start func() error, wait func()) error {
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := start()
-		started <- err
-		if err == nil {
-			wait()
-		}
-	}()
-	return <-started
 }
