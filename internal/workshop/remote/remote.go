@@ -28,24 +28,19 @@ type Service struct {
 // Client has so many connections from an address of this machine (empty: any), closed with the test.
 func Client(t testing.TB, address string, connections int) *http.Client {
 	t.Helper()
-	client := NewClient(address, connections)
-	t.Cleanup(client.CloseIdleConnections)
-	return client
-}
-
-// NewClient is Client outside of a test.
-func NewClient(address string, connections int) *http.Client {
 	dialer := &net.Dialer{}
 	if address != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(address)}
 	}
-	return &http.Client{
+	client := &http.Client{
 		Transport: &http.Transport{
 			DialContext: dialer.DialContext, MaxIdleConns: connections, MaxIdleConnsPerHost: connections,
 		},
 		Timeout:       check.Deadline,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
 }
 
 // Authority signs the tokens of a deployment that has this secret.

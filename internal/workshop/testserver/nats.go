@@ -2,10 +2,11 @@ package testserver
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -147,9 +148,7 @@ func NATSCluster(t testing.TB) (servers NATSServers) {
 		servers = append(servers, start(t, natsEngine(program, files, "--cluster", own, "--routes", strings.Join(routes, ",")), nil))
 	}
 	check.Eventually(t, "the three have a leader", func() bool {
-		return servers.asked(t, func(ctx context.Context, js jetstream.JetStream) error {
-			return check.ErrorOf(js.AccountInfo(ctx))
-		}) == nil
+		return errors.Is(check.ErrorOf(servers.known(t, "none")), jetstream.ErrStreamNotFound)
 	})
 	return servers
 }
@@ -167,62 +166,33 @@ func (servers NATSServers) URL() string {
 // there is none. A leader that has died is none from the election of another on.
 func (servers NATSServers) Leader(t testing.TB, stream string) int {
 	t.Helper()
-	info := servers.info(t, stream)
-	if info == nil {
-		return -1
-	}
-	for i, s := range servers {
-		if natsName(s) == info.Cluster.Leader {
-			return i
-		}
-	}
-	return -1
+	known, err := servers.known(t, stream)
+	return slices.IndexFunc(servers, func(s *Server) bool { return err == nil && natsName(s) == known.Leader })
 }
 
 // Current tells whether all three servers have all of a stream.
 func (servers NATSServers) Current(t testing.TB, stream string) bool {
 	t.Helper()
-	info := servers.info(t, stream)
-	if info == nil || info.Cluster.Leader == "" || len(info.Cluster.Replicas) != len(servers)-1 {
-		return false
-	}
-	for _, replica := range info.Cluster.Replicas {
-		if !replica.Current || replica.Offline {
-			return false
-		}
-	}
-	return true
+	known, err := servers.known(t, stream)
+	behind := func(replica *jetstream.PeerInfo) bool { return !replica.Current || replica.Offline }
+	return err == nil && known.Leader != "" && len(known.Replicas) == len(servers)-1 && !slices.ContainsFunc(known.Replicas, behind)
 }
 
-// info is what the leader of a stream knows; nil without one.
-func (servers NATSServers) info(t testing.TB, stream string) (info *jetstream.StreamInfo) {
+// known is what the leader of a stream knows of it. It makes a connection of its own, to any server that answers: one that
+// was paused keeps those that it has.
+func (servers NATSServers) known(t testing.TB, stream string) (jetstream.ClusterInfo, error) {
 	t.Helper()
-	err := servers.asked(t, func(ctx context.Context, js jetstream.JetStream) error {
-		found, err := js.Stream(ctx, stream)
-		if err == nil {
-			info = found.CachedInfo()
-		}
-		return err
-	})
-	if err != nil || info.Cluster == nil {
-		return nil
-	}
-	return info
-}
-
-// asked makes a connection of its own, to any server that answers: one that was paused keeps those that it has.
-func (servers NATSServers) asked(t testing.TB, question func(context.Context, jetstream.JetStream) error) error {
-	t.Helper()
-	conn, err := nats.Connect(servers.URL(), nats.Timeout(leaderBudget), nats.NoReconnect())
-	if err != nil {
-		return fmt.Errorf("connect to the cluster: %w", err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return fmt.Errorf("ask the cluster: %w", err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), leaderBudget)
 	defer cancel()
-	return question(ctx, js)
+	conn, err := nats.Connect(servers.URL(), nats.Timeout(leaderBudget), nats.NoReconnect())
+	if err != nil {
+		return jetstream.ClusterInfo{}, err
+	}
+	defer conn.Close()
+	js := check.Value(jetstream.New(conn))(t)
+	found, err := js.Stream(ctx, stream)
+	if err != nil {
+		return jetstream.ClusterInfo{}, err
+	}
+	return *found.CachedInfo().Cluster, nil
 }
