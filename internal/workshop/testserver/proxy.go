@@ -8,7 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -31,18 +31,15 @@ type Proxy struct {
 	closed bool
 }
 
-// NewProxy starts a proxy to an address. Carry is called for each connection until it returns; nil carries all.
-func NewProxy(t testing.TB, target string, carry func(client, server net.Conn)) *Proxy {
+// NewProxy starts a proxy to an address. Each connection lasts until through returns; nil carries everything.
+func NewProxy(t testing.TB, target string, through func(client, server net.Conn)) *Proxy {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(loopback, "0"))
-	if err != nil {
-		t.Fatalf("testserver: %v", err)
-	}
-	if carry == nil {
-		carry = carryAll
+	listener := check.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(loopback, "0")))(t)
+	if through == nil {
+		through = func(client, server net.Conn) { carry(client, server, func(bool) bool { return true }) }
 	}
 	p := &Proxy{listener: listener}
-	p.carriers.Go(func() { p.accept(target, carry) })
+	p.carriers.Go(func() { p.accept(target, through) })
 	t.Cleanup(p.Close)
 	return p
 }
@@ -82,7 +79,7 @@ func (p *Proxy) Say(t testing.TB, text string) {
 	}
 }
 
-func (p *Proxy) accept(target string, carry func(client, server net.Conn)) {
+func (p *Proxy) accept(target string, through func(client, server net.Conn)) {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
@@ -99,7 +96,7 @@ func (p *Proxy) accept(target string, carry func(client, server net.Conn)) {
 		p.carriers.Go(func() {
 			defer client.Close()
 			defer server.Close()
-			carry(client, server)
+			through(client, server)
 		})
 	}
 }
@@ -116,16 +113,26 @@ func (p *Proxy) keep(client, server net.Conn) bool {
 	return true
 }
 
-// carryAll carries both directions until one end is closed.
-func carryAll(client, server net.Conn) {
-	var answers sync.WaitGroup
-	answers.Go(func() {
-		defer client.Close()
-		_, _ = io.Copy(client, server)
-	})
-	_, _ = io.Copy(server, client)
-	_ = server.Close()
-	answers.Wait()
+// carry carries both directions until an end is closed or arrived closes one. What arrived does not let through is lost.
+func carry(client, server net.Conn, arrived func(reply bool) bool) {
+	one := func(to, from net.Conn, reply bool) {
+		defer to.Close()
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(buffer)
+			if n > 0 && arrived(reply) {
+				_, failed := to.Write(buffer[:n])
+				err = errors.Join(err, failed)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+	var replies sync.WaitGroup
+	replies.Go(func() { one(client, server, true) })
+	one(server, client, false)
+	replies.Wait()
 }
 
 // Line is a Proxy that can be made to fail, and healed. What is on its way is not looked at.
@@ -148,7 +155,10 @@ type fault struct {
 func NewLine(t testing.TB, target string) *Line {
 	t.Helper()
 	l := &Line{healed: make(chan struct{})}
-	l.Proxy = NewProxy(t, target, l.carry)
+	l.Proxy = NewProxy(t, target, func(client, server net.Conn) {
+		pair := [2]net.Conn{client, server}
+		carry(client, server, func(reply bool) bool { return l.arrived(pair, reply) })
+	})
 	return l
 }
 
@@ -183,67 +193,26 @@ func (l *Line) Heal() {
 	l.healed = make(chan struct{})
 }
 
-func (l *Line) carry(client, server net.Conn) {
-	pair := [2]net.Conn{client, server}
-	var replies sync.WaitGroup
-	replies.Go(func() {
-		defer client.Close()
-		pass(client, server, func() bool { return l.reply(pair) })
-	})
-	pass(server, client, func() bool { return l.request(pair) })
-	_ = server.Close()
-	replies.Wait()
-}
-
-// pass carries one direction until an end is closed or arrived closes one. What arrived does not let through is lost.
-func pass(to, from net.Conn, arrived func() bool) {
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buffer)
-		if n > 0 && arrived() {
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// request reports whether a request goes through.
-func (l *Line) request(pair [2]net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.fault.swallowRequests {
-		l.silenced = append(l.silenced, pair)
-	}
-	return !l.fault.swallowRequests
-}
-
-// reply reports whether a reply goes through, after its delay.
-func (l *Line) reply(pair [2]net.Conn) bool {
+// arrived reports whether what has come goes through; a reply does after its delay.
+func (l *Line) arrived(pair [2]net.Conn, reply bool) bool {
 	l.mu.Lock()
 	f, healed := l.fault, l.healed
-	switch {
-	case f.cutReplies:
-		_, _ = pair[0].Close(), pair[1].Close()
-	case f.swallowReplies:
+	lost := reply && f.swallowReplies || !reply && f.swallowRequests
+	if lost {
 		l.silenced = append(l.silenced, pair)
 	}
 	l.mu.Unlock()
-	if f.cutReplies || f.swallowReplies {
+	switch {
+	case reply && f.cutReplies:
+		_, _ = pair[0].Close(), pair[1].Close()
 		return false
-	}
-	if f.delay > 0 {
-		delay := time.NewTimer(f.delay)
-		defer delay.Stop()
+	case reply && f.delay > 0:
 		select {
-		case <-delay.C:
+		case <-time.After(f.delay):
 		case <-healed:
 		}
 	}
-	return true
+	return !lost
 }
 
 // Certificates are files in PEM: an authority of its own, and what it has signed.
