@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -96,7 +95,6 @@ func TestPasswordChange(t *testing.T) { t.Parallel(); anywhere(t, checkPasswordC
 
 func checkPasswordChange(t *testing.T, in shop) {
 	a, alice := in.elsewhere(t), in.name("Alice")
-	voucher := a.onSale(t, 5)
 	a.register(t, alice)
 	change := func(token, current, next string) api.Answer {
 		t.Helper()
@@ -114,30 +112,16 @@ func checkPasswordChange(t *testing.T, in shop) {
 	}
 	// A token of no account has no password here.
 	refused(t, change(a.as(t, "github:42"), rightPassword, "another horse"), model.CodeNotFound)
-	if got := a.Call(t, http.MethodGet, "/auth/me", second, nil); got.Status != http.StatusOK {
-		t.Fatalf("what was refused has ended a token: %d %s", got.Status, got.Body)
-	}
+	me := func(token string) api.Answer { return a.once(t, "GET /auth/me", token, nil) }
+	check.Equal(t, "who was refused", me(second).Status, http.StatusOK)
 
-	// Of several changes at once, one happens.
-	answers := make([]api.Answer, 3)
-	check.Volley(len(answers), func(i int) { answers[i] = change(first, rightPassword, "another horse "+strconv.Itoa(i)) })
-	changed := slices.IndexFunc(answers, func(got api.Answer) bool { return got.Status == http.StatusNoContent && len(got.Body) == 0 })
-	for i, got := range answers {
-		if i != changed {
-			refused(t, got, model.CodeUnauthenticated)
-		}
-	}
-	check.Need(t, changed >= 0, "no change happened")
+	check.Equal(t, "a change", change(first, rightPassword, "another horse").Status, http.StatusNoContent)
 	for _, token := range []string{first, second} {
-		refused(t, a.Call(t, http.MethodGet, "/auth/me", token, nil), model.CodeUnauthenticated)
-		refused(t, a.Call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil), model.CodeUnauthenticated)
+		refused(t, me(token), model.CodeUnauthenticated)
 		refused(t, change(token, "another horse", "a third horse"), model.CodeUnauthenticated)
 	}
 	refused(t, a.login(t, alice, rightPassword), model.CodeUnauthenticated)
-	third, _ := a.session(t, alice, "another horse "+strconv.Itoa(changed))
-	if got := a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", third, nil); !got.Sells() {
-		t.Errorf("a purchase with the new token: %d %s", got.Status, got.Body)
-	}
+	a.session(t, alice, "another horse")
 }
 
 // TestAPasswordChangeIsKnownToEveryInstance: the other instance reads it from the database, and a new instance knows it

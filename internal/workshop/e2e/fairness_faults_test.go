@@ -16,11 +16,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -42,10 +40,7 @@ func TestFairness(t *testing.T) {
 		first := correlation(crowd)
 		t.Logf("%s, 20,000 buyers, 5,000 units: correlation of arrival and success %.4f, attempts told to come again %d", mode, first, attempts(crowd)-len(crowd))
 		check.That(t, first >= 0.9, "%s: the correlation of arrival and success is %.4f", mode, first)
-		independent(t, fmt.Sprintf("%s, one sale", mode), crowd, map[string]trait{
-			"the user's id": byID(crowd), "the instance": {2, func(c *caller) int { return c.instance }},
-			"the place in a batch": {classes, func(c *caller) int { return int(c.arrived) % classes }},
-		})
+		independent(t, fmt.Sprintf("%s, one sale", mode), crowd, traits(crowd))
 
 		// Of small sales one batch decides, which is of one instance: so of that only whole sales are counted. Who was first
 		// of those who come within a millisecond is not for the service to say: that is printed, and no verdict.
@@ -79,11 +74,8 @@ func TestFairnessOfADraw(t *testing.T) {
 	crowd := gather(instances, 20_000, rand.New(rand.NewPCG(40, 41)))
 	voucher := instances[0].Create(t, map[string]any{"stock": len(crowd) / 4, "allocation": "draw"})
 	press(t, voucher.ID, crowd, 512)
-	end := map[string]any{"begin_at": time.Now().Add(-2 * time.Hour), "end_at": time.Now().Add(-time.Hour)}
-	check.Equal(t, "the sale ends", instances[0].Call(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, instances[0].Admin(t), end).Status, http.StatusOK)
-	check.Patiently(t, "it is drawn", func() bool {
-		return remote.Decode[model.Draw](t, instances[1].Insist(t, http.MethodGet, "/vouchers/"+voucher.ID+"/draw", "", nil)).DrawnAt != nil
-	})
+	instances[0].closeSale(t, voucher.ID)
+	instances[1].awaitDrawn(t, voucher.ID)
 	winners := map[string]bool{}
 	for _, order := range instances[0].rows(t, voucher.ID) {
 		winners[order.UserID] = true
@@ -97,10 +89,7 @@ func TestFairnessOfADraw(t *testing.T) {
 	sigma := math.Sqrt((won + lost + 1) / (3 * won * lost))
 	t.Logf("a draw, 20,000 buyers, 5,000 units: correlation of arrival and success %.4f, %.1f σ", rank, rank/sigma)
 	check.That(t, math.Abs(rank) <= 5*sigma, "the correlation of arrival and success is %.4f", rank)
-	independent(t, "a draw", crowd, map[string]trait{
-		"the user's id": byID(crowd), "the instance": {2, func(c *caller) int { return c.instance }},
-		"the place in a batch": {classes, func(c *caller) int { return int(c.arrived) % classes }},
-	})
+	independent(t, "a draw", crowd, traits(crowd))
 }
 
 // mostWins is one for each instance: the one at which more have won has won.
@@ -197,6 +186,14 @@ type trait struct {
 }
 
 const classes = 10
+
+// traits are those that must not matter.
+func traits(crowd []*caller) map[string]trait {
+	return map[string]trait{
+		"the user's id": byID(crowd), "the instance": {2, func(c *caller) int { return c.instance }},
+		"the place in a batch": {classes, func(c *caller) int { return int(c.arrived) % classes }},
+	}
+}
 
 // byID are classes by the order of the users' ids.
 func byID(crowd []*caller) trait {
