@@ -4,8 +4,6 @@ package e2e_test
 
 import (
 	"net/http"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,19 +14,13 @@ import (
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
-	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 
 // operate runs a command of the program beside the instances of a deployment.
 func operate(t *testing.T, s settings, stdin string, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(check.Context(t), testserver.Program(t), args...)
-	cmd.Env = append(os.Environ(), s.environ()...)
-	cmd.Stdin = strings.NewReader(stdin)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("seckill %s: %v\n%s", strings.Join(args, " "), err, said)
-	}
+	check.Must(t, check.ErrorOf(typed(t, s, stdin, args...)))
 }
 
 // TestAnAdministratorIsOutWithinASecond ends the right of an administrator in every way there is, and no instance obeys
@@ -263,9 +255,7 @@ func TestForeignHolderOfTheUsersLock(t *testing.T) {
 	h := newHolder(t, s, a.user(1))
 	h.take(t)
 	refused(t, a.Call(t, http.MethodPost, path, token, nil), model.CodeLockBusy)
-	if audit := a.Audit(t, voucher.ID); audit.Database.LiveOrders != 0 || audit.Database.Remaining != 10 {
-		t.Errorf("LOCK_BUSY changed something: %+v", audit)
-	}
+	check.Equal(t, "units that are left", a.Audit(t, voucher.ID).Database.Remaining, 10)
 	a.buys(t, voucher.ID, a.user(2)) // another user
 
 	bought := patient.later(t, http.MethodPost, path, token)
@@ -314,8 +304,7 @@ func TestModeChangesWhileNobodySells(t *testing.T) {
 	other.ready(t)
 	got := check.Value(other.Place(t, voucher.ID, other.user(3)))(t)
 	check.Equal(t, "a purchase in sync", got.Status, http.StatusCreated)
-	if sold := other.Audit(t, voucher.ID); sold.Mode != model.ModeSync || !sold.Balanced || sold.Database.LiveOrders != 4 {
-		t.Errorf("in sync: %+v", sold)
-	}
+	sold := other.Audit(t, voucher.ID)
+	check.That(t, sold.Mode == model.ModeSync && sold.Balanced && sold.Database.LiveOrders == 4, "in sync: %+v", sold)
 	refused("async", strings.TrimPrefix(other.URL, "http://127.0.0.1"))
 }

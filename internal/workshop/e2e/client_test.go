@@ -240,9 +240,9 @@ func (a *app) conserved(t testing.TB, voucherID string, promised map[string]stri
 	check.That(t, d.LiveOrders == int64(len(live)) && d.Stock == d.Remaining+d.LiveOrders,
 		"%d live orders, and the audit says %+v", len(live), d)
 	for id, user := range promised {
-		if order, ok := orders[id]; !ok || order.UserID != user || order.Status == model.OrderProcessing {
-			t.Errorf("%s was promised order %s, and it is %+v", user, id, order)
-		}
+		order := orders[id]
+		check.That(t, order.UserID == user && order.Status != model.OrderProcessing,
+			"%s was promised order %s, and it is %+v", user, id, order)
 	}
 	return orders
 }
@@ -251,9 +251,8 @@ func (a *app) conserved(t testing.TB, voucherID string, promised map[string]stri
 func unbroken(t testing.TB, orders map[string]model.Order, promised map[string]string) {
 	t.Helper()
 	for id := range promised {
-		if order := orders[id]; order.Status != model.OrderUnpaid {
-			t.Errorf("order %s was promised and is %q (%s)", id, order.Status, order.Reason)
-		}
+		order := orders[id]
+		check.That(t, order.Status == model.OrderUnpaid, "order %s was promised and is %q (%s)", id, order.Status, order.Reason)
 	}
 }
 

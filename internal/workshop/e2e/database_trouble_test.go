@@ -54,7 +54,6 @@ func TestDatabaseTroubleIsLater(t *testing.T) {
 	})
 	run(healed)
 	sold(t, a, other.ID, c.told, 100)
-	if audit := a.Audit(t, voucher.ID); !audit.Balanced || audit.Database.LiveOrders != int64(buyers) {
-		t.Errorf("audit %+v, want %d live orders", audit, buyers)
-	}
+	audit := a.Audit(t, voucher.ID)
+	check.That(t, audit.Balanced && audit.Database.LiveOrders == int64(buyers), "audit %+v, want %d live orders", audit, buyers)
 }

@@ -341,8 +341,14 @@ func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m))
 // runs a command of the real program, and returns what it said.
 func runs(t testing.TB, s settings, args ...string) (output string, err error) {
 	t.Helper()
+	return typed(t, s, "", args...)
+}
+
+// typed is runs with what somebody types meanwhile.
+func typed(t testing.TB, s settings, stdin string, args ...string) (output string, err error) {
+	t.Helper()
 	cmd := exec.CommandContext(check.Context(t), testserver.Program(t), args...)
-	cmd.Env = append(os.Environ(), s.environ()...)
+	cmd.Env, cmd.Stdin = append(os.Environ(), s.environ()...), strings.NewReader(stdin)
 	said, err := cmd.CombinedOutput()
 	if err != nil {
 		return string(said), fmt.Errorf("seckill %v: %w\n%s", args, err, said)

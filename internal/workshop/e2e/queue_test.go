@@ -128,12 +128,9 @@ func TestPoisonedOrderIsSetAside(t *testing.T) {
 	check.That(t, err == nil && strings.Contains(shown, poisoned.UserID) && strings.Contains(shown, "venom"),
 		"deadletters show %s: %v\n%s", sequence, err, shown)
 	execute(t, s, "DROP TRIGGER venom")
-	if replayed, err := runs(t, s, "deadletters", "replay", sequence); err != nil {
-		t.Fatalf("%v\n%s", err, replayed)
-	}
-	if listed, err := runs(t, s, "deadletters", "list"); err != nil || strings.Contains(listed, poisoned.ID) {
-		t.Errorf("deadletters list after the replay: %v\n%s", err, listed)
-	}
+	check.Must(t, check.ErrorOf(runs(t, s, "deadletters", "replay", sequence)))
+	listed, err = runs(t, s, "deadletters", "list")
+	check.That(t, err == nil && !strings.Contains(listed, poisoned.ID), "deadletters list after the replay: %v\n%s", err, listed)
 	replayed := func() model.Order {
 		for _, order := range front.orders(t, voucher.ID) {
 			if order.UserID == poisoned.UserID && order.ID != poisoned.ID {
@@ -143,10 +140,9 @@ func TestPoisonedOrderIsSetAside(t *testing.T) {
 		return model.Order{}
 	}
 	check.Patiently(t, "the replayed order is there", func() bool { return replayed().Status == model.OrderUnpaid })
-	if order := replayed(); order.Currency != voucher.Currency || order.Price != voucher.Price {
-		t.Errorf("the replayed order is %+v", order)
-	}
-	promised[replayed().ID] = poisoned.UserID
+	order := replayed()
+	check.That(t, order.Currency == voucher.Currency && order.Price == voucher.Price, "the replayed order is %+v", order)
+	promised[order.ID] = poisoned.UserID
 	maps.Copy(promised, front.sellsOn(t, voucher.ID, batch))
 	front.kept(t, voucher.ID, promised)
 	check.Equal(t, "sold", len(promised), stock)

@@ -192,12 +192,8 @@ func TestLimitsWithoutRedis(t *testing.T) {
 	a := start(t, onServers(t).with(settings{
 		"SECKILL_RATE_USER": "7/h", "SECKILL_REDIS_URL": redis.URL(), "SECKILL_LOCK_MODE": "none",
 	}))
-	if got := passing(t, a.user(1), 3, a); got != 3 {
-		t.Errorf("%d of 3 pass", got)
-	}
+	check.Equal(t, "of 3 requests pass", passing(t, a.user(1), 3, a), 3)
 	redis.Kill()
-	if got := passing(t, a.user(1), 10, a); got != 4 {
-		t.Errorf("%d more than 3 pass with 7 an hour", got)
-	}
+	check.Equal(t, "more than 3 that pass with 7 an hour", passing(t, a.user(1), 10, a), 4)
 	check.Equal(t, "requests of another user that pass", passing(t, a.user(2), 20, a), 7)
 }

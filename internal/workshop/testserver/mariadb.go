@@ -340,16 +340,10 @@ func Hostile(t testing.TB, db *sql.DB) {
 // Status is the sum of a server's counters, by the names that SHOW GLOBAL STATUS has.
 func Status(t testing.TB, db *sql.DB, names ...string) (sum int64) {
 	t.Helper()
-	rows := check.Value(db.QueryContext(t.Context(), "SHOW GLOBAL STATUS WHERE variable_name IN ('"+strings.Join(names, "', '")+"')"))(t)
-	defer rows.Close()
-	found := 0
-	for ; rows.Next(); found++ {
-		var name string
-		var value int64
-		check.Must(t, rows.Scan(&name, &value))
-		sum += value
-	}
-	check.Must(t, rows.Err())
+	schema := map[bool]string{true: "performance_schema", false: "information_schema"}[OnMySQL()]
+	var found int
+	check.Must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*), CAST(SUM(variable_value) AS SIGNED) FROM "+schema+
+		".global_status WHERE variable_name IN ('"+strings.Join(names, "', '")+"')").Scan(&found, &sum))
 	check.Equal(t, "counters found", found, len(names))
 	return sum
 }
