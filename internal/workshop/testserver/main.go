@@ -55,7 +55,7 @@ func Main(m *testing.M, opts ...goleak.Option) {
 // leftOver describes the goroutines that do not end. Some end a while after what they belong to: go-redis notices
 // only once a second that a pool which looks for a dead node was closed (ConnPool.tryDial).
 func leftOver(opts []goleak.Option) error {
-	deadline := time.Now().Add(process.patience)
+	deadline := time.Now().Add(lastGoroutines)
 	for {
 		err := goleak.Find(opts...) // looks for some 400 ms
 		if err == nil {
@@ -69,7 +69,7 @@ func leftOver(opts []goleak.Option) error {
 
 // process is what the tests of one binary share. It is package state because Schema(t) and SharedRedis(t)
 // are called from everywhere with nothing but the test in hand. Main creates and clears it.
-var process = home{patience: lastGoroutines, shared: map[string]func() (*Server, error){}}
+var process = home{shared: map[string]func() (*Server, error){}}
 
 // lastGoroutines is how long goroutines may take to end after the tests: a second, and a connection that times out.
 const lastGoroutines = 5 * time.Second
@@ -92,9 +92,8 @@ var programs = sync.OnceValues(func() (string, error) {
 
 // home is the directory and the shared servers of one test binary.
 type home struct {
-	adopted  atomic.Bool // Main was called, and will clean up
-	serial   atomic.Int64
-	patience time.Duration // with goroutines that are left over
+	adopted atomic.Bool // Main was called, and will clean up
+	serial  atomic.Int64
 
 	dirOnce sync.Once
 	path    string

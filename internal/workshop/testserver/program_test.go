@@ -18,6 +18,3 @@ func TestARunBuildsAProgramOnce(t *testing.T) {
 	check.Equal(t, "the program", check.Value(build(shared, "of a test"))(t), built)
 	check.Equal(t, "what it holds", string(check.Value(os.ReadFile(built))(t)), "built by another test binary")
 }
-
-// Impatient does not wait for goroutines that are left over.
-func Impatient() { process.patience = 0 }

@@ -267,7 +267,6 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case roleLeaky:
 		go func() { select {} }()
-		testserver.Impatient()
 	}
 	testserver.Main(m)
 }
