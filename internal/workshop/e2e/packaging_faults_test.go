@@ -132,7 +132,7 @@ func TestTheRoadOfAnOrder(t *testing.T) {
 	}
 }
 
-// ofARoom are the files that the list is about; the page says what it leaves out. Others work beside orders, by the clock.
+// ofARoom are the files that the list is about; the page says what it leaves out. Others work by the clock.
 var ofARoom = regexp.MustCompile(`^(handler|service/sale|service/persist|queue|internal/lane)/|^(service|repository(/hotcopy)?)/\w+\.go$`)
 
 // filesUnder lists the Go files to which the table under a heading of the page leads, each once.
