@@ -1,17 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -98,7 +91,7 @@ func (a *actor) to(patience time.Duration, points ...point) bool {
 	return false
 }
 
-// kill ends the actor as a power cut would.
+// kill ends the actor as a power cut would: its connections first, so that it gives nothing back (see strategy.work).
 func (a *actor) kill() {
 	a.note(pointKilled, true) // unless its work is over
 	a.cancel()
@@ -170,108 +163,6 @@ func (a Attack) Together() (longest time.Duration) {
 	return longest
 }
 
-// childCommand is the argument with which the program starts itself again.
-const childCommand = "child"
-
-// childMessage is what a child says on standard output: the point at which it stands, or in the end what it did.
-type childMessage struct {
-	Point point `json:"point,omitempty"`
-	Tally tally `json:"tally,omitempty"`
-}
-
-// elsewhere is the work of a process of its own, which ends with ctx by SIGKILL, as by a power cut.
-func (t terms) elsewhere(ctx context.Context, stand pause) (did tally) {
-	cmd := exec.CommandContext(ctx, got(os.Executable())("find this program"), childCommand) //nolint:gosec // itself
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	in := got(cmd.StdinPipe())("start a child process")
-	out := got(cmd.StdoutPipe())("start a child process")
-	must("start a child process", cmd.Start())
-	err := try(func() { did = t.converse(ctx, in, out, stand) })
-	if ctx.Err() != nil { // before the end of its input, which would let it give its lock back
-		_ = cmd.Process.Kill()
-	}
-	_ = in.Close()
-	if ended := cmd.Wait(); ended != nil {
-		err = errors.Join(err, fmt.Errorf("child process: %w: %s", ended, strings.TrimSpace(stderr.String())))
-	}
-	stop(err)
-	return did
-}
-
-// converse gives a child its terms first on its standard input, a stream of JSON. Every further value lets it go on by
-// one step; the end of the input ends it, so that it never outlives its parent. It returns what the child did.
-func (t terms) converse(ctx context.Context, in io.Writer, out io.Reader, stand pause) tally {
-	tell, messages := json.NewEncoder(in), json.NewDecoder(out)
-	must("give a child process its job", tell.Encode(t))
-	for {
-		var m childMessage
-		must("a child process ended early", messages.Decode(&m))
-		if m.Point == "" {
-			return m.Tally
-		}
-		stand(ctx, m.Point)
-		if !m.Point.passes() {
-			_ = tell.Encode(struct{}{}) // a child that has died says so by its messages
-		}
-	}
-}
-
-var errParentGone = errors.New("the lab that started this process is gone")
-
-// child is a child process: a worker of an attack that is to be killed, or half of a free run whose lock dies with it.
-func child(ctx context.Context, in io.Reader, out io.Writer) {
-	told := json.NewDecoder(in)
-	var job terms
-	err := told.Decode(&job)
-	if errors.Is(err, io.EOF) {
-		err = errParentGone
-	}
-	must("read the job", err)
-	all := catalog() //nolint:contextcheck // nothing is opened yet
-	if job.Mended {
-		all = mended() //nolint:contextcheck // nothing is opened yet
-	}
-	s, found := named(all, job.Strategy)
-	if !found {
-		stop(fmt.Errorf("the lab has no strategy %q", job.Strategy))
-	}
-	client := newClient(job.Site.Redis)
-	defer client.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	steps := make(chan struct{}, 1)
-	go func() { // ends with the input, that is with the process
-		for told.Decode(&struct{}{}) == nil {
-			steps <- struct{}{}
-		}
-		cancel(errParentGone)
-	}()
-	messages, mu := json.NewEncoder(out), sync.Mutex{}
-	say := func(m childMessage) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err := messages.Encode(m); err != nil {
-			stop(fmt.Errorf("%w: %w", errParentGone, err))
-		}
-	}
-	err = try(func() {
-		say(childMessage{Tally: s.here(setup{terms: job, redis: client})(ctx, func(ctx context.Context, p point) {
-			say(childMessage{Point: p})
-			if !p.passes() {
-				select {
-				case <-steps:
-				case <-ctx.Done():
-				}
-			}
-			stop(context.Cause(ctx))
-		})})
-	})
-	if err != nil {
-		stop(errors.Join(err, context.Cause(ctx)))
-	}
-}
-
 // attack is an interleaving of workers that breaks a broken strategy every time, and must not break a real one.
 type attack struct {
 	name  string
@@ -312,11 +203,7 @@ func (a *arena) worker(name string, change ...func(*setup)) *actor {
 	for _, f := range change {
 		f(&with)
 	}
-	does := a.strategy.here(with)
-	if with.ownProcess {
-		does = with.elsewhere
-	}
-	w := newActor(a.ctx, name, a.began, does)
+	w := newActor(a.ctx, name, a.began, a.strategy.work(with))
 	a.workers = append(a.workers, w)
 	return w
 }
@@ -336,7 +223,6 @@ func (a *arena) wants(name string) *actor {
 }
 
 func (a *arena) shortLease(s *setup) { s.Lease = a.watched }
-func inProcess(s *setup)             { s.ownProcess = true }
 
 // clear ends the workers that an error left behind, before the lab removes the keys that they hold and write.
 func (a *arena) clear() {
@@ -394,10 +280,10 @@ func beforeCommit() attack { return meet("between unlock and COMMIT", 1, calmLea
 // outlive: A is inside for three leases; B wants in.
 func outlive() attack { return meet("work longer than the lease", 1, 0, pointRead) }
 
-// crash: a process is killed at a point; then B wants the lock. One refused before had too short a lease.
+// crash: a holder dies at a point; then B wants the lock. One refused before had too short a lease.
 func crash(at point) attack {
 	return attack{name: "crashed holder", stock: 1, run: func(a *arena) {
-		victim := a.worker("A", a.shortLease, inProcess)
+		victim := a.worker("A", a.shortLease)
 		if victim.to(certain, at) {
 			victim.kill()
 			a.finish(a.worker("B", a.lastWait))
@@ -438,7 +324,7 @@ func reenter() attack {
 func renewedByOther() attack {
 	return attack{name: "renewed by another", stock: 1, lapses: true, run: func(a *arena) {
 		slow := a.stands("A", []point{pointHalf}, a.shortLease)
-		victim := a.worker("B", a.shortLease, inProcess)
+		victim := a.worker("B", a.shortLease)
 		if !victim.to(certain, pointRead) {
 			stop(fmt.Errorf("the holder that was to be killed did not get the lock: %w", victim.err))
 		}
@@ -453,7 +339,7 @@ func renewedByOther() attack {
 func heldRow() attack {
 	return attack{name: "two at once", stock: 1, run: func(a *arena) {
 		transacted(func(u unit) answer {
-			if u.Site.DSN != "" {
+			if u.DSN != "" {
 				u.look("SELECT 0, 0, 0 FROM vouchers WHERE id = ? FOR UPDATE")
 			}
 			a.worker("A")

@@ -1,19 +1,18 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	_ "github.com/go-sql-driver/mysql"
@@ -22,18 +21,19 @@ import (
 
 	"seckill/internal/embedded"
 	"seckill/internal/poll"
+	"seckill/internal/workshop/testserver"
 	"seckill/repository/sqldb"
 )
 
 // quorumSize is the number of instances of the quorum rows: the smallest that survives the loss of one.
 const quorumSize = 3
 
-// site is where a run takes place. A child process is told it on its standard input.
+// site is where a run takes place.
 type site struct {
-	Prefix string   `json:"prefix"` // of every key; unique to the run
-	Redis  string   `json:"redis"`  // the single instance
-	Quorum []string `json:"quorum"` // three independent ones
-	DSN    string   `json:"dsn"`    // empty without MySQL
+	Prefix string   // of every key; unique to the run
+	Redis  string   // the single instance
+	Quorum []string // three independent ones
+	DSN    string   // empty without MySQL
 }
 
 func (l *lab) open(ctx context.Context) {
@@ -45,13 +45,13 @@ func (l *lab) open(ctx context.Context) {
 	l.openDatabase(ctx)
 }
 
-// openRedis starts three instances: redis-servers where installed, else embedded ones. The last is the single one too.
+// openRedis starts three instances, embedded ones where none is installed. The last one is also the single one.
 func (l *lab) openRedis(ctx context.Context) {
-	real := l.own && installed("redis-server") != ""
+	real := l.own && installed("redis-server")
 	for range quorumSize {
 		var url string
 		if real {
-			url = "redis://" + l.undo.redis(ctx, "").addr
+			url = testserver.Redis(host{ctx: ctx, undo: &l.undo}).URL() //nolint:contextcheck // it ends with the run
 		} else {
 			server := got(embedded.StartRedis())("start a Redis")
 			l.undo.add(func(context.Context) { server.Close() })
@@ -85,35 +85,21 @@ func (l *lab) openDatabase(ctx context.Context) {
 	must("make the lab's table", err)
 }
 
-// ownDatabase starts a MariaDB for the run, reached by a socket alone. It returns "" where none is installed.
+// ownDatabase starts a MariaDB for the run. It returns "" where none is installed.
 func (l *lab) ownDatabase(ctx context.Context) (dsn string) {
-	install, program := installed("mariadb-install-db"), installed("mariadbd")
-	if install == "" || program == "" {
+	if !installed("mariadbd") {
 		return ""
 	}
-	dir := l.undo.dir()
-	socket := filepath.Join(dir, "s")
-	shared := []string{
-		"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--tmpdir=" + dir,
-		"--user=" + got(user.Current())("name the user").Username,
-	}
-	made := exec.CommandContext(ctx, install, //nolint:gosec // a program of the system
-		append(slices.Clone(shared), "--auth-root-authentication-method=normal", "--skip-test-db")...)
-	said, err := made.CombinedOutput()
-	must("make a MariaDB: "+string(said), err)
-	server := l.undo.start(program, append(shared, "--socket="+socket, "--skip-networking", "--skip-log-bin",
-		"--innodb-flush-log-at-trx-commit=2", "--pid-file="+filepath.Join(dir, "pid"))...)
-	dsn = "root@unix(" + socket + ")/"
-	db := got(sql.Open("mysql", dsn))("open the database")
+	server := testserver.MariaDB(host{ctx: ctx, undo: &l.undo}) //nolint:contextcheck // it ends with the run
+	db := got(sql.Open("mysql", server.AdminDSN("")))("open the database")
 	defer db.Close()
-	server.ready(ctx, db.PingContext)
-	_, err = db.ExecContext(ctx, "CREATE DATABASE lab")
+	_, err := db.ExecContext(ctx, "CREATE DATABASE lab")
 	must("make a schema", err)
-	return dsn + "lab"
+	return server.AdminDSN("lab")
 }
 
 // key names a key of the lock or the account.
-func (s setup) key(name string) string { return s.Site.Prefix + s.Name + ":" + name }
+func (s setup) key(name string) string { return s.Prefix + s.Name + ":" + name }
 
 // connect opens a client of a lock's own.
 func (s setup) connect(url string) *redis.Client {
@@ -156,65 +142,33 @@ func (c *cleanup) run(ctx context.Context) error {
 
 // dir makes a directory.
 func (c *cleanup) dir() string {
-	dir := got(os.MkdirTemp("", "lab-"))("make a directory") // short: a socket's path is bounded
+	dir := got(os.MkdirTemp("", "lab-"))("make a directory")
 	c.add(func(context.Context) { stop(os.RemoveAll(dir)) })
 	return dir
 }
 
-// server is a process of the lab's own.
-type server struct {
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has
+// host is the lab as the servers of tests know a test: what it opens is undone with the run.
+type host struct {
+	testing.TB
+
+	ctx  context.Context //nolint:containedctx // of the run
+	undo *cleanup
 }
 
-// start runs a server until it is undone.
-func (c *cleanup) start(program string, args ...string) server {
-	s := server{exec.Command(program, args...), make(chan struct{})} //nolint:gosec,noctx // of the system; ended by undo
-	must("start "+program, s.cmd.Start())
-	go func() {
-		defer close(s.ended)
-		_ = s.cmd.Wait()
-	}()
-	c.add(func(context.Context) {
-		_ = s.cmd.Process.Kill() // its data go too
-		<-s.ended
-	})
-	return s
-}
+func (host) Helper()                           {}
+func (host) Failed() bool                      { return false }
+func (h host) Context() context.Context        { return h.ctx }
+func (h host) Cleanup(undo func())             { h.undo.add(func(context.Context) { undo() }) }
+func (host) Fatalf(format string, args ...any) { stop(fmt.Errorf(format, args...)) }
+func (host) Errorf(format string, args ...any) { stop(fmt.Errorf(format, args...)) }
+func (host) Error(args ...any)                 { stop(errors.New(fmt.Sprint(args...))) }
+func (host) Fatal(args ...any)                 { stop(errors.New(fmt.Sprint(args...))) }
 
-// startPoll is between two looks at a server that starts.
-const startPoll = 20 * time.Millisecond
-
-// errServerEnded: another program may have taken its port meanwhile.
-var errServerEnded = errors.New("the server has ended")
-
-// ready waits until the server answers.
-func (s server) ready(ctx context.Context, ask func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(ctx, rowBudget)
-	defer cancel()
-	var last error
-	err := poll.Until(ctx, startPoll, func() (bool, error) {
-		select {
-		case <-s.ended:
-			return false, errServerEnded
-		default:
-			last = ask(ctx)
-			return last == nil, nil
-		}
-	})
-	if err != nil {
-		stop(fmt.Errorf("wait for %s: %w: %w", s.cmd.Path, err, cmp.Or(last, err)))
-	}
-}
-
-// installed finds a program, also where only root looks.
-func installed(name string) string {
-	for _, place := range []string{name, filepath.Join("/usr/sbin", name)} {
-		if path, err := exec.LookPath(place); err == nil {
-			return path
-		}
-	}
-	return ""
+// installed reports whether there is a program, also where only root looks.
+func installed(name string) bool {
+	_, err := exec.LookPath(name)
+	_, other := exec.LookPath(filepath.Join("/usr/sbin", name))
+	return err == nil || other == nil
 }
 
 // promoted: the line between a primary and its replica fails, A locks, and the replica is made the primary, which B
@@ -227,15 +181,18 @@ func promoted(gone bool) attack {
 	return attack{name: name, stock: 1, lapses: true, run: func(a *arena) {
 		var undo cleanup
 		err := try(func() {
-			old := undo.redis(a.ctx, "")
-			replica := undo.redis(a.ctx, old.addr)
-			undo.redis(a.ctx, replica.addr)                                                              // stands behind the new primary
-			must("cut the line to the replica", replica.client.ReplicaOf(a.ctx, "127.0.0.1", "1").Err()) // nobody is there
-			others := a.setup.Site.Quorum[1:]
-			at := func(r redisServer) func(*setup) {
+			servers := host{ctx: a.ctx, undo: &undo}
+			old := testserver.Redis(servers, "--repl-diskless-sync-delay", "0")
+			replica := a.replicaOf(servers, old)
+			a.replicaOf(servers, replica) // stands behind the new primary
+			told := newClient(replica.URL())
+			undo.closes(told)
+			must("cut the line to the replica", told.ReplicaOf(a.ctx, "127.0.0.1", "1").Err()) // nobody is there
+			others := a.setup.Quorum[1:]
+			at := func(r *testserver.Server) func(*setup) {
 				return func(s *setup) {
-					s.Site.Redis = "redis://" + r.addr
-					s.Site.Quorum = append([]string{s.Site.Redis}, others...)
+					s.Redis = r.URL()
+					s.Quorum = append([]string{s.Redis}, others...)
 				}
 			}
 			first := a.stands("A", []point{pointRead}, at(old))
@@ -243,9 +200,9 @@ func promoted(gone bool) attack {
 				a.joined(others)
 			}
 			if gone {
-				_ = old.cmd.Process.Kill()
+				old.Kill()
 			}
-			must("promote the replica", replica.client.ReplicaOf(a.ctx, "NO", "ONE").Err())
+			must("promote the replica", told.ReplicaOf(a.ctx, "NO", "ONE").Err())
 			second := a.worker("B", at(replica))
 			second.to(a.forbidden(), pointRead)
 			a.finish(first, second)
@@ -253,6 +210,23 @@ func promoted(gone bool) attack {
 		stop(errors.Join(err, undo.run(a.ctx)))
 	}}
 }
+
+// replicaOf starts a server that has another one's data.
+func (a *arena) replicaOf(servers host, primary *testserver.Server) *testserver.Server {
+	replica := testserver.Redis(servers, "--replicaof", "127.0.0.1", strconv.Itoa(primary.Port()), "--repl-diskless-sync-delay", "0")
+	client := newClient(replica.URL())
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(a.ctx, certain)
+	defer cancel()
+	must("wait for the replica", poll.Until(ctx, startPoll, func() (bool, error) {
+		info, err := client.Info(ctx, "replication").Result()
+		return strings.Contains(info, "master_link_status:up"), err
+	}))
+	return replica
+}
+
+// startPoll is between two looks at what is about to be.
+const startPoll = 20 * time.Millisecond
 
 // joined waits until all of those instances have the lock. A majority has it with one of them, and the promoted
 // instance and the other would be a majority too: what RedLock survives is a promotion of one of more than it needs.
@@ -267,53 +241,4 @@ func (a *arena) joined(urls []string) {
 			return n == 1, err
 		}))
 	}
-}
-
-// redisServer is one of the lab's own.
-type redisServer struct {
-	addr string
-	server
-	client *redis.Client
-}
-
-// redis starts a server, a replica of primary if given. On a port taken meanwhile it tries another.
-func (c *cleanup) redis(ctx context.Context, primary string) (s redisServer) {
-	var err error
-	for range 3 {
-		if err = try(func() { s = c.redisOnce(ctx, primary) }); !errors.Is(err, errServerEnded) {
-			break
-		}
-	}
-	stop(err)
-	return s
-}
-
-func (c *cleanup) redisOnce(ctx context.Context, primary string) redisServer {
-	program := installed("redis-server")
-	if program == "" {
-		stop(errors.New("redis-server is not installed"))
-	}
-	free := got(net.Listen("tcp", "127.0.0.1:0"))("find a port") //nolint:noctx // at once
-	addr := free.Addr().String()
-	_, port, _ := strings.Cut(addr, ":")
-	_ = free.Close()
-	want, args := "role:master", []string{
-		"--dir", c.dir(), // a replica writes its first copy there
-		"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-		"--repl-diskless-sync-delay", "0", "--loglevel", "warning",
-	}
-	if _, port, replica := strings.Cut(primary, ":"); replica {
-		want, args = "master_link_status:up", append(args, "--replicaof", "127.0.0.1", port)
-	}
-	s := redisServer{addr, c.start(program, args...), newClient("redis://" + addr)}
-	c.closes(s.client)
-	s.ready(ctx, func(ctx context.Context) error {
-		info, err := s.client.Info(ctx).Result()
-		itself := fmt.Sprintf("process_id:%d\r", s.cmd.Process.Pid) // and not one that was faster
-		if err == nil && (!strings.Contains(info, want) || !strings.Contains(info, itself)) {
-			err = fmt.Errorf("it is not %s yet", want)
-		}
-		return err
-	})
-	return s
 }

@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"seckill/internal/redisdb"
+	"seckill/internal/workshop/testserver"
 	"seckill/repository/sqldb"
 )
 
@@ -217,11 +218,7 @@ func (l *lab) free(ctx context.Context, r *Row) {
 // stage has an attack, or the free run, on an account and a stock made for it, and judges it.
 func (l *lab) stage(ctx context.Context, r *Row, a attack, part string, watched time.Duration) (Attack, tally) {
 	with := setup{
-		terms: terms{
-			Strategy: r.Name, Mended: r.mended, Site: l.site, Name: fmt.Sprintf("%d-%s", r.number, part),
-			Lease: calmLease, Wait: certain,
-		},
-		db: l.db, redis: l.single, ownProcess: r.processes,
+		site: l.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: certain, db: l.db, redis: l.single,
 	}
 	on := &arena{ctx: ctx, strategy: r.strategy, watched: watched, wait: l.wait, patience: l.patience, setup: with}
 	defer on.clear()
@@ -249,12 +246,17 @@ var errUsage = errors.New("see -help")
 func main() {
 	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer end()
-	os.Exit(command(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	leave := testserver.Adopt()
+	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	if err := leave(); err != nil {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+	}
+	os.Exit(code)
 }
 
 // command runs the program and returns its exit code: 1 for a wrong verdict, 2 for wrong usage.
-func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	err := try(func() { execute(ctx, args, stdin, stdout, stderr) })
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	err := try(func() { execute(ctx, args, stdout, stderr) })
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
@@ -265,11 +267,7 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return exitError
 }
 
-func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) {
-	if len(args) == 1 && args[0] == childCommand {
-		child(ctx, stdin, stdout)
-		return
-	}
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) {
 	o := options{log: stderr, own: true}
 	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
 	flags.SetOutput(stderr)

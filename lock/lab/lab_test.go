@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,12 +17,7 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-func TestMain(m *testing.M) {
-	if os.Args[len(os.Args)-1] == childCommand { // this test binary, started again, is a child process of the lab
-		os.Exit(command(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	}
-	testserver.Main(m)
-}
+func TestMain(m *testing.M) { testserver.Main(m) }
 
 // small are options of a small laboratory.
 func small(t *testing.T, o options) options {
@@ -51,7 +45,7 @@ func TestUsage(t *testing.T) {
 		"-operations yes": "invalid value", "rats": "no arguments",
 	} {
 		var stdout, stderr bytes.Buffer
-		code := command(t.Context(), strings.Fields(args), strings.NewReader(""), &stdout, &stderr)
+		code := command(t.Context(), strings.Fields(args), &stdout, &stderr)
 		check.That(t, code == exitUsage && strings.Contains(stderr.String(), want) && stdout.Len() == 0,
 			"%s: exit %d, %q, want %q", args, code, stderr.String(), want)
 	}
@@ -70,8 +64,7 @@ func shown(t *testing.T, name string) Row {
 	return row
 }
 
-// TestAttacksTellWhoHadTheLock: a row tells who had the lock and when. Two had a wrong one at once, also in processes
-// of their own; a dead holder's time ends with it; of a right one none has it before the other gives it back.
+// TestAttacksTellWhoHadTheLock: a row tells who had the lock and when. Two had a wrong one at once; a dead holder's time ends with it; of a right one none has it before the other gives it back.
 func TestAttacksTellWhoHadTheLock(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -157,29 +150,6 @@ func TestJudgement(t *testing.T) {
 	}
 }
 
-func TestChildEndsWithItsParent(t *testing.T) {
-	t.Parallel()
-	for job, gone := range map[string]bool{
-		"": true,
-		`{"strategy":"no lock","site":{"redis":"redis://127.0.0.1:1/0"}}` + "\n": true,
-		"nonsense\n": false, `{"strategy":"nothing"}` + "\n": false,
-	} {
-		err := try(func() { child(t.Context(), strings.NewReader(job), &bytes.Buffer{}) })
-		check.That(t, err != nil && errors.Is(err, errParentGone) == gone, "job %q ended with %v", job, err)
-	}
-}
-
-// TestReadyEndsWithItsServer: nobody waits for one that has ended.
-func TestReadyEndsWithItsServer(t *testing.T) {
-	t.Parallel()
-	var undo cleanup
-	err := try(func() {
-		undo.start("false").ready(t.Context(), func(context.Context) error { return errUsage })
-	})
-	check.Is(t, "what is heard", err, errServerEnded)
-	check.Must(t, undo.run(t.Context()))
-}
-
 func TestReport(t *testing.T) {
 	t.Parallel()
 	r := report{load: load{Workers: 2, Operations: 3}, Took: time.Second, Rows: []Row{
@@ -239,8 +209,27 @@ func TestControl(t *testing.T) {
 	liar.defect, liar.attacks = defectDeadlock, []attack{crash(pointRead), reenter()}
 	wants("said to be broken", liar, options{wait: check.Deadline}, VerdictHidden)
 	liar, _ = named(catalog(), "setnx, no expiry")
-	liar.Name = "not in the catalog" // which the child is to find
+	liar.open = func(setup) perform { stop(errUsage); return nil }
 	wants("cannot run", liar, options{}, VerdictFailed)
+}
+
+// mended are the broken ones of the catalog, each with its defect mended by hand.
+func mended() (all []strategy) {
+	for _, s := range catalog() {
+		if s.broken() {
+			s.open, s.mended = s.mend, true
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func named(all []strategy, name string) (s strategy, found bool) {
+	i := slices.IndexFunc(all, func(s strategy) bool { return s.Name == name })
+	if i < 0 {
+		return strategy{}, false
+	}
+	return all[i], true
 }
 
 // rowsOf are those of the catalog that it says.

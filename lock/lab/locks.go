@@ -52,6 +52,9 @@ func under(open func(setup) locker, work sale) opener {
 					}
 					told = work(unit{setup: s, ctx: ctx, held: held})
 				})
+				if ctx.Err() != nil {
+					stop(err) // who is killed unlocks nothing
+				}
 				// Unlock also after a failure. The error of an unlock counts only beside that failure: the figures tell
 				// whether it went well.
 				if unlocked := try(func() { held.unlock(context.WithoutCancel(ctx)) }); err != nil {
@@ -171,7 +174,7 @@ func right(s setup) locker { return spinning(takeOwn, freeOwn)(s) }
 // spinning makes a lock whose holds have the caller's context: these locks do not know when they are lost.
 func spinning(take, free step) func(setup) locker {
 	return func(s setup) locker {
-		client := s.connect(s.Site.Redis)
+		client := s.connect(s.Redis)
 		return func(ctx context.Context, wait time.Duration) hold {
 			k := &key{unit{setup: s, ctx: ctx}, client, s.key("lock"), newID(), nil}
 			within(ctx, wait, func() bool { return take(k) })
@@ -238,7 +241,7 @@ func watched(renew string) func(setup) locker {
 			return false
 		}
 		own := *k
-		own.ctx, k.end = context.WithCancel(context.WithoutCancel(k.ctx))
+		own.ctx, k.end = context.WithCancel(k.ctx)
 		go poll.Every(own.ctx, k.Lease/renewals, func() { _ = try(func() { own.script(renew) }) })
 		return true
 	}, func(k *key) bool {
@@ -303,13 +306,13 @@ func syncedStore(s setup, c *redis.Client) driver.Store {
 }
 
 func onOne(store func(setup, *redis.Client) driver.Store) func(setup) lock.Locker {
-	return func(s setup) lock.Locker { return s.mutex(store(s, s.connect(s.Site.Redis))) }
+	return func(s setup) lock.Locker { return s.mutex(store(s, s.connect(s.Redis))) }
 }
 
 func onThree(compose func(...lock.Locker) *lock.Quorum) func(setup) lock.Locker {
 	return func(s setup) lock.Locker {
 		var parts []lock.Locker
-		for _, url := range s.Site.Quorum {
+		for _, url := range s.Quorum {
 			parts = append(parts, s.mutex(hashStore(s, s.connect(url))))
 		}
 		return compose(parts...)
@@ -321,7 +324,7 @@ func onTable(s setup) lock.Locker { return s.mutex(lock.NewMySQLStore(s.database
 
 // database opens connections of the work's own to the run's database.
 func (s setup) database() *sqldb.Database {
-	db := got(sqldb.Open(context.Background(), sqldb.Options{DSN: s.Site.DSN}))("open the database")
+	db := got(sqldb.Open(context.Background(), sqldb.Options{DSN: s.DSN}))("open the database")
 	s.undo.closes(db)
 	return db
 }

@@ -156,17 +156,16 @@ func short(d time.Duration) string {
 	return d.Round(time.Microsecond).String()
 }
 
-// answer is what came of one unit of work. It travels from child processes as JSON.
+// answer is what came of one unit of work.
 type answer struct {
 	// End is pointDone: added to the account and, if anything was left, sold; pointSoldOut: a sale without an account
 	// found nothing left; pointRefused: the lock was lost, the
 	// worker was told, and wrote nothing; or pointStuck: the lock was not to be had within the longest wait.
-	End    point         `json:"end"`
-	Sold   int64         `json:"sold"`   // units
-	Waited time.Duration `json:"waited"` // until the lock was there; 0 where there is none
+	End    point
+	Sold   int64         // units
+	Waited time.Duration // until the lock was there; 0 where there is none
 
-	Asked    time.Time `json:"asked"`
-	Answered time.Time `json:"answered"`
+	Asked, Answered time.Time
 }
 
 // tally is what came of many.

@@ -53,25 +53,19 @@ type pause = func(ctx context.Context, p point)
 
 // setup is how one process takes part.
 type setup struct {
-	terms
-	at         pause           // a point
-	db         *sqldb.Database // of the run; nil in a child process
-	redis      *redis.Client   // where the account is
-	undo       *cleanup        // when the work is over
-	ownProcess bool            // the worker runs in a process of its own
-}
+	site
 
-// terms is the part of a setup that a child process can be told.
-type terms struct {
-	Strategy string        `json:"strategy"`
-	Mended   bool          `json:"mended"`
-	Site     site          `json:"site"`
-	Name     string        `json:"name"`    // of the lock, the account and the stock: unique in the run
-	Lease    time.Duration `json:"lease"`   // of locks that have one
-	Fixed    bool          `json:"fixed"`   // the lease is not renewed, where it would be
-	Reenter  bool          `json:"reenter"` // lock once more inside the lock
-	Wait     time.Duration `json:"wait"`    // the longest wait for the lock
-	Load     *load         `json:"load"`    // its share of a free run; nil: one unit of work
+	Name    string        // of the lock, the account and the stock: unique in the run
+	Lease   time.Duration // of locks that have one
+	Fixed   bool          // the lease is not renewed, where it would be
+	Reenter bool          // lock once more inside the lock
+	Wait    time.Duration // the longest wait for the lock
+	Load    *load         // its share of a free run; nil: one unit of work
+
+	at    pause           // a point
+	db    *sqldb.Database // of the run
+	redis *redis.Client   // where the account is
+	undo  *cleanup        // when the work is over
 }
 
 // opener makes the work of one process. What that holds, setup.undo lets go.
@@ -146,9 +140,8 @@ type strategy struct {
 	mend    opener // the broken ones: the same with its defect mended by hand
 	ledger  ledger
 
-	processes bool // exclusion ends with the process, so two real ones are needed
-	replicas  bool // it is attacked with servers of the lab's own
-	mended    bool // open is mend
+	replicas bool // it is attacked with servers of the lab's own
+	mended   bool // open is mend
 }
 
 func (s strategy) broken() bool { return s.defect != defectNone }
@@ -169,8 +162,9 @@ var errRefused = errors.New("the lock was lost before the write")
 // work is that of a worker, which calls stand at every point.
 type work = func(ctx context.Context, stand pause) tally
 
-// here is the work of one worker of an attack, or of one process of a free run, in this process.
-func (s strategy) here(with setup) work {
+// work is that of one process: a worker of an attack, or half of a free run. It has a lock and connections of its own.
+// One that is killed loses its connections before anything could be given back over them.
+func (s strategy) work(with setup) work {
 	return func(ctx context.Context, stand pause) (did tally) {
 		with.at, with.undo = stand, &cleanup{}
 		share := load{Workers: 1, Operations: 1, Duration: rowBudget}
@@ -178,6 +172,11 @@ func (s strategy) here(with setup) work {
 			share, with.at = *with.Load, with.Load.think
 		}
 		err := try(func() { did = share.run(ctx, s.open(with)) })
+		if ctx.Err() != nil {
+			slices.Reverse(*with.undo)
+			_ = with.undo.run(ctx)
+			stop(err)
+		}
 		stop(errors.Join(err, with.undo.run(ctx)))
 		return did
 	}
@@ -185,10 +184,10 @@ func (s strategy) here(with setup) work {
 
 // load is how hard the workers of a free run work.
 type load struct {
-	Workers    int           `json:"workers"` // share the account, half of them in each of two processes
-	Operations int           `json:"operations"`
-	Duration   time.Duration `json:"duration"` // after which no worker begins another one
-	Think      time.Duration `json:"think"`    // the longest time between reading and writing, drawn anew each time
+	Workers    int // share the account, half of them in each of two processes
+	Operations int
+	Duration   time.Duration // after which no worker begins another one
+	Think      time.Duration // the longest time between reading and writing, drawn anew each time
 }
 
 func (l load) run(ctx context.Context, perform perform) (total tally) {
@@ -239,25 +238,6 @@ func catalog() []strategy {
 	return all
 }
 
-// mended are the broken ones of the catalog, each with its defect mended by hand.
-func mended() (all []strategy) {
-	for _, s := range catalog() {
-		if s.broken() {
-			s.open, s.mended = s.mend, true
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-func named(all []strategy, name string) (s strategy, found bool) {
-	i := slices.IndexFunc(all, func(s strategy) bool { return s.Name == name })
-	if i < 0 {
-		return strategy{}, false
-	}
-	return all[i], true
-}
-
 // broken is a strategy with its account in Redis: its attack, why it breaks, the real row, and a mended twin.
 func broken(name string, shows defect, by attack, why, cure string, open, mend func(setup) locker) strategy {
 	return strategy{
@@ -268,15 +248,12 @@ func broken(name string, shows defect, by attack, why, cure string, open, mend f
 
 // brokenLocks are the strategies of the tutorials.
 func brokenLocks() []strategy {
-	// The lab starts two real processes, each with a mutex of its own.
-	localMutex := broken("local mutex, 2 processes", defectLost, overlap(),
-		"each process has a mutex of its own and lets one worker in", "redis hash", openLocal, right)
-	localMutex.processes = true
 	return []strategy{
 		// Where the work allows it, the cheapest cure is a relative update under a constraint.
 		broken("no lock", defectLost, overlap(), "both read before either writes; the second write buries the first",
 			"any real lock, or the database constraint", openNone, right),
-		localMutex,
+		broken("local mutex, 2 processes", defectLost, overlap(), "each process has a mutex of its own and lets one worker in",
+			"redis hash", openLocal, right),
 		broken("check-then-set", defectLost, overlap(), "two find the lock free before either has set it", "setnx store",
 			spinning(func(k *key) bool { return k.get() == "" && k.stand(pointChecked) && k.set() }, freeOwn), right),
 		broken("setnx, no expiry", defectDeadlock, crash(pointRead), "the holder is killed, and its key stays for ever",

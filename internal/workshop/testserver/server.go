@@ -338,3 +338,9 @@ func Share() (environ []string, end func() error, err error) {
 	}
 	return append(environ, programsVariable+"="+programs), process.close, nil
 }
+
+// Adopt lets a program that is no test start servers until it calls end.
+func Adopt() (end func() error) {
+	process.adopt()
+	return process.close
+}
