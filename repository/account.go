@@ -144,22 +144,16 @@ func loggedAccount(a model.Account) adminAccount {
 
 // Changed reads accounts changed since an instant, the latest first, then by id, at most so many, no passwords.
 func (a *Accounts) Changed(ctx context.Context, since time.Time, limit int) ([]model.Account, error) {
-	var accounts []model.Account
-	err := a.db.Read(ctx, "list changed accounts", func(db *gorm.DB) error {
-		return db.Table("accounts").Omit("PasswordHash").Where("changed_at >= ?", stored(since)).
-			Order("changed_at DESC, id DESC").Limit(limit).Find(&accounts).Error
+	return list[model.Account](ctx, a.db.Read, "list changed accounts", func(db *gorm.DB) *gorm.DB {
+		return db.Table("accounts").Omit("PasswordHash").Where("changed_at >= ?", stored(since)).Order("changed_at DESC, id DESC").Limit(limit)
 	})
-	return accounts, err
 }
 
 // Administrators reads every administrator by username, without passwords. Operators make them, so they are few.
 func (a *Accounts) Administrators(ctx context.Context) ([]model.Account, error) {
-	var accounts []model.Account
-	err := a.db.Read(ctx, "list administrators", func(db *gorm.DB) error {
-		return db.Table("accounts").Omit("PasswordHash").Where("role = ?", model.RoleAdmin).
-			Order("username_key").Find(&accounts).Error
+	return list[model.Account](ctx, a.db.Read, "list administrators", func(db *gorm.DB) *gorm.DB {
+		return db.Table("accounts").Omit("PasswordHash").Where("role = ?", model.RoleAdmin).Order("username_key")
 	})
-	return accounts, err
 }
 
 // AdminLog keeps what administrators changed. Every change of the database writes its entry in its own transaction.
@@ -276,11 +270,7 @@ func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.Admin
 	if err != nil {
 		return page, err
 	}
-	if len(rows) > limit {
-		rows = rows[:limit]
-		last := rows[limit-1]
-		page.NextCursor = model.Cursor{At: last.ChangedAt, ID: strconv.FormatInt(last.ID, 10)}.String()
-	}
+	rows, page.NextCursor = paged(rows, limit, func(r logRow) model.Cursor { return model.Cursor{At: r.ChangedAt, ID: strconv.FormatInt(r.ID, 10)} })
 	for _, row := range rows {
 		page.Items = append(page.Items, row.change())
 	}

@@ -98,16 +98,13 @@ func (r drawRow) state() model.DrawState {
 
 // Due lists the draws that are to be done, those that are due longest first.
 func (d *Draws) Due(ctx context.Context) ([]model.DrawState, error) {
-	var rows []dueRow
-	err := d.db.Read(ctx, "look for draws", func(db *gorm.DB) error {
-		return db.Raw(sqlOf(d.db.Dialect, "draw_due")).Scan(&rows).Error
-	})
-	list := make([]model.DrawState, len(rows))
+	rows, err := list[dueRow](ctx, d.db.Read, "look for draws", func(db *gorm.DB) *gorm.DB { return db.Raw(sqlOf(d.db.Dialect, "draw_due")) })
+	draws := make([]model.DrawState, len(rows))
 	for i, row := range rows {
-		list[i] = row.Draw.state()
-		list[i].Overdue = row.Now.Sub(row.EndAt)
+		draws[i] = row.Draw.state()
+		draws[i].Overdue = row.Now.Sub(row.EndAt)
 	}
-	return list, err
+	return draws, err
 }
 
 // Close ends the entering, and returns the draw as it is then. An entry is in a transaction that has the draw's row
@@ -297,37 +294,21 @@ func (d *Draws) owners(tx *gorm.DB, row drawRow, next []model.Drawn) (map[string
 
 // liveOrders are the live orders of users for a voucher, by user.
 func liveOrders(tx *gorm.DB, voucherID string, users []string) (map[string]model.Order, error) {
-	live := map[string]model.Order{}
-	err := parted(users, func(some []string) error {
-		var orders []model.Order
-		err := tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, some).Find(&orders).Error
-		for _, order := range orders {
-			live[order.UserID] = order
-		}
-		return err
+	return keyed("look for live orders", users, func(order model.Order) string { return order.UserID }, func(some []string) *gorm.DB {
+		return tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, some)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for live orders: %w", err)
-	}
-	return live, nil
 }
 
 // keepPlaces writes the drawn order down.
 func keepPlaces(tx *gorm.DB, voucherID string, from int64, next []model.Drawn) error {
-	args := make([]any, 0, len(next)*drawnColumns)
+	args := insertDrawn.room(len(next))
 	for i := range next {
 		args = append(args, voucherID, from+int64(i)+1, next[i].UserID, next[i].Leaf[:])
 	}
-	if err := insertRows(tx, insertDrawn, drawnColumns, args); err != nil {
-		return fmt.Errorf("write %d places: %w", len(next), err)
-	}
-	return nil
+	return insertDrawn.rows(tx, args)
 }
 
-const (
-	insertDrawn  = "INSERT INTO draw_places (voucher_id, place, user_id, leaf) VALUES "
-	drawnColumns = 4
-)
+const insertDrawn insertion = "INSERT INTO draw_places (voucher_id, place, user_id, leaf) VALUES "
 
 // Proof is what is published of a draw; NOT_FOUND without one and, but for administrators, for a draft.
 func (d *Draws) Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error) {

@@ -116,7 +116,9 @@ func (e *entering) enter(members []int) error {
 	for n, i := range members {
 		users[n] = e.asked[i].UserID
 	}
-	entries, err := e.existing(users)
+	entries, err := keyed("look for entries", users, func(row entryRow) string { return row.UserID }, func(some []string) *gorm.DB {
+		return e.tx.Table("draw_entries").Where("voucher_id = ? AND user_id IN ?", e.voucherID, some)
+	})
 	if err != nil {
 		return err
 	}
@@ -161,33 +163,17 @@ func (e *entering) refusal(row drawRow, voucher model.Voucher, owners map[string
 	return nil
 }
 
-func (e *entering) existing(users []string) (map[string]entryRow, error) {
-	entries := make(map[string]entryRow, len(users))
-	err := parted(users, func(some []string) error {
-		var rows []entryRow
-		err := e.tx.Table("draw_entries").Where("voucher_id = ? AND user_id IN ?", e.voucherID, some).Find(&rows).Error
-		for _, row := range rows {
-			entries[row.UserID] = row
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look for entries of voucher %s: %w", e.voucherID, err)
-	}
-	return entries, nil
-}
-
 // write writes the new entries, and counts them.
 func (e *entering) write() error {
 	if len(e.fresh) == 0 {
 		return nil
 	}
-	args := make([]any, 0, len(e.fresh)*entryColumns)
+	args := insertEntry.room(len(e.fresh))
 	for _, row := range e.fresh {
 		args = append(args, row.VoucherID, row.UserID, row.Nonce, row.EnteredAt)
 	}
-	if err := insertRows(e.tx, insertEntry, entryColumns, args); err != nil {
-		return fmt.Errorf("insert %d entries of voucher %s: %w", len(e.fresh), e.voucherID, err)
+	if err := insertEntry.rows(e.tx, args); err != nil {
+		return err
 	}
 	done := e.tx.Exec("UPDATE draws SET entries = entries + ? WHERE voucher_id = ? AND closed_at IS NULL", len(e.fresh), e.voucherID)
 	if err := matched(done, 1); err != nil {
@@ -196,10 +182,7 @@ func (e *entering) write() error {
 	return nil
 }
 
-const (
-	insertEntry  = "INSERT INTO draw_entries (voucher_id, user_id, nonce, entered_at) VALUES "
-	entryColumns = 4
-)
+const insertEntry insertion = "INSERT INTO draw_entries (voucher_id, user_id, nonce, entered_at) VALUES "
 
 // Entry is a user's entry and what became of it; NOT_FOUND when there is none.
 func (d *Draws) Entry(ctx context.Context, voucherID, userID string) (entry model.Entry, err error) {

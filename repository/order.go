@@ -62,21 +62,20 @@ func (o *Orders) Get(ctx context.Context, id string) (model.Order, error) {
 
 // Find reads orders by id; absent ones are left out.
 func (o *Orders) Find(ctx context.Context, ids []string) (map[string]model.Order, error) {
-	var found map[string]model.Order
-	err := o.db.Read(ctx, fmt.Sprintf("find %d orders", len(ids)), func(db *gorm.DB) error {
-		var err error
-		found, err = findOrders(db, ids)
-		return err
-	})
-	return found, err
+	return o.find(ctx, "find", ids)
 }
 
 // Failed reads those of the orders that have failed.
 func (o *Orders) Failed(ctx context.Context, ids []string) (map[string]model.Order, error) {
-	var found map[string]model.Order
-	err := o.db.Read(ctx, fmt.Sprintf("look for failed ones among %d orders", len(ids)), func(db *gorm.DB) error {
-		var err error
-		found, err = findOrders(db.Where("status = ?", model.OrderFailed).Session(&gorm.Session{}), ids)
+	return o.find(ctx, "look for failed ones among", ids, "status = ?", model.OrderFailed)
+}
+
+func (o *Orders) find(ctx context.Context, action string, ids []string, condition ...any) (found map[string]model.Order, err error) {
+	err = o.db.Read(ctx, fmt.Sprintf("%s %d orders", action, len(ids)), func(db *gorm.DB) (err error) {
+		if len(condition) > 0 {
+			db = db.Where(condition[0], condition[1:]...).Session(&gorm.Session{})
+		}
+		found, err = findOrders(db, ids)
 		return err
 	})
 	return found, err
@@ -144,14 +143,8 @@ func (o *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage,
 	return orderPage(orders, limit), nil
 }
 
-// orderPage is a page of orders, of which one more than fits says that there is another one.
-func orderPage(orders []model.Order, limit int) model.OrderPage {
-	page := model.OrderPage{Items: orders}
-	if len(orders) > limit {
-		page.Items = orders[:limit]
-		last := page.Items[limit-1]
-		page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
-	}
+func orderPage(orders []model.Order, limit int) (page model.OrderPage) {
+	page.Items, page.NextCursor = paged(orders, limit, func(o model.Order) model.Cursor { return model.Cursor{At: o.CreatedAt, ID: o.ID} })
 	return page
 }
 

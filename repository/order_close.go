@@ -305,19 +305,9 @@ type cooled struct {
 
 // coolingOf reads who of some users waits, or has waited.
 func coolingOf(tx *gorm.DB, d sqldb.Dialect, voucherID string, users []string) (map[string]cooled, error) {
-	found := map[string]cooled{}
-	err := parted(users, func(some []string) error {
-		var rows []cooled
-		err := tx.Raw(sqlOf(d, "order_cooling"), voucherID, some).Scan(&rows).Error
-		for _, row := range rows {
-			found[row.UserID] = row
-		}
-		return err
+	return keyed("read who waits", users, func(row cooled) string { return row.UserID }, func(some []string) *gorm.DB {
+		return tx.Raw(sqlOf(d, "order_cooling"), voucherID, some)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read who waits for voucher %s: %w", voucherID, err)
-	}
-	return found, nil
 }
 
 // coolDown finds until when the users of orders wait that end unpaid. A voucher without a cool-down has nothing read.

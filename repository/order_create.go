@@ -231,13 +231,8 @@ func insert(tx *gorm.DB, db *sqldb.Database, rows []model.Order) error {
 			back = append(back, row.Release())
 		}
 	}
-	if len(back) > 0 {
-		if err := insertReleases(tx, back); err != nil {
-			return err
-		}
-	}
-	if !db.Events {
-		return nil
+	if err := insertReleases(tx, back); err != nil {
+		return err
 	}
 	return announceOrders(db, tx, rows, bornAt)
 }
@@ -336,31 +331,34 @@ func (o *Orders) existing(tx *gorm.DB, orders []model.Reservation, voucherID str
 
 // insertOrders is a plain INSERT: what the schema refuses is an error, never dropped, cut or merged.
 func insertOrders(tx *gorm.DB, rows []model.Order) error {
-	args := make([]any, 0, len(rows)*orderColumns)
+	args := insertOrder.room(len(rows))
 	for i := range rows {
 		r := &rows[i]
 		args = append(args, r.ID, r.VoucherID, r.UserID, string(r.Status), r.Reason, r.Price, r.Currency,
 			r.CreatedAt, r.ExpiresAt, r.PaidAt, r.ClosedAt, r.UnpaidAt)
 	}
-	if err := insertRows(tx, insertOrder, orderColumns, args); err != nil {
-		return fmt.Errorf("insert %d orders: %w", len(rows), err)
-	}
-	return nil
+	return insertOrder.rows(tx, args)
 }
 
-const (
-	insertOrder = "INSERT INTO orders (id, voucher_id, user_id, status, reason, price, currency, " +
-		"created_at, expires_at, paid_at, closed_at, unpaid_at) VALUES "
-	orderColumns = 12
-)
+const insertOrder insertion = "INSERT INTO orders (id, voucher_id, user_id, status, reason, price, currency, " +
+	"created_at, expires_at, paid_at, closed_at, unpaid_at) VALUES "
 
-// insertRows inserts the rows whose values follow each other, some hundred at once. The statement is written out here,
-// because to find out by reflection what a row is made of costs as much as sending it.
-func insertRows(tx *gorm.DB, insert string, columns int, values []any) error {
+// insertion is a statement up to its rows. It is written out, because to find out by reflection what a row is made of
+// costs as much as sending it.
+type insertion string
+
+func (i insertion) columns() int { return strings.Count(string(i), ",") + 1 }
+
+// room is for the values of so many rows.
+func (i insertion) room(rows int) []any { return make([]any, 0, rows*i.columns()) }
+
+// rows inserts the rows whose values follow each other, some hundred at once.
+func (i insertion) rows(tx *gorm.DB, values []any) error {
+	columns := i.columns()
 	row := "(?" + strings.Repeat(", ?", columns-1) + ")"
 	var store func(some []any) error // divided as parted does it, and without another slice of the values
 	store = func(some []any) error {
-		statement := insert + strings.Repeat(row+", ", len(some)/columns-1) + row
+		statement := string(i) + strings.Repeat(row+", ", len(some)/columns-1) + row
 		_, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, statement, some...)
 		half := len(some) / columns / 2 * columns
 		if half == 0 || !sqldb.TooLarge(err) {
@@ -373,7 +371,7 @@ func insertRows(tx *gorm.DB, insert string, columns int, values []any) error {
 	}
 	for some := range slices.Chunk(values, rowsAtOnce*columns) {
 		if err := store(some); err != nil {
-			return err
+			return fmt.Errorf("%s %d rows: %w", i, len(values)/columns, err)
 		}
 	}
 	return nil

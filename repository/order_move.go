@@ -217,7 +217,7 @@ func updateMoved(tx *gorm.DB, d sqldb.Dialect, move model.Transition, ids []stri
 // recordMoves writes what follows from changes. sync has no hot copy; for a waitlist's see tellHeirs.
 func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes []statusChange, rules map[string]saleRules, now time.Time) ([]model.Order, error) {
 	orders := make([]model.Order, len(changes))
-	history := make([]any, 0, len(changes)*historyColumns)
+	history := insertHistory.room(len(changes))
 	var releases []model.Release
 	for i, c := range changes {
 		orders[i] = c.move.Apply(c.order, now)
@@ -227,8 +227,8 @@ func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes 
 			releases = append(releases, orders[i].Release())
 		}
 	}
-	if err := insertRows(tx, insertHistory, historyColumns, history); err != nil {
-		return nil, fmt.Errorf("write the history of %d orders: %w", len(changes), err)
+	if err := insertHistory.rows(tx, history); err != nil {
+		return nil, err
 	}
 	if err := insertReleases(tx, releases); err != nil {
 		return nil, err
@@ -236,10 +236,7 @@ func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes 
 	return orders, announceOrders(db, tx, orders, func(model.Order) time.Time { return now })
 }
 
-const (
-	insertHistory  = "INSERT INTO order_history (order_id, moved_at, from_status, to_status, actor, reason) VALUES "
-	historyColumns = 6
-)
+const insertHistory insertion = "INSERT INTO order_history (order_id, moved_at, from_status, to_status, actor, reason) VALUES "
 
 // matched sends the transaction back to its beginning when an UPDATE did not find what had been read.
 func matched(done *gorm.DB, rows int) error {
@@ -265,24 +262,13 @@ func readOrder(tx *gorm.DB, id string) (model.Order, error) {
 
 // history tells what happened to an order. Its creation has no row, because an order that is made must cost one row and
 // not two: the order's own tells when it was admitted and, when it was processing before, when it became unpaid or
-// failed. A cancellation from before there was a history is told by closed_at.
+// failed.
 func history(order model.Order, rows []historyRow) []model.OrderMove {
 	moves := creation(order)
 	for _, row := range rows {
-		moves = bridge(moves, order, row.FromStatus)
-		from := row.FromStatus
-		moves = append(moves, model.OrderMove{At: row.MovedAt, From: &from, To: row.ToStatus, By: row.Actor, Reason: row.Reason})
+		moves = append(moves, model.OrderMove{At: row.MovedAt, From: &row.FromStatus, To: row.ToStatus, By: row.Actor, Reason: row.Reason})
 	}
-	return bridge(moves, order, order.Status)
-}
-
-// bridge adds the cancellation that no row tells, where one must have been before an order came to a status.
-func bridge(moves []model.OrderMove, order model.Order, status model.OrderStatus) []model.OrderMove {
-	last := moves[len(moves)-1].To
-	if last == status || status != model.OrderCanceled || order.ClosedAt == nil {
-		return moves
-	}
-	return append(moves, model.OrderMove{At: *order.ClosedAt, From: &last, To: status, By: order.UserID})
+	return moves
 }
 
 // creation tells how an order came to be.

@@ -22,11 +22,7 @@ func NewEvents(db *sqldb.Database) *Events { return &Events{db: db} }
 
 // Oldest reads the oldest events, at most so many. Those of one order come in the order in which they happened.
 func (e *Events) Oldest(ctx context.Context, limit int) ([]model.Event, error) {
-	var list []model.Event
-	err := e.db.Read(ctx, "read the outbox of events", func(db *gorm.DB) error {
-		return db.Order("id").Limit(limit).Find(&list).Error
-	})
-	return list, err
+	return list[model.Event](ctx, e.db.Read, "read the outbox of events", func(db *gorm.DB) *gorm.DB { return db.Order("id").Limit(limit) })
 }
 
 // Forget removes events that the stream has. Absent ones are fine.
@@ -44,20 +40,14 @@ func announce(d *sqldb.Database, tx *gorm.DB, events []model.Event) error {
 	if !d.Events || len(events) == 0 {
 		return nil
 	}
-	args := make([]any, 0, len(events)*eventColumns)
+	args := insertEvent.room(len(events))
 	for _, e := range events {
 		args = append(args, e.Type, e.Subject, e.HappenedAt, e.Data)
 	}
-	if err := insertRows(tx, insertEvent, eventColumns, args); err != nil {
-		return fmt.Errorf("write %d events: %w", len(events), err)
-	}
-	return nil
+	return insertEvent.rows(tx, args)
 }
 
-const (
-	insertEvent  = "INSERT INTO events (type, subject, happened_at, data) VALUES "
-	eventColumns = 4
-)
+const insertEvent insertion = "INSERT INTO events (type, subject, happened_at, data) VALUES "
 
 // announceOrders writes an event for each order, which has its status since an instant.
 func announceOrders(d *sqldb.Database, tx *gorm.DB, orders []model.Order, at func(model.Order) time.Time) error {
@@ -95,12 +85,9 @@ func NewReleases(db *sqldb.Database) *Releases { return &Releases{db: db} }
 
 // After reads releases voucher by voucher, those of one oldest first, from behind the one given, at most so many.
 func (r *Releases) After(ctx context.Context, last model.Release, limit int) ([]model.Release, error) {
-	var list []model.Release
-	err := r.db.Read(ctx, "read the outbox of releases", func(db *gorm.DB) error {
-		return db.Where("voucher_id > ? OR (voucher_id = ? AND id > ?)", last.VoucherID, last.VoucherID, last.ID).
-			Order("voucher_id, id").Limit(limit).Find(&list).Error
+	return list[model.Release](ctx, r.db.Read, "read the outbox of releases", func(db *gorm.DB) *gorm.DB {
+		return db.Where("voucher_id > ? OR (voucher_id = ? AND id > ?)", last.VoucherID, last.VoucherID, last.ID).Order("voucher_id, id").Limit(limit)
 	})
-	return list, err
 }
 
 // Done removes releases that were applied. Absent ones are fine.
@@ -148,20 +135,14 @@ func deleteReleases(tx *gorm.DB, ids []int64) error {
 }
 
 func insertReleases(tx *gorm.DB, list []model.Release) error {
-	args := make([]any, 0, len(list)*releaseColumns)
+	args := insertRelease.room(len(list))
 	for _, r := range list {
 		args = append(args, r.OrderID, r.VoucherID, r.UserID, r.CooldownUntil, nullable(r.HeirID), nullable(r.HeirUserID))
 	}
-	if err := insertRows(tx, insertRelease, releaseColumns, args); err != nil {
-		return fmt.Errorf("insert %d releases: %w", len(list), err)
-	}
-	return nil
+	return insertRelease.rows(tx, args)
 }
 
 // nullable is NULL for an empty text.
 func nullable(text string) sql.NullString { return sql.NullString{String: text, Valid: text != ""} }
 
-const (
-	insertRelease  = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until, heir_id, heir_user_id) VALUES "
-	releaseColumns = 6
-)
+const insertRelease insertion = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until, heir_id, heir_user_id) VALUES "

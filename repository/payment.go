@@ -81,14 +81,12 @@ const maxPaymentsShown = 50
 
 // OfOrder reads the latest payments of an order, newest first.
 func (p *Payments) OfOrder(ctx context.Context, orderID string) ([]model.Payment, error) {
-	var list []model.Payment
 	if !model.ValidID(orderID) { // see possible
 		return nil, nil
 	}
-	err := p.db.Browse(ctx, "read the payments of order "+orderID, func(db *gorm.DB) error {
-		return newestFirst(db, model.Cursor{}, maxPaymentsShown).Where("order_id = ?", orderID).Find(&list).Error
+	return list[model.Payment](ctx, p.db.Browse, "read the payments of order "+orderID, func(db *gorm.DB) *gorm.DB {
+		return newestFirst(db, model.Cursor{}, maxPaymentsShown).Where("order_id = ?", orderID)
 	})
-	return list, err
 }
 
 // Started reads the payments of orders whose end is not known.

@@ -180,11 +180,7 @@ func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (model.RefundPa
 		}
 		return query.Find(&page.Items).Error
 	})
-	if len(page.Items) > limit {
-		page.Items = page.Items[:limit]
-		last := page.Items[limit-1]
-		page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
-	}
+	page.Items, page.NextCursor = paged(page.Items, limit, func(r model.Refund) model.Cursor { return model.Cursor{At: r.CreatedAt, ID: r.ID} })
 	return page, err
 }
 

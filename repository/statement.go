@@ -54,6 +54,40 @@ func parted[T any](items []T, do func(some []T) error) error {
 	return lane.Halve(items, sqldb.TooLarge, do)
 }
 
+// keyed reads the rows that belong to some of the words of a question, parted, and gives them by their word.
+func keyed[T any](action string, words []string, key func(T) string, query func(some []string) *gorm.DB) (map[string]T, error) {
+	found := make(map[string]T, len(words))
+	err := parted(words, func(some []string) error {
+		var rows []T
+		err := query(some).Find(&rows).Error
+		for _, row := range rows {
+			found[key(row)] = row
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", action, err)
+	}
+	return found, nil
+}
+
+// reader is sqldb.Database.Read or Browse.
+type reader = func(ctx context.Context, action string, query func(*gorm.DB) error) error
+
+// list reads the rows of a query.
+func list[T any](ctx context.Context, read reader, action string, query func(*gorm.DB) *gorm.DB) (rows []T, err error) {
+	err = read(ctx, action, func(db *gorm.DB) error { return query(db).Find(&rows).Error })
+	return rows, err
+}
+
+// paged cuts a list, of which one more than fits was read, and gives the cursor behind it; empty at the end.
+func paged[T any](items []T, limit int, at func(T) model.Cursor) (page []T, next string) {
+	if len(items) <= limit {
+		return items, ""
+	}
+	return items[:limit], at(items[limit-1]).String()
+}
+
 // orderMode is the order mode within a SELECT, locked: under READ COMMITTED a subselect locks nothing itself.
 func orderMode(d sqldb.Dialect) string {
 	return "(SELECT mode FROM order_mode WHERE id = 1" + d.Share + ")"
@@ -184,9 +218,8 @@ func byID[T any](ctx context.Context, d *sqldb.Database, what, id string) (row T
 }
 
 // due reads what is to be tried now, what waits longest first.
-func due[T any](ctx context.Context, d *sqldb.Database, action string, limit int) (list []T, err error) {
-	err = d.Read(ctx, action, func(db *gorm.DB) error {
-		return db.Where("next_at <= " + d.Dialect.Now).Order("next_at").Limit(limit).Find(&list).Error
+func due[T any](ctx context.Context, d *sqldb.Database, action string, limit int) ([]T, error) {
+	return list[T](ctx, d.Read, action, func(db *gorm.DB) *gorm.DB {
+		return db.Where("next_at <= " + d.Dialect.Now).Order("next_at").Limit(limit)
 	})
-	return list, err
 }

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -87,9 +88,7 @@ func (v *Vouchers) ShowMany(ctx context.Context, ids []string) (map[string]model
 	return v.many(ctx, v.db.Browse, ids)
 }
 
-func (v *Vouchers) many(
-	ctx context.Context, read func(context.Context, string, func(*gorm.DB) error) error, ids []string,
-) (map[string]model.Voucher, error) {
+func (v *Vouchers) many(ctx context.Context, read reader, ids []string) (map[string]model.Voucher, error) {
 	vouchers := make(map[string]model.Voucher, len(ids))
 	ids = validIDs(ids)
 	if len(ids) == 0 {
@@ -390,12 +389,9 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.Vouche
 	if end.ID != "" {
 		page.NextCursor = end.String()
 	}
-	for i, row := range rows {
-		if i == limit {
-			last := rows[limit-1]
-			page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
-			break
-		}
+	rows, next := paged(rows, limit, func(r voucherRow) model.Cursor { return model.Cursor{At: r.CreatedAt, ID: r.ID} })
+	page.NextCursor = cmp.Or(next, page.NextCursor)
+	for _, row := range rows {
 		page.Items = append(page.Items, row.view())
 	}
 	return page, nil

@@ -37,10 +37,7 @@ type waitlistRow struct {
 // TableName implements gorm's Tabler.
 func (waitlistRow) TableName() string { return "waitlist" }
 
-const (
-	insertPlace  = "INSERT INTO waitlist (voucher_id, place, user_id, joined_at, payment_window) VALUES "
-	placeColumns = 5
-)
+const insertPlace insertion = "INSERT INTO waitlist (voucher_id, place, user_id, joined_at, payment_window) VALUES "
 
 // Join gives users places at the end of a voucher's waitlist, in their order, or finds those that they have. It is
 // CONFLICT while units are free, with model.ErrUnitsFree, and for a voucher without a waitlist; ALREADY_ORDERED for who
@@ -138,19 +135,9 @@ func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time)
 
 // placesOf reads the places on which users wait, by user.
 func placesOf(tx *gorm.DB, voucherID string, users []string) (map[string]waitlistRow, error) {
-	places := make(map[string]waitlistRow, len(users))
-	err := parted(users, func(some []string) error {
-		var rows []waitlistRow
-		err := tx.Where("voucher_id = ? AND user_id IN ? AND waits = 1", voucherID, some).Find(&rows).Error
-		for _, row := range rows {
-			places[row.UserID] = row
-		}
-		return err
+	return keyed("look for places", users, func(row waitlistRow) string { return row.UserID }, func(some []string) *gorm.DB {
+		return tx.Where("voucher_id = ? AND user_id IN ? AND waits = 1", voucherID, some)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for places: %w", err)
-	}
-	return places, nil
 }
 
 // refuseJoin tells why a user gets no place now. While a unit remains nobody waits, nor does who has an order.
@@ -183,12 +170,12 @@ func refuseJoin(v voucherRow, asked model.Joining, live map[string]model.Order, 
 // appendPlaces gives users places behind all others, in their order, and notes it in the voucher, whose row is locked
 // and of which nothing remains. None of them has a place or a live order.
 func appendPlaces(tx *gorm.DB, v *voucherRow, at time.Time, window time.Duration, users []string) error {
-	args := make([]any, 0, len(users)*placeColumns)
+	args := insertPlace.room(len(users))
 	for i, user := range users {
 		args = append(args, v.ID, v.Places+int64(i)+1, user, at, int64(window))
 	}
-	if err := insertRows(tx, insertPlace, placeColumns, args); err != nil {
-		return fmt.Errorf("insert %d places: %w", len(users), err)
+	if err := insertPlace.rows(tx, args); err != nil {
+		return err
 	}
 	v.Waiting, v.Places = v.Waiting+int64(len(users)), v.Places+int64(len(users))
 	return noteWaiting(tx, *v)
