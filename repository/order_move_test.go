@@ -461,7 +461,14 @@ func TestWebhookMessages(t *testing.T) {
 				t.Errorf("%d: %+v", n, got)
 			}
 		}
-		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, wrong, "msg_2"))), model.CodeValidation) // its id is taken now
+		bobs := l.started(t, l.owns(t, v.ID, "bob")) // whose message has an id that is taken now
+		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, bobs), "msg_2"))), model.CodeValidation)
+		check.Equal(t, "the other payment", check.Value(l.payments.Get(t.Context(), bobs.ID))(t).Status, model.PaymentStarted)
+		failed := money(t, payment) // messages come in any order, and what has paid stays so
+		failed.Succeeded = false
+		check.Equal(t, "a late failure changes the order", check.Value(l.payments.Settle(t.Context(), failed))(t).Changed, false)
+		check.Equal(t, "the payment", check.Value(l.payments.Get(t.Context(), payment.ID))(t).Status, model.PaymentSucceeded)
+		check.Equal(t, "the order", check.Value(l.orders.Get(t.Context(), o.ID))(t).Status, model.OrderPaid)
 		check.Equal(t, "messages that were refused", l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
 		l.balanced(t, v.ID, 2)
 

@@ -124,13 +124,13 @@ func mysqlConfig(o Options) (*mysql.Config, error) {
 
 // openMySQL makes a pool of connections, which are told the session's settings.
 func openMySQL(
-	pool func(driver.Connector) *sql.DB, cfg *mysql.Config, of *primary, session func() []string,
+	pool func(driver.Connector) *sql.DB, cfg *mysql.Config, of *primary, session []string,
 ) (*sql.DB, error) {
 	base, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, errDSN
 	}
-	return pool(endingConnector{sessionConnector{Connector: base, session: session}, of, cfg.ReadTimeout}), nil
+	return pool(endingConnector{base, slices.Concat(session, mysqlClusterSession()), of, cfg.ReadTimeout}), nil
 }
 
 // primary counts the servers that have been behind the database's address. Once one has refused a write as a demoted
@@ -150,31 +150,6 @@ func (p *primary) refused(number int64) {
 		p.number.Add(1)
 		p.since = time.Now()
 	}
-}
-
-// sessionConnector sets up every new connection.
-type sessionConnector struct {
-	driver.Connector
-	session func() []string
-}
-
-// Connect implements driver.Connector.
-func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	execer, ok := conn.(driver.ExecerContext)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("connection of type %T cannot execute", conn), conn.Close())
-	}
-	for _, statement := range append(c.session(), mysqlClusterSession()...) {
-		_, err := execer.ExecContext(ctx, statement, nil)
-		if err != nil && !isMySQL(err, unknownVariable) { // only a cluster's are not known everywhere
-			return nil, errors.Join(fmt.Errorf("set up a connection: %w", err), conn.Close())
-		}
-	}
-	return conn, nil
 }
 
 // driverLog passes the driver's remarks about broken connections on.
@@ -269,6 +244,7 @@ func openSQLite(pool func(driver.Connector) *sql.DB, file string) (*sql.DB, erro
 type endingConnector struct {
 	driver.Connector
 
+	session []string // what every new connection is told
 	primary *primary
 	// patience is how long an answer is waited for; 0: as long as it takes.
 	patience time.Duration
@@ -285,6 +261,12 @@ func (c endingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		_ = conn.Close()
 		return nil, fmt.Errorf("connection of type %T is not whole", conn)
+	}
+	for _, statement := range c.session {
+		_, err := whole.ExecContext(ctx, statement, nil)
+		if err != nil && !isMySQL(err, unknownVariable) { // only a cluster's are not known everywhere
+			return nil, errors.Join(fmt.Errorf("set up a connection: %w", err), conn.Close())
+		}
 	}
 	return &endingConn{wholeConn: whole, primary: c.primary, number: number, patience: c.patience}, nil
 }

@@ -159,7 +159,7 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 		return nil, err
 	}
 	of := &primary{}
-	session := func() []string { return append(mysqlSession(), mysqlSlack(o.Slack)...) }
+	session := append(mysqlSession(), mysqlSlack(o.Slack)...)
 	open := func() (*sql.DB, error) { return openMySQL(o.OpenDB, cfg, of, session) }
 	d.browsers, d.buyers = make(share, browseConnections), make(share, buyersConnections)
 	if err := d.openPools(open, maxConnections-browseConnections); err != nil {
@@ -174,7 +174,7 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 	d.maintenance = func() (*sql.DB, error) {
 		patient := cfg.Clone()
 		patient.ReadTimeout, patient.WriteTimeout = 0, 0 // a migration takes as long as its tables are large
-		return openMySQL(sql.OpenDB, patient, of, mysqlMaintenanceSession)
+		return openMySQL(sql.OpenDB, patient, of, mysqlMaintenanceSession())
 	}
 	return gormmysql.New(gormmysql.Config{
 		Conn: d.sql,

@@ -37,16 +37,17 @@ type claim interface {
 // connection was lost. In SQLite it is a lock on a file beside the database.
 func (d *Database) Exclusive(name string) *Exclusive {
 	ctx, stop := context.WithCancel(context.Background())
-	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(name), budget: operationBudget + d.Slack}
+	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(d.sql, name), budget: operationBudget + d.Slack}
 	go e.keep(ctx)
 	return e
 }
 
-func (d *Database) newClaim(name string) claim {
+// newClaim is a claim whose connections, if it needs any, come from a pool.
+func (d *Database) newClaim(pool *sql.DB, name string) claim {
 	if d.Dialect.Name == SQLite {
 		return &fileClaim{flock.New(d.file + "." + name + ".lock")}
 	}
-	return &namedClaim{pool: d.sql, name: lockName(d.schema, name)}
+	return &namedClaim{pool: pool, name: lockName(d.schema, name)}
 }
 
 func (e *Exclusive) keep(ctx context.Context) {

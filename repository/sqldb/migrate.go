@@ -11,9 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 
 	"seckill/internal/budget"
 	"seckill/internal/poll"
@@ -83,28 +81,21 @@ func (d *Database) withGoose(ctx context.Context, work func(*goose.Provider) err
 	pool.SetMaxOpenConns(3) // one holds the lock, one migrates, one to spare
 
 	options := []goose.ProviderOption{goose.WithTableName(migrationTable), goose.WithDisableGlobalRegistry(true)}
-	dialect := goose.DialectMySQL
-	var alone lock.SessionLocker = namedLocker{lockName(d.schema, "migrate")}
-	if d.Dialect.Name == SQLite {
-		dialect = goose.DialectSQLite3
-		alone = &fileLocker{flock.New(d.file + ".migrate.lock")}
-	} else {
+	dialect := goose.DialectSQLite3
+	if d.Dialect.Name == MySQL {
+		dialect = goose.DialectMySQL
 		options = append(options, goose.WithSessionLocker(namedLocker{lockName(d.schema, "goose")}))
 	}
-	conn, err := pool.Conn(ctx)
-	if err != nil {
-		return fmt.Errorf("connect to migrate: %w", err)
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	if err := alone.SessionLock(ctx, conn); err != nil {
+	alone := d.newClaim(pool, "migrate")
+	if err := pollLock(ctx, func() (bool, error) { return alone.hold(ctx) }); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, alone.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
+	defer func() { err = errors.Join(err, alone.release()) }()
 
-	if err := conn.QueryRowContext(ctx, "SELECT 1 FROM "+tableBefore).Scan(new(int)); err == nil {
+	if err := pool.QueryRowContext(ctx, "SELECT 1 FROM "+tableBefore).Scan(new(int)); err == nil {
 		return errBefore
 	}
-	if err := mendMigrationTable(ctx, conn); err != nil {
+	if err := mendMigrationTable(ctx, pool); err != nil {
 		return err
 	}
 	files, err := fs.Sub(migrationFiles, path.Join("migrations", d.Dialect.Name))
@@ -123,7 +114,7 @@ var errBefore = model.Unavailable("The database was made before version 1.0.0 an
 
 // mendMigrationTable removes an empty table of migrations: MySQL commits DDL by itself, so a process can die before
 // goose has written the row that it expects in it, and no later one would get past that.
-func mendMigrationTable(ctx context.Context, conn *sql.Conn) error {
+func mendMigrationTable(ctx context.Context, conn *sql.DB) error {
 	var rows int
 	err := conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+migrationTable).Scan(&rows)
 	if err != nil || rows > 0 {
@@ -135,7 +126,7 @@ func mendMigrationTable(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// namedLocker is the lock of migrations in MySQL: it ends with its connection, and so with its process.
+// namedLocker is goose's own lock in MySQL: it ends with its connection, and so with its process.
 type namedLocker struct{ name string }
 
 // SessionLock implements lock.SessionLocker.
@@ -150,17 +141,6 @@ func (l namedLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	}
 	return nil
 }
-
-// fileLocker is the lock of migrations in SQLite, whose own locks end with each transaction.
-type fileLocker struct{ file *flock.Flock }
-
-// SessionLock implements lock.SessionLocker.
-func (l *fileLocker) SessionLock(ctx context.Context, _ *sql.Conn) error {
-	return pollLock(ctx, l.file.TryLock)
-}
-
-// SessionUnlock implements lock.SessionLocker.
-func (l *fileLocker) SessionUnlock(context.Context, *sql.Conn) error { return l.file.Unlock() }
 
 func pollLock(ctx context.Context, try func() (bool, error)) error {
 	err := poll.Until(ctx, budget.Blink, try)
