@@ -277,37 +277,6 @@ func TestRefusedRollback(t *testing.T) {
 	})
 }
 
-// TestRefusedCommit: a COMMIT that is refused with 1047 may have happened. The
-// same ids decide, as after a COMMIT without an answer.
-func TestRefusedCommit(t *testing.T) {
-	t.Parallel()
-	for name, answer := range map[string]verdict{"not applied": refuse, "applied": denied} {
-		for _, strategy := range mysqlStrategies() {
-			t.Run(name+"/"+string(strategy), func(t *testing.T) {
-				t.Parallel()
-				var refused atomic.Int32
-				near, far := throughWire(t, strategy, func(_ *wire, statement string) verdict {
-					if statement == "COMMIT" && refused.Add(1) <= 2 {
-						return answer
-					}
-					return pass
-				})
-				v := near.onSale(t, 3)
-				asked := order(t, v.ID, "alice")
-				if outcome := far.place(t, asked); outcome.Err != nil || !outcome.Created || outcome.Order.ID != asked.ID {
-					t.Errorf("outcome %+v", outcome)
-				}
-				near.balanced(t, v.ID, 1)
-				refused.Store(0)
-				if _, changed, err := far.cancel(t.Context(), asked.UserID, asked.ID); err != nil || !changed {
-					t.Errorf("cancel: %v, %v", changed, err)
-				}
-				near.balanced(t, v.ID, 0)
-			})
-		}
-	}
-}
-
 // TestRefusedCommitIsUnknown: what cannot be repeated says that it may have happened.
 func TestRefusedCommitIsUnknown(t *testing.T) {
 	t.Parallel()

@@ -27,10 +27,8 @@ func (o *Orders) Cancel(ctx context.Context, asked []model.Cancellation) ([]mode
 	}
 	c := cancels{orders: o, asked: asked, doubtful: map[string]bool{}}
 	action := fmt.Sprintf("cancel %d orders, the first %s", len(asked), asked[0].OrderID)
-	if err := o.db.WriteRepeatable(ctx, action, c.attempt); err != nil {
-		return nil, err
-	}
-	return c.answers, nil
+	err := o.db.WriteRepeatable(ctx, action, c.attempt)
+	return c.answers, err
 }
 
 // cancels is what one call of Cancel works on.
@@ -262,10 +260,7 @@ func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (
 		}
 		return sqldb.ErrNothingToWrite
 	})
-	if err != nil {
-		return model.Order{}, err
-	}
-	return order, nil
+	return order, err
 }
 
 // failed writes the failed row of a reservation, or finds the row that is there.
@@ -385,10 +380,7 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 			at: sent, actor: adminID, action: model.ActionOrderRedeem, subject: order.ID, before: before, after: order,
 		})
 	})
-	if err != nil {
-		return model.Order{}, err
-	}
-	return order, nil
+	return order, err
 }
 
 // usedBefore adds to the refusal of a code when it was used, and by whom.

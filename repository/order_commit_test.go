@@ -19,14 +19,15 @@ func throughWire(t *testing.T, strategy model.StockStrategy, judge func(*wire, s
 	return near, near.wired(t, judge)
 }
 
-// TestCommitWithoutAnAnswer loses COMMIT or its answer. The same ids decide,
-// whatever became of it: one order, one unit, and it counts as created.
+// TestCommitWithoutAnAnswer loses COMMIT or its answer, or has it refused with 1047, after which it may have happened.
+// The same ids decide, whatever became of it: one order, one unit, and it counts as created, and then as canceled.
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	overLostCommits(t, func(t *testing.T, lost verdict, strategy model.StockStrategy) {
-		var cuts atomic.Int32
+	commit := func(t *testing.T, lost verdict, times int32, strategy model.StockStrategy) {
+		t.Helper()
+		var commits atomic.Int32
 		near, far := throughWire(t, strategy, func(_ *wire, statement string) verdict {
-			if statement == "COMMIT" && cuts.Add(1) == 1 {
+			if statement == "COMMIT" && commits.Add(1) <= times {
 				return lost
 			}
 			return pass
@@ -38,10 +39,17 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 				t.Errorf("order %d: %+v", i, outcome)
 			}
 		}
-		if cuts.Load() == 0 {
-			t.Error("no COMMIT was lost")
-		}
+		check.That(t, commits.Swap(0) > 0, "no COMMIT was lost")
 		near.balanced(t, v.ID, 2)
+		if _, changed, err := far.cancel(t.Context(), asked[0].UserID, asked[0].ID); err != nil || !changed {
+			t.Errorf("cancel: %v, %v", changed, err)
+		}
+		near.balanced(t, v.ID, 1)
+	}
+	overLostCommits(t, func(t *testing.T, lost verdict, strategy model.StockStrategy) { commit(t, lost, 1, strategy) })
+	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
+		commit(t, refuse, 2, strategy)
+		commit(t, denied, 2, strategy)
 	})
 }
 

@@ -58,10 +58,7 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 		}
 		return tx.Create(&payment).Error
 	})
-	if err != nil {
-		return model.Payment{}, model.Order{}, err
-	}
-	return payment, order, nil
+	return payment, order, err
 }
 
 // SetURL keeps where the buyer pays.

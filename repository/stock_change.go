@@ -146,10 +146,7 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 		needed = true
 		return replaceIntent(tx, &intent, doubtful)
 	})
-	if err != nil {
-		return model.StockIntent{}, false, err
-	}
-	return intent, needed, nil
+	return intent, needed && err == nil, err
 }
 
 // replaceIntent stores an intent, or finds it stored if it may have been; the voucher's row is locked.
