@@ -604,7 +604,12 @@ func TestAnInstanceWithoutTheQueueLeavesItsRebuild(t *testing.T) {
 		rebuilt := make(chan error, 1)
 		go func() { rebuilt <- alone.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
 		began := time.Now()
-		for began.Add(time.Minute).After(time.Now()) && (!s.record.Open() || s.hot().State() != model.CopyOpen || s.record.Epoch == 1) {
+		open := func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.record.Open() && s.record.Epoch > 1
+		}
+		for began.Add(time.Minute).After(time.Now()) && (!open() || s.hot().State() != model.CopyOpen) {
 			s.reconcileFor(t, 1300*time.Millisecond)
 		}
 		servicetest.InTime(t, "the sale is open again, beside an instance that is well", began, 20*time.Second)
