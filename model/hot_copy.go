@@ -126,7 +126,7 @@ type ReserveResult struct {
 }
 
 var (
-	// ErrCopyClosed: a hot copy is not loaded, is being rebuilt, or another one. Nothing is known of the sale.
+	// ErrCopyClosed says that a hot copy is not loaded, is being rebuilt, or another one. Nothing is known of the sale.
 	ErrCopyClosed = errors.New("the hot copy is closed")
 	// ErrNeedsOutbox says that a unit comes back only with its row of the outbox, which knows who waited for it.
 	ErrNeedsOutbox = errors.New("only the outbox gives units of this voucher back now")
@@ -134,13 +134,13 @@ var (
 	ErrUserLocked = errors.New("the user's lock is held by another")
 	// ErrOrderClosed says that an admission came late: its order is closed.
 	ErrOrderClosed = errors.New("the order was closed before")
-	// ErrCopyReplaced: the hot copy that admitted the order was replaced, and the next may hold it or not.
+	// ErrCopyReplaced says that the hot copy that admitted the order was replaced, and the next may hold it or not.
 	ErrCopyReplaced = errors.New("the hot copy that admitted the order was replaced")
 	// ErrSuperseded says that another process has changed meanwhile what was to be changed.
 	ErrSuperseded = errors.New("superseded by another change")
 )
 
-// OutgrownError: a sold out hot copy must be rebuilt for its stock, because users may have waited for it.
+// OutgrownError says that a sold out hot copy must be rebuilt for its stock, because users may have waited for it.
 type OutgrownError struct {
 	VoucherID string
 	Epoch     int64 // of the hot copy

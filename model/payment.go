@@ -98,7 +98,7 @@ const (
 	RefundOfUsed    = "PROVIDER_AFTER_USE"
 )
 
-// ReasonRefundFailed: the money of the order is not back, because the provider has refused a refund for good.
+// ReasonRefundFailed is of an order whose money is not back, because the provider has refused a refund for good.
 const ReasonRefundFailed = "REFUND_FAILED"
 
 // Reasons of paid and used orders whose money moved at the provider; RefundOfUsed is one too.

@@ -42,7 +42,7 @@ const (
 var (
 	errShape = errors.New("is not a URL such as redis://host:6379/0, redis+cluster://host:6379 or " +
 		"redis+sentinel://host1,host2,host3/primary/0 (rediss for TLS)")
-	// ErrPassword: the URL's password ends its host for the parser. URLs of every kind of server know it.
+	// ErrPassword is that the URL's password ends its host for the parser. URLs of every kind of server know it.
 	ErrPassword = errors.New("has a password with a /, a ? or a #, which must be written as %2F, %3F or %23")
 	errDatabase = errors.New("has a path that is not a database number, such as /0")
 	errCluster  = errors.New("names a database other than 0, and a Redis Cluster has no other")

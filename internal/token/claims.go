@@ -218,7 +218,7 @@ func (a *audience) UnmarshalJSON(text []byte) error {
 var (
 	// ErrInvalid is the error of every token that cannot be trusted; see InvalidError.
 	ErrInvalid = errors.New("invalid token")
-	// ErrNoKeys: the issuer is trusted, but its key is unknown and was not read since: maybe good. See NoKeysError.
+	// ErrNoKeys says that the issuer is trusted, but its key is unknown and was not read since. See NoKeysError.
 	ErrNoKeys = errors.New("the keys of the token's issuer have to be read first")
 )
 
