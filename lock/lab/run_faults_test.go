@@ -18,7 +18,7 @@ import (
 // TestProgram runs the laboratory as a person does, every row with servers of its own, and a page. Nothing of it is
 // left.
 func TestProgram(t *testing.T) {
-	testserver.SharedRedis(t) // the servers of tests have their directory already
+	testserver.Redis(t) // the servers of tests have their directory from now on
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	var stdout, stderr bytes.Buffer
