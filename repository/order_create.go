@@ -27,9 +27,8 @@ const (
 	readFirst = 32
 	// takenAtOnce is how many vouchers one statement takes units of: it compares each row with each of them.
 	takenAtOnce = 100
-	// slowTaking is how long such a statement may take where somebody waits for its answer. A row that is waited for
-	// then keeps all of them waiting, and slowly transactions take the units of one voucher after the other, which
-	// tells whose row it is.
+	// slowly transactions take the units of one voucher after the other once a statement for many took long: a row that
+	// is waited for keeps all of them waiting, and this tells whose it is.
 	slowly = 32
 )
 

@@ -133,7 +133,7 @@ function seen(voucher) {
   return { ...voucher, phase, eligible: voucher.groups?.some((group) => groups.includes(group)) ?? true };
 }
 
-// order puts first what is on sale and ends soonest, then what begins soonest, then what has ended.
+// inOrder puts first what is on sale and ends soonest, then what begins soonest, then what has ended.
 const rank = ({ phase, begin_at: from, end_at: to }) => (phase === 'ended' ? [2, -Date.parse(to)] : phase === 'upcoming' ? [1, Date.parse(from)] : [0, Date.parse(to)]);
 function inOrder(one, other) {
   const [[kind, at], [otherKind, otherAt]] = [rank(one), rank(other)];
@@ -253,12 +253,13 @@ function took(answer, items) {
   }
 }
 
-// look reads what is on sale and what will be, as everybody else reads it.
-// In between only what is live is read: what leaves that list is asked for by itself.
-const more = { live: '', sold_out: '', upcoming: '', ended: '' }; // where each list goes on; empty: it does not
+// look reads what is on sale and what will be, as everybody else reads it. In between only what is live is read: what leaves that list is
+// asked for by itself. It tells whether anything has changed.
+const more = only ? {} : { ended: 'first' }; // where each list goes on behind what is shown; empty: it does not
+const state = () => JSON.stringify([...vouchers.values()].map(({ id, phase, remaining }) => [id, phase, remaining]));
 let looks = 0;
 async function look(all) {
-  const before = JSON.stringify([...vouchers.values()].map(({ id, phase, remaining }) => [id, phase, remaining]));
+  const before = state();
   if (only) await lookAt(only);
   looks += 1;
   for (const phase of only ? [] : all || looks % 5 === 0 ? ['live', 'sold_out', 'upcoming', 'paused'] : ['live']) {
@@ -266,11 +267,11 @@ async function look(all) {
     if (answer.status !== 200) break;
     const gone = [...vouchers.values()].filter((voucher) => voucher.phase === phase && !answer.body.items.some(({ id }) => id === voucher.id));
     took(answer, answer.body.items);
-    more[phase] = answer.body.next_cursor ?? '';
-    for (const { id } of more[phase] ? [] : gone) await lookAt(id);
+    more[phase] ??= answer.body.next_cursor ?? ''; // later looks read the same beginning again
+    for (const { id } of answer.body.next_cursor ? [] : gone) await lookAt(id);
   }
   show();
-  return before !== JSON.stringify([...vouchers.values()].map(({ id, phase, remaining }) => [id, phase, remaining]));
+  return before !== state();
 }
 
 async function lookAt(id) {
@@ -291,7 +292,6 @@ async function further() {
   }
   show();
 }
-if (!only) more.ended = 'first';
 find('past').addEventListener('toggle', further);
 new IntersectionObserver((ends) => { if (ends.some((end) => end.isIntersecting)) further(); }).observe(find('further'));
 
