@@ -89,8 +89,8 @@ func looksAgain() chromedp.Action { return chromedp.Evaluate(`looked = -Infinity
 // own clock do; the tap leaves at once; who is a moment too early gets a unit all the same.
 func secondInABrowser(t *testing.T, c *chromium) {
 	s := start(t)
-	begins := time.Now().Add(12 * time.Second).Truncate(time.Millisecond)
-	id := s.onSale(t, map[string]any{"title": "At eight sharp", "stock": 20, "begin_at": begins.UTC().Format(time.RFC3339Nano)})
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
+	id := s.onSale(t, map[string]any{"title": "At eight sharp", "stock": 20, "begin_at": in(time.Hour), "end_at": in(2 * time.Hour)})
 	button := `#vouchers [data-id="` + id + `"] [data-field="buy"]`
 	wrong := chromedp.ActionFunc(func(ctx context.Context) error {
 		_, err := page.AddScriptToEvaluateOnNewDocument(`{ const right = Date.now; Date.now = () => right() + 7 * 60000; }`).Do(ctx)
@@ -99,27 +99,30 @@ func secondInABrowser(t *testing.T, c *chromium) {
 	pages := map[string][]chromedp.Action{
 		"wire": nil, "3G": {network3G(400)}, "3G and a slow processor": {network3G(400), emulation.SetCPUThrottlingRate(4)}, "a clock 7 min wrong": {wrong},
 	}
-	tabs := map[string]*tab{}
 	for name, as := range pages {
 		b := c.person(t, s.url)
-		b.run(t, name, append(as, b.visit("/shop/"+id), until(fmt.Sprintf(`document.querySelector(%q)?.disabled`, button)), chromedp.Evaluate(fmt.Sprintf(`
-			window.fetch = () => new Promise(() => {});
-			new MutationObserver(() => { if (!document.querySelector(%[1]q).disabled) window.openedAt ??= performance.timeOrigin + performance.now() - %[2]d; })
-				.observe(document.querySelector(%[1]q), { attributes: true }); true`, button, begins.UnixMilli()), nil))...)
-		tabs[name] = b
-	}
-	for name, b := range tabs {
+		b.run(t, name, append(as, b.visit("/shop/"+id), until(fmt.Sprintf(`document.querySelector(%q)?.disabled`, button)))...)
 		var late float64
-		b.run(t, "the button opens without an answer", until(`window.openedAt !== undefined`), chromedp.Evaluate(`window.openedAt`, &late))
+		b.run(t, "the button opens without an answer, a second from now", chromedp.Evaluate(fmt.Sprintf(`{
+			window.fetch = () => new Promise(() => {});
+			const real = () => performance.timeOrigin + performance.now();
+			const begins = Math.ceil(real()) + 1000;
+			new MutationObserver(() => { if (!document.querySelector(%[1]q).disabled) window.openedAt ??= real() - begins; })
+				.observe(document.querySelector(%[1]q), { attributes: true });
+			vouchers.get(%[2]q).begin_at = new Date(begins).toISOString();
+			show();
+			document.querySelector(%[1]q).disabled; }`, button, id), new(bool)), until(`window.openedAt !== undefined`), chromedp.Evaluate(`window.openedAt`, &late))
 		t.Logf("%s: enabled %.0f ms after the beginning", name, late)
 		b.quiet(t)
 	}
 
 	early := c.person(t, s.url)
-	later := s.onSale(t, map[string]any{"title": "A little later", "stock": 1, "begin_at": time.Now().Add(6 * time.Second).UTC().Format(time.RFC3339Nano)})
+	later := s.onSale(t, map[string]any{"title": "A little later", "stock": 1, "begin_at": in(time.Hour), "end_at": in(2 * time.Hour)})
 	place := `#vouchers [data-id="` + later + `"] `
 	early.run(t, "a buyer", early.visit("/shop/"+later+"#sign-in"), fill("#username", "early-buyer"), fill("#password", password), click(`button[value="register"]`), visible("#buyer"))
-	early.run(t, "whose page is ahead of the server", chromedp.Evaluate(`clock.most += 20000; show(); true`, nil), until(`!document.querySelector('`+place+`[data-field="buy"]').disabled`))
+	early.run(t, "whose page is ahead of the server", chromedp.Evaluate(`clock.most += 7200000; show(); true`, nil), until(`!document.querySelector('`+place+`[data-field="buy"]').disabled`))
+	status, _ := s.call(t, "PATCH", "/admin/vouchers/"+later, s.token(t, "admin", "admin"), map[string]any{"begin_at": in(2 * time.Second)})
+	check.Equal(t, "the sale is brought forward", status, 200)
 	var sent bool
 	early.run(t, "the tap leaves in its own frame", chromedp.Evaluate(`{
 		const real = window.fetch;
