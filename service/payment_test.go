@@ -35,6 +35,10 @@ type cashier struct {
 
 	untitled error // the look for a voucher's title, when not nil
 
+	started int            // payments
+	missing error          // instead of every start of a payment in the database, when not nil
+	receipt *model.Receipt // of every notice, when not nil
+
 	payment model.Payment
 	due     time.Time // of the payment; zero: decided
 	asked   []time.Time
@@ -47,9 +51,9 @@ type cashier struct {
 	service *Payments
 }
 
-func (c *cashier) Start(_ context.Context, asked payment.Checkout) (payment.Payment, error) {
+func (c *cashier) Start(ctx context.Context, asked payment.Checkout) (payment.Payment, error) {
 	c.with(func() { c.checkout = asked })
-	return c.says, cmp.Or(c.start, c.fails)
+	return c.says, cmp.Or(ctx.Err(), c.start, c.fails)
 }
 
 func (c *cashier) LookUp(context.Context, string) (payment.Payment, error) {
@@ -59,9 +63,12 @@ func (c *cashier) LookUp(context.Context, string) (payment.Payment, error) {
 	return c.says, c.fails
 }
 
-func (c *cashier) Refund(_ context.Context, key string, r payment.Refund) error {
+func (c *cashier) Refund(ctx context.Context, key string, r payment.Refund) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if key != c.refund.ID || r.PaymentID != c.refund.PaymentID || r.Amount != c.refund.Amount || r.Currency != c.refund.Currency {
 		return payment.ErrRefused
 	}
@@ -72,15 +79,21 @@ func (c *cashier) Refund(_ context.Context, key string, r payment.Refund) error 
 // table is the database's side of a cashier.
 type table struct{ *cashier }
 
-func (t table) Start(_ context.Context, orderID, userID, _ string) (model.Payment, model.Order, error) {
-	return t.payment, model.Order{ID: orderID, UserID: userID, Status: model.OrderUnpaid}, nil
+func (t table) Start(ctx context.Context, orderID, userID, _ string) (model.Payment, model.Order, error) {
+	t.started++
+	_, voucherID, _ := strings.Cut(orderID, ".")
+	order := model.Order{ID: orderID, VoucherID: voucherID, UserID: userID, Status: model.OrderUnpaid, ExpiresAt: new(expiry)}
+	return t.payment, order, cmp.Or(ctx.Err(), t.missing)
 }
 
 func (t table) SetURL(context.Context, string, string) error { return nil }
 
-func (t table) Settle(_ context.Context, n model.PaymentNotice) (model.Receipt, error) {
+func (t table) Settle(ctx context.Context, n model.PaymentNotice) (model.Receipt, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.receipt != nil || ctx.Err() != nil {
+		return *cmp.Or(t.receipt, &model.Receipt{}), ctx.Err()
+	}
 	if n.Amount != t.payment.Amount {
 		return model.Receipt{}, model.Invalid("body.data", "is another amount")
 	}
@@ -299,48 +312,18 @@ func TestARefundIsTriedUntilItIsAnswered(t *testing.T) {
 	})
 }
 
-// attentive is a cashier that answers nobody who is gone.
-type attentive struct{ *cashier }
-
-func (a attentive) Start(ctx context.Context, r payment.Checkout) (payment.Payment, error) {
-	if ctx.Err() != nil {
-		return payment.Payment{}, ctx.Err()
-	}
-	return a.cashier.Start(ctx, r)
-}
-
-// attentiveTable is its database.
-type attentiveTable struct{ table }
-
-func (a attentiveTable) Start(ctx context.Context, orderID, userID, id string) (model.Payment, model.Order, error) {
-	if ctx.Err() != nil {
-		return model.Payment{}, model.Order{}, ctx.Err()
-	}
-	return a.table.Start(ctx, orderID, userID, id)
-}
-
-func (a attentiveTable) Settle(ctx context.Context, n model.PaymentNotice) (model.Receipt, error) {
-	if ctx.Err() != nil {
-		return model.Receipt{}, ctx.Err()
-	}
-	return a.table.Settle(ctx, n)
-}
-
 // Who hangs up changes nothing of what is begun: the payment that a buyer starts is known to the provider, and what the
 // provider tells is applied.
 func TestPaymentsOutliveTheirClients(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
-		deps := c.service.PaymentDeps
-		deps.Store, deps.Provider = attentiveTable{table{c}}, attentive{c}
-		payments := NewPayments(deps)
 		gone, hangUp := context.WithCancel(t.Context())
 		hangUp()
-		started, order, err := payments.Pay(gone, "u1", "o1.v1")
+		started, order, err := c.service.Pay(gone, "u1", "o1.v1")
 		if err != nil || started.ID != "p1" || order.ID != "o1.v1" {
 			t.Errorf("paid: %+v, %+v, %v", started, order, err)
 		}
-		check.Must(t, payments.Notice(gone, model.PaymentNotice{PaymentID: "p1", OrderID: "o1.v1", Succeeded: true, Amount: 1000, Currency: "CNY"}))
+		check.Must(t, c.service.Notice(gone, model.PaymentNotice{PaymentID: "p1", OrderID: "o1.v1", Succeeded: true, Amount: 1000, Currency: "CNY"}))
 		c.with(func() { check.Equal(t, "notices that were applied", len(c.settled), 1) })
 	})
 }
@@ -366,41 +349,14 @@ func errorOf3[A, B any](_ A, _ B, err error) error { return err }
 // expiry of the orders that are paid here.
 var expiry = time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// ledger is a database that keeps count of the payments it starts, and says of each notice what the test wants.
-type ledger struct {
-	table
-
-	started int
-	receipt model.Receipt // of every notice
-	missing error         // instead of every start, when not nil
-}
-
-func (l *ledger) Start(_ context.Context, orderID, userID, _ string) (model.Payment, model.Order, error) {
-	l.started++
-	_, voucherID, _ := strings.Cut(orderID, ".")
-	return l.payment, model.Order{ID: orderID, VoucherID: voucherID, UserID: userID, Status: model.OrderUnpaid, ExpiresAt: new(expiry)}, l.missing
-}
-
-func (l *ledger) Settle(context.Context, model.PaymentNotice) (model.Receipt, error) {
-	return l.receipt, nil
-}
-
-// besideTill is a service of its own on a cashier's till, with a ledger.
-func besideTill(c *cashier) (*Payments, *ledger) {
-	deps, book := c.service.PaymentDeps, &ledger{table: table{c}}
-	deps.Store = book
-	return NewPayments(deps), book
-}
-
 // A buyer whose payment has failed and who wants to pay gets another one with the same call.
 func TestAFailedPaymentIsFollowedByAnother(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
 		c.says.Status = payment.Failed
-		payments, book := besideTill(c)
-		book.receipt.Payment = model.Payment{ID: "p1", Status: model.PaymentFailed}
-		check.Must(t, errorOf3(payments.Pay(t.Context(), "u1", "o1.v1")))
-		check.Equal(t, "payments that were started", book.started, 2)
+		c.receipt = &model.Receipt{Payment: model.Payment{ID: "p1", Status: model.PaymentFailed}}
+		check.Must(t, errorOf3(c.service.Pay(t.Context(), "u1", "o1.v1")))
+		check.Equal(t, "payments that were started", c.started, 2)
 	})
 }
 
@@ -411,8 +367,7 @@ func TestAStartWithoutAnAnswer(t *testing.T) {
 	for page, want := range map[string]model.Code{"": model.CodeUnavailable, "https://pay.example/p1": ""} {
 		inTill(t, func(t *testing.T, c *cashier) {
 			c.payment.URL, c.start = page, model.ErrUnknownOutcome
-			payments, _ := besideTill(c)
-			started, _, err := payments.Pay(t.Context(), "u1", "o1.v1")
+			started, _, err := c.service.Pay(t.Context(), "u1", "o1.v1")
 			if (err == nil) != (want == "") || err != nil && model.CodeOf(err) != want || started.URL != page {
 				t.Errorf("page %q: %+v, %v, want %q", page, started, err, want)
 			}
@@ -435,10 +390,9 @@ func TestPayingAnOrderWithoutARow(t *testing.T) {
 		"canceled already": {found: model.Order{Status: model.OrderCanceled}, want: model.CodeIllegalState},
 	} {
 		inTill(t, func(t *testing.T, c *cashier) {
-			payments, book := besideTill(c)
-			book.missing = model.NotFound("order")
-			payments.Own = func(context.Context, string, string, time.Duration) (model.Order, error) { return tt.found, tt.err }
-			_, _, err := payments.Pay(t.Context(), "u1", "o1.v1")
+			c.missing = model.NotFound("order")
+			c.service.Own = func(context.Context, string, string, time.Duration) (model.Order, error) { return tt.found, tt.err }
+			_, _, err := c.service.Pay(t.Context(), "u1", "o1.v1")
 			refused, ok := errors.AsType[*model.Error](err)
 			if !ok || refused.Code != tt.want || tt.want == model.CodeIllegalState && refused.OrderStatus != tt.found.Status {
 				t.Errorf("%s: %v, want %s", name, err, tt.want)
@@ -451,16 +405,10 @@ func TestPayingAnOrderWithoutARow(t *testing.T) {
 func TestLateMoneyGoesBackAtOnce(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
-		payments, book := besideTill(c)
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { payments.Run(ctx) })
-		defer running.Wait()
-		defer stop()
 		passes(budget.Look / 2) // between two looks
 		c.with(func() { c.refundDue = time.Now() })
-		book.receipt.Refund = &c.refund
-		check.Must(t, payments.Notice(t.Context(), model.PaymentNotice{PaymentID: "p0", OrderID: "o0.v1", Succeeded: true}))
+		c.receipt = &model.Receipt{Refund: &c.refund}
+		check.Must(t, c.service.Notice(t.Context(), model.PaymentNotice{PaymentID: "p0", OrderID: "o0.v1", Succeeded: true}))
 		synctest.Wait()
 		c.with(func() {
 			check.Equal(t, "refunds that were made without waiting", len(c.refunded), 1)
@@ -474,26 +422,17 @@ func TestLateMoneyGoesBackAtOnce(t *testing.T) {
 func TestWhatTheProviderIsTold(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
-		payments, _ := besideTill(c)
-		check.Must(t, errorOf3(payments.Pay(t.Context(), "u1", "o1.v1")))
+		check.Must(t, errorOf3(c.service.Pay(t.Context(), "u1", "o1.v1")))
 		c.with(func() {
 			check.Equal(t, "told", c.checkout, payment.Checkout{
 				Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: payment.Money{Amount: 1000, Currency: "CNY"}},
-				Title:   "Coffee of v1", ReturnURL: "https://shop.example/orders?id=o1.v1", ExpiresAt: expiry, Buyer: payments.Buyers.Name("u1"),
+				Title:   "Coffee of v1", ReturnURL: "https://shop.example/orders?id=o1.v1", ExpiresAt: expiry, Buyer: c.service.Buyers.Name("u1"),
 			})
 			c.checkout, c.untitled = payment.Checkout{}, model.Unavailable("The database is away.", nil)
 		})
-		check.Equal(t, "without a title", model.CodeOf(errorOf3(payments.Pay(t.Context(), "u1", "o1.v1"))), model.CodeUnavailable)
+		check.Equal(t, "without a title", model.CodeOf(errorOf3(c.service.Pay(t.Context(), "u1", "o1.v1"))), model.CodeUnavailable)
 		c.with(func() { check.Equal(t, "told without a title", c.checkout, payment.Checkout{}) })
 	})
-}
-
-// unanswered is a provider that answers no refund while its caller waits.
-type unanswered struct{ *cashier }
-
-func (u unanswered) Refund(ctx context.Context, _ string, _ payment.Refund) error {
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 // A refund that a stop has cut off is as it was: the next start repeats it at once, and the attempts, by which the
@@ -501,11 +440,9 @@ func (u unanswered) Refund(ctx context.Context, _ string, _ payment.Refund) erro
 func TestARefundThatAStopCutsOffIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
-		deps := c.service.PaymentDeps
-		deps.Provider = unanswered{c}
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
-		if err := NewPayments(deps).refund(ctx, c.refund); err == nil {
+		if err := c.service.refund(ctx, c.refund); err == nil {
 			t.Error("it was cut off and says nothing")
 		}
 		c.with(func() {

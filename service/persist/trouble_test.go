@@ -269,39 +269,6 @@ func TestADatabaseThatIsWellAgainWithinABatchBuriesNothing(t *testing.T) {
 	}
 }
 
-// The trouble may be that of one row: a trigger, a damaged page. The voucher's other
-// orders get their rows all the same, and so does this one in the end.
-func TestTheTroubleOfARowIsNotThatOfItsVoucher(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		all := asks("v1", 500)
-		bad := true
-		s, p := newLedger(t, func(r model.Reservation) error {
-			if bad && r.ID == all[123].ID {
-				return model.Unavailable("The database refuses this row.", nil)
-			}
-			return nil
-		})
-		for n := 0; s.counts(model.OrderUnpaid) < 499; n++ {
-			verdicts := p.Persist(t.Context(), all)
-			if n == 20 {
-				t.Fatalf("%d of 499 orders are stored", s.counts(model.OrderUnpaid))
-			}
-			for i, err := range verdicts {
-				if err == nil && s.rows[all[i].ID] == "" {
-					t.Fatalf("order %d has no row, and its message is done with", i)
-				}
-			}
-			servicetest.Pass(longestRest)
-		}
-		bad = false
-		servicetest.Pass(longestRest)
-		for i, err := range p.Persist(t.Context(), all) {
-			check.That(t, err == nil, "order %d: %v", i, err)
-		}
-	})
-}
-
 // A locked row answers after seconds: dividing its voucher's orders must not keep
 // the acknowledgements of all others waiting for each of the parts.
 func TestASlowTroubleIsNotDividedForLong(t *testing.T) {

@@ -112,23 +112,6 @@ func TestRepair(t *testing.T) {
 	})
 }
 
-// BenchmarkAudit measures that the time of an audit grows with the orders, and not with their square.
-func BenchmarkAudit(b *testing.B) {
-	for _, orders := range []int{10_000, 100_000} {
-		b.Run(fmt.Sprint("orders=", orders), func(b *testing.B) {
-			s := newStage(b)
-			stock := int64(orders)
-			s.offer(stock)
-			for i := range orders {
-				s.sell(fmt.Sprintf("order-%d.v1", i), fmt.Sprint("user", i))
-			}
-			for b.Loop() {
-				check.Must(b, check.ErrorOf(s.Auditor.Audit(b.Context(), "v1")))
-			}
-		})
-	}
-}
-
 // Every order agrees by its id, and the database adds up by itself. A hot copy that has fewer units to sell than the
 // database is not balanced all the same: stock would be lost to the buyers.
 func TestAuditComparesWhatIsLeft(t *testing.T) {

@@ -68,42 +68,6 @@ func BenchmarkSaleBesideExpiry(b *testing.B) {
 	}
 }
 
-// BenchmarkReturnedUnits measures how long the units of expired orders need to their hot copy.
-func BenchmarkReturnedUnits(b *testing.B) {
-	const orders = 20_000
-	for b.Loop() {
-		shop, db := closedShop(b)
-		v := shop.voucher(b, orders)
-		sold(b, db, v.ID, orders)
-		check.Must(b, shop.Rebuilder.Do(b.Context(), v.ID, model.AnyEpoch))
-		check.Must(b, check.ErrorOf(db.ExecContext(b.Context(), "UPDATE orders SET expires_at = created_at - INTERVAL 1 HOUR")))
-		for last := (model.OverdueOrder{}); ; {
-			page := check.Value(shop.orders.Overdue(b.Context(), false, last, 1000))(b)
-			if len(page) == 0 {
-				break
-			}
-			last = page[len(page)-1]
-			ids := make([]string, len(page))
-			for i, order := range page {
-				ids[i] = order.ID
-			}
-			check.Must(b, check.ErrorOf(shop.orders.Expire(b.Context(), ids)))
-		}
-		computed, began := testserver.CPU(b, os.Getpid()), time.Now()
-		ctx, stop := context.WithCancel(b.Context())
-		var running sync.WaitGroup
-		running.Go(func() { shop.Reconciler.Run(ctx) })
-		check.Must(b, poll.Until(b.Context(), 10*time.Millisecond, func() (bool, error) {
-			hot, err := shop.hot.Read(b.Context(), []string{v.ID})
-			return hot[v.ID].Voucher.Remaining == orders, err
-		}))
-		b.ReportMetric(orders/time.Since(began).Seconds(), "units/s")
-		b.ReportMetric((testserver.CPU(b, os.Getpid())-computed).Seconds()*1e6/orders, "µs/unit")
-		stop()
-		running.Wait()
-	}
-}
-
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // market sells vouchers as instances in sync mode do, and expires their orders over connections of its own.

@@ -524,24 +524,6 @@ func TestADeadRebuildIsTakenOverWhenTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// Looks that fail for some seconds end no rebuild, which would begin anew behind a later message.
-func TestAFailedLookIsNotTheEndOfARebuild(t *testing.T) {
-	t.Parallel()
-	onStage(t, func(t *testing.T, s *stage) {
-		s.publish(s.admit("o1", "u1"))
-		done := make(chan error, 1)
-		go func() { done <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
-		servicetest.Pass(time.Second)
-		s.fail("queue.backlog", errors.New("no responders"))
-		servicetest.Pass(4 * time.Second)
-		s.fail("queue.backlog", nil)
-		s.work(t)
-		check.Must(t, <-done)
-		check.Equal(t, "the epoch that is open", s.hot().Epoch(), 2)
-		s.balanced(t)
-	})
-}
-
 // A wait of minutes is told of a few times.
 func TestALongWaitIsToldOfSeldom(t *testing.T) {
 	t.Parallel()
@@ -559,47 +541,12 @@ func TestALongWaitIsToldOfSeldom(t *testing.T) {
 	})
 }
 
-// blind is the queue of an instance that is cut off from it.
-type blind struct {
-	queueSide
-
-	cut *bool
-}
-
-func (b blind) see() error {
-	if *b.cut {
-		return model.Unavailable("The queue does not answer.", nil)
-	}
-	return nil
-}
-
-func (b blind) Backlog(ctx context.Context) (model.Backlog, error) {
-	if err := b.see(); err != nil {
-		return model.Backlog{}, err
-	}
-	return b.queueSide.Backlog(ctx)
-}
-
-func (b blind) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
-	if err := b.see(); err != nil {
-		return model.Backlog{}, err
-	}
-	return b.queueSide.BacklogOf(ctx, voucherID)
-}
-
-func (b blind) Waiting(ctx context.Context) (map[string]int64, error) {
-	if err := b.see(); err != nil {
-		return nil, err
-	}
-	return b.queueSide.Waiting(ctx)
-}
-
 // An instance that cannot see the queue any more leaves the voucher to one that can.
 func TestAnInstanceWithoutTheQueueLeavesItsRebuild(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		cut := false
-		alone := s.employ(servicetest.NewLocks(), func(d *Deps) { d.Queue, d.Backlog = blind{queueSide{s}, &cut}, watching(blind{queueSide{s}, &cut}) })
+		alone := s.employ(servicetest.NewLocks(), func(d *Deps) { d.Queue, d.Backlog = queueSide{s, &cut}, watching(queueSide{s, &cut}) })
 		s.on["db.barrier"] = func() error { s.on["db.barrier"], cut = nil, true; return nil }
 		rebuilt := make(chan error, 1)
 		go func() { rebuilt <- alone.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()

@@ -75,7 +75,7 @@ func newStage(t testing.TB) *stage {
 // parts are those of a worker on the stage.
 func (s *stage) parts() Deps {
 	return Deps{
-		Database: dbSide{s}, Epochs: dbSide{s}, Hot: s.redis, Queue: queueSide{s}, Backlog: watching(queueSide{s}), Mode: modeSide{s}.Read,
+		Database: dbSide{s}, Epochs: dbSide{s}, Hot: s.redis, Queue: queueSide{stage: s}, Backlog: watching(queueSide{stage: s}), Mode: modeSide{s}.Read,
 		Metrics: s.counts, Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -240,10 +240,22 @@ func (s *stage) balanced(t *testing.T) {
 }
 
 // queueSide is the queue.
-type queueSide struct{ *stage }
+type queueSide struct {
+	*stage
+
+	cut *bool // off from it is the instance that asks; nil: it is not
+}
+
+// see is a question about what waits.
+func (q queueSide) see(step string) error {
+	if q.cut != nil && *q.cut {
+		return model.Unavailable("The queue does not answer.", nil)
+	}
+	return q.step(step)
+}
 
 func (q queueSide) Backlog(context.Context) (model.Backlog, error) {
-	if err := q.step("queue.backlog"); err != nil {
+	if err := q.see("queue.backlog"); err != nil {
 		return model.Backlog{}, err
 	}
 	q.mu.Lock()
@@ -256,7 +268,7 @@ func (q queueSide) Backlog(context.Context) (model.Backlog, error) {
 }
 
 func (q queueSide) Waiting(context.Context) (map[string]int64, error) {
-	if err := q.step("queue.waiting"); err != nil {
+	if err := q.see("queue.waiting"); err != nil {
 		return nil, err
 	}
 	q.mu.Lock()

@@ -154,45 +154,6 @@ func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 	})
 }
 
-func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
-	t.Parallel()
-	inHotShop(t, func(t *testing.T, s hotShop) {
-		servicetest.Pass(time.Minute)
-		s.line.with(func() { s.line.away = errors.New("no responders") })
-		servicetest.Pass(3*time.Second - 2*backlogEvery)
-		s.buys(t, "alice") // a leader is elected, a server restarts
-		servicetest.Pass(3 * backlogEvery)
-		before := s.hot.Calls("Reserve")
-		s.refused(t, "bob", model.CodeUnavailable)
-		check.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), before)
-		s.line.with(func() { s.line.away = nil })
-		servicetest.Pass(backlogEvery + time.Millisecond)
-		s.buys(t, "bob")
-	})
-}
-
-// The oldest message is of another voucher: this one sells on, and refuses for its own messages only.
-func TestOldBacklogOfAnotherVoucherRefusesNothing(t *testing.T) {
-	t.Parallel()
-	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.line.with(func() {
-			s.line.backlog = model.Backlog{Age: time.Hour, Messages: 7}
-			s.line.own = map[string]model.Backlog{"v0": {Age: time.Hour, Messages: 5}, "v1": {Age: time.Second, Messages: 2}}
-		})
-		servicetest.Pass(backlogEvery + time.Millisecond)
-		for i := range 8 {
-			s.buys(t, fmt.Sprint("user", i))
-			servicetest.Pass(time.Second / 2)
-		}
-		s.line.with(func() { s.line.own["v1"] = model.Backlog{Age: 40 * time.Second, Messages: 2} })
-		servicetest.Pass(15 * time.Second) // it was known that none of its messages could be half as old as it may be
-		check.Equal(t, "when to come again", s.refused(t, "bob", model.CodeUnavailable).RetryAfter, 10*time.Second)
-		s.line.with(func() { s.line.own["v1"] = model.Backlog{} })
-		servicetest.Pass(backlogEvery + time.Millisecond)
-		s.buys(t, "bob")
-	})
-}
-
 // While everybody is refused, those who ask share the calls to the hot copy.
 func TestOldBacklogAsksTheHotCopyForManyAtOnce(t *testing.T) {
 	t.Parallel()

@@ -20,9 +20,7 @@ type line struct {
 	mu      sync.Mutex
 	queued  []model.Reservation
 	backlog model.Backlog
-	own     map[string]model.Backlog // of vouchers
-	err     error                    // of a publish
-	away    error                    // of a look at the backlog
+	err     error // of a publish
 	took    time.Duration
 	during  func() // a publish
 
@@ -55,35 +53,22 @@ func (l *line) Backlog(context.Context) (model.Backlog, error) {
 	l.looked.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.backlog, l.away
+	return l.backlog, nil
 }
 
-// Waiting names those that have a backlog of their own, or else the voucher that is sold.
+// Waiting names the voucher that is sold.
 func (l *line) Waiting(context.Context) (map[string]int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	named := map[string]int64{}
-	if l.own == nil && l.backlog.Age > 0 {
+	if l.backlog.Age > 0 {
 		named["v1"] = max(l.backlog.Messages, 1)
 	}
-	for id, own := range l.own {
-		if own.Messages > 0 {
-			named[id] = own.Messages
-		}
-	}
-	return named, l.away
+	return named, nil
 }
 
-// BacklogOf is the whole backlog, unless the test says otherwise.
-func (l *line) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
-	l.mu.Lock()
-	own, known := l.own[voucherID]
-	l.mu.Unlock()
-	if known {
-		return own, nil
-	}
-	return l.Backlog(ctx)
-}
+// BacklogOf is the whole backlog.
+func (l *line) BacklogOf(ctx context.Context, _ string) (model.Backlog, error) { return l.Backlog(ctx) }
 
 func (l *line) with(f func()) {
 	l.mu.Lock()

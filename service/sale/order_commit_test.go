@@ -1,13 +1,11 @@
 package sale
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,153 +19,6 @@ import (
 	"seckill/model"
 	"seckill/service/servicetest"
 )
-
-// vouchers is a store whose transactions take 5 ms, and meet what a test has put in their way.
-type vouchers struct {
-	OrderStore // of the rest nothing is called
-
-	mu     sync.Mutex
-	locked map[string]bool          // their rows stay locked, and a transaction gives up after a second
-	slow   map[string]time.Duration // what their rows are waited for
-	bad    map[string]error         // a transaction with one of their orders fails with it
-	runs   []transaction
-}
-
-// transaction is one that began.
-type transaction struct {
-	began    time.Time
-	vouchers string
-}
-
-func (v *vouchers) CreateOrders(_ context.Context, orders []model.Order) ([]model.Outcome, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var ids []string
-	for _, order := range orders {
-		if !slices.Contains(ids, order.VoucherID) {
-			ids = append(ids, order.VoucherID)
-		}
-	}
-	slices.Sort(ids)
-	v.runs = append(v.runs, transaction{time.Now(), strings.Join(ids, "+")})
-	v.wait(5 * time.Millisecond)
-	for _, id := range ids {
-		v.wait(v.slow[id])
-		if v.locked[id] {
-			v.wait(time.Second)
-			return nil, model.Unavailable("busy", &model.HeldError{VoucherID: id, Cause: errors.New("1205")})
-		}
-	}
-	outcomes := make([]model.Outcome, len(orders))
-	for i, order := range orders {
-		if err := v.bad[order.VoucherID]; err != nil {
-			return nil, err
-		}
-		order.Status = model.OrderUnpaid
-		outcomes[i] = model.Outcome{Order: order, Created: true, Waited: v.slow[order.VoucherID]}
-	}
-	return outcomes, nil
-}
-
-// wait is a part of a transaction, beside others.
-func (v *vouchers) wait(takes time.Duration) {
-	v.mu.Unlock()
-	servicetest.Pass(takes)
-	v.mu.Lock()
-}
-
-// market sells vouchers of a store to users of their own.
-type market struct {
-	*syncSeller
-
-	store *vouchers
-	users int
-	crowd sync.WaitGroup
-}
-
-func inMarket(t *testing.T, test func(*testing.T, *market)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		m := &market{store: &vouchers{locked: map[string]bool{}, slow: map[string]time.Duration{}, bad: map[string]error{}}}
-		m.syncSeller = newSyncSeller(Deps{
-			Store: m.store, Metrics: telemetry.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
-		})
-		test(t, m)
-		m.crowd.Wait()
-		m.close(context.Background())
-	})
-}
-
-// ask has somebody buy of each voucher, and answers with how long it took, or why not. The
-// first of them may leave at once and the others 5 ms later, but behind a transaction all gather.
-func (m *market) ask(t *testing.T, ids ...string) map[string]chan string {
-	t.Helper()
-	answers := map[string]chan string{}
-	for _, id := range ids {
-		answer := make(chan string, 1)
-		answers[id] = answer
-		m.users++
-		user := fmt.Sprint("user", m.users)
-		m.crowd.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), budget.Work)
-			defer cancel()
-			began := time.Now()
-			if _, err := m.sell(ctx, &hold{userID: user}, id); err != nil {
-				answer <- string(model.CodeOf(err))
-				return
-			}
-			answer <- time.Since(began).String()
-		})
-	}
-	synctest.Wait()
-	return answers
-}
-
-// ran tells the transactions that have begun since the last call, those of one instant by name.
-func (m *market) ran() string {
-	m.store.mu.Lock()
-	defer m.store.mu.Unlock()
-	slices.SortFunc(m.store.runs, func(a, b transaction) int {
-		return cmp.Or(a.began.Compare(b.began), cmp.Compare(a.vouchers, b.vouchers))
-	})
-	var told []string
-	for _, run := range m.store.runs {
-		told = append(told, run.vouchers)
-	}
-	m.store.runs = nil
-	return strings.Join(told, " ")
-}
-
-// TestLockedVoucherIsWaitedForOnce: the buyers of others in its transaction hear a second
-// later, and those who come meanwhile do not meet it.
-func TestLockedVoucherIsWaitedForOnce(t *testing.T) {
-	t.Parallel()
-	inMarket(t, func(t *testing.T, m *market) {
-		m.store.locked["b"] = true
-		m.ask(t, "warm")
-		first := m.ask(t, "a", "b", "c")
-		servicetest.Pass(100 * time.Millisecond)
-		second := m.ask(t, "b", "c", "d")
-		check.Equal(t, "d, which shares nothing with it", <-second["d"], "5ms")
-		check.Equal(t, "a, of its transaction", <-first["a"], "1.015s")
-		check.Equal(t, "c, which came later", <-second["c"], "920ms")
-		servicetest.Pass(100 * time.Millisecond)
-		check.Equal(t, "transactions", m.ran(), "warm a+b+c d a+c b c")
-		check.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
-		check.Equal(t, "the locked one", <-first["b"], string(model.CodeUnavailable))
-	})
-}
-
-// TestVoucherThatIsSlowLeaves: nothing fails, but the others would wait again and again.
-func TestVoucherThatIsSlowLeaves(t *testing.T) {
-	t.Parallel()
-	inMarket(t, func(t *testing.T, m *market) {
-		m.store.slow["b"] = 2 * budget.Glance
-		m.ask(t, "warm")
-		check.Equal(t, "a, together", <-m.ask(t, "a", "b")["a"], "510ms")
-		check.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
-	})
-}
 
 // TestGateHasRoomForOtherVouchers: one voucher takes its part, in which first come is first
 // served, and nothing is kept of those that nobody asks for.
@@ -213,6 +64,28 @@ func (u *undecided) CreateOrders(ctx context.Context, _ []model.Order) ([]model.
 	}
 	<-ctx.Done()
 	return nil, model.Unavailable("unknown", fmt.Errorf("%w; last tried: %w", model.ErrUnknownOutcome, &model.HeldError{VoucherID: "v1", Cause: errors.New("1205")}))
+}
+
+// A voucher whose row is locked, or waited for, shares no more transactions: package lane holds what that means.
+func TestVoucherInTroubleIsIsolated(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		waited time.Duration
+		err    error
+		want   bool
+	}{
+		"locked": {err: model.Unavailable("busy", &model.HeldError{VoucherID: "v1", Cause: errors.New("1205")}), want: true},
+		"slow":   {waited: 2 * budget.Glance, want: true},
+		"well":   {waited: budget.Glance},
+	} {
+		servicetest.Bubble(t, name, func(t *testing.T) {
+			s := newShop(t)
+			s.desk.err, s.desk.waited = tt.err, tt.waited
+			_, err := s.Place(t.Context(), "alice", "v1")
+			check.Equal(t, "the order is made", err == nil, tt.err == nil)
+			check.Equal(t, "its voucher is isolated", s.seller.(*syncSeller).commits.Isolated("v1"), tt.want)
+		})
+	}
 }
 
 // TestUnknownOutcomeIsNotUntried: an order that may have been committed is not asked for anew, which the sale's end
@@ -278,12 +151,14 @@ func TestTheLockIsHeldWhileAnOrderIsUndecided(t *testing.T) {
 		s.desk.took = decided
 		_ = s.hangsUp(t, "alice", decided/10)
 		untilDecided(t, s.keys, decided)
+		check.Equal(t, "orders made", s.desk.orders.Load(), 1)
 	})
 	servicetest.Bubble(t, "async", func(t *testing.T) {
 		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = false })
 		s.hot.Takes["Reserve"] = decided
-		_ = s.hangsUp(t, "alice", decided/10)
+		check.Is(t, "not decided", s.hangsUp(t, "alice", decided/10), model.ErrUnknownOutcome)
 		untilDecided(t, s.keys, decided)
+		check.That(t, slices.Equal(s.line.users(), []string{"alice"}), "queued %v", s.line.users())
 	})
 }
 
@@ -429,42 +304,6 @@ func TestLocksThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// A request that is answered before its order is decided keeps the user's lock until it is.
-func TestLockIsHeldUntilTheReservationIsDecided(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, func(o *Deps, a *AsyncDeps) { a.ScriptLocks = false })
-		s.hot.Takes["Reserve"] = time.Second
-		if err := s.hangsUp(t, "alice", 100*time.Millisecond); !errors.Is(err, model.ErrUnknownOutcome) {
-			t.Errorf("%v, want an unknown outcome", err)
-		}
-		check.Equal(t, "the lock is held in the middle of the reservation", s.keys.Holds("alice"), true)
-		servicetest.Pass(2 * time.Second)
-		check.That(t, !s.keys.Holds("alice") && slices.Equal(s.line.users(), []string{"alice"}), "afterwards: lock held %v, queued %v", s.keys.Holds("alice"), s.line.users())
-	})
-}
-
-func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
-	t.Parallel()
-	for _, script := range []bool{true, false} {
-		servicetest.Bubble(t, fmt.Sprint("script locks ", script), func(t *testing.T) {
-			s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = script })
-			s.hot.Lock("alice")
-			s.keys.Busy = "lock:order:alice"
-			var crowd sync.WaitGroup
-			for range 2 * maxAdmitted {
-				crowd.Go(func() { s.refused(t, "alice", model.CodeLockBusy) })
-			}
-			servicetest.Pass(100 * time.Millisecond)
-			began := time.Now()
-			s.buys(t, "bob")
-			servicetest.InTime(t, "bob, behind alice", began, 100*time.Millisecond)
-			crowd.Wait()
-			check.Equal(t, "orders that never left the gate", len(s.gate.places.taken), 0)
-		})
-	}
-}
-
 func TestPlaceAnswersWithTheCommittedOrder(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {
@@ -530,17 +369,6 @@ func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
 	})
 }
 
-func TestClientThatHangsUpLeavesNoHalfOrder(t *testing.T) {
-	t.Parallel()
-	inShop(t, func(t *testing.T, s shop) {
-		s.desk.took = time.Second
-		_ = s.hangsUp(t, "alice", 100*time.Millisecond)
-		check.Equal(t, "the lock is held in the middle of the order", s.keys.Holds("alice"), true)
-		servicetest.Pass(2 * time.Second)
-		check.That(t, !s.keys.Holds("alice") && s.desk.orders.Load() == 1, "afterwards: held %v, %d orders", s.keys.Holds("alice"), s.desk.orders.Load())
-	})
-}
-
 // A store that never answers must not let requests pile up: each is answered
 // in time, and the goroutines behind them end with the transaction's limit.
 func TestStoreThatHangsIsBounded(t *testing.T) {
@@ -589,19 +417,29 @@ func TestRushBehindTheGateIsToldFromMemory(t *testing.T) {
 	})
 }
 
-// A user whose requests wait for each other makes no other user wait.
+// A user whose requests wait for each other makes no other user wait, and takes no place in the gate.
 func TestWaitingForOnesOwnLockHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	inShop(t, func(t *testing.T, s shop) {
-		s.keys.Busy = "lock:order:alice"
+	holds := func(t *testing.T, s *Orders, keys *servicetest.Locks) {
+		t.Helper()
+		keys.Busy = "lock:order:alice"
 		var crowd sync.WaitGroup
 		for range 2 * maxCommitting {
 			crowd.Go(func() { s.refused(t, "alice", model.CodeLockBusy) })
 		}
-		synctest.Wait()
+		servicetest.Pass(100 * time.Millisecond)
 		began := time.Now()
 		check.Must(t, check.ErrorOf(s.Place(t.Context(), "bob", "v1")))
 		servicetest.InTime(t, "bob, behind alice", began, 100*time.Millisecond)
 		crowd.Wait()
-	})
+		check.Equal(t, "orders that never left the gate", len(s.gate.places.taken), 0)
+	}
+	servicetest.Bubble(t, "sync", func(t *testing.T) { s := newShop(t); holds(t, s.Orders, s.keys) })
+	for _, script := range []bool{true, false} {
+		servicetest.Bubble(t, fmt.Sprint("async, script locks ", script), func(t *testing.T) {
+			s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = script })
+			s.hot.Lock("alice")
+			holds(t, s.Orders, s.keys)
+		})
+	}
 }

@@ -269,6 +269,7 @@ type desk struct {
 
 	table  *servicetest.Table
 	took   time.Duration // of one transaction
+	waited time.Duration // for the voucher's row
 	err    error
 	calls  atomic.Int64
 	orders atomic.Int64
@@ -302,7 +303,7 @@ func (d *desk) create(t *servicetest.Table, order model.Order) model.Outcome {
 	t.Users = append(t.Users, order.UserID)
 	d.orders.Add(1)
 	order.Status = model.OrderUnpaid
-	return model.Outcome{Order: order, Created: true}
+	return model.Outcome{Order: order, Created: true, Waited: d.waited}
 }
 
 // shop is a service of orders over fakes, in the bubble of one test.
