@@ -181,7 +181,6 @@ func (s *Accounts) count(action string, err error) {
 	s.Metrics.WithLabelValues(action, outcome).Inc()
 }
 
-// accountMaker makes accounts, whoever asks.
 type accountMaker struct {
 	store    AccountStore
 	hasher   Hasher
@@ -217,7 +216,6 @@ func checkPassword(location, secret string) error {
 // length is a password's, in characters, however it was spelt.
 func length(secret string) int { return utf8.RuneCountInString(password.Normal(secret)) }
 
-// create makes an account that may do what the given one may.
 func (m accountMaker) create(ctx context.Context, caller password.Caller, username, secret string, account model.Account) (model.Account, error) {
 	id, err := ids.New()
 	if err != nil {
@@ -252,7 +250,6 @@ const (
 // LongestSession is how long a token may be good for that a login has given.
 const LongestSession = max(sessionLength, adminSessionLength)
 
-// session makes a token for an account, of its present version.
 func (s *Accounts) session(account model.Account) (Session, error) {
 	lasts := sessionLength
 	if account.Role == model.RoleAdmin {
@@ -350,7 +347,6 @@ func (s *Accounts) SignOut(ctx context.Context, claims token.Claims) error {
 	return nil
 }
 
-// valid reports whether a token is of the account's present version.
 func valid(account model.Account, claims token.Claims) bool {
 	return !account.Disabled && (claims.Version == 0 || claims.Version == account.Version)
 }
@@ -475,7 +471,6 @@ const (
 	maxRemembered = 50_000
 )
 
-// newAttempts makes the limits.
 func newAttempts() *attempts {
 	made := &attempts{}
 	for _, limit := range []struct {
@@ -551,7 +546,6 @@ func (a *attempts) tryBegin(address, account string) (*attempt, error) {
 	}, nil
 }
 
-// succeeded says that the password was right.
 func (a *attempt) succeeded() {
 	for i, failures := range a.counts {
 		failures.TakeBack(a.failing[i])

@@ -47,14 +47,12 @@ type Health struct {
 	latest *healthLook
 }
 
-// healthLook is one look at all dependencies, for all who ask meanwhile.
 type healthLook struct {
 	done   chan struct{} // closed when the rest is there
 	checks []Check
 	ended  time.Time
 }
 
-// fresh says whether a look may answer one more caller.
 func (l *healthLook) fresh() bool { return l.sharedFor(lookShared) }
 
 func (l *healthLook) sharedFor(span time.Duration) bool {

@@ -75,7 +75,6 @@ func (s *Payments) Pay(ctx context.Context, userID, orderID string) (model.Payme
 	return p, s.Codes.Show(ctx, order), err
 }
 
-// begin stores a payment and starts it.
 func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error) {
 	id, err := ids.New()
 	if err != nil {
@@ -116,7 +115,6 @@ func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Pay
 	return p, order, nil
 }
 
-// checkout is what the provider is told of a payment and its order.
 func (s *Payments) checkout(ctx context.Context, p model.Payment, order model.Order) (payment.Checkout, error) {
 	title, err := s.Title(ctx, order.VoucherID)
 	if err != nil {
@@ -207,7 +205,6 @@ func (s *Payments) lookUp(ctx context.Context, id string) (payment.Payment, erro
 	return found, err
 }
 
-// answer is what the provider has answered of a payment of ours.
 func answer(p model.Payment, told payment.Payment) model.PaymentNotice {
 	n := notice(p, told.Status == payment.Succeeded)
 	n.Moved = n.Succeeded && (told.Refunded != p.Refunded || told.Disputed != p.Disputed)
@@ -215,7 +212,6 @@ func answer(p model.Payment, told payment.Payment) model.PaymentNotice {
 	return n
 }
 
-// notice is what is said of a payment of ours.
 func notice(p model.Payment, succeeded bool) model.PaymentNotice {
 	return model.PaymentNotice{PaymentID: p.ID, OrderID: p.OrderID, Succeeded: succeeded, Amount: p.Amount, Currency: p.Currency}
 }
@@ -295,7 +291,6 @@ func (s *Payments) Run(ctx context.Context) {
 	both.Wait()
 }
 
-// wakeRefunds has a refund made at once.
 func (s *Payments) wakeRefunds() {
 	select {
 	case s.refundNow <- struct{}{}:

@@ -143,7 +143,6 @@ func newSoldSale(v model.Voucher, stocks []model.StockAt) *soldSale {
 	}}
 }
 
-// add counts the next order.
 func (s *soldSale) add(o model.SoldOrder) error {
 	r := &s.report
 	r.OrdersByStatus[o.Status]++
@@ -191,7 +190,6 @@ func (s *soldSale) pass(now time.Time) {
 	}
 }
 
-// look notes that everything is taken.
 func (s *soldSale) look(now time.Time) {
 	if s.taken > 0 && s.taken >= s.stock {
 		s.report.SoldOutAt = &now
@@ -199,7 +197,6 @@ func (s *soldSale) look(now time.Time) {
 	}
 }
 
-// finish completes the report with what the orders make together.
 func (s *soldSale) finish() model.Report {
 	r := &s.report
 	s.pass(r.At)
@@ -220,7 +217,6 @@ const (
 	maxSteps = 240
 )
 
-// plot adds an order to a curve, oldest first.
 func plot(c *model.ReportCurve, at time.Time) {
 	if c.From == nil {
 		c.From, c.StepMS = new(at.Truncate(firstStep*time.Millisecond)), firstStep

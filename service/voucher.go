@@ -70,7 +70,6 @@ func (SyncStock) Rebuild(context.Context, string, string) error {
 	return model.Conflict("In the order mode sync there is no hot copy to rebuild.")
 }
 
-// changeable is nil when this instance may change a voucher.
 func (s *Vouchers) changeable(id string) error {
 	if !model.ValidID(id) {
 		return model.NotFound("voucher")
@@ -252,7 +251,6 @@ type lists struct {
 	changed time.Time // pages asked for before this time are void
 }
 
-// list is a page as it was read.
 type list struct {
 	page  model.VoucherPage
 	bytes int
@@ -302,7 +300,6 @@ func (l *lists) oldest() time.Time {
 	return l.changed
 }
 
-// change voids every page: this instance has changed a voucher.
 func (l *lists) change() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -327,7 +324,6 @@ func (l *lists) keep(q model.VoucherQuery, read *list) {
 	}
 }
 
-// load reads a page for all requests that wait for it.
 func (l *lists) load(q model.VoucherQuery) (*list, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
@@ -348,7 +344,6 @@ func (l *lists) load(q model.VoucherQuery) (*list, error) {
 	return read, nil
 }
 
-// enter takes a reader.
 func (l *lists) enter() error {
 	busy := model.Unavailable("Too many lists are being read.", nil)
 	if !l.queued(1) {
@@ -365,7 +360,6 @@ func (l *lists) enter() error {
 	}
 }
 
-// queued counts the queries that wait for a reader, and reports false when they are too many.
 func (l *lists) queued(change int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -30,7 +30,6 @@ type Failures struct {
 	keys *lru.Cache[string, *record]
 }
 
-// record is what is known of one key.
 type record struct {
 	failures float64 // as of counted
 	counted  time.Time
@@ -116,7 +115,6 @@ func (f *Failures) remembered(known *record, now time.Time) float64 {
 	return max(known.failures-max(forgotten, 0), 0)
 }
 
-// wait is how long a key with so many failures waits.
 func (f *Failures) wait(failures float64) time.Duration {
 	beyond := int(math.Ceil(failures)) - f.policy.Free // one that is half forgotten still counts
 	if beyond <= 0 {

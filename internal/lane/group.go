@@ -96,13 +96,11 @@ func (r *runner[In, Out]) enter(add func() error) error {
 	return add()
 }
 
-// together runs a batch and gives each ticket its answer.
 func (r *runner[In, Out]) together(ctx context.Context, batch []*Ticket[In, Out]) {
 	answers, err := r.try(ctx, batch)
 	settle(batch, answers, err)
 }
 
-// settle gives each ticket its answer, or all of them the error.
 func settle[In, Out any](batch []*Ticket[In, Out], answers []Out, err error) {
 	for i, ticket := range batch {
 		if err != nil {
@@ -328,7 +326,6 @@ func (t *Ticket[In, Out]) Wait(ctx context.Context) (Out, error) {
 // Done is closed when the item has its answer.
 func (t *Ticket[In, Out]) Done() <-chan struct{} { return t.done }
 
-// dropped drops the item if its submitter has left.
 func (t *Ticket[In, Out]) dropped() bool {
 	select {
 	case <-t.abandoned:

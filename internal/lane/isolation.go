@@ -32,7 +32,6 @@ type isolation struct {
 	fruitless int // attempts in a row of keys by themselves in which nothing was done
 }
 
-// isolated is a key with runs of its own.
 type isolated struct {
 	until    time.Time // when it may return
 	ill      bool      // it has trouble of its own, which was told
@@ -42,7 +41,6 @@ type isolated struct {
 	cause    error     // of the latest failure
 }
 
-// has reports whether a key has runs of its own.
 func (i *isolation) has(key string) bool {
 	if !i.any.Load() {
 		return false
@@ -54,7 +52,6 @@ func (i *isolation) has(key string) bool {
 	return known != nil && (known.busy || time.Now().Before(known.until))
 }
 
-// troubled reports whether a key has trouble of its own.
 func (i *isolation) troubled(key string) bool {
 	if !i.any.Load() {
 		return false
@@ -65,7 +62,6 @@ func (i *isolation) troubled(key string) bool {
 	return known != nil && known.ill && (known.busy || time.Now().Before(known.until))
 }
 
-// rest tells how long a key is not to be tried, and why.
 func (i *isolation) rest(key string) (pause time.Duration, cause error) {
 	if !i.any.Load() {
 		return 0, nil
@@ -139,7 +135,6 @@ func (i *isolation) begin(key string) (failures int) {
 	return failures
 }
 
-// ended notes that an attempt at a key by itself has ended.
 func (i *isolation) ended(key string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -216,7 +211,6 @@ func (i *isolation) sweep() {
 	}
 }
 
-// well notes that a shared run was.
 func (i *isolation) well() {
 	if i.any.Load() {
 		i.mu.Lock()

@@ -152,7 +152,6 @@ func (l *Lane[In, Out]) others(own *Ticket[In, Out], tickets []*Ticket[In, Out])
 	return others
 }
 
-// delayed notes the keys of a shared run that takes long.
 func (l *Lane[In, Out]) delayed(batch []*Ticket[In, Out]) (ended func()) {
 	l.lateRuns.Add(1)
 	l.mu.Lock()
@@ -172,7 +171,6 @@ func (l *Lane[In, Out]) delayed(batch []*Ticket[In, Out]) (ended func()) {
 	}
 }
 
-// isolate queues a ticket with those of its key.
 func (l *Lane[In, Out]) isolate(ticket *Ticket[In, Out]) {
 	if err := l.own.add(ticket); err != nil {
 		ticket.finish(*new(Out), err)
@@ -235,7 +233,6 @@ func (l *Lane[In, Out]) judge(batch []*Ticket[In, Out], answers []Out) {
 	}
 }
 
-// leave isolates a key for trouble of its own.
 func (l *Lane[In, Out]) leave(key string, cause error) {
 	news, first := l.keys.leave(key)
 	l.tell(key, cause, news, first)
@@ -265,7 +262,6 @@ func (l *Lane[In, Out]) pause(key string) {
 	}
 }
 
-// alone runs the items of one isolated key.
 func (l *Lane[In, Out]) alone(ctx context.Context, batch []*Ticket[In, Out]) {
 	key := l.rules.Key(batch[0].item)
 	if l.keys.away(key, l.rules.Fruitless) {
@@ -346,7 +342,6 @@ func (d *division[In, Out]) halves(ctx context.Context, batch []*Ticket[In, Out]
 	}
 }
 
-// judge counts what is done, and looks for trouble in the answers.
 func (d *division[In, Out]) judge(answers []Out) {
 	for i := range answers {
 		trouble := d.lane.rules.Judge(answers[i])

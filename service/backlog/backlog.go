@@ -81,13 +81,12 @@ type Watch struct {
 	took    time.Duration     // by the last reading
 	failed  error             // of the last reading
 	silent  time.Time         // since when the queue tells no voucher's age; zero: it does
-	floors  int               // how many wait for the consumer
-	blind   telemetry.Trouble // theirs
 
-	asked atomic.Pointer[time.Time] // when somebody last wanted to know of a voucher's messages
+	floors atomic.Int32              // how many wait for the consumer
+	blind  telemetry.Trouble         // theirs
+	asked  atomic.Pointer[time.Time] // when somebody last wanted to know of a voucher's messages
 }
 
-// waits is what is known of a voucher that has messages.
 type waits struct {
 	young time.Time     // none of its messages is older than that; zero: they may be of any age
 	age   time.Duration // of its oldest message, as of told
@@ -97,7 +96,6 @@ type waits struct {
 	wanted atomic.Bool
 }
 
-// seen is one look at the queue.
 type seen struct {
 	model.Backlog
 
@@ -194,7 +192,7 @@ func (w *Watch) mayRead(now time.Time) (mine, awaited bool, failed error) {
 		return false, false, w.failed
 	}
 	w.reading, w.tried = true, now
-	return true, w.floors > 0, nil
+	return true, w.floors.Load() > 0, nil
 }
 
 // sharedDone is an instant: what was published before it, and all vouchers share, is consumed by
@@ -359,8 +357,8 @@ func (w *Watch) Empty(voucherID string, age time.Duration) bool {
 // that fails is not the end of it: a rebuild that began anew would have to wait for
 // everything that came meanwhile. It ends with ctx, and when all looks have failed for too long.
 func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) error {
-	w.join(1)
-	defer w.join(-1)
+	w.floors.Add(1)
+	defer w.floors.Add(-1)
 	seen := time.Now() // when the queue last answered
 	for {
 		asked := time.Now()
@@ -397,24 +395,12 @@ func passed(backlog model.Backlog, sequence uint64) (bool, error) {
 	return backlog.AckFloor >= sequence, nil
 }
 
-func (w *Watch) join(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.floors += n
-}
-
-// pauses tells how long a waiter pauses before it asks for its voucher again, and before it looks for its name.
-func (w *Watch) pauses() (own, step time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	each := func(of time.Duration) time.Duration { return max(budget.Blink, time.Duration(w.floors)*of) }
-	return each(floorShare), min(each(time.Millisecond), budget.Glance)
-}
-
 // pause waits until a voucher is to be asked for again: in its turn, or when a newer reading shows it is done.
 func (w *Watch) pause(ctx context.Context, voucherID string, sequence uint64, asked time.Time) {
 	for ctx.Err() == nil {
-		own, step := w.pauses()
+		waiters := w.floors.Load()
+		own := max(budget.Blink, time.Duration(waiters)*floorShare)
+		step := max(budget.Blink, min(time.Duration(waiters)*time.Millisecond, budget.Glance))
 		poll.Pause(ctx, min(step, own-time.Since(asked)))
 		if time.Since(asked) >= own || w.drained(ctx, voucherID, sequence, asked) {
 			return

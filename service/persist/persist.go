@@ -32,7 +32,6 @@ const (
 	fruitless = 3
 )
 
-// ticket stands for a reservation on its way into the database.
 type ticket = lane.Ticket[model.Reservation, model.Outcome]
 
 // Persister makes rows of the queue's reservations, and settles them in the hot copies. Close ends it.
@@ -102,7 +101,6 @@ func (p *Persister) Persist(ctx context.Context, reservations []model.Reservatio
 	return b.verdicts
 }
 
-// commit persists the reservations of a run in one transaction.
 func (p *Persister) commit(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error) {
 	outcomes, err := p.deps.Database.Persist(ctx, reservations)
 	if len(reservations) == 1 && errors.Is(err, model.ErrDataRefused) {
@@ -119,7 +117,6 @@ func (p *Persister) commit(ctx context.Context, reservations []model.Reservation
 	return outcomes, nil
 }
 
-// persistence is one call of Persist.
 type persistence struct {
 	*Persister
 
@@ -130,7 +127,6 @@ type persistence struct {
 	replaced     []int // orders of hot copies that were replaced
 }
 
-// store has reservations persisted, and judges what became of them.
 func (b *persistence) store(ctx context.Context, indices []int) {
 	ctx, abandon := context.WithCancel(ctx)
 	defer abandon() // what is still queued then comes again
@@ -185,7 +181,6 @@ func (b *persistence) shares(ctx context.Context, ticket *ticket, voucherID stri
 	}
 }
 
-// settle settles the orders that are committed by now.
 func (b *persistence) settle(ctx context.Context) {
 	b.settler.Finish(ctx, b.finished)
 	b.finished = nil

@@ -217,7 +217,6 @@ const (
 	maxSuspected = 10_000
 )
 
-// poisoned is a reservation that was refused for its data, and why.
 type poisoned struct {
 	index   int
 	err     error
@@ -291,7 +290,6 @@ func unstorable(err error) bool {
 	return err != nil && slices.Contains([]model.Code{model.CodeValidation, model.CodeConflict}, model.CodeOf(err))
 }
 
-// suspects remembers the orders that were refused for their data.
 type suspects struct {
 	mu     sync.Mutex
 	orders map[string]*suspicion
@@ -341,7 +339,6 @@ func (s *suspects) guilty(orderID string, stored uint64) bool {
 	return stored > known.stored || time.Since(known.since) >= budget.Step && len(s.orders) < poisonSuspicion
 }
 
-// first reports whether what is to be said of an order was not said before.
 func (s *suspects) first(orderID string, what said) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,7 +40,6 @@ func (a *Auditor) Audit(ctx context.Context, voucherID string) (model.Audit, err
 	return audit, err
 }
 
-// audit repeats an audit during which something moved, up to auditTries.
 func (a *Auditor) audit(ctx context.Context, voucherID string) (model.Audit, []drifted, error) {
 	for n := 1; ; n++ {
 		audit, found, moved, err := a.once(ctx, voucherID)
@@ -50,7 +49,6 @@ func (a *Auditor) audit(ctx context.Context, voucherID string) (model.Audit, []d
 	}
 }
 
-// once audits once, and tells whether anything moved meanwhile.
 func (a *Auditor) once(ctx context.Context, voucherID string) (audit model.Audit, found []drifted, moved bool, err error) {
 	audit, err = a.deps.Database.Audit(ctx, voucherID)
 	if err != nil || audit.Mode != model.ModeAsync || audit.Draw {
@@ -80,7 +78,6 @@ func (a *Auditor) once(ctx context.Context, voucherID string) (audit model.Audit
 	return audit, c.found, moved, err
 }
 
-// read reads a voucher's hot copy, and the voucher as the database has it.
 func (a *Auditor) read(ctx context.Context, voucherID string) (model.HotCopy, model.Voucher, error) {
 	found, err := a.deps.Hot.Read(ctx, []string{voucherID})
 	if err != nil {
@@ -113,7 +110,6 @@ func (a *Auditor) moved(ctx context.Context, hot model.HotCopy, v model.Voucher,
 		hot.Voucher.Revision < v.Revision, nil
 }
 
-// unreachable makes UNAVAILABLE of a server that cannot be asked.
 func unreachable(detail string, err error) error {
 	if err == nil || model.CodeOf(err) != model.CodeInternal {
 		return err
@@ -148,7 +144,6 @@ func (a *Auditor) Repair(ctx context.Context, voucherID, adminID string) (model.
 	return audit, err
 }
 
-// repairEach repairs by order id, and tells whether a rebuild is needed too.
 func (a *Auditor) repairEach(ctx context.Context, found []drifted) (rebuild bool, err error) {
 	for _, d := range found {
 		a.deps.Log.InfoContext(ctx, "repairing an order", slog.String("order_id", d.orderID), slog.String("found", d.found))

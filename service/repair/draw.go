@@ -59,7 +59,6 @@ func (d *Draws) Run(ctx context.Context, by Elector) {
 	})
 }
 
-// look draws what is to be drawn. One that fails holds up no other.
 func (d *Draws) look(ctx context.Context) error {
 	due, err := d.Store.Due(ctx)
 	if err != nil {
@@ -82,7 +81,6 @@ func (d *Draws) look(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// draw takes the steps that are left of one draw.
 func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
 	began := time.Now()
 	if !state.Closed {
@@ -118,9 +116,8 @@ func (r *Rebuilder) Drain(ctx context.Context, voucherID string) error {
 	if err := r.Do(ctx, voucherID, model.AnyEpoch); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	last, known := r.draining[voucherID]
-	r.mu.Unlock()
+	found, known := r.draining.LoadAndDelete(voucherID)
+	last, _ := found.(uint64)
 	if !known {
 		queued, err := r.deps.Queue.Backlog(ctx)
 		if err != nil {
@@ -129,15 +126,12 @@ func (r *Rebuilder) Drain(ctx context.Context, voucherID string) error {
 		last = queued.LastSequence
 	}
 	err = r.deps.Backlog.Await(ctx, voucherID, last)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if delete(r.draining, voucherID); ctx.Err() != nil { // otherwise they are decided, or it is another queue
-		r.draining[voucherID] = last
+	if ctx.Err() != nil { // otherwise they are decided, or it is another queue
+		r.draining.Store(voucherID, last)
 	}
 	return err
 }
 
-// order is the drawn order of a closed draw, whose root it publishes.
 func (d *Draws) order(ctx context.Context, state model.DrawState) ([]model.Drawn, error) {
 	users := make([]string, 0, state.Entries)
 	leaves := make([]draw.Hash, 0, state.Entries)
@@ -168,7 +162,6 @@ func (d *Draws) order(ctx context.Context, state model.DrawState) ([]model.Drawn
 	return order, nil
 }
 
-// serve gives everybody of the drawn order what they get, in that order.
 func (d *Draws) serve(ctx context.Context, state model.DrawState, order []model.Drawn) error {
 	served, entries := state.Position, int64(len(order))
 	for ctx.Err() == nil {

@@ -26,7 +26,6 @@ const (
 	maxDriftListed = 1000
 )
 
-// remedy is what puts a drifted order right.
 type remedy int
 
 const (
@@ -35,7 +34,6 @@ const (
 	remedyRebuild                 // the marks are wrong: rebuild the hot copy
 )
 
-// drifted is an order that does not add up.
 type drifted struct {
 	orderID string
 	found   string
@@ -111,7 +109,6 @@ func (c *comparison) pass(ctx context.Context) error {
 	return unreachable("The queue could not be asked.", err)
 }
 
-// quiet reports whether the queue had no message that may be of the voucher.
 func (c *comparison) quiet() bool { return c.backlog.Messages == 0 }
 
 func (c *comparison) hash(userID, orderID string) uint64 {
@@ -215,7 +212,6 @@ func (c *comparison) judge(ctx context.Context, s suspect) (drifted, bool, error
 	return d, d.found != "", nil
 }
 
-// rowDrift says what is wrong with an order that has a row; "" when nothing is.
 func (c *comparison) rowDrift(row model.Order, marked, pending bool) (string, remedy) {
 	recent := c.voucher.ServerTime.Add(-driftAge)
 	switch {
@@ -235,7 +231,6 @@ func (c *comparison) rowDrift(row model.Order, marked, pending bool) (string, re
 	}
 }
 
-// lostDrift says what is wrong with an order that has no row.
 func (c *comparison) lostDrift(marked, pending bool) (string, remedy) {
 	switch {
 	case pending && c.passed:
@@ -304,7 +299,6 @@ func takenOf(hot model.HotCopy) int64 {
 	return hot.Voucher.Stock - hot.Voucher.Remaining - hot.Reserved
 }
 
-// driftCheck is the latest comparison of one voucher.
 type driftCheck struct {
 	at       time.Time
 	hot, row int64             // versions at the comparison
@@ -317,7 +311,6 @@ func newDriftWatch(auditor *Auditor) *driftWatch {
 	return &driftWatch{auditor: auditor, hot: map[string]driftCopy{}, checked: map[string]driftCheck{}}
 }
 
-// watched notes which vouchers are to be compared.
 func (d *driftWatch) watched(epochs map[string]model.EpochRecord) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -331,7 +324,6 @@ func (d *driftWatch) watched(epochs map[string]model.EpochRecord) {
 	maps.DeleteFunc(d.hot, func(id string, _ driftCopy) bool { return epochs[id].VoucherID == "" })
 }
 
-// seen notes the hot copies as they are now.
 func (d *driftWatch) seen(hot map[string]model.HotCopy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -340,7 +332,6 @@ func (d *driftWatch) seen(hot map[string]model.HotCopy) {
 	}
 }
 
-// look compares the vouchers whose turn it is.
 func (d *driftWatch) look(ctx context.Context) error {
 	began := time.Now()
 	var failed []error // one voucher's error holds up no other voucher
@@ -387,7 +378,6 @@ func (d *driftWatch) due() []string {
 	return due
 }
 
-// check compares one voucher and puts right what is certain.
 func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) error {
 	before.at = time.Now()
 	d.checked[id] = before // a voucher that cannot be compared does not hold up the others

@@ -58,7 +58,6 @@ type election struct {
 	seen    sign
 }
 
-// sign is what the latest look showed of the lock that another instance has.
 type sign struct {
 	holder string
 	left   time.Duration
@@ -225,7 +224,6 @@ func (c *ModeChange) Do(ctx context.Context, to model.OrderMode) error {
 	return c.Commit(ctx, to)
 }
 
-// selling names the instances of the database's mode. Those of the other one sell nothing, and may wait.
 func (c *ModeChange) selling(ctx context.Context, mode model.OrderMode) ([]string, error) {
 	alive, err := c.Alive(ctx)
 	if err != nil {

@@ -114,7 +114,6 @@ func (e *Expiry) Run(ctx context.Context, by Elector) {
 	})
 }
 
-// limited bounds a look.
 func limited(look func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, enough := context.WithTimeout(ctx, budget.Settled)
@@ -123,7 +122,6 @@ func limited(look func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// lookAtWaitlists counts what an operator has to know of those who wait.
 func (e *Expiry) lookAtWaitlists(ctx context.Context) error {
 	waiting, held, err := e.Store.Waitlists(ctx)
 	if err != nil {
@@ -134,34 +132,43 @@ func (e *Expiry) lookAtWaitlists(ctx context.Context) error {
 	return nil
 }
 
-// expireUnpaid expires the overdue orders that nobody began to pay. Those whose time passed first come first, and no
-// voucher waits for another one in trouble: its orders are read past.
+// expireUnpaid expires the overdue orders that nobody began to pay.
 func (e *Expiry) expireUnpaid(ctx context.Context) error {
+	return e.expireAll(ctx, false, func(page []model.OverdueOrder) ([]model.OverdueOrder, error) { return page, nil })
+}
+
+// expirePaying asks the provider for overdue orders' payments, and expires those without money, beside the rest.
+func (e *Expiry) expirePaying(ctx context.Context) error {
+	asking, enough := context.WithTimeout(ctx, askTimeout)
+	defer enough()
+	return e.expireAll(ctx, true, func(page []model.OverdueOrder) ([]model.OverdueOrder, error) {
+		return e.askForAll(ctx, asking, page)
+	})
+}
+
+// expireAll expires those of the overdue orders that may expire, page by page. Those whose time passed first come
+// first, and no voucher waits for another one in trouble: its orders are read past.
+func (e *Expiry) expireAll(
+	ctx context.Context, paying bool, may func(page []model.OverdueOrder) ([]model.OverdueOrder, error),
+) error {
 	var failed []error
 	var last model.OverdueOrder
 	for {
-		page, err := e.overdue(ctx, false, last)
+		asked := time.Now()
+		page, err := e.Store.Overdue(ctx, paying, last, expiryPage)
 		if err != nil {
 			return errors.Join(append(failed, fmt.Errorf("look for overdue orders: %w", err))...)
 		}
-		if err := e.expirePage(ctx, e.due(page)); err != nil {
-			failed = append(failed, err)
+		if len(page) > 0 {
+			e.Clocks.saw(ctx, page[0].ExpiresAt.Add(page[0].Overdue), asked)
 		}
+		over, err := may(e.due(page))
+		failed = append(failed, err, e.expirePage(ctx, over))
 		if len(page) < expiryPage || ctx.Err() != nil {
 			return errors.Join(failed...)
 		}
 		last = page[len(page)-1]
 	}
-}
-
-// overdue reads a page of overdue orders.
-func (e *Expiry) overdue(ctx context.Context, paying bool, last model.OverdueOrder) ([]model.OverdueOrder, error) {
-	asked := time.Now()
-	page, err := e.Store.Overdue(ctx, paying, last, expiryPage)
-	if err == nil && len(page) > 0 {
-		e.Clocks.saw(ctx, page[0].ExpiresAt.Add(page[0].Overdue), asked)
-	}
-	return page, err
 }
 
 // due leaves out the orders that have not had the time to be paid, because the database's clock has leapt.
@@ -171,7 +178,6 @@ func (e *Expiry) due(page []model.OverdueOrder) []model.OverdueOrder {
 	return due
 }
 
-// expirePage expires orders, several vouchers at once.
 func (e *Expiry) expirePage(ctx context.Context, page []model.OverdueOrder) error {
 	byVoucher := map[string][]model.OverdueOrder{}
 	var vouchers []string // in the order of their first overdue order
@@ -233,7 +239,6 @@ func laneRest(took, overdue time.Duration) time.Duration {
 	return time.Duration(max(calm, 0) * expiryRest * float64(took))
 }
 
-// expireBatch is one transaction.
 func (e *Expiry) expireBatch(ctx context.Context, batch []model.OverdueOrder) (expired int, err error) {
 	ids := make([]string, len(batch))
 	for i, order := range batch {
@@ -264,26 +269,6 @@ func (e *Expiry) rest(voucherID string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.resting[voucherID] = time.Now().Add(budget.Answer)
-}
-
-// expirePaying asks the provider for overdue orders' payments, and expires those without money, beside the rest.
-func (e *Expiry) expirePaying(ctx context.Context) error {
-	asking, enough := context.WithTimeout(ctx, askTimeout)
-	defer enough()
-	var failed []error
-	var last model.OverdueOrder
-	for {
-		page, err := e.overdue(ctx, true, last)
-		if err != nil {
-			return errors.Join(append(failed, fmt.Errorf("look for overdue orders that are being paid: %w", err))...)
-		}
-		asked, err := e.askForAll(ctx, asking, e.due(page))
-		failed = append(failed, err, e.expirePage(ctx, asked))
-		if len(page) < expiryPage || ctx.Err() != nil {
-			return errors.Join(failed...)
-		}
-		last = page[len(page)-1]
-	}
 }
 
 // askForAll returns the orders that the provider was asked for, and those that have
@@ -385,7 +370,6 @@ func (c *Clocks) compare(ctx context.Context) {
 	}
 }
 
-// saw takes a reading of the database's clock that was asked for at an instant.
 func (c *Clocks) saw(ctx context.Context, now, asked time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -232,7 +232,6 @@ func (r *EventRelay) Run(ctx context.Context, by Elector) {
 	})
 }
 
-// relayAll publishes page after page.
 func (r *EventRelay) relayAll(ctx context.Context) (err error) {
 	for more := true; more && err == nil && ctx.Err() == nil; {
 		more, err = r.relay(ctx)
@@ -240,7 +239,6 @@ func (r *EventRelay) relayAll(ctx context.Context) (err error) {
 	return err
 }
 
-// relay publishes one page of events, and reports whether there may be more.
 func (r *EventRelay) relay(ctx context.Context) (more bool, err error) {
 	events, err := r.Store.Oldest(ctx, eventPage)
 	if err != nil || len(events) == 0 {

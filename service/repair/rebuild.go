@@ -49,13 +49,14 @@ type Rebuilder struct {
 
 	again *backoff.Failures // counts rebuilds: how long those that were asked for have to wait
 
-	mu       sync.Mutex
-	queue    [urgencies][]string    // vouchers, oldest first; each is in one of the lists
-	waiting  map[string]rebuildWish // for the vouchers in the queue
-	pausing  map[string]rebuildWish // for vouchers that were rebuilt a moment ago
-	running  map[string]*rebuildRun // rebuilds under way in this process
-	begun    map[string]int64       // epochs that this process began and has not opened
-	draining map[string]uint64      // the last messages of draws that wait for their orders
+	running  sync.Map // *rebuildRun by voucher: rebuilds under way in this process
+	begun    sync.Map // int64 by voucher: epochs that this process began and has not opened
+	draining sync.Map // uint64 by voucher: the last messages of draws that wait for their orders
+
+	mu      sync.Mutex
+	queue   [urgencies][]string    // vouchers, oldest first; each is in one of the lists
+	waiting map[string]rebuildWish // for the vouchers in the queue
+	pausing map[string]rebuildWish // for vouchers that were rebuilt a moment ago
 }
 
 // rebuildRun is a rebuild under way. Calls that want the same rebuild wait for it.
@@ -68,8 +69,7 @@ type rebuildRun struct {
 func newRebuilder(parts Deps) *Rebuilder {
 	return &Rebuilder{
 		deps: parts, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
-		waiting: map[string]rebuildWish{}, pausing: map[string]rebuildWish{}, running: map[string]*rebuildRun{},
-		begun: map[string]int64{}, draining: map[string]uint64{}, again: backoff.New(pauses(), maxAgain, time.Now),
+		waiting: map[string]rebuildWish{}, pausing: map[string]rebuildWish{}, again: backoff.New(pauses(), maxAgain, time.Now),
 	}
 }
 
@@ -130,7 +130,7 @@ func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, 
 	ctx, cancel := context.WithTimeout(ctx, budget.Late)
 	defer cancel()
 	run.err = r.perform(ctx, voucherID, wrong, at)
-	r.leave(voucherID)
+	r.running.Delete(voucherID)
 	close(run.done)
 	return run.err
 }
@@ -144,22 +144,10 @@ func (r *rebuildRun) await(ctx context.Context) error {
 	}
 }
 
-// enter begins a rebuild of a voucher, or returns the one that is under way here.
 func (r *Rebuilder) enter(voucherID string, wrong int64) (run *rebuildRun, mine bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if run, busy := r.running[voucherID]; busy {
-		return run, false
-	}
-	run = &rebuildRun{wrong: wrong, done: make(chan struct{})}
-	r.running[voucherID] = run
-	return run, true
-}
-
-func (r *Rebuilder) leave(voucherID string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.running, voucherID)
+	found, busy := r.running.LoadOrStore(voucherID, &rebuildRun{wrong: wrong, done: make(chan struct{})})
+	run, _ = found.(*rebuildRun)
+	return run, !busy
 }
 
 func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64, at place) error {
@@ -185,31 +173,10 @@ func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64, 
 	if err != nil {
 		return fmt.Errorf("rebuild voucher %s, epoch %d: %w", voucherID, job.record.Epoch, err)
 	}
-	r.forget(voucherID)
+	r.begun.Delete(voucherID)
 	return nil
 }
 
-func (r *Rebuilder) remember(voucherID string, epoch int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.begun[voucherID] = epoch
-}
-
-func (r *Rebuilder) forget(voucherID string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.begun, voucherID)
-}
-
-// mine reports whether this process began an epoch and did not open it.
-func (r *Rebuilder) mine(voucherID string, epoch int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	began, ok := r.begun[voucherID]
-	return ok && began == epoch
-}
-
-// urgency is the order in which vouchers are rebuilt after a loss.
 type urgency int
 
 const (
@@ -219,14 +186,12 @@ const (
 	urgencies
 )
 
-// rebuildWish is a rebuild that was asked for and has not begun.
 type rebuildWish struct {
 	urgency urgency
 	wrong   int64 // also healthy hot copies up to this epoch are to be replaced
 	closed  bool  // the hot copy was closed for it: it does not pause
 }
 
-// and is one wish instead of two.
 func (w rebuildWish) and(other rebuildWish) rebuildWish {
 	return rebuildWish{min(w.urgency, other.urgency), max(w.wrong, other.wrong), w.closed || other.closed}
 }
@@ -268,7 +233,7 @@ func (r *Rebuilder) found(voucherID string, selling bool) {
 func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, busy := r.running[voucherID]; busy && wish.wrong == 0 {
+	if _, busy := r.running.Load(voucherID); busy && wish.wrong == 0 {
 		return
 	}
 	before, waits := r.waiting[voucherID]
@@ -297,14 +262,11 @@ func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 
 // postpone enqueues a wish after a pause: a hot copy that stays closed must not depend on the next request for it.
 func (r *Rebuilder) postpone(voucherID string, wish rebuildWish, pause time.Duration) {
-	before, pauses := r.pausing[voucherID]
-	if pauses {
-		wish = wish.and(before)
-	}
-	r.pausing[voucherID] = wish
-	if pauses {
+	if before, pauses := r.pausing[voucherID]; pauses {
+		r.pausing[voucherID] = wish.and(before)
 		return
 	}
+	r.pausing[voucherID] = wish
 	time.AfterFunc(pause, func() {
 		r.mu.Lock()
 		wish := r.pausing[voucherID]

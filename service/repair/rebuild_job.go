@@ -28,7 +28,6 @@ const (
 // errNotSelling says that the database is not sold from in the mode async now.
 var errNotSelling = errors.New("the database is not sold from in the order mode async")
 
-// rebuildJob is one rebuild.
 type rebuildJob struct {
 	*Rebuilder
 
@@ -66,7 +65,7 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, ad
 		return nil, fmt.Errorf("close voucher %s: %w", voucherID, err)
 	}
 	failpoint.Reach(failpoint.AfterCloseDatabase)
-	r.remember(voucherID, next.Epoch)
+	r.begun.Store(voucherID, next.Epoch)
 	if err := r.deps.Hot.Close(ctx, next); err != nil {
 		return nil, fmt.Errorf("close the hot copy of voucher %s: %w", voucherID, err)
 	}
@@ -99,12 +98,12 @@ func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64)
 	}
 	healthy := fits(latest, hot) && !latest.Draw
 	if healthy && latest.Epoch > wrong {
-		r.forget(voucherID)
+		r.begun.Delete(voucherID)
 		return nil, nil //nolint:nilnil // nothing to do is no error
 	}
 	// A rebuild opens the epoch in the database first, and in Redis a moment later.
 	rebuilding := !latest.Open() || (hot.State == model.CopyRebuilding && hot.Epoch == latest.Epoch)
-	if rebuilding && alive(latest) && !r.mine(voucherID, latest.Epoch) {
+	if begun, ok := r.begun.Load(voucherID); rebuilding && alive(latest) && (!ok || begun != latest.Epoch) {
 		return nil, errRebuilding
 	}
 	return &latest, nil
@@ -120,7 +119,6 @@ func alive(epoch model.EpochRecord) bool {
 	return epoch.Progress != nil && epoch.Now.Sub(*epoch.Progress).Abs() < budget.Answer
 }
 
-// finish takes the other steps.
 func (j *rebuildJob) finish(ctx context.Context) error {
 	began := time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -205,7 +203,6 @@ func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
 	})
 }
 
-// at says where the rebuild is.
 func (j *rebuildJob) at(stage string) { j.stage.Store(&stage) }
 
 // beat tells the log and the database that the rebuild is alive, and stops it when another rebuild has superseded it. A
@@ -285,7 +282,6 @@ func (j *rebuildJob) survivors(ctx context.Context, yield func([]model.Reservati
 	})
 }
 
-// pendings yields the reservations of the closed epoch, a thousand at once.
 func (j *rebuildJob) pendings(ctx context.Context, yield func([]model.Reservation) error) error {
 	var part []model.Reservation
 	pass := func() error {
@@ -305,7 +301,6 @@ func (j *rebuildJob) pendings(ctx context.Context, yield func([]model.Reservatio
 	return pass()
 }
 
-// rowless returns the reservations that have no row, with the new epoch's number.
 func (j *rebuildJob) rowless(ctx context.Context, reservations []model.Reservation) ([]model.Reservation, error) {
 	ids := make([]string, len(reservations))
 	for i, r := range reservations {

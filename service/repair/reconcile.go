@@ -49,7 +49,6 @@ type Reconciler struct {
 // Run reconciles while this instance is elected, until ctx ends.
 func (r *Reconciler) Run(ctx context.Context) { r.election.run(ctx, r.reconcile) }
 
-// reconcile reconciles until ctx ends.
 func (r *Reconciler) reconcile(ctx context.Context) {
 	r.elected.Store(true)
 	defer r.elected.Store(false)
@@ -97,14 +96,10 @@ func (r *Reconciler) part(
 	defer cancel()
 	err := do(limited)
 	if ctx.Err() == nil {
-		r.report(ctx, trouble, name, err)
+		trouble.Note(ctx, r.deps.Log, err, "the reconciler is in trouble and goes on trying",
+			"the reconciler is out of trouble", slog.String("part", name))
 	}
 	return err == nil
-}
-
-func (r *Reconciler) report(ctx context.Context, trouble *telemetry.Trouble, name string, err error) {
-	trouble.Note(ctx, r.deps.Log, err, "the reconciler is in trouble and goes on trying",
-		"the reconciler is out of trouble", slog.String("part", name))
 }
 
 func (r *Reconciler) lookForDrift(ctx context.Context) error {
@@ -114,7 +109,6 @@ func (r *Reconciler) lookForDrift(ctx context.Context) error {
 	return r.drift.look(ctx)
 }
 
-// watchlist is what the looks at hot copies remember.
 type watchlist struct {
 	incarnation string    // of Redis at the latest sweep
 	due         time.Time // the time of the next sweep
@@ -194,7 +188,6 @@ func (r *Reconciler) dropped(ctx context.Context, watched []model.EpochRecord) (
 	return open, nil
 }
 
-// again looks at the busy vouchers.
 func (r *Reconciler) again(ctx context.Context) error {
 	var failed []error
 	for ids := range slices.Chunk(slices.Collect(maps.Keys(r.list.busy)), findChunk) {
@@ -274,7 +267,6 @@ func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, fo
 	return errors.Join(failed...)
 }
 
-// apply brings administrators' changes to the hot copies that missed them.
 func (r *Reconciler) apply(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -342,7 +334,6 @@ func (r *Replayer) Drop(ctx context.Context, sequence uint64, adminID string) er
 	return r.deps.Queue.RemoveDeadLetter(ctx, sequence)
 }
 
-// loggedLetter is what the administrators' log keeps of a dead letter.
 type loggedLetter struct {
 	Reason    string `json:"reason"`
 	OrderID   string `json:"order_id,omitempty"`
@@ -358,7 +349,6 @@ func (r *Replayer) recordLetter(ctx context.Context, adminID, action string, let
 	return r.deps.record(ctx, adminID, action, strconv.FormatUint(letter.Sequence, 10), held)
 }
 
-// again returns the order that takes the place of an old one.
 func (r *Replayer) again(ctx context.Context, old model.Reservation) (model.Reservation, error) {
 	rows, err := r.deps.Database.Find(ctx, []string{old.ID})
 	if err != nil {
@@ -411,7 +401,6 @@ func (r *Replayer) reserve(ctx context.Context, old model.Reservation) (model.Re
 	return results[0].Reservation, closed(refusal)
 }
 
-// closed makes UNAVAILABLE of the error of a hot copy that is closed.
 func closed(err error) error {
 	if errors.Is(err, model.ErrCopyClosed) {
 		return model.Unavailable("The voucher's hot copy is closed.", err)
@@ -427,7 +416,6 @@ func (r *Replayer) publish(ctx context.Context, reserved model.Reservation) erro
 	return r.confirm(ctx, reserved)
 }
 
-// confirm makes sure that the hot copy that holds a reservation is open.
 func (r *Replayer) confirm(ctx context.Context, reserved model.Reservation) error {
 	confirmed, err := r.deps.Hot.Confirm(ctx, []model.Reservation{reserved})
 	if err != nil {

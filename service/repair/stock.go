@@ -90,7 +90,6 @@ func (s *Stock) change(
 	return v, nil
 }
 
-// lower lowers the hot copy's stock as intended.
 func (s *Stock) lower(ctx context.Context, intent model.StockIntent) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
@@ -119,7 +118,6 @@ func (s *Stock) giveUp(ctx context.Context, intent model.StockIntent) {
 	}
 }
 
-// restore drops an intent and gives the hot copy the stock of the database.
 func (r *Rebuilder) restore(ctx context.Context, intent model.StockIntent) error {
 	id := intent.VoucherID
 	if err := r.deps.Database.DropIntent(ctx, intent); err != nil {
@@ -135,7 +133,6 @@ func (r *Rebuilder) restore(ctx context.Context, intent model.StockIntent) error
 	return nil
 }
 
-// dropIntents takes back the intents of dead processes.
 func (r *Reconciler) dropIntents(ctx context.Context) error {
 	intents, err := r.deps.Database.Intents(ctx, budget.Step)
 	if err != nil {
@@ -221,7 +218,6 @@ type stranded struct {
 	before  map[string]sighting
 }
 
-// sighting is what a look has seen of the old reservations of a voucher.
 type sighting struct {
 	// messages are the numbers of the queue's newest message when a reservation without a row was first seen, by
 	// order. Once the consumer has passed that message, no message carries the order.
@@ -230,7 +226,6 @@ type sighting struct {
 	next     time.Time // look
 }
 
-// begin begins a look at all vouchers.
 func (s *stranded) begin() { s.before, s.sighted = s.sighted, map[string]sighting{} }
 
 // reconcile looks at one voucher, whose open hot copy was just read. Due names for each reservation the epoch of the
@@ -328,7 +323,6 @@ func (s *stranded) clear(ctx context.Context, hot model.HotCopy, orphans []strin
 	return s.deps.Hot.Mend(ctx, hot.Voucher.ID, orphans)
 }
 
-// marked returns those of the orders that a user's mark names.
 func (s *stranded) marked(ctx context.Context, hot model.HotCopy, orderIDs []string) (marked []string, err error) {
 	asked := make(map[string]bool, len(orderIDs))
 	for _, id := range orderIDs {
@@ -344,7 +338,6 @@ func (s *stranded) marked(ctx context.Context, hot model.HotCopy, orderIDs []str
 	return marked, err
 }
 
-// settle settles the reservations that have a row, and returns the others.
 func (s *stranded) settle(ctx context.Context, due []model.Reservation) ([]model.Reservation, error) {
 	done, missing, err := s.deps.splitByRow(ctx, due)
 	if err != nil || len(done) == 0 {
@@ -414,7 +407,6 @@ func (s *stranded) republish(ctx context.Context, lost []model.Reservation) erro
 	return nil
 }
 
-// splitByRow separates the reservations that have a row from those that have none.
 func (p Deps) splitByRow(ctx context.Context, reservations []model.Reservation) (done []persist.Decided, open []model.Reservation, err error) {
 	for part := range slices.Chunk(reservations, findChunk) {
 		ids := make([]string, len(part))

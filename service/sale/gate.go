@@ -29,7 +29,6 @@ type gate struct {
 	vouchers map[string]*entrance // of the vouchers that have requests inside or waiting
 }
 
-// entrance is the part of the gate for one voucher.
 type entrance struct {
 	places   *places
 	requests int // inside or waiting
@@ -103,7 +102,6 @@ type places struct {
 
 func newPlaces(count int) *places { return &places{taken: make(chan struct{}, count)} }
 
-// take waits for a place, and tells whether that took any time.
 func (p *places) take(ctx context.Context) (waited bool, err error) {
 	select {
 	case p.taken <- struct{}{}:
@@ -131,7 +129,6 @@ func (p *places) take(ctx context.Context) (waited bool, err error) {
 
 func (p *places) leave() { <-p.taken }
 
-// note notes how long a request has waited.
 func (p *places) note(wait time.Duration) {
 	switch late := p.late.Load(); {
 	case wait < budget.Glance && late != nil:
@@ -175,7 +172,6 @@ func (h *hold) take(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// taken reports whether the lock is held here.
 func (h *hold) taken() bool { return h.lease != nil }
 
 // lost is UNAVAILABLE when the lock was lost while it was held. One that is not taken is never lost.

@@ -65,7 +65,6 @@ func (a Announce) Tell(ctx context.Context, log *slog.Logger, id string) {
 // Selling is nil while the database is sold from in this instance's order mode, and UNAVAILABLE otherwise.
 type Selling func() error
 
-// seller is what the two order modes do differently.
 type seller interface {
 	counter
 
@@ -289,7 +288,6 @@ func newCanceler(store OrderStore) canceler {
 	return c
 }
 
-// do cancels one order.
 func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Canceled, error) {
 	canceled, err := c.group.Do(ctx, asked)
 	switch {

@@ -223,7 +223,6 @@ func (s *asyncSeller) reserve(ctx context.Context, user *hold, voucherID string)
 	return admission{}, model.Unavailable("Your earlier order is just being closed.", nil)
 }
 
-// reserving is one order's attempt to get a unit.
 type reserving struct {
 	seller *asyncSeller
 	user   *hold
@@ -231,7 +230,6 @@ type reserving struct {
 	epoch  int64 // of the hot copy that refused it
 }
 
-// newID gives the order an id that no other order has.
 func (r *reserving) newID() error {
 	unique, err := ids.New()
 	r.asked.OrderID = model.OrderID(unique, r.asked.VoucherID)
@@ -485,7 +483,6 @@ func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
 	return r.stale("lost")
 }
 
-// stale has the hot copy rebuilt that gave the latest answer.
 func (r *reserving) stale(mark string) error {
 	r.seller.async.Admission.StaleMarks.WithLabelValues(mark).Inc()
 	r.seller.async.Rebuild(r.asked.VoucherID, r.epoch)

@@ -20,7 +20,6 @@ const (
 	maxRowReads = 16_384
 )
 
-// readRows reads the orders of one group; nil for those that are not there.
 func (s *asyncSeller) readRows(ctx context.Context, ids []string) ([]*model.Order, error) {
 	found, err := s.deps.Store.Find(ctx, slices.Compact(slices.Sorted(slices.Values(ids))))
 	if err != nil {
@@ -35,7 +34,6 @@ func (s *asyncSeller) readRows(ctx context.Context, ids []string) ([]*model.Orde
 	return rows, nil
 }
 
-// row reads an order from the database; nil when it is not there.
 func (s *asyncSeller) row(ctx context.Context, orderID string) (*model.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

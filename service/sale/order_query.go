@@ -19,7 +19,6 @@ func (s *Orders) Get(ctx context.Context, userID, orderID string, wait time.Dura
 	return s.shown(ctx, order), err
 }
 
-// shown is an order with its code.
 func (s *Orders) shown(ctx context.Context, order model.Order) model.Order {
 	if s.deps.Show == nil {
 		return order
@@ -27,7 +26,6 @@ func (s *Orders) shown(ctx context.Context, order model.Order) model.Order {
 	return s.deps.Show(ctx, order)
 }
 
-// own makes NOT_FOUND of another user's order.
 func own(order model.Order, userID string) (model.Order, error) {
 	if order.UserID != userID {
 		return model.Order{}, model.NotFound("order")
@@ -83,7 +81,6 @@ func (s *Orders) CancelFor(ctx context.Context, adminID, orderID string) (model.
 	return s.end(ctx, model.Cancellation{OrderID: orderID, UserID: found.UserID, By: adminID})
 }
 
-// end cancels an order.
 func (s *Orders) end(ctx context.Context, asked model.Cancellation) (model.Order, error) {
 	voucherID, ok := model.VoucherOf(asked.OrderID)
 	if !ok {

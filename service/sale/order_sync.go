@@ -39,7 +39,6 @@ const (
 	loneWriters = 4
 )
 
-// orderTicket stands for an order that waits for its transaction.
 type orderTicket = lane.Ticket[model.Order, model.Outcome]
 
 // syncSeller sells from the database: a request is answered when its order is committed. The orders of all vouchers
@@ -60,7 +59,6 @@ func newSyncSeller(deps Deps) *syncSeller {
 	return s
 }
 
-// commitOptions bound what shares transactions: orders, and entries of draws.
 func commitOptions(deps Deps) lane.Options {
 	return lane.Options{Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue, Timeout: commitTimeout, Observe: telemetry.Sizes(deps.Metrics.Batch)}
 }

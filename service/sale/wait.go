@@ -2,6 +2,7 @@ package sale
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +24,6 @@ const (
 	maxUserWaits = 8
 )
 
-// waiters are the requests that wait for an order to leave processing.
 type waiters struct {
 	mu      sync.Mutex
 	byOrder map[string]*waited
@@ -144,39 +144,25 @@ func (w *waiters) end(orderID string, order *waited, row *model.Order) (again bo
 	return again
 }
 
-// all are the orders that requests wait for.
 func (w *waiters) all() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ids := make([]string, 0, len(w.byOrder))
-	for id := range w.byOrder {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(w.byOrder))
 }
 
-// next are the orders to be looked at in a round.
 func (w *waiters) next() []string {
-	ids := w.all()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	looked := func(id string) time.Time {
-		if order := w.byOrder[id]; order != nil {
-			return order.looked
-		}
-		return time.Time{}
-	}
-	slices.SortFunc(ids, func(a, b string) int { return looked(a).Compare(looked(b)) })
+	ids := slices.SortedFunc(maps.Keys(w.byOrder), func(a, b string) int {
+		return w.byOrder[a].looked.Compare(w.byOrder[b].looked)
+	})
 	ids = ids[:min(len(ids), maxLooks)]
 	for _, id := range ids {
-		if order := w.byOrder[id]; order != nil {
-			order.looked = time.Now()
-		}
+		w.byOrder[id].looked = time.Now()
 	}
 	return ids
 }
 
-// watch listens to the messages about settled orders until ctx ends.
 func (s *asyncSeller) watch(ctx context.Context) {
 	s.async.Hot.Watch(ctx,
 		func(orderIDs []string) { s.readWaited(ctx, orderIDs) },

@@ -29,14 +29,12 @@ type PlaceStore interface {
 	Place(ctx context.Context, voucherID, userID string) (model.WaitlistPlace, error)
 }
 
-// joining is one user's wish for a place.
 type joining struct {
 	model.Joining
 
 	voucherID string
 }
 
-// newJoins makes the group of those who ask for places. A crowd that hears SOLD_OUT comes at once.
 func newJoins(store PlaceStore) *lane.Keyed[joining, model.Joined] {
 	return lane.NewKeyed(func(j joining) string { return j.voucherID }, func(ctx context.Context, asked []joining) ([]model.Joined, error) {
 		ctx = model.OfBuyers(ctx, false)
@@ -115,7 +113,6 @@ func (s *asyncSeller) free(ctx context.Context, userID string, groups []string, 
 	return s.open(voucherID, err)
 }
 
-// newLeaves makes the group of those who give places up.
 func newLeaves(store PlaceStore) *lane.Keyed[model.Buyer, error] {
 	return lane.NewKeyed(func(b model.Buyer) string { return b.VoucherID }, func(ctx context.Context, asked []model.Buyer) ([]error, error) {
 		ctx = model.OfBuyers(ctx, false)

@@ -52,7 +52,6 @@ type Accounts struct {
 	asking   singleflight.Group
 }
 
-// change is what was made of an account.
 type change struct {
 	at       time.Time
 	version  int64
@@ -194,7 +193,6 @@ func (a account) answer() (model.Account, error) {
 	return *a.Account, nil
 }
 
-// ask reads an account, or waits for the one who does.
 func (a *Accounts) ask(ctx context.Context, id string) (account, error) {
 	answer := a.asking.DoChan(id, func() (any, error) {
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)

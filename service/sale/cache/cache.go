@@ -38,7 +38,7 @@ const (
 
 // Vouchers are this instance's cache entries of vouchers. Concurrent reads share one query.
 type Vouchers struct {
-	source  source
+	source  *source
 	reader  *lane.Keyed[string, reading] // reads vouchers for entries, with a group for each server of hot copies, as the next has
 	views   *lane.Keyed[string, reading] // reads vouchers to be shown
 	slots   *lru.Cache[string, *slot]
@@ -47,10 +47,8 @@ type Vouchers struct {
 	closing chan struct{}
 	deaf    atomic.Bool // messages about changes are being lost
 	metrics *telemetry.Metrics
-	log     *slog.Logger
 }
 
-// slot holds the entry of one voucher.
 type slot struct {
 	entry      atomic.Pointer[entry]
 	dropped    atomic.Pointer[time.Time] // entries asked for before this time are void
@@ -63,32 +61,24 @@ type slot struct {
 
 // OfDatabase makes an empty cache for the order mode sync; Close ends its readers.
 func OfDatabase(db Database, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
-	one := func(string) string { return "" }
-	reader, views := lane.NewKeyed(one, dbReader{db}.read, readOptions()), lane.NewKeyed(one, dbReader{db}.show, readOptions())
-	return newVouchers(dbReader{db}, reader, views, metrics, log)
+	return newVouchers(&source{db: db, log: log}, func(string) string { return "" }, metrics)
 }
 
 // OfHotCopies makes an empty cache for the order mode async: it reads vouchers from the
 // hot copies, and from the database where those are closed.
 func OfHotCopies(db Database, hot HotCopies, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
-	source := &hotReader{db: dbReader{db}, hot: hot, log: log}
-	reader, views := lane.NewKeyed(hot.Node, source.read, readOptions()), lane.NewKeyed(hot.Node, source.views, readOptions())
-	return newVouchers(source, reader, views, metrics, log)
+	return newVouchers(&source{db: db, hot: hot, log: log}, hot.Node, metrics)
 }
 
-func readOptions() lane.Options {
-	return lane.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: budget.Work}
-}
-
-func newVouchers(
-	source source, reader, views *lane.Keyed[string, reading], metrics *telemetry.Metrics, log *slog.Logger,
-) (*Vouchers, error) {
+func newVouchers(source *source, node func(id string) string, metrics *telemetry.Metrics) (*Vouchers, error) {
 	slots, err := lru.New[string, *slot](maxEntries)
 	if err != nil {
 		return nil, fmt.Errorf("make the voucher cache: %w", err)
 	}
+	options := lane.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: budget.Work}
 	return &Vouchers{
-		source: source, reader: reader, views: views, slots: slots, closing: make(chan struct{}), metrics: metrics, log: log,
+		source: source, reader: lane.NewKeyed(node, source.read, options), views: lane.NewKeyed(node, source.views, options),
+		slots: slots, closing: make(chan struct{}), metrics: metrics,
 	}, nil
 }
 
@@ -115,7 +105,6 @@ func (c *Vouchers) Remaining(ctx context.Context, id string) (int64, error) {
 	return v.Remaining, err
 }
 
-// readBy reads a voucher, and whether its hot copy is closed.
 func readBy(ctx context.Context, reader *lane.Keyed[string, reading], id string) (v model.Voucher, closed bool, err error) {
 	read, err := reader.Do(ctx, id)
 	if err = errors.Join(err, read.err); err != nil {
@@ -190,17 +179,15 @@ func (c *Vouchers) DropAll() {
 
 // SoldOut voids an entry that still shows units left, so that the next requests are answered from a new one.
 func (c *Vouchers) SoldOut(id string) {
-	c.dropIf(id, func(held *entry) bool { return held.voucher.Remaining > 0 })
+	if c.latest(id, func(held *entry) bool { return held.voucher.Remaining > 0 }) {
+		c.Drop(id)
+	}
 }
 
 // Closed voids an entry that still shows the hot copy open.
-func (c *Vouchers) Closed(id string) { c.dropIf(id, func(held *entry) bool { return !held.closed }) }
-
-func (c *Vouchers) dropIf(id string, outdated func(held *entry) bool) {
-	if s, ok := c.slots.Peek(id); ok {
-		if held := s.entry.Load(); held != nil && outdated(held) {
-			c.Drop(id)
-		}
+func (c *Vouchers) Closed(id string) {
+	if c.latest(id, func(held *entry) bool { return !held.closed }) {
+		c.Drop(id)
 	}
 }
 
@@ -226,24 +213,22 @@ func (c *Vouchers) Known(userID, id string, groups ...string) (known bool, refus
 
 // Early reports whether a user of such groups may begin early, by the latest entry. Nobody without a group may.
 func (c *Vouchers) Early(id string, groups []string) bool {
-	if len(groups) == 0 {
-		return false
-	}
+	return len(groups) > 0 && c.latest(id, func(held *entry) bool { return held.voucher.Early.Includes(groups) })
+}
+
+// Waitlist reports whether users may wait for a unit of a voucher, as the latest entry says.
+func (c *Vouchers) Waitlist(id string) bool {
+	return c.latest(id, func(held *entry) bool { return held.voucher.Waitlist })
+}
+
+// latest reports what the latest entry of a voucher says; false without one.
+func (c *Vouchers) latest(id string, says func(held *entry) bool) bool {
 	s, ok := c.slots.Peek(id)
 	if !ok {
 		return false
 	}
 	held := s.entry.Load()
-	return held != nil && held.voucher.Early.Includes(groups)
-}
-
-// Waitlist reports whether users may wait for a unit of a voucher, as the latest entry says.
-func (c *Vouchers) Waitlist(id string) bool {
-	if s, ok := c.slots.Peek(id); ok {
-		held := s.entry.Load()
-		return held != nil && held.voucher.Waitlist
-	}
-	return false
+	return held != nil && says(held)
 }
 
 func (c *Vouchers) refusal(held *entry, userID string, groups []string, now time.Time) error {
@@ -256,8 +241,8 @@ func (c *Vouchers) refusal(held *entry, userID string, groups []string, now time
 
 // held returns the held entry if it is fresh enough to answer from, and has it read anew before it is not.
 func (c *Vouchers) held(id string, s *slot, now time.Time) *entry {
-	held := c.fresh(s, now)
-	if held == nil {
+	held := s.entry.Load()
+	if held == nil || !c.usable(s, held, now) {
 		return nil
 	}
 	c.metrics.Hit.Inc()
@@ -267,7 +252,6 @@ func (c *Vouchers) held(id string, s *slot, now time.Time) *entry {
 	return held
 }
 
-// entry returns an entry that is fresh enough to answer from.
 func (c *Vouchers) entry(ctx context.Context, id string) (*entry, error) {
 	s := c.slot(id)
 	now := time.Now()
@@ -304,21 +288,11 @@ func (c *Vouchers) slot(id string) *slot {
 	return s
 }
 
-// fresh returns the held entry unless it is void or too old.
-func (c *Vouchers) fresh(s *slot, now time.Time) *entry {
-	if held := s.entry.Load(); held != nil && c.usable(s, held, now) {
-		return held
-	}
-	return nil
-}
-
-// usable reports whether an entry is neither void nor too old.
 func (c *Vouchers) usable(s *slot, held *entry, now time.Time) bool {
 	return now.Sub(held.asked) < maxAge && !held.before(s.dropped.Load()) &&
 		(held.voucher.Remaining > 0 || !held.before(s.returned.Load()) && (!c.deaf.Load() || !held.soldOut()))
 }
 
-// refresh reads an entry anew in the background.
 func (c *Vouchers) refresh(id string, s *slot) {
 	if !s.refreshing.CompareAndSwap(false, true) {
 		return

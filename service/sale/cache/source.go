@@ -42,80 +42,26 @@ type HotCopies interface {
 	Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
 }
 
-// reading is one voucher as it was read.
 type reading struct {
 	voucher *model.Voucher // nil: there is none
 	closed  bool           // its hot copy is closed
 	err     error          // it could not be read, though others could
 }
 
-// source reads vouchers from where an order mode sells them.
-type source interface {
-	// buyers yields every user of a sold-out voucher, or waiting, at least once. After errOvertaken some lack.
-	buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
-	// query turns a query for a page of vouchers into that for the database.
-	query(q model.VoucherQuery) model.VoucherQuery
-	// sold shows what is left in the database's vouchers. Those that turn out of another phase are left out.
-	sold(ctx context.Context, vouchers []model.Voucher, phase model.Phase) []model.Voucher
-	// stats completes the counts of the database, which the function count reads.
-	stats(ctx context.Context, id string, count func(context.Context, string) (model.Stats, error)) (model.Stats, error)
-}
-
-// dbReader reads the database, which sells in the order mode sync.
-type dbReader struct{ db Database }
-
-// read answers each of the ids, in order.
-func (r dbReader) read(ctx context.Context, ids []string) ([]reading, error) {
-	return readings(ctx, r.db.GetMany, ids)
-}
-
-// show is read for those who look.
-func (r dbReader) show(ctx context.Context, ids []string) ([]reading, error) {
-	return readings(ctx, r.db.ShowMany, ids)
-}
-
-func readings(
-	ctx context.Context, many func(context.Context, []string) (map[string]model.Voucher, error), ids []string,
-) ([]reading, error) {
-	found, err := many(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	read := make([]reading, len(ids))
-	for i, id := range ids {
-		if v, ok := found[id]; ok {
-			read[i].voucher = &v
-		}
-	}
-	return read, nil
-}
-
-func (r dbReader) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
-	return r.db.Buyers(ctx, v, yield)
-}
-
-func (dbReader) query(q model.VoucherQuery) model.VoucherQuery { return q }
-
-func (dbReader) sold(_ context.Context, vouchers []model.Voucher, _ model.Phase) []model.Voucher {
-	return vouchers
-}
-
-func (dbReader) stats(
-	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
-) (model.Stats, error) {
-	return count(ctx, id)
-}
-
-// hotReader reads the hot copies, which sell in the order mode async. They go on when the database is away.
-type hotReader struct {
-	db      dbReader
-	hot     HotCopies
+// source reads vouchers from where an order mode sells them: from the database in sync, and in async from the hot
+// copies, which go on when the database is away.
+type source struct {
+	db      Database
+	hot     HotCopies // nil in the order mode sync
 	trouble telemetry.Trouble
 	log     *slog.Logger
 }
 
-// read reads vouchers from open hot copies, and the others from the database: over, or not existing.
-func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
+// read answers each of the ids, in order: from open hot copies, and from the database what is over or does not exist.
+func (r *source) read(ctx context.Context, ids []string) ([]reading, error) {
+	if r.hot == nil {
+		return readings(ctx, r.db.GetMany, ids)
+	}
 	hot, hotErr := r.look(ctx, ids)
 	read := make([]reading, len(ids))
 	var rest []string
@@ -129,7 +75,7 @@ func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
 	if len(rest) == 0 {
 		return read, nil
 	}
-	found, err := r.db.db.GetMany(ctx, rest)
+	found, err := r.db.GetMany(ctx, rest)
 	for i, id := range ids {
 		if read[i].voucher != nil {
 			continue
@@ -150,11 +96,27 @@ func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
 	return read, nil
 }
 
-// views reads vouchers from the database, because hot copies have no titles, with what is left by the copies.
-func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) {
-	read, err := r.db.show(ctx, ids)
+func readings(
+	ctx context.Context, many func(context.Context, []string) (map[string]model.Voucher, error), ids []string,
+) ([]reading, error) {
+	found, err := many(ctx, ids)
 	if err != nil {
 		return nil, err
+	}
+	read := make([]reading, len(ids))
+	for i, id := range ids {
+		if v, ok := found[id]; ok {
+			read[i].voucher = &v
+		}
+	}
+	return read, nil
+}
+
+// views reads vouchers from the database, because hot copies have no titles, with what is left by the copies.
+func (r *source) views(ctx context.Context, ids []string) ([]reading, error) {
+	read, err := readings(ctx, r.db.ShowMany, ids)
+	if err != nil || r.hot == nil {
+		return read, err
 	}
 	hot, _ := r.look(ctx, ids) // without them the database's numbers must do
 	for i, id := range ids {
@@ -166,8 +128,12 @@ func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) 
 	return read, nil
 }
 
-// buyers reads users with a mark, then looks again: of a closed or rebuilt copy marks may be missing.
-func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
+// buyers yields every user of a sold-out voucher, or waiting, at least once. After errOvertaken some lack: of a closed or
+// rebuilt copy marks may be missing.
+func (r *source) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
+	if r.hot == nil {
+		return r.db.Buyers(ctx, v, yield)
+	}
 	err := r.hot.Buyers(ctx, v, yield)
 	if errors.Is(err, model.ErrCopyClosed) {
 		return errOvertaken
@@ -186,7 +152,7 @@ func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(user
 }
 
 // look reads hot copies. With an error it returns those that could be read.
-func (r *hotReader) look(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
+func (r *source) look(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	reading, cancel := context.WithTimeout(ctx, hotReadTimeout)
 	defer cancel()
 	hot, err := r.hot.Read(reading, ids)
@@ -209,15 +175,16 @@ func shownAs(v model.Voucher, hot model.HotCopy) model.Voucher {
 }
 
 // query asks for both live and sold-out vouchers: only the hot copy knows in which of the two phases a voucher is.
-func (r *hotReader) query(q model.VoucherQuery) model.VoucherQuery {
-	if q.Phase == model.PhaseLive || q.Phase == model.PhaseSoldOut {
+func (r *source) query(q model.VoucherQuery) model.VoucherQuery {
+	if r.hot != nil && (q.Phase == model.PhaseLive || q.Phase == model.PhaseSoldOut) {
 		q.Phase, q.OnSale = "", true
 	}
 	return q
 }
 
-func (r *hotReader) sold(ctx context.Context, vouchers []model.Voucher, phase model.Phase) []model.Voucher {
-	if len(vouchers) == 0 {
+// sold shows what is left in the database's vouchers. Those that turn out of another phase are left out.
+func (r *source) sold(ctx context.Context, vouchers []model.Voucher, phase model.Phase) []model.Voucher {
+	if r.hot == nil || len(vouchers) == 0 {
 		return vouchers
 	}
 	ids := make([]string, len(vouchers))
@@ -233,9 +200,12 @@ func (r *hotReader) sold(ctx context.Context, vouchers []model.Voucher, phase mo
 
 // stats counts the reserved orders too. They have no rows yet: they are the units that neither remain nor are sold. The
 // rows are counted first, so that an order that is persisted in between counts as reserved, and not twice.
-func (r *hotReader) stats(
+func (r *source) stats(
 	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
 ) (model.Stats, error) {
+	if r.hot == nil {
+		return count(ctx, id)
+	}
 	var stats model.Stats
 	for range statsTries {
 		var err error
@@ -282,7 +252,6 @@ type buyers struct {
 	filter  *bloom.BloomFilter
 }
 
-// mayInclude reports whether the user may have an order.
 func (b *buyers) mayInclude(userID string) bool { return b.filter.TestString(userID) }
 
 // buyersOf returns the buyers of a voucher that was seen sold out, or nil while they are not known. The set is complete
@@ -328,7 +297,7 @@ func (c *Vouchers) readBuyers(s *slot, v model.Voucher) *buyers {
 	})
 	if err != nil {
 		if !errors.Is(err, errClosing) && !errors.Is(err, errOvertaken) {
-			c.log.Warn("the buyers of a sold-out voucher could not be read; its requests take the whole road",
+			c.source.log.Warn("the buyers of a sold-out voucher could not be read; its requests take the whole road",
 				slog.String("voucher_id", v.ID), slog.Any("error", err))
 		}
 		return nil
