@@ -82,7 +82,9 @@ type table struct{ *cashier }
 func (t table) Start(ctx context.Context, orderID, userID, _ string) (model.Payment, model.Order, error) {
 	t.started++
 	_, voucherID, _ := strings.Cut(orderID, ".")
-	order := model.Order{ID: orderID, VoucherID: voucherID, UserID: userID, Status: model.OrderUnpaid, ExpiresAt: new(expiry)}
+	order := model.Order{
+		ID: orderID, VoucherID: voucherID, UserID: userID, Status: model.OrderUnpaid, ExpiresAt: new(expiry),
+	}
 	return t.payment, order, cmp.Or(ctx.Err(), t.missing)
 }
 
@@ -323,7 +325,9 @@ func TestPaymentsOutliveTheirClients(t *testing.T) {
 		if err != nil || started.ID != "p1" || order.ID != "o1.v1" {
 			t.Errorf("paid: %+v, %+v, %v", started, order, err)
 		}
-		check.Must(t, c.service.Notice(gone, model.PaymentNotice{PaymentID: "p1", OrderID: "o1.v1", Succeeded: true, Amount: 1000, Currency: "CNY"}))
+		check.Must(t, c.service.Notice(gone, model.PaymentNotice{
+			PaymentID: "p1", OrderID: "o1.v1", Succeeded: true, Amount: 1000, Currency: "CNY",
+		}))
 		c.with(func() { check.Equal(t, "notices that were applied", len(c.settled), 1) })
 	})
 }
@@ -391,7 +395,9 @@ func TestPayingAnOrderWithoutARow(t *testing.T) {
 	} {
 		inTill(t, func(t *testing.T, c *cashier) {
 			c.missing = model.NotFound("order")
-			c.service.Own = func(context.Context, string, string, time.Duration) (model.Order, error) { return tt.found, tt.err }
+			c.service.Own = func(context.Context, string, string, time.Duration) (model.Order, error) {
+				return tt.found, tt.err
+			}
 			_, _, err := c.service.Pay(t.Context(), "u1", "o1.v1")
 			refused, ok := errors.AsType[*model.Error](err)
 			if !ok || refused.Code != tt.want || tt.want == model.CodeIllegalState && refused.OrderStatus != tt.found.Status {
@@ -408,7 +414,9 @@ func TestLateMoneyGoesBackAtOnce(t *testing.T) {
 		passes(budget.Look / 2) // between two looks
 		c.with(func() { c.refundDue = time.Now() })
 		c.receipt = &model.Receipt{Refund: &c.refund}
-		check.Must(t, c.service.Notice(t.Context(), model.PaymentNotice{PaymentID: "p0", OrderID: "o0.v1", Succeeded: true}))
+		check.Must(t, c.service.Notice(t.Context(), model.PaymentNotice{
+			PaymentID: "p0", OrderID: "o0.v1", Succeeded: true,
+		}))
 		synctest.Wait()
 		c.with(func() {
 			check.Equal(t, "refunds that were made without waiting", len(c.refunded), 1)
@@ -426,11 +434,13 @@ func TestWhatTheProviderIsTold(t *testing.T) {
 		c.with(func() {
 			check.Equal(t, "told", c.checkout, payment.Checkout{
 				Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: payment.Money{Amount: 1000, Currency: "CNY"}},
-				Title:   "Coffee of v1", ReturnURL: "https://shop.example/orders?id=o1.v1", ExpiresAt: expiry, Buyer: c.service.Buyers.Name("u1"),
+				Title:   "Coffee of v1", ReturnURL: "https://shop.example/orders?id=o1.v1", ExpiresAt: expiry,
+				Buyer: c.service.Buyers.Name("u1"),
 			})
 			c.checkout, c.untitled = payment.Checkout{}, model.Unavailable("The database is away.", nil)
 		})
-		check.Equal(t, "without a title", model.CodeOf(errorOf3(c.service.Pay(t.Context(), "u1", "o1.v1"))), model.CodeUnavailable)
+		err := errorOf3(c.service.Pay(t.Context(), "u1", "o1.v1"))
+		check.Equal(t, "without a title", model.CodeOf(err), model.CodeUnavailable)
 		c.with(func() { check.Equal(t, "told without a title", c.checkout, payment.Checkout{}) })
 	})
 }

@@ -69,7 +69,8 @@ type rebuildRun struct {
 func newRebuilder(parts Deps) *Rebuilder {
 	return &Rebuilder{
 		deps: parts, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
-		waiting: map[string]rebuildWish{}, pausing: map[string]rebuildWish{}, again: backoff.New(pauses(), maxAgain, time.Now),
+		waiting: map[string]rebuildWish{}, pausing: map[string]rebuildWish{},
+		again: backoff.New(pauses(), maxAgain, time.Now),
 	}
 }
 

@@ -546,7 +546,9 @@ func TestAnInstanceWithoutTheQueueLeavesItsRebuild(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		cut := false
-		alone := s.employ(servicetest.NewLocks(), func(d *Deps) { d.Queue, d.Backlog = queueSide{s, &cut}, watching(queueSide{s, &cut}) })
+		alone := s.employ(servicetest.NewLocks(), func(d *Deps) {
+			d.Queue, d.Backlog = queueSide{s, &cut}, watching(queueSide{s, &cut})
+		})
 		s.on["db.barrier"] = func() error { s.on["db.barrier"], cut = nil, true; return nil }
 		rebuilt := make(chan error, 1)
 		go func() { rebuilt <- alone.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()

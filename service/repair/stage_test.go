@@ -75,8 +75,8 @@ func newStage(t testing.TB) *stage {
 // parts are those of a worker on the stage.
 func (s *stage) parts() Deps {
 	return Deps{
-		Database: dbSide{s}, Epochs: dbSide{s}, Hot: s.redis, Queue: queueSide{stage: s}, Backlog: watching(queueSide{stage: s}), Mode: modeSide{s}.Read,
-		Metrics: s.counts, Log: slog.New(slog.DiscardHandler),
+		Database: dbSide{s}, Epochs: dbSide{s}, Hot: s.redis, Queue: queueSide{stage: s}, Backlog: watching(queueSide{stage: s}),
+		Mode: modeSide{s}.Read, Metrics: s.counts, Log: slog.New(slog.DiscardHandler),
 	}
 }
 

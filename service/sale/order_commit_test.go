@@ -74,9 +74,12 @@ func TestVoucherInTroubleIsIsolated(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		"locked": {err: model.Unavailable("busy", &model.HeldError{VoucherID: "v1", Cause: errors.New("1205")}), want: true},
-		"slow":   {waited: 2 * budget.Glance, want: true},
-		"well":   {waited: budget.Glance},
+		"locked": {
+			err:  model.Unavailable("busy", &model.HeldError{VoucherID: "v1", Cause: errors.New("1205")}),
+			want: true,
+		},
+		"slow": {waited: 2 * budget.Glance, want: true},
+		"well": {waited: budget.Glance},
 	} {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			s := newShop(t)

@@ -77,8 +77,8 @@ func newVouchers(source *source, node func(id string) string, metrics *telemetry
 	}
 	options := lane.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: budget.Work}
 	return &Vouchers{
-		source: source, reader: lane.NewKeyed(node, source.read, options), views: lane.NewKeyed(node, source.views, options),
-		slots: slots, closing: make(chan struct{}), metrics: metrics,
+		source: source, reader: lane.NewKeyed(node, source.read, options),
+		views: lane.NewKeyed(node, source.views, options), slots: slots, closing: make(chan struct{}), metrics: metrics,
 	}, nil
 }
 

@@ -128,8 +128,8 @@ func (r *source) views(ctx context.Context, ids []string) ([]reading, error) {
 	return read, nil
 }
 
-// buyers yields every user of a sold-out voucher, or waiting, at least once. After errOvertaken some lack: of a closed or
-// rebuilt copy marks may be missing.
+// buyers yields every user of a sold-out voucher, or waiting, at least once. After errOvertaken some lack: marks of a
+// closed or rebuilt copy may be missing.
 func (r *source) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
 	if r.hot == nil {
 		return r.db.Buyers(ctx, v, yield)
