@@ -47,32 +47,23 @@ func (i *Instances) Sign(ctx context.Context, self model.Instance, look func(ctx
 }
 
 // sign gives one sign of life, an instance's first too. Errors are Redis', of which the readiness check tells.
-func (i *Instances) sign(ctx context.Context, self model.Instance, look func(ctx context.Context, self *model.Instance)) model.Instance {
+func (i *Instances) sign(ctx context.Context, was model.Instance, look func(ctx context.Context, self *model.Instance)) model.Instance {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
-	was := self
+	self := was
 	look(ctx, &self)
-	deployment, err := i.deployment(ctx)
-	if err != nil {
-		return was
-	}
-	now, err := i.client.Time(ctx).Result()
+	key, now, err := i.now(ctx)
 	if err != nil {
 		return was
 	}
 	if self.Since.IsZero() {
 		self.Since = now.UTC()
 	}
-	member, err := json.Marshal(self)
-	if err != nil {
-		return was
-	}
-	key := instanceKey + deployment
 	pipe := i.client.TxPipeline() // nobody sees an instance twice, or not at all
-	if old, err := json.Marshal(was); err == nil && was != self {
-		pipe.ZRem(ctx, key, old)
+	if was != self {
+		pipe.ZRem(ctx, key, member(was))
 	}
-	pipe.ZAdd(ctx, key, redis.Z{Score: float64(now.UnixMilli()), Member: member})
+	pipe.ZAdd(ctx, key, redis.Z{Score: float64(now.UnixMilli()), Member: member(self)})
 	pipe.ZRemRangeByScore(ctx, key, "-inf", before(now))
 	pipe.PExpire(ctx, key, signLost)
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -85,55 +76,58 @@ func (i *Instances) sign(ctx context.Context, self model.Instance, look func(ctx
 func (i *Instances) leave(ctx context.Context, self model.Instance) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Glance)
 	defer cancel()
-	deployment, err := i.deployment(ctx)
-	member, failed := json.Marshal(self)
-	if err == nil && failed == nil {
-		i.client.ZRem(ctx, instanceKey+deployment, member)
+	if deployment, err := i.deployment(ctx); err == nil {
+		i.client.ZRem(ctx, instanceKey+deployment, member(self))
 	}
 }
 
-// Alive lists the instances that have given a sign of life lately, by name.
+// Alive lists the instances that have given a sign of life lately, by name. One that cannot be read, of a later version,
+// is left out.
 func (i *Instances) Alive(ctx context.Context) ([]model.Instance, error) {
-	deployment, err := i.deployment(ctx)
+	key, now, err := i.now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	now, err := i.client.Time(ctx).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read Redis' clock: %w", err)
-	}
-	found, err := i.client.ZRangeByScoreWithScores(ctx, instanceKey+deployment, &redis.ZRangeBy{
-		Min: before(now), Max: "+inf", Count: maxInstances,
-	}).Result()
+	found, err := i.client.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: before(now), Max: "+inf", Count: maxInstances}).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list the instances: %w", err)
 	}
-	return instancesOf(found), nil
+	list := make([]model.Instance, 0, len(found))
+	for _, z := range found {
+		text, _ := z.Member.(string)
+		var instance model.Instance
+		if json.Unmarshal([]byte(text), &instance) == nil {
+			instance.SeenAt = time.UnixMilli(int64(z.Score)).UTC()
+			list = append(list, instance)
+		}
+	}
+	slices.SortFunc(list, func(a, b model.Instance) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Since.Compare(b.Since)) })
+	return list, nil
+}
+
+// now is the key of the deployment's instances, and Redis' clock.
+func (i *Instances) now(ctx context.Context) (key string, now time.Time, err error) {
+	deployment, err := i.deployment(ctx)
+	if err != nil {
+		return "", now, err
+	}
+	if now, err = i.client.Time(ctx).Result(); err != nil {
+		return "", now, fmt.Errorf("read Redis' clock: %w", err)
+	}
+	return instanceKey + deployment, now, nil
+}
+
+// member is an instance in the set.
+func member(i model.Instance) []byte {
+	text, _ := json.Marshal(i) // texts and times can always be written
+	return text
 }
 
 // before is the score of the instances that count as gone just now.
 func before(now time.Time) string { return strconv.FormatInt(now.Add(-signLost).UnixMilli(), 10) }
 
-// instancesOf reads members. One of a later version that cannot be read is left out.
-func instancesOf(found []redis.Z) []model.Instance {
-	list := make([]model.Instance, 0, len(found))
-	for _, z := range found {
-		text, _ := z.Member.(string)
-		var instance model.Instance
-		if json.Unmarshal([]byte(text), &instance) != nil {
-			continue
-		}
-		instance.SeenAt = time.UnixMilli(int64(z.Score)).UTC()
-		list = append(list, instance)
-	}
-	slices.SortFunc(list, func(a, b model.Instance) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Since.Compare(b.Since)) })
-	return list
-}
-
-const (
-	// tallyKey begins the names of the hashes of tallies, one of each voucher of a deployment: by instance.
-	tallyKey = "seckill:v1:tally:"
-)
+// tallyKey begins the names of the hashes of tallies, one of each voucher of a deployment: by instance.
+const tallyKey = "seckill:v1:tally:"
 
 // Tallies shares what the instances of a deployment count, so that one can tell the sum.
 type Tallies struct {

@@ -21,6 +21,8 @@ const (
 	closeTries = 3
 	// closeMore is close.lua's verdict that it wants the keys of more epochs.
 	closeMore = 2
+	// Verdicts of lower.lua.
+	lowerTaken, lowerNewer = 2, 3
 )
 
 // Close closes a copy, in whatever state it is, and gives it the epoch of the record. Of the earlier epochs it keeps
@@ -29,7 +31,7 @@ const (
 func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
 	id := record.VoucherID
 	c := &call{
-		script: s.scripts.closing, voucher: id, epoch: record.Epoch, args: []any{budget.Week.Milliseconds(), record.OpenEpoch},
+		script: "close", voucher: id, epoch: record.Epoch, args: []any{budget.Week.Milliseconds(), record.OpenEpoch},
 	}
 	for try := 0; try < closeTries && (try == 0 || c.spoiled || c.err == nil && c.verdict == closeMore); try++ {
 		if c.spoiled {
@@ -47,7 +49,7 @@ func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
 
 // free deletes keys of one slot in the background. A failure is not reported: the next call meets it.
 func (s *Store) free(ctx context.Context, keys ...string) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
+	ctx, cancel := s.limited(ctx)
 	defer cancel()
 	_ = s.client.Unlink(ctx, keys...).Err()
 }
@@ -65,13 +67,13 @@ func (s *Store) Load(ctx context.Context, record model.EpochRecord, live []model
 	defer func() { end(err) }()
 	var calls []*call
 	if len(live)+len(carried) == 0 {
-		calls = append(calls, s.loadCall(record, nil, nil))
+		calls = append(calls, loadCall(record, nil, nil, nil))
 	}
 	for some := range slices.Chunk(live, loadEntries) {
-		calls = append(calls, s.loadCall(record, some, nil))
+		calls = append(calls, loadCall(record, some, nil, nil))
 	}
 	for some := range slices.Chunk(carried, loadEntries) {
-		calls = append(calls, s.loadCall(record, nil, some))
+		calls = append(calls, loadCall(record, nil, some, nil))
 	}
 	return s.loadAll(ctx, calls)
 }
@@ -82,11 +84,7 @@ func (s *Store) LoadCooling(ctx context.Context, record model.EpochRecord, cooli
 	defer func() { end(err) }()
 	var calls []*call
 	for some := range slices.Chunk(cooling, loadEntries) {
-		c := s.loadCall(record, nil, nil)
-		for _, user := range some {
-			c.args = append(c.args, user.Until.UnixMilli(), "/"+user.UserID)
-		}
-		calls = append(calls, c)
+		calls = append(calls, loadCall(record, nil, nil, some))
 	}
 	return s.loadAll(ctx, calls)
 }
@@ -103,9 +101,9 @@ func (s *Store) loadAll(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-func (s *Store) loadCall(record model.EpochRecord, live []model.Order, carried []model.Reservation) *call {
-	c := &call{script: s.scripts.load, voucher: record.VoucherID, epoch: record.Epoch}
-	c.args = append(make([]any, 0, 3+2*len(live)+3*len(carried)), budget.Hour.Milliseconds(), len(live), len(carried))
+func loadCall(record model.EpochRecord, live []model.Order, carried []model.Reservation, cooling []model.Cooling) *call {
+	c := &call{script: "load", voucher: record.VoucherID, epoch: record.Epoch}
+	c.args = append(make([]any, 0, 3+2*len(live)+3*len(carried)+2*len(cooling)), budget.Hour.Milliseconds(), len(live), len(carried))
 	for _, order := range live {
 		c.args = append(c.args, order.UserID, order.ID)
 	}
@@ -115,6 +113,9 @@ func (s *Store) loadCall(record model.EpochRecord, live []model.Order, carried [
 	for _, r := range carried {
 		c.args = append(c.args, r.ID, writeEntry(r))
 	}
+	for _, user := range cooling {
+		c.args = append(c.args, user.Until.UnixMilli(), "/"+user.UserID)
+	}
 	return c
 }
 
@@ -122,7 +123,7 @@ func (s *Store) loadCall(record model.EpochRecord, live []model.Order, carried [
 // begun: otherwise ErrSuperseded. It may be repeated. The keys of the epoch that was open before are freed.
 func (s *Store) Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error {
 	c := &call{
-		script: s.scripts.open, voucher: v.ID, epoch: record.Epoch,
+		script: "open", voucher: v.ID, epoch: record.Epoch,
 		args: append([]any{missing, keptUntil(v), budget.Week.Milliseconds()}, voucherFields(v)...),
 	}
 	if record.OpenEpoch != 0 && record.OpenEpoch != record.Epoch {
@@ -132,17 +133,11 @@ func (s *Store) Open(ctx context.Context, record model.EpochRecord, v model.Vouc
 	return c.done("open the hot copy", model.ErrSuperseded)
 }
 
-// Verdicts of lower.lua.
-const (
-	lowerTaken = 2
-	lowerNewer = 3
-)
-
 // Apply brings a voucher as the database has it to its copy: window, price, state and stock,
 // unless the copy has a newer revision. False when the copy is closed: its rebuild will load
 // what the database has then. An *model.OutgrownError says that it has to be rebuilt for that.
 func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
-	c := s.do(ctx, s.scripts.apply, v.ID, append([]any{v.Revision, keptUntil(v), budget.Week.Milliseconds()}, voucherFields(v)...)...)
+	c := s.do(ctx, "apply", v.ID, append([]any{v.Revision, keptUntil(v), budget.Week.Milliseconds()}, voucherFields(v)...)...)
 	if c.err == nil && c.verdict == verdictWaitlist {
 		return false, &model.OutgrownError{VoucherID: v.ID, Epoch: c.head}
 	}
@@ -153,16 +148,14 @@ func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err e
 // more is taken already. The revision is that of the voucher with the intent, so that no older change is applied
 // afterwards; ErrSuperseded says that a newer one was applied.
 func (s *Store) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
-	const action = "lower the stock"
-	c := s.do(ctx, s.scripts.lower, voucherID, stock, revision)
-	switch {
-	case c.err == nil && c.verdict == lowerTaken:
+	c, otherwise := s.do(ctx, "lower", voucherID, stock, revision), model.ErrCopyClosed
+	if c.err == nil && c.verdict == lowerTaken {
 		return model.Conflict("More than that is sold or reserved already.")
-	case c.err == nil && c.verdict == lowerNewer:
-		return fmt.Errorf("%s of voucher %s: %w", action, voucherID, model.ErrSuperseded)
-	default:
-		return c.closed(action)
 	}
+	if c.verdict == lowerNewer {
+		otherwise = model.ErrSuperseded
+	}
+	return c.done("lower the stock", otherwise)
 }
 
 // limitKey begins the names of quotas. Each expires when it is whole again.
@@ -181,9 +174,18 @@ func NewLimits(client redis.UniversalClient) *Limits {
 
 // Take answers asks in order, in one round trip. When one of them failed all have: the caller then limits by itself.
 func (l *Limits) Take(ctx context.Context, asks []ratelimit.Ask) ([]ratelimit.Verdict, error) {
-	commands, err := l.send(ctx, asks, l.script.EvalSha)
+	commands := make([]*redis.Cmd, len(asks))
+	send := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) error {
+		pipe := l.client.Pipeline()
+		for i, ask := range asks {
+			commands[i] = run(ctx, pipe, []string{limitKey + ask.Key}, micros(ask.Emission), micros(ask.Capacity), ask.Used)
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	}
+	err := send(l.script.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") { // none was carried out; in a Cluster some may have been, and count twice
-		commands, err = l.send(ctx, asks, l.script.Eval)
+		err = send(l.script.Eval)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask for %d rate limits: %w", len(asks), err)
@@ -199,22 +201,9 @@ func (l *Limits) Take(ctx context.Context, asks []ratelimit.Ask) ([]ratelimit.Ve
 	return verdicts, nil
 }
 
-// eval is a way to run the script.
-type eval func(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
-
-func (l *Limits) send(ctx context.Context, asks []ratelimit.Ask, run eval) ([]*redis.Cmd, error) {
-	commands := make([]*redis.Cmd, len(asks))
-	pipe := l.client.Pipeline()
-	for i, ask := range asks {
-		commands[i] = run(ctx, pipe, []string{limitKey + ask.Key}, micros(ask.Emission), micros(ask.Capacity), ask.Used)
-	}
-	_, err := pipe.Exec(ctx)
-	return commands, err
-}
-
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// limitChannel carries nothing but the news that limits were changed.
+// limitChannel carries the deployments whose rate limits were changed.
 const limitChannel = "seckill:v1:limit-changes"
 
 // Announce tells every instance that limits were changed. The message may be lost.

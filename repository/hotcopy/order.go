@@ -21,7 +21,7 @@ func (s *Store) Pending(ctx context.Context, orderID string) (model.Reservation,
 	if !ok {
 		return model.Reservation{}, false, nil
 	}
-	_, pending, err := s.do(ctx, s.scripts.find, voucherID, orderID, "").order(orderID)
+	_, pending, err := s.do(ctx, "find", voucherID, orderID, "").order(orderID)
 	if err != nil || pending == nil {
 		return model.Reservation{}, false, err
 	}
@@ -35,14 +35,14 @@ func (s *Store) OrderOf(
 	if userID == "" {
 		return "", nil, nil
 	}
-	return s.do(ctx, s.scripts.find, voucherID, "", userID).order("")
+	return s.do(ctx, "find", voucherID, "", userID).order("")
 }
 
 // OrdersOf is OrderOf of several buyers in one pipeline. What a closed or silent copy cannot tell is empty.
 func (s *Store) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
 	calls := make([]*call, len(buyers))
 	for i, b := range buyers {
-		calls[i] = &call{script: s.scripts.find, voucher: b.VoucherID, args: []any{"", b.UserID}}
+		calls[i] = &call{script: "find", voucher: b.VoucherID, args: []any{"", b.UserID}}
 	}
 	s.run(ctx, calls...)
 	found := make([]model.BuyersOrder, len(buyers))
@@ -80,7 +80,7 @@ func (c *call) order(asked string) (found string, pending *model.Reservation, er
 func (s *Store) Due(
 	ctx context.Context, voucherID string, olderThan time.Duration, limit int,
 ) ([]model.Reservation, error) {
-	c := s.do(ctx, s.scripts.due, voucherID, olderThan.Milliseconds(), min(limit, maxDue))
+	c := s.do(ctx, "due", voucherID, olderThan.Milliseconds(), min(limit, maxDue))
 	if err := c.closed("list due orders"); err != nil {
 		return nil, err
 	}
@@ -180,10 +180,12 @@ func (s *Store) Buyers(ctx context.Context, v model.Voucher, yield func(userID s
 // cooling reads who waits: behind the orders, which were closed before.
 func (s *Store) cooling(ctx context.Context, v model.Voucher, epoch int64, yield func(userID string) error) error {
 	page := &redis.ZRangeBy{Min: strconv.FormatInt(v.ServerTime.UnixMilli(), 10), Max: "+inf", Count: scanCount}
-	for {
-		members, err := s.closed(ctx, v.ID, epoch, page)
+	for ; ; page.Offset += scanCount {
+		limited, cancel := s.limited(ctx)
+		members, err := s.client.ZRangeByScore(limited, closedKey(v.ID, epoch), page).Result()
+		cancel()
 		if err != nil {
-			return fmt.Errorf("read who waits for voucher %s: %w", v.ID, err)
+			return fmt.Errorf("read who waits for voucher %s: %w", v.ID, silent(err))
 		}
 		for _, member := range members {
 			if user, is := strings.CutPrefix(member, "/"); is {
@@ -195,26 +197,20 @@ func (s *Store) cooling(ctx context.Context, v model.Voucher, epoch int64, yield
 		if len(members) < scanCount {
 			return nil
 		}
-		page.Offset += scanCount
 	}
 }
 
-func (s *Store) closed(ctx context.Context, voucherID string, epoch int64, page *redis.ZRangeBy) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
-	defer cancel()
-	members, err := s.client.ZRangeByScore(ctx, closedKey(voucherID, epoch), page).Result()
-	switch {
-	case otherKind(err):
-		return nil, model.ErrCopyClosed
-	case err != nil:
-		return nil, model.Unavailable("Redis does not answer.", err)
+// silent is the error of a question beside the scripts: where another kind of key lies, the copy is closed.
+func silent(err error) error {
+	if otherKind(err) {
+		return model.ErrCopyClosed
 	}
-	return members, nil
+	return model.Unavailable("Redis does not answer.", err)
 }
 
 // opened tells the epoch of an open copy.
 func (s *Store) opened(ctx context.Context, action, voucherID string) (int64, error) {
-	c := s.do(ctx, s.scripts.confirm, voucherID)
+	c := s.do(ctx, "confirm", voucherID)
 	return c.head, c.closed(action)
 }
 
@@ -239,7 +235,7 @@ func (s *Store) Pendings(
 func (s *Store) Held(
 	ctx context.Context, voucherID string, epoch int64, orderIDs []string,
 ) (map[string]model.Reservation, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
+	ctx, cancel := s.limited(ctx)
 	defer cancel()
 	entries, err := s.client.HMGet(ctx, pendingKey(voucherID, epoch), orderIDs...).Result()
 	if err != nil && !otherKind(err) {
@@ -267,42 +263,30 @@ func (s *Store) scan(
 }
 
 func (s *Store) each(ctx context.Context, key string, whole bool, yield func(field, value string) error) error {
-	cursor, met := uint64(0), false
-	for {
-		page, next, err := s.page(ctx, key, cursor)
+	met := false
+	for cursor := uint64(0); ; whole = true {
+		limited, cancel := s.limited(ctx)
+		page, next, err := s.client.HScan(limited, key, cursor, "", scanCount).Result()
+		cancel()
 		if otherKind(err) {
 			break // nothing of ours is there
 		}
 		if err != nil {
-			return err
+			return silent(err)
 		}
 		for i := 0; i+1 < len(page); i += 2 {
-			whole = true
-			if page[i] == "" {
+			if whole = true; page[i] == "" {
 				met = true
-				continue
-			}
-			if err := yield(page[i], page[i+1]); err != nil {
+			} else if err := yield(page[i], page[i+1]); err != nil {
 				return err
 			}
 		}
 		if cursor = next; cursor == 0 {
 			break
 		}
-		whole = true
 	}
 	if whole && !met {
 		return model.ErrCopyClosed
 	}
 	return nil
-}
-
-func (s *Store) page(ctx context.Context, key string, cursor uint64) ([]string, uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
-	defer cancel()
-	page, next, err := s.client.HScan(ctx, key, cursor, "", scanCount).Result()
-	if err != nil {
-		return nil, 0, model.Unavailable("Redis does not answer.", err)
-	}
-	return page, next, nil
 }

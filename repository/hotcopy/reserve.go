@@ -124,7 +124,7 @@ func lost(tried []*reserveCall) (open []*reserveCall) {
 func (s *Store) reserveCalls(asked []model.ReserveRequest) []*reserveCall {
 	var all []*reserveCall
 	for _, places := range split(len(asked), callOrders, func(place int) string { return asked[place].VoucherID }) {
-		r := &reserveCall{call: call{script: s.scripts.reserve, voucher: asked[places[0]].VoucherID, once: true}, place: places}
+		r := &reserveCall{call: call{script: "reserve", voucher: asked[places[0]].VoucherID, once: true}, place: places}
 		for _, place := range places {
 			r.asked = append(r.asked, asked[place])
 			r.ask(asked[place], s.options.LockKeys)
@@ -248,7 +248,7 @@ func (s *Store) Confirm(ctx context.Context, reservations []model.Reservation) (
 	groups := split(len(reservations), len(reservations), func(place int) string { return reservations[place].VoucherID })
 	calls := make([]*call, len(groups))
 	for i, some := range groups {
-		calls[i] = &call{script: s.scripts.confirm, voucher: reservations[some[0]].VoucherID}
+		calls[i] = &call{script: "confirm", voucher: reservations[some[0]].VoucherID}
 	}
 	s.run(ctx, calls...)
 	open := make([]bool, len(reservations))

@@ -24,47 +24,26 @@ import (
 var lua embed.FS
 
 // script is a script and its name in Redis' cache.
-type script struct {
-	source, sha string
-	reads       bool // it changes nothing
+type script struct{ source, sha string }
+
+// newScripts are the scripts about hot copies, by the names of their files. It panics when the program was built without
+// one, which whatever makes a Store notices.
+func newScripts() map[string]script {
+	all := map[string]script{}
+	for name := range strings.FieldsSeq("reserve confirm settle touch release handover read find due close load open apply lower") {
+		source := luaFile("head") + "\nlocal function work()\n" + luaFile(name) + "\nend\n" + luaFile("tail")
+		sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
+		all[name] = script{source: source, sha: hex.EncodeToString(sum[:])}
+	}
+	return all
 }
 
-func newScript(name string) script {
-	source := luaFile("head") + "\nlocal function work()\n" + luaFile(name) + "\nend\n" + luaFile("tail")
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
-	return script{source: source, sha: hex.EncodeToString(sum[:])}
-}
-
-func newReader(name string) script {
-	s := newScript(name)
-	s.reads = true
-	return s
-}
-
-// luaFile panics when the program was built without the file, which is noticed by whatever makes a Store.
 func luaFile(name string) string {
 	text, err := lua.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic(err)
 	}
 	return string(text)
-}
-
-type scripts struct {
-	reserve, confirm, settle, touch   script
-	release, handover                 script
-	read, find, due                   script
-	closing, load, open, apply, lower script
-}
-
-func newScripts() scripts {
-	return scripts{
-		reserve: newScript("reserve"), confirm: newReader("confirm"), settle: newScript("settle"),
-		release: newScript("release"), handover: newScript("handover"), touch: newScript("touch"),
-		read: newReader("read"), find: newReader("find"), due: newReader("due"),
-		closing: newScript("close"), load: newScript("load"), open: newScript("open"),
-		apply: newScript("apply"), lower: newScript("lower"),
-	}
 }
 
 // Verdicts of the scripts that all of them share.
@@ -79,7 +58,7 @@ const (
 
 // call is what a script is to do about one voucher's copy. Several of one script share a command.
 type call struct {
-	script  script
+	script  string
 	voucher string
 	epoch   int64 // of the keys; 0: the head's
 	keys    []string
@@ -112,10 +91,15 @@ func (s *Store) run(ctx context.Context, calls ...*call) {
 }
 
 // do makes one call about the open epoch.
-func (s *Store) do(ctx context.Context, script script, voucherID string, args ...any) *call {
+func (s *Store) do(ctx context.Context, script, voucherID string, args ...any) *call {
 	c := &call{script: script, voucher: voucherID, args: args}
 	s.run(ctx, c)
 	return c
+}
+
+// limited is how long one call may take.
+func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, callTimeout+s.options.Slack)
 }
 
 // others learns epochs, and returns the calls that went to another one.
@@ -134,7 +118,7 @@ func (s *Store) others(calls []*call) (other []*call) {
 
 // send makes calls in one pipeline. Scripts that Redis does not know (any more) are sent again in full.
 func (s *Store) send(ctx context.Context, calls []*call) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
+	ctx, cancel := s.limited(ctx)
 	defer cancel()
 	s.exec(ctx, calls, false)
 	unknown := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !redis.HasErrorPrefix(c.err, "NOSCRIPT") })
@@ -171,7 +155,7 @@ func (s *Store) groups(calls []*call) (groups [][]*call) {
 	args := 0 // of the last group
 	for i, c := range calls {
 		args += len(c.args)
-		if i == 0 || redisdb.IsCluster(s.client) || c.script.sha != calls[i-1].script.sha ||
+		if i == 0 || redisdb.IsCluster(s.client) || c.script != calls[i-1].script ||
 			len(groups[len(groups)-1]) == groupCopies || args > groupArgs {
 			groups, args = append(groups, nil), len(c.args)
 		}
@@ -185,11 +169,11 @@ func (s *Store) arguments(group []*call, inFull bool) []any {
 	for _, c := range group {
 		keys, args = keys+5+len(c.keys), args+4+len(c.args)
 	}
-	all := make([]any, 0, 3+keys+args)
+	all, script := make([]any, 0, 3+keys+args), s.scripts[group[0].script]
 	if inFull {
-		all = append(all, "eval", group[0].script.source, keys)
+		all = append(all, "eval", script.source, keys)
 	} else {
-		all = append(all, "evalsha", group[0].script.sha, keys)
+		all = append(all, "evalsha", script.sha, keys)
 	}
 	epochs := make([]int64, len(group))
 	for i, c := range group {
@@ -216,7 +200,7 @@ func take(group []*call, command *redis.Cmd) {
 	replies, answered := command.Val().([]any)
 	err := command.Err()
 	// When time is up for one node of a Cluster, the client fails what other nodes have answered, too.
-	if answered && outOfTime(err) {
+	if answered && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		err = nil
 	}
 	if err == nil && len(replies) != len(group) {
@@ -273,11 +257,6 @@ func (r refusal) Error() string { return string(r) }
 // RedisError implements redis.Error.
 func (refusal) RedisError() {}
 
-// outOfTime reports whether a call was given up, and not refused.
-func outOfTime(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-}
-
 // number reads what a script wrote as text; what is missing is 0.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
@@ -296,33 +275,18 @@ func unsent(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// redisRefusals begin the errors with which a Redis in trouble refuses a call
-// before anything is done, see https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors.
-// Those of commands inside a script come as the script's own answer.
-func redisRefusals() []string {
-	return []string{
-		"OOM", "READONLY", "LOADING", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN", "BUSY",
-		"NOAUTH", "WRONGPASS", "NOPERM",
-		"MOVED", "ASK", "UNBLOCKED", "max number of clients",
-	}
-}
-
-// refused reports whether Redis itself answered that it cannot work now, and has done nothing.
+// refused reports whether Redis itself answered that it cannot work now, before it has done anything, see
+// https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors. What it refuses to a script is the
+// script's own answer.
 func refused(err error) bool {
 	if _, shy := errors.AsType[refusal](err); shy {
 		return true
 	}
 	answer, ok := errors.AsType[redis.Error](err)
-	if !ok {
-		return false
-	}
-	text := strings.TrimPrefix(answer.Error(), "ERR ")
-	for _, prefix := range redisRefusals() {
-		if strings.HasPrefix(text, prefix) {
-			return true
-		}
-	}
-	return false
+	return ok && slices.ContainsFunc([]string{
+		"OOM", "READONLY", "LOADING", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN", "BUSY",
+		"NOAUTH", "WRONGPASS", "NOPERM", "MOVED", "ASK", "UNBLOCKED", "max number of clients",
+	}, func(prefix string) bool { return strings.HasPrefix(strings.TrimPrefix(answer.Error(), "ERR "), prefix) })
 }
 
 // otherKind reports whether something else lies under the name of a key of ours: a key of another type, or a word where
@@ -337,16 +301,16 @@ func otherKind(err error) bool {
 // fail gives what went wrong with a call the domain's name, and says what was being done; nil: nothing did.
 func (c *call) fail(action string) error {
 	err := c.err
-	if err == nil {
-		return nil
-	}
 	switch {
+	case err == nil:
+		return nil
 	case refused(err):
 		err = model.Unavailable("Redis cannot work now.", err)
-	case c.script.reads || c.once && unsent(err):
+	case c.once && unsent(err), slices.Contains([]string{"confirm", "read", "find", "due"}, c.script): // which change nothing
 		err = model.Unavailable("Redis does not answer.", err)
 	default: // also a reply that no script gives: it says nothing about what was done
-		err = unknown(err)
+		err = model.Unavailable("Redis did not answer; whether anything was changed is not known yet.",
+			fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err))
 	}
 	return fmt.Errorf("%s of voucher %s: %w", action, c.voucher, err)
 }
@@ -357,14 +321,17 @@ func (c *call) strange(action string) error {
 	return c.fail(action)
 }
 
-// unknown names the outcome of a call that was sent and not answered.
-func unknown(err error) error {
-	return model.Unavailable("Redis did not answer; whether anything was changed is not known yet.",
-		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err))
-}
-
-// runAll makes any number of calls, some a command, and joins their errors. A closed copy is ErrCopyClosed.
-func (s *Store) runAll(ctx context.Context, action string, calls []*call) error {
+// ofOrders calls a script about orders of any mix of vouchers, some vouchers a command, and joins what failed. A closed
+// copy is ErrCopyClosed. Its arguments are the one given and the orders' ids.
+func (s *Store) ofOrders(ctx context.Context, action, script, first string, orders []model.Order) error {
+	var calls []*call
+	for _, places := range split(len(orders), callOrders, func(place int) string { return orders[place].VoucherID }) {
+		c := &call{script: script, voucher: orders[places[0]].VoucherID, args: []any{first}}
+		for _, place := range places {
+			c.args = append(c.args, orders[place].ID)
+		}
+		calls = append(calls, c)
+	}
 	var failed []error
 	for some := range slices.Chunk(calls, groupCopies) {
 		s.run(ctx, some...)

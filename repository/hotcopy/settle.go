@@ -19,15 +19,7 @@ func (s *Store) Settle(ctx context.Context, orders []model.Order) error {
 	ctx, traced := s.options.Trace.Group(ctx, "settle", len(orders), func(i int) model.Order {
 		return model.Order{ID: orders[i].ID, VoucherID: orders[i].VoucherID, Trace: tracing.Within(ctx, orders[i].ID)}
 	})
-	var calls []*call
-	for _, places := range split(len(orders), callOrders, func(place int) string { return orders[place].VoucherID }) {
-		c := &call{script: s.scripts.settle, voucher: orders[places[0]].VoucherID, args: []any{settledChannel}}
-		for _, place := range places {
-			c.args = append(c.args, orders[place].ID)
-		}
-		calls = append(calls, c)
-	}
-	err := s.runAll(ctx, "settle orders", calls)
+	err := s.ofOrders(ctx, "settle orders", "settle", settledChannel, orders)
 	traced.End(err, nil)
 	return err
 }
@@ -52,12 +44,7 @@ func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []mod
 	}
 	var calls []*call
 	for some := range slices.Chunk(releases, callOrders) {
-		calls = append(calls, s.releaseCall(s.scripts.release, voucherID, some, func(r model.Release) []any {
-			if r.CooldownUntil == nil {
-				return []any{r.OrderID, r.UserID}
-			}
-			return []any{r.OrderID, r.UserID, "/" + strconv.FormatInt(r.CooldownUntil.UnixMilli(), 10)}
-		}))
+		calls = append(calls, releaseCall("release", voucherID, some))
 	}
 	var failed []error
 	applied = true
@@ -78,10 +65,16 @@ func releasing(releases []model.Release) string {
 	return fmt.Sprintf("release order %s and %d others", releases[0].OrderID, len(releases)-1)
 }
 
-func (s *Store) releaseCall(script script, voucherID string, releases []model.Release, args func(model.Release) []any, more ...any) *call {
+func releaseCall(script, voucherID string, releases []model.Release, more ...any) *call {
 	c := &call{script: script, voucher: voucherID, args: append([]any{budget.Late.Milliseconds(), settledChannel}, more...)}
 	for _, r := range releases {
-		c.args = append(c.args, args(r)...)
+		until := ""
+		if r.CooldownUntil != nil {
+			until = strconv.FormatInt(r.CooldownUntil.UnixMilli(), 10)
+		}
+		if c.args = append(c.args, r.OrderID, r.UserID, until); script == "handover" {
+			c.args = append(c.args, r.HeirID, r.HeirUserID)
+		}
 	}
 	return c
 }
@@ -97,10 +90,10 @@ func (s *Store) handOver(ctx context.Context, voucherID string, releases []model
 	}
 	var calls []*call
 	for some := range slices.Chunk(rows, callOrders) {
-		calls = append(calls, s.handOverCall(voucherID, some, ""))
+		calls = append(calls, releaseCall("handover", voucherID, some, ""))
 	}
 	if told != nil {
-		calls = append(calls, s.handOverCall(voucherID, told, "told"))
+		calls = append(calls, releaseCall("handover", voucherID, told, "told"))
 	}
 	for _, c := range calls {
 		s.run(ctx, c)
@@ -114,42 +107,23 @@ func (s *Store) handOver(ctx context.Context, voucherID string, releases []model
 	return true, nil
 }
 
-func (s *Store) handOverCall(voucherID string, some []model.Release, told string) *call {
-	return s.releaseCall(s.scripts.handover, voucherID, some, func(r model.Release) []any {
-		until := ""
-		if r.CooldownUntil != nil {
-			until = strconv.FormatInt(r.CooldownUntil.UnixMilli(), 10)
-		}
-		return []any{r.OrderID, r.UserID, until, r.HeirID, r.HeirUserID}
-	}, told)
-}
-
 // Mend makes what is noted of orders agree with whether they are pending, whatever has broken a change of the copy off.
 // A pending one that was not noted is due after a while, as if it were published now; one that is not pending is not
 // noted any more. ErrCopyClosed as for Touch.
 func (s *Store) Mend(ctx context.Context, voucherID string, orderIDs []string) error {
-	for some := range slices.Chunk(orderIDs, callOrders) {
-		args := []any{"NX"}
-		for _, id := range some {
-			args = append(args, id)
-		}
-		if err := s.do(ctx, s.scripts.touch, voucherID, args...).closed("mend orders"); err != nil {
-			return err
-		}
+	orders := make([]model.Order, len(orderIDs))
+	for i, id := range orderIDs {
+		orders[i] = model.Order{ID: id, VoucherID: voucherID}
 	}
-	return nil
+	return s.ofOrders(ctx, "mend orders", "touch", "NX", orders)
 }
 
 // Touch notes that reservations were published again: they are due again after a while. Settled ones are left alone. So
 // are those of a closed copy, and then the answer is ErrCopyClosed, after all others were touched.
 func (s *Store) Touch(ctx context.Context, reservations []model.Reservation) error {
-	var calls []*call
-	for _, places := range split(len(reservations), callOrders, func(place int) string { return reservations[place].VoucherID }) {
-		c := &call{script: s.scripts.touch, voucher: reservations[places[0]].VoucherID, args: []any{""}}
-		for _, place := range places {
-			c.args = append(c.args, reservations[place].ID)
-		}
-		calls = append(calls, c)
+	orders := make([]model.Order, len(reservations))
+	for i, r := range reservations {
+		orders[i] = r.Order
 	}
-	return s.runAll(ctx, "touch orders", calls)
+	return s.ofOrders(ctx, "touch orders", "touch", "", orders)
 }

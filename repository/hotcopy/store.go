@@ -62,7 +62,7 @@ type Options struct {
 type Store struct {
 	client  redis.UniversalClient
 	options Options
-	scripts scripts
+	scripts map[string]script
 
 	mu     sync.Mutex
 	epochs map[string]int64 // by voucher, as last heard of

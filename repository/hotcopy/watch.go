@@ -128,7 +128,7 @@ func (s *Store) Read(ctx context.Context, ids []string) (map[string]model.HotCop
 	for some := range slices.Chunk(ids, callOrders) {
 		calls := make([]*call, len(some))
 		for i, id := range some {
-			calls[i] = &call{script: s.scripts.read, voucher: id}
+			calls[i] = &call{script: "read", voucher: id}
 		}
 		s.run(ctx, calls...)
 		for _, c := range calls {
@@ -185,7 +185,7 @@ const quietCopies = 1000
 
 // Incarnation is another word whenever Redis may have lost what it had, see redisdb.Incarnation.
 func (s *Store) Incarnation(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
+	ctx, cancel := s.limited(ctx)
 	defer cancel()
 	return redisdb.Incarnation(ctx, s.client, s.options.Identity)
 }
@@ -195,25 +195,19 @@ func (s *Store) Incarnation(ctx context.Context) (string, error) {
 func (s *Store) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	quiet := make([]bool, 0, len(records))
 	for some := range slices.Chunk(records, quietCopies) {
-		quiet = append(quiet, s.quiet(ctx, some)...)
-	}
-	return quiet
-}
-
-func (s *Store) quiet(ctx context.Context, records []model.EpochRecord) []bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
-	defer cancel()
-	pipe := s.client.Pipeline()
-	pending, due, buyers := make([]*redis.IntCmd, len(records)), make([]*redis.IntCmd, len(records)), make([]*redis.IntCmd, len(records))
-	for i, r := range records {
-		pending[i] = pipe.HLen(ctx, pendingKey(r.VoucherID, r.Epoch))
-		due[i] = pipe.ZCard(ctx, dueKey(r.VoucherID, r.Epoch))
-		buyers[i] = pipe.HLen(ctx, buyersKey(r.VoucherID, r.Epoch))
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	quiet := make([]bool, len(records))
-	for i, r := range records { // each key has a sentinel
-		quiet[i] = pending[i].Val() == 1 && due[i].Val() == 1 && buyers[i].Val() == r.Taken+1
+		limited, cancel := s.limited(ctx)
+		pipe, counts := s.client.Pipeline(), make([][3]*redis.IntCmd, len(some))
+		for i, r := range some {
+			counts[i] = [3]*redis.IntCmd{
+				pipe.HLen(limited, pendingKey(r.VoucherID, r.Epoch)), pipe.ZCard(limited, dueKey(r.VoucherID, r.Epoch)),
+				pipe.HLen(limited, buyersKey(r.VoucherID, r.Epoch)),
+			}
+		}
+		_, _ = pipe.Exec(limited) // each command has its own error
+		cancel()
+		for i, r := range some { // each key has a sentinel
+			quiet = append(quiet, counts[i][0].Val() == 1 && counts[i][1].Val() == 1 && counts[i][2].Val() == r.Taken+1)
+		}
 	}
 	return quiet
 }

@@ -5,24 +5,23 @@
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3] how long tombstones last, ms
 -- ARGV[4] the channel on which those who wait for the orders listen
--- ARGV[5...] for each order: its id, its user and, if that user waits then before another order, '/' and until when, in ms
---   since 1970. Whatever comes late, repeated or in another order, nobody waits less for it
+-- ARGV[5...] for each order: its id; its user; until when that user waits before another order, in ms since 1970, or empty.
+--   Whatever comes late, repeated or in another order, nobody waits less for it
 -- Replies {1, epoch} also when there was nothing left to do; {2, epoch} nothing was done: see handover.lua.
 
 look()
 local why = shut()
 if why and why[1] == -1 then return why end
 local ids, users, tombs, waiting, waits = {}, {}, {}, {}, {}
-local ms, i = math.floor(clock() / 1000), 5
-while i < #ARGV do
+local ms = math.floor(clock() / 1000)
+for i = 5, #ARGV, 3 do
   local n = #ids + 1
   ids[n], users[n] = ARGV[i], ARGV[i + 1]
   tombs[2 * n - 1], tombs[2 * n] = text(ms), ARGV[i]
-  i = i + 2
-  if string.byte(ARGV[i] or '') == 47 then -- '/'
-    local user, till = '/' .. users[n], string.sub(ARGV[i], 2)
+  local user, till = '/' .. users[n], tonumber(ARGV[i + 2])
+  if till then
     if not waits[user] then waiting[#waiting + 1] = user end
-    waits[user], i = math.max(tonumber(till), waits[user] or 0), i + 1
+    waits[user] = math.max(till, waits[user] or 0)
   end
 end
 tell(ARGV[4], table.concat(ids, ' '))
