@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
@@ -216,55 +214,6 @@ func TestChangedLimits(t *testing.T) {
 	embedded := start(t, embeddedSettings(t))
 	object(t, embedded.Insist(t, http.MethodPatch, limitsPath, embedded.Admin(t), `{"user":"3/h"}`), http.StatusOK)
 	check.Equal(t, "requests that pass with 3 an hour, embedded", passing(t, embedded.user(1), 12, embedded), 3)
-}
-
-// holder is another program that takes a user's lock as Redisson does.
-type holder struct {
-	client *redis.Client
-	name   string
-}
-
-func newHolder(t *testing.T, s settings, user string) holder {
-	t.Helper()
-	return holder{client: redisOf(t, s), name: "lock:order:" + user}
-}
-
-// channel is where a release is told.
-func (h holder) channel() string { return "redisson_lock__channel:{" + h.name + "}" }
-
-func (h holder) take(t *testing.T) {
-	t.Helper()
-	check.Must(t, h.client.HSet(t.Context(), h.name, "8743c9c0-0795-4907-87fd-6c719a6b4586:1", 1).Err())
-	check.Must(t, h.client.PExpire(t.Context(), h.name, 10*check.Deadline).Err()) // it lapses in no test
-}
-
-func (h holder) release(t *testing.T) {
-	t.Helper()
-	check.Must(t, h.client.Del(t.Context(), h.name).Err())
-	check.Must(t, h.client.Publish(t.Context(), h.channel(), "0").Err())
-}
-
-// While somebody else holds a user's lock, that user hears LOCK_BUSY, and nothing is changed. Who waits long enough
-// buys when it is released. (How long is waited, and how soon it is woken, package lock tells.)
-func TestForeignHolderOfTheUsersLock(t *testing.T) {
-	t.Parallel()
-	s := onServers(t)
-	a, patient := start(t, s.with(settings{"SECKILL_LOCK_WAIT": "50ms"})), start(t, s.with(settings{"SECKILL_LOCK_WAIT": check.Deadline.String()}))
-	voucher := a.onSale(t, 10)
-	path, token := "/vouchers/"+voucher.ID+"/seckill", a.as(t, a.user(1))
-	h := newHolder(t, s, a.user(1))
-	h.take(t)
-	refused(t, a.Call(t, http.MethodPost, path, token, nil), model.CodeLockBusy)
-	check.Equal(t, "units that are left", a.Audit(t, voucher.ID).Database.Remaining, 10)
-	a.buys(t, voucher.ID, a.user(2)) // another user
-
-	bought := patient.later(t, http.MethodPost, path, token)
-	check.Eventually(t, "it listens for the release", func() bool {
-		return h.client.PubSubNumSub(t.Context(), h.channel()).Val()[h.channel()] > 0
-	})
-	h.release(t)
-	check.Equal(t, "a purchase after the release", check.Receive(t, "its answer", bought).Status, http.StatusCreated)
-	check.Eventually(t, "no lock is left behind", func() bool { return h.client.Exists(t.Context(), h.name).Val() == 0 })
 }
 
 // disagrees waits until an instance of another mode is not ready and says why.

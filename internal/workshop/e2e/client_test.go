@@ -296,6 +296,19 @@ func (a *app) sellsOut(t testing.TB, voucherID string) {
 	check.Equal(t, "units sold to the last", len(a.sellsOn(t, voucherID, 900_000_000)), more)
 }
 
+// rebuild asks for a rebuild.
+func (a *app) rebuild(t *testing.T, voucherID string) {
+	t.Helper()
+	got := a.does(t, "POST /admin/vouchers/"+voucherID+"/rebuild", a.Admin(t), nil)
+	check.Need(t, got.Status == http.StatusAccepted, "rebuild: %d %s", got.Status, got.Body)
+}
+
+// opens waits until a voucher's hot copy is open.
+func (a *app) opens(t *testing.T, voucherID string) {
+	t.Helper()
+	check.Patiently(t, "the hot copy is open", func() bool { return a.Audit(t, voucherID).Redis.State == string(model.CopyOpen) })
+}
+
 // later makes a request in the background.
 func (a *app) later(t *testing.T, method, path, token string) <-chan api.Answer {
 	t.Helper()

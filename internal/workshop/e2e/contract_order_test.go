@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 
@@ -263,40 +261,4 @@ func readEvents(t *testing.T, url, stream string, enough func(told map[string][]
 		told[event.Subject] = append(told[event.Subject], event.Type)
 	}
 	return told
-}
-
-// TestEvents: other systems hear of everything that happens to an order and a voucher, in order, in both order modes.
-func TestEvents(t *testing.T) {
-	t.Parallel()
-	for name, deployment := range modes() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url, stream := testserver.SharedNATS(t), newStream()
-			a := start(t, deployment(t).with(settings{"SECKILL_EVENTS": stream, "SECKILL_NATS_URL": url}))
-			voucher := a.Create(t, map[string]any{"stock": 2, "payment_window": "1s"})
-			object(t, a.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, a.Admin(t), `{"title":"Cake"}`), http.StatusOK)
-			var orders []model.Order
-			for n := range 2 {
-				orders = append(orders, a.bought(t, voucher.ID, a.user(n)))
-			}
-			canceled := a.Insist(t, http.MethodPost, "/orders/"+orders[0].ID+"/cancel", a.as(t, a.user(0)), nil)
-			end := "order.canceled"
-			if canceled.Code() == model.CodeIllegalState { // a starved machine was slower than its window
-				end = "order.expired"
-			}
-			want := map[string][]string{
-				voucher.ID:   {"voucher.create", "voucher.change"},
-				orders[0].ID: {"order.unpaid", end},
-				orders[1].ID: {"order.unpaid", "order.expired"},
-			}
-			told := readEvents(t, url, stream, func(told map[string][]string) bool {
-				return len(told[orders[0].ID]) == 2 && len(told[orders[1].ID]) == 2
-			})
-			for subject, types := range want {
-				if !slices.Equal(told[subject], types) {
-					t.Errorf("of %s it tells %v, want %v", subject, told[subject], types)
-				}
-			}
-		})
-	}
 }

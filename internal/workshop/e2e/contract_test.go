@@ -334,10 +334,6 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		body                               any
 		status                             int
 	}{
-		{"GET", "/livez", "", "", "", nil, 200},
-		{"GET", "/readyz", "", "", "", nil, 200},
-		{"GET", "/api/v1/docs", "", "", "", nil, 200},
-		{"GET", "/api/v1/openapi.json", "", "", "", nil, 200},
 		{"GET", "/problems/{code}", "sold-out", "", "", nil, 200},
 		{"GET", "/problems/{code}", "none", "", "", nil, 404},
 		{"POST", "/api/v1/auth/register", "", "", "", account, 201},
@@ -348,11 +344,8 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		{"POST", "/api/v1/auth/login", "", "", "", map[string]any{"username": "nobody", "password": "x"}, 401},
 		{"POST", "/api/v1/auth/password", "", "", buyer, map[string]any{"current": "long enough", "new": "long enough"}, 404},
 		{"POST", "/api/v1/auth/password", "", "", buyer, map[string]any{"current": "long enough", "new": "short"}, 422},
-		{"GET", "/api/v1/auth/me", "", "", buyer, nil, 200},
 		{"GET", "/api/v1/auth/me", "", "", "", nil, 401},
-		{"GET", "/api/v1/vouchers", "", "", "", nil, 200},
 		{"GET", "/api/v1/vouchers", "", "?limit=0", "", nil, 422},
-		{"GET", "/api/v1/vouchers/{id}", voucher.ID, "", "", nil, 200},
 		{"GET", "/api/v1/vouchers/{id}", "none", "", "", nil, 404},
 		{"POST", "/api/v1/vouchers/{id}/seckill", voucher.ID, "", buyer, nil, sold},
 		{"POST", "/api/v1/vouchers/{id}/seckill", voucher.ID, "", buyer, nil, 409},
@@ -364,40 +357,29 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		{"GET", "/api/v1/vouchers/{id}/waitlist", empty.ID, "", buyer, nil, 200},
 		{"DELETE", "/api/v1/vouchers/{id}/waitlist", voucher.ID, "", buyer, nil, 409},
 		{"DELETE", "/api/v1/vouchers/{id}/waitlist", "none", "", buyer, nil, 404},
-		{"GET", "/api/v1/orders", "", "", buyer, nil, 200},
 		{"GET", "/api/v1/orders/{id}", "ORDER", "?wait=1s", buyer, nil, 200},
 		{"GET", "/api/v1/orders/{id}", "ORDER", "?wait=soon", buyer, nil, 422},
 		{"POST", "/api/v1/admin/vouchers", "", "", admin, map[string]any{
 			"title": "Tea", "price": 1, "face_value": 2, "stock": 3, "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z",
 		}, 201},
 		{"POST", "/api/v1/admin/vouchers", "", "", buyer, map[string]any{}, 403},
-		{"GET", "/api/v1/admin/vouchers", "", "", admin, nil, 200},
-		{"GET", "/api/v1/admin/vouchers/{id}", voucher.ID, "", admin, nil, 200},
 		{"PATCH", "/api/v1/admin/vouchers/{id}", voucher.ID, "", admin, map[string]any{"title": "Cake"}, 200},
 		{"POST", "/api/v1/admin/vouchers/{id}/stock", voucher.ID, "", admin, map[string]any{"delta": 1}, 200},
 		{"POST", "/api/v1/admin/vouchers/{id}/stock", voucher.ID, "", admin, map[string]any{"stock": 0}, 409},
-		{"GET", "/api/v1/admin/vouchers/{id}/stats", voucher.ID, "", admin, nil, 200},
-		{"GET", "/api/v1/admin/vouchers/{id}/audit", voucher.ID, "", admin, nil, 200},
-		{"GET", "/api/v1/admin/vouchers/{id}/report", voucher.ID, "", admin, nil, 200},
-		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=csv", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=xlsx", admin, nil, 200},
 		{"GET", "/api/v1/admin/orders", "", "?q=" + a.user(1) + "&status=unpaid&limit=1", admin, nil, 200},
 		{"GET", "/api/v1/admin/orders", "", "?cursor=x", admin, nil, 422},
-		{"GET", "/api/v1/admin/orders/{id}", "ORDER", "", admin, nil, 200},
 		{"GET", "/api/v1/admin/orders/{id}", "none", "", admin, nil, 404},
 		{"POST", "/api/v1/orders/{id}/cancel", "ORDER", "", buyer, nil, 200},
 		{"POST", "/api/v1/orders/{id}/cancel", "none.none", "", buyer, nil, 404},
 		{"POST", "/api/v1/orders/{id}/pay", "none.none", "", buyer, map[string]any{"amount": 1}, 422},
 		{"POST", "/api/v1/webhooks/payments", "", "", "", map[string]any{}, 401},
 		{"POST", "/api/v1/admin/vouchers/{id}/rebuild", voucher.ID, "", admin, nil, rebuilt},
-		{"GET", "/api/v1/admin/log", "", "?actor=admin", admin, nil, 200},
 		{"GET", "/api/v1/admin/log", "", "?cursor=x", admin, nil, 422},
-		{"GET", "/api/v1/admin/refunds", "", "?status=failed", admin, nil, 200},
 		{"GET", "/api/v1/admin/refunds", "", "", buyer, nil, 403},
 		{"POST", "/api/v1/admin/orders/{id}/refund", "ORDER", "", admin, nil, 409},
 		{"POST", "/api/v1/admin/redemptions", "", "", admin, map[string]any{}, 422},
-		{"GET", "/api/v1/admin/settings/limits", "", "", admin, nil, 200},
 		{"PATCH", "/api/v1/admin/settings/limits", "", "", admin, map[string]any{"addr": "1000000/s"}, 200},
 		{"PATCH", "/api/v1/admin/settings/limits", "", "", admin, map[string]any{"addr": "many"}, 422},
 	} {
@@ -416,6 +398,7 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 			a.becomes(t, order, model.OrderUnpaid)
 		}
 	}
+	a.asksEverything(t, doc, voucher.ID, order.ID)
 	for _, r := range doc.routes(func(route) bool { return true }) {
 		for status, response := range r.operation.Responses {
 			if status >= "400" {

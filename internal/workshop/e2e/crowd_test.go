@@ -21,15 +21,14 @@ type crowd struct {
 	voucher   string
 	lives     func(t *testing.T, user string) // what each of them does
 	names     func(n int) string              // who comes, see coming
+	turn      atomic.Int64                    // of the instances
 
 	mu       sync.Mutex
 	told     map[string]model.Order // 201, 202, or ALREADY_ORDERED with its order
 	promised map[string]string      // orders of a 201 or 202, and their users
 	heard    map[string]time.Time   // when an order was heard of
 	samples  []sampled              // every answer
-	entered  map[string]string      // leaves of entries in a draw, and their users
 	yes      int                    // 201 or 202
-	late     map[string]bool        // who heard ENDED of a draw: whether an earlier answer was none; nil: nobody should
 	soldOut  int
 	refused  int // 503
 	failed   int // no answer at all
@@ -45,7 +44,7 @@ type sampled struct {
 func newCrowd(a *app, voucher string, others ...*app) *crowd {
 	c := &crowd{
 		instances: append([]*app{a}, others...), voucher: voucher, names: a.user,
-		told: map[string]model.Order{}, promised: map[string]string{}, heard: map[string]time.Time{}, entered: map[string]string{},
+		told: map[string]model.Order{}, promised: map[string]string{}, heard: map[string]time.Time{},
 	}
 	c.lives = func(t *testing.T, user string) { c.insist(t, user) }
 	return c
@@ -120,14 +119,13 @@ func (c *crowd) coming(t *testing.T, parallel int) (stop func()) {
 // insist repeats one user's request until the answer is final.
 func (c *crowd) insist(t *testing.T, user string) (got api.Answer) {
 	t.Helper()
-	first, again := int(user[len(user)-1]), false
+	first := int(c.turn.Add(1))
 	got = remote.Insist(t, user, func(attempt int) (api.Answer, error) {
-		again = attempt > 0
 		got, err := c.instances[(first+attempt)%len(c.instances)].Place(t, c.voucher, user)
 		c.count(t, got, err)
 		return got, err
 	})
-	c.note(t, user, got, again)
+	c.note(t, user, got)
 	return got
 }
 
@@ -147,25 +145,19 @@ func (c *crowd) count(t *testing.T, got api.Answer, err error) {
 }
 
 // note keeps an answer that is for good.
-func (c *crowd) note(t *testing.T, user string, got api.Answer, again bool) {
+func (c *crowd) note(t *testing.T, user string, got api.Answer) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case got.Sells():
 		c.yes++
-		if entry := remote.Decode[model.Entry](t, got); entry.Leaf != "" {
-			c.entered[entry.Leaf] = user
-			return
-		}
 		order := remote.Decode[model.Order](t, got)
 		c.told[user], c.promised[order.ID], c.heard[order.ID] = order, user, time.Now()
 	case got.Code() == model.CodeAlreadyOrdered: // an answer was lost before
 		c.told[user] = model.Order{ID: remote.Decode[api.Problem](t, got).OrderID, UserID: user}
 	case got.Code() == model.CodeSoldOut:
 		c.soldOut++
-	case got.Code() == model.CodeEnded && c.late != nil:
-		c.late[user] = again
 	default:
 		t.Errorf("%s: %d %s", user, got.Status, got.Body)
 	}

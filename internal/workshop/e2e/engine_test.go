@@ -83,7 +83,7 @@ func (e engines) serve(t *testing.T, mode model.OrderMode) {
 	provider.tells(t, a)
 
 	soon := a.Create(t, map[string]any{"begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z"})
-	asksEverything(t, a, soon.ID, "none.none")
+	a.asksEverything(t, readDocument(t, a), soon.ID, "none.none")
 	paid := a.moneyMoves(t, provider)
 	for name, test := range map[string]func(*testing.T, shop){
 		"every route": checkAnswersAreAsDocumented, "orders": checkOrders, "expiry": checkExpiry, "returned unit": checkReturnedUnit, "draw": checkDrawnAtTheEnd,
@@ -91,15 +91,14 @@ func (e engines) serve(t *testing.T, mode model.OrderMode) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, shop{newApp(t, a.URL, a.ops), mode, false}) })
 	}
-	asksEverything(t, a, paid.VoucherID, paid.ID)
+	a.asksEverything(t, readDocument(t, a), paid.VoucherID, paid.ID)
 	a.readsConsole(t, s)
 	readEvents(t, s["SECKILL_NATS_URL"], stream, func(told map[string][]string) bool { return len(told[paid.ID]) >= 3 })
 }
 
-// asksEverything reads all that the document says can be read, of one voucher and one order.
-func asksEverything(t *testing.T, a *app, voucherID, orderID string) {
+// asksEverything has an administrator read all that the document says can be read, of one voucher and one order.
+func (a *app) asksEverything(t *testing.T, doc *document, voucherID, orderID string) {
 	t.Helper()
-	doc := readDocument(t, a)
 	for _, r := range doc.routes(func(r route) bool { return r.method == http.MethodGet }) {
 		id := voucherID
 		if strings.Contains(r.path, "/orders/{id}") {

@@ -87,7 +87,7 @@ func leaves(t *testing.T, p *process, c *crowd) {
 		if got, err := p.Place(t, c.voucher, user); remote.Again(got, err) {
 			c.insist(t, user)
 		} else {
-			c.note(t, user, got, false)
+			c.note(t, user, got)
 		}
 	}
 	p.ends(t)

@@ -296,6 +296,17 @@ func modes() map[string]func(*testing.T) settings {
 	return map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers}
 }
 
+// inModes runs a test on a deployment in each order mode.
+func inModes(t *testing.T, test func(t *testing.T, mode string, s settings)) {
+	t.Helper()
+	for mode, on := range modes() {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			test(t, mode, on(t))
+		})
+	}
+}
+
 // servers are a deployment's own, to be killed.
 type servers struct {
 	database, redis, nats *testserver.Server
@@ -330,6 +341,34 @@ func asyncOnOwnNATS(t *testing.T, config ...string) (*testserver.Server, setting
 	t.Helper()
 	own := testserver.NATS(t, config...)
 	return own, asyncOnServers(t).with(settings{"SECKILL_NATS_URL": own.URL()})
+}
+
+// holdRow keeps a voucher's row locked until the returned function lets it go.
+func holdRow(t *testing.T, s settings, voucherID string) (release func()) {
+	t.Helper()
+	tx := check.Value(behind(t, s).BeginTx(t.Context(), nil))(t)
+	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "SELECT id FROM vouchers WHERE id = ? FOR UPDATE", voucherID)))
+	return func() { check.Must(t, tx.Rollback()) }
+}
+
+// absence is a database that cannot be written for a while.
+type absence struct {
+	name       string
+	begin, end func(t *testing.T)
+}
+
+func absences(database *testserver.Server) []absence {
+	readOnly := func(value string) func(*testing.T) {
+		return func(t *testing.T) {
+			t.Helper()
+			check.Must(t, check.ErrorOf(adminOf(t, database, "").ExecContext(t.Context(), "SET GLOBAL read_only = "+value)))
+		}
+	}
+	return []absence{
+		{"killed", func(*testing.T) { database.Kill() }, func(*testing.T) { database.Start() }},
+		{"stopped in its tracks", func(*testing.T) { database.Pause() }, func(*testing.T) { database.Resume() }},
+		{"read-only", readOnly("1"), readOnly("0")},
+	}
 }
 
 // role is a deployment's instances of one role.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,35 +16,41 @@ import (
 	"seckill/model"
 )
 
-// rush lets every user make several attempts at once, spread over the instances, and returns every final answer by
-// user. All start at the same instant. An order that is promised is there from then on, at every instance.
-func rush(t *testing.T, instances []*app, voucherID string, users []string, attempts int) map[string][]api.Answer {
+// rush lets every user make several attempts at once, spread over the instances, and returns each winner's order. All
+// start at the same instant. An order that is promised is there from then on, at every instance. Of a user's attempts at
+// most one is told yes, the others name that order, and who has none hears SOLD_OUT.
+func rush(t *testing.T, instances []*app, voucherID string, users []string, attempts int) map[string]model.Order {
 	t.Helper()
-	var mu sync.Mutex
-	answers := map[string][]api.Answer{}
+	c, answers := newCrowd(instances[0], voucherID, instances[1:]...), make([]api.Answer, len(users)*attempts)
 	for _, a := range instances {
-		a.connect(t, len(users)*attempts/len(instances)+1)
+		a.connect(t, len(answers)/len(instances)+1)
 	}
-	check.Volley(len(users)*attempts, func(n int) {
+	check.Volley(len(answers), func(n int) {
 		user := users[n/attempts]
-		got := remote.Insist(t, user, func(again int) (api.Answer, error) {
-			return instances[(n+again)%len(instances)].Place(t, voucherID, user)
-		})
+		answers[n] = c.insist(t, user)
 		for _, a := range instances {
-			if !got.Sells() {
+			if !answers[n].Sells() {
 				break
 			}
-			order := model.Order{ID: remote.Decode[model.Order](t, got).ID, UserID: user}
+			order := model.Order{ID: remote.Decode[model.Order](t, answers[n]).ID, UserID: user}
 			status := a.now(t, order).Status
-			check.That(t, status == model.OrderProcessing || status == model.OrderUnpaid, "order %s is %s at once", order.ID,
-				status)
+			check.That(t, status == model.OrderProcessing || status == model.OrderUnpaid, "order %s is %s at once", order.ID, status)
 			a.becomes(t, order, model.OrderUnpaid)
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		answers[user] = append(answers[user], got)
 	})
-	return answers
+	told := map[string]bool{}
+	made := map[int]model.OrderStatus{http.StatusCreated: model.OrderUnpaid, http.StatusAccepted: model.OrderProcessing}
+	for n, got := range answers {
+		user := users[n/attempts]
+		order, _ := orderOf(t, got, voucherID, user)
+		check.That(t, order.ID == c.told[user].ID, "%s heard of %q, and has %q", user, order.ID, c.told[user].ID)
+		if got.Sells() {
+			check.That(t, !told[user] && order.UserID == user && order.Status == made[got.Status] &&
+				got.Header.Get("Location") == "/api/v1/orders/"+order.ID, "%s got %+v, %v", user, order, got.Header)
+			told[user] = true
+		}
+	}
+	return c.told
 }
 
 func users(a *app, from, count int) []string {
@@ -54,37 +59,6 @@ func users(a *app, from, count int) []string {
 		names[i] = a.user(from + i)
 	}
 	return names
-}
-
-// winners checks every answer of a rush and returns the order of each winner. An order whose first answer was lost is
-// known from ALREADY_ORDERED.
-func winners(t *testing.T, answers map[string][]api.Answer) map[string]model.Order {
-	t.Helper()
-	won := map[string]model.Order{}
-	made := map[int]model.OrderStatus{http.StatusCreated: model.OrderUnpaid, http.StatusAccepted: model.OrderProcessing}
-	for user, all := range answers {
-		yes, soldOut := 0, 0
-		for _, got := range all {
-			order, ok := orderOf(t, got, "", user)
-			if !ok {
-				check.That(t, got.Code() == model.CodeSoldOut, "%s: %d %s", user, got.Status, got.Body)
-				soldOut++
-				continue
-			}
-			if got.Sells() {
-				yes++
-				check.That(t, order.UserID == user && order.Status == made[got.Status] &&
-					got.Header.Get("Location") == "/api/v1/orders/"+order.ID, "%s got %+v, %v", user, order, got.Header)
-			}
-			before, again := won[user]
-			check.That(t, !again || before.ID == order.ID, "%s has two orders: %s and %s", user, before.ID, order.ID)
-			won[user] = order
-		}
-		_, has := won[user]
-		check.That(t, yes <= 1 && (!has || soldOut == 0), "%s was told yes %d times, and SOLD_OUT %d times", user, yes,
-			soldOut)
-	}
-	return won
 }
 
 // sold waits until everything agrees, and checks that the winners, the rows and the audit tell the same.
@@ -103,13 +77,7 @@ func sold(t *testing.T, a *app, voucherID string, won map[string]model.Order, un
 // it is shipped, and embedded, too.
 func TestSaleSellsExactlyItsStock(t *testing.T) {
 	t.Parallel()
-	for mode, on := range modes() {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			s := on(t)
-			sellsExactly(t, start(t, s), start(t, s))
-		})
-	}
+	inModes(t, func(t *testing.T, _ string, s settings) { sellsExactly(t, start(t, s), start(t, s)) })
 	if !check.Faults {
 		return
 	}
@@ -127,7 +95,7 @@ func sellsExactly(t *testing.T, instances ...*app) {
 	buyers := check.Count(t, "REQUESTS", 300, 1500) / attempts
 	stock, a := buyers*3/10, instances[0]
 	voucher := a.onSale(t, stock)
-	won := winners(t, rush(t, instances, voucher.ID, users(a, 0, buyers), attempts))
+	won := rush(t, instances, voucher.ID, users(a, 0, buyers), attempts)
 	sold(t, a, voucher.ID, won, stock)
 	for user, order := range won { // who repeats hears of the own order
 		for _, instance := range instances {
@@ -144,7 +112,7 @@ func sellsExactly(t *testing.T, instances ...*app) {
 			return remote.Decode[model.Voucher](t, instance.once(t, "GET /vouchers/"+voucher.ID, "", nil)).Phase == model.PhaseLive
 		})
 	}
-	maps.Copy(won, winners(t, rush(t, instances, voucher.ID, users(a, buyers, 50), 2)))
+	maps.Copy(won, rush(t, instances, voucher.ID, users(a, buyers, 50), 2))
 	sold(t, a, voucher.ID, won, stock+5)
 	refused(t, a.does(t, restock, a.Admin(t), map[string]any{"stock": stock + 4}), model.CodeConflict)
 	audit := a.Audit(t, voucher.ID)
@@ -155,17 +123,11 @@ func sellsExactly(t *testing.T, instances ...*app) {
 // others.
 func TestOneUserWithManyRequestsGetsOneOrder(t *testing.T) {
 	t.Parallel()
-	for mode, on := range modes() {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			s := on(t)
-			a := start(t, s)
-			voucher := a.onSale(t, 10)
-			clicks := check.Count(t, "REQUESTS", 100, 300)
-			won := winners(t, rush(t, []*app{a, start(t, s)}, voucher.ID, users(a, 0, 1), clicks))
-			sold(t, a, voucher.ID, won, 1)
-		})
-	}
+	inModes(t, func(t *testing.T, _ string, s settings) {
+		a := start(t, s)
+		voucher, clicks := a.onSale(t, 10), check.Count(t, "REQUESTS", 100, 300)
+		sold(t, a, voucher.ID, rush(t, []*app{a, start(t, s)}, voucher.ID, users(a, 0, 1), clicks), 1)
+	})
 }
 
 // TestChangesAreObeyedByEveryInstance changes a voucher here and buys there. (That it is obeyed within a second, also

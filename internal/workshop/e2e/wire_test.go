@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -48,70 +47,52 @@ const (
 type wire struct {
 	*testserver.Proxy
 
-	mu    sync.Mutex
-	traps []*trap
-	held  [2]chan struct{} // closed when the direction may go on; nil: nothing is held
+	mu   sync.Mutex
+	held [2]chan struct{} // closed when the direction may go on; nil: nothing is held
 	// answer answers in the server's place what is not to reach it; nil: everything does.
 	answer func(data []byte) []byte
-}
-
-// link is one connection through the wire.
-type link struct {
-	held [2]chan struct{}
-	over chan struct{}
-	end  func()
-}
-
-// trap waits for pieces of bytes on their way up, one after the other on the same connection.
-type trap struct {
-	pieces []string
-	link   *link // nil: the first piece has not come yet
-	hold   direction
-	gate   chan struct{}
-	sprung chan struct{}
-}
-
-// meets notes bytes, and reports whether the trap has sprung with them.
-func (p *trap) meets(l *link, data []byte) bool {
-	if p.link != nil && p.link != l || !bytes.Contains(data, []byte(p.pieces[0])) {
-		return false
-	}
-	p.link, p.pieces = l, p.pieces[1:]
-	if len(p.pieces) > 0 {
-		return false
-	}
-	l.held[p.hold] = p.gate
-	close(p.sprung)
-	return true
 }
 
 func newWire(t *testing.T, target string) *wire {
 	t.Helper()
 	w := &wire{}
 	w.Proxy = testserver.NewProxy(t, target, func(client, server net.Conn) {
-		l := &link{over: make(chan struct{})}
-		l.end = sync.OnceFunc(func() {
-			close(l.over)
+		over := make(chan struct{})
+		end := sync.OnceFunc(func() {
+			close(over)
 			_, _ = client.Close(), server.Close()
 		})
 		var answers sync.WaitGroup
-		answers.Go(func() { w.carry(l, down, client, server) })
-		w.carry(l, up, server, client)
+		answers.Go(func() { defer end(); w.carry(down, over, client, server) })
+		w.carry(up, over, server, client)
+		end()
 		answers.Wait()
 	})
 	return w
 }
 
 // carry moves bytes in one direction until the connection ends.
-func (w *wire) carry(l *link, d direction, to, from net.Conn) {
-	defer l.end()
+func (w *wire) carry(d direction, over <-chan struct{}, to, from net.Conn) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
-		if err != nil || !w.pass(l, d, buffer[:n]) {
+		if err != nil {
 			return
 		}
-		reply := w.answered(d, buffer[:n])
+		w.mu.Lock()
+		gate, answer := w.held[d], w.answer
+		w.mu.Unlock()
+		if gate != nil {
+			select {
+			case <-gate:
+			case <-over:
+				return
+			}
+		}
+		var reply []byte // to bytes that the server shall not see
+		if d == up && answer != nil {
+			reply = answer(buffer[:n])
+		}
 		if reply == nil {
 			_, err = to.Write(buffer[:n])
 		} else {
@@ -121,37 +102,6 @@ func (w *wire) carry(l *link, d direction, to, from net.Conn) {
 			return
 		}
 	}
-}
-
-// pass returns once bytes may go on, or reports that the connection is over.
-func (w *wire) pass(l *link, d direction, data []byte) bool {
-	w.mu.Lock()
-	if d == up {
-		w.traps = slices.DeleteFunc(w.traps, func(p *trap) bool { return p.meets(l, data) })
-	}
-	gates := []chan struct{}{w.held[d], l.held[d]}
-	w.mu.Unlock()
-	for _, gate := range gates {
-		if gate == nil {
-			continue
-		}
-		select {
-		case <-gate:
-		case <-l.over:
-			return false
-		}
-	}
-	return true
-}
-
-// answered is the answer to bytes on their way up that the server shall not see.
-func (w *wire) answered(d direction, data []byte) []byte {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if d == down || w.answer == nil {
-		return nil
-	}
-	return w.answer(data)
 }
 
 // answers gives answers in the server's place, or to nil none any more.
@@ -175,15 +125,11 @@ func (w *wire) hold(d direction) (release func()) {
 	})
 }
 
-// holdAt waits for pieces of bytes on their way to the server, all of them on one connection, and with the last one
-// begins to keep back what goes in one direction there: that piece itself, or the answer to it. The channel is closed
-// when it came. To lose the answer for good, cut the wire then.
-func (w *wire) holdAt(d direction, pieces ...string) (came <-chan struct{}, release func()) {
-	p := &trap{pieces: pieces, hold: d, gate: make(chan struct{}), sprung: make(chan struct{})}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.traps = append(w.traps, p)
-	return p.sprung, sync.OnceFunc(func() { close(p.gate) })
+// throughNATS is a deployment that reaches NATS through a wire.
+func throughNATS(t *testing.T, s settings) (*wire, settings) {
+	t.Helper()
+	w := newWire(t, strings.TrimPrefix(s["SECKILL_NATS_URL"], "nats://"))
+	return w, s.with(settings{"SECKILL_NATS_URL": "nats://" + w.Addr()})
 }
 
 // collecting is a collector: what OTLP over HTTP brought it, by trace.
