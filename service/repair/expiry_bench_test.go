@@ -1,14 +1,10 @@
 package repair_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
@@ -19,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/ids"
@@ -40,9 +35,7 @@ import (
 //   - capacity/s: orders a second of a closed load, of which the sale is half;
 //   - expired-s: from the instant at which the orders fell due until the last one has expired;
 //   - sold-ratio: orders sold a second beside expiry, divided by those alone;
-//   - alone-p99-ms and beside-p99-ms: from the moment each order was due to be sent until it was committed;
-//   - hold-ms and held-%: the longest time for which expiry held the voucher's row, and the share of all the time until
-//     the last order had expired, each from the answer that gave the row to the answer of the COMMIT.
+//   - alone-p99-ms and beside-p99-ms: from the moment each order was due to be sent until it was committed.
 //
 // EXPIRY_ORDERS is how many orders expire.
 func BenchmarkSaleBesideExpiry(b *testing.B) {
@@ -61,8 +54,6 @@ func BenchmarkSaleBesideExpiry(b *testing.B) {
 				b.ReportMetric(f.beside.rate/f.alone.rate, "sold-ratio")
 				b.ReportMetric(milliseconds(f.alone.p99), "alone-p99-ms")
 				b.ReportMetric(milliseconds(f.beside.p99), "beside-p99-ms")
-				b.ReportMetric(milliseconds(f.longestHold), "hold-ms")
-				b.ReportMetric(100*f.held.Seconds()/f.expired.Seconds(), "held-%")
 			}
 		})
 	}
@@ -74,10 +65,9 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 type market struct {
 	orders   *repository.Orders
 	vouchers *repository.Vouchers
-	expiring *repository.Orders // over the meter
+	expiring *repository.Orders // over connections of its own
 	payments *repository.Payments
 	admin    *sql.DB
-	meter    *meter
 }
 
 // figures are what was measured.
@@ -85,8 +75,6 @@ type figures struct {
 	capacity      float64
 	alone, beside run
 	expired       time.Duration // from when they were due until the last one had expired
-	held          time.Duration
-	longestHold   time.Duration
 }
 
 // run is what became of an open load.
@@ -97,10 +85,10 @@ type run struct {
 
 func newMarket(tb testing.TB, server *testserver.Server) *market {
 	tb.Helper()
-	m := &market{meter: &meter{}, admin: check.Value(sql.Open("mysql", server.DSN(testserver.DefaultSchema)))(tb)}
+	m := &market{admin: check.Value(sql.Open("mysql", server.DSN(testserver.DefaultSchema)))(tb)}
 	tb.Cleanup(func() { check.Must(tb, m.admin.Close()) })
-	open := func(dsn string) *sqldb.Database {
-		db := check.Value(sqldb.Open(tb.Context(), sqldb.Options{DSN: dsn, Slack: check.Deadline}))(tb)
+	open := func() *sqldb.Database {
+		db := check.Value(sqldb.Open(tb.Context(), sqldb.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline}))(tb)
 		tb.Cleanup(func() { check.Must(tb, db.Close()) })
 		check.Must(tb, db.Migrate(tb.Context()))
 		return db
@@ -108,10 +96,9 @@ func newMarket(tb testing.TB, server *testserver.Server) *market {
 	orders := func(db *sqldb.Database) *repository.Orders {
 		return check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour}))(tb)
 	}
-	selling := open(server.DSN(testserver.DefaultSchema))
+	selling, expiring := open(), open()
 	m.orders, m.vouchers = orders(selling), repository.NewVouchers(selling, "CNY")
-	metered := open(m.meter.between(tb, server.DSN(testserver.DefaultSchema)))
-	m.expiring, m.payments = orders(metered), repository.NewPayments(metered)
+	m.expiring, m.payments = orders(expiring), repository.NewPayments(expiring)
 	return m
 }
 
@@ -137,11 +124,9 @@ func (m *market) measure(tb testing.TB, orders int, other bool, unit time.Durati
 	rate := f.capacity / 2
 	f.alone = m.sell(tb, sold.ID, rate, func(context.Context) { poll.Pause(tb.Context(), 5*unit) })
 	due := m.lapse(tb, lapsing.ID, orders)
-	m.meter.reset()
 	f.beside = m.sell(tb, sold.ID, rate, func(ctx context.Context) {
 		f.expired = m.expire(ctx, tb, orders).Sub(due)
 	})
-	f.held, f.longestHold = m.meter.read()
 	m.check(tb, lapsing.ID, orders)
 	return f
 }
@@ -301,121 +286,6 @@ func (m *market) check(tb testing.TB, voucherID string, orders int) {
 	if audit := check.Value(m.vouchers.Audit(tb.Context(), voucherID))(tb); !audit.Balanced {
 		tb.Errorf("the voucher does not add up: %+v", audit.Database)
 	}
-}
-
-// meter is between a client and MariaDB, and measures how long transactions hold a voucher's row.
-type meter struct {
-	mu            sync.Mutex
-	held, longest time.Duration
-}
-
-func (m *meter) reset() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.held, m.longest = 0, 0
-}
-
-func (m *meter) read() (held, longest time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.held, m.longest
-}
-
-// between gives the DSN by which a server is reached through the meter.
-func (m *meter) between(tb testing.TB, dsn string) string {
-	tb.Helper()
-	cfg := check.Value(mysql.ParseDSN(dsn))(tb)
-	cfg.Addr = testserver.NewProxy(tb, cfg.Addr, m.carry).Addr()
-	return cfg.FormatDSN()
-}
-
-// What the next answer of the server means.
-const (
-	meansNothing int32 = iota
-	meansLocked
-	meansEnded
-)
-
-func (m *meter) carry(client, server net.Conn) {
-	var next atomic.Int32
-	answers := make(chan struct{})
-	go func() {
-		defer close(answers)
-		defer client.Close()
-		m.answer(client, server, &next)
-	}()
-	defer func() {
-		_, _ = client.Close(), server.Close()
-		<-answers
-	}()
-	for {
-		packet, err := readPacket(client)
-		if err != nil {
-			return
-		}
-		next.CompareAndSwap(meansNothing, meaning(packet[4:]))
-		if _, err := server.Write(packet); err != nil {
-			return
-		}
-	}
-}
-
-// meaning tells what the answer to a request means.
-func meaning(request []byte) int32 {
-	const query = 3 // COM_QUERY
-	switch {
-	case len(request) == 0 || request[0] != query:
-		return meansNothing
-	case bytes.HasPrefix(request[1:], []byte("UPDATE vouchers")) || bytes.HasSuffix(request, []byte("FOR UPDATE")):
-		return meansLocked
-	case bytes.HasPrefix(request[1:], []byte("COMMIT")) || bytes.HasPrefix(request[1:], []byte("ROLLBACK")):
-		return meansEnded
-	}
-	return meansNothing
-}
-
-func (m *meter) answer(client, server net.Conn, next *atomic.Int32) {
-	var locked time.Time // zero: the transaction has no voucher's row
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := server.Read(buffer)
-		if err != nil {
-			return
-		}
-		switch next.Swap(meansNothing) {
-		case meansLocked:
-			if locked.IsZero() {
-				locked = time.Now()
-			}
-		case meansEnded:
-			if !locked.IsZero() {
-				m.note(time.Since(locked))
-			}
-			locked = time.Time{}
-		}
-		if _, err := client.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
-}
-
-func (m *meter) note(held time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.held += held
-	m.longest = max(m.longest, held)
-}
-
-// readPacket reads one packet of MySQL's protocol, with its header.
-func readPacket(r io.Reader) ([]byte, error) {
-	var header [4]byte
-	if _, err := io.ReadFull(r, header[:]); err != nil {
-		return nil, err
-	}
-	packet := make([]byte, 4+int(binary.LittleEndian.Uint32([]byte{header[0], header[1], header[2], 0})))
-	copy(packet, header[:])
-	_, err := io.ReadFull(r, packet[4:])
-	return packet, err
 }
 
 // closedShop is a backstage of which nothing runs but what a test asks for.
