@@ -231,7 +231,7 @@ func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, pro
 		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
 		Announce: changes.AnnounceReturn, Clocks: clocks, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
 	}
-	e.samples = &repair.Samples{Store: s.db, Metrics: telemetry.NewSamples(i.registry), Log: i.log}
+	e.samples = &repair.Samples{Store: s.db, Metrics: telemetry.NewSamples(i.registry)}
 	e.draws = &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, May: mode.guard.Selling, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
 	e.draws.Drain = func(context.Context, string) error { return mode.guard.Selling() } // in sync the queue is empty, where the database is sold from in sync
 	if async != nil {
@@ -276,7 +276,7 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 		return fmt.Errorf("reach the stream of events (SECKILL_EVENTS): %w", err)
 	}
 	i.parts.OnClose("stream of events", func(context.Context) error { stream.Close(); return nil })
-	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Waiting: waiting, Log: log}
+	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Waiting: waiting}
 	i.runElected(s, mode, "events", relay.Run) //nolint:contextcheck // until the stop
 	return nil
 }

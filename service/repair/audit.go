@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"seckill/internal/budget"
-	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 	"seckill/service/persist"
@@ -172,7 +170,6 @@ type Samples struct {
 		Audit(ctx context.Context, voucherID string) (model.Audit, error)
 	}
 	Metrics *telemetry.OffVouchers
-	Log     *slog.Logger
 
 	left  []string  // of this round
 	round time.Time // when it began
@@ -180,17 +177,18 @@ type Samples struct {
 
 // Run samples while this instance is elected, or nobody can be, until ctx ends.
 func (s *Samples) Run(ctx context.Context, by Elector) {
-	looks := &lookout{look: s.look, pause: sampleEvery, rest: sampleEvery, fails: "vouchers cannot be counted; it is tried again", well: "vouchers can be counted again"}
-	elected := election{Elector: by, job: "samples", alone: true}
-	elected.run(ctx, func(ctx context.Context) {
-		looks.run(ctx, s.Log)
-		s.Metrics.Reset() // whoever is elected next knows
-	})
+	e := election{Elector: by, job: "samples", alone: true, term: func(bool) { s.Metrics.Reset() }, looks: []*look{
+		// A voucher of a million orders takes tenths of a second.
+		{do: s.look, pause: sampleEvery, rest: sampleEvery, share: driftShare, what: "vouchers", done: "counted"},
+	}}
+	e.run(ctx)
 }
 
 func (s *Samples) look(ctx context.Context) (err error) {
 	if len(s.left) == 0 {
-		poll.Pause(ctx, sampleRound-time.Since(s.round))
+		if time.Since(s.round) < sampleRound {
+			return nil
+		}
 		s.round = time.Now()
 		if s.left, err = s.Store.IDs(ctx); err != nil || len(s.left) == 0 {
 			return err
@@ -198,12 +196,9 @@ func (s *Samples) look(ctx context.Context) (err error) {
 	}
 	id := s.left[0]
 	s.left = s.left[1:]
-	began := time.Now()
 	audit, err := s.Store.Audit(ctx, id)
-	if err != nil {
-		return err
+	if err == nil {
+		s.Metrics.Set(id, audit.Database.Stock-audit.Database.Remaining-audit.Database.LiveOrders)
 	}
-	s.Metrics.Set(id, audit.Database.Stock-audit.Database.Remaining-audit.Database.LiveOrders)
-	poll.Pause(ctx, rest(time.Since(began), driftShare, 0, budget.Survey)) // a voucher of a million orders takes tenths of a second
-	return nil
+	return err
 }

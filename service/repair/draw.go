@@ -51,12 +51,10 @@ type Draws struct {
 
 // Run draws while this instance is elected, or nobody can be, until ctx ends.
 func (d *Draws) Run(ctx context.Context, by Elector) {
-	elected := election{Elector: by, job: "draw", alone: true, may: d.May}
-	looks := &lookout{look: d.look, pause: budget.Brief, rest: budget.Answer, fails: "a draw could not be done; it is tried again", well: "draws can be done again"}
-	elected.run(ctx, func(ctx context.Context) {
-		looks.run(ctx, d.Log)
-		d.Metrics.Set(0) // whoever is elected next knows
-	})
+	draws := &look{do: d.look, pause: budget.Brief, rest: budget.Answer, what: "draws", done: "done"}
+	term := func(bool) { d.Metrics.Set(0) } // whoever is elected next knows
+	e := election{Elector: by, job: "draw", alone: true, may: d.May, term: term, looks: []*look{draws}}
+	e.run(ctx)
 }
 
 func (d *Draws) look(ctx context.Context) error {

@@ -62,8 +62,12 @@ func newLottery(t testing.TB, options sqldb.Options, units int64, entries int) l
 // nobody is a lock server that is away: every instance draws.
 type nobody struct{ repair.Seats }
 
-func electing(seats repair.Seats) repair.Elector {
-	return repair.Elector{Seats: seats, Deployment: "test", Metrics: telemetry.NewElections(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)}
+func electing(seats repair.Seats, log ...*slog.Logger) repair.Elector {
+	by := repair.Elector{Seats: seats, Deployment: "test", Metrics: telemetry.NewElections(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)}
+	if len(log) > 0 {
+		by.Log = log[0]
+	}
+	return by
 }
 
 func (nobody) Lock(context.Context, string, time.Duration) (model.Lease, error) {
@@ -181,8 +185,8 @@ func TestChangedEntriesAreNotDrawn(t *testing.T) {
 	defer cut()
 	store = &crashing{Draws: l.draws, cut: cut}
 	var told strings.Builder
-	d := &repair.Draws{Store: store, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(heard{&told, cut}, nil))}
-	d.Run(ctx, electing(nobody{}))
+	d := &repair.Draws{Store: store, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)}
+	d.Run(ctx, electing(nobody{}, slog.New(slog.NewTextHandler(heard{&told, cut}, nil))))
 	check.That(t, strings.Contains(told.String(), "somebody has changed them"), "%s", told.String())
 	check.Equal(t, "served", check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).Winners, 0)
 }
@@ -198,10 +202,10 @@ func TestADrawWaitsForPromisedOrders(t *testing.T) {
 		ctx, cut := context.WithCancel(t.Context())
 		defer cut()
 		d := &repair.Draws{
-			Store: l.draws, Drain: b.Rebuilder.Drain, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(heard{told, cut}, nil)),
+			Store: l.draws, Drain: b.Rebuilder.Drain, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 			Announce: func(context.Context, string) error { cut(); return nil },
 		}
-		d.Run(ctx, electing(nobody{}))
+		d.Run(ctx, electing(nobody{}, slog.New(slog.NewTextHandler(heard{told, cut}, nil))))
 	}
 	draws()
 	if !strings.Contains(told.String(), "wait for the orders of before the draw") {

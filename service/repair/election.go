@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"seckill/internal/budget"
@@ -44,12 +45,15 @@ type Elector struct {
 	Log        *slog.Logger
 }
 
-// election is for work that one instance does at a time, for the sake of economy: two that do it at once, because a
+// election is for a job that one instance does at a time, for the sake of economy: two that do it at once, because a
 // lock was lost, only do the same work twice. So a lock whose holder shows no sign of life is taken away from it.
 type election struct {
 	Elector
 
-	job string // names the lock
+	job   string // names the lock
+	looks []*look
+	// term is told where a term begins and ends; nil: nobody is.
+	term func(begins bool)
 	// alone says that the work cannot wait for the lock server: while nobody can be elected, every instance does it.
 	alone bool
 	// may is an error while this instance must leave the work to others; nil: it never must.
@@ -58,6 +62,18 @@ type election struct {
 	seen    sign
 }
 
+// look is one thing that a job looks at again and again, beside the others of its job.
+type look struct {
+	do          func(ctx context.Context) error
+	pause, rest time.Duration // after a look that went well, and after one that failed
+	share       int           // times what a look took is rested, if that is longer than pause, up to budget.Survey
+	limit       time.Duration // of one look; 0: its own
+	what, done  string        // for the log: these could not be, or can be, so
+	tries       int           // this many failures in a row end the term; 0: electionTries
+	trouble     telemetry.Trouble
+}
+
+// sign is what the latest look showed of the lock that another instance has.
 type sign struct {
 	holder string
 	left   time.Duration
@@ -66,8 +82,8 @@ type sign struct {
 
 func (e *election) name() string { return "seckill:" + e.job + ":" + e.Deployment }
 
-// run works while this instance is elected, until ctx ends. The work's context ends with the lock, or after failures.
-func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
+// run works while this instance is elected, until ctx ends.
+func (e *election) run(ctx context.Context) {
 	e.Metrics.WithLabelValues(e.job).Set(0)
 	for ctx.Err() == nil {
 		if !e.able() {
@@ -87,11 +103,11 @@ func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
 		pause := budget.Look
 		switch {
 		case err == nil:
-			e.elected(ctx, lease, work)
+			e.elected(ctx, lease)
 			pause = electionHandover
 		case e.alone:
 			term, cancel := context.WithTimeout(ctx, budget.Settled)
-			e.do(term, work)
+			e.work(term)
 			cancel()
 		}
 		poll.Pause(ctx, pause)
@@ -100,29 +116,63 @@ func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
 
 func (e *election) able() bool { return e.may == nil || e.may() == nil }
 
-// do works until ctx ends, the work gives up, or it must be left to others.
-func (e *election) do(ctx context.Context, work func(ctx context.Context)) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go poll.Every(ctx, electionHandover, func() {
-		if !e.able() {
-			cancel()
-		}
-	})
-	e.Metrics.WithLabelValues(e.job).Set(1)
-	defer e.Metrics.WithLabelValues(e.job).Set(0)
-	work(ctx)
-}
-
-func (e *election) elected(ctx context.Context, lease model.Lease, work func(ctx context.Context)) {
+// elected works until the lock is lost.
+func (e *election) elected(ctx context.Context, lease model.Lease) {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(lease.Context(), cancel)() //nolint:contextcheck // the lock has a life of its own
-	e.do(working, work)
+	e.work(working)
 	if err := lease.Unlock(); err != nil {
 		e.Log.WarnContext(ctx, "a lock of exclusive work was not given back and ends by itself",
 			slog.String("lock", e.name()), slog.Any("error", err))
 	}
+}
+
+// work is one term. It ends with ctx, when too many looks in a row have failed, as another instance may be able to do
+// it, and when the work must be left to others.
+func (e *election) work(ctx context.Context) {
+	ctx, giveUp := context.WithCancel(ctx)
+	e.Metrics.WithLabelValues(e.job).Set(1)
+	if e.term != nil {
+		e.term(true)
+		defer e.term(false)
+	}
+	defer e.Metrics.WithLabelValues(e.job).Set(0)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer giveUp()
+	for _, one := range e.looks {
+		all.Go(func() { defer giveUp(); one.run(ctx, e.Log) })
+	}
+	_ = poll.Until(ctx, electionHandover, func() (done bool, _ error) { return !e.able(), nil })
+}
+
+// run looks until ctx ends, or too many looks in a row have failed.
+func (l *look) run(ctx context.Context, log *slog.Logger) {
+	for failed := 0; ctx.Err() == nil; {
+		began := time.Now()
+		limited, enough := context.WithTimeout(ctx, cmp.Or(l.limit, budget.Hour))
+		err := l.do(limited)
+		enough()
+		if ctx.Err() != nil {
+			return
+		}
+		l.trouble.Note(ctx, log, err, l.what+" could not be "+l.done+"; it is tried again",
+			l.what+" can be "+l.done+" again")
+		if err == nil {
+			failed = 0
+			poll.Pause(ctx, rest(time.Since(began), l.share, l.pause, max(l.pause, budget.Survey)))
+		} else if failed++; failed < cmp.Or(l.tries, electionTries) {
+			poll.Pause(ctx, l.rest)
+		} else {
+			return
+		}
+	}
+}
+
+// rest is the pause behind work that took so long: share times as long, within bounds.
+func rest(took time.Duration, share int, least, most time.Duration) time.Duration {
+	return max(least, min(time.Duration(share)*took, most))
 }
 
 // watch looks for a sign of life of the instance that has the lock: its lease lasts longer than at the look before. No
@@ -145,34 +195,6 @@ func (e *election) watch(ctx context.Context) {
 		slog.String("holder", holder), slog.Duration("left", left), slog.Int("looks", electionLooks))
 	if _, err := e.Seats.ForceUnlock(ctx, e.name()); err != nil {
 		e.Log.WarnContext(ctx, "a lock of exclusive work could not be taken from its holder; it is tried again", slog.String("lock", e.name()), slog.Any("error", err))
-	}
-}
-
-// lookout repeats one periodic job, and logs when it begins to fail and when it goes well again.
-type lookout struct {
-	look        func(ctx context.Context) error
-	pause, rest time.Duration // after a look that went well, and after one that failed
-	fails, well string        // what the log says
-	tries       int           // this many failures in a row end the term; 0: electionTries
-	trouble     telemetry.Trouble
-}
-
-// run looks until ctx ends, or too many looks in a row have failed: another instance may be able to do it.
-func (l *lookout) run(ctx context.Context, log *slog.Logger) {
-	for failed := 0; ctx.Err() == nil; {
-		err := l.look(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		l.trouble.Note(ctx, log, err, l.fails, l.well)
-		if err == nil {
-			failed = 0
-			poll.Pause(ctx, l.pause)
-		} else if failed++; failed < cmp.Or(l.tries, electionTries) {
-			poll.Pause(ctx, l.rest)
-		} else {
-			return
-		}
 	}
 }
 

@@ -28,22 +28,19 @@ func TestWorkEndsWithItsLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := servicetest.NewLocks()
 		locks.Lost = true
-		e := election{Elector: electing(locks), job: "work"}
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		ended := 0
-		running.Go(func() {
-			e.run(ctx, func(ctx context.Context) {
-				<-ctx.Done()
-				ended++
-			})
-		})
-		<-time.After(electionHandover / 2)
+		e, ended := working(locks, func(ctx context.Context, ended *atomic.Int64) { <-ctx.Done(); ended.Add(1) })
+		check.Running(t, e.run)
+		servicetest.Pass(electionHandover / 2)
 		synctest.Wait()
-		check.Equal(t, "works that have ended", ended, 1)
-		stop()
-		running.Wait()
+		check.Equal(t, "works that have ended", ended.Load(), 1)
 	})
+}
+
+// working is an election for work that counts something.
+func working(locks Seats, work func(ctx context.Context, count *atomic.Int64)) (e *election, count *atomic.Int64) {
+	count = &atomic.Int64{}
+	do := func(ctx context.Context) error { work(ctx, count); return nil }
+	return &election{Elector: electing(locks), job: "work", looks: []*look{{do: do}}}, count
 }
 
 // seats are locks as they are, for instances that exclude one another.
@@ -78,7 +75,7 @@ func (d *dueDraw) Close(context.Context, string) (model.DrawState, error) {
 }
 
 // Who is elected and may not draw, because the database is sold from in another mode, or cannot, gives the lock up, and
-// another instance draws. Guards: may in election, the end of lookout.run.
+// another instance draws. Guards: may in election, the end of look.run.
 func TestWhoCannotDrawLetsOthersDraw(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(d *Draws, bad *atomic.Bool){
@@ -102,8 +99,6 @@ func TestWhoCannotDrawLetsOthersDraw(t *testing.T) {
 	} {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			locks := lock.New(lock.NewMemoryStore(), lock.WatchdogLease(8*time.Second))
-			ctx, stop := context.WithCancel(t.Context())
-			var running sync.WaitGroup
 			instance := func() *Draws {
 				return &Draws{
 					Store: &dueDraw{away: &atomic.Bool{}}, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
@@ -113,12 +108,14 @@ func TestWhoCannotDrawLetsOthersDraw(t *testing.T) {
 			bad, other := instance(), instance()
 			var spoiled atomic.Bool
 			spoil(bad, &spoiled)
-			run := func(d *Draws) { running.Go(func() { d.Run(ctx, electing(seats{locks})) }) }
+			run := func(d *Draws) (stop func()) {
+				return check.Running(t, func(ctx context.Context) { d.Run(ctx, electing(seats{locks})) })
+			}
 			closed := func(d *Draws) int64 { return d.Store.(*dueDraw).closed.Load() }
-			run(bad)
+			stopBad := run(bad)
 			servicetest.Pass(time.Minute)
 			check.That(t, closed(bad) > 0, "the first one is not elected")
-			run(other)
+			stopOther := run(other)
 			servicetest.Pass(time.Minute)
 			check.Equal(t, "draws by one that is not elected", closed(other), 0)
 			spoiled.Store(true)
@@ -128,9 +125,9 @@ func TestWhoCannotDrawLetsOthersDraw(t *testing.T) {
 			spoiled.Store(false)
 			servicetest.Pass(time.Minute)
 			check.Equal(t, "draws by one that gave up, while another draws", closed(bad), before)
-			stop()
-			running.Wait()
-			check.Must(t, locks.Close(context.WithoutCancel(ctx)))
+			stopBad()
+			stopOther()
+			check.Must(t, locks.Close(t.Context()))
 		})
 	}
 }
@@ -146,23 +143,16 @@ func TestAHolderWithoutASignOfLifeIsReplaced(t *testing.T) {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			locks := servicetest.NewLocks()
 			began := time.Now()
-			e := election{Elector: electing(locks), job: "work"}
+			e, works := working(locks, func(ctx context.Context, works *atomic.Int64) { works.Add(1); <-ctx.Done() })
 			locks.Busy, locks.Left = e.name(), func() time.Duration { // renewed each third of a lease of 8 s
 				return 8*time.Second - time.Since(began)%(8*time.Second/3)
 			}
-			ctx, stop := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			var works atomic.Int64
-			running.Go(func() {
-				e.run(ctx, func(ctx context.Context) { works.Add(1); <-ctx.Done() })
-			})
+			check.Running(t, e.run)
 			servicetest.Pass(time.Hour)
 			check.Equal(t, "works beside a holder that lives", works.Load(), 0)
 			locks.With(func(l *servicetest.Locks) { l.Left = func() time.Duration { return left(time.Since(began)) } })
 			servicetest.Pass((electionLooks + 2) * budget.Call)
 			check.Equal(t, "works in place of one that is dead", works.Load(), 1)
-			stop()
-			running.Wait()
 		})
 	}
 }
@@ -226,10 +216,8 @@ func TestEventsAreRelayed(t *testing.T) {
 		for id := range int64(1200) {
 			m.outbox = append(m.outbox, model.Event{ID: id + 1, HappenedAt: time.Now()})
 		}
-		relay := &EventRelay{Store: m, Stream: m, Waiting: m, Log: slog.New(slog.DiscardHandler)}
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { relay.Run(ctx, electing(servicetest.NewLocks())) })
+		relay := &EventRelay{Store: m, Stream: m, Waiting: m}
+		stop := check.Running(t, func(ctx context.Context) { relay.Run(ctx, electing(servicetest.NewLocks())) })
 		servicetest.Pass(1500 * time.Millisecond) // published twice, noted never
 		synctest.Wait()
 		m.mu.Lock()
@@ -243,9 +231,7 @@ func TestEventsAreRelayed(t *testing.T) {
 		m.take = -1 // all
 		m.mu.Unlock()
 		servicetest.Pass(3 * time.Second)
-		synctest.Wait()
 		stop()
-		running.Wait()
 		check.Equal(t, "the wait of an event that the stream did not take is told", m.wait >= 1.5, true)
 		check.Equal(t, "events left", len(m.outbox), 0)
 		for i, id := range m.stream {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"seckill/internal/backoff"
 	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/poll"
@@ -89,37 +90,20 @@ type Expiry struct {
 	Metrics *telemetry.Expiry
 	Log     *slog.Logger
 
-	resting map[string]time.Time // voucher → until when it is left alone
-	mu      sync.Mutex           // guards resting
+	failing *backoff.Failures // vouchers that are left alone for a while
 }
 
 // Run expires orders while this instance is elected, or nobody can be, until ctx ends.
 func (e *Expiry) Run(ctx context.Context, by Elector) {
-	elected := election{Elector: by, job: "expiry", alone: true}
-	e.resting = map[string]time.Time{}
-	const fails, well = "orders could not be expired; it is tried again", "orders can be expired again"
-	looks := []*lookout{
-		{look: limited(e.expireUnpaid), pause: budget.Glance, rest: budget.Glance, fails: fails, well: well},
-		{look: limited(e.expirePaying), pause: budget.Brief, rest: budget.Call, fails: fails, well: well, tries: askTries},
-		{look: limited(e.lookAtWaitlists), pause: waitlistEvery, rest: waitlistEvery, fails: "the waitlists could not be counted; it is tried again", well: "the waitlists can be counted again"},
-	}
-	elected.run(ctx, func(ctx context.Context) {
-		ctx, giveUp := context.WithCancel(ctx)
-		defer giveUp()
-		var all sync.WaitGroup
-		for _, one := range looks {
-			all.Go(func() { defer giveUp(); one.run(ctx, e.Log) })
-		}
-		all.Wait()
-	})
-}
-
-func limited(look func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, enough := context.WithTimeout(ctx, budget.Settled)
-		defer enough()
-		return look(ctx)
-	}
+	const limit = budget.Settled
+	once := backoff.Policy{First: budget.Answer, Longest: budget.Answer, Forget: budget.Answer}
+	e.failing = backoff.New(once, maxAgain, time.Now)
+	unpaid := &look{do: e.expireUnpaid, limit: limit, pause: budget.Glance, rest: budget.Glance, what: "orders", done: "expired"}
+	paying := &look{do: e.expirePaying, limit: limit, pause: budget.Brief, rest: budget.Call, what: "orders", done: "expired"}
+	paying.tries = askTries
+	lists := &look{do: e.lookAtWaitlists, limit: limit, pause: waitlistEvery, rest: waitlistEvery, what: "the waitlists", done: "counted"}
+	elected := election{Elector: by, job: "expiry", alone: true, looks: []*look{unpaid, paying, lists}}
+	elected.run(ctx)
 }
 
 func (e *Expiry) lookAtWaitlists(ctx context.Context) error {
@@ -207,7 +191,7 @@ func (e *Expiry) expireVoucher(ctx context.Context, voucherID string, orders []m
 	lanes.SetLimit(expiryLanes)
 	for batch := range slices.Chunk(orders, expiryBatch) {
 		lanes.Go(func() error {
-			if e.rests(voucherID) {
+			if e.failing.Wait(voucherID) > 0 {
 				return nil
 			}
 			began := time.Now()
@@ -216,7 +200,7 @@ func (e *Expiry) expireVoucher(ctx context.Context, voucherID string, orders []m
 				returned.Store(true)
 			}
 			if err != nil {
-				e.rest(voucherID)
+				e.failing.Begin(voucherID)
 				return fmt.Errorf("expire orders of voucher %s: %w", voucherID, err)
 			}
 			poll.Pause(ctx, laneRest(time.Since(began), batch[0].Overdue))
@@ -252,23 +236,6 @@ func (e *Expiry) expireBatch(ctx context.Context, batch []model.OverdueOrder) (e
 	failpoint.Reach(failpoint.AfterExpire)
 	e.Metrics.Expired.Add(float64(len(orders)))
 	return len(orders), nil
-}
-
-func (e *Expiry) rests(voucherID string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	until, resting := e.resting[voucherID]
-	if resting && time.Now().After(until) {
-		delete(e.resting, voucherID)
-		return false
-	}
-	return resting
-}
-
-func (e *Expiry) rest(voucherID string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.resting[voucherID] = time.Now().Add(budget.Answer)
 }
 
 // askForAll returns the orders that the provider was asked for, and those that have

@@ -172,13 +172,11 @@ func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 				return nil
 			},
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
+		by := electing(l.locks)
+		by.Log = e.Log
 		e.Clocks = &Clocks{Database: l.Clock, Redis: l.Clock, Metrics: telemetry.NewClocks(prometheus.NewRegistry()), Log: l.log.Logger()}
-		running.Go(func() { e.Clocks.Run(ctx) })
-		test(t, l, func() { running.Go(func() { e.Run(ctx, electing(l.locks)) }) })
-		stop()
-		running.Wait()
+		check.Running(t, e.Clocks.Run)
+		test(t, l, func() { check.Running(t, func(ctx context.Context) { e.Run(ctx, by) }) })
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"time"
@@ -219,17 +218,14 @@ type EventRelay struct {
 	Stream EventStream
 	// Waiting is for how many seconds the oldest event that could not be published has waited.
 	Waiting telemetry.Gauge
-	Log     *slog.Logger
 }
 
 // Run publishes events while this instance is elected, until ctx ends.
 func (r *EventRelay) Run(ctx context.Context, by Elector) {
-	elected := election{Elector: by, job: "events"}
-	looks := &lookout{look: r.relayAll, pause: budget.Glance, rest: budget.Look, fails: "events could not be published; it is tried again", well: "events are published again"}
-	elected.run(ctx, func(ctx context.Context) {
-		looks.run(ctx, r.Log)
-		r.Waiting.Set(0) // whoever is elected next knows
-	})
+	e := election{Elector: by, job: "events", term: func(bool) { r.Waiting.Set(0) }, looks: []*look{
+		{do: r.relayAll, pause: budget.Glance, rest: budget.Look, what: "events", done: "published"},
+	}}
+	e.run(ctx)
 }
 
 func (r *EventRelay) relayAll(ctx context.Context) (err error) {

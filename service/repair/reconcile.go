@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"seckill/internal/budget"
 	"seckill/internal/ids"
-	"seckill/internal/poll"
-	"seckill/internal/telemetry"
 	"seckill/model"
 	"seckill/service/persist"
 )
@@ -33,8 +31,7 @@ const (
 type Reconciler struct {
 	deps Deps
 
-	election *election
-	selling  func() error
+	election election
 	settler  *persist.Settler
 	rebuilds *Rebuilder
 	outbox   *outbox
@@ -42,71 +39,32 @@ type Reconciler struct {
 	drift    *driftWatch
 	list     watchlist
 	elected  atomic.Bool
-
-	units, intents, copies, drifts telemetry.Trouble // of the parts
 }
 
-// Run reconciles while this instance is elected, until ctx ends.
-func (r *Reconciler) Run(ctx context.Context) { r.election.run(ctx, r.reconcile) }
-
-func (r *Reconciler) reconcile(ctx context.Context) {
-	r.elected.Store(true)
-	defer r.elected.Store(false)
-	r.deps.Log.InfoContext(ctx, "this instance reconciles")
-	r.list = watchlist{} // that of an earlier term is out of date
-	ctx, giveUp := context.WithCancel(ctx)
-	defer giveUp()
-	var drifting sync.WaitGroup
-	drifting.Go(func() {
-		for ctx.Err() == nil {
-			began := time.Now()
-			r.part(ctx, &r.drifts, "drift", r.lookForDrift)
-			poll.Pause(ctx, rest(time.Since(began), driftShare, budget.Answer, budget.Survey))
-		}
-	})
-	for failed := 0; ctx.Err() == nil && failed < electionTries; poll.Pause(ctx, budget.Brief) {
-		if failed++; r.look(ctx) {
-			failed = 0
-		}
+// Run reconciles while this instance is elected, until ctx ends. Only the database decides when others are to try: it
+// has the intents.
+func (r *Reconciler) Run(ctx context.Context) {
+	const always, pause = math.MaxInt, budget.Brief
+	r.election.looks = []*look{
+		{do: r.outbox.pass, pause: pause, rest: pause, what: "returned units", done: "relayed", tries: always},
+		{do: r.dropIntents, pause: pause, rest: pause, what: "intended stocks", done: "taken back"},
+		{do: r.watch, pause: pause, rest: pause, what: "hot copies", done: "looked at", tries: always},
+		{do: r.drift.look, pause: budget.Answer, rest: budget.Answer, share: driftShare, what: "orders", done: "compared", tries: always},
 	}
-	giveUp() // another instance may reach the database
-	drifting.Wait()
+	for _, l := range r.election.looks {
+		l.limit = budget.Step
+	}
+	r.election.run(ctx)
+}
+
+// term begins a term, or ends it.
+func (r *Reconciler) term(begins bool) {
+	r.elected.Store(begins)
+	r.list = watchlist{}         // that of an earlier term is out of date
 	r.deps.Metrics.Drift.Reset() // another one looks now
-}
-
-// look takes one look at everything. It reports whether the database could be asked, which has the intents.
-func (r *Reconciler) look(ctx context.Context) (well bool) {
-	if r.selling() != nil {
-		return true // the sales are closed on purpose; the next look after that does it
+	if begins {
+		r.deps.Log.Info("this instance reconciles")
 	}
-	r.part(ctx, &r.units, "returned units", r.outbox.pass)
-	well = r.part(ctx, &r.intents, "stock intents", r.dropIntents)
-	r.part(ctx, &r.copies, "hot copies", r.watch)
-	return well
-}
-
-// part runs one part of a look. Its failure, which it reports, does not stop the other parts.
-func (r *Reconciler) part(
-	ctx context.Context, trouble *telemetry.Trouble, name string, do func(context.Context) error,
-) (well bool) {
-	if ctx.Err() != nil {
-		return true
-	}
-	limited, cancel := context.WithTimeout(ctx, budget.Step)
-	defer cancel()
-	err := do(limited)
-	if ctx.Err() == nil {
-		trouble.Note(ctx, r.deps.Log, err, "the reconciler is in trouble and goes on trying",
-			"the reconciler is out of trouble", slog.String("part", name))
-	}
-	return err == nil
-}
-
-func (r *Reconciler) lookForDrift(ctx context.Context) error {
-	if r.selling() != nil {
-		return nil //nolint:nilerr // closed on purpose
-	}
-	return r.drift.look(ctx)
 }
 
 type watchlist struct {
@@ -159,11 +117,6 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	err = errors.Join(err, r.examine(ctx, slices.Concat(look, dropped)))
 	r.list.due = began.Add(rest(time.Since(began), sweepShare, budget.Answer, budget.Step))
 	return err
-}
-
-// rest is the pause behind work that took so long: share times as long, within bounds.
-func rest(took time.Duration, share int, least, most time.Duration) time.Duration {
-	return max(least, min(time.Duration(share)*took, most))
 }
 
 // dropped reads the busy vouchers that are not watched any more, because their sale was put off or is long over. As

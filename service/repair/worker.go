@@ -53,18 +53,19 @@ func New(parts Deps, by Elector, selling func() error) *Worker {
 	settler := persist.NewSettler(persisting)
 	auditor := &Auditor{deps: parts, settler: settler, rebuilds: rebuilder}
 	relay := &outbox{deps: parts, settler: settler, rebuilds: rebuilder}
-	return &Worker{
+	w := &Worker{
 		Rebuilder: rebuilder, Settler: settler, Auditor: auditor, Persister: persist.New(persisting, settler),
 		Stock:    &Stock{deps: parts, rebuilder: rebuilder, auditor: auditor},
 		Replayer: &Replayer{deps: parts}, Relay: relay.of,
 		Reconciler: &Reconciler{
-			deps: parts, selling: selling, settler: settler, rebuilds: rebuilder,
-			election: &election{Elector: by, job: "reconciler", may: selling},
+			deps: parts, settler: settler, rebuilds: rebuilder,
 			outbox:   relay,
 			stranded: &stranded{deps: parts, settler: settler, rebuilds: rebuilder},
 			drift:    newDriftWatch(auditor),
 		},
 	}
+	w.Reconciler.election = election{Elector: by, job: "reconciler", may: selling, term: w.Reconciler.term}
+	return w
 }
 
 // Deps are what all parts of a worker work with.

@@ -331,3 +331,16 @@ func WrongAnswers() map[string]Wrong {
 		"busy":     says(http.StatusConflict, `{"error":"a call with this key is under way"}`),
 	}
 }
+
+// Running runs works until the test ends, or until stop is called; either waits for their end.
+func Running(t testing.TB, works ...func(ctx context.Context)) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for _, work := range works {
+		all.Go(func() { work(ctx) })
+	}
+	stop = func() { cancel(); all.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
