@@ -21,10 +21,8 @@ func TestAccounts(t *testing.T) {
 		check.Must(t, f.accounts.Create(t.Context(), alice))
 		for _, name := range []string{"Alice", "alice", "ALICE"} {
 			got := check.Value(f.accounts.ByUsername(t.Context(), name))(t)
-			if got.ID != alice.ID || got.Username != "Alice" || got.Role != model.RoleAdmin || got.PasswordHash != alice.PasswordHash ||
-				!aboutNow(got.CreatedAt) {
-				t.Errorf("%s: %+v", name, got)
-			}
+			check.That(t, got.ID == alice.ID && got.Username == "Alice" && got.Role == model.RoleAdmin &&
+				got.PasswordHash == alice.PasswordHash && aboutNow(got.CreatedAt), "%s: %+v", name, got)
 			wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: newID(t), Username: name, Role: model.RoleUser}), model.CodeConflict)
 		}
 		for _, name := range []string{"bob", "alice ", "Alicé", "al%", ""} {
@@ -39,9 +37,7 @@ func TestAccounts(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if made.Load() != 1 {
-			t.Errorf("%d accounts of one name", made.Load())
-		}
+		check.That(t, made.Load() == 1, "%d accounts of one name", made.Load())
 	})
 }
 
@@ -51,9 +47,7 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 		root := model.Account{ID: newID(t), Username: "Root", Role: model.RoleAdmin, PasswordHash: "$argon2id$x"}
 		check.Must(t, f.accounts.Create(t.Context(), root))
 		found := check.Value(f.accounts.ByID(t.Context(), root.ID))(t)
-		if found.Version != 1 || found.Disabled || found.ChangedAt != nil {
-			t.Errorf("a new account: %+v", found)
-		}
+		check.That(t, found.Version == 1 && !found.Disabled && found.ChangedAt == nil, "a new account: %+v", found)
 		const changes = 8
 		check.Volley(changes, func(int) {
 			_, err := f.accounts.Change(t.Context(), root.ID, "boss", func(a *model.Account) error {
@@ -63,9 +57,7 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 				a.Username, a.Role = "somebody", model.RoleUser // not to be stored
 				return nil
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			check.That(t, err == nil, "%v", err)
 		})
 		refusal := model.Conflict("no")
 		_, err := f.accounts.Change(t.Context(), root.ID, "boss", func(a *model.Account) error {
@@ -96,14 +88,11 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 			check.Must(t, f.accounts.Create(t.Context(), model.Account{ID: ids[name], Username: name, Role: role, PasswordHash: "$x"}))
 		}
 		admins := check.Value(f.accounts.Administrators(t.Context()))(t)
-		if len(admins) != 2 || admins[0].Username != "Adam" || admins[1].Username != "zoe" || admins[0].PasswordHash != "" {
-			t.Errorf("administrators: %+v", admins)
-		}
+		check.That(t, len(admins) == 2 && admins[0].Username == "Adam" && admins[1].Username == "zoe" &&
+			admins[0].PasswordHash == "", "administrators: %+v", admins)
 		began := time.Now().Add(-time.Minute)
 		changed := check.Value(f.accounts.Changed(t.Context(), began, 10))(t)
-		if len(changed) != 0 {
-			t.Errorf("before a change: %+v", changed)
-		}
+		check.That(t, len(changed) == 0, "before a change: %+v", changed)
 		for _, name := range []string{"buyer", "zoe", "Adam"} {
 			_, err := f.accounts.Change(t.Context(), ids[name], "boss", func(a *model.Account) error {
 				a.Version = 7
@@ -118,21 +107,17 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 		}
 		began = began.Add(-time.Second)
 		changed = check.Value(f.accounts.Changed(t.Context(), began, 2))(t)
-		if len(changed) != 2 || changed[0].ID != ids["Adam"] || changed[1].ID != ids["zoe"] ||
-			changed[0].Disabled || !changed[1].Disabled || changed[0].Version != 7 || changed[1].PasswordHash != "" {
-			t.Errorf("the latest two: %+v", changed)
-		}
+		check.That(t, len(changed) == 2 && changed[0].ID == ids["Adam"] && changed[1].ID == ids["zoe"] &&
+			!changed[0].Disabled && changed[1].Disabled && changed[0].Version == 7 && changed[1].PasswordHash == "",
+			"the latest two: %+v", changed)
 		// Of one instant they come by id, so that a bounded list is always the same.
 		f.exec(t, "UPDATE accounts SET changed_at = ?", began.Add(time.Second).UTC().Truncate(time.Millisecond))
 		changed = check.Value(f.accounts.Changed(t.Context(), began, 2))(t)
 		byID := slices.Sorted(maps.Values(ids))
-		if len(changed) != 2 || changed[0].ID != byID[2] || changed[1].ID != byID[1] {
-			t.Errorf("of one instant: %+v, want the last of %v", changed, byID)
-		}
+		check.That(t, len(changed) == 2 && changed[0].ID == byID[2] && changed[1].ID == byID[1],
+			"of one instant: %+v, want the last of %v", changed, byID)
 		later := check.Value(f.accounts.Changed(t.Context(), time.Now().Add(time.Hour), 10))(t)
-		if len(later) != 0 {
-			t.Errorf("since the future: %+v", later)
-		}
+		check.That(t, len(later) == 0, "since the future: %+v", later)
 	})
 }
 
@@ -144,9 +129,8 @@ func TestAccountsOfAnOlderInstance(t *testing.T) {
 		f.exec(t, "INSERT INTO accounts (id, username, username_key, role, password_hash, created_at) VALUES (?, 'Old', 'old', 'admin', '$x', ?)",
 			id, time.Now().UTC())
 		got := check.Value(f.accounts.ByUsername(t.Context(), "old"))(t)
-		if got.ID != id || got.Version != 1 || got.Disabled || got.ChangedAt != nil || got.Grade() != model.LevelAdmin {
-			t.Errorf("%+v", got)
-		}
+		check.That(t, got.ID == id && got.Version == 1 && !got.Disabled && got.ChangedAt == nil &&
+			got.Grade() == model.LevelAdmin, "%+v", got)
 	})
 }
 
@@ -213,9 +197,7 @@ func TestAnAdministratorCancels(t *testing.T) {
 		}
 		logged := check.Value(l.log.List(t.Context(), model.AdminLogQuery{}))(t).Items
 		logged = slices.DeleteFunc(logged, func(entry model.AdminChange) bool { return entry.Action == model.ActionVoucherCreate })
-		if len(logged) != 2 {
-			t.Fatalf("the log has %+v", logged)
-		}
+		check.Need(t, len(logged) == 2, "the log has %+v", logged)
 		for subject, want := range map[string]int{alices.ID: 1, bobs.ID: 0, "no id/": 0} {
 			check.Equal(t, "entries of "+subject, len(check.Value(l.log.List(t.Context(), model.AdminLogQuery{Subject: subject}))(t).Items), want)
 		}
@@ -241,9 +223,8 @@ func TestRecord(t *testing.T) {
 		check.Must(t, l.log.Record(t.Context(), asked))
 		check.Must(t, l.log.Record(t.Context(), model.AdminChange{Actor: "boss", Action: model.ActionLetterDrop, Subject: "17"}))
 		found := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "boss"}))(t).Items
-		if len(found) != 2 || found[0].Subject != "17" || found[0].Before != nil || found[0].After != nil {
-			t.Fatalf("%+v", found)
-		}
+		check.Need(t, len(found) == 2 && found[0].Subject == "17" && found[0].Before == nil && found[0].After == nil,
+			"%+v", found)
 		if got := found[1]; got.Action != model.ActionRepair || string(got.Before) != string(asked.Before) || !aboutNow(got.At) {
 			t.Errorf("%+v", got)
 		}
@@ -260,9 +241,8 @@ func TestMoneyOfAnOrder(t *testing.T) {
 		refund, _, err := l.refunds.Request(t.Context(), alices.ID, newID(t), "boss")
 		check.Must(t, err)
 		payments := check.Value(l.payments.OfOrder(t.Context(), alices.ID))(t)
-		if len(payments) != 1 || payments[0].ID != refund.PaymentID || payments[0].Status != model.PaymentSucceeded {
-			t.Errorf("payments %+v", payments)
-		}
+		check.That(t, len(payments) == 1 && payments[0].ID == refund.PaymentID &&
+			payments[0].Status == model.PaymentSucceeded, "payments %+v", payments)
 		of := func(id string) []model.Refund {
 			return check.Value(l.refunds.List(t.Context(), model.RefundQuery{OrderID: id}))(t).Items
 		}

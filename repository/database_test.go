@@ -47,17 +47,14 @@ func TestSession(t *testing.T) {
 	}
 	var mode string
 	check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&mode))
-	if !strings.Contains(mode, "STRICT_ALL_TABLES") {
-		t.Errorf("sql_mode is %s", mode)
-	}
+	check.That(t, strings.Contains(mode, "STRICT_ALL_TABLES"), "sql_mode is %s", mode)
 	if _, err := f.db.SQL().ExecContext(t.Context(), "SELECT 1; SELECT 2"); err == nil {
 		t.Error("several statements in one were taken")
 	}
 	v := f.onSale(t, 1)
 	read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
-	if !read.BeginAt.Equal(v.BeginAt) || !read.CreatedAt.Equal(v.CreatedAt) || read.Title != title {
-		t.Errorf("read %+v, want %+v", read, v)
-	}
+	check.That(t, read.BeginAt.Equal(v.BeginAt) && read.CreatedAt.Equal(v.CreatedAt) && read.Title == title,
+		"read %+v, want %+v", read, v)
 	check.Equal(t, "the dialect", f.db.Dialect.Name, "mysql")
 }
 
@@ -174,9 +171,7 @@ func TestMigrateAtOnce(t *testing.T) {
 				t.Errorf("%d migrations recorded by %d instances, want %d", rows, ready.Load(), files)
 			}
 			list := check.Value(f.db.MigrationStatus(t.Context()))(t)
-			if len(list) != files {
-				t.Fatalf("status %+v", list)
-			}
+			check.Need(t, len(list) == files, "status %+v", list)
 			for i, m := range list {
 				// SQLite leaves a number out where there is nothing to do for it.
 				if !m.Applied || m.Name != filepath.Base(found[i]) || !strings.HasPrefix(m.Name, fmt.Sprintf("%05d_", m.Version)) || m.AppliedAt.IsZero() {
@@ -242,9 +237,7 @@ func TestLockTableIsTheLockPackagesOwn(t *testing.T) {
 	t.Parallel()
 	migration := check.Value(os.ReadFile("sqldb/migrations/mysql/00001_baseline.sql"))(t)
 	_, statement, found := strings.Cut(string(migration), "CREATE TABLE IF NOT EXISTS "+lock.DefaultTable+" ")
-	if !found {
-		t.Fatal("the migration makes no such table")
-	}
+	check.Need(t, found, "the migration makes no such table")
 	statement, _, _ = strings.Cut("CREATE TABLE IF NOT EXISTS "+lock.DefaultTable+" "+statement, ";")
 	if got, want := bare(statement), bare(lock.MySQLTable(lock.DefaultTable)); got != want {
 		t.Errorf("the migration says\n%s\nthe lock package\n%s", got, want)
@@ -299,9 +292,7 @@ func TestExclusive(t *testing.T) {
 		other := openFixture(t, f.store, f.options)
 		first := f.db.Exclusive("embedded")
 		held, err := first.Held(t.Context())
-		if err != nil || !held {
-			t.Fatalf("held %v, %v", held, err)
-		}
+		check.Need(t, err == nil && held, "held %v, %v", held, err)
 		second := other.db.Exclusive("embedded")
 		defer func() { check.Must(t, second.Close()) }()
 		if held, err := second.Held(t.Context()); err != nil || held {
@@ -332,9 +323,7 @@ func TestExclusiveIsTakenAgain(t *testing.T) {
 	claim := f.db.Exclusive("embedded")
 	defer func() { check.Must(t, claim.Close()) }()
 	held, err := claim.Held(t.Context())
-	if err != nil || !held {
-		t.Fatalf("held %v, %v", held, err)
-	}
+	check.Need(t, err == nil && held, "held %v, %v", held, err)
 	var schema string
 	check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&schema))
 	holder := func() (id int64) {
@@ -409,9 +398,7 @@ func TestANewerSchemaIsTaken(t *testing.T) {
 			f.exec(t, "INSERT INTO schema_versions (version_id, is_applied) VALUES (99999, 1)")
 			check.Must(t, f.db.Migrate(t.Context()))
 			for _, migration := range check.Value(f.db.MigrationStatus(t.Context()))(t) {
-				if !migration.Applied {
-					t.Errorf("%s counts as missing", migration.Name)
-				}
+				check.That(t, migration.Applied, "%s counts as missing", migration.Name)
 			}
 			f.onSale(t, 3)
 			var kept int
@@ -434,9 +421,8 @@ func TestADatabaseOfBeforeIsRefused(t *testing.T) {
 			wantCode(t, err, model.CodeUnavailable)
 			check.That(t, err != nil && strings.Contains(err.Error(), "before version 1.0.0"), "%v", err)
 			wantCode(t, f.db.SchemaProbe()(t.Context()), model.CodeUnavailable)
-			if f.db.SQL().QueryRowContext(t.Context(), "SELECT 1 FROM vouchers").Scan(new(int)) == nil {
-				t.Error("a table was made in it")
-			}
+			check.That(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT 1 FROM vouchers").Scan(new(int)) != nil,
+				"a table was made in it")
 		})
 	}
 }

@@ -15,17 +15,13 @@ import (
 func (f *fixture) record(t testing.TB, voucherID string) model.EpochRecord {
 	t.Helper()
 	all := check.Value(f.copies.Read(t.Context(), []string{voucherID, "absent", "no id!"}))(t)
-	if len(all) != 1 {
-		t.Fatalf("records %+v", all)
-	}
+	check.Need(t, len(all) == 1, "records %+v", all)
 	return all[voucherID]
 }
 
 func wantSuperseded(t testing.TB, err error) {
 	t.Helper()
-	if !errors.Is(err, model.ErrSuperseded) {
-		t.Errorf("error %v, want %v", err, model.ErrSuperseded)
-	}
+	check.That(t, errors.Is(err, model.ErrSuperseded), "error %v, want %v", err, model.ErrSuperseded)
 }
 
 // TestCopyRecord steps through two rebuilds, and what each step does to the voucher's version and revision.
@@ -48,9 +44,8 @@ func TestCopyRecord(t *testing.T) {
 		}
 		closed := check.Value(f.copies.Close(t.Context(), v.ID, 0, ""))(t)
 		grown("close", 1, 1)
-		if closed.Epoch != 1 || closed.OpenEpoch != 0 || closed.Barrier != nil || closed.Progress == nil || closed.Revision != before.Revision || closed.VoucherID != v.ID {
-			t.Errorf("closed %+v", closed)
-		}
+		check.That(t, closed.Epoch == 1 && closed.OpenEpoch == 0 && closed.Barrier == nil && closed.Progress != nil &&
+			closed.Revision == before.Revision && closed.VoucherID == v.ID, "closed %+v", closed)
 		wantSuperseded(t, check.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
 		wantSuperseded(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 9))
 		check.Must(t, f.copies.SetBarrier(t.Context(), v.ID, 1, 9))
@@ -98,9 +93,8 @@ func TestLatest(t *testing.T) {
 		fresh, closed := f.onSale(t, 1), f.onSale(t, 1)
 		check.Must(t, check.ErrorOf(f.copies.Close(t.Context(), closed.ID, 0, "")))
 		latest := check.Value(f.copies.Latest(t.Context(), []string{fresh.ID, "absent", closed.ID, "no id!"}))(t)
-		if !maps.Equal(latest, map[string]int64{fresh.ID: 0, closed.ID: 1}) {
-			t.Errorf("the latest epochs are %v", latest)
-		}
+		check.That(t, maps.Equal(latest, map[string]int64{fresh.ID: 0, closed.ID: 1}),
+			"the latest epochs are %v", latest)
 		if none := check.Value(f.copies.Latest(t.Context(), []string{"no id!"}))(t); len(none) != 0 {
 			t.Errorf("the latest epochs of nothing are %v", none)
 		}
@@ -121,9 +115,7 @@ func TestCloseAtOnce(t *testing.T) {
 				wantSuperseded(t, err)
 			}
 		})
-		if won.Load() != 1 || f.record(t, v.ID).Epoch != 1 {
-			t.Errorf("%d closed it", won.Load())
-		}
+		check.That(t, won.Load() == 1 && f.record(t, v.ID).Epoch == 1, "%d closed it", won.Load())
 	})
 }
 
@@ -149,12 +141,10 @@ func TestWatched(t *testing.T) {
 		for _, r := range list {
 			watched[r.VoucherID] = true
 		}
-		if len(list) != 4 || !needed || !watched[soon.ID] || !watched[fresh.ID] || !watched[intended.ID] {
-			t.Errorf("watched %+v; not %s, %s, %s", list, later.ID, old.ID, releasing.ID)
-		}
-		if list[0].VoucherID != onSale.ID || !list[0].OnSale || list[1].OnSale || list[0].Version != 1 {
-			t.Errorf("first: %+v, second: %+v", list[0], list[1])
-		}
+		check.That(t, len(list) == 4 && needed && watched[soon.ID] && watched[fresh.ID] && watched[intended.ID],
+			"watched %+v; not %s, %s, %s", list, later.ID, old.ID, releasing.ID)
+		check.That(t, list[0].VoucherID == onSale.ID && list[0].OnSale && !list[1].OnSale && list[0].Version == 1,
+			"first: %+v, second: %+v", list[0], list[1])
 		check.Must(t, check.ErrorOf(f.copies.Close(t.Context(), old.ID, 0, "")))
 		check.Must(t, f.copies.Open(t.Context(), old.ID, 1))
 		over(10 * time.Hour)              // never had a copy
@@ -193,19 +183,15 @@ func TestSnapshot(t *testing.T) {
 			check.Must(t, s.Live(t.Context(), func(some []model.Order) error {
 				for _, o := range some {
 					live[o.UserID] = o.ID
-					if o.VoucherID != v.ID {
-						t.Errorf("order %+v", o)
-					}
+					check.That(t, o.VoucherID == v.ID, "order %+v", o)
 				}
 				return nil
 			}))
-			if len(live) != 2 || live["alice"] != before[0].ID || live["bob"] != before[1].ID {
-				t.Errorf("live %v", live)
-			}
+			check.That(t, len(live) == 2 && live["alice"] == before[0].ID && live["bob"] == before[1].ID,
+				"live %v", live)
 			known := check.Value(f.copies.Known(t.Context(), []string{before[0].ID, before[2].ID, later.ID, "absent", "no id!"}))(t)
-			if len(known) != 3 || !known[before[0].ID] || !known[before[2].ID] || !known[later.ID] {
-				t.Errorf("known %v", known)
-			}
+			check.That(t, len(known) == 3 && known[before[0].ID] && known[before[2].ID] && known[later.ID],
+				"known %v", known)
 			return nil
 		}))
 		stop := errors.New("enough")

@@ -111,9 +111,7 @@ func TestServerKilled(t *testing.T) {
 		}
 	}
 	live := f.number(t, "SELECT COUNT(*) FROM orders WHERE slot = 1")
-	if live < int64(known) || known == 0 {
-		t.Errorf("%d live orders, %d acknowledged", live, known)
-	}
+	check.That(t, live >= int64(known) && known != 0, "%d live orders, %d acknowledged", live, known)
 	f.balanced(t, v.ID, live)
 	check.Must(t, f.place(t, order(t, v.ID, newID(t))).Err)
 	f.balanced(t, v.ID, live+1)
@@ -145,9 +143,7 @@ func TestServerReadOnly(t *testing.T) {
 	readOnly("ON")
 	err := check.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, "alice")}))
 	wantCode(t, err, model.CodeUnavailable)
-	if errors.Is(err, model.ErrUnknownOutcome) {
-		t.Errorf("%v: it was refused", err)
-	}
+	check.That(t, !errors.Is(err, model.ErrUnknownOutcome), "%v: it was refused", err)
 	wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: "a", Username: "abc", Role: model.RoleUser}), model.CodeUnavailable)
 	if _, err := f.vouchers.Get(t.Context(), v.ID); err != nil {
 		t.Errorf("reading: %v", err)
@@ -166,9 +162,7 @@ func TestServerReadOnly(t *testing.T) {
 		defer func() { check.Must(t, conn.Close()) }()
 		var id int64
 		check.Must(t, conn.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id))
-		if id <= newest {
-			t.Errorf("connection %d was made before the write was refused", id)
-		}
+		check.That(t, id > newest, "connection %d was made before the write was refused", id)
 	}
 }
 
@@ -188,9 +182,7 @@ func TestStrategiesDiffer(t *testing.T) {
 		v := near.onSale(t, 3)
 		check.Must(t, far.place(t, order(t, v.ID, "alice")).Err)
 		said := slices.DeleteFunc(slices.Clone(all), func(statement string) bool { return !strings.Contains(statement, v.ID) })
-		if len(said) != 4 {
-			t.Fatalf("%d statements: %q", len(said), said)
-		}
+		check.Need(t, len(said) == 4, "%d statements: %q", len(said), said)
 		read, existing, take, insert := said[0], said[1], said[2], said[3]
 		for what, found := range map[string]bool{
 			"it reads the voucher":              strings.HasPrefix(read, "SELECT"),
@@ -200,9 +192,7 @@ func TestStrategiesDiffer(t *testing.T) {
 			"it takes with a guard":             strings.Contains(take, "remaining >= 1"),
 			"it inserts":                        strings.HasPrefix(insert, "INSERT INTO orders"),
 		} {
-			if !found {
-				t.Errorf("not true: %s: %q", what, said)
-			}
+			check.That(t, found, "not true: %s: %q", what, said)
 		}
 		_, condition, _ := strings.Cut(take, "WHERE")
 		check.Equal(t, "it compares the version", strings.Contains(condition, "version ="), strategy == model.StockOptimistic)
@@ -267,9 +257,7 @@ func TestRefusedRollback(t *testing.T) {
 			wantCode(t, err, model.CodeUnavailable)
 		}
 		lost.Store(false)
-		if rollbacks.Load() < 6 {
-			t.Fatalf("%d refused ROLLBACKs", rollbacks.Load())
-		}
+		check.Need(t, rollbacks.Load() >= 6, "%d refused ROLLBACKs", rollbacks.Load())
 		for i := range 5 {
 			check.Must(t, far.place(t, order(t, v.ID, user(200+i))).Err)
 		}
@@ -299,9 +287,7 @@ func TestFailedEndClosesTheConnection(t *testing.T) {
 		f.exec(t, "PRAGMA cache_size = 77") // marks the connection
 		tx := f.begin(t)
 		execTx(t, tx, "ROLLBACK") // there is nothing left to end
-		if end(tx) == nil {
-			t.Fatalf("%s of no transaction", name)
-		}
+		check.Need(t, end(tx) != nil, "%s of no transaction", name)
 		if size := f.number(t, "PRAGMA cache_size"); size == 77 {
 			t.Errorf("%s failed, and its connection goes on", name)
 		}

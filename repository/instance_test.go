@@ -33,9 +33,8 @@ func TestAdopt(t *testing.T) {
 		f.mode(t, model.ModeSync)
 		for _, mode := range []model.OrderMode{model.ModeAsync, model.ModeAsync, model.ModeSync, model.ModeAsync} {
 			got := check.Value(f.modes.Adopt(t.Context(), mode))(t)
-			if got.Mode != mode || !regexp.MustCompile(`^[a-z0-9]{16}$`).MatchString(got.Deployment) {
-				t.Errorf("adopted %+v, want %s", got, mode)
-			}
+			check.That(t, got.Mode == mode && regexp.MustCompile(`^[a-z0-9]{16}$`).MatchString(got.Deployment),
+				"adopted %+v, want %s", got, mode)
 		}
 		f.switchTo(t, model.ModeSync)
 		f.onSale(t, 1)
@@ -55,9 +54,7 @@ func TestAdoptAtOnce(t *testing.T) {
 			if i == 8 {
 				f.onSale(t, 1)
 				got, err := f.modes.Read(t.Context())
-				if err != nil {
-					t.Error(err)
-				}
+				check.That(t, err == nil, "%v", err)
 				afterwards.Store(got.Mode)
 				return
 			}
@@ -77,9 +74,7 @@ func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
 	far := near.through(t, onceOn("COMMIT", func(*wire) verdict {
 		go func() {
 			got, err := near.modes.Adopt(t.Context(), model.ModeAsync)
-			if err != nil {
-				t.Error(err)
-			}
+			check.That(t, err == nil, "%v", err)
 			done <- got
 		}()
 		check.Eventually(t, "adoption waits", func() bool { return near.blocked(t, "order_mode") })
@@ -289,9 +284,7 @@ func TestEvents(t *testing.T) {
 			failed.ID:   {"order.failed"},
 			silent.ID:   nil,
 		} {
-			if !slices.Equal(told[subject], want) {
-				t.Errorf("of %s it tells %v, want %v", subject, told[subject], want)
-			}
+			check.That(t, slices.Equal(told[subject], want), "of %s it tells %v, want %v", subject, told[subject], want)
 		}
 		check.Equal(t, "subjects", len(told), 5)
 		first := check.Value(events.Oldest(t.Context(), 2))(t)
@@ -318,9 +311,7 @@ func TestIdempotencyKey(t *testing.T) {
 			{},
 		} {
 			v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "", other))(t)
-			if v.ID == first.ID {
-				t.Errorf("%+v met %+v", other, key)
-			}
+			check.That(t, v.ID != first.ID, "%+v met %+v", other, key)
 		}
 		another := model.Idempotency{Scope: key.Scope, Key: key.Key, Fingerprint: "g"}
 		wantCode(t, check.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, "", another)), model.CodeConflict)
@@ -351,9 +342,8 @@ func same(t *testing.T, a, b model.Voucher) {
 	t.Helper()
 	one := check.Value(json.Marshal(a))(t)
 	two := check.Value(json.Marshal(b))(t)
-	if string(one) != string(two) || a.Version != b.Version || !a.CreatedAt.Equal(b.CreatedAt) {
-		t.Errorf("answers differ:\n%s\n%s", one, two)
-	}
+	check.That(t, string(one) == string(two) && a.Version == b.Version && a.CreatedAt.Equal(b.CreatedAt),
+		"answers differ:\n%s\n%s", one, two)
 }
 
 // TestIdempotencyRace: many calls with one key at once happen once, and all hear the same.
@@ -379,9 +369,7 @@ func TestIdempotencyRace(t *testing.T) {
 		check.Volley(12, func(i int) {
 			one := int64(1)
 			v, err := []*fixture{f, other}[i%2].vouchers.ChangeStock(t.Context(), made, model.StockChange{Delta: &one}, model.Idempotency{Scope: "s", Key: "k2", Fingerprint: "f"})
-			if err != nil || v.Stock != 6 {
-				t.Errorf("change: %+v, %v", v, err)
-			}
+			check.That(t, err == nil && v.Stock == 6, "change: %+v, %v", v, err)
 		})
 		// One key, different questions: one of them is answered.
 		var won atomic.Int32
@@ -422,12 +410,9 @@ func TestPurgeIdempotency(t *testing.T) {
 		backdate("young", age-time.Minute)
 		purge(1)
 		purge(0)
-		if create("young").ID != young.ID || create("fresh").ID != fresh.ID {
-			t.Error("a key that is not old was forgotten")
-		}
-		if create("old").ID == old.ID {
-			t.Error("an old key is still there")
-		}
+		check.That(t, create("young").ID == young.ID && create("fresh").ID == fresh.ID,
+			"a key that is not old was forgotten")
+		check.That(t, create("old").ID != old.ID, "an old key is still there")
 
 		// A CONFLICT is kept for as long.
 		f.place(t, order(t, fresh.ID, "alice"))

@@ -40,9 +40,8 @@ func TestOverdueIsReadByItsIndex(t *testing.T) {
 			continue
 		}
 		found++
-		if step.Key != "orders_due" || strings.Contains(step.Extra, "filesort") {
-			t.Errorf("orders of voucher %s are read by %s (%s)", v.ID, step.Key, step.Extra)
-		}
+		check.That(t, step.Key == "orders_due" && !strings.Contains(step.Extra, "filesort"),
+			"orders of voucher %s are read by %s (%s)", v.ID, step.Key, step.Extra)
 	}
 	check.Equal(t, "plans of orders", found, 1)
 }
@@ -133,13 +132,10 @@ func TestOnlyReturnedUnitsGoToTheHotCopy(t *testing.T) {
 		kept, returned := l.bought(t, v.ID, "alice"), l.bought(t, v.ID, "bob")
 		moved := check.Value(repository.MoveTogether(t.Context(), l.db, []model.Order{kept, returned},
 			[]model.OrderStatus{model.OrderPaid, model.OrderCanceled}, []model.Mover{model.MoverProvider, model.MoverBuyer}))(t)
-		if moved[0].Status != model.OrderPaid || moved[1].Status != model.OrderCanceled {
-			t.Errorf("moved %+v", moved)
-		}
+		check.That(t, moved[0].Status == model.OrderPaid && moved[1].Status == model.OrderCanceled, "moved %+v", moved)
 		list := check.Value(l.releases.After(t.Context(), model.Release{}, 10))(t)
-		if len(list) != 1 || list[0].OrderID != returned.ID {
-			t.Errorf("the outbox has %+v, want order %s alone", list, returned.ID)
-		}
+		check.That(t, len(list) == 1 && list[0].OrderID == returned.ID,
+			"the outbox has %+v, want order %s alone", list, returned.ID)
 		l.balanced(t, v.ID, 1)
 	})
 }

@@ -35,9 +35,8 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 		v := near.onSale(t, 3)
 		asked := []model.Order{order(t, v.ID, "alice"), order(t, v.ID, "bob")}
 		for i, outcome := range far.create(t, asked...) {
-			if outcome.Err != nil || !outcome.Created || outcome.Order.ID != asked[i].ID {
-				t.Errorf("order %d: %+v", i, outcome)
-			}
+			check.That(t, outcome.Err == nil && outcome.Created && outcome.Order.ID == asked[i].ID,
+				"order %d: %+v", i, outcome)
 		}
 		check.That(t, commits.Swap(0) > 0, "no COMMIT was lost")
 		near.balanced(t, v.ID, 2)
@@ -120,9 +119,7 @@ func TestUndecidedCommit(t *testing.T) {
 	v := near.onSale(t, 1)
 	_, err := far.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
 	wantUnknown(t, err)
-	if ctx.Err() == nil {
-		t.Error("it ended before its context")
-	}
+	check.That(t, ctx.Err() != nil, "it ended before its context")
 	near.balanced(t, v.ID, 0)
 }
 
@@ -221,9 +218,7 @@ func TestWinnerNeverHearsSoldOut(t *testing.T) {
 		won := order(t, v.ID, "alice")
 		far := near.wired(t, onceOn("SELECT vouchers", func(*wire) verdict {
 			_, err := near.orders.CreateOrders(context.Background(), []model.Order{won})
-			if err != nil {
-				t.Error(err)
-			}
+			check.That(t, err == nil, "%v", err)
 			return pass
 		}))
 		outcomes := far.create(t, order(t, v.ID, "alice"), order(t, v.ID, "bob"))
@@ -261,16 +256,12 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 		got := far.persist(t, late)[0]
 		if strategy == model.StockPessimistic {
 			check.Must(t, <-stored)
-			if got.Err != nil || got.Order.Status != model.OrderUnpaid {
-				t.Errorf("taken before the barrier: %+v", got)
-			}
+			check.That(t, got.Err == nil && got.Order.Status == model.OrderUnpaid, "taken before the barrier: %+v", got)
 			near.balanced(t, v.ID, 1)
 			return
 		}
 		near.wantDropped(t, v.ID, late, got)
-		if !early.Load() {
-			t.Error("the barrier was never stored in between")
-		}
+		check.That(t, early.Load(), "the barrier was never stored in between")
 		near.balanced(t, v.ID, 0)
 	})
 }
@@ -315,9 +306,7 @@ func TestPersistWithoutAnAnswer(t *testing.T) {
 		far := near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost }))
 		one, two := reservation(t, v.ID, "alice", 1, 1), reservation(t, v.ID, "bob", 1, 1)
 		got := far.persist(t, one, two)
-		if !got[0].Created || got[0].Order.Status != model.OrderUnpaid || !got[1].Created {
-			t.Errorf("outcomes %+v", got)
-		}
+		check.That(t, got[0].Created && got[0].Order.Status == model.OrderUnpaid && got[1].Created, "outcomes %+v", got)
 		near.wantFailed(t, two, got[1], model.ReasonSoldOut)
 		if list := near.outbox(t); len(list) != 1 {
 			t.Errorf("outbox %v", list)
@@ -335,17 +324,14 @@ func TestModeGuard(t *testing.T) {
 		f.asIn(t, model.ModeSync)
 		refused := f.place(t, order(t, v.ID, "alice"))
 		wantCode(t, refused.Err, model.CodeUnavailable)
-		if !strings.Contains(refused.Err.Error(), "async") {
-			t.Errorf("refusal %v does not say why", refused.Err)
-		}
+		check.That(t, strings.Contains(refused.Err.Error(), "async"), "refusal %v does not say why", refused.Err)
 		f.asIn(t, model.ModeAsync)
 		first := reservation(t, v.ID, "alice", 1, 1)
 		f.persist(t, first)
 		f.asIn(t, model.ModeSync)
 		got := f.persist(t, first, reservation(t, v.ID, "bob", 1, 1), reservation(t, v.ID, "alice", 1, 1))
-		if got[0].Err != nil || got[0].Order.Status != model.OrderUnpaid {
-			t.Errorf("what is there was refused: %+v", got[0])
-		}
+		check.That(t, got[0].Err == nil && got[0].Order.Status == model.OrderUnpaid,
+			"what is there was refused: %+v", got[0])
 		wantCode(t, got[1].Err, model.CodeUnavailable)
 		f.wantFailed(t, reservationOf(got[2].Order), got[2], model.ReasonAlreadyOrdered)
 		f.balanced(t, v.ID, 1)
@@ -374,15 +360,11 @@ func TestModeBetweenReadingAndTaking(t *testing.T) {
 						done <- err
 					}()
 					check.Eventually(t, "the change waits for the mode's row", func() bool { return near.blocked(t, "order_mode") })
-					if changed.Load() {
-						t.Error("the change did not wait for the transaction under way")
-					}
+					check.That(t, !changed.Load(), "the change did not wait for the transaction under way")
 					return pass
 				}))
 				got := far.persist(t, reservation(t, v.ID, "alice", 1, 1))[0]
-				if got.Err != nil || got.Order.Status != model.OrderUnpaid {
-					t.Errorf("%+v", got)
-				}
+				check.That(t, got.Err == nil && got.Order.Status == model.OrderUnpaid, "%+v", got)
 				check.Must(t, <-done)
 				wantCode(t, far.persist(t, reservation(t, v.ID, "bob", 1, 1))[0].Err, model.CodeUnavailable)
 				near.balanced(t, v.ID, 1)

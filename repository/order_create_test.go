@@ -21,24 +21,19 @@ func TestOneOrder(t *testing.T) {
 		got := f.place(t, asked)
 		check.Must(t, got.Err)
 		o := got.Order
-		if !got.Created || o.ID != asked.ID || o.Status != model.OrderUnpaid || o.Price != 1000 || o.Currency != "CNY" ||
-			o.UserID != "alice" || o.VoucherID != v.ID {
-			t.Errorf("outcome %+v", got)
-		}
-		if o.ExpiresAt == nil || !o.ExpiresAt.Equal(o.CreatedAt.Add(paymentWindow)) || !aboutNow(o.CreatedAt) {
-			t.Errorf("created %s, expires %v", o.CreatedAt, o.ExpiresAt)
-		}
+		check.That(t, got.Created && o.ID == asked.ID && o.Status == model.OrderUnpaid && o.Price == 1000 &&
+			o.Currency == "CNY" && o.UserID == "alice" && o.VoucherID == v.ID, "outcome %+v", got)
+		check.That(t, o.ExpiresAt != nil && o.ExpiresAt.Equal(o.CreatedAt.Add(paymentWindow)) && aboutNow(o.CreatedAt),
+			"created %s, expires %v", o.CreatedAt, o.ExpiresAt)
 		read := check.Value(f.orders.Get(t.Context(), o.ID))(t)
-		if !read.CreatedAt.Equal(o.CreatedAt) || !read.ExpiresAt.Equal(*o.ExpiresAt) || read.Price != o.Price || read.Status != o.Status {
-			t.Errorf("read %+v, want %+v", read, o)
-		}
+		check.That(t, read.CreatedAt.Equal(o.CreatedAt) && read.ExpiresAt.Equal(*o.ExpiresAt) &&
+			read.Price == o.Price && read.Status == o.Status, "read %+v, want %+v", read, o)
 		f.balanced(t, v.ID, 1)
 
 		// The same id again is the same row, also once it is closed.
 		again := f.place(t, asked)
-		if again.Err != nil || again.Created || again.Order.ID != o.ID || !again.Order.CreatedAt.Equal(o.CreatedAt) {
-			t.Errorf("again: %+v", again)
-		}
+		check.That(t, again.Err == nil && !again.Created && again.Order.ID == o.ID &&
+			again.Order.CreatedAt.Equal(o.CreatedAt), "again: %+v", again)
 		// Another id of the same user is refused, and told which order.
 		other := f.place(t, order(t, v.ID, "alice"))
 		wantCode(t, other.Err, model.CodeAlreadyOrdered)
@@ -48,9 +43,8 @@ func TestOneOrder(t *testing.T) {
 		f.exec(t, "UPDATE orders SET status = 'canceled' WHERE id = ?", o.ID)
 		f.exec(t, "UPDATE vouchers SET remaining = remaining + 1, version = version + 1 WHERE id = ?", v.ID)
 		closed := f.place(t, asked)
-		if closed.Err != nil || closed.Created || closed.Order.Status != model.OrderCanceled {
-			t.Errorf("a closed order came back as %+v", closed)
-		}
+		check.That(t, closed.Err == nil && !closed.Created && closed.Order.Status == model.OrderCanceled,
+			"a closed order came back as %+v", closed)
 		// Closed orders are no obstacle to a new one.
 		fresh := f.place(t, order(t, v.ID, "alice"))
 		check.Must(t, fresh.Err)
@@ -66,9 +60,8 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 		begin := time.Now().Add(time.Hour)
 		v := f.voucher(t, model.VoucherFields{Stock: 1 << 30, BeginAt: begin, EndAt: begin.Add(time.Hour)})
 		refused, ok := errors.AsType[*model.Error](f.place(t, order(t, v.ID, "early")).Err)
-		if !ok || refused.Code != model.CodeNotStarted || !refused.BeginAt.Equal(v.BeginAt) || refused.RetryAfter <= 59*time.Minute {
-			t.Errorf("an hour early: %+v", refused)
-		}
+		check.That(t, ok && refused.Code == model.CodeNotStarted && refused.BeginAt.Equal(v.BeginAt) &&
+			refused.RetryAfter > 59*time.Minute, "an hour early: %+v", refused)
 		var bought []model.Order
 		for length := 50 * time.Millisecond; len(bought) == 0; length *= 2 { // longer, if the machine was too busy to come in time
 			begin := time.Now().Add(20 * time.Millisecond)
@@ -77,9 +70,8 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 			bought = f.buyUntilEnded(t, v)
 		}
 		for _, o := range bought {
-			if o.CreatedAt.Before(v.BeginAt) || !o.CreatedAt.Before(v.EndAt) {
-				t.Errorf("bought at %s, window %s to %s", o.CreatedAt, v.BeginAt, v.EndAt)
-			}
+			check.That(t, !o.CreatedAt.Before(v.BeginAt) && o.CreatedAt.Before(v.EndAt),
+				"bought at %s, window %s to %s", o.CreatedAt, v.BeginAt, v.EndAt)
 		}
 		// ReserveResult before, it is asked nothing any more.
 		late := order(t, v.ID, "late")
@@ -177,9 +169,8 @@ func TestForcedDuplicate(t *testing.T) {
 				check.Must(t, tx.Commit())
 				outcome := (<-done)[0]
 				if same == "id" {
-					if outcome.Err != nil || outcome.Created || outcome.Order.Price != 1 {
-						t.Errorf("outcome %+v, want the row that was there", outcome)
-					}
+					check.That(t, outcome.Err == nil && !outcome.Created && outcome.Order.Price == 1,
+						"outcome %+v, want the row that was there", outcome)
 				} else if e, ok := errors.AsType[*model.Error](outcome.Err); !ok || e.OrderID != existing {
 					t.Errorf("outcome %+v, want ALREADY_ORDERED with %s", outcome, existing)
 				}
@@ -207,9 +198,7 @@ func TestForcedDeadlock(t *testing.T) {
 		execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", a.ID)
 		check.Must(t, tx.Commit())
 		for _, outcome := range <-done {
-			if outcome.Err != nil || !outcome.Created {
-				t.Errorf("outcome %+v", outcome)
-			}
+			check.That(t, outcome.Err == nil && outcome.Created, "outcome %+v", outcome)
 		}
 		f.balanced(t, a.ID, 1)
 		f.balanced(t, b.ID, 1)
@@ -233,9 +222,7 @@ func TestLockWait(t *testing.T) {
 		if named, ok := errors.AsType[*model.HeldError](err); !ok || named.VoucherID != held {
 			t.Errorf("%v does not name voucher %s", err, held)
 		}
-		if errors.Is(err, model.ErrUnknownOutcome) {
-			t.Errorf("%v: nothing was sent, so nothing is unknown", err)
-		}
+		check.That(t, !errors.Is(err, model.ErrUnknownOutcome), "%v: nothing was sent, so nothing is unknown", err)
 		for _, o := range []model.Order{asked[0], asked[2]} {
 			if outcome := f.create(t, o)[0]; !outcome.Created {
 				t.Errorf("alone: %+v", outcome)
@@ -296,14 +283,12 @@ func TestBatch(t *testing.T) {
 		}
 		for i, outcome := range f.create(t, asked...) {
 			if want[i] == "" {
-				if outcome.Err != nil || outcome.Created != (i != 1) || outcome.Order.ID != asked[i].ID {
-					t.Errorf("%d: %+v", i, outcome)
-				}
+				check.That(t, outcome.Err == nil && outcome.Created == (i != 1) && outcome.Order.ID == asked[i].ID,
+					"%d: %+v", i, outcome)
 				continue
 			}
-			if outcome.Created || outcome.Err == nil || model.CodeOf(outcome.Err) != want[i] {
-				t.Errorf("%d: %+v, want %s", i, outcome, want[i])
-			}
+			check.That(t, !outcome.Created && outcome.Err != nil && model.CodeOf(outcome.Err) == want[i],
+				"%d: %+v, want %s", i, outcome, want[i])
 		}
 		f.balanced(t, one.ID, 1)
 		f.balanced(t, two.ID, 2)
@@ -324,9 +309,7 @@ func TestLargeBatch(t *testing.T) {
 			asked = append(asked, order(t, v.ID, user(i)))
 		}
 		for i, outcome := range f.create(t, asked...) {
-			if outcome.Created != (i < units) {
-				t.Fatalf("order %d: %+v", i, outcome)
-			}
+			check.Need(t, outcome.Created == (i < units), "order %d: %+v", i, outcome)
 		}
 		f.balanced(t, v.ID, units)
 	})
@@ -347,9 +330,7 @@ func TestIDsAreComparedByteForByte(t *testing.T) {
 		f.balanced(t, v.ID, int64(len(names)))
 		for i, name := range names {
 			page := check.Value(f.orders.List(t.Context(), model.OrderQuery{UserID: name}))(t)
-			if len(page.Items) != 1 || page.Items[0].ID != made[i].ID {
-				t.Errorf("orders of %s: %+v", name, page.Items)
-			}
+			check.That(t, len(page.Items) == 1 && page.Items[0].ID == made[i].ID, "orders of %s: %+v", name, page.Items)
 		}
 		upper := model.OrderID("UPPER", v.ID)
 		o := order(t, v.ID, "last")
@@ -360,9 +341,7 @@ func TestIDsAreComparedByteForByte(t *testing.T) {
 		}
 		for _, odd := range []string{"Bób", "bob "} { // what the schema itself says
 			_, err := f.db.SQL().ExecContext(t.Context(), "UPDATE orders SET user_id = ? WHERE id = ?", odd, upper)
-			if f.store.dialect == "mysql" && odd == "Bób" && err == nil {
-				t.Errorf("the column took %q", odd)
-			}
+			check.That(t, f.store.dialect != "mysql" || odd != "Bób" || err != nil, "the column took %q", odd)
 		}
 	})
 }

@@ -148,9 +148,7 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 				expired := check.Value(far.orders.Expire(t.Context(), lapsing))(t)
 				check.Equal(t, "orders expired", len(expired), len(lapsing))
 				answers := <-outcomes
-				if deadlocks.Load() == 0 {
-					t.Error("they were not in each other's way")
-				}
+				check.That(t, deadlocks.Load() != 0, "they were not in each other's way")
 				live := int64(0)
 				for i, outcome := range answers {
 					switch {
@@ -201,13 +199,10 @@ func TestBuyersComeBackWhileOrdersExpire(t *testing.T) {
 					asked = append(asked, order(t, v.ID, user(i)))
 				}
 				outcomes, err := buyers.orders.CreateOrders(t.Context(), asked)
-				if err != nil {
-					t.Errorf("buy: %v", err)
-				}
+				check.That(t, err == nil, "buy: %v", err)
 				for _, outcome := range outcomes {
-					if outcome.Err != nil && model.CodeOf(outcome.Err) != model.CodeAlreadyOrdered {
-						t.Errorf("buy: %v", outcome.Err)
-					}
+					check.That(t, outcome.Err == nil || model.CodeOf(outcome.Err) == model.CodeAlreadyOrdered,
+						"buy: %v", outcome.Err)
 				}
 			}
 		})
@@ -274,9 +269,8 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 	t.Helper()
 	steps := l.steps(t, c.order.ID)
 	recorded := l.number(t, "SELECT COUNT(*) FROM order_history WHERE order_id = ?", c.order.ID)
-	if int(recorded) != c.moves+moved {
-		t.Errorf("order %s: %d moves have an author, %d are recorded: %v", c.order.ID, moved, int(recorded)-c.moves, steps)
-	}
+	check.That(t, int(recorded) == c.moves+moved,
+		"order %s: %d moves have an author, %d are recorded: %v", c.order.ID, moved, int(recorded)-c.moves, steps)
 	o := check.Value(l.orders.Get(t.Context(), c.order.ID))(t)
 	var releases int64
 	for _, step := range steps {
@@ -287,9 +281,7 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 	if o.Live() {
 		live = 1
 	}
-	if releases+live != 1 {
-		t.Errorf("order %s: %d units returned, %d held: %v", o.ID, releases, live, steps)
-	}
+	check.That(t, releases+live == 1, "order %s: %d units returned, %d held: %v", o.ID, releases, live, steps)
 	if mode == model.ModeSync {
 		releases = 0
 	}
@@ -301,9 +293,7 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 	if o.Status == model.OrderPaid || o.Status == model.OrderRedeemed {
 		owed = o.Price
 	}
-	if kept != owed {
-		t.Errorf("order %s, %s: %d of money is kept, want %d: %v", o.ID, o.Status, kept, owed, steps)
-	}
+	check.That(t, kept == owed, "order %s, %s: %d of money is kept, want %d: %v", o.ID, o.Status, kept, owed, steps)
 	return live
 }
 
@@ -325,9 +315,7 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
 				changed := check.Value(far.try(t.Context(), t, c, move))(t)
 				steps := near.steps(t, c.order.ID)
-				if !changed || !strings.HasPrefix(steps[len(steps)-1], what) {
-					t.Errorf("changed %v: %v", changed, steps)
-				}
+				check.That(t, changed && strings.HasPrefix(steps[len(steps)-1], what), "changed %v: %v", changed, steps)
 				live := int64(1)
 				if move == 2 || move == 4 || move == 6 {
 					live = 0
@@ -359,9 +347,8 @@ func TestRefundTriedAgainWithoutAnAnswer(t *testing.T) {
 			far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
 			refund, _, err := far.refunds.Request(t.Context(), o.ID, newID(t), "boss")
 			check.Must(t, err)
-			if refund.ID != receipt.Refund.ID || refund.Status != model.RefundPending {
-				t.Errorf("the refund %s was tried again: %+v", receipt.Refund.ID, refund)
-			}
+			check.That(t, refund.ID == receipt.Refund.ID && refund.Status == model.RefundPending,
+				"the refund %s was tried again: %+v", receipt.Refund.ID, refund)
 			check.Equal(t, "pending refunds", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status = 'pending'"), int64(1))
 			check.Equal(t, "lines of the log", near.number(t, "SELECT COUNT(*) FROM admin_log WHERE actor = 'boss'"), int64(1))
 		})

@@ -104,9 +104,8 @@ func (l life) steps(t testing.TB, orderID string) []string {
 		if i > 0 {
 			before := detail.History[i-1]
 			legal := slices.ContainsFunc(model.Transitions(), func(m model.Transition) bool { return m.From == before.To && m.To == move.To })
-			if move.From == nil || *move.From != before.To || !legal || move.At.Before(before.At) {
-				t.Errorf("order %s: %+v after %+v", orderID, move, before)
-			}
+			check.That(t, move.From != nil && *move.From == before.To && legal && !move.At.Before(before.At),
+				"order %s: %+v after %+v", orderID, move, before)
 		}
 		told = append(told, fmt.Sprintf("%s by %s", move.To, move.By))
 	}
@@ -131,9 +130,8 @@ func TestPaidAndRedeemed(t *testing.T) {
 		v := l.onSale(t, 2)
 		o := l.bought(t, v.ID, "alice")
 		payment := l.started(t, o)
-		if payment.Amount != o.Price || payment.Currency != o.Currency || payment.OrderID != o.ID {
-			t.Errorf("payment %+v", payment)
-		}
+		check.That(t, payment.Amount == o.Price && payment.Currency == o.Currency && payment.OrderID == o.ID,
+			"payment %+v", payment)
 		check.Equal(t, "the payment that is started again", l.started(t, o).ID, payment.ID)
 		wantCode(t, errorOf2(l.payments.Start(t.Context(), o.ID, "bob", newID(t))), model.CodeNotFound)
 		check.Must(t, l.payments.SetURL(t.Context(), payment.ID, "https://pay.example/1"))
@@ -141,18 +139,15 @@ func TestPaidAndRedeemed(t *testing.T) {
 
 		notice := money(t, payment)
 		got := check.Value(l.payments.Settle(t.Context(), notice))(t)
-		if !got.Changed || got.Refund != nil || got.Order.Status != model.OrderPaid || got.Order.PaidAt == nil || got.Order.SealedCode != string(notice.Code.Sealed) {
-			t.Errorf("receipt %+v", got)
-		}
+		check.That(t, got.Changed && got.Refund == nil && got.Order.Status == model.OrderPaid &&
+			got.Order.PaidAt != nil && got.Order.SealedCode == string(notice.Code.Sealed), "receipt %+v", got)
 		row := check.Value(l.orders.Get(t.Context(), o.ID))(t)
-		if !row.PaidAt.Equal(*got.Order.PaidAt) || row.SealedCode != string(notice.Code.Sealed) {
-			t.Errorf("row %+v", row)
-		}
+		check.That(t, row.PaidAt.Equal(*got.Order.PaidAt) && row.SealedCode == string(notice.Code.Sealed),
+			"row %+v", row)
 		wantCode(t, check.ErrorOf(l.orders.Redeem(t.Context(), newCode(t).Hash, "boss")), model.CodeNotFound)
 		used := check.Value(l.orders.Redeem(t.Context(), notice.Code.Hash, "boss"))(t)
-		if used.ID != o.ID || used.Status != model.OrderRedeemed || used.RedeemedAt == nil || !used.Live() {
-			t.Errorf("redeemed %+v", used)
-		}
+		check.That(t, used.ID == o.ID && used.Status == model.OrderRedeemed && used.RedeemedAt != nil && used.Live(),
+			"redeemed %+v", used)
 		boss := model.Account{ID: "boss", Username: "The.Boss", Role: model.RoleAdmin, PasswordHash: "$x"}
 		for _, by := range []string{"boss", "The.Boss"} {
 			err := check.ErrorOf(l.orders.Redeem(t.Context(), notice.Code.Hash, "other"))
@@ -173,15 +168,13 @@ func TestPaidAndRedeemed(t *testing.T) {
 			t.Errorf("history %v, want %v", told, want)
 		}
 		entry := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "boss"}))(t).Items
-		if len(entry) != 1 || entry[0].Action != model.ActionOrderRedeem || entry[0].Subject != o.ID {
-			t.Fatalf("log %+v", entry)
-		}
+		check.Need(t, len(entry) == 1 && entry[0].Action == model.ActionOrderRedeem && entry[0].Subject == o.ID,
+			"log %+v", entry)
 		var before, after model.Order
 		check.Must(t, json.Unmarshal(entry[0].Before, &before))
 		check.Must(t, json.Unmarshal(entry[0].After, &after))
-		if before.Status != model.OrderPaid || after.Status != model.OrderRedeemed || after.Code != "" {
-			t.Errorf("logged %+v, %+v", before, after)
-		}
+		check.That(t, before.Status == model.OrderPaid && after.Status == model.OrderRedeemed && after.Code == "",
+			"logged %+v, %+v", before, after)
 	})
 }
 
@@ -208,24 +201,20 @@ func TestRefundRequested(t *testing.T) {
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), again.ID, newID(t), "boss")), model.OrderUnpaid)
 
 		due := check.Value(l.refunds.Due(t.Context(), 10))(t)
-		if len(due) != 1 || due[0].ID != refund.ID || due[0].PaymentID != refund.PaymentID {
-			t.Fatalf("due %+v", due)
-		}
+		check.Need(t, len(due) == 1 && due[0].ID == refund.ID && due[0].PaymentID == refund.PaymentID, "due %+v", due)
 		check.Must(t, l.refunds.Retry(t.Context(), refund.ID, "the provider is away", time.Hour))
 		check.Equal(t, "refunds due after a failed attempt", len(check.Value(l.refunds.Due(t.Context(), 10))(t)), 0)
 		check.Must(t, l.refunds.Done(t.Context(), refund.ID))
 		check.Must(t, l.refunds.GiveUp(t.Context(), refund.ID, "too late: it is done"))
 		page := check.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundDone}))(t)
-		if len(page.Items) != 1 || page.Items[0].Attempts != 2 || page.Items[0].Error != "" || page.Items[0].ClosedAt == nil {
-			t.Errorf("done %+v", page.Items)
-		}
+		check.That(t, len(page.Items) == 1 && page.Items[0].Attempts == 2 && page.Items[0].Error == "" &&
+			page.Items[0].ClosedAt != nil, "done %+v", page.Items)
 		// One that the provider has refused for good can be tried again.
 		l.exec(t, "UPDATE refunds SET status = 'failed' WHERE id = ?", refund.ID)
 		revived, _, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss")
 		check.Must(t, err)
-		if revived.ID != refund.ID || revived.Status != model.RefundPending || len(check.Value(l.refunds.Due(t.Context(), 10))(t)) != 1 {
-			t.Errorf("tried again: %+v", revived)
-		}
+		check.That(t, revived.ID == refund.ID && revived.Status == model.RefundPending &&
+			len(check.Value(l.refunds.Due(t.Context(), 10))(t)) == 1, "tried again: %+v", revived)
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRefunded)
 		check.Equal(t, "refunds given up", len(check.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundFailed}))(t).Items), 0)
 	})
@@ -310,9 +299,7 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 			} else {
 				_, err = l.payments.Settle(t.Context(), webhook(t, notice, fmt.Sprint("crowd ", n)))
 			}
-			if err != nil && (!asked || model.CodeOf(err) != model.CodeIllegalState) {
-				t.Errorf("%d: %v", n, err)
-			}
+			check.That(t, err == nil || asked && model.CodeOf(err) == model.CodeIllegalState, "%d: %v", n, err)
 		})
 		check.Equal(t, "all is back", now(o).Status, model.OrderRefunded)
 		check.Equal(t, "refunds of it", len(check.Value(l.refunds.List(t.Context(), model.RefundQuery{OrderID: o.ID}))(t).Items), 1)
@@ -331,9 +318,8 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 		check.Equal(t, "the rest", refund.Amount, o.Price-400)
 		// What the service gives back itself is told too, and is nothing new.
 		told := settle(webhook(t, elsewhere(t, part, o.Price, nil), "our own"))
-		if told.Changed || told.UsedUnpaid || told.Refund == nil || told.Refund.ID != refund.ID {
-			t.Errorf("our own refund: %+v", told)
-		}
+		check.That(t, !told.Changed && !told.UsedUnpaid && told.Refund != nil && told.Refund.ID == refund.ID,
+			"our own refund: %+v", told)
 
 		// The money of a second payment, which goes back, is not that of the order.
 		twice := l.bought(t, v.ID, "carol")
@@ -361,9 +347,8 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 		check.Equal(t, "won", settle(webhook(t, elsewhere(t, paying(settled), 0, new(false)), "won")).Order.Reason, "")
 		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
 		used := settle(webhook(t, elsewhere(t, paying(settled), settled.Price, nil), "after its use"))
-		if used.Changed || !used.UsedUnpaid || used.Order.Status != model.OrderRedeemed || used.Refund == nil || used.Refund.Reason != model.RefundOfUsed {
-			t.Errorf("a used one: %+v", used)
-		}
+		check.That(t, !used.Changed && used.UsedUnpaid && used.Order.Status == model.OrderRedeemed &&
+			used.Refund != nil && used.Refund.Reason == model.RefundOfUsed, "a used one: %+v", used)
 		wrong := elsewhere(t, paying(twice), 10, nil)
 		wrong.Amount++
 		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), wrong)), model.CodeValidation)
@@ -387,9 +372,8 @@ func TestLateMoney(t *testing.T) {
 				t.Errorf("%d: %+v", i, got)
 			}
 			again := check.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
-			if again.Changed || again.Refund == nil || again.Refund.ID != got.Refund.ID {
-				t.Errorf("%d, again: %+v", i, again)
-			}
+			check.That(t, !again.Changed && again.Refund != nil && again.Refund.ID == got.Refund.ID,
+				"%d, again: %+v", i, again)
 		}
 		// An order that has failed was never unpaid, so that no call can start a payment of it; a row of a payment is all
 		// that is needed for its money to go back.
@@ -411,18 +395,14 @@ func TestLateMoney(t *testing.T) {
 		refused := check.Value(l.payments.Settle(t.Context(), model.PaymentNotice{
 			PaymentID: first.ID, OrderID: twice.ID, Amount: first.Amount, Currency: first.Currency,
 		}))(t)
-		if refused.Changed || refused.Order.Status != model.OrderUnpaid || refused.Payment.Status != model.PaymentFailed {
-			t.Errorf("a payment that failed: %+v", refused)
-		}
+		check.That(t, !refused.Changed && refused.Order.Status == model.OrderUnpaid &&
+			refused.Payment.Status == model.PaymentFailed, "a payment that failed: %+v", refused)
 		second := l.started(t, twice)
-		if second.ID == first.ID {
-			t.Error("a payment that failed is started again")
-		}
+		check.That(t, second.ID != first.ID, "a payment that failed is started again")
 		check.Must(t, check.ErrorOf(l.payments.Settle(t.Context(), money(t, second))))
 		got := check.Value(l.payments.Settle(t.Context(), money(t, first)))(t) // it had not failed after all
-		if got.Refund == nil || got.Refund.Reason != model.RefundDuplicate || got.Refund.PaymentID != first.ID || got.Order.Status != model.OrderPaid {
-			t.Errorf("money that came twice: %+v", got)
-		}
+		check.That(t, got.Refund != nil && got.Refund.Reason == model.RefundDuplicate &&
+			got.Refund.PaymentID == first.ID && got.Order.Status == model.OrderPaid, "money that came twice: %+v", got)
 		refund, _, err := l.refunds.Request(t.Context(), twice.ID, newID(t), "boss")
 		check.Must(t, err)
 		check.Equal(t, "the payment that is refunded", refund.PaymentID, second.ID)
@@ -457,9 +437,7 @@ func TestWebhookMessages(t *testing.T) {
 		check.Equal(t, "the order's status", check.Value(l.orders.Get(t.Context(), o.ID))(t).Status, model.OrderUnpaid)
 		for n := range 2 {
 			got := check.Value(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_2")))(t)
-			if got.Changed != (n == 0) || got.Order.Status != model.OrderPaid {
-				t.Errorf("%d: %+v", n, got)
-			}
+			check.That(t, got.Changed == (n == 0) && got.Order.Status == model.OrderPaid, "%d: %+v", n, got)
 		}
 		bobs := l.started(t, l.owns(t, v.ID, "bob")) // whose message has an id that is taken now
 		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, bobs), "msg_2"))), model.CodeValidation)
@@ -501,13 +479,9 @@ func TestExpire(t *testing.T) {
 				}
 				last = page[0]
 				ids = append(ids, last.ID)
-				if last.VoucherID == "" || last.Overdue <= 0 || last.Overdue > time.Minute {
-					t.Errorf("%+v", last)
-				}
+				check.That(t, last.VoucherID != "" && last.Overdue > 0 && last.Overdue <= time.Minute, "%+v", last)
 			}
-			if !slices.Equal(ids, want) {
-				t.Errorf("overdue %v, want %v", ids, want)
-			}
+			check.That(t, slices.Equal(ids, want), "overdue %v, want %v", ids, want)
 		}
 		ids := []string{due.ID, other.ID, young.ID, paid.ID, "absent.v", "no id!"}
 		for n := range 2 {
@@ -516,9 +490,8 @@ func TestExpire(t *testing.T) {
 				t.Errorf("%d: %d expired, want %d", n, len(expired), want)
 			}
 			for _, o := range expired {
-				if o.Status != model.OrderExpired || o.ClosedAt == nil || o.ID != due.ID && o.ID != other.ID {
-					t.Errorf("%+v", o)
-				}
+				check.That(t, o.Status == model.OrderExpired && o.ClosedAt != nil &&
+					(o.ID == due.ID || o.ID == other.ID), "%+v", o)
 			}
 		}
 		l.balanced(t, one.ID, 3)
@@ -543,9 +516,8 @@ func TestPaymentWindow(t *testing.T) {
 		for id, want := range map[string]time.Duration{own.ID: 90 * time.Second, f.onSale(t, 1).ID: paymentWindow} {
 			o := f.place(t, order(t, id, "alice")).Order
 			row := check.Value(f.orders.Get(t.Context(), o.ID))(t)
-			if row.ExpiresAt == nil || row.ExpiresAt.Sub(*row.UnpaidAt) != want {
-				t.Errorf("expires %v after %v, want %s", row.ExpiresAt, row.UnpaidAt, want)
-			}
+			check.That(t, row.ExpiresAt != nil && row.ExpiresAt.Sub(*row.UnpaidAt) == want,
+				"expires %v after %v, want %s", row.ExpiresAt, row.UnpaidAt, want)
 		}
 	})
 }
@@ -572,16 +544,11 @@ func TestAdminLog(t *testing.T) {
 		want := []struct{ actor, action string }{
 			{"clerk", model.ActionStockChange}, {"boss", model.ActionVoucherChange}, {"boss", model.ActionVoucherCreate},
 		}
-		if len(all) != len(want) || len(page.Items) != 2 || rest.NextCursor != "" {
-			t.Fatalf("%s: %+v", mode, all)
-		}
+		check.Need(t, len(all) == len(want) && len(page.Items) == 2 && rest.NextCursor == "", "%s: %+v", mode, all)
 		for i, entry := range all {
-			if entry.Actor != want[i].actor || entry.Action != want[i].action || entry.Subject != id || !aboutNow(entry.At) {
-				t.Errorf("%d: %+v", i, entry)
-			}
-			if (entry.Before == nil) != (i == 2) {
-				t.Errorf("%d: before %s", i, entry.Before)
-			}
+			check.That(t, entry.Actor == want[i].actor && entry.Action == want[i].action && entry.Subject == id &&
+				aboutNow(entry.At), "%d: %+v", i, entry)
+			check.That(t, (entry.Before == nil) == (i == 2), "%d: before %s", i, entry.Before)
 		}
 		for _, member := range []struct {
 			document json.RawMessage

@@ -38,9 +38,7 @@ func (f *fixture) closed(t testing.TB, voucherID string, barrier uint64) {
 func (f *fixture) persist(t testing.TB, list ...model.Reservation) []model.Outcome {
 	t.Helper()
 	outcomes := check.Value(f.orders.Persist(t.Context(), list))(t)
-	if len(outcomes) != len(list) {
-		t.Fatalf("%d outcomes for %d reservations", len(outcomes), len(list))
-	}
+	check.Need(t, len(outcomes) == len(list), "%d outcomes for %d reservations", len(outcomes), len(list))
 	return outcomes
 }
 
@@ -62,16 +60,13 @@ func (f *fixture) outbox(t testing.TB) (orders []string) {
 func (f *fixture) wantFailed(t testing.TB, asked model.Reservation, got model.Outcome, reason string) {
 	t.Helper()
 	row := check.Value(f.orders.Get(t.Context(), asked.ID))(t)
-	if got.Err != nil || got.Order.ID != asked.ID || got.Order.Status != model.OrderFailed || got.Order.Reason != reason {
-		t.Errorf("outcome %+v, want failed, %s", got, reason)
-	}
+	check.That(t, got.Err == nil && got.Order.ID == asked.ID && got.Order.Status == model.OrderFailed &&
+		got.Order.Reason == reason, "outcome %+v, want failed, %s", got, reason)
 	if row.Status != model.OrderFailed || row.Reason != reason || row.ClosedAt == nil || row.ExpiresAt != nil || row.UserID != asked.UserID ||
 		!row.CreatedAt.Equal(asked.CreatedAt) || !aboutNow(*row.ClosedAt) {
 		t.Errorf("row %+v", row)
 	}
-	if !slices.Contains(f.outbox(t), asked.ID) {
-		t.Errorf("no release of %s", asked.ID)
-	}
+	check.That(t, slices.Contains(f.outbox(t), asked.ID), "no release of %s", asked.ID)
 }
 
 // TestPersist: every kind of ending side by side, and the same again when the message is delivered once more.
@@ -115,9 +110,8 @@ func TestPersist(t *testing.T) {
 		}
 		detail := check.Value(f.orders.Detail(t.Context(), list[3].ID))(t)
 		h := detail.History
-		if len(h) != 2 || h[0].To != model.OrderProcessing || h[0].From != nil || h[1].To != model.OrderFailed {
-			t.Errorf("history %+v", detail.History)
-		}
+		check.That(t, len(h) == 2 && h[0].To == model.OrderProcessing && h[0].From == nil &&
+			h[1].To == model.OrderFailed, "history %+v", detail.History)
 	})
 }
 
@@ -135,9 +129,8 @@ func TestPersistNeverRevives(t *testing.T) {
 		_, changed, err := f.cancel(t.Context(), "alice", r.ID)
 		check.Must(t, err)
 		got := f.persist(t, r)[0]
-		if got.Err != nil || got.Created || got.Order.Status != model.OrderCanceled || !changed {
-			t.Errorf("a canceled order came back as %+v", got)
-		}
+		check.That(t, got.Err == nil && !got.Created && got.Order.Status == model.OrderCanceled && changed,
+			"a canceled order came back as %+v", got)
 		thief := r
 		thief.UserID = "mallory"
 		wantCode(t, f.persist(t, thief)[0].Err, model.CodeConflict)
@@ -190,9 +183,8 @@ func (f *fixture) wantDropped(t testing.TB, voucherID string, r model.Reservatio
 	t.Helper()
 	opened := check.Value(f.copies.Read(t.Context(), []string{voucherID}))(t)[voucherID].OpenEpoch
 	for _, other := range []int64{opened - 1, opened + 1} {
-		if !errors.Is(got.Err, model.ErrCopyReplaced) || model.CodeOf(got.Err) != model.CodeUnavailable || slices.Contains(f.outbox(t), r.ID) {
-			t.Errorf("outcome %+v, want undecided", got)
-		}
+		check.That(t, errors.Is(got.Err, model.ErrCopyReplaced) && model.CodeOf(got.Err) == model.CodeUnavailable &&
+			!slices.Contains(f.outbox(t), r.ID), "outcome %+v, want undecided", got)
 		r.Absent = &other
 		got = f.persist(t, r)[0]
 	}
@@ -217,17 +209,13 @@ func TestFail(t *testing.T) {
 		wantCode(t, f.persist(t, poison)[0].Err, model.CodeValidation)
 		for range 2 {
 			row := check.Value(f.orders.Fail(t.Context(), poison, model.ReasonUnprocessable))(t)
-			if row.Price != 0 || row.Currency != v.Currency {
-				t.Errorf("row %+v", row)
-			}
+			check.That(t, row.Price == 0 && row.Currency == v.Currency, "row %+v", row)
 			f.wantFailed(t, poison, model.Outcome{Order: row}, model.ReasonUnprocessable)
 		}
 		odd := reservation(t, "nosuchvoucher", "bob", 1, 1)
 		odd.CreatedAt = time.Time{} // not readable: now
 		row := check.Value(f.orders.Fail(t.Context(), odd, model.ReasonUnprocessable))(t)
-		if !aboutNow(row.CreatedAt) || len(f.outbox(t)) != 2 {
-			t.Errorf("row %+v, outbox %v", row, f.outbox(t))
-		}
+		check.That(t, aboutNow(row.CreatedAt) && len(f.outbox(t)) == 2, "row %+v, outbox %v", row, f.outbox(t))
 		good := reservation(t, v.ID, "carol", 1, 1)
 		f.persist(t, good)
 		row = check.Value(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable))(t)

@@ -73,15 +73,13 @@ func TestRace(t *testing.T) {
 				if model.CodeOf(outcome.Err) == model.CodeSoldOut {
 					// Nothing comes back in this test: sold out once is sold out for ever.
 					now, err := f.vouchers.Get(t.Context(), v.ID)
-					if err != nil || now.Remaining != 0 {
-						t.Errorf("SOLD_OUT while %d remained (%v)", now.Remaining, err)
-					}
+					check.That(t, err == nil && now.Remaining == 0,
+						"SOLD_OUT while %d remained (%v)", now.Remaining, err)
 				}
 			}
 		})
-		if len(results.created) != units {
-			t.Errorf("%d users bought, want %d; refusals %v", len(results.created), units, results.counts)
-		}
+		check.That(t, len(results.created) == units,
+			"%d users bought, want %d; refusals %v", len(results.created), units, results.counts)
 		for who, id := range results.already {
 			check.Equal(t, "the order of "+who+", who heard of it", results.created[who], id)
 		}
@@ -90,14 +88,11 @@ func TestRace(t *testing.T) {
 		for i := range users {
 			refusal, _ := errors.AsType[*model.Error](f.place(t, order(t, v.ID, user(i))).Err)
 			won := results.created[user(i)]
-			if refusal == nil || refusal.OrderID != won || (won == "") != (refusal.Code == model.CodeSoldOut) {
-				t.Errorf("%s (order %q) heard %v", user(i), won, refusal)
-			}
+			check.That(t, refusal != nil && refusal.OrderID == won &&
+				(won == "") == (refusal.Code == model.CodeSoldOut), "%s (order %q) heard %v", user(i), won, refusal)
 		}
 		now := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
-		if now.Version <= v.Version || now.Phase != model.PhaseSoldOut {
-			t.Errorf("voucher %+v after the sale", now)
-		}
+		check.That(t, now.Version > v.Version && now.Phase == model.PhaseSoldOut, "voucher %+v after the sale", now)
 	})
 }
 
@@ -122,9 +117,8 @@ func TestOneUserAtOnce(t *testing.T) {
 				created.Add(1)
 			}
 		})
-		if created.Load() != 1 || results.counts[model.CodeAlreadyOrdered] != orders-1 || results.already["alice"] != results.created["alice"] {
-			t.Errorf("%d created, %v", created.Load(), results.counts)
-		}
+		check.That(t, created.Load() == 1 && results.counts[model.CodeAlreadyOrdered] == orders-1 &&
+			results.already["alice"] == results.created["alice"], "%d created, %v", created.Load(), results.counts)
 		same := order(t, v.ID, "bob")
 		check.Volley(12, func(int) {
 			outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{same})
@@ -204,9 +198,8 @@ func TestHonestUnderRestock(t *testing.T) {
 					return
 				}
 				// In one transaction, earlier ones are served first.
-				if outcomes[0].Err != nil && outcomes[1].Err == nil {
-					t.Error("the second was served, the first was not")
-				}
+				check.That(t, outcomes[0].Err == nil || outcomes[1].Err != nil,
+					"the second was served, the first was not")
 			}
 		})
 		// Everything offered finds a buyer: no refusal took a unit away.

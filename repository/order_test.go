@@ -50,9 +50,7 @@ func TestPages(t *testing.T) {
 			check.Must(t, f.place(t, newer).Err)
 			f.exec(t, "UPDATE orders SET status = 'canceled' WHERE id = ?", newer.ID)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("got %d rows %v, want %v", len(got), got, want)
-		}
+		check.That(t, slices.Equal(got, want), "got %d rows %v, want %v", len(got), got, want)
 		var streamed int
 		check.Must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID, Limit: 1}, func(model.Order) error { streamed++; return nil }))
 		check.Equal(t, "rows streamed", int64(streamed), f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID))
@@ -105,9 +103,7 @@ func TestManyOrders(t *testing.T) {
 		found := check.Value(f.orders.Find(t.Context(), append(ids, "absent", "no id!", "")))(t)
 		check.Equal(t, "orders found", len(found), rows)
 		for _, o := range batch {
-			if found[o.ID].UserID != o.UserID {
-				t.Fatalf("order %s: %+v", o.ID, found[o.ID])
-			}
+			check.Need(t, found[o.ID].UserID == o.UserID, "order %s: %+v", o.ID, found[o.ID])
 		}
 		check.Equal(t, "orders of no ids", len(check.Value(f.orders.Find(t.Context(), nil))(t)), 0)
 
@@ -123,9 +119,8 @@ func TestManyOrders(t *testing.T) {
 				return nil
 			})
 		}))
-		if !slices.Equal(buyers, users[1:]) || !slices.Equal(live, users[1:]) {
-			t.Errorf("%d buyers, %d live orders, want %d", len(buyers), len(live), rows-1)
-		}
+		check.That(t, slices.Equal(buyers, users[1:]) && slices.Equal(live, users[1:]),
+			"%d buyers, %d live orders, want %d", len(buyers), len(live), rows-1)
 		stop := errors.New("enough")
 		check.Is(t, "the error", f.orders.Buyers(t.Context(), v, func(string) error { return stop }), stop)
 	})
@@ -139,16 +134,12 @@ func TestImpossibleIDs(t *testing.T) {
 		check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
 		for _, q := range []model.OrderQuery{{UserID: "Bób"}, {UserID: "alice "}, {VoucherID: "茶"}, {VoucherID: v.ID + " "}} {
 			page, err := f.orders.List(t.Context(), q)
-			if err != nil || len(page.Items) != 0 {
-				t.Errorf("%+v: %+v, %v", q, page, err)
-			}
+			check.That(t, err == nil && len(page.Items) == 0, "%+v: %+v, %v", q, page, err)
 		}
 		wantCode(t, check.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{Status: "é"})), model.CodeValidation)
 		check.Must(t, f.orders.Buyers(t.Context(), model.Voucher{ID: v.ID + " "}, func(string) error { return errors.New("a buyer") }))
 		many, err := f.vouchers.GetMany(t.Context(), []string{"é", v.ID + " ", v.ID})
-		if err != nil || len(many) != 1 {
-			t.Errorf("many: %+v, %v", many, err)
-		}
+		check.That(t, err == nil && len(many) == 1, "many: %+v, %v", many, err)
 		nothing := model.StockChange{Stock: new(int64)}
 		for _, id := range []string{"é", v.ID + " "} {
 			wantCode(t, check.ErrorOf(f.vouchers.Get(t.Context(), id)), model.CodeNotFound)
@@ -173,9 +164,8 @@ func TestCancel(t *testing.T) {
 				for n := range 3 {
 					got, changed, err := f.cancel(t.Context(), "alice", o.ID)
 					check.Must(t, err)
-					if changed != (n == 0) || got.Status != model.OrderCanceled || got.ClosedAt == nil || !aboutNow(*got.ClosedAt) || got.Price != o.Price {
-						t.Errorf("%d: changed %v, %+v", n, changed, got)
-					}
+					check.That(t, changed == (n == 0) && got.Status == model.OrderCanceled && got.ClosedAt != nil &&
+						aboutNow(*got.ClosedAt) && got.Price == o.Price, "%d: changed %v, %+v", n, changed, got)
 					f.balanced(t, v.ID, 0)
 				}
 				if list := f.outbox(t); (len(list) == 1) != (mode == model.ModeAsync) || len(list) > 1 {
@@ -239,16 +229,13 @@ func TestCancelAtOnce(t *testing.T) {
 				return
 			}
 			got, changed, err := f.cancel(t.Context(), "alice", o.ID)
-			if err != nil || got.Status != model.OrderCanceled {
-				t.Errorf("%+v, %v", got, err)
-			}
+			check.That(t, err == nil && got.Status == model.OrderCanceled, "%+v, %v", got, err)
 			if changed {
 				changes.Add(1)
 			}
 		})
-		if changes.Load() != 1 || bought.Load() > 1 {
-			t.Errorf("%d cancels, %d bought one unit", changes.Load(), bought.Load())
-		}
+		check.That(t, changes.Load() == 1 && bought.Load() <= 1,
+			"%d cancels, %d bought one unit", changes.Load(), bought.Load())
 		f.balanced(t, v.ID, int64(bought.Load()))
 	})
 }
@@ -282,9 +269,8 @@ func TestCancelMany(t *testing.T) {
 				wantCode(t, got.Err, want.refusal)
 				continue
 			}
-			if got.Err != nil || got.Changed != want.changed || got.Order.ID != asked[i].OrderID || got.Order.Status != model.OrderCanceled || got.Order.ClosedAt == nil {
-				t.Errorf("%d: %+v", i, got)
-			}
+			check.That(t, got.Err == nil && got.Changed == want.changed && got.Order.ID == asked[i].OrderID &&
+				got.Order.Status == model.OrderCanceled && got.Order.ClosedAt != nil, "%d: %+v", i, got)
 		}
 		f.balanced(t, one.ID, 2) // bob's, and the paid one
 		f.balanced(t, two.ID, 0)
@@ -334,13 +320,10 @@ func TestReleases(t *testing.T) {
 			orders = append(orders, row.ID)
 		}
 		list := check.Value(f.releases.After(t.Context(), model.Release{}, 3))(t)
-		if len(list) != 3 || list[0].OrderID != orders[0] || list[2].OrderID != orders[2] || list[1].UserID != user(1) {
-			t.Fatalf("%+v", list)
-		}
+		check.Need(t, len(list) == 3 && list[0].OrderID == orders[0] && list[2].OrderID == orders[2] &&
+			list[1].UserID == user(1), "%+v", list)
 		rest := check.Value(f.releases.After(t.Context(), list[2], 100))(t)
-		if len(rest) != 2 || rest[0].OrderID != orders[3] {
-			t.Errorf("%+v", rest)
-		}
+		check.That(t, len(rest) == 2 && rest[0].OrderID == orders[3], "%+v", rest)
 		for range 2 { // again: nothing
 			check.Must(t, f.releases.Done(t.Context(), []int64{list[2].ID, list[0].ID, 1 << 40}))
 			check.Must(t, f.releases.DoneOrders(t.Context(), []string{orders[4], "absent", "no id!"}))

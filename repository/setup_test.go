@@ -242,9 +242,7 @@ func (f *fixture) cancel(ctx context.Context, userID, orderID string) (model.Ord
 func (f *fixture) create(t testing.TB, orders ...model.Order) []model.Outcome {
 	t.Helper()
 	outcomes := check.Value(f.orders.CreateOrders(t.Context(), orders))(t)
-	if len(outcomes) != len(orders) {
-		t.Fatalf("%d outcomes for %d orders", len(outcomes), len(orders))
-	}
+	check.Need(t, len(outcomes) == len(orders), "%d outcomes for %d orders", len(outcomes), len(orders))
 	return outcomes
 }
 
@@ -265,16 +263,13 @@ func (f *fixture) balanced(t testing.TB, id string, live int64) {
 	t.Helper()
 	audit := check.Value(f.vouchers.Audit(t.Context(), id))(t)
 	rows := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status IN ('unpaid', 'paid', 'redeemed')", id)
-	if !audit.Balanced || audit.Database.LiveOrders != live || rows != live {
-		t.Errorf("voucher %s: %+v with %d rows, want %d live orders in balance", id, audit.Database, rows, live)
-	}
+	check.That(t, audit.Balanced && audit.Database.LiveOrders == live && rows == live,
+		"voucher %s: %+v with %d rows, want %d live orders in balance", id, audit.Database, rows, live)
 }
 
 func wantCode(t testing.TB, err error, code model.Code) {
 	t.Helper()
-	if err == nil || model.CodeOf(err) != code {
-		t.Errorf("error %v, want %s", err, code)
-	}
+	check.That(t, err != nil && model.CodeOf(err) == code, "error %v, want %s", err, code)
 }
 
 // wantUnknown: whether the call has changed anything is not known.

@@ -14,9 +14,7 @@ func (f *fixture) intend(t testing.TB, id string, stock int64) model.StockIntent
 	t.Helper()
 	intent, needed, err := f.vouchers.IntendStock(t.Context(), id, model.StockChange{Stock: &stock}, model.Idempotency{})
 	check.Must(t, err)
-	if !needed || intent.Stock != stock || intent.VoucherID != id {
-		t.Fatalf("intent %+v, needed %v", intent, needed)
-	}
+	check.Need(t, needed && intent.Stock == stock && intent.VoucherID == id, "intent %+v, needed %v", intent, needed)
 	return intent
 }
 
@@ -38,14 +36,11 @@ func TestStockShrinksAsIntended(t *testing.T) {
 		v := f.onSale(t, 10)
 		wantCode(t, check.ErrorOf(f.changeStock(t, v.ID, 8)), model.CodeUnavailable) // not lowered in the hot copy
 		intent := f.intend(t, v.ID, 8)
-		if intent.Revision != v.Revision || !aboutNow(intent.CreatedAt) {
-			t.Errorf("intent %+v of %+v", intent, v)
-		}
+		check.That(t, intent.Revision == v.Revision && aboutNow(intent.CreatedAt), "intent %+v of %+v", intent, v)
 		wantCode(t, check.ErrorOf(f.changeStock(t, v.ID, 7)), model.CodeUnavailable) // lowered, but not that far
 		got := check.Value(f.changeStock(t, v.ID, 8))(t)
-		if got.Stock != 8 || got.Remaining != 8 || got.Revision != v.Revision+1 || f.intents(t) != 0 {
-			t.Errorf("%+v, %d intents", got, f.intents(t))
-		}
+		check.That(t, got.Stock == 8 && got.Remaining == 8 && got.Revision == v.Revision+1 && f.intents(t) == 0,
+			"%+v, %d intents", got, f.intents(t))
 		check.Must(t, f.vouchers.DropIntent(t.Context(), intent)) // carried out: nothing
 		if now, err := f.vouchers.Get(t.Context(), v.ID); err != nil || now.Revision != got.Revision {
 			t.Errorf("%+v, %v", now, err)
@@ -73,9 +68,8 @@ func TestNoIntentNeeded(t *testing.T) {
 			_, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, once)
 			check.Must(t, err)
 			got, err := f.vouchers.ChangeStock(t.Context(), v.ID, minus, once)
-			if err != nil || needed == again || got.Stock != 6 || got.Revision != v.Revision+1 {
-				t.Errorf("again %v: needed %v, %+v, %v", again, needed, got, err)
-			}
+			check.That(t, err == nil && needed != again && got.Stock == 6 && got.Revision == v.Revision+1,
+				"again %v: needed %v, %+v, %v", again, needed, got, err)
 		}
 		for _, test := range []struct {
 			change model.StockChange
@@ -89,9 +83,8 @@ func TestNoIntentNeeded(t *testing.T) {
 			_, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, test.change, model.Idempotency{})
 			check.Must(t, err)
 			_, err = f.vouchers.ChangeStock(t.Context(), v.ID, test.change, model.Idempotency{})
-			if needed || (test.want == "") != (err == nil) || (err != nil && model.CodeOf(err) != test.want) {
-				t.Errorf("%+v: needed %v, %v", test.change, needed, err)
-			}
+			check.That(t, !needed && (test.want == "") == (err == nil) &&
+				(err == nil || model.CodeOf(err) == test.want), "%+v: needed %v, %v", test.change, needed, err)
 		}
 		for id, change := range map[string]model.StockChange{
 			v.ID: {Stock: new(int64(-1))}, "absent": {Stock: new(int64(1))}, "no id!": {Stock: new(int64(1))},
@@ -127,18 +120,16 @@ func TestDroppedIntent(t *testing.T) {
 			"mysql": dead.CreatedAt.Add(-11 * time.Second), "sqlite": dead.CreatedAt.Add(-11 * time.Second).UnixMicro(),
 		}[f.store.dialect])
 		list := check.Value(f.vouchers.Intents(t.Context(), 10*time.Second))(t)
-		if len(list) != 1 || list[0].Stock != 5 || list[0].VoucherID != v.ID || list[0].Revision != v.Revision {
-			t.Fatalf("%+v", list)
-		}
+		check.Need(t, len(list) == 1 && list[0].Stock == 5 && list[0].VoucherID == v.ID &&
+			list[0].Revision == v.Revision, "%+v", list)
 		fresh := f.intend(t, v.ID, 4) // takes its place
 		check.Must(t, f.vouchers.DropIntent(t.Context(), list[0]))
 		check.Equal(t, "intents, as the old one does not take the new one with it", f.intents(t), 1)
 		for range 2 {
 			check.Must(t, f.vouchers.DropIntent(t.Context(), fresh))
 			now, err := f.vouchers.Get(t.Context(), v.ID)
-			if err != nil || now.Revision != v.Revision+1 || now.Version != v.Version+1 || now.Stock != 10 || f.intents(t) != 0 {
-				t.Errorf("%+v, %v, %d intents", now, err, f.intents(t))
-			}
+			check.That(t, err == nil && now.Revision == v.Revision+1 && now.Version == v.Version+1 &&
+				now.Stock == 10 && f.intents(t) == 0, "%+v, %v, %d intents", now, err, f.intents(t))
 		}
 	})
 }
@@ -154,9 +145,7 @@ func TestIntentWithoutAnAnswer(t *testing.T) {
 			far := near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost }))
 			far.intend(t, v.ID, 5)
 			got, err := near.changeStock(t, v.ID, 5)
-			if err != nil || got.Stock != 5 || near.intents(t) != 0 {
-				t.Errorf("%+v, %v", got, err)
-			}
+			check.That(t, err == nil && got.Stock == 5 && near.intents(t) == 0, "%+v, %v", got, err)
 		})
 	}
 }
@@ -176,16 +165,14 @@ func TestIntentsAtOnce(t *testing.T) {
 					continue
 				}
 				got, err := f.vouchers.ChangeStock(t.Context(), v.ID, change, model.Idempotency{})
-				if err != nil || !needed || got.Stock != intent.Stock {
-					t.Errorf("intended %+v, got %+v, %v", intent, got, err)
-				}
+				check.That(t, err == nil && needed && got.Stock == intent.Stock,
+					"intended %+v, got %+v, %v", intent, got, err)
 				shrunk.Add(1)
 			}
 		})
 		now := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
-		if now.Stock != 100-shrunk.Load() || shrunk.Load() == 0 || f.intents(t) != 0 {
-			t.Errorf("%d left after %d changes", now.Stock, shrunk.Load())
-		}
+		check.That(t, now.Stock == 100-shrunk.Load() && shrunk.Load() != 0 && f.intents(t) == 0,
+			"%d left after %d changes", now.Stock, shrunk.Load())
 	})
 }
 
@@ -205,9 +192,8 @@ func TestRepairStock(t *testing.T) {
 			switch {
 			case i == 60:
 				found := check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
-				if found == nil || found.Stock-found.Remaining-found.LiveOrders != 5 {
-					t.Errorf("found %+v, want a difference of 5", found)
-				}
+				check.That(t, found != nil && found.Stock-found.Remaining-found.LiveOrders == 5,
+					"found %+v, want a difference of 5", found)
 			case i < 20:
 				_, _, err := f.cancel(t.Context(), sold[i].UserID, sold[i].ID)
 				check.Must(t, err)
@@ -244,9 +230,7 @@ func TestPessimisticNeedsRowLocks(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		_, err := repository.NewOrders(f.db, repository.OrderOptions{Strategy: model.StockPessimistic, PaymentWindow: time.Minute})
-		if (err != nil) != (f.store.dialect == "sqlite") {
-			t.Errorf("error %v", err)
-		}
+		check.That(t, (err != nil) == (f.store.dialect == "sqlite"), "error %v", err)
 		for _, options := range []repository.OrderOptions{{Strategy: "hopeful", PaymentWindow: time.Minute}, {}} {
 			if _, err := repository.NewOrders(f.db, options); err == nil {
 				t.Errorf("%+v was accepted", options)

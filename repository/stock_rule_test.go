@@ -96,14 +96,11 @@ func TestRule(t *testing.T) {
 			}
 			got := rule([]model.Reservation{{Order: order}}, voucher, test.existing, terms{time.Minute, ""})
 			if test.want == "" {
-				if got.outcomes[0].Err != nil {
-					t.Errorf("refused: %v", got.outcomes[0].Err)
-				}
+				check.That(t, got.outcomes[0].Err == nil, "refused: %v", got.outcomes[0].Err)
 				return
 			}
-			if model.CodeOf(got.outcomes[0].Err) != test.want || len(got.rows) != 0 {
-				t.Errorf("outcome %+v with %d rows, want %s", got.outcomes[0], len(got.rows), test.want)
-			}
+			check.That(t, model.CodeOf(got.outcomes[0].Err) == test.want && len(got.rows) == 0,
+				"outcome %+v with %d rows, want %s", got.outcomes[0], len(got.rows), test.want)
 		})
 	}
 }
@@ -128,13 +125,9 @@ func TestRuleWithinABatch(t *testing.T) {
 		if outcome.Err != nil {
 			code = model.CodeOf(outcome.Err)
 		}
-		if code != want[i] || outcome.Created != (i == 0 || i == 3) {
-			t.Errorf("%d: %+v, want %q", i, outcome, want[i])
-		}
+		check.That(t, code == want[i] && outcome.Created == (i == 0 || i == 3), "%d: %+v, want %q", i, outcome, want[i])
 	}
-	if len(got.rows) != 2 || !got.exhausted || got.outcomes[1].Order.ID != "1.v" {
-		t.Errorf("ruling %+v", got)
-	}
+	check.That(t, len(got.rows) == 2 && got.exhausted && got.outcomes[1].Order.ID == "1.v", "ruling %+v", got)
 }
 
 // LookFirst makes every transaction look for existing rows first.

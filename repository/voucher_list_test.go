@@ -106,9 +106,8 @@ func TestRarePhases(t *testing.T) {
 			want := append(want[phase], rare[phase].ID)
 			for _, all := range []bool{false, true} {
 				got, pages := f.listed(t, model.VoucherQuery{Phase: phase, All: all, Limit: 100})
-				if !slices.Equal(got, want) {
-					t.Errorf("%s, all %v: %d listed on %d pages, want %d", phase, all, len(got), pages, len(want))
-				}
+				check.That(t, slices.Equal(got, want),
+					"%s, all %v: %d listed on %d pages, want %d", phase, all, len(got), pages, len(want))
 			}
 			if page, err := f.vouchers.List(t.Context(), model.VoucherQuery{Phase: phase}); err != nil ||
 				(phase == model.PhaseSoldOut || phase == model.PhasePaused) && len(page.Items) != 1 {
@@ -201,9 +200,8 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		"FORCE INDEX (vouchers_newest) WHERE end_at <= NOW(6) AND state IN ('published', 'paused')":                          "vouchers_newest",
 	} {
 		plan := testserver.Plan(t, f.db.SQL(), "SELECT id FROM vouchers "+query+" ORDER BY created_at DESC, id DESC LIMIT 21")
-		if len(plan) != 1 || plan[0].Key != want || !strings.Contains(plan[0].Extra, "Using index") || strings.Contains(plan[0].Extra, "filesort") {
-			t.Errorf("%s: %+v", query, plan)
-		}
+		check.That(t, len(plan) == 1 && plan[0].Key == want && strings.Contains(plan[0].Extra, "Using index") &&
+			!strings.Contains(plan[0].Extra, "filesort"), "%s: %+v", query, plan)
 	}
 }
 
@@ -215,9 +213,8 @@ func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 		f := newFixture(t, store{dialect: "mysql", strategy: strategy})
 		v := f.onSale(t, 3)
 		indexed := list(t, f.db.SQL(), "SELECT DISTINCT column_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = 'vouchers'")
-		if !slices.Contains(indexed, "sold_out") || !slices.Contains(indexed, "created_at") {
-			t.Errorf("the indexes have %q", indexed)
-		}
+		check.That(t, slices.Contains(indexed, "sold_out") && slices.Contains(indexed, "created_at"),
+			"the indexes have %q", indexed)
 		entry := func() string {
 			return list(t, f.db.SQL(), "SELECT CONCAT_WS('|', "+strings.Join(indexed, ", ")+") FROM vouchers WHERE id = '"+v.ID+"'")[0]
 		}
@@ -263,15 +260,12 @@ func TestBusyListsTakeNothingFromSales(t *testing.T) {
 		check.Must(t, check.ErrorOf(f.vouchers.Get(t.Context(), v.ID)))
 		release()
 		for name, err := range lists(f) {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			check.That(t, err == nil, "%s: %v", name, err)
 		}
 		defer hasty.keepListsBusy(t)()
 		for name, err := range lists(hasty) {
-			if model.CodeOf(err) != model.CodeUnavailable {
-				t.Errorf("%s while all are busy: %v, want UNAVAILABLE", name, err)
-			}
+			check.That(t, model.CodeOf(err) == model.CodeUnavailable,
+				"%s while all are busy: %v, want UNAVAILABLE", name, err)
 		}
 	})
 }

@@ -26,27 +26,22 @@ func TestVoucherComesBackAsItWasMade(t *testing.T) {
 		id := newID(t)
 		made := check.Value(f.vouchers.Create(t.Context(), id, asked, "", model.Idempotency{}))(t)
 		read := check.Value(f.vouchers.Get(t.Context(), id))(t)
-		if made.Phase != model.PhaseUpcoming || read.ServerTime.Before(made.ServerTime) || !aboutNow(read.ServerTime) {
-			t.Errorf("made %+v, read %+v", made, read)
-		}
+		check.That(t, made.Phase == model.PhaseUpcoming && !read.ServerTime.Before(made.ServerTime) &&
+			aboutNow(read.ServerTime), "made %+v, read %+v", made, read)
 		read.ServerTime = made.ServerTime
 		if fmt.Sprint(read) != fmt.Sprint(made) || read.State != model.VoucherPublished || read.Remaining != model.MaxAmount ||
 			read.Currency != "CNY" || !read.BeginAt.Equal(begin.Truncate(time.Microsecond)) || read.Description != asked.Description {
 			t.Errorf("read %+v, want %+v", read, made)
 		}
 		many := check.Value(f.vouchers.GetMany(t.Context(), []string{id, "absent"}))(t)
-		if len(many) != 1 || many[id].Title != asked.Title {
-			t.Errorf("many: %+v", many)
-		}
+		check.That(t, len(many) == 1 && many[id].Title == asked.Title, "many: %+v", many)
 		for _, absent := range []string{"absent", id + " ", strings.ToUpper(id), ""} {
 			wantCode(t, check.ErrorOf(f.vouchers.Get(t.Context(), absent)), model.CodeNotFound)
 		}
 		asked.EndAt = begin
 		wantCode(t, check.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, "", model.Idempotency{})), model.CodeValidation)
 		all := check.Value(f.vouchers.IDs(t.Context()))(t)
-		if !slices.Equal(all, []string{id}) {
-			t.Errorf("ids %v", all)
-		}
+		check.That(t, slices.Equal(all, []string{id}), "ids %v", all)
 	})
 }
 
@@ -134,9 +129,8 @@ func TestChangeStock(t *testing.T) {
 			check.Must(t, err2)
 			if test.want != "" {
 				wantCode(t, err, test.want)
-				if after.Version != before.Version || after.Stock != before.Stock || after.Remaining != before.Remaining {
-					t.Errorf("a refused change left %+v", after)
-				}
+				check.That(t, after.Version == before.Version && after.Stock == before.Stock &&
+					after.Remaining == before.Remaining, "a refused change left %+v", after)
 				continue
 			}
 			check.Must(t, err)
@@ -171,9 +165,8 @@ func TestStockChangesDuringTheSale(t *testing.T) {
 			}
 		})
 		stats := check.Value(f.vouchers.Stats(t.Context(), v.ID))(t)
-		if stats.Stock != 20+changed.Load() || stats.Stock != stats.Remaining+stats.Sold || stats.OrdersByStatus[model.OrderUnpaid] != stats.Sold {
-			t.Errorf("%+v, changed by %d", stats, changed.Load())
-		}
+		check.That(t, stats.Stock == 20+changed.Load() && stats.Stock == stats.Remaining+stats.Sold &&
+			stats.OrdersByStatus[model.OrderUnpaid] == stats.Sold, "%+v, changed by %d", stats, changed.Load())
 		f.balanced(t, v.ID, stats.Sold)
 	})
 }
@@ -201,9 +194,8 @@ func TestStatsAndAudit(t *testing.T) {
 		f.exec(t, "UPDATE vouchers SET remaining = 6 WHERE id = ?", v.ID)
 		check.Equal(t, "units that no order holds", check.Value(f.vouchers.Takings(t.Context(), v.ID))(t).Adrift, 1)
 		audit := check.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
-		if audit.Balanced || audit.Redis != nil || audit.Queue != nil || audit.Drift == nil || audit.Mode != model.ModeSync || audit.VoucherID != v.ID {
-			t.Errorf("%+v", audit)
-		}
+		check.That(t, !audit.Balanced && audit.Redis == nil && audit.Queue == nil && audit.Drift != nil &&
+			audit.Mode == model.ModeSync && audit.VoucherID == v.ID, "%+v", audit)
 		for _, ask := range []func() error{
 			func() error { _, err := f.vouchers.Stats(t.Context(), "absent"); return err },
 			func() error { return check.ErrorOf(f.vouchers.Takings(t.Context(), "absent")) },
@@ -242,24 +234,19 @@ func TestPhases(t *testing.T) {
 			var got []string
 			for _, v := range page.Items {
 				got = append(got, v.ID)
-				if v.Phase != phase {
-					t.Errorf("%s is listed as %s", v.Phase, phase)
-				}
+				check.That(t, v.Phase == phase, "%s is listed as %s", v.Phase, phase)
 			}
 			slices.Sort(got)
 			slices.Sort(want[phase])
-			if !slices.Equal(got, want[phase]) || len(got) == 0 {
-				t.Errorf("%s: %d listed, want %d", phase, len(got), len(want[phase]))
-			}
+			check.That(t, slices.Equal(got, want[phase]) && len(got) != 0,
+				"%s: %d listed, want %d", phase, len(got), len(want[phase]))
 		}
 		page := check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{OnSale: true, Limit: 100}))(t)
 		if on := len(want[model.PhaseLive]) + len(want[model.PhaseSoldOut]); len(page.Items) != on {
 			t.Errorf("%d on sale, want %d", len(page.Items), on)
 		}
 		page = check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100}))(t)
-		if len(page.Items) != everything {
-			t.Errorf("%d listed, want %d", len(page.Items), everything)
-		}
+		check.That(t, len(page.Items) == everything, "%d listed, want %d", len(page.Items), everything)
 		wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Phase: "soon"})), model.CodeValidation)
 	})
 }
@@ -361,17 +348,14 @@ func TestUnseenChangeIsNotOverwritten(t *testing.T) {
 				changed, err := change([]*fixture{f, other}[i%2], i+1, model.Tags{"other", before.Tag()})
 				switch {
 				case err == nil:
-					if !won.CompareAndSwap(nil, &changed) {
-						t.Errorf("round %d: a second change was made", round)
-					}
+					check.That(t, won.CompareAndSwap(nil, &changed), "round %d: a second change was made", round)
 				case model.CodeOf(err) != model.CodePreconditionFailed:
 					t.Errorf("round %d: %v", round, err)
 				}
 			})
 			after := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
-			if won.Load() == nil || after.Tag() != won.Load().Tag() || after.Version != before.Version+1 {
-				t.Errorf("round %d: won %+v, read %+v", round, won.Load(), after)
-			}
+			check.That(t, won.Load() != nil && after.Tag() == won.Load().Tag() && after.Version == before.Version+1,
+				"round %d: won %+v, read %+v", round, won.Load(), after)
 		}
 		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), "absent", model.VoucherPatch{IfMatch: model.Tags{"x"}})), model.CodeNotFound)
 	})
@@ -403,9 +387,8 @@ func TestStaleTagLowersNothing(t *testing.T) {
 		for i, tag := range []string{"stale", v.Tag()} {
 			change := model.StockChange{Stock: new(int64(3)), IfMatch: model.Tags{tag}}
 			_, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, change, model.Idempotency{})
-			if err != nil || needed != (tag != "stale") || f.intents(t) != i {
-				t.Errorf("%s: needed %v, %d intents, %v", tag, needed, f.intents(t), err)
-			}
+			check.That(t, err == nil && needed == (tag != "stale") && f.intents(t) == i,
+				"%s: needed %v, %d intents, %v", tag, needed, f.intents(t), err)
 			_, err = f.vouchers.ChangeStock(t.Context(), v.ID, change, model.Idempotency{})
 			if tag == "stale" {
 				wantCode(t, err, model.CodePreconditionFailed)

@@ -44,9 +44,7 @@ func TestClassifyServerErrors(t *testing.T) {
 		row := strings.Split(strings.TrimSpace(line), "\t")
 		number, err := strconv.Atoi(row[0])
 		want, known := classes[row[4]]
-		if err != nil || !known {
-			t.Fatalf("not a row of the table: %q", line)
-		}
+		check.Need(t, err == nil && known, "not a row of the table: %q", line)
 		listed[number] = true
 		seen[want]++
 		check.Equal(t, strings.TrimSpace(line), classify(mysqlError(uint16(number), row[3])), want)
@@ -54,9 +52,7 @@ func TestClassifyServerErrors(t *testing.T) {
 			t.Errorf("%s: class %s does not say that the data are to blame", line, class)
 		}
 	}
-	if len(seen) != len(classes) || seen[faultAway] < 2500 {
-		t.Errorf("classes of the table: %v", seen)
-	}
+	check.That(t, len(seen) == len(classes) && seen[faultAway] >= 2500, "classes of the table: %v", seen)
 	for number := range 1 << 16 {
 		if listed[number] {
 			continue
@@ -144,9 +140,8 @@ func TestFail(t *testing.T) {
 		{model.ErrSuperseded, model.CodeInternal, false},
 	} {
 		err := Named("try", test.err)
-		if model.CodeOf(err) != test.code || errors.Is(err, model.ErrDataRefused) != test.data || !errors.Is(err, test.err) {
-			t.Errorf("%v: %v", test.err, err)
-		}
+		check.That(t, model.CodeOf(err) == test.code && errors.Is(err, model.ErrDataRefused) == test.data &&
+			errors.Is(err, test.err), "%v: %v", test.err, err)
 	}
 }
 
@@ -173,9 +168,8 @@ func TestCommitError(t *testing.T) {
 		{errors.New("who knows"), true},
 	} {
 		got := commitError(test.err)
-		if errors.Is(got, model.ErrUnknownOutcome) != test.unknown || (got == nil) != (test.err == nil) || !errors.Is(got, test.err) {
-			t.Errorf("%v: %v", test.err, got)
-		}
+		check.That(t, errors.Is(got, model.ErrUnknownOutcome) == test.unknown && (got == nil) == (test.err == nil) &&
+			errors.Is(got, test.err), "%v: %v", test.err, got)
 	}
 }
 
@@ -205,9 +199,7 @@ func TestLockNames(t *testing.T) {
 	for _, schema := range []string{"a", "b", long, long[:63] + "5"} {
 		for _, name := range []string{"migrate", "embedded"} {
 			lock := lockName(schema, name)
-			if len(lock) > longestLockName || seen[lock] {
-				t.Errorf("%s and %s: %s", schema, name, lock)
-			}
+			check.That(t, len(lock) <= longestLockName && !seen[lock], "%s and %s: %s", schema, name, lock)
 			seen[lock] = true
 		}
 	}
@@ -219,9 +211,8 @@ func TestOneWriter(t *testing.T) {
 	d := check.Value(Open(t.Context(), Options{SQLiteFile: filepath.Join(t.TempDir(), "x.db")}))(t)
 	defer func() { check.Must(t, d.Close()) }()
 	check.Must(t, d.Transaction(t.Context(), func(*gorm.DB) error {
-		if d.writer.Stats().InUse != 1 || d.sql.Stats().InUse != 0 {
-			t.Errorf("writer %+v, readers %+v", d.writer.Stats(), d.sql.Stats())
-		}
+		check.That(t, d.writer.Stats().InUse == 1 && d.sql.Stats().InUse == 0,
+			"writer %+v, readers %+v", d.writer.Stats(), d.sql.Stats())
 		return d.sql.PingContext(t.Context())
 	}))
 }
