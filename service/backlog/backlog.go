@@ -6,7 +6,6 @@ package backlog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -29,9 +28,9 @@ const (
 	// maxAsked, and budget.Brief, bound what one look asks of single vouchers, a millisecond or two each: so that the
 	// look at all of them comes in time, and so that the queue bears it.
 	maxAsked = 200
-	// floorShare is between two questions how far the consumer has come, for single vouchers, on the average of all
-	// that wait: after the loss of a whole Redis a thousand rebuilds wait at once.
-	floorShare = budget.Blink / 5
+	// floorShare is between two questions how far the consumer has come, on the average of all rebuilds that wait. After
+	// the loss of a whole Redis they are a thousand, and hear of it sooner than so many can be loaded.
+	floorShare = budget.Blink / 10
 )
 
 // Queue is what the watch asks.
@@ -74,12 +73,8 @@ type Watch struct {
 	mu      sync.RWMutex
 	read    time.Time         // before the queue named those that wait; zero: it has not yet
 	done    time.Time         // everything shared from before it was consumed before that
-	floor   uint64            // of what is shared, as long as somebody waits
 	waiting map[string]*waits // those it named
-	reading bool              // somebody asks the queue for them
-	tried   time.Time         // when that was last begun
-	took    time.Duration     // by the last reading
-	failed  error             // of the last reading
+	took    time.Duration     // by the last reading; 0: it failed
 	silent  time.Time         // since when the queue tells no voucher's age; zero: it does
 
 	floors atomic.Int32              // how many wait for the consumer
@@ -148,51 +143,28 @@ func (w *Watch) look(ctx context.Context) error {
 }
 
 // readWaiting learns which vouchers have messages, and of those that had none at the last reading that all of theirs
-// are younger than it. While somebody reads, or has just done so, it answers with what became of the last reading.
+// are younger than it. It is for one goroutine, and does nothing right behind the last reading.
 func (w *Watch) readWaiting(ctx context.Context) error {
 	asked := time.Now()
-	mine, awaited, failed := w.mayRead(asked)
-	if !mine {
-		return failed
+	if asked.Sub(w.read) < min(readShare*w.took, budget.Look) {
+		return nil
 	}
 	done := w.sharedDone()
-	var shared model.Backlog
-	var err error
-	if awaited { // before those with messages of their own are named: orders are isolated first
-		shared, err = w.queue.BacklogOf(ctx, model.AnyVoucher)
-	}
-	var named map[string]int64
-	if err == nil {
-		named, err = w.queue.Waiting(ctx)
-	}
+	named, err := w.queue.Waiting(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reading, w.took = false, time.Since(asked)
-	if !errors.Is(ctx.Err(), context.Canceled) { // a caller that gave up says nothing of the queue
-		w.failed = err
-	}
-	if err != nil {
+	if w.took = 0; err != nil {
 		return err
 	}
+	w.took = time.Since(asked)
 	waiting := make(map[string]*waits, len(named))
 	for id := range named {
 		if waiting[id] = w.waiting[id]; waiting[id] == nil {
 			waiting[id] = &waits{young: w.read}
 		}
 	}
-	w.waiting, w.read, w.done, w.floor = waiting, asked, done, shared.AckFloor
+	w.waiting, w.read, w.done = waiting, asked, done
 	return nil
-}
-
-// mayRead reports whether the caller is to make the next reading, and whether somebody waits for the consumer.
-func (w *Watch) mayRead(now time.Time) (mine, awaited bool, failed error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.reading || now.Sub(w.tried) < max(budget.Blink, min(readShare*w.took, budget.Look)) {
-		return false, false, w.failed
-	}
-	w.reading, w.tried = true, now
-	return true, w.floors.Load() > 0, nil
 }
 
 // sharedDone is an instant: what was published before it, and all vouchers share, is consumed by
@@ -348,11 +320,6 @@ func (w *Watch) Empty(voucherID string, age time.Duration) bool {
 	return w.waiting[voucherID] == nil && now.Sub(w.read) < unknownAfter && now.Sub(w.done) < age
 }
 
-// How the rebuilds of one process wait for the messages that may carry their vouchers' orders. A few of them ask, each
-// as often as if it were alone. Many share a reading, which tells the floor of what all vouchers share and names those
-// with messages of their own. A shared reading can only show that a voucher is not finished; then the next waiter reads
-// again, because only its own reading can prove the end.
-
 // Await waits until every message of a voucher is acknowledged, up to a sequence. A look
 // that fails is not the end of it: a rebuild that began anew would have to wait for
 // everything that came meanwhile. It ends with ctx, and when all looks have failed for too long.
@@ -375,7 +342,7 @@ func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) er
 		if ctx.Err() == nil {
 			w.blind.Note(ctx, w.log, failed, "rebuilds cannot see how far the queue has come, and wait",
 				"rebuilds see again how far the queue has come", slog.String("voucher_id", voucherID))
-			w.pause(ctx, voucherID, sequence, asked)
+			poll.Pause(ctx, max(budget.Blink, time.Duration(w.floors.Load())*floorShare))
 		}
 		switch {
 		case ctx.Err() == nil:
@@ -393,26 +360,4 @@ func passed(backlog model.Backlog, sequence uint64) (bool, error) {
 		return false, fmt.Errorf("the queue ends at %d and had %d: it is another one", backlog.LastSequence, sequence)
 	}
 	return backlog.AckFloor >= sequence, nil
-}
-
-// pause waits until a voucher is to be asked for again: in its turn, or when a newer reading shows it is done.
-func (w *Watch) pause(ctx context.Context, voucherID string, sequence uint64, asked time.Time) {
-	for ctx.Err() == nil {
-		waiters := w.floors.Load()
-		own := max(budget.Blink, time.Duration(waiters)*floorShare)
-		step := max(budget.Blink, min(time.Duration(waiters)*time.Millisecond, budget.Glance))
-		poll.Pause(ctx, min(step, own-time.Since(asked)))
-		if time.Since(asked) >= own || w.drained(ctx, voucherID, sequence, asked) {
-			return
-		}
-	}
-}
-
-// drained reports whether a reading taken after an instant shows the shared floor at a sequence or above, and no
-// message of the voucher. When readings fail, those that wait ask in their turn.
-func (w *Watch) drained(ctx context.Context, voucherID string, sequence uint64, after time.Time) bool {
-	_ = w.readWaiting(ctx)
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	return w.read.After(after) && w.floor >= sequence && w.waiting[voucherID] == nil
 }

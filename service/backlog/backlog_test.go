@@ -269,12 +269,13 @@ func TestMain(m *testing.M) { servicetest.Main(m) }
 
 // floorQueue is a queue with messages of many vouchers. Each question takes a millisecond.
 type floorQueue struct {
-	mu       sync.Mutex
-	messages map[string][]uint64 // not acknowledged, of each voucher
-	last     uint64
-	away     error // of the question for all vouchers at once
-	lost     error // of every question
-	calls    map[string]int
+	Queue // of which nothing else is asked
+
+	mu        sync.Mutex
+	messages  map[string][]uint64 // not acknowledged, of each voucher
+	last      uint64
+	lost      error // of every question
+	questions int
 }
 
 func (q *floorQueue) with(f func()) {
@@ -284,24 +285,16 @@ func (q *floorQueue) with(f func()) {
 }
 
 // asked is how often the queue was asked.
-func (q *floorQueue) asked(names ...string) (n int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, name := range names {
-		n += q.calls[name]
-	}
+func (q *floorQueue) asked() (n int) {
+	q.with(func() { n = q.questions })
 	return n
 }
 
-func (q *floorQueue) ask(name string) (unlock func()) {
+func (q *floorQueue) BacklogOf(_ context.Context, voucherID string) (model.Backlog, error) {
 	servicetest.Pass(time.Millisecond)
 	q.mu.Lock()
-	q.calls[name]++
-	return q.mu.Unlock
-}
-
-func (q *floorQueue) BacklogOf(_ context.Context, voucherID string) (model.Backlog, error) {
-	defer q.ask("BacklogOf")()
+	defer q.mu.Unlock()
+	q.questions++
 	b := model.Backlog{LastSequence: q.last, AckFloor: q.last}
 	if shared := q.messages[model.AnyVoucher]; len(shared) > 0 {
 		b.AckFloor, b.Messages = slices.Min(shared)-1, int64(len(shared))
@@ -312,34 +305,12 @@ func (q *floorQueue) BacklogOf(_ context.Context, voucherID string) (model.Backl
 	return b, q.lost
 }
 
-func (q *floorQueue) Waiting(context.Context) (map[string]int64, error) {
-	defer q.ask("Waiting")()
-	named := map[string]int64{}
-	for id, own := range q.messages {
-		if len(own) > 0 {
-			named[id] = int64(len(own))
-		}
-	}
-	return named, cmp.Or(q.away, q.lost)
-}
-
 // publish puts a message of a voucher into the queue.
 func (q *floorQueue) publish(voucherID string) {
 	q.with(func() {
 		q.last++
 		q.messages[voucherID] = append(q.messages[voucherID], q.last)
 	})
-}
-
-func (q *floorQueue) Backlog(ctx context.Context) (model.Backlog, error) {
-	b, err := q.BacklogOf(ctx, "")
-	q.with(func() {
-		b.Messages = 0
-		for _, own := range q.messages {
-			b.Messages += int64(len(own))
-		}
-	})
-	return b, err
 }
 
 // acknowledge ends the oldest message of each of the vouchers.
@@ -366,7 +337,7 @@ type floorWaits struct {
 func besideWaits(t *testing.T, rebuilds int, test func(*testing.T, *floorWaits), also ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &floorWaits{floorQueue: &floorQueue{messages: map[string][]uint64{}, calls: map[string]int{}}, ended: map[string]time.Time{}}
+		w := &floorWaits{floorQueue: &floorQueue{messages: map[string][]uint64{}}, ended: map[string]time.Time{}}
 		watch := New(w.floorQueue, 0, nil, slog.New(slog.DiscardHandler))
 		for i := range rebuilds {
 			w.vouchers = append(w.vouchers, fmt.Sprint("v", i))
@@ -406,71 +377,33 @@ func (w *floorWaits) within(t *testing.T, limit time.Duration, vouchers ...strin
 	check.Equal(t, "waits that have ended", len(w.ended), len(vouchers))
 }
 
-// A thousand rebuilds that wait ask the queue some hundred times a second together, and
-// each of them learns at once that its messages are done.
-func TestManyRebuildsWaitAtTheCostOfAFew(t *testing.T) {
+// A thousand rebuilds that wait ask the queue some hundred times a second together. Each learns that its messages are
+// done in its turn, and who waits beside a few others as soon as who waits alone. A message that came later is not
+// waited for.
+func TestRebuildsWaitInTurns(t *testing.T) {
 	t.Parallel()
-	besideWaits(t, 1000, func(t *testing.T, w *floorWaits) {
-		servicetest.Pass(10 * time.Second)
-		before := w.asked("BacklogOf", "Waiting")
-		servicetest.Pass(30 * time.Second)
-		if each := (w.asked("BacklogOf", "Waiting") - before) / 30; each > 150 {
-			t.Errorf("%d questions a second", each)
-		}
-		w.acknowledge("v7")
-		w.within(t, 2*budget.Glance+10*time.Millisecond, "v7")
-		w.acknowledge(w.vouchers[10:]...)
-		w.within(t, 2*budget.Glance+10*time.Millisecond, append(w.vouchers[10:], "v7")...)
-		w.acknowledge(slices.DeleteFunc(slices.Clone(w.vouchers[:10]), func(id string) bool { return id == "v7" })...)
-	})
-}
-
-// Who waits beside a few others learns of it as soon as who waits alone.
-func TestAFewRebuildsWaitAsIfAlone(t *testing.T) {
-	t.Parallel()
-	for _, rebuilds := range []int{1, 5} {
+	for _, rebuilds := range []int{1, 5, 1000} {
 		besideWaits(t, rebuilds, func(t *testing.T, w *floorWaits) {
-			servicetest.Pass(time.Minute)
-			w.acknowledge(w.vouchers...)
-			w.within(t, budget.Blink+5*time.Millisecond, w.vouchers...)
-			check.Equal(t, "questions for all vouchers", w.asked("Waiting"), 0)
+			servicetest.Pass(10 * time.Second)
+			before := w.asked()
+			servicetest.Pass(30 * time.Second)
+			each := (w.asked() - before) / 30
+			check.That(t, each <= min(210, 20*rebuilds), "%d questions a second", each)
+			w.publish("v0")
+			w.acknowledge("v0")
+			turn := max(budget.Blink, time.Duration(rebuilds)*floorShare) + 10*time.Millisecond
+			w.within(t, turn, "v0")
+			w.acknowledge(w.vouchers[1:]...)
+			w.within(t, turn, w.vouchers...)
 		})
 	}
-}
-
-// What all vouchers share is asked for once, for all that wait, and a busy sale beside them makes them none the later.
-func TestManyRebuildsWaitForWhatAllShare(t *testing.T) {
-	t.Parallel()
-	besideWaits(t, 1000, func(t *testing.T, w *floorWaits) {
+	besideWaits(t, 100, func(t *testing.T, w *floorWaits) {
 		w.acknowledge(w.vouchers...)
-		servicetest.Pass(10 * time.Second)
-		before := w.asked("BacklogOf", "Waiting")
-		servicetest.Pass(30 * time.Second)
-		if each := (w.asked("BacklogOf", "Waiting") - before) / 30; each > 150 {
-			t.Errorf("%d questions a second", each)
-		}
-		w.within(t, 0)
+		w.within(t, time.Minute)
 		w.publish(model.AnyVoucher) // behind the barrier
 		w.acknowledge(model.AnyVoucher)
-		w.within(t, 2*budget.Glance+10*time.Millisecond, w.vouchers...)
+		w.within(t, time.Second, w.vouchers...)
 	}, model.AnyVoucher)
-}
-
-// A message that came later keeps the voucher named, and is not waited for; neither is the
-// question for all vouchers, when that alone fails.
-func TestARebuildAmongManyAsksInItsTurn(t *testing.T) {
-	t.Parallel()
-	besideWaits(t, 100, func(t *testing.T, w *floorWaits) {
-		w.publish("v7")
-		servicetest.Pass(5 * time.Second)
-		w.acknowledge("v7")
-		w.within(t, 100*floorShare+2*budget.Blink, "v7")
-		w.with(func() { w.away = errors.New("away") })
-		servicetest.Pass(5 * time.Second)
-		w.acknowledge("v8")
-		w.within(t, 100*floorShare+2*budget.Blink, "v7", "v8")
-		w.acknowledge(slices.DeleteFunc(slices.Clone(w.vouchers), func(id string) bool { return id == "v7" || id == "v8" })...)
-	})
 }
 
 // Looks that fail for some seconds end no wait: a rebuild would begin anew behind a later message.
@@ -487,30 +420,4 @@ func TestAFailedLookIsNotTheEndOfAWait(t *testing.T) {
 			w.within(t, 100*floorShare+2*budget.Blink, w.vouchers...)
 		})
 	}
-}
-
-// unansweredReading is a queue that names no vouchers until the question is given up.
-type unansweredReading struct{ *floorQueue }
-
-func (unansweredReading) Waiting(ctx context.Context) (map[string]int64, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
-// A rebuild that is given up while it reads says nothing of the queue: the next look goes on.
-func TestAWaitThatIsGivenUpIsNoTroubleOfTheQueue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		q := unansweredReading{&floorQueue{messages: map[string][]uint64{}, calls: map[string]int{}}}
-		q.publish("v1")
-		watch := New(q, time.Minute, telemetry.NewAdmission(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-		waiting, giveUp := context.WithCancel(t.Context())
-		var wait sync.WaitGroup
-		wait.Go(func() { check.Is(t, "the wait", watch.Await(waiting, "v1", q.last), context.Canceled) })
-		servicetest.Pass(budget.Blink / 2)
-		giveUp()
-		wait.Wait()
-		watch.Empty("v1", time.Hour) // somebody wants to know
-		check.Must(t, watch.look(t.Context()))
-	})
 }

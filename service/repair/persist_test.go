@@ -318,7 +318,7 @@ func TestWhatIsOnSaleIsRebuiltFirst(t *testing.T) {
 		s.redis.Lose()
 		check.Must(t, s.Reconciler.watch(t.Context()))
 		for _, want := range []string{"v1", "v0"} {
-			id, _ := s.Rebuilder.next()
+			id, _, _ := s.Rebuilder.next()
 			check.Equal(t, "the next", id, want)
 		}
 	})

@@ -1,11 +1,11 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,8 +22,9 @@ const (
 	rebuilders = 4
 	// shortestLook is between the first looks at another's rebuild, doubling up to budget.Glance.
 	shortestLook = budget.Blink / 5
-	// maxRebuildQueue bounds the waiting wishes of each urgency. The reconciler asks again for what found no room.
-	maxRebuildQueue = 1024
+	// maxWishes bounds the wishes that wait, for the least urgent ones, which leave as much room again to each of the
+	// others. The reconciler asks again for what found no room.
+	maxWishes = 1024
 	// maxAgain vouchers are remembered that were rebuilt; the others may be rebuilt again at once.
 	maxAgain = 10_000
 )
@@ -44,7 +45,6 @@ var errRebuilding = errors.New("another instance rebuilds this voucher")
 type Rebuilder struct {
 	deps Deps
 
-	ready  chan struct{}       // a token for each wish in the queue
 	places *semaphore.Weighted // of the rebuilds that Run has started
 
 	again *backoff.Failures // counts rebuilds: how long those that were asked for have to wait
@@ -53,10 +53,10 @@ type Rebuilder struct {
 	begun    sync.Map // int64 by voucher: epochs that this process began and has not opened
 	draining sync.Map // uint64 by voucher: the last messages of draws that wait for their orders
 
-	mu      sync.Mutex
-	queue   [urgencies][]string    // vouchers, oldest first; each is in one of the lists
-	waiting map[string]rebuildWish // for the vouchers in the queue
-	pausing map[string]rebuildWish // for vouchers that were rebuilt a moment ago
+	wake   chan struct{} // holds one token: there is a new wish
+	mu     sync.Mutex
+	wishes map[string]rebuildWish // by voucher
+	number int                    // of the latest wish
 }
 
 // rebuildRun is a rebuild under way. Calls that want the same rebuild wait for it.
@@ -68,9 +68,8 @@ type rebuildRun struct {
 
 func newRebuilder(parts Deps) *Rebuilder {
 	return &Rebuilder{
-		deps: parts, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
-		waiting: map[string]rebuildWish{}, pausing: map[string]rebuildWish{},
-		again: backoff.New(pauses(), maxAgain, time.Now),
+		deps: parts, places: semaphore.NewWeighted(rebuilders), wake: make(chan struct{}, 1),
+		wishes: map[string]rebuildWish{}, again: backoff.New(pauses(), maxAgain, time.Now),
 	}
 }
 
@@ -187,14 +186,13 @@ const (
 	urgencies
 )
 
+// rebuildWish is a rebuild that was asked for and has not begun.
 type rebuildWish struct {
 	urgency urgency
-	wrong   int64 // also healthy hot copies up to this epoch are to be replaced
-	closed  bool  // the hot copy was closed for it: it does not pause
-}
-
-func (w rebuildWish) and(other rebuildWish) rebuildWish {
-	return rebuildWish{min(w.urgency, other.urgency), max(w.wrong, other.wrong), w.closed || other.closed}
+	wrong   int64     // also healthy hot copies up to this epoch are to be replaced
+	closed  bool      // the hot copy was closed for it: it does not pause
+	from    time.Time // its turn comes then, if its voucher was rebuilt a moment ago
+	number  int       // the earlier of two that are as urgent comes first
 }
 
 // Ask asks for a rebuild in the background, if one is still needed when its turn comes: of a hot copy that is not
@@ -231,68 +229,49 @@ func (r *Rebuilder) found(voucherID string, selling bool) {
 	r.enqueue(voucherID, wish)
 }
 
+// enqueue makes one wish of all that wait for a voucher. It waits here through a pause, too: a hot copy that stays
+// closed must not depend on the next request for it.
 func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if _, busy := r.running.Load(voucherID); busy && wish.wrong == 0 {
 		return
 	}
-	before, waits := r.waiting[voucherID]
-	pause := r.again.Wait(voucherID)
-	switch {
-	case waits && wish.urgency >= before.urgency, waits && r.full(wish.urgency):
-		wish = wish.and(before)
-		wish.urgency = before.urgency
-		r.waiting[voucherID] = wish
-		return
-	case !waits && !wish.closed && pause > 0:
-		r.postpone(voucherID, wish, pause)
-		return
-	case !waits && r.full(wish.urgency):
-		return
-	case !waits:
-		r.ready <- struct{}{} // never blocks: the channel holds as many as the queue
-	default: // the voucher moves on to a more urgent list
-		from := before.urgency
-		r.queue[from] = slices.DeleteFunc(r.queue[from], func(id string) bool { return id == voucherID })
-		wish = wish.and(before)
-	}
-	r.queue[wish.urgency] = append(r.queue[wish.urgency], voucherID)
-	r.waiting[voucherID] = wish
-}
-
-// postpone enqueues a wish after a pause: a hot copy that stays closed must not depend on the next request for it.
-func (r *Rebuilder) postpone(voucherID string, wish rebuildWish, pause time.Duration) {
-	if before, pauses := r.pausing[voucherID]; pauses {
-		r.pausing[voucherID] = wish.and(before)
-		return
-	}
-	r.pausing[voucherID] = wish
-	time.AfterFunc(pause, func() {
-		r.mu.Lock()
-		wish := r.pausing[voucherID]
-		delete(r.pausing, voucherID)
-		r.mu.Unlock()
-		r.enqueue(voucherID, wish)
-	})
-}
-
-func (r *Rebuilder) full(u urgency) bool { return len(r.queue[u]) >= maxRebuildQueue }
-
-// next takes the most urgent wish out of the queue, which is not empty.
-func (r *Rebuilder) next() (voucherID string, wrong int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for u := range r.queue {
-		if len(r.queue[u]) > 0 {
-			id := r.queue[u][0]
-			r.queue[u] = r.queue[u][1:]
-			wish := r.waiting[id]
-			delete(r.waiting, id)
-			return id, wish.wrong
+	before, waits := r.wishes[voucherID]
+	if !waits && len(r.wishes) >= maxWishes*int(urgencies-wish.urgency) {
+		return
+	}
+	r.number++
+	wish.number, wish.from = r.number, time.Now().Add(r.again.Wait(voucherID))
+	if waits {
+		wish.wrong, wish.closed, wish.from = max(wish.wrong, before.wrong), wish.closed || before.closed, before.from
+	}
+	if waits && wish.urgency >= before.urgency {
+		wish.urgency, wish.number = before.urgency, before.number
+	}
+	r.wishes[voucherID] = wish
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next takes the most urgent wish whose turn has come. Without one it says after how long it does, zero for never.
+func (r *Rebuilder) next() (voucherID string, wrong int64, pause time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var first rebuildWish
+	for id, wish := range r.wishes {
+		wait := time.Until(wish.from)
+		switch {
+		case wait > 0 && !wish.closed:
+			pause = min(cmp.Or(pause, wait), wait)
+		case voucherID == "" || cmp.Or(cmp.Compare(wish.urgency, first.urgency), cmp.Compare(wish.number, first.number)) < 0:
+			voucherID, first = id, wish
 		}
 	}
-	return "", 0
+	delete(r.wishes, voucherID)
+	return voucherID, first.wrong, pause
 }
 
 // place is what a rebuild of Run occupies while it works. The zero place, of a waiting caller's, is not counted.
@@ -315,17 +294,26 @@ func (r *Rebuilder) Run(ctx context.Context) {
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	for r.places.Acquire(ctx, 1) == nil {
-		select {
-		case <-ctx.Done():
+		id, wrong, pause := r.next()
+		for ; id == "" && ctx.Err() == nil; id, wrong, pause = r.next() {
+			var turn <-chan time.Time
+			if pause > 0 {
+				turn = time.After(pause)
+			}
+			select {
+			case <-ctx.Done():
+			case <-r.wake:
+			case <-turn:
+			}
+		}
+		if id == "" {
 			r.places.Release(1)
 			return
-		case <-r.ready:
-			id, wrong := r.next()
-			serving.Go(func() {
-				defer r.places.Release(1)
-				r.serve(ctx, id, wrong)
-			})
 		}
+		serving.Go(func() {
+			defer r.places.Release(1)
+			r.serve(ctx, id, wrong)
+		})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -336,11 +335,11 @@ func TestManyRebuildersOpenOneCopy(t *testing.T) {
 func TestRequestsAreCoalescedAndBounded(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
-		for i := range 3 * maxRebuildQueue {
+		for i := range 9 * maxWishes {
 			s.Rebuilder.Ask(fmt.Sprint("v", i), 0)
 			s.Rebuilder.Ask("v0", 0)
 		}
-		check.Equal(t, "wishes that wait", len(s.Rebuilder.waiting), maxRebuildQueue)
+		check.Equal(t, "wishes that wait", len(s.Rebuilder.wishes), 3*maxWishes)
 	})
 }
 
@@ -360,7 +359,7 @@ func TestAHealthyCopyIsNotRebuiltOnRequest(t *testing.T) {
 func TestRebuildsAreServedByUrgency(t *testing.T) {
 	t.Parallel()
 	r := newStage(t).Rebuilder
-	for i := range 2 * maxRebuildQueue {
+	for i := range 2 * maxWishes {
 		r.found(fmt.Sprint("upcoming", i), false)
 	}
 	r.found("selling", true)
@@ -372,14 +371,11 @@ func TestRebuildsAreServedByUrgency(t *testing.T) {
 	r.Ask("upcoming8", model.AnyEpoch)
 	var served []string
 	for range 6 {
-		<-r.ready
-		id, wrong := r.next()
+		id, wrong, _ := r.next()
 		served = append(served, fmt.Sprint(id, " ", wrong == model.AnyEpoch))
 	}
 	want := []string{"upcoming9 false", "upcoming8 true", "upcoming3 true", "selling false", "upcoming7 false", "upcoming0 false"}
-	if !slices.Equal(served, want) || len(r.ready) != len(r.waiting) || len(r.waiting) != maxRebuildQueue+1-6 {
-		t.Errorf("%v; %d wait, %d are to be woken", served, len(r.waiting), len(r.ready))
-	}
+	check.That(t, slices.Equal(served, want) && len(r.wishes) == maxWishes+1-6, "%v; %d wait", served, len(r.wishes))
 }
 
 // A queue that lost its messages would be waited for until the end of time.
@@ -403,31 +399,6 @@ func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
 	s.mode.Mode = model.ModeSync
 	servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
 	check.That(t, s.record.Epoch == 1 && s.hot().State() == model.CopyOpen, "something was closed")
-}
-
-// A wish that became more urgent leaves its place in the queue to others: a
-// thousand of them must not keep a quiet voucher closed for good.
-func TestWishesThatBecameMoreUrgentLeaveRoom(t *testing.T) {
-	t.Parallel()
-	r := newRebuilder(Deps{Log: slog.New(slog.DiscardHandler)})
-	for i := range maxRebuildQueue {
-		id := fmt.Sprintf("v%d", i)
-		r.found(id, false)
-		r.Ask(id, 0)
-		<-r.ready
-		if got, _ := r.next(); got != id {
-			t.Fatalf("%q is served instead of %q", got, id)
-		}
-	}
-	r.found("quiet", false)
-	select {
-	case <-r.ready:
-	default:
-		t.Fatal("a wish was left out although none waits")
-	}
-	if id, _ := r.next(); id != "quiet" {
-		t.Errorf("%q is served", id)
-	}
 }
 
 // What does not last is loaded less and less often, because a large sale takes seconds of the servers that all others
@@ -547,7 +518,7 @@ func TestAnInstanceWithoutTheQueueLeavesItsRebuild(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		cut := false
 		alone := s.employ(servicetest.NewLocks(), func(d *Deps) {
-			d.Queue, d.Backlog = queueSide{s, &cut}, watching(queueSide{s, &cut})
+			d.Queue, d.Backlog = queueSide{stage: s, cut: &cut}, watching(queueSide{stage: s, cut: &cut})
 		})
 		s.on["db.barrier"] = func() error { s.on["db.barrier"], cut = nil, true; return nil }
 		rebuilt := make(chan error, 1)

@@ -242,6 +242,7 @@ func (s *stage) balanced(t *testing.T) {
 // queueSide is the queue.
 type queueSide struct {
 	*stage
+	backlog.Queue // of which nothing else is asked
 
 	cut *bool // off from it is the instance that asks; nil: it is not
 }
@@ -265,19 +266,6 @@ func (q queueSide) Backlog(context.Context) (model.Backlog, error) {
 		floor = slices.MinFunc(q.messages, func(a, b model.Reservation) int { return cmp.Compare(a.Sequence, b.Sequence) }).Sequence - 1
 	}
 	return model.Backlog{Messages: int64(len(q.messages)), LastSequence: q.last, AckFloor: floor}, nil
-}
-
-func (q queueSide) Waiting(context.Context) (map[string]int64, error) {
-	if err := q.see("queue.waiting"); err != nil {
-		return nil, err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	named := map[string]int64{}
-	for _, r := range q.messages {
-		named[r.VoucherID]++
-	}
-	return named, nil
 }
 
 func (q queueSide) BacklogOf(ctx context.Context, _ string) (model.Backlog, error) {
