@@ -336,22 +336,3 @@ func (s *snapshot) cooling(ctx context.Context, yield func([]model.Cooling) erro
 		return page, err
 	}, yield)
 }
-
-// Known tells which orders have a row, whatever became of them: those that are committed by now.
-func (c *Epochs) Known(ctx context.Context, ids []string) (map[string]bool, error) {
-	known := make(map[string]bool, len(ids))
-	ids = validIDs(ids)
-	err := c.db.Read(ctx, fmt.Sprintf("look for %d orders", len(ids)), func(db *gorm.DB) error {
-		return parted(ids, func(some []string) error {
-			var found []string
-			if err := db.Model(&model.Order{}).Where("id IN ?", some).Pluck("id", &found).Error; err != nil {
-				return fmt.Errorf("find orders: %w", err)
-			}
-			for _, id := range found {
-				known[id] = true
-			}
-			return nil
-		})
-	})
-	return known, err
-}

@@ -98,7 +98,6 @@ var elsewhere = map[string]string{
 	"service/repair/stock.go noteAll":      "repeated until every reservation is noted as due",
 	"service/repair/stock.go clear":        "repeated until no note is without a reservation",
 	"service/repair/rebuild.go refresh":    "the reconciler repeats it until the hot copy has the row's revision",
-	"service/repair/stock.go tell":         "the reconciler does it if this does not",
 	"service/repair/stock.go restore":      "repeated until the intent is gone",
 	"service/sale/waitlist.go newJoins":    "one transaction: who repeats the call hears of the same place",
 	"service/sale/waitlist.go newLeaves":   "one transaction",

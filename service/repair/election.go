@@ -215,23 +215,22 @@ func (c *ModeChange) Do(ctx context.Context, to model.OrderMode) error {
 	if err != nil {
 		return fmt.Errorf("read the order mode: %w", err)
 	}
-	against, err := c.selling(ctx, record.Mode)
+	selling, err := c.selling(ctx, record.Mode)
 	if err != nil {
 		return err
 	}
+	waiting := ""
 	var epochs []model.EpochRecord
 	if record.Mode == model.ModeAsync {
 		if epochs, err = c.Deps.Epochs.Kept(ctx); err != nil {
 			return fmt.Errorf("read the vouchers: %w", err)
 		}
-		waiting, err := c.waiting(ctx, epochs)
-		if err != nil {
+		if waiting, err = c.waiting(ctx, epochs); err != nil {
 			return err
 		}
-		against = append(against, waiting...)
 	}
-	if len(against) > 0 {
-		return model.Conflict("The order mode stays " + string(record.Mode) + ". " + strings.Join(against, " "))
+	if against := selling + waiting; against != "" {
+		return model.Conflict("The order mode stays " + string(record.Mode) + "." + against)
 	}
 	// Redis first: if the rest fails, the instances find a closed copy and rebuild it.
 	for _, epoch := range epochs {
@@ -246,10 +245,10 @@ func (c *ModeChange) Do(ctx context.Context, to model.OrderMode) error {
 	return c.Commit(ctx, to)
 }
 
-func (c *ModeChange) selling(ctx context.Context, mode model.OrderMode) ([]string, error) {
+func (c *ModeChange) selling(ctx context.Context, mode model.OrderMode) (against string, err error) {
 	alive, err := c.Alive(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask which instances sell: %w", err)
+		return "", fmt.Errorf("ask which instances sell: %w", err)
 	}
 	var names []string
 	for _, instance := range alive {
@@ -257,17 +256,17 @@ func (c *ModeChange) selling(ctx context.Context, mode model.OrderMode) ([]strin
 			names = append(names, instance.Name)
 		}
 	}
-	if len(names) == 0 {
-		return nil, nil
+	if len(names) > 0 {
+		against = fmt.Sprintf(" Instances sell: %s. Stop them first; one that was killed counts for some seconds.", strings.Join(names, ", "))
 	}
-	return []string{fmt.Sprintf("Instances sell: %s. Stop them first; one that was killed counts for some seconds.", strings.Join(names, ", "))}, nil
+	return against, nil
 }
 
 // waiting says how many orders were accepted and have no row yet: messages, and reservations without one.
-func (c *ModeChange) waiting(ctx context.Context, epochs []model.EpochRecord) ([]string, error) {
+func (c *ModeChange) waiting(ctx context.Context, epochs []model.EpochRecord) (against string, err error) {
 	backlog, err := c.Deps.Queue.Backlog(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("look at the queue: %w", err)
+		return "", fmt.Errorf("look at the queue: %w", err)
 	}
 	open := map[string]bool{} // some come twice
 	for _, epoch := range epochs {
@@ -280,19 +279,19 @@ func (c *ModeChange) waiting(ctx context.Context, epochs []model.EpochRecord) ([
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("read the reservations of voucher %s: %w", epoch.VoucherID, err)
+			return "", fmt.Errorf("read the reservations of voucher %s: %w", epoch.VoucherID, err)
 		}
 		_, left, err := c.Deps.splitByRow(ctx, reserved)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		for _, r := range left {
 			open[r.ID] = true
 		}
 	}
-	if backlog.Messages == 0 && len(open) == 0 {
-		return nil, nil
+	if backlog.Messages > 0 || len(open) > 0 {
+		against = fmt.Sprintf(" Orders wait: %d messages, and %d reservations without a row. Let a worker finish them, and stop it.",
+			backlog.Messages, len(open))
 	}
-	return []string{fmt.Sprintf("Orders wait: %d messages, and %d reservations without a row. Let a worker finish them, and stop it.",
-		backlog.Messages, len(open))}, nil
+	return against, nil
 }

@@ -18,9 +18,8 @@ import (
 const (
 	// relayPage is how many returned units are read at once.
 	relayPage = 1000
-	// maxRelayPages bounds the pages of one pass, and relayTurn those of one voucher before it is the others' turn.
+	// maxRelayPages bounds the pages of one pass. Behind a full one it is the next voucher's turn.
 	maxRelayPages = 20
-	relayTurn     = 2
 )
 
 // outbox brings returned units to the hot copies, for a process that died or met a closed copy.
@@ -38,7 +37,6 @@ type outbox struct {
 // later, and so do the others of its voucher. When a pass does not come to the end, the next one goes on from there.
 func (o *outbox) pass(ctx context.Context) error {
 	later := map[string]bool{}
-	turns := map[string]int{}
 	more := false // some voucher has releases left after its turn
 	var failed []error
 	for range maxRelayPages {
@@ -62,11 +60,9 @@ func (o *outbox) pass(ctx context.Context) error {
 			return errors.Join(append(failed, err)...)
 		}
 		o.waiting += len(page) - len(done)
-		id := o.last.VoucherID
-		turns[id]++
-		if over := turns[id]%relayTurn == 0; over || later[id] {
-			o.last.ID = math.MaxInt64 // go on with the next voucher
-			more = more || !later[id]
+		if len(page) == relayPage {
+			o.last.ID = math.MaxInt64
+			more = more || !later[o.last.VoucherID]
 		}
 	}
 	return errors.Join(failed...)

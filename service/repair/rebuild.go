@@ -203,14 +203,31 @@ func (r *Rebuilder) Ask(voucherID string, wrong int64) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: wrong})
 }
 
-// refresh brings a voucher as the database has it to its hot copy. It tells whether the copy had missed that. A closed
-// copy is left alone: its rebuild loads what the database has then. One that cannot take the change is rebuilt in the
-// background.
-func (r *Rebuilder) refresh(ctx context.Context, v model.Voucher) (applied bool, err error) {
+// update brings vouchers as the database has them to the hot copies that missed a change. A closed copy is left alone:
+// its rebuild loads what the database has then. One that cannot take the change is rebuilt in the background.
+func (r *Rebuilder) update(ctx context.Context, ids ...string) error {
+	vouchers, err := r.deps.Database.GetMany(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("read %d changed vouchers: %w", len(ids), err)
+	}
+	var failed []error
+	for id, v := range vouchers {
+		applied, err := r.refresh(ctx, v, func(wrong int64) error { r.Ask(id, wrong); return nil })
+		if err != nil {
+			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))
+		} else if applied {
+			r.deps.Metrics.Reconciled.WithLabelValues("applied").Inc()
+			r.deps.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", id), slog.Int64("revision", v.Revision))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// refresh brings a voucher to its hot copy, or has that rebuilt. It tells whether an open copy had missed the change.
+func (r *Rebuilder) refresh(ctx context.Context, v model.Voucher, rebuild func(wrong int64) error) (applied bool, err error) {
 	applied, err = r.deps.Hot.Apply(ctx, v)
 	if outgrown, ok := errors.AsType[*model.OutgrownError](err); ok {
-		r.Ask(v.ID, outgrown.Epoch)
-		return false, nil
+		return false, rebuild(outgrown.Epoch)
 	}
 	return applied, err
 }

@@ -179,21 +179,12 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 		return fmt.Errorf("open the hot copy: %w", err)
 	}
 	failpoint.Reach(failpoint.AfterOpenCopy)
-	j.catchUp(ctx)
-	return nil
-}
-
-// catchUp brings what was committed behind the snapshot before the copy opened. If it fails, the reconciler does it.
-func (j *rebuildJob) catchUp(ctx context.Context) {
-	id := j.record.VoucherID
-	found, err := j.deps.Database.GetMany(ctx, []string{id})
-	if v, ok := found[id]; ok && err == nil && v.Revision > j.voucher.Revision {
-		_, err = j.refresh(ctx, v)
-	}
-	if err != nil {
+	// What was committed behind the snapshot, before the copy opened.
+	if err := j.update(ctx, id); err != nil {
 		j.deps.Log.WarnContext(ctx, "it is not known whether a new hot copy lacks a change; the reconciler brings it",
 			slog.String("voucher_id", id), slog.Any("error", err))
 	}
+	return nil
 }
 
 // awaitOwn waits for the voucher's own messages: it must not stay closed for those of another voucher.
@@ -274,9 +265,12 @@ func (j *rebuildJob) survivors(ctx context.Context, yield func([]model.Reservati
 		return nil
 	}
 	return overlap(ctx, j.pendings, func(ctx context.Context, reservations []model.Reservation) error {
-		carried, err := j.rowless(ctx, reservations)
+		_, carried, err := j.deps.splitByRow(ctx, reservations)
 		if err != nil || len(carried) == 0 {
 			return err // to load an empty chunk would begin the loading anew
+		}
+		for i := range carried {
+			carried[i].Epoch = j.record.Epoch
 		}
 		return yield(carried)
 	})
@@ -299,25 +293,6 @@ func (j *rebuildJob) pendings(ctx context.Context, yield func([]model.Reservatio
 		return err
 	}
 	return pass()
-}
-
-func (j *rebuildJob) rowless(ctx context.Context, reservations []model.Reservation) ([]model.Reservation, error) {
-	ids := make([]string, len(reservations))
-	for i, r := range reservations {
-		ids[i] = r.ID
-	}
-	known, err := j.deps.Epochs.Known(ctx, ids)
-	if err != nil {
-		return nil, fmt.Errorf("look for the rows of %d reservations: %w", len(ids), err)
-	}
-	var carried []model.Reservation
-	for _, r := range reservations {
-		if !known[r.ID] {
-			r.Epoch = j.record.Epoch
-			carried = append(carried, r)
-		}
-	}
-	return carried, nil
 }
 
 func (j *rebuildJob) chunk(ctx context.Context, live []model.Order, carried []model.Reservation) error {

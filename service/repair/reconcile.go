@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -84,7 +83,8 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	lost := err == nil && incarnation != r.list.incarnation
 	began := time.Now()
 	if !lost && began.Before(r.list.due) {
-		return errors.Join(err, r.again(ctx))
+		busy, failed := r.epochs(ctx, r.list.busy)
+		return errors.Join(err, failed, r.examine(ctx, busy))
 	}
 	watched, failed := r.deps.Epochs.Watched(ctx)
 	if failed != nil {
@@ -126,32 +126,20 @@ func (r *Reconciler) dropped(ctx context.Context, watched []model.EpochRecord) (
 	for _, epoch := range watched {
 		delete(busy, epoch.VoucherID)
 	}
-	var open []model.EpochRecord
-	for ids := range slices.Chunk(slices.Collect(maps.Keys(busy)), findChunk) {
-		found, err := r.deps.Epochs.Read(ctx, ids)
-		if err != nil {
-			return nil, fmt.Errorf("read %d vouchers that are watched no more: %w", len(ids), err)
-		}
-		for _, epoch := range found {
-			if epoch.Open() {
-				open = append(open, epoch)
-			}
-		}
-	}
-	return open, nil
+	open, err := r.epochs(ctx, busy)
+	return slices.DeleteFunc(open, func(epoch model.EpochRecord) bool { return !epoch.Open() }), err
 }
 
-func (r *Reconciler) again(ctx context.Context) error {
-	var failed []error
-	for ids := range slices.Chunk(slices.Collect(maps.Keys(r.list.busy)), findChunk) {
-		found, err := r.deps.Epochs.Read(ctx, ids)
-		if err != nil {
-			failed = append(failed, fmt.Errorf("read %d watched vouchers: %w", len(ids), err))
+func (r *Reconciler) epochs(ctx context.Context, of map[string]bool) (all []model.EpochRecord, err error) {
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(of)), findChunk) {
+		found, failed := r.deps.Epochs.Read(ctx, ids)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("read %d watched vouchers: %w", len(ids), failed))
 			continue
 		}
-		failed = append(failed, r.examine(ctx, slices.Collect(maps.Values(found))))
+		all = slices.AppendSeq(all, maps.Values(found))
 	}
-	return errors.Join(failed...)
+	return all, err
 }
 
 // awake returns the vouchers of a sweep, without open, unchanged and quiet ones that have not their turn.
@@ -213,30 +201,12 @@ func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, fo
 			reserved = append(reserved, hot)
 		}
 	}
-	failed := []error{r.apply(ctx, stale)}
+	var failed []error
+	if len(stale) > 0 {
+		failed = append(failed, r.rebuilds.update(ctx, stale...))
+	}
 	for _, hot := range reserved {
 		failed = append(failed, r.stranded.reconcile(ctx, hot))
-	}
-	return errors.Join(failed...)
-}
-
-func (r *Reconciler) apply(ctx context.Context, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	vouchers, err := r.deps.Database.GetMany(ctx, ids)
-	if err != nil {
-		return fmt.Errorf("read %d changed vouchers: %w", len(ids), err)
-	}
-	var failed []error
-	for id, v := range vouchers {
-		applied, err := r.rebuilds.refresh(ctx, v)
-		if err != nil {
-			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))
-		} else if applied {
-			r.deps.Metrics.Reconciled.WithLabelValues("applied").Inc()
-			r.deps.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", id), slog.Int64("revision", v.Revision))
-		}
 	}
 	return errors.Join(failed...)
 }
@@ -252,15 +222,8 @@ type Replayer struct{ deps Deps }
 func (r *Replayer) Replay(ctx context.Context, sequence uint64, adminID string) (model.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
-	letter, err := r.deps.Queue.DeadLetter(ctx, sequence)
+	letter, err := r.read(ctx, sequence, adminID, model.ActionLetterReplay)
 	if err != nil {
-		return model.Reservation{}, fmt.Errorf("read dead letter %d: %w", sequence, err)
-	}
-	if letter.Reservation == nil {
-		return model.Reservation{}, model.Conflict(fmt.Sprintf(
-			"Dead letter %d is a message that could not be read; it names no order that could be replayed.", sequence))
-	}
-	if err := r.recordLetter(ctx, adminID, model.ActionLetterReplay, letter); err != nil {
 		return model.Reservation{}, err
 	}
 	reserved, err := r.again(ctx, *letter.Reservation)
@@ -277,11 +240,7 @@ func (r *Replayer) Replay(ctx context.Context, sequence uint64, adminID string) 
 func (r *Replayer) Drop(ctx context.Context, sequence uint64, adminID string) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
-	letter, err := r.deps.Queue.DeadLetter(ctx, sequence)
-	if err != nil {
-		return fmt.Errorf("read dead letter %d: %w", sequence, err)
-	}
-	if err := r.recordLetter(ctx, adminID, model.ActionLetterDrop, letter); err != nil {
+	if _, err := r.read(ctx, sequence, adminID, model.ActionLetterDrop); err != nil {
 		return err
 	}
 	return r.deps.Queue.RemoveDeadLetter(ctx, sequence)
@@ -294,12 +253,19 @@ type loggedLetter struct {
 	UserID    string `json:"user_id,omitempty"`
 }
 
-func (r *Replayer) recordLetter(ctx context.Context, adminID, action string, letter model.DeadLetter) error {
-	held := loggedLetter{Reason: letter.Reason}
-	if letter.Reservation != nil {
-		held.OrderID, held.VoucherID, held.UserID = letter.Reservation.ID, letter.Reservation.VoucherID, letter.Reservation.UserID
+// read reads a letter, for an action that the administrators' log has then.
+func (r *Replayer) read(ctx context.Context, sequence uint64, adminID, action string) (letter model.DeadLetter, err error) {
+	if letter, err = r.deps.Queue.DeadLetter(ctx, sequence); err != nil {
+		return letter, fmt.Errorf("read dead letter %d: %w", sequence, err)
 	}
-	return r.deps.record(ctx, adminID, action, strconv.FormatUint(letter.Sequence, 10), held)
+	held := loggedLetter{Reason: letter.Reason}
+	if of := letter.Reservation; of != nil {
+		held.OrderID, held.VoucherID, held.UserID = of.ID, of.VoucherID, of.UserID
+	} else if action == model.ActionLetterReplay {
+		return letter, model.Conflict(fmt.Sprintf(
+			"Dead letter %d is a message that could not be read; it names no order that could be replayed.", sequence))
+	}
+	return letter, r.deps.record(ctx, adminID, action, strconv.FormatUint(letter.Sequence, 10), held)
 }
 
 func (r *Replayer) again(ctx context.Context, old model.Reservation) (model.Reservation, error) {
@@ -342,9 +308,6 @@ func (r *Replayer) reserve(ctx context.Context, old model.Reservation) (model.Re
 	if err != nil {
 		return model.Reservation{}, fmt.Errorf("reserve for user %s: %w", old.UserID, err)
 	}
-	if len(results) != 1 {
-		return model.Reservation{}, fmt.Errorf("reserve for user %s: %d answers", old.UserID, len(results))
-	}
 	refusal := results[0].Err
 	if errors.Is(refusal, model.ErrUserLocked) {
 		return model.Reservation{}, &model.Error{
@@ -374,7 +337,7 @@ func (r *Replayer) confirm(ctx context.Context, reserved model.Reservation) erro
 	if err != nil {
 		return fmt.Errorf("confirm: %w", err)
 	}
-	if len(confirmed) != 1 || !confirmed[0] {
+	if !confirmed[0] {
 		return model.Unavailable("The voucher was rebuilt meanwhile.", model.ErrCopyClosed)
 	}
 	return nil

@@ -312,15 +312,6 @@ func inPages[T any](all []T, yield func([]T) error) error {
 	return nil
 }
 
-func (d dbSide) Known(ctx context.Context, ids []string) (map[string]bool, error) {
-	known := map[string]bool{}
-	found, err := d.Find(ctx, ids)
-	for id := range found {
-		known[id] = true
-	}
-	return known, err
-}
-
 func (d dbSide) IntendStock(
 	_ context.Context, id string, change model.StockChange, _ model.Idempotency,
 ) (model.StockIntent, bool, error) {

@@ -123,14 +123,7 @@ func (r *Rebuilder) restore(ctx context.Context, intent model.StockIntent) error
 	if err := r.deps.Database.DropIntent(ctx, intent); err != nil {
 		return fmt.Errorf("drop the intended stock of voucher %s: %w", id, err)
 	}
-	found, err := r.deps.Database.GetMany(ctx, []string{id})
-	if v, ok := found[id]; ok && err == nil {
-		_, err = r.refresh(ctx, v)
-	}
-	if err != nil {
-		return fmt.Errorf("restore the stock of voucher %s: %w", id, err)
-	}
-	return nil
+	return r.update(ctx, id)
 }
 
 func (r *Reconciler) dropIntents(ctx context.Context) error {
@@ -177,13 +170,7 @@ func (s *Stock) tell(ctx context.Context, v model.Voucher, served bool) error {
 			return err
 		}
 	}
-	_, err := s.deps.Hot.Apply(ctx, v)
-	if outgrown, ok := errors.AsType[*model.OutgrownError](err); ok {
-		err = s.rebuilder.Do(ctx, v.ID, outgrown.Epoch)
-	}
-	if errors.Is(err, model.ErrCopyClosed) {
-		return nil
-	}
+	_, err := s.rebuilder.refresh(ctx, v, func(wrong int64) error { return s.rebuilder.Do(ctx, v.ID, wrong) })
 	return err
 }
 

@@ -143,8 +143,6 @@ type Epochs interface {
 	// Snapshot shows a voucher and its orders at one instant. ErrSuperseded unless the epoch is latest and not open.
 	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error
 	Open(ctx context.Context, voucherID string, epoch int64) error
-	// Known tells which orders have a row, in any status.
-	Known(ctx context.Context, ids []string) (map[string]bool, error)
 }
 
 // HotCopies are the hot copies.
