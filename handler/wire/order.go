@@ -20,9 +20,14 @@ import (
 	"seckill/model"
 )
 
+// rowsPerFlush is how many rows are sent at a time, some 100 kB: bounded memory, and no packet for each row.
+const rowsPerFlush = 500
+
+// The media types of exports: lines (RFC 4180), and a workbook, where ids stay texts, amounts numbers and times (UTC)
+// times. CSV for programs has values as they are; see People.
 const (
-	// rowsPerFlush is how many rows are sent at a time, some 100 kB: bounded memory, and no packet for each row.
-	rowsPerFlush = 500
+	CSV  = "text/csv; charset=utf-8"
+	XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 )
 
 // errHeadOnly ends the export of a HEAD request at its first row.
@@ -34,28 +39,33 @@ var errHeadOnly = errors.New("only the header was asked for")
 func ExportOrders(
 	w http.ResponseWriter, r *http.Request, name, format string, people *People, each func(row func(model.Order) error) error,
 ) (begun bool, err error) {
-	e := &export{w: w, r: r, stream: http.NewResponseController(w), media: CSV, name: name + "." + format}
+	e := &export{w: w, r: r, media: CSV, name: name + "." + format}
 	var file table = newLines(e, people)
 	if format == "xlsx" {
 		e.media, file = XLSX, newWorkbook(e)
 	}
 	defer func() { err = errors.Join(err, file.close()) }()
-	if err := each(func(order model.Order) error { return e.row(file, order) }); err != nil && !errors.Is(err, errHeadOnly) {
-		return e.begun, err
-	}
-	if e.headOnly() {
+	headOnly := r.Method == http.MethodHead
+	err = each(func(order model.Order) error {
+		if headOnly {
+			return errHeadOnly
+		}
+		return file.row(order)
+	})
+	switch {
+	case headOnly && (err == nil || errors.Is(err, errHeadOnly)):
 		e.begin()
-		return e.begun, nil
+		err = nil
+	case err == nil:
+		err = file.finish()
 	}
-	err = file.finish()
 	return e.begun, err
 }
 
 // table is a file of orders.
 type table interface {
 	row(order model.Order) error
-	flush() error  // sends what can be sent already
-	finish() error // sends the rest
+	finish() error // sends what was not sent yet
 	close() error  // frees what it took, sent or not
 }
 
@@ -63,27 +73,8 @@ type table interface {
 type export struct {
 	w           http.ResponseWriter
 	r           *http.Request
-	stream      *http.ResponseController
 	media, name string
 	begun       bool
-	rows        int
-}
-
-func (e *export) row(file table, order model.Order) error {
-	if e.headOnly() {
-		return errHeadOnly
-	}
-	if err := file.row(order); err != nil {
-		return err
-	}
-	if e.rows++; e.rows%rowsPerFlush != 0 {
-		return nil
-	}
-	e.extend()
-	if err := file.flush(); err != nil {
-		return err
-	}
-	return e.r.Context().Err()
 }
 
 // begin sends the header, once. An answer to HEAD has GET's headers and nothing else (RFC 9110, 9.3.2).
@@ -98,26 +89,22 @@ func (e *export) begin() {
 	e.w.WriteHeader(http.StatusOK)
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. It gives what it writes its time; a connection without a deadline has none to move.
 func (e *export) Write(data []byte) (int, error) {
 	e.begin()
-	e.extend()
+	_ = http.NewResponseController(e.w).SetWriteDeadline(time.Now().Add(budget.Settled))
 	return e.w.Write(data)
 }
 
-// extend gives what comes next its time. A connection without a deadline, as in some tests, has none to move.
-func (e *export) extend() { _ = e.stream.SetWriteDeadline(time.Now().Add(budget.Settled)) }
-
 // flush sends what was written. A stream has no Content-Length, however short it is.
 func (e *export) flush() error {
-	if err := e.stream.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := http.NewResponseController(e.w).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
 	return e.r.Context().Err()
 }
 
-func (e *export) headOnly() bool { return e.r.Method == http.MethodHead }
-
+// columns are those of every export, as programs name them.
 func columns() []string {
 	return []string{
 		"id", "voucher_id", "user_id", "status", "reason", "price", "currency",
@@ -125,84 +112,27 @@ func columns() []string {
 	}
 }
 
-// CSV is the media type of exports as lines (RFC 4180). Those for programs have values as they are; see People.
-const CSV = "text/csv; charset=utf-8"
-
-// lines is a file of CSV.
-type lines struct {
-	export *export
-	csv    *csv.Writer
-	people *People // nil: programs
-	headed bool
-}
-
-func newLines(e *export, people *People) *lines {
-	l := &lines{export: e, csv: csv.NewWriter(e), people: people}
-	l.csv.UseCRLF = true // RFC 4180, 2.1
-	return l
-}
-
-func (l *lines) row(order model.Order) error {
-	if err := l.head(); err != nil {
-		return err
-	}
-	if l.people != nil {
-		return l.csv.Write(l.people.cells(order))
-	}
-	return l.csv.Write(cells(order))
-}
-
-func (l *lines) head() error {
-	if l.headed {
-		return nil
-	}
-	l.headed = true
-	l.export.begin()
-	if l.people == nil {
-		return l.csv.Write(columns())
-	}
-	if _, err := l.export.Write([]byte(byteOrderMark)); err != nil {
-		return err
-	}
-	return l.csv.Write(l.people.columns())
-}
-
-func (l *lines) flush() error {
-	l.csv.Flush()
-	if err := l.csv.Error(); err != nil {
-		return err
-	}
-	return l.export.flush()
-}
-
-func (l *lines) finish() error {
-	if err := l.head(); err != nil {
-		return err
-	}
-	return l.flush()
-}
-
-func (l *lines) close() error { return nil }
-
-func cells(order model.Order) []string {
-	return []string{
-		text(order.ID), text(order.VoucherID), text(order.UserID), text(string(order.Status)), text(order.Reason),
-		strconv.FormatInt(order.Price, 10), text(order.Currency),
-		order.CreatedAt.UTC().Format(time.RFC3339Nano), instant(order.ExpiresAt), instant(order.PaidAt), instant(order.ClosedAt), instant(order.RedeemedAt),
+// cells are an order's values in these columns: the price as it is given, the others by what makes a cell of them.
+func cells[T any](o model.Order, text func(string) T, price T, instant func(*time.Time) T) []T {
+	return []T{
+		text(o.ID), text(o.VoucherID), text(o.UserID), text(string(o.Status)), text(o.Reason), price, text(o.Currency),
+		instant(&o.CreatedAt), instant(o.ExpiresAt), instant(o.PaidAt), instant(o.ClosedAt), instant(o.RedeemedAt),
 	}
 }
-
-// byteOrderMark tells Excel that a file is in UTF-8.
-const byteOrderMark = "\ufeff"
 
 // People are whom an export is for: their words, titles, decimal amounts, and times of their zone for spreadsheets.
+// Nil: it is for programs.
 type People struct {
 	Text  func(key string) string // in their language
 	Title func(voucherID string) string
 	Zone  *time.Location
 }
 
+// columns are named for people, who read when a code was used before when its order was closed.
 func (p *People) columns() []string {
+	if p == nil {
+		return columns()
+	}
 	names := []string{"Order", "Voucher", "User", "Status", "Reason", "Price", "Currency"}
 	for i, name := range names {
 		names[i] = p.Text(name)
@@ -213,19 +143,19 @@ func (p *People) columns() []string {
 	return names
 }
 
-func (p *People) cells(order model.Order) []string {
-	cells := []string{
-		text(order.ID), text(p.Title(order.VoucherID)), text(order.UserID), text(p.Text(string(order.Status))), text(p.Text(order.Reason)),
-		Decimal(order.Price, Decimals(order.Currency)), text(order.Currency),
+func (p *People) cells(o model.Order) []string {
+	layout, zone, price := time.RFC3339Nano, time.UTC, strconv.FormatInt(o.Price, 10)
+	if p != nil {
+		layout, zone, price = time.DateTime, p.Zone, Decimal(o.Price, Decimals(o.Currency))
+		o.VoucherID, o.Status, o.Reason = p.Title(o.VoucherID), model.OrderStatus(p.Text(string(o.Status))), p.Text(o.Reason)
+		o.ClosedAt, o.RedeemedAt = o.RedeemedAt, o.ClosedAt // see columns
 	}
-	for _, at := range []*time.Time{&order.CreatedAt, order.ExpiresAt, order.PaidAt, order.RedeemedAt, order.ClosedAt} {
-		cell := ""
-		if at != nil {
-			cell = at.In(p.Zone).Format(time.DateTime)
+	return cells(o, text, price, func(at *time.Time) string {
+		if at == nil {
+			return ""
 		}
-		cells = append(cells, cell)
-	}
-	return cells
+		return at.In(zone).Format(layout)
+	})
 }
 
 // text guards a cell against spreadsheets that see a formula (OWASP, "CSV Injection"): user ids may begin with @.
@@ -236,18 +166,54 @@ func text(cell string) string {
 	return cell
 }
 
-func instant(at *time.Time) string {
-	if at == nil {
-		return ""
-	}
-	return at.UTC().Format(time.RFC3339Nano)
+// lines is a file of CSV.
+type lines struct {
+	export *export
+	csv    *csv.Writer
+	people *People
+	rows   int // the one with the names of the columns included
 }
 
-// XLSX is the media type of exports for people: ids stay texts, amounts numbers and times (UTC) times.
-const XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+func newLines(e *export, people *People) *lines {
+	l := &lines{export: e, csv: csv.NewWriter(e), people: people}
+	l.csv.UseCRLF = true // RFC 4180, 2.1
+	return l
+}
 
-// maxRows is how many rows a sheet may have, the one with the names of the columns included.
-const maxRows = excelize.TotalRows
+// byteOrderMark tells Excel that a file is in UTF-8.
+const byteOrderMark = "\ufeff"
+
+func (l *lines) head() error {
+	if l.rows > 0 {
+		return nil
+	}
+	l.rows++
+	l.export.begin()
+	if l.people != nil {
+		if _, err := l.export.Write([]byte(byteOrderMark)); err != nil {
+			return err
+		}
+	}
+	return l.csv.Write(l.people.columns())
+}
+
+func (l *lines) row(order model.Order) error {
+	err := cmp.Or(l.head(), l.csv.Write(l.people.cells(order)))
+	if l.rows++; err != nil || l.rows%rowsPerFlush != 1 {
+		return err
+	}
+	return l.finish()
+}
+
+func (l *lines) finish() error {
+	if err := l.head(); err != nil {
+		return err
+	}
+	l.csv.Flush()
+	return cmp.Or(l.csv.Error(), l.export.flush())
+}
+
+func (l *lines) close() error { return nil }
 
 // workbook is a file of XLSX. The rows wait in a temporary file: the format needs the last one before it is sent.
 type workbook struct {
@@ -255,15 +221,14 @@ type workbook struct {
 	file    *excelize.File
 	sheet   *excelize.StreamWriter
 	sheets  int
-	next    int // the row to be written, from 1
-	maxRows int
-	text    int         // styles
-	time    int         // likewise
-	amounts map[int]int // likewise, by decimals
+	next    int            // the row to be written, from 1
+	maxRows int            // of a sheet, the one with the names of the columns included
+	styles  map[string]int // by their formats
+	err     error          // of a style
 }
 
 func newWorkbook(e *export) *workbook {
-	b := &workbook{export: e, file: excelize.NewFile(), maxRows: maxRows, amounts: map[int]int{}}
+	b := &workbook{export: e, file: excelize.NewFile(), maxRows: excelize.TotalRows, styles: map[string]int{}}
 	// Straight to the client: excelize alone would make the whole file in memory.
 	b.file.SetZipWriter(func(io.Writer) excelize.ZipWriter { return zip.NewWriter(e) })
 	return b
@@ -275,22 +240,23 @@ func (b *workbook) row(order model.Order) error {
 			return err
 		}
 	}
-	price, err := b.amount(order.Price, order.Currency)
-	if err != nil {
-		return err
-	}
-	return b.write([]any{
-		b.words(order.ID), b.words(order.VoucherID), b.words(order.UserID), b.words(string(order.Status)), b.words(order.Reason),
-		price, b.words(order.Currency),
-		b.instant(&order.CreatedAt), b.instant(order.ExpiresAt), b.instant(order.PaidAt), b.instant(order.ClosedAt), b.instant(order.RedeemedAt),
-	})
+	decimals := Decimals(order.Currency)
+	amount := strings.TrimSuffix("0."+strings.Repeat("0", decimals), ".")
+	words := func(text string) any { return b.cell("@", text) }
+	price := b.cell(amount, float64(order.Price)/math.Pow10(decimals))
+	return b.write(cells(order, words, price, func(at *time.Time) any {
+		if at == nil || at.IsZero() {
+			return nil
+		}
+		return b.cell("yyyy-mm-dd hh:mm:ss", at.UTC())
+	}))
 }
 
 // nextSheet begins one with the names of the columns.
 func (b *workbook) nextSheet() (err error) {
 	name := "Orders"
 	if b.sheet == nil {
-		err = cmp.Or(b.file.SetSheetName("Sheet1", name), b.styles())
+		err = b.file.SetSheetName("Sheet1", name)
 	} else {
 		name += " " + strconv.Itoa(b.sheets+1)
 		if err = b.sheet.Flush(); err == nil {
@@ -308,58 +274,31 @@ func (b *workbook) nextSheet() (err error) {
 	if err := b.sheet.SetColWidth(1, len(columns()), width); err != nil {
 		return err
 	}
-	names := make([]any, 0, len(columns()))
+	var names []any
 	for _, name := range columns() {
 		names = append(names, name)
 	}
 	return b.write(names)
 }
 
-// styles makes those that do not depend on a currency.
-func (b *workbook) styles() (err error) {
-	text, instant := "@", "yyyy-mm-dd hh:mm:ss"
-	if b.text, err = b.file.NewStyle(&excelize.Style{CustomNumFmt: &text}); err != nil {
-		return err
-	}
-	b.time, err = b.file.NewStyle(&excelize.Style{CustomNumFmt: &instant})
-	return err
-}
-
 func (b *workbook) write(cells []any) error {
 	at, err := excelize.CoordinatesToCellName(1, b.next)
-	if err != nil {
+	if err = cmp.Or(b.err, err); err != nil {
 		return err
 	}
 	b.next++
 	return b.sheet.SetRow(at, cells)
 }
 
-func (b *workbook) words(text string) excelize.Cell {
-	return excelize.Cell{StyleID: b.text, Value: text}
-}
-
-func (b *workbook) amount(minor int64, currency string) (cell excelize.Cell, err error) {
-	decimals := Decimals(currency)
-	style, made := b.amounts[decimals]
+// cell is one in a format of spreadsheets.
+func (b *workbook) cell(format string, value any) any {
+	style, made := b.styles[format]
 	if !made {
-		format := strings.TrimSuffix("0."+strings.Repeat("0", decimals), ".")
-		if style, err = b.file.NewStyle(&excelize.Style{CustomNumFmt: &format}); err != nil {
-			return cell, err
-		}
-		b.amounts[decimals] = style
+		made, err := b.file.NewStyle(&excelize.Style{CustomNumFmt: &format})
+		style, b.styles[format], b.err = made, made, cmp.Or(b.err, err)
 	}
-	return excelize.Cell{StyleID: style, Value: float64(minor) / math.Pow10(decimals)}, nil
+	return excelize.Cell{StyleID: style, Value: value}
 }
-
-func (b *workbook) instant(at *time.Time) any {
-	if at == nil || at.IsZero() {
-		return nil
-	}
-	return excelize.Cell{StyleID: b.time, Value: at.UTC()}
-}
-
-// flush sends nothing: see workbook.
-func (b *workbook) flush() error { return nil }
 
 func (b *workbook) finish() error {
 	if b.sheet == nil {
@@ -370,10 +309,7 @@ func (b *workbook) finish() error {
 	if err := b.sheet.Flush(); err != nil {
 		return err
 	}
-	if err := b.file.Write(b.export); err != nil {
-		return err
-	}
-	return b.export.flush()
+	return cmp.Or(b.file.Write(b.export), b.export.flush())
 }
 
 func (b *workbook) close() error { return b.file.Close() }

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -29,41 +28,50 @@ func FuzzCSV(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, id, user string, price, micros int64) {
 		at := time.UnixMicro(micros)
-		order := model.Order{ID: id, VoucherID: id, UserID: user, Status: model.OrderStatus(user), Reason: user, Price: price, Currency: id, CreatedAt: at, PaidAt: &at}
-		var file strings.Builder
-		writer := csv.NewWriter(&file)
-		writer.UseCRLF = true
+		order := model.Order{
+			ID: id, VoucherID: id, UserID: user, Status: model.OrderStatus(user), Reason: user, Price: price, Currency: id, CreatedAt: at, PaidAt: &at,
+		}
 		people := &People{Text: func(key string) string { return key }, Title: func(id string) string { return id }, Zone: time.UTC}
 		for _, cell := range people.cells(order) {
-			if cell != "" && strings.ContainsRune("=+@\t\r\n", rune(cell[0])) || strings.HasPrefix(cell, "-") && price >= 0 {
-				t.Errorf("for people, %q begins a formula", cell)
-			}
+			check.That(t, !formula(cell) || cell[0] == '-' && price < 0, "for people, %q begins a formula", cell)
 		}
-		for _, record := range [][]string{columns(), cells(order), cells(model.Order{})} {
-			check.Must(t, writer.Write(record))
-		}
-		writer.Flush()
-		records, err := csv.NewReader(strings.NewReader(file.String())).ReadAll()
+		file := exported(t, "csv", nil, order, model.Order{}).Body.String()
+		records, err := csv.NewReader(strings.NewReader(file)).ReadAll()
 		if err != nil || len(records) != 3 || !slices.Equal(records[0], columns()) {
-			t.Fatalf("%v: %q", err, file.String())
+			t.Fatalf("%v: %q", err, file)
 		}
 		plain := func(cell string) string { return strings.ReplaceAll(cell, "\r", "") } // lines end in CRLF, and are read as LF
-		for i, cell := range cells(order) {
-			if got := records[1][i]; plain(got) != plain(cell) {
-				t.Errorf("column %s: %q was written, %q read", columns()[i], cell, got)
-			}
-		}
+		written, texts := (*People)(nil).cells(order), []string{id, id, user, user, user}
 		for i, name := range columns() {
-			if name != "price" && records[1][i] != "" && strings.ContainsRune("=+-@\t\r\n", rune(records[1][i][0])) {
-				t.Errorf("column %s begins a formula: %q", name, records[1][i])
-			}
-		}
-		for i, want := range []string{id, id, user, user, user} {
-			if got := strings.TrimPrefix(cells(order)[i], "'"); got != strings.TrimPrefix(want, "'") {
-				t.Errorf("column %s: %q of %q", columns()[i], got, want)
+			got := records[1][i]
+			check.Equal(t, "what is read in column "+name, plain(got), plain(written[i]))
+			check.That(t, name == "price" || !formula(got), "column %s begins a formula: %q", name, got)
+			if i < len(texts) {
+				check.Equal(t, "the text in column "+name, strings.TrimPrefix(written[i], "'"), strings.TrimPrefix(texts[i], "'"))
 			}
 		}
 	})
+}
+
+// formula reports whether a spreadsheet takes a cell for one.
+func formula(cell string) bool {
+	return cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0]))
+}
+
+// exported is an answer with a file of orders.
+func exported(t *testing.T, format string, people *People, orders ...model.Order) *httptest.ResponseRecorder {
+	t.Helper()
+	answer, request := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	begun, err := ExportOrders(answer, request, "orders", format, people, func(row func(model.Order) error) error {
+		for _, order := range orders {
+			check.Must(t, row(order))
+		}
+		return nil
+	})
+	check.Must(t, err)
+	check.That(t, begun, "the export has not begun")
+	check.Equal(t, "the file's name", answer.Header().Get("Content-Disposition"), `attachment; filename="orders.`+format+`"`)
+	return answer
 }
 
 // TestACSVForPeople: Excel takes it for UTF-8, and its words, amounts and times are theirs; what begins as a formula is
@@ -71,28 +79,24 @@ func FuzzCSV(f *testing.F) {
 func TestACSVForPeople(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, time.November, 11, 20, 0, 1, 0, time.UTC)
+	words := map[string]string{"Order": "订单", "redeemed": "已使用"}
 	people := &People{
-		Text: func(key string) string { return map[string]string{"Order": "订单", "redeemed": "已使用"}[key] }, Title: func(string) string { return "=Tea, for two" },
+		Text: func(key string) string { return words[key] }, Title: func(string) string { return "=Tea, for two" },
 		Zone: time.FixedZone("Asia/Shanghai", 8*3600),
 	}
-	answer := httptest.NewRecorder()
-	begun, err := ExportOrders(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), "orders", "csv", people, func(row func(model.Order) error) error {
-		order := model.Order{ID: "o1.v1", VoucherID: "v1", UserID: "@SUM(A1)", Status: model.OrderRedeemed, Price: 1005, Currency: "CNY", CreatedAt: at, RedeemedAt: &at}
-		check.Must(t, row(order))
-		order.Price, order.Currency = 1005, "JPY"
-		return row(order)
-	})
-	check.Must(t, err)
-	check.That(t, begun && answer.Header().Get("Content-Disposition") == `attachment; filename="orders.csv"`, "%v", answer.Header())
-	check.Equal(t, "the file", answer.Body.String(), "\ufeff订单,,,,,,,\" (Asia/Shanghai)\",\" (Asia/Shanghai)\",\" (Asia/Shanghai)\",\" (Asia/Shanghai)\",\" (Asia/Shanghai)\"\r\n"+
+	yuan := model.Order{ID: "o1.v1", VoucherID: "v1", UserID: "@SUM(A1)", Status: model.OrderRedeemed, Price: 1005, Currency: "CNY", CreatedAt: at, RedeemedAt: &at}
+	yen := yuan
+	yen.Currency = "JPY"
+	answer := exported(t, "csv", people, yuan, yen)
+	check.Equal(t, "the file", answer.Body.String(), "\ufeff订单,,,,,,"+strings.Repeat(",\" (Asia/Shanghai)\"", 5)+"\r\n"+
 		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,10.05,CNY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,\r\n"+
 		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,1005,JPY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,\r\n")
 }
 
 // spreadsheet reads back an export.
-func spreadsheet(t *testing.T, data []byte) *excelize.File {
+func spreadsheet(t *testing.T, answer *httptest.ResponseRecorder) *excelize.File {
 	t.Helper()
-	file := check.Value(excelize.OpenReader(bytes.NewReader(data)))(t)
+	file := check.Value(excelize.OpenReader(answer.Body))(t)
 	t.Cleanup(func() { _ = file.Close() })
 	return file
 }
@@ -103,43 +107,29 @@ func TestSpreadsheetsKeepWhatTheyRead(t *testing.T) {
 	t.Parallel()
 	ids := []string{"653247040368672768", "00042", "1-2", "=1+1", "1e5", "@SUM(A1)", "true", "auth0|a@b.example", "茶 <&>"}
 	at := time.Date(2030, time.November, 11, 20, 0, 1, 0, time.FixedZone("", 8*3600))
-	answer := httptest.NewRecorder()
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-	begun, err := ExportOrders(answer, request, "orders-v1", "xlsx", nil, func(row func(model.Order) error) error {
-		for _, id := range ids {
-			if err := row(model.Order{
-				ID: id, VoucherID: id, UserID: id, Reason: id, Status: model.OrderPaid, Price: 100005, Currency: "CNY", CreatedAt: at, PaidAt: &at,
-			}); err != nil {
-				return err
-			}
-		}
-		return row(model.Order{ID: "yen", Price: 1_000_000_000_000, Currency: "JPY", CreatedAt: at})
-	})
-	check.Must(t, err)
-	if !begun || answer.Header().Get("Content-Type") != XLSX || answer.Header().Get("Content-Disposition") != `attachment; filename="orders-v1.xlsx"` {
-		t.Errorf("%v", answer.Header())
+	var orders []model.Order
+	for _, id := range ids {
+		orders = append(orders, model.Order{
+			ID: id, VoucherID: id, UserID: id, Reason: id, Status: model.OrderPaid, Price: 100005, Currency: "CNY", CreatedAt: at, PaidAt: &at,
+		})
 	}
-	file := spreadsheet(t, answer.Body.Bytes())
+	answer := exported(t, "xlsx", nil, append(orders, model.Order{ID: "yen", Price: 1_000_000_000_000, Currency: "JPY", CreatedAt: at})...)
+	check.Equal(t, "the type", answer.Header().Get("Content-Type"), XLSX)
+	file := spreadsheet(t, answer)
 	rows := check.Value(file.GetRows("Orders"))(t)
 	if len(rows) != len(ids)+2 || !slices.Equal(rows[0], columns()) {
 		t.Fatalf("%d rows, the first is %q", len(rows), rows[0])
 	}
 	for i, id := range ids {
 		want := []string{id, id, id, "paid", id, "1000.05", "CNY", "2030-11-11 12:00:01", "", "2030-11-11 12:00:01"}
-		if !slices.Equal(rows[i+1], want) {
-			t.Errorf("%q, want %q", rows[i+1], want)
-		}
+		check.That(t, slices.Equal(rows[i+1], want), "%q, want %q", rows[i+1], want)
 		for _, column := range []string{"A", "B", "C", "E"} {
 			cell := column + strconv.Itoa(i+2)
 			kind, formula := check.Value(file.GetCellType("Orders", cell))(t), check.Value(file.GetCellFormula("Orders", cell))(t)
-			if kind != excelize.CellTypeInlineString || formula != "" {
-				t.Errorf("%s of %q is of type %d, with the formula %q", cell, id, kind, formula)
-			}
+			check.That(t, kind == excelize.CellTypeInlineString && formula == "", "%s of %q is of type %d, with the formula %q", cell, id, kind, formula)
 		}
 	}
-	if yen := rows[len(rows)-1]; yen[5] != "1000000000000" {
-		t.Errorf("an amount without a minor unit: %q", yen)
-	}
+	check.Equal(t, "an amount without a minor unit", rows[len(rows)-1][5], "1000000000000")
 	number := check.Value(file.GetCellValue("Orders", "F2", excelize.Options{RawCellValue: true}))(t)
 	check.Equal(t, "an amount is a number", number, "1000.05")
 }
@@ -148,16 +138,14 @@ func TestSpreadsheetsKeepWhatTheyRead(t *testing.T) {
 func TestMoreRowsThanASheetHas(t *testing.T) {
 	t.Parallel()
 	answer := httptest.NewRecorder()
-	b := newWorkbook(&export{
-		w: answer, r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), stream: http.NewResponseController(answer),
-	})
+	b := newWorkbook(&export{w: answer, r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)})
 	b.maxRows = 3
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		check.Must(t, b.row(model.Order{ID: id}))
 	}
 	check.Must(t, b.finish())
 	check.Must(t, b.close())
-	file := spreadsheet(t, answer.Body.Bytes())
+	file := spreadsheet(t, answer)
 	var got []string
 	for _, sheet := range file.GetSheetList() {
 		rows := check.Value(file.GetRows(sheet))(t)
