@@ -26,7 +26,6 @@ func (s *Sender) Resolve(ctx huma.Context) []error {
 
 type registerInput struct {
 	Sender
-
 	Body Registration
 }
 
@@ -38,7 +37,6 @@ type Registration struct {
 
 type loginInput struct {
 	Sender
-
 	Body Credentials
 }
 
@@ -50,7 +48,6 @@ type Credentials struct {
 
 type passwordInput struct {
 	Sender
-
 	Body PasswordChange
 }
 
@@ -69,13 +66,11 @@ type Session struct {
 
 // Me is what a token says of its user.
 type Me struct {
-	ID       string     `json:"id"`
-	Username string     `json:"username,omitempty" doc:"Of tokens that tell (preferred_username)."`
-	Role     model.Role `json:"role"`
-
-	Groups []string `json:"groups,omitempty" doc:"Of tokens that tell: who may buy a voucher that is for groups."`
-
-	Level model.Level `json:"level,omitempty" doc:"Of an administrator: viewer (sees), cashier (also redeems), operator (also vouchers, stock, pause, refunds) or admin (everything)."`
+	ID       string      `json:"id"`
+	Username string      `json:"username,omitempty" doc:"Of tokens that tell (preferred_username)."`
+	Role     model.Role  `json:"role"`
+	Groups   []string    `json:"groups,omitempty" doc:"Of tokens that tell: who may buy a voucher that is for groups."`
+	Level    model.Level `json:"level,omitempty" doc:"Of an administrator: viewer (sees), cashier (also redeems), operator (also vouchers, stock, pause, refunds) or admin (everything)."`
 }
 
 // Grouping says in which groups an account is.
@@ -92,63 +87,49 @@ type Member struct {
 
 type groupsInput struct {
 	InPath
-
 	Body Grouping
 }
 
-// output is an answer that is nothing but its body.
-type output[T any] struct {
-	Body T
-}
-
 func (a *api) accountRoutes() {
-	register(a, route{
-		id: "register", access: public, method: http.MethodPost, path: basePath + "/auth/register", tag: tagAccounts,
-		summary:     "Register",
-		description: "The account may buy. Administrators are made on the command line alone.", status: http.StatusCreated,
+	answer(a, route{
+		id: "register", call: "POST /auth/register", tag: tagAccounts, access: public, status: http.StatusCreated,
+		summary: "Register", description: "The account may buy. Administrators are made on the command line alone.",
 		codes: []model.Code{model.CodeConflict, model.CodeRateLimited, model.CodeUnavailable},
-	}, func(ctx context.Context, in *registerInput) (*output[model.Account], error) {
-		account, err := a.options.Accounts.Register(ctx, in.network, in.Body.Username, in.Body.Password)
-		return &output[model.Account]{Body: account}, err
+	}, func(ctx context.Context, in *registerInput) (model.Account, error) {
+		return a.options.Accounts.Register(ctx, in.network, in.Body.Username, in.Body.Password)
 	})
-	register(a, route{
-		id: "login", access: public, method: http.MethodPost, path: basePath + "/auth/login", tag: tagAccounts,
-		summary: "Log in", description: "Who fails again and again has to wait, never longer than 30 s.", status: http.StatusOK,
+	answer(a, route{
+		id: "login", call: "POST /auth/login", tag: tagAccounts, access: public,
+		summary: "Log in", description: "Who fails again and again has to wait, never longer than 30 s.",
 		codes: []model.Code{model.CodeUnauthenticated, model.CodeRateLimited, model.CodeUnavailable},
-	}, func(ctx context.Context, in *loginInput) (*output[Session], error) {
+	}, func(ctx context.Context, in *loginInput) (Session, error) {
 		session, err := a.options.Accounts.Login(ctx, in.network, in.Body.Username, in.Body.Password)
-		return &output[Session]{Body: Session{
-			AccessToken: session.AccessToken,
-			TokenType:   "Bearer",
-			ExpiresIn:   int64(session.ExpiresIn / time.Second),
-		}}, err
+		return Session{AccessToken: session.AccessToken, TokenType: "Bearer", ExpiresIn: int64(session.ExpiresIn / time.Second)}, err
 	})
 	register(a, route{
-		id: "changePassword", access: users, method: http.MethodPost, path: basePath + "/auth/password", tag: tagAccounts,
-		summary: "Change the password", description: "Ends every token of the account, this one too: log in again. A wrong current password is UNAUTHENTICATED.",
-		status: http.StatusNoContent,
-		codes:  []model.Code{model.CodeNotFound, model.CodeRateLimited, model.CodeUnavailable},
+		id: "changePassword", call: "POST /auth/password", tag: tagAccounts, access: users, status: http.StatusNoContent,
+		summary:     "Change the password",
+		description: "Ends every token of the account, this one too: log in again. A wrong current password is UNAUTHENTICATED.",
+		codes:       []model.Code{model.CodeNotFound, model.CodeRateLimited, model.CodeUnavailable},
 	}, func(ctx context.Context, in *passwordInput) (*struct{}, error) {
-		err := a.options.Accounts.ChangePassword(ctx, in.network, *callOf(ctx).claims, in.Body.Current, in.Body.New)
-		return &struct{}{}, err
+		return nil, a.options.Accounts.ChangePassword(ctx, in.network, *callOf(ctx).claims, in.Body.Current, in.Body.New)
 	})
-	register(a, route{
-		id: "me", method: http.MethodGet, path: basePath + "/auth/me", tag: tagAccounts,
+	answer(a, route{
+		id: "me", call: "GET /auth/me", tag: tagAccounts, access: users,
 		summary: "Who am I", description: "What the token says; no account is looked up, buyers need none.",
-		access: users, status: http.StatusOK,
-	}, func(ctx context.Context, _ *struct{}) (*output[Me], error) {
+	}, func(ctx context.Context, _ *struct{}) (Me, error) {
 		claims := callOf(ctx).claims
-		return &output[Me]{Body: Me{ID: claims.Subject, Username: claims.Username, Role: claims.Role, Groups: claims.Groups, Level: claims.Level}}, nil
+		return Me{ID: claims.Subject, Username: claims.Username, Role: claims.Role, Groups: claims.Groups, Level: claims.Level}, nil
 	})
-	register(a, route{
-		id: "set-groups", access: administrators, method: http.MethodPut, path: basePath + "/admin/users/{id}/groups", tag: tagAdmin,
+	answer(a, route{
+		id: "set-groups", call: "PUT /admin/users/{id}/groups", tag: tagAdmin, access: administrators,
 		summary: "Say in which groups an account is",
 		description: "Its next token names them. Every instance goes by them within a second, whatever an older token of the account names. " +
 			"Users of another issuer get theirs from it: NOT_FOUND.",
-		status: http.StatusOK, codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
-	}, func(ctx context.Context, in *groupsInput) (*output[Member], error) {
+		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+	}, func(ctx context.Context, in *groupsInput) (Member, error) {
 		account, err := a.options.Accounts.SetGroups(ctx, in.ID, subject(ctx), in.Body.Groups)
-		return &output[Member]{Body: Member{ID: account.ID, Username: account.Username, Groups: append([]string{}, account.Groups...)}}, err
+		return Member{ID: account.ID, Username: account.Username, Groups: account.Groups}, err
 	})
 }
 
@@ -158,17 +139,12 @@ type adminLogInput struct {
 }
 
 func (a *api) adminLogRoutes() {
-	register(a, route{
-		id: "admin-log", method: http.MethodGet, path: basePath + "/admin/log", tag: tagAdmin,
+	answer(a, route{
+		id: "admin-log", call: "GET /admin/log", tag: tagAdmin, access: administrators, large: true,
 		summary:     "List what administrators changed, newest first",
 		description: "Vouchers, stocks, rebuilds, refunds, redemptions and rate limits: each entry was written in the transaction of its change.",
-		access:      administrators, status: http.StatusOK, large: true,
-		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
-	}, func(ctx context.Context, in *adminLogInput) (*output[model.AdminLogPage], error) {
-		page, err := a.options.AdminLog.List(ctx, model.AdminLogQuery{Actor: in.Actor, Cursor: in.Cursor, Limit: in.Limit})
-		if page.Items == nil {
-			page.Items = []model.AdminChange{}
-		}
-		return &output[model.AdminLogPage]{Body: page}, err
+		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
+	}, func(ctx context.Context, in *adminLogInput) (model.AdminLogPage, error) {
+		return a.options.AdminLog(ctx, model.AdminLogQuery{Actor: in.Actor, Cursor: in.Cursor, Limit: in.Limit})
 	})
 }

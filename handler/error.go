@@ -199,18 +199,24 @@ func (a *api) translate(ctx huma.Context, _ string, body any) (any, error) {
 }
 
 func (a *api) refusal(ctx context.Context, theirs *huma.ErrorModel) *Problem {
-	switch theirs.Status {
-	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		p := problemOf(&model.Error{
-			Code:   model.CodeValidation,
-			Detail: "The request is not valid.",
-			Fields: fieldErrors(theirs),
-		})
-		p.Status = theirs.Status // 400 where JSON does not parse
-		return p
-	default:
+	if theirs.Status != http.StatusBadRequest && theirs.Status != http.StatusUnprocessableEntity {
 		return a.fail(ctx, theirs)
 	}
+	p := invalid(theirs)
+	p.Status = theirs.Status // 400 where JSON does not parse
+	return p
+}
+
+// invalid says which fields are wrong.
+func invalid(theirs *huma.ErrorModel) *Problem {
+	return problemOf(&model.Error{Code: model.CodeValidation, Detail: "The request is not valid.", Fields: fieldErrors(theirs)})
+}
+
+// unreadable refuses a body that is no JSON, or did not arrive.
+func unreadable(why string) *Problem {
+	p := problemOf(model.Invalid("body", "%s", why))
+	p.Status = http.StatusBadRequest
+	return p
 }
 
 // fieldErrors lists the wrong fields, sorted, because huma walks through maps.
@@ -284,9 +290,9 @@ func (a *api) problemRoutes() error {
 		return err
 	}
 	a.registerPlain(route{
-		id: "problem", access: public, method: http.MethodGet, path: problemsPath + "{code}", tag: tagOperations,
+		id: "problem", call: "GET " + problemsPath + "{code}", beside: true, tag: tagOperations, access: public,
 		summary: "What a problem means", description: "The page to which the type of a problem document leads.",
-		status: http.StatusOK, codes: []model.Code{model.CodeNotFound},
+		codes:    []model.Code{model.CodeNotFound},
 		response: map[string]any{"text/html; charset=utf-8": ""},
 	}, func(c *gin.Context) {
 		page, ok := pages[problemsPath+c.Param("code")]

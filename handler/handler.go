@@ -74,32 +74,6 @@ type payments interface {
 	Unheard(outcome string)
 }
 
-// orderSearch is what the administrators' list of orders needs of service.OrderSearch.
-type orderSearch interface {
-	Find(ctx context.Context, q model.OrderSearch) (model.OrderPage, error)
-}
-
-// redemptions is what the route of redemptions needs of service.Redemptions.
-type redemptions interface {
-	Redeem(ctx context.Context, adminID, code string) (model.Order, error)
-}
-
-// refunds is what the routes of refunds need of service.Refunds.
-type refunds interface {
-	Request(ctx context.Context, adminID, orderID string) (model.Refund, error)
-	List(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
-}
-
-// adminLog is what the route of the administrators' log needs of repository.AdminLog.
-type adminLog interface {
-	List(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
-}
-
-// reports is what the route of a voucher's report needs of service.Reports.
-type reports interface {
-	Make(ctx context.Context, voucherID string) (model.Report, error)
-}
-
 // draws is what the routes of draws need of repository.Draws.
 type draws interface {
 	Entry(ctx context.Context, voucherID, userID string) (model.Entry, error)
@@ -131,13 +105,16 @@ type Options struct {
 	Limits   limits   // *service.Limits
 	Build    version.Build
 
-	Payments    payments    // *service.Payments
-	OrderSearch orderSearch // *service.OrderSearch
-	Redemptions redemptions // *service.Redemptions
-	Refunds     refunds     // *service.Refunds
-	AdminLog    adminLog    // *repository.AdminLog
-	Reports     reports     // *service.Reports
-	Draws       draws       // *repository.Draws
+	Payments payments // *service.Payments
+	Draws    draws    // *repository.Draws
+
+	// Each of these is what one route asks.
+	Search   func(ctx context.Context, q model.OrderSearch) (model.OrderPage, error)
+	Redeem   func(ctx context.Context, adminID, code string) (model.Order, error)
+	Refund   func(ctx context.Context, adminID, orderID string) (model.Refund, error)
+	Refunds  func(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
+	AdminLog func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
+	Report   func(ctx context.Context, voucherID string) (model.Report, error)
 
 	Tokens *token.Authority
 	// Webhooks verifies those of the payment provider.
@@ -347,18 +324,18 @@ type Readiness struct {
 
 func (a *api) healthRoutes() {
 	a.registerPlain(route{
-		id: "livez", access: public, method: http.MethodGet, path: "/livez", tag: tagOperations,
-		summary: "Is the process alive", description: "Asks no dependency.", status: http.StatusOK,
+		id: "livez", call: "GET /livez", beside: true, tag: tagOperations, access: public,
+		summary: "Is the process alive", description: "Asks no dependency.",
 		response: map[string]any{"application/json": Liveness{}},
 	}, func(c *gin.Context) {
 		a.send(c, http.StatusOK, "application/json", Liveness{Status: "ok"})
 	})
 	a.registerPlain(route{
-		id: "readyz", access: public, method: http.MethodGet, path: "/readyz", tag: tagOperations,
+		id: "readyz", call: "GET /readyz", beside: true, tag: tagOperations, access: public,
 		summary: "Can this instance serve",
 		description: "503 while nothing can be sold or the server is about to stop, with a line per check: what a sale reads can be read, " +
 			"the database takes writes, and the queue has its leader. Order mode async sells on for a while without the database.",
-		status: http.StatusOK, codes: []model.Code{model.CodeUnavailable},
+		codes:    []model.Code{model.CodeUnavailable},
 		response: map[string]any{"application/json": Readiness{}},
 	}, a.ready)
 }

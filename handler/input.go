@@ -76,22 +76,6 @@ func strictTime(text string) bool {
 	return strings.HasSuffix(text, "Z") || offset[1:3] < "24" && offset[4:] < "60"
 }
 
-// orderPage makes an empty page an empty list, not null.
-func orderPage(page model.OrderPage) *output[model.OrderPage] {
-	if page.Items == nil {
-		page.Items = []model.Order{}
-	}
-	return &output[model.OrderPage]{Body: page}
-}
-
-// voucherPage makes an empty page an empty list, not null.
-func voucherPage(page model.VoucherPage) *output[model.VoucherPage] {
-	if page.Items == nil {
-		page.Items = []model.Voucher{}
-	}
-	return &output[model.VoucherPage]{Body: page}
-}
-
 const idempotencyHeader = "Idempotency-Key"
 
 // Idempotent is the input of a call that can be made to happen once.
@@ -148,9 +132,7 @@ func (a *api) readBody(c *gin.Context) {
 			a.tooLarge(c)
 			return
 		}
-		p := problemOf(model.Invalid("body", "The body did not arrive whole."))
-		p.Status = http.StatusBadRequest
-		a.write(c, p)
+		a.write(c, unreadable("The body did not arrive whole."))
 		return
 	}
 	if len(body) > 0 && takesBody(c.Request.Method) && !isJSON(c.Request.Header) {

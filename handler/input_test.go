@@ -147,8 +147,8 @@ func TestEmptyParameters(t *testing.T) {
 				all = append(all, parameter.Name+"=", parameter.Name)
 			}
 		}
-		if len(all) == 0 || strings.HasSuffix(template, "/refunds") || strings.HasSuffix(template, "/log") {
-			continue // the last two have no fakes
+		if len(all) == 0 {
+			continue
 		}
 		for _, query := range append(all, strings.Join(all, "&")) {
 			heard.reset()

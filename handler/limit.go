@@ -23,9 +23,7 @@ import (
 // probeRate bounds the health checks of one address, separately from its other requests: a
 // proxy that floods must not make this instance look dead, nor a flood of checks ask
 // the dependencies thousands of times a second. Every orchestrator needs fewer.
-const (
-	probeRate = 100
-)
+const probeRate = 100
 
 // limits is what the routes of limits need of service.Limits.
 type limits interface {
@@ -126,8 +124,8 @@ type RateLimits struct {
 	Addr string `json:"addr" example:"1000/s" doc:"All requests of one client address (of IPv6: a /64); 0 is no limit."`
 }
 
-func rateLimits(l model.Limits) *output[RateLimits] {
-	return &output[RateLimits]{Body: RateLimits{User: l.User.String(), Addr: l.Addr.String()}}
+func rateLimits(l model.Limits) RateLimits {
+	return RateLimits{User: l.User.String(), Addr: l.Addr.String()}
 }
 
 type patchLimitsInput struct{ Body LimitsChange }
@@ -136,40 +134,38 @@ type patchLimitsInput struct{ Body LimitsChange }
 const limitsPath = basePath + "/admin/settings/limits"
 
 func (a *api) limitRoutes() {
-	register(a, route{
-		id: "get-limits", method: http.MethodGet, path: limitsPath, tag: tagAdmin,
+	answer(a, route{
+		id: "get-limits", call: "GET /admin/settings/limits", tag: tagAdmin, access: administrators,
 		summary:     "Get the rate limits in force",
-		description: "Those of this instance, which are the same on all of them within a second of a change.", access: administrators, status: http.StatusOK,
-	}, func(context.Context, *struct{}) (*output[RateLimits], error) {
+		description: "Those of this instance, which are the same on all of them within a second of a change.",
+	}, func(context.Context, *struct{}) (RateLimits, error) {
 		return rateLimits(a.options.Limits.InForce()), nil
 	})
-	register(a, route{
-		id: "patch-limits", method: http.MethodPatch, path: limitsPath, tag: tagAdmin,
-		summary: "Change the rate limits of all instances",
-		description: "Every instance obeys within a second. What is set here wins over the settings of the instances, " +
-			"also after a restart.",
-		access: administrators, status: http.StatusOK,
-		codes: []model.Code{model.CodeUnavailable},
-	}, func(ctx context.Context, in *patchLimitsInput) (*output[RateLimits], error) {
-		user, userErr := changedRate("body.user", in.Body.User)
-		addr, addrErr := changedRate("body.addr", in.Body.Addr)
+	answer(a, route{
+		id: "patch-limits", call: "PATCH /admin/settings/limits", tag: tagAdmin, access: administrators,
+		summary:     "Change the rate limits of all instances",
+		description: "Every instance obeys within a second. What is set here wins over the settings of the instances, also after a restart.",
+		codes:       []model.Code{model.CodeUnavailable},
+	}, func(ctx context.Context, in *patchLimitsInput) (set RateLimits, err error) {
+		user, userErr := optional(in.Body.User, rateAt("body.user"))
+		addr, addrErr := optional(in.Body.Addr, rateAt("body.addr"))
 		if err := model.JoinInvalid(userErr, addrErr); err != nil {
-			return nil, err
+			return set, err
 		}
 		changed, err := a.options.Limits.Change(ctx, model.LimitsPatch{User: user, Addr: addr, By: subject(ctx)})
 		return rateLimits(changed), err
 	})
 }
 
-func changedRate(location string, text *string) (*model.Rate, error) {
-	if text == nil {
-		return nil, nil //nolint:nilnil // it stays as it is
+// rateAt reads what stands at a place.
+func rateAt(location string) func(text string) (model.Rate, error) {
+	return func(text string) (model.Rate, error) {
+		rate, err := model.ParseRate(text)
+		if err != nil {
+			return rate, model.Invalid(location, "%s", err.Error())
+		}
+		return rate, nil
 	}
-	rate, err := model.ParseRate(*text)
-	if err != nil {
-		return nil, model.Invalid(location, "%s", err.Error())
-	}
-	return &rate, nil
 }
 
 // The headers in which a proxy says for whom it asks. X-Real-IP may be what the client wrote.

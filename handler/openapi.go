@@ -2,6 +2,7 @@ package handler
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"embed"
 	"encoding/json"
@@ -34,8 +35,6 @@ const apiDescription = `Flash sales of vouchers. Errors are problem documents (R
 paths answer ` + "`NOT_FOUND`" + `, methods that a path does not know ` + "`METHOD_NOT_ALLOWED`" + ` with the header ` + "`Allow`" + `.
 Every GET route also knows HEAD. Too many requests of one address get ` + "`RATE_LIMITED`" + ` anywhere; such answers carry
 ` + "`RateLimit-Policy`" + ` and ` + "`RateLimit`" + ` (draft-ietf-httpapi-ratelimit-headers). Times are RFC 3339 in UTC, amounts of money integers in minor units of ` + "`%s`" + `.`
-
-func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
 // humaConfig is huma without its own pages, links and $schema members.
 func (a *api) humaConfig() huma.Config {
@@ -79,22 +78,20 @@ func (a *api) documentRoutes() error {
 		return err
 	}
 	docs := route{
-		id: "docs", access: public, method: http.MethodGet, path: docsPath, tag: tagOperations,
-		summary:     "A page that shows this document",
-		description: "It loads nothing from elsewhere.", status: http.StatusOK,
+		id: "docs", call: "GET /docs", tag: tagOperations, access: public,
+		summary: "A page that shows this document", description: "It loads nothing from elsewhere.",
 		response: map[string]any{"text/html; charset=utf-8": ""},
 	}
 	a.registerPlain(docs, a.serveDocs(assets))
 	files := docs
-	files.path = basePath + "/docs/*file"
+	files.call = "GET /docs/*file"
 	a.mount(files, a.serveDocs(assets))
 
 	// Only who asks for it needs it: to write it takes longer than all else of a start.
 	document := sync.OnceValues(func() ([]byte, error) { return json.Marshal(a.huma.OpenAPI()) })
 	a.registerPlain(route{
-		id: "openapi", access: public, method: http.MethodGet, path: basePath + "/openapi.json", tag: tagOperations,
-		summary:     "This document",
-		description: "OpenAPI 3.1, made of the routes themselves.", status: http.StatusOK, large: true,
+		id: "openapi", call: "GET /openapi.json", tag: tagOperations, access: public, large: true,
+		summary: "This document", description: "OpenAPI 3.1, made of the routes themselves.",
 		response: map[string]any{"application/json": map[string]any{}},
 	}, func(c *gin.Context) {
 		text, err := document()
@@ -233,18 +230,18 @@ const bearer = "bearer"
 func (a *api) operation(r route) huma.Operation {
 	op := huma.Operation{
 		OperationID:   r.id,
-		Method:        r.method,
-		Path:          r.path,
+		Method:        r.method(),
+		Path:          r.path(),
 		Tags:          []string{r.tag},
 		Summary:       r.summary,
 		Description:   r.description,
-		DefaultStatus: r.status,
+		DefaultStatus: cmp.Or(r.status, http.StatusOK),
 		MaxBodyBytes:  maxBody + 1, // readBody has refused larger ones; huma's limit excludes itself
 		Metadata:      map[string]any{routeKey: r},
-		Responses:     map[string]*huma.Response{strconv.Itoa(r.status): a.success(r, r.status)},
+		Responses:     map[string]*huma.Response{},
 	}
-	if r.otherwise != 0 {
-		op.Responses[strconv.Itoa(r.otherwise)] = a.success(r, r.otherwise)
+	for _, status := range []int{op.DefaultStatus, cmp.Or(r.otherwise, op.DefaultStatus)} {
+		op.Responses[strconv.Itoa(status)] = a.success(r, status)
 	}
 	switch r.access {
 	case undecided:
@@ -270,7 +267,7 @@ func (a *api) operation(r route) huma.Operation {
 	for status, codes := range r.problems() {
 		op.Responses[strconv.Itoa(status)] = a.refusals(status, codes)
 	}
-	for name := range pathParams(r.path) {
+	for name := range pathParams(r.path()) {
 		if r.plain() {
 			op.Parameters = append(op.Parameters, &huma.Param{
 				Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
@@ -292,7 +289,7 @@ func (r route) problems() map[int][]model.Code {
 	if r.access == administrators {
 		codes = append(codes, model.CodeForbidden)
 	}
-	if takesBody(r.method) {
+	if takesBody(r.method()) {
 		codes = append(codes, model.CodeUnsupportedMediaType, model.CodeValidation)
 	}
 	codes = append(codes, model.CodePayloadTooLarge, model.CodeRateLimited, model.CodeInternal)
@@ -303,7 +300,7 @@ func (r route) problems() map[int][]model.Code {
 			byStatus[status] = append(byStatus[status], code)
 		}
 	}
-	if takesBody(r.method) {
+	if takesBody(r.method()) {
 		byStatus[http.StatusBadRequest] = []model.Code{model.CodeValidation}
 	}
 	return byStatus

@@ -3,7 +3,6 @@ package handler_test
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -15,10 +14,8 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"seckill/handler"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -157,12 +154,7 @@ func TestOpenAPITellsAll(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	doc, _ := readDocument(t, s)
-	h, err := handler.New(handler.Options{
-		Health: fakeHealth{s.fakes}, Tokens: s.tokens,
-		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
-	})
-	check.Must(t, err)
-	router, ok := h.(interface{ Routes() gin.RoutesInfo })
+	router, ok := s.handler.(interface{ Routes() gin.RoutesInfo })
 	if !ok {
 		t.Fatal("the handler is no Gin engine")
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,10 +49,9 @@ func extendWrite(c *gin.Context, by time.Duration) {
 }
 
 func (a *api) orderRoutes() {
-	a.registerPlain(route{
-		id: "seckill", method: http.MethodPost, path: basePath + "/vouchers/{id}/seckill", tag: tagOrders,
-		summary: "Buy one", access: users, writer: purchaser, headers: []string{"Location"},
-		status: http.StatusCreated, otherwise: http.StatusAccepted,
+	purchase := route{
+		id: "seckill", call: "POST /vouchers/{id}/seckill", tag: tagOrders, access: users, writer: purchaser,
+		summary: "Buy one", headers: []string{"Location"}, status: http.StatusCreated, otherwise: http.StatusAccepted,
 		description: "201 (order mode sync): committed in the database. 202 (order mode async): reserved and durably " +
 			"queued; the order is processing and will be unpaid, or failed when Redis lost writes that it had " +
 			"acknowledged. Of a voucher with allocation draw: 202 with my entry, committed in the database; the same again to a repeated call. Where several refusals apply, the first of: 401, 413, 415, " +
@@ -62,39 +62,42 @@ func (a *api) orderRoutes() {
 			model.CodeCoolingDown, model.CodeSoldOut, model.CodeLockBusy, model.CodeUnavailable,
 		},
 		response: map[string]any{"application/json": model.Order{}},
-	}, a.place)
-	for _, status := range []int{http.StatusCreated, http.StatusAccepted} {
-		a.huma.OpenAPI().Paths[basePath+"/vouchers/{id}/seckill"].Post.Responses[strconv.Itoa(status)].Content["application/json"].Schema = a.placed()
 	}
-	a.registerBare(route{
-		id: "cancel-order", method: http.MethodPost, path: basePath + "/orders/{id}/cancel", tag: tagOrders,
-		summary: "Cancel my unpaid order", access: users, status: http.StatusOK,
+	a.registerPlain(purchase, a.place)
+	for _, status := range []int{purchase.status, purchase.otherwise} {
+		a.huma.OpenAPI().Paths[purchase.path()].Post.Responses[strconv.Itoa(status)].Content["application/json"].Schema = a.placed()
+	}
+	registerBare(a, route{
+		id: "cancel-order", call: "POST /orders/{id}/cancel", tag: tagOrders, access: users,
+		summary: "Cancel my unpaid order",
 		description: "The unit is on sale again. Canceling again changes nothing and answers the same. An order that is " +
 			"still processing, or paid or closed otherwise, cannot be canceled: ILLEGAL_STATE.",
-		codes:    []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
-		response: map[string]any{"application/json": model.Order{}},
-	}, func(c *gin.Context) (any, error) {
-		return a.options.Orders.Cancel(c.Request.Context(), subject(c.Request.Context()), c.Param("id"))
-	})
-	register(a, route{
-		id: "list-orders", method: http.MethodGet, path: basePath + "/orders", tag: tagOrders,
+		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
+	}, a.options.Orders.Cancel)
+	answer(a, route{
+		id: "list-orders", call: "GET /orders", tag: tagOrders, access: users, large: true,
 		summary:     "List my orders, newest first",
-		description: "With voucher_id also an order that is still processing, which a list of all does not have yet.", access: users, status: http.StatusOK, large: true,
-		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
-	}, a.listOrders)
-	register(a, route{
-		id: "get-order", method: http.MethodGet, path: basePath + "/orders/{id}", tag: tagOrders,
+		description: "With voucher_id also an order that is still processing, which a list of all does not have yet.",
+		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
+	}, func(ctx context.Context, in *ordersInput) (model.OrderPage, error) {
+		if in.VoucherID != "" && !model.ValidID(in.VoucherID) {
+			return model.OrderPage{}, nil // no order can be of a voucher that cannot exist
+		}
+		return a.options.Orders.List(ctx, model.OrderQuery{
+			UserID: subject(ctx), VoucherID: in.VoucherID, Status: model.OrderStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit,
+		})
+	})
+	answer(a, route{
+		id: "get-order", call: "GET /orders/{id}", tag: tagOrders, access: users,
 		summary: "Get my order", description: "The orders of others are not found. One that is still processing is there " +
 			"right after its 202. A user may wait for a few orders at once: RATE_LIMITED.",
-		access: users, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeRateLimited, model.CodeUnavailable},
-	}, func(ctx context.Context, in *orderInput) (*output[model.Order], error) {
+	}, func(ctx context.Context, in *orderInput) (order model.Order, err error) {
 		wait, err := parseWait(in.Wait)
 		if err != nil {
-			return nil, err
+			return order, err
 		}
-		order, err := a.options.Orders.Get(ctx, subject(ctx), in.ID, wait)
-		return &output[model.Order]{Body: order}, err
+		return a.options.Orders.Get(ctx, subject(ctx), in.ID, wait)
 	})
 }
 
@@ -102,7 +105,7 @@ func (a *api) orderRoutes() {
 // call into the type of the first one, and lose the members that this lacks.
 func (a *api) placed() *huma.Schema {
 	registry := a.huma.OpenAPI().Components.Schemas
-	order, entry := registry.SchemaFromRef(a.schema(typeOf[model.Order]()).Ref), registry.SchemaFromRef(a.schema(typeOf[model.Entry]()).Ref)
+	order, entry := registry.SchemaFromRef(a.schema(reflect.TypeFor[model.Order]()).Ref), registry.SchemaFromRef(a.schema(reflect.TypeFor[model.Entry]()).Ref)
 	placed := &huma.Schema{
 		Type: huma.TypeObject, Properties: maps.Clone(order.Properties), Required: slices.Clone(entry.Required),
 		Description: "An Order, or with `leaf` and `nonce` an Entry of a voucher that is drawn.",
@@ -125,7 +128,11 @@ func (a *api) place(c *gin.Context) {
 		a.write(c, p)
 		return
 	}
-	if a.limitPlacing(c, user) {
+	if wait := callOf(ctx).overLimit; wait > 0 {
+		a.refuseAddress(c, a.options.ByAddress.Rate(), wait)
+		return
+	}
+	if a.limitUser(c, user) {
 		return
 	}
 	voucherID := c.Param("id")
@@ -139,7 +146,8 @@ func (a *api) place(c *gin.Context) {
 		return
 	}
 	if order.Entry != nil {
-		a.entered(c, *order.Entry)
+		c.Writer.Header()["Location"] = []string{basePath + "/vouchers/" + order.Entry.VoucherID + "/entry"}
+		a.send(c, http.StatusAccepted, "application/json", *order.Entry)
 		return
 	}
 	status := http.StatusCreated
@@ -148,16 +156,6 @@ func (a *api) place(c *gin.Context) {
 	}
 	c.Writer.Header()["Location"] = []string{basePath + "/orders/" + order.ID}
 	a.send(c, status, "application/json", order)
-}
-
-// limitPlacing refuses a purchase whose address or user is over its limit.
-func (a *api) limitPlacing(c *gin.Context, userID string) (refused bool) {
-	ctx := c.Request.Context()
-	if wait := callOf(ctx).overLimit; wait > 0 {
-		a.refuseAddress(c, a.options.ByAddress.Rate(), wait)
-		return true
-	}
-	return a.limitUser(c, userID)
 }
 
 // limitUser refuses what a user writes who is over the limit.
@@ -181,9 +179,7 @@ func emptyBody(r *http.Request) *Problem {
 	}
 	document, err := parseJSON(body)
 	if err != nil {
-		p := problemOf(model.Invalid("body", "%s", err.Error()))
-		p.Status = http.StatusBadRequest
-		return p
+		return unreadable(err.Error())
 	}
 	if _, none := document.(nullValue); none {
 		return nil
@@ -192,27 +188,14 @@ func emptyBody(r *http.Request) *Problem {
 	if !ok {
 		return problemOf(model.Invalid("body", "expected object"))
 	}
-	refusal := &huma.ErrorModel{Status: http.StatusUnprocessableEntity}
-	for name := range members {
-		refusal.Errors = append(refusal.Errors, &huma.ErrorDetail{Location: "body." + name, Message: "unexpected property"})
-	}
 	if len(members) == 0 {
 		return nil
 	}
-	return problemOf(&model.Error{
-		Code: model.CodeValidation, Detail: "The request is not valid.", Fields: fieldErrors(refusal),
-	})
-}
-
-func (a *api) listOrders(ctx context.Context, in *ordersInput) (*output[model.OrderPage], error) {
-	if in.VoucherID != "" && !model.ValidID(in.VoucherID) {
-		return orderPage(model.OrderPage{}), nil // no order can be of a voucher that cannot exist
+	refusal := &huma.ErrorModel{}
+	for name := range members {
+		refusal.Errors = append(refusal.Errors, &huma.ErrorDetail{Location: "body." + name, Message: "unexpected property"})
 	}
-	page, err := a.options.Orders.List(ctx, model.OrderQuery{
-		UserID: subject(ctx), VoucherID: in.VoucherID, Status: model.OrderStatus(in.Status),
-		Cursor: in.Cursor, Limit: in.Limit,
-	})
-	return orderPage(page), err
+	return invalid(refusal)
 }
 
 type voucherOrdersInput struct {
@@ -229,40 +212,36 @@ type searchInput struct {
 }
 
 func (a *api) adminOrderRoutes() {
-	register(a, route{
-		id: "search-orders", method: http.MethodGet, path: basePath + "/admin/orders", tag: tagAdmin,
+	answer(a, route{
+		id: "search-orders", call: "GET /admin/orders", tag: tagAdmin, access: administrators, large: true,
 		summary:     "List orders of all vouchers, newest first, or search them",
 		description: "An order that is still processing is found by its id alone.",
-		access:      administrators, status: http.StatusOK, large: true,
-		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
-	}, func(ctx context.Context, in *searchInput) (*output[model.OrderPage], error) {
-		page, err := a.options.OrderSearch.Find(ctx, model.OrderSearch{
+		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
+	}, func(ctx context.Context, in *searchInput) (model.OrderPage, error) {
+		page, err := a.options.Search(ctx, model.OrderSearch{
 			Words: strings.TrimSpace(in.Q), Status: model.OrderStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit,
 		})
-		return orderPage(withoutCodes(ctx, page)), err
+		return withoutCodes(ctx, page), err
 	})
 	register(a, route{
-		id: "voucher-orders", method: http.MethodGet, path: adminVouchers + "/{id}/orders", tag: tagAdmin,
+		id: "voucher-orders", call: "GET /admin/vouchers/{id}/orders", tag: tagAdmin, access: administrators, large: true,
 		summary:     "List a voucher's orders, newest first, or export them",
 		description: "Of all buyers. An export is streamed, however long it is; when it fails on the way, the connection is cut.",
-		access:      administrators, status: http.StatusOK, large: true, headers: []string{"Content-Disposition"},
-		codes:    []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
-		response: map[string]any{"application/json": model.OrderPage{}, wire.CSV: "", wire.XLSX: nil},
+		headers:     []string{"Content-Disposition"},
+		codes:       []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
+		response:    map[string]any{"application/json": model.OrderPage{}, wire.CSV: "", wire.XLSX: nil},
 	}, a.voucherOrders)
-	register(a, route{
-		id: "admin-get-order", method: http.MethodGet, path: basePath + "/admin/orders/{id}", tag: tagAdmin,
+	answer(a, route{
+		id: "admin-get-order", call: "GET /admin/orders/{id}", tag: tagAdmin, access: administrators,
 		summary:     "Get anybody's order and what happened to it",
-		description: "The history begins with its creation and names who moved it.", access: administrators, status: http.StatusOK,
-		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
-	}, func(ctx context.Context, in *InPath) (*output[model.OrderDetail], error) {
+		description: "The history begins with its creation and names who moved it.",
+		codes:       []model.Code{model.CodeNotFound, model.CodeUnavailable},
+	}, func(ctx context.Context, in *InPath) (model.OrderDetail, error) {
 		detail, err := a.options.Orders.Detail(ctx, in.ID)
-		if detail.History == nil {
-			detail.History = []model.OrderMove{}
-		}
 		if !seesCodes(ctx) {
 			detail.Code = ""
 		}
-		return &output[model.OrderDetail]{Body: detail}, err
+		return detail, err
 	})
 }
 
@@ -297,9 +276,9 @@ func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.
 	if err != nil {
 		return nil, err
 	}
-	shown := orderPage(withoutCodes(ctx, page))
+	shown := filled(withoutCodes(ctx, page))
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		a.send(humagin.Unwrap(ctx), http.StatusOK, "application/json", shown.Body)
+		a.send(humagin.Unwrap(ctx), http.StatusOK, "application/json", shown)
 	}}, nil
 }
 

@@ -569,41 +569,15 @@ func TestExportOutlastsTheWriteTimeout(t *testing.T) {
 	})
 }
 
-// redeem, refund and log are what stands behind three calls of administrators.
-type (
-	redeem func(adminID, code string) (model.Order, error)
-	refund struct {
-		request func(adminID, orderID string) (model.Refund, error)
-		list    func(model.RefundQuery) (model.RefundPage, error)
-	}
-	adminLog func(model.AdminLogQuery) (model.AdminLogPage, error)
-)
-
-func (f redeem) Redeem(_ context.Context, adminID, code string) (model.Order, error) {
-	return f(adminID, code)
-}
-
-func (f refund) Request(_ context.Context, adminID, orderID string) (model.Refund, error) {
-	return f.request(adminID, orderID)
-}
-
-func (f refund) List(_ context.Context, q model.RefundQuery) (model.RefundPage, error) {
-	return f.list(q)
-}
-
-func (f adminLog) List(_ context.Context, q model.AdminLogQuery) (model.AdminLogPage, error) {
-	return f(q)
-}
-
 func TestRedemptions(t *testing.T) {
 	t.Parallel()
 	s := setup(t, func(o *handler.Options) {
-		o.Redemptions = redeem(func(adminID, code string) (model.Order, error) {
+		o.Redeem = func(_ context.Context, adminID, code string) (model.Order, error) {
 			if code == "used" {
 				return model.Order{}, &model.Error{Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderRedeemed, RedeemedBy: "till1", RedeemedAt: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
 			}
 			return model.Order{ID: "o1.v1", UserID: adminID, Status: model.OrderRedeemed, Code: code, SealedCode: "sealed"}, nil
-		})
+		}
 	})
 	const path = "/api/v1/admin/redemptions"
 	admin := s.as(t, "boss", model.RoleAdmin)
@@ -629,17 +603,15 @@ func TestRefunds(t *testing.T) {
 	t.Parallel()
 	var asked model.RefundQuery
 	s := setup(t, func(o *handler.Options) {
-		o.Refunds = refund{
-			request: func(adminID, orderID string) (model.Refund, error) {
-				if orderID == "unpaid.v1" {
-					return model.Refund{}, &model.Error{Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderUnpaid}
-				}
-				return model.Refund{ID: "r1", OrderID: orderID, Actor: adminID, Status: model.RefundPending, Amount: 1000, Currency: "CNY"}, nil
-			},
-			list: func(q model.RefundQuery) (model.RefundPage, error) {
-				asked = q
-				return model.RefundPage{}, nil
-			},
+		o.Refund = func(_ context.Context, adminID, orderID string) (model.Refund, error) {
+			if orderID == "unpaid.v1" {
+				return model.Refund{}, &model.Error{Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderUnpaid}
+			}
+			return model.Refund{ID: "r1", OrderID: orderID, Actor: adminID, Status: model.RefundPending, Amount: 1000, Currency: "CNY"}, nil
+		}
+		o.Refunds = func(_ context.Context, q model.RefundQuery) (model.RefundPage, error) {
+			asked = q
+			return model.RefundPage{}, nil
 		}
 	})
 	admin := s.as(t, "boss", model.RoleAdmin)
@@ -667,11 +639,11 @@ func TestAdminLog(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := setup(t, func(o *handler.Options) {
-		o.AdminLog = adminLog(func(q model.AdminLogQuery) (model.AdminLogPage, error) {
+		o.AdminLog = func(_ context.Context, q model.AdminLogQuery) (model.AdminLogPage, error) {
 			return model.AdminLogPage{NextCursor: "next", Items: []model.AdminChange{{
 				At: at, Actor: q.Actor, Action: model.ActionVoucherCreate, Subject: "v1", After: json.RawMessage(`{"title":"x"}`),
 			}}}, nil
-		})
+		}
 	})
 	got := s.do(t, http.MethodGet, "/api/v1/admin/log?actor=issuer:7", "", s.as(t, "boss", model.RoleAdmin)...)
 	want := `{"items":[{"at":"2030-01-02T03:04:05Z","actor":"issuer:7","action":"voucher.create","subject":"v1","after":{"title":"x"}}],"next_cursor":"next"}`
@@ -684,16 +656,20 @@ func TestAdminLog(t *testing.T) {
 // TestOrdersAreSearchedOverHTTP: what is asked for gets to the search, and viewers see no codes.
 func TestOrdersAreSearchedOverHTTP(t *testing.T) {
 	t.Parallel()
-	s := setup(t)
+	var asked model.OrderSearch
+	s := setup(t, func(o *handler.Options) {
+		o.Search = func(_ context.Context, q model.OrderSearch) (model.OrderPage, error) {
+			asked = q
+			return model.OrderPage{Items: []model.Order{{ID: "o1.v1", Status: model.OrderPaid, Code: "SECRET"}}}, nil
+		}
+	})
 	const path = "/api/v1/admin/orders"
 	for level, sees := range map[model.Level]bool{model.LevelViewer: false, model.LevelCashier: true} {
 		bearer := check.Value(s.tokens.Issue(token.Claims{Subject: "a", Role: model.RoleAdmin, Level: level}, time.Hour))(t)
 		got := s.do(t, http.MethodGet, path+"?q=%20green%20tea%20&status=paid&limit=7&cursor=c", "", "Authorization", "Bearer "+bearer)
 		got.is(t, http.StatusOK)
 		want := model.OrderSearch{Words: "green tea", Status: model.OrderPaid, Limit: 7, Cursor: "c"}
-		if s.fakes.searched.Words != want.Words || s.fakes.searched.Status != want.Status || s.fakes.searched.Limit != want.Limit || s.fakes.searched.Cursor != want.Cursor {
-			t.Errorf("asked for %+v, want %+v", s.fakes.searched, want)
-		}
+		check.That(t, reflect.DeepEqual(asked, want), "asked for %+v, want %+v", asked, want)
 		check.Equal(t, "a "+string(level)+" sees the code", strings.Contains(got.body, "SECRET"), sees)
 	}
 	admin := s.as(t, "a", model.RoleAdmin)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -50,21 +51,21 @@ type WebhookData struct {
 }
 
 func (a *api) paymentRoutes() {
-	a.registerBare(route{
-		id: "pay-order", method: http.MethodPost, path: basePath + "/orders/{id}/pay", tag: tagPayments,
-		summary: "Start to pay my order", access: users, status: http.StatusAccepted,
+	registerBare(a, route{
+		id: "pay-order", call: "POST /orders/{id}/pay", tag: tagPayments, access: users, status: http.StatusAccepted,
+		summary: "Start to pay my order",
 		description: "The order is paid when the provider says so: ask for it again. The same call again repeats the same " +
 			"payment, until that has failed. An order that is not unpaid cannot be paid: ILLEGAL_STATE. Without a payment " +
 			"provider, and while it does not answer: UNAVAILABLE.",
-		codes:    []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
-		response: map[string]any{"application/json": PaymentStart{}},
-	}, func(c *gin.Context) (any, error) {
-		started, order, err := a.options.Payments.Pay(c.Request.Context(), subject(c.Request.Context()), c.Param("id"))
+		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
+	}, func(ctx context.Context, userID, id string) (PaymentStart, error) {
+		started, order, err := a.options.Payments.Pay(ctx, userID, id)
 		return PaymentStart{PaymentID: started.ID, PaymentURL: started.URL, Order: order}, err
 	})
 	a.registerPlain(route{
-		id: "payment-webhook", method: http.MethodPost, path: basePath + "/webhooks/payments", tag: tagPayments,
-		summary: "Hear from the payment provider", access: public, writer: provider, status: http.StatusNoContent, tolerant: true,
+		id: "payment-webhook", call: "POST /webhooks/payments", tag: tagPayments,
+		access: public, writer: provider, status: http.StatusNoContent, tolerant: true,
+		summary: "Hear from the payment provider",
 		description: "Signed as Standard Webhooks demands, with the headers webhook-id, webhook-timestamp and " +
 			"webhook-signature (or svix- for webhook-); without a valid signature, or after more than 5 minutes: UNAUTHENTICATED. " +
 			"204: applied, durably, or of a type that is not known; a message may be repeated. Money for an order that is closed, " +
@@ -74,7 +75,7 @@ func (a *api) paymentRoutes() {
 		codes: []model.Code{
 			model.CodeUnauthenticated, model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeValidation, model.CodeUnavailable,
 		},
-		request: &huma.MediaType{Schema: a.schema(typeOf[Webhook]())},
+		request: &huma.MediaType{Schema: a.schema(reflect.TypeFor[Webhook]())},
 	}, a.paymentWebhook)
 }
 
@@ -87,22 +88,22 @@ func (a *api) paymentWebhook(c *gin.Context) {
 		return
 	}
 	notice, p := readWebhook(id, body)
-	if p != nil {
+	switch {
+	case p != nil:
 		a.options.Log.ErrorContext(c.Request.Context(), "a signed webhook cannot be read",
 			slog.String("detail", p.Detail), slog.Any("errors", p.Errors))
 		a.write(c, p)
 		return
-	}
-	if notice == nil { // a test, or news of something else: its sender must not take this for a fault
+	case notice == nil: // a test, or news of something else: its sender must not take this for a fault
 		a.options.Payments.Unheard(telemetry.UnknownType)
-		a.noContent(c)
-		return
+	default:
+		if err := a.options.Payments.Notice(c.Request.Context(), *notice); err != nil {
+			a.abort(c, err)
+			return
+		}
 	}
-	if err := a.options.Payments.Notice(c.Request.Context(), *notice); err != nil {
-		a.abort(c, err)
-		return
-	}
-	a.noContent(c)
+	c.Status(http.StatusNoContent)
+	c.Writer.WriteHeaderNow()
 }
 
 // refuseSender answers a webhook that is unsigned or too old. It is logged once a minute: anybody can send one.
@@ -121,18 +122,11 @@ func (a *api) refuseSender(c *gin.Context, err error) {
 	a.write(c, p)
 }
 
-func (*api) noContent(c *gin.Context) {
-	c.Status(http.StatusNoContent)
-	c.Writer.WriteHeaderNow()
-}
-
 // readWebhook reads a webhook, or says what is wrong with it. It is nil for one of an unknown type.
 func readWebhook(id string, body []byte) (*model.PaymentNotice, *Problem) {
 	document, err := parseJSON(body)
 	if err != nil {
-		p := problemOf(model.Invalid("body", "%s", err.Error()))
-		p.Status = http.StatusBadRequest
-		return nil, p
+		return nil, unreadable(err.Error())
 	}
 	var hook Webhook
 	envelope, ok := document.(map[string]any)
@@ -232,21 +226,17 @@ type Redemption struct {
 	Code string `json:"code" minLength:"1" maxLength:"128" doc:"As it was typed: case, blanks and dashes make no difference."`
 }
 
-type redemptionInput struct {
-	Body Redemption
-}
+type redemptionInput struct{ Body Redemption }
 
 func (a *api) redemptionRoutes() {
-	register(a, route{
-		id: "redeem-code", method: http.MethodPost, path: basePath + "/admin/redemptions", tag: tagAdmin,
+	answer(a, route{
+		id: "redeem-code", call: "POST /admin/redemptions", tag: tagAdmin, access: administrators,
 		summary: "Use the code of a paid order, once",
 		description: "A code that was used already, or whose order was refunded, is ILLEGAL_STATE with the order's status, and when and by whom it was used; one " +
 			"that no order has is NOT_FOUND; one whose check character does not fit was mistyped: VALIDATION. Many wrong ones: RATE_LIMITED.",
-		access: administrators, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeRateLimited, model.CodeUnavailable},
-	}, func(ctx context.Context, in *redemptionInput) (*output[model.Order], error) {
-		order, err := a.options.Redemptions.Redeem(ctx, subject(ctx), in.Body.Code)
-		return &output[model.Order]{Body: order}, err
+	}, func(ctx context.Context, in *redemptionInput) (model.Order, error) {
+		return a.options.Redeem(ctx, subject(ctx), in.Body.Code)
 	})
 }
 
@@ -256,30 +246,19 @@ type refundsInput struct {
 }
 
 func (a *api) refundRoutes() {
-	a.registerBare(route{
-		id: "refund-order", method: http.MethodPost, path: basePath + "/admin/orders/{id}/refund", tag: tagAdmin,
+	registerBare(a, route{
+		id: "refund-order", call: "POST /admin/orders/{id}/refund", tag: tagAdmin, access: administrators, status: http.StatusAccepted,
 		summary: "Refund a paid order",
 		description: "The unit is on sale again, and the money goes back soon: the list of refunds tells when. A refund that " +
 			"had failed for good is tried again. An order that is not paid cannot be refunded: ILLEGAL_STATE.",
-		access: administrators, status: http.StatusAccepted,
-		codes:    []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeConflict, model.CodeUnavailable},
-		response: map[string]any{"application/json": model.Refund{}},
-	}, func(c *gin.Context) (any, error) {
-		return a.options.Refunds.Request(c.Request.Context(), subject(c.Request.Context()), c.Param("id"))
-	})
-	register(a, route{
-		id: "list-refunds", method: http.MethodGet, path: basePath + "/admin/refunds", tag: tagAdmin,
+		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeConflict, model.CodeUnavailable},
+	}, a.options.Refund)
+	answer(a, route{
+		id: "list-refunds", call: "GET /admin/refunds", tag: tagAdmin, access: administrators, large: true,
 		summary:     "List refunds, newest first",
 		description: "A failed one was refused by the payment provider for good: somebody has to look.",
-		access:      administrators, status: http.StatusOK, large: true,
-		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
-	}, func(ctx context.Context, in *refundsInput) (*output[model.RefundPage], error) {
-		page, err := a.options.Refunds.List(ctx, model.RefundQuery{
-			Status: model.RefundStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit,
-		})
-		if page.Items == nil {
-			page.Items = []model.Refund{}
-		}
-		return &output[model.RefundPage]{Body: page}, err
+		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
+	}, func(ctx context.Context, in *refundsInput) (model.RefundPage, error) {
+		return a.options.Refunds(ctx, model.RefundQuery{Status: model.RefundStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit})
 	})
 }

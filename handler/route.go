@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"strings"
 	"time"
 
@@ -31,14 +32,14 @@ const basePath = "/api/v1"
 // route describes a route. Its documentation and the checks in front of it are made from this.
 type route struct {
 	id          string
-	method      string
-	path        string // with {parameters}
+	call        string // method and path, behind basePath, with {parameters}
+	beside      bool   // the path is a whole one, beside the API
 	tag         string
 	summary     string
 	description string
 	access      access
 	writer      writer
-	status      int             // of success
+	status      int             // of success; 0: 200
 	otherwise   int             // the other status of success, with the same document, where there are two
 	large       bool            // the answer is compressed when it is
 	tolerant    bool            // the request may have members that are not known here: others define it
@@ -46,6 +47,19 @@ type route struct {
 	codes       []model.Code    // beside those that access and method bring along
 	response    map[string]any  // of success, where no typed output tells: media type → example of the Go type
 	request     *huma.MediaType // of a plain handler
+}
+
+func (r route) method() string {
+	method, _, _ := strings.Cut(r.call, " ")
+	return method
+}
+
+func (r route) path() string {
+	_, path, _ := strings.Cut(r.call, " ")
+	if r.beside {
+		return path
+	}
+	return basePath + path
 }
 
 // routeKey finds the route in an operation's metadata.
@@ -62,6 +76,39 @@ func register[I, O any](a *api, r route, handle func(context.Context, *I) (*O, e
 	})
 }
 
+// output is an answer that is nothing but its body.
+type output[T any] struct {
+	Body T
+}
+
+// answer adds a typed route whose answer is one document.
+func answer[I, T any](a *api, r route, handle func(context.Context, *I) (T, error)) {
+	register(a, r, func(ctx context.Context, in *I) (*output[T], error) {
+		document, err := handle(ctx, in)
+		return &output[T]{Body: filled(document)}, err
+	})
+}
+
+// filled is a document whose lists and maps are empty instead of null, but for those that are left out when empty.
+func filled[T any](document T) T {
+	fill(reflect.ValueOf(&document).Elem())
+	return document
+}
+
+func fill(object reflect.Value) {
+	for member, field := range object.Fields() {
+		switch kind := field.Kind(); {
+		case !field.CanSet() || strings.Contains(member.Tag.Get("json"), ",omit"):
+		case kind == reflect.Struct:
+			fill(field)
+		case kind == reflect.Slice && field.IsNil():
+			field.Set(reflect.MakeSlice(field.Type(), 0, 0))
+		case kind == reflect.Map && field.IsNil():
+			field.Set(reflect.MakeMap(field.Type()))
+		}
+	}
+}
+
 // registerPlain adds a route that Gin serves alone and huma only documents.
 func (a *api) registerPlain(r route, handle gin.HandlerFunc) {
 	op := a.operation(r)
@@ -71,9 +118,20 @@ func (a *api) registerPlain(r route, handle gin.HandlerFunc) {
 
 // registerBare adds a route whose request says everything in its path, and has no body by the document: generated
 // clients would ask for one. Its body may be missing, null or an empty object, as that of a purchase.
-func (a *api) registerBare(r route, handle func(*gin.Context) (document any, err error)) {
+func registerBare[T any](a *api, r route, handle func(ctx context.Context, userID, id string) (T, error)) {
+	registerEither(a, r, func(ctx context.Context, userID, id string) (T, bool, error) {
+		document, err := handle(ctx, userID, id)
+		return document, true, err
+	})
+}
+
+// registerEither is registerBare with a handler that says whether it answers with the route's usual status.
+func registerEither[T any](a *api, r route, handle func(ctx context.Context, userID, id string) (T, bool, error)) {
+	r.response = map[string]any{"application/json": *new(T)}
+	path := r.path()
 	a.registerPlain(r, func(c *gin.Context) {
-		if err := possible(r.path, c.Param("id")); err != nil {
+		ctx, id := c.Request.Context(), c.Param("id")
+		if err := possible(path, id); err != nil {
 			a.abort(c, err)
 			return
 		}
@@ -81,12 +139,16 @@ func (a *api) registerBare(r route, handle func(*gin.Context) (document any, err
 			a.write(c, p)
 			return
 		}
-		document, err := handle(c)
+		document, usual, err := handle(ctx, subject(ctx), id)
 		if err != nil {
 			a.abort(c, err)
 			return
 		}
-		a.send(c, r.status, "application/json", document)
+		status := cmp.Or(r.status, http.StatusOK)
+		if !usual {
+			status = r.otherwise
+		}
+		a.send(c, status, "application/json", document)
 	})
 }
 
@@ -99,9 +161,9 @@ type adapter struct {
 // Handle implements huma.Adapter.
 func (d *adapter) Handle(op *huma.Operation, handle func(huma.Context)) {
 	r, _ := op.Metadata[routeKey].(route)
-	names := queryNames(op)
+	names, path := queryNames(op), r.path()
 	d.api.mount(r, func(c *gin.Context) {
-		err := possible(r.path, c.Param("id"))
+		err := possible(path, c.Param("id"))
 		if err == nil {
 			err = readableQuery(c.Request.URL.RawQuery, names)
 		}
@@ -146,10 +208,10 @@ func (a *api) mount(r route, handle gin.HandlerFunc) {
 		chain = append(chain, a.compress)
 	}
 	chain = append(chain, handle)
-	a.paths = append(a.paths, pattern(r.path))
-	path := strings.NewReplacer("{", ":", "}", "").Replace(r.path)
-	a.engine.Handle(r.method, path, chain...)
-	if r.method == http.MethodGet {
+	a.paths = append(a.paths, pattern(r.path()))
+	path := strings.NewReplacer("{", ":", "}", "").Replace(r.path())
+	a.engine.Handle(r.method(), path, chain...)
+	if r.method() == http.MethodGet {
 		a.engine.Handle(http.MethodHead, path, chain...)
 	}
 }
@@ -194,7 +256,7 @@ const (
 
 // writes reports whether buyers may cause what a route writes, beside purchases.
 func (r route) writes() bool {
-	return r.method != http.MethodGet && r.access != administrators && r.writer != purchaser
+	return r.method() != http.MethodGet && r.access != administrators && r.writer != purchaser
 }
 
 // bound lets a user write only so often, and lets what is written take only its share of the database's connections.
@@ -326,7 +388,7 @@ func callOf(ctx context.Context) *call {
 // identify gives every request its id, the sender's if well-formed, and finds the client's address.
 func (a *api) identify(c *gin.Context) {
 	id := c.GetHeader(requestIDHeader)
-	if !validRequestID(id) {
+	if len(id) > maxRequestID || !model.OfIDs(id) {
 		id = rand.Text()
 	}
 	header := c.Writer.Header()
@@ -344,26 +406,14 @@ func (a *api) identify(c *gin.Context) {
 	if len(a.proxies) > 0 && address != peerOf(c.Request) {
 		c.Request.RemoteAddr = netip.AddrPortFrom(address, 0).String() // for whoever asks Gin
 	}
-	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, &call{id: id, accepts: c.GetHeader("Accept-Language"), address: address, encrypted: encrypted, elsewhere: elsewhere}))
+	this := &call{
+		id: id, accepts: c.GetHeader("Accept-Language"), address: address, encrypted: encrypted, elsewhere: elsewhere,
+	}
+	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, this))
 }
 
 // maxRequestID bounds a request's id, in bytes.
 const maxRequestID = 128
-
-// validRequestID reports whether a request's id is well-formed: 1 to 128 of [A-Za-z0-9._-].
-func validRequestID(id string) bool {
-	if id == "" || len(id) > maxRequestID {
-		return false
-	}
-	for i := range len(id) {
-		switch c := id[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
-}
 
 // connectionClose asks the client to come back on another connection.
 func connectionClose(header http.Header) { header.Set("Connection", "close") }

@@ -45,29 +45,48 @@ type fakes struct {
 	limits      model.Limits
 	admit       func(ctx context.Context, claims token.Claims, asAdmin bool) error
 	checks      []service.Check
-	searched    model.OrderSearch
+	slow        time.Duration // an audit
+}
+
+// usual are fakes that change nothing, and find every voucher and no order.
+func usual() *fakes {
+	return &fakes{
+		limits:     model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}},
+		listOrders: func(context.Context, model.OrderQuery) (model.OrderPage, error) { return model.OrderPage{}, nil },
+		getVoucher: func(_ context.Context, id string, _ bool) (model.Voucher, error) { return voucher(id), nil },
+		create: func(context.Context, model.VoucherFields, string, model.Idempotency) (model.Voucher, error) {
+			return voucher("v1"), nil
+		},
+		patch: func(_ context.Context, id string, _ model.VoucherPatch) (model.Voucher, error) {
+			return voucher(id), nil
+		},
+		changeStock: func(_ context.Context, id string, _ model.StockChange, _ model.Idempotency) (model.Voucher, error) {
+			return voucher(id), nil
+		},
+		admit: func(context.Context, token.Claims, bool) error { return nil },
+	}
 }
 
 type (
-	fakeOrders   struct{ *fakes }
-	fakeVouchers struct{ *fakes }
-	fakeAccounts struct{ *fakes }
-	fakeHealth   struct{ *fakes }
-	fakeLimits   struct{ *fakes }
-	fakeSearch   struct{ *fakes }
-	fakeDraws    struct{}
+	fakeOrders struct {
+		handler.Orders
+		*fakes
+	}
+	fakeVouchers struct {
+		handler.Vouchers
+		*fakes
+	}
+	fakeAccounts struct {
+		handler.Accounts
+		*fakes
+	}
+	fakeDraws  struct{ handler.Draws }
+	fakeHealth struct{ *fakes }
+	fakeLimits struct{ *fakes }
 )
 
-func (fakeDraws) Entry(_ context.Context, voucherID, _ string) (model.Entry, error) {
-	return model.Entry{VoucherID: voucherID, Status: model.EntryEntered}, nil
-}
-
-func (fakeDraws) Proof(_ context.Context, voucherID string, _ bool) (model.Draw, error) {
-	return model.Draw{VoucherID: voucherID}, nil
-}
-
 func (fakeDraws) Leaves(context.Context, string, bool, string, int) (model.DrawnLeaves, error) {
-	return model.DrawnLeaves{Items: []string{}}, nil
+	return model.DrawnLeaves{}, nil
 }
 
 func (f fakeOrders) Place(ctx context.Context, userID, voucherID string, _ ...string) (model.Order, error) {
@@ -79,14 +98,7 @@ func (f fakeOrders) Get(ctx context.Context, userID, orderID string, wait time.D
 }
 
 func (f fakeOrders) List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error) {
-	if f.listOrders == nil {
-		return model.OrderPage{}, nil
-	}
 	return f.listOrders(ctx, query)
-}
-
-func (f fakeOrders) Detail(context.Context, string) (model.OrderDetail, error) {
-	return model.OrderDetail{}, model.NotFound("order")
 }
 
 func (f fakeOrders) Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error {
@@ -97,14 +109,6 @@ func (f fakeOrders) Cancel(ctx context.Context, userID, orderID string) (model.O
 	return f.cancel(ctx, userID, orderID)
 }
 
-func (fakeOrders) Join(context.Context, string, string, ...string) (model.WaitlistPlace, bool, error) {
-	return model.WaitlistPlace{}, false, model.NoWaitlist()
-}
-
-func (fakeOrders) Waits(context.Context, string, string) (model.WaitlistPlace, error) {
-	return model.WaitlistPlace{}, model.NotFound("place")
-}
-
 func (fakeOrders) Leave(context.Context, string, string) error { return model.NotFound("place") }
 
 func (f fakeVouchers) Rebuild(ctx context.Context, id, by string) error {
@@ -112,9 +116,6 @@ func (f fakeVouchers) Rebuild(ctx context.Context, id, by string) error {
 }
 
 func (f fakeVouchers) Get(ctx context.Context, id string, admin bool) (model.Voucher, error) {
-	if f.getVoucher == nil {
-		return voucher(id), nil
-	}
 	return f.getVoucher(ctx, id, admin)
 }
 
@@ -123,35 +124,23 @@ func (f fakeVouchers) List(context.Context, model.VoucherQuery) (model.VoucherPa
 }
 
 func (f fakeVouchers) Create(ctx context.Context, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error) {
-	if f.create == nil {
-		return voucher("v1"), nil
-	}
 	return f.create(ctx, v, by, once)
 }
 
 func (f fakeVouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
-	if f.patch == nil {
-		return voucher(id), nil
-	}
 	return f.patch(ctx, id, patch)
 }
 
-func (f fakeVouchers) ChangeStock(
-	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
-) (model.Voucher, error) {
-	if f.changeStock == nil {
-		return voucher(id), nil
-	}
+func (f fakeVouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
 	return f.changeStock(ctx, id, change, once)
 }
 
-func (f fakeVouchers) Stats(context.Context, string) (model.Stats, error) { return model.Stats{}, nil }
-
 func (f fakeVouchers) Audit(_ context.Context, id string) (model.Audit, error) {
+	time.Sleep(f.slow) // of a bubble
 	return model.Audit{VoucherID: id, Mode: model.ModeSync, Balanced: true}, nil
 }
 
-func (f fakeAccounts) Register(_ context.Context, _, username, _ string) (model.Account, error) {
+func (fakeAccounts) Register(_ context.Context, _, username, _ string) (model.Account, error) {
 	return model.Account{ID: "a1", Username: username, Role: model.RoleUser}, nil
 }
 
@@ -159,24 +148,8 @@ func (f fakeAccounts) Login(ctx context.Context, _, username, password string) (
 	return f.login(ctx, username, password)
 }
 
-func (f fakeAccounts) ChangePassword(context.Context, string, token.Claims, string, string) error {
-	return nil
-}
-
 func (f fakeAccounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error) {
-	if f.admit == nil {
-		return claims, nil
-	}
 	return claims, f.admit(ctx, claims, asAdmin)
-}
-
-func (f fakeAccounts) SetGroups(_ context.Context, id, _ string, groups model.Groups) (model.Account, error) {
-	return model.Account{ID: id, Username: "alice", Groups: groups}, groups.Check("body.groups")
-}
-
-func (f fakeSearch) Find(_ context.Context, q model.OrderSearch) (model.OrderPage, error) {
-	f.searched = q
-	return model.OrderPage{Items: []model.Order{{ID: "o1.v1", Status: model.OrderPaid, Code: "SECRET"}}}, nil
 }
 
 func (f fakeHealth) Check(context.Context) []service.Check { return f.checks }
@@ -188,6 +161,9 @@ func (f fakeLimits) Change(_ context.Context, patch model.LimitsPatch) (model.Li
 	f.limits = patch.Of(f.limits)
 	return f.limits, nil
 }
+
+// nothing is on the page that is asked for.
+func nothing[Q, P any](context.Context, Q) (page P, err error) { return page, nil }
 
 func voucher(id string) model.Voucher {
 	return model.Voucher{
@@ -241,22 +217,23 @@ func build(t testing.TB, change ...func(*handler.Options)) *server {
 	t.Helper()
 	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
 	webhooks := check.Value(payment.NewSignatures([]string{webhookSecret}))(t)
-	usual := model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}}
-	s := &server{fakes: &fakes{limits: usual}, tokens: tokens, registry: prometheus.NewRegistry(), log: &check.Log{}}
+	s := &server{fakes: usual(), tokens: tokens, registry: prometheus.NewRegistry(), log: &check.Log{}}
 	options := handler.Options{
-		Orders:      fakeOrders{s.fakes},
-		Vouchers:    fakeVouchers{s.fakes},
-		Accounts:    fakeAccounts{s.fakes},
-		Health:      fakeHealth{s.fakes},
-		Limits:      fakeLimits{s.fakes},
-		Tokens:      tokens,
-		Webhooks:    webhooks,
-		OrderSearch: fakeSearch{s.fakes},
-		Draws:       fakeDraws{},
-		Build:       version.Build{Version: "v1.2.0", Commit: "35879b0", Go: "go1.26.8"},
-		Currency:    "CNY",
-		Log:         slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Metrics:     s.registry,
+		Orders:   fakeOrders{fakes: s.fakes},
+		Vouchers: fakeVouchers{fakes: s.fakes},
+		Accounts: fakeAccounts{fakes: s.fakes},
+		Health:   fakeHealth{s.fakes},
+		Limits:   fakeLimits{s.fakes},
+		Tokens:   tokens,
+		Webhooks: webhooks,
+		Draws:    fakeDraws{},
+		Search:   nothing[model.OrderSearch, model.OrderPage],
+		Refunds:  nothing[model.RefundQuery, model.RefundPage],
+		AdminLog: nothing[model.AdminLogQuery, model.AdminLogPage],
+		Build:    version.Build{Version: "v1.2.0", Commit: "35879b0", Go: "go1.26.8"},
+		Currency: "CNY",
+		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics:  s.registry,
 	}
 	for _, alter := range change {
 		alter(&options)
@@ -374,17 +351,4 @@ func record(t *testing.T, h http.Handler, method, path string) answer {
 	recorder := httptest.NewRecorder()
 	h.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, path, nil))
 	return answer{recorder.Code, recorder.Header(), recorder.Body.String(), method + " " + path}
-}
-
-// slowDesk takes as long for an audit and for a report as either may take.
-type slowDesk struct{ fakeVouchers }
-
-func (slowDesk) Audit(context.Context, string) (model.Audit, error) {
-	time.Sleep(time.Minute) // of the bubble
-	return model.Audit{}, nil
-}
-
-func (slowDesk) Make(context.Context, string) (model.Report, error) {
-	time.Sleep(time.Minute) // of the bubble
-	return model.Report{}, nil
 }

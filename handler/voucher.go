@@ -9,7 +9,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
-	"github.com/gin-gonic/gin"
 
 	"seckill/internal/budget"
 	"seckill/model"
@@ -35,26 +34,26 @@ type voucherInput struct {
 
 func (a *api) voucherRoutes() {
 	register(a, route{
-		id: "list-vouchers", access: recognised, method: http.MethodGet, path: basePath + "/vouchers", tag: tagVouchers,
+		id: "list-vouchers", call: "GET /vouchers", tag: tagVouchers, access: recognised, large: true,
 		summary: "List vouchers, newest first",
 		description: "Those that everybody may see: no drafts, and none that are archived. To a caller with a token each tells whether " +
-			"the caller may buy it (eligible), and the phase that it has for the caller; the parameter phase selects by the phase for everybody.", status: http.StatusOK, large: true,
+			"the caller may buy it (eligible), and the phase that it has for the caller; the parameter phase selects by the phase for everybody.",
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *vouchersInput) (*publicPage, error) {
-		page, err := a.listVouchers(ctx, in, false)
+		page, err := a.options.Vouchers.List(ctx, in.query(false))
 		if groups, known := groupsOf(ctx); known {
-			for i, voucher := range page.Body.Items {
-				page.Body.Items[i] = voucher.ShownTo(groups)
+			for i, voucher := range page.Items {
+				page.Items[i] = voucher.ShownTo(groups)
 			}
 		}
-		return &publicPage{CacheControl: cachedFor(ctx), Body: page.Body}, err
+		return &publicPage{CacheControl: cachedFor(ctx), Body: filled(page)}, err
 	})
 	register(a, route{
-		id: "get-voucher", method: http.MethodGet, path: basePath + "/vouchers/{id}", tag: tagVouchers,
+		id: "get-voucher", call: "GET /vouchers/{id}", tag: tagVouchers, access: recognised,
 		summary: "Get a voucher",
 		description: "A draft or an archived voucher is not found, but by administrators. To a caller with a token it tells whether " +
 			"the caller may buy it (eligible), and the phase that it has for the caller.",
-		access: recognised, status: http.StatusOK, otherwise: http.StatusNotModified, headers: []string{"ETag"},
+		otherwise: http.StatusNotModified, headers: []string{"ETag"},
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 	}, func(ctx context.Context, in *voucherInput) (*viewed, error) {
 		voucher, err := a.options.Vouchers.Get(ctx, in.ID, isAdmin(ctx))
@@ -62,11 +61,8 @@ func (a *api) voucherRoutes() {
 	})
 }
 
-func (a *api) listVouchers(ctx context.Context, in *vouchersInput, all bool) (*output[model.VoucherPage], error) {
-	page, err := a.options.Vouchers.List(ctx, model.VoucherQuery{
-		Phase: model.Phase(in.Phase), All: all, Cursor: in.Cursor, Limit: in.Limit,
-	})
-	return voucherPage(page), err
+func (in *vouchersInput) query(all bool) model.VoucherQuery {
+	return model.VoucherQuery{Phase: model.Phase(in.Phase), All: all, Cursor: in.Cursor, Limit: in.Limit}
 }
 
 const tagAdmin = "Administration"
@@ -169,20 +165,17 @@ type created[T any] struct {
 }
 
 func (a *api) adminVoucherRoutes() {
-	a.adminVoucherChanges()
-	register(a, route{
-		id: "admin-list-vouchers", method: http.MethodGet, path: adminVouchers, tag: tagAdmin,
-		summary:     "List all vouchers, newest first",
-		description: "Drafts and archived ones, too.", access: administrators, status: http.StatusOK, large: true,
+	answer(a, route{
+		id: "admin-list-vouchers", call: "GET /admin/vouchers", tag: tagAdmin, access: administrators, large: true,
+		summary: "List all vouchers, newest first", description: "Drafts and archived ones, too.",
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
-	}, func(ctx context.Context, in *vouchersInput) (*output[model.VoucherPage], error) {
-		return a.listVouchers(ctx, in, true)
+	}, func(ctx context.Context, in *vouchersInput) (model.VoucherPage, error) {
+		return a.options.Vouchers.List(ctx, in.query(true))
 	})
 	one := func(id, suffix, summary, description string) route {
 		return route{
-			id: id, method: http.MethodGet, path: adminVouchers + "/{id}" + suffix, tag: tagAdmin,
-			summary: summary, description: description, access: administrators, status: http.StatusOK,
-			codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+			id: id, call: "GET /admin/vouchers/{id}" + suffix, tag: tagAdmin, access: administrators, summary: summary, description: description,
+			large: suffix == "/report", codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 		}
 	}
 	register(a, one("admin-get-voucher", "", "Get a voucher in whatever state", "With the ETag that guards a change by If-Match."),
@@ -190,67 +183,42 @@ func (a *api) adminVoucherRoutes() {
 			voucher, err := a.options.Vouchers.Get(ctx, in.ID, true)
 			return tag(voucher), err
 		})
-	register(a, one("voucher-stats", "/stats", "Count a voucher's units and orders", "Reserved are units of orders that are still processing."),
-		func(ctx context.Context, in *InPath) (*output[model.Stats], error) {
-			stats, err := a.options.Vouchers.Stats(ctx, in.ID)
-			if stats.OrdersByStatus == nil {
-				stats.OrdersByStatus = make(map[model.OrderStatus]int64)
-			}
-			return &output[model.Stats]{Body: stats}, err
+	answer(a, one("voucher-stats", "/stats", "Count a voucher's units and orders", "Reserved are units of orders that are still processing."),
+		func(ctx context.Context, in *InPath) (model.Stats, error) {
+			return a.options.Vouchers.Stats(ctx, in.ID)
 		})
-	register(a, one("voucher-audit", "/audit", "Check that a voucher's units and orders add up",
+	answer(a, one("voucher-audit", "/audit", "Check that a voucher's units and orders add up",
 		"By the ids of the orders in the database, in Redis and in the queue, not only by their number. What is younger than 5 s is left out."),
-		func(ctx context.Context, in *slowInput) (*output[model.Audit], error) {
-			audit, err := a.options.Vouchers.Audit(ctx, in.ID)
-			if audit.Drift == nil {
-				audit.Drift = []model.DriftedOrder{}
-			}
-			return &output[model.Audit]{Body: audit}, err
+		func(ctx context.Context, in *slowInput) (model.Audit, error) {
+			return a.options.Vouchers.Audit(ctx, in.ID)
 		})
-	report := one("voucher-report", "/report", "Report what a sale was",
+	answer(a, one("voucher-report", "/report", "Report what a sale was",
 		"The curve of its orders, when it was sold out, what attempts to buy heard, what was never paid, returned and sold again, the money, and the audit. "+
-			"It is complete once the sale is over and its orders are decided. A million orders take a quarter of a minute.")
-	report.large = true
-	register(a, report, func(ctx context.Context, in *slowInput) (*output[model.Report], error) {
-		made, err := a.options.Reports.Make(ctx, in.ID)
-		if made.Audit.Drift == nil {
-			made.Audit.Drift = []model.DriftedOrder{}
-		}
-		return &output[model.Report]{Body: made}, err
-	})
-}
-
-func (a *api) adminVoucherChanges() {
+			"It is complete once the sale is over and its orders are decided. A million orders take a quarter of a minute."),
+		func(ctx context.Context, in *slowInput) (model.Report, error) { return a.options.Report(ctx, in.ID) })
 	register(a, route{
-		id: "create-voucher", method: http.MethodPost, path: adminVouchers, tag: tagAdmin,
+		id: "create-voucher", call: "POST /admin/vouchers", tag: tagAdmin, access: administrators, status: http.StatusCreated,
 		summary: "Create a voucher", description: "It is on sale at begin_at with nothing else to do.",
-		access: administrators, status: http.StatusCreated, headers: []string{"Location"},
-		codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
+		headers: []string{"Location"}, codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
 	}, a.createVoucher)
 	register(a, route{
-		id: "patch-voucher", method: http.MethodPatch, path: adminVouchers + "/{id}", tag: tagAdmin,
+		id: "patch-voucher", call: "PATCH /admin/vouchers/{id}", tag: tagAdmin, access: administrators,
 		summary: "Change a voucher", description: "Every instance obeys within a second.",
-		access: administrators, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodePreconditionFailed, model.CodeConflict, model.CodeUnavailable},
 	}, a.patchVoucher)
 	register(a, route{
-		id: "change-stock", method: http.MethodPost, path: adminVouchers + "/{id}/stock", tag: tagAdmin,
+		id: "change-stock", call: "POST /admin/vouchers/{id}/stock", tag: tagAdmin, access: administrators,
 		summary: "Change a voucher's stock", description: "Safe during the sale. Exactly one of delta and stock.",
-		access: administrators, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodePreconditionFailed, model.CodeConflict, model.CodeUnavailable},
 	}, a.changeStock)
-	a.registerBare(route{
-		id: "rebuild-voucher", method: http.MethodPost, path: adminVouchers + "/{id}/rebuild", tag: tagAdmin,
+	registerBare(a, route{
+		id: "rebuild-voucher", call: "POST /admin/vouchers/{id}/rebuild", tag: tagAdmin, access: administrators, status: http.StatusAccepted,
 		summary: "Rebuild a voucher's hot copy",
 		description: "Order mode async: the copy in Redis is made anew from the database and the queue, while the sale " +
 			"answers 503. In sync there is no copy: CONFLICT.",
-		access: administrators, status: http.StatusAccepted,
-		codes:    []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
-		response: map[string]any{"application/json": Rebuilding{}},
-	}, func(c *gin.Context) (any, error) {
-		id := c.Param("id")
-		err := a.options.Vouchers.Rebuild(c.Request.Context(), id, subject(c.Request.Context()))
-		return Rebuilding{VoucherID: id, State: model.CopyRebuilding}, err
+		codes: []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
+	}, func(ctx context.Context, userID, id string) (Rebuilding, error) {
+		return Rebuilding{VoucherID: id, State: model.CopyRebuilding}, a.options.Vouchers.Rebuild(ctx, id, userID)
 	})
 }
 
@@ -370,13 +338,10 @@ func parseTimeAt(location string, text *string) (*time.Time, error) {
 	return optional(text, func(text string) (time.Time, error) { return parseTime(location, text) })
 }
 
-// waitlistPath is where a user waits for a unit of a voucher.
-const waitlistPath = basePath + "/vouchers/{id}/waitlist"
-
 func (a *api) waitlistRoutes() {
-	a.registerPlain(route{
-		id: "join-waitlist", method: http.MethodPost, path: waitlistPath, tag: tagOrders,
-		summary: "Wait for a unit", access: users, status: http.StatusCreated, otherwise: http.StatusOK,
+	registerEither(a, route{
+		id: "join-waitlist", call: "POST /vouchers/{id}/waitlist", tag: tagOrders, access: users,
+		summary: "Wait for a unit", status: http.StatusCreated, otherwise: http.StatusOK,
 		description: "Of a sold-out voucher with a waitlist. 201: a place at the end; 200: the place that you have. A unit that comes back or is " +
 			"added is an unpaid order of who waits first, and not on sale again. CONFLICT while units are free, and for a voucher without a waitlist. " +
 			"The window, the groups and the cool-down of the voucher refuse as they refuse a purchase.",
@@ -384,50 +349,26 @@ func (a *api) waitlistRoutes() {
 			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
 			model.CodeCoolingDown, model.CodeConflict, model.CodeUnavailable,
 		},
-		response: map[string]any{"application/json": model.WaitlistPlace{}},
-	}, a.joinWaitlist)
-	register(a, route{
-		id: "get-waitlist", method: http.MethodGet, path: waitlistPath, tag: tagOrders,
-		summary: "Get my place", access: users, status: http.StatusOK,
+	}, func(ctx context.Context, userID, id string) (place model.WaitlistPlace, created bool, err error) {
+		return a.options.Orders.Join(ctx, userID, id, callOf(ctx).claims.Groups...)
+	})
+	answer(a, route{
+		id: "get-waitlist", call: "GET /vouchers/{id}/waitlist", tag: tagOrders, access: users,
+		summary: "Get my place",
 		description: "With order_id the place has become that order, whatever became of it since, and position is 0. The first 1000 positions are " +
 			"counted; further behind a position also counts who has left, and is never more than how many wait.",
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
-	}, func(ctx context.Context, in *InPath) (*output[model.WaitlistPlace], error) {
-		place, err := a.options.Orders.Waits(ctx, subject(ctx), in.ID)
-		return &output[model.WaitlistPlace]{Body: place}, err
+	}, func(ctx context.Context, in *InPath) (model.WaitlistPlace, error) {
+		return a.options.Orders.Waits(ctx, subject(ctx), in.ID)
 	})
 	register(a, route{
-		id: "leave-waitlist", method: http.MethodDelete, path: waitlistPath, tag: tagOrders,
-		summary: "Give my place up", access: users, status: http.StatusNoContent,
+		id: "leave-waitlist", call: "DELETE /vouchers/{id}/waitlist", tag: tagOrders, access: users, status: http.StatusNoContent,
+		summary:     "Give my place up",
 		description: "A place that has become an order is none any more: ALREADY_ORDERED while that is live; cancel it.",
 		codes:       []model.Code{model.CodeNotFound, model.CodeAlreadyOrdered, model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (*struct{}, error) {
 		return nil, a.options.Orders.Leave(ctx, subject(ctx), in.ID)
 	})
-}
-
-func (a *api) joinWaitlist(c *gin.Context) {
-	ctx := c.Request.Context()
-	voucherID := c.Param("id")
-	err := possible(waitlistPath, voucherID)
-	if err != nil {
-		a.abort(c, err)
-		return
-	}
-	if p := emptyBody(c.Request); p != nil {
-		a.write(c, p)
-		return
-	}
-	place, created, err := a.options.Orders.Join(ctx, subject(ctx), voucherID, callOf(ctx).claims.Groups...)
-	if err != nil {
-		a.abort(c, err)
-		return
-	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	a.send(c, status, "application/json", place)
 }
 
 // leavesInput is the paging of leaves, which are short: a million are read in two hundred calls.
@@ -438,41 +379,32 @@ type leavesInput struct {
 }
 
 func (a *api) drawRoutes() {
-	register(a, route{
-		id: "get-entry", access: users, method: http.MethodGet, path: basePath + "/vouchers/{id}/entry", tag: tagOrders,
-		summary: "Get my entry in a draw", status: http.StatusOK,
+	answer(a, route{
+		id: "get-entry", call: "GET /vouchers/{id}/entry", tag: tagOrders, access: users,
+		summary: "Get my entry in a draw",
 		description: "entered: it is not drawn yet. won: order_id is my order, which wants to be paid. waiting: I get a unit that comes " +
 			"back, in the order of position. lost: I wait no more.",
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
-	}, func(ctx context.Context, in *InPath) (*output[model.Entry], error) {
-		entry, err := a.options.Draws.Entry(ctx, in.ID, subject(ctx))
-		return &output[model.Entry]{Body: entry}, err
+	}, func(ctx context.Context, in *InPath) (model.Entry, error) {
+		return a.options.Draws.Entry(ctx, in.ID, subject(ctx))
 	})
-	register(a, route{
-		id: "get-draw", access: recognised, method: http.MethodGet, path: basePath + "/vouchers/{id}/draw", tag: tagVouchers,
-		summary: "Get the proof of a draw", status: http.StatusOK,
+	answer(a, route{
+		id: "get-draw", call: "GET /vouchers/{id}/draw", tag: tagVouchers, access: recognised,
+		summary: "Get the proof of a draw",
 		description: "The commitment is there from the beginning, root when nobody can enter any more, and secret when it is drawn. With the " +
 			"list of leaves anybody can draw again: docs/draw.md, seckill draw verify.",
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
-	}, func(ctx context.Context, in *InPath) (*output[model.Draw], error) {
-		proof, err := a.options.Draws.Proof(ctx, in.ID, isAdmin(ctx))
-		return &output[model.Draw]{Body: proof}, err
+	}, func(ctx context.Context, in *InPath) (model.Draw, error) {
+		return a.options.Draws.Proof(ctx, in.ID, isAdmin(ctx))
 	})
-	register(a, route{
-		id: "list-leaves", access: recognised, method: http.MethodGet, path: basePath + "/vouchers/{id}/draw/entries", tag: tagVouchers,
-		summary: "List the leaves of a draw, in the drawn order", status: http.StatusOK, large: true,
+	answer(a, route{
+		id: "list-leaves", call: "GET /vouchers/{id}/draw/entries", tag: tagVouchers, access: recognised, large: true,
+		summary:     "List the leaves of a draw, in the drawn order",
 		description: "Each stands for one entry, whose owner alone knows which: the SHA-256 of the voucher, the entry's nonce and the user. CONFLICT until it is drawn.",
 		codes:       []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeValidation, model.CodeUnavailable},
-	}, func(ctx context.Context, in *leavesInput) (*output[model.DrawnLeaves], error) {
-		page, err := a.options.Draws.Leaves(ctx, in.ID, isAdmin(ctx), in.Cursor, in.Limit)
-		return &output[model.DrawnLeaves]{Body: page}, err
+	}, func(ctx context.Context, in *leavesInput) (model.DrawnLeaves, error) {
+		return a.options.Draws.Leaves(ctx, in.ID, isAdmin(ctx), in.Cursor, in.Limit)
 	})
-}
-
-// entered answers a purchase that is an entry.
-func (a *api) entered(c *gin.Context, entry model.Entry) {
-	c.Writer.Header()["Location"] = []string{basePath + "/vouchers/" + entry.VoucherID + "/entry"}
-	a.send(c, http.StatusAccepted, "application/json", entry)
 }
 
 // The headers of conditional requests (RFC 9110, 13.1).

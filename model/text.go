@@ -96,25 +96,17 @@ func joins(r rune) bool {
 // MaxIDLength bounds every id, in bytes.
 const MaxIDLength = 64
 
+const idCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
+// OfIDs reports whether a text has characters, and only those of ids: [A-Za-z0-9._-].
+func OfIDs(text string) bool { return text != "" && strings.TrimLeft(text, idCharacters) == "" }
+
 // ValidID reports whether an id can exist: 1 to 64 of [A-Za-z0-9._-].
-func ValidID(id string) bool { return wellFormed(id, false) }
+func ValidID(id string) bool { return len(id) <= MaxIDLength && OfIDs(id) }
 
 // ValidUserID is ValidID for users, whose ids come from identity providers: they may also contain `:`, `|` and `@`.
-func ValidUserID(id string) bool { return wellFormed(id, true) }
-
-func wellFormed(id string, user bool) bool {
-	if id == "" || len(id) > MaxIDLength {
-		return false
-	}
-	for i := range len(id) {
-		switch c := id[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
-		case user && (c == ':' || c == '|' || c == '@'):
-		default:
-			return false
-		}
-	}
-	return true
+func ValidUserID(id string) bool {
+	return id != "" && len(id) <= MaxIDLength && strings.TrimLeft(id, idCharacters+":|@") == ""
 }
 
 // OrderID makes an order's id from a unique part that sorts by time, and the voucher: `<unique>.<voucher id>`.

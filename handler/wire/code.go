@@ -18,86 +18,88 @@ type Kind struct {
 	ToDo   string // what the client should do
 }
 
+func kind(status int, title, means, toDo string) Kind { return Kind{status, title, means, toDo} }
+
 // KindOf is the one place where a code of the domain becomes HTTP.
 func KindOf(code model.Code) Kind {
 	switch code {
 	case model.CodeValidation:
-		return Kind{http.StatusUnprocessableEntity, "Not valid",
+		return kind(http.StatusUnprocessableEntity, "Not valid",
 			"Something in the request has a wrong form or value; errors names each place. The status is 400 when the body is not JSON.",
-			"Correct what errors names. The same request will be refused again."}
+			"Correct what errors names. The same request will be refused again.")
 	case model.CodeUnauthenticated:
-		return Kind{http.StatusUnauthorized, "Not authenticated",
+		return kind(http.StatusUnauthorized, "Not authenticated",
 			"The request has no token, or one that is malformed, expired, revoked or not of this service; at a login, the username or the password is wrong.",
-			"Get a new token and repeat the request with it. Where the token is its issuer's, the detail names the claim that is wrong."}
+			"Get a new token and repeat the request with it. Where the token is its issuer's, the detail names the claim that is wrong.")
 	case model.CodeForbidden:
-		return Kind{http.StatusForbidden, "Forbidden", "The token is good, but its role may not do this.",
-			"Use the token of an administrator."}
+		return kind(http.StatusForbidden, "Forbidden", "The token is good, but its role may not do this.",
+			"Use the token of an administrator.")
 	case model.CodeNotFound:
-		return Kind{http.StatusNotFound, "Not found",
+		return kind(http.StatusNotFound, "Not found",
 			"There is nothing here, or it is not yours: the orders of others look as if they were not there.",
-			"Check the path and the id."}
+			"Check the path and the id.")
 	case model.CodeMethodNotAllowed:
-		return Kind{http.StatusMethodNotAllowed, "Method not allowed",
-			"The path exists, but does not know this method.", "Use one of the methods in the header Allow."}
+		return kind(http.StatusMethodNotAllowed, "Method not allowed",
+			"The path exists, but does not know this method.", "Use one of the methods in the header Allow.")
 	case model.CodePayloadTooLarge:
-		return Kind{http.StatusRequestEntityTooLarge, "Payload too large",
-			"The body of the request is larger than 16 KiB.", "Send a smaller one. The connection is closed."}
+		return kind(http.StatusRequestEntityTooLarge, "Payload too large",
+			"The body of the request is larger than 16 KiB.", "Send a smaller one. The connection is closed.")
 	case model.CodeUnsupportedMediaType:
-		return Kind{http.StatusUnsupportedMediaType, "Unsupported media type",
-			"The body of the request is not application/json in UTF-8, or is compressed.", "Send plain JSON."}
+		return kind(http.StatusUnsupportedMediaType, "Unsupported media type",
+			"The body of the request is not application/json in UTF-8, or is compressed.", "Send plain JSON.")
 	case model.CodeNotEligible:
-		return Kind{http.StatusForbidden, "Not eligible",
+		return kind(http.StatusForbidden, "Not eligible",
 			"The voucher is for groups of users, and your token names none of them.",
-			"Do not repeat the request. Who was put into a group meanwhile gets a new token first."}
+			"Do not repeat the request. Who was put into a group meanwhile gets a new token first.")
 	case model.CodeEnded:
-		return Kind{http.StatusConflict, "Ended", "The sale is over.",
-			"Do not repeat the request. An order that was made before the end is in GET /api/v1/orders."}
+		return kind(http.StatusConflict, "Ended", "The sale is over.",
+			"Do not repeat the request. An order that was made before the end is in GET /api/v1/orders.")
 	case model.CodePaused:
-		return Kind{http.StatusConflict, "Paused", "An administrator has paused the sale.",
-			"Look at the voucher now and then; its phase tells when the sale goes on."}
+		return kind(http.StatusConflict, "Paused", "An administrator has paused the sale.",
+			"Look at the voucher now and then; its phase tells when the sale goes on.")
 	case model.CodeNotStarted:
-		return Kind{http.StatusConflict, "Not started", "The sale begins at begin_at.",
-			"Come back after the seconds in Retry-After. The server's clock decides, not yours."}
+		return kind(http.StatusConflict, "Not started", "The sale begins at begin_at.",
+			"Come back after the seconds in Retry-After. The server's clock decides, not yours.")
 	case model.CodeAlreadyOrdered:
-		return Kind{http.StatusConflict, "Already ordered",
+		return kind(http.StatusConflict, "Already ordered",
 			"You have an order for this voucher, which order_id names. Each user may get one.",
-			"After a lost answer this is the good news: go on with that order."}
+			"After a lost answer this is the good news: go on with that order.")
 	case model.CodeCoolingDown:
-		return Kind{http.StatusConflict, "Cooling down",
+		return kind(http.StatusConflict, "Cooling down",
 			"Your last order for this voucher was canceled or expired. You may buy again from retry_at on.",
-			"Come back after the seconds in Retry-After. Each further order that ends unpaid makes the wait twice as long."}
+			"Come back after the seconds in Retry-After. Each further order that ends unpaid makes the wait twice as long.")
 	case model.CodeSoldOut:
-		return Kind{http.StatusConflict, "Sold out", "Nothing is left, and you have no order.",
-			"Stop asking. Units come back when orders are canceled or expire; the voucher's phase is live again then."}
+		return kind(http.StatusConflict, "Sold out", "Nothing is left, and you have no order.",
+			"Stop asking. Units come back when orders are canceled or expire; the voucher's phase is live again then.")
 	case model.CodeConflict:
-		return Kind{http.StatusConflict, "Conflict",
+		return kind(http.StatusConflict, "Conflict",
 			"The change is impossible as things are: the stock would be below what is sold, the username is taken, the Idempotency-Key was used for something else.",
-			"Read the detail, and ask for something that is possible."}
+			"Read the detail, and ask for something that is possible.")
 	case model.CodePreconditionFailed:
-		return Kind{http.StatusPreconditionFailed, "Precondition failed",
+		return kind(http.StatusPreconditionFailed, "Precondition failed",
 			"The voucher is not what the tag in If-Match stands for: an administrator has changed it since you read it. Nothing was changed by this request.",
-			"Read the voucher again, decide again, and send the change with its new ETag."}
+			"Read the voucher again, decide again, and send the change with its new ETag.")
 	case model.CodeIllegalState:
-		return Kind{http.StatusConflict, "Illegal state",
+		return kind(http.StatusConflict, "Illegal state",
 			"The order cannot make this move from where it stands, which order_status tells.",
-			"Read the order, and offer only what its status allows."}
+			"Read the order, and offer only what its status allows.")
 	case model.CodeLockBusy:
-		return Kind{http.StatusTooManyRequests, "Lock busy",
+		return kind(http.StatusTooManyRequests, "Lock busy",
 			"Another request of yours is being worked on. This one has changed nothing.",
-			"Repeat it after the seconds in Retry-After."}
+			"Repeat it after the seconds in Retry-After.")
 	case model.CodeRateLimited:
-		return Kind{http.StatusTooManyRequests, "Rate limited",
+		return kind(http.StatusTooManyRequests, "Rate limited",
 			"Too many requests of this user or from this address; RateLimit-Policy tells the limit.",
-			"Repeat the request after the seconds in Retry-After, and ask less often."}
+			"Repeat the request after the seconds in Retry-After, and ask less often.")
 	case model.CodeUnavailable:
-		return Kind{http.StatusServiceUnavailable, "Unavailable",
+		return kind(http.StatusServiceUnavailable, "Unavailable",
 			"The answer could not be learnt in time: something that the service depends on is away, or this server is about to stop. " +
 				"A purchase may have happened all the same.",
-			"Repeat the same request after the seconds in Retry-After. It is answered with the order, or with ALREADY_ORDERED and its order_id."}
+			"Repeat the same request after the seconds in Retry-After. It is answered with the order, or with ALREADY_ORDERED and its order_id.")
 	case model.CodeInternal:
 	}
-	return Kind{http.StatusInternalServerError, "Internal error", "Something went wrong on our side.",
-		"Repeat the request once. If it fails again, tell us the X-Request-Id of the answer: it finds the cause in our log."}
+	return kind(http.StatusInternalServerError, "Internal error", "Something went wrong on our side.",
+		"Repeat the request once. If it fails again, tell us the X-Request-Id of the answer: it finds the cause in our log.")
 }
 
 // What is no operation of the API.
