@@ -217,12 +217,12 @@ func TestSyncedElsewhere(t *testing.T) {
 		for i := range 12 {
 			cycle(t, locks.Mutex(fmt.Sprint("k", i)))
 		}
-		c.Move(t, "moved", (c.Owner(t, "moved")+1)%3)
+		c.Move(t, "moved", (c.Owner("moved")+1)%3)
 		cycle(t, locks.Mutex("moved"))
 		c.Replicas[0].Pause()
 		for i := range 12 {
 			name, want := fmt.Sprint("k", i), error(nil)
-			if c.Owner(t, name) == 0 {
+			if c.Owner(name) == 0 {
 				want = lock.ErrUnsynced
 			}
 			check.Is(t, name, check.ErrorOf(locks.Mutex(name).TryLock(t.Context())), want)

@@ -88,25 +88,3 @@ const (
 	AfterLowerCopy   Step = "after-lower-copy"
 	AfterStockChange Step = "after-stock-change" // the database knows
 )
-
-// Steps lists every step.
-func Steps() []Step {
-	return []Step{
-		BeforeReserve, AfterReserve, BeforePublish, AfterPublish, BeforeAnswer,
-		BeforePersist, BeforeInsert, AfterInsert, BeforeCommit, AfterCommit,
-		BeforeSettle, AfterSettle, BeforeAck, AfterAck,
-		BeforeMove, AfterMove,
-		BeforeDeadLetter, AfterDeadLetter,
-		BeforeCancel, AfterCancel, AfterReturn, AfterReturnNoted,
-		BeforeExpire, AfterExpire,
-		AfterHandOver,
-		BeforeEntryCommit, AfterEntry, AfterDrawClosed, AfterDrawRoot, BeforeDrawCommit, AfterDrawBatch,
-		BeforeRelease, AfterRelease, AfterReleaseNoted,
-		AfterEventsPublished,
-		BeforePaymentStart, AfterPaymentStart, BeforePaymentSettle, AfterPaymentSettle,
-		BeforeRefund, AfterRefund, AfterRefundNoted,
-		BeforeRepublish, AfterRepublish,
-		AfterCloseDatabase, AfterCloseCopy, AfterBarrier, AfterLoad, AfterOpenDatabase, AfterOpenCopy,
-		AfterIntent, AfterLowerCopy, AfterStockChange,
-	}
-}

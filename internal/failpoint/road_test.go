@@ -8,11 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"seckill/internal/failpoint"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 )
@@ -126,16 +126,7 @@ var elsewhere = map[string]string{
 
 func TestEveryStepIsReachedOnce(t *testing.T) {
 	t.Parallel()
-	known := constants(t)
-	listed := map[string]bool{}
-	for _, step := range failpoint.Steps() {
-		if listed[string(step)] {
-			t.Errorf("%s is listed twice", step)
-		}
-		listed[string(step)] = true
-	}
-	times := map[string]int{}
-	s := read(t)
+	known, times, s := steps(t), map[string]int{}, read(t)
 	for name := range s.functions {
 		for _, e := range s.events(name) {
 			if e.step == "" {
@@ -146,13 +137,10 @@ func TestEveryStepIsReachedOnce(t *testing.T) {
 			}
 		}
 	}
-	for name, value := range known {
-		if !listed[value] {
-			t.Errorf("Steps() does not list %s", name)
-		}
+	check.That(t, len(known) > 50, "%d steps are named", len(known))
+	for name := range known {
 		check.Equal(t, "places at which "+name+" is reached", times[name], 1)
 	}
-	check.Equal(t, "steps listed, of those that are named", len(listed), len(known))
 }
 
 // Between any two calls of a road that change something stands a step: a process can be killed there. (Before the first
@@ -346,22 +334,15 @@ func argument(call *ast.CallExpr, n int) ast.Expr {
 	return call.Args[n]
 }
 
-// constants are the names of the steps, with their values.
-func constants(t *testing.T) map[string]string {
+// steps are the names of the constants, with their values.
+func steps(t *testing.T) map[string]string {
 	t.Helper()
-	tree := check.Value(parser.ParseFile(token.NewFileSet(), "failpoint.go", nil, parser.SkipObjectResolution))(t)
-	steps := map[string]string{}
-	ast.Inspect(tree, func(node ast.Node) bool {
-		spec, ok := node.(*ast.ValueSpec)
-		if !ok {
-			return true
-		}
-		if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "Step" {
-			steps[spec.Names[0].Name] = strings.Trim(spec.Values[0].(*ast.BasicLit).Value, `"`)
-		}
-		return true
-	})
-	return steps
+	all := map[string]string{}
+	text := string(check.Value(os.ReadFile("failpoint.go"))(t))
+	for _, match := range regexp.MustCompile(`(?m)^\t(\w+) +Step = "([a-z-]+)"`).FindAllStringSubmatch(text, -1) {
+		all[match[1]] = match[2]
+	}
+	return all
 }
 
 func TestMain(m *testing.M) { testserver.Main(m) }

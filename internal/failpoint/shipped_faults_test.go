@@ -6,10 +6,11 @@ package failpoint_test
 
 import (
 	"bytes"
+	"maps"
 	"os"
+	"slices"
 	"testing"
 
-	"seckill/internal/failpoint"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 )
@@ -19,9 +20,7 @@ import (
 func TestShippedProgramHoldsNothingOfIt(t *testing.T) {
 	t.Parallel()
 	words := []string{obeyed}
-	for _, step := range failpoint.Steps() {
-		words = append(words, string(step))
-	}
+	words = slices.AppendSeq(words, maps.Values(steps(t)))
 	holds := func(program string) map[string]bool {
 		binary := check.Value(os.ReadFile(program))(t)
 		found := map[string]bool{}

@@ -39,7 +39,7 @@ func patientCluster(t *testing.T, cluster *testserver.Cluster) *redis.ClusterCli
 func keyOn(t *testing.T, cluster *testserver.Cluster, primary int) string {
 	t.Helper()
 	for n := range 1000 {
-		if key := fmt.Sprint("key", n); cluster.Owner(t, key) == primary {
+		if key := fmt.Sprint("key", n); cluster.Owner(key) == primary {
 			return key
 		}
 	}

@@ -28,7 +28,7 @@ func TestWhatOtherPrimariesSayCountsWhileOneHangs(t *testing.T) {
 	var asked []model.ReserveRequest
 	for primary := range cluster.Primaries {
 		now, id := time.Now(), ""
-		for n := 0; id == "" || cluster.Owner(t, headKey(id)) != primary; n++ {
+		for n := 0; id == "" || cluster.Owner(headKey(id)) != primary; n++ {
 			id = fmt.Sprint("v", n)
 		}
 		record := model.EpochRecord{VoucherID: id, Epoch: 1}

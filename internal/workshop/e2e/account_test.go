@@ -48,37 +48,23 @@ func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 		"demoted":  {func(u string) { execute(t, s, "UPDATE accounts SET role = 'user' WHERE username_key = '"+u+"'") }, model.CodeForbidden, 200},
 		"deleted":  {func(u string) { execute(t, s, "DELETE FROM accounts WHERE username_key = '"+u+"'") }, model.CodeUnauthenticated, 200},
 	} {
-		token := create(name)
-		tokens[name] = token
-		draft := instances[0].Create(t, map[string]any{"state": "draft"})
+		tokens[name] = create(name)
 		test.end(name)
 		for _, a := range instances {
-			var got api.Answer
-			check.Eventually(t, name+": is out", func() bool {
-				got = a.Call(t, http.MethodGet, "/admin/vouchers", token, nil)
-				return got.Status != http.StatusOK
-			})
-			refused(t, got, test.code)
-			refused(t, a.Call(t, http.MethodGet, "/vouchers/"+draft.ID, token, nil), model.CodeNotFound)
-			check.Eventually(t, name+": a user's routes", func() bool {
-				return a.Call(t, http.MethodGet, "/auth/me", token, nil).Status == test.me
-			})
+			asks := func(call string) api.Answer { return a.once(t, call, tokens[name], nil) }
+			check.Eventually(t, name+": is out", func() bool { return asks("GET /admin/vouchers").Status != http.StatusOK })
+			refused(t, asks("GET /admin/vouchers"), test.code)
+			check.Eventually(t, name+": a user's routes", func() bool { return asks("GET /auth/me").Status == test.me })
 			// The operator's own tokens are of no account.
-			object(t, a.Call(t, http.MethodGet, "/admin/vouchers", operator, nil), http.StatusOK)
+			object(t, a.once(t, "GET /admin/vouchers", operator, nil), http.StatusOK)
 		}
 	}
-
-	// A disabled account is refused with the words for a wrong password; enabled again it logs in, and the old token stays
-	// ended.
-	other := instances[1].elsewhere(t)
-	disabled, wrong := other.login(t, "disabled", rightPassword), other.login(t, "disabled", "wrong horse")
-	refused(t, disabled, model.CodeUnauthenticated)
-	check.That(t, string(disabled.Body) == string(wrong.Body),
-		"it can be told that an account is disabled: %s, %s", disabled.Body, wrong.Body)
+	// Enabled again it logs in, and the old token stays ended.
 	operate(t, s, "", "admin", "enable", "--username", "DISABLED")
+	other := instances[1].elsewhere(t)
 	renewed, _ := other.session(t, "disabled", rightPassword)
-	object(t, other.Call(t, http.MethodGet, "/admin/vouchers", renewed, nil), http.StatusOK)
-	refused(t, other.Call(t, http.MethodGet, "/admin/vouchers", tokens["disabled"], nil), model.CodeUnauthenticated)
+	object(t, other.once(t, "GET /admin/vouchers", renewed, nil), http.StatusOK)
+	refused(t, other.once(t, "GET /admin/vouchers", tokens["disabled"], nil), model.CodeUnauthenticated)
 }
 
 func TestPasswordChange(t *testing.T) { t.Parallel(); anywhere(t, checkPasswordChange) }
@@ -161,7 +147,8 @@ func shares(t *testing.T, passed, limit int, instances ...*app) {
 	check.That(t, least <= passed && passed <= most, "%d requests passed, want %d to %d", passed, least, most)
 }
 
-// TestInstancesShareLimits: a user has the limit once, however many instances serve, and so has an address.
+// TestInstancesShareLimits: a user has the limit once, however many instances serve, and so has an address, whoever it
+// says that it asks for. A change is obeyed by all, also by those that start later, and each is logged.
 func TestInstancesShareLimits(t *testing.T) {
 	t.Parallel()
 	s := onServers(t).with(settings{"SECKILL_RATE_USER": "7/h"})
@@ -169,12 +156,37 @@ func TestInstancesShareLimits(t *testing.T) {
 	for n := range 3 {
 		shares(t, passing(t, a.user(n), 20, a, b), 7, a, b)
 	}
-	byAddress := s.with(settings{"SECKILL_RATE_USER": "0", "SECKILL_RATE_ADDR": "6/h"})
-	c, d := start(t, byAddress), start(t, byAddress)
-	passed := 0
-	for n := range 20 { // whoever it says that it asks for
-		got := []*app{c, d}[n%2].Call(t, http.MethodPost, "/vouchers/none/seckill", c.as(t, c.user(n)), nil,
-			"X-Forwarded-For: 198.51.100."+strconv.Itoa(n))
+	type limits struct{ User, Addr string }
+	inForce := func(a *app) limits {
+		return remote.Decode[limits](t, a.once(t, "GET "+limitsPath, a.Admin(t), nil))
+	}
+	check.Equal(t, "the settings", inForce(b), limits{"7/h", "0"})
+	boss := a.Token(t, "boss", model.RoleAdmin)
+	for _, change := range []struct {
+		body string
+		want limits
+	}{{`{"user":"3/h"}`, limits{"3/h", "0"}}, {`{"user":"3/h"}`, limits{"3/h", "0"}}, {`{}`, limits{"3/h", "0"}}, {`{"user":"0","addr":"0"}`, limits{"0", "0"}}} {
+		got := a.does(t, "PATCH "+limitsPath, boss, change.body)
+		check.Equal(t, "changed to", remote.Decode[limits](t, got), change.want)
+		check.Eventually(t, change.body+" is obeyed", func() bool { return inForce(b) == change.want })
+		if change.want.User == "0" {
+			check.Equal(t, "requests that pass without a limit", passing(t, a.user(4), 30, a, b), 30)
+		}
+	}
+	// What an administrator has set wins over the settings. What is as it was is no change.
+	check.Equal(t, "the limits of who started later", inForce(start(t, s.with(settings{"SECKILL_RATE_USER": "50/s"}))), limits{"0", "0"})
+	var told []string
+	for _, e := range reads[model.AdminLogPage](t, a, "/admin/log").Items {
+		told = append(told, strings.Join([]string{e.Actor, e.Action, e.Subject, string(e.Before), string(e.After)}, " "))
+	}
+	same(t, "the log", told, []string{
+		`boss limits.change limits {"user":"3/h"} {"user":"0","addr":"0"}`, `boss limits.change limits {} {"user":"3/h"}`,
+	})
+
+	byAddress := onServers(t).with(settings{"SECKILL_RATE_ADDR": "6/h"})
+	c, d, passed := start(t, byAddress), start(t, byAddress), 0
+	for n := range 20 {
+		got := []*app{c, d}[n%2].once(t, "POST /vouchers/none/seckill", c.as(t, c.user(n)), nil, "X-Forwarded-For: 198.51.100."+strconv.Itoa(n))
 		if got.Status == http.StatusNotFound {
 			passed++
 			continue
@@ -183,37 +195,6 @@ func TestInstancesShareLimits(t *testing.T) {
 	}
 	shares(t, passed, 6, c, d)
 	check.Equal(t, "what a limited address hears of the health", c.Status("/readyz"), http.StatusOK)
-}
-
-// TestChangedLimits: all instances obey, also those that start later.
-func TestChangedLimits(t *testing.T) {
-	t.Parallel()
-	s := onServers(t).with(settings{"SECKILL_RATE_USER": "20/s"})
-	first, last := start(t, s), start(t, s)
-	type limits struct{ User, Addr string }
-	inForce := func(a *app) limits {
-		return remote.Decode[limits](t, a.Call(t, http.MethodGet, limitsPath, a.Admin(t), nil))
-	}
-	check.Equal(t, "the settings", inForce(last), limits{"20/s", "0"})
-	change := func(want limits) {
-		got := first.Insist(t, http.MethodPatch, limitsPath, first.Admin(t), map[string]any{"user": want.User})
-		check.Equal(t, "changed to", remote.Decode[limits](t, got), want)
-		check.Eventually(t, want.User+" is obeyed", func() bool { return inForce(last) == want })
-	}
-	change(limits{"3/h", "0"})
-	shares(t, passing(t, first.user(1), 12, first, last), 3, first, last)
-	change(limits{"0", "0"})
-	check.Equal(t, "requests that pass without a limit", passing(t, first.user(1), 30, first, last), 30)
-	for _, body := range []any{map[string]any{"user": "3"}, map[string]any{"addr": "-1/s"}, map[string]any{"addr": 5}, map[string]any{"users": "1/s"}} {
-		refused(t, first.Call(t, http.MethodPatch, limitsPath, first.Admin(t), body), model.CodeValidation)
-	}
-	refused(t, first.Call(t, http.MethodPatch, limitsPath, first.as(t, "u"), map[string]any{"user": "0"}), model.CodeForbidden)
-	// What an administrator has set wins over the settings.
-	check.Equal(t, "the limits of an instance that started later", inForce(start(t, s.with(settings{"SECKILL_RATE_USER": "50/s"}))), limits{"0", "0"})
-
-	embedded := start(t, embeddedSettings(t))
-	object(t, embedded.Insist(t, http.MethodPatch, limitsPath, embedded.Admin(t), `{"user":"3/h"}`), http.StatusOK)
-	check.Equal(t, "requests that pass with 3 an hour, embedded", passing(t, embedded.user(1), 12, embedded), 3)
 }
 
 // disagrees waits until an instance of another mode is not ready and says why.

@@ -16,11 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
-	"seckill/model"
 )
 
 // shortElection is the silence, in ms, after which the engines of these tests replace a primary. In production it is
@@ -33,49 +30,6 @@ func ordersBefore(t *testing.T) int {
 	return check.Count(t, "ORDERS", 60, 60)
 }
 
-// A primary of a Cluster dies during a sale and stays dead. The vouchers and users on the other two notice nothing. Its
-// own sell on as soon as its replica has taken its place. What was promised is kept, and nothing is sold twice.
-func TestAPrimaryOfARedisClusterDies(t *testing.T) {
-	t.Parallel()
-	for mode, on := range modes() {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			cluster := testserver.RedisCluster(t, true, "--cluster-node-timeout", shortElection, "--appendonly", "no")
-			a := start(t, on(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()}))
-			where := newPartition(t, cluster.Primaries)
-			flows := make([]*flow, len(cluster.Primaries))
-			for i := range flows {
-				flows[i] = a.flowing(t, where.voucherOn(t, a, i, 100_000).ID, 3, where.usersOn(t, a, i))
-			}
-			for _, f := range flows {
-				f.moreSales(t, ordersBefore(t))
-			}
-			killed := time.Now()
-			cluster.Primaries[0].Kill()
-			check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
-			elected := time.Now()
-			flows[0].moreSales(t, ordersBefore(t))
-			a.ready(t)
-			flows[0].failedOver(t, "node 0", killed, elected)
-			for i, f := range flows[1:] {
-				yes, no := f.between(killed, elected)
-				t.Logf("flow %d during the election: %d accepted, %d refused", i+1, yes, no)
-				check.That(t, yes != 0 && no*5 <= yes+no,
-					"of the users and the voucher of flow %d %d were accepted and %d refused", i+1, yes, no)
-			}
-			for _, f := range flows {
-				f.conservedFlow(t)
-			}
-		})
-	}
-}
-
-// replacePrimary kills the primary, and returns when the Sentinels name another one that takes writes.
-func replacePrimary(t *testing.T, sentinels *testserver.Sentinels) {
-	sentinels.Primary.Kill()
-	sentinels.AwaitPromotion(t)
-}
-
 // A slot is moved to another node while its voucher is sold.
 func TestASlotOfALiveVoucherMoves(t *testing.T) {
 	t.Parallel()
@@ -86,7 +40,7 @@ func TestASlotOfALiveVoucherMoves(t *testing.T) {
 	f.moreSales(t, ordersBefore(t))
 	key := "{" + v.ID + "}"
 	moved := time.Now()
-	cluster.Move(t, key, (cluster.Owner(t, key)+1)%len(cluster.Primaries))
+	cluster.Move(t, key, (cluster.Owner(key)+1)%len(cluster.Primaries))
 	took := time.Since(moved)
 	f.moreSales(t, ordersBefore(t))
 
@@ -94,72 +48,80 @@ func TestASlotOfALiveVoucherMoves(t *testing.T) {
 	f.conservedFlow(t)
 }
 
-// secured is an engine of Redis servers that speak TLS only with who shows a certificate, also among each other.
-type secured struct {
-	url, plain string
-	// kill ends the primary that holds a voucher's hot copy, and returns when another one has its place.
-	kill func(t *testing.T, voucherID string)
+// A primary of a Cluster that speaks TLS dies during a sale and stays dead. The vouchers and users on the other two
+// notice nothing. Its own sell on as soon as its replica has taken its place. What was promised is kept, and nothing is
+// sold twice. What does not fit the servers is refused at the start with a sentence.
+func TestAPrimaryOfARedisClusterDies(t *testing.T) {
+	t.Parallel()
+	inModes(t, func(t *testing.T, mode string, s settings) {
+		files := testserver.NewCertificates(t, "servers.test")
+		cluster := testserver.RedisClusterOverTLS(t, files, "--cluster-node-timeout", shortElection, "--appendonly", "no")
+		s = s.with(overTLS(files)).with(settings{"SECKILL_REDIS_URL": cluster.URL()})
+		if mode == "sync" { // the start is the same in async
+			refusedAtStart(t, s, "rediss+cluster://"+cluster.Primaries[0].Addr())
+		}
+		a := start(t, s)
+		flows := make([]*flow, len(cluster.Primaries))
+		for i := range flows {
+			flows[i] = a.flowing(t, voucherOn(t, a, cluster, i), 3, usersOn(t, a, cluster, i))
+		}
+		for _, f := range flows {
+			f.moreSales(t, ordersBefore(t))
+		}
+		killed := time.Now()
+		cluster.Primaries[0].Kill()
+		check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
+		elected := time.Now()
+		flows[0].moreSales(t, ordersBefore(t))
+		a.ready(t)
+		flows[0].failedOver(t, "node 0", killed, elected)
+		for i, f := range flows[1:] {
+			yes, no := f.between(killed, elected)
+			check.That(t, yes != 0 && no*5 <= yes+no, "of flow %d, elsewhere, %d were accepted and %d refused", i+1, yes, no)
+		}
+		for _, f := range flows {
+			f.conservedFlow(t)
+		}
+	})
 }
 
-// securedEngines are those of several servers.
-func securedEngines(files testserver.Certificates) map[string]func(*testing.T) secured {
-	return map[string]func(*testing.T) secured{
-		"cluster": func(t *testing.T) secured {
-			c := testserver.RedisClusterOverTLS(t, files, "--cluster-node-timeout", shortElection, "--appendonly", "no")
-			return secured{url: c.URL(), plain: "rediss+cluster://" + c.Primaries[0].Addr(), kill: func(t *testing.T, voucherID string) {
-				i := c.Owner(t, "{"+voucherID+"}")
-				c.Primaries[i].Kill()
-				check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, c.Replicas[i]) })
-			}}
-		},
-		"sentinels": func(t *testing.T) secured {
-			s := testserver.RedisSentinelsOverTLS(t, files, testserver.UntilDown, "--appendonly", "no")
-			plain := "rediss+sentinel://" + s.Sentinels[0].Addr() + "/" + testserver.SentinelPrimary
-			return secured{url: s.URL(), plain: plain, kill: func(t *testing.T, _ string) {
-				s.Settle(t)
-				replacePrimary(t, s)
-			}}
-		},
+// overTLS are settings with which the service shows Redis servers a certificate, and knows their name.
+func overTLS(files testserver.Certificates) settings {
+	return settings{
+		"SECKILL_REDIS_TLS_CA": files.CA, "SECKILL_REDIS_TLS_KEY": files.ClientKey, "SECKILL_REDIS_TLS_CERT": files.ClientCert,
+		"SECKILL_REDIS_TLS_SERVER_NAME": "servers.test",
 	}
 }
 
-// A sale in both order modes through a Redis Cluster, and through Sentinels, over TLS with a certificate of the service
-// and a name that the settings say. The primary dies during it. Each node and each Sentinel is spoken to so, also those
-// that the settings do not name. What does not fit is refused at the start with a sentence.
+// A sale through Sentinels, over TLS. The primary dies during it. Each Sentinel and each server is spoken to so, also
+// those that the settings do not name.
 func TestRedisServersOverTLS(t *testing.T) {
 	t.Parallel()
-	files, stranger := testserver.NewCertificates(t, "servers.test"), testserver.NewCertificates(t, "servers.test")
-	for name, engine := range securedEngines(files) {
-		for mode, on := range modes() {
-			t.Run(name+"/"+mode, func(t *testing.T) {
-				t.Parallel()
-				e := engine(t)
-				s := on(t).with(settings{
-					"SECKILL_REDIS_URL":     e.url,
-					"SECKILL_REDIS_TLS_CA":  files.CA,
-					"SECKILL_REDIS_TLS_KEY": files.ClientKey, "SECKILL_REDIS_TLS_CERT": files.ClientCert,
-					"SECKILL_REDIS_TLS_SERVER_NAME": "servers.test",
-				})
-				if mode == "sync" { // the start is the same in async
-					refusedAtStart(t, s, stranger, e.plain)
-				}
-				a := start(t, s)
-				f := a.flowing(t, a.onSale(t, 100_000).ID, 3, a.user)
-				f.moreSales(t, ordersBefore(t))
-				killed := time.Now()
-				e.kill(t, f.voucher)
-				elected := time.Now()
-				f.moreSales(t, ordersBefore(t))
-				f.failedOver(t, "over TLS", killed, elected)
-				f.conservedFlow(t)
-			})
+	inModes(t, func(t *testing.T, mode string, s settings) {
+		files := testserver.NewCertificates(t, "servers.test")
+		sentinels := testserver.RedisSentinelsOverTLS(t, files, testserver.UntilDown, "--appendonly", "no")
+		s = s.with(overTLS(files)).with(settings{"SECKILL_REDIS_URL": sentinels.URL()})
+		if mode == "sync" {
+			refusedAtStart(t, s, "rediss+sentinel://"+sentinels.Sentinels[0].Addr()+"/"+testserver.SentinelPrimary)
 		}
-	}
+		a := start(t, s)
+		f := a.flowing(t, a.onSale(t, 100_000).ID, 3, a.user)
+		f.moreSales(t, ordersBefore(t))
+		sentinels.Settle(t)
+		killed := time.Now()
+		sentinels.Primary.Kill()
+		sentinels.AwaitPromotion(t)
+		elected := time.Now()
+		f.moreSales(t, ordersBefore(t))
+		f.failedOver(t, "over TLS", killed, elected)
+		f.conservedFlow(t)
+	})
 }
 
 // refusedAtStart: no service starts with settings that do not fit servers that want TLS. Plain is one that does not
 // speak it.
-func refusedAtStart(t *testing.T, s settings, stranger testserver.Certificates, plain string) {
+func refusedAtStart(t *testing.T, s settings, plain string) {
+	stranger := testserver.NewCertificates(t, "servers.test")
 	const (
 		url, ca, serverName = "SECKILL_REDIS_URL", "SECKILL_REDIS_TLS_CA", "SECKILL_REDIS_TLS_SERVER_NAME"
 		cert, key           = "SECKILL_REDIS_TLS_CERT", "SECKILL_REDIS_TLS_KEY"
@@ -402,41 +364,12 @@ func (f *flow) conservedFlow(t *testing.T) {
 	f.instances[0].sellsOut(t, f.voucher)
 }
 
-// partition sorts users, and vouchers, by the node of a Cluster that holds what they need.
-type partition struct {
-	nodes []string
-	at    *redis.ClusterClient
-}
-
-func newPartition(t *testing.T, primaries []*testserver.Server) *partition {
-	nodes := make([]string, len(primaries))
-	for i, node := range primaries {
-		nodes[i] = node.Addr()
-	}
-	p := &partition{nodes: nodes, at: redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes})}
-	t.Cleanup(func() { _ = p.at.Close() })
-	return p
-}
-
-// of is the place among the nodes of the one that holds a key.
-func (p *partition) of(t *testing.T, key string) int {
-	t.Helper()
-	node := check.Value(p.at.MasterForKey(t.Context(), key))(t)
-	for i, address := range p.nodes {
-		if node.Options().Addr == address {
-			return i
-		}
-	}
-	t.Fatalf("%s is on %s, which is none of %v", key, node.Options().Addr, p.nodes)
-	return 0
-}
-
-// usersOn are users whose locks are on a node, as many as are ever needed.
-func (p *partition) usersOn(t *testing.T, a *app, node int) func(n int) string {
+// usersOn are users whose locks are on a node of a Cluster, as many as are ever needed.
+func usersOn(t *testing.T, a *app, cluster *testserver.Cluster, node int) func(n int) string {
 	enough := 6000 + 10*ordersBefore(t)
 	names := make([]string, 0, enough)
 	for n := 0; len(names) < enough; n++ {
-		if user := fmt.Sprintf("%s%d-%d", a.prefix, node, n); p.of(t, "lock:order:"+user) == node {
+		if user := fmt.Sprintf("%s%d-%d", a.prefix, node, n); cluster.Owner("lock:order:"+user) == node {
 			names = append(names, user)
 		}
 	}
@@ -444,12 +377,10 @@ func (p *partition) usersOn(t *testing.T, a *app, node int) func(n int) string {
 }
 
 // voucherOn is a voucher on sale whose hot copy is on a node.
-func (p *partition) voucherOn(t *testing.T, a *app, node, stock int) model.Voucher {
-	for range 100 {
-		if v := a.onSale(t, stock); p.of(t, "{"+v.ID+"}") == node {
-			return v
+func voucherOn(t *testing.T, a *app, cluster *testserver.Cluster, node int) string {
+	for {
+		if v := a.onSale(t, 100_000); cluster.Owner("{"+v.ID+"}") == node {
+			return v.ID
 		}
 	}
-	t.Fatalf("no voucher is on node %d", node)
-	return model.Voucher{}
 }

@@ -5,7 +5,6 @@
 package e2e_test
 
 import (
-	"database/sql"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,16 +19,8 @@ import (
 // takesWrites asks the member itself.
 func takesWrites(t *testing.T, member *testserver.Server) bool {
 	t.Helper()
-	var readOnly bool
-	return askMember(t, member, "SELECT @@super_read_only", &readOnly) == nil && !readOnly
-}
-
-// askMember asks a member for one value, as the administrator.
-func askMember(t *testing.T, member *testserver.Server, question string, answer any) error {
-	t.Helper()
-	db := check.Value(sql.Open("mysql", member.AdminDSN("")))(t)
-	defer db.Close()
-	return db.QueryRowContext(t.Context(), question).Scan(answer)
+	readOnly, err := askMember[bool](t, member, "SELECT @@super_read_only")
+	return err == nil && !readOnly
 }
 
 // TestGroupReplication has two instances sell through the primary of three members; what the service adds to the group's
@@ -43,9 +34,9 @@ func TestGroupReplication(t *testing.T) {
 			databases{
 				members: members,
 				serves: func(t *testing.T, member, seen *testserver.Server) bool {
-					var port int
 					const primary = "SELECT member_port FROM performance_schema.replication_group_members WHERE member_role = 'PRIMARY' AND member_state = 'ONLINE'"
-					return askMember(t, seen, primary, &port) == nil && port == member.Port() && takesWrites(t, member)
+					port, err := askMember[int](t, seen, primary)
+					return err == nil && port == member.Port() && takesWrites(t, member)
 				},
 				alone: func(t *testing.T, member *testserver.Server) bool { return !takesWrites(t, member) },
 				anew: []string{

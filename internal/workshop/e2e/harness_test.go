@@ -337,9 +337,9 @@ func asyncOnOwnDatabase(t *testing.T) (*testserver.Server, settings) {
 }
 
 // asyncOnOwnNATS is one of which no other test has the queue.
-func asyncOnOwnNATS(t *testing.T, config ...string) (*testserver.Server, settings) {
+func asyncOnOwnNATS(t *testing.T) (*testserver.Server, settings) {
 	t.Helper()
-	own := testserver.NATS(t, config...)
+	own := testserver.NATS(t)
 	return own, asyncOnServers(t).with(settings{"SECKILL_NATS_URL": own.URL()})
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -165,8 +167,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 			led = append(led, s.step)
 		}
 	}
-	for _, step := range failpoint.Steps() {
-		check.That(t, slices.Contains(led, step), "nothing leads to the step %s", step)
+	text := string(check.Value(os.ReadFile("../../failpoint/failpoint.go"))(t))
+	for _, step := range regexp.MustCompile(`Step = "(.*)"`).FindAllStringSubmatch(text, -1) {
+		check.That(t, slices.Contains(led, failpoint.Step(step[1])), "nothing leads to the step %s", step[1])
 	}
 	for name, stops := range lanes() {
 		others := []int{1}

@@ -13,7 +13,7 @@ import (
 // A provider that is down, slow, broken or talks nonsense delays a payment and a refund, and changes nothing else.
 func TestTheProviderIsInTrouble(t *testing.T) {
 	t.Parallel()
-	paidEverywhere(t, func(t *testing.T, a *app, x *till) {
+	paidEverywhere(t, func(t *testing.T, a *app, x *till, _ settings) {
 		x.tells(t, a)
 		troubles := check.WrongAnswers()
 		if !check.Faults {

@@ -53,13 +53,12 @@ func TestAStopServesOn(t *testing.T) {
 		if n == 3 {
 			a.Client.CloseIdleConnections()
 		}
-		request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, a.URL+"/api/v1/vouchers/"+voucher.ID+"/seckill", nil))(t)
-		request.Header.Set("Authorization", "Bearer "+a.as(t, a.user(n)))
-		answer, err := a.Client.Do(request)
-		check.Must(t, err)
-		_ = answer.Body.Close()
-		check.Equal(t, "a purchase", answer.StatusCode, http.StatusCreated)
-		check.Equal(t, "it closes its connection", answer.Close, true)
+		token := a.as(t, a.user(n))
+		answer := a.requests(t, http.MethodPost, a.URL+"/api/v1/vouchers/"+voucher.ID+"/seckill", func(r *http.Request) {
+			r.Header.Set("Authorization", "Bearer "+token)
+		})
+		check.Equal(t, "a purchase", answer.Status, http.StatusCreated)
+		check.Equal(t, "it closes its connection", answer.Header.Get("Connection"), "close")
 	}
 	enough()
 	check.Receive(t, "the stop", stopped)

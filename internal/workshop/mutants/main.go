@@ -34,9 +34,7 @@ var list []byte
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root, _ := os.Getwd() // of the module
-	ids := strings.FieldsFunc(strings.Join(os.Args[1:], " "), func(r rune) bool { return r == ',' || r == ' ' })
-	survived, err := run(ctx, root, ids, os.Stdout)
+	survived, err := run(ctx, strings.FieldsFunc(strings.Join(os.Args[1:], ","), func(r rune) bool { return r == ',' || r == ' ' }))
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -46,30 +44,15 @@ func main() {
 	}
 }
 
-// run tries the defects with these ids, all by default, in the module at root, and tells whether one survived.
-func run(ctx context.Context, root string, ids []string, out io.Writer) (survived bool, err error) {
-	mutants, err := parse(list)
-	if err == nil {
-		mutants, err = chosen(mutants, ids)
-	}
+// run tries the defects with these ids, all by default, and tells whether one survived.
+func run(ctx context.Context, ids []string) (survived bool, err error) {
+	root, _ := os.Getwd() // of the module
+	mutants, err := parse(list, ids)
 	if err = errors.Join(err, fit(root, mutants)); err != nil {
 		return false, err
 	}
 	lab := laboratory{root: root, out: filepath.Join(root, "bin", "mutants"), timeout: 10 * time.Minute}
-	return lab.report(ctx, out, mutants)
-}
-
-// chosen are the mutants with these ids; no ids are all of them.
-func chosen(all []mutant, ids []string) (some []mutant, err error) {
-	for _, m := range all {
-		if len(ids) == 0 || slices.Contains(ids, m.ID) {
-			some = append(some, m)
-		}
-	}
-	if len(some) < len(ids) {
-		return nil, fmt.Errorf("some of %v is no defect", ids)
-	}
-	return some, nil
+	return lab.report(ctx, os.Stdout, mutants)
 }
 
 // mutant is a defect of the list.
@@ -81,19 +64,16 @@ type mutant struct {
 	Packages []string `json:"packages"` // whose tests should notice it
 }
 
-func parse(text []byte) ([]mutant, error) {
-	var mutants []mutant
+// parse reads the mutants with these ids; no ids are all of them.
+func parse(text []byte, ids []string) (mutants []mutant, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&mutants); err != nil {
 		return nil, fmt.Errorf("read the list of defects: %w", err)
 	}
-	known := map[string]bool{}
-	for _, m := range mutants {
-		if m.ID == "" || m.What == "" || known[m.ID] {
-			return nil, fmt.Errorf("defect %q, %q: it needs an id of its own, and a description", m.ID, m.What)
-		}
-		known[m.ID] = true
+	mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return len(ids) > 0 && !slices.Contains(ids, m.ID) })
+	if len(mutants) < len(ids) {
+		return nil, fmt.Errorf("some of %v is no defect", ids)
 	}
 	return mutants, nil
 }
@@ -125,27 +105,21 @@ type laboratory struct {
 
 // control runs all the tests that the mutants need, without a defect: tests that are red then prove nothing.
 func (l laboratory) control(ctx context.Context, mutants []mutant) error {
-	tried := map[string]bool{}
+	all := mutant{ID: "control"}
 	for _, m := range mutants {
-		for _, dir := range m.Packages {
-			if tried[dir] {
-				continue
-			}
-			tried[dir] = true
-			text, failed, err := l.test(ctx, dir, "control-"+strings.ReplaceAll(dir, "/", "-"), "")
-			if err != nil {
-				return err
-			}
-			if failed {
-				return fmt.Errorf("the tests of %s fail without any defect: %s", dir, killers(text))
-			}
-		}
+		all.Packages = append(all.Packages, m.Packages...)
 	}
-	return nil
+	slices.Sort(all.Packages)
+	all.Packages = slices.Compact(all.Packages)
+	verdict, err := l.try(ctx, all, "")
+	if err == nil && verdict != survivor {
+		err = fmt.Errorf("the tests fail without any defect: %s", verdict)
+	}
+	return err
 }
 
-// try runs the tests of a mutant's packages, one package after the other, until one fails, and tells what became of it.
-func (l laboratory) try(ctx context.Context, m mutant) (verdict string, err error) {
+// tried writes a mutant, and tries it.
+func (l laboratory) tried(ctx context.Context, m mutant) (verdict string, err error) {
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
 		return "", err
@@ -155,6 +129,11 @@ func (l laboratory) try(ctx context.Context, m mutant) (verdict string, err erro
 	if err != nil {
 		return "", err
 	}
+	return l.try(ctx, m, overlay)
+}
+
+// try runs the tests of a mutant's packages, one package after the other, until one fails, and tells what became of it.
+func (l laboratory) try(ctx context.Context, m mutant, overlay string) (verdict string, err error) {
 	for i, dir := range m.Packages {
 		text, failed, err := l.test(ctx, dir, fmt.Sprintf("%s-%d", m.ID, i+1), overlay)
 		switch {
@@ -166,11 +145,11 @@ func (l laboratory) try(ctx context.Context, m mutant) (verdict string, err erro
 			return killed + killers(text), nil
 		}
 	}
-	return "SURVIVED", nil
+	return survivor, nil
 }
 
-// killed begins the verdict on a defect that was noticed.
-const killed = "killed by "
+// killed begins the verdict on a defect that was noticed, and survivor is that on one that was not.
+const killed, survivor = "killed by ", "SURVIVED"
 
 // test runs the tests of one package. The error is for what is no verdict of theirs.
 func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text string, failed bool, err error) {
@@ -225,7 +204,7 @@ func (l laboratory) report(ctx context.Context, out io.Writer, mutants []mutant)
 	var survivors []string
 	for _, m := range mutants {
 		began := time.Now()
-		verdict, err := l.try(ctx, m)
+		verdict, err := l.tried(ctx, m)
 		if err != nil {
 			return false, fmt.Errorf("defect %s: %w", m.ID, err)
 		}

@@ -14,26 +14,14 @@ import (
 // TestEveryDefectFits keeps the list from rotting: each defect is a text that the product has, once.
 func TestEveryDefectFits(t *testing.T) {
 	t.Parallel()
-	mutants := check.Value(parse(list))(t)
+	mutants := check.Value(parse(list, nil))(t)
 	check.Must(t, fit("../../..", mutants))
 	check.That(t, len(mutants) >= 50, "the list has %d defects", len(mutants))
+	known := map[string]bool{}
 	for _, m := range mutants {
+		check.That(t, m.What != "" && m.ID != "" && !known[m.ID], "defect %q, %q: it needs an id of its own, and a description", m.ID, m.What)
 		check.That(t, !strings.HasSuffix(m.File, "_test.go"), "defect %s is one of a test", m.ID)
-	}
-}
-
-func TestListsThatAreWrong(t *testing.T) {
-	t.Parallel()
-	for name, text := range map[string]string{
-		"no list":          `{}`,
-		"no id":            `[{"what":"x"}]`,
-		"no description":   `[{"id":"A1"}]`,
-		"an id twice":      `[{"id":"A1","what":"x"},{"id":"A1","what":"y"}]`,
-		"an unknown field": `[{"id":"A1","what":"x","flie":"a.go"}]`,
-	} {
-		if _, err := parse([]byte(text)); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		known[m.ID] = true
 	}
 }
 
@@ -72,13 +60,17 @@ func TestDefectsThatDoNotFit(t *testing.T) {
 	}
 }
 
-func TestChosen(t *testing.T) {
+func TestListsAreRead(t *testing.T) {
 	t.Parallel()
-	all := []mutant{{ID: "A1"}, {ID: "B1"}, {ID: "B2"}}
-	check.Equal(t, "defects without ids", len(check.Value(chosen(all, nil))(t)), 3)
-	some := check.Value(chosen(all, []string{"B2"}))(t)
-	check.That(t, len(some) == 1 && some[0].ID == "B2", "B2 is %v", some)
-	check.That(t, check.ErrorOf(chosen(all, []string{"C1"})) != nil, "a defect that is not there is tried")
+	const two = `[{"id":"A1","what":"x"},{"id":"B1","what":"y"}]`
+	for _, test := range []struct {
+		text string
+		ids  []string
+		want int // defects; -1: an error
+	}{{two, nil, 2}, {two, []string{"B1"}, 1}, {two, []string{"C1"}, -1}, {`{}`, nil, -1}, {`[{"id":"A1","flie":"a.go"}]`, nil, -1}} {
+		read, err := parse([]byte(test.text), test.ids)
+		check.That(t, (err != nil) == (test.want < 0) && len(read) == max(0, test.want), "%s, %v: %v %v", test.text, test.ids, read, err)
+	}
 }
 
 // TestDefectsAreTried runs go on a module of three files: a defect is noticed or not, in Go and in an embedded file,
