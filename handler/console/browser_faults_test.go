@@ -501,8 +501,9 @@ func (b *tab) controlled(t *testing.T, script string) {
 // damagedShop is a tab of somebody who has signed in to the console of such a shop.
 func damagedShop(t *testing.T, c *chromium) *tab {
 	t.Helper()
-	session, handler := damagedConsole(t)
-	server := httptest.NewServer(handler)
+	broken := &shop{queued: true}
+	session := broken.browser(t)
+	server := httptest.NewServer(broken.console)
 	t.Cleanup(server.Close)
 	place := check.Value(url.Parse(session.site.url))(t)
 	b := c.person(t, server.URL)

@@ -88,11 +88,6 @@ type orders interface {
 	CancelFor(ctx context.Context, adminID, orderID string) (model.Order, error)
 }
 
-// payments is what the console needs of repository.Payments.
-type payments interface {
-	OfOrder(ctx context.Context, orderID string) ([]model.Payment, error)
-}
-
 // refunds is what the console needs of service.Refunds.
 type refunds interface {
 	Request(ctx context.Context, adminID, orderID string) (model.Refund, error)
@@ -103,37 +98,6 @@ type refunds interface {
 type people interface {
 	ByID(ctx context.Context, id string) (model.Account, error)
 	ByUsername(ctx context.Context, username string) (model.Account, error)
-}
-
-// adminLog is what the console needs of repository.AdminLog.
-type adminLog interface {
-	List(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
-}
-
-// administrators is what the console needs of service.Administrators.
-type administrators interface {
-	List(ctx context.Context) ([]model.Account, error)
-}
-
-// health is what the console needs of service.Health.
-type health interface {
-	Check(ctx context.Context) []service.Check
-	Draining() bool
-}
-
-// instances is what the console needs of hotcopy.Instances.
-type instances interface {
-	Alive(ctx context.Context) ([]model.Instance, error)
-}
-
-// tallies is what the console needs of hotcopy.Tallies.
-type tallies interface {
-	Read(ctx context.Context, voucherID string) (map[string]model.Tally, error)
-}
-
-// draws is what the console needs of repository.Draws.
-type draws interface {
-	Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error)
 }
 
 // accounts is what the console needs of service.Accounts.
@@ -149,34 +113,29 @@ type accounts interface {
 type Options struct {
 	Vouchers       vouchers // *service.Vouchers
 	Orders         orders   // *sale.Orders
-	Payments       payments // *repository.Payments
-	Refunds        refunds  // *service.Refunds
+	PaymentsOf     func(ctx context.Context, orderID string) ([]model.Payment, error)
+	Refunds        refunds // *service.Refunds
 	Redemptions    *service.Redemptions
 	Search         *service.OrderSearch
 	Codes          *service.Codes
-	People         people         // *repository.Accounts
-	AdminLog       adminLog       // *repository.AdminLog
-	Accounts       accounts       // *service.Accounts
-	Administrators administrators // *service.Administrators
+	People         people // *repository.Accounts
+	AdminLog       func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
+	Accounts       accounts // *service.Accounts
+	Administrators func(ctx context.Context) ([]model.Account, error)
 	Limits         *service.Limits
-	Health         health // *service.Health
+	Health         *service.Health
 	Build          version.Build
-	Instances      instances // *hotcopy.Instances
-	Tallies        tallies   // *hotcopy.Tallies: what all instances count
+	Instances      func(ctx context.Context) ([]model.Instance, error)                         // those that are alive
+	Tallies        func(ctx context.Context, voucherID string) (map[string]model.Tally, error) // by instance
+	Proof          func(ctx context.Context, voucherID string, admin bool) (model.Draw, error) // of a draw
 	Reports        *service.Reports
-	Draws          draws // *repository.Draws
-
-	// Shop also serves the shop window, at ShopPath.
-	Shop bool
-
-	// Behind is what works behind the requests; nil in the order mode sync.
-	Behind behind
-
-	Tokens   *token.Authority
-	Metrics  prometheus.Gatherer // of the backlog; read from memory alone
-	Mode     model.OrderMode
-	Currency string // ISO 4217
-	Log      *slog.Logger
+	Shop           bool   // the shop window is served too, at ShopPath
+	Behind         behind // nil in the order mode sync
+	Tokens         *token.Authority
+	Metrics        prometheus.Gatherer // of the backlog; read from memory alone
+	Mode           model.OrderMode
+	Currency       string // ISO 4217
+	Log            *slog.Logger
 }
 
 type console struct {
@@ -185,10 +144,11 @@ type console struct {
 	money money
 	pages pages
 	files files
-	hub   *hub
 
-	recorder recorder
-	days     days
+	mu       sync.Mutex
+	sales    map[string]*sale             // that are on or watched, by voucher
+	watchers int                          // of all sales
+	days     map[time.Time]*rarely[today] // by their midnights
 }
 
 // Console serves people, and keeps for them what the charts of sales show.
@@ -199,8 +159,8 @@ type Console struct {
 
 // New makes the console's handler. RemoteAddr has the client's address, and the URL "https" behind a proxy's TLS.
 func New(options Options) (*Console, error) {
-	c := &console{Options: options, money: newMoney(options.Currency), recorder: recorder{sales: map[string]*recorded{}}}
-	c.hub = newHub(c)
+	c := &console{Options: options, money: newMoney(options.Currency)}
+	c.sales, c.days = map[string]*sale{}, map[time.Time]*rarely[today]{}
 	var err error
 	if c.files, err = newFiles(); err != nil {
 		return nil, err
@@ -245,23 +205,23 @@ func (c *console) routes() http.Handler {
 	admin("POST /vouchers/{id}/state", "patch-voucher", c.changeState)
 	kept("POST /vouchers/{id}/stock", "change-stock", c.changeStock)
 	kept("POST /vouchers/{id}/end", "patch-voucher", c.moveEnd)
-	admin("GET /vouchers/{id}/audit", "voucher-audit", c.audit)
-	admin("GET /vouchers/{id}/report", "voucher-report", c.report)
-	admin("POST /vouchers/{id}/repair", wire.RepairVoucher, c.repair)
-	admin("POST /vouchers/{id}/rebuild", "rebuild-voucher", c.rebuild)
+	admin("GET /vouchers/{id}/audit", "voucher-audit", patiently(c.audit))
+	admin("GET /vouchers/{id}/report", "voucher-report", patiently(c.report))
+	admin("POST /vouchers/{id}/repair", wire.RepairVoucher, patiently(button("repaired", nil, c.repair)))
+	admin("POST /vouchers/{id}/rebuild", "rebuild-voucher", button("rebuilding", nil, c.rebuild))
 	admin("GET /orders", "voucher-orders", c.listOrders)
 	admin("GET /orders.csv", "voucher-orders", c.exportOrders("csv"))
 	admin("GET /orders.xlsx", "voucher-orders", c.exportOrders("xlsx"))
 	admin("GET /orders/{id}", "admin-get-order", c.showOrder)
-	admin("POST /orders/{id}/cancel", wire.OrderForBuyer, c.cancelOrder)
-	admin("POST /orders/{id}/refund", "refund-order", c.refundOrder)
+	admin("POST /orders/{id}/cancel", wire.OrderForBuyer, button("canceled", c.refusedOrder, c.cancelOrder))
+	admin("POST /orders/{id}/refund", "refund-order", button("refunding", c.refusedOrder, c.refundOrder))
 	admin("GET /refunds", "list-refunds", c.listRefunds)
 	admin("GET /redeem", "redeem-code", c.redeemPage)
 	admin("POST /redemptions", "redeem-code", c.redeem)
 	admin("GET /dead-letters", wire.SeeLetters, c.listLetters)
 	admin("GET /dead-letters/{sequence}", wire.SeeLetters, c.showLetter)
-	admin("POST /dead-letters/{sequence}/replay", wire.ReplayLetter, c.replayLetter)
-	admin("POST /dead-letters/{sequence}/drop", wire.DropLetter, c.dropLetter)
+	admin("POST /dead-letters/{sequence}/replay", wire.ReplayLetter, button("replayed", nil, c.replayLetter))
+	admin("POST /dead-letters/{sequence}/drop", wire.DropLetter, button("dropped", nil, c.dropLetter))
 	admin("GET /accounts", wire.SeeAccount, c.findAccount)
 	admin("GET /accounts/{id}", wire.SeeAccount, c.showAccount)
 	kept("POST /accounts/{id}/groups", "set-groups", c.changeGroups)
@@ -410,7 +370,7 @@ func (c *console) keepTyped(w http.ResponseWriter, r *http.Request, v *visit) er
 	form := signInForm{
 		Next: r.URL.Path, Refusal: v.language.Text("The session has ended. Sign in, and what you typed is there again. Nothing was changed."),
 	}
-	for _, name := range sortedNames(r.PostForm) {
+	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
 		form.Typed = append(form.Typed, entry{name, r.PostForm.Get(name)})
 	}
 	return c.show(w, r, v, http.StatusUnauthorized, "sign_in", form)
@@ -419,15 +379,13 @@ func (c *console) keepTyped(w http.ResponseWriter, r *http.Request, v *visit) er
 // typedBefore are the entries that came through the page to sign in.
 func typedBefore(form url.Values) []entry {
 	var entries []entry
-	for _, name := range sortedNames(form) {
+	for _, name := range slices.Sorted(maps.Keys(form)) {
 		if of, ok := strings.CutPrefix(name, typedPrefix); ok {
 			entries = append(entries, entry{of, form.Get(name)})
 		}
 	}
 	return entries
 }
-
-func sortedNames(form url.Values) []string { return slices.Sorted(maps.Keys(form)) }
 
 // toShowAgain reports whether a form is to be shown as it was sent.
 func toShowAgain(r *http.Request) bool { return r.PostForm.Has(again) }

@@ -116,7 +116,7 @@ func TestTheSaleIsLive(t *testing.T) {
 func TestReservedIsShownApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		queued := &shop{reserved: 4}
+		queued := &shop{voucher: model.Voucher{VoucherView: model.VoucherView{Reserved: 4}}}
 		await(t, queued.browser(t).watch(t, "v1"), "reserved", func(r reading) bool { return r.Remaining == 5 && r.Reserved == 4 && r.Sold == 1 })
 	})
 }
@@ -166,139 +166,136 @@ func TestAStreamOfNothingEnds(t *testing.T) {
 	}
 }
 
-// shop counts what watchers cost.
+// shop is a console over fakes, of one voucher. A test sets what is otherwise.
 type shop struct {
-	console.Options
+	*service.Vouchers // what no test asks for
 
-	console  *console.Console
-	err      error
-	reserved int64
-	gets     atomic.Int64
-	asked    atomic.Int64 // how often an account was
-	from     string       // where the latest login came from
+	console *console.Console
+	voucher model.Voucher    // zero: each look at it finds one unit less
+	live    bool             // it is listed among the sales that are on
+	adrift  int64            // units of it that no order holds
+	alive   []model.Instance // of the deployment
+	queued  bool             // there is a queue, with dead letters
+	err     error            // of each look at the voucher, and of each login
+	gets    atomic.Int64     // looks at the voucher
+	asked   atomic.Int64     // looks at an account
+	from    string           // where the latest login came from
+	patch   model.VoucherPatch
 }
 
 func (s *shop) Get(_ context.Context, id string, _ bool) (model.Voucher, error) {
-	s.gets.Add(1)
-	return model.Voucher{ID: id, VoucherView: model.VoucherView{Reserved: s.reserved}, VoucherFields: model.VoucherFields{
-		Title: "Coffee for two", Stock: 10, Remaining: 10 - s.gets.Load()%10, State: model.VoucherPublished,
+	gets := s.gets.Add(1)
+	if s.voucher.Title != "" {
+		return s.voucher, s.err
+	}
+	return model.Voucher{ID: id, VoucherView: s.voucher.VoucherView, VoucherFields: model.VoucherFields{
+		Title: "Coffee for two", Stock: 10, Remaining: 10 - gets%10, State: model.VoucherPublished,
 	}}, s.err
 }
 
-func (*shop) List(context.Context, model.VoucherQuery) (model.VoucherPage, error) {
-	return model.VoucherPage{}, nil
+func (s *shop) List(_ context.Context, query model.VoucherQuery) (page model.VoucherPage, _ error) {
+	if s.live && query.Phase == model.PhaseLive {
+		page.Items = []model.Voucher{{
+			ID: "v1", VoucherFields: model.VoucherFields{Stock: 10, Remaining: 4, State: model.VoucherPublished},
+			VoucherView: model.VoucherView{Phase: model.PhaseLive, ServerTime: time.Now()},
+		}}
+	}
+	return page, nil
 }
 
-func (*shop) Create(context.Context, model.VoucherFields, string, model.Idempotency) (model.Voucher, error) {
-	return model.Voucher{}, nil
+func (s *shop) Patch(_ context.Context, _ string, patch model.VoucherPatch) (model.Voucher, error) {
+	s.patch = patch
+	return s.voucher, nil
 }
 
-func (*shop) Patch(context.Context, string, model.VoucherPatch) (model.Voucher, error) {
-	return model.Voucher{}, nil
+// Audit finds that nothing adds up.
+func (*shop) Audit(_ context.Context, id string) (model.Audit, error) {
+	return model.Audit{
+		VoucherID: id, Mode: model.ModeAsync, Database: model.AuditDatabase{Stock: 10, Remaining: 4, LiveOrders: 5},
+		Redis: &model.AuditHotCopy{State: "rebuilding", Remaining: 4, Reserved: 1, Buyers: 5},
+		Queue: &model.AuditQueue{Pending: 1, OldestAgeMS: 2000},
+		Drift: []model.DriftedOrder{{OrderID: "o1", Found: "reserved, and in no queue"}},
+	}, nil
 }
 
-func (*shop) ChangeStock(context.Context, string, model.StockChange, model.Idempotency) (model.Voucher, error) {
-	return model.Voucher{}, nil
-}
-
-func (*shop) Audit(context.Context, string) (model.Audit, error) { return model.Audit{}, nil }
-
-func (*shop) Rebuild(context.Context, string, string) error { return nil }
-
-func (*shop) Takings(context.Context, string) (model.Takings, error) {
-	return model.Takings{ByStatus: map[model.OrderStatus]model.Taking{model.OrderPaid: {Orders: 2, Amount: 2000}, model.OrderRedeemed: {Orders: 1, Amount: 1000}}}, nil
+func (s *shop) Takings(context.Context, string) (model.Takings, error) {
+	return model.Takings{Adrift: s.adrift, ByStatus: map[model.OrderStatus]model.Taking{
+		model.OrderPaid: {Orders: 2, Amount: 2000}, model.OrderRedeemed: {Orders: 1, Amount: 1000},
+	}}, nil
 }
 
 func (*shop) Since(context.Context, time.Time) (model.Day, error) {
 	return model.Day{Orders: 7, Received: 3000, Returned: 1000}, nil
 }
 
-// counting is a shop of two instances, at which somebody tries to buy: thrice and five times a second.
-type counting struct{ began time.Time }
-
-func (c counting) Read(context.Context, string) (map[string]model.Tally, error) {
-	seconds := uint64(time.Since(c.began) / time.Second)
+// tallies are of two instances since an instant, at which somebody tries to buy: thrice and five times a second.
+func tallies(began time.Time) map[string]model.Tally {
+	passed := time.Since(began).Truncate(time.Second)
 	tally := func(rate uint64) model.Tally {
-		took := make([]uint64, len(model.TallyBounds())+1)
-		took[4] = rate * seconds
-		return model.Tally{At: c.began.Add(time.Duration(seconds) * time.Second), Placed: map[string]uint64{"OK": rate * seconds}, Took: took}
+		took, placed := make([]uint64, len(model.TallyBounds())+1), rate*uint64(passed/time.Second)
+		took[4] = placed
+		return model.Tally{At: began.Add(passed), Placed: map[string]uint64{"OK": placed}, Took: took}
 	}
-	return map[string]model.Tally{"a": tally(3), "b": tally(5)}, nil
-}
-
-// records has no entry, and nobody's name.
-type records struct{}
-
-func (records) List(context.Context, model.AdminLogQuery) (model.AdminLogPage, error) {
-	return model.AdminLogPage{}, nil
+	return map[string]model.Tally{"a": tally(3), "b": tally(5)}
 }
 
 // returns has no refund.
-type returns struct{}
+type returns struct{ *service.Refunds }
 
-func (returns) Request(context.Context, string, string) (model.Refund, error) {
-	return model.Refund{}, nil
+func (returns) List(context.Context, model.RefundQuery) (page model.RefundPage, _ error) {
+	return page, nil
 }
-
-func (returns) List(context.Context, model.RefundQuery) (model.RefundPage, error) {
-	return model.RefundPage{}, nil
-}
-
-type nobody struct{}
-
-func (nobody) List(context.Context) ([]model.Account, error)   { return nil, nil }
-func (nobody) Alive(context.Context) ([]model.Instance, error) { return nil, nil }
 
 // gate admits everybody.
-type gate struct{ *shop }
+type gate struct {
+	*service.Accounts
 
-func (g gate) Login(_ context.Context, from, _, _ string) (service.Session, error) {
-	g.from = from
-	return service.Session{}, g.err
+	shop *shop
+}
+
+func (g gate) Login(_ context.Context, from, _, _ string) (session service.Session, _ error) {
+	g.shop.from = from
+	return session, g.shop.err
 }
 
 func (g gate) Admit(_ context.Context, claims token.Claims, asAdmin bool) (token.Claims, error) {
 	if asAdmin { // which reads the account
-		g.asked.Add(1)
+		g.shop.asked.Add(1)
 	}
 	return claims, nil
 }
 
-func (gate) Renew(token.Claims) (service.Session, bool, error) { return service.Session{}, false, nil }
-func (gate) SignOut(context.Context, token.Claims) error       { return nil }
-
-// Check has nothing to ask.
-func (gate) Check(context.Context) []service.Check { return nil }
-
-func (gate) SetGroups(context.Context, string, string, model.Groups) (model.Account, error) {
-	return model.Account{}, nil
+func (gate) Renew(token.Claims) (session service.Session, later bool, err error) {
+	return session, false, nil
 }
-
-// Draining is that of a server that stays.
-func (gate) Draining() bool { return false }
 
 // answerLasts is how long an answer of a shop's server may take, as of the service's own.
 const answerLasts = 21 * time.Second
 
-// browser is that of an administrator who has signed in to a console of this shop, or of the vouchers that it was
-// given.
+// browser is that of an administrator who has signed in to the shop's console.
 func (s *shop) browser(t *testing.T) *browser {
 	t.Helper()
-	if s.Vouchers == nil {
-		s.Vouchers = s
-	}
 	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
-	if s.Instances == nil {
-		s.Instances = nobody{}
+	began := time.Now()
+	options := console.Options{
+		Vouchers: s, Refunds: returns{}, Accounts: gate{shop: s}, Health: service.NewHealth(), Tokens: tokens,
+		Metrics: prometheus.NewRegistry(), Currency: "CNY",
+		AdminLog: func(context.Context, model.AdminLogQuery) (page model.AdminLogPage, _ error) {
+			return page, nil
+		},
+		Administrators: func(context.Context) ([]model.Account, error) { return nil, nil },
+		Instances:      func(context.Context) ([]model.Instance, error) { return s.alive, nil },
+		Tallies:        func(context.Context, string) (map[string]model.Tally, error) { return tallies(began), nil },
+		Log:            slog.New(slog.DiscardHandler),
 	}
-	s.Options = console.Options{
-		Vouchers: s.Vouchers, Refunds: returns{}, Instances: s.Instances, Tallies: counting{time.Now()}, AdminLog: records{}, Administrators: nobody{}, Accounts: gate{s}, Health: gate{s}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
-		Log: slog.New(slog.DiscardHandler),
+	if s.queued {
+		options.Behind = behind{}
 	}
-	handler := check.Value(console.New(s.Options))(t)
-	s.console = handler
+	s.console = check.Value(console.New(options))(t)
 	network := check.NewNetwork()
-	server := httptest.Server{Listener: network, Config: &http.Server{Handler: handler, WriteTimeout: answerLasts, ReadHeaderTimeout: answerLasts}}
+	server := httptest.Server{Listener: network, Config: &http.Server{
+		Handler: s.console, WriteTimeout: answerLasts, ReadHeaderTimeout: answerLasts,
+	}}
 	server.Start()
 	t.Cleanup(server.Close)
 	signed := check.Value(tokens.Issue(token.Claims{Subject: "ada", Role: model.RoleAdmin, Version: 1}, 2*time.Hour))(t)

@@ -44,7 +44,8 @@ func (c *console) adminLog(w http.ResponseWriter, r *http.Request, v *visit) err
 			actor = id
 		}
 	}
-	found, err := c.AdminLog.List(r.Context(), model.AdminLogQuery{Actor: actor, Cursor: query.Get("cursor"), Limit: pageSize})
+	asked := model.AdminLogQuery{Actor: actor, Cursor: query.Get("cursor"), Limit: pageSize}
+	found, err := c.AdminLog(r.Context(), asked)
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (c *console) adminLog(w http.ResponseWriter, r *http.Request, v *visit) err
 
 // names are those of the administrators, by the id of their accounts. Without them the log has ids.
 func (c *console) names(ctx context.Context) map[string]string {
-	accounts, err := c.Administrators.List(ctx)
+	accounts, err := c.Administrators(ctx)
 	if err != nil {
 		c.Log.WarnContext(ctx, "the administrators cannot be listed", slog.Any("error", err))
 	}
@@ -112,13 +113,8 @@ func (c *console) differences(v *visit, change model.AdminChange) []memberChange
 	was, became := map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	_ = json.Unmarshal(change.Before, &was) // what is no object, or absent, has no members
 	_ = json.Unmarshal(change.After, &became)
-	names := map[string]bool{}
-	for name := range was {
-		names[name] = true
-	}
-	for name := range became {
-		names[name] = true
-	}
+	names := maps.Clone(was)
+	maps.Copy(names, became)
 	var found []memberChange
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if bytes.Equal(was[name], became[name]) || len(was) == 0 && name == "description" {

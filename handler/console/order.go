@@ -96,25 +96,6 @@ type orderPage struct {
 // MoneyKept reports whether the provider refuses for good to give money of the order back.
 func (p orderPage) MoneyKept() bool { return p.Reason == model.ReasonRefundFailed }
 
-// historyLine is one move of an order.
-type historyLine struct {
-	model.OrderMove
-
-	Was model.OrderStatus // empty: the order was made
-}
-
-// Moves are the history.
-func (p orderPage) Moves() []historyLine {
-	lines := make([]historyLine, len(p.History))
-	for i, move := range p.History {
-		lines[i].OrderMove = move
-		if move.From != nil {
-			lines[i].Was = *move.From
-		}
-	}
-	return lines
-}
-
 func (c *console) showOrder(w http.ResponseWriter, r *http.Request, v *visit) error {
 	return c.orderPage(w, r, v, http.StatusOK, orderPage{})
 }
@@ -133,7 +114,7 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 	if page.Status == model.OrderProcessing { // the database knows nothing of it
 		return c.show(w, r, v, status, "order", page)
 	}
-	if page.Payments, err = c.Payments.OfOrder(r.Context(), page.ID); err != nil {
+	if page.Payments, err = c.PaymentsOf(r.Context(), page.ID); err != nil {
 		return err
 	}
 	refunds, err := c.Refunds.List(r.Context(), model.RefundQuery{OrderID: page.ID})
@@ -150,28 +131,20 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 
 // refusedOrder shows an order again with why an action was refused.
 func (c *console) refusedOrder(w http.ResponseWriter, r *http.Request, v *visit, err error) error {
-	code := model.CodeOf(err)
-	if hasOwnPage(code) {
-		return err
-	}
-	return c.orderPage(w, r, v, wire.KindOf(code).Status, orderPage{Refusal: v.language.Explain(err)})
+	return c.orderPage(w, r, v, statusOf(err), orderPage{Refusal: v.language.Explain(err)})
 }
 
 // cancelOrder cancels an unpaid order in its buyer's place.
-func (c *console) cancelOrder(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) cancelOrder(r *http.Request, by string) (leads string, err error) {
 	id := r.PathValue("id")
-	if _, err := c.Orders.CancelFor(r.Context(), v.claims.Subject, id); err != nil {
-		return c.refusedOrder(w, r, v, err)
-	}
-	return done(w, r, orderPath(id), "canceled")
+	_, err = c.Orders.CancelFor(r.Context(), by, id)
+	return orderPath(id), err
 }
 
-func (c *console) refundOrder(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) refundOrder(r *http.Request, by string) (leads string, err error) {
 	id := r.PathValue("id")
-	if _, err := c.Refunds.Request(r.Context(), v.claims.Subject, id); err != nil {
-		return c.refusedOrder(w, r, v, err)
-	}
-	return done(w, r, orderPath(id), "refunding")
+	_, err = c.Refunds.Request(r.Context(), by, id)
+	return orderPath(id), err
 }
 
 // exportPage is how many orders of an export are read at once: as many as a list may have.
@@ -262,41 +235,43 @@ func (c *console) redeemPage(w http.ResponseWriter, r *http.Request, v *visit) e
 
 // redeem uses the code that a buyer shows, once; or it looks at its order alone.
 func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error {
-	typed := r.PostForm.Get("code")
-	if r.PostForm.Get("how") == "look" {
-		return c.lookUp(w, r, v, typed)
+	page, do := redeemPage{Code: r.PostForm.Get("code")}, c.Redemptions.Redeem
+	looks := r.PostForm.Get("how") == "look"
+	if looks {
+		do = c.lookUp
 	}
-	order, err := c.Redemptions.Redeem(r.Context(), v.claims.Subject, typed)
-	if err != nil {
-		if model.CodeOf(err) == model.CodeInternal {
-			return err
-		}
-		page := redeemPage{Code: typed, Refusal: explainField(v.language, err)}
-		if used, ok := errors.AsType[*model.Error](err); ok && !used.RedeemedAt.IsZero() {
-			page.UsedAt, page.UsedBy = &used.RedeemedAt, used.RedeemedBy
-		}
-		return c.show(w, r, v, wire.KindOf(model.CodeOf(err)).Status, "redeem", page)
-	}
-	return done(w, r, Path+"/redeem?order="+url.QueryEscape(order.ID), "redeemed")
-}
-
-// lookUp shows the order of a code, and uses nothing.
-func (c *console) lookUp(w http.ResponseWriter, r *http.Request, v *visit, code string) error {
-	hash, err := c.Codes.Hash(code)
-	if err == nil {
-		var found model.OrderPage
-		if found, err = c.Search.Find(r.Context(), model.OrderSearch{CodeHash: hash}); err == nil && len(found.Items) == 0 {
-			err = model.NotFound("code")
-		}
-		if err == nil {
-			http.Redirect(w, r, Path+"/redeem?order="+url.QueryEscape(found.Items[0].ID), http.StatusSeeOther)
-			return nil
-		}
-	}
-	if model.CodeOf(err) == model.CodeInternal {
+	order, err := do(r.Context(), v.claims.Subject, page.Code)
+	leads := Path + "/redeem?order=" + url.QueryEscape(order.ID)
+	switch {
+	case err == nil && looks:
+		http.Redirect(w, r, leads, http.StatusSeeOther)
+		return nil
+	case err == nil:
+		return done(w, r, leads, "redeemed")
+	case model.CodeOf(err) == model.CodeInternal:
 		return err
 	}
-	return c.show(w, r, v, wire.KindOf(model.CodeOf(err)).Status, "redeem", redeemPage{Code: code, Refusal: explainField(v.language, err)})
+	page.Refusal = explainField(v.language, err)
+	if used, ok := errors.AsType[*model.Error](err); ok && !used.RedeemedAt.IsZero() {
+		page.UsedAt, page.UsedBy = &used.RedeemedAt, used.RedeemedBy
+	}
+	return c.show(w, r, v, statusOf(err), "redeem", page)
+}
+
+// lookUp finds the order of a code, and uses nothing.
+func (c *console) lookUp(ctx context.Context, _, code string) (order model.Order, err error) {
+	hash, err := c.Codes.Hash(code)
+	if err != nil {
+		return order, err
+	}
+	found, err := c.Search.Find(ctx, model.OrderSearch{CodeHash: hash})
+	if err == nil && len(found.Items) == 0 {
+		err = model.NotFound("code")
+	}
+	if err != nil {
+		return order, err
+	}
+	return found.Items[0], nil
 }
 
 // shown is the order of a code with what it is for, whose it is and who used it.

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"seckill/internal/budget"
@@ -33,49 +32,23 @@ type today struct {
 	At time.Time // when it was counted
 }
 
-// days count what has come since midnight, in the zones of those who look.
-type days struct {
-	mu    sync.Mutex
-	since map[time.Time]*rarely[today] // by midnight
-}
-
-// today counts since the midnight of a zone.
-func (c *console) today(ctx context.Context, zone *time.Location) *today {
+// today counts since the midnight of a zone. Counts of before yesterday are forgotten: zones have many midnights.
+func (c *console) today(zone *time.Location) *today {
 	now := time.Now().In(zone)
 	midnight := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, zone).UTC()
-	day := c.days.of(midnight)
-	count := func(ctx context.Context) (today, error) {
-		at := time.Now()
-		found, err := c.Vouchers.Since(ctx, midnight)
-		return today{found, at}, err
+	c.mu.Lock()
+	maps.DeleteFunc(c.days, func(at time.Time, _ *rarely[today]) bool { return time.Since(at) > 2*budget.Day })
+	day := c.days[midnight]
+	if day == nil {
+		day = &rarely[today]{log: c.Log, what: "what has come today", count: func(ctx context.Context) (today, error) {
+			at := time.Now()
+			found, err := c.Vouchers.Since(ctx, midnight)
+			return today{found, at}, err
+		}}
+		c.days[midnight] = day
 	}
-	latest, next := day.get(c.Log, "what has come today", count)
-	if next == nil {
-		return latest
-	}
-	enough := time.NewTimer(budget.Blink)
-	defer enough.Stop()
-	select {
-	case <-next:
-		latest, _ = day.get(c.Log, "what has come today", count)
-	case <-enough.C:
-	case <-ctx.Done():
-	}
-	return latest
-}
-
-// of is the count since a midnight. Those before yesterday are forgotten: there are as many as zones have midnights.
-func (d *days) of(midnight time.Time) *rarely[today] {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	maps.DeleteFunc(d.since, func(at time.Time, _ *rarely[today]) bool { return time.Since(at) > 2*24*time.Hour })
-	if d.since == nil {
-		d.since = map[time.Time]*rarely[today]{}
-	}
-	if d.since[midnight] == nil {
-		d.since[midnight] = &rarely[today]{}
-	}
-	return d.since[midnight]
+	c.mu.Unlock()
+	return day.get(budget.Blink)
 }
 
 // saleCard is a sale with its curve of the last hour.
@@ -95,7 +68,7 @@ type need struct {
 const overviewSales = 6
 
 func (c *console) overview(w http.ResponseWriter, r *http.Request, v *visit) error {
-	page := overview{Today: c.today(r.Context(), v.zone)}
+	page := overview{Today: c.today(v.zone)}
 	for _, list := range []struct {
 		phase model.Phase
 		into  *[]saleCard
@@ -166,7 +139,7 @@ func (c *console) letters(ctx context.Context) (count int, err error) {
 func (c *console) alive(ctx context.Context, v *visit) (alive []model.Instance, unready []string) {
 	look, enough := context.WithTimeout(ctx, budget.Look)
 	defer enough()
-	alive, err := c.Instances.Alive(look)
+	alive, err := c.Instances(look)
 	for _, instance := range alive {
 		if instance.Unready != "" {
 			unready = append(unready, v.language.Text("%s is not ready: %s", instance.Name, checkWords(v.language, instance.Unready)))
@@ -202,9 +175,9 @@ func (c *console) adrift(alive []model.Instance) []string {
 		}
 	}
 	delete(found, "") // of those who found none
-	c.recorder.mu.Lock()
-	defer c.recorder.mu.Unlock()
-	for id, sale := range c.recorder.sales {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, sale := range c.sales {
 		if n := len(sale.readings); n > 0 && sale.readings[n-1].Counts != nil && sale.readings[n-1].Counts.Adrift != 0 {
 			found[id] = true
 		}
@@ -215,9 +188,9 @@ func (c *console) adrift(alive []model.Instance) []string {
 // curve is what was sold of a voucher in the time that is kept, as the points of a line.
 func (c *console) curve(id string) string {
 	const width, height = 120.0, 32.0
-	c.recorder.mu.Lock()
-	defer c.recorder.mu.Unlock()
-	sale := c.recorder.sales[id]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sale := c.sales[id]
 	if sale == nil || len(sale.readings) < 2 {
 		return ""
 	}
@@ -311,104 +284,58 @@ func refusals() []string {
 	}
 }
 
-const (
-	// maxWatchers bounds the streams of this instance, which hold a connection each.
-	maxWatchers = 500
-)
+// maxWatchers bounds the streams of this instance, which hold a connection each.
+const maxWatchers = 500
 
-// hub reads the sales that are watched: each once, however many watch it.
-type hub struct {
-	console *console
-
-	mu       sync.Mutex
-	sales    map[string]*watchedSale // by voucher
-	watchers int
-}
-
-// watchedSale is a sale with at least one watcher.
-type watchedSale struct {
-	end      context.CancelFunc
-	watchers map[chan []byte]bool // guarded by the hub's mutex, as latest
-	latest   []byte               // a whole event, which each watcher is sent as it is
-}
-
-func newHub(c *console) *hub { return &hub{console: c, sales: map[string]*watchedSale{}} }
-
-// watch subscribes to the events of a sale. A watcher that reads them too slowly misses some. A
-// closed channel says that there is no such voucher. The function ends the subscription.
-func (h *hub) watch(id string) (events <-chan []byte, leave func(), err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.watchers >= maxWatchers {
+// watch subscribes to the events of a sale, which is read once however many watch it. A watcher that reads them too
+// slowly misses some. A closed channel says that there is no such voucher. The function ends the subscription.
+func (c *console) watch(id string) (events <-chan []byte, leave func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watchers >= maxWatchers {
 		return nil, nil, model.Unavailable("Too many people are watching.", nil)
 	}
-	h.watchers++
-	sale, watched := h.sales[id]
-	if !watched {
-		ctx, end := context.WithCancel(context.Background())
-		sale = &watchedSale{end: end, watchers: map[chan []byte]bool{}}
-		h.sales[id] = sale
-		go h.follow(ctx, id, sale)
+	c.watchers++
+	sale, told := c.sale(id), make(chan []byte, 1)
+	if len(sale.watchers) == 0 {
+		var ctx context.Context
+		ctx, sale.end = context.WithCancel(context.Background())
+		sale.latest = nil
+		go c.follow(ctx, sale)
 	}
-	told := make(chan []byte, 1)
 	sale.watchers[told] = true
 	if sale.latest != nil {
 		told <- sale.latest
 	}
-	return told, func() { h.leave(id, sale, told) }, nil
-}
-
-func (h *hub) leave(id string, sale *watchedSale, told chan []byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.watchers--
-	delete(sale.watchers, told)
-	if len(sale.watchers) > 0 {
-		return
-	}
-	sale.end()
-	if h.sales[id] == sale {
-		delete(h.sales, id)
-	}
+	return told, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.watchers--
+		if delete(sale.watchers, told); len(sale.watchers) == 0 {
+			sale.end()
+		}
+	}, nil
 }
 
 // follow reads a sale as long as it has watchers.
-func (h *hub) follow(ctx context.Context, id string, sale *watchedSale) {
-	watcher := &watcher{console: h.console, id: id, counted: h.console.recorded(id).watcher.counted}
+func (c *console) follow(ctx context.Context, sale *sale) {
+	watcher := &watcher{console: c, sale: sale}
 	for ctx.Err() == nil {
 		began := time.Now()
-		message, err := h.read(ctx, watcher)
+		message, err := watcher.message(ctx)
 		switch {
 		case err == nil:
-			h.tell(sale, event("", message))
+			c.tell(ctx, sale, event("", message))
 		case model.CodeOf(err) == model.CodeNotFound:
-			h.dismiss(id, sale)
+			c.dismiss(ctx, sale)
 			return
 		case ctx.Err() == nil:
-			h.console.Log.WarnContext(ctx, "a sale that is watched cannot be read", slog.String("voucher_id", id), slog.Any("error", err))
-			h.tell(sale, event("", []byte(`{"trouble":true}`)))
+			c.Log.WarnContext(ctx, "a sale that is watched cannot be read",
+				slog.String("voucher_id", sale.id), slog.Any("error", err))
+			c.tell(ctx, sale, event("", []byte(`{"trouble":true}`)))
 		}
 		poll.Pause(ctx, budget.Brief-time.Since(began))
 	}
-}
-
-func (h *hub) read(ctx context.Context, w *watcher) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, budget.Call)
-	defer cancel()
-	v, err := h.console.Vouchers.Get(ctx, w.id, true)
-	if err != nil {
-		return nil, err
-	}
-	one, err := w.read(ctx, v)
-	if err != nil {
-		return nil, err
-	}
-	one.Marks = w.latestMarks(ctx, one.Tag)
-	message, err := json.Marshal(one)
-	if err != nil {
-		return nil, fmt.Errorf("write the reading of voucher %s: %w", w.id, err)
-	}
-	return message, nil
 }
 
 // event is a server-sent event (HTML, 9.2.6) of one line of data; without a name it is a message.
@@ -419,10 +346,13 @@ func event(name string, data []byte) []byte {
 	return fmt.Appendf(nil, "%sdata: %s\n\n", name, data)
 }
 
-// tell gives an event to each watcher. It takes the place of one that was not read yet.
-func (h *hub) tell(sale *watchedSale, event []byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// tell gives an event to each watcher of those who made ctx. It takes the place of one that was not read yet.
+func (c *console) tell(ctx context.Context, sale *sale, event []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ctx.Err() != nil {
+		return // they have left, and others may have come
+	}
 	sale.latest = event
 	for told := range sale.watchers {
 		select {
@@ -434,18 +364,20 @@ func (h *hub) tell(sale *watchedSale, event []byte) {
 }
 
 // dismiss ends the subscriptions of a sale that is none.
-func (h *hub) dismiss(id string, sale *watchedSale) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for told := range sale.watchers {
-		close(told)
+func (c *console) dismiss(ctx context.Context, sale *sale) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ctx.Err() == nil {
+		for told := range sale.watchers {
+			close(told)
+		}
+		clear(sale.watchers)
 	}
-	delete(h.sales, id)
 }
 
 // live streams the readings of a sale as server-sent events (HTML, 9.2) until browser, session or server ends.
 func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
-	events, leave, err := c.hub.watch(r.PathValue("id")) //nolint:contextcheck // one reading for all who watch
+	events, leave, err := c.watch(r.PathValue("id")) //nolint:contextcheck // one reading for all who watch
 	if err != nil {
 		return err
 	}

@@ -45,45 +45,30 @@ func TestTheDayOnTheOverview(t *testing.T) {
 	check.Patiently(t, "of yesterday nothing counts", day("0", "CN¥0.00", "CN¥0.00"))
 }
 
-// neighbours are the instances of a shop, and how many units of its sales no order holds.
-type neighbours struct {
-	onSaleNow
-
-	alive  []model.Instance
-	adrift int64
-}
-
-func (n neighbours) Alive(context.Context) ([]model.Instance, error) { return n.alive, nil }
-
-func (n neighbours) Takings(context.Context, string) (model.Takings, error) {
-	return model.Takings{Adrift: n.adrift}, nil
-}
-
 // What does not become well by itself is on the first page, whichever instance has seen it.
 func TestWhatNeedsSomebody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const nobody = "Needs somebody"
 		for _, test := range []struct {
-			shop neighbours
-			want string
+			want   string
+			adrift int64
+			alive  []model.Instance
 		}{
-			{neighbours{alive: []model.Instance{{Name: "a:8080"}}}, ""},
-			{neighbours{alive: []model.Instance{{Name: "a:8080"}, {Name: "b:8080", Unready: "database,queue"}}}, `<a href="/console/system">b:8080 is not ready: database, queue</a>`},
-			{neighbours{alive: []model.Instance{{Drifted: "v7,v8"}}}, `<a href="/console/vouchers/v8/audit">Units and orders do not add up: Coffee`},
-			{neighbours{adrift: 1}, `<a href="/console/vouchers/v1/audit">Units and orders do not add up: Coffee`},
-			{neighbours{adrift: -1}, `<a href="/console/vouchers/v1/audit">Units and orders do not add up: Coffee`},
+			{"", 0, []model.Instance{{Name: "a:8080"}}},
+			{`system">b:8080 is not ready: database, queue</a>`, 0, []model.Instance{{}, {Name: "b:8080", Unready: "database,queue"}}},
+			{`vouchers/v8/audit">Units and orders do not add up: Coffee`, 0, []model.Instance{{Drifted: "v7,v8"}}},
+			{`vouchers/v1/audit">Units and orders do not add up: Coffee`, 1, nil},
+			{`vouchers/v1/audit">Units and orders do not add up: Coffee`, -1, nil},
 		} {
-			sold := &shop{}
-			test.shop.onSaleNow = onSaleNow{sold}
-			sold.Vouchers, sold.Instances = test.shop, test.shop
+			sold := &shop{live: true, adrift: test.adrift, alive: test.alive}
 			b := sold.browser(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			go sold.console.Record(ctx)
 			time.Sleep(time.Minute) // of the bubble
 			page := b.page(t, "/console")
 			if strings.Contains(page, nobody) != (test.want != "") {
-				t.Errorf("%+v: %s", test.shop, page)
+				t.Errorf("%+v: %s", test, page)
 			}
 			want(t, page, test.want, "<dt>Orders today</dt><dd><b>7<")
 			cancel()

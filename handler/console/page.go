@@ -12,6 +12,7 @@ import (
 	"math"
 	"net/http"
 	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,9 +106,13 @@ func newPages(money money, files files) (pages, error) {
 	for tag, language := range catalogue.All() {
 		p.templates[tag] = map[string]*template.Template{}
 		functions := template.FuncMap{
-			"t": language.Text, "money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "asset": files.url,
+			"t": func(key any, values ...any) string { // also of a pointer to a word
+				return language.Text(fmt.Sprint(reflect.Indirect(reflect.ValueOf(key))), values...)
+			},
+			"money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "asset": files.url,
 			"utc":    func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04 UTC") },
 			"by":     func(actor string) string { return byWords(language, actor) },
+			"ms":     func(n int64) time.Duration { return time.Duration(n) * time.Millisecond },
 			"lasts":  func(d time.Duration) string { return lasts(language, d) },
 			"checks": func(names string) string { return checkWords(language, names) },
 			"icon": func(name string) template.HTML { // the names are of pages and of this package, and no text of people
@@ -219,14 +224,35 @@ const (
 
 // done leads from an action to a page that says what it has done. A reload there repeats nothing.
 func done(w http.ResponseWriter, r *http.Request, path, what string) error {
-	setDone(w, r, what, doneLasts)
+	keep(w, r, doneCookie, what, Path, doneLasts)
 	http.Redirect(w, r, path, http.StatusSeeOther) //nolint:gosec // the path is of this console
 	return nil
 }
 
-func setDone(w http.ResponseWriter, r *http.Request, what string, lasts int) {
+// action is what a button does in the name of an administrator, and the path of the page that says so.
+type action func(r *http.Request, by string) (leads string, err error)
+
+// button does an action. refused shows a refusal; nil: it has a page of its own.
+func button(said string, refused func(http.ResponseWriter, *http.Request, *visit, error) error, do action) handle {
+	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
+		leads, err := do(r, v.claims.Subject)
+		switch {
+		case err == nil:
+			return done(w, r, leads, said)
+		case refused == nil || hasOwnPage(err):
+			return err
+		default:
+			return refused(w, r, v, err)
+		}
+	}
+}
+
+// keep sets a cookie for so many seconds, which no script can read and no other site's page sends along. A negative
+// number ends it.
+func keep(w http.ResponseWriter, r *http.Request, name, value, path string, lasts int) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure behind TLS; without it a browser would drop the cookie
-		Name: doneCookie, Value: what, Path: Path, MaxAge: lasts, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: encrypted(r),
+		Name: name, Value: value, Path: path, MaxAge: lasts,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: encrypted(r),
 	})
 }
 
@@ -236,7 +262,7 @@ func takeDone(w http.ResponseWriter, r *http.Request, v *visit) (did, words stri
 	if err != nil {
 		return "", ""
 	}
-	setDone(w, r, "", -1)
+	keep(w, r, doneCookie, "", Path, -1)
 	if text, ok := results()[cookie.Value]; ok {
 		return cookie.Value, v.language.Text(text)
 	}
@@ -294,8 +320,19 @@ func (c *console) fail(w http.ResponseWriter, r *http.Request, v *visit, err err
 	}
 }
 
+func statusOf(err error) int { return wire.KindOf(model.CodeOf(err)).Status }
+
+// refuse shows a form again with what is wrong, unless the error has a page of its own.
+func (c *console) refuse(w http.ResponseWriter, r *http.Request, v *visit, err error, name string, page any) error {
+	if hasOwnPage(err) {
+		return err
+	}
+	return c.show(w, r, v, statusOf(err), name, page)
+}
+
 // hasOwnPage reports whether an error is a page of its own, rather than a message beside a form.
-func hasOwnPage(code model.Code) bool {
+func hasOwnPage(err error) bool {
+	code := model.CodeOf(err)
 	return code == model.CodeNotFound || code == model.CodeInternal
 }
 
@@ -418,10 +455,7 @@ const choiceLasts = 365 * 24 * 60 * 60
 
 // choose keeps what a person has chosen, and leads back to where that was.
 func choose(w http.ResponseWriter, r *http.Request, name, value string) error {
-	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure behind TLS; without it a browser would drop the cookie
-		Name: name, Value: value, Path: "/", MaxAge: choiceLasts,
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: encrypted(r),
-	})
+	keep(w, r, name, value, "/", choiceLasts)
 	http.Redirect(w, r, below(r.PostFormValue("back")), http.StatusSeeOther)
 	return nil
 }

@@ -17,22 +17,32 @@ import (
 	"seckill/model"
 )
 
-const (
-	// maxRecorded bounds the sales of a phase that are kept.
-	maxRecorded = 30
-)
+// maxRecorded bounds the sales of a phase that are kept.
+const maxRecorded = 30
 
-// recorder keeps what the charts of the sales that are on show, for an hour.
-type recorder struct {
-	mu    sync.Mutex
-	sales map[string]*recorded // by voucher
+// sale is one that is on, whose charts show the last hour, or one that is watched. The console's mutex guards it.
+type sale struct {
+	id      string
+	counted rarely[counts]
+
+	recorder watcher
+	readings []reading // oldest first
+	told     []byte    // the event with the readings; nil: it is not made yet
+
+	watchers map[chan []byte]bool
+	latest   []byte             // a whole event, as each watcher is sent it
+	end      context.CancelFunc // of the readings for watchers
 }
 
-// recorded is one sale.
-type recorded struct {
-	watcher  *watcher
-	readings []reading // oldest first
-	told     []byte    // the event that tells them; nil: it is not made yet
+// sale is a sale's own; the mutex is held.
+func (c *console) sale(id string) *sale {
+	if c.sales[id] == nil {
+		made := &sale{id: id, watchers: map[chan []byte]bool{}}
+		made.recorder = watcher{console: c, sale: made}
+		made.counted = rarely[counts]{log: c.Log, what: "the orders of voucher " + id, count: made.recorder.count}
+		c.sales[id] = made
+	}
+	return c.sales[id]
 }
 
 // Record reads each sale that is on, again and again, until ctx ends.
@@ -56,54 +66,48 @@ func (c *console) record(ctx context.Context) error {
 			if !voucher.Buyable() && voucher.State != model.VoucherPaused {
 				continue
 			}
-			one, err := c.recorded(voucher.ID).watcher.read(ctx, voucher)
-			if err != nil {
+			if err := c.keepReading(ctx, voucher); err != nil {
 				return err
 			}
-			c.recorder.keep(voucher.ID, one)
 		}
 	}
-	c.recorder.forget(time.Now().Add(-budget.Hour))
+	c.forget(time.Now().Add(-budget.Hour))
 	return nil
 }
 
-// recorded is what is kept of a sale.
-func (c *console) recorded(id string) *recorded {
-	c.recorder.mu.Lock()
-	defer c.recorder.mu.Unlock()
-	sale := c.recorder.sales[id]
-	if sale == nil {
-		sale = &recorded{watcher: &watcher{console: c, id: id, counted: &rarely[counts]{}}}
-		c.recorder.sales[id] = sale
+// keepReading adds a reading to what the charts of a sale show.
+func (c *console) keepReading(ctx context.Context, voucher model.Voucher) error {
+	c.mu.Lock()
+	sale := c.sale(voucher.ID)
+	c.mu.Unlock()
+	one, err := sale.recorder.read(ctx, voucher)
+	if err != nil {
+		return err
 	}
-	return sale
-}
-
-func (r *recorder) keep(id string, one reading) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	one.Tag, one.State = "", "" // which charts do not show
-	sale := r.sales[id]
 	sale.readings, sale.told = append(sale.readings, one), nil
+	return nil
 }
 
-// forget drops readings that are too old, and sales of which none is left.
-func (r *recorder) forget(before time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for id, sale := range r.sales {
+// forget drops readings that are too old, and sales of which none is left and that nobody watches.
+func (c *console) forget(before time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, sale := range c.sales {
 		sale.readings = slices.DeleteFunc(sale.readings, func(one reading) bool { return one.Now.Before(before) })
-		if len(sale.readings) == 0 {
-			delete(r.sales, id)
+		if len(sale.readings)+len(sale.watchers) == 0 {
+			delete(c.sales, id)
 		}
 	}
 }
 
 // history is an event with what was kept of a sale. Those who begin to watch it at the same time share it.
 func (c *console) history(id string) ([]byte, error) {
-	sale := c.recorded(id)
-	c.recorder.mu.Lock()
-	defer c.recorder.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sale := c.sale(id)
 	if sale.told == nil {
 		message, err := json.Marshal(map[string][]reading{"readings": append([]reading{}, sale.readings...)})
 		if err != nil {
@@ -114,41 +118,51 @@ func (c *console) history(id string) ([]byte, error) {
 	return sale.told, nil
 }
 
-const (
-	// countShare is the share of the time that counts of orders may take, at least budget.Answer apart: a hundredth.
-	countShare = 100
-)
+// countShare is the share of the time that counts of orders may take, at least budget.Answer apart: a hundredth.
+const countShare = 100
 
 // rarely reads what takes long, such as a count of orders: in the background, for a small share of the time.
 type rarely[T any] struct {
+	log   *slog.Logger
+	what  string // for the log
+	count func(context.Context) (T, error)
+
 	mu     sync.Mutex
 	latest *T
 	due    time.Time     // not before
 	under  chan struct{} // is closed when the reading under way has ended; nil: none is
 }
 
-// get is the latest reading, nil before the first, and begins one that is due. Its end is the channel; nil: none.
-func (r *rarely[T]) get(log *slog.Logger, what string, read func(context.Context) (T, error)) (latest *T, next <-chan struct{}) {
+// get is the latest reading, nil before the first. It begins one that is due, and waits for its end for so long.
+func (r *rarely[T]) get(patience time.Duration) *T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.under == nil && !time.Now().Before(r.due) {
 		r.under = make(chan struct{})
-		go r.read(log, what, read)
+		go r.read()
 	}
-	return r.latest, r.under
+	if under := r.under; under != nil && patience > 0 {
+		r.mu.Unlock()
+		select {
+		case <-under:
+		case <-time.After(patience):
+		}
+		r.mu.Lock()
+	}
+	return r.latest
 }
 
-func (r *rarely[T]) read(log *slog.Logger, what string, read func(context.Context) (T, error)) {
+func (r *rarely[T]) read() {
 	ctx, cancel := context.WithTimeout(context.Background(), budget.Survey)
 	defer cancel()
 	began := time.Now()
-	found, err := read(ctx)
+	found, err := r.count(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(r.under)
 	r.under, r.due = nil, time.Now().Add(max(budget.Answer, countShare*time.Since(began)))
 	if err != nil {
-		log.WarnContext(ctx, "nothing could be counted", slog.String("what", what), slog.Any("error", err))
+		r.log.WarnContext(ctx, "nothing could be counted", slog.String("what", r.what), slog.Any("error", err))
 		return
 	}
 	r.latest = &found
@@ -187,23 +201,35 @@ type mark struct {
 	What string `json:"what"` // the new state, stock, end or rebuild
 }
 
-const (
-	// maxMarks bounds them.
-	maxMarks = 20
-)
+// maxMarks bounds them.
+const maxMarks = 20
 
 // watcher reads one sale again and again.
 type watcher struct {
 	*console
 
-	id    string
+	sale  *sale
 	meter meter
-
-	counted *rarely[counts] // of the sale, for all who read it
 
 	marks    []mark
 	marked   string    // the tag of the voucher with these marks
 	remarked time.Time // when they were read
+}
+
+// message is what those who watch the sale are told now.
+func (w *watcher) message(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, budget.Call)
+	defer cancel()
+	v, err := w.Vouchers.Get(ctx, w.sale.id, true)
+	if err != nil {
+		return nil, err
+	}
+	one, err := w.read(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	one.Marks = w.latestMarks(ctx, one.Tag)
+	return json.Marshal(one)
 }
 
 // read makes a reading of a voucher as it is now.
@@ -214,19 +240,19 @@ func (w *watcher) read(ctx context.Context, v model.Voucher) (reading, error) {
 		Taken: page.Taken(), Reserved: v.Reserved, Sold: page.Sold(),
 	}
 	now := time.Now()
-	if tallies, err := w.Tallies.Read(ctx, w.id); err == nil {
+	if tallies, err := w.Tallies(ctx, v.ID); err == nil {
 		r.Rates = w.meter.read(tallies, now)
 	} else if ctx.Err() != nil {
 		return reading{}, err
 	}
 	r.Backlog = backlogOf(w.Metrics, w.Log)
-	r.Counts, _ = w.counted.get(w.Log, "the orders of voucher "+w.id, w.count)
+	r.Counts = w.sale.counted.get(0)
 	return r, nil
 }
 
 func (w *watcher) count(ctx context.Context) (counts, error) {
 	at := time.Now().UTC()
-	takings, err := w.Vouchers.Takings(ctx, w.id)
+	takings, err := w.Vouchers.Takings(ctx, w.sale.id)
 	of := takings.ByStatus
 	return counts{
 		At: at, Unpaid: of[model.OrderUnpaid].Orders, Paid: of[model.OrderPaid].Orders, Redeemed: of[model.OrderRedeemed].Orders,
@@ -237,7 +263,7 @@ func (w *watcher) count(ctx context.Context) (counts, error) {
 // latestMarks are what administrators did to the voucher, oldest first.
 func (w *watcher) latestMarks(ctx context.Context, tag string) []mark {
 	if now := time.Now(); tag != w.marked || now.Sub(w.remarked) >= budget.Step {
-		page, err := w.AdminLog.List(ctx, model.AdminLogQuery{Subject: w.id, Limit: maxMarks})
+		page, err := w.AdminLog(ctx, model.AdminLogQuery{Subject: w.sale.id, Limit: maxMarks})
 		if err != nil {
 			return w.marks // the next look follows
 		}
@@ -303,10 +329,8 @@ type Backlog struct {
 	Age    float64 `json:"age"`    // of the oldest, in seconds
 }
 
-const (
-	// tallySilent is the age of a tally from which its instance counts as asked by no buyer.
-	tallySilent = budget.Call + budget.Brief
-)
+// tallySilent is the age of a tally from which its instance counts as asked by no buyer.
+const tallySilent = budget.Call + budget.Brief
 
 // meter makes rates of the tallies of one voucher, by what has grown from one look to the next.
 type meter struct {

@@ -25,16 +25,9 @@ func sessionCookie(r *http.Request) string {
 	return "seckill-console"
 }
 
-// setSession keeps a token in the browser as long as the token lasts; none ends it.
+// setSession keeps a token in the browser as long as the token lasts.
 func setSession(w http.ResponseWriter, r *http.Request, token string, lasts time.Duration) {
-	cookie := &http.Cookie{ //nolint:gosec // Secure behind TLS; without it a browser would drop the cookie
-		Name: sessionCookie(r), Value: token, Path: "/", MaxAge: int(lasts / time.Second),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: encrypted(r),
-	}
-	if token == "" {
-		cookie.MaxAge = -1
-	}
-	http.SetCookie(w, cookie)
+	keep(w, r, sessionCookie(r), token, "/", int(lasts/time.Second))
 }
 
 // session finds whose session a request is of, as the API would: the token must be good,
@@ -110,7 +103,7 @@ func (c *console) stay(w http.ResponseWriter, r *http.Request, v *visit) error {
 func askToSignIn(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	query := url.Values{}
 	if r.Method == http.MethodPost {
-		setDone(w, r, "ended", doneLasts)
+		keep(w, r, doneCookie, "ended", Path, doneLasts)
 		if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
 			query.Set("next", below(from.RequestURI()))
 		}
@@ -149,7 +142,7 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, v *visit) error
 	if refusal, ok := errors.AsType[*model.Error](err); ok {
 		form.Refusal = v.language.Explain(err)
 		retryAfter(w, refusal)
-		return c.show(w, r, v, wire.KindOf(refusal.Code).Status, "sign_in", form)
+		return c.show(w, r, v, statusOf(err), "sign_in", form)
 	}
 	if err != nil {
 		return err
@@ -177,7 +170,7 @@ func (c *console) signOut(w http.ResponseWriter, r *http.Request, v *visit) erro
 	if err := c.Accounts.SignOut(r.Context(), v.claims); err != nil && model.CodeOf(err) != model.CodeUnauthenticated {
 		return err
 	}
-	setSession(w, r, "", 0)
+	setSession(w, r, "", -time.Second)
 	return done(w, r, Path+"/sign-in", "signed-out")
 }
 
@@ -252,11 +245,9 @@ func (c *console) changeGroups(w http.ResponseWriter, r *http.Request, v *visit)
 		return c.show(w, r, v, http.StatusOK, "account", page)
 	}
 	_, err = c.Accounts.SetGroups(r.Context(), account.ID, v.claims.Subject, groups(page.Typed))
-	if code := model.CodeOf(err); err != nil && hasOwnPage(code) {
-		return err
-	} else if err != nil {
+	if err != nil {
 		page.Wrong = explainField(v.language, err)
-		return c.show(w, r, v, wire.KindOf(code).Status, "account", page)
+		return c.refuse(w, r, v, err, "account", page)
 	}
 	return done(w, r, accountPath(account.ID), "groups")
 }

@@ -35,7 +35,6 @@ type auditPage struct {
 func (p auditPage) Adds() bool { return p.Database.Stock == p.Database.Remaining+p.Database.LiveOrders }
 
 func (c *console) audit(w http.ResponseWriter, r *http.Request, v *visit) error {
-	c.patiently(w)
 	voucher, err := c.Vouchers.Get(r.Context(), r.PathValue("id"), true)
 	if err != nil {
 		return err
@@ -46,39 +45,41 @@ func (c *console) audit(w http.ResponseWriter, r *http.Request, v *visit) error 
 		return err
 	}
 	return c.show(w, r, v, http.StatusOK, "audit", auditPage{
-		Audit: found, Title: voucher.Title, Behind: c.Behind != nil, Took: max(time.Since(began).Round(time.Millisecond), time.Millisecond),
+		Audit: found, Title: voucher.Title, Behind: c.Behind != nil, Took: took(began),
 	})
 }
 
+func took(began time.Time) time.Duration {
+	return max(time.Since(began).Round(time.Millisecond), time.Millisecond)
+}
+
 // patiently moves the deadline of an answer that may take long.
-func (c *console) patiently(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(auditTimeout)) // without one there is nothing to move
+func patiently(do handle) handle {
+	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
+		// Without a deadline there is nothing to move.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(auditTimeout))
+		return do(w, r, v)
+	}
 }
 
 func auditPath(id string) string { return voucherPath(id) + "/audit" }
 
 // repair puts right by order id what an audit finds, and has the hot copy rebuilt where that is not enough.
-func (c *console) repair(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) repair(r *http.Request, by string) (leads string, err error) {
 	id := r.PathValue("id")
 	if c.Behind == nil {
-		return model.Conflict("In the order mode sync there is no hot copy to repair.")
+		return "", model.Conflict("In the order mode sync there is no hot copy to repair.")
 	}
 	if !model.ValidID(id) {
-		return model.NotFound("voucher")
+		return "", model.NotFound("voucher")
 	}
-	c.patiently(w)
-	if _, err := c.Behind.Repair(r.Context(), id, v.claims.Subject); err != nil {
-		return err
-	}
-	return done(w, r, auditPath(id), "repaired")
+	_, err = c.Behind.Repair(r.Context(), id, by)
+	return auditPath(id), err
 }
 
-func (c *console) rebuild(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) rebuild(r *http.Request, by string) (leads string, err error) {
 	id := r.PathValue("id")
-	if err := c.Vouchers.Rebuild(r.Context(), id, v.claims.Subject); err != nil {
-		return err
-	}
-	return done(w, r, auditPath(id), "rebuilding")
+	return auditPath(id), c.Vouchers.Rebuild(r.Context(), id, by)
 }
 
 // behind is what works behind the requests in async. The administrators' log records what it does for one of them.
@@ -159,27 +160,21 @@ func (c *console) showLetter(w http.ResponseWriter, r *http.Request, v *visit) e
 }
 
 // replayLetter gives the buyer of a dead letter another chance, and leads to the new order.
-func (c *console) replayLetter(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) replayLetter(r *http.Request, by string) (leads string, err error) {
 	sequence, err := c.sequence(r)
 	if err != nil {
-		return err
+		return "", err
 	}
-	made, err := c.Behind.Replay(r.Context(), sequence, v.claims.Subject)
-	if err != nil {
-		return err
-	}
-	return done(w, r, orderPath(made.ID), "replayed")
+	made, err := c.Behind.Replay(r.Context(), sequence, by)
+	return orderPath(made.ID), err
 }
 
-func (c *console) dropLetter(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) dropLetter(r *http.Request, by string) (leads string, err error) {
 	sequence, err := c.sequence(r)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := c.Behind.Drop(r.Context(), sequence, v.claims.Subject); err != nil {
-		return err
-	}
-	return done(w, r, Path+"/dead-letters", "dropped")
+	return Path + "/dead-letters", c.Behind.Drop(r.Context(), sequence, by)
 }
 
 // systemPage is the state of this instance, and which others there are.
@@ -210,7 +205,7 @@ func (c *console) system(w http.ResponseWriter, r *http.Request, v *visit) error
 	ctx, enough := context.WithTimeout(r.Context(), budget.Look)
 	defer enough()
 	var err error
-	if page.Instances, err = c.Instances.Alive(ctx); err != nil {
+	if page.Instances, err = c.Instances(ctx); err != nil {
 		page.Unknown = true
 		c.Log.WarnContext(r.Context(), "the instances cannot be listed", slog.Any("error", err))
 	}
@@ -234,13 +229,12 @@ type reportPage struct {
 }
 
 func (c *console) report(w http.ResponseWriter, r *http.Request, v *visit) error {
-	c.patiently(w)
 	began := time.Now()
 	report, err := c.Reports.Make(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	return c.show(w, r, v, http.StatusOK, "report", reportPage{report, max(time.Since(began).Round(time.Millisecond), time.Millisecond)})
+	return c.show(w, r, v, http.StatusOK, "report", reportPage{report, took(began)})
 }
 
 // bar is a step of the curve, in a picture as wide as the curve has steps and 100 high.
@@ -277,14 +271,6 @@ func (p reportPage) Peak() int64 {
 // To is when the curve ends.
 func (p reportPage) To() time.Time {
 	return p.Curve.From.Add(time.Duration(int64(len(p.Curve.Orders))*p.Curve.StepMS) * time.Millisecond)
-}
-
-// Step is how long a step of the curve is.
-func (p reportPage) Step() time.Duration { return time.Duration(p.Curve.StepMS) * time.Millisecond }
-
-// SoldOutAfter is how long after its beginning the sale was sold out.
-func (p reportPage) SoldOutAfter() time.Duration {
-	return time.Duration(*p.SoldOutAfterMS) * time.Millisecond
 }
 
 // answerLine is how often attempts to buy heard something.

@@ -14,6 +14,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/service/repair"
 )
 
 // view is one page as people see it.
@@ -97,16 +98,7 @@ func (s *site) fair(t *testing.T) (drawn, waitlist string) {
 	return "/console/vouchers/" + draw, "/console/vouchers/" + waits
 }
 
-// damagedConsole is the console of a shop that does not add up, and an administrator's browser.
-func damagedConsole(t *testing.T) (*browser, http.Handler) {
-	t.Helper()
-	sold := &shop{}
-	sold.Vouchers, sold.Behind = damaged{sold}, behind{}
-	b := sold.browser(t)
-	return b, sold.console
-}
-
-// damagedViews are the pages of such a shop.
+// damagedViews are the pages of a shop that does not add up.
 func damagedViews() []view {
 	return []view{
 		{"audit", "/console/vouchers/v1/audit"},
@@ -116,25 +108,11 @@ func damagedViews() []view {
 	}
 }
 
-// damaged is a shop whose voucher does not add up, and whose queue has dead letters.
-type damaged struct{ *shop }
-
-func (d damaged) Get(ctx context.Context, id string, admin bool) (model.Voucher, error) {
-	voucher, err := d.shop.Get(ctx, id, admin)
-	voucher.Title = "Coffee for two"
-	return voucher, err
+// behind is what a worker would offer: two dead letters.
+type behind struct {
+	*repair.Auditor
+	*repair.Replayer
 }
-
-func (damaged) Audit(_ context.Context, id string) (model.Audit, error) {
-	return model.Audit{
-		VoucherID: id, Mode: model.ModeAsync, Database: model.AuditDatabase{Stock: 10, Remaining: 4, LiveOrders: 5},
-		Redis: &model.AuditHotCopy{State: "rebuilding", Remaining: 4, Reserved: 1, Buyers: 5}, Queue: &model.AuditQueue{Pending: 1, OldestAgeMS: 2000},
-		Drift: []model.DriftedOrder{{OrderID: "o1", Found: "reserved, and in no queue"}},
-	}, nil
-}
-
-// behind is what a worker would offer.
-type behind struct{}
 
 func (behind) letters() []model.DeadLetter {
 	return []model.DeadLetter{
@@ -154,12 +132,6 @@ func (b behind) DeadLetters(_ context.Context, yield func(model.DeadLetter) erro
 
 func (b behind) DeadLetter(_ context.Context, sequence uint64) (model.DeadLetter, error) {
 	return b.letters()[sequence-1], nil
-}
-
-func (behind) Repair(context.Context, string, string) (model.Audit, error) { return model.Audit{}, nil }
-func (behind) Drop(context.Context, uint64, string) error                  { return nil }
-func (behind) Replay(context.Context, uint64, string) (model.Reservation, error) {
-	return model.Reservation{}, nil
 }
 
 // data are what people and other programs have written, and names: they are the same in each language.
@@ -195,7 +167,7 @@ func TestPagesSpeakOneLanguage(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := s.signedIn(t, "ada")
-	broken, _ := damagedConsole(t)
+	broken := (&shop{queued: true}).browser(t)
 	stranger := s.browser(t)
 	look := func(name, language, page string) {
 		if found := foreign(language, saying(page)); len(found) > 0 {
@@ -230,25 +202,11 @@ func TestInstancesAreSummed(t *testing.T) {
 	})
 }
 
-// onSaleNow is a shop with one sale that is on.
-type onSaleNow struct{ *shop }
-
-func (s onSaleNow) List(_ context.Context, query model.VoucherQuery) (model.VoucherPage, error) {
-	if query.Phase != model.PhaseLive {
-		return model.VoucherPage{}, nil
-	}
-	return model.VoucherPage{Items: []model.Voucher{{
-		ID: "v1", VoucherFields: model.VoucherFields{Stock: 10, Remaining: 4, State: model.VoucherPublished},
-		VoucherView: model.VoucherView{Phase: model.PhaseLive, ServerTime: time.Now()},
-	}}}, nil
-}
-
 // The charts of a sale that is on are kept for an hour, whether somebody watches or not.
 func TestChartsAreKeptForAnHour(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		sold := &shop{}
-		sold.Vouchers = onSaleNow{sold}
+		sold := &shop{live: true}
 		b := sold.browser(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"seckill/handler/wire"
 	"seckill/model"
 )
 
@@ -160,14 +159,14 @@ func (c *console) voucherPage(w http.ResponseWriter, r *http.Request, v *visit, 
 	if err != nil {
 		return err
 	}
-	changes, err := c.AdminLog.List(r.Context(), model.AdminLogQuery{Subject: page.ID, Limit: latestLines})
+	changes, err := c.AdminLog(r.Context(), model.AdminLogQuery{Subject: page.ID, Limit: latestLines})
 	if err != nil {
 		return err
 	}
 	page.Orders, page.Changes, page.Behind = orders.Items, c.entries(r.Context(), v, changes.Items), c.Behind != nil
 	page.Once, page.Local = rand.Text(), local(page.EndAt, v.zone)
 	if page.Allocation == model.ByDraw {
-		proof, err := c.Draws.Proof(r.Context(), page.ID, true)
+		proof, err := c.Proof(r.Context(), page.ID, true)
 		if err != nil {
 			return err
 		}
@@ -204,12 +203,11 @@ func voucherPath(id string) string { return Path + "/vouchers/" + url.PathEscape
 
 // refused shows the page of a voucher again, with what was typed and why it was refused.
 func (c *console) refused(w http.ResponseWriter, r *http.Request, v *visit, action, typed string, err error) error {
-	code := model.CodeOf(err)
-	if hasOwnPage(code) {
+	if hasOwnPage(err) {
 		return err
 	}
 	page := voucherPage{Open: action, Typed: typed, Refusal: explainField(v.language, err)}
-	return c.voucherPage(w, r, v, wire.KindOf(code).Status, page)
+	return c.voucherPage(w, r, v, statusOf(err), page)
 }
 
 // changeState pauses a sale, resumes it, publishes a voucher or archives it.

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"seckill/handler/wire"
 	"seckill/internal/budget"
 	"seckill/internal/words"
 	"seckill/model"
@@ -21,7 +21,7 @@ import (
 // voucherForm is a voucher as it is typed. A refused one is shown again with everything in it.
 type voucherForm struct {
 	ID    string            // empty: of a new voucher
-	Typed map[string]string // by the names of formFields
+	Typed map[string]string // by the names of controls
 
 	Zone string // in which the times are
 	Once string // makes the creation happen once, however often it is sent
@@ -32,103 +32,106 @@ type voucherForm struct {
 	Wrong   map[string]string // what is wrong, by field
 }
 
-// formField is one field of the form.
-type formField struct {
+// control is one field of the form.
+type control struct {
 	name  string // in the form and, but for the parts of early, in the API
 	field string // of model.VoucherFields
+	value any    // where the fields have it
 	once  bool   // only a new voucher has it
-	show  func(from *model.VoucherFields) string
-	read  func(text string, to *model.VoucherFields) error
 }
 
-// field is one that shows and reads what is found at a place of the fields.
-func field[T any](
-	name, field string, at func(*model.VoucherFields) *T, show func(T) string, read func(location, text string) (T, error),
-) formField {
-	return formField{
-		name: name, field: field,
-		show: func(from *model.VoucherFields) string { return show(*at(from)) },
-		read: func(text string, to *model.VoucherFields) (err error) {
-			*at(to), err = read("body."+name, text)
-			return err
-		},
+// amount is in minor units.
+type amount int64
+
+// controls are the fields of the form. begin_at and end_at are read last: see draft.
+func controls(f *model.VoucherFields) []control {
+	return []control{
+		{name: "title", field: "Title", value: &f.Title},
+		{name: "description", field: "Description", value: &f.Description},
+		{name: "price", field: "Price", value: (*amount)(&f.Price)},
+		{name: "face_value", field: "FaceValue", value: (*amount)(&f.FaceValue)},
+		{name: "groups", field: "Groups", value: &f.Groups},
+		{name: "early_groups", field: "Early", value: &f.Early.For},
+		{name: "early_begin_at", field: "Early", value: &f.Early.From},
+		{name: "cooldown", field: "Cooldown", value: &f.Cooldown},
+		{name: "allocation", field: "Allocation", value: &f.Allocation},
+		{name: "waitlist", field: "Waitlist", value: &f.Waitlist},
+		{name: "stock", field: "Stock", value: &f.Stock, once: true},
+		{name: "payment_window", field: "PaymentWindow", value: &f.PaymentWindow, once: true},
+		{name: "state", field: "State", value: &f.State, once: true},
+		{name: "begin_at", field: "BeginAt", value: &f.BeginAt},
+		{name: "end_at", field: "EndAt", value: &f.EndAt},
 	}
 }
 
-// onlyNew is a field that no change has.
-func onlyNew(f formField) formField {
-	f.once = true
-	return f
+// show is a field as it is typed. How long something lasts is in minutes, rounded up: the form shows no seconds.
+func (c control) show(m money, zone *time.Location) string {
+	switch value := c.value.(type) {
+	case *string:
+		return unixLines(*value)
+	case *amount:
+		return m.plain(int64(*value))
+	case *model.Groups:
+		return strings.Join(*value, "\n")
+	case *time.Time:
+		return local(*value, zone)
+	case **time.Time:
+		if *value != nil {
+			return local(**value, zone)
+		}
+	case *model.Window:
+		if *value > 0 {
+			return fmt.Sprint(int64((time.Duration(*value) + time.Minute - 1) / time.Minute))
+		}
+	case *bool:
+		if *value {
+			return "on"
+		}
+	default:
+		return fmt.Sprint(reflect.ValueOf(value).Elem())
+	}
+	return ""
 }
 
-// formFields are the fields of the form. begin_at and end_at are read last: see draft.
-func formFields(m money, zone *time.Location) []formField {
-	type fields = model.VoucherFields
-	instant := func(at time.Time) string { return local(at, zone) }
-	parseInstant := func(location, text string) (time.Time, error) { return parseLocal(location, text, zone) }
-	whole := func(number int64) string { return strconv.FormatInt(number, 10) }
-	return []formField{
-		field("title", "Title", func(f *fields) *string { return &f.Title }, unixLines, parseText),
-		field("description", "Description", func(f *fields) *string { return &f.Description }, unixLines, parseText),
-		field("price", "Price", func(f *fields) *int64 { return &f.Price }, m.plain, m.parse),
-		field("face_value", "FaceValue", func(f *fields) *int64 { return &f.FaceValue }, m.plain, m.parse),
-		field("groups", "Groups", func(f *fields) *model.Groups { return &f.Groups }, groupLines, parseGroups),
-		field("early_groups", "Early", func(f *fields) *model.Groups { return &f.Early.For }, groupLines, parseGroups),
-		field("early_begin_at", "Early", func(f *fields) **time.Time { return &f.Early.From }, func(at *time.Time) string {
-			if at == nil {
-				return ""
-			}
-			return instant(*at)
-		}, func(location, text string) (*time.Time, error) {
-			if text == "" {
-				return nil, nil
-			}
-			at, err := parseInstant(location, text)
-			return &at, err
-		}),
-		field("cooldown", "Cooldown", func(f *fields) *model.Window { return &f.Cooldown }, inMinutes,
-			parseMinutes(0, 24*60, model.Invalid("body.cooldown", "must be minutes, from 0 to 1440"))),
-		field("allocation", "Allocation", func(f *fields) *model.Allocation { return &f.Allocation },
-			func(a model.Allocation) string { return string(a) },
-			func(_, text string) (a model.Allocation, _ error) {
-				if text == string(model.ByDraw) {
-					a = model.ByDraw
-				}
-				return a, nil
-			}),
-		field("waitlist", "Waitlist", func(f *fields) *bool { return &f.Waitlist }, func(is bool) string {
-			if is {
-				return "on"
-			}
-			return ""
-		}, func(_, text string) (bool, error) { return text != "", nil }),
-		onlyNew(field("stock", "Stock", func(f *fields) *int64 { return &f.Stock }, whole, parseWhole)),
-		onlyNew(field("payment_window", "PaymentWindow", func(f *fields) *model.Window { return &f.PaymentWindow }, inMinutes,
-			parseMinutes(1, 366*24*60, model.Invalid("body.payment_window", "must be minutes, from 1 to 527040")))),
-		onlyNew(field("state", "State", func(f *fields) *model.VoucherState { return &f.State },
-			func(s model.VoucherState) string { return string(s) }, parseState)),
-		field("begin_at", "BeginAt", func(f *fields) *time.Time { return &f.BeginAt }, instant, parseInstant),
-		field("end_at", "EndAt", func(f *fields) *time.Time { return &f.EndAt }, instant, parseInstant),
+// read reads what was typed.
+func (c control) read(text string, m money, zone *time.Location) (err error) {
+	location := "body." + c.name
+	switch value := c.value.(type) {
+	case *string:
+		*value = unixLines(text)
+	case *amount:
+		var minor int64
+		minor, err = m.parse(location, text)
+		*value = amount(minor)
+	case *int64:
+		*value, err = parseWhole(location, text)
+	case *model.Groups:
+		*value = groups(text)
+	case *time.Time:
+		*value, err = parseLocal(location, text, zone)
+	case **time.Time:
+		if text != "" {
+			*value = new(time.Time)
+			**value, err = parseLocal(location, text, zone)
+		}
+	case *model.Window:
+		*value, err = parseMinutes(location, text)
+	case *bool:
+		*value = text != ""
+	case *model.Allocation:
+		if text == string(model.ByDraw) {
+			*value = model.ByDraw
+		}
+	case *model.VoucherState:
+		if *value = model.VoucherState(text); !slices.Contains(model.VoucherStates(), *value) {
+			return model.Invalid(location, "is no state of a voucher")
+		}
 	}
+	return err
 }
 
 // unixLines ends lines as they are compared: browsers end them with CR LF.
 func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
-
-func parseText(_, text string) (string, error) { return unixLines(text), nil }
-
-func groupLines(groups model.Groups) string { return strings.Join(groups, "\n") }
-
-// parseGroups reads groups, one a line.
-func parseGroups(_, text string) (model.Groups, error) { return groups(text), nil }
-
-func parseState(location, text string) (model.VoucherState, error) {
-	state := model.VoucherState(text)
-	if !slices.Contains(model.VoucherStates(), state) {
-		return "", model.Invalid(location, "is no state of a voucher")
-	}
-	return state, nil
-}
 
 // How browsers write a local time (HTML, 2.3.5.5).
 const (
@@ -220,8 +223,8 @@ func (c *console) typed(r *http.Request) voucherForm {
 	form := voucherForm{
 		ID: r.PathValue("id"), Zone: get("zone"), Once: get("once"), Tag: get("tag"), States: model.VoucherStates(), Typed: map[string]string{},
 	}
-	for _, f := range formFields(c.money, time.UTC) {
-		form.Typed[f.name] = unixLines(get(f.name))
+	for _, control := range controls(&model.VoucherFields{}) {
+		form.Typed[control.name] = unixLines(get(control.name))
 	}
 	return form
 }
@@ -243,38 +246,33 @@ func (f voucherForm) draft(m money) (draft model.VoucherFields, err error) {
 		return draft, model.Invalid("body.zone", "is no time zone")
 	}
 	var wrong []error
-	for _, field := range formFields(m, zone) {
-		if field.once && f.ID != "" {
+	for _, control := range controls(&draft) {
+		if control.once && f.ID != "" {
 			continue
 		}
-		err := field.read(f.Typed[field.name], &draft)
-		if wrong = append(wrong, err); err != nil && strings.HasSuffix(field.name, "_at") {
+		err := control.read(f.Typed[control.name], m, zone)
+		if wrong = append(wrong, err); err != nil && strings.HasSuffix(control.name, "_at") {
 			draft.EndAt, draft.Early = draft.BeginAt.Add(1), model.Early{} // what is missing is no wrong order
 		}
 	}
 	return draft, model.JoinInvalid(append(wrong, draft.Check())...)
 }
 
-// parseMinutes reads how long something lasts, in minutes; none is zero.
-func parseMinutes(least, most int64, otherwise error) func(location, text string) (model.Window, error) {
-	return func(location, text string) (model.Window, error) {
-		if strings.TrimSpace(text) == "" {
-			return 0, nil
-		}
-		minutes, err := parseWhole(location, text)
-		if err != nil || minutes < least || minutes > most {
-			return 0, otherwise
-		}
-		return model.Window(time.Duration(minutes) * time.Minute), nil
+// parseMinutes reads how long something lasts, in minutes; empty is zero. A cool-down may be none and lasts a day at
+// most, a payment window lasts a year at most.
+func parseMinutes(location, text string) (model.Window, error) {
+	if strings.TrimSpace(text) == "" {
+		return 0, nil
 	}
-}
-
-// inMinutes is how long something lasts in minutes, rounded up: the form shows no seconds. Zero is none.
-func inMinutes(window model.Window) string {
-	if window <= 0 {
-		return ""
+	least, most, wrong := int64(1), int64(366*24*60), model.Invalid(location, "must be minutes, from 1 to 527040")
+	if location == "body.cooldown" {
+		least, most, wrong = 0, 24*60, model.Invalid(location, "must be minutes, from 0 to 1440")
 	}
-	return strconv.FormatInt(int64((time.Duration(window)+time.Minute-1)/time.Minute), 10)
+	minutes, err := parseWhole(location, text)
+	if err != nil || minutes < least || minutes > most {
+		return 0, wrong
+	}
+	return model.Window(time.Duration(minutes) * time.Minute), nil
 }
 
 func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
@@ -295,34 +293,26 @@ func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit
 
 // retype shows a form again, with everything that was typed and what is wrong with it.
 func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form voucherForm, err error) error {
-	code := model.CodeOf(err)
-	if hasOwnPage(code) {
-		return err
-	}
 	form.Refusal, form.Wrong = v.language.Explain(err), fields(v.language, err)
-	if code == model.CodeConflict { // perhaps of the key, which was used for other entries
+	if model.CodeOf(err) == model.CodeConflict { // perhaps of the key, which was used for other entries
 		form.Once = rand.Text()
 	}
-	return c.show(w, r, v, wire.KindOf(code).Status, "voucher_form", form)
+	return c.refuse(w, r, v, err, "voucher_form", form)
 }
 
-// formOf is a voucher as it would be typed.
-func (c *console) formOf(voucher model.Voucher, zone *time.Location) voucherForm {
-	form := voucherForm{ID: voucher.ID, Zone: zone.String(), Tag: voucher.Tag(), Typed: map[string]string{}}
-	for _, f := range formFields(c.money, zone) {
-		if !f.once {
-			form.Typed[f.name] = f.show(&voucher.VoucherFields)
-		}
-	}
-	return form
-}
-
+// editVoucher shows a voucher as it would be typed.
 func (c *console) editVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
 	voucher, err := c.Vouchers.Get(r.Context(), r.PathValue("id"), true)
 	if err != nil {
 		return err
 	}
-	return c.show(w, r, v, http.StatusOK, "voucher_form", c.formOf(voucher, v.zone))
+	form := voucherForm{ID: voucher.ID, Zone: v.zone.String(), Tag: voucher.Tag(), Typed: map[string]string{}}
+	for _, control := range controls(&voucher.VoucherFields) {
+		if !control.once {
+			form.Typed[control.name] = control.show(c.money, v.zone)
+		}
+	}
+	return c.show(w, r, v, http.StatusOK, "voucher_form", form)
 }
 
 // changeVoucher changes the fields that were typed over, if the voucher has not changed since the form was made.
@@ -355,9 +345,10 @@ func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit
 // difference is what of a form differs from the voucher. A field left alone keeps what a form cannot show.
 func (c *console) difference(typed, now model.VoucherFields) model.VoucherPatch {
 	changed := map[string]bool{}
-	for _, f := range formFields(c.money, time.UTC) {
-		if !f.once && f.show(&typed) != f.show(&now) {
-			changed[f.field] = true
+	before := controls(&now)
+	for i, control := range controls(&typed) {
+		if !control.once && control.show(c.money, time.UTC) != before[i].show(c.money, time.UTC) {
+			changed[control.field] = true
 		}
 	}
 	return typed.Patch(func(name string) bool { return changed[name] })

@@ -67,10 +67,11 @@ func (i *Instance) mainHandler(
 	}
 	reports := service.NewReports(service.ReportDeps{Vouchers: counter.vouchers, Orders: s.db.Orders, AdminLog: s.db.AdminLog, Draws: s.db.Draws, Answers: answers})
 	people, err := i.openConsole(console.Options{
-		Vouchers: counter.vouchers, Orders: counter.orders, Payments: s.db.Payments, Refunds: counter.refunds, Redemptions: redemptions,
-		Search: search, Codes: pay.codes, People: repository.NewAccounts(s.db.Database),
-		AdminLog: s.db.AdminLog, Accounts: accounts, Administrators: s.db.Administrators(), Limits: rates.service, Instances: instances, Tallies: tallies,
-		Reports: reports, Draws: s.db.Draws,
+		Vouchers: counter.vouchers, Orders: counter.orders, PaymentsOf: s.db.Payments.OfOrder, Refunds: counter.refunds,
+		Redemptions: redemptions, Search: search, Codes: pay.codes, People: repository.NewAccounts(s.db.Database),
+		AdminLog: s.db.AdminLog.List, Accounts: accounts, Administrators: s.db.Administrators().List,
+		Limits:    rates.service,
+		Instances: instances.Alive, Tallies: tallies.Read, Reports: reports, Proof: s.db.Draws.Proof,
 		Tokens: tokens, Metrics: counter.metrics,
 	}, async)
 	if err != nil {
