@@ -149,32 +149,24 @@ func (m *Mode) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Selling is nil while this instance may sell. UNAVAILABLE: the database has another mode, or was not read yet.
+// Selling is nil while this instance may sell. UNAVAILABLE: the database has another mode, or was not read yet. The
+// cause, which no buyer hears, names the two modes.
 func (m *Mode) Selling() error {
 	record := m.last.Load()
 	switch {
 	case record == nil:
 		return model.Unavailable("It is not known yet how this database is sold from.", nil)
 	case record.Mode != m.mine:
-		return model.Unavailable("This instance has another order mode than its database.", nil)
+		return model.Unavailable("This instance has another order mode than its database.", fmt.Errorf(
+			"the database is sold from in order mode %s and this instance is %s; `seckill mode %s` changes it while no instance sells",
+			record.Mode, m.mine, m.mine))
 	default:
 		return nil
 	}
 }
 
-// Probe is the readiness check: it names the two modes.
-func (m *Mode) Probe(context.Context) error {
-	record := m.last.Load()
-	switch {
-	case record == nil:
-		return model.Unavailable("the database's order mode could not be read yet", nil)
-	case record.Mode != m.mine:
-		return model.Unavailable(fmt.Sprintf("the database is sold from in order mode %s and this instance is %s; `seckill mode %s` "+
-			"changes it while no instance sells", record.Mode, m.mine, m.mine), nil)
-	default:
-		return nil
-	}
-}
+// Probe is the readiness check.
+func (m *Mode) Probe(context.Context) error { return m.Selling() }
 
 const (
 	// abandonedClaim is how many unchanged looks at another Redis' claim let this instance's Redis take its place.

@@ -45,7 +45,7 @@ type Persister struct {
 
 // New makes a persister, which settles with the settler.
 func New(parts Deps, settler *Settler) *Persister {
-	p := &Persister{deps: parts, settler: settler, suspects: newSuspects()}
+	p := &Persister{deps: parts, settler: settler, suspects: &suspects{orders: map[string]*suspicion{}}}
 	p.lane = lane.NewLane(lane.Rules[model.Reservation, model.Outcome]{
 		Key: func(r model.Reservation) string { return r.VoucherID }, Run: p.commit, Judge: missing,
 		Total: loneWriters, Fruitless: fruitless, Isolated: p.isolated, Recovered: p.recovered,
@@ -104,7 +104,7 @@ func (p *Persister) Persist(ctx context.Context, reservations []model.Reservatio
 func (p *Persister) commit(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error) {
 	outcomes, err := p.deps.Database.Persist(ctx, reservations)
 	if len(reservations) == 1 && errors.Is(err, model.ErrDataRefused) {
-		p.suspects.refused(reservations[0].ID, p.stored.Load())
+		p.suspects.suspect(reservations[0].ID, p.stored.Load())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("persist %d orders, the first of them %s: %w", len(reservations), reservations[0].ID, err)

@@ -229,7 +229,7 @@ func (b *persistence) bury(ctx context.Context) {
 		p := b.poison[0]
 		b.poison = b.poison[1:]
 		r := b.reservations[p.index]
-		if !p.certain && !b.suspects.guilty(r.ID, b.stored.Load()) {
+		if !p.certain && !b.suspects.suspect(r.ID, b.stored.Load()) {
 			b.verdicts[p.index] = model.Unavailable("The database refused the order.", p.err)
 			continue
 		}
@@ -310,10 +310,10 @@ const (
 	saidStuck
 )
 
-func newSuspects() *suspects { return &suspects{orders: map[string]*suspicion{}} }
-
-// of returns the suspicion against an order, a new one if there was none. The caller holds the lock.
-func (s *suspects) of(orderID string, stored uint64) *suspicion {
+// of works on the suspicion against an order, a new one if there was none.
+func (s *suspects) of(orderID string, stored uint64, work func(*suspicion) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	known := s.orders[orderID]
 	if known == nil {
 		if len(s.orders) >= maxSuspected {
@@ -322,32 +322,23 @@ func (s *suspects) of(orderID string, stored uint64) *suspicion {
 		known = &suspicion{since: time.Now(), stored: stored}
 		s.orders[orderID] = known
 	}
-	return known
+	return work(known)
 }
 
-func (s *suspects) refused(orderID string, stored uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.of(orderID, stored)
+// suspect notes that an order was refused. It reports whether its own data are the reason: another one was stored since,
+// or it is one of few.
+func (s *suspects) suspect(orderID string, stored uint64) (guilty bool) {
+	return s.of(orderID, stored, func(known *suspicion) bool {
+		return stored > known.stored || time.Since(known.since) >= budget.Step && len(s.orders) < poisonSuspicion
+	})
 }
 
-// guilty reports whether an order's own data were the reason: another was stored since, or it is one of few.
-func (s *suspects) guilty(orderID string, stored uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.of(orderID, stored)
-	return stored > known.stored || time.Since(known.since) >= budget.Step && len(s.orders) < poisonSuspicion
-}
-
-func (s *suspects) first(orderID string, what said) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.of(orderID, 0)
-	if known.said >= what {
-		return false
-	}
-	known.said = what
-	return true
+func (s *suspects) first(orderID string, what said) (news bool) {
+	return s.of(orderID, 0, func(known *suspicion) bool {
+		news = known.said < what
+		known.said = max(known.said, what)
+		return news
+	})
 }
 
 func (s *suspects) forget(orderID string) {

@@ -62,7 +62,7 @@ func (l *ledger) write(ctx context.Context, action string, work func(*sql.Tx) er
 func (l *ledger) Start(ctx context.Context, asked payment.Checkout) (p payment.Payment, err error) {
 	r := asked.Request
 	err = l.write(ctx, "start payment "+r.ID, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO payments (id, order_id, amount, currency) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+		err := execute(ctx, tx, "INSERT INTO payments (id, order_id, amount, currency) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
 			r.ID, r.OrderID, r.Amount, r.Currency)
 		if err != nil {
 			return err
@@ -94,76 +94,56 @@ func find(ctx context.Context, tx *sql.Tx, id string) (payment.Payment, error) {
 	return p, err
 }
 
-// decide ends a pending payment, and has a webhook tell of it at an instant; a zero one means never.
-func (l *ledger) decide(ctx context.Context, id string, to payment.Status, tellAt time.Time) error {
-	return l.write(ctx, "decide payment "+id, func(tx *sql.Tx) error {
+// decide makes a decision, and writes the webhooks that tell of it in the same transaction, so that none is forgotten.
+func (l *ledger) decide(ctx context.Context, id string, decision Decision, now time.Time, delay time.Duration) error {
+	return l.write(ctx, string(decision)+" payment "+id, func(tx *sql.Tx) error {
 		p, err := find(ctx, tx, id)
 		if err != nil {
 			return err
 		}
-		if p.Status != payment.Pending {
+		pending, succeeded := p.Status == payment.Pending, p.Status == payment.Succeeded
+		ended := map[Decision]payment.Status{Approve: payment.Succeeded, Decline: payment.Failed}[decision]
+		back := map[Decision]int64{Refund: p.Amount, Lose: p.Amount, RefundPart: 1}[decision]
+		back = min(back, p.Amount-p.Refunded)
+		switch {
+		case pending && decision == Delay:
+			return execute(ctx, tx, "UPDATE payments SET approve_at = ? WHERE id = ?", now.Add(delay).UnixMicro(), id)
+		case pending && ended != "":
+			err = execute(ctx, tx, "UPDATE payments SET status = ?, approve_at = NULL WHERE id = ?", ended, id)
+			return errors.Join(err, tell(ctx, tx, "payment."+string(ended), p, now))
+		case succeeded && back > 0:
+			key, err := ids.New()
+			err = errors.Join(err, giveBack(ctx, tx, "page_"+key, payment.Refund{PaymentID: id, Money: payment.Money{Amount: back, Currency: p.Currency}}))
+			p.Refunded += back
+			if err = errors.Join(err, tell(ctx, tx, payment.EventRefunded, p, now)); err != nil || decision != Lose || !p.Disputed {
+				return err
+			}
+			return dispute(ctx, tx, p, now)
+		case succeeded && decision == Dispute && !p.Disputed, succeeded && decision == Win && p.Disputed:
+			return dispute(ctx, tx, p, now)
+		default:
 			return errDecided
 		}
-		if _, err := tx.ExecContext(ctx, "UPDATE payments SET status = ?, approve_at = NULL WHERE id = ?", to, id); err != nil {
-			return err
-		}
-		event := payment.EventSucceeded
-		if to == payment.Failed {
-			event = payment.EventFailed
-		}
-		return tell(ctx, tx, event, p, tellAt)
 	})
 }
 
-// back gives an amount of a payment back, or all that is left of it, by nobody's call; see decide.
-func (l *ledger) back(ctx context.Context, id string, amount int64, tellAt time.Time) error {
-	return l.write(ctx, "give payment "+id+" back", func(tx *sql.Tx) error {
-		p, err := find(ctx, tx, id)
-		if err != nil {
-			return err
-		}
-		if amount = min(amount, p.Amount-p.Refunded); p.Status != payment.Succeeded || amount <= 0 {
-			return errDecided
-		}
-		key, err := ids.New()
-		if err == nil {
-			err = giveBack(ctx, tx, "page_"+key, payment.Refund{PaymentID: id, Money: payment.Money{Amount: amount, Currency: p.Currency}})
-		}
-		if err != nil {
-			return err
-		}
-		p.Refunded += amount
-		return tell(ctx, tx, payment.EventRefunded, p, tellAt)
-	})
+func execute(ctx context.Context, tx *sql.Tx, statement string, args ...any) error {
+	_, err := tx.ExecContext(ctx, statement, args...)
+	return err
 }
 
-// dispute opens a dispute of a payment, or ends it; see decide.
-func (l *ledger) dispute(ctx context.Context, id string, open bool, tellAt time.Time) error {
-	return l.write(ctx, "dispute payment "+id, func(tx *sql.Tx) error {
-		p, err := find(ctx, tx, id)
-		if err != nil {
-			return err
-		}
-		if p.Status != payment.Succeeded || p.Disputed == open {
-			return errDecided
-		}
-		change := "DELETE FROM disputes WHERE payment_id = ?"
-		if open {
-			change = "INSERT INTO disputes (payment_id) VALUES (?)"
-		}
-		if _, err := tx.ExecContext(ctx, change, id); err != nil {
-			return err
-		}
-		p.Disputed = open
-		return tell(ctx, tx, payment.EventDisputed, p, tellAt)
-	})
-}
-
-// tell writes the webhook in the transaction of what it tells, so that none is forgotten; a zero instant means never.
-func tell(ctx context.Context, tx *sql.Tx, kind string, p payment.Payment, at time.Time) error {
-	if at.IsZero() {
-		return nil
+// dispute opens a payment's dispute, or ends the one that is open.
+func dispute(ctx context.Context, tx *sql.Tx, p payment.Payment, now time.Time) error {
+	change := "INSERT INTO disputes (payment_id) VALUES (?)"
+	if p.Disputed {
+		change = "DELETE FROM disputes WHERE payment_id = ?"
 	}
+	p.Disputed = !p.Disputed
+	return errors.Join(execute(ctx, tx, change, p.ID), tell(ctx, tx, payment.EventDisputed, p, now))
+}
+
+// tell writes a webhook that is to be sent from an instant on.
+func tell(ctx context.Context, tx *sql.Tx, kind string, p payment.Payment, at time.Time) error {
 	event := payment.Event{Type: kind, Data: payment.EventData{PaymentID: p.ID, OrderID: p.OrderID, Money: p.Money}}
 	if kind == payment.EventRefunded || kind == payment.EventDisputed {
 		event.Data.Refunded, event.Data.Disputed = p.Refunded, &p.Disputed
@@ -176,23 +156,7 @@ func tell(ctx context.Context, tx *sql.Tx, kind string, p payment.Payment, at ti
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO webhooks (id, body, send_at) VALUES (?, ?, ?)", "msg_"+id, body, at.UnixMicro())
-	return err
-}
-
-// delay has a pending payment approve itself at an instant.
-func (l *ledger) delay(ctx context.Context, id string, until time.Time) error {
-	return l.write(ctx, "delay payment "+id, func(tx *sql.Tx) error {
-		p, err := find(ctx, tx, id)
-		if err != nil {
-			return err
-		}
-		if p.Status != payment.Pending {
-			return errDecided
-		}
-		_, err = tx.ExecContext(ctx, "UPDATE payments SET approve_at = ? WHERE id = ?", until.UnixMicro(), id)
-		return err
-	})
+	return execute(ctx, tx, "INSERT INTO webhooks (id, body, send_at) VALUES (?, ?, ?)", "msg_"+id, body, at.UnixMicro())
 }
 
 // delayed lists payments that are due to approve themselves.
@@ -237,12 +201,10 @@ func (l *ledger) Refund(ctx context.Context, key string, r payment.Refund) error
 }
 
 func giveBack(ctx context.Context, tx *sql.Tx, key string, r payment.Refund) error {
-	if _, err := tx.ExecContext(ctx, "UPDATE payments SET refunded = refunded + ? WHERE id = ?", r.Amount, r.PaymentID); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO refunds (idempotency_key, payment_id, amount, currency) VALUES (?, ?, ?, ?)",
-		key, r.PaymentID, r.Amount, r.Currency)
-	return err
+	return errors.Join(
+		execute(ctx, tx, "UPDATE payments SET refunded = refunded + ? WHERE id = ?", r.Amount, r.PaymentID),
+		execute(ctx, tx, "INSERT INTO refunds (idempotency_key, payment_id, amount, currency) VALUES (?, ?, ?, ?)",
+			key, r.PaymentID, r.Amount, r.Currency))
 }
 
 // webhook is one that is to be sent.

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,7 +24,6 @@ import (
 	"seckill/internal/payment"
 	"seckill/internal/poll"
 	"seckill/internal/words"
-	"seckill/model"
 )
 
 // maxBody bounds a request's body in bytes; an honest one has some hundred.
@@ -219,34 +219,10 @@ var errDecision = errors.New("there is no such decision")
 
 // Decide does what a button on the payment's page does.
 func (s *Server) Decide(ctx context.Context, id string, decision Decision) error {
-	now := time.Now()
-	switch decision {
-	case Approve:
-		return s.settle(now, func(at time.Time) error { return s.ledger.decide(ctx, id, payment.Succeeded, at) })
-	case Decline:
-		return s.settle(now, func(at time.Time) error { return s.ledger.decide(ctx, id, payment.Failed, at) })
-	case Refund, RefundPart, Lose:
-		amount := int64(model.MaxAmount) // all that is left
-		if decision == RefundPart {
-			amount = 1
-		}
-		err := s.settle(now, func(at time.Time) error { return s.ledger.back(ctx, id, amount, at) })
-		if err != nil || decision != Lose {
-			return err
-		}
-		return s.Decide(ctx, id, Win)
-	case Dispute, Win:
-		return s.settle(now, func(at time.Time) error { return s.ledger.dispute(ctx, id, decision == Dispute, at) })
-	case Delay:
-		return s.ledger.delay(ctx, id, now.Add(s.DelayFor))
-	default:
+	if !slices.Contains([]Decision{Approve, Decline, Delay, Refund, RefundPart, Dispute, Win, Lose}, decision) {
 		return errDecision
 	}
-}
-
-// settle makes a change, and wakes who tells of it; the change is told when to.
-func (s *Server) settle(now time.Time, change func(tellAt time.Time) error) error {
-	if err := change(now); err != nil {
+	if err := s.ledger.decide(ctx, id, decision, time.Now(), s.DelayFor); err != nil {
 		return err
 	}
 	select {
