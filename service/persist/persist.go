@@ -232,38 +232,28 @@ type Deps struct {
 	Log     *slog.Logger
 }
 
-// Database is the truth about orders.
+// Database is the truth about orders: repository.Orders and Releases say what each call does.
 type Database interface {
-	// Persist commits what can be committed in one transaction. A refusal after admission is a failed row.
 	Persist(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error)
-	// Fail writes a reservation's failed row. A row that exists already stays, and is returned.
 	Fail(ctx context.Context, reservation model.Reservation, reason string) (model.Order, error)
-	// DoneOrders removes the rows of the outbox that are of orders.
 	DoneOrders(ctx context.Context, orderIDs []string) error
 }
 
-// Epochs is what the database says about hot copies.
+// Epochs is what the database says about hot copies: repository.Epochs.
 type Epochs interface {
-	// Read leaves out vouchers that do not exist.
 	Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
 }
 
-// HotCopies are the hot copies.
+// HotCopies are the hot copies: hotcopy.Store.
 type HotCopies interface {
-	// Read answers each of the ids; with an error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
-	// OrderOf tells which order a user's mark names; "" without a mark.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
-	// Held finds reservations of an epoch by their ids, closed or not. After an error nothing is known.
 	Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error)
-	// Settle ends the reservations of rows that are committed, of any vouchers.
 	Settle(ctx context.Context, orders []model.Order) error
-	// Release gives back the unit of a closed row; false means "later".
 	Release(ctx context.Context, release model.Release) (applied bool, err error)
 }
 
-// Queue keeps the dead letters.
+// Queue keeps the dead letters: queue.Queue.
 type Queue interface {
-	// Bury writes a dead letter.
 	Bury(ctx context.Context, letter model.DeadLetter) error
 }

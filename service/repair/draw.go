@@ -20,17 +20,12 @@ const (
 	drawBatch = 1000
 )
 
-// DrawStore is what drawing asks of the database.
+// DrawStore is what drawing asks of the database: repository.Draws.
 type DrawStore interface {
-	// Due lists the draws that are to be done, those that are due longest first.
 	Due(ctx context.Context) ([]model.DrawState, error)
-	// Close ends the entering. ErrSuperseded: the sale is not over by now.
 	Close(ctx context.Context, voucherID string) (model.DrawState, error)
-	// Entries calls yield with every entry of a closed draw.
 	Entries(ctx context.Context, voucherID string, yield func(userID string, nonce []byte) error) error
-	// SetRoot publishes the root. ErrSuperseded: another one is published.
 	SetRoot(ctx context.Context, voucherID string, root []byte) error
-	// Serve serves the next of the drawn order if exactly so many were served before, and returns how many are then.
 	Serve(ctx context.Context, voucherID string, from int64, next []model.Drawn) (served int64, err error)
 }
 

@@ -51,15 +51,11 @@ const (
 	askTries = int(budget.Survey / budget.Call / 2)
 )
 
-// ExpiryStore is what expiry asks of the database.
+// ExpiryStore is what expiry asks of the database: repository.Orders and Payments.
 type ExpiryStore interface {
-	// Overdue reads up to limit overdue unpaid orders behind the given one, with a started payment or without.
 	Overdue(ctx context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error)
-	// Expire expires those of the orders that are unpaid and overdue, in one transaction, and returns them.
 	Expire(ctx context.Context, ids []string) ([]model.Order, error)
-	// Waitlists counts who waits for a unit, and the units that came back a minute ago or more and that nobody has got.
 	Waitlists(ctx context.Context) (waiting, held int64, err error)
-	// Started reads the payments of orders that were started and whose end is not known.
 	Started(ctx context.Context, orderIDs []string) ([]model.Payment, error)
 }
 

@@ -192,11 +192,9 @@ const (
 	eventPage = 500
 )
 
-// EventStore is the outbox of events.
+// EventStore is the outbox of events: repository.Events.
 type EventStore interface {
-	// Oldest reads the oldest events.
 	Oldest(ctx context.Context, limit int) ([]model.Event, error)
-	// Forget removes events that the stream has.
 	Forget(ctx context.Context, ids []int64) error
 }
 

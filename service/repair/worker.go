@@ -101,116 +101,78 @@ func (p Deps) record(ctx context.Context, adminID, action, subject string, befor
 	return p.AdminLog.Record(ctx, model.AdminChange{Actor: adminID, Action: action, Subject: subject, Before: document})
 }
 
-// Database is the truth about vouchers and orders.
+// Database is the truth about vouchers and orders. What each call of this and of the following does, and which errors it
+// has, stands at its one implementation: repository.Orders, Vouchers and Releases.
 type Database interface {
 	persist.Database
 
-	// GetMany returns the vouchers that exist, with the database's clock as their ServerTime.
 	GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
-	// Audit counts the database's side.
 	Audit(ctx context.Context, voucherID string) (model.Audit, error)
-	// Find reads orders by id; absent ones are left out.
 	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
-	// Failed reads those of the orders that have failed.
 	Failed(ctx context.Context, ids []string) (map[string]model.Order, error)
-	// Live calls yield for every live order of a voucher; of each only the id, voucher and user are given.
 	Live(ctx context.Context, voucherID string, yield func(model.Order) error) error
-	// After reads up to limit of the outbox by voucher, the oldest first, behind the given release.
 	After(ctx context.Context, last model.Release, limit int) ([]model.Release, error)
-	// Done removes rows of the outbox.
 	Done(ctx context.Context, ids []int64) error
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
-	// IntendStock announces a smaller stock; needed is false when ChangeStock alone gives the answer.
 	IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error)
-	// Intents lists the intents that are older.
 	Intents(ctx context.Context, olderThan time.Duration) ([]model.StockIntent, error)
-	// DropIntent gives an intent up. The next Apply overwrites the stock that the hot copy may have been lowered to.
 	DropIntent(ctx context.Context, intent model.StockIntent) error
 }
 
-// Epochs is what the database says about hot copies.
+// Epochs is what the database says about hot copies: repository.Epochs.
 type Epochs interface {
 	persist.Epochs
 
-	// Watched lists the vouchers whose hot copies must be loaded, those on sale first.
 	Watched(ctx context.Context) ([]model.EpochRecord, error)
-	// Kept lists those, every voucher on sale now or later or with an open epoch, and those with returns or rebuilds.
 	Kept(ctx context.Context) ([]model.EpochRecord, error)
-	// Close begins the next epoch, logged for an administrator ("" is nobody). ErrSuperseded: the latest is not from.
 	Close(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error)
 	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
 	Progress(ctx context.Context, voucherID string, epoch int64) error
-	// Snapshot shows a voucher and its orders at one instant. ErrSuperseded unless the epoch is latest and not open.
 	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error
 	Open(ctx context.Context, voucherID string, epoch int64) error
 }
 
-// HotCopies are the hot copies.
+// HotCopies are the hot copies: hotcopy.Store.
 type HotCopies interface {
 	persist.HotCopies
 
-	// Incarnation is a word that changes whenever a Redis may have lost its data.
 	Incarnation(ctx context.Context) (string, error)
-	// Quiet tells of each hot copy whether it is loaded, reserves nothing, and has as many buyers as units taken.
 	Quiet(ctx context.Context, records []model.EpochRecord) []bool
-	// Pending finds an order that is not known to be persisted.
 	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
-	// Marks calls yield for every buyer of an epoch; some may come twice.
 	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
-	// Pendings calls yield for every reservation of an epoch, closed or not.
 	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
-	// Due lists the open epoch's older reservations, by Redis' clock. One without a user is noted and absent.
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
-	// Touch makes reservations young again.
 	Touch(ctx context.Context, reservations []model.Reservation) error
-	// Mend notes orders that are reserved and are not noted as due, and forgets those that are noted and not reserved.
 	Mend(ctx context.Context, voucherID string, orderIDs []string) error
 
-	// Reserve takes one unit for each request, or says of each why not.
 	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
-	// Confirm tells of each reservation whether its hot copy is open still.
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
-	// ReleaseAll is Release for one voucher's rows. After "later" or an error some may be back; repeat it.
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error)
-	// Apply brings the database's voucher to its hot copy, and does nothing when the hot copy has something newer.
-	// False means that the hot copy is closed. An *model.OutgrownError says that it has to be rebuilt for that.
 	Apply(ctx context.Context, v model.Voucher) (applied bool, err error)
-	// Lower lowers the stock. CONFLICT says that more units are taken.
 	Lower(ctx context.Context, voucherID string, stock, revision int64) error
 
-	// Close closes the hot copy for the record's epoch. It frees all keys but those of the last opened epoch.
 	Close(ctx context.Context, record model.EpochRecord) error
-	// Load loads live orders and carried reservations in any order. The first call, without any, begins it.
 	Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error
-	// LoadCooling loads users who wait before another order.
 	LoadCooling(ctx context.Context, record model.EpochRecord, cooling []model.Cooling) error
-	// Open frees the keys of the epoch that was open before.
 	Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error
-	// Abandon frees the keys of an epoch that will not be opened.
 	Abandon(ctx context.Context, record model.EpochRecord)
 }
 
-// Queue carries reservations to the workers, and keeps the dead letters.
+// Queue carries reservations to the workers, and keeps the dead letters: queue.Queue.
 type Queue interface {
 	persist.Queue
 
-	// Publish returns when the reservations are durably queued. After an error they may be queued all the same.
 	Publish(ctx context.Context, reservations []model.Reservation) error
 	Backlog(ctx context.Context) (model.Backlog, error)
-	// BacklogOf is Backlog of the messages that may carry orders of one voucher; only the last sequence is that of all.
 	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
-	// PendingOf is BacklogOf without the messages that carry no order of the voucher.
 	PendingOf(ctx context.Context, voucherID string) (model.Backlog, error)
-	// Buried names the orders that have a dead letter.
 	Buried(ctx context.Context) (map[string]bool, error)
 	DeadLetter(ctx context.Context, sequence uint64) (model.DeadLetter, error)
 	RemoveDeadLetter(ctx context.Context, sequence uint64) error
 }
 
-// Backlog waits for the consumer of the queue.
+// Backlog waits for the consumer of the queue: backlog.Watch.
 type Backlog interface {
-	// Await waits until every order of a voucher is decided that came up to a sequence.
 	Await(ctx context.Context, voucherID string, sequence uint64) error
-	// Younger reports whether no message is known to be as old as that.
 	Younger(age time.Duration) bool
 }
