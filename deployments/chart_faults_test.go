@@ -21,7 +21,6 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// manifest is the part of a Kubernetes object that is looked at.
 type manifest struct {
 	Kind     string
 	Metadata struct {
@@ -86,7 +85,6 @@ func rendering(values string, more ...string) string {
 	return args + strings.Join(more, " ")
 }
 
-// rendered are the objects that the chart makes with arguments.
 func rendered(t *testing.T, args string) (all []manifest) {
 	t.Helper()
 	for text := range strings.SplitSeq(check.Value(helm(t, args))(t), "\n---\n") {

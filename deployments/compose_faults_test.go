@@ -30,7 +30,6 @@ import (
 	"seckill/model"
 )
 
-// image is what an image brings beside the files of the compose file.
 type image struct {
 	programs         []string // of this machine
 	files            map[string]string
@@ -39,7 +38,6 @@ type image struct {
 	environ, health  []string
 }
 
-// dockerfile reads the image of the service.
 func dockerfile(t *testing.T) (i image) {
 	text := read(t, "Dockerfile")
 	argument := func(instruction string) (words []string) {
@@ -104,7 +102,6 @@ type project struct {
 	running        map[string]*testserver.Command
 }
 
-// gateway is the address of the test in the network of the compose file.
 const gateway = "172.30.47.1"
 
 // network routes between the networks of the containers, of which each has one.
@@ -206,7 +203,6 @@ func (p *project) run(t *testing.T, name string, command ...string) (string, err
 	return string(out), err
 }
 
-// health is the command that tells whether a container is healthy.
 func (p *project) health(name string) []string {
 	s := p.Services[name]
 	said, _ := s.Healthcheck["test"].([]any)

@@ -69,7 +69,6 @@ type service struct {
 	Networks any
 }
 
-// ours is the image of the service.
 const ours = "seckill:latest"
 
 // address is the fixed address of the service in a network, or empty.
@@ -279,7 +278,6 @@ func TestProxyAndInstancesMeanEachOther(t *testing.T) {
 		"listen 8080 ", "ssl_protocols TLSv1.2 TLSv1.3;", "Strict-Transport-Security", "limit_req zone=", "limit_conn ")
 }
 
-// says checks that a file contains texts.
 func says(t *testing.T, file string, texts ...string) {
 	t.Helper()
 	said := read(t, file)
@@ -304,7 +302,6 @@ func TestImageIsStaticAndRunByNobody(t *testing.T) {
 	says(t, "Dockerfile", "CGO_ENABLED=0", "FROM golang:"+version[1]+"-", "USER 65532:65532", "HEALTHCHECK ")
 }
 
-// statements are the SQL of a page, one string for each block.
 func statements(t *testing.T, page string) (blocks []string) {
 	t.Helper()
 	for _, match := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(read(t, page), -1) {

@@ -27,7 +27,6 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// ruleFile is the part of rules.yml that is looked at.
 type ruleFile struct {
 	Groups []struct {
 		Rules []struct {
@@ -37,7 +36,6 @@ type ruleFile struct {
 	}
 }
 
-// board is the part of a Grafana dashboard that is looked at.
 type board struct {
 	Panels []struct {
 		Type, Title string
@@ -80,7 +78,6 @@ func serving(t *testing.T) (main, ops string) {
 	return main, ops
 }
 
-// families are the metrics of a running server.
 func families(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	_, ops := serving(t)
@@ -241,7 +238,6 @@ func TestAlertsAreComplete(t *testing.T) {
 	}
 }
 
-// ask returns what a server answers with 200.
 func ask(t *testing.T, url string) (string, error) {
 	t.Helper()
 	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)

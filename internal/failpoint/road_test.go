@@ -212,7 +212,6 @@ type event struct {
 	at   token.Position
 }
 
-// source is what the tests read of the service: functions by "file function".
 type source struct {
 	root      string
 	files     []string
@@ -239,7 +238,6 @@ func read(t *testing.T) *source {
 	return s
 }
 
-// text is what stands in a file.
 func (s *source) text(t *testing.T, path string) string {
 	t.Helper()
 	return string(check.Value(os.ReadFile(filepath.Join(s.root, path)))(t))

@@ -11,7 +11,6 @@ import (
 	"testing"
 )
 
-// pages are the documents of the repository.
 func pages(files []file) []file {
 	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return path.Ext(f.path) != ".md" })
 }

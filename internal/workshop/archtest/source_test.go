@@ -18,7 +18,6 @@ import (
 	"testing"
 )
 
-// file is one text file of the repository.
 type file struct {
 	path string // relative to the root, with slashes
 	text string
@@ -33,10 +32,8 @@ type syntax struct {
 
 func (f file) test() bool { return strings.HasSuffix(f.path, "_test.go") }
 
-// dir is the directory of the file, "." for the root.
 func (f file) dir() string { return path.Dir(f.path) }
 
-// imports are the import paths of a Go file.
 func (f file) imports() []string {
 	paths := make([]string, 0, len(f.tree.Imports))
 	for _, spec := range f.tree.Imports {
@@ -58,7 +55,6 @@ func (f file) excused(node ast.Node) bool {
 	return regexp.MustCompile(`// real time: \w`).MatchString(strings.Split(f.text, "\n")[number-1])
 }
 
-// parse makes a Go file of source text.
 func parse(t *testing.T, path, text string) file {
 	t.Helper()
 	positions := token.NewFileSet()
@@ -117,12 +113,10 @@ func repository(t *testing.T) []file {
 	return files
 }
 
-// goFiles are the Go files among them.
 func goFiles(files []file) []file {
 	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return f.syntax == nil })
 }
 
-// report fails the test with one line per violation.
 func report(t *testing.T, violations []string) {
 	t.Helper()
 	for _, violation := range violations {

@@ -26,7 +26,6 @@ import (
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
-// secret signs the tokens of the benchmark.
 const secret = "a secret of the benchmark, 32 bytes or more"
 
 // harness is what `make bench` asks for, and what all sessions use.
@@ -45,7 +44,6 @@ type harness struct {
 	client    *http.Client
 }
 
-// build is a program of the service.
 type build struct{ name, program string }
 
 // What the service costs, and that its accounts agree with what clients heard. `make bench` is the long form.
@@ -104,7 +102,6 @@ func prepare(t *testing.T) *harness {
 	return h
 }
 
-// words are those of a variable.
 func words(variable, short string) []string {
 	if value := os.Getenv("BENCH_" + variable); value != "" {
 		short = value
@@ -117,7 +114,6 @@ func number(t *testing.T, variable, short string) int {
 	return check.Value(strconv.Atoi(strings.Join(words(variable, short), "")))(t)
 }
 
-// userName is one buyer's.
 func userName(n int) string { return fmt.Sprintf("b%07d", n) }
 
 func (h *harness) bearer(t testing.TB, user string) string {
@@ -232,7 +228,6 @@ type workCase struct {
 	prepare    func(*session) work
 }
 
-// cases are what is measured.
 func cases() []workCase {
 	none, multilock := []string{"SECKILL_LOCK_MODE=none"}, []string{"SECKILL_LOCK_MODE=multilock"}
 	selling := (*session).selling
@@ -259,7 +254,6 @@ func purchases(vouchers ...string) (heads []string) {
 	return heads
 }
 
-// never is a stock that is never sold out.
 const never = 10_000_000
 
 func (s *session) selling() work {
@@ -339,7 +333,6 @@ func (s *session) load(w work, connections, rate int, lasts time.Duration) load 
 	return l
 }
 
-// request appends the n-th request.
 func (w work) request(buffer []byte, n int) []byte {
 	return append(append(buffer, w.heads[n%len(w.heads)]...), w.ends[n%len(w.ends)]...)
 }

@@ -53,7 +53,6 @@ type session struct {
 	stream    jetstream.JetStream
 }
 
-// instance is one process of the service.
 type instance struct {
 	*testserver.Command
 	remote.Service
@@ -162,7 +161,6 @@ func (s *session) drained() {
 	}
 }
 
-// await is check.Eventually for what may take longer.
 func (s *session) await(what string, holds func() bool) {
 	s.Helper()
 	over := time.After(longest)
@@ -291,7 +289,6 @@ type heard struct {
 	took, cpu     time.Duration   // cpu: of the generator
 }
 
-// answers are all of them.
 func (h heard) answers() int { return len(h.good) + len(h.refused) }
 
 func (h heard) rate() float64 { return float64(h.answers()) / h.took.Seconds() }
@@ -400,7 +397,6 @@ func answer(from *bufio.Reader) (status int, err error) {
 	}
 }
 
-// ownCPU is what this process has computed.
 func ownCPU(t testing.TB) time.Duration {
 	t.Helper()
 	var used syscall.Rusage

@@ -15,7 +15,6 @@ import (
 	"seckill/model"
 )
 
-// operate runs a command of the program beside the instances of a deployment.
 func operate(t *testing.T, s settings, stdin string, args ...string) {
 	t.Helper()
 	check.Must(t, check.ErrorOf(typed(t, s, stdin, args...)))

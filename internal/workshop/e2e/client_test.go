@@ -16,7 +16,6 @@ import (
 
 func (a *app) user(n int) string { return a.prefix + strconv.Itoa(n) }
 
-// as is a user's token.
 func (a *app) as(t testing.TB, user string) string {
 	t.Helper()
 	return a.Token(t, user, model.RoleUser)
@@ -38,7 +37,6 @@ func (a *app) does(t testing.TB, call, token string, body any, headers ...string
 	})
 }
 
-// reads is what an administrator reads.
 func reads[T any](t testing.TB, a *app, path string) T {
 	t.Helper()
 	got := a.does(t, "GET "+path, a.Admin(t), nil)
@@ -52,7 +50,6 @@ func (a *app) buy(t testing.TB, voucherID, user string) api.Answer {
 	return a.does(t, "POST /vouchers/"+voucherID+"/seckill", a.as(t, user), nil)
 }
 
-// mine are a user's orders of a voucher.
 func (a *app) mine(t testing.TB, voucherID, user string) []model.Order {
 	t.Helper()
 	got := a.does(t, "GET /orders?voucher_id="+voucherID, a.as(t, user), nil)
@@ -60,7 +57,6 @@ func (a *app) mine(t testing.TB, voucherID, user string) []model.Order {
 	return remote.Decode[model.OrderPage](t, got).Items
 }
 
-// patch changes a voucher.
 func (a *app) patch(t testing.TB, voucherID string, fields any) model.Voucher {
 	t.Helper()
 	got := a.does(t, "PATCH /admin/vouchers/"+voucherID, a.Admin(t), fields)
@@ -68,7 +64,6 @@ func (a *app) patch(t testing.TB, voucherID string, fields any) model.Voucher {
 	return remote.Decode[model.Voucher](t, got)
 }
 
-// isClosed reports whether a channel is, on which nothing is sent.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -78,13 +73,11 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// onSale creates a voucher that is on sale now.
 func (a *app) onSale(t testing.TB, stock int) model.Voucher {
 	t.Helper()
 	return a.Create(t, map[string]any{"stock": stock})
 }
 
-// rows lists every order of a voucher, by user.
 func (a *app) rows(t testing.TB, voucherID string) map[string]model.Order {
 	t.Helper()
 	rows := map[string]model.Order{}
@@ -195,7 +188,6 @@ func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) (
 	return became
 }
 
-// cancels gives an order's unit back.
 func (a *app) cancels(t testing.TB, order model.Order) {
 	t.Helper()
 	got := a.Insist(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.as(t, order.UserID), nil)
@@ -296,20 +288,17 @@ func (a *app) sellsOut(t testing.TB, voucherID string) {
 	check.Equal(t, "units sold to the last", len(a.sellsOn(t, voucherID, 900_000_000)), more)
 }
 
-// rebuild asks for a rebuild.
 func (a *app) rebuild(t *testing.T, voucherID string) {
 	t.Helper()
 	got := a.does(t, "POST /admin/vouchers/"+voucherID+"/rebuild", a.Admin(t), nil)
 	check.Need(t, got.Status == http.StatusAccepted, "rebuild: %d %s", got.Status, got.Body)
 }
 
-// opens waits until a voucher's hot copy is open.
 func (a *app) opens(t *testing.T, voucherID string) {
 	t.Helper()
 	check.Patiently(t, "the hot copy is open", func() bool { return a.Audit(t, voucherID).Redis.State == string(model.CopyOpen) })
 }
 
-// later makes a request in the background.
 func (a *app) later(t *testing.T, method, path, token string) <-chan api.Answer {
 	t.Helper()
 	done := make(chan api.Answer, 1)
@@ -323,7 +312,6 @@ func (a *app) later(t *testing.T, method, path, token string) <-chan api.Answer 
 	return done
 }
 
-// owners are the users with live orders, and these.
 func owners(orders map[string]model.Order) map[string][]string {
 	owns := map[string][]string{}
 	for _, id := range sorted(orders) {
@@ -339,7 +327,6 @@ func stats(t *testing.T, a *app, voucherID string) model.Stats {
 	return reads[model.Stats](t, a, "/admin/vouchers/"+voucherID+"/stats")
 }
 
-// reportOf is an administrator's report of a sale.
 func (a *app) reportOf(t testing.TB, voucherID string) model.Report {
 	t.Helper()
 	return reads[model.Report](t, a, "/admin/vouchers/"+voucherID+"/report")

@@ -376,7 +376,6 @@ func usersOn(t *testing.T, a *app, cluster *testserver.Cluster, node int) func(n
 	return func(n int) string { return names[n%len(names)] }
 }
 
-// voucherOn is a voucher on sale whose hot copy is on a node.
 func voucherOn(t *testing.T, a *app, cluster *testserver.Cluster, node int) string {
 	for {
 		if v := a.onSale(t, 100_000); cluster.Owner("{"+v.ID+"}") == node {

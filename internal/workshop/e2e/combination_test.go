@@ -17,7 +17,6 @@ import (
 	"seckill/model"
 )
 
-// lockServers are those that a lock of several servers is on.
 func lockServers(t *testing.T) (urls []string) {
 	t.Helper()
 	for range 3 {
@@ -88,7 +87,6 @@ func (h holder) take(t *testing.T, lease time.Duration) {
 	})
 }
 
-// channel is where a release is told.
 func (h holder) channel() string { return "redisson_lock__channel:{" + h.name + "}" }
 
 func (h holder) release(t *testing.T) {
@@ -99,7 +97,6 @@ func (h holder) release(t *testing.T) {
 	})
 }
 
-// held is on how many servers somebody has the lock.
 func (h holder) held(t *testing.T) (count int64) {
 	t.Helper()
 	h.each(t, func(server *redis.Client) error {

@@ -19,7 +19,6 @@ import (
 	"seckill/model"
 )
 
-// statusOf is the status of a code in the contract's table.
 func statusOf(code model.Code) int {
 	return cmp.Or(map[model.Code]int{
 		model.CodeValidation: 422, model.CodeUnauthenticated: 401, model.CodeForbidden: 403, model.CodeNotEligible: 403,
@@ -73,20 +72,17 @@ func challenges(code model.Code, challenge string) bool {
 	}
 }
 
-// invalid is refused for a body or a query of which one field is wrong.
 func invalid(t *testing.T, got api.Answer, location string) {
 	p := refused(t, got, model.CodeValidation)
 	check.That(t, len(p.Errors) == 1 && p.Errors[0].Location == location, "%v, want %s", p.Errors, location)
 }
 
-// refusal is a call, and the code with which it is refused.
 type refusal struct {
 	call, token string
 	body        any
 	code        model.Code
 }
 
-// refuse makes calls that must be refused at once.
 func (a *app) refuse(t *testing.T, calls []refusal) {
 	t.Helper()
 	for _, r := range calls {
@@ -314,7 +310,6 @@ func TestTheServerAsAWhole(t *testing.T) {
 	check.Equal(t, "the operations listener says", ask(a.ops).Status, http.StatusBadRequest)
 }
 
-// metrics are what the operations listener tells.
 func (a *app) metrics(t testing.TB) string {
 	t.Helper()
 	return string(check.Value(api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/metrics", "", nil))(t).Body)

@@ -220,10 +220,8 @@ func checkReturnedUnit(t *testing.T, a shop) {
 	})
 }
 
-// newStream is the name of a stream that no other test has.
 func newStream() string { return "EVENTS_" + rand.Text() }
 
-// eventRead is an event as another system reads it.
 type eventRead struct {
 	SpecVersion string         `json:"specversion"`
 	ID          string         `json:"id"`

@@ -137,10 +137,8 @@ func within(t *testing.T, name string, test func(t *testing.T, a shop)) {
 	})
 }
 
-// name is a username that no other test has.
 func (a *app) name(name string) string { return name + "." + strings.TrimSuffix(a.prefix, ":") }
 
-// buys makes an unpaid order.
 func (a *app) buys(t testing.TB, voucherID, user string) model.Order {
 	t.Helper()
 	return a.becomes(t, a.bought(t, voucherID, user), model.OrderUnpaid)
@@ -229,7 +227,6 @@ func readDocument(t *testing.T, a *app) *document {
 	return doc
 }
 
-// route is one operation with its place.
 type route struct {
 	method, path string // /api/v1/…, with {id}
 	operation    documented

@@ -268,7 +268,6 @@ func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
 	check.That(t, now.Status == order.Status && now.UserID == a.user(1), "the order became %+v", now)
 }
 
-// keySet is the JWK Set of public keys, by their ids.
 func keySet(t *testing.T, public map[string]any) []byte {
 	t.Helper()
 	var set jose.JSONWebKeySet
@@ -286,7 +285,6 @@ func signedBy(t *testing.T, issuer, kid string, method jwt.SigningMethod, key an
 	return forge(t, method, key, map[string]any{"kid": kid}, claims)
 }
 
-// keyFile is a file with one public key.
 func keyFile(t *testing.T, kid string, public any) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "keys.json")

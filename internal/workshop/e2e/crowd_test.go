@@ -35,7 +35,6 @@ type crowd struct {
 	buyers   int // those who are still asking
 }
 
-// sampled is one answer.
 type sampled struct {
 	ended          time.Time
 	final, promise bool
@@ -163,13 +162,10 @@ func (c *crowd) note(t *testing.T, user string, got api.Answer) {
 	}
 }
 
-// moreSales waits until so many more than now were told yes.
 func (c *crowd) moreSales(t *testing.T, count int) { c.more(t, "sales", &c.yes, count) }
 
-// moreRefusals waits until so many more than now were told 503.
 func (c *crowd) moreRefusals(t *testing.T, count int) { c.more(t, "refusals", &c.refused, count) }
 
-// sales are how many were told yes.
 func (c *crowd) sales() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,13 +188,11 @@ func (c *crowd) more(t *testing.T, what string, counter *int, count int) {
 	})
 }
 
-// ready waits until an instance says that it is.
 func (a *app) ready(t *testing.T) {
 	t.Helper()
 	check.Patiently(t, "it is ready", func() bool { return a.Status("/readyz") == http.StatusOK })
 }
 
-// unready waits until it says that it is not.
 func (a *app) unready(t *testing.T) {
 	t.Helper()
 	check.Patiently(t, "it is not ready", func() bool { return a.Status("/readyz") == http.StatusServiceUnavailable })

@@ -405,7 +405,6 @@ func (p pair) tellsOfNoQuorum(t *testing.T) {
 	})
 }
 
-// databases are the members of a cluster.
 type databases struct {
 	members []*testserver.Server
 	// serves tells whether a member takes writes, as another sees it.

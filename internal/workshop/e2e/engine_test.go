@@ -49,7 +49,6 @@ func TestEngines(t *testing.T) { //nolint:tparallel // one after the other: each
 	}
 }
 
-// home is where one of the servers is from.
 func home(engine string) testserver.Home {
 	if engine == "" {
 		return ""

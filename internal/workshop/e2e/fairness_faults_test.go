@@ -116,7 +116,6 @@ type caller struct {
 	won      bool
 }
 
-// gather deals out users, instances and places.
 func gather(instances []*app, count int, chance *rand.Rand) []*caller {
 	crowd := make([]*caller, count)
 	ids := chance.Perm(count)
@@ -128,7 +127,6 @@ func gather(instances []*app, count int, chance *rand.Rand) []*caller {
 	return crowd
 }
 
-// press has all press at once, over so many connections.
 func press(t *testing.T, voucherID string, crowd []*caller, connections int) {
 	t.Helper()
 	tokens := make([]string, len(crowd))
@@ -187,7 +185,6 @@ type trait struct {
 
 const classes = 10
 
-// traits are those that must not matter.
 func traits(crowd []*caller) map[string]trait {
 	return map[string]trait{
 		"the user's id": byID(crowd), "the instance": {2, func(c *caller) int { return c.instance }},
@@ -195,7 +192,6 @@ func traits(crowd []*caller) map[string]trait {
 	}
 }
 
-// byID are classes by the order of the users' ids.
 func byID(crowd []*caller) trait {
 	rank := map[*caller]int{}
 	for n, c := range slices.SortedFunc(slices.Values(crowd), func(a, b *caller) int { return strings.Compare(a.user, b.user) }) {

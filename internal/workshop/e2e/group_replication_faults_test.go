@@ -16,7 +16,6 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// takesWrites asks the member itself.
 func takesWrites(t *testing.T, member *testserver.Server) bool {
 	t.Helper()
 	readOnly, err := askMember[bool](t, member, "SELECT @@super_read_only")

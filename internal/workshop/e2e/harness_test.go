@@ -33,7 +33,6 @@ func TestMain(m *testing.M) {
 
 const secret = "a secret of the tests, 32 bytes or more"
 
-// settings are variables of the environment.
 type settings map[string]string
 
 // with returns a copy with further settings, which win.
@@ -51,7 +50,6 @@ func (s settings) environ() []string {
 	return environ
 }
 
-// adminOf is a database server's administrator, in a schema.
 func adminOf(t testing.TB, server *testserver.Server, schema string) *sql.DB {
 	t.Helper()
 	db := check.Value(sql.Open("mysql", server.AdminDSN(schema)))(t)
@@ -78,7 +76,6 @@ func meanwhile(loops int, do func(loop, n int)) (stop func()) {
 	})
 }
 
-// base are settings that every deployment of the tests has.
 func base() settings {
 	return settings{
 		"SECKILL_JWT_SECRET": secret, "SECKILL_HTTP_ADDR": "127.0.0.1:0", "SECKILL_OPS_ADDR": "127.0.0.1:0",
@@ -96,7 +93,6 @@ func onServers(t *testing.T) settings {
 	})
 }
 
-// embeddedSettings is a deployment without any server.
 func embeddedSettings(t *testing.T) settings {
 	t.Helper()
 	return base().with(settings{"SECKILL_DATA_DIR": t.TempDir()})
@@ -168,7 +164,6 @@ func launch(t testing.TB, s settings) *process {
 	return launchAs(t, testserver.Program(t), s)
 }
 
-// launchAs is launch of another program.
 func launchAs(t testing.TB, path string, s settings) *process {
 	t.Helper()
 	p := prepare(t, path, s)
@@ -231,7 +226,6 @@ func (p *process) stops(t testing.TB) {
 	p.ends(t)
 }
 
-// awaitReady waits until the program says that it is ready.
 func (p *process) awaitReady(t testing.TB) {
 	t.Helper()
 	check.Patiently(t, "the program is ready", func() bool {
@@ -249,7 +243,6 @@ func (p *process) revive(t testing.TB) {
 	}
 }
 
-// alive tells whether the program has not ended yet.
 func (p *process) alive() bool {
 	select {
 	case <-p.exited:
@@ -291,7 +284,6 @@ func asyncOnServers(t *testing.T) settings {
 	})
 }
 
-// modes are deployments in both order modes.
 func modes() map[string]func(*testing.T) settings {
 	return map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers}
 }
@@ -371,7 +363,6 @@ func absences(database *testserver.Server) []absence {
 	}
 }
 
-// role is a deployment's instances of one role.
 func (s settings) role(name string) settings { return s.with(settings{"SECKILL_ROLE": name}) }
 
 // sorted are the keys in order, so that a seed gives the same test again.

@@ -93,16 +93,13 @@ func (l *lane) well(t *testing.T, do func(p *process)) {
 	l.program.kill()
 }
 
-// user is one nobody has seen before.
 func (l *lane) user() string {
 	l.users++
 	return l.program.user(l.users)
 }
 
-// drive asks a process for what leads it to its step.
 type drive func(t *testing.T, f *fatality)
 
-// stop is a step, and what leads to it.
 type stop struct {
 	step  failpoint.Step
 	drive drive

@@ -39,13 +39,11 @@ type stage struct {
 	plain     bool          // nobody waits, begins early, or enters a draw
 }
 
-// trouble is something that happens to a stage.
 type trouble struct {
 	name   string
 	happen func(t *testing.T, s *stage, chance *rand.Rand)
 }
 
-// kills is the trouble of a kill -9 and a new start.
 func kills(name string, of func(s *stage, chance *rand.Rand) (kill, start func())) trouble {
 	return trouble{name, func(_ *testing.T, s *stage, chance *rand.Rand) {
 		kill, start := of(s, chance)
@@ -489,7 +487,6 @@ func (h *history) means(t *testing.T, what act, got api.Answer, err error, named
 	return out
 }
 
-// refusals are those of a purchase and of a place.
 func (h *history) refusals(more map[model.Code]result) map[model.Code]result {
 	named := map[model.Code]result{"": yes, model.CodeAlreadyOrdered: already, model.CodeCoolingDown: cooling}
 	if h.rules.early {

@@ -37,7 +37,6 @@ const (
 	lapses  act = "lapses"  // and from here on it does not
 )
 
-// result is the answer.
 type result string
 
 const (
@@ -54,7 +53,6 @@ const (
 	unknown result = "unknown" // no answer, or 503: it may have happened, or happen later
 )
 
-// step is one input of the model.
 type step struct {
 	act   act
 	user  int
@@ -114,7 +112,6 @@ func (s shelf) known(in step) shelf {
 	return s
 }
 
-// taken is the shelf once a user has taken a unit with an order.
 func (s shelf) taken(user, order int) shelf {
 	s.left--
 	s.have[user] = order
@@ -215,7 +212,6 @@ func (s shelf) next(in step, out result) []shelf {
 	return nil
 }
 
-// changed are the shelves after an administrator's change by one unit.
 func (s shelf) changed(by act, out result) []shelf {
 	now := s
 	if by == raises {
@@ -268,7 +264,6 @@ func (s shelf) entered(in step, out result) []shelf {
 	return nil
 }
 
-// joined are the shelves after a user wanted to wait.
 func (s shelf) joined(in step, out result) []shelf {
 	now := s
 	if at := slices.Index(s.line[:], 0); s.standing(in.user) < 0 && at >= 0 {
@@ -286,7 +281,6 @@ func (s shelf) joined(in step, out result) []shelf {
 	return s.refused(in, out)
 }
 
-// refused are the shelves after a user was told why there is nothing to get.
 func (s shelf) refused(in step, out result) []shelf {
 	switch {
 	case out == already && s.is(in):
@@ -342,7 +336,6 @@ func (s shelf) forgotten() []shelf {
 	return all
 }
 
-// recorded is a history, and what it must be like.
 type recorded struct {
 	operations []porcupine.Operation
 	rules      rules
@@ -403,7 +396,6 @@ func (r recorded) follows(within time.Duration) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(specification, operations, within)
 }
 
-// String implements fmt.Stringer.
 func (r recorded) String() string {
 	text := ""
 	for _, o := range r.operations {

@@ -4,7 +4,6 @@ package e2e_test
 
 import (
 	"database/sql"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -69,7 +68,6 @@ type offer struct {
 	crowd   *crowd
 }
 
-// buyer is a user, and the order that was theirs last.
 type buyer struct {
 	offer *offer
 	user  string
@@ -247,7 +245,6 @@ func (l *lives) buy(t *testing.T, n int, b *buyer) {
 	b.order = told
 }
 
-// read reads an order from an instance, which may be dead.
 func (l *lives) read(t *testing.T, n int, order model.Order, query string) (now model.Order, found bool) {
 	a := l.instances[n%len(l.instances)]
 	got, err := a.Send(http.MethodGet, "/orders/"+order.ID+query, l.token(t, order), nil)
@@ -265,7 +262,6 @@ func (l *lives) buyAgain(t *testing.T, n int, b *buyer) {
 	l.buy(t, n, b)
 }
 
-// start starts a payment.
 func (l *lives) start(t *testing.T, n int, b *buyer) { l.pay(t, n, l.current(t, n, b)) }
 
 // pay starts a payment, and returns the one that the order had last, whether it can be paid or not.
@@ -307,7 +303,6 @@ func (l *lives) refund(t *testing.T, n int, b *buyer) {
 	l.moves(t, n, order, model.OrderRefunded, l.instances[0].Admin(t), "/admin/orders/"+order.ID+"/refund", nil, http.StatusAccepted)
 }
 
-// redeem uses the code, if there is one.
 func (l *lives) redeem(t *testing.T, n int, b *buyer) {
 	order := l.current(t, n, b)
 	if now, _ := l.read(t, n, order, ""); now.Code != "" {
@@ -315,7 +310,6 @@ func (l *lives) redeem(t *testing.T, n int, b *buyer) {
 	}
 }
 
-// settle waits until nothing is under way any more.
 func (l *lives) settle(t *testing.T) {
 	t.Helper()
 	underWay := []string{
@@ -340,7 +334,6 @@ func (l *lives) check(t *testing.T, orders int) {
 	a, kept := l.instances[0], int64(0)
 	made, events := map[model.Transition]int{}, map[string][]string{}
 	for _, s := range l.offers {
-		want := model.Report{OrdersByStatus: map[model.OrderStatus]int64{}}
 		for id := range a.conserved(t, s.voucher.ID, s.crowd.promised) {
 			detail := remote.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+id, a.Admin(t), nil))
 			for _, move := range l.legal(t, detail) {
@@ -352,18 +345,7 @@ func (l *lives) check(t *testing.T, orders int) {
 				}
 			}
 			kept += l.paid(t, detail)
-			l.report(t, &want, detail)
 		}
-		got := a.reportOf(t, s.voucher.ID)
-		curve := got.Curve.Later
-		for _, orders := range got.Curve.Orders {
-			curve += orders
-		}
-		sums := func(r model.Report) string {
-			return fmt.Sprint(r.Orders, r.OrdersByStatus, r.NeverPaid, r.Returned, r.Money, curve == r.Orders)
-		}
-		check.Equal(t, "the report of voucher "+s.voucher.ID, sums(got), sums(want))
-		check.That(t, got.Audit.Balanced, "the audit of the report: %+v", got.Audit)
 	}
 	balance := check.Value(l.till.Balance(t.Context()))(t)
 	check.Equal(t, "money that the provider has kept", balance.Received-balance.Refunded, kept)
@@ -433,29 +415,4 @@ func (l *lives) paid(t *testing.T, o model.OrderDetail) (kept int64) {
 	}
 	check.Equal(t, "money that is kept for order "+o.ID+", which is "+string(o.Status), kept, want)
 	return kept
-}
-
-// report adds an order to what its voucher's report has to say: by its history, and the provider's ledger.
-func (l *lives) report(t *testing.T, r *model.Report, o model.OrderDetail) {
-	t.Helper()
-	been := map[model.OrderStatus]bool{}
-	for _, step := range o.History {
-		been[step.To] = true
-	}
-	r.OrdersByStatus[o.Status]++
-	if !been[model.OrderFailed] {
-		r.Orders++
-	}
-	if been[model.OrderCanceled] || been[model.OrderExpired] {
-		r.NeverPaid++
-	}
-	if been[model.OrderCanceled] || been[model.OrderExpired] || been[model.OrderPaid] && been[model.OrderRefunded] {
-		r.Returned++
-	}
-	for _, id := range l.payments[o.ID] {
-		if p := check.Value(l.till.Payment(t.Context(), id))(t); p.Status == payment.Succeeded {
-			r.Money.Received += p.Amount
-			r.Money.Returned += p.Refunded
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -71,13 +72,11 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 	})
 }
 
-// illegal is a move that is refused because of the order's status.
 func illegal(t *testing.T, got api.Answer, status model.OrderStatus) {
 	t.Helper()
 	check.Equal(t, "the order's status", refused(t, got, model.CodeIllegalState).OrderStatus, status)
 }
 
-// otherThan is another character of the alphabet.
 func otherThan(c byte) string {
 	if c == '7' {
 		return "8"
@@ -252,7 +251,6 @@ func openTill(t *testing.T) *till {
 	return x
 }
 
-// settings of an instance that is paid through this provider.
 func (x *till) settings() settings {
 	return settings{
 		"SECKILL_PAYMENT_URL":     x.url,
@@ -325,13 +323,11 @@ func paidEverywhere(t *testing.T, test func(t *testing.T, a *app, x *till, s set
 	}
 }
 
-// asks makes one call as the order's user.
 func (a *app) asks(t testing.TB, order model.Order, method, what string) api.Answer {
 	t.Helper()
 	return a.Call(t, method, "/orders/"+order.ID+what, a.as(t, order.UserID), nil)
 }
 
-// pays starts a payment.
 func (a *app) pays(t testing.TB, order model.Order) handler.PaymentStart {
 	t.Helper()
 	got := a.Insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", a.as(t, order.UserID), nil)
@@ -339,13 +335,11 @@ func (a *app) pays(t testing.TB, order model.Order) handler.PaymentStart {
 	return remote.Decode[handler.PaymentStart](t, got)
 }
 
-// now reads an order again.
 func (a *app) now(t testing.TB, order model.Order) model.Order {
 	t.Helper()
 	return remote.Decode[model.Order](t, a.Insist(t, http.MethodGet, "/orders/"+order.ID, a.as(t, order.UserID), nil))
 }
 
-// reaches waits until an order has a status.
 func (a *app) reaches(t *testing.T, order model.Order, want model.OrderStatus) model.Order {
 	t.Helper()
 	check.Patiently(t, "order "+order.ID+" is "+string(want), func() bool {
@@ -355,26 +349,22 @@ func (a *app) reaches(t *testing.T, order model.Order, want model.OrderStatus) m
 	return order
 }
 
-// refund asks for the money of an order back, as an administrator.
 func (a *app) refund(t testing.TB, order model.Order) {
 	t.Helper()
 	got := a.Insist(t, http.MethodPost, "/admin/orders/"+order.ID+"/refund", a.Admin(t), nil)
 	check.Equal(t, "refund", got.Status, http.StatusAccepted)
 }
 
-// back waits until the money of so many orders is back.
 func (a *app) back(t testing.TB, count int) {
 	t.Helper()
 	check.Patiently(t, "the money is back", func() bool { return len(a.refunds(t, "done")) == count })
 }
 
-// approve moves the money of a payment.
 func (x *till) approve(t testing.TB, started handler.PaymentStart) {
 	t.Helper()
 	check.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
 }
 
-// paid makes an order and pays it with the provider's own webhook.
 func (a *app) paid(t *testing.T, x *till, voucherID, user string) model.Order {
 	t.Helper()
 	order := a.buys(t, voucherID, user)
@@ -382,13 +372,11 @@ func (a *app) paid(t *testing.T, x *till, voucherID, user string) model.Order {
 	return a.reaches(t, order, model.OrderPaid)
 }
 
-// refunds lists refunds.
 func (a *app) refunds(t testing.TB, status string) []model.Refund {
 	t.Helper()
 	return reads[model.RefundPage](t, a, "/admin/refunds?status="+status).Items
 }
 
-// hook is a webhook, as a test makes one by hand.
 type hook struct {
 	id     string
 	secret string
@@ -430,17 +418,17 @@ func (a *app) heard(t testing.TB, h hook) {
 		"webhook %s: %d %s", h.id, got.Status, got.Body)
 }
 
-// same demands that two documents say the same.
 func same(t testing.TB, what string, got, want any) {
 	t.Helper()
 	check.That(t, reflect.DeepEqual(got, want), "%s: %+v, want %+v", what, got, want)
 }
 
-// No code is in a log, however much is logged: not when it is made, shown, used, or mistyped.
+// No code is in a log, however much is logged: not when it is made, shown, used, or mistyped. Nobody else may read what the
+// embedded servers keep.
 func TestNoLogHasACode(t *testing.T) {
 	t.Parallel()
 	x := openTill(t)
-	p := launch(t, embeddedSettings(t).with(x.settings()).with(settings{"SECKILL_LOG_LEVEL": "debug"}))
+	p := launch(t, embeddedSettings(t).with(x.settings()).with(settings{"SECKILL_LOG_LEVEL": "debug", "SECKILL_ORDER_MODE": "async"}))
 	x.tells(t, p.app)
 	order := p.paid(t, x, p.onSale(t, 1).ID, p.user(1))
 	code := order.Code
@@ -451,6 +439,8 @@ func TestNoLogHasACode(t *testing.T) {
 	}
 	check.Equal(t, "order", p.now(t, order).Status, model.OrderRedeemed)
 	p.Call(t, http.MethodGet, "/admin/log", p.Admin(t), nil)
+	others, err := exec.CommandContext(t.Context(), "find", p.settings["SECKILL_DATA_DIR"], "-mindepth", "1", "-perm", "/077").Output()
+	check.That(t, err == nil && len(others) == 0, "these are open to others: %s %v", others, err)
 	log := strings.ToUpper(p.output.String())
 	for what, secret := range map[string]string{"used": code, "mistyped": wrong, "guessed": guess} {
 		check.That(t, !strings.Contains(log, secret) && !strings.Contains(log, strings.ReplaceAll(secret, "-", "")),

@@ -12,7 +12,6 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// flush empties a Redis behind everybody's back.
 func flush(t *testing.T, server *testserver.Server) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})

@@ -187,7 +187,6 @@ func (w *town) besiege(a attack, rate int, phase time.Duration) siegeRow {
 	return r
 }
 
-// siegeRow is what one attack did.
 type siegeRow struct {
 	attack              string
 	quiet, siege, after saleFigures
@@ -258,7 +257,6 @@ func clientsFrom(t testing.TB, format string, addresses, connections int) (all [
 	return all
 }
 
-// buy lets a new user buy, and reports whether that was accepted.
 func (c *throng) buy() bool {
 	n := c.next.Add(1)
 	bearer := c.Token(c.t, fmt.Sprint("buyer", n), model.RoleUser)
@@ -297,7 +295,6 @@ type steadySale struct {
 	samples []sample
 }
 
-// sample is one buyer's answer.
 type sample struct {
 	at       time.Time // when the buyer pressed the button
 	took     time.Duration
@@ -517,7 +514,6 @@ type attacker struct {
 // begun is the line an attacker writes when it has seen its first outcome.
 const begun = "begun\n"
 
-// outcome is what an attacker saw.
 type outcome struct {
 	Requests int64
 	Statuses map[string]int64

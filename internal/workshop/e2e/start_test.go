@@ -4,20 +4,16 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -230,41 +226,4 @@ func TestNoCommandTellsASecret(t *testing.T) {
 			check.That(t, refused == run.lacks, "refused at the settings: %v, want %v: %s", refused, run.lacks, out)
 		})
 	}
-}
-
-// An embedded server tells neither its generated secret nor a token, and nobody else may read what it keeps.
-func TestEmbeddedFilesAreTheOwners(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	p := prepare(t, testserver.Program(t), settings{"SECKILL_DATA_DIR": dir, "SECKILL_ORDER_MODE": "async", "SECKILL_LOG_LEVEL": "debug"})
-	p.serves(t)
-	generated := strings.TrimSpace(string(check.Value(os.ReadFile(filepath.Join(dir, "jwt.secret")))(t)))
-	p.Tokens = check.Value(remote.Authority(generated))(t)
-	p.accepted(t, p.onSale(t, 3).ID, p.user(1))
-	files := 0
-	check.Must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it is gone by now
-		}
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		files++
-		if info.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s is open to others: %v", path, info.Mode())
-		}
-		return nil
-	}))
-	check.That(t, files >= 10, "%d files were looked at; the database and the queue have more", files)
-	said := p.output.String()
-	check.That(t, !strings.Contains(said, generated) && !strings.Contains(said, "eyJ"),
-		"it tells its secret or a token: %s", said)
-	check.That(t, strings.Contains(said, "seckill token"), "it does not say how to get a token: %s", said)
 }

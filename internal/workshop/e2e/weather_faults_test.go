@@ -84,7 +84,6 @@ type weather struct {
 	past      []struck
 }
 
-// struck is an event that happened.
 type struck struct {
 	event
 	span
@@ -126,7 +125,6 @@ func newWeather(t *testing.T, all []event) *weather {
 	return w
 }
 
-// round sells while things happen, and checks what became of it.
 func (w *weather) round(vouchers, strikes int) {
 	w.t.Helper()
 	w.began, w.past = time.Now(), nil
@@ -322,7 +320,6 @@ func (w *weather) checkPromises() {
 	noDeadLetters(w.t, w.settings)
 }
 
-// story is every line in which a process names an order.
 func (w *weather) story(id string) (lines string) {
 	for n, p := range w.processes {
 		for line := range strings.Lines(p.output.String()) {
@@ -376,7 +373,6 @@ func (w *weather) lost(at time.Time) bool {
 	})
 }
 
-// events tells what happened, and when.
 func (w *weather) events() string {
 	var lines []string
 	for _, s := range w.past {
@@ -385,7 +381,6 @@ func (w *weather) events() string {
 	return strings.Join(lines, "\n")
 }
 
-// at is an instant of a round.
 func (w *weather) at(instant time.Time) time.Duration {
 	return instant.Sub(w.began).Round(time.Millisecond)
 }
@@ -412,7 +407,6 @@ func (w *weather) open(dsn string) *sql.DB {
 	return db
 }
 
-// sql runs statements of the administrator.
 func (w *weather) sql(statements ...string) {
 	w.t.Helper()
 	for _, statement := range statements {
@@ -427,7 +421,6 @@ func (w *weather) client(server *testserver.Server) *redis.Client {
 	return client
 }
 
-// redis runs a command of the administrator.
 func (w *weather) redis(client *redis.Client, command string) string {
 	w.t.Helper()
 	var args []any
@@ -439,7 +432,6 @@ func (w *weather) redis(client *redis.Client, command string) string {
 	return fmt.Sprint(said)
 }
 
-// span is a time from one instant to another.
 type span struct{ from, to time.Time }
 
 // Everybody moves the same orders at once: buyers pay and cancel, money comes too late, administrators redeem and

@@ -34,7 +34,6 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// direction is one of a connection.
 type direction int
 
 const (
@@ -71,7 +70,6 @@ func newWire(t *testing.T, target string) *wire {
 	return w
 }
 
-// carry moves bytes in one direction until the connection ends.
 func (w *wire) carry(d direction, over <-chan struct{}, to, from net.Conn) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -171,7 +169,6 @@ func collect(t *testing.T) *collecting {
 	return c
 }
 
-// named are the spans of a trace with a name.
 func (c *collecting) named(trace, name string) (found []*tracepb.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -348,7 +345,6 @@ func newCounterfeiter(t testing.TB, s settings) counterfeiter {
 	return counterfeiter{copies: hotcopy.New(client, hotcopy.Options{Slack: check.Deadline}), queue: q}
 }
 
-// redisOf speaks to a deployment's Redis.
 func redisOf(t testing.TB, s settings) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
@@ -356,7 +352,6 @@ func redisOf(t testing.TB, s settings) *redis.Client {
 	return client
 }
 
-// refusing is a trigger that refuses a voucher's orders with a signal.
 func refusing(name, voucherID, signal string) string {
 	return "CREATE TRIGGER " + name + " BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '" + voucherID + "' THEN " + signal + "; END IF"
 }
@@ -369,7 +364,6 @@ func behind(t testing.TB, s settings) *sql.DB {
 	return db
 }
 
-// execute makes such a change.
 func execute(t *testing.T, s settings, statement string) {
 	t.Helper()
 	check.Must(t, check.ErrorOf(behind(t, s).ExecContext(t.Context(), statement)))
@@ -383,7 +377,6 @@ func deploymentOf(t testing.TB, s settings) string {
 	return check.Value(repository.NewModes(db).Read(t.Context()))(t).Deployment
 }
 
-// reserve takes one unit.
 func (c counterfeiter) reserve(t testing.TB, voucherID, user string) model.Reservation {
 	t.Helper()
 	return c.reserveAll(t, voucherID, []string{user})[0]

@@ -2,11 +2,11 @@ package testserver_test
 
 import (
 	"bufio"
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,30 +118,21 @@ func TestServersLive(t *testing.T) {
 			server := of.start(t)
 			addr := server.Addr()
 			of.write(t, server)
+			server.Pause() // the signal reaches one thread after the other: the first questions may be answered
+			check.Eventually(t, "a paused server does not answer", func() bool {
+				conn := check.Value(net.Dial("tcp", addr))(t)
+				defer conn.Close()
+				check.Value(io.WriteString(conn, "PING\r\n"))(t)
+				check.Must(t, conn.SetReadDeadline(time.Now().Add(check.Soon)))
+				return check.ErrorOf(conn.Read(make([]byte, 1))) != nil
+			})
+			server.Resume()
 			for _, step := range steps {
 				step.do(server)
 				check.Equal(t, step.name+": the address", server.Addr(), addr)
 				check.Equal(t, step.name+": what was written is there", of.read(t, server), step.kept)
 			}
 		})
-	}
-}
-
-// Who has asked a paused server waits. The signal reaches one thread after the other: the first questions may be
-// answered.
-func TestPausedServersAreSilent(t *testing.T) {
-	t.Parallel()
-	cache, queue := testserver.Redis(t), testserver.NATS(t)
-	client, js := openRedis(t, cache.URL()), openNATS(t, queue)
-	for server, ask := range map[*testserver.Server]func(ctx context.Context) error{
-		cache: func(ctx context.Context) error { return client.Ping(ctx).Err() },
-		queue: func(ctx context.Context) error { return check.ErrorOf(js.AccountInfo(ctx)) },
-	} {
-		check.Must(t, ask(t.Context()))
-		server.Pause()
-		check.Eventually(t, "a paused server does not answer", func() bool { return ask(check.Expiring(t)) != nil })
-		server.Resume()
-		check.Must(t, ask(t.Context()))
 	}
 }
 
@@ -192,22 +183,6 @@ func TestServersRunOnTheirFiles(t *testing.T) {
 			check.That(t, (err == nil) == holds, "%v: a stream of %d bytes: %v", settings, stream.MaxBytes, err)
 		}
 	}
-}
-
-func TestReadOnlyBindsTheServiceButNotTheAdministrator(t *testing.T) {
-	t.Parallel()
-	server := testserver.MariaDB(t)
-	admin := openDB(t, server.AdminDSN(testserver.DefaultSchema))
-	service := openDB(t, server.DSN(testserver.DefaultSchema))
-	run(t, admin, "CREATE TABLE things (id INT PRIMARY KEY)", "SET GLOBAL read_only = 1", "INSERT INTO things VALUES (1)")
-
-	_, err := service.ExecContext(t.Context(), "INSERT INTO things VALUES (2)")
-	const optionPreventsStatement = 1290
-	if refused, ok := errors.AsType[*mysql.MySQLError](err); !ok || refused.Number != optionPreventsStatement {
-		t.Fatalf("insert into a read-only server = %v, want error %d", err, optionPreventsStatement)
-	}
-	run(t, admin, "SET GLOBAL read_only = 0")
-	run(t, service, "INSERT INTO things VALUES (2)")
 }
 
 // Each test has a schema of its own, which is gone with it.
