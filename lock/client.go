@@ -28,12 +28,14 @@ type Client struct {
 	live   map[*holding]struct{} // held now; for Close
 	closed bool
 
-	watchdog *watchdog
-	undoer   *undoer
+	watchdog   *watchdog
+	undos      sync.WaitGroup // see giveBack
+	undoing    atomic.Int64
+	undoPlaces chan struct{}
 
 	workMu  sync.Mutex // guards stopped, and that nothing starts after it
 	stopped bool
-	work    sync.WaitGroup // goroutines of watchdog and undoer
+	work    sync.WaitGroup // goroutines of the watchdog and of giveBack
 
 	underWay sync.WaitGroup // calls of Lock and Unlock that enter let in
 }
@@ -48,11 +50,10 @@ func New(store driver.Store, opts ...ClientOption) *Client {
 	c := &Client{
 		store: store, set: set, id: clientID(set),
 		base: base, stop: stop,
-		queues: make(map[string]*queue), live: make(map[*holding]struct{}),
+		queues: make(map[string]*queue), live: make(map[*holding]struct{}), undoPlaces: make(chan struct{}, undosAtOnce),
 	}
 	c.passer, _ = store.(driver.Passer)
-	c.watchdog = &watchdog{c: c, kick: newBell()}
-	c.undoer = &undoer{c: c}
+	c.watchdog = &watchdog{c: c}
 	return c
 }
 
@@ -107,7 +108,7 @@ func (c *Client) Close(ctx context.Context) error {
 
 	for _, h := range held {
 		h.end(ErrClosed)
-		c.undoer.add(h)
+		c.giveBack(h)
 	}
 	err := c.settled(ctx)
 	c.stop()
@@ -129,7 +130,7 @@ func (c *Client) settled(ctx context.Context) error {
 		return fmt.Errorf("close the lock client: %w", context.Cause(ctx))
 	}
 	select {
-	case <-finished(&c.undoer.workers):
+	case <-finished(&c.undos):
 		return nil
 	case <-time.After(closeUndoTime):
 		return fmt.Errorf("close the lock client: locks are left to their leases: %w", ErrUnknown)

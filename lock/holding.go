@@ -27,15 +27,12 @@ type holding struct {
 	repeated bool      // an attempt was not Grant.Once
 	stray    bool      // Grant.Stray, of any attempt, and nothing has been done about it
 	until    time.Time // by the monotonic clock: not to be relied on after this
+	due      time.Time // of the next renewal; zero: none
 	timer    *time.Timer
 	leases   []*Lease
-	watchdog int           // how many of the leases want to be renewed
 	lease    time.Duration // what a renewal asks for
 	longest  time.Duration // see limit; 0: none
 	trouble  error         // of the last renewal
-
-	renewAt time.Time // guarded by watchdog.mu, as is index
-	index   int
 }
 
 func (h *holding) request(holds int, lease time.Duration) driver.Request {
@@ -71,8 +68,7 @@ func (h *holding) ask(ctx context.Context, r driver.Request) (driver.Grant, time
 // begin makes the holding count as held until the lease asked for at sent runs out; false when it has run out already.
 func (h *holding) begin(sent time.Time, token int64, once bool) bool {
 	until := validUntil(sent, h.first)
-	left := time.Until(until)
-	if left <= 0 {
+	if time.Until(until) <= 0 {
 		return false
 	}
 	c := h.client
@@ -87,22 +83,50 @@ func (h *holding) begin(sent time.Time, token int64, once bool) bool {
 	h.mu.Lock()
 	h.held, h.number, h.until = true, token, until
 	h.repeated = h.repeated || !once
-	h.timer = time.AfterFunc(left, h.expire)
 	h.mu.Unlock()
 	return true
 }
 
-// expire runs on a monotonic timer. It ends a lease before the store gives the lock to another owner.
-func (h *holding) expire() {
-	h.mu.Lock()
-	left := time.Until(h.until)
-	if h.held && left > 0 { // extended while the timer was on its way
-		h.timer.Reset(left)
-		h.mu.Unlock()
-		return
+// arm sets the timer, a monotonic one, to the next renewal or to the end of the lease. Under h.mu.
+func (h *holding) arm() {
+	next := h.until
+	if !h.due.IsZero() && h.due.Before(next) {
+		next = h.due
 	}
+	if h.timer == nil {
+		h.timer = time.AfterFunc(time.Until(next), h.ring)
+	} else {
+		h.timer.Reset(time.Until(next))
+	}
+}
+
+// ring is the timer's. It hands the holding to the watchdog, or ends it before the store gives the lock to another.
+func (h *holding) ring() {
+	h.mu.Lock()
+	now := time.Now()
+	over, due := !now.Before(h.until), !h.due.IsZero() && !now.Before(h.due)
+	if h.held && !over {
+		if due {
+			h.due = time.Time{}
+		}
+		h.arm()
+	}
+	every := h.lease / renewFraction
 	h.mu.Unlock()
-	h.lose("the lease ran out")
+	switch {
+	case over:
+		h.lose("the lease ran out")
+	case due:
+		h.client.watchdog.add(h, gathering(every))
+	}
+}
+
+// renewAt has a holding renewed then, if it still wants to be. Under h.mu.
+func (h *holding) renewAt(at time.Time) {
+	if h.held && h.wanted() {
+		h.due = at.Add(-gathering(h.lease / renewFraction))
+		h.arm()
+	}
 }
 
 // prolong is called when a request sent then has renewed the lease. It never shortens a lease, nor do the stores.
@@ -117,7 +141,7 @@ func (h *holding) prolong(sent time.Time, lease time.Duration) {
 		return
 	}
 	h.until = until
-	h.timer.Reset(time.Until(until))
+	h.arm()
 }
 
 // shorten ends the holding by then if the lease is its only one and not renewed: others rely on none.
@@ -129,7 +153,7 @@ func (h *holding) shorten(l *Lease, until time.Time) bool {
 	}
 	if h.held && until.Before(h.until) {
 		h.until = until
-		h.timer.Reset(time.Until(until))
+		h.arm()
 	}
 	return true
 }
@@ -164,13 +188,14 @@ func (h *holding) end(cause error) bool {
 		return false
 	}
 	h.held, h.cause = false, cause
-	h.timer.Stop()
+	if h.timer != nil {
+		h.timer.Stop()
+	}
 	for _, l := range h.leases {
 		l.end(cause)
 	}
 	h.mu.Unlock()
 
-	h.client.watchdog.remove(h)
 	c := h.client
 	c.mu.Lock()
 	delete(c.live, h)
@@ -190,44 +215,33 @@ func (h *holding) state() (bool, error) {
 // that two more still come in time, however long the answer took that gave the lock.
 func (h *holding) add(l *Lease) bool {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !h.held {
-		h.mu.Unlock()
 		return false
 	}
 	h.leases = append(h.leases, l)
-	if l.watchdog {
-		h.lease = max(h.lease, l.term)
-		h.watchdog++
+	if !l.watchdog {
+		h.arm()
+		return true
 	}
+	h.lease = max(h.lease, l.term)
 	every := h.lease / renewFraction
 	at := h.until.Add(-(renewFraction - 1) * every)
-	h.mu.Unlock()
-	if l.watchdog {
-		if soon := time.Now().Add(every); soon.Before(at) {
-			at = soon
-		}
-		h.client.watchdog.schedule(h, at)
+	if soon := time.Now().Add(every); soon.Before(at) {
+		at = soon
 	}
+	h.renewAt(at)
 	return true
 }
 
 // remove takes a lease off the holding and returns how many are left, and whether the holding is still held.
 func (h *holding) remove(l *Lease) (left int, held bool) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if i := slices.Index(h.leases, l); i >= 0 {
 		h.leases = slices.Delete(h.leases, i, i+1)
 	}
-	left, held = len(h.leases), h.held
-	drop := false
-	if l.watchdog {
-		h.watchdog--
-		drop = h.watchdog == 0
-	}
-	h.mu.Unlock()
-	if drop {
-		h.client.watchdog.remove(h)
-	}
-	return left, held
+	return len(h.leases), h.held
 }
 
 // wanted reports whether to renew the holding: for a lease with a watchdog whose life (While) goes on. Under h.mu.
@@ -267,7 +281,7 @@ func (h *holding) undo(err error) {
 		h.mu.Lock()
 		h.stray = false
 		h.mu.Unlock()
-		h.client.undoer.add(h)
+		h.client.giveBack(h)
 	}
 }
 

@@ -17,7 +17,7 @@ func (c *Client) acquire(ctx context.Context, s *slot, a attempt) (_ *holding, e
 	name := s.lock.name
 	// A new one each time: no late request is taken for one of a later acquisition.
 	id := c.id + ":" + strconv.FormatUint(c.last.Add(1), 10)
-	h := &holding{client: c, name: name, slot: s, id: id, first: a.lease, index: -1}
+	h := &holding{client: c, name: name, slot: s, id: id, first: a.lease}
 	defer func() {
 		if err != nil {
 			h.abandon()

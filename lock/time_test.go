@@ -521,7 +521,7 @@ func closeBesideUnlock(t *testing.T, after bool) {
 func closeBesideDeadStore(t *testing.T) {
 	store := newSlowStore()
 	store.unknown = lock.ErrUnknown
-	store.closed.Store(true)
+	store.release = func(ctx context.Context, _ driver.Request) (bool, error) { return false, silent(ctx) }
 	locks := lock.New(store)
 	check.Is(t, "the acquisition", check.ErrorOf(locks.Mutex("k").TryLock(t.Context())), lock.ErrUnknown)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
