@@ -7,15 +7,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"seckill/lock/driver"
 )
 
 // Client takes locks from one store. It is safe for concurrent use. A process makes one for each store: the waiters of
 // one Client are served in the order they came, and share one subscription and one watchdog.
 type Client struct {
-	store  driver.Store
-	passer driver.Passer // nil when the store cannot hand over
+	store  Store
+	passer Passer // nil when the store cannot hand over
 	set    settings
 	id     string        // first half of every holder
 	last   atomic.Uint64 // second half: never used twice
@@ -41,7 +39,7 @@ type Client struct {
 }
 
 // New makes a client of a store. The client owns the store from then on: Close closes both.
-func New(store driver.Store, opts ...ClientOption) *Client {
+func New(store Store, opts ...ClientOption) *Client {
 	set := defaultSettings()
 	for _, o := range opts {
 		o(&set)
@@ -52,7 +50,7 @@ func New(store driver.Store, opts ...ClientOption) *Client {
 		base: base, stop: stop,
 		queues: make(map[string]*queue), live: make(map[*holding]struct{}), undoPlaces: make(chan struct{}, undosAtOnce),
 	}
-	c.passer, _ = store.(driver.Passer)
+	c.passer, _ = store.(Passer)
 	c.watchdog = &watchdog{c: c}
 	return c
 }

@@ -16,7 +16,6 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
-	"seckill/lock/driver"
 )
 
 // subject is one kind of lock under the conformance suite.
@@ -385,10 +384,10 @@ func TestCluster(t *testing.T) {
 	})
 	t.Run("renewal of keys in different slots", func(t *testing.T) {
 		s := newAsked(t, redisStore(client))
-		var all []driver.Request
+		var all []lock.Request
 		for i := range 10 {
 			r := request(fmt.Sprint("renewed", i), 1)
-			s.acquire("taken", r, driver.StateHeld)
+			s.acquire("taken", r, lock.StateHeld)
 			all = append(all, r, request(fmt.Sprint("nobody's", i), 1))
 		}
 		for i, err := range s.Renew(t.Context(), all) {
@@ -411,7 +410,7 @@ func TestCluster(t *testing.T) {
 	// The keys of locks with odd names do not share a slot. Taking them is refused at once, and nothing is undone again
 	// and again. Guard: CROSSSLOT in classify.
 	t.Run("names that miss their slot", func(t *testing.T) {
-		for kind, store := range map[string]driver.Store{"redis": redisStore(client), "setnx": lock.NewSetNXStore(client, lock.CallTimeout(check.Deadline))} {
+		for kind, store := range map[string]lock.Store{"redis": redisStore(client), "setnx": lock.NewSetNXStore(client, lock.CallTimeout(check.Deadline))} {
 			locks := newLocks(t, store)
 			for name, refused := range map[string]error{
 				"plain": nil, "{user}:42": nil, "lock:{user}": nil,
@@ -458,7 +457,7 @@ func hangs(t *testing.T, client *redis.ClusterClient, server *testserver.Server)
 	}
 	for i, waiting := range going {
 		lease := got(t, "a lock on the other node", waiting)
-		check.Is(t, "renewed for who does not hold it", store.Renew(t.Context(), []driver.Request{request(free[i], 1)})[0], lock.ErrLost)
+		check.Is(t, "renewed for who does not hold it", store.Renew(t.Context(), []lock.Request{request(free[i], 1)})[0], lock.ErrLost)
 		mustUnlock(t, lease)
 	}
 	server.Resume()

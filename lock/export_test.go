@@ -3,8 +3,6 @@ package lock
 import (
 	"context"
 	"time"
-
-	"seckill/lock/driver"
 )
 
 // Waiting returns how many wait for a lock.
@@ -35,7 +33,7 @@ func Queues(q *Quorum) int {
 }
 
 // Pending tells tests how many calls wait for a place in a pipeline.
-func Pending(s driver.Store) int {
+func Pending(s Store) int {
 	calls := s.(*redisStore).calls
 	calls.mu.Lock()
 	defer calls.mu.Unlock()
@@ -51,7 +49,7 @@ func Sweep(ctx context.Context, s *MySQLStore, age time.Duration) (int64, error)
 const DefaultCallTimeout = defaultCallTimeout
 
 // CallTimeoutOf tells tests what bounds a call.
-func CallTimeoutOf(s driver.Store) time.Duration { return s.(*redisStore).calls.timeout }
+func CallTimeoutOf(s Store) time.Duration { return s.(*redisStore).calls.timeout }
 
 // StatementTimeoutOf tells tests what bounds a statement.
 func StatementTimeoutOf(s *MySQLStore) time.Duration { return s.timeout }
@@ -60,7 +58,7 @@ func StatementTimeoutOf(s *MySQLStore) time.Duration { return s.timeout }
 var CutBy = cutBy
 
 // Recount has replicas counted anew at the next acquisition, for tests.
-func Recount(s driver.Store) {
+func Recount(s Store) {
 	r := s.(*redisStore).synced.replicas
 	r.mu.Lock()
 	defer r.mu.Unlock()

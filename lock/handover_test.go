@@ -20,28 +20,27 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
-	"seckill/lock/driver"
 )
 
 // handing is a store that keeps a Pass on its way until the waiter it goes to has gone, and that answers as told what
 // the waiter asks meanwhile.
 type handing struct {
-	driver.Store
+	lock.Store
 	late bool // the Pass takes effect after the waiter has gone, not before
 
-	grant driver.Grant
+	grant lock.Grant
 	fails error
 
-	watch   atomic.Pointer[driver.Watch]
+	watch   atomic.Pointer[lock.Watch]
 	undone  atomic.Bool
 	mu      sync.Mutex    // no request of the waiter's own meets the Pass in the store
 	once    sync.Once     // Unlock repeats a Pass that fails
 	passing chan struct{} // closed when the Pass is on its way
 	gone    chan struct{} // closed by the test when the waiter is
-	passed  driver.Passed
+	passed  lock.Passed
 }
 
-func (s *handing) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+func (s *handing) Acquire(ctx context.Context, r lock.Request) (lock.Grant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -52,7 +51,7 @@ func (s *handing) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	}
 }
 
-func (s *handing) Release(ctx context.Context, r driver.Request) (bool, error) {
+func (s *handing) Release(ctx context.Context, r lock.Request) (bool, error) {
 	was, err := s.Store.Release(ctx, r)
 	if r.Abandon && err == nil {
 		s.undone.Store(true)
@@ -60,7 +59,7 @@ func (s *handing) Release(ctx context.Context, r driver.Request) (bool, error) {
 	return was, err
 }
 
-func (s *handing) Watch(name string, wake func()) driver.Watch {
+func (s *handing) Watch(name string, wake func()) lock.Watch {
 	w := s.Store.Watch(name, wake)
 	s.watch.Store(&w)
 	return w
@@ -71,16 +70,16 @@ func (s *handing) live() bool {
 	return w != nil && (*w).Live()
 }
 
-func (s *handing) Pass(ctx context.Context, from, to driver.Request) (passed driver.Passed, err error) {
+func (s *handing) Pass(ctx context.Context, from, to lock.Request) (passed lock.Passed, err error) {
 	s.mu.Lock()
 	if !s.late {
-		passed, err = s.Store.(driver.Passer).Pass(ctx, from, to)
+		passed, err = s.Store.(lock.Passer).Pass(ctx, from, to)
 	}
 	s.once.Do(func() { close(s.passing) })
 	s.mu.Unlock()
 	<-s.gone
 	if s.late {
-		passed, err = s.Store.(driver.Passer).Pass(ctx, from, to)
+		passed, err = s.Store.(lock.Passer).Pass(ctx, from, to)
 	}
 	s.passed = passed
 	return passed, err
@@ -95,19 +94,19 @@ func TestHandoverToWaiterThatLeft(t *testing.T) {
 	gone := errors.New("the caller hung up")
 	memory := lock.NewMemoryStore()
 	for what, answer := range map[string]struct {
-		grant driver.Grant
+		grant lock.Grant
 		fails error
 	}{
 		"not sent": {fails: fmt.Errorf("%w: %w", lock.ErrNotSent, gone)},
 		"refused":  {fails: fmt.Errorf("%w: %w", lock.ErrRefused, gone)},
-		"lost":     {grant: driver.Grant{State: driver.StateLost}},
+		"lost":     {grant: lock.Grant{State: lock.StateLost}},
 		"unknown":  {fails: fmt.Errorf("%w: %w", lock.ErrUnknown, gone)},
-		"canceled": {grant: driver.Grant{State: driver.StateBusy, Remaining: time.Minute}},
+		"canceled": {grant: lock.Grant{State: lock.StateBusy, Remaining: time.Minute}},
 	} {
 		for _, late := range []bool{false, true} {
-			for kind, open := range map[string]func() driver.Store{
-				"redis":  func() driver.Store { return redisStore(b.direct) },
-				"memory": func() driver.Store { return memory },
+			for kind, open := range map[string]func() lock.Store{
+				"redis":  func() lock.Store { return redisStore(b.direct) },
+				"memory": func() lock.Store { return memory },
 			} {
 				t.Run(fmt.Sprintf("%s/%s/late=%t", kind, what, late), func(t *testing.T) {
 					t.Parallel()
@@ -199,7 +198,7 @@ func TestWatchAgain(t *testing.T) {
 		check.Receive(t, "the news that the watch is live", wakes) // what came between the two is not missed
 	}
 	check.Eventually(t, "the watch is live", watch.Live)
-	s.acquire("taken", request(b.name, 1), driver.StateHeld)
+	s.acquire("taken", request(b.name, 1), lock.StateHeld)
 	check.Equal(t, "handed over", s.pass(request(b.name, 1), request(b.name, 2)).Held, true)
 	watch.Stop()
 	noSubscription(t, b.direct, b.name)
@@ -220,7 +219,7 @@ func TestPass(t *testing.T) {
 		check.Eventually(t, "the watch is live", watch.Live)
 	}
 	listen(s)
-	s.acquire("taken", from, driver.StateHeld)
+	s.acquire("taken", from, lock.StateHeld)
 	first := s.pass(from, to)
 	check.Equal(t, "handed over", first.Held, true)
 	check.Equal(t, "most of the lease is over", b.direct.PExpire(t.Context(), b.name, time.Minute).Val(), true)
@@ -233,7 +232,7 @@ func TestPass(t *testing.T) {
 	listen(newAsked(t, redisStore(b.direct)))
 	passed := s.pass(to, third)
 	check.Equal(t, "it was the second one's, and is handed over", [2]bool{passed.Was, passed.Held}, [2]bool{true, false})
-	s.acquire("taken by the other process", request(b.name, 4), driver.StateHeld)
+	s.acquire("taken by the other process", request(b.name, 4), lock.StateHeld)
 	s.release("released", request(b.name, 4), true)
 }
 
@@ -297,11 +296,11 @@ func TestLateCopyOfRaisedToken(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	store := redisStore(b.direct)
-	var late []driver.Request
-	locks := newLocks(t, &fake{Store: store, acquire: func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	var late []lock.Request
+	locks := newLocks(t, &fake{Store: store, acquire: func(ctx context.Context, r lock.Request) (lock.Grant, error) {
 		if r.Token != 0 {
 			late = append(late, r)
-			return driver.Grant{}, fmt.Errorf("%w: no answer", lock.ErrUnknown)
+			return lock.Grant{}, fmt.Errorf("%w: no answer", lock.ErrUnknown)
 		}
 		return store.Acquire(ctx, r)
 	}})
@@ -312,7 +311,7 @@ func TestLateCopyOfRaisedToken(t *testing.T) {
 	closeLocks(t, locks) // what is kept against copies, and no longer needed, is gone
 	other := newAsked(t, redisStore(b.direct))
 	for _, r := range late {
-		other.acquire("the late copy for "+r.Name, r, driver.StateLost)
+		other.acquire("the late copy for "+r.Name, r, lock.StateLost)
 	}
 }
 
@@ -451,7 +450,7 @@ func TestLinearizable(t *testing.T) {
 			count := check.Count(t, "HISTORIES", 90/parts, 3000/parts)
 			synctest.Test(t, func(t *testing.T) {
 				chance := check.Seeded(t)
-				var stores []driver.Store
+				var stores []lock.Store
 				for range parts {
 					stores = append(stores, lock.NewMemoryStore())
 				}
@@ -479,7 +478,7 @@ func TestLinearizable(t *testing.T) {
 }
 
 // shaky is a store over a network that delays requests and answers, and loses some.
-func shaky(store driver.Store, seed uint64) *fake {
+func shaky(store lock.Store, seed uint64) *fake {
 	var mu sync.Mutex
 	chance := rand.New(rand.NewPCG(seed, 0))
 	fails := func(ctx context.Context) error {
@@ -494,17 +493,17 @@ func shaky(store driver.Store, seed uint64) *fake {
 	}
 	return &fake{
 		Store: store,
-		acquire: func(ctx context.Context, r driver.Request) (driver.Grant, error) {
-			return between(ctx, fails, func() (driver.Grant, error) { return store.Acquire(ctx, r) })
+		acquire: func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+			return between(ctx, fails, func() (lock.Grant, error) { return store.Acquire(ctx, r) })
 		},
-		renew: func(ctx context.Context, rs []driver.Request) []error {
+		renew: func(ctx context.Context, rs []lock.Request) []error {
 			errs, err := between(ctx, fails, func() ([]error, error) { return store.Renew(ctx, rs), nil })
 			if err != nil {
 				return slices.Repeat([]error{err}, len(rs))
 			}
 			return errs
 		},
-		release: func(ctx context.Context, r driver.Request) (bool, error) {
+		release: func(ctx context.Context, r lock.Request) (bool, error) {
 			return between(ctx, fails, func() (bool, error) { return store.Release(ctx, r) })
 		},
 	}
@@ -596,7 +595,7 @@ func TestCheckerCatchesBrokenLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFake()
-		store.release = func(ctx context.Context, r driver.Request) (bool, error) {
+		store.release = func(ctx context.Context, r lock.Request) (bool, error) {
 			_ = pass(ctx, 4*time.Millisecond) // it comes when the lease is over
 			return store.ForceRelease(ctx, r.Name)
 		}

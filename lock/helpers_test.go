@@ -20,7 +20,6 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
-	"seckill/lock/driver"
 )
 
 func TestMain(m *testing.M) {
@@ -87,7 +86,7 @@ func plain(t testing.TB, url string) *redis.Client {
 	return connect(t, opt)
 }
 
-func redisStore(client redis.UniversalClient, opts ...lock.RedisOption) driver.Store {
+func redisStore(client redis.UniversalClient, opts ...lock.RedisOption) lock.Store {
 	return lock.NewRedisStore(client, append([]lock.RedisOption{lock.CallTimeout(check.Deadline)}, opts...)...)
 }
 
@@ -97,7 +96,7 @@ func locksOn(t testing.TB, client redis.UniversalClient, opts ...lock.ClientOpti
 }
 
 // newLocks makes a client whose locks last and whose calls are never too late.
-func newLocks(t testing.TB, store driver.Store, opts ...lock.ClientOption) *lock.Client {
+func newLocks(t testing.TB, store lock.Store, opts ...lock.ClientOption) *lock.Client {
 	t.Helper()
 	return closing(t, lock.New(store, append([]lock.ClientOption{lock.WatchdogLease(calm), lock.UnlockTimeout(check.Deadline)}, opts...)...))
 }
@@ -181,14 +180,14 @@ func table(t testing.TB, db *sql.DB) *lock.MySQLStore {
 // fake stands before a store, mostly one in memory. It counts the calls, lets them take their time, or answers in the
 // store's place. (It does not hand locks over.)
 type fake struct {
-	driver.Store
+	lock.Store
 	takes   time.Duration // before a call is carried out
 	answers time.Duration // after that
 
-	acquire func(context.Context, driver.Request) (driver.Grant, error)
-	renew   func(context.Context, []driver.Request) []error
-	release func(context.Context, driver.Request) (bool, error)
-	watch   func(name string, wake func()) driver.Watch
+	acquire func(context.Context, lock.Request) (lock.Grant, error)
+	renew   func(context.Context, []lock.Request) []error
+	release func(context.Context, lock.Request) (bool, error)
+	watch   func(name string, wake func()) lock.Watch
 	close   func() error
 
 	acquired, renewed, released atomic.Int64
@@ -205,9 +204,9 @@ func (s *fake) empty() {
 	}
 }
 
-func (s *fake) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+func (s *fake) Acquire(ctx context.Context, r lock.Request) (lock.Grant, error) {
 	s.acquired.Add(1)
-	return slowly(ctx, s, func() (driver.Grant, error) {
+	return slowly(ctx, s, func() (lock.Grant, error) {
 		if s.acquire != nil {
 			return s.acquire(ctx, r)
 		}
@@ -227,7 +226,7 @@ func slowly[A any](ctx context.Context, s *fake, call func() (A, error)) (answer
 	return said, err
 }
 
-func (s *fake) Renew(ctx context.Context, rs []driver.Request) []error {
+func (s *fake) Renew(ctx context.Context, rs []lock.Request) []error {
 	s.renewed.Add(1)
 	if s.renew != nil {
 		return s.renew(ctx, rs)
@@ -235,7 +234,7 @@ func (s *fake) Renew(ctx context.Context, rs []driver.Request) []error {
 	return s.Store.Renew(ctx, rs)
 }
 
-func (s *fake) Release(ctx context.Context, r driver.Request) (bool, error) {
+func (s *fake) Release(ctx context.Context, r lock.Request) (bool, error) {
 	s.released.Add(1)
 	return slowly(ctx, s, func() (bool, error) {
 		if s.release != nil {
@@ -245,7 +244,7 @@ func (s *fake) Release(ctx context.Context, r driver.Request) (bool, error) {
 	})
 }
 
-func (s *fake) Watch(name string, wake func()) driver.Watch {
+func (s *fake) Watch(name string, wake func()) lock.Watch {
 	if s.watch != nil {
 		return s.watch(name, wake)
 	}
@@ -265,12 +264,12 @@ func (s *fake) calls() int { return int(s.acquired.Load() + s.released.Load()) }
 // free tells whether nobody has the lock.
 func (s *fake) free(t testing.TB, name string) bool {
 	t.Helper()
-	r := driver.Request{Name: name, Holder: "a look", Holds: 1, Lease: time.Minute}
+	r := lock.Request{Name: name, Holder: "a look", Holds: 1, Lease: time.Minute}
 	grant := check.Value(s.Store.Acquire(context.Background(), r))(t)
-	if grant.State != driver.StateHeld {
+	if grant.State != lock.StateHeld {
 		return false
 	}
-	check.Must(t, check.ErrorOf(s.Store.Release(context.Background(), driver.Request{Name: name, Holder: r.Holder})))
+	check.Must(t, check.ErrorOf(s.Store.Release(context.Background(), lock.Request{Name: name, Holder: r.Holder})))
 	return true
 }
 
@@ -302,19 +301,19 @@ type cut struct {
 
 func newCut() *cut {
 	c := &cut{fake: newFake(), says: silent}
-	c.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	c.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
 		if c.gone.Load() {
-			return driver.Grant{}, c.says(ctx)
+			return lock.Grant{}, c.says(ctx)
 		}
 		return c.Store.Acquire(ctx, r)
 	}
-	c.renew = func(ctx context.Context, rs []driver.Request) []error {
+	c.renew = func(ctx context.Context, rs []lock.Request) []error {
 		if c.gone.Load() {
 			return slices.Repeat([]error{c.says(ctx)}, len(rs))
 		}
 		return c.Store.Renew(ctx, rs)
 	}
-	c.release = func(ctx context.Context, r driver.Request) (bool, error) {
+	c.release = func(ctx context.Context, r lock.Request) (bool, error) {
 		if c.gone.Load() {
 			return false, c.says(ctx)
 		}

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"seckill/lock/driver"
 )
 
 // holding is one outermost acquisition: what the store knows under one holder. Re-entry adds leases to it.
@@ -35,19 +33,19 @@ type holding struct {
 	trouble  error         // of the last renewal
 }
 
-func (h *holding) request(holds int, lease time.Duration) driver.Request {
-	return driver.Request{Name: h.name, Holder: h.id, Holds: holds, Lease: lease}
+func (h *holding) request(holds int, lease time.Duration) Request {
+	return Request{Name: h.name, Holder: h.id, Holds: holds, Lease: lease}
 }
 
 // last is the request that gives the lock back.
-func (h *holding) last() driver.Request {
+func (h *holding) last() Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return driver.Request{Name: h.name, Holder: h.id, Once: !h.repeated}
+	return Request{Name: h.name, Holder: h.id, Once: !h.repeated}
 }
 
 // ask makes one attempt to take the lock. After an error other than ErrRefused the caller undoes the attempt.
-func (h *holding) ask(ctx context.Context, r driver.Request) (driver.Grant, time.Time, error) {
+func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) {
 	sent := time.Now()
 	grant, err := h.client.store.Acquire(ctx, r)
 	if err != nil {
@@ -320,12 +318,12 @@ func (h *holding) raise(ctx context.Context, token int64) error {
 }
 
 // confirm asks once more for a lock that the owner holds, and returns its token.
-func (h *holding) confirm(ctx context.Context, r driver.Request, to string) (int64, error) {
+func (h *holding) confirm(ctx context.Context, r Request, to string) (int64, error) {
 	grant, sent, err := h.ask(ctx, r)
 	if err != nil {
 		return 0, cutBy(ctx, err)
 	}
-	if grant.State != driver.StateHeld {
+	if grant.State != StateHeld {
 		return 0, h.gone(to)
 	}
 	h.prolong(sent, r.Lease)
@@ -347,7 +345,7 @@ func (h *holding) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	r := h.request(0, d)
 	sent := time.Now()
 	r.Exact = h.shorten(l, validUntil(sent, d))
-	err := h.client.store.Renew(ctx, []driver.Request{r})[0]
+	err := h.client.store.Renew(ctx, []Request{r})[0]
 	if r.Exact && (err != nil || time.Since(sent) >= swiftly) {
 		h.limit(d)
 	}

@@ -6,7 +6,7 @@
 //
 // By hand it is [Mutex.Lock] and [Lease.Unlock]. The locks of [NewRedisStore] are those of Redisson, so Java and Go
 // processes exclude and wake each other. No lease stops a process that is paused: what must not happen twice needs a
-// token or a constraint where it happens. See README.md. Package driver is for authors of other stores.
+// token or a constraint where it happens. See README.md. Store is for authors of other stores.
 package lock
 
 import (
@@ -18,8 +18,6 @@ import (
 	"log/slog"
 	"math"
 	"time"
-
-	"seckill/lock/driver"
 )
 
 var (
@@ -30,7 +28,7 @@ var (
 	ErrHeld = errors.New("lock: held by somebody else")
 
 	// ErrLost is the cause of a lease's ended context: the lock is lost or not provable. Unlock and Extend return it.
-	ErrLost = driver.ErrLost
+	ErrLost = errors.New("lock: lost")
 
 	// ErrNotHeld is what Unlock returns for a lease that was unlocked before.
 	ErrNotHeld = errors.New("lock: not held")
@@ -44,14 +42,15 @@ var (
 	// ErrClosed means that the client has been closed.
 	ErrClosed = errors.New("lock: client closed")
 
-	// ErrUnknown means that the store did not answer in time. The acquisition is undone; its caller holds nothing.
-	ErrUnknown = driver.ErrUnknown
+	// ErrUnknown means that the store did not answer in time, so it may or may not have done what it was asked to. An
+	// acquisition that ended like this is undone; its caller holds nothing.
+	ErrUnknown = errors.New("lock: the store did not answer, the outcome is unknown")
 
 	// ErrRefused means that the store cannot do this at all (a key of another type, no permission) and changed nothing.
-	ErrRefused = driver.ErrRefused
+	ErrRefused = errors.New("lock: refused by the store")
 
 	// ErrNotSent means that the request did not leave this process, so nothing happened.
-	ErrNotSent = driver.ErrNotSent
+	ErrNotSent = errors.New("lock: the request was not sent")
 
 	// ErrOverloaded means that more calls wait for the store than may be queued. It comes wrapped with ErrNotSent.
 	ErrOverloaded = errors.New("lock: too many calls are waiting for the store")

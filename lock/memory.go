@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"seckill/lock/driver"
 )
 
 // memoryStore keeps locks in the memory of this process, see NewMemoryStore.
@@ -18,7 +16,7 @@ type memoryStore struct {
 	sweepAt int   // locks in the map at which the expired ones are dropped
 }
 
-var _ driver.Passer = (*memoryStore)(nil)
+var _ Passer = (*memoryStore)(nil)
 
 type memoryLock struct {
 	holder string
@@ -31,7 +29,7 @@ const firstSweep = 1024
 
 // NewMemoryStore keeps locks in the memory of this process: for a service that runs alone, and for tests. It excludes
 // no other process.
-func NewMemoryStore() driver.Store {
+func NewMemoryStore() Store {
 	return &memoryStore{
 		locks:   map[string]*memoryLock{},
 		watches: map[string]map[*memoryWatch]struct{}{},
@@ -40,9 +38,9 @@ func NewMemoryStore() driver.Store {
 }
 
 // Acquire is Store's.
-func (s *memoryStore) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+func (s *memoryStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 	if err := ctx.Err(); err != nil {
-		return driver.Grant{}, err
+		return Grant{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,18 +51,18 @@ func (s *memoryStore) Acquire(ctx context.Context, r driver.Request) (driver.Gra
 		held.extend(now, r)
 		held.token = max(held.token, r.Token)
 		s.token = max(s.token, held.token)
-		return driver.Grant{State: driver.StateHeld, Token: held.token}, nil
+		return Grant{State: StateHeld, Token: held.token}, nil
 	case r.Holds > 1:
-		return driver.Grant{State: driver.StateLost}, nil
+		return Grant{State: StateLost}, nil
 	case held != nil:
-		return driver.Grant{State: driver.StateBusy, Remaining: held.until.Sub(now)}, nil
+		return Grant{State: StateBusy, Remaining: held.until.Sub(now)}, nil
 	default:
-		return driver.Grant{State: driver.StateHeld, Token: s.grant(r, now)}, nil
+		return Grant{State: StateHeld, Token: s.grant(r, now)}, nil
 	}
 }
 
 // Renew is Store's.
-func (s *memoryStore) Renew(ctx context.Context, rs []driver.Request) []error {
+func (s *memoryStore) Renew(ctx context.Context, rs []Request) []error {
 	if err := ctx.Err(); err != nil {
 		return slices.Repeat([]error{err}, len(rs))
 	}
@@ -84,7 +82,7 @@ func (s *memoryStore) Renew(ctx context.Context, rs []driver.Request) []error {
 }
 
 // Release is Store's. Nothing arrives late in one process, so an abandoned acquisition needs no more than any other.
-func (s *memoryStore) Release(ctx context.Context, r driver.Request) (bool, error) {
+func (s *memoryStore) Release(ctx context.Context, r Request) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -126,26 +124,26 @@ func (s *memoryStore) Holder(_ context.Context, name string) (string, time.Durat
 }
 
 // Pass is Passer's. If a client of another process waits, the lock is freed, so that nobody is starved.
-func (s *memoryStore) Pass(ctx context.Context, from, to driver.Request) (driver.Passed, error) {
+func (s *memoryStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
 	if err := ctx.Err(); err != nil {
-		return driver.Passed{}, err
+		return Passed{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	held := s.live(from.Name, now)
 	if held == nil || held.holder != from.Holder {
-		return driver.Passed{}, nil
+		return Passed{}, nil
 	}
 	if len(s.watches[from.Name]) > 1 {
 		s.free(from.Name)
-		return driver.Passed{Was: true}, nil
+		return Passed{Was: true}, nil
 	}
-	return driver.Passed{Was: true, Held: true, Token: s.grant(to, now)}, nil
+	return Passed{Was: true, Held: true, Token: s.grant(to, now)}, nil
 }
 
 // Watch is Store's.
-func (s *memoryStore) Watch(name string, wake func()) driver.Watch {
+func (s *memoryStore) Watch(name string, wake func()) Watch {
 	w := &memoryWatch{store: s, name: name, wake: wake}
 	s.mu.Lock()
 	if s.watches[name] == nil {
@@ -169,7 +167,7 @@ func (s *memoryStore) live(name string, now time.Time) *memoryLock {
 	return held
 }
 
-func (s *memoryStore) grant(r driver.Request, now time.Time) int64 {
+func (s *memoryStore) grant(r Request, now time.Time) int64 {
 	if len(s.locks) >= s.sweepAt {
 		for name := range s.locks {
 			if s.live(name, now) == nil {
@@ -190,7 +188,7 @@ func (s *memoryStore) free(name string) {
 	}
 }
 
-func (l *memoryLock) extend(now time.Time, r driver.Request) {
+func (l *memoryLock) extend(now time.Time, r Request) {
 	if until := now.Add(r.Lease); r.Exact || until.After(l.until) {
 		l.until = until
 	}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"seckill/lock/driver"
 )
 
 const (
@@ -41,7 +39,7 @@ type MySQLStore struct {
 	work sync.WaitGroup
 }
 
-var _ driver.Store = (*MySQLStore)(nil)
+var _ Store = (*MySQLStore)(nil)
 
 // MySQLOption changes a MySQLStore.
 type MySQLOption func(*MySQLStore)
@@ -107,9 +105,9 @@ func query(name, table string) string {
 }
 
 // Acquire is Store's.
-func (s *MySQLStore) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+func (s *MySQLStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 	if len(r.Name) > maxNameLength || len(r.Holder) > maxOwnerLength {
-		return driver.Grant{}, fmt.Errorf("%w: the name is longer than %d bytes", ErrRefused, maxNameLength)
+		return Grant{}, fmt.Errorf("%w: the name is longer than %d bytes", ErrRefused, maxNameLength)
 	}
 	s.once.Do(func() { s.work.Go(s.sweeper) })
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -124,22 +122,22 @@ func (s *MySQLStore) Acquire(ctx context.Context, r driver.Request) (driver.Gran
 		_, err = s.exec(ctx, "reenter", r.Holds, lease, r.Name, r.Holder)
 	}
 	if err != nil {
-		return driver.Grant{}, err
+		return Grant{}, err
 	}
 	row, err := s.look(ctx, r.Name)
 	switch {
 	case err != nil:
-		return driver.Grant{}, err
+		return Grant{}, err
 	case row.left > 0 && row.owner == r.Holder:
-		return driver.Grant{State: driver.StateHeld, Token: row.token}, nil
+		return Grant{State: StateHeld, Token: row.token}, nil
 	case r.Holds > 1 || row.released == r.Holder:
-		return driver.Grant{State: driver.StateLost}, nil
+		return Grant{State: StateLost}, nil
 	}
-	return driver.Grant{State: driver.StateBusy, Remaining: row.left}, nil
+	return Grant{State: StateBusy, Remaining: row.left}, nil
 }
 
 // Renew is Store's.
-func (s *MySQLStore) Renew(ctx context.Context, rs []driver.Request) []error {
+func (s *MySQLStore) Renew(ctx context.Context, rs []Request) []error {
 	errs := make([]error, len(rs))
 	places := make(chan struct{}, renewAtOnce)
 	var made sync.WaitGroup
@@ -159,7 +157,7 @@ func (s *MySQLStore) Renew(ctx context.Context, rs []driver.Request) []error {
 }
 
 // Release is Store's.
-func (s *MySQLStore) Release(ctx context.Context, r driver.Request) (bool, error) {
+func (s *MySQLStore) Release(ctx context.Context, r Request) (bool, error) {
 	h := r.Holder
 	switch {
 	case r.Abandon:
@@ -188,7 +186,7 @@ func (s *MySQLStore) Holder(ctx context.Context, name string) (string, time.Dura
 }
 
 // update executes a statement for a holder and returns whether that has the lock.
-func (s *MySQLStore) update(ctx context.Context, r driver.Request, statement string, args ...any) (bool, error) {
+func (s *MySQLStore) update(ctx context.Context, r Request, statement string, args ...any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if _, err := s.exec(ctx, statement, args...); err != nil {
@@ -212,7 +210,7 @@ func (s *MySQLStore) end(ctx context.Context, lock, by, statement string, args .
 }
 
 // Watch is Store's: a table sends no messages.
-func (s *MySQLStore) Watch(string, func()) driver.Watch { return nil }
+func (s *MySQLStore) Watch(string, func()) Watch { return nil }
 
 // sweep deletes rows whose lock has been free for longer than age, at most sweepRows, and returns how many it deleted.
 func (s *MySQLStore) sweep(ctx context.Context, age time.Duration) (int64, error) {

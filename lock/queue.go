@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"seckill/lock/driver"
 )
 
 // acquire takes a lock that its owner does not hold yet.
@@ -49,11 +47,11 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 		return false, 0, cutBy(ctx, err)
 	}
 	switch grant.State {
-	case driver.StateBusy:
+	case StateBusy:
 		return false, grant.Remaining, nil
-	case driver.StateLost: // only a holding that is being undone is refused like this
+	case StateLost: // only a holding that is being undone is refused like this
 		return false, 0, fmt.Errorf("lock %s: %w", h.name, ErrLost)
-	case driver.StateHeld:
+	case StateHeld:
 	}
 	err = c.got(ctx, h, sent, grant)
 	return err == nil, 0, err
@@ -72,7 +70,7 @@ func cutBy(ctx context.Context, err error) error {
 }
 
 // got makes a holding of a granted request, unless its caller left, replicas lack it, or the lease is over already.
-func (c *Client) got(ctx context.Context, h *holding, sent time.Time, grant driver.Grant) error {
+func (c *Client) got(ctx context.Context, h *holding, sent time.Time, grant Grant) error {
 	var why error
 	switch {
 	case grant.Unsynced:
@@ -98,7 +96,7 @@ func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
 		c.nudge(h.name)
 		return was, err
 	}
-	var passed driver.Passed
+	var passed Passed
 	var sent time.Time
 	var refused error
 	err := c.insist(ctx, func(ctx context.Context) (err error) {
@@ -115,7 +113,7 @@ func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
 	return passed.Was, err
 }
 
-func (c *Client) release(ctx context.Context, r driver.Request) (was bool, err error) {
+func (c *Client) release(ctx context.Context, r Request) (was bool, err error) {
 	err = c.insist(ctx, func(ctx context.Context) (err error) {
 		was, err = c.store.Release(ctx, r)
 		return err
@@ -139,7 +137,7 @@ func (c *Client) insist(ctx context.Context, call func(context.Context) error) e
 type queue struct {
 	name      string
 	waiting   []*waiter
-	watch     driver.Watch
+	watch     Watch
 	listening bool // watch has been asked for; nil all the same if the store has none
 	leases    int  // of a set of parts: leases that are held in this process
 }
@@ -154,7 +152,7 @@ type waiter struct {
 	offered bool          // a Pass to it is on its way
 	unsure  bool          // a request for it ended with an unknown outcome
 	got     bool          // a Pass gave it the lock
-	grant   driver.Grant  // with got
+	grant   Grant         // with got
 	sent    time.Time     // with got
 	ask     bool          // as the first: ask at once
 	busy    time.Duration // how long the lease in the way may run; the first alone uses it
@@ -215,7 +213,7 @@ func (c *Client) leave(q *queue, w *waiter, took time.Duration) {
 }
 
 // prune drops a queue that nobody needs any more, and returns the watch to be stopped, if there is one. Under c.mu.
-func (c *Client) prune(q *queue) driver.Watch {
+func (c *Client) prune(q *queue) Watch {
 	if len(q.waiting) > 0 || q.leases > 0 {
 		return nil
 	}
@@ -239,7 +237,7 @@ func (c *Client) offer(name string) *waiter {
 }
 
 // settle records for the waiter what became of an offer.
-func (c *Client) settle(w *waiter, passed driver.Passed, sent time.Time, err error) {
+func (c *Client) settle(w *waiter, passed Passed, sent time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w.offered = false
@@ -256,7 +254,7 @@ func (c *Client) settle(w *waiter, passed driver.Passed, sent time.Time, err err
 		w.wake.ring()
 	case passed.Held:
 		w.got, w.sent = true, sent
-		w.grant = driver.Grant{Token: passed.Token, Once: passed.Once && !w.unsure, Unsynced: passed.Unsynced}
+		w.grant = Grant{Token: passed.Token, Once: passed.Once && !w.unsure, Unsynced: passed.Unsynced}
 	}
 	if w.got {
 		w.wake.ring()

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"seckill/lock/driver"
 )
 
 // Quorum is one lock made of several. It has no state and is safe for concurrent use.
@@ -153,7 +151,7 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 	budget := a.budget()
 	retry := time.NewTimer(defaultProbe)
 	defer retry.Stop()
-	var watches []driver.Watch
+	var watches []Watch
 	defer func() {
 		for _, w := range watches {
 			w.Stop()
@@ -217,8 +215,8 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 }
 
 // watch has the caller woken when parts may have become free.
-func (q *Quorum) watch(p *place) []driver.Watch {
-	watches := []driver.Watch{}
+func (q *Quorum) watch(p *place) []Watch {
+	watches := []Watch{}
 	for i, part := range q.parts {
 		m, ok := part.(*Mutex)
 		if !ok {
@@ -238,9 +236,9 @@ func (q *Quorum) watch(p *place) []driver.Watch {
 }
 
 // interval is how long to rely on messages, as for a single lock.
-func (q *Quorum) interval(watches []driver.Watch) time.Duration {
+func (q *Quorum) interval(watches []Watch) time.Duration {
 	set := q.settings()
-	deaf := func(w driver.Watch) bool { return !w.Live() }
+	deaf := func(w Watch) bool { return !w.Live() }
 	if len(watches) < len(q.parts) || slices.ContainsFunc(watches, deaf) {
 		return set.poll
 	}

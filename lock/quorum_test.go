@@ -14,7 +14,6 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
-	"seckill/lock/driver"
 )
 
 // TestQuorum is what locks of several parts do, by the time of a bubble. Traps are numbered as in trap_test.go.
@@ -109,9 +108,9 @@ func wholes() map[string]func(...lock.Locker) lock.Locker {
 func quorumCanceled(t *testing.T, join func(...lock.Locker) lock.Locker) {
 	stores, parts := instances(t, 3)
 	for _, s := range stores[1:] {
-		s.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+		s.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
 			_, _ = s.Store.Acquire(ctx, r)
-			return driver.Grant{}, silent(ctx)
+			return lock.Grant{}, silent(ctx)
 		}
 	}
 	start := time.Now()
@@ -284,7 +283,7 @@ func quorumSlow(t *testing.T) {
 // further than the others. Guard: cause in bundle.validUntil.
 func quorumValidUntil(t *testing.T) {
 	stores, parts := instances(t, 3)
-	stores[2].renew = func(context.Context, []driver.Request) []error { return []error{lock.ErrUnknown} }
+	stores[2].renew = func(context.Context, []lock.Request) []error { return []error{lock.ErrUnknown} }
 	held := mustLock(t, t.Context(), lock.Majority(parts...), lock.LeaseTime(term))
 	synctest.Wait()                                      // the third part joins
 	check.Must(t, held.Extend(t.Context(), time.Minute)) // two of three
@@ -432,7 +431,7 @@ func quorumBesideSilence(t *testing.T) {
 	random := check.Seeded(t)
 	var mu sync.Mutex // guards random
 	for _, s := range stores {
-		s.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+		s.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
 			mu.Lock()
 			late := time.Duration(random.Int64N(int64(jitter)))
 			mu.Unlock()
@@ -441,8 +440,8 @@ func quorumBesideSilence(t *testing.T) {
 		}
 	}
 	stores[2].takes = givenUp
-	stores[2].acquire = func(context.Context, driver.Request) (driver.Grant, error) { return driver.Grant{}, lock.ErrUnknown }
-	stores[2].release = func(context.Context, driver.Request) (bool, error) { return false, lock.ErrUnknown }
+	stores[2].acquire = func(context.Context, lock.Request) (lock.Grant, error) { return lock.Grant{}, lock.ErrUnknown }
+	stores[2].release = func(context.Context, lock.Request) (bool, error) { return false, lock.ErrUnknown }
 	start := time.Now()
 	check.Volley(processes, func(i int) {
 		parts := partsOf(t, stores)
@@ -496,7 +495,7 @@ func quorumRemembers(t *testing.T) {
 	stores[0].takes, stores[1].takes = answer, answer
 	contested, other := stores[2].Store, request("k", 1)
 	var overtaken atomic.Bool
-	stores[2].acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	stores[2].acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
 		if overtaken.CompareAndSwap(true, false) {
 			check.Must(t, check.ErrorOf(contested.Acquire(ctx, other)))
 		}
@@ -509,7 +508,7 @@ func quorumRemembers(t *testing.T) {
 		mustUnlock(t, lease)
 	}
 	time.Sleep(answer)
-	check.Equal(t, "the other one had it", check.Value(contested.Release(t.Context(), driver.Request{Name: "k", Holder: other.Holder}))(t), true)
+	check.Equal(t, "the other one had it", check.Value(contested.Release(t.Context(), lock.Request{Name: "k", Holder: other.Holder}))(t), true)
 	start := time.Now()
 	lease := got(t, "the lock", waiter)
 	// It asks once, and once more for a token that is the same everywhere.
@@ -523,7 +522,7 @@ func quorumRemembers(t *testing.T) {
 func quorumBehindItsOwn(t *testing.T) {
 	const waited, answer, soon = 3200 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond
 	store := newFake()
-	store.release = func(ctx context.Context, r driver.Request) (bool, error) {
+	store.release = func(ctx context.Context, r lock.Request) (bool, error) {
 		was, err := store.Store.Release(ctx, r)
 		time.Sleep(answer) // it says so later
 		return was, err

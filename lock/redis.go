@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"seckill/lock/driver"
 )
 
 // latchTime is longer than go-redis repeats a command (with its defaults, four attempts of 5 s).
@@ -34,7 +32,7 @@ type redisLocks struct {
 	subs      *messages
 }
 
-var _ driver.Passer = (*redisStore)(nil)
+var _ Passer = (*redisStore)(nil)
 
 // layout is the form of a lock in Redis.
 type layout struct {
@@ -79,7 +77,7 @@ func CallTimeout(d time.Duration) RedisOption {
 //
 // client must not be a *redis.Ring: it has no one server on which the waiters of a lock could subscribe, and go-redis
 // panics.
-func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
+func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) Store {
 	return &redisStore{*newRedisLocks(client, layout{
 		acquire: many("acquire", 2, "lease"), renew: many("renew", 1, "lease"), release: many("release", 1),
 		pass: one("pass", 2), force: one("force", 1), holder: []any{"hscan", "", 0},
@@ -92,7 +90,7 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) driver.Sto
 // another lock, and the two must not use one key: give these a name of their own. Options as for NewRedisStore.
 //
 // The key has no hold count; re-entry works all the same, because the Client counts.
-func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
+func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) Store {
 	return newRedisLocks(client, layout{
 		acquire: many("setnx_acquire", 2, "lease"), renew: many("setnx_renew", 1, "lease"), release: many("setnx_release", 1),
 		force: one("force", 1), holder: []any{"get", ""},
@@ -120,7 +118,7 @@ func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) *
 }
 
 // Acquire is Store's.
-func (s *redisLocks) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
 	keys := []string{r.Name, s.latch(r)}
 	if s.retention >= 0 {
 		keys = append(keys, keyName(s.layout.token, r.Name))
@@ -133,20 +131,20 @@ func (s *redisLocks) Acquire(ctx context.Context, r driver.Request) (driver.Gran
 	}
 	reply, err := c.reply()
 	if err != nil {
-		return driver.Grant{}, err
+		return Grant{}, err
 	}
 	switch reply[0] {
 	case 1:
-		return driver.Grant{State: driver.StateHeld, Token: reply[1], Once: c.once(), Unsynced: c.answer.unsynced}, nil
+		return Grant{State: StateHeld, Token: reply[1], Once: c.once(), Unsynced: c.answer.unsynced}, nil
 	case 0:
 		left := time.Duration(max(reply[1], 0)) * time.Millisecond
-		return driver.Grant{State: driver.StateBusy, Remaining: left, Once: c.once(), Stray: !c.once()}, nil
+		return Grant{State: StateBusy, Remaining: left, Once: c.once(), Stray: !c.once()}, nil
 	}
-	return driver.Grant{State: driver.StateLost, Stray: !c.once()}, nil
+	return Grant{State: StateLost, Stray: !c.once()}, nil
 }
 
 // Renew is Store's.
-func (s *redisLocks) Renew(ctx context.Context, rs []driver.Request) []error {
+func (s *redisLocks) Renew(ctx context.Context, rs []Request) []error {
 	calls := make([]*call, len(rs))
 	for i, r := range rs {
 		calls[i] = newCall(s.layout.renew.on(millis(r.Lease), number(r.Exact)), []string{r.Name}, r.Holder)
@@ -167,7 +165,7 @@ func (s *redisLocks) Renew(ctx context.Context, rs []driver.Request) []error {
 }
 
 // Release is Store's.
-func (s *redisLocks) Release(ctx context.Context, r driver.Request) (bool, error) {
+func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
 	latch := s.latch(r)
 	c := newCall(s.layout.release.on(int64(r.Holds), millis(latchTime), s.sharded(ctx), number(r.Abandon)),
 		[]string{r.Name, s.channel(r.Name), latch}, r.Holder)
@@ -183,7 +181,7 @@ func (s *redisLocks) Release(ctx context.Context, r driver.Request) (bool, error
 }
 
 // Pass is Passer's.
-func (s *redisStore) Pass(ctx context.Context, from, to driver.Request) (driver.Passed, error) {
+func (s *redisStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
 	latch := s.latch(from)
 	channel := s.channel(from.Name)
 	c := newCall(s.layout.pass.on(millis(to.Lease), millis(latchTime), s.sharded(ctx), int64(s.subs.own(channel)), s.retention),
@@ -191,17 +189,17 @@ func (s *redisStore) Pass(ctx context.Context, from, to driver.Request) (driver.
 	s.take(ctx, c)
 	reply, err := c.reply()
 	if err != nil {
-		return driver.Passed{}, err
+		return Passed{}, err
 	}
 	if reply[0] >= 0 && from.Once {
 		s.calls.forget(latch)
 	}
-	return driver.Passed{Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once(), Unsynced: c.answer.unsynced}, nil
+	return Passed{Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once(), Unsynced: c.answer.unsynced}, nil
 }
 
 // ForceRelease is Store's.
 func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error) {
-	latch := s.latch(driver.Request{Name: name, Holder: newUUID()})
+	latch := s.latch(Request{Name: name, Holder: newUUID()})
 	c := newCall(s.layout.force.on(millis(latchTime), s.sharded(ctx)), []string{name, s.channel(name), latch})
 	s.do(ctx, c)
 	reply, err := c.reply()
@@ -242,7 +240,7 @@ func (s *redisLocks) Holder(ctx context.Context, name string) (holder string, le
 }
 
 // Watch is Store's.
-func (s *redisLocks) Watch(name string, wake func()) driver.Watch {
+func (s *redisLocks) Watch(name string, wake func()) Watch {
 	return s.subs.watch(s.channel(name), wake)
 }
 
@@ -258,7 +256,7 @@ func (s *redisLocks) Close() error {
 
 func (s *redisLocks) channel(name string) string { return keyName(s.layout.channel, name) }
 
-func (s *redisLocks) latch(r driver.Request) string {
+func (s *redisLocks) latch(r Request) string {
 	return keyName(s.layout.latch, r.Name) + ":" + latchID(r.Holder)
 }
 

@@ -25,7 +25,6 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
-	"seckill/lock/driver"
 )
 
 // TestRedisLayout: the keys and the channel are Redisson's. The owner re-enters, so does a sibling with its context,
@@ -106,13 +105,13 @@ func TestRefusals(t *testing.T) {
 	// Renew. (What the client makes of it: TestTime.)
 	t.Run("one renewal", func(t *testing.T) {
 		s := newAsked(t, redisStore(user(t, "renewing", "~good*", "+@all")))
-		all := []driver.Request{request("bad", 1)}
+		all := []lock.Request{request("bad", 1)}
 		for i := range 5 {
 			all = append(all, request(fmt.Sprint("good", i), 1))
 		}
 		admin := newAsked(t, redisStore(direct))
 		for _, r := range all {
-			admin.acquire("taken", r, driver.StateHeld)
+			admin.acquire("taken", r, lock.StateHeld)
 		}
 		for i, err := range s.Renew(t.Context(), all) {
 			check.Is(t, all[i].Name, err, map[bool]error{true: lock.ErrRefused}[i == 0])
@@ -201,7 +200,7 @@ func (g *gate) count() int {
 
 // together has calls go to Redis in one pipeline: they gather behind another one that is kept back. It returns how many
 // keys each request named.
-func (g *gate) together(t *testing.T, store driver.Store, count int, do func(i int)) []int {
+func (g *gate) together(t *testing.T, store lock.Store, count int, do func(i int)) []int {
 	t.Helper()
 	g.mu.Lock()
 	g.open, g.keys = make(chan struct{}), nil
@@ -237,7 +236,7 @@ func TestSharedScriptCall(t *testing.T) {
 			store := redisStore(client, append(opts, lock.Pipelines(1))...)
 			t.Cleanup(func() { _ = store.Close() })
 			const count, bad = 10, 3
-			var all []driver.Request
+			var all []lock.Request
 			for i := range count {
 				all = append(all, request(fmt.Sprint(b.name, i), i))
 			}
@@ -258,7 +257,7 @@ func TestSharedScriptCall(t *testing.T) {
 			check.Must(t, b.direct.Set(t.Context(), all[bad].Name, "of another type", calm).Err())
 			shared("acquired", func(i int) {
 				grant, err := store.Acquire(t.Context(), all[i])
-				want("acquire", i, grant.State == driver.StateHeld, err, lock.ErrRefused)
+				want("acquire", i, grant.State == lock.StateHeld, err, lock.ErrRefused)
 				check.Equal(t, "it has a token", grant.Token != 0, i != bad && len(opts) == 0)
 			})
 			for i, err := range store.Renew(t.Context(), all) {

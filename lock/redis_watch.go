@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
-
-	"seckill/lock/driver"
 )
 
 const (
@@ -67,7 +65,7 @@ func (s *subscriptions) own(name string) int {
 	return 0
 }
 
-func (s *subscriptions) watch(name string, wake func()) driver.Watch {
+func (s *subscriptions) watch(name string, wake func()) Watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ch := s.entries[name]
@@ -340,7 +338,7 @@ func (s *messages) own(channel string) int {
 // shardWatch is a watch whose node is still to be found, or was.
 type shardWatch struct {
 	mu    sync.Mutex
-	inner driver.Watch // nil until then
+	inner Watch // nil until then
 	ended bool
 }
 
@@ -360,7 +358,7 @@ func (w *shardWatch) Stop() {
 }
 
 // watch finds the channel's node in the background: the caller must not wait for a Cluster that does not answer.
-func (s *messages) watch(channel string, wake func()) driver.Watch {
+func (s *messages) watch(channel string, wake func()) Watch {
 	if s.cluster == nil {
 		return s.plain.watch(channel, wake)
 	}

@@ -14,13 +14,12 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
-	"seckill/lock/driver"
 )
 
 // kind is a store under test.
 type kind struct {
 	name   string
-	open   func() driver.Store
+	open   func() lock.Store
 	expire func(t *testing.T, name string) // the lease is over, by the clock of the store
 	remove func(t *testing.T, name string) // nothing is left of the lock, and nobody is told
 	// stretch has the lease last for days, as when the clock of the store was ahead and is right again; nil: that clock
@@ -32,7 +31,7 @@ type kind struct {
 
 func kinds(t *testing.T) []kind {
 	t.Helper()
-	inRedis := func(name string, client *redis.Client, open func() driver.Store) kind {
+	inRedis := func(name string, client *redis.Client, open func() lock.Store) kind {
 		lasts := func(d time.Duration) func(t *testing.T, name string) {
 			return func(t *testing.T, name string) {
 				t.Helper()
@@ -66,13 +65,13 @@ func kinds(t *testing.T) []kind {
 		}
 	}
 	return []kind{
-		inRedis("redis", shared, func() driver.Store { return redisStore(shared) }),
-		inRedis("setnx", shared, func() driver.Store { return lock.NewSetNXStore(shared, lock.CallTimeout(check.Deadline)) }),
-		inRedis("miniredis", embedded, func() driver.Store { return redisStore(embedded) }),
-		{name: "memory", open: func() driver.Store { return memory }, expire: force, remove: force, forgets: true},
+		inRedis("redis", shared, func() lock.Store { return redisStore(shared) }),
+		inRedis("setnx", shared, func() lock.Store { return lock.NewSetNXStore(shared, lock.CallTimeout(check.Deadline)) }),
+		inRedis("miniredis", embedded, func() lock.Store { return redisStore(embedded) }),
+		{name: "memory", open: func() lock.Store { return memory }, expire: force, remove: force, forgets: true},
 		{
 			name:    "mysql",
-			open:    func() driver.Store { return lock.NewMySQLStore(db, lock.StatementTimeout(check.Deadline)) },
+			open:    func() lock.Store { return lock.NewMySQLStore(db, lock.StatementTimeout(check.Deadline)) },
 			expire:  inTable("UPDATE seckill_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE name = ?"),
 			remove:  inTable("DELETE FROM seckill_locks WHERE name = ?"),
 			stretch: inTable("UPDATE seckill_locks SET expires_at = UTC_TIMESTAMP(6) + INTERVAL 1000 HOUR WHERE name = ?"),
@@ -105,15 +104,15 @@ func TestStores(t *testing.T) {
 }
 
 // request is that of one of several holders.
-func request(name string, holder int) driver.Request {
-	return driver.Request{Name: name, Holder: fmt.Sprintf("00000000-0000-4000-8000-000000000000:%d", holder), Holds: 1, Lease: calm}
+func request(name string, holder int) lock.Request {
+	return lock.Request{Name: name, Holder: fmt.Sprintf("00000000-0000-4000-8000-000000000000:%d", holder), Holds: 1, Lease: calm}
 }
 
 // stretched is a lease that no setting allows.
 const stretched = 1000 * time.Hour
 
 // bounded is a holder whose name says that its lease is calm at most.
-func bounded(name string) driver.Request {
+func bounded(name string) lock.Request {
 	r := request(name, 1)
 	r.Holder = fmt.Sprintf("00000000-0000-8000-8000-0000%08x:1", calm.Milliseconds())
 	return r
@@ -122,37 +121,37 @@ func bounded(name string) driver.Request {
 // asked is a store and what it is wanted to answer.
 type asked struct {
 	*testing.T
-	driver.Store
+	lock.Store
 }
 
 // newAsked is a store of the test's own.
-func newAsked(t *testing.T, store driver.Store) *asked {
+func newAsked(t *testing.T, store lock.Store) *asked {
 	t.Helper()
 	t.Cleanup(func() { _ = store.Close() })
 	return &asked{t, store}
 }
 
 // pass hands a lock over.
-func (a *asked) pass(from, to driver.Request) driver.Passed {
+func (a *asked) pass(from, to lock.Request) lock.Passed {
 	a.Helper()
-	return check.Value(a.Store.(driver.Passer).Pass(a.Context(), from, to))(a)
+	return check.Value(a.Store.(lock.Passer).Pass(a.Context(), from, to))(a)
 }
 
-func (a *asked) acquire(what string, r driver.Request, want driver.State) driver.Grant {
+func (a *asked) acquire(what string, r lock.Request, want lock.State) lock.Grant {
 	a.Helper()
 	grant := check.Value(a.Acquire(a.Context(), r))(a)
 	check.Equal(a, what+": state", grant.State, want)
 	return grant
 }
 
-func (a *asked) release(what string, r driver.Request, want bool) {
+func (a *asked) release(what string, r lock.Request, want bool) {
 	a.Helper()
 	r.Holds = 0
 	check.Equal(a, what, check.Value(a.Release(a.Context(), r))(a), want)
 }
 
 // abandon gives up an acquisition. (Whether the lock was there, MySQL does not know, and no caller asks.)
-func (a *asked) abandon(r driver.Request) {
+func (a *asked) abandon(r lock.Request) {
 	a.Helper()
 	r.Holds, r.Abandon = 0, true
 	check.Must(a, check.ErrorOf(a.Release(a.Context(), r)))
@@ -163,25 +162,25 @@ func (a *asked) abandon(r driver.Request) {
 func storeHolder(t *testing.T, k kind, s *asked) {
 	name := nameOf(t)
 	mine, other := request(name, 1), request(name, 2)
-	first := s.acquire("a free one", mine, driver.StateHeld)
-	left := s.acquire("held by another", other, driver.StateBusy).Remaining
+	first := s.acquire("a free one", mine, lock.StateHeld)
+	left := s.acquire("held by another", other, lock.StateBusy).Remaining
 	check.That(t, left <= calm && left >= calm/2, "%s are left of a lease of %s", left, calm)
-	again := s.acquire("a repetition", mine, driver.StateHeld)
+	again := s.acquire("a repetition", mine, lock.StateHeld)
 	check.Equal(t, "its token", again.Token, first.Token)
 	inner := other
 	inner.Holds = 2
-	s.acquire("a re-entry of who is not in", inner, driver.StateLost)
+	s.acquire("a re-entry of who is not in", inner, lock.StateLost)
 	s.release("released by another", request(name, 3), false)
 	s.abandon(request(name, 4))
-	s.acquire("held all the same", mine, driver.StateHeld)
+	s.acquire("held all the same", mine, lock.StateHeld)
 	s.release("released", mine, true)
 	s.release("released again, after a lost reply", mine, !k.forgets)
-	next := s.acquire("free again", other, driver.StateHeld)
+	next := s.acquire("free again", other, lock.StateHeld)
 	if next.Token <= first.Token {
 		t.Errorf("token %d after %d", next.Token, first.Token)
 	}
 	s.release("released again, when another has it", mine, !k.forgets)
-	s.acquire("which keeps it", request(name, 5), driver.StateBusy)
+	s.acquire("which keeps it", request(name, 5), lock.StateBusy)
 	s.release("and releases it", other, true)
 }
 
@@ -191,18 +190,18 @@ func storeLeases(t *testing.T, _ kind, s *asked) {
 	mine, other := request(name, 1), request(name, 2)
 	left := func(what string, atLeast time.Duration) {
 		t.Helper()
-		d := s.acquire(what, other, driver.StateBusy).Remaining
+		d := s.acquire(what, other, lock.StateBusy).Remaining
 		check.That(t, d >= atLeast, "%s: %s are left, want %s", what, d, atLeast)
 	}
-	s.acquire("taken", mine, driver.StateHeld)
+	s.acquire("taken", mine, lock.StateHeld)
 	inner := mine
 	inner.Holds, inner.Lease = 2, time.Minute
-	s.acquire("re-entered for less", inner, driver.StateHeld)
+	s.acquire("re-entered for less", inner, lock.StateHeld)
 	left("after a shorter re-entry", calm/2)
 	longer := mine
 	longer.Lease = 3 * calm
-	for what, r := range map[string]driver.Request{"shorter": inner, "longer": longer} {
-		errs := s.Renew(t.Context(), []driver.Request{other, r, request(name+" of nobody", 1)})
+	for what, r := range map[string]lock.Request{"shorter": inner, "longer": longer} {
+		errs := s.Renew(t.Context(), []lock.Request{other, r, request(name+" of nobody", 1)})
 		check.Is(t, what+": of another holder", errs[0], lock.ErrLost)
 		check.Is(t, what+": its own", errs[1], nil)
 		check.Is(t, what+": of nobody", errs[2], lock.ErrLost)
@@ -211,12 +210,12 @@ func storeLeases(t *testing.T, _ kind, s *asked) {
 	left("renewed for longer", 2*calm)
 	shorter := inner
 	shorter.Exact = true
-	check.Is(t, "shortened", s.Renew(t.Context(), []driver.Request{shorter})[0], nil)
+	check.Is(t, "shortened", s.Renew(t.Context(), []lock.Request{shorter})[0], nil)
 	holder, rest, err := s.Holder(t.Context(), name)
 	check.Must(t, err)
 	check.Equal(t, "its holder", holder, mine.Holder)
 	check.Equal(t, "the lease is shorter and has not ended", rest > 0 && rest <= shorter.Lease, true)
-	check.Is(t, "renewed again", s.Renew(t.Context(), []driver.Request{longer})[0], nil)
+	check.Is(t, "renewed again", s.Renew(t.Context(), []lock.Request{longer})[0], nil)
 	check.Equal(t, "one hold given back", check.Value(s.Release(t.Context(), mine))(t), true)
 	left("with one hold less", 2*calm)
 	s.release("released", mine, true)
@@ -236,14 +235,14 @@ func storeGone(t *testing.T, k kind, s *asked) {
 	} {
 		name := nameOf(t)
 		mine, other := request(name, 1), request(name, 2)
-		first := s.acquire("taken", mine, driver.StateHeld)
+		first := s.acquire("taken", mine, lock.StateHeld)
 		end(t, name)
-		check.Is(t, what+": renewed", s.Renew(t.Context(), []driver.Request{mine})[0], lock.ErrLost)
+		check.Is(t, what+": renewed", s.Renew(t.Context(), []lock.Request{mine})[0], lock.ErrLost)
 		inner := mine
 		inner.Holds = 2
-		s.acquire(what+": re-entered", inner, driver.StateLost)
+		s.acquire(what+": re-entered", inner, lock.StateLost)
 		s.release(what+": released", mine, false)
-		wantLater(t, s.acquire(what+": the next one", other, driver.StateHeld).Token, first.Token)
+		wantLater(t, s.acquire(what+": the next one", other, lock.StateHeld).Token, first.Token)
 		s.release(what+": released by who had it", mine, false)
 		s.release(what+": released by who has it", other, true)
 	}
@@ -261,12 +260,12 @@ func storeLate(t *testing.T, k kind, s *asked) {
 		if abandoned {
 			s.abandon(mine)
 		} else {
-			s.acquire("taken", mine, driver.StateHeld)
+			s.acquire("taken", mine, lock.StateHeld)
 			s.release(what, mine, true)
 		}
 		grant := check.Value(s.Acquire(t.Context(), mine))(t)
-		check.That(t, grant.State != driver.StateHeld, "%s: a late copy got the lock", what)
-		s.acquire(what+": the next holder", other, driver.StateHeld)
+		check.That(t, grant.State != lock.StateHeld, "%s: a late copy got the lock", what)
+		s.acquire(what+": the next holder", other, lock.StateHeld)
 		s.release(what+": the next holder", other, true)
 	}
 }
@@ -275,10 +274,10 @@ func storeLate(t *testing.T, k kind, s *asked) {
 func storeTokens(t *testing.T, _ kind, s *asked) {
 	name := nameOf(t)
 	mine, other := request(name, 1), request(name, 2)
-	mine.Token = s.acquire("taken", mine, driver.StateHeld).Token + time.Hour.Microseconds() // ahead of every clock
-	wantLater(t, s.acquire("raised", mine, driver.StateHeld).Token, mine.Token-1)
+	mine.Token = s.acquire("taken", mine, lock.StateHeld).Token + time.Hour.Microseconds() // ahead of every clock
+	wantLater(t, s.acquire("raised", mine, lock.StateHeld).Token, mine.Token-1)
 	s.release("released", mine, true)
-	wantLater(t, s.acquire("the next holder", other, driver.StateHeld).Token, mine.Token)
+	wantLater(t, s.acquire("the next holder", other, lock.StateHeld).Token, mine.Token)
 	s.release("released", other, true)
 }
 
@@ -290,12 +289,12 @@ func storeEnded(t *testing.T, _ kind, s *asked) {
 	mine := request(name, 1)
 	for what, err := range map[string]error{
 		"acquired": check.ErrorOf(s.Acquire(ended, mine)), "released": check.ErrorOf(s.Release(ended, mine)),
-		"renewed": s.Renew(ended, []driver.Request{mine})[0],
+		"renewed": s.Renew(ended, []lock.Request{mine})[0],
 	} {
 		check.That(t, err != nil, "%s", what)
 	}
 	s.abandon(mine)
-	s.acquire("it is free", request(name, 2), driver.StateHeld)
+	s.acquire("it is free", request(name, 2), lock.StateHeld)
 	s.release("released", request(name, 2), true)
 }
 
@@ -312,31 +311,31 @@ func storeJump(t *testing.T, k kind, s *asked) {
 		check.Must(t, err)
 		check.That(t, left <= atMost && left >= calm/2, "%s: %s are left, want %s", what, left, atMost)
 	}
-	renew := func(r driver.Request) { check.Is(t, "a renewal", s.Renew(t.Context(), []driver.Request{r})[0], nil) }
-	for what, see := range map[string]func(mine driver.Request){
+	renew := func(r lock.Request) { check.Is(t, "a renewal", s.Renew(t.Context(), []lock.Request{r})[0], nil) }
+	for what, see := range map[string]func(mine lock.Request){
 		"the holder at a renewal": renew,
-		"the holder at a shorter one": func(mine driver.Request) {
+		"the holder at a shorter one": func(mine lock.Request) {
 			mine.Lease = time.Minute
 			renew(mine)
 		},
-		"the holder at a re-entry": func(mine driver.Request) { s.acquire("re-entered", mine, driver.StateHeld) },
-		"another, for less": func(mine driver.Request) {
+		"the holder at a re-entry": func(mine lock.Request) { s.acquire("re-entered", mine, lock.StateHeld) },
+		"another, for less": func(mine lock.Request) {
 			other := request(mine.Name, 2)
 			other.Lease = time.Minute
-			d := s.acquire("busy", other, driver.StateBusy).Remaining
+			d := s.acquire("busy", other, lock.StateBusy).Remaining
 			check.That(t, d <= calm, "the waiter gets %s of a lease of %s", d, calm)
 		},
 	} {
 		mine := bounded(nameOf(t))
-		s.acquire("taken", mine, driver.StateHeld)
+		s.acquire("taken", mine, lock.StateHeld)
 		k.stretch(t, mine.Name)
 		see(mine)
 		left(what, mine.Name, calm)
 	}
 	foreign := request(nameOf(t), 1)
-	s.acquire("taken by a foreign holder", foreign, driver.StateHeld)
+	s.acquire("taken by a foreign holder", foreign, lock.StateHeld)
 	k.stretch(t, foreign.Name)
-	s.acquire("still busy", bounded(foreign.Name), driver.StateBusy)
+	s.acquire("still busy", bounded(foreign.Name), lock.StateBusy)
 	renew(foreign)
 	left("a foreign holder's", foreign.Name, stretched)
 }
@@ -379,10 +378,10 @@ func TestLockedRowIsOneLocksTrouble(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
 	s := newAsked(t, table(t, db))
-	var all []driver.Request
+	var all []lock.Request
 	for i := range 5 {
 		r := request(fmt.Sprint("k", i), i)
-		s.acquire("taken", r, driver.StateHeld)
+		s.acquire("taken", r, lock.StateHeld)
 		r.Lease = 3 * calm
 		all = append(all, r)
 	}

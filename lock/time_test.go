@@ -14,7 +14,6 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
-	"seckill/lock/driver"
 )
 
 // TestTime is what a lock does in time, by the time of a bubble: with every store it does the same.
@@ -37,7 +36,7 @@ func TestTime(t *testing.T) {
 		"least wait and lease": inTimeLeast,
 		"unlock in no time":    inTimeNoTime,
 		"ask all the time":     func(t *testing.T) { inTimeNoPause(t, nil) },
-		"ask without messages": func(t *testing.T) { inTimeNoPause(t, func(string, func()) driver.Watch { return nil }) },
+		"ask without messages": func(t *testing.T) { inTimeNoPause(t, func(string, func()) lock.Watch { return nil }) },
 		"leader":               inTimeCampaign,
 	})
 }
@@ -88,7 +87,7 @@ func inTimeExtended(t *testing.T) {
 	mustUnlock(t, inner)
 	check.Is(t, "after the first lease", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(2*term))), lock.ErrTimeout)
 	// A copy of what shortened it may come late: no extension is relied on beyond that. Guard: limit.
-	store.renew = func(ctx context.Context, rs []driver.Request) []error {
+	store.renew = func(ctx context.Context, rs []lock.Request) []error {
 		time.Sleep(time.Second)
 		return store.Store.Renew(ctx, rs)
 	}
@@ -170,7 +169,7 @@ func inTimeSlow(t *testing.T) {
 // errs, of each request, in watchdog.renew.
 func inTimeRefused(t *testing.T) {
 	store := newFake()
-	store.renew = func(ctx context.Context, rs []driver.Request) []error {
+	store.renew = func(ctx context.Context, rs []lock.Request) []error {
 		errs := store.Store.Renew(ctx, rs)
 		for i, r := range rs {
 			if r.Name == "bad" {
@@ -198,7 +197,7 @@ func inTimeRefused(t *testing.T) {
 // Guard: ErrUnknown in isGone.
 func inTimeCause(t *testing.T) {
 	store := newFake()
-	store.renew = func(ctx context.Context, rs []driver.Request) []error {
+	store.renew = func(ctx context.Context, rs []lock.Request) []error {
 		if ctx.Err() != nil { // as a store over a network says it
 			return []error{silent(ctx)}
 		}
@@ -217,7 +216,7 @@ func inTimeCause(t *testing.T) {
 func inTimeBeside(t *testing.T) {
 	store := newFake()
 	goOn := make(chan struct{})
-	store.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	store.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
 		if r.Holds == 2 {
 			<-goOn
 		}
@@ -305,12 +304,12 @@ func inTimeNoTime(t *testing.T) {
 }
 
 // An interval of nothing is the default, rather than a waiter that asks without a pause. Guard: orDefault.
-func inTimeNoPause(t *testing.T, watch func(string, func()) driver.Watch) {
+func inTimeNoPause(t *testing.T, watch func(string, func()) lock.Watch) {
 	store := newFake()
 	store.watch = watch
-	store.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	store.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
 		if store.acquired.Load() > 100 {
-			return driver.Grant{}, lock.ErrRefused
+			return lock.Grant{}, lock.ErrRefused
 		}
 		return store.Store.Acquire(ctx, r)
 	}
@@ -420,14 +419,14 @@ type slowStore struct {
 
 func newSlowStore() *slowStore {
 	s := &slowStore{fake: newFake()}
-	s.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	s.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
 		grant, err := s.Store.Acquire(ctx, r)
 		if s.acquired != nil {
 			<-s.acquired
 		}
 		return grant, errors.Join(err, s.unknown)
 	}
-	s.release = func(ctx context.Context, r driver.Request) (bool, error) {
+	s.release = func(ctx context.Context, r lock.Request) (bool, error) {
 		if s.released != nil {
 			<-s.released
 		}
@@ -521,7 +520,7 @@ func closeBesideUnlock(t *testing.T, after bool) {
 func closeBesideDeadStore(t *testing.T) {
 	store := newSlowStore()
 	store.unknown = lock.ErrUnknown
-	store.release = func(ctx context.Context, _ driver.Request) (bool, error) { return false, silent(ctx) }
+	store.release = func(ctx context.Context, _ lock.Request) (bool, error) { return false, silent(ctx) }
 	locks := lock.New(store)
 	check.Is(t, "the acquisition", check.ErrorOf(locks.Mutex("k").TryLock(t.Context())), lock.ErrUnknown)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -20,7 +20,6 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
-	"seckill/lock/driver"
 )
 
 // TestTraps are the ways in which single locks are known to go wrong: on a real Redis where its scripts, its messages
@@ -93,11 +92,11 @@ func trapUnlockReplyLost(t *testing.T) {
 // The lock is released after a waiter tried and before its subscription is there: no message will come. Guards: receive
 // wakes the watchers when a subscription is confirmed, so that they try once more; wake in memoryStore.Watch, where
 // nothing confirms one.
-func trapLostWakeUp(t *testing.T, store driver.Store) {
+func trapLostWakeUp(t *testing.T, store lock.Store) {
 	name := nameOf(t)
 	lease := mustLock(t, t.Context(), newLocks(t, store).Mutex(name))
 	release := sync.OnceFunc(func() { mustUnlock(t, lease) })
-	late := &fake{Store: store, watch: func(name string, wake func()) driver.Watch {
+	late := &fake{Store: store, watch: func(name string, wake func()) lock.Watch {
 		release()
 		return store.Watch(name, wake)
 	}}
@@ -126,7 +125,7 @@ func trapKeyGone(t *testing.T, more ...string) {
 // again after an error; lose when isGone.
 func trapRenewalFails(t *testing.T) {
 	store := newFake()
-	store.renew = func(ctx context.Context, rs []driver.Request) []error {
+	store.renew = func(ctx context.Context, rs []lock.Request) []error {
 		if store.renewed.Load() < 5 {
 			return []error{fmt.Errorf("%w: no answer", lock.ErrUnknown)}
 		}
@@ -152,13 +151,13 @@ func trapLineBreaks(t *testing.T) {
 	opt.MaxRetries = -1
 	s := newAsked(t, redisStore(connect(t, opt)))
 	mine := request(b.name, 1)
-	s.acquire("taken", mine, driver.StateHeld)
+	s.acquire("taken", mine, lock.StateHeld)
 	b.line.CutReplies()
-	if err := s.Renew(t.Context(), []driver.Request{mine})[0]; !errors.Is(err, lock.ErrUnknown) || errors.Is(err, lock.ErrLost) {
+	if err := s.Renew(t.Context(), []lock.Request{mine})[0]; !errors.Is(err, lock.ErrUnknown) || errors.Is(err, lock.ErrLost) {
 		t.Errorf("a renewal without an answer: %v", err)
 	}
 	b.line.Heal()
-	check.Eventually(t, "it is renewed again", func() bool { return s.Renew(t.Context(), []driver.Request{mine})[0] == nil })
+	check.Eventually(t, "it is renewed again", func() bool { return s.Renew(t.Context(), []lock.Request{mine})[0] == nil })
 	s.release("released", mine, true)
 }
 
@@ -170,7 +169,7 @@ func trapRenewalOutlives(t *testing.T) {
 	store := newCut()
 	store.says = func(ctx context.Context) error { return cmp.Or(pass(ctx, time.Second), lock.ErrUnknown) }
 	renew := store.renew
-	store.renew = func(ctx context.Context, rs []driver.Request) []error {
+	store.renew = func(ctx context.Context, rs []lock.Request) []error {
 		check.That(t, !store.gone.Load(), "renewed during or after the unlock")
 		return renew(ctx, rs)
 	}
@@ -198,7 +197,7 @@ func trapHolderCutOff(t *testing.T) {
 	store := newCut()
 	renew := store.renew
 	var last time.Time
-	store.renew = func(ctx context.Context, rs []driver.Request) []error {
+	store.renew = func(ctx context.Context, rs []lock.Request) []error {
 		sent := time.Now()
 		errs := renew(ctx, rs)
 		if errs[0] == nil {
@@ -330,7 +329,7 @@ func trapLeaks(t *testing.T) {
 func trapLeaksInMemory(t *testing.T) {
 	store := newFake()
 	var watches atomic.Int64
-	store.watch = func(name string, wake func()) driver.Watch {
+	store.watch = func(name string, wake func()) lock.Watch {
 		watches.Add(1)
 		return counted{store.Store.Watch(name, wake), &watches}
 	}
@@ -339,7 +338,7 @@ func trapLeaksInMemory(t *testing.T) {
 }
 
 type counted struct {
-	driver.Watch
+	lock.Watch
 	left *atomic.Int64
 }
 

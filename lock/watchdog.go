@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"seckill/lock/driver"
 )
 
 const (
@@ -53,7 +51,7 @@ func (w *watchdog) add(h *holding, within time.Duration) {
 // renew renews a batch. Failures are repeated until the lease ends by the local clock; "not there" ends it at once.
 func (w *watchdog) renew(batch []*holding) {
 	limit := w.c.set.lease
-	rs := make([]driver.Request, 0, len(batch))
+	rs := make([]Request, 0, len(batch))
 	live := batch[:0]
 	for _, h := range batch {
 		h.mu.Lock()

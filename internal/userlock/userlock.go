@@ -19,7 +19,6 @@ import (
 	"seckill/internal/poll"
 	"seckill/internal/redisdb"
 	"seckill/lock"
-	"seckill/lock/driver"
 	"seckill/model"
 )
 
@@ -98,7 +97,7 @@ func (o Options) redisOptions() []lock.RedisOption {
 }
 
 // of makes the locks of one store, whose names begin with a prefix.
-func (o Options) of(store driver.Store, lease time.Duration, prefix string) userLocks {
+func (o Options) of(store lock.Store, lease time.Duration, prefix string) userLocks {
 	locks := o.client(store, lease)
 	return func(name string) lock.Locker { return locks.Mutex(prefix + name) }
 }
@@ -145,7 +144,7 @@ func reachable(ctx context.Context, clients []redis.UniversalClient, need int) e
 }
 
 // client makes the locks of one store.
-func (o Options) client(store driver.Store, lease time.Duration) *lock.Client {
+func (o Options) client(store lock.Store, lease time.Duration) *lock.Client {
 	locks := lock.New(store,
 		lock.WatchdogLease(lease),
 		lock.LongestLease(lease), // so that a clock which was ahead keeps nobody out for longer
@@ -221,19 +220,19 @@ func (o Options) Rehearse(ctx context.Context, elections bool) error {
 }
 
 // rehearse does with one lock what is ever done with one: it is taken, kept, passed on, given back, and forced open.
-func rehearse(ctx context.Context, store driver.Store, name string) error {
+func rehearse(ctx context.Context, store lock.Store, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Work)
 	defer cancel()
 	watch := store.Watch(name, func() {})
 	patient, done := context.WithTimeout(ctx, listenTimeout)
 	defer done()
 	heard := poll.Until(patient, listenPoll, func() (bool, error) { return watch.Live(), nil })
-	first := driver.Request{Name: name, Holder: name + ":1", Holds: 1, Lease: budget.Work}
-	second := driver.Request{Name: name, Holder: name + ":2", Holds: 1, Lease: budget.Work}
+	first := lock.Request{Name: name, Holder: name + ":1", Holds: 1, Lease: budget.Work}
+	second := lock.Request{Name: name, Holder: name + ":2", Holds: 1, Lease: budget.Work}
 	_, taken := store.Acquire(ctx, first)
-	kept := store.Renew(ctx, []driver.Request{first})
+	kept := store.Renew(ctx, []lock.Request{first})
 	failed := append([]error{heard, taken}, kept...)
-	if passer, ok := store.(driver.Passer); ok {
+	if passer, ok := store.(lock.Passer); ok {
 		_, err := passer.Pass(ctx, first, second)
 		failed = append(failed, err)
 		first = second

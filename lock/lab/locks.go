@@ -11,7 +11,6 @@ import (
 
 	"seckill/internal/poll"
 	"seckill/lock"
-	"seckill/lock/driver"
 	"seckill/repository/sqldb"
 )
 
@@ -277,7 +276,7 @@ func product(open func(setup) lock.Locker) func(setup) locker {
 }
 
 // mutex is a lock in a store, of a client of the setup's own.
-func (s setup) mutex(store driver.Store) lock.Locker {
+func (s setup) mutex(store lock.Store) lock.Locker {
 	client := lock.New(store, lock.WatchdogLease(s.Lease))
 	s.undo.add(func(ctx context.Context) {
 		if err := client.Close(ctx); !errors.Is(err, lock.ErrUnknown) { // its server may have been killed
@@ -288,16 +287,16 @@ func (s setup) mutex(store driver.Store) lock.Locker {
 }
 
 // hashStore lets a call take as long as one to the account, because the embedded servers of a busy machine are slow.
-func hashStore(_ setup, c *redis.Client) driver.Store {
+func hashStore(_ setup, c *redis.Client) lock.Store {
 	return lock.NewRedisStore(c, lock.CallTimeout(ioTimeout))
 }
 
-func setNXStore(_ setup, c *redis.Client) driver.Store {
+func setNXStore(_ setup, c *redis.Client) lock.Store {
 	return lock.NewSetNXStore(c, lock.CallTimeout(ioTimeout))
 }
 
 // syncedStore waits for a replica under attack; the servers of the free run have none.
-func syncedStore(s setup, c *redis.Client) driver.Store {
+func syncedStore(s setup, c *redis.Client) lock.Store {
 	n := 1
 	if s.Load != nil {
 		n = 0
@@ -305,7 +304,7 @@ func syncedStore(s setup, c *redis.Client) driver.Store {
 	return lock.NewRedisStore(c, lock.CallTimeout(ioTimeout), lock.Synced(n))
 }
 
-func onOne(store func(setup, *redis.Client) driver.Store) func(setup) lock.Locker {
+func onOne(store func(setup, *redis.Client) lock.Store) func(setup) lock.Locker {
 	return func(s setup) lock.Locker { return s.mutex(store(s, s.connect(s.Redis))) }
 }
 

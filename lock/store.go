@@ -1,27 +1,8 @@
-// Package driver is for authors of stores: what package lock asks of one, and the errors by which a store says how far
-// a request got. A program that only takes locks does not need it.
-package driver
+package lock
 
 import (
 	"context"
-	"errors"
 	"time"
-)
-
-// The errors by which a store says how far a request got.
-var (
-	// ErrLost means that the holder does not have the lock, or no longer has it.
-	ErrLost = errors.New("lock: lost")
-
-	// ErrUnknown means that the store did not answer in time, so it may or may not have done what it was asked to. The
-	// client undoes an acquisition that ended like this; its caller holds nothing.
-	ErrUnknown = errors.New("lock: the store did not answer, the outcome is unknown")
-
-	// ErrRefused means that the store answered that it cannot do this (wrong type, no permission); nothing changed.
-	ErrRefused = errors.New("lock: refused by the store")
-
-	// ErrNotSent means that the request did not leave this process, so nothing happened.
-	ErrNotSent = errors.New("lock: the request was not sent")
 )
 
 // Store takes, renews and gives back named locks. It makes one attempt per call; waiting, renewing and giving up are
