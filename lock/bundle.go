@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -28,7 +27,6 @@ type bundle struct {
 	over     bool   // given up, unlocked or lost: a part that joins now is given back
 	number   int64  // the token
 	unfence  func() // forgets it
-	left     func() // no longer counts it in the queue, once; see leave
 }
 
 // answer takes the answer of a part, which may come after the decision.
@@ -110,16 +108,6 @@ func (b *bundle) allAnswered(ctx context.Context, patience time.Duration) {
 	}
 }
 
-// leave lets the next caller in the queue ask for the parts.
-func (b *bundle) leave() {
-	b.mu.Lock()
-	left := b.left
-	b.mu.Unlock()
-	if left != nil {
-		left()
-	}
-}
-
 // ended is called when a part's lease has ended. When too few parts are left, the lock ends with the same cause.
 func (b *bundle) ended(cause error) {
 	b.mu.Lock()
@@ -134,7 +122,6 @@ func (b *bundle) ended(cause error) {
 	b.mu.Unlock()
 	if gone {
 		b.lease.end(cause)
-		b.leave()
 	}
 }
 
@@ -202,15 +189,7 @@ func (b *bundle) giveUp(ctx context.Context, bound time.Duration) vain {
 func (b *bundle) unlock(ctx context.Context, l *Lease) error {
 	parts, lost := b.take()
 	l.end(ErrUnlocked)
-	var given atomic.Int32
-	errs := each(parts, func(p *Lease) error {
-		err := p.UnlockContext(ctx)
-		if err == nil && int(given.Add(1)) == b.q.need && b.q.need < len(parts) {
-			time.AfterFunc(unlockGrace, b.leave)
-		}
-		return err
-	})
-	b.leave()
+	errs := each(parts, func(p *Lease) error { return p.UnlockContext(ctx) })
 	var gone []error
 	errs = slices.DeleteFunc(errs, func(err error) bool {
 		if errors.Is(err, ErrLost) {

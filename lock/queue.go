@@ -138,14 +138,16 @@ type queue struct {
 	name      string
 	waiting   []*waiter
 	watch     Watch
-	listening bool // watch has been asked for; nil all the same if the store has none
-	leases    int  // of a set of parts: leases that are held in this process
+	listening bool            // watch has been asked for; nil all the same if the store has none
+	said      map[string]bool // parts of a set that sent a message since the last round began, by Mutex.key
 }
 
 // waiter is one Lock call that waits. Its fields but wake are guarded by Client.mu.
 type waiter struct {
-	h    *holding // nil in the queue for a set of parts
-	wake bell     // something changed: look again
+	h      *holding // nil in the queue for a set of parts
+	rounds *rounds  // there, and nowhere else
+	name   string   // for messages
+	wake   bell     // something changed: look again
 
 	queued  bool
 	gone    bool          // it left the queue without the lock
@@ -155,6 +157,7 @@ type waiter struct {
 	grant   Grant         // with got
 	sent    time.Time     // with got
 	ask     bool          // as the first: ask at once
+	until   time.Time     // as the first: then ask at the latest; zero: at an interval
 	busy    time.Duration // how long the lease in the way may run; the first alone uses it
 }
 
@@ -198,8 +201,12 @@ func (c *Client) leave(q *queue, w *waiter, took time.Duration) {
 	}
 	w.queued, w.gone = false, took == 0
 	if i == 0 && len(q.waiting) > 0 {
-		q.waiting[0].ask, q.waiting[0].busy = took == 0, took
-		q.waiting[0].wake.ring()
+		next := q.waiting[0]
+		next.ask, next.busy = took == 0, took
+		if next.rounds != nil && took > 0 {
+			next.rounds.taken(q)
+		}
+		next.wake.ring()
 	}
 	watch := c.prune(q)
 	undo := w.gone && (w.got || w.offered || w.unsure)
@@ -214,10 +221,12 @@ func (c *Client) leave(q *queue, w *waiter, took time.Duration) {
 
 // prune drops a queue that nobody needs any more, and returns the watch to be stopped, if there is one. Under c.mu.
 func (c *Client) prune(q *queue) Watch {
-	if len(q.waiting) > 0 || q.leases > 0 {
+	if len(q.waiting) > 0 {
 		return nil
 	}
-	delete(c.queues, q.name)
+	if c.queues[q.name] == q {
+		delete(c.queues, q.name)
+	}
 	return q.watch
 }
 
@@ -273,10 +282,16 @@ func (c *Client) nudge(name string) {
 }
 
 // rouse makes the first waiter ask: it is time, a message came, or messages began or ceased to arrive.
-func (c *Client) rouse(name string) {
+func (c *Client) rouse(q *queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if q := c.queues[name]; q != nil {
+	switch {
+	case len(q.waiting) == 0:
+	case q.waiting[0].rounds != nil && q.waiting[0].rounds.quiet:
+		q.waiting[0].rounds.quiet = false
+		q.waiting[0].until = time.Time{}
+		q.consider(q.waiting[0].rounds.q.need)
+	default:
 		q.ask()
 	}
 }
@@ -292,7 +307,7 @@ func (q *queue) messages() bool { return q.watch != nil && q.watch.Live() }
 
 // await waits in the queue until it has the lock, or budget or ctx end. busy is a just made attempt's; 0: none.
 func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Duration) (*holding, error) {
-	w := &waiter{h: h, wake: newBell(), busy: busy}
+	w := &waiter{h: h, name: h.name, wake: newBell(), busy: busy}
 	q := c.enqueue(h.name, w, busy > 0)
 	if err := c.stand(ctx, q, w, a.budget()); err != nil {
 		c.leave(q, w, 0)
@@ -310,14 +325,14 @@ func (c *Client) stand(ctx context.Context, q *queue, w *waiter, budget <-chan t
 		step := c.look(q, w, retry)
 		switch {
 		case step.listen:
-			c.listen(q)
+			c.listen(q, w)
 			continue
 		case step.closed:
-			return fmt.Errorf("lock %s: %w", q.name, ErrClosed)
+			return fmt.Errorf("lock %s: %w", w.name, ErrClosed)
 		case step.got:
 			return c.got(ctx, w.h, w.sent, w.grant)
 		case step.ask:
-			ok, left, err := c.try(ctx, w.h)
+			ok, left, err := c.once(ctx, q, w)
 			if ok || err != nil {
 				return err
 			}
@@ -327,11 +342,11 @@ func (c *Client) stand(ctx context.Context, q *queue, w *waiter, budget <-chan t
 		select {
 		case <-w.wake:
 		case <-retry.C:
-			c.rouse(q.name)
+			c.rouse(q)
 		case <-budget:
-			return fmt.Errorf("lock %s: %w", q.name, ErrTimeout)
+			return fmt.Errorf("lock %s: %w", w.name, ErrTimeout)
 		case <-ctx.Done():
-			return fmt.Errorf("lock %s: %w", q.name, context.Cause(ctx))
+			return fmt.Errorf("lock %s: %w", w.name, context.Cause(ctx))
 		}
 	}
 }
@@ -362,14 +377,31 @@ func (c *Client) look(q *queue, w *waiter, retry *time.Timer) step {
 	if w.busy > 0 {
 		pause = min(pause, w.busy+tick)
 	}
+	if !w.until.IsZero() {
+		pause = min(pause, time.Until(w.until))
+	}
 	retry.Reset(pause)
 	return step{}
 }
 
+// once asks the store, or those of the parts, once.
+func (c *Client) once(ctx context.Context, q *queue, w *waiter) (ok bool, busy time.Duration, err error) {
+	if w.rounds == nil {
+		return c.try(ctx, w.h)
+	}
+	ok, err = c.round(ctx, q, w)
+	return ok, 0, err
+}
+
 // listen begins to watch the lock for the queue. The store is called without Client.mu, which its wake takes. Only the
 // first waiter comes here, and it stays in the queue meanwhile, so the queue stays too.
-func (c *Client) listen(q *queue) {
-	watch := c.store.Watch(q.name, func() { c.rouse(q.name) })
+func (c *Client) listen(q *queue, w *waiter) {
+	var watch Watch
+	if w.rounds == nil {
+		watch = c.store.Watch(q.name, func() { c.rouse(q) })
+	} else {
+		watch = c.watchParts(q, w.rounds.q.mutexes())
+	}
 	c.mu.Lock()
 	q.watch, q.listening = watch, true
 	c.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -72,7 +71,7 @@ func (q *Quorum) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
 }
 
 func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
-	if len(q.parts) == 0 {
+	if len(q.mutexes()) == 0 {
 		return nil, fmt.Errorf("lock %s: %w: it has no parts", q.name, ErrRefused)
 	}
 	ctx, own := withOwner(ctx)
@@ -119,7 +118,6 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time
 	}
 	if err == nil {
 		// Parts that have not answered may still join: they make it safer.
-		q.enter(b)
 		return l, vain{}, nil
 	}
 	if patience > 0 && errors.Is(err, ErrHeld) {
@@ -142,206 +140,137 @@ const (
 	slowRounds = 8
 )
 
+// rounds is what a waiter for several parts does and knows of them. Client.mu guards it, but for what a round changes.
+type rounds struct {
+	q     *Quorum
+	own   *owner
+	a     attempt
+	lease *Lease       // of a round that succeeded
+	busy  map[int]bool // parts that the last round found to be another owner's
+	quiet bool         // no message counts: one round is under way, or a pause after one that was in vain
+	pause time.Duration
+	slow  time.Duration // the slowest round took so long
+}
+
 // await waits for its turn in the queue of this process, and then makes rounds until one succeeds, the budget has
-// passed, or ctx has ended. At each probe it asks although a lease of its own process is in the way: the keys of that
-// may have been deleted, or its Unlock may wait for a store that is gone.
+// passed, or ctx has ended. An owner that holds a part already must not wait behind a call that waits for that part: it
+// has a queue for itself. Only the first of a queue asks the stores, so callers of one process do not take parts from
+// one another.
 func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, error) {
-	p := q.join(own)
-	defer p.leave()
-	budget := a.budget()
-	retry := time.NewTimer(defaultProbe)
-	defer retry.Stop()
-	var watches []Watch
-	defer func() {
-		for _, w := range watches {
+	client, key := q.where()
+	r := &rounds{q: q, own: own, a: a, pause: quorumPause}
+	w := &waiter{rounds: r, name: q.name, wake: newBell()}
+	line := &queue{waiting: []*waiter{w}}
+	if slices.ContainsFunc(q.mutexes(), own.holds) {
+		w.ask = true
+	} else {
+		line = client.enqueue(key, w, false)
+	}
+	if err := client.stand(ctx, line, w, a.budget()); err != nil {
+		client.leave(line, w, 0)
+		return nil, err
+	}
+	client.leave(line, w, a.lease)
+	return r.lease, nil
+}
+
+// round makes one round for the first waiter.
+func (c *Client) round(ctx context.Context, line *queue, w *waiter) (ok bool, err error) {
+	r := w.rounds
+	c.mu.Lock()
+	news := len(line.said) > 0
+	line.said = map[string]bool{} // not later: a message in the round may be younger than the answer
+	r.quiet = true
+	c.mu.Unlock()
+	began := time.Now()
+	lease, v, err := r.q.round(ctx, r.own, r.a, quorumPause)
+	if !errors.Is(err, ErrHeld) {
+		r.lease = lease
+		return err == nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.slow = max(r.slow, time.Since(began))
+	r.busy, r.quiet, w.until = v.busy, false, time.Time{}
+	if v.partly || r.free(line) >= r.q.need {
+		// Parts that are given back wake all callers, who would take them from one another.
+		r.pause = max(r.pause, r.slow)
+		r.quiet, w.until = true, time.Now().Add(rand.N(r.pause)+quorumPause/2) //nolint:gosec // spreads requests, guards nothing
+	}
+	if v.partly || news { // another caller was faster; one that only asks at intervals has nobody in its way
+		r.pause = min(2*r.pause, max(maxQuorumPause, slowRounds*r.slow))
+	}
+	return false, nil
+}
+
+// taken: a caller of the same process has the parts now.
+func (r *rounds) taken(line *queue) {
+	line.said = nil
+	r.busy = map[int]bool{}
+	for i := range r.q.parts {
+		r.busy[i] = true
+	}
+}
+
+// free counts the parts that are not known to be held: the last round did not find them so, or a message came since.
+func (r *rounds) free(line *queue) (n int) {
+	said := func(m *Mutex) bool { return line.said[m.key()] }
+	for i, p := range r.q.parts {
+		if !r.busy[i] || slices.ContainsFunc(mutexesOf(p), said) {
+			n++
+		}
+	}
+	return n
+}
+
+// hear notes that a part may have become free.
+func (c *Client) hear(line *queue, part string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if line.said == nil {
+		line.said = map[string]bool{}
+	}
+	line.said[part] = true
+	if len(line.waiting) > 0 {
+		line.consider(len(line.waiting[0].rounds.q.parts))
+	}
+}
+
+// consider has the first waiter ask when enough parts may be free. While other parts are being given back it makes one
+// round soon, rather than one for each message. Under Client.mu.
+func (line *queue) consider(enough int) {
+	w := line.waiting[0]
+	switch {
+	case w.rounds.quiet:
+	case w.rounds.free(line) >= enough:
+		line.ask()
+	case w.until.IsZero():
+		w.until = time.Now().Add(w.rounds.pause)
+		w.wake.ring()
+	}
+}
+
+// watchParts watches all parts for a queue.
+func (c *Client) watchParts(line *queue, parts []*Mutex) Watch {
+	var all watches
+	for _, m := range parts {
+		all = append(all, m.client.store.Watch(m.name, func() { c.hear(line, m.key()) }))
+	}
+	return all
+}
+
+// watches are those of several parts; nil where a store has no messages.
+type watches []Watch
+
+func (all watches) Live() bool {
+	return !slices.ContainsFunc(all, func(w Watch) bool { return w == nil || !w.Live() })
+}
+
+func (all watches) Stop() {
+	for _, w := range all {
+		if w != nil {
 			w.Stop()
 		}
-	}()
-
-	pause, slowest := quorumPause, time.Duration(0)
-	for due, soon := false, false; ; {
-		first, inTheWay := p.turn()
-		free, news := q.need, false
-		if watches != nil {
-			free, news = p.told()
-		}
-		if news && free < q.need && !soon {
-			// The other parts are being given back, or are not needed: one round soon, rather than one for each message.
-			soon = true
-			retry.Reset(pause)
-		}
-		wake := p.wake
-		if ctx.Err() == nil && first && (!inTheWay || due) && (free >= q.need || due) {
-			told := p.forget() // not before: a lease in the way may end after its messages
-			began := time.Now()
-			lease, v, err := q.round(ctx, own, a, quorumPause)
-			slowest = max(slowest, time.Since(began))
-			if !errors.Is(err, ErrHeld) {
-				return lease, err
-			}
-			p.recall(told, v.busy)
-			due, soon = false, false
-			raced := v.partly || news
-			if watches == nil {
-				watches = q.watch(p)
-			}
-			if free, _ = p.told(); v.partly || free >= q.need {
-				wake = nil // until retry: parts that are given back wake all callers, who would take them from one another
-				pause = max(pause, slowest)
-				retry.Reset(rand.N(pause) + quorumPause/2) //nolint:gosec // spreads requests, guards nothing
-			} else {
-				retry.Reset(q.interval(watches))
-			}
-			if raced {
-				// Another caller was faster. One that only asks at intervals has nobody in its way.
-				pause = min(2*pause, max(maxQuorumPause, slowRounds*slowest))
-			}
-		}
-		select {
-		case <-wake:
-		case <-retry.C:
-			if wake == nil { // it paused: messages count again
-				retry.Reset(pause)
-				break
-			}
-			due = first
-			retry.Reset(defaultProbe)
-		case <-budget:
-			return nil, fmt.Errorf("lock %s: %w", q.name, ErrTimeout)
-		case <-ctx.Done():
-			return nil, fmt.Errorf("lock %s: %w", q.name, context.Cause(ctx))
-		}
-	}
-}
-
-// watch has the caller woken when parts may have become free.
-func (q *Quorum) watch(p *place) []Watch {
-	watches := []Watch{}
-	for i, part := range q.parts {
-		m, ok := part.(*Mutex)
-		if !ok {
-			continue
-		}
-		w := m.client.store.Watch(m.name, func() {
-			p.mu.Lock()
-			p.free[i] = true
-			p.mu.Unlock()
-			p.wake.ring()
-		})
-		if w != nil {
-			watches = append(watches, w)
-		}
-	}
-	return watches
-}
-
-// interval is how long to rely on messages, as for a single lock.
-func (q *Quorum) interval(watches []Watch) time.Duration {
-	set := q.settings()
-	deaf := func(w Watch) bool { return !w.Live() }
-	if len(watches) < len(q.parts) || slices.ContainsFunc(watches, deaf) {
-		return set.poll
-	}
-	return set.probe
-}
-
-// told returns how many parts are said to be free, and whether any has been said to be since the last round.
-func (p *place) told() (free int, news bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, fresh := range p.free {
-		news = news || fresh
-	}
-	return len(p.free), news
-}
-
-// forget begins a round anew, and returns what was known: a message in the round may be younger than the answer.
-func (p *place) forget() (told map[int]bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	told, p.free = p.free, map[int]bool{}
-	return told
-}
-
-// recall is for a round that failed: a part that was said to be free still counts as free, unless another owner was
-// found to hold it. A part that has not answered is as free as before, and sends no other message.
-func (p *place) recall(told, busy map[int]bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range told {
-		if _, again := p.free[i]; !again && !busy[i] {
-			p.free[i] = false // no news
-		}
-	}
-}
-
-// place is one Lock call in the queue for its quorum's parts, or, for an owner that holds a part already and must not
-// wait behind a call that waits for that part, beside it. Only the first of a queue asks the stores, and not while a
-// lease of the same parts is held in this process; so callers of one process do not take parts from one another.
-type place struct {
-	waiter
-	client *Client
-	line   *queue // nil: beside it
-
-	mu   sync.Mutex   // guards free; a store's messages take it
-	free map[int]bool // parts that are said to be free, and were not found held since; true: since the last round
-}
-
-// unlockGrace is how long the next one waits for the last parts once there are enough: usually it gets them.
-const unlockGrace = moment
-
-// join puts a caller at the end of the queue for the quorum's parts.
-func (q *Quorum) join(own *owner) *place {
-	p := &place{waiter: waiter{wake: newBell()}, free: make(map[int]bool)}
-	client, key := q.where()
-	if client == nil || slices.ContainsFunc(q.mutexes(), own.holds) {
-		return p
-	}
-	p.client, p.line = client, client.enqueue(key, &p.waiter, true)
-	return p
-}
-
-// leave takes the place out of its queue.
-func (p *place) leave() {
-	if p.line != nil {
-		p.client.leave(p.line, &p.waiter, 0)
-	}
-}
-
-// turn reports whether it is the caller's turn, and whether a lease of its own process is in the way.
-func (p *place) turn() (first, inTheWay bool) {
-	if p.line == nil {
-		return true, false
-	}
-	p.client.mu.Lock()
-	defer p.client.mu.Unlock()
-	return p.line.waiting[0] == &p.waiter, p.line.leases > 0
-}
-
-// enter counts a lease of the quorum's parts until it is over.
-func (q *Quorum) enter(b *bundle) {
-	client, key := q.where()
-	if client == nil {
-		return
-	}
-	client.mu.Lock()
-	line := client.queue(key)
-	line.leases++
-	client.mu.Unlock()
-	leave := sync.OnceFunc(func() {
-		client.mu.Lock()
-		defer client.mu.Unlock()
-		if line.leases--; len(line.waiting) > 0 {
-			line.waiting[0].wake.ring()
-		}
-		client.prune(line)
-	})
-	b.mu.Lock()
-	over := b.over
-	b.left = leave
-	b.mu.Unlock()
-	if over {
-		leave()
 	}
 }
 
@@ -349,9 +278,6 @@ func (q *Quorum) enter(b *bundle) {
 // given. No lock's name is its key, which contains the random id of a client.
 func (q *Quorum) where() (client *Client, key string) {
 	all := q.mutexes()
-	if len(all) == 0 {
-		return nil, ""
-	}
 	var keys []string
 	for _, m := range all {
 		keys = append(keys, m.key())
@@ -362,9 +288,10 @@ func (q *Quorum) where() (client *Client, key string) {
 }
 
 // mutexes returns the single locks that the quorum consists of.
-func (q *Quorum) mutexes() []*Mutex {
-	var all []*Mutex
-	for _, p := range q.parts {
+func (q *Quorum) mutexes() []*Mutex { return mutexesOf(q.parts...) }
+
+func mutexesOf(parts ...Locker) (all []*Mutex) {
+	for _, p := range parts {
 		switch p := p.(type) {
 		case *Mutex:
 			all = append(all, p)

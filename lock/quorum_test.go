@@ -332,7 +332,7 @@ func quorumTokenOfOtherParts(t *testing.T) {
 
 // The callers of one process, and of four, that want the same three parts, and half of them in the opposite order: no
 // deadlock, and they do not take parts from one another, so that each acquisition costs little more than it would alone
-// (six calls). Guards: one.try in round; Quorum.join, the pause in Quorum.await after a round that got only some parts.
+// (six calls). Guards: one.try in round; the queue in Quorum.await, the pause in Client.round after one that got only some parts.
 func quorumContention(t *testing.T, join func(...lock.Locker) *lock.Quorum, processes, most int) {
 	const workers, rounds = 8, 25
 	stores, _ := instances(t, 3)
@@ -424,7 +424,7 @@ func quorumFlushed(t *testing.T) {
 }
 
 // One of three instances is stopped, and four processes need both others. Each has one of them for as long as it waits
-// for the silent one, and still they get both in turn. Guard: slowest in Quorum.await.
+// for the silent one, and still they get both in turn. Guard: slow in Client.round.
 func quorumBesideSilence(t *testing.T) {
 	const processes, rounds, givenUp, jitter = 4, 10, 300 * time.Millisecond, 2 * time.Millisecond
 	stores, _ := instances(t, 3)
@@ -464,8 +464,8 @@ func quorumBesideSilence(t *testing.T) {
 
 // A lock of three parts is given back part by part, as Redisson and any other process does, and a caller has waited for
 // it for a while: it has the lock within a few milliseconds of the last part, although it may have asked in the middle
-// and got only some of the parts. While it waits it asks at the intervals of a single lock. Guards: raced and interval
-// in Quorum.await. (A pause that had doubled while it waited was slept out: 64 ms on average.)
+// and got only some of the parts. While it waits it asks at the intervals of a single lock. Guards: news and until
+// in Client.round. (A pause that had doubled while it waited was slept out: 64 ms on average.)
 func quorumWokenSoon(t *testing.T, join func(...lock.Locker) *lock.Quorum, gap time.Duration) {
 	const waited, soon = 3 * time.Second, 10 * time.Millisecond
 	stores, parts := instances(t, 3)
@@ -487,7 +487,7 @@ func quorumWokenSoon(t *testing.T, join func(...lock.Locker) *lock.Quorum, gap t
 
 // All parts are said to be free, but another caller is faster at one of them, before the other two have answered: the
 // round fails, although it found no part held for long. Once that one is free too, its message alone is enough. Guards:
-// what Quorum.await remembers of a round that failed. (It slept out a pause, which doubles each time.)
+// what Client.round knows of the parts after one that failed. (It slept out a pause, which doubles each time.)
 func quorumRemembers(t *testing.T) {
 	const waited, answer = 3200 * time.Millisecond, 5 * time.Millisecond
 	stores, parts := instances(t, 3)
@@ -517,7 +517,7 @@ func quorumRemembers(t *testing.T) {
 }
 
 // A caller has waited for a lease of its own process for so long that it listens to the messages. The last one comes
-// before the answer that ends the lease, and counts once it has ended. Guards: what Quorum.await forgets, and when. (Of
+// before the answer that ends the lease, and counts once it has ended. Guards: what Client.round forgets, and when. (Of
 // one part, so that no first message of several has it ask again soon.)
 func quorumBehindItsOwn(t *testing.T) {
 	const waited, answer, soon = 3200 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond
