@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -145,24 +144,14 @@ func address(o Options) string {
 
 // patiently does what asks the server something, and repeats it until ctx ends while it fails for a reason that may
 // pass. A cluster that has no leader yet leaves a question unanswered, and does not come back to it: so each attempt
-// has budget.Call. The error is the last that a server gave, if one did.
+// has budget.Call.
 func patiently(ctx context.Context, ask func(context.Context) error) error {
-	var given error
-	for {
+	return poll.Insist(ctx, budget.Blink, budget.Blink, func() (done bool, err error) {
 		attempt, cancel := context.WithTimeout(ctx, budget.Call)
-		err := ask(attempt)
-		cancel()
-		if err == nil || final(err) {
-			return err
-		}
-		if given == nil || !errors.Is(err, context.DeadlineExceeded) {
-			given = err
-		}
-		if ctx.Err() != nil {
-			return given
-		}
-		poll.Pause(ctx, budget.Blink)
-	}
+		defer cancel()
+		err = ask(attempt)
+		return err == nil || final(err), err
+	})
 }
 
 // unfit is the error of a server that has answered, and is not what is needed.
@@ -196,13 +185,9 @@ func (q *Queue) checkServer(ctx context.Context) error {
 }
 
 func recent(version string) bool {
-	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	if len(parts) < 3 {
-		return false
-	}
-	major, err1 := strconv.Atoi(parts[0])
-	minor, err2 := strconv.Atoi(parts[1])
-	return err1 == nil && err2 == nil && (major > oldestMajor || major == oldestMajor && minor >= oldestMinor)
+	var major, minor int
+	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d.", &major, &minor)
+	return n == 2 && (major > oldestMajor || major == oldestMajor && minor >= oldestMinor)
 }
 
 // leaving makes a call of the library, and returns at the deadline of ctx. The library alone does not while it connects

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/time/rate"
 
 	"seckill/internal/backoff"
 	"seckill/internal/budget"
@@ -66,12 +68,7 @@ type ConsumeOptions struct {
 // are given back, and it returns nil. It survives the loss of the server, of the consumer and of the stream, and fails
 // only when the Queue is closed under it.
 func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) error {
-	if o.Workers <= 0 {
-		o.Workers = defaultWorkers
-	}
-	if o.MaxOrders <= 0 {
-		o.MaxOrders = MaxOrders
-	}
+	o.Workers, o.MaxOrders = cmp.Or(o.Workers, defaultWorkers), cmp.Or(o.MaxOrders, MaxOrders)
 	if o.Observe == nil {
 		o.Observe = func(Delivery) {}
 	}
@@ -79,7 +76,7 @@ func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) 
 		o.Rest = func() bool { return false }
 	}
 	c := &consumption{
-		queue: q, persist: q.traced(persist), options: o, hand: newHand(q.wanted.worker.AckWait),
+		queue: q, persist: q.traced(persist), options: o, inHand: map[*message]time.Time{}, newer: rate.Sometimes{Interval: budget.Survey},
 		wish: make(chan struct{}), arrivals: make(chan *message), batches: make(chan []*message),
 	}
 	return c.run(ctx)
@@ -103,14 +100,16 @@ type consumption struct {
 	queue   *Queue
 	persist Persist
 	options ConsumeOptions
-	hand    *hand
 
 	wish     chan struct{}   // feeder to fetcher: another fetch is welcome
 	arrivals chan *message   // fetcher to feeder
 	batches  chan []*message // feeder to workers
 
-	lastDone    atomic.Pointer[time.Time] // when a message was done with; nil: not yet
-	newerWarned atomic.Pointer[time.Time] // likewise: the last warning of a later version
+	lastDone atomic.Pointer[time.Time] // when a message was done with; nil: not yet
+	newer    rate.Sometimes            // a warning of a later version
+
+	mu     sync.Mutex
+	inHand map[*message]time.Time // not answered yet, and when the server last heard of it
 }
 
 func (c *consumption) run(ctx context.Context) error {
@@ -128,7 +127,7 @@ func (c *consumption) run(ctx context.Context) error {
 	})()
 
 	var heart, workers sync.WaitGroup
-	heart.Go(func() { c.hand.beat(working) })
+	heart.Go(func() { c.beat(working) })
 	for range c.options.Workers {
 		workers.Go(func() { c.work(ctx, working) })
 	}
@@ -146,7 +145,7 @@ type message struct {
 	jetstream.Msg
 	sequence  uint64
 	delivered uint64 // how often, this time included
-	road      road
+	isolated  bool   // on the subject of its voucher
 	orders    []model.Reservation
 	flaws     []flaw
 	newer     bool    // of a later version: what it says is not known
@@ -155,46 +154,26 @@ type message struct {
 	moved     bool    // what was not done is in other messages
 }
 
-// road is where a message comes from.
-type road int
-
-const (
-	roadOfAll    road = iota // of all vouchers
-	roadIsolated             // of orders that were isolated
-)
-
 // receive reads a message and takes it into the hand.
 func (c *consumption) receive(raw jetstream.Msg) *message {
 	m := &message{Msg: raw}
 	if about, err := raw.Metadata(); err == nil { // the server's own words: it never fails
 		m.sequence, m.delivered = about.Sequence.Stream, about.NumDelivered
 	}
-	if voucherID, _ := c.queue.names.voucher(raw.Subject()); voucherID != model.AnyVoucher {
-		m.road = roadIsolated
-	}
+	voucherID, _ := c.queue.names.voucher(raw.Subject())
+	m.isolated = voucherID != model.AnyVoucher
 	m.orders, m.flaws = decode(raw.Data(), m.sequence)
 	if len(m.flaws) > 0 && newer(raw.Data()) {
 		m.newer, m.flaws = true, nil
 	}
-	c.hand.take(m)
+	c.take(m)
 	return m
 }
 
-const (
-	// firstDelay is the first wait before a message comes again whose orders could not be persisted now. It grows up to
-	// budget.Call, so that the whole backlog does not ask a database that is down. It is short, because buyers wait for
-	// their orders once the database is well.
-	firstDelay = 2 * budget.Blink
-)
-
-// outcome is what became of a batch.
-type outcome int
-
-const (
-	someDone outcome = iota // at least one message is done with
-	noneDone                // none is, and not for reasons of single vouchers
-	notTried                // none is, and that says nothing of the database
-)
+// firstDelay is the first wait before a message comes again whose orders could not be persisted now. It grows up to
+// budget.Call, so that the whole backlog does not ask a database that is down. It is short, because buyers wait for
+// their orders once the database is well.
+const firstDelay = 2 * budget.Blink
 
 // work persists one batch after another. After a batch that failed it rests, so that it does not keep asking a database
 // that is down. It rests no longer than the time since any worker has persisted something: where others succeed, the
@@ -202,29 +181,24 @@ const (
 func (c *consumption) work(ctx, working context.Context) {
 	failures := 0
 	for batch := range c.batches {
-		became := c.handle(working, batch)
-		switch became {
-		case someDone:
+		switch done, vain := c.handle(working, batch); {
+		case done:
 			failures = 0
-			now := time.Now()
-			c.lastDone.Store(&now)
-		case notTried:
-		case noneDone:
+			c.lastDone.Store(new(time.Now()))
+		case vain:
 			failures++
 			rest := backoff.Doubled(firstDelay, budget.Brief, failures-1)
 			if last := c.lastDone.Load(); last != nil {
 				rest = min(rest, time.Since(*last))
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(rest):
-			}
+			poll.Pause(ctx, rest)
 		}
 	}
 }
 
-// handle persists a batch and answers its messages.
-func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
+// handle persists a batch and answers its messages. Done: with one of them at least. Vain: the database, or the queue,
+// is the reason why one is not done with.
+func (c *consumption) handle(ctx context.Context, batch []*message) (done, vain bool) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Survey+c.queue.slack)
 	defer cancel()
 	count := 0
@@ -253,33 +227,20 @@ func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
 	if undone {
 		c.moveAll(ctx, batch)
 	}
-	became := notTried
 	for _, m := range batch {
-		if m.vain() {
-			became = noneDone
-		}
+		vain = vain || m.vain()
 		if m.delivered > 1 {
 			report.Again++
 		}
-		switch c.settle(ctx, m, m.verdict()) {
-		case settledDone:
-			report.Acked++
-		case settledMoved:
-			report.Moved++
-		case settledLater:
-			report.Delayed++
-		}
-		c.hand.release(m)
-	}
-	if report.Acked > 0 {
-		became = someDone
+		c.settle(ctx, m, m.verdict(), &report)
+		c.release(m)
 	}
 	if report.Acked+report.Moved > 0 {
 		c.flush(ctx)
 		failpoint.Reach(failpoint.AfterAck)
 	}
 	c.options.Observe(report)
-	return became
+	return report.Acked > 0, vain
 }
 
 // call hands the orders to persist in one call, or several for a large message. Every order gets a verdict.
@@ -293,66 +254,52 @@ func (c *consumption) call(ctx context.Context, orders []model.Reservation) []er
 
 // callSafely turns a panic, or a wrong number of verdicts, into a verdict on these orders alone.
 func (c *consumption) callSafely(ctx context.Context, orders []model.Reservation) (verdicts []error) {
+	var bug any = "a wrong number of verdicts"
 	defer func() {
 		if p := recover(); p != nil {
-			verdicts = slices.Repeat([]error{fmt.Errorf("%w: persist: panic: %v\n%s", model.ErrOutage, p, debug.Stack())}, len(orders))
+			bug = fmt.Sprintf("panic: %v\n%s", p, debug.Stack())
+		}
+		if len(verdicts) != len(orders) {
+			verdicts = slices.Repeat([]error{fmt.Errorf("%w: persist: %v", model.ErrOutage, bug)}, len(orders))
 		}
 	}()
-	verdicts = c.persist(ctx, orders)
-	if len(verdicts) != len(orders) {
-		return slices.Repeat([]error{fmt.Errorf("%w: persist: %d verdicts on %d orders", model.ErrOutage, len(verdicts), len(orders))}, len(orders))
-	}
-	return verdicts
+	return c.persist(ctx, orders)
 }
 
-// settled is what a message heard.
-type settled int
-
-const (
-	settledDone settled = iota
-	settledMoved
-	settledLater
-)
-
-// settle answers a message: the one place where an error becomes ack or nak.
+// settle answers a message, and counts it: the one place where an error becomes ack or nak.
 //
 // It does not wait for the server to confirm an ack. Only the ack floor depends on acks, and it rises with those that
 // have arrived. After a lost one a rebuild waits until the message was delivered again and its orders were recognised.
-func (c *consumption) settle(ctx context.Context, m *message, verdict error) settled {
+func (c *consumption) settle(ctx context.Context, m *message, verdict error, report *Delivery) {
+	delay := budget.Answer
 	switch {
 	case verdict == nil, m.moved:
 		failpoint.Reach(failpoint.BeforeAck)
 		c.answered(ctx, m, "ack", m.Ack())
 		if m.moved {
-			return settledMoved
+			report.Moved++
+		} else {
+			report.Acked++
 		}
-		return settledDone
+		return
 	case passing(verdict):
 		c.queue.log.DebugContext(ctx, "a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
 		longest := budget.Call
-		if m.road == roadIsolated {
+		if m.isolated {
 			longest = budget.Answer
 		}
-		c.answered(ctx, m, "nak", m.NakWithDelay(backoff.Doubled(firstDelay, longest, int(min(m.delivered, 64))-1)))
+		delay = backoff.Doubled(firstDelay, longest, int(min(m.delivered, 64))-1)
 	case errors.Is(verdict, errNewer):
-		c.warnOfNewer(ctx, m)
-		c.answered(ctx, m, "nak", m.NakWithDelay(budget.Answer))
+		c.newer.Do(func() {
+			c.queue.log.WarnContext(ctx, "messages of a later version wait for a worker that can read them",
+				slog.Uint64("sequence", m.sequence), slog.Int("known_version", version))
+		})
 	default: // a bug, for which no accepted order may be lost
 		c.queue.log.ErrorContext(ctx, "a message cannot be persisted and comes again", slog.Uint64("sequence", m.sequence),
 			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
-		c.answered(ctx, m, "nak", m.NakWithDelay(budget.Answer))
 	}
-	return settledLater
-}
-
-// warnOfNewer logs, once per budget.Survey, that messages wait for a newer worker.
-func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
-	last, now := c.newerWarned.Load(), time.Now()
-	if last != nil && now.Sub(*last) < budget.Survey || !c.newerWarned.CompareAndSwap(last, &now) {
-		return
-	}
-	c.queue.log.WarnContext(ctx, "messages of a later version wait for a worker that can read them",
-		slog.Uint64("sequence", m.sequence), slog.Int("known_version", version))
+	report.Delayed++
+	c.answered(ctx, m, "nak", m.NakWithDelay(delay))
 }
 
 // passing tells whether an error passes by itself: database or queue are away, or left the outcome unknown.
@@ -395,7 +342,7 @@ func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
 func (c *consumption) giveBack(ctx context.Context, messages []*message) {
 	for _, m := range messages {
 		c.answered(ctx, m, "nak", m.Nak())
-		c.hand.release(m)
+		c.release(m)
 	}
 }
 

@@ -83,7 +83,7 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 	}
 	err := try()
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
-		if _, err = q.prepareStream(ctx, q.wanted.dead); err == nil { // an operator has deleted it
+		if _, _, err = q.prepareStream(ctx, q.wanted.dead); err == nil { // an operator has deleted it
 			err = try()
 		}
 	}
@@ -174,9 +174,7 @@ func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
 	defer cancel()
 	stream, err := q.js.Stream(ctx, q.names.dead)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if _, err = q.prepareStream(ctx, q.wanted.dead); err == nil {
-			stream, err = q.js.Stream(ctx, q.names.dead)
-		}
+		stream, _, err = q.prepareStream(ctx, q.wanted.dead)
 	}
 	if err != nil {
 		return nil, unavailable("open the dead letters", err)
@@ -241,7 +239,7 @@ func (m *message) leaving() (isolated, again []model.Reservation) {
 		case verdict == nil:
 		case errors.Is(verdict, model.ErrCopyReplaced):
 			again = append(again, m.orders[i])
-		case errors.Is(verdict, model.ErrOutage), m.road == roadIsolated:
+		case errors.Is(verdict, model.ErrOutage), m.isolated:
 			return nil, nil
 		default:
 			isolated = append(isolated, m.orders[i])

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,6 +17,7 @@ import (
 	"seckill/internal/budget"
 	"seckill/internal/ids"
 	"seckill/internal/lane"
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
@@ -298,57 +298,33 @@ func (o order1) reservation(sequence uint64) (model.Reservation, error) {
 	}, nil
 }
 
-// hand knows the messages that this instance has and has not answered yet. It keeps telling the server that they are
-// being worked on, also those that wait for their turn: the server would give them to another instance.
-type hand struct {
-	wait time.Duration // of the server, for a sign of life
-
-	mu       sync.Mutex
-	messages map[*message]time.Time // when the server last heard of it
+// take notes that a message is in the hand of this instance, and release that it is not any more.
+func (c *consumption) take(m *message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inHand[m] = time.Now()
 }
 
-func newHand(wait time.Duration) *hand {
-	return &hand{wait: wait, messages: make(map[*message]time.Time)}
+func (c *consumption) release(m *message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.inHand, m)
 }
 
-func (h *hand) take(m *message) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.messages[m] = time.Now()
-}
-
-func (h *hand) release(m *message) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.messages, m)
-}
-
-// beat gives a sign of life for each message after every third of the wait until ctx ends: one may get lost.
-func (h *hand) beat(ctx context.Context) {
+// beat tells the server, after every third of its wait until ctx ends, that the messages in hand are being worked on,
+// also those that wait for their turn: else it would give them to another instance. One sign may get lost.
+func (c *consumption) beat(ctx context.Context) {
+	wait := c.queue.wanted.worker.AckWait
 	// Twice as often as a sign is due, so that none is late by more than half.
-	ticker := time.NewTicker(h.wait / 6)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			h.sign(now)
+	poll.Every(ctx, wait/6, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for m, last := range c.inHand {
+			if time.Since(last) >= wait/3 && m.InProgress() == nil { // else the connection is down: again at the next tick
+				c.inHand[m] = time.Now()
+			}
 		}
-	}
-}
-
-func (h *hand) sign(now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for m, last := range h.messages {
-		if now.Sub(last) < h.wait/3 {
-			continue
-		}
-		if m.InProgress() == nil { // else the connection is down: again at the next tick
-			h.messages[m] = now
-		}
-	}
+	})
 }
 
 // gatherTime is between the beginnings of two calls of persist that are not full: while messages keep coming, orders

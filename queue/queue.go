@@ -7,12 +7,6 @@
 // This package does not decide what becomes of an order. Publishing answers "stored" or "unknown", never "not stored".
 // Consuming hands every order out until it was persisted: at least once, maybe several times. Both are safe because the
 // database recognises an order by its id.
-//
-// One file for each idea: queue.go opens and closes, connect.go makes the connection, stream.go says how the streams
-// must be and keeps them so, publish.go says what stands in a message and writes it, consume.go fetches and works on
-// them, at the speed of hand.go, which keeps them meanwhile, isolate.go isolates what cannot be stored now,
-// deadletter.go keeps what cannot be persisted, backlog.go counts what waits, event.go publishes to other systems,
-// access.go says how, and as whom, servers are spoken to.
 package queue
 
 import (
@@ -134,10 +128,7 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 		return err
 	}
 	if o.Alone {
-		if err := q.removeConsumed(ctx); err != nil { // as long as the consumer is there that knows it
-			return err
-		}
-		if err := q.forgetDeliveries(ctx); err != nil {
+		if err := q.startAlone(ctx); err != nil {
 			return err
 		}
 	}

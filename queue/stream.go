@@ -208,32 +208,42 @@ func correctedWorker(have, wanted jetstream.ConsumerConfig) jetstream.ConsumerCo
 
 // prepare makes streams and consumer as wanted. It reports whether the stream was created, also on failure.
 func (q *Queue) prepare(ctx context.Context) (created bool, err error) {
-	if created, err = q.prepareStream(ctx, q.wanted.orders); err != nil {
-		return created, err
+	if _, created, err = q.prepareStream(ctx, q.wanted.orders); err == nil {
+		_, _, err = q.prepareStream(ctx, q.wanted.dead)
 	}
-	if _, err = q.prepareStream(ctx, q.wanted.dead); err != nil {
-		return created, err
+	if err == nil {
+		err = q.prepareWorker(ctx)
 	}
-	if err = q.prepareWorker(ctx); err != nil {
-		return created, fmt.Errorf("prepare the consumer %s of %s: %w", workerName, q.names.orders, err)
-	}
-	return created, nil
+	return created, err
 }
 
 // prepareStream creates a stream that is missing, and corrects one that is not as it must be.
-func (q *Queue) prepareStream(ctx context.Context, wanted jetstream.StreamConfig) (created bool, err error) {
-	stream, err := q.js.Stream(ctx, wanted.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+//
+// The sequence of the orders' stream begins with the microseconds since 1970. Should the server ever lose the stream,
+// the messages of the new one still have greater numbers than those of the old: a rebuild tells by the number which
+// messages came before its barrier.
+func (q *Queue) prepareStream(ctx context.Context, wanted jetstream.StreamConfig) (stream jetstream.Stream, created bool, err error) {
+	if stream, err = q.js.Stream(ctx, wanted.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
 		created = true
-		stream, err = q.createStream(ctx, wanted)
+		first := wanted
+		if wanted.Name == q.names.orders {
+			first.FirstSeq = uint64(max(1, time.Now().UnixMicro()))
+		}
+		stream, err = q.js.CreateStream(ctx, first)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another instance was faster, maybe with another sequence
+			stream, err = q.js.Stream(ctx, wanted.Name)
+		}
+		if err != nil {
+			return nil, created, fmt.Errorf("create the stream %s with %d replicas: %w", wanted.Name, wanted.Replicas, err)
+		}
 	}
 	if err == nil {
 		err = q.correctStream(ctx, stream.CachedInfo().Config, wanted)
 	}
 	if err != nil {
-		return created, fmt.Errorf("prepare the stream %s: %w", wanted.Name, err)
+		return nil, created, fmt.Errorf("prepare the stream %s: %w", wanted.Name, err)
 	}
-	return created, nil
+	return stream, created, nil
 }
 
 // correctStream changes the settings that are not as wanted, and logs each.
@@ -248,86 +258,56 @@ func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.Stream
 			"let its messages be consumed, delete it, and start again", d.name, d.is, d.must)}
 	}
 	next := corrected(have, wanted)
-	deviations := differences(have, next)
-	if len(deviations) == 0 {
+	found := differences(have, next)
+	if len(found) == 0 {
 		return nil
 	}
 	if _, err := q.js.UpdateStream(ctx, next); err != nil {
-		return fmt.Errorf("it is not as it must be (%v), and the server refuses to correct it: %w", deviations, err)
+		return fmt.Errorf("it is not as it must be (%v), and the server refuses to correct it: %w", found, err)
 	}
-	for _, d := range deviations {
-		q.log.WarnContext(ctx, "a stream of the order queue was not as it must be, and was corrected",
-			slog.String("stream", wanted.Name), slog.String("setting", d.name), slog.Any("was", d.is), slog.Any("is", d.must))
-	}
+	q.correct(ctx, wanted.Name, found)
 	return nil
 }
 
-// createStream makes a stream. The sequence of the orders' stream begins with the microseconds since 1970. Should the
-// server ever lose the stream, the messages of the new one still have greater numbers than those of the old: a rebuild
-// tells by the number which messages came before its barrier.
-func (q *Queue) createStream(ctx context.Context, wanted jetstream.StreamConfig) (jetstream.Stream, error) {
-	if wanted.Name == q.names.orders {
-		wanted.FirstSeq = uint64(max(1, time.Now().UnixMicro()))
+// correct logs what was not as it must be.
+func (q *Queue) correct(ctx context.Context, name string, found []deviation) {
+	for _, d := range found {
+		q.log.WarnContext(ctx, "the order queue was not as it must be, and was corrected",
+			slog.String("stream", name), slog.String("setting", d.name), slog.Any("was", d.is), slog.Any("is", d.must))
 	}
-	stream, err := q.js.CreateStream(ctx, wanted)
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another instance was faster, maybe with another sequence
-		return q.js.Stream(ctx, wanted.Name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("create it with %d replicas: %w", wanted.Replicas, err)
-	}
-	q.log.InfoContext(ctx, "a stream of the order queue was created", slog.String("stream", wanted.Name), slog.Int("replicas", wanted.Replicas))
-	return stream, nil
 }
 
 // prepareWorker creates the consumer. One that is not as it must be is deleted and created again: every message that
 // was not acknowledged is in the stream and is delivered again. An update would never deliver the messages that a limit
 // of deliveries had given up.
 func (q *Queue) prepareWorker(ctx context.Context) error {
+	var found []deviation
 	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
-	switch {
-	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		return q.createWorker(ctx)
-	case errors.Is(err, jetstream.ErrNotPullConsumer):
-		q.log.WarnContext(ctx, "the consumer of the order queue pushed, and is made anew", slog.String("stream", q.names.orders))
-	case err != nil:
-		return err
-	default:
+	if err == nil {
 		have := worker.CachedInfo().Config
-		deviations := differences(have, correctedWorker(have, q.wanted.worker))
-		if len(deviations) == 0 {
+		if found = differences(have, correctedWorker(have, q.wanted.worker)); len(found) == 0 {
 			return nil
 		}
-		for _, d := range deviations {
-			q.log.WarnContext(ctx, "the consumer of the order queue was not as it must be, and is made anew",
-				slog.String("stream", q.names.orders), slog.String("setting", d.name), slog.Any("was", d.is), slog.Any("is", d.must))
-		}
 	}
-	if err := q.js.DeleteConsumer(ctx, q.names.orders, workerName); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return err
+	if errors.Is(err, jetstream.ErrNotPullConsumer) {
+		found, err = []deviation{{name: "deliver_subject", is: "set", must: "empty"}}, nil
 	}
-	return q.createWorker(ctx)
-}
-
-// forgetDeliveries deletes the consumer: what a dead process had in hand is delivered at once, not after ackWait.
-func (q *Queue) forgetDeliveries(ctx context.Context) error {
-	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrNotPullConsumer):
-		return nil // prepare creates it
-	case err != nil:
-		return fmt.Errorf("look at the consumer %s: %w", workerName, err)
-	case worker.CachedInfo().NumAckPending == 0:
-		return nil
+	if err == nil {
+		q.correct(ctx, q.names.orders, found)
+		err = q.js.DeleteConsumer(ctx, q.names.orders, workerName)
 	}
-	if err := q.js.DeleteConsumer(ctx, q.names.orders, workerName); err != nil {
-		return fmt.Errorf("delete the consumer %s: %w", workerName, err)
+	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
+		_, err = q.js.CreateConsumer(ctx, q.names.orders, q.wanted.worker)
+	}
+	if err != nil {
+		return fmt.Errorf("prepare the consumer %s of %s: %w", workerName, q.names.orders, err)
 	}
 	return nil
 }
 
-// removeConsumed removes what was consumed and is still in the stream, after a full disk. Nothing waits for it.
-func (q *Queue) removeConsumed(ctx context.Context) error {
+// startAlone removes what was consumed and is still in the stream, after a full disk, and then the consumer, which alone
+// knows what that is: what a dead process had in hand is delivered at once, and not after ackWait.
+func (q *Queue) startAlone(ctx context.Context) error {
 	floor, _, stream, err := q.consumed(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // prepare creates it
@@ -335,22 +315,15 @@ func (q *Queue) removeConsumed(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look what was consumed: %w", err)
 	}
-	state := stream.CachedInfo().State
-	if state.Msgs == 0 || floor < state.FirstSeq {
-		return nil
+	if state := stream.CachedInfo().State; state.Msgs > 0 && floor >= state.FirstSeq {
+		if err := stream.Purge(ctx, jetstream.WithPurgeSequence(floor+1)); err != nil {
+			return fmt.Errorf("remove what was consumed: %w", err)
+		}
+		q.log.InfoContext(ctx, "consumed messages that were still in the stream were removed", slog.String("stream", q.names.orders),
+			slog.Uint64("first", state.FirstSeq), slog.Uint64("ack_floor", floor))
 	}
-	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(floor+1)); err != nil {
-		return fmt.Errorf("remove what was consumed: %w", err)
+	if err := stream.DeleteConsumer(ctx, workerName); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("delete the consumer %s: %w", workerName, err)
 	}
-	q.log.InfoContext(ctx, "consumed messages that were still in the stream were removed", slog.String("stream", q.names.orders),
-		slog.Uint64("first", state.FirstSeq), slog.Uint64("ack_floor", floor))
-	return nil
-}
-
-func (q *Queue) createWorker(ctx context.Context) error {
-	if _, err := q.js.CreateConsumer(ctx, q.names.orders, q.wanted.worker); err != nil {
-		return fmt.Errorf("create it: %w", err)
-	}
-	q.log.InfoContext(ctx, "the consumer of the order queue was created", slog.String("stream", q.names.orders))
 	return nil
 }

@@ -145,7 +145,7 @@ func TestConsumerIsMadeAnew(t *testing.T) {
 		"headers only":     {func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true }, []string{"setting=headers_only"}},
 		"state in memory":  {func(c *jetstream.ConsumerConfig) { c.MemoryStorage = true }, []string{"setting=mem_storage"}},
 		"paused":           {func(c *jetstream.ConsumerConfig) { c.PauseUntil = new(time.Now().Add(time.Hour)) }, []string{"setting=pause_until"}},
-		"pushes":           {func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "push." + f.subject }, []string{"pushed"}},
+		"pushes":           {func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "push." + f.subject }, []string{"setting=deliver_subject"}},
 		"small fetches":    {func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 }, []string{"setting=max_batch"}},
 		"grows in between": {func(c *jetstream.ConsumerConfig) { c.BackOff = []time.Duration{time.Hour} }, []string{"setting=backoff"}},
 	} {
@@ -164,7 +164,7 @@ func TestConsumerIsMadeAnew(t *testing.T) {
 	}
 	quiet := &check.Log{}
 	f.open(t, func(o *queue.Options) { o.Log = quiet.Logger() })
-	check.Equal(t, "the next start makes it anew", quiet.Has("made anew"), false)
+	check.Equal(t, "the next start makes it anew", quiet.Has("corrected"), false)
 }
 
 // What a consumer has given up is delivered by the one that replaces it.
