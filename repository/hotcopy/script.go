@@ -26,12 +26,12 @@ var lua embed.FS
 // script is a script and its name in Redis' cache.
 type script struct{ source, sha string }
 
-// newScripts are the scripts about hot copies, by the names of their files. It panics when the program was built without
-// one, which whatever makes a Store notices.
+// newScripts are the scripts about hot copies, by the names of their files, with which their texts begin. It panics when
+// the program was built without one, which whatever makes a Store notices.
 func newScripts() map[string]script {
 	all := map[string]script{}
 	for name := range strings.FieldsSeq("reserve confirm settle touch release handover read find due close load open apply lower") {
-		source := luaFile("head") + "\nlocal function work()\n" + luaFile(name) + "\nend\n" + luaFile("tail")
+		source := "-- " + name + "\n" + luaFile("head") + "\nlocal function work()\n" + luaFile(name) + "\nend\n" + luaFile("tail")
 		sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
 		all[name] = script{source: source, sha: hex.EncodeToString(sum[:])}
 	}

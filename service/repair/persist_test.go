@@ -346,7 +346,7 @@ func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
 			{Reservation: soldOut, Row: s.rows["o3"]},
 		})
 		check.That(t, errors.Is(err, errNode) && len(s.hot().Pending()) == 0, "%v, %d reservations", err, len(s.hot().Pending()))
-		check.Equal(t, "calls to settle a group", s.redis.Calls("Settle"), 1)
+		check.Equal(t, "calls to settle a group", s.redis.Calls("settle"), 1)
 		s.serveRebuilds(t.Context())
 		if s.balanced(t); s.hot().Epoch() != 2 {
 			t.Error("the copy that sells too much is not replaced")

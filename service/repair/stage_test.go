@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -64,9 +63,7 @@ func newStage(t testing.TB) *stage {
 	}
 	s.voucher.Revision, s.voucher.Cooldown = 1, model.Window(time.Hour)
 	s.redis.Add(s.voucher)
-	s.redis.Before = func(_ context.Context, method, _ string) error {
-		return s.step("hot." + strings.ToLower(method))
-	}
+	s.redis.Before = func(step string) error { return s.step("hot." + step) }
 	s.counts = telemetry.NewWorker(s.metrics)
 	s.Worker = s.employ(servicetest.NewLocks())
 	return s

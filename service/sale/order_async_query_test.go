@@ -317,12 +317,12 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 			} else if got := s.refused(t, "alice", tt.want); tt.order != "" && (got.OrderID != tt.order || got.OrderStatus != tt.status) {
 				t.Errorf("%+v, want order %s %s", got, tt.order, tt.status)
 			}
-			check.Equal(t, "releases", s.hot.Calls("Release"), tt.releases)
+			check.Equal(t, "releases", s.hot.Calls("release"), tt.releases)
 			if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.sale.Epoch() {
 				t.Errorf("%d rebuilds of epoch %d, want %d", n, s.doctor.replaced.Load(), tt.replaces)
 			}
 			check.That(t, tt.replaces <= 0 || s.sale.Marks()["alice"] == "old.v1", "the mark was put right by hand: %s", s.sale.Marks()["alice"])
-			if n := s.hot.Calls("Reserve"); n > admissionAttempts {
+			if n := s.hot.Calls("reserve"); n > admissionAttempts {
 				t.Errorf("asked %d times", n)
 			}
 		})
@@ -338,7 +338,7 @@ func TestMarkThatDoesNotGoIsTriedOnce(t *testing.T) {
 			return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 		}
 		s.refused(t, "alice", model.CodeUnavailable)
-		check.Equal(t, "attempts to reserve", s.hot.Calls("Reserve"), admissionAttempts)
+		check.Equal(t, "attempts to reserve", s.hot.Calls("reserve"), admissionAttempts)
 	})
 }
 

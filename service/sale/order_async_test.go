@@ -47,13 +47,13 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 		"the copy is lost during the publish": func(s hotShop) {
 			s.line.during = func() { s.hot.With(func() { s.hot.Down = errors.New("connection refused") }) }
 		},
-		"the epoch is told late": func(s hotShop) { s.hot.Takes["Confirm"] = time.Hour },
+		"the epoch is told late": func(s hotShop) { s.hot.Takes["confirm"] = time.Hour },
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			prepare(s)
 			check.Is(t, "not known to be queued", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
-			if s.hot.Calls("Release") != 0 || s.sale.Marks()["alice"] == "" || s.sale.Pending()[s.sale.Marks()["alice"]].UserID != "alice" {
-				t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Marks(), s.sale.Pending(), s.hot.Calls("Release"))
+			if s.hot.Calls("release") != 0 || s.sale.Marks()["alice"] == "" || s.sale.Pending()[s.sale.Marks()["alice"]].UserID != "alice" {
+				t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Marks(), s.sale.Pending(), s.hot.Calls("release"))
 			}
 			check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
 			s.hot.With(func() { s.sale.Set("state", model.CopyOpen); s.hot.Down = nil })
@@ -77,11 +77,11 @@ func TestHotCopiesThatDoNotAnswer(t *testing.T) {
 		"refused by Redis": {answer: func(model.ReserveRequest) *model.ReserveResult {
 			return &model.ReserveResult{Err: model.Unavailable("OOM", nil)}
 		}},
-		"too slow": {took: time.Hour},
+		"too slow": {took: time.Hour, unknown: true},
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			s.hot.Answer = tt.answer
-			s.hot.Takes["Reserve"] = max(tt.took, servicetest.QueryTime)
+			s.hot.Takes["reserve"] = max(tt.took, servicetest.QueryTime)
 			if err := s.unavailable(t, "alice"); errors.Is(err, model.ErrUnknownOutcome) != tt.unknown {
 				t.Errorf("%v, want an unknown outcome: %v", err, tt.unknown)
 			}
@@ -94,7 +94,7 @@ func TestHotCopiesThatDoNotAnswer(t *testing.T) {
 func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(s hotShop){
-		"while it is reserved":  func(s hotShop) { s.hot.Takes["Reserve"] = 500 * time.Millisecond },
+		"while it is reserved":  func(s hotShop) { s.hot.Takes["reserve"] = 500 * time.Millisecond },
 		"while it is published": func(s hotShop) { s.line.took = 500 * time.Millisecond },
 		"while others are published": func(s hotShop) {
 			s.line.took = 100 * time.Millisecond
@@ -121,7 +121,7 @@ func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 func TestCloseSeesReservationsThrough(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.hot.Takes["Reserve"], s.line.took = time.Second, time.Second
+		s.hot.Takes["reserve"], s.line.took = time.Second, time.Second
 		_ = s.hangsUp(t, "alice", 100*time.Millisecond)
 		s.Close(t.Context())
 		check.That(t, slices.Equal(s.line.users(), []string{"alice"}), "queued of %v", s.line.users())
@@ -133,11 +133,11 @@ func TestConcurrentOrdersShareCallsAndMessages(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.sale.Set("stock", 3000)
-		s.hot.Takes["Reserve"], s.line.took, s.hot.Takes["Confirm"] = 5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond
+		s.hot.Takes["reserve"], s.line.took, s.hot.Takes["confirm"] = 5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond
 		if sold, soldOut := s.rush(t, 5000); sold != 3000 || soldOut != 2000 || len(s.line.users()) != 3000 {
 			t.Errorf("%d promised, %d refused, %d queued; want 3000, 2000, 3000", sold, soldOut, len(s.line.users()))
 		}
-		if r, p, c := s.hot.Calls("Reserve"), s.line.published.Load(), s.hot.Calls("Confirm"); r > 200 || p > 200 || c != p {
+		if r, p, c := s.hot.Calls("reserve"), s.line.published.Load(), s.hot.Calls("confirm"); r > 200 || p > 200 || c-p > 1 { // and one look for the list of buyers
 			t.Errorf("%d calls, %d messages and %d looks at the epoch for 5000 orders", r, p, c)
 		}
 	})
@@ -147,7 +147,7 @@ func TestConcurrentOrdersShareCallsAndMessages(t *testing.T) {
 func TestServersThatHangAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(s hotShop){
-		"the hot copies": func(s hotShop) { s.hot.Takes["Reserve"] = time.Hour },
+		"the hot copies": func(s hotShop) { s.hot.Takes["reserve"] = time.Hour },
 		"the queue":      func(s hotShop) { s.line.took = time.Hour },
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
@@ -175,7 +175,7 @@ func TestNothingIsSoldInAnotherMode(t *testing.T) {
 		s := newHotShop(t, func(o *Deps, _ *AsyncDeps) { o.Selling = mode.Selling })
 		mode.err = model.Unavailable("the mode is being switched", nil)
 		s.refused(t, "alice", model.CodeUnavailable)
-		check.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), 0)
+		check.Equal(t, "calls for a unit", s.hot.Calls("reserve"), 0)
 		mode.err = nil
 		s.buys(t, "alice")
 	})
@@ -269,16 +269,16 @@ func TestTheLongestAnswer(t *testing.T) {
 		})
 	}
 	for name, hang := range map[string]func(s hotShop){
-		"the look before the lock": func(s hotShop) { s.hot.Takes["Read"] = ever },
+		"the look before the lock": func(s hotShop) { s.hot.Takes["read"] = ever },
 		"the look at the backlog": func(s hotShop) {
 			s.line.with(func() { s.line.backlog.Age = ever })
 			servicetest.Pass(2 * backlogEvery)
-			s.hot.Takes["OrdersOf"] = ever
+			s.hot.Takes["find"] = ever
 		},
 		"the store of locks": func(s hotShop) { s.keys.Took = ever },
-		"the reservation":    func(s hotShop) { s.hot.Takes["Reserve"] = ever },
+		"the reservation":    func(s hotShop) { s.hot.Takes["reserve"] = ever },
 		"the publish":        func(s hotShop) { s.line.took = ever },
-		"the confirmation":   func(s hotShop) { s.hot.Takes["Confirm"] = ever },
+		"the confirmation":   func(s hotShop) { s.hot.Takes["confirm"] = ever },
 	} {
 		for _, script := range []bool{true, false} {
 			servicetest.Bubble(t, "async, "+name+map[bool]string{true: ", locks of the script"}[script], func(t *testing.T) {
@@ -340,7 +340,7 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 					check.Equal(t, "when to come again", s.refused(t, "alice", model.CodeUnavailable).RetryAfter, time.Second)
 				}
 				check.That(t, s.doctor.requests.Load() >= 3, "a rebuild was asked for %d times", s.doctor.requests.Load())
-				if n := s.hot.Calls("Reserve"); n > 2 {
+				if n := s.hot.Calls("reserve"); n > 2 {
 					t.Errorf("the closed copy was asked %d times: it must be known from memory", n)
 				}
 				s.sale.Set("state", model.CopyOpen)
@@ -429,13 +429,13 @@ func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 		}
 		s.refused(t, "loser", model.CodeSoldOut)
 		servicetest.Pass(10 * time.Millisecond)
-		before := s.hot.Calls("Reserve")
+		before := s.hot.Calls("reserve")
 		for i := range 10 {
 			refusal := s.refused(t, fmt.Sprint("winner", i), model.CodeAlreadyOrdered)
 			check.Equal(t, "the order of the winner", refusal.OrderID, s.sale.Marks()[fmt.Sprint("winner", i)])
 			s.refused(t, fmt.Sprint("loser", i), model.CodeSoldOut)
 		}
-		check.Equal(t, "calls for 10 winners and 10 losers", s.hot.Calls("Reserve")-before, 10)
+		check.Equal(t, "calls for 10 winners and 10 losers", s.hot.Calls("reserve")-before, 10)
 	})
 }
 

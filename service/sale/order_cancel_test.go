@@ -205,7 +205,7 @@ func TestCancelIsRefused(t *testing.T) {
 			order, err := s.Cancel(t.Context(), tt.user, id)
 			refusal, _ := errors.AsType[*model.Error](err)
 			check.That(t, model.CodeOf(err) == tt.want && refusal != nil && refusal.OrderStatus == tt.status, "%+v, %v; want %s", order, err, tt.want)
-			check.Equal(t, "units given back", s.hot.Calls("Release"), 0)
+			check.Equal(t, "units given back", s.hot.Calls("release"), 0)
 		})
 	}
 }

@@ -120,7 +120,7 @@ func TestOneReservationInDoubt(t *testing.T) {
 		}
 		check.Is(t, "alice", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
 		check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
-		check.Equal(t, "releases", s.hot.Calls("Release"), 0)
+		check.Equal(t, "releases", s.hot.Calls("release"), 0)
 		s.buys(t, "bob")
 	})
 }
@@ -158,7 +158,7 @@ func TestTheLockIsHeldWhileAnOrderIsUndecided(t *testing.T) {
 	})
 	servicetest.Bubble(t, "async", func(t *testing.T) {
 		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = false })
-		s.hot.Takes["Reserve"] = decided
+		s.hot.Takes["reserve"] = decided
 		check.Is(t, "not decided", s.hangsUp(t, "alice", decided/10), model.ErrUnknownOutcome)
 		untilDecided(t, s.keys, decided)
 		check.That(t, slices.Equal(s.line.users(), []string{"alice"}), "queued %v", s.line.users())
@@ -267,7 +267,7 @@ func TestSaleThatEndsDuringTheWaitForTheLock(t *testing.T) {
 			s.cache.Drop("v1")
 		})
 		s.refused(t, "alice", model.CodePaused)
-		check.That(t, !s.keys.Holds("alice") && s.hot.Calls("Reserve") == 1, "lock held %v, %d calls", s.keys.Holds("alice"), s.hot.Calls("Reserve"))
+		check.That(t, !s.keys.Holds("alice") && s.hot.Calls("reserve") == 1, "lock held %v, %d calls", s.keys.Holds("alice"), s.hot.Calls("reserve"))
 	})
 }
 

@@ -258,7 +258,7 @@ func TestAnEntryAsksTheDatabaseAlone(t *testing.T) {
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.sale.Set("state", model.CopyClosed)
 		enters(t, s.Orders, s.table, s.keys)
-		check.Equal(t, "reservations", s.hot.Calls("Reserve"), 0)
+		check.Equal(t, "reservations", s.hot.Calls("reserve"), 0)
 		check.Equal(t, "rebuilds asked for", s.doctor.requests.Load(), 0)
 	})
 }

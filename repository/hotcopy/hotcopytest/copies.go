@@ -5,6 +5,8 @@ package hotcopytest
 import (
 	"bytes"
 	"context"
+	"crypto/sha1" //nolint:gosec // the name Redis gives a script
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -19,38 +21,40 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"seckill/internal/poll"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
 
 // Copies are the hot copies of any number of vouchers, on one server. The store's option LockKeys is set.
 //
-// What tests change in these fields while others call belongs into With.
+// The steps of a store are its scripts by their names, and held, incarnation and quiet. What tests change in these
+// fields while others call belongs into With.
 type Copies struct {
 	*hotcopy.Store
 
-	// Before runs before each call about a voucher, or about several when the id is empty. Its error becomes the call's.
-	Before func(ctx context.Context, method, voucherID string) error
-	// Took is how long a call takes, and Takes that of single methods.
+	// Before runs before each step. Its error is what the store hears instead of Redis.
+	Before func(step string) error
+	// Took is how long Redis takes to answer, and Takes how long it takes for single steps.
 	Took  time.Duration
 	Takes map[string]time.Duration
 	// Yields is how long Buyers takes from what it reads to what it yields.
 	Yields time.Duration
-	// Down fails every call with UNAVAILABLE, as a Redis does that is away.
+	// Down refuses every connection, as a Redis does that is away.
 	Down error
-	// Away are vouchers that cannot be asked, as of a Cluster's node that is away.
+	// Away are vouchers that cannot be read or settled, as of a Cluster's node that is away.
 	Away map[string]error
 	// Nodes are the servers of vouchers; empty: there is one. Read waits for a Silent one until it is given up.
 	Nodes  map[string]string
 	Silent map[string]bool
-	// Answer answers an order of Reserve instead of the copy, unless it is nil.
+	// Answer answers a lone order of Reserve instead of the copy, unless it is nil.
 	Answer func(model.ReserveRequest) *model.ReserveResult
 
 	t      testing.TB
 	mu     sync.Mutex
 	calls  map[string]int64
+	names  sync.Map // of scripts, by what Redis calls them
 	server *miniredis.Miniredis
-	client *redis.Client
 	wires  sync.Mutex
 	conns  []net.Conn
 }
@@ -59,21 +63,104 @@ type Copies struct {
 func New(t testing.TB) *Copies {
 	t.Helper()
 	c := &Copies{
-		t: t, Takes: map[string]time.Duration{}, Away: map[string]error{}, calls: map[string]int64{},
-		server: miniredis.NewMiniRedis(),
+		t: t, Takes: map[string]time.Duration{}, Away: map[string]error{}, calls: map[string]int64{}, server: miniredis.NewMiniRedis(),
 	}
-	c.client = redis.NewClient(&redis.Options{
+	client := redis.NewClient(&redis.Options{
 		Dialer: c.dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1000,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // would look up a name
 	})
-	c.Store = hotcopy.New(c.client, hotcopy.Options{LockKeys: true, Identity: "this start"})
+	client.AddHook(hook{c})
+	c.Store = hotcopy.New(client, hotcopy.Options{LockKeys: true, Identity: "this start"})
 	t.Cleanup(func() {
-		if err := c.client.Close(); err != nil {
+		if err := client.Close(); err != nil {
 			t.Error(err)
 		}
 		c.server.Close()
 	})
 	return c
+}
+
+// aside marks the test's own calls, with which nothing goes wrong.
+type aside struct{}
+
+func background() context.Context { return context.WithValue(context.Background(), aside{}, true) }
+
+// hook stands between the store and Redis.
+type hook struct{ c *Copies }
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := h.c.before(ctx, h.c.step(cmd)); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if err := h.c.before(ctx, h.c.step(cmds[0])); err != nil {
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// unheard is the step of a script that Redis does not know: it says so, and is sent the text.
+const unheard = "unheard"
+
+func (c *Copies) step(cmd redis.Cmder) string {
+	switch args := cmd.Args(); cmd.Name() {
+	case "eval":
+		source := fmt.Sprint(args[1])
+		sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
+		name, _, _ := strings.Cut(strings.TrimPrefix(source, "-- "), "\n")
+		c.names.Store(hex.EncodeToString(sum[:]), name)
+		return name
+	case "evalsha":
+		if name, heard := c.names.Load(args[1]); heard {
+			return name.(string)
+		}
+		return unheard
+	default:
+		return map[string]string{"hmget": "held", "get": "incarnation", "hlen": "quiet"}[cmd.Name()]
+	}
+}
+
+// before counts a step, lets the test have its way, and tells why the step fails; nil: it does not.
+func (c *Copies) before(ctx context.Context, step string) error {
+	if ctx.Value(aside{}) != nil || step == unheard {
+		return nil
+	}
+	c.mu.Lock()
+	c.calls[step]++
+	took, special := c.Takes[step]
+	if !special {
+		took = c.Took
+	}
+	c.mu.Unlock()
+	if c.Before != nil && step != "" {
+		if err := c.Before(step); err != nil {
+			return err
+		}
+	}
+	if err := pause(ctx, took); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.Down != nil {
+		return &net.OpError{Op: "dial", Err: c.Down}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	poll.Pause(ctx, d)
+	return ctx.Err()
 }
 
 // dial connects a client without a network, which no bubble could hold.
@@ -157,48 +244,11 @@ func (c *Copies) Tell(orderIDs ...string) {
 	c.server.Publish("seckill:v1:settled-orders", strings.Join(orderIDs, " "))
 }
 
-// Calls tells how often a method was called.
-func (c *Copies) Calls(method string) int64 {
+// Calls tells how often a step was taken.
+func (c *Copies) Calls(step string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.calls[method]
-}
-
-// before counts a call, lets the test have its way, and tells why the call fails; nil: it does not.
-func (c *Copies) before(ctx context.Context, method, voucherID string) error {
-	c.mu.Lock()
-	c.calls[method]++
-	took := c.Took
-	if special, ok := c.Takes[method]; ok {
-		took = special
-	}
-	c.mu.Unlock()
-	if c.Before != nil {
-		if err := c.Before(ctx, method, voucherID); err != nil {
-			return err
-		}
-	}
-	if err := pause(ctx, took); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := errors.Join(c.Down, c.Away[voucherID]); err != nil {
-		return model.Unavailable("Redis does not answer.", err)
-	}
-	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	if d == 0 {
-		return nil
-	}
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return model.Unavailable("There was no time left to ask Redis.", ctx.Err())
-	}
+	return c.calls[step]
 }
 
 // away are the vouchers of several that cannot be asked now.
@@ -220,47 +270,19 @@ func (c *Copies) Node(voucherID string) string { return c.Nodes[voucherID] }
 
 // Reserve is that of the store, for those requests that Answer leaves open.
 func (c *Copies) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
-	answers := make([]model.ReserveResult, len(asked))
-	if err := c.before(ctx, "Reserve", ""); err != nil {
-		for i, a := range asked {
-			answers[i].Order, answers[i].Err = model.Order{ID: a.OrderID, VoucherID: a.VoucherID, UserID: a.UserID}, err
+	if c.Answer != nil && len(asked) == 1 {
+		if err := c.before(ctx, "reserve"); err != nil {
+			return []model.ReserveResult{{Err: err}}, err
 		}
-		return answers, err
-	}
-	var open []model.ReserveRequest
-	var places []int
-	for i, a := range asked {
-		if c.Answer != nil {
-			if given := c.Answer(a); given != nil {
-				answers[i] = *given
-				continue
-			}
+		if given := c.Answer(asked[0]); given != nil {
+			return []model.ReserveResult{*given}, nil
 		}
-		open, places = append(open, a), append(places, i)
 	}
-	if len(open) == 0 {
-		return answers, nil
-	}
-	got, err := c.Store.Reserve(ctx, open)
-	for i, place := range places {
-		answers[place] = got[i]
-	}
-	return answers, err
-}
-
-// Confirm is that of the store.
-func (c *Copies) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
-	if err := c.before(ctx, "Confirm", ""); err != nil {
-		return make([]bool, len(reservations)), err
-	}
-	return c.Store.Confirm(ctx, reservations)
+	return c.Store.Reserve(ctx, asked)
 }
 
 // Settle is that of the store.
 func (c *Copies) Settle(ctx context.Context, orders []model.Order) error {
-	if err := c.before(ctx, "Settle", ""); err != nil {
-		return err
-	}
 	var ids []string
 	for _, o := range orders {
 		ids = append(ids, o.VoucherID)
@@ -270,24 +292,11 @@ func (c *Copies) Settle(ctx context.Context, orders []model.Order) error {
 	return errors.Join(c.Store.Settle(ctx, orders), err)
 }
 
-// Release is that of the store.
-func (c *Copies) Release(ctx context.Context, release model.Release) (applied bool, err error) {
-	return c.ReleaseAll(ctx, release.VoucherID, []model.Release{release})
-}
-
-// ReleaseAll is that of the store.
-func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
-	return after(ctx, c, "Release", voucherID, func() (bool, error) { return c.Store.ReleaseAll(ctx, voucherID, releases) })
-}
-
 // Read is that of the store.
 func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	if slices.ContainsFunc(ids, func(id string) bool { return c.Silent[id] }) {
 		<-ctx.Done()
 		return map[string]model.HotCopy{}, model.Unavailable("Redis does not answer.", ctx.Err())
-	}
-	if err := c.before(ctx, "Read", ""); err != nil {
-		return map[string]model.HotCopy{}, err
 	}
 	asked, err := c.away(ids)
 	copies, failed := c.Store.Read(ctx, asked)
@@ -296,116 +305,19 @@ func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.HotCo
 
 // Pending is that of the store. An id that names no voucher, as tests like them, is looked for in v1.
 func (c *Copies) Pending(ctx context.Context, orderID string) (r model.Reservation, found bool, err error) {
-	voucherID, ok := model.VoucherOf(orderID)
-	if err := c.before(ctx, "Pending", voucherID); err != nil || ok {
-		if err == nil {
-			r, found, err = c.Store.Pending(ctx, orderID)
-		}
-		return r, found, err
+	if _, ok := model.VoucherOf(orderID); ok {
+		return c.Store.Pending(ctx, orderID)
 	}
-	r, found = c.Sale("v1").Pending()[orderID]
-	return r, found, nil
-}
-
-// OrderOf is that of the store.
-func (c *Copies) OrderOf(ctx context.Context, voucherID, userID string) (string, *model.Reservation, error) {
-	if err := c.before(ctx, "OrderOf", voucherID); err != nil {
-		return "", nil, err
+	if err = c.before(ctx, "find"); err == nil {
+		r, found = c.Sale("v1").Pending()[orderID]
 	}
-	return c.Store.OrderOf(ctx, voucherID, userID)
-}
-
-// OrdersOf is that of the store.
-func (c *Copies) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
-	if c.before(ctx, "OrdersOf", "") != nil {
-		return make([]model.BuyersOrder, len(buyers)), nil //nolint:nilerr // what cannot be told is empty
-	}
-	return c.Store.OrdersOf(ctx, buyers)
-}
-
-// after makes a call of the store, unless the test makes it fail.
-func after[T any](ctx context.Context, c *Copies, method, voucherID string, call func() (T, error)) (answer T, err error) {
-	if err = c.before(ctx, method, voucherID); err == nil {
-		answer, err = call()
-	}
-	return answer, err
-}
-
-// then is after, for a call without an answer.
-func (c *Copies) then(ctx context.Context, method, voucherID string, call func() error) error {
-	if err := c.before(ctx, method, voucherID); err != nil {
-		return err
-	}
-	return call()
-}
-
-// Due is that of the store.
-func (c *Copies) Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error) {
-	return after(ctx, c, "Due", voucherID, func() ([]model.Reservation, error) { return c.Store.Due(ctx, voucherID, olderThan, limit) })
-}
-
-// Held is that of the store.
-func (c *Copies) Held(ctx context.Context, voucherID string, epoch int64, orderIDs []string) (map[string]model.Reservation, error) {
-	return after(ctx, c, "Held", voucherID, func() (map[string]model.Reservation, error) {
-		return c.Store.Held(ctx, voucherID, epoch, orderIDs)
-	})
-}
-
-// Processing is that of the store.
-func (c *Copies) Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	return after(ctx, c, "Processing", q.VoucherID, func() (model.OrderPage, error) { return c.Store.Processing(ctx, q) })
-}
-
-// Apply is that of the store.
-func (c *Copies) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
-	return after(ctx, c, "Apply", v.ID, func() (bool, error) { return c.Store.Apply(ctx, v) })
-}
-
-// Incarnation is that of the store.
-func (c *Copies) Incarnation(ctx context.Context) (string, error) {
-	return after(ctx, c, "Incarnation", "", func() (string, error) { return c.Store.Incarnation(ctx) })
-}
-
-// EachProcessing is that of the store.
-func (c *Copies) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
-	return c.then(ctx, "EachProcessing", voucherID, func() error { return c.Store.EachProcessing(ctx, voucherID, yield) })
-}
-
-// Close is that of the store.
-func (c *Copies) Close(ctx context.Context, record model.EpochRecord) error {
-	return c.then(ctx, "Close", record.VoucherID, func() error { return c.Store.Close(ctx, record) })
-}
-
-// Load is that of the store.
-func (c *Copies) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error {
-	return c.then(ctx, "Load", record.VoucherID, func() error { return c.Store.Load(ctx, record, live, carried) })
-}
-
-// Open is that of the store.
-func (c *Copies) Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error {
-	return c.then(ctx, "Open", v.ID, func() error { return c.Store.Open(ctx, record, v, missing) })
-}
-
-// Lower is that of the store.
-func (c *Copies) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
-	return c.then(ctx, "Lower", voucherID, func() error { return c.Store.Lower(ctx, voucherID, stock, revision) })
-}
-
-// Quiet is that of the store.
-func (c *Copies) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
-	if c.before(ctx, "Quiet", "") != nil { // what cannot be told is not quiet
-		return make([]bool, len(records))
-	}
-	return c.Store.Quiet(ctx, records)
+	return r, found, err
 }
 
 // Buyers is that of the store. It yields when it has read all.
 func (c *Copies) Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
 	var users []string
-	err := c.before(ctx, "Buyers", v.ID)
-	if err == nil {
-		err = c.Store.Buyers(ctx, v, func(userID string) error { users = append(users, userID); return nil })
-	}
+	err := c.Store.Buyers(ctx, v, func(userID string) error { users = append(users, userID); return nil })
 	if err == nil {
 		err = pause(ctx, c.Yields)
 	}
@@ -433,7 +345,7 @@ func (c *Copies) Add(v model.Voucher) *Sale {
 }
 
 func (c *Copies) rebuild(v model.Voucher, epoch int64, live []model.Order, carried []model.Reservation) {
-	ctx, record := context.Background(), model.EpochRecord{VoucherID: v.ID, Epoch: epoch, OpenEpoch: epoch - 1}
+	ctx, record := background(), model.EpochRecord{VoucherID: v.ID, Epoch: epoch, OpenEpoch: epoch - 1}
 	for _, step := range []func() error{
 		func() error { return c.Store.Close(ctx, record) },
 		func() error { return c.Store.Load(ctx, record, nil, nil) },
@@ -463,7 +375,7 @@ func (s *Sale) Rebuild() {
 func (s *Sale) Admit(orderID, userID string) model.Reservation {
 	s.Drop("buyers", userID)
 	asked := model.ReserveRequest{OrderID: orderID, VoucherID: s.ID, UserID: userID, Locked: true, Anytime: true}
-	answers, err := s.c.Store.Reserve(context.Background(), []model.ReserveRequest{asked})
+	answers, err := s.c.Store.Reserve(background(), []model.ReserveRequest{asked})
 	if err != nil || answers[0].Err != nil {
 		s.c.t.Errorf("reserve %s for %s: %v, %v", orderID, userID, err, answers[0].Err)
 	}
@@ -478,7 +390,7 @@ func (s *Sale) key(noun string) string {
 }
 
 func (s *Sale) read() model.HotCopy {
-	copies, err := s.c.Store.Read(context.Background(), []string{s.ID})
+	copies, err := s.c.Store.Read(background(), []string{s.ID})
 	if err != nil {
 		s.c.t.Error(err)
 	}
@@ -511,7 +423,7 @@ func (s *Sale) Change(change func(v *model.Voucher)) {
 	v := s.Voucher()
 	change(&v)
 	v.Revision++
-	if applied, err := s.c.Store.Apply(context.Background(), v); err != nil || !applied {
+	if applied, err := s.c.Store.Apply(background(), v); err != nil || !applied {
 		s.c.t.Errorf("change the copy: %v, %v", applied, err)
 	}
 }
@@ -546,7 +458,7 @@ func (s *Sale) Pending() map[string]model.Reservation {
 	if len(ids) == 0 {
 		return map[string]model.Reservation{}
 	}
-	held, err := s.c.Store.Held(context.Background(), s.ID, s.Epoch(), ids)
+	held, err := s.c.Store.Held(background(), s.ID, s.Epoch(), ids)
 	if err != nil {
 		s.c.t.Error(err)
 	}
