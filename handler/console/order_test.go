@@ -18,9 +18,7 @@ func (s *site) orderOf(t testing.TB, user, voucherID string) string {
 	t.Helper()
 	_, list := s.call(t, http.MethodGet, "/orders?voucher_id="+voucherID, s.token(t, user, model.RoleUser), nil)
 	items, _ := list["items"].([]any)
-	if len(items) == 0 {
-		t.Fatalf("%s has no order: %v", user, list)
-	}
+	check.Need(t, len(items) > 0, "%s has no order: %v", user, list)
 	order, _ := items[0].(map[string]any)
 	return fmt.Sprint(order["id"])
 }
@@ -37,18 +35,13 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 		want(t, b.page(t, "/console/orders?"+query), `href="/console/orders/`+order+`"`)
 	}
 	for _, query := range []string{"", "q=alice:1", "q=coffee", "status=unpaid", "q=" + order} { // of all orders
-		if got := b.get(t, "/console/orders?"+query); !strings.Contains(got.body+got.header.Get("Location"), order) {
-			t.Errorf("%q does not find the order", query)
-		}
+		got := b.get(t, "/console/orders?"+query)
+		check.That(t, strings.Contains(got.body+got.header.Get("Location"), order), "%q does not find the order", query)
 	}
 	for _, query := range []string{"user=bob", "voucher=" + id + "&status=paid", "q=nobody", "q=alice:1&status=paid"} {
-		if strings.Contains(b.page(t, "/console/orders?"+query), order) {
-			t.Errorf("%q finds the order", query)
-		}
+		lacks(t, b.page(t, "/console/orders?"+query), order)
 	}
-	if got := b.get(t, "/console/orders?q=+"+order); got.header.Get("Location") != "/console/orders/"+order {
-		t.Errorf("its id leads to %q", got.header.Get("Location"))
-	}
+	check.Equal(t, "its id leads to", b.get(t, "/console/orders?q=+"+order).leads(t), "/console/orders/"+order)
 	for path, status := range map[string]int{
 		"/console/orders?voucher=unknown":     http.StatusNotFound,
 		"/console/orders?user=a&status=lost":  http.StatusUnprocessableEntity,
@@ -66,25 +59,19 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 	actor := s.account(t, "who-cancels")
 	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td data-label=\"By\">"+actor)
 	want(t, b.page(t, "/console/log?actor="+actor), "canceled an order in its buyer&#39;s place", `href="/console/orders/`+order+`"`, `Status</span> unpaid → canceled`)
-	if again := b.page(t, "/console/log?actor="+actor); strings.Count(again, "canceled an order") != 1 {
-		t.Error("the log has it more than once")
-	}
-	got := b.post(t, "/console/orders/"+order+"/refund", nil)
-	got.is(t, http.StatusConflict)
-	want(t, got.body, `role="alert"`, "Nothing was changed.")
+	check.Equal(t, "entries", strings.Count(b.page(t, "/console/log?actor="+actor), "canceled an order"), 1)
+	b.post(t, "/console/orders/"+order+"/refund", nil).is(t, http.StatusConflict, `role="alert"`, "Nothing was changed.")
 
 	file := b.get(t, "/console/orders.csv?voucher="+id)
 	want(t, file.body, "\ufeffOrder,Voucher,User,Status", "Used at (UTC)", order+",Coffee for two,alice:1,canceled,,10.00,CNY,", ",Coffee for two,bob,unpaid,")
 	want(t, b.page(t, "/console/orders?status=unpaid&q=coffee"), "/console/orders.csv?q=coffee&amp;status=unpaid", "/console/orders.xlsx?q=coffee&amp;status=unpaid")
 	sheet := b.get(t, "/console/orders.xlsx?status=unpaid&voucher="+id)
-	if sheet.is(t, http.StatusOK); sheet.header.Get("Content-Type") != wire.XLSX || !strings.HasPrefix(sheet.body, "PK") {
-		t.Errorf("a spreadsheet: %v", sheet.header)
-	}
+	check.Equal(t, "a spreadsheet", sheet.header.Get("Content-Type"), wire.XLSX)
+	check.That(t, strings.HasPrefix(sheet.body, "PK"), "it is no archive")
 	for query, wanted := range map[string]string{"voucher=" + id + "&status=unpaid": "bob", "q=alice:1": "alice:1", "user=alice:1": "alice:1", "q=coffee&status=canceled": "alice:1"} {
 		only := b.get(t, "/console/orders.csv?"+query).body
-		if found := strings.Contains(only, order); found != (wanted == "alice:1") || !strings.Contains(only, ","+wanted+",") {
-			t.Errorf("the export of %s: %s", query, only)
-		}
+		want(t, only, ","+wanted+",")
+		check.Equal(t, "the export of "+query, strings.Contains(only, order), wanted == "alice:1")
 	}
 	want(t, b.get(t, "/console/orders.csv?q=alice:1", "Accept-Language", "zh").body, "\ufeff订单,代金券,", ",已取消,")
 }
@@ -101,19 +88,17 @@ func TestAPaidOrder(t *testing.T) {
 	payments := check.Value(s.database(t).Payments.OfOrder(t.Context(), order))(t)
 	reference := payments[0].ID
 	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order", `title="`+reference+`"`, `<span class="badge succeeded">succeeded</span>`)
-	for wrong, status := range map[string]int{"nonsense": http.StatusUnprocessableEntity, "": http.StatusUnprocessableEntity} {
-		got := b.post(t, "/console/redemptions", url.Values{"code": {wrong}})
-		if got.status != status || !strings.Contains(got.body, `value="`+wrong+`"`) {
-			t.Errorf("the code %q is %d", wrong, got.status)
-		}
+	redeem := func(code, how string) answer {
+		return b.post(t, "/console/redemptions", url.Values{"code": {code}, "how": {how}})
+	}
+	for _, wrong := range []string{"nonsense", ""} {
+		redeem(wrong, "").is(t, http.StatusUnprocessableEntity, `value="`+wrong+`"`)
 	}
 	want(t, b.act(t, "/console/redemptions", url.Values{"code": {strings.ToLower(code)}}), "The code is used up.", "Coffee for two", "badge redeemed", order)
-	used := b.post(t, "/console/redemptions", url.Values{"code": {code}})
-	used.is(t, http.StatusConflict)
-	want(t, used.body, "This code was used already.", "ada</p>")
-	want(t, b.act(t, "/console/redemptions", url.Values{"code": {code}, "how": {"look"}}), "badge redeemed", "ada</dd>", "alice</dd>")
-	b.post(t, "/console/redemptions", url.Values{"code": {"nonsense"}, "how": {"look"}}).is(t, http.StatusUnprocessableEntity)
-	b.post(t, "/console/redemptions", url.Values{"code": {vouchercode.New().Reveal()}, "how": {"look"}}).is(t, http.StatusNotFound)
+	redeem(code, "").is(t, http.StatusConflict, "This code was used already.", "ada</p>")
+	want(t, b.page(t, redeem(code, "look").leads(t)), "badge redeemed", "ada</dd>", "alice</dd>")
+	redeem("nonsense", "look").is(t, http.StatusUnprocessableEntity)
+	redeem(vouchercode.New().Reveal(), "look").is(t, http.StatusNotFound)
 	order = s.paid(t, "bob", id)
 	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way", "paid → refunded")
 }
@@ -133,33 +118,26 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	check.Patiently(t, "the money is back", done)
 	want(t, b.page(t, "/console/orders/"+order), "<h2>Refunds</h2>", `<span class="badge done">done</span>`, "an administrator asked for it", `<td class="number" data-label="Attempts">1</td>`)
 
-	db := s.database(t)
-	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(),
-		"UPDATE refunds SET status = 'failed', attempts = 3, error = 'the card is <closed>' WHERE order_id = ?", order)))
-	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE orders SET reason = 'REFUND_FAILED' WHERE id = ?", order)))
+	exec := func(statement string) { s.exec(t, statement, order) }
+	exec("UPDATE refunds SET status = 'failed', attempts = 3, error = 'the card is <closed>' WHERE order_id = ?")
+	exec("UPDATE orders SET reason = 'REFUND_FAILED' WHERE id = ?")
 	const kept = "The money is not back: the payment provider has refused to return it for good."
 	want(t, b.page(t, "/console/orders/"+order), kept)
 	want(t, b.page(t, "/console/orders?user=alice"), `<span class="badge">the money is not back: the payment provider has refused to return it</span>`)
 	want(t, b.page(t, "/console/refunds"), `href="/console/orders/`+order+`"`, "the card is &lt;closed&gt;", `<td class="number" data-label="Attempts">3</td>`)
 	want(t, b.page(t, "/console/refunds?status="), order)
 	want(t, b.page(t, "/console"), "Refunds that the payment provider has refused: 1")
-	if strings.Contains(b.page(t, "/console/refunds?status=pending"), order) {
-		t.Error("a failed refund is pending")
-	}
+	lacks(t, b.page(t, "/console/refunds?status=pending"), order)
 	// A payment that was one too many: who tries its refund again must not refund the order.
 	for status, offered := range map[string]bool{"paid": false, "refunded": true} {
-		check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE orders SET status = ? WHERE id = ?", status, order)))
-		if strings.Contains(b.page(t, "/console/orders/"+order), "Try the refund again") != offered {
-			t.Errorf("of an order that is %s, the refund can be tried again: %t", status, !offered)
-		}
+		exec("UPDATE orders SET status = '" + status + "' WHERE id = ?")
+		page := b.page(t, "/console/orders/"+order)
+		check.Equal(t, "the refund of an order that is "+status+" can be tried again", strings.Contains(page, "Try the refund again"), offered)
 	}
-	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE orders SET status = 'refunded' WHERE id = ?", order)))
-	page := b.page(t, "/console/orders/"+order)
-	want(t, page, "the card is &lt;closed&gt;", "Try the refund again")
+	exec("UPDATE orders SET status = 'refunded' WHERE id = ?")
+	want(t, b.page(t, "/console/orders/"+order), "the card is &lt;closed&gt;", "Try the refund again")
 	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way")
 	check.Patiently(t, "the money is back after another try", done)
-	if page := b.page(t, "/console/orders/"+order); strings.Contains(page, "Try the refund again") || strings.Contains(page, kept) {
-		t.Error("a refund that is made can be tried again, or the page says that it is not made")
-	}
+	lacks(t, b.page(t, "/console/orders/"+order), "Try the refund again", kept)
 	b.get(t, "/console/refunds?status=lost").is(t, http.StatusUnprocessableEntity)
 }

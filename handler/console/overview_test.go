@@ -40,7 +40,7 @@ func TestTheDayOnTheOverview(t *testing.T) {
 	now := time.Now().In(shanghai)
 	yesterday := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, -1000_000, shanghai).UTC()
 	for table, column := range map[string]string{"orders": "created_at", "payments": "decided_at", "refunds": "closed_at"} {
-		check.Must(t, check.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), "UPDATE "+table+" SET "+column+" = ?", yesterday.UnixMicro())))
+		s.exec(t, "UPDATE "+table+" SET "+column+" = ?", yesterday.UnixMicro())
 	}
 	check.Patiently(t, "of yesterday nothing counts", day("0", "CN¥0.00", "CN¥0.00"))
 }
@@ -67,9 +67,7 @@ func TestWhatNeedsSomebody(t *testing.T) {
 			go sold.console.Record(ctx)
 			time.Sleep(time.Minute) // of the bubble
 			page := b.page(t, "/console")
-			if strings.Contains(page, nobody) != (test.want != "") {
-				t.Errorf("%+v: %s", test, page)
-			}
+			check.That(t, strings.Contains(page, nobody) == (test.want != ""), "%+v: %s", test, page)
 			want(t, page, test.want, "<dt>Orders today</dt><dd><b>7<")
 			cancel()
 		}
@@ -82,11 +80,8 @@ func TestShopUsesThePublicAPIOnly(t *testing.T) {
 	t.Parallel()
 	b := s.browser(t)
 	got := b.get(t, "/shop")
-	if got.status != http.StatusOK {
-		t.Fatalf("the shop is %d", got.status)
-	}
+	got.is(t, http.StatusOK, "/console/static/shop.js", `data-word="SOLD_OUT"`, `data-word="unpaid"`)
 	want(t, got.header.Get("Content-Security-Policy"), "connect-src 'self'", "script-src 'self'")
-	want(t, got.body, "/console/static/shop.js", `data-word="SOLD_OUT"`, `data-word="unpaid"`)
 	want(t, b.get(t, "/shop", "Accept-Language", "zh").body, "橱窗", "立即购买")
 	b.post(t, "/shop", nil).is(t, http.StatusNotFound)
 
@@ -96,18 +91,14 @@ func TestShopUsesThePublicAPIOnly(t *testing.T) {
 	check.Must(t, json.Unmarshal([]byte(b.get(t, "/api/v1/openapi.json").body), &document))
 	script := check.Value(os.ReadFile("static/shop.js"))(t)
 	calls := regexp.MustCompile("call\\('([A-Z]+)', ['`]([^'`?]+)").FindAllStringSubmatch(string(script), -1)
-	if len(calls) < 7 {
-		t.Fatalf("the script makes only %d calls: the pattern is wrong", len(calls))
-	}
+	check.Need(t, len(calls) >= 7, "the script makes only %d calls: the pattern is wrong", len(calls))
 	for _, call := range calls {
 		path := "/api/v1" + regexp.MustCompile(`\$\{[^}]*\}`).ReplaceAllString(call[2], "{id}")
-		if _, ok := document.Paths[path][strings.ToLower(call[1])]; !ok || strings.Contains(path, "/admin/") {
-			t.Errorf("the script calls %s %s, which is no part of the public API", call[1], path)
-		}
+		_, public := document.Paths[path][strings.ToLower(call[1])]
+		check.That(t, public && !strings.Contains(path, "/admin/"), "the script calls %s %s, which is no part of the public API", call[1], path)
 	}
-	if strings.Contains(string(script), "innerHTML") || strings.Count(string(script), "fetch(") != 1 {
-		t.Error("the script writes HTML, or asks otherwise than through the API")
-	}
+	lacks(t, string(script), "innerHTML")
+	check.Equal(t, "ways to ask the API", strings.Count(string(script), "fetch("), 1)
 }
 
 // The window begins with what is on sale, the soonest end first, then what begins soonest; each voucher has a page that needs no
@@ -148,13 +139,10 @@ func TestATrialBeginsAtOnce(t *testing.T) {
 	form := onSale("once", hidden(t, page, "once"))
 	for _, name := range []string{"begin_at", "end_at"} {
 		found := regexp.MustCompile(`name="` + name + `"[^>]* value="([^"]*)"`).FindStringSubmatch(page)
-		if found == nil {
-			t.Fatalf("the form has no %s", name)
-		}
+		check.Need(t, found != nil, "the form has no %s", name)
 		form.Set(name, found[1])
 	}
-	got := b.post(t, "/console/vouchers/new", form)
-	id, _, _ := strings.Cut(strings.TrimPrefix(got.header.Get("Location"), "/console/vouchers/"), "?")
+	id := strings.TrimPrefix(b.post(t, "/console/vouchers/new", form).leads(t), "/console/vouchers/")
 	check.Equal(t, "what alice hears", s.buy(t, "alice", id), "OK")
 }
 
@@ -275,9 +263,8 @@ func TestOffer(t *testing.T) {
 	page := string(check.Value(os.ReadFile("pages/shop.html"))(t))
 	phases := fmt.Sprint(model.Phases())
 	for _, key := range vm.Get("said").Export().([]any) {
-		if !strings.Contains(page, fmt.Sprintf(`data-word=%q`, key)) && !strings.Contains(phases, fmt.Sprint(key)) {
-			t.Errorf("the page has no words for %q", key)
-		}
+		known := strings.Contains(page, fmt.Sprintf(`data-word=%q`, key)) || strings.Contains(phases, fmt.Sprint(key))
+		check.That(t, known, "the page has no words for %q", key)
 	}
 	// Each word of the rule was said above, so that no state is left out.
 	for _, key := range regexp.MustCompile(`(?:word|fill)\('([^']+)'`).FindAllStringSubmatch(script, -1) {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"html"
 	"math"
 	"net/http"
@@ -34,30 +35,24 @@ func TestHeaders(t *testing.T) {
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin",
 			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
 		} {
-			if got.header.Get(name) != value {
-				t.Errorf("%s: %s is %q", path, name, got.header.Get(name))
-			}
+			check.Equal(t, path+": "+name, got.header.Get(name), value)
 		}
 		policy := got.header.Get("Content-Security-Policy")
 		want(t, policy, "default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'")
-		if strings.Contains(policy, "unsafe") || strings.Contains(policy, "*") {
-			t.Errorf("%s: the policy is %q", path, policy)
+		lacks(t, policy, "unsafe", "*")
+		if kind != "" {
+			check.Equal(t, path+": Content-Type", got.header.Get("Content-Type"), kind)
 		}
-		if kind != "" && got.header.Get("Content-Type") != kind {
-			t.Errorf("%s: Content-Type is %q", path, got.header.Get("Content-Type"))
-		}
-		if caching := got.header.Get("Cache-Control"); caching != "no-store" && !strings.HasPrefix(path, "/console/static/console") {
-			t.Errorf("%s: Cache-Control is %q", path, caching)
+		if !strings.HasPrefix(path, "/console/static/console") {
+			check.Equal(t, path+": Cache-Control", got.header.Get("Cache-Control"), "no-store")
 		}
 		inline := regexp.MustCompile(`<style|style=|<script>|<script [^>]*>[^<]| on[a-z]+=|javascript:|(src|href)="(https?:)?//`)
-		if found := inline.FindString(got.body); found != "" && strings.HasPrefix(got.header.Get("Content-Type"), "text/html") {
-			t.Errorf("%s: the page has %q, which the policy forbids", path, found)
+		if strings.HasPrefix(got.header.Get("Content-Type"), "text/html") {
+			check.Equal(t, path+": what the policy forbids", inline.FindString(got.body), "")
 		}
 	}
 	file := b.get(t, "/console/static/console.css")
-	if again := b.get(t, "/console/static/console.css", "If-None-Match", file.header.Get("ETag")); again.status != http.StatusNotModified {
-		t.Errorf("a file that is there already is sent again: %d", again.status)
-	}
+	b.get(t, "/console/static/console.css", "If-None-Match", file.header.Get("ETag")).is(t, http.StatusNotModified)
 }
 
 // A browser is led to the console, or to the documentation where there is none; programs hear at / what they have
@@ -67,21 +62,20 @@ func TestRoot(t *testing.T) {
 	t.Parallel()
 	for to, s := range map[string]*site{"/console": common, "/api/v1/docs": start(t, "SECKILL_CONSOLE=off")} {
 		b := s.browser(t)
-		got := b.get(t, "/")
-		if got.header.Get("Location") != to {
-			t.Errorf("a browser gets %d to %q, want %q", got.status, got.header.Get("Location"), to)
+		unknown := func(got answer) {
+			got.is(t, http.StatusNotFound)
+			check.Equal(t, got.asked, got.header.Get("Content-Type"), "application/problem+json")
 		}
+		check.Equal(t, "a browser is led to", b.get(t, "/").header.Get("Location"), to)
 		for _, accept := range []string{"*/*", "application/json"} {
-			got := b.get(t, "/", "Accept", accept)
-			if got.status != http.StatusNotFound || got.header.Get("Content-Type") != "application/problem+json" {
-				t.Errorf("%s: %d %s", accept, got.status, got.body)
-			}
+			unknown(b.get(t, "/", "Accept", accept))
 		}
-		for path, status := range map[string]int{"/console": http.StatusSeeOther, "/shop": http.StatusOK} {
-			got := b.get(t, path)
-			if to != "/console" && (got.status != http.StatusNotFound || got.header.Get("Content-Type") != "application/problem+json") || to == "/console" && got.status != status {
-				t.Errorf("%s is %d %s", path, got.status, got.body)
-			}
+		if to == "/console" {
+			b.get(t, "/console").is(t, http.StatusSeeOther)
+			b.get(t, "/shop").is(t, http.StatusOK)
+		} else {
+			unknown(b.get(t, "/console"))
+			unknown(b.get(t, "/shop"))
 		}
 	}
 }
@@ -92,9 +86,7 @@ func TestLanguages(t *testing.T) {
 	for asked, language := range map[string]string{
 		"": "en", "zh-CN,zh;q=0.9,en;q=0.8": "zh", "zh-Hant-TW": "zh", "en-US,en;q=0.5": "en", "de": "en", "de,zh;q=0.3": "zh", "!!": "en",
 	} {
-		if got := s.browser(t).get(t, "/console/sign-in", "Accept-Language", asked); !strings.Contains(got.body, `<html lang="`+language+`" `) {
-			t.Errorf("%q is answered otherwise than in %s", asked, language)
-		}
+		s.browser(t).get(t, "/console/sign-in", "Accept-Language", asked).is(t, http.StatusOK, `<html lang="`+language+`" `)
 	}
 	b := s.browser(t)
 	want(t, b.page(t, "/console/sign-in"), "Sign in")
@@ -141,9 +133,7 @@ func TestEveryTextIsTranslated(t *testing.T) {
 			}
 		}
 	}
-	if found < 80 {
-		t.Errorf("only %d texts were found: the pattern is wrong", found)
-	}
+	check.That(t, found >= 80, "only %d texts were found: the pattern is wrong", found)
 }
 
 func TestTextStaysText(t *testing.T) {
@@ -154,17 +144,11 @@ func TestTextStaysText(t *testing.T) {
 	id := b.create(t, "title", title, "description", "</textarea><script>alert(3)</script>")
 	for _, path := range []string{"/console", "/console/vouchers/" + id, "/console/vouchers/" + id + "/edit"} {
 		page := b.page(t, path)
-		for _, wrong := range []string{"<script>alert", "<img", `"'><`} {
-			if strings.Contains(page, wrong) {
-				t.Errorf("%s: %q is not text:\n%s", path, wrong, page)
-			}
-		}
+		lacks(t, page, "<script>alert", "<img", `"'><`)
 		want(t, page, "&lt;script&gt;alert(1)")
 	}
 	// What is wrong in a request is not repeated as a part of the page either.
-	if got := b.get(t, "/console?phase=<script>alert(4)</script>&done=<b>"); strings.Contains(got.body, "<script>alert") || strings.Contains(got.body, "<b>\"") {
-		t.Errorf("a link writes into the page: %s", got.body)
-	}
+	lacks(t, b.get(t, "/console?phase=<script>alert(4)</script>&done=<b>").body, "<script>alert", "<b>\"")
 }
 
 func TestAnErrorNamesItsRequest(t *testing.T) {
@@ -172,10 +156,8 @@ func TestAnErrorNamesItsRequest(t *testing.T) {
 	t.Parallel()
 	b := s.signedIn(t, "ada")
 	got := b.get(t, "/console/vouchers/unknown", "X-Request-Id", "the-request-of-this-test")
-	got.is(t, http.StatusNotFound)
-	want(t, got.body, "There is no such voucher.", "the-request-of-this-test")
-	got = b.post(t, "/console/vouchers/new", url.Values{"description": {strings.Repeat("x", 70_000)}})
-	got.is(t, http.StatusRequestEntityTooLarge)
+	got.is(t, http.StatusNotFound, "There is no such voucher.", "the-request-of-this-test")
+	b.post(t, "/console/vouchers/new", url.Values{"description": {strings.Repeat("x", 70_000)}}).is(t, http.StatusRequestEntityTooLarge)
 }
 
 // Text has a contrast of 4.5 to 1 on its ground, and a line of a chart 3 to 1, in both
@@ -187,38 +169,21 @@ func TestContrast(t *testing.T) {
 	for _, match := range regexp.MustCompile(`--(\w+): light-dark\((#\w{6}), (#\w{6})\)`).FindAllStringSubmatch(string(style), -1) {
 		colours[match[1]] = append(colours[match[1]], [2]string{match[2], match[3]})
 	}
-	for _, pair := range []struct {
-		over, under string
-		least       float64
-	}{
-		{"ink", "ground", 4.5},
-		{"faint", "ground", 4.5},
-		{"link", "ground", 4.5},
-		{"good", "ground", 4.5},
-		{"bad", "ground", 4.5},
-		{"warm", "ground", 4.5},
-		{"link", "raised", 4.5},
-		{"faint", "raised", 4.5},
-		{"line", "ground", 3},
-		{"ink", "raised", 4.5},
-		{"good", "raised", 4.5},
-		{"bad", "raised", 4.5},
-		{"warm", "raised", 4.5},
-		{"line", "raised", 3},
-		{"stroke", "raised", 3},
-		{"stroke", "ground", 3},
-	} {
-		if len(colours[pair.over]) == 0 {
-			t.Errorf("there is no colour %s", pair.over)
-		}
-		for _, over := range colours[pair.over] {
-			for scheme, under := range colours[pair.under][0] {
-				if got := contrast(t, over[scheme], under); got < pair.least {
-					t.Errorf("%s %s on %s %s: %.2f", pair.over, over[scheme], pair.under, under, got)
+	meets := func(least float64, names ...string) {
+		for _, name := range names {
+			check.That(t, len(colours[name]) > 0, "there is no colour %s", name)
+			for _, over := range colours[name] {
+				for _, ground := range []string{"ground", "raised"} {
+					for scheme, under := range colours[ground][0] {
+						got := contrast(t, over[scheme], under)
+						check.That(t, got >= least, "%s %s on %s %s: %.2f", name, over[scheme], ground, under, got)
+					}
 				}
 			}
 		}
 	}
+	meets(4.5, "ink", "faint", "link", "good", "bad", "warm")
+	meets(3, "line", "stroke")
 }
 
 // contrast is the ratio of two colours (WCAG 2.2, "contrast ratio").
@@ -253,25 +218,13 @@ func TestEveryWordOfProgramsHasItsText(t *testing.T) {
 	} {
 		for _, match := range word.FindAllStringSubmatch(string(check.Value(os.ReadFile("../../model/"+file))(t)), -1) {
 			found++
-			if english[match[1]] == "" || chinese[match[1]] == "" {
-				t.Errorf("model/%s: %q has no text", file, match[1])
-			}
+			check.That(t, english[match[1]] != "" && chinese[match[1]] != "", "model/%s: %q has no text", file, match[1])
 		}
 	}
-	if found < 14 {
-		t.Errorf("only %d words were found: the pattern is wrong", found)
-	}
-	words := []string{string(model.PaymentStarted), string(model.PaymentSucceeded), string(model.PaymentFailed)}
-	for _, status := range model.RefundStatuses() {
-		words = append(words, string(status))
-	}
-	for _, status := range model.OrderStatuses() {
-		words = append(words, string(status))
-	}
-	for _, word := range words {
-		if chinese[word] == "" {
-			t.Errorf("%q has no Chinese text", word)
-		}
+	check.That(t, found >= 14, "only %d words were found: the pattern is wrong", found)
+	words := fmt.Sprintln(model.PaymentStarted, model.PaymentSucceeded, model.PaymentFailed, model.RefundStatuses(), model.OrderStatuses())
+	for _, word := range regexp.MustCompile(`\w+`).FindAllString(words, -1) {
+		check.That(t, chinese[word] != "", "%q has no Chinese text", word)
 	}
 }
 
@@ -305,15 +258,12 @@ func TestThePagesAreLight(t *testing.T) {
 			}
 			seen[found[1]] = true
 			got := b.get(t, html.UnescapeString(found[1]), "Accept-Encoding", "gzip")
-			if got.is(t, http.StatusOK); got.header.Get("Content-Encoding") != "gzip" || !strings.Contains(got.header.Get("Cache-Control"), "immutable") {
-				t.Errorf("%s: %v", found[1], got.header)
-			}
+			got.is(t, http.StatusOK)
+			check.Equal(t, found[1], got.header.Get("Content-Encoding"), "gzip")
+			want(t, got.header.Get("Cache-Control"), "immutable")
 			weight += len(got.body)
 		}
-		if len(seen) < 5 || weight > 250_000 {
-			t.Errorf("%s and its %d files weigh %d bytes", path, len(seen), weight)
-		}
-		t.Logf("%s and its %d files weigh %d bytes", path, len(seen), weight)
+		check.That(t, len(seen) >= 5 && weight <= 250_000, "%s and its %d files weigh %d bytes", path, len(seen), weight)
 	}
 }
 

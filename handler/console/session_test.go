@@ -33,32 +33,22 @@ func TestSignIn(t *testing.T) {
 	s := start(t)
 	s.administrator(t, "ada")
 	b := s.browser(t)
-	got := b.get(t, "/console/vouchers/new")
-	if to := got.header.Get("Location"); got.status != http.StatusSeeOther || to != "/console/sign-in?next=%2Fconsole%2Fvouchers%2Fnew" {
-		t.Errorf("a stranger gets %d to %q", got.status, to)
-	}
-	want(t, b.page(t, got.header.Get("Location")), `name="next" value="/console/vouchers/new"`)
+	to := b.get(t, "/console/vouchers/new").leads(t)
+	check.Equal(t, "a stranger is led to", to, "/console/sign-in?next=%2Fconsole%2Fvouchers%2Fnew")
+	want(t, b.page(t, to), `name="next" value="/console/vouchers/new"`)
 
-	got = b.signInTo(t, "/console", "ada", "wrong password")
-	if got.status != http.StatusUnauthorized || len(got.header.Values("Set-Cookie")) != 0 {
-		t.Errorf("a wrong password is %d, cookies %q", got.status, got.header.Values("Set-Cookie"))
-	}
-	want(t, got.body, "The username or the password is wrong.", `value="ada"`)
-	if strings.Contains(got.body, "wrong password\"") {
-		t.Error("the page repeats the password")
-	}
+	got := b.signInTo(t, "/console", "ada", "wrong password")
+	got.is(t, http.StatusUnauthorized, "The username or the password is wrong.", `value="ada"`)
+	check.Equal(t, "cookies of a wrong password", len(got.header.Values("Set-Cookie")), 0)
+	lacks(t, got.body, "wrong password\"")
 
 	got = b.signInTo(t, "/console/vouchers/new", "ada", password, "Cookie", "seckill-console=chosen-by-somebody-else")
 	cookie := sessionOf(t, got)
 	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.MaxAge != 1800 || cookie.Secure {
 		t.Errorf("the session's cookie is %s", cookie)
 	}
-	if cookie.Value == "chosen-by-somebody-else" {
-		t.Error("the session from before the login goes on")
-	}
-	if to := got.header.Get("Location"); to != "/console/vouchers/new" || strings.Contains(to, cookie.Value) {
-		t.Errorf("it leads to %q", to)
-	}
+	check.That(t, cookie.Value != "chosen-by-somebody-else", "the session from before the login goes on")
+	check.Equal(t, "it leads to", got.leads(t), "/console/vouchers/new") // and there is no token in the URL
 	want(t, b.page(t, "/console/vouchers/new"), "ada")
 	b.get(t, "/console/sign-in").is(t, http.StatusSeeOther)
 }
@@ -67,47 +57,35 @@ func TestSignIn(t *testing.T) {
 func TestPagesAskToSignIn(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	status, document := s.call(t, http.MethodPost, "/auth/register", "", map[string]string{"username": "bob", "password": password})
-	if status != http.StatusCreated {
-		t.Fatalf("register: %d %v", status, document)
-	}
+	s.call(t, http.MethodPost, "/auth/register", "", map[string]string{"username": "bob", "password": password})
 	b := s.browser(t)
 	got := b.signIn(t, "bob", password)
-	if got.status != http.StatusForbidden || len(got.header.Values("Set-Cookie")) != 0 {
-		t.Errorf("a buyer signs in: %d", got.status)
-	}
-	want(t, got.body, "This account is not an administrator")
+	got.is(t, http.StatusForbidden, "This account is not an administrator")
+	check.Equal(t, "cookies of a buyer", len(got.header.Values("Set-Cookie")), 0)
 	for _, session := range []string{
 		"", "seckill-console=", "seckill-console=nonsense", "seckill-console=" + s.token(t, "admin", model.RoleAdmin), "seckill-console=" + s.token(t, "bob", model.RoleUser),
 	} {
 		for _, path := range []string{
-			"/console", "/console/vouchers/new", "/console/vouchers/v1", "/console/vouchers/v1/edit", "/console/vouchers/v1/events",
-			"/console/vouchers/v1/audit", "/console/orders.csv", "/console/orders", "/console/orders/o1.v1", "/console/dead-letters",
-			"/console/dead-letters/1", "/console/system", "/console/log", "/console/refunds", "/console/accounts", "/console/accounts/a1",
+			"", "/vouchers/new", "/vouchers/v1", "/vouchers/v1/edit", "/vouchers/v1/events", "/vouchers/v1/audit", "/orders.csv", "/orders",
+			"/orders/o1.v1", "/dead-letters", "/dead-letters/1", "/system", "/log", "/refunds", "/accounts", "/accounts/a1",
 		} {
-			if got := b.get(t, path, "Cookie", session); got.status != http.StatusSeeOther || !strings.HasPrefix(got.header.Get("Location"), "/console/sign-in") {
-				t.Errorf("GET %s with %q: %d", path, session, got.status)
-			}
+			to := b.get(t, "/console"+path, "Cookie", session).leads(t)
+			check.That(t, strings.HasPrefix(to, "/console/sign-in"), "GET %s with %q leads to %s", path, session, to)
 		}
 		for _, path := range []string{
-			"/console/sign-out", "/console/vouchers/v1/state", "/console/vouchers/v1/repair", "/console/vouchers/v1/rebuild",
-			"/console/orders/o1.v1/cancel", "/console/orders/o1.v1/refund",
-			"/console/redemptions", "/console/dead-letters/1/replay", "/console/dead-letters/1/drop",
+			"/sign-out", "/vouchers/v1/state", "/vouchers/v1/repair", "/vouchers/v1/rebuild", "/orders/o1.v1/cancel", "/orders/o1.v1/refund",
+			"/redemptions", "/dead-letters/1/replay", "/dead-letters/1/drop",
 		} {
-			if got := b.post(t, path, onSale(), "Cookie", session); got.status != http.StatusSeeOther || !strings.HasPrefix(got.header.Get("Location"), "/console/sign-in") || !strings.Contains(got.header.Get("Set-Cookie"), "seckill-done=ended;") {
-				t.Errorf("POST %s with %q: %d to %q", path, session, got.status, got.header.Get("Location"))
-			}
+			got := b.post(t, "/console"+path, onSale(), "Cookie", session)
+			said := strings.Contains(got.header.Get("Set-Cookie"), "seckill-done=ended;")
+			check.That(t, said && strings.HasPrefix(got.leads(t), "/console/sign-in"), "POST %s with %q: %v", path, session, got.header)
 		}
-		for _, path := range []string{"/console/vouchers/new", "/console/vouchers/v1/edit", "/console/vouchers/v1/stock", "/console/vouchers/v1/end", "/console/accounts/a1/groups"} {
-			if got := b.post(t, path, onSale(), "Cookie", session); got.status != http.StatusUnauthorized || !strings.Contains(got.body, `action="/console/sign-in"`) {
-				t.Errorf("POST %s with %q: %d", path, session, got.status)
-			}
+		for _, path := range []string{"/vouchers/new", "/vouchers/v1/edit", "/vouchers/v1/stock", "/vouchers/v1/end", "/accounts/a1/groups"} {
+			b.post(t, "/console"+path, onSale(), "Cookie", session).is(t, http.StatusUnauthorized, `action="/console/sign-in"`)
 		}
 	}
 	_, list := s.call(t, http.MethodGet, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), nil)
-	if items, ok := list["items"].([]any); !ok || len(items) != 0 {
-		t.Errorf("strangers made vouchers: %v", list)
-	}
+	check.Equal(t, "vouchers of strangers", fmt.Sprint(list["items"]), "[]")
 }
 
 // The console signs in as the API does, in the name of the address, and says so when that is sent away.
@@ -115,10 +93,8 @@ func TestSignInIsThrottled(t *testing.T) {
 	t.Parallel()
 	throttled := &shop{err: &model.Error{Code: model.CodeRateLimited, Detail: "Too many failed logins.", RetryAfter: time.Minute}}
 	got := throttled.browser(t).signIn(t, "ada", "a wrong password")
-	if got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") != "60" || throttled.from != "127.0.0.1" {
-		t.Errorf("a login of %s is %d: %v", throttled.from, got.status, got.header)
-	}
-	want(t, got.body, "Too many failed logins", `value="ada"`)
+	got.is(t, http.StatusTooManyRequests, "Too many failed logins", `value="ada"`)
+	check.Equal(t, "the address, and the wait", throttled.from+" "+got.header.Get("Retry-After"), "127.0.0.1 60")
 }
 
 func TestSignOutEndsTheSessionEverywhere(t *testing.T) {
@@ -129,18 +105,15 @@ func TestSignOutEndsTheSessionEverywhere(t *testing.T) {
 	copied := sessionOf(t, b.signIn(t, "who-signs-out", password))
 	thief := s.browser(t)
 	stolen := []string{"Cookie", copied.Name + "=" + copied.Value}
-	if got := thief.get(t, "/console", stolen...); got.status != http.StatusOK {
-		t.Fatalf("the copy is no session before: %d", got.status)
-	}
+	thief.get(t, "/console", stolen...).is(t, http.StatusOK)
 	got := b.post(t, "/console/sign-out", nil)
 	if cookie := sessionOf(t, got); cookie.MaxAge >= 0 || cookie.Value != "" {
 		t.Errorf("the cookie stays: %s", cookie)
 	}
-	want(t, b.page(t, got.header.Get("Location")), "You have signed out.")
+	want(t, b.page(t, got.leads(t)), "You have signed out.")
 	thief.get(t, "/console", stolen...).is(t, http.StatusSeeOther)
-	if status, _ := s.call(t, http.MethodGet, "/admin/vouchers", copied.Value, nil); status != http.StatusUnauthorized {
-		t.Errorf("the token still opens the API: %d", status)
-	}
+	status, _ := s.call(t, http.MethodGet, "/admin/vouchers", copied.Value, nil)
+	check.Equal(t, "the token at the API", status, http.StatusUnauthorized)
 	b.signIn(t, "who-signs-out", password).is(t, http.StatusSeeOther)
 }
 
@@ -188,10 +161,7 @@ func TestSignInLeadsNowhereElse(t *testing.T) {
 		"javascript:alert(1)":              "/console",
 		"/console/%0d%0aSet-Cookie:%20a=b": "/console/%0d%0aSet-Cookie:%20a=b",
 	} {
-		got := s.browser(t).signInTo(t, next, "who-is-led", password)
-		if got.header.Get("Location") != to {
-			t.Errorf("%q leads to %q", next, got.header.Get("Location"))
-		}
+		check.Equal(t, next+" leads to", s.browser(t).signInTo(t, next, "who-is-led", password).leads(t), to)
 	}
 }
 
@@ -206,14 +176,11 @@ func TestAnotherSiteIsRefused(t *testing.T) {
 		"an old browser's page": {"Sec-Fetch-Site", "", "Origin", "https://evil.example"},
 		"a sandboxed page":      {"Sec-Fetch-Site", "", "Origin", "null"},
 	} {
-		got := b.post(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}}, headers...)
-		check.Equal(t, name, got.status, http.StatusForbidden)
-		want(t, got.body, "another site")
+		t.Log(name)
+		b.post(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}}, headers...).is(t, http.StatusForbidden, "another site")
 		b.signIn(t, "ada", password, headers...).is(t, http.StatusForbidden)
 	}
-	if state := s.voucher(t, id)["state"]; state != "published" {
-		t.Errorf("the voucher is %v", state)
-	}
+	check.Equal(t, "the state", s.voucher(t, id)["state"], any("published"))
 	want(t, b.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}}), "The sale is paused.")
 }
 
@@ -227,12 +194,9 @@ func TestGroupsOfAnAccount(t *testing.T) {
 	id := fmt.Sprint(made["id"])
 	path := "/console/accounts/" + id
 	for _, words := range []string{" grouped.one ", id} {
-		got := b.get(t, "/console/accounts?q="+url.QueryEscape(words))
-		check.Equal(t, words+" leads to", got.header.Get("Location"), path)
+		check.Equal(t, words+" leads to", b.get(t, "/console/accounts?q="+url.QueryEscape(words)).leads(t), path)
 	}
-	unknown := b.get(t, "/console/accounts?q=nobody")
-	unknown.is(t, http.StatusNotFound)
-	want(t, unknown.body, `value="nobody"`, `id="q-wrong" role="alert">There is no such account.`)
+	b.get(t, "/console/accounts?q=nobody").is(t, http.StatusNotFound, `value="nobody"`, `id="q-wrong" role="alert">There is no such account.`)
 	b.get(t, "/console/accounts/unknown").is(t, http.StatusNotFound)
 	b.post(t, "/console/accounts/unknown/groups", nil).is(t, http.StatusNotFound)
 
@@ -250,19 +214,17 @@ func TestGroupsOfAnAccount(t *testing.T) {
 		strings.Repeat("x", 129):  "must not name a group with more than 128 characters",
 		strings.Repeat("\nx", 21): "must name at most 20 groups",
 	} {
-		got := b.post(t, path+"/groups", url.Values{"groups": {typed}})
-		got.is(t, http.StatusUnprocessableEntity)
-		want(t, got.body, `aria-invalid="true" aria-describedby="groups-wrong groups-hint"`, wrong, strings.TrimPrefix(typed, "\n")+"</textarea>")
+		b.post(t, path+"/groups", url.Values{"groups": {typed}}).is(t, http.StatusUnprocessableEntity, `aria-invalid="true" aria-describedby="groups-wrong groups-hint"`, wrong, strings.TrimPrefix(typed, "\n")+"</textarea>")
 	}
 	want(t, b.page(t, path), "\n</textarea>") // as before
-	got := b.post(t, path+"/groups", url.Values{"groups": {"gold\r\n staff \r\n\r\n"}})
-	check.Equal(t, "saved leads to", got.header.Get("Location"), path)
+	saved := b.post(t, path+"/groups", url.Values{"groups": {"gold\r\n staff \r\n\r\n"}})
+	check.Equal(t, "saved leads to", saved.leads(t), path)
 	want(t, b.page(t, path), "Grouped.One", "gold\nstaff</textarea>", "The groups are saved.", "Within a second the account can buy")
 	check.Equal(t, "who is in the group hears", buy(), nil)
 	want(t, b.page(t, "/console/log"), "changed the groups of an account", `<span class="note">Groups</span>`, `href="`+path+`"`)
-	if page := s.signedIn(t, "viewer").page(t, path); strings.Contains(page, "<textarea") || !strings.Contains(page, "gold\nstaff</dd>") {
-		t.Errorf("a viewer sees %s", page)
-	}
+	seen := s.signedIn(t, "viewer").page(t, path)
+	lacks(t, seen, "<textarea")
+	want(t, seen, "gold\nstaff</dd>")
 }
 
 // TestLevelsInTheConsole: what an administrator's level does not include is refused, whatever the page shows. Levels
@@ -275,23 +237,14 @@ func TestLevelsInTheConsole(t *testing.T) {
 	_, shown := s.call(t, http.MethodGet, "/orders/"+order, s.token(t, "alice", model.RoleUser), nil)
 	code, _ := shown["code"].(string)
 	sees := map[model.Level]bool{model.LevelCashier: true, model.LevelOperator: true, model.LevelAdmin: true}
-	acts := []struct {
-		path  string
-		least model.Level
-	}{
-		{"/redemptions", model.LevelCashier},
-		{"/vouchers/new", model.LevelOperator},
-		{"/vouchers/" + id + "/edit", model.LevelOperator},
-		{"/vouchers/" + id + "/state", model.LevelOperator},
-		{"/vouchers/" + id + "/stock", model.LevelOperator},
-		{"/vouchers/" + id + "/end", model.LevelOperator},
-		{"/orders/" + order + "/refund", model.LevelOperator},
-		{"/orders/" + order + "/cancel", model.LevelOperator},
-		{"/accounts/unknown/groups", model.LevelOperator},
-		{"/vouchers/" + id + "/repair", model.LevelAdmin},
-		{"/vouchers/" + id + "/rebuild", model.LevelAdmin},
-		{"/dead-letters/1/replay", model.LevelAdmin},
-		{"/dead-letters/1/drop", model.LevelAdmin},
+	voucher := "/vouchers/" + id
+	acts := map[model.Level][]string{
+		model.LevelCashier: {"/redemptions"},
+		model.LevelOperator: {
+			"/vouchers/new", voucher + "/edit", voucher + "/state", voucher + "/stock", voucher + "/end",
+			"/orders/" + order + "/refund", "/orders/" + order + "/cancel", "/accounts/unknown/groups",
+		},
+		model.LevelAdmin: {voucher + "/repair", voucher + "/rebuild", "/dead-letters/1/replay", "/dead-letters/1/drop"},
 	}
 	for _, level := range model.Levels()[:3] {
 		b := s.signedIn(t, string(level))
@@ -304,12 +257,10 @@ func TestLevelsInTheConsole(t *testing.T) {
 		}
 		page := b.page(t, "/console/orders/"+order)
 		check.Equal(t, "a "+string(level)+" sees the code", strings.Contains(page, code), sees[level])
-		for _, act := range acts {
-			enough := slices.Index(model.Levels(), level) >= slices.Index(model.Levels(), act.least)
-			if enough {
-				continue
+		for _, above := range model.Levels()[slices.Index(model.Levels(), level)+1:] {
+			for _, path := range acts[above] {
+				b.post(t, "/console"+path, nil).is(t, http.StatusForbidden)
 			}
-			b.post(t, "/console"+act.path, nil).is(t, http.StatusForbidden)
 		}
 	}
 	got := s.signedIn(t, "cashier").post(t, "/console/redemptions", map[string][]string{"code": {code}})
@@ -328,30 +279,19 @@ func hiddenFields(page, prefix string) url.Values {
 // resume signs in on the page that answers a form, and follows the button back to the form.
 func (b *browser) resume(t *testing.T, asked answer, path string) string {
 	t.Helper()
-	if asked.status != http.StatusUnauthorized || asked.header.Get("Location") != "" {
-		t.Fatalf("a form without a session is %d", asked.status)
+	asked.is(t, http.StatusUnauthorized, `role="alert"`, "The session has ended.", "Nothing was changed.")
+	for _, secret := range []string{"a wrong password", password} { // a mistyped password does not lose it either
+		kept := hiddenFields(asked.body, "")
+		kept.Set("username", "ada")
+		kept.Set("password", secret)
+		asked = b.post(t, "/console/sign-in", kept)
 	}
-	want(t, asked.body, `role="alert"`, "The session has ended.", "Nothing was changed.")
-	kept := hiddenFields(asked.body, "")
-	kept.Set("username", "ada")
-	kept.Set("password", "a wrong password")
-	wrong := b.post(t, "/console/sign-in", kept)
-	if wrong.status != http.StatusUnauthorized {
-		t.Fatalf("a wrong password is %d", wrong.status)
-	}
-	kept = hiddenFields(wrong.body, "") // a mistyped password does not lose it either
-	kept.Set("username", "ada")
-	kept.Set("password", password)
-	in := b.post(t, "/console/sign-in", kept)
-	if in.status != http.StatusOK || strings.Contains(in.body, password) {
-		t.Fatalf("signing in: %d %s", in.status, in.body)
-	}
-	want(t, in.body, `<form method="post" action="`+path+`">`, "Back to the form")
-	_, form, _ := strings.Cut(in.body, `<form method="post" action="`+path+`">`)
-	back := b.post(t, path, hiddenFields(form, ""))
-	if back.status != http.StatusOK {
-		t.Fatalf("back to the form: %d %s", back.status, back.body)
-	}
+	form := `<form method="post" action="` + path + `">`
+	asked.is(t, http.StatusOK, form, "Back to the form")
+	lacks(t, asked.body, password)
+	_, fields, _ := strings.Cut(asked.body, form)
+	back := b.post(t, path, hiddenFields(fields, ""))
+	back.is(t, http.StatusOK)
 	return back.body
 }
 
@@ -366,22 +306,11 @@ func TestAFormOutlivesItsSession(t *testing.T) {
 	typed := onSale("title", `Tea & "more" <i>`, "description", description, "price", "12.5x", "payment_window", "7", "once", "a-key-of-this-form")
 	page := b.resume(t, b.post(t, "/console/vouchers/new", typed), "/console/vouchers/new")
 	want(t, page, `value="Tea &amp; &#34;more&#34; &lt;i&gt;"`, `value="12.5x"`, `value="7"`, "咖啡茶", `value="a-key-of-this-form"`)
-	if strings.Contains(page, `role="alert"`) {
-		t.Error("the form was judged before it was sent again")
-	}
-	if list := b.page(t, "/console"); strings.Contains(list, "Tea &amp;") {
-		t.Error("a voucher was made on the way")
-	}
+	lacks(t, page, `role="alert"`)               // it is judged when it is sent again
+	lacks(t, b.page(t, "/console"), "Tea &amp;") // nothing was made on the way
 	typed.Set("price", "12.50")
-	got := b.post(t, "/console/vouchers/new", typed)
-	id, ok := strings.CutPrefix(got.header.Get("Location"), "/console/vouchers/")
-	id, _, _ = strings.Cut(id, "?")
-	if !ok {
-		t.Fatalf("create: %d %s", got.status, got.body)
-	}
-	if made := s.voucher(t, id); made["description"] != strings.ReplaceAll(description, "\r\n", "\n") {
-		t.Errorf("it was made of something else: %q", made["description"])
-	}
+	id := strings.TrimPrefix(b.post(t, "/console/vouchers/new", typed).leads(t), "/console/vouchers/")
+	check.Equal(t, "the description", s.voucher(t, id)["description"], any(strings.ReplaceAll(description, "\r\n", "\n")))
 
 	away := s.browser(t)
 	edit := typed
@@ -396,12 +325,9 @@ func TestAFormOutlivesItsSession(t *testing.T) {
 	end := time.Now().Add(5 * time.Hour).UTC().Format("2006-01-02T15:04:05")
 	page = away.resume(t, away.post(t, "/console/vouchers/"+id+"/end", url.Values{"end_at": {end}, "zone": {"UTC"}}), "/console/vouchers/"+id+"/end")
 	want(t, page, `<dialog id="end" aria-labelledby="end-title" data-open>`, `value="`+end+`"`)
-	if strings.Contains(page, "aria-invalid") {
-		t.Error("what was not judged is called wrong")
-	}
-	if now := s.voucher(t, id); now["title"] != `Tea & "more" <i>` || now["stock"] != 10.0 {
-		t.Errorf("something was changed on the way: %v", now)
-	}
+	lacks(t, page, "aria-invalid")
+	now := s.voucher(t, id)
+	check.Equal(t, "what was changed on the way", fmt.Sprint(now["title"], now["stock"]), `Tea & "more" <i>10`)
 }
 
 // A button that was pressed too late leads back to its page, and says that nothing was done.
@@ -411,15 +337,9 @@ func TestALateButtonSaysSo(t *testing.T) {
 	ada := s.signedIn(t, "ada")
 	path := "/console/vouchers/" + ada.create(t)
 	late := s.browser(t)
-	for referer, next := range map[string]string{
-		s.url + path:                  url.QueryEscape(path),
-		"https://evil.example" + path: "",
-	} {
-		got := late.post(t, path+"/state", url.Values{"to": {"paused"}}, "Referer", referer)
-		to := got.header.Get("Location")
-		if got.status != http.StatusSeeOther || !strings.HasPrefix(to, "/console/sign-in") || strings.Contains(to, "next="+url.QueryEscape(path)) != (next != "") {
-			t.Errorf("from %s: %d to %q", referer, got.status, to)
-		}
+	for referer, next := range map[string]string{s.url: "next=" + url.QueryEscape(path), "https://evil.example": ""} {
+		to := late.post(t, path+"/state", url.Values{"to": {"paused"}}, "Referer", referer+path).leads(t)
+		check.Equal(t, "from "+referer, to, "/console/sign-in?"+next)
 		want(t, late.page(t, to), "The session had ended. Nothing was changed.")
 	}
 }

@@ -62,7 +62,7 @@ func launch(t testing.TB, dir string, environ ...string) (s *site, stop func()) 
 		"SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0",
 	}, environ...))
 	check.Must(t, err)
-	s = &site{cfg: cfg, log: &check.Log{}}
+	s = &site{cfg: cfg, log: &check.Log{}, sessions: map[string][]*http.Cookie{}}
 	instance := check.Value(app.Start(context.WithoutCancel(t.Context()), cfg, s.log.Logger()))(t)
 	s.url = instance.BaseURL()
 	return s, func() {
@@ -116,6 +116,12 @@ func (s *site) database(t testing.TB) *app.Database {
 	return db
 }
 
+// exec changes the database of a site behind its back.
+func (s *site) exec(t testing.TB, statement string, args ...any) {
+	t.Helper()
+	check.Must(t, check.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), statement, args...)))
+}
+
 // administrator makes an administrator's account, whose level is its name if that is one.
 func (s *site) administrator(t testing.TB, name string) {
 	t.Helper()
@@ -162,12 +168,7 @@ func (s *site) signedIn(t testing.TB, name string) *browser {
 	defer s.mu.Unlock()
 	if s.sessions[name] == nil {
 		s.administrator(t, name)
-		if got := b.signIn(t, name, password); got.status != http.StatusSeeOther {
-			t.Fatalf("sign in: %d %s", got.status, got.body)
-		}
-		if s.sessions == nil {
-			s.sessions = map[string][]*http.Cookie{}
-		}
+		b.signIn(t, name, password).leads(t)
 		s.sessions[name] = b.client.Jar.Cookies(place)
 	}
 	b.client.Jar.SetCookies(place, s.sessions[name])
@@ -195,12 +196,18 @@ type answer struct {
 	asked  string
 }
 
-// is checks the status of an answer.
-func (a answer) is(t testing.TB, status int) {
+// is checks the status of an answer, and that its page has some texts.
+func (a answer) is(t testing.TB, status int, texts ...string) {
 	t.Helper()
-	if a.status != status {
-		t.Errorf("%s is %d, want %d: %s", a.asked, a.status, status, a.body)
-	}
+	check.That(t, a.status == status, "%s is %d, want %d: %s", a.asked, a.status, status, a.body)
+	want(t, a.body, texts...)
+}
+
+// leads checks that an answer redirects, and returns where to.
+func (a answer) leads(t testing.TB) string {
+	t.Helper()
+	check.Need(t, a.status == http.StatusSeeOther, "%s is %d: %s", a.asked, a.status, a.body)
+	return a.header.Get("Location")
 }
 
 // do sends a request, and again while the server says that a client should; a console over fakes says what it is told.
@@ -239,29 +246,22 @@ func (b *browser) post(t testing.TB, path string, form url.Values, headers ...st
 func (b *browser) page(t testing.TB, path string) string {
 	t.Helper()
 	got := b.get(t, path)
-	if got.status != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "text/html") {
-		t.Fatalf("GET %s: %d %s", path, got.status, got.body)
-	}
+	isPage := got.status == http.StatusOK && strings.HasPrefix(got.header.Get("Content-Type"), "text/html")
+	check.Need(t, isPage, "GET %s: %d %s", path, got.status, got.body)
 	return got.body
 }
 
 // act sends a form, expects it to be done, and returns the page that it leads to.
 func (b *browser) act(t testing.TB, path string, form url.Values) string {
 	t.Helper()
-	got := b.post(t, path, form)
-	if got.status != http.StatusSeeOther {
-		t.Fatalf("POST %s: %d %s", path, got.status, got.body)
-	}
-	return b.page(t, got.header.Get("Location"))
+	return b.page(t, b.post(t, path, form).leads(t))
 }
 
 // hidden is the value of a hidden field of a page.
 func hidden(t testing.TB, page, name string) string {
 	t.Helper()
 	found := regexp.MustCompile(`<input type="hidden" name="` + name + `" value="([^"]*)"`).FindStringSubmatch(page)
-	if found == nil {
-		t.Fatalf("the page has no hidden %s: %s", name, page)
-	}
+	check.Need(t, found != nil, "the page has no hidden %s: %s", name, page)
 	return found[1]
 }
 
@@ -273,9 +273,15 @@ func want(t testing.TB, page string, texts ...string) {
 		shown, _, _ = strings.Cut(main, "<footer>")
 	}
 	for _, text := range texts {
-		if !strings.Contains(page, text) {
-			t.Errorf("%q is not in the page:\n%s", text, shown)
-		}
+		check.That(t, strings.Contains(page, text), "%q is not in the page:\n%s", text, shown)
+	}
+}
+
+// lacks checks that a page has none of some texts.
+func lacks(t testing.TB, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		check.That(t, !strings.Contains(page, text), "%q is in the page:\n%s", text, page)
 	}
 }
 
@@ -305,9 +311,7 @@ func (s *site) call(t testing.TB, method, path, token string, body any) (status 
 func (s *site) voucher(t testing.TB, id string) map[string]any {
 	t.Helper()
 	status, document := s.call(t, http.MethodGet, "/admin/vouchers/"+id, s.token(t, "admin", model.RoleAdmin), nil)
-	if status != http.StatusOK {
-		t.Fatalf("voucher %s: %d %v", id, status, document)
-	}
+	check.Need(t, status == http.StatusOK, "voucher %s: %d %v", id, status, document)
 	return document
 }
 
@@ -340,12 +344,8 @@ func (b *browser) create(t testing.TB, changes ...string) string {
 	t.Helper()
 	form := onSale(changes...)
 	form.Set("once", hidden(t, b.page(t, "/console/vouchers/new"), "once"))
-	got := b.post(t, "/console/vouchers/new", form)
-	id, ok := strings.CutPrefix(got.header.Get("Location"), "/console/vouchers/")
-	id, _, _ = strings.Cut(id, "?")
-	if got.status != http.StatusSeeOther || !ok {
-		t.Fatalf("create: %d %s", got.status, got.body)
-	}
+	id, ok := strings.CutPrefix(b.post(t, "/console/vouchers/new", form).leads(t), "/console/vouchers/")
+	check.Need(t, ok, "what was created is no voucher: %s", id)
 	return id
 }
 
@@ -373,9 +373,7 @@ func (s *site) onSale(t testing.TB, changes ...map[string]any) (id string) {
 		maps.Copy(voucher, change)
 	}
 	status, made := s.call(t, http.MethodPost, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), voucher)
-	if status != http.StatusCreated {
-		t.Fatalf("create: %d %v", status, made)
-	}
+	check.Need(t, status == http.StatusCreated, "create: %d %v", status, made)
 	return fmt.Sprint(made["id"])
 }
 
@@ -392,9 +390,7 @@ func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
 func (s *site) pays(t testing.TB, user, orderID string) {
 	t.Helper()
 	status, started := s.call(t, http.MethodPost, "/orders/"+orderID+"/pay", s.token(t, user, model.RoleUser), nil)
-	if status != http.StatusAccepted {
-		t.Fatalf("pay: %d %v", status, started)
-	}
+	check.Need(t, status == http.StatusAccepted, "pay: %d %v", status, started)
 	response, err := http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}})
 	check.Must(t, err)
 	check.Must(t, response.Body.Close())

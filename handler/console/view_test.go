@@ -1,7 +1,6 @@
 package console_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"html"
@@ -40,11 +39,8 @@ func (s *site) views(t *testing.T) []view {
 	id := s.onSale(t, map[string]any{"description": "A table\nat the window."})
 	paid := s.paid(t, "views-1", id)
 	refunded := s.paid(t, "views-3", id)
-	check.Must(t, func() error {
-		s.call(t, "POST", "/admin/orders/"+refunded+"/refund", s.token(t, "admin", model.RoleAdmin), nil)
-		return nil
-	}())
-	check.Must(t, check.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), "UPDATE refunds SET status = 'failed', attempts = 3, next_at = NULL, error = 'the provider has refused it: the card is closed' WHERE order_id = ?", refunded)))
+	s.call(t, "POST", "/admin/orders/"+refunded+"/refund", s.token(t, "admin", model.RoleAdmin), nil)
+	s.exec(t, "UPDATE refunds SET status = 'failed', attempts = 3, next_at = NULL, error = 'the provider has refused it: the card is closed' WHERE order_id = ?", refunded)
 	s.buy(t, "views-2", id)
 	path := "/console/vouchers/" + id
 	drawn, waitlist := s.fair(t)
@@ -170,9 +166,8 @@ func TestPagesSpeakOneLanguage(t *testing.T) {
 	broken := (&shop{queued: true}).browser(t)
 	stranger := s.browser(t)
 	look := func(name, language, page string) {
-		if found := foreign(language, saying(page)); len(found) > 0 {
-			t.Errorf("%s in %s says %q", name, language, found)
-		}
+		found := foreign(language, saying(page))
+		check.That(t, len(found) == 0, "%s in %s says %q", name, language, found)
 	}
 	views := s.views(t)
 	for _, language := range []string{"en", "zh"} {
@@ -192,17 +187,8 @@ func TestPagesSpeakOneLanguage(t *testing.T) {
 	check.That(t, len(foreign("zh", "这是 an English sentence 中")) == 1 && len(foreign("en", "This is 中国.")) == 1 && strings.Contains(saying(`<a title="a b">c</a>`), "a b"), "nothing foreign is ever found")
 }
 
-// What people see of a sale is the sum of what all instances count; the orders are counted separately.
-func TestInstancesAreSummed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		await(t, (&shop{}).browser(t).watch(t, "v1"), "eight attempts a second at two instances", func(r reading) bool {
-			return r.PerSecond["OK"] == 8 && r.Latency != nil && r.Latency.P99 > 1 && r.Latency.P99 <= 2.5 && r.Counts.Revenue == 3000 && r.Counts.Paid == 2
-		})
-	})
-}
-
-// The charts of a sale that is on are kept for an hour, whether somebody watches or not.
+// The charts of a sale that is on are kept for an hour, whether somebody watches or not: of what all instances count,
+// and of the orders.
 func TestChartsAreKeptForAnHour(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -212,19 +198,16 @@ func TestChartsAreKeptForAnHour(t *testing.T) {
 		defer cancel()
 		go sold.console.Record(ctx)
 		time.Sleep(90 * time.Minute) // of the bubble
-		request := check.Value(http.NewRequestWithContext(ctx, http.MethodGet, b.site.url+"/console/vouchers/v1/events", nil))(t)
-		response, err := b.client.Do(request)
-		check.Must(t, err)
-		defer response.Body.Close()
-		lines := bufio.NewScanner(response.Body)
-		lines.Buffer(nil, 1<<20)
-		lines.Scan()
-		check.Equal(t, "the first event", lines.Text(), "event: history")
-		lines.Scan()
+		event, data := b.events(t, "v1")()
+		check.Equal(t, "the first event", event, "history")
 		var kept struct{ Readings []reading }
-		check.Must(t, json.Unmarshal([]byte(strings.TrimPrefix(lines.Text(), "data: ")), &kept))
-		if n := len(kept.Readings); n < 715 || n > 722 || kept.Readings[n-1].PerSecond["OK"] != 8 || kept.Readings[0].Remaining != 4 {
-			t.Errorf("after 90 minutes %d points are kept: %+v", n, kept.Readings[n-1])
-		}
+		check.Must(t, json.Unmarshal([]byte(data), &kept))
+		n := len(kept.Readings)
+		check.Need(t, n >= 715 && n <= 722, "after 90 minutes %d points are kept", n)
+		last := kept.Readings[n-1]
+		check.Equal(t, "what is left", last.Remaining, 4)
+		check.Equal(t, "attempts a second at two instances", last.PerSecond["OK"], 8)
+		check.That(t, last.Latency.P99 > 1 && last.Latency.P99 <= 2.5, "of 100 attempts 99 took %v ms", last.Latency)
+		check.Equal(t, "orders, and their money", last.Counts.Paid+last.Counts.Revenue, 2+3000)
 	})
 }

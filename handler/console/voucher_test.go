@@ -26,30 +26,20 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	form.Set("once", hidden(t, b.page(t, "/console/vouchers/new"), "once"))
 	page := b.act(t, "/console/vouchers/new", form)
 	want(t, page, "The voucher was created.", "Coffee for two", "CN¥10.00", "CN¥25.00", `<b data-live="remaining">10</b>`, `<progress max="10" value="10"`)
-	if again := b.act(t, "/console/vouchers/new", form); !strings.Contains(again, "The voucher was created.") {
-		t.Error("the same form sent again is refused")
-	}
+	want(t, b.act(t, "/console/vouchers/new", form), "The voucher was created.") // sent again, it happens once
 	form.Set("title", "Another title")
 	b.post(t, "/console/vouchers/new", form).is(t, http.StatusConflict)
 	_, list := s.call(t, http.MethodGet, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), nil)
 	items, _ := list["items"].([]any)
-	if len(items) != 1 {
-		t.Fatalf("there are %d vouchers: %v", len(items), items)
-	}
+	check.Need(t, len(items) == 1, "there are %d vouchers: %v", len(items), items)
 	made, _ := items[0].(map[string]any)
-	if groups := fmt.Sprint(made["groups"], made["early"]); groups != "[gold /eu/staff] map[begin_at:2001-01-01T00:00:00Z groups:[gold]]" {
-		t.Errorf("the API shows the groups %s", groups)
-	}
+	check.Equal(t, "the groups", fmt.Sprint(made["groups"], made["early"]), "[gold /eu/staff] map[begin_at:2001-01-01T00:00:00Z groups:[gold]]")
 	want(t, page, "gold, /eu/staff", "Who may begin early", "0 wait for a unit")
 	check.Equal(t, "the waitlist", made["waitlist"], any(true))
-	if made["price"] != 1000.0 || made["face_value"] != 2500.0 || made["description"] != "First line\nsecond line" || made["phase"] != "live" {
-		t.Errorf("the API shows %v", made)
-	}
-	list2 := b.page(t, "/console/vouchers?phase=live")
-	want(t, list2, "Coffee for two", "10 of 10", "data-until=")
-	if strings.Contains(b.page(t, "/console/vouchers?phase=ended"), "Coffee") {
-		t.Error("the filter shows other phases too")
-	}
+	shown := fmt.Sprint(made["price"], made["face_value"], made["description"], made["phase"])
+	check.Equal(t, "the voucher of the API", shown, "1000 2500First line\nsecond linelive")
+	want(t, b.page(t, "/console/vouchers?phase=live"), "Coffee for two", "10 of 10", "data-until=")
+	lacks(t, b.page(t, "/console/vouchers?phase=ended"), "Coffee")
 }
 
 // A draft, and what is in the archive, is in no phase of a sale.
@@ -64,9 +54,7 @@ func TestADraftIsNotLive(t *testing.T) {
 			page, chinese := b.page(t, path), b.get(t, path, "Accept-Language", "zh").body
 			want(t, page, `<span class="badge `+state+`"`, ">"+state+"</span>")
 			want(t, chinese, `<span class="badge `+state+`"`, ">"+word+"</span>")
-			if strings.Contains(page, "badge live") || strings.Count(page, `class="badge`) != 1 {
-				t.Errorf("what is %s has other badges on %s: %s", state, path, page)
-			}
+			check.Equal(t, "badges on "+path, strings.Count(page, `class="badge`), 1)
 		}
 	}
 }
@@ -81,9 +69,7 @@ func TestTimesAreLocal(t *testing.T) {
 	want(t, form.body, "Begins at (Asia/Shanghai)", `name="zone" value="Asia/Shanghai"`)
 	id := b.create(t, "begin_at", "2030-11-11T20:00", "end_at", "2030-11-11T22:00:30", "zone", "Asia/Shanghai")
 	v := s.voucher(t, id)
-	if v["begin_at"] != "2030-11-11T12:00:00Z" || v["end_at"] != "2030-11-11T14:00:30Z" || v["phase"] != "upcoming" {
-		t.Errorf("the API shows %v", v)
-	}
+	check.Equal(t, "its time", fmt.Sprint(v["begin_at"], v["end_at"], v["phase"]), "2030-11-11T12:00:00Z2030-11-11T14:00:30Zupcoming")
 	want(t, b.get(t, "/console/vouchers/"+id, zone...).body, "2030-11-11 20:00:00 &#43;08:00", "2030-11-11 22:00:30 &#43;08:00")
 	want(t, b.get(t, "/console/vouchers/"+id+"/edit", zone...).body, `value="2030-11-11T20:00:00"`)
 	for name, form := range map[string]url.Values{
@@ -102,11 +88,7 @@ func TestNothingTypedIsLost(t *testing.T) {
 	b := s.signedIn(t, "ada")
 	form := onSale("title", "Tea for \"two\"", "description", "a < b", "price", "12,50", "stock", "-3", "end_at", "2001-01-01T00:00", "payment_window", "0",
 		"groups", "gold\ngold", "early_groups", "staff")
-	got := b.post(t, "/console/vouchers/new", form)
-	if got.status != http.StatusUnprocessableEntity {
-		t.Fatalf("it is %d", got.status)
-	}
-	want(t, got.body, "nothing that you typed is lost", `value="Tea for &#34;two&#34;"`, "a &lt; b</textarea>", `value="12,50"`, `value="-3"`,
+	b.post(t, "/console/vouchers/new", form).is(t, http.StatusUnprocessableEntity, "nothing that you typed is lost", `value="Tea for &#34;two&#34;"`, "a &lt; b</textarea>", `value="12,50"`, `value="-3"`,
 		`value="2001-01-01T00:00"`, `value="`+form.Get("begin_at")+`"`,
 		// Every field that is wrong is named, as by the API.
 		`<p class="wrong" id="price-wrong">must be an amount like 10.00`, `id="stock-wrong"`, `id="end_at-wrong">must be after the beginning`, `id="payment_window-wrong"`, `id="groups-wrong"`, `id="early_begin_at-wrong"`,
@@ -114,10 +96,7 @@ func TestNothingTypedIsLost(t *testing.T) {
 	for field, wrong := range map[string]string{
 		"title": " ", "price": "1.234", "face_value": "1e3", "stock": "many", "state": "sold", "description": strings.Repeat("x", 4001),
 	} {
-		got := b.post(t, "/console/vouchers/new", onSale(field, wrong))
-		if got.status != http.StatusUnprocessableEntity || !strings.Contains(got.body, `id="`+field+`-wrong"`) {
-			t.Errorf("%s %q is %d", field, wrong, got.status)
-		}
+		b.post(t, "/console/vouchers/new", onSale(field, wrong)).is(t, http.StatusUnprocessableEntity, `id="`+field+`-wrong"`)
 	}
 }
 
@@ -242,13 +221,7 @@ func TestEditing(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
 	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
-	status, made := s.call(t, http.MethodPost, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), map[string]any{
-		"title": "Tea", "price": 5, "face_value": 10, "stock": 3, "begin_at": "2030-01-01T00:00:00.123456Z", "end_at": "2030-01-02T00:00:00Z",
-	})
-	if status != http.StatusCreated {
-		t.Fatalf("create: %d %v", status, made)
-	}
-	id := fmt.Sprint(made["id"])
+	id := s.onSale(t, map[string]any{"price": 5, "face_value": 10, "begin_at": "2030-01-01T00:00:00.123456Z", "end_at": "2030-01-02T00:00:00Z"})
 	path := "/console/vouchers/" + id + "/edit"
 	page := ada.page(t, path)
 	want(t, page, `value="0.05"`, `value="0.10"`, `value="2030-01-01T00:00:00"`)
@@ -260,16 +233,12 @@ func TestEditing(t *testing.T) {
 	}
 	later := eve.page(t, path)
 	want(t, ada.act(t, path, entries(page, "Green tea")), "The changes are saved.", "Green tea")
-	if v := s.voucher(t, id); v["begin_at"] != "2030-01-01T00:00:00.123456Z" || v["price"] != 5.0 {
-		t.Errorf("a field that was left alone has changed: %v", v)
-	}
+	v := s.voucher(t, id)
+	check.Equal(t, "what was left alone", fmt.Sprint(v["begin_at"], v["price"]), "2030-01-01T00:00:00.123456Z5")
 	// Another administrator has the page from before that.
 	got := eve.post(t, path, entries(later, "Black tea"))
-	got.is(t, http.StatusPreconditionFailed)
-	want(t, got.body, "was changed since", `value="Black tea"`)
-	if title := s.voucher(t, id)["title"]; title != "Green tea" {
-		t.Errorf("the title is %v", title)
-	}
+	got.is(t, http.StatusPreconditionFailed, "was changed since", `value="Black tea"`)
+	check.Equal(t, "the title", s.voucher(t, id)["title"], any("Green tea"))
 	want(t, eve.act(t, path, entries(got.body, "Black tea")), "Black tea") // now the page has the other change
 }
 
@@ -297,23 +266,15 @@ func TestActions(t *testing.T) {
 	want(t, b.act(t, path+"/stock", restock), "The stock was changed.", `<progress max="4" value="2"`)
 	want(t, b.act(t, path+"/stock", restock), `<progress max="4" value="2"`) // sent twice, it happens once
 	hears(3, "OK")
-	got := b.post(t, path+"/stock", url.Values{"delta": {"-2"}, "once": {hidden(t, b.page(t, path), "once")}})
-	got.is(t, http.StatusConflict)
-	want(t, got.body, `role="alert"`, "Nothing was changed.", `value="-2"`, `<progress max="4" value="1"`, `<dialog id="stock" aria-labelledby="stock-title" data-open>`)
+	b.post(t, path+"/stock", url.Values{"delta": {"-2"}, "once": {"fewer"}}).is(t, http.StatusConflict, `role="alert"`, "Nothing was changed.", `value="-2"`, `<progress max="4" value="1"`, `<dialog id="stock" aria-labelledby="stock-title" data-open>`)
 	want(t, b.act(t, path+"/stock", url.Values{"delta": {"-1"}, "once": {"another"}}), `<progress max="3" value="0"`)
 	hears(4, "SOLD_OUT")
-	if got := b.post(t, path+"/stock", url.Values{"delta": {"some"}}); got.status != http.StatusUnprocessableEntity || !strings.Contains(got.body, `value="some"`) {
-		t.Errorf("no number is %d", got.status)
-	}
+	b.post(t, path+"/stock", url.Values{"delta": {"some"}}).is(t, http.StatusUnprocessableEntity, `value="some"`)
 
 	past := time.Now().UTC().Add(-time.Minute).Format("2006-01-02T15:04:05")
 	want(t, b.act(t, path+"/end", url.Values{"end_at": {past}, "zone": {"UTC"}}), "The end of the sale was moved.", `class="badge ended"`)
 	hears(5, "ENDED")
-	got = b.post(t, path+"/end", url.Values{"end_at": {"1999-01-01T00:00"}, "zone": {"UTC"}})
-	if got.status < 400 || got.status >= 500 {
-		t.Errorf("an end before the beginning is %d", got.status)
-	}
-	want(t, got.body, `role="alert"`, `value="1999-01-01T00:00"`)
+	b.post(t, path+"/end", url.Values{"end_at": {"1999-01-01T00:00"}, "zone": {"UTC"}}).is(t, http.StatusUnprocessableEntity, `role="alert"`, `value="1999-01-01T00:00"`)
 	want(t, b.act(t, path+"/state", url.Values{"to": {"archived"}}), "The voucher is archived.")
 	hears(6, "NOT_FOUND")
 	b.post(t, path+"/state", url.Values{"to": {"burnt"}}).is(t, http.StatusUnprocessableEntity)
@@ -328,42 +289,28 @@ func TestListHasPages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := s.signedIn(t, "ada")
-	token := s.token(t, "admin", model.RoleAdmin)
 	for n := range 25 {
-		status, document := s.call(t, http.MethodPost, "/admin/vouchers", token, map[string]any{
-			"title": fmt.Sprintf("Voucher %02d.", n), "price": 1, "face_value": 1, "stock": 1, "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z",
-		})
-		if status != http.StatusCreated {
-			t.Fatalf("create: %d %v", status, document)
-		}
+		s.onSale(t, map[string]any{"title": fmt.Sprintf("Voucher %02d.", n), "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z"})
 	}
 	first := b.page(t, "/console/vouchers?phase=upcoming")
 	_, rest, ok := strings.Cut(first, `<a href="/console/vouchers?cursor=`)
-	if !ok {
-		t.Fatalf("there is no next page: %s", first)
-	}
+	check.Need(t, ok, "there is no next page: %s", first)
 	query, _, _ := strings.Cut(rest, `"`)
 	second := b.page(t, "/console/vouchers?cursor="+strings.ReplaceAll(query, "&amp;", "&"))
 	for n := range 25 {
 		title := fmt.Sprintf("Voucher %02d.", n)
-		if strings.Contains(first, title) == strings.Contains(second, title) {
-			t.Errorf("%s is on both pages, or on none", title)
-		}
+		check.That(t, strings.Contains(first, title) != strings.Contains(second, title), "%s is on both pages, or on none", title)
 	}
 	want(t, second, `<a href="/console/vouchers">All</a>`, `aria-current="true">upcoming`)
 	want(t, b.page(t, "/console/vouchers?q=voucher+07"), "Voucher 07.", `href="/console/vouchers?phase=live&amp;q=voucher&#43;07"`, `name="q" type="search" value="voucher 07"`)
 	draft := b.create(t, "state", "draft", "title", "Voucher 77.")
 	want(t, b.page(t, "/console/vouchers?state=draft&q=voucher"), `href="/console/vouchers/`+draft+`"`, `aria-current="true">draft`)
 	for _, other := range []string{"state=archived", "q=tea", "state=draft&q=07"} {
-		if strings.Contains(b.page(t, "/console/vouchers?"+other), "Voucher ") {
-			t.Errorf("%s lists vouchers of another state or title", other)
-		}
+		lacks(t, b.page(t, "/console/vouchers?"+other), "Voucher ")
 	}
-	b.get(t, "/console/vouchers?state=gone").is(t, http.StatusUnprocessableEntity)
-	if got := b.get(t, "/console/vouchers?phase=ended;"); got.status != http.StatusUnprocessableEntity {
-		t.Errorf("a filter that cannot be read: %d", got.status)
+	for _, wrong := range []string{"state=gone", "phase=ended;", "cursor=nonsense"} {
+		b.get(t, "/console/vouchers?"+wrong).is(t, http.StatusUnprocessableEntity)
 	}
-	b.get(t, "/console/vouchers?cursor=nonsense").is(t, http.StatusUnprocessableEntity)
 }
 
 // A cool-down is told in the units of its size.
