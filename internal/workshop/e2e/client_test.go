@@ -233,8 +233,7 @@ func (a *app) conserved(t testing.TB, voucherID string, promised map[string]stri
 		"%d live orders, and the audit says %+v", len(live), d)
 	for id, user := range promised {
 		order := orders[id]
-		check.That(t, order.UserID == user && order.Status != model.OrderProcessing,
-			"%s was promised order %s, and it is %+v", user, id, order)
+		check.That(t, order.UserID == user && order.Status != model.OrderProcessing, "%s: %s is %+v", user, id, order)
 	}
 	return orders
 }

@@ -125,8 +125,7 @@ func checkErrorTable(t *testing.T, in shop) {
 		}
 		if v.code == model.CodeNotStarted {
 			seconds, _ := strconv.Atoi(got.Header.Get("Retry-After"))
-			check.That(t, p.BeginAt.Equal(begin) && seconds >= 600 && seconds <= 3601, "%v: begins at %s, %d s", v, p.BeginAt,
-				seconds)
+			check.That(t, p.BeginAt.Equal(begin) && seconds >= 600 && seconds <= 3601, "%v: %+v", v, p)
 		}
 	}
 	for _, id := range hidden {

@@ -277,8 +277,7 @@ func checkWaitlist(t *testing.T, a shop) {
 	moves(move{stands, open, missing, 0}, move{leaves, open, missing, 0}, move{leaves, first, gone, 0},
 		move{stands, first, missing, 0}, move{stands, second, found, 1}, move{joins, first, made, 2})
 	shown := object(t, a.once(t, "GET /vouchers/"+v.ID, "", nil), http.StatusOK)
-	check.That(t, shown["waitlist"] == true && shown["waiting"] == 2.0, "the voucher shows %v and %v", shown["waitlist"],
-		shown["waiting"])
+	check.That(t, shown["waitlist"] == true && shown["waiting"] == 2.0, "the voucher shows %v", shown)
 	refused(t, a.once(t, "PATCH /admin/vouchers/"+v.ID, admin, `{"waitlist":false}`), model.CodeConflict)
 
 	// What the owner gives back is the second one's, and nobody else's.
@@ -286,8 +285,7 @@ func checkWaitlist(t *testing.T, a shop) {
 	mine := place(second)
 	heir := object(t, a.once(t, "GET /orders/"+mine.OrderID, a.as(t, a.user(second)), nil), http.StatusOK)
 	window := instant(t, heir, "expires_at").Sub(instant(t, heir, "created_at"))
-	check.That(t, heir["status"] == "unpaid" && window.Minutes() == 7 && mine.Position == 0, "%v has the place %+v",
-		heir, mine)
+	check.That(t, heir["status"] == "unpaid" && window.Minutes() == 7 && mine.Position == 0, "%v, %+v", heir, mine)
 	check.Equal(t, "the open sale", a.buy(t, v.ID, a.user(open)).Code(), model.CodeSoldOut)
 	check.Patiently(t, "who got an order hears of it", func() bool {
 		return a.buy(t, v.ID, a.user(second)).Code() == model.CodeAlreadyOrdered

@@ -33,8 +33,7 @@ func checkVouchers(t *testing.T, a shop) {
 		"allocation": "first_come", "stock": 5.0, "remaining": 5.0, "state": "published", "phase": "live",
 		"begin_at": v["begin_at"], "end_at": v["end_at"], "server_time": v["server_time"],
 	}
-	check.That(t, maps.Equal(v, want) && model.ValidID(id) && created.Header.Get("Location") == "/api/v1"+path, "%v %v",
-		v, created.Header)
+	check.That(t, maps.Equal(v, want) && model.ValidID(id) && created.Header.Get("Location") == "/api/v1"+path, "%v", v)
 	check.That(t, strings.Contains(string(created.Body), "茶 & <cake>"), "the title is escaped: %s", created.Body)
 	for member, want := range map[string]time.Time{
 		"begin_at": time.Date(2020, 1, 1, 0, 0, 0, 5e8, time.UTC), "end_at": time.Date(2099, 1, 1, 5, 0, 0, 0, time.UTC),
@@ -90,8 +89,7 @@ func checkStockChanges(t *testing.T, a shop) {
 		refused(t, a.once(t, call, admin, body), code)
 	}
 	more := a.once(t, call, admin, `{"delta":1000000000000}`)
-	check.That(t, more.Code() == model.CodeValidation || more.Code() == model.CodeConflict, "more than 10^12: %s",
-		more.Body)
+	check.That(t, more.Code() == model.CodeValidation || more.Code() == model.CodeConflict, "10^12: %s", more.Body)
 	check.Equal(t, "the stock", a.quiet(t, voucher.ID).Database.Stock, 2)
 
 	// Administrators change one stock at the same time: each change is made once, whatever the others do. Who is told
@@ -131,8 +129,7 @@ func checkOrders(t *testing.T, a shop) {
 		order, moves = read("/orders/"+id, token), []string{"processing", "unpaid"}
 	}
 	want["status"], want["expires_at"] = "unpaid", order["expires_at"]
-	check.That(t, maps.Equal(order, want) && bought.Header.Get("Location") == "/api/v1/orders/"+id, "%v %v", order,
-		bought.Header)
+	check.That(t, maps.Equal(order, want) && bought.Header.Get("Location") == "/api/v1/orders/"+id, "%v", order)
 	of, _ := model.VoucherOf(id)
 	check.Equal(t, "the voucher that the order's id tells", of, voucher.ID)
 	for _, query := range []string{"", "?wait=30s"} {
@@ -183,8 +180,8 @@ func checkReturnedUnit(t *testing.T, a shop) {
 		return err == nil && sold
 	}
 	// Each tries again and again until there is a unit, or somebody else has it.
-	won, asked, over, left := make(chan string, waiting), make(chan struct{},
-		waiting), make(chan struct{}), make(chan struct{})
+	over, left := make(chan struct{}), make(chan struct{})
+	won, asked := make(chan string, waiting), make(chan struct{}, waiting)
 	go func() {
 		defer close(left)
 		check.Volley(waiting, func(n int) {

@@ -216,8 +216,7 @@ func (d documented) protected() bool {
 func readDocument(t *testing.T, a *app) *document {
 	t.Helper()
 	got := a.Call(t, http.MethodGet, "/openapi.json", "", nil)
-	check.Need(t, got.Status == http.StatusOK && got.Header.Get("Content-Type") == "application/json",
-		"openapi.json: %d %v", got.Status, got.Header)
+	check.Need(t, got.Status == http.StatusOK && got.Header.Get("Content-Type") == "application/json", "%v", got.Header)
 	doc := remote.Decode[*document](t, got)
 	doc.seen = map[string]bool{}
 	content := check.Value(jsonschema.UnmarshalJSON(bytes.NewReader(got.Body)))(t)

@@ -31,8 +31,7 @@ import (
 func object(t *testing.T, got api.Answer, status int) map[string]any {
 	t.Helper()
 	contentType := got.Header.Get("Content-Type")
-	check.Need(t, got.Status == status && contentType == "application/json", "%d %s %s, want %d", got.Status,
-		contentType, got.Body, status)
+	check.Need(t, got.Status == status && contentType == "application/json", "%d %s", got.Status, got.Body)
 	return remote.Decode[map[string]any](t, got)
 }
 

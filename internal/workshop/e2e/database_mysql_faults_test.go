@@ -19,22 +19,40 @@ import (
 	"seckill/model"
 )
 
-// While the database is away promises go on: that is what the queue is for. When it is back everything is persisted,
-// and nothing has been taken for poison.
-func TestPromisesGoOnWithoutADatabase(t *testing.T) {
+// TestReadinessTellsTheTruthOfTheDatabase: in sync nothing is sold by one that takes no writes or does not answer, and
+// readiness says so. Async promises on for a while, which is what the queue is for, and is ready as long as it does.
+// When the database is back everything is persisted, and nothing has been taken for poison.
+func TestReadinessTellsTheTruthOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	own, s := asyncOnOwnDatabase(t)
-	a := start(t, s)
+	async := launch(t, s.with(settings{"SECKILL_BACKLOG_MAX_AGE": "30s"}))
+	onDatabase(t, own, "CREATE DATABASE other")
+	sync := launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": own.DSN("other")}))
+	says := func(p *process, ready int, what string) {
+		t.Helper()
+		check.Patiently(t, "readiness says "+what, func() bool {
+			got := check.Value(p.Get("/readyz"))(t)
+			said := remote.Decode[struct{ Checks map[string]string }](t, got).Checks["database"]
+			return got.Status == ready && strings.HasPrefix(said, what)
+		})
+	}
 	for n, away := range absences(own) {
-		voucher := a.onSale(t, 100)
-		promised := a.buysAll(t, voucher.ID, users(a, 1000*n, 1))
-		a.quiet(t, voucher.ID)
+		voucher := async.onSale(t, 100)
+		promised := async.buysAll(t, voucher.ID, users(async.app, 1000*n, 1))
+		async.quiet(t, voucher.ID)
 		away.begin(t)
-		meanwhile := a.buysAll(t, voucher.ID, users(a, 1000*n+1, 50)) // it is away for as long as that takes
+		says(sync, http.StatusServiceUnavailable, map[string]string{"read-only": "The database takes no writes."}[away.name])
+		says(async, http.StatusOK, "away for ")
+		maps.Copy(promised, async.buysAll(t, voucher.ID, users(async.app, 1000*n+1, 50)))
+		if away.name == "read-only" {
+			async.unready(t) // its backlog is too old
+		}
 		away.end(t)
-		maps.Copy(promised, meanwhile)
-		a.kept(t, voucher.ID, promised)
-		a.sellsOn(t, voucher.ID, 1000*n+500)
+		says(sync, http.StatusOK, "ok")
+		sync.buys(t, sync.onSale(t, 1).ID, sync.user(n))
+		says(async, http.StatusOK, "ok")
+		async.kept(t, voucher.ID, promised)
+		async.sellsOn(t, voucher.ID, 1000*n+500)
 	}
 	noDeadLetters(t, s)
 }

@@ -221,8 +221,7 @@ func (f *fatality) dies(t *testing.T, drive drive) {
 	f.lapse(t)
 	p := f.program
 	p.start(t, settings{"SECKILL_FAILPOINT": string(f.step)})
-	check.Patiently(t, "the program is ready, or dead",
-		func() bool { return !p.alive() || p.Status("/readyz") == http.StatusOK })
+	check.Patiently(t, "it is ready, or dead", func() bool { return !p.alive() || p.Status("/readyz") == http.StatusOK })
 	drive(t, f)
 	check.Receive(t, "the program is at the step "+string(f.step), p.exited)
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -283,8 +282,7 @@ func (l *lane) heard(t *testing.T) {
 func (f *fatality) ask(t *testing.T, path, token string, body any) {
 	t.Helper()
 	got, err := f.program.Send(http.MethodPost, path, token, body)
-	check.That(t, err != nil || got.Status < 500 || got.Code() == model.CodeUnavailable, "%s: %d %s", path, got.Status,
-		got.Body)
+	check.That(t, err != nil || got.Status < 500 || got.Code() == model.CodeUnavailable, "%s: %s", path, got.Body)
 }
 
 // promises asks for one unit, and reports whether the user is told for good. The order of a promise is kept.

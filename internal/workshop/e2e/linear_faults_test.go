@@ -299,7 +299,8 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 			chance := check.Seeded(t)
 			program := testserver.Program(t)
 			if variant.defect != (overlay.Change{}) {
-				program = testserver.Defective(t, variant.defect)
+				root := check.Value(filepath.Abs("../../.."))(t)
+				program = testserver.Built(t, "-overlay", check.Value(variant.defect.Write(root, t.TempDir()))(t))
 			}
 			stage := openStage(t, program, brokenPatience, variant.more)
 			stage.plain = !variant.waits

@@ -104,7 +104,7 @@ const leaf = 8
 func TestTheRoadOfAnOrder(t *testing.T) {
 	t.Parallel()
 	page := string(check.Value(os.ReadFile("../../../service/sale/README.md"))(t))
-	program := testserver.Counting(t)
+	program := testserver.Built(t, "-cover", "-covermode=atomic", "-coverpkg=seckill/...") // it counts each block's runs
 	for _, tt := range []struct {
 		heading string
 		most    int
@@ -181,29 +181,4 @@ func timesRun(t *testing.T, program string, s settings, orders bool) map[string]
 		}
 	}
 	return times
-}
-
-// What is done behind the requests is in traces of its own, with what it asked the database.
-func TestExpiryIsATraceOfItsOwn(t *testing.T) {
-	t.Parallel()
-	c := collect(t)
-	a := launch(t, onServers(t).with(tracedTo(c)).with(settings{"SECKILL_PAYMENT_WINDOW": "1s"}))
-	voucher := a.onSale(t, 5)
-	user := a.user(1)
-	a.buysTraced(t, voucher.ID, user)
-	check.Eventually(t, "the expiry with its commit", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, spans := range c.traces {
-			names := map[string]bool{}
-			for _, span := range spans {
-				names[span.GetName()] = len(span.GetParentSpanId()) == 0 || span.GetName() != "expire"
-			}
-			if names["expire"] && names["sql.tx.commit"] {
-				return true
-			}
-		}
-		return false
-	})
-	c.tellsNothing(t, user)
 }

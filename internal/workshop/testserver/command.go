@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/overlay"
 )
 
 // Command is a running program of one test, such as the service, or a server.
@@ -174,22 +173,10 @@ func Program(t testing.TB, tags ...string) string {
 	return check.Value(build(check.Value(programs())(t), strings.Join(tags, ",")))(t)
 }
 
-// Defective builds the program with a defect. Each call builds it again.
-func Defective(t testing.TB, defect overlay.Change) string {
+// Built builds the program with flags of go build. Each call builds it again.
+func Built(t testing.TB, flags ...string) string {
 	t.Helper()
-	dir := check.Value(process.dir("defective"))(t)
-	return compiled(t, dir, "-overlay", check.Value(defect.Write(moduleRoot(), dir))(t))
-}
-
-// Counting builds the program so that it counts each block's runs, and writes them into GOCOVERDIR at its end.
-func Counting(t testing.TB) string {
-	t.Helper()
-	return compiled(t, check.Value(process.dir("counting"))(t), "-cover", "-covermode=atomic", "-coverpkg=seckill/...")
-}
-
-func compiled(t testing.TB, dir string, flags ...string) string {
-	t.Helper()
-	path := filepath.Join(dir, "seckill")
+	path := filepath.Join(check.Value(process.dir("built"))(t), "seckill")
 	check.Must(t, compile(path, "seckill", flags...))
 	return path
 }

@@ -53,26 +53,19 @@ func Main(m *testing.M, opts ...goleak.Option) {
 }
 
 // leftOver describes the goroutines that do not end. Some end a while after what they belong to: go-redis notices
-// only once a second that a pool which looks for a dead node was closed (ConnPool.tryDial).
-func leftOver(opts []goleak.Option) error {
-	deadline := time.Now().Add(lastGoroutines)
-	for {
-		err := goleak.Find(opts...) // looks for some 400 ms
-		if err == nil {
+// only once a second that a pool which looks for a dead node was closed (ConnPool.tryDial), and connections time out.
+func leftOver(opts []goleak.Option) (err error) {
+	for range 12 {
+		if err = goleak.Find(opts...); err == nil { // it looks for some 400 ms
 			return nil
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("goroutines are left over: %w", err)
-		}
 	}
+	return fmt.Errorf("goroutines are left over: %w", err)
 }
 
 // process is what the tests of one binary share. It is package state because Schema(t) and SharedRedis(t)
 // are called from everywhere with nothing but the test in hand. Main creates and clears it.
 var process = home{shared: map[string]func() (*Server, error){}}
-
-// lastGoroutines is how long goroutines may take to end after the tests: a second, and a connection that times out.
-const lastGoroutines = 5 * time.Second
 
 // abandoned is the age from which a dead test binary's directory is removed, long after its creation and lock.
 const abandoned = time.Minute
