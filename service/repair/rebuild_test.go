@@ -17,21 +17,6 @@ import (
 	"seckill/service/servicetest"
 )
 
-func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
-	t.Parallel()
-	onStage(t, func(t *testing.T, s *stage) {
-		s.sell("o1", "u1")
-		s.sell("o2", "u2")
-		s.cancel("o2")
-		s.redis.Lose()
-		began := time.Now()
-		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
-		servicetest.InTime(t, "the rebuild, with an empty queue", began, 100*time.Millisecond)
-		s.balanced(t)
-		check.That(t, s.hot().Epoch() == 2 && s.remaining() == 9, "epoch %d, %d remain", s.hot().Epoch(), s.remaining())
-	})
-}
-
 // Each step in its place: the copy is closed everywhere before the queue is
 // looked at, and the snapshot is taken after the queue was worked off.
 func TestRebuildTakesItsStepsInOrder(t *testing.T) {
@@ -103,83 +88,76 @@ func TestALargeSaleIsRebuiltInPages(t *testing.T) {
 	})
 }
 
-// A publish that was under way when the copy was closed, and lands behind the barrier, could promise nothing. If the
-// rebuild found its reservation and carried it over, the user hears that it is processing, and it becomes an order; if
-// Redis has lost it, it fails.
+// A message that lands behind the barrier of a rebuild could promise nothing. If the rebuild found its reservation and
+// carried it over, the user hears that it is processing, and it becomes an order, at whatever moment a worker takes it,
+// and though Redis is silent then, or another rebuild waits for it: what is not known yet decides nothing. If Redis has
+// lost it, it fails.
 func TestMessagesBehindTheBarrier(t *testing.T) {
 	t.Parallel()
-	for name, lost := range map[string]bool{"carried over": false, "lost": true} {
-		onStages(t, name, func(t *testing.T, s *stage) {
-			r := s.admit("o1", "u1")
-			if lost {
-				s.redis.Lose()
+	rebuild := func(t *testing.T, s *stage) { check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch)) }
+	at := func(step string, call int, take bool) func(*testing.T, *stage, model.Reservation) {
+		return func(t *testing.T, s *stage, r model.Reservation) {
+			s.on[step] = func() error {
+				if call--; call > 0 {
+					return nil
+				}
+				s.on[step] = nil
+				if s.publish(r); take {
+					s.work(t)
+				}
+				return nil
 			}
+			rebuild(t, s)
+		}
+	}
+	for name, run := range map[string]func(*testing.T, *stage, model.Reservation){
+		"taken behind it":        at("hot.load", 1, false), // which begins the loading; the second call carries the reservation over
+		"taken with hot.load":    at("hot.load", 2, true),
+		"taken with db.snapshot": at("db.snapshot", 1, true),
+		"taken with db.open":     at("db.open", 1, true),
+		"taken with hot.open":    at("hot.open", 1, true),
+		"Redis has lost it":      func(t *testing.T, s *stage, r model.Reservation) { s.redis.Lose(); at("hot.load", 1, false)(t, s, r) },
+		"Redis is silent": func(t *testing.T, s *stage, r model.Reservation) {
+			rebuild(t, s)
+			s.publish(r)
+			s.fail("hot.held", context.DeadlineExceeded)
+			s.work(t)
+			s.fail("hot.held", nil)
+		},
+		"another rebuild waits for it": func(t *testing.T, s *stage, r model.Reservation) {
+			rebuild(t, s)
+			s.publish(r)
+			rebuilt := make(chan error, 1)
+			go func() { rebuilt <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
+			synctest.Wait() // it has closed the hot copy, and waits for the queue
+			s.work(t)
+			check.Must(t, <-rebuilt)
+		},
+		// The process that rebuilds dies, and nobody watches the voucher: the sale is put off, or long over.
+		"it has its rebuild made": func(t *testing.T, s *stage, r model.Reservation) {
 			s.on["hot.load"] = func() error {
 				s.on["hot.load"] = nil
 				s.publish(r)
-				return nil
+				return context.Canceled
 			}
-			check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
+			check.That(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) != nil, "the rebuild does not die")
+			s.unwatched = true
+			s.Worker = s.employ(servicetest.NewLocks())
+		},
+	} {
+		onStages(t, name, func(t *testing.T, s *stage) {
+			run(t, s, s.admit("o1", "u1"))
 			s.work(t)
 			s.settles(t, 20*time.Second)
 			row := s.rows["o1"]
-			check.That(t, !lost || (row.Reason == model.ReasonSuperseded && s.remaining() == 10), "%+v, %d remain", row, s.remaining())
-			check.That(t, lost || (row.Live() && s.remaining() == 9), "%+v, %d remain", row, s.remaining())
+			if name == "Redis has lost it" {
+				check.That(t, row.Reason == model.ReasonSuperseded && s.remaining() == 10, "%+v, %d remain", row, s.remaining())
+			} else {
+				check.That(t, row.Live() && s.remaining() == 9, "%+v, %d remain", row, s.remaining())
+			}
+			check.Equal(t, "messages that are left", len(s.messages), 0)
 		})
 	}
-}
-
-// A worker may take such a message at any moment of the rebuild, and Redis may be silent when it asks. What is not
-// known yet decides nothing.
-func TestMessagesBehindTheBarrierThatAreTakenAtOnce(t *testing.T) {
-	t.Parallel()
-	for _, at := range []string{"hot.load", "db.snapshot", "db.open", "hot.open"} {
-		onStages(t, at, func(t *testing.T, s *stage) {
-			r := s.admit("o1", "u1")
-			begun := at != "hot.load" // its first call begins the loading, the second one carries the reservation over
-			s.on[at] = func() error {
-				if !begun {
-					begun = true
-					return nil
-				}
-				s.on[at] = nil
-				s.publish(r)
-				s.work(t)
-				return nil
-			}
-			check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
-			s.settles(t, 20*time.Second)
-			if row := s.rows["o1"]; !row.Live() || s.remaining() != 9 {
-				t.Errorf("the order is %s (%s), %d remain", row.Status, row.Reason, s.remaining())
-			}
-		})
-	}
-	onStages(t, "Redis is silent", func(t *testing.T, s *stage) {
-		r := s.admit("o1", "u1")
-		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
-		s.publish(r)
-		s.fail("hot.held", context.DeadlineExceeded)
-		s.work(t)
-		s.fail("hot.held", nil)
-		s.settles(t, 20*time.Second)
-		if row := s.rows["o1"]; !row.Live() {
-			t.Errorf("the order is %s (%s)", row.Status, row.Reason)
-		}
-	})
-	onStages(t, "another rebuild waits for the message", func(t *testing.T, s *stage) {
-		r := s.admit("o1", "u1")
-		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
-		s.publish(r)
-		rebuilt := make(chan error, 1)
-		go func() { rebuilt <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
-		synctest.Wait() // it has closed the hot copy, and waits for the queue
-		s.work(t)
-		check.Must(t, <-rebuilt)
-		s.settles(t, 20*time.Second)
-		if row := s.rows["o1"]; !row.Live() || s.remaining() != 9 {
-			t.Errorf("the order is %s (%s), %d remain", row.Status, row.Reason, s.remaining())
-		}
-	})
 }
 
 // One order of such a message cannot be stored. It becomes a dead letter, as it would in front of the barrier, the
@@ -195,28 +173,8 @@ func TestPoisonBehindTheBarrier(t *testing.T) {
 		go func() { rebuilt <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
 		s.reconcileFor(t, time.Minute)
 		check.Must(t, <-rebuilt)
-		if !s.rows["o1"].Live() || s.rows["o2"].Reason != model.ReasonUnprocessable || len(s.letters) != 1 || len(s.messages) != 0 {
-			t.Errorf("%+v, %+v, %d letters, %d messages", s.rows["o1"], s.rows["o2"], len(s.letters), len(s.messages))
-		}
-	})
-}
-
-// The process that rebuilds dies, and the sale is put off, or is long over: nobody watches the voucher. A message that
-// waits for the rebuild has one made.
-func TestAMessageHasTheRebuildMadeThatItWaitsFor(t *testing.T) {
-	t.Parallel()
-	onStage(t, func(t *testing.T, s *stage) {
-		r := s.admit("o1", "u1")
-		s.on["hot.load"] = func() error {
-			s.on["hot.load"] = nil
-			s.publish(r)
-			return context.Canceled
-		}
-		check.Equal(t, "the rebuild dies", s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) != nil, true)
-		s.unwatched = true
-		s.Worker = s.employ(servicetest.NewLocks())
-		s.reconcileFor(t, 30*time.Second)
-		check.That(t, s.rows["o1"].Live() && len(s.messages) == 0, "%+v, %d messages, %+v", s.rows["o1"], len(s.messages), s.record)
+		check.That(t, s.rows["o1"].Live() && s.rows["o2"].Reason == model.ReasonUnprocessable && len(s.letters) == 1 && len(s.messages) == 0,
+			"%+v, %+v, %d letters, %d messages", s.rows["o1"], s.rows["o2"], len(s.letters), len(s.messages))
 	})
 }
 
@@ -242,9 +200,7 @@ func TestAPromisedOrderIsPublishedAgainDuringARebuild(t *testing.T) {
 		}
 		s.reconcileFor(t, 20*time.Second)
 		check.Must(t, <-rebuilt)
-		if row := s.rows["o1"]; !row.Live() {
-			t.Errorf("the promised order is %s (%s)", row.Status, row.Reason)
-		}
+		check.That(t, s.rows["o1"].Live(), "the promised order is %+v", s.rows["o1"])
 	})
 }
 
@@ -393,91 +349,66 @@ func TestAnotherQueueEndsTheWait(t *testing.T) {
 	})
 }
 
-func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	s.mode.Mode = model.ModeSync
-	servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
-	check.That(t, s.record.Epoch == 1 && s.hot().State() == model.CopyOpen, "something was closed")
-}
-
 // What does not last is loaded less and less often, because a large sale takes seconds of the servers that all others
-// need; and soon when it lasts again.
+// need; and soon when it lasts again. Who asked during a pause need not ask again: a voucher that nobody orders
+// meanwhile would stay closed.
 func TestACopyThatDoesNotLastIsLoadedLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
-		stop := s.rebuilding(t)
-		ask := func(seconds int, spoiled bool) {
-			for tenth := range 10 * seconds {
-				if spoiled && tenth%10 == 0 {
+		check.Running(t, s.Rebuilder.Run)
+		ask := func(what string, times int, spoiled func(n int) bool, rest time.Duration, want int) {
+			t.Helper()
+			for n := range times {
+				if spoiled(n) {
 					s.redis.Lose()
 				}
 				s.Rebuilder.Ask("v1", 0)
 				servicetest.Pass(97 * time.Millisecond) // never at the end of a pause
 			}
+			servicetest.Pass(rest)
+			check.Equal(t, what, s.count("hot.open"), want)
 		}
-		ask(3, true)
-		check.Equal(t, "loaded in three seconds", s.count("hot.open"), 3)
-		ask(60, true)
-		check.Equal(t, "loaded in a minute more", s.count("hot.open"), 16)
-		ask(5, false)
-		s.balanced(t)
-		stop()
-	})
-}
-
-// An operator's rebuild takes the place of the one that is under way here, and is
-// carried out without the reconciler's help.
-func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
-	t.Parallel()
-	onStage(t, func(t *testing.T, s *stage) {
-		s.publish(s.admit("o1", "u1"))
-		stop := s.rebuilding(t)
-		s.Rebuilder.Ask("v1", model.AnyEpoch)
-		servicetest.Pass(1200 * time.Millisecond) // it waits for the queue
-		check.Must(t, s.Stock.Rebuild(t.Context(), "v1", "boss"))
-		servicetest.Pass(1200 * time.Millisecond)
-		s.work(t)
-		servicetest.Pass(time.Second)
-		stop()
-		check.That(t, s.hot().State() == model.CopyOpen, "the copy is %s at epoch %d", s.hot().State(), s.hot().Epoch())
+		each := func(n int) bool { return n%10 == 0 }
+		ask("loaded before the pause", 3, func(int) bool { return true }, 0, 2)
+		ask("loaded after it, for one who asked in it", 0, nil, pauses().First, 3)
+		ask("loaded in a minute more", 600, each, 0, 16)
+		ask("loaded when it lasts", 50, func(int) bool { return false }, 0, 17)
 		s.balanced(t)
 	})
 }
 
-// An administrator's rebuild closes the sale first: nothing may keep it from being opened at once.
-func TestAnAdministratorsRebuildsDoNotPause(t *testing.T) {
+// An administrator's rebuild closes the sale first: nothing may keep it from being opened at once, without the
+// reconciler's help. It takes the place of the one that is under way here.
+func TestAnAdministratorsRebuild(t *testing.T) {
 	t.Parallel()
-	onStage(t, func(t *testing.T, s *stage) {
+	onStages(t, "does not pause", func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
-		stop := s.rebuilding(t)
+		check.Running(t, s.Rebuilder.Run)
 		for n := range 10 {
 			check.Must(t, s.Stock.Rebuild(t.Context(), "v1", "boss"))
 			servicetest.Pass(100 * time.Millisecond)
 			check.That(t, s.hot().State() == model.CopyOpen, "rebuild %d: the copy is %s", n, s.hot().State())
 		}
-		stop()
+		s.balanced(t)
+		servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "no/voucher", "boss"), model.CodeNotFound)
+	})
+	onStages(t, "replaces another", func(t *testing.T, s *stage) {
+		s.publish(s.admit("o1", "u1"))
+		check.Running(t, s.Rebuilder.Run)
+		s.Rebuilder.Ask("v1", model.AnyEpoch)
+		servicetest.Pass(1200 * time.Millisecond) // it waits for the queue
+		check.Must(t, s.Stock.Rebuild(t.Context(), "v1", "boss"))
+		check.That(t, s.hot().State() != model.CopyOpen, "the sale goes on")
+		servicetest.Pass(1200 * time.Millisecond)
+		s.work(t)
+		servicetest.Pass(time.Second)
 		s.balanced(t)
 	})
-}
-
-// Who asked during the pause need not ask again: a voucher that nobody orders meanwhile would stay closed.
-func TestARebuildAskedForInThePauseFollowsIt(t *testing.T) {
-	t.Parallel()
-	onStage(t, func(t *testing.T, s *stage) {
-		s.sell("o1", "u1")
-		stop := s.rebuilding(t)
-		for range 3 {
-			s.redis.Lose()
-			s.Rebuilder.Ask("v1", 0)
-			servicetest.Pass(50 * time.Millisecond)
-		}
-		check.Equal(t, "loaded before the pause", s.count("hot.open"), 2)
-		servicetest.Pass(pauses().First)
-		check.Equal(t, "loaded after it", s.count("hot.open"), 3)
-		stop()
-		s.balanced(t)
+	onStages(t, "in another mode", func(t *testing.T, s *stage) {
+		s.mode.Mode = model.ModeSync
+		servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
+		check.That(t, s.record.Epoch == 1 && s.hot().State() == model.CopyOpen, "something was closed")
 	})
 }
 

@@ -347,17 +347,6 @@ func (s *stage) serveRebuilds(ctx context.Context) {
 	serving.Wait()
 }
 
-// rebuilding serves what is asked for until it is stopped.
-func (s *stage) rebuilding(t *testing.T) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { s.Rebuilder.Run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
-}
-
 // employ puts another worker on the stage, as if it were another process; change
 // may put something else in the place of its parts.
 func (s *stage) employ(locks Seats, change ...func(*Deps)) *Worker {

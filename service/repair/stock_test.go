@@ -176,15 +176,3 @@ func TestAStockThatIsBeingChangedIsChangedAfterwards(t *testing.T) {
 		})
 	}
 }
-
-func TestRebuildOnDemand(t *testing.T) {
-	t.Parallel()
-	onStage(t, func(t *testing.T, s *stage) {
-		if err := s.Stock.Rebuild(t.Context(), "v1", "boss"); err != nil || s.hot().State() == model.CopyOpen {
-			t.Errorf("%v, the copy is %s", err, s.hot().State())
-		}
-		s.serveRebuilds(t.Context())
-		s.balanced(t)
-		servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "no/voucher", "boss"), model.CodeNotFound)
-	})
-}
