@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/budget"
+	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -45,11 +46,16 @@ const stuckFor = 4 * time.Second
 // testWindow is in which orders are to be paid.
 const testWindow = 15 * time.Minute
 
-// Clock is the database's.
-func (l *calendar) Clock(context.Context) (time.Time, error) {
+func (l *calendar) with(work func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Now().Add(l.ahead), nil
+	work()
+}
+
+// Clock is the database's.
+func (l *calendar) Clock(context.Context) (now time.Time, err error) {
+	l.with(func() { now = time.Now().Add(l.ahead) })
+	return now, nil
 }
 
 func newCalendar() *calendar {
@@ -89,10 +95,8 @@ func (l *calendar) Overdue(_ context.Context, paying bool, last model.OverdueOrd
 
 func (l *calendar) Expire(ctx context.Context, ids []string) ([]model.Order, error) {
 	voucherID, _ := model.VoucherOf(ids[0])
-	l.mu.Lock()
-	stuck := l.stuck[voucherID]
-	l.mu.Unlock()
-	if stuck {
+	var stuck bool
+	if l.with(func() { stuck = l.stuck[voucherID] }); stuck {
 		servicetest.Pass(stuckFor)
 		return nil, errors.New("the voucher's row is locked")
 	}
@@ -123,24 +127,11 @@ func (l *calendar) Started(_ context.Context, orderIDs []string) ([]model.Paymen
 }
 
 func (l *calendar) Ask(ctx context.Context, payment model.Payment) error {
-	l.mu.Lock()
-	l.asked++
-	l.mu.Unlock()
-	if l.answers > 0 {
-		select {
-		case <-time.After(l.answers):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	l.with(func() { l.asked++ })
+	if poll.Pause(ctx, l.answers); ctx.Err() != nil {
+		return ctx.Err()
 	}
 	return l.provider(payment.OrderID)
-}
-
-// pay takes an order out of the reach of expiry.
-func (l *calendar) pay(orderID string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.unpaid, orderID)
 }
 
 // seen is what has become of the orders by now.
@@ -151,11 +142,10 @@ type seen struct {
 }
 
 // look waits until everything that is to happen now has happened.
-func (l *calendar) look() seen {
+func (l *calendar) look() (now seen) {
 	synctest.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return seen{maps.Clone(l.expired), maps.Clone(l.returned), l.batches, l.asked}
+	l.with(func() { now = seen{maps.Clone(l.expired), maps.Clone(l.returned), l.batches, l.asked} })
+	return now
 }
 
 // expiring runs expiry over a calendar, on a clock of its own.
@@ -166,9 +156,7 @@ func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 		e := &Expiry{
 			Store: l, Provider: l, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: l.log.Logger(),
 			Announce: func(_ context.Context, voucherID string) error {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				l.returned[voucherID]++
+				l.with(func() { l.returned[voucherID]++ })
 				return nil
 			},
 		}
@@ -196,9 +184,8 @@ func TestExpiredWithinASecond(t *testing.T) {
 		}
 		check.Equal(t, "expired", len(l.look().expired), 3+2*expiryBatch+1)
 		check.Equal(t, "transactions", l.look().batches, 1+3)
-		if told := l.look().returned; told["v1"] == 0 || told["v2"] == 0 || told["v3"] != 0 {
-			t.Errorf("told of %v", told)
-		}
+		told := l.look().returned
+		check.That(t, told["v1"] > 0 && told["v2"] > 0 && told["v3"] == 0, "told of %v", told)
 	})
 }
 
@@ -239,9 +226,8 @@ func TestExpiryRestsWhileItHasTime(t *testing.T) {
 				check.Equal(t, "expired", len(expired), tt.orders)
 				times := slices.SortedFunc(maps.Values(expired), time.Time.Compare)
 				first, last := times[0], times[len(times)-1]
-				if took := last.Sub(first); took < tt.least || last.Sub(due) > tt.most+time.Second {
-					t.Errorf("the first one expired after %s, the last one after %s", first.Sub(due), last.Sub(due))
-				}
+				check.That(t, last.Sub(first) >= tt.least && last.Sub(due) <= tt.most+time.Second,
+					"the first one expired after %s, the last one after %s", first.Sub(due), last.Sub(due))
 			})
 		})
 	}
@@ -261,9 +247,7 @@ func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 		for id, at := range l.look().expired {
 			check.That(t, !at.After(due.Add(stuckFor)), "order %s waited %s", id, at.Sub(due))
 		}
-		l.mu.Lock()
-		delete(l.stuck, "v0")
-		l.mu.Unlock()
+		l.with(func() { delete(l.stuck, "v0") })
 		servicetest.Pass(20 * time.Second)
 		check.Equal(t, "expired in the end", len(l.look().expired), 10+3*expiryPage)
 	})
@@ -279,7 +263,7 @@ func TestTheProviderIsAskedFirst(t *testing.T) {
 		l.provider = func(orderID string) error {
 			switch orderID {
 			case paid:
-				l.pay(orderID)
+				l.with(func() { delete(l.unpaid, orderID) })
 			case unknown:
 				return errors.New("no answer")
 			}
@@ -288,13 +272,11 @@ func TestTheProviderIsAskedFirst(t *testing.T) {
 		began := time.Now()
 		run()
 		servicetest.Pass(3 * time.Second)
-		if now := l.look(); len(now.expired) != 2 || now.expired[open].IsZero() || now.expired["000000.v1"].IsZero() || now.asked < 3 {
-			t.Errorf("%+v", now)
-		}
+		now := l.look()
+		check.That(t, len(now.expired) == 2 && !now.expired[open].IsZero() && !now.expired["000000.v1"].IsZero() && now.asked >= 3, "%+v", now)
 		servicetest.Pass(2 * budget.Survey)
-		if at := l.look().expired[unknown]; at.Before(began.Add(budget.Survey)) || at.After(began.Add(budget.Survey+10*time.Second)) {
-			t.Errorf("an order whose payment nobody knows expired after %s", at.Sub(began))
-		}
+		waited := l.look().expired[unknown].Sub(began)
+		check.That(t, waited >= budget.Survey && waited <= budget.Survey+10*time.Second, "an order whose payment nobody knows expired after %s", waited)
 		check.That(t, l.look().expired[paid].IsZero(), "a paid order expired")
 	})
 }
@@ -342,27 +324,10 @@ func TestExpiryWhileNobodyCanBeElected(t *testing.T) {
 		check.Equal(t, "expired at first", len(l.look().expired), 3)
 		servicetest.Pass(time.Minute)
 		check.Equal(t, "expired a minute later", len(l.look().expired), 6)
-		l.mu.Lock()
-		l.add("v3", 3, 2*budget.Settled)
-		l.mu.Unlock()
+		l.with(func() { l.add("v3", 3, 2*budget.Settled) })
 		l.locks.With(func(k *servicetest.Locks) { k.Err, k.Busy = nil, "seckill:expiry:test" })
 		servicetest.Pass(3 * budget.Settled)
 		check.Equal(t, "expired by one that is not elected", len(l.look().expired), 6)
-	})
-}
-
-// Without a provider nothing is known of a payment, which is not the same as no money.
-func TestExpiryWithoutAProvider(t *testing.T) {
-	t.Parallel()
-	expiring(t, func(t *testing.T, l *calendar, run func()) {
-		l.add("v1", 1, 0)
-		l.paying["000000.v1"] = true
-		l.provider = func(string) error { return errNoProvider }
-		run()
-		servicetest.Pass(budget.Survey - time.Second)
-		check.Equal(t, "expired early", len(l.look().expired), 0)
-		servicetest.Pass(10 * time.Second)
-		check.Equal(t, "expired", len(l.look().expired), 1)
 	})
 }
 
@@ -372,11 +337,7 @@ func TestExpiryWithoutAProvider(t *testing.T) {
 func TestALeapOfTheDatabasesClockExpiresNoOrder(t *testing.T) {
 	t.Parallel()
 	const leap = time.Hour
-	set := func(l *calendar, ahead time.Duration) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.ahead = ahead
-	}
+	set := func(l *calendar, ahead time.Duration) { l.with(func() { l.ahead = ahead }) }
 	expiring(t, func(t *testing.T, l *calendar, run func()) {
 		l.add("v1", 3, testWindow)
 		l.add("paid for", 1, testWindow)
