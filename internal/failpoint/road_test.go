@@ -49,7 +49,8 @@ var changing = map[string]kind{
 var harmless = strings.Fields(`
 	Administrators After Announce Await Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Failed Find ForceUnlock Get GetMany Hash Held Holder
 	IDs Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Place Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
-	Waited Waiting Waitlists Watch Watched Younger buyers cancel detail drain each free get known list locksItself overload query refusal sell sold stats`)
+	Waited Waiting Waitlists Watch Watched Younger buyers cancel detail drain free get locksItself open overload query
+	sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
 var roads = map[string][]string{
@@ -83,38 +84,36 @@ var together = map[string]string{
 
 // elsewhere are functions off the roads that change something, and why no step of their own is wanted there.
 var elsewhere = map[string]string{
-	"service/sale/waitlist.go newEntrants": "one transaction: who repeats the call finds the entry; a step of it is in the transaction, and one behind",
-	"service/sale/order_async.go confirm":  "between the steps of publishGroup",
-	"service/persist/settle.go close":      "between the steps of settle",
-	"service/persist/settle.go undo":       "between the steps of settle and of the outbox",
-	"service/repair/rebuild_job.go chunk":  "between the steps of a rebuild",
-	"service/repair/rebuild_job.go load":   "between the steps of a rebuild",
-	"service/repair/rebuild_job.go beat":   "only shows that a rebuild is under way",
-	"service/repair/stock.go lower":        "between the steps of a stock that shrinks",
-	"service/sale/order_async.go marked":   "does what the outbox does, for a buyer who asks before it",
-	"service/repair/audit.go repairEach":   "does what the reconciler does, when an operator asks for it",
-	"service/repair/reconcile.go Drop":     "one step: the letter goes, or stays",
-	"service/repair/outbox.go retire":      "before the step that notes it, and repeated until then",
-	"service/repair/stock.go noteAll":      "repeated until every reservation is noted as due",
-	"service/repair/stock.go clear":        "repeated until no note is without a reservation",
-	"service/repair/rebuild.go refresh":    "the reconciler repeats it until the hot copy has the row's revision",
-	"service/repair/stock.go restore":      "repeated until the intent is gone",
-	"service/sale/waitlist.go newJoins":    "one transaction: who repeats the call hears of the same place",
-	"service/sale/waitlist.go newLeaves":   "one transaction",
-	"service/sale/waitlist.go Leave":       "one transaction, as of newLeaves",
-	"service/voucher.go Create":            "a voucher without a hot copy is loaded by the reconciler",
-	"service/voucher.go Patch":             "one transaction; the reconciler applies what the hot copy lacks",
-	"service/voucher.go ChangeStock":       "the road of a stock that shrinks begins in Change",
-	"service/voucher.go Change":            "sync mode: one transaction",
-	"service/order.go redeem":              "one transaction: who repeats the call hears that the order is redeemed",
-	"service/order.go Request":             "one transaction; the refund is a row that is worked off",
-	"service/payment.go reconcile":         "only puts off the next question",
-	"service/account.go create":            "no order depends on it",
-	"service/account.go ChangePassword":    "no order depends on it",
-	"service/account.go SignOut":           "no order depends on it",
-	"service/account.go SetGroups":         "no order depends on it",
-	"service/account.go change":            "no order depends on it",
-	"service/report.go Share":              "no order depends on it",
+	"service/sale/order_async.go confirm": "between the steps of publishGroup",
+	"service/persist/settle.go close":     "between the steps of settle",
+	"service/persist/settle.go undo":      "between the steps of settle and of the outbox",
+	"service/repair/rebuild_job.go chunk": "between the steps of a rebuild",
+	"service/repair/rebuild_job.go load":  "between the steps of a rebuild",
+	"service/repair/rebuild_job.go beat":  "only shows that a rebuild is under way",
+	"service/repair/stock.go lower":       "between the steps of a stock that shrinks",
+	"service/sale/order_async.go marked":  "does what the outbox does, for a buyer who asks before it",
+	"service/repair/audit.go repairEach":  "does what the reconciler does, when an operator asks for it",
+	"service/repair/reconcile.go Drop":    "one step: the letter goes, or stays",
+	"service/repair/outbox.go retire":     "before the step that notes it, and repeated until then",
+	"service/repair/stock.go noteAll":     "repeated until every reservation is noted as due",
+	"service/repair/stock.go clear":       "repeated until no note is without a reservation",
+	"service/repair/rebuild.go refresh":   "the reconciler repeats it until the hot copy has the row's revision",
+	"service/repair/stock.go restore":     "repeated until the intent is gone",
+	"service/sale/order.go newOrders":     "one transaction each: who repeats a call hears of the same place",
+	"service/sale/waitlist.go Leave":      "one transaction, as of newOrders",
+	"service/voucher.go Create":           "a voucher without a hot copy is loaded by the reconciler",
+	"service/voucher.go Patch":            "one transaction; the reconciler applies what the hot copy lacks",
+	"service/voucher.go ChangeStock":      "the road of a stock that shrinks begins in Change",
+	"service/voucher.go Change":           "sync mode: one transaction",
+	"service/order.go redeem":             "one transaction: who repeats the call hears that the order is redeemed",
+	"service/order.go Request":            "one transaction; the refund is a row that is worked off",
+	"service/payment.go reconcile":        "only puts off the next question",
+	"service/account.go create":           "no order depends on it",
+	"service/account.go ChangePassword":   "no order depends on it",
+	"service/account.go SignOut":          "no order depends on it",
+	"service/account.go SetGroups":        "no order depends on it",
+	"service/account.go change":           "no order depends on it",
+	"service/report.go Share":             "no order depends on it",
 
 	// Commands of an operator, who sees what became of them and repeats them.
 	"service/repair/reconcile.go Replay":  "the letter goes last: until then it can be replayed again",

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"seckill/internal/budget"
-	"seckill/internal/telemetry"
-	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -139,27 +137,25 @@ func (p *places) note(wait time.Duration) {
 	}
 }
 
-// hold is one user's lock during a purchase. Who makes it releases it by defer, whatever happens in between. Only what
-// settles an order behind a client that was answered takes it over: until that order is decided, the same user could
-// buy under the lock elsewhere.
+// hold is one user's purchase, and the user's lock meanwhile. Who makes it releases it by defer, whatever happens in
+// between. Only what settles an order behind a client that was answered takes it over: until that order is decided, the
+// same user could buy under the lock elsewhere.
 type hold struct {
-	locks   model.Locker
-	trace   *tracing.Tracer
-	metrics *telemetry.Metrics
-	log     *slog.Logger
-
-	userID string
-	groups []string    // that the user's token names
-	lease  model.Lease // nil: it is not taken, or not any more
+	deps      *Deps
+	userID    string
+	groups    []string // that the user's token names
+	voucherID string
+	draws     bool        // it enters a draw
+	lease     model.Lease // nil: the lock is not taken, or not any more
 }
 
 // take takes the lock, waiting so long at most; zero is one try. LOCK_BUSY: somebody else kept it.
 func (h *hold) take(ctx context.Context, wait time.Duration) error {
 	began := time.Now()
-	ctx, end := h.trace.Step(ctx, "lock")
-	lease, err := h.locks.Lock(ctx, model.UserLock(h.userID), wait)
+	ctx, end := h.deps.Trace.Step(ctx, "lock")
+	lease, err := h.deps.Locks.Lock(ctx, model.UserLock(h.userID), wait)
 	end(err)
-	h.metrics.LockWait.Observe(time.Since(began).Seconds())
+	h.deps.Metrics.LockWait.Observe(time.Since(began).Seconds())
 	switch {
 	case err == nil:
 		h.lease = lease
@@ -198,7 +194,7 @@ func (h *hold) release(ctx context.Context) {
 		return
 	}
 	if err := h.lease.Unlock(); err != nil {
-		h.log.WarnContext(ctx, "the user's lock was not given back and ends by itself",
+		h.deps.Log.WarnContext(ctx, "the user's lock was not given back and ends by itself",
 			slog.String("user_id", h.userID), slog.Any("error", err))
 	}
 	h.lease = nil

@@ -1,10 +1,11 @@
 package sale
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -40,26 +41,6 @@ func TestAFullGateKeepsNoLock(t *testing.T) {
 		}
 		check.Must(t, check.ErrorOf(s.Place(t.Context(), "alice", "v1")))
 		check.Equal(t, "places that are taken", len(s.gate.places.taken), 0)
-	})
-}
-
-// Whoever owns the lock gives it back once; who has handed it over gives nothing back, and never had one lost.
-func TestTheOwnerOfALockAloneReleasesIt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		locks := servicetest.NewLocks()
-		first := &hold{locks: locks, metrics: telemetry.New(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler), userID: "alice"}
-		first.release(t.Context())
-		check.Equal(t, "given back before it was taken", locks.Released.Load(), 0)
-		locks.Lost = true
-		check.Must(t, first.take(t.Context(), 0))
-		check.That(t, first.taken() && first.lost() != nil, "taken %v, lost %v", first.taken(), first.lost())
-		second := first.handOver()
-		first.release(t.Context())
-		check.That(t, !first.taken() && first.lost() == nil && second.taken() && locks.Holds("alice"), "after the handover: %+v, %+v", first, second)
-		second.release(t.Context())
-		second.release(t.Context())
-		check.Equal(t, "given back in the end", locks.Released.Load(), 1)
 	})
 }
 
@@ -126,31 +107,35 @@ func TestOldBacklogPromisesNothing(t *testing.T) {
 			35 * time.Second:                  5 * time.Second,
 			time.Hour:                         30 * time.Second,
 		} {
-			s.line.with(func() { s.line.backlog = model.Backlog{Age: age, Messages: 7} })
-			servicetest.Pass(backlogEvery + time.Millisecond)
+			s.queues(age)
 			before := s.hot.Calls("reserve")
-			check.Equal(t, fmt.Sprint("when to come again to a backlog that is old ", age), s.refused(t, "bob", model.CodeUnavailable).RetryAfter, wait)
+			check.Equal(t, age.String(), s.refused(t, "bob", model.CodeUnavailable).RetryAfter, wait)
 			check.Equal(t, "calls for a unit", s.hot.Calls("reserve"), before)
 		}
-		s.line.with(func() { s.line.backlog.Age = 30 * time.Second })
-		servicetest.Pass(backlogEvery + time.Millisecond)
+		s.queues(30 * time.Second)
 		s.buys(t, "bob")
 	})
 }
 
-// What is known without the queue is told whatever its state is.
+// What is known without the queue is told whatever its state is. Of orders only a live one is an answer: the mark of a
+// closed one may still be there, and its buyer comes again like everybody else.
 func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		order := s.buys(t, "alice")
-		s.line.with(func() { s.line.backlog.Age = time.Hour })
-		servicetest.Pass(backlogEvery + time.Millisecond)
+		s.persist(t, "bob")
+		closed := s.persist(t, "carol")
+		closed.Status = model.OrderCanceled
+		s.rows.put(closed)
+		s.queues(time.Hour)
 		refused := s.refused(t, "alice", model.CodeAlreadyOrdered)
-		check.That(t, refused.OrderID == order.ID && refused.OrderStatus == model.OrderProcessing, "%+v, want %s", refused, order.ID)
-		s.refused(t, "bob", model.CodeUnavailable)
+		check.That(t, refused.OrderID == order.ID && refused.OrderStatus == model.OrderProcessing, "%+v", refused)
+		check.Equal(t, "bob's order", s.refused(t, "bob", model.CodeAlreadyOrdered).OrderStatus, model.OrderUnpaid)
+		s.refused(t, "carol", model.CodeUnavailable)
+		s.refused(t, "dave", model.CodeUnavailable)
 		s.sale.Set("end_us", time.Now().UnixMicro())
 		servicetest.Pass(900 * time.Millisecond)
-		s.refused(t, "bob", model.CodeEnded)
+		s.refused(t, "dave", model.CodeEnded)
 	})
 }
 
@@ -159,17 +144,10 @@ func TestOldBacklogAsksTheHotCopyForManyAtOnce(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.buys(t, "alice")
-		s.line.with(func() { s.line.backlog.Age = time.Hour })
-		servicetest.Pass(2*backlogEvery + time.Millisecond)
-		var asking sync.WaitGroup
-		for i := range 300 {
-			asking.Go(func() { s.refused(t, fmt.Sprint("user", i), model.CodeUnavailable) })
-		}
-		asking.Wait()
-		s.refused(t, "alice", model.CodeAlreadyOrdered)
-		if calls := s.hot.Calls("find"); calls == 0 || calls > 20 {
-			t.Errorf("%d calls for 301 requests", calls)
-		}
+		s.queues(time.Hour)
+		check.Volley(300, func(i int) { s.refused(t, fmt.Sprint("user", i), model.CodeUnavailable) })
+		calls := s.hot.Calls("find")
+		check.That(t, calls > 0 && calls <= 20, "%d calls for 300 requests", calls)
 	})
 }
 
@@ -179,11 +157,10 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 	for name, state := range map[string]model.CopyState{"open": model.CopyOpen, "closed": model.CopyClosed} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			placed := s.buys(t, "alice")
-			r := s.sale.Pending()[placed.ID]
+			row := s.sale.Pending()[placed.ID].Order
+			row.Status = model.OrderUnpaid
 			time.AfterFunc(350*time.Millisecond, func() { s.sale.Set("state", state) })
 			time.AfterFunc(700*time.Millisecond, func() {
-				row := r.Order
-				row.Status = model.OrderUnpaid
 				s.rows.put(row) // an open copy goes on to name the order
 				s.hot.Tell("other.v1", placed.ID)
 			})
@@ -191,7 +168,8 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 			s.shows(t, "alice", placed.ID, 10*time.Second, model.OrderUnpaid)
 			servicetest.InTime(t, "woken by the commit after 700 ms", began, 710*time.Millisecond)
 			check.Equal(t, "queries for the row", s.rows.queries.Load(), 1)
-			check.That(t, s.seller.waiters.count == 0 && len(s.seller.waiters.byOrder) == 0, "%d are waiting still", s.seller.waiters.count)
+			w := s.seller.waiters
+			check.That(t, w.count+len(w.byOrder)+len(w.byUser) == 0, "what is left: %+v", w)
 		})
 	}
 }
@@ -203,30 +181,26 @@ func TestWaitWithoutMessages(t *testing.T) {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			placed := s.buys(t, "alice")
 			before := s.hot.Calls("find")
-			time.AfterFunc(5500*time.Millisecond, func() { s.persist(s.sale.Pending()[placed.ID]) })
+			time.AfterFunc(5500*time.Millisecond, func() { s.settle(placed.ID) })
 			began := time.Now()
-			var waiting sync.WaitGroup
-			for range together {
-				waiting.Go(func() {
-					s.shows(t, "alice", placed.ID, 20*time.Second, model.OrderUnpaid)
-					servicetest.InTime(t, "found", began, 6100*time.Millisecond)
-				})
-			}
-			waiting.Wait()
+			check.Volley(together, func(int) {
+				s.shows(t, "alice", placed.ID, 20*time.Second, model.OrderUnpaid)
+				servicetest.InTime(t, "found", began, 6100*time.Millisecond)
+			})
 			check.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
-			if n := s.hot.Calls("find") - before; n > int64(8+together) {
-				t.Errorf("the hot copy was asked %d times in 6 s, want once a second and once by each request", n)
-			}
+			n := s.hot.Calls("find") - before
+			check.That(t, n <= int64(8+together), "asked %d times in 6 s, by %d requests", n, together)
 		})
 	}
 }
 
 func TestSubscriptionThatWasMadeAnewWakesEverybody(t *testing.T) {
 	t.Parallel()
+	const resubscribing = 50 * time.Millisecond // the pause of hotcopy before it is made anew
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		placed := s.buys(t, "alice")
 		time.AfterFunc(100*time.Millisecond, func() {
-			s.persist(s.sale.Pending()[placed.ID])
+			s.settle(placed.ID)
 			s.hot.Disconnect()
 		})
 		began := time.Now()
@@ -235,50 +209,36 @@ func TestSubscriptionThatWasMadeAnewWakesEverybody(t *testing.T) {
 	})
 }
 
-// resubscribing is the pause of hotcopy before a subscription that broke is made anew.
-const resubscribing = 50 * time.Millisecond
-
 func TestWaitEndsWithWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		asked   time.Duration
-		prepare func(s hotShop)
+		prepare func(s hotShop, orderID string) // half a second after the order
 		after   time.Duration
+		want    model.OrderStatus // empty: it is processing
 	}{
-		"at its end": {2500 * time.Millisecond, func(hotShop) {}, 2500 * time.Millisecond},
-		"at the cap": {time.Hour, func(hotShop) {}, budget.Settled},
-		"when the server drains": {time.Minute, func(s hotShop) {
-			time.AfterFunc(1500*time.Millisecond, s.StartDraining)
-		}, 1500 * time.Millisecond},
-		"though everything is away": {3 * time.Second, func(s hotShop) {
-			time.AfterFunc(500*time.Millisecond, func() {
-				s.hot.With(func() { s.hot.Down = errors.New("connection refused") })
-				s.rows.fail(model.Unavailable("gone", nil))
-			})
-		}, 3 * time.Second},
+		"at its end":             {asked: 2500 * time.Millisecond, after: 2500 * time.Millisecond},
+		"at the cap":             {asked: time.Hour, after: budget.Settled},
+		"when the server drains": {time.Minute, func(s hotShop, _ string) { s.StartDraining() }, budget.Brief, ""},
+		"though everything is away": {3 * time.Second, func(s hotShop, _ string) {
+			s.hot.With(func() { s.hot.Down = errors.New("connection refused") })
+			s.rows.fail(model.Unavailable("gone", nil))
+		}, 3 * time.Second, ""},
+		"with a look at the database": {5 * time.Second, func(s hotShop, orderID string) { // and the message was lost
+			s.settle(orderID)
+			s.sale.Set("state", model.CopyClosed)
+		}, 5 * time.Second, model.OrderUnpaid},
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			placed := s.buys(t, "alice")
-			tt.prepare(s)
+			if tt.prepare != nil {
+				time.AfterFunc(500*time.Millisecond, func() { tt.prepare(s, placed.ID) })
+			}
 			began := time.Now()
-			s.shows(t, "alice", placed.ID, tt.asked, model.OrderProcessing)
+			s.shows(t, "alice", placed.ID, tt.asked, cmp.Or(tt.want, model.OrderProcessing))
 			servicetest.Took(t, "answered", began, tt.after, tt.after+10*time.Millisecond)
 		})
 	}
-}
-
-// Settled while the copy was closed, and the message lost: the wait's end tells.
-func TestWaitsEndLooksAtTheDatabase(t *testing.T) {
-	t.Parallel()
-	inHotShop(t, func(t *testing.T, s hotShop) {
-		placed := s.buys(t, "alice")
-		time.AfterFunc(500*time.Millisecond, func() {
-			s.persist(s.sale.Pending()[placed.ID])
-			s.sale.Set("state", model.CopyClosed)
-		})
-		s.shows(t, "alice", placed.ID, 5*time.Second, model.OrderUnpaid)
-		check.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
-	})
 }
 
 // Thousands who wait for a batch share their queries.
@@ -287,105 +247,74 @@ func TestManyWhoAreWokenShareTheirQueries(t *testing.T) {
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.sale.Set("stock", 1000)
 		var crowd sync.WaitGroup
-		var ids []string
 		for i := range 1000 {
 			user := fmt.Sprint("user", i)
 			placed := s.buys(t, user)
-			ids = append(ids, placed.ID)
 			crowd.Go(func() { s.shows(t, user, placed.ID, 30*time.Second, model.OrderUnpaid) })
 		}
 		synctest.Wait()
-		for _, reserved := range s.sale.Pending() {
-			s.persist(reserved)
-		}
 		before := s.rows.queries.Load()
+		ids := slices.Collect(maps.Keys(s.sale.Pending()))
+		for _, id := range ids {
+			s.settle(id)
+		}
 		s.hot.Tell(ids...)
 		crowd.Wait()
-		if n := s.rows.queries.Load() - before; n > 20 {
-			t.Errorf("%d queries for 1000 who were woken", n)
-		}
+		n := s.rows.queries.Load() - before
+		check.That(t, n <= 20, "%d queries for 1000 who were woken", n)
 	})
 }
 
 // A user has a few waits, an instance has a bound, and neither keeps what has ended.
 func TestTooManyWaits(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
-		s.seller.waiters.limit = maxUserWaits + 1
-		placed, other, third := s.buys(t, "alice"), s.buys(t, "bob"), s.buys(t, "carol")
-		hangUp, cancel := context.WithCancel(t.Context())
-		var waiting sync.WaitGroup
-		wait := func(user, orderID string) {
-			waiting.Go(func() {
-				if order, err := s.Get(hangUp, user, orderID, 20*time.Second); err != nil || order.Status != model.OrderProcessing {
-					t.Errorf("%+v, %v", order, err)
-				}
-			})
-			time.Sleep(100 * time.Millisecond) // of the bubble: its own look is over, and it waits
+	w := newWaiters(telemetry.NewAdmission(prometheus.NewRegistry()))
+	var all []func()
+	wait := func(user string, want model.Code) {
+		t.Helper()
+		_, leave, err := w.join(user, user+".v1")
+		servicetest.Hears(t, user, err, want)
+		if err == nil {
+			all = append(all, leave)
 		}
-		refused := func(user, orderID string) {
-			_, err := s.Get(t.Context(), user, orderID, 20*time.Second)
-			if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeRateLimited || e.RetryAfter <= 0 {
-				t.Errorf("%s: %v, want RATE_LIMITED", user, err)
-			}
-		}
-		for range maxUserWaits {
-			wait("alice", placed.ID)
-		}
-		refused("alice", placed.ID)
-		wait("bob", other.ID)
-		refused("carol", third.ID)                               // the instance has no more room
-		s.shows(t, "alice", placed.ID, 0, model.OrderProcessing) // without waiting
-		cancel()
-		waiting.Wait()
-		if w := s.seller.waiters; w.count != 0 || len(w.byOrder) != 0 || len(w.byUser) != 0 {
-			t.Errorf("%d waits are left, %d orders, %d users", w.count, len(w.byOrder), len(w.byUser))
-		}
-		servicetest.Hears(t, "another's order", check.ErrorOf(s.Get(t.Context(), "mallory", placed.ID, 20*time.Second)), model.CodeNotFound)
-	})
-}
-
-// Who joins a wait must not see another's order either, though it need not be looked at.
-func TestWaitForAnothersOrder(t *testing.T) {
-	t.Parallel()
-	inHotShop(t, func(t *testing.T, s hotShop) {
-		placed := s.buys(t, "alice")
-		var waiting sync.WaitGroup
-		waiting.Go(func() { s.shows(t, "alice", placed.ID, 5*time.Second, model.OrderProcessing) })
-		synctest.Wait()
-		began := time.Now()
-		servicetest.Hears(t, "another's order", check.ErrorOf(s.Get(t.Context(), "mallory", placed.ID, 5*time.Second)), model.CodeNotFound)
-		servicetest.InTime(t, "the refusal", began, 100*time.Millisecond)
-		waiting.Wait()
-	})
+	}
+	for n := range maxWaits {
+		wait(fmt.Sprint("user", n/maxUserWaits), "")
+	}
+	wait("user1", model.CodeRateLimited)
+	wait("late", model.CodeRateLimited) // the instance has no more room
+	all[0]()
+	wait("user1", model.CodeRateLimited)
+	wait("late", "")
+	for _, leave := range all[1:] {
+		leave()
+	}
+	check.That(t, w.count+len(w.byOrder)+len(w.byUser) == 0, "what is left: %+v", w)
 }
 
 // A round of looks is bounded, and comes to every order in turn.
 func TestLooksAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWaiters(newHotShop(t, nil).seller.async.Admission)
+		w := newWaiters(telemetry.NewAdmission(prometheus.NewRegistry()))
 		const orders = 3 * maxLooks
 		for n := range orders {
-			_, leave, err := w.join(fmt.Sprint(n), fmt.Sprint(n))
-			check.Must(t, err)
-			defer leave()
+			check.Must(t, errorOf3(w.join(fmt.Sprint(n), fmt.Sprint(n))))
 		}
 		seen := map[string]int{}
 		for range 2 * orders / maxLooks {
+			servicetest.Pass(budget.Look)
 			looks := w.next()
-			check.That(t, len(looks) <= maxLooks, "%d looks in a round", len(looks))
+			check.Equal(t, "looks in a round", len(looks), maxLooks)
 			for _, id := range looks {
 				seen[id]++
 			}
-			servicetest.Pass(budget.Look)
-		}
-		for id, times := range seen {
-			if times != 2 {
-				t.Fatalf("order %s was looked at %d times in as many rounds as are for two", id, times)
-			}
 		}
 		check.Equal(t, "orders that were looked at", len(seen), orders)
+		for id, times := range seen {
+			check.Equal(t, "looks at order "+id+" in as many rounds as are for two", times, 2)
+		}
 	})
 }
+
+func errorOf3[A, B any](_ A, _ B, err error) error { return err }

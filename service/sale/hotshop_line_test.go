@@ -202,17 +202,29 @@ func (r *rows) DoneOrders(_ context.Context, ids []string) error {
 	return err
 }
 
-// persist makes a row of a reservation, and settles it, as a worker does.
-func (s hotShop) persist(r model.Reservation) model.Order {
-	row := r.Order
+// settle makes a row of a reservation, and settles it, as a worker does.
+func (s hotShop) settle(orderID string) model.Order {
+	row := s.sale.Pending()[orderID].Order
 	row.Status = model.OrderUnpaid
-	s.rows.put(row)
-	s.sale.Drop("pending", r.ID)
-	return row
+	s.sale.Drop("pending", orderID)
+	return s.rows.put(row)
 }
 
-// doctor counts wishes for rebuilds.
+// persist places an order, and settles it.
+func (s hotShop) persist(t *testing.T, userID string) model.Order {
+	t.Helper()
+	return s.settle(s.buys(t, userID).ID)
+}
+
+// queues makes the oldest message as old as that, and lets the watch see it.
+func (s hotShop) queues(age time.Duration) {
+	s.line.with(func() { s.line.backlog = model.Backlog{Age: age, Messages: 1} })
+	servicetest.Pass(backlogEvery + time.Millisecond)
+}
+
+// doctor counts wishes for rebuilds, and questions to the outbox.
 type doctor struct {
+	relayed            int
 	requests, replaces atomic.Int64
 	replaced           atomic.Int64 // the epoch asked for last
 }
@@ -224,6 +236,11 @@ func (d *doctor) rebuild(_ string, wrong int64) {
 	}
 	d.replaces.Add(1)
 	d.replaced.Store(wrong)
+}
+
+func (d *doctor) relay(context.Context, string) error {
+	d.relayed++
+	return nil
 }
 
 // buys places an order that must be accepted.
@@ -276,21 +293,17 @@ func (s *Orders) hangsUp(t *testing.T, userID string, after time.Duration) error
 // rush places the orders of many users at once, and counts what they hear.
 func (s *Orders) rush(t *testing.T, users int) (sold, soldOut int64) {
 	t.Helper()
-	var crowd sync.WaitGroup
 	var yes, no atomic.Int64
-	for i := range users {
-		crowd.Go(func() {
-			switch _, err := s.Place(t.Context(), fmt.Sprint("user", i), "v1"); {
-			case err == nil:
-				yes.Add(1)
-			case model.CodeOf(err) == model.CodeSoldOut:
-				no.Add(1)
-			default:
-				t.Error(err)
-			}
-		})
-	}
-	crowd.Wait()
+	check.Volley(users, func(i int) {
+		switch _, err := s.Place(t.Context(), fmt.Sprint("user", i), "v1"); {
+		case err == nil:
+			yes.Add(1)
+		case model.CodeOf(err) == model.CodeSoldOut:
+			no.Add(1)
+		default:
+			t.Error(err)
+		}
+	})
 	return yes.Load(), no.Load()
 }
 

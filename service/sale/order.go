@@ -25,12 +25,12 @@ import (
 
 // Orders sells, in one of the two order modes.
 type Orders struct {
-	deps    Deps
-	seller  seller
-	entries *entrants
-	gate    *gate
-	joins   *lane.Keyed[joining, model.Joined]
-	leaves  *lane.Keyed[model.Buyer, error]
+	deps   Deps
+	seller seller
+	gate   *gate
+	enters *lane.Lane[model.Entering, model.Entered]
+	joins  *lane.Keyed[asking[model.Joining], model.Joined]
+	leaves *lane.Keyed[asking[string], error]
 }
 
 // Deps is what Orders works with.
@@ -66,10 +66,8 @@ func (a Announce) Tell(ctx context.Context, log *slog.Logger, id string) {
 type Selling func() error
 
 type seller interface {
-	counter
-
-	// known is refusal where that needs no reading. It reports whether that is so.
-	known(userID string, groups []string, voucherID string) (known bool, refusal error)
+	// open is the refusal of a request to buy that the cache has answered with this one; nil: it may go on.
+	open(voucherID string, refusal error) error
 	// overload refuses while too many orders of the voucher wait in the queue, and is nil otherwise.
 	overload(ctx context.Context, userID, voucherID string) error
 	// free refuses a place on the waitlist while units remain in the database; nil: orders on their way take them.
@@ -77,37 +75,36 @@ type seller interface {
 
 	// get returns a user's own order. With wait it waits until that has left processing.
 	get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
-	list(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
-	each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
+	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
+	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
 	detail(ctx context.Context, orderID string) (model.OrderDetail, error)
 	cancel(ctx context.Context, asked model.Cancellation) (order model.Order, changed bool, err error)
 
+	// locksItself reports whether sell looks at the user's lock in its own atomic step.
+	locksItself() bool
+	// sell makes an order under the user's lock, which it may release early. Without it LOCK_BUSY for others' holds.
+	sell(ctx context.Context, user *hold) (model.Order, error)
 	// drain ends the waits for orders to leave processing.
 	drain()
 	// close waits until the orders under way are decided, or ctx ends.
 	close(ctx context.Context)
 }
 
-// counter is where a request ends that may go on: with a seller, or with those who enter draws.
-type counter interface {
-	// refusal answers a request to buy from the cache; nil: it may go on; model.ErrEntry: it enters a draw.
-	refusal(ctx context.Context, userID string, groups []string, voucherID string) error
-	// locksItself reports whether sell looks at the user's lock in its own atomic step.
-	locksItself() bool
-	// sell makes an order under the user's lock, which it may release early. Without it LOCK_BUSY for others' holds.
-	sell(ctx context.Context, user *hold, voucherID string) (model.Order, error)
-}
-
 // NewSync sells from the database, in the request; Close ends its writers.
 func NewSync(deps Deps) *Orders {
-	s := newSyncSeller(deps)
-	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxCommitting, maxCommittingOne), joins: newJoins(deps.Places), leaves: newLeaves(deps.Places)}
+	return newOrders(deps, newSyncSeller(deps), newGate(maxCommitting, maxCommittingOne))
 }
 
 // NewAsync sells from the hot copies and lets a queue carry the orders to the database; Close ends its writers.
 func NewAsync(deps Deps, hot AsyncDeps) *Orders {
-	s := newAsyncSeller(deps, hot)
-	return &Orders{deps: deps, seller: s, entries: newEntrants(deps, s), gate: newGate(maxAdmitted, maxAdmitted), joins: newJoins(deps.Places), leaves: newLeaves(deps.Places)}
+	return newOrders(deps, newAsyncSeller(deps, hot), newGate(maxAdmitted, maxAdmitted))
+}
+
+func newOrders(deps Deps, s seller, g *gate) *Orders {
+	return &Orders{
+		deps: deps, seller: s, gate: g,
+		enters: newEnters(deps), joins: perVoucher(deps.Places.Join), leaves: perVoucher(deps.Places.Leave),
+	}
 }
 
 // StartDraining ends the waits for orders to leave processing, so that a stop need not wait for them.
@@ -115,7 +112,7 @@ func (s *Orders) StartDraining() { s.seller.drain() }
 
 // Close waits until orders under way are decided. At ctx's end some stay unknown: the database decides.
 func (s *Orders) Close(ctx context.Context) {
-	s.entries.close(ctx)
+	s.enters.Close(ctx)
 	s.joins.Close(ctx)
 	s.leaves.Close(ctx)
 	s.seller.close(ctx)
@@ -145,22 +142,24 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []s
 	if err := s.deps.Selling(); err != nil {
 		return model.Order{}, err
 	}
-	known, refusal := s.seller.known(userID, groups, voucherID)
-	if refusal != nil && !errors.Is(refusal, model.ErrEntry) {
+	known, refusal := s.deps.Cache.Known(userID, voucherID, groups...)
+	if refusal = s.seller.open(voucherID, refusal); refusal != nil && !errors.Is(refusal, model.ErrEntry) {
 		return model.Order{}, refusal // most requests end here; a deadline would cost them more than the answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.deps.LockWait+budget.Work)
 	defer cancel()
-	if !known {
-		refusal = s.seller.refusal(ctx, userID, groups, voucherID)
-	}
-	at, err := s.counter(ctx, userID, voucherID, refusal)
-	if err != nil {
-		return model.Order{}, err
-	}
-	user := &hold{locks: s.deps.Locks, trace: s.deps.Trace, metrics: s.deps.Metrics, log: s.deps.Log, userID: userID, groups: groups}
+	user := &hold{deps: &s.deps, userID: userID, groups: groups, voucherID: voucherID}
 	defer user.release(ctx)
-	order, err := s.attempt(ctx, at, user, voucherID)
+	if !known {
+		refusal = s.refusal(ctx, user)
+	}
+	if user.draws = errors.Is(refusal, model.ErrEntry); refusal == nil {
+		refusal = s.seller.overload(ctx, userID, voucherID)
+	}
+	if refusal != nil && !user.draws {
+		return model.Order{}, refusal
+	}
+	order, err := s.attempt(ctx, user)
 	if model.CodeOf(err) != model.CodeLockBusy || s.deps.LockWait <= 0 {
 		return order, err
 	}
@@ -168,42 +167,47 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []s
 	if err := user.take(ctx, s.deps.LockWait); err != nil {
 		return model.Order{}, err
 	}
-	return s.attempt(ctx, at, user, voucherID)
+	return s.attempt(ctx, user)
 }
 
-// counter is where a request goes on, by what the cache entry says of it.
-func (s *Orders) counter(ctx context.Context, userID, voucherID string, refusal error) (counter, error) {
+// refusal answers a request from the cache; nil: it may go on; model.ErrEntry: it turns out to be one for a draw, or
+// for none any more.
+func (s *Orders) refusal(ctx context.Context, user *hold) error {
+	err := s.seller.open(user.voucherID, s.deps.Cache.Refusal(ctx, user.userID, user.voucherID, user.groups...))
 	switch {
-	case refusal == nil:
-		return s.seller, s.seller.overload(ctx, userID, voucherID)
-	case errors.Is(refusal, model.ErrEntry):
-		return s.entries, nil
+	case user.draws && err == nil:
+		return model.ErrEntry
+	case user.draws && errors.Is(err, model.ErrEntry):
+		return nil
 	default:
-		return nil, refusal
+		return err
 	}
 }
 
 // attempt sells inside the gate, under a taken lock. It asks the cache after each wait: the sale may be over.
-func (s *Orders) attempt(ctx context.Context, at counter, user *hold, voucherID string) (model.Order, error) {
-	waited, err := s.gate.enter(ctx, voucherID)
+func (s *Orders) attempt(ctx context.Context, user *hold) (model.Order, error) {
+	waited, err := s.gate.enter(ctx, user.voucherID)
 	if err != nil {
 		return model.Order{}, lane.Undone("Too many orders are waiting.", err)
 	}
-	defer s.gate.leave(voucherID)
+	defer s.gate.leave(user.voucherID)
 	if waited || user.taken() {
-		if err := at.refusal(ctx, user.userID, user.groups, voucherID); err != nil {
+		if err := s.refusal(ctx, user); err != nil {
 			return model.Order{}, err
 		}
 	}
-	if !user.taken() && !at.locksItself() {
+	if !user.taken() && (user.draws || !s.seller.locksItself()) {
 		if err := user.take(ctx, 0); err != nil {
 			return model.Order{}, err
 		}
-		if err := at.refusal(ctx, user.userID, user.groups, voucherID); err != nil {
+		if err := s.refusal(ctx, user); err != nil {
 			return model.Order{}, err
 		}
 	}
-	return at.sell(ctx, user, voucherID)
+	if user.draws {
+		return s.enter(ctx, user)
+	}
+	return s.seller.sell(ctx, user)
 }
 
 // OrderStore keeps orders.

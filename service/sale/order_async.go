@@ -113,15 +113,6 @@ func (s *asyncSeller) close(ctx context.Context) {
 	s.rows.Close(ctx)
 }
 
-func (s *asyncSeller) known(userID string, groups []string, voucherID string) (known bool, refusal error) {
-	known, refusal = s.deps.Cache.Known(userID, voucherID, groups...)
-	return known, s.open(voucherID, refusal)
-}
-
-func (s *asyncSeller) refusal(ctx context.Context, userID string, groups []string, voucherID string) error {
-	return s.open(voucherID, s.deps.Cache.Refusal(ctx, userID, voucherID, groups...))
-}
-
 // open has a closed hot copy rebuilt; any other refusal stays as it is.
 func (s *asyncSeller) open(voucherID string, refusal error) error {
 	if refusal != nil && errors.Is(refusal, model.ErrCopyClosed) {
@@ -146,8 +137,8 @@ func (s *asyncSeller) overload(ctx context.Context, userID, voucherID string) er
 
 func (s *asyncSeller) locksItself() bool { return s.async.ScriptLocks }
 
-func (s *asyncSeller) sell(ctx context.Context, user *hold, voucherID string) (model.Order, error) {
-	admitted, err := s.reserve(ctx, user, voucherID)
+func (s *asyncSeller) sell(ctx context.Context, user *hold) (model.Order, error) {
+	admitted, err := s.reserve(ctx, user)
 	if err != nil {
 		return model.Order{}, err
 	}
@@ -201,11 +192,12 @@ func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order,
 // user, or a request and another program, can disturb each other, and it is atomic. Nothing after it depends on the
 // lock. And where the script looks at the lock by itself, no lock is held any more once the unit is taken: both ways
 // must look the same from outside.
-func (s *asyncSeller) reserve(ctx context.Context, user *hold, voucherID string) (admission, error) {
+func (s *asyncSeller) reserve(ctx context.Context, user *hold) (admission, error) {
 	defer user.release(ctx)
 	try := &reserving{seller: s, user: user}
 	try.asked = model.ReserveRequest{
-		VoucherID: voucherID, UserID: user.userID, Locked: user.taken(), Early: s.deps.Cache.Early(voucherID, user.groups), Trace: tracing.Of(ctx),
+		VoucherID: user.voucherID, UserID: user.userID, Locked: user.taken(), Trace: tracing.Of(ctx),
+		Early: s.deps.Cache.Early(user.voucherID, user.groups),
 	}
 	if err := try.newID(); err != nil {
 		return admission{}, err

@@ -107,7 +107,7 @@ func inHotCopies(q model.OrderQuery) bool {
 	return q.UserID == "" && q.VoucherID != "" && q.Status == model.OrderProcessing
 }
 
-func (s *asyncSeller) list(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+func (s *asyncSeller) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
 	if q.UserID != "" {
 		return s.listWithProcessing(ctx, q)
 	}
@@ -121,7 +121,7 @@ func (s *asyncSeller) list(ctx context.Context, q model.OrderQuery) (model.Order
 	return page, err
 }
 
-func (s *asyncSeller) each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
+func (s *asyncSeller) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
 	if !inHotCopies(q) {
 		return s.deps.Store.Each(ctx, q, yield)
 	}

@@ -17,27 +17,20 @@ import (
 	"seckill/service/servicetest"
 )
 
-// shouts counts announcements.
-type shouts struct{ of []string }
-
-func (a *shouts) Announce(_ context.Context, id string) error {
-	a.of = append(a.of, id)
-	return nil
-}
-
 func TestCancelPutsTheUnitOnSaleBeforeItAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		announced := &shouts{}
-		s := newHotShop(t, func(o *Deps, _ *AsyncDeps) { o.Announce = announced.Announce })
+		var announced []string
+		s := newHotShop(t, func(o *Deps, _ *AsyncDeps) {
+			o.Announce = func(_ context.Context, id string) error { announced = append(announced, id); return nil }
+		})
 		s.sale.Set("stock", 1)
-		placed := s.buys(t, "alice")
-		s.persist(s.sale.Pending()[placed.ID])
+		placed := s.persist(t, "alice")
 		s.refused(t, "bob", model.CodeSoldOut)
 		s.refused(t, "bob", model.CodeSoldOut)
 		for range 2 { // the second one changes nothing
 			s.cancels(t, "alice", placed.ID)
-			check.Equal(t, "vouchers announced", strings.Join(announced.of, " "), "v1")
+			check.Equal(t, "vouchers announced", strings.Join(announced, " "), "v1")
 		}
 		check.Equal(t, "the outbox was told", slices.Contains(s.rows.noted, placed.ID), true)
 		servicetest.Pass(time.Microsecond)
@@ -51,22 +44,13 @@ func TestCancelPutsTheUnitOnSaleBeforeItAnswers(t *testing.T) {
 func TestConcurrentCancellationsShareATransaction(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		const users = 10
-		var placed []model.Order
-		for i := range users {
-			order := s.buys(t, fmt.Sprint("user", i))
-			s.persist(s.sale.Pending()[order.ID])
-			placed = append(placed, order)
+		var placed [10]model.Order
+		for i := range placed {
+			placed[i] = s.persist(t, fmt.Sprint("user", i))
 		}
-		s.rows.cancels.Store(0)
-		var all sync.WaitGroup
-		for i, order := range placed {
-			all.Go(func() { s.cancels(t, fmt.Sprint("user", i), order.ID) })
-		}
-		all.Wait()
-		if n := s.rows.cancels.Load(); n < 1 || n > 2 {
-			t.Errorf("%d transactions for %d cancellations", n, users)
-		}
+		check.Volley(len(placed), func(i int) { s.cancels(t, placed[i].UserID, placed[i].ID) })
+		n := s.rows.cancels.Load()
+		check.That(t, n == 1 || n == 2, "%d transactions for %d cancellations", n, len(placed))
 	})
 }
 
@@ -75,8 +59,7 @@ func TestCancelOutlivesItsClient(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.sale.Set("stock", 1)
-		placed := s.buys(t, "alice")
-		s.persist(s.sale.Pending()[placed.ID])
+		placed := s.persist(t, "alice")
 		gone, hangUp := context.WithCancel(t.Context())
 		time.AfterFunc(time.Nanosecond, hangUp)
 		if order, err := s.Cancel(gone, "alice", placed.ID); err != nil || order.Status != model.OrderCanceled {
@@ -146,8 +129,7 @@ func TestCancelThatCannotTellTheHotCopyLeavesItToTheOutbox(t *testing.T) {
 		"away":  func(s hotShop) { s.hot.Down = errors.New("connection refused") },
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
-			placed := s.buys(t, "alice")
-			s.persist(s.sale.Pending()[placed.ID])
+			placed := s.persist(t, "alice")
 			s.hot.With(func() { prepare(s) })
 			s.cancels(t, "alice", placed.ID)
 			check.Equal(t, "releases that the outbox was told of", len(s.rows.noted), 0)
@@ -160,8 +142,7 @@ func TestCancelWaitsOutAShortAbsenceOfRedis(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.sale.Set("stock", 1)
-		placed := s.buys(t, "alice")
-		s.persist(s.sale.Pending()[placed.ID])
+		placed := s.persist(t, "alice")
 		s.hot.With(func() { s.hot.Down = errors.New("connection refused") })
 		time.AfterFunc(time.Second, func() { s.hot.With(func() { s.hot.Down = nil }) })
 		s.cancels(t, "alice", placed.ID)

@@ -1,20 +1,17 @@
 package sale
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"seckill/internal/budget"
-	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
@@ -50,22 +47,6 @@ func TestGateHasRoomForOtherVouchers(t *testing.T) {
 	})
 }
 
-// undecided is a store whose first transaction loses its COMMIT's answer, and whose next one waits for the row that the
-// lost one holds, until its time is over.
-type undecided struct {
-	OrderStore
-
-	calls int
-}
-
-func (u *undecided) CreateOrders(ctx context.Context, _ []model.Order) ([]model.Outcome, error) {
-	if u.calls++; u.calls > 1 {
-		return []model.Outcome{{Err: &model.Error{Code: model.CodeEnded}}}, nil
-	}
-	<-ctx.Done()
-	return nil, model.Unavailable("unknown", fmt.Errorf("%w; last tried: %w", model.ErrUnknownOutcome, &model.HeldError{VoucherID: "v1", Cause: errors.New("1205")}))
-}
-
 // A voucher whose row is locked, or waited for, shares no more transactions: package lane holds what that means.
 func TestVoucherInTroubleIsIsolated(t *testing.T) {
 	t.Parallel()
@@ -86,117 +67,61 @@ func TestVoucherInTroubleIsIsolated(t *testing.T) {
 			s.desk.err, s.desk.waited = tt.err, tt.waited
 			_, err := s.Place(t.Context(), "alice", "v1")
 			check.Equal(t, "the order is made", err == nil, tt.err == nil)
+			synctest.Wait() // the lane notes it behind the answer
 			check.Equal(t, "its voucher is isolated", s.seller.(*syncSeller).commits.Isolated("v1"), tt.want)
 		})
 	}
 }
 
-// TestUnknownOutcomeIsNotUntried: an order that may have been committed is not asked for anew, which the sale's end
-// would answer.
-func TestUnknownOutcomeIsNotUntried(t *testing.T) {
+// The client is gone or its time is over, its order is not decided, and nothing is left to do: the user's lock is still
+// held, because otherwise the same user could buy elsewhere.
+func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		store := &undecided{}
-		s := newSyncSeller(Deps{Store: store, Metrics: telemetry.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
-		ctx, cancel := context.WithTimeout(t.Context(), 2*commitTimeout)
-		defer cancel()
-		if _, err := s.sell(ctx, &hold{userID: "alice"}, "v1"); !errors.Is(err, model.ErrUnknownOutcome) || store.calls != 1 {
-			t.Errorf("%v, %d transactions", err, store.calls)
-		}
-		s.close(context.Background())
-	})
-}
-
-// One order of a call may be in doubt where the others are not, as when one node of a Cluster does not answer. Its
-// buyer hears that it is not known yet, and nothing is undone.
-func TestOneReservationInDoubt(t *testing.T) {
-	t.Parallel()
-	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
-			if a.UserID == "alice" {
-				return &model.ReserveResult{Err: fmt.Errorf("reserve: %w", model.ErrUnknownOutcome)}
-			}
-			return nil
-		}
-		check.Is(t, "alice", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
-		check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
-		check.Equal(t, "releases", s.hot.Calls("release"), 0)
-		s.buys(t, "bob")
-	})
-}
-
-// While new orders are refused for the backlog, only a live order is an answer: the mark of a closed one may still be
-// there, and its buyer comes again like everybody else.
-func TestAClosedOrderIsNoAnswerDuringABacklog(t *testing.T) {
-	t.Parallel()
-	inHotShop(t, func(t *testing.T, s hotShop) {
-		for user, status := range map[string]model.OrderStatus{"alice": model.OrderCanceled, "bob": model.OrderUnpaid} {
-			placed := s.buys(t, user)
-			row := s.persist(s.sale.Pending()[placed.ID])
-			row.Status = status
-			s.rows.put(row)
-		}
-		s.line.with(func() { s.line.backlog.Age = time.Hour })
-		<-time.After(backlogEvery + time.Millisecond)
+	keeps := func(t *testing.T, s shop, err error, decided time.Duration) {
+		t.Helper()
+		check.Is(t, "the answer", err, model.ErrUnknownOutcome)
 		synctest.Wait()
-		s.refused(t, "alice", model.CodeUnavailable)
-		check.Equal(t, "where bob's order stands", s.refused(t, "bob", model.CodeAlreadyOrdered).OrderStatus, model.OrderUnpaid)
-	})
-}
-
-// The client is gone, its order is not decided, and nothing is left to do: the user's lock is still held, because
-// otherwise the same user could buy elsewhere.
-func TestTheLockIsHeldWhileAnOrderIsUndecided(t *testing.T) {
-	t.Parallel()
-	const decided = time.Second
-	servicetest.Bubble(t, "sync", func(t *testing.T) {
+		check.Equal(t, "the lock is held while the order is undecided", s.keys.Holds("alice"), true)
+		servicetest.Pass(decided)
+		synctest.Wait()
+		check.Equal(t, "the lock is held afterwards", s.keys.Holds("alice"), false)
+		check.Equal(t, "how often it was given back", s.keys.Released.Load(), 1)
+		check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
+	}
+	servicetest.Bubble(t, "sync, the client is gone", func(t *testing.T) {
 		s := newShop(t)
-		s.desk.took = decided
-		_ = s.hangsUp(t, "alice", decided/10)
-		untilDecided(t, s.keys, decided)
+		s.desk.took = time.Second
+		keeps(t, s, s.hangsUp(t, "alice", 100*time.Millisecond), time.Second)
 		check.Equal(t, "orders made", s.desk.orders.Load(), 1)
 	})
-	servicetest.Bubble(t, "async", func(t *testing.T) {
+	servicetest.Bubble(t, "sync, its time is over", func(t *testing.T) {
+		s := newShop(t)
+		s.desk.took = 5500 * time.Millisecond
+		keeps(t, s, s.unavailable(t, "alice"), time.Second)
+		check.Equal(t, "orders made", s.desk.orders.Load(), 1)
+	})
+	servicetest.Bubble(t, "async, the client is gone", func(t *testing.T) {
 		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = false })
-		s.hot.Takes["reserve"] = decided
-		check.Is(t, "not decided", s.hangsUp(t, "alice", decided/10), model.ErrUnknownOutcome)
-		untilDecided(t, s.keys, decided)
+		s.hot.Takes["reserve"] = time.Second
+		keeps(t, s.shop, s.hangsUp(t, "alice", 100*time.Millisecond), time.Second)
 		check.That(t, slices.Equal(s.line.users(), []string{"alice"}), "queued %v", s.line.users())
 	})
-}
-
-func untilDecided(t *testing.T, locks *servicetest.Locks, decided time.Duration) {
-	t.Helper()
-	synctest.Wait()
-	check.Equal(t, "the lock is held while the order is undecided", locks.Holds("alice"), true)
-	<-time.After(decided)
-	synctest.Wait()
-	check.Equal(t, "the lock is held afterwards", locks.Holds("alice"), false)
-	check.Equal(t, "how often it was given back", locks.Released.Load(), 1)
 }
 
 // Whom a seller turns away that takes no more orders may try elsewhere at once.
 func TestAnOrderThatNobodyTakesKeepsNoLock(t *testing.T) {
 	t.Parallel()
-	servicetest.Bubble(t, "sync", func(t *testing.T) {
-		s := newShop(t)
-		s.Close(context.Background())
+	turnsAway := func(t *testing.T, s shop, shut func(context.Context)) {
+		t.Helper()
+		shut(context.Background())
 		_ = s.unavailable(t, "alice")
-		givenBack(t, s.keys)
-	})
+		s.tookLocks(t, 1)
+	}
+	servicetest.Bubble(t, "sync", func(t *testing.T) { s := newShop(t); turnsAway(t, s, s.Close) })
 	servicetest.Bubble(t, "async", func(t *testing.T) {
 		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = false })
-		s.seller.reserves.Close(context.Background())
-		_ = s.unavailable(t, "alice")
-		givenBack(t, s.keys)
+		turnsAway(t, s.shop, s.seller.reserves.Close)
 	})
-}
-
-func givenBack(t *testing.T, locks *servicetest.Locks) {
-	t.Helper()
-	check.Equal(t, "the lock is held", locks.Holds("alice"), false)
-	check.Equal(t, "locks taken", locks.Taken.Load(), 1)
-	check.Equal(t, "locks given back", locks.Released.Load(), 1)
 }
 
 // lockIsFree checks during a publish that the lock of alice is not held any more.
@@ -208,7 +133,7 @@ func (s hotShop) lockIsFree(t *testing.T) func() {
 }
 
 // tookLocks checks how many locks were taken and given back.
-func (s hotShop) tookLocks(t *testing.T, want int64) {
+func (s shop) tookLocks(t *testing.T, want int64) {
 	t.Helper()
 	check.Equal(t, "locks taken", s.keys.Taken.Load(), want)
 	check.Equal(t, "locks given back", s.keys.Released.Load(), want)
@@ -309,86 +234,60 @@ func TestLocksThatCannotBeHad(t *testing.T) {
 
 func TestPlaceAnswersWithTheCommittedOrder(t *testing.T) {
 	t.Parallel()
-	inShop(t, func(t *testing.T, s shop) {
-		order, err := s.Place(t.Context(), "alice", "v1")
-		if err != nil || order.UserID != "alice" || order.VoucherID != "v1" {
-			t.Fatalf("%+v, %v", order, err)
-		}
-		if voucher, ok := model.VoucherOf(order.ID); !ok || voucher != "v1" {
-			t.Errorf("the id %q does not tell the voucher", order.ID)
-		}
-		check.Equal(t, "the user's lock is held", s.keys.Holds("alice"), false)
-	})
-}
-
-func TestPlaceRefusals(t *testing.T) {
-	t.Parallel()
+	away := errors.New("connection refused")
 	for name, tt := range map[string]struct {
 		prepare func(shop)
-		voucher string
-		want    model.Code
-		commits int64 // how many transactions there may be
+		voucher string     // empty: that on sale
+		want    model.Code // empty: the order
+		commits int64      // how many transactions there may be
 	}{
-		"an id that cannot exist":  {func(shop) {}, "no/voucher", model.CodeNotFound, 0},
-		"no such voucher":          {func(shop) {}, "v2", model.CodeNotFound, 0},
-		"lock busy":                {func(s shop) { s.keys.Err = fmt.Errorf("%w: for 1 s", model.ErrLockBusy) }, "v1", model.CodeLockBusy, 0},
-		"lock store gone":          {func(s shop) { s.keys.Err = errors.New("connection refused") }, "v1", model.CodeUnavailable, 0},
-		"lock lost before the use": {func(s shop) { s.keys.Lost = true }, "v1", model.CodeUnavailable, 0},
-		"database gone":            {func(s shop) { s.desk.err = model.Unavailable("gone", nil) }, "v1", model.CodeUnavailable, 1},
-		"a bug":                    {func(s shop) { s.desk.err = errors.New("no such column") }, "v1", model.CodeInternal, 1},
+		"nothing in the way": {commits: 1},
+		"an impossible id":   {voucher: "no/voucher", want: model.CodeNotFound},
+		"no such voucher":    {voucher: "v2", want: model.CodeNotFound},
+		"lock busy":          {func(s shop) { s.keys.Err = model.ErrLockBusy }, "", model.CodeLockBusy, 0},
+		"lock store gone":    {func(s shop) { s.keys.Err = away }, "", model.CodeUnavailable, 0},
+		"lock lost":          {func(s shop) { s.keys.Lost = true }, "", model.CodeUnavailable, 0},
+		"database gone":      {func(s shop) { s.desk.err = model.Unavailable("", nil) }, "", model.CodeUnavailable, 1},
+		"a bug":              {func(s shop) { s.desk.err = away }, "", model.CodeInternal, 1},
 		"sold out": {func(s shop) {
 			s.table.Change(func(v *model.Voucher) { v.Remaining = 0 })
-		}, "v1", model.CodeSoldOut, 0},
+		}, "", model.CodeSoldOut, 0},
 		"paused while it waited for the lock": {func(s shop) {
 			s.keys.Took = 2 * time.Second
 			time.AfterFunc(time.Second, func() {
 				s.table.Change(func(v *model.Voucher) { v.State = model.VoucherPaused })
 			})
-		}, "v1", model.CodePaused, 0},
+		}, "", model.CodePaused, 0},
 	} {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			s := newShop(t)
-			tt.prepare(s)
-			servicetest.WantCode(t, check.ErrorOf(s.Place(t.Context(), "alice", tt.voucher)), tt.want)
+			if tt.prepare != nil {
+				tt.prepare(s)
+			}
+			order, err := s.Place(t.Context(), "alice", cmp.Or(tt.voucher, "v1"))
+			servicetest.Hears(t, "alice", err, tt.want)
+			voucher, _ := model.VoucherOf(order.ID)
+			check.That(t, err != nil || voucher == "v1" && order.VoucherID == "v1" && order.UserID == "alice",
+				"%+v", order)
 			check.Equal(t, "transactions", s.desk.calls.Load(), tt.commits)
 			check.Equal(t, "the user's lock is held", s.keys.Holds("alice"), false)
 		})
 	}
 }
 
-// What could not be decided in time is 503, and the lock is kept until it is
-// decided: only then may the same user try again.
-func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
-	t.Parallel()
-	inShop(t, func(t *testing.T, s shop) {
-		s.desk.took = 5500 * time.Millisecond
-		check.Is(t, "not decided", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
-		check.Equal(t, "the lock is held while the order is not decided", s.keys.Holds("alice"), true)
-		servicetest.Pass(time.Second)
-		if s.keys.Holds("alice") || s.desk.orders.Load() != 1 {
-			t.Errorf("afterwards: held %v, %d orders; want the lock back and the order made", s.keys.Holds("alice"), s.desk.orders.Load())
-		}
-		check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
-	})
-}
-
-// A store that never answers must not let requests pile up: each is answered
-// in time, and the goroutines behind them end with the transaction's limit.
+// A store that never answers must not let requests pile up: each is answered in time, and the goroutines behind them
+// end with the transaction's limit.
 func TestStoreThatHangsIsBounded(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = time.Hour
-		var crowd sync.WaitGroup
-		for i := range 1000 {
-			crowd.Go(func() { _ = s.unavailable(t, fmt.Sprint("user", i)) })
-		}
-		crowd.Wait()
+		check.Volley(1000, func(i int) { _ = s.unavailable(t, fmt.Sprint("user", i)) })
 		began := time.Now()
 		s.Close(context.Background())
 		servicetest.InTime(t, "closing", began, commitTimeout)
-		if taken, released := s.keys.Taken.Load(), s.keys.Released.Load(); taken > maxCommittingOne || released != taken {
-			t.Errorf("%d locks were taken and %d given back, want %d at the most", taken, released, maxCommittingOne)
-		}
+		taken := s.keys.Taken.Load()
+		check.That(t, taken <= maxCommittingOne, "%d locks were taken, want %d at the most", taken, maxCommittingOne)
+		s.tookLocks(t, taken)
 	})
 }
 
@@ -397,26 +296,23 @@ func TestConcurrentOrdersShareTransactions(t *testing.T) {
 	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = 10 * time.Millisecond
 		s.table.Change(func(v *model.Voucher) { v.Stock, v.Remaining = 400, 400 })
-		if sold, soldOut := s.rush(t, 1000); sold != 400 || soldOut != 600 {
-			t.Errorf("%d sold and %d refused, want 400 and 600", sold, soldOut)
-		}
-		if n := s.desk.calls.Load(); n > 100 {
-			t.Errorf("%d transactions for 1000 concurrent orders", n)
-		}
+		sold, soldOut := s.rush(t, 1000)
+		check.That(t, sold == 400 && soldOut == 600, "%d sold and %d refused, want 400 and 600", sold, soldOut)
+		n := s.desk.calls.Load()
+		check.That(t, n <= 100, "%d transactions for 1000 concurrent orders", n)
 	})
 }
 
-// In a rush everybody passes the first look at the copy. Those who wait at the
-// gate are told from memory once the first ones have taken it all.
+// In a rush everybody passes the first look at the copy. Those who wait at the gate are told from memory once the first
+// ones have taken it all.
 func TestRushBehindTheGateIsToldFromMemory(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = 10 * time.Millisecond
 		s.rush(t, 5000)
 		check.Equal(t, "orders sold", s.desk.orders.Load(), 10)
-		if n := s.keys.Taken.Load(); n > 3*maxCommittingOne {
-			t.Errorf("%d of 5000 took a lock for 10 units", n)
-		}
+		n := s.keys.Taken.Load()
+		check.That(t, n <= 3*maxCommittingOne, "%d of 5000 took a lock for 10 units", n)
 	})
 }
 

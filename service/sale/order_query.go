@@ -35,7 +35,7 @@ func own(order model.Order, userID string) (model.Order, error) {
 
 // List returns one page of orders, newest first.
 func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	page, err := s.seller.list(ctx, q)
+	page, err := s.seller.List(ctx, q)
 	for i := range page.Items {
 		page.Items[i] = s.shown(ctx, page.Items[i])
 	}
@@ -50,7 +50,7 @@ func (s *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 	if _, err := s.deps.Cache.Read(ctx, q.VoucherID); err != nil {
 		return err
 	}
-	return s.seller.each(ctx, q, yield)
+	return s.seller.Each(ctx, q, yield)
 }
 
 // Detail returns any user's order with its history, for administrators.

@@ -44,6 +44,8 @@ type orderTicket = lane.Ticket[model.Order, model.Outcome]
 // syncSeller sells from the database: a request is answered when its order is committed. The orders of all vouchers
 // share transactions, because that is what makes them fast; a voucher in trouble is isolated.
 type syncSeller struct {
+	OrderStore // lists orders
+
 	deps     Deps
 	commits  *lane.Lane[model.Order, model.Outcome]
 	cancels  canceler
@@ -51,7 +53,7 @@ type syncSeller struct {
 }
 
 func newSyncSeller(deps Deps) *syncSeller {
-	s := &syncSeller{deps: deps, cancels: newCanceler(deps.Store)}
+	s := &syncSeller{OrderStore: deps.Store, deps: deps, cancels: newCanceler(deps.Store)}
 	s.commits = lane.NewLane(lane.Rules[model.Order, model.Outcome]{
 		Key: func(order model.Order) string { return order.VoucherID }, Run: deps.Store.CreateOrders, Judge: slow,
 		Total: loneWriters, Isolated: isolated(deps.Log, "the orders of a voucher take long or fail; they share no transactions with others for now"),
@@ -85,25 +87,22 @@ func (s *syncSeller) close(ctx context.Context) {
 	s.settling.Wait()
 }
 
-func (s *syncSeller) known(userID string, groups []string, voucherID string) (known bool, refusal error) {
-	return s.deps.Cache.Known(userID, voucherID, groups...)
-}
-
-func (s *syncSeller) refusal(ctx context.Context, userID string, groups []string, voucherID string) error {
-	return s.deps.Cache.Refusal(ctx, userID, voucherID, groups...)
-}
+func (s *syncSeller) open(_ string, refusal error) error { return refusal }
 
 func (s *syncSeller) overload(context.Context, string, string) error { return nil }
 
 func (s *syncSeller) locksItself() bool { return false }
 
 // sell creates the order in a shared transaction. A hang-up makes no difference: the lock is held until then.
-func (s *syncSeller) sell(ctx context.Context, user *hold, voucherID string) (model.Order, error) {
+func (s *syncSeller) sell(ctx context.Context, user *hold) (model.Order, error) {
 	unique, err := ids.New()
 	if err != nil {
 		return model.Order{}, err
 	}
-	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user.userID, Early: s.deps.Cache.Early(voucherID, user.groups), Trace: tracing.Of(ctx)}
+	order := model.Order{
+		ID: model.OrderID(unique, user.voucherID), VoucherID: user.voucherID, UserID: user.userID,
+		Early: s.deps.Cache.Early(user.voucherID, user.groups), Trace: tracing.Of(ctx),
+	}
 	if err := user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return model.Order{}, err
 	}
@@ -114,7 +113,7 @@ func (s *syncSeller) sell(ctx context.Context, user *hold, voucherID string) (mo
 		return model.Order{}, model.Unavailable("It is not known yet whether the order was made.",
 			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, order.ID, err))
 	}
-	return s.answer(ctx, user, order, outcome.Order, cmp.Or(err, outcome.Err))
+	return s.answer(ctx, user, outcome.Order, cmp.Or(err, outcome.Err))
 }
 
 // settle holds the user's lock until the order is decided, although the client has been answered. The queue of the
@@ -133,20 +132,22 @@ func (s *syncSeller) settle(ctx context.Context, ticket *orderTicket, user *hold
 	})
 }
 
-func (s *syncSeller) answer(ctx context.Context, user *hold, asked, made model.Order, err error) (model.Order, error) {
+func (s *syncSeller) answer(ctx context.Context, user *hold, made model.Order, err error) (model.Order, error) {
 	switch {
 	case err == nil:
 		return made, nil
 	case errors.Is(err, lane.ErrFull), errors.Is(err, lane.ErrClosed):
 		return model.Order{}, lane.Undone("Too many orders are waiting.", err)
 	case model.CodeOf(err) == model.CodeSoldOut:
-		s.deps.Cache.SoldOut(asked.VoucherID)
+		s.deps.Cache.SoldOut(user.voucherID)
 	case model.CodeOf(err) == model.CodeNotFound:
 		// The cache knew the voucher. Another reading tells whether it was taken back or its row is away for a moment.
-		s.deps.Cache.Drop(asked.VoucherID)
-		err = cmp.Or(s.refusal(ctx, user.userID, user.groups, asked.VoucherID), error(model.Unavailable("The voucher was away.", err)))
+		s.deps.Cache.Drop(user.voucherID)
+		refusal := s.deps.Cache.Refusal(ctx, user.userID, user.voucherID, user.groups...)
+		err = cmp.Or(refusal, error(model.Unavailable("The voucher was away.", err)))
 	}
-	return model.Order{}, lane.Undone("The order could not be made.", fmt.Errorf("sell voucher %s: %w", asked.VoucherID, err))
+	err = fmt.Errorf("sell voucher %s: %w", user.voucherID, err)
+	return model.Order{}, lane.Undone("The order could not be made.", err)
 }
 
 func (s *syncSeller) get(ctx context.Context, userID, orderID string, _ time.Duration) (model.Order, error) {
@@ -163,14 +164,6 @@ func (s *syncSeller) unheard(err error) error {
 		return err
 	}
 	return cmp.Or(s.deps.Selling(), err)
-}
-
-func (s *syncSeller) list(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	return s.deps.Store.List(ctx, q)
-}
-
-func (s *syncSeller) each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
-	return s.deps.Store.Each(ctx, q, yield)
 }
 
 func (s *syncSeller) detail(ctx context.Context, orderID string) (model.OrderDetail, error) {

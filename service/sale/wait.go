@@ -29,7 +29,6 @@ type waiters struct {
 	byOrder map[string]*waited
 	byUser  map[string]int // requests
 	count   int
-	limit   int
 
 	draining chan struct{}
 	drain    func() // closes draining: all waiting requests answer with what is known now
@@ -39,18 +38,14 @@ type waiters struct {
 // waited is an order that requests wait for. It is looked at once for all of them.
 type waited struct {
 	requests int
-	order    *model.Order // processing, as one of them has found it; nil until then
-	looked   time.Time    // at the hot copy
-
-	reading, again bool // its row is being read, and must be once more
-	row            *model.Order
-	there          chan struct{} // closed when row is
+	looked   time.Time // at the hot copy
+	row      *model.Order
+	there    chan struct{} // closed when row is
 }
 
 func newWaiters(metrics *telemetry.Admission) *waiters {
 	w := &waiters{
-		byOrder: map[string]*waited{}, byUser: map[string]int{}, limit: maxWaits,
-		draining: make(chan struct{}), metrics: metrics,
+		byOrder: map[string]*waited{}, byUser: map[string]int{}, draining: make(chan struct{}), metrics: metrics,
 	}
 	w.drain = sync.OnceFunc(func() { close(w.draining) })
 	return w
@@ -65,13 +60,13 @@ func (w *waiters) join(userID, orderID string) (order *waited, leave func(), err
 	case w.byUser[userID] >= maxUserWaits:
 		refused.Detail = "You are waiting for too many orders at once."
 		return nil, nil, refused
-	case w.count >= w.limit:
+	case w.count >= maxWaits:
 		refused.Detail = "Too many requests are waiting for orders."
 		return nil, nil, refused
 	}
 	order = w.byOrder[orderID]
 	if order == nil {
-		order = &waited{there: make(chan struct{})}
+		order = &waited{looked: time.Now(), there: make(chan struct{})} // its request looks
 		w.byOrder[orderID] = order
 	}
 	order.requests++
@@ -89,59 +84,26 @@ func (w *waiters) leave(userID, orderID string, order *waited) {
 	if w.byUser[userID]--; w.byUser[userID] == 0 {
 		delete(w.byUser, userID)
 	}
-	if order.requests--; order.requests == 0 {
-		w.forget(orderID, order)
-	}
-}
-
-// forget makes a later request begin with a look of its own.
-func (w *waiters) forget(orderID string, order *waited) {
-	if w.byOrder[orderID] == order {
+	if order.requests--; order.requests == 0 && w.byOrder[orderID] == order {
 		delete(w.byOrder, orderID)
 	}
 }
 
-// known is the order as another waiting request found it, still processing; nil when nobody has.
-func (w *waiters) known(order *waited) *model.Order {
+// wake answers the requests for an order that has a row; later ones begin with a look of their own.
+func (w *waiters) wake(orderID string, row *model.Order) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return order.order
-}
-
-func (w *waiters) found(order *waited, processing model.Order) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	order.order, order.looked = &processing, time.Now()
-}
-
-// begin tells that an order's row may be there, and returns what to read it for; nil: nobody waits, or it is read.
-func (w *waiters) begin(orderID string) *waited {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	order := w.byOrder[orderID]
-	if order == nil || order.reading {
-		if order != nil {
-			order.again = true
-		}
-		return nil
-	}
-	order.reading = true
-	return order
-}
-
-// end ends a reading, which has found the row or nil, and reports whether to read again.
-func (w *waiters) end(orderID string, order *waited, row *model.Order) (again bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if row != nil {
+	if order := w.byOrder[orderID]; order != nil {
+		delete(w.byOrder, orderID)
 		order.row = row
-		w.forget(orderID, order)
 		close(order.there)
-		return false
 	}
-	again, order.again = order.again, false
-	order.reading = again
-	return again
+}
+
+func (w *waiters) waits(orderID string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.byOrder[orderID] != nil
 }
 
 func (w *waiters) all() []string {
@@ -172,16 +134,13 @@ func (s *asyncSeller) watch(ctx context.Context) {
 // readWaited reads rows of waited orders behind the caller, without hot copies: a closed one may still name them.
 func (s *asyncSeller) readWaited(ctx context.Context, orderIDs []string) {
 	for _, id := range orderIDs {
-		order := s.waiters.begin(id)
-		if order == nil {
-			continue
+		if s.waiters.waits(id) {
+			s.jobs.Go(func() {
+				if row, _ := s.row(ctx, id); row != nil { // one that cannot be read now is looked at later
+					s.waiters.wake(id, row)
+				}
+			})
 		}
-		s.jobs.Go(func() {
-			for again := true; again; {
-				row, _ := s.row(ctx, id) // one that cannot be read now is looked at later
-				again = s.waiters.end(id, order, row) && ctx.Err() == nil
-			}
-		})
 	}
 }
 
@@ -209,17 +168,9 @@ func (s *asyncSeller) await(ctx context.Context, userID, orderID string, wait ti
 		return model.Order{}, err
 	}
 	defer leave()
-	order := s.waiters.known(waited)
-	if order == nil {
-		looked, err := s.look(ctx, userID, orderID)
-		if err != nil || looked.Status != model.OrderProcessing {
-			return looked, err
-		}
-		s.waiters.found(waited, looked)
-		order = &looked
-	}
-	if _, err := own(*order, userID); err != nil {
-		return model.Order{}, err
+	order, err := s.look(ctx, userID, orderID)
+	if err != nil || order.Status != model.OrderProcessing {
+		return order, err
 	}
 	select {
 	case <-waited.there:
@@ -231,5 +182,5 @@ func (s *asyncSeller) await(ctx context.Context, userID, orderID string, wait ti
 	case <-s.waiters.draining:
 	case <-ctx.Done():
 	}
-	return *order, nil
+	return order, nil
 }

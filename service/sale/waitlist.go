@@ -1,6 +1,7 @@
 package sale
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,20 +30,23 @@ type PlaceStore interface {
 	Place(ctx context.Context, voucherID, userID string) (model.WaitlistPlace, error)
 }
 
-type joining struct {
-	model.Joining
-
+// asking is what one user asks about a voucher.
+type asking[T any] struct {
 	voucherID string
+	asked     T
 }
 
-func newJoins(store PlaceStore) *lane.Keyed[joining, model.Joined] {
-	return lane.NewKeyed(func(j joining) string { return j.voucherID }, func(ctx context.Context, asked []joining) ([]model.Joined, error) {
-		ctx = model.OfBuyers(ctx, false)
-		users := make([]model.Joining, len(asked))
-		for i, j := range asked {
-			users[i] = j.Joining
+// perVoucher lets those who ask about a voucher at once share a transaction.
+func perVoucher[In, Out any](
+	run func(ctx context.Context, voucherID string, asked []In) ([]Out, error),
+) *lane.Keyed[asking[In], Out] {
+	of := func(a asking[In]) string { return a.voucherID }
+	return lane.NewKeyed(of, func(ctx context.Context, all []asking[In]) ([]Out, error) {
+		asked := make([]In, len(all))
+		for i, one := range all {
+			asked[i] = one.asked
 		}
-		return store.Join(ctx, asked[0].voucherID, users)
+		return run(model.OfBuyers(ctx, false), all[0].voucherID, asked)
 	}, lane.Options{MaxBatch: maxJoinBatch, MaxQueue: maxJoinQueue, Timeout: commitTimeout})
 }
 
@@ -69,11 +73,14 @@ func (s *Orders) Join(ctx context.Context, userID, voucherID string, groups ...s
 	if !s.deps.Cache.Waitlist(voucherID) {
 		return place, false, model.NoWaitlist()
 	}
-	return s.join(ctx, joining{model.Joining{UserID: userID, Early: s.deps.Cache.Early(voucherID, groups)}, voucherID}, groups)
+	asked := model.Joining{UserID: userID, Early: s.deps.Cache.Early(voucherID, groups)}
+	return s.join(ctx, asking[model.Joining]{voucherID, asked}, groups)
 }
 
 // join asks for a place until it is known whether units are free.
-func (s *Orders) join(ctx context.Context, asked joining, groups []string) (model.WaitlistPlace, bool, error) {
+func (s *Orders) join(
+	ctx context.Context, asked asking[model.Joining], groups []string,
+) (model.WaitlistPlace, bool, error) {
 	patient, enough := context.WithTimeout(ctx, budget.Call)
 	defer enough()
 	for n := 0; ; n++ {
@@ -85,7 +92,7 @@ func (s *Orders) join(ctx context.Context, asked joining, groups []string) (mode
 		if !errors.Is(joined.Err, model.ErrUnitsFree) {
 			return joined.Place, joined.Created, joined.Err
 		}
-		if err := s.seller.free(ctx, asked.UserID, groups, asked.voucherID); err != nil {
+		if err := s.seller.free(ctx, asked.asked.UserID, groups, asked.voucherID); err != nil {
 			return model.WaitlistPlace{}, false, err
 		}
 		if patient.Err() != nil {
@@ -103,7 +110,8 @@ func (s *asyncSeller) free(ctx context.Context, userID string, groups []string, 
 	if err := s.ordered(ctx, userID, voucherID); err != nil {
 		return err
 	}
-	if err := s.refusal(ctx, userID, groups, voucherID); err != nil && model.CodeOf(err) != model.CodeSoldOut {
+	err := s.open(voucherID, s.deps.Cache.Refusal(ctx, userID, voucherID, groups...))
+	if err != nil && model.CodeOf(err) != model.CodeSoldOut {
 		return err // the hot copy is closed, or the sale is over meanwhile
 	}
 	remaining, err := s.deps.Cache.Remaining(ctx, voucherID)
@@ -111,17 +119,6 @@ func (s *asyncSeller) free(ctx context.Context, userID string, groups []string, 
 		err = model.UnitsFree()
 	}
 	return s.open(voucherID, err)
-}
-
-func newLeaves(store PlaceStore) *lane.Keyed[model.Buyer, error] {
-	return lane.NewKeyed(func(b model.Buyer) string { return b.VoucherID }, func(ctx context.Context, asked []model.Buyer) ([]error, error) {
-		ctx = model.OfBuyers(ctx, false)
-		users := make([]string, len(asked))
-		for i, b := range asked {
-			users[i] = b.UserID
-		}
-		return store.Leave(ctx, asked[0].VoucherID, users)
-	}, lane.Options{MaxBatch: maxJoinBatch, MaxQueue: maxJoinQueue, Timeout: commitTimeout})
 }
 
 // Leave gives a place up; NOT_FOUND without one, ALREADY_ORDERED with a live order. It waits for no others.
@@ -138,7 +135,7 @@ func (s *Orders) Leave(ctx context.Context, userID, voucherID string) error {
 	case err != nil:
 		return err
 	}
-	answer, err := s.leaves.Do(ctx, model.Buyer{VoucherID: voucherID, UserID: userID})
+	answer, err := s.leaves.Do(ctx, asking[string]{voucherID, userID})
 	if err != nil {
 		return lane.Undone("The place could not be given up in time.", fmt.Errorf("leave the waitlist of voucher %s: %w", voucherID, err))
 	}
@@ -150,62 +147,34 @@ func (s *Orders) Waits(ctx context.Context, userID, voucherID string) (model.Wai
 	return s.deps.Places.Place(ctx, voucherID, userID)
 }
 
-// entrants enter users into draws, in both order modes: the database is asked, and neither the hot copies nor the
+// newEnters enters users into draws, in both order modes: the database is asked, and neither the hot copies nor the
 // queue. As orders do, concurrent entries of all vouchers share transactions, and a voucher in trouble is isolated.
-type entrants struct {
-	deps   Deps
-	seller seller
-	enters *lane.Lane[model.Entering, model.Entered]
-}
-
-func newEntrants(deps Deps, s seller) *entrants {
-	e := &entrants{deps: deps, seller: s}
-	e.enters = lane.NewLane(lane.Rules[model.Entering, model.Entered]{
-		Key: func(one model.Entering) string { return one.VoucherID },
-		Run: func(ctx context.Context, asked []model.Entering) ([]model.Entered, error) {
-			return e.deps.Entries.Enter(ctx, asked)
-		},
+func newEnters(deps Deps) *lane.Lane[model.Entering, model.Entered] {
+	return lane.NewLane(lane.Rules[model.Entering, model.Entered]{
+		Key: func(one model.Entering) string { return one.VoucherID }, Run: deps.Entries.Enter,
 		Judge: func(answer model.Entered) lane.Trouble { return lane.Trouble{Slow: answer.Waited > budget.Glance} },
 		Total: loneWriters, Isolated: isolated(deps.Log, "the entries of a draw take long or fail; they share no transactions with others for now"),
 	}, commitOptions(deps))
-	return e
 }
 
-func (e *entrants) close(ctx context.Context) { e.enters.Close(ctx) }
-
-// refusal is that of a purchase, but for what a draw has none of.
-func (e *entrants) refusal(ctx context.Context, userID string, groups []string, voucherID string) error {
-	err := e.seller.refusal(ctx, userID, groups, voucherID)
-	switch {
-	case err == nil:
-		return model.ErrEntry // it was a draw when the request came
-	case errors.Is(err, model.ErrEntry):
-		return nil
-	default:
-		return err
-	}
-}
-
-// locksItself says that the database does not look at the user's lock.
-func (e *entrants) locksItself() bool { return false }
-
-// sell enters the user, and returns an Order with only Entry set. A repeated call finds the same entry. Unlike an order
-// it is not held against the lock behind a client that was answered: an entry that comes late takes no unit.
-func (e *entrants) sell(ctx context.Context, user *hold, voucherID string) (model.Order, error) {
+// enter enters the user, and returns an Order with only Entry set. A repeated call finds the same entry. Unlike an
+// order it is not held against the lock behind a client that was answered: an entry that comes late takes no unit.
+func (s *Orders) enter(ctx context.Context, user *hold) (model.Order, error) {
 	if err := user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return model.Order{}, err
 	}
-	ticket := e.enters.Submit(ctx, model.Entering{VoucherID: voucherID, UserID: user.userID, Early: e.deps.Cache.Early(voucherID, user.groups)})[0]
+	ticket := s.enters.Submit(ctx, model.Entering{
+		VoucherID: user.voucherID, UserID: user.userID, Early: s.deps.Cache.Early(user.voucherID, user.groups),
+	})[0]
 	answer, err := ticket.Wait(ctx)
-	if err == nil {
-		err = answer.Err
-	}
-	switch {
+	switch err = cmp.Or(err, answer.Err); {
 	case err == nil:
-		return model.Order{VoucherID: voucherID, UserID: user.userID, Entry: &answer.Entry}, nil
+		return model.Order{VoucherID: user.voucherID, UserID: user.userID, Entry: &answer.Entry}, nil
 	case ctx.Err() != nil:
-		return model.Order{}, model.Unavailable("It is not known yet whether you are entered.", fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err))
+		return model.Order{}, model.Unavailable("It is not known yet whether you are entered.",
+			fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err))
 	default:
-		return model.Order{}, lane.Undone("Too many orders are waiting.", fmt.Errorf("enter the draw of voucher %s: %w", voucherID, err))
+		return model.Order{}, lane.Undone("Too many orders are waiting.",
+			fmt.Errorf("enter the draw of voucher %s: %w", user.voucherID, err))
 	}
 }

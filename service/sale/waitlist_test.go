@@ -1,6 +1,7 @@
 package sale
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -66,81 +67,64 @@ func (p *waitlist) Join(_ context.Context, _ string, asked []model.Joining) ([]m
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(v *model.Voucher)
-		user   string
-		free   time.Duration // for so long units remain in the database
 		want   model.Code
-		again  bool // it was asked more than once
-		closed bool // the hot copy was closed a moment ago
-		stock  int  // the hot copy got more units
+		change func(v *model.Voucher)
+		free   time.Duration // for so long units remain in the database
+		user   string        // empty: bob, who has heard SOLD_OUT
+		again  bool          // it was asked more than once
+		stock  int           // the hot copy got more units
 	}{
-		"the last orders are on their way": {free: 500 * time.Millisecond, again: true},
-		"a long queue":                     {free: time.Hour, want: model.CodeUnavailable, again: true},
-		"units are free":                   {free: time.Hour, stock: 2, want: model.CodeConflict},
-		"an order of one's own":            {free: time.Hour, user: "alice", want: model.CodeAlreadyOrdered},
-		"no waitlist":                      {change: func(v *model.Voucher) { v.Waitlist = false }, want: model.CodeConflict},
-		"paused":                           {change: func(v *model.Voucher) { v.State = model.VoucherPaused }, want: model.CodePaused},
-		"over":                             {change: func(v *model.Voucher) { v.EndAt = time.Now() }, want: model.CodeEnded},
-		"not for this user":                {change: func(v *model.Voucher) { v.Groups = model.Groups{"gold"} }, want: model.CodeNotEligible},
-		"nothing in the way":               {},
-		"the hot copy is closed":           {free: time.Hour, closed: true, want: model.CodeUnavailable},
+		"orders under way":   {free: 500 * time.Millisecond, again: true},
+		"a long queue":       {want: model.CodeUnavailable, free: time.Hour, again: true},
+		"units are free":     {want: model.CodeConflict, free: time.Hour, stock: 2},
+		"an own order":       {want: model.CodeAlreadyOrdered, free: time.Hour, user: "alice"},
+		"no waitlist":        {want: model.CodeConflict, change: func(v *model.Voucher) { v.Waitlist = false }},
+		"paused":             {want: model.CodePaused, change: func(v *model.Voucher) { v.State = model.VoucherPaused }},
+		"over":               {want: model.CodeEnded, change: func(v *model.Voucher) { v.EndAt = time.Now() }},
+		"not eligible":       {want: model.CodeNotEligible, change: func(v *model.Voucher) { v.Groups = model.Groups{"x"} }},
+		"nothing in the way": {},
 	} {
-		servicetest.Bubble(t, name, func(t *testing.T) {
-			list := &waitlist{}
-			s := newHotShop(t, func(d *Deps, _ *AsyncDeps) { d.Places = list })
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			s.sale.Change(func(v *model.Voucher) { v.Stock, v.Waitlist = 1, true })
 			s.buys(t, "alice")
 			s.refused(t, "bob", model.CodeSoldOut)
 			if c.change != nil {
 				s.sale.Change(c.change)
-				s.cache.Drop("v1")
 			}
 			if c.stock > 0 {
 				s.sale.Set("stock", c.stock)
-				s.cache.Drop("v1")
 			}
-			if c.closed {
-				s.table.Change(func(v *model.Voucher) { v.Waitlist = true })
-				s.sale.Set("state", model.CopyClosed)
-				check.Is(t, "what is known of the units", check.ErrorOf(s.cache.Remaining(t.Context(), "v1")), model.ErrCopyClosed)
-			}
-			list.free = time.Now().Add(c.free)
-			user := c.user
-			if user == "" {
-				user = "bob"
-			}
-			place, created, err := s.Join(t.Context(), user, "v1")
-			if c.want != "" {
-				check.Equal(t, "the answer", model.CodeOf(err), c.want)
-			} else {
-				check.That(t, err == nil && created && place.Position == 1, "%+v, %v, %v", place, created, err)
-			}
-			check.Equal(t, "asked again", list.calls.Load() > 1, c.again)
+			s.cache.Drop("v1")
+			s.places.free = time.Now().Add(c.free)
+			place, created, err := s.Join(t.Context(), cmp.Or(c.user, "bob"), "v1")
+			servicetest.Hears(t, "who joins", err, c.want)
+			check.That(t, err != nil || created && place.Position == 1, "%+v, %v", place, created)
+			check.Equal(t, "asked again", s.places.calls.Load() > 1, c.again)
 		})
 	}
+	inHotShops(t, "the hot copy was closed a moment ago", func(t *testing.T, s hotShop) {
+		s.sale.Change(func(v *model.Voucher) { v.Waitlist = true })
+		s.buys(t, "alice")
+		s.places.free = time.Now().Add(time.Hour)
+		s.sale.Set("state", model.CopyClosed)
+		_, err := s.cache.Remaining(t.Context(), "v1")
+		check.Is(t, "what is known of the units", err, model.ErrCopyClosed)
+		servicetest.WantCode(t, errorOf3(s.Join(t.Context(), "bob", "v1")), model.CodeUnavailable)
+	})
 }
 
 // In the order mode sync the database alone decides, and a crowd shares its transactions.
 func TestJoinsShareTransactions(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
-		list := &waitlist{}
+	inShop(t, func(t *testing.T, s shop) {
 		s.table.Change(func(v *model.Voucher) { v.Waitlist, v.Remaining = true, 0 })
-		s.joins = newJoins(list)
-		const crowd = 400
-		var all sync.WaitGroup
-		for n := range crowd {
-			all.Go(func() {
-				_, created, err := s.Join(t.Context(), fmt.Sprint("user", n), "v1")
-				check.That(t, created && err == nil, "%v %v", created, err)
-			})
-		}
-		all.Wait()
-		check.That(t, list.calls.Load() <= 3, "%d transactions", list.calls.Load())
-		list.free = time.Now().Add(time.Hour)
-		_, _, err := s.Join(t.Context(), "bob", "v1")
-		check.Equal(t, "while units remain", model.CodeOf(err), model.CodeConflict)
+		check.Volley(400, func(n int) {
+			_, created, err := s.Join(t.Context(), fmt.Sprint("user", n), "v1")
+			check.That(t, created && err == nil, "%v %v", created, err)
+		})
+		check.That(t, s.places.calls.Load() <= 3, "%d transactions", s.places.calls.Load())
+		s.places.free = time.Now().Add(time.Hour)
+		servicetest.WantCode(t, errorOf3(s.Join(t.Context(), "bob", "v1")), model.CodeConflict)
 	})
 }
 
@@ -148,87 +132,65 @@ func TestJoinsShareTransactions(t *testing.T) {
 // and who has no place is told at once.
 func TestLeavesShareTransactions(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
-		list := &waitlist{held: make(chan struct{})}
-		s.deps.Places, s.leaves = list, newLeaves(list)
+	inShop(t, func(t *testing.T, s shop) {
+		s.places.held = make(chan struct{})
 		var all sync.WaitGroup
 		for n := range 400 {
 			all.Go(func() { check.Must(t, s.Leave(t.Context(), fmt.Sprint("user", n), "v1")) })
 		}
 		synctest.Wait()
-		check.Equal(t, "transactions while the row is locked", list.calls.Load(), 1)
+		check.Equal(t, "transactions while the row is locked", s.places.calls.Load(), 1)
 		servicetest.WantCode(t, s.Leave(t.Context(), "nobody", "v1"), model.CodeNotFound)
-		close(list.held)
+		close(s.places.held)
 		all.Wait()
-		check.That(t, list.calls.Load() <= 3, "%d transactions", list.calls.Load())
+		check.That(t, s.places.calls.Load() <= 3, "%d transactions", s.places.calls.Load())
 	})
-}
-
-// newRelayingShop counts how often the outbox is asked.
-func newRelayingShop(t *testing.T) (hotShop, *int) {
-	t.Helper()
-	relayed := new(int)
-	return newHotShop(t, func(_ *Deps, a *AsyncDeps) {
-		a.Relay = func(context.Context, string) error {
-			*relayed++
-			return nil
-		}
-	}), relayed
 }
 
 // What a canceled order of a voucher with a waitlist gives back comes before the answer: by the outbox, where the call
 // does not know the heir, and also where this instance does not know the waitlist.
 func TestCancelRelaysWhereUsersWait(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, relayed := newRelayingShop(t)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.sale.Set("stock", 1)
-		placed := s.buys(t, "alice")
-		s.persist(s.sale.Pending()[placed.ID])
+		placed := s.persist(t, "alice")
 		s.refused(t, "bob", model.CodeSoldOut)
 		s.sale.Change(func(v *model.Voucher) { v.Waitlist = true })
 		s.cancels(t, "alice", placed.ID)
-		check.Equal(t, "relays", *relayed, 1)
+		check.Equal(t, "relays", s.doctor.relayed, 1)
 		check.Equal(t, "the mark that the outbox takes away", s.sale.Marks()["alice"], placed.ID)
 		check.Equal(t, "rows that it has not applied", len(s.rows.noted), 0)
 
-		// Who asks again is not told of the closed order.
-		_, err := s.Place(t.Context(), "alice", "v1")
-		check.Equal(t, "while the mark is there", model.CodeOf(err), model.CodeUnavailable)
-		check.That(t, *relayed > 1, "the outbox was not asked")
+		s.refused(t, "alice", model.CodeUnavailable) // and is not told of the closed order
+		check.That(t, s.doctor.relayed > 1, "the outbox was not asked")
 	})
 }
 
 // A call that knows the heir tells the hot copy, whatever the database does meanwhile.
 func TestCancelTellsTheHeir(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, relayed := newRelayingShop(t)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.sale.Change(func(v *model.Voucher) { v.Stock, v.Waitlist = 1, true })
-		placed := s.buys(t, "alice")
-		s.persist(s.sale.Pending()[placed.ID])
+		placed := s.persist(t, "alice")
 		s.rows.heir = &model.Order{ID: "heir.v1", UserID: "bob"}
 		s.cancels(t, "alice", placed.ID)
 		check.Equal(t, "the mark", s.sale.Marks()["bob"], "heir.v1")
 		check.Equal(t, "rows that it has applied", len(s.rows.noted), 1)
-		check.Equal(t, "relays", *relayed, 0)
+		check.Equal(t, "relays", s.doctor.relayed, 0)
 		s.cancels(t, "alice", placed.ID)
-		check.Equal(t, "relays of a call that does not know the heir", *relayed, 1)
+		check.Equal(t, "relays of a call that does not know the heir", s.doctor.relayed, 1)
 	})
 }
 
 // urn is a store of entries.
 type urn struct {
-	entered []model.Entering
+	entered int
 	during  func()
 }
 
 func (u *urn) Enter(_ context.Context, asked []model.Entering) ([]model.Entered, error) {
-	if u.during != nil {
-		u.during()
-	}
-	u.entered = append(u.entered, asked...)
+	u.during()
+	u.entered += len(asked)
 	answers := make([]model.Entered, len(asked))
 	for i, one := range asked {
 		answers[i].Entry = model.Entry{VoucherID: one.VoucherID, Nonce: one.UserID}
@@ -240,24 +202,22 @@ func (u *urn) Enter(_ context.Context, asked []model.Entering) ([]model.Entered,
 // nothing.
 func TestAnEntryAsksTheDatabaseAlone(t *testing.T) {
 	t.Parallel()
-	enters := func(t *testing.T, orders *Orders, table *servicetest.Table, keys *servicetest.Locks) *urn {
+	enters := func(t *testing.T, s shop) {
 		t.Helper()
-		u := &urn{during: func() { check.Equal(t, "the lock is held", keys.Holds("alice"), true) }}
-		orders.entries.deps.Entries = u
-		table.With(func(t *servicetest.Table) { t.Voucher.Allocation = model.ByDraw })
-		order := check.Value(orders.Place(t.Context(), "alice", table.Voucher.ID))(t)
+		s.urn.during = func() { check.Equal(t, "the lock is held", s.keys.Holds("alice"), true) }
+		s.table.With(func(t *servicetest.Table) { t.Voucher.Allocation = model.ByDraw })
+		order := check.Value(s.Place(t.Context(), "alice", "v1"))(t)
 		check.That(t, order.ID == "" && order.Entry != nil && order.Entry.Nonce == "alice", "%+v", order)
-		check.Equal(t, "locks given back", keys.Released.Load(), keys.Taken.Load())
-		check.Equal(t, "entries", len(u.entered), 1)
-		return u
+		check.Equal(t, "locks given back", s.keys.Released.Load(), s.keys.Taken.Load())
+		check.Equal(t, "entries", s.urn.entered, 1)
 	}
 	inShop(t, func(t *testing.T, s shop) {
-		enters(t, s.Orders, s.table, s.keys)
+		enters(t, s)
 		check.Equal(t, "transactions of orders", s.desk.calls.Load(), 0)
 	})
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.sale.Set("state", model.CopyClosed)
-		enters(t, s.Orders, s.table, s.keys)
+		enters(t, s.shop)
 		check.Equal(t, "reservations", s.hot.Calls("reserve"), 0)
 		check.Equal(t, "rebuilds asked for", s.doctor.requests.Load(), 0)
 	})
@@ -309,30 +269,42 @@ func (d *desk) create(t *servicetest.Table, order model.Order) model.Outcome {
 // shop is a service of orders over fakes, in the bubble of one test.
 type shop struct {
 	*Orders
+
 	table   *servicetest.Table
 	desk    *desk
 	keys    *servicetest.Locks
+	places  *waitlist
+	urn     *urn
+	cache   *cache.Vouchers
 	metrics *prometheus.Registry
+}
+
+// over is a shop and what its service works with, but for the store and the cache.
+func over(db *servicetest.Table) (shop, Deps) {
+	s := shop{
+		table: db, desk: &desk{table: db, took: time.Millisecond}, keys: servicetest.NewLocks(),
+		places: &waitlist{}, urn: &urn{}, metrics: prometheus.NewRegistry(),
+	}
+	return s, Deps{
+		Places: s.places, Entries: s.urn, Locks: s.keys, LockWait: time.Second, Selling: func() error { return nil },
+		Announce: func(context.Context, string) error { return nil }, Metrics: telemetry.New(s.metrics),
+		Log: slog.New(slog.DiscardHandler),
+	}
 }
 
 func newShop(t *testing.T) shop {
 	t.Helper()
-	db := servicetest.NewTable()
-	s := shop{
-		table: db, desk: &desk{table: db, took: time.Millisecond},
-		keys: servicetest.NewLocks(), metrics: prometheus.NewRegistry(),
-	}
-	metrics := telemetry.New(s.metrics)
-	entries := check.Value(cache.OfDatabase(db, metrics, slog.New(slog.DiscardHandler)))(t)
-	s.Orders = NewSync(Deps{
-		Store: s.desk, Cache: entries, Locks: s.keys, LockWait: time.Second, Selling: func() error { return nil },
-		Metrics: metrics, Log: slog.New(slog.DiscardHandler),
-	})
-	t.Cleanup(func() {
-		s.Close(context.Background())
-		entries.Close(context.Background())
-	})
+	s, deps := over(servicetest.NewTable())
+	s.cache = check.Value(cache.OfDatabase(s.table, deps.Metrics, deps.Log))(t)
+	deps.Store, deps.Cache = s.desk, s.cache
+	s.Orders = NewSync(deps)
+	t.Cleanup(s.shut)
 	return s
+}
+
+func (s shop) shut() {
+	s.Close(context.Background())
+	s.cache.Close(context.Background())
 }
 
 // inShop runs a test in a shop, on a clock of its own.
@@ -345,54 +317,45 @@ func TestMain(m *testing.M) { servicetest.Main(m) }
 
 // hotShop is a service of asynchronous orders over fakes, in the bubble of one test.
 type hotShop struct {
-	*Orders
+	shop
 
-	table   *servicetest.Table
-	rows    *rows
-	hot     *hotcopytest.Copies
-	sale    *hotcopytest.Sale // in hot
-	line    *line
-	keys    *servicetest.Locks
-	cache   *cache.Vouchers
-	seller  *asyncSeller
-	doctor  *doctor
-	metrics *prometheus.Registry
+	rows   *rows
+	hot    *hotcopytest.Copies
+	sale   *hotcopytest.Sale // in hot
+	line   *line
+	seller *asyncSeller
+	doctor *doctor
 }
 
 // newHotShop sells the voucher of newTable.
 func newHotShop(t *testing.T, change func(*Deps, *AsyncDeps)) hotShop {
 	t.Helper()
-	db := servicetest.NewTable()
+	base, deps := over(servicetest.NewTable())
 	s := hotShop{
-		table: db, rows: &rows{table: db, byID: map[string]model.Order{}}, hot: hotcopytest.New(t), line: newLine(),
-		keys: servicetest.NewLocks(), doctor: &doctor{}, metrics: prometheus.NewRegistry(),
+		shop: base, rows: &rows{table: base.table, byID: map[string]model.Order{}}, hot: hotcopytest.New(t),
+		line: newLine(), doctor: &doctor{},
 	}
-	voucher := db.Voucher
+	voucher := s.table.Voucher
 	voucher.Currency = "CNY"
 	s.sale, s.hot.Took = s.hot.Add(voucher), servicetest.QueryTime
-	metrics, log := telemetry.New(s.metrics), slog.New(slog.DiscardHandler)
-	s.cache = check.Value(cache.OfHotCopies(db, s.hot, metrics, log))(t)
-	orders := Deps{
-		Store: s.rows, Cache: s.cache, Locks: s.keys, LockWait: time.Second, Metrics: metrics, Log: log,
-		Announce: func(context.Context, string) error { return nil }, Selling: func() error { return nil },
-	}
+	s.cache = check.Value(cache.OfHotCopies(s.table, s.hot, deps.Metrics, deps.Log))(t)
+	deps.Store, deps.Cache = s.rows, s.cache
 	async := AsyncDeps{
-		Hot: s.hot, Queue: s.line, Released: s.rows.DoneOrders, Epochs: sameEpoch(s.hot).Latest, Rebuild: s.doctor.rebuild,
-		ScriptLocks: true, Admission: telemetry.NewAdmission(s.metrics),
+		Hot: s.hot, Queue: s.line, Released: s.rows.DoneOrders, Epochs: sameEpoch(s.hot).Latest, ScriptLocks: true,
+		Rebuild: s.doctor.rebuild, Relay: s.doctor.relay, Admission: telemetry.NewAdmission(s.metrics),
 	}
-	watch := backlog.New(s.line, 30*time.Second, async.Admission, log)
+	watch := backlog.New(s.line, 30*time.Second, async.Admission, deps.Log)
 	async.Backlog = watch
 	if change != nil {
-		change(&orders, &async)
+		change(&deps, &async)
 	}
 	watching, end := context.WithCancel(context.Background())
 	go watch.Run(watching)
-	s.Orders = NewAsync(orders, async)
+	s.Orders = NewAsync(deps, async)
 	s.seller = s.Orders.seller.(*asyncSeller)
 	t.Cleanup(func() {
 		end()
-		s.Close(context.Background())
-		s.cache.Close(context.Background())
+		s.shut()
 	})
 	return s
 }
