@@ -4,6 +4,7 @@ package hotcopytest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // the name Redis gives a script
 	"encoding/hex"
@@ -42,7 +43,7 @@ type Copies struct {
 	Yields time.Duration
 	// Down refuses every connection, as a Redis does that is away.
 	Down error
-	// Away are vouchers that cannot be read or settled, as of a Cluster's node that is away.
+	// Away are vouchers that cannot be asked or told, as of a Cluster's node that is away.
 	Away map[string]error
 	// Nodes are the servers of vouchers; empty: there is one. Read waits for a Silent one until it is given up.
 	Nodes  map[string]string
@@ -102,7 +103,13 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if err := h.c.before(ctx, h.c.step(cmds[0])); err != nil {
+		err := h.c.before(ctx, h.c.step(cmds[0]))
+		for id, away := range h.c.Away {
+			if slices.Contains(cmds[0].Args(), any("seckill:v1:{"+id+"}:head")) {
+				err = cmp.Or(err, away)
+			}
+		}
+		if err != nil {
 			return err
 		}
 		return next(ctx, cmds)
