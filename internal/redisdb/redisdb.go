@@ -1,8 +1,6 @@
-// Package redisdb is Redis as a server, whatever is kept in it. Read client.go first: it makes the client of one
-// server, of a Cluster (cluster.go follows its primaries) or of the primary that Sentinels know (sentinel.go). fit.go
-// refuses a server that is none to sell from, identity.go tells one that has lost its data from the one before, and
-// ready.go tells whether a primary takes a write. This file is what an operator should set there, what the client
-// remarks, and how many connections it has.
+// Package redisdb is Redis as a server, whatever is kept in it: the client of one server, of a Cluster (cluster.go follows
+// its primaries) or of the primary that Sentinels know (sentinel.go), whether a server can be sold from and takes a
+// write, whether it has lost its data, and what an operator should set there.
 package redisdb
 
 import (
@@ -33,30 +31,28 @@ import (
 
 // AdviseCluster says that a Cluster refuses everything while one primary is lost.
 func AdviseCluster(ctx context.Context, client redis.UniversalClient, log *slog.Logger) {
-	const setting = "cluster-require-full-coverage"
-	if _, cluster := client.(*redis.ClusterClient); !cluster {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, budget.Step)
-	defer cancel()
-	if settings, err := client.ConfigGet(ctx, setting).Result(); err == nil && settings[setting] == "yes" {
-		log.WarnContext(ctx, "the whole Redis Cluster refuses while one of its primaries is lost; set "+setting+" no on each node")
+	if IsCluster(client) && isSet(ctx, client, log, "cluster-require-full-coverage", "yes") {
+		log.WarnContext(ctx, "the whole Redis Cluster refuses while one of its primaries is lost; set cluster-require-full-coverage no on each node")
 	}
 }
 
 // AdviseExpiry says that a Redis frees what expires in one go: the hot copy of a large sale would stop it for most of a
-// second. It says nothing of a Redis that does not tell its settings.
+// second.
 func AdviseExpiry(ctx context.Context, client redis.UniversalClient, log *slog.Logger) {
-	const setting = "lazyfree-lazy-expire"
+	if isSet(ctx, client, log, "lazyfree-lazy-expire", "no") {
+		log.WarnContext(ctx, "Redis stops while the copy of a large sale expires; set lazyfree-lazy-expire yes")
+	}
+}
+
+// isSet reports whether a setting of Redis has a value. It is false of a Redis that does not tell its settings.
+func isSet(ctx context.Context, client redis.UniversalClient, log *slog.Logger, setting, value string) bool {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
 	settings, err := client.ConfigGet(ctx, setting).Result()
-	switch {
-	case err != nil:
-		log.DebugContext(ctx, "Redis does not tell how it frees what expires", slog.Any("error", err))
-	case settings[setting] == "no":
-		log.WarnContext(ctx, "Redis stops while the copy of a large sale expires; set "+setting+" yes")
+	if err != nil {
+		log.DebugContext(ctx, "Redis does not tell its settings", slog.Any("error", err))
 	}
+	return settings[setting] == value
 }
 
 // Log passes on the Redis client's remarks, which would go to standard error. What matters comes as errors too.
@@ -190,14 +186,14 @@ func Identity(ctx context.Context, client redis.UniversalClient) (string, error)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var node redis.Cmdable = client
+	var err error
 	if cluster, ok := client.(*redis.ClusterClient); ok {
-		master, err := cluster.MasterForKey(ctx, CanaryKey)
-		if err != nil {
-			return "", silent(err)
-		}
-		node = master
+		node, err = cluster.MasterForKey(ctx, CanaryKey)
 	}
-	info, err := node.Info(ctx, "server").Result()
+	info := ""
+	if err == nil {
+		info, err = node.Info(ctx, "server").Result()
+	}
 	if err != nil {
 		return "", silent(err)
 	}
@@ -404,11 +400,10 @@ func (r *Readiness) write(ctx context.Context) error {
 	}
 	var failed []error
 	for range spots {
-		err := <-answers
-		if err == nil {
+		failed = append(failed, <-answers)
+		if failed[len(failed)-1] == nil {
 			return nil
 		}
-		failed = append(failed, err)
 	}
 	return errors.Join(append(failed, ctx.Err())...)
 }

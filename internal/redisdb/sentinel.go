@@ -3,7 +3,6 @@ package redisdb
 import (
 	"context"
 	"net"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,12 +10,10 @@ import (
 	"seckill/internal/redisurl"
 )
 
-const (
-	// primaryTimeout bounds asking for the primary and connecting to it: a Sentinel that hangs
-	// is asked twice, then the others are, and the primary has budget.Look. The library
-	// would ask a Sentinel that hangs for ever if this were over before.
-	primaryTimeout = 5*budget.Brief + budget.Look
-)
+// primaryTimeout bounds asking for the primary and connecting to it: a Sentinel that hangs is asked twice, then the
+// others are, and the primary has budget.Look. The library would ask a Sentinel that hangs for ever if this were over
+// before.
+const primaryTimeout = 5*budget.Brief + budget.Look
 
 // newSentinelClient makes a client of the server that the Sentinels name.
 func newSentinelClient(options *redis.FailoverOptions, target redisurl.Target) *redis.Client {
@@ -39,23 +36,22 @@ func newSentinelClient(options *redis.FailoverOptions, target redisurl.Target) *
 // The library's pool stops dialing for a second after as many failures as it has places, and would go on not to see the
 // new primary for that time. So it is not told that a dial failed: it gets a connection on which everything fails with
 // the error of the dial.
-func dialAnyway(
-	dial func(ctx context.Context, network, addr string) (net.Conn, error),
-) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialAnyway(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
-			return unreachable{err: err}, nil //nolint:nilerr // see above
+			nowhere, _ := net.Pipe()
+			return unreachable{nowhere, err}, nil //nolint:nilerr // see above
 		}
 		return conn, nil
 	}
 }
 
-// unreachable is a connection to nowhere.
+// unreachable is a connection to nowhere, and the error of the dial.
 type unreachable struct {
-	net.Conn // nil: nothing else is called
+	net.Conn
 
-	err error // of the dial
+	err error
 }
 
 // Read implements net.Conn.
@@ -63,21 +59,3 @@ func (u unreachable) Read([]byte) (int, error) { return 0, u.err }
 
 // Write implements net.Conn.
 func (u unreachable) Write([]byte) (int, error) { return 0, u.err }
-
-// Close implements net.Conn.
-func (unreachable) Close() error { return nil }
-
-// LocalAddr implements net.Conn.
-func (unreachable) LocalAddr() net.Addr { return &net.TCPAddr{} }
-
-// RemoteAddr implements net.Conn.
-func (unreachable) RemoteAddr() net.Addr { return &net.TCPAddr{} }
-
-// SetDeadline implements net.Conn.
-func (unreachable) SetDeadline(time.Time) error { return nil }
-
-// SetReadDeadline implements net.Conn.
-func (unreachable) SetReadDeadline(time.Time) error { return nil }
-
-// SetWriteDeadline implements net.Conn.
-func (unreachable) SetWriteDeadline(time.Time) error { return nil }
