@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,19 +24,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// received is one webhook that a shop got.
-type received struct {
-	id    string
-	event payment.Event
-}
-
 // shop receives webhooks, refuses the first some, and keeps those whose signature is valid.
 type shop struct {
 	*httptest.Server
 
 	mu     sync.Mutex
 	refuse int
-	got    []received
+	got    []payment.Event
 	tries  int
 }
 
@@ -45,7 +40,7 @@ func newShop(t *testing.T, signatures *payment.Signatures, refuse int) *shop {
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		var event payment.Event
-		id, wrong := signatures.Verify(r.Header, body)
+		_, wrong := signatures.Verify(r.Header, body)
 		if err != nil || wrong != nil || json.Unmarshal(body, &event) != nil {
 			t.Errorf("a webhook is not valid: %s", body)
 		}
@@ -55,16 +50,16 @@ func newShop(t *testing.T, signatures *payment.Signatures, refuse int) *shop {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		s.got = append(s.got, received{id, event})
+		s.got = append(s.got, event)
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	return s
 }
 
-func (s *shop) received() []received {
+func (s *shop) received() []payment.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]received(nil), s.got...)
+	return slices.Clone(s.got)
 }
 
 // world is a simulator and a shop.
@@ -99,16 +94,7 @@ func newWorld(t *testing.T, file string, refuse int) *world {
 // run sends webhooks until the function it returns is called.
 func (w *world) run(t *testing.T) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w.Run(ctx, w.shop.URL)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	return check.Running(t, func(ctx context.Context) { w.Run(ctx, w.shop.URL) })
 }
 
 func (w *world) start(t *testing.T, id string) {
@@ -122,22 +108,18 @@ func (w *world) start(t *testing.T, id string) {
 // press presses a button of a payment's page, as a browser does.
 func (w *world) press(t *testing.T, id, decision string, headers ...string) (status int) {
 	t.Helper()
-	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/pay/"+id,
-		strings.NewReader(url.Values{"decision": {decision}}.Encode())))(t)
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	headers = append(headers, "Content-Type", "application/x-www-form-urlencoded")
+	status, _, _ = w.call(t, http.MethodPost, "/pay/"+id, "decision="+decision, headers...)
+	return status
+}
+
+// call makes a call, with headers, and follows no redirect.
+func (w *world) call(t *testing.T, method, path, body string, headers ...string) (status int, header http.Header, answer string) {
+	t.Helper()
+	request := check.Value(http.NewRequestWithContext(t.Context(), method, w.url+path, strings.NewReader(body)))(t)
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultTransport.RoundTrip(request)
-	check.Must(t, err)
-	check.Must(t, response.Body.Close())
-	return response.StatusCode
-}
-
-// see fetches a page.
-func (w *world) see(t *testing.T, path string) (status int, header http.Header, body string) {
-	t.Helper()
-	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, nil))(t)
 	response, err := http.DefaultTransport.RoundTrip(request)
 	check.Must(t, err)
 	defer response.Body.Close()
@@ -157,7 +139,7 @@ func TestThePageDecides(t *testing.T) {
 	for _, id := range []string{"yes", "no", "other"} {
 		w.start(t, id)
 	}
-	_, header, page := w.see(t, "/pay/yes")
+	_, header, page := w.call(t, http.MethodGet, "/pay/yes", "")
 	for _, want := range []string{"12.34 CNY", "order.yes", "pending", `value="approve"`, `value="decline"`, `value="delay"`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
@@ -182,9 +164,9 @@ func TestThePageDecides(t *testing.T) {
 	check.Eventually(t, "both webhooks arrive", func() bool { return len(w.shop.received()) == 2 })
 	types := map[string]string{}
 	for _, got := range w.shop.received() {
-		types[got.event.Data.PaymentID] = got.event.Type
-		check.Equal(t, "its amount", got.event.Data.Money, payment.Money{Amount: 1234, Currency: "CNY"})
-		check.Equal(t, "its order", got.event.Data.OrderID, "order."+got.event.Data.PaymentID)
+		types[got.Data.PaymentID] = got.Type
+		check.Equal(t, "its amount", got.Data.Money, payment.Money{Amount: 1234, Currency: "CNY"})
+		check.Equal(t, "its order", got.Data.OrderID, "order."+got.Data.PaymentID)
 	}
 	check.Equal(t, "yes", types["yes"], payment.EventSucceeded)
 	check.Equal(t, "no", types["no"], payment.EventFailed)
@@ -202,18 +184,11 @@ func TestTheWayBack(t *testing.T) {
 		"//" + here.Host + "/shop": false, "/shop": false, "javascript:alert(1)": false, "http://evil.example/": false, "http://" + here.Hostname() + ".evil.example/": false,
 		"http://" + here.Hostname() + "@evil.example/": false, "http://evil.example@" + here.Host + "/": false, "http://evil.example/#" + here.Host: false, "http://[::1": false,
 	} {
-		_, _, page := w.see(t, "/pay/p1?back="+url.QueryEscape(back))
+		path := "/pay/p1?back=" + url.QueryEscape(back)
+		_, _, page := w.call(t, http.MethodGet, path, "")
 		check.Equal(t, "the page leads to "+back, strings.Contains(page, `class="back`), leads)
-		request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/pay/p1?back="+url.QueryEscape(back), strings.NewReader("decision=approve")))(t)
-		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		response, err := http.DefaultTransport.RoundTrip(request)
-		check.Must(t, err)
-		check.Must(t, response.Body.Close())
-		want := "/pay/p1"
-		if leads {
-			want += "?back=" + url.QueryEscape(back)
-		}
-		check.Equal(t, "a decision with "+back+" leads to", response.Header.Get("Location"), want)
+		_, header, _ := w.call(t, http.MethodPost, path, "decision=approve", "Content-Type", "application/x-www-form-urlencoded")
+		check.Equal(t, "a decision with "+back+" leads to", header.Get("Location"), map[bool]string{true: path, false: "/pay/p1"}[leads])
 	}
 }
 
@@ -222,17 +197,11 @@ func TestThePageEscapes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.db"), 0)
 	defer w.stop()
-	if status, _, body := w.see(t, "/pay/"+url.PathEscape(`<script>alert(1)</script>`)); status != http.StatusNotFound || strings.Contains(body, "<script") {
-		t.Errorf("%d %s", status, body)
-	}
-	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/payments",
-		strings.NewReader(`{"id":"p1","order_id":"<script>","amount":1,"currency":"CNY"}`)))(t)
-	request.Header.Set("Authorization", "Bearer key")
-	request.Header.Set("Idempotency-Key", "p1")
-	refused, err := http.DefaultTransport.RoundTrip(request)
-	check.Must(t, err)
-	check.Must(t, refused.Body.Close())
-	check.Equal(t, "an order that is no id", refused.StatusCode, http.StatusUnprocessableEntity)
+	status, _, body := w.call(t, http.MethodGet, "/pay/"+url.PathEscape(`<script>alert(1)</script>`), "")
+	check.That(t, status == http.StatusNotFound && !strings.Contains(body, "<script"), "%d %s", status, body)
+	status, _, _ = w.call(t, http.MethodPost, "/payments", `{"id":"p1","order_id":"<script>","amount":1,"currency":"CNY"}`,
+		"Authorization", "Bearer key", "Idempotency-Key", "p1")
+	check.Equal(t, "an order that is no id", status, http.StatusUnprocessableEntity)
 }
 
 // A webhook is sent until it is answered with 204, always with the same id and a new signature.
