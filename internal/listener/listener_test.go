@@ -99,9 +99,7 @@ func TestOperationsAreAskedByInnerNames(t *testing.T) {
 		answer, err := server.Client().Do(request)
 		check.Must(t, err)
 		_ = answer.Body.Close()
-		if answer.StatusCode != want {
-			t.Errorf("Host %q: %d, want %d", host, answer.StatusCode, want)
-		}
+		check.That(t, answer.StatusCode == want, "Host %q: %d, want %d", host, answer.StatusCode, want)
 	}
 }
 

@@ -201,9 +201,8 @@ func TestTheKeyIsNeeded(t *testing.T) {
 		"look-up": check.ErrorOf(stranger.LookUp(t.Context(), "p1")),
 		"refund":  stranger.Refund(t.Context(), "r1", payment.Refund{PaymentID: "p1", Money: request("p1").Money}),
 	} {
-		if !errors.Is(err, model.ErrUnknownOutcome) || !strings.Contains(err.Error(), "401") {
-			t.Errorf("%s: %v", what, err)
-		}
+		check.That(t, errors.Is(err, model.ErrUnknownOutcome) && strings.Contains(err.Error(), "401"),
+			"%s: %v", what, err)
 	}
 }
 

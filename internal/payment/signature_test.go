@@ -122,9 +122,8 @@ func TestALateWebhookIsToldSo(t *testing.T) {
 		check.Is(t, "a late one", err, ErrTimestamp)
 		check.Is(t, "a late one", err, ErrSignature)
 		err = check.ErrorOf(by.Verify(signed(t, "another secret, as long as ours", time.Now().Add(off), body), []byte(body)))
-		if errors.Is(err, ErrTimestamp) || !errors.Is(err, ErrSignature) {
-			t.Errorf("a late one of somebody else: %v", err)
-		}
+		check.That(t, !errors.Is(err, ErrTimestamp) && errors.Is(err, ErrSignature),
+			"a late one of somebody else: %v", err)
 	}
 }
 
@@ -175,9 +174,7 @@ func TestSecretsThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, secret := range []string{"", "x", "whsec_eA==", "whsec_", "whsec_===", "whsec_not base64!", strings.Repeat("ab", 20)} {
 		_, err := NewSignatures([]string{newSecret, secret})
-		if err == nil || strings.Contains(err.Error(), "not base64!") {
-			t.Errorf("%q: %v", secret, err)
-		}
+		check.That(t, err != nil && !strings.Contains(err.Error(), "not base64!"), "%q: %v", secret, err)
 	}
 	if _, err := check.Value(NewSignatures(nil))(t).Sign("id", time.Now(), nil); err == nil {
 		t.Error("something is signed without a secret")
@@ -246,15 +243,11 @@ func TestNamesOfBuyers(t *testing.T) {
 	foreign := check.Value(NewBuyers(secret + "!"))(t)
 	name := here.Name("42")
 	check.Equal(t, "the name at another instance", there.Name("42"), name)
-	if len(name) != 43 {
-		t.Errorf("the name is %q", name)
-	}
+	check.That(t, len(name) == 43, "the name is %q", name)
 	if other := here.Name("43"); other == name {
 		t.Error("two buyers have one name")
 	}
-	if foreign.Name("42") == name {
-		t.Error("the name does not depend on the secret")
-	}
+	check.That(t, foreign.Name("42") != name, "the name does not depend on the secret")
 }
 
 // The limits of a client, for tests.

@@ -53,14 +53,10 @@ func TestTheWaitIsTrue(t *testing.T) {
 			wait = l.at(t, "sender", now)
 		}
 		if r.Events > 2000 {
-			if wait != 0 {
-				t.Errorf("%v refuses after 2000", r)
-			}
+			check.That(t, wait == 0, "%v refuses after 2000", r)
 			continue
 		}
-		if taken != r.Events+1 || wait <= 0 || wait > r.Per {
-			t.Fatalf("%v: refuses number %d for %s", r, taken, wait)
-		}
+		check.Need(t, taken == r.Events+1 && wait > 0 && wait <= r.Per, "%v: refuses number %d for %s", r, taken, wait)
 		if early := l.at(t, "sender", now.Add(wait-wait/10)); early <= 0 {
 			t.Errorf("%v: allowed before its time", r)
 		}
@@ -80,9 +76,7 @@ func TestTheQuietestIsForgotten(t *testing.T) {
 	l.at(t, "busy", now)
 	for i := range maxTracked + 10 {
 		l.at(t, strconv.Itoa(i), now)
-		if i%1000 == 0 && l.at(t, "busy", now) == 0 {
-			t.Fatal("a busy sender is forgotten")
-		}
+		check.Need(t, i%1000 != 0 || l.at(t, "busy", now) != 0, "a busy sender is forgotten")
 	}
 	if n := l.current.Load().senders.Len(); n != maxTracked {
 		t.Errorf("%d senders are remembered", n)
@@ -94,16 +88,13 @@ func TestNoLimit(t *testing.T) {
 	for _, r := range []model.Rate{{}, {Events: 5}, {Per: time.Second}, {Events: -1, Per: time.Second}} {
 		l := limiter(t, r)
 		for range 10 {
-			if l.Take(t.Context(), "sender") != 0 || !l.Rate().Off() {
-				t.Errorf("%v limits", r)
-			}
+			check.That(t, l.Take(t.Context(), "sender") == 0 && l.Rate().Off(), "%v limits", r)
 		}
 	}
 	var none *Limiter
 	var nowhere *Addresses
-	if none.Take(t.Context(), "sender") != 0 || nowhere.Take(t.Context(), netip.Addr{}) != 0 {
-		t.Error("no limiter limits")
-	}
+	check.That(t, none.Take(t.Context(), "sender") == 0 && nowhere.Take(t.Context(), netip.Addr{}) == 0,
+		"no limiter limits")
 }
 
 // TestChangedRate: a new rate counts from anew, the same one goes on.
@@ -114,13 +105,9 @@ func TestChangedRate(t *testing.T) {
 		check.Must(t, l.Set(model.Rate{Events: 1, Per: time.Hour}, ""))
 		l.Take(t.Context(), "sender")
 	}
-	if l.Take(t.Context(), "sender") == 0 {
-		t.Error("the same rate was set again and has forgotten its senders")
-	}
+	check.That(t, l.Take(t.Context(), "sender") != 0, "the same rate was set again and has forgotten its senders")
 	check.Must(t, l.Set(model.Rate{Events: 2, Per: time.Hour}, ""))
-	if l.Take(t.Context(), "sender") != 0 {
-		t.Error("the new rate is not in force")
-	}
+	check.That(t, l.Take(t.Context(), "sender") == 0, "the new rate is not in force")
 }
 
 func TestNetwork(t *testing.T) {
@@ -199,23 +186,19 @@ func (b *table) take(ctx context.Context, asks []Ask) ([]Verdict, error) {
 	return verdicts, nil
 }
 
-// instances are limiters that share a table.
-func (b *table) instances(t *testing.T, n int, rate model.Rate) []*Limiter {
+// sharing is a limiter of one instance, which shares what take keeps.
+func sharing(t *testing.T, rate model.Rate, take func(context.Context, []Ask) ([]Verdict, error)) (*Limiter, *check.Log) {
 	t.Helper()
-	b.idle = map[string]int64{}
-	list := make([]*Limiter, n)
-	for i := range list {
-		var log check.Log
-		shared := NewShared(b.take, prometheus.NewRegistry(), log.Logger())
-		t.Cleanup(func() { shared.Close(context.Background()) })
-		list[i] = New("test", 0, shared)
-		check.Must(t, list[i].Set(rate, "scope"))
-	}
-	return list
+	log := &check.Log{}
+	shared := NewShared(take, prometheus.NewRegistry(), log.Logger())
+	t.Cleanup(func() { shared.Close(context.Background()) })
+	l := New("test", 0, shared)
+	check.Must(t, l.Set(rate, "scope"))
+	return l, log
 }
 
 // pass counts what instances let pass of n requests of one sender, by turns.
-func pass(t *testing.T, list []*Limiter, n int) (passed int) {
+func pass(t *testing.T, n int, list ...*Limiter) (passed int) {
 	t.Helper()
 	for i := range n {
 		if list[i%len(list)].Take(t.Context(), "sender") == 0 {
@@ -230,45 +213,30 @@ func TestInstancesShareALimit(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ events, instances, most int }{{1, 2, 1}, {7, 3, 7}, {100, 2, 104}, {1000, 2, 1040}, {1000, 4, 1100}} {
 		synctest.Test(t, func(t *testing.T) {
-			list := (&table{}).instances(t, tt.instances, model.Rate{Events: tt.events, Per: 24 * time.Hour})
-			if n := pass(t, list, 5*tt.events); n < tt.events || n > tt.most {
-				t.Errorf("%d instances let %d pass with %d a day", tt.instances, n, tt.events)
+			b, list := &table{idle: map[string]int64{}}, make([]*Limiter, tt.instances)
+			for i := range list {
+				list[i], _ = sharing(t, model.Rate{Events: tt.events, Per: 24 * time.Hour}, b.take)
 			}
+			n := pass(t, 5*tt.events, list...)
+			check.That(t, n >= tt.events && n <= tt.most, "%d instances let %d pass with %d a day", tt.instances, n, tt.events)
 		})
 	}
 }
 
-// TestAfterAQuietTimeNobodyIsAsked: a buyer of the last sale asks nobody in the next one.
-func TestAfterAQuietTimeNobodyIsAsked(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &table{}
-		list := b.instances(t, 1, model.Rate{Events: 20, Per: time.Second})
-		pass(t, list, 10)
-		asked := b.asked
-		<-time.After(time.Second)
-		if n := pass(t, list, 5); n != 5 || b.asked != asked || asked == 0 {
-			t.Errorf("%d of 5 pass; asked %d times, then %d", n, asked, b.asked)
-		}
-	})
-}
-
-// TestTheFirstRequestsAskNobody: a quarter of the quota costs no call, and neither does what is refused.
+// TestTheFirstRequestsAskNobody: a quarter of the quota costs no call, and neither does what is refused. A buyer of the
+// last sale asks nobody in the next one.
 func TestTheFirstRequestsAskNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &table{}
-		list := b.instances(t, 1, model.Rate{Events: 20, Per: time.Hour})
-		if pass(t, list, 5); b.asked != 0 {
-			t.Errorf("five of twenty requests asked %d times", b.asked)
-		}
-		if pass(t, list, 1); b.asked != 1 {
-			t.Errorf("the sixth asked %d times", b.asked)
-		}
-		pass(t, list, 20)
-		asked := b.asked
-		if n := pass(t, list, 1000); n != 0 || b.asked != asked {
-			t.Errorf("of 1000 requests beyond the limit %d passed, and %d asked", n, b.asked-asked)
+		b := &table{idle: map[string]int64{}}
+		l, _ := sharing(t, model.Rate{Events: 20, Per: time.Second}, b.take)
+		for _, step := range []struct {
+			rest                  time.Duration
+			requests, pass, asked int
+		}{{0, 5, 5, 0}, {0, 1, 1, 1}, {0, 14, 14, 15}, {0, 1000, 0, 15}, {time.Second, 5, 5, 15}} {
+			<-time.After(step.rest)
+			passed := pass(t, step.requests, l)
+			check.That(t, passed == step.pass && b.asked <= step.asked && (b.asked > 0) == (step.asked > 0), "%+v: %d pass, %d asked", step, passed, b.asked)
 		}
 	})
 }
@@ -287,23 +255,14 @@ func TestAwayMeansAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := &table{fails: fails}
-				var log check.Log
-				b.idle = map[string]int64{}
-				shared := NewShared(b.take, prometheus.NewRegistry(), log.Logger())
-				defer shared.Close(context.Background())
-				l := New("test", 0, shared)
-				check.Must(t, l.Set(model.Rate{Events: 7, Per: time.Hour}, "scope"))
+				b := &table{fails: fails, idle: map[string]int64{}}
+				l, log := sharing(t, model.Rate{Events: 7, Per: time.Hour}, b.take)
 				began := time.Now()
-				if n := pass(t, []*Limiter{l}, 50); n != 7 {
-					t.Errorf("%d pass with 7 an hour", n)
-				}
+				check.Equal(t, "pass with 7 an hour", pass(t, 50, l), 7)
 				if took := time.Since(began); took > budget.Glance {
 					t.Errorf("50 requests waited %s", took)
 				}
-				if !log.Has("this instance alone") {
-					t.Errorf("the log says %s", log.String())
-				}
+				check.That(t, log.Has("this instance alone"), "the log says %s", log.String())
 				b.mu.Lock()
 				b.fails = nil
 				b.mu.Unlock()
@@ -311,9 +270,8 @@ func TestAwayMeansAlone(t *testing.T) {
 				for range 5 { // other senders
 					l.Take(t.Context(), "another")
 				}
-				if b.asked != 5 || !log.Has("all instances again") {
-					t.Errorf("asked %d times after it was well again; the log says %s", b.asked, log.String())
-				}
+				check.That(t, b.asked == 5 && log.Has("all instances again"),
+					"asked %d times after it was well again; the log says %s", b.asked, log.String())
 			})
 		})
 	}
@@ -351,12 +309,8 @@ func (s *told) says(verdict Verdict, away error) {
 func beside(t *testing.T, test func(t *testing.T, l *Limiter, s *told)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		var log check.Log
 		s := &told{}
-		shared := NewShared(s.take, prometheus.NewRegistry(), log.Logger())
-		defer shared.Close(context.Background())
-		l := New("test", 0, shared)
-		check.Must(t, l.Set(model.Rate{Events: smallest - 1, Per: time.Hour}, "scope"))
+		l, _ := sharing(t, model.Rate{Events: smallest - 1, Per: time.Hour}, s.take)
 		test(t, l, s)
 	})
 }
@@ -389,9 +343,8 @@ func TestAnOutageIsReported(t *testing.T) {
 		<-time.After(2 * budget.Look)
 		synctest.Wait()
 		check.Equal(t, "the wait after it", l.Take(t.Context(), "sender"), 0)
-		if len(s.asked) != 1 || s.asked[0].Used != 4 {
-			t.Errorf("asked %+v, want one question that reports 4 events", s.asked)
-		}
+		check.That(t, len(s.asked) == 1 && s.asked[0].Used == 4,
+			"asked %+v, want one question that reports 4 events", s.asked)
 		check.Equal(t, "the next wait", l.Take(t.Context(), "sender"), 0)
 		check.Equal(t, "what the next question reports", s.asked[1].Used, 0)
 	})
@@ -417,9 +370,7 @@ func TestAnotherRateIsCountedByItself(t *testing.T) {
 		l.Take(t.Context(), "sender")
 		check.Must(t, l.Set(model.Rate{Events: smallest - 2, Per: time.Hour}, "scope"))
 		l.Take(t.Context(), "sender")
-		if len(s.asked) != 2 || s.asked[0].Key == s.asked[1].Key {
-			t.Errorf("asked %+v, want two names", s.asked)
-		}
+		check.That(t, len(s.asked) == 2 && s.asked[0].Key != s.asked[1].Key, "asked %+v, want two names", s.asked)
 	})
 }
 

@@ -370,9 +370,7 @@ func (w *floorWaits) within(t *testing.T, limit time.Duration, vouchers ...strin
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range vouchers {
-		if w.ended[id].IsZero() {
-			t.Fatalf("%s waits still", id)
-		}
+		check.Need(t, !w.ended[id].IsZero(), "%s waits still", id)
 	}
 	check.Equal(t, "waits that have ended", len(w.ended), len(vouchers))
 }

@@ -136,9 +136,8 @@ func TestReplayOfAReservationThatStandsPublishesIt(t *testing.T) {
 	r.Epoch = 0 // the letter's is that of an earlier copy
 	s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 	got, err := s.Replayer.Replay(t.Context(), 1, "")
-	if err != nil || got.ID != "o1" || got.Epoch != 1 || len(s.letters) != 0 || len(s.messages) != 1 {
-		t.Errorf("%+v, %v; %d letters, %d messages", got, err, len(s.letters), len(s.messages))
-	}
+	check.That(t, err == nil && got.ID == "o1" && got.Epoch == 1 && len(s.letters) == 0 && len(s.messages) == 1,
+		"%+v, %v; %d letters, %d messages", got, err, len(s.letters), len(s.messages))
 	s.work(t)
 	s.balanced(t)
 	check.That(t, s.rows["o1"].Live() && len(s.rows) == 1, "%+v", s.rows)

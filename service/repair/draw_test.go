@@ -208,9 +208,8 @@ func TestADrawWaitsForPromisedOrders(t *testing.T) {
 		d.Run(ctx, electing(nobody{}, slog.New(slog.NewTextHandler(heard{told, cut}, nil))))
 	}
 	draws()
-	if !strings.Contains(told.String(), "wait for the orders of before the draw") {
-		t.Fatalf("an order was queued, and the draw did not wait: %s", told.String())
-	}
+	check.Need(t, strings.Contains(told.String(), "wait for the orders of before the draw"),
+		"an order was queued, and the draw did not wait: %s", told.String())
 	check.That(t, check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).ClosedAt == nil, "it was closed while an order was queued")
 	late := check.Value(b.hot.Reserve(t.Context(), admissions(l.voucher.ID, 7, 8)))(t)
 	check.That(t, errors.Is(late[0].Err, model.ErrCopyClosed), "a unit that is to be drawn was sold: %v", late[0].Err)

@@ -235,9 +235,7 @@ func TestEventsAreRelayed(t *testing.T) {
 		check.Equal(t, "the wait of an event that the stream did not take is told", m.wait >= 1.5, true)
 		check.Equal(t, "events left", len(m.outbox), 0)
 		for i, id := range m.stream {
-			if id != int64(i+1) {
-				t.Fatalf("event %d is published as number %d", id, i+1)
-			}
+			check.Need(t, id == int64(i+1), "event %d is published as number %d", id, i+1)
 		}
 		check.Equal(t, "events published", len(m.stream), 1200)
 	})

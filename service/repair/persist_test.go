@@ -61,9 +61,8 @@ func TestPoisonIsFoundAmongManyAndItsUnitComesBack(t *testing.T) {
 	s.poison["o317"] = true
 	s.publish(batch...)
 	s.work(t)
-	if len(s.letters) != 1 || s.letters[0].Reservation.ID != "o317" || s.letters[0].Reason == "" {
-		t.Fatalf("letters: %+v", s.letters)
-	}
+	check.Need(t, len(s.letters) == 1 && s.letters[0].Reservation.ID == "o317" && s.letters[0].Reason != "",
+		"letters: %+v", s.letters)
 	if row := s.rows["o317"]; row.Status != model.OrderFailed || row.Reason != model.ReasonUnprocessable {
 		t.Errorf("the poison's row: %+v", row)
 	}
@@ -141,9 +140,8 @@ func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 			s.work(t)
 			servicetest.Pass(100 * time.Millisecond)
 		}
-		if len(s.letters) != 0 || len(s.messages) != 1 {
-			t.Fatalf("%d letters, %d messages", len(s.letters), len(s.messages))
-		}
+		check.Need(t, len(s.letters) == 0 && len(s.messages) == 1,
+			"%d letters, %d messages", len(s.letters), len(s.messages))
 		if tries := s.count("db.persist"); tries > 15 {
 			t.Errorf("the voucher was tried %d times in 10 s", tries)
 		}
@@ -182,9 +180,8 @@ func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 			}
 			check.Equal(t, "the reason", s.rows["o4"].Reason, tt.reason)
 			s.settles(t, 10*time.Second)
-			if s.hot().Epoch() != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
-				t.Errorf("epoch %d, %d releases, %d remain", s.hot().Epoch(), len(s.outbox), s.remaining())
-			}
+			check.That(t, s.hot().Epoch() == 2 && len(s.outbox) == 0 && s.remaining() == s.voucher.Stock-tt.sold,
+				"epoch %d, %d releases, %d remain", s.hot().Epoch(), len(s.outbox), s.remaining())
 			s.publish(reserved...) // late, and of an epoch that is gone
 			s.work(t)
 			s.reconcileFor(t, 10*time.Second)

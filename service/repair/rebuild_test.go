@@ -35,9 +35,7 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 		at := slices.Index(s.steps, "db.close")
 		for _, step := range want {
 			next := slices.Index(s.steps[at:], step)
-			if next < 0 {
-				t.Fatalf("%s is missing after %v", step, s.steps[:at])
-			}
+			check.Need(t, next >= 0, "%s is missing after %v", step, s.steps[:at])
 			at += next
 		}
 		s.balanced(t)
@@ -55,9 +53,8 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 		s.sell("o3", "u3")
 		s.hot().Hold(s.rows["o3"]) // never settled
 		check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
-		if s.hot().Marks()["u1"] != "o1" || s.hot().Marks()["u0"] != "o0" || len(s.hot().Pending()) != 2 {
-			t.Errorf("marks %v, reservations %v", s.hot().Marks(), s.hot().Pending())
-		}
+		check.That(t, s.hot().Marks()["u1"] == "o1" && s.hot().Marks()["u0"] == "o0" && len(s.hot().Pending()) == 2,
+			"marks %v, reservations %v", s.hot().Marks(), s.hot().Pending())
 		s.settles(t, 20*time.Second)
 		check.That(t, s.rows["o1"].Live() && s.rows["o2"].Reason == model.ReasonAlreadyOrdered, "%+v, %+v", s.rows["o1"], s.rows["o2"])
 	})
@@ -81,9 +78,7 @@ func TestALargeSaleIsRebuiltInPages(t *testing.T) {
 		check.Equal(t, "reservations", len(now.Pending()), reserved)
 		check.Equal(t, "what remains", s.remaining(), 10)
 		for id, r := range now.Pending() {
-			if r.ID != id || r.Epoch != 2 {
-				t.Fatalf("carried over as %+v", r)
-			}
+			check.Need(t, r.ID == id && r.Epoch == 2, "carried over as %+v", r)
 		}
 	})
 }

@@ -499,9 +499,8 @@ func TestQuietVouchersCostNextToNothing(t *testing.T) {
 		}
 		for i := range vouchers {
 			id := fmt.Sprint("quiet", i)
-			if hot.of[id] != 1 {
-				t.Errorf("the hot copy of %s was read %d times in %d sweeps", id, hot.of[id], closerSweeps)
-			}
+			check.That(t, hot.of[id] == 1,
+				"the hot copy of %s was read %d times in %d sweeps", id, hot.of[id], closerSweeps)
 		}
 		for step, want := range map[string]int{
 			"db.watched": closerSweeps, "hot.quiet": closerSweeps, "hot.read": closerSweeps, "hot.incarnation": looks,

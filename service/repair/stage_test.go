@@ -226,9 +226,8 @@ func (s *stage) balanced(t *testing.T) {
 		}
 	}
 	check.That(t, s.voucher.Remaining == s.voucher.Stock-int64(len(live)), "the database: %d of %d remain beside %d live orders", s.voucher.Remaining, s.voucher.Stock, len(live))
-	if s.hot().State() != model.CopyOpen || s.hot().Epoch() != s.record.Epoch || !s.record.Open() {
-		t.Errorf("the copy is %s at epoch %d, the record %+v", s.hot().State(), s.hot().Epoch(), s.record)
-	}
+	check.That(t, s.hot().State() == model.CopyOpen && s.hot().Epoch() == s.record.Epoch && s.record.Open(),
+		"the copy is %s at epoch %d, the record %+v", s.hot().State(), s.hot().Epoch(), s.record)
 	marks := s.hot().Marks()
 	for user, id := range marks {
 		check.Equal(t, "the live order of "+user+", as the mark names it", live[user], id)

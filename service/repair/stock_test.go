@@ -164,9 +164,8 @@ func TestAStockThatIsBeingChangedIsChangedAfterwards(t *testing.T) {
 			}
 			s.mu.Unlock()
 			v, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
-			if err != nil || v.Stock != 5 || s.hot().Voucher().Stock != 5 || len(s.intents) != 0 {
-				t.Errorf("%+v, %v, the copy has %d, %d intents", v, err, s.hot().Voucher().Stock, len(s.intents))
-			}
+			check.That(t, err == nil && v.Stock == 5 && s.hot().Voucher().Stock == 5 && len(s.intents) == 0,
+				"%+v, %v, the copy has %d, %d intents", v, err, s.hot().Voucher().Stock, len(s.intents))
 
 			s.fail(at, model.Unavailable("another change is under way", model.ErrSuperseded))
 			began := time.Now()

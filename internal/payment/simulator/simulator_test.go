@@ -41,9 +41,8 @@ func newShop(t *testing.T, signatures *payment.Signatures, refuse int) *shop {
 		body, err := io.ReadAll(r.Body)
 		var event payment.Event
 		_, wrong := signatures.Verify(r.Header, body)
-		if err != nil || wrong != nil || json.Unmarshal(body, &event) != nil {
-			t.Errorf("a webhook is not valid: %s", body)
-		}
+		check.That(t, err == nil && wrong == nil && json.Unmarshal(body, &event) == nil,
+			"a webhook is not valid: %s", body)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.tries++; s.tries <= s.refuse {
@@ -141,16 +140,13 @@ func TestThePageDecides(t *testing.T) {
 	}
 	_, header, page := w.call(t, http.MethodGet, "/pay/yes", "")
 	for _, want := range []string{"12.34 CNY", "order.yes", "pending", `value="approve"`, `value="decline"`, `value="delay"`} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page lacks %s", want)
-		}
+		check.That(t, strings.Contains(page, want), "the page lacks %s", want)
 	}
 	if policy := header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 		t.Errorf("the page's policy is %q", policy)
 	}
-	if strings.Contains(page, "<script") || strings.Contains(page, "style=") {
-		t.Error("the page needs what its policy forbids")
-	}
+	check.That(t, !strings.Contains(page, "<script") && !strings.Contains(page, "style="),
+		"the page needs what its policy forbids")
 	check.Equal(t, "approve", w.press(t, "yes", "approve"), http.StatusSeeOther)
 	check.Equal(t, "approved twice", w.press(t, "yes", "decline"), http.StatusSeeOther)
 	check.Equal(t, "decline", w.press(t, "no", "decline"), http.StatusSeeOther)
