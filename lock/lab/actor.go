@@ -29,13 +29,14 @@ type actor struct {
 	closed bool // it is over: what comes late is of no worker any more
 }
 
-func newActor(ctx context.Context, name string, began time.Time, does work) *actor {
-	working, cancel := context.WithCancel(ctx)
-	a := &actor{ctx: ctx, name: name, cancel: cancel, began: began, points: make(chan point), let: make(chan struct{}, 1)}
+func newActor(on *arena, name string, with setup) *actor {
+	ctx, cancel := context.WithCancel(on.ctx)
+	a := &actor{ctx: on.ctx, name: name, cancel: cancel, began: on.began, points: make(chan point), let: make(chan struct{}, 1)}
+	with.at = a.stand
 	a.note(pointBegun, false)
 	go func() {
 		defer close(a.points)
-		a.err = try(func() { a.told = does(working, a.stand) })
+		a.err = try(func() { a.told = on.strategy.work(ctx, with) })
 		if a.err != nil {
 			a.told = tally{{End: pointFailed}}
 		}
@@ -144,20 +145,22 @@ func (a *actor) hold() Hold {
 	return h
 }
 
-// with is the time in which both workers had the lock; none where to is not after from.
-func (h Hold) with(other Hold) (from, to time.Duration) {
-	if !h.Locked || !other.Locked || h.Holder == other.Holder {
-		return 0, 0
+// Twice are the times in which another worker had the lock too.
+func (a Attack) Twice(h Hold) (all []Hold) {
+	for _, other := range a.Holds {
+		from, to := max(h.From, other.From), min(h.To, other.To)
+		if h.Locked && other.Locked && h.Holder != other.Holder && from < to {
+			all = append(all, Hold{From: from, To: to})
+		}
 	}
-	return max(h.From, other.From), min(h.To, other.To)
+	return all
 }
 
 // Together is the longest time in which two workers had the lock.
 func (a Attack) Together() (longest time.Duration) {
 	for _, h := range a.Holds {
-		for _, other := range a.Holds {
-			from, to := h.with(other)
-			longest = max(longest, to-from)
+		for _, both := range a.Twice(h) {
+			longest = max(longest, both.To-both.From)
 		}
 	}
 	return longest
@@ -203,7 +206,7 @@ func (a *arena) worker(name string, change ...func(*setup)) *actor {
 	for _, f := range change {
 		f(&with)
 	}
-	w := newActor(a.ctx, name, a.began, a.strategy.work(with))
+	w := newActor(a, name, with)
 	a.workers = append(a.workers, w)
 	return w
 }
@@ -334,14 +337,12 @@ func renewedByOther() attack {
 	}}
 }
 
-// heldRow is "two at once" for strategies that live inside the database: a third transaction holds the row, or in
-// SQLite the database, until A and B have both read what they may and stand before the same last unit.
+// heldRow is "two at once" for strategies that live inside the database: a third transaction holds the row until A and
+// B have both read what they may and stand before the same last unit.
 func heldRow() attack {
 	return attack{name: "two at once", stock: 1, run: func(a *arena) {
 		transacted(func(u unit) answer {
-			if u.DSN != "" {
-				u.look("SELECT 0, 0, 0 FROM vouchers WHERE id = ? FOR UPDATE")
-			}
+			u.look("SELECT 0, 0, 0 FROM vouchers WHERE id = ? FOR UPDATE")
 			a.worker("A")
 			a.worker("B")
 			poll.Pause(u.ctx, a.watched)

@@ -6,7 +6,8 @@
 // In the work, N workers add to one account and take units of one stock, each by reading, thinking and writing back.
 // Every strategy does it twice. First under attack: workers are stopped at chosen points, which forces an interleaving
 // that breaks the broken strategies every time and not by luck. The real ones must survive the same interleavings. Then
-// freely, as fast as it goes, for throughput and waiting.
+// freely, as fast as it goes, for throughput and waiting. It starts servers of its own: redis-server and mariadbd have
+// to be installed.
 package main
 
 import (
@@ -35,23 +36,11 @@ import (
 // options are those of the command line, and what tests change.
 type options struct {
 	load
-	own  bool      // start real servers, where they are installed
-	dsn  string    // tests: of an empty schema; otherwise, where nothing is installed, SQLite
-	log  io.Writer // is told how far the run is
-	rows []strategy
-
+	site     site      // tests: servers that run already
+	log      io.Writer // is told how far the run is
+	rows     []strategy
 	wait     time.Duration // tests: how long the last worker waits for a lock that is gone, or its own
 	patience time.Duration // tests: how long to wait at least for what must not happen
-}
-
-// check refuses options that make no sense.
-func (o options) check() error {
-	switch {
-	case o.Workers < 2, o.Workers > 512, o.Operations < 1, o.Operations > 10_000,
-		o.Duration <= 0, o.Duration > time.Hour, o.Think <= 0, o.Think > time.Second:
-		return fmt.Errorf("%w: -workers are 2 to 512, -operations 1 to 10000, -duration up to 1h and -think up to 1s", errUsage)
-	}
-	return nil
 }
 
 // failure is the error that ends what is tried. The laboratory goes on after no error, and most of its steps can fail:
@@ -101,19 +90,14 @@ func newID() string { return strings.ToLower(rand.Text()) }
 // lab is one run: where it takes place, and what it has to clean up.
 type lab struct {
 	options
-	site   site
 	db     *sqldb.Database
-	single *redis.Client // of the single instance
-	places map[backing]string
+	single redis.UniversalClient // of the single instance
 	undo   cleanup
 }
 
 // experiment runs the laboratory. It has removed everything that it made when it returns, also when ctx ended. An error
 // means that there is no report; a row that could not run is part of the report.
 func experiment(ctx context.Context, o options) (r report, err error) {
-	if err := o.check(); err != nil {
-		return report{}, err
-	}
 	began, l := time.Now(), &lab{options: o}
 	err = try(func() {
 		l.open(ctx)
@@ -136,16 +120,16 @@ func (l *lab) run(ctx context.Context) []Row {
 	var attacks errgroup.Group
 	attacks.SetLimit(attackedAtOnce)
 	for i, s := range l.rows {
-		rows[i] = l.row(i, s)
+		rows[i].strategy = s
 		attacks.Go(func() error {
-			bounded(ctx, &rows[i], l.attack)
+			rows[i].try(ctx, l.attack)
 			return nil // a row that failed is part of the report
 		})
 	}
 	_ = attacks.Wait()
 	for i := range rows {
 		must("the laboratory was interrupted", context.Cause(ctx))
-		bounded(ctx, &rows[i], l.free)
+		rows[i].try(ctx, l.free)
 		rows[i].judge()
 		fmt.Fprintf(l.log, "%2d/%d %s: %s\n", i+1, len(rows), rows[i].Name, rows[i].Verdict)
 	}
@@ -153,22 +137,13 @@ func (l *lab) run(ctx context.Context) []Row {
 	return rows
 }
 
-func (l *lab) row(number int, s strategy) Row {
-	r := Row{strategy: s, number: number, On: l.places[s.on]}
-	if s.on == onMySQL && l.site.DSN == "" {
-		r.Verdict = VerdictNeedsMySQL
-	}
-	return r
-}
-
-// bounded does one part of a row that can run and has not failed.
-func bounded(ctx context.Context, r *Row, part func(context.Context, *Row)) {
-	if r.Verdict != "" || r.Err != nil {
-		return
-	}
+// try does one half of a row that has not failed.
+func (r *Row) try(ctx context.Context, half func(context.Context, *Row)) {
 	ctx, cancel := context.WithTimeout(ctx, rowBudget)
 	defer cancel()
-	r.Err = try(func() { part(ctx, r) })
+	if r.Err == nil {
+		r.Err = try(func() { half(ctx, r) })
+	}
 }
 
 // attack forces every interleaving upon the strategy, all at the same time. An attack in which an actor was refused for
@@ -200,6 +175,7 @@ func (l *lab) attack(ctx context.Context, r *Row) {
 // free lets two processes work as fast as they can, and measures them.
 func (l *lab) free(ctx context.Context, r *Row) {
 	// Half as many units as buyers, so that the stock runs out under way.
+	var took time.Duration
 	run := attack{name: "free run", stock: int64(l.Workers) * int64(l.Operations) / 2, run: func(a *arena) {
 		first, second := l.load, l.load
 		second.Workers /= 2
@@ -207,18 +183,19 @@ func (l *lab) free(ctx context.Context, r *Row) {
 		a.worker("one", func(s *setup) { s.Load = &first })
 		a.worker("two", func(s *setup) { s.Load = &second })
 		a.finish(a.workers...)
+		took = time.Since(a.began)
 	}}
 	ran, told := l.stage(ctx, r, run, "free", 0)
 	r.Free = ran.Finding
 	r.merge(r.Free)
-	r.Throughput = told.throughput()
+	r.Throughput = float64(told.count(pointDone, pointSoldOut)) / took.Seconds()
 	r.Median, r.P99, r.Longest = told.quantile(0.5), told.quantile(0.99), told.quantile(1)
 }
 
 // stage has an attack, or the free run, on an account and a stock made for it, and judges it.
-func (l *lab) stage(ctx context.Context, r *Row, a attack, part string, watched time.Duration) (Attack, tally) {
+func (l *lab) stage(ctx context.Context, r *Row, a attack, part string, watched time.Duration) (found Attack, told tally) {
 	with := setup{
-		site: l.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: certain, db: l.db, redis: l.single,
+		site: l.site, Name: newID() + "-" + part, Lease: calmLease, Wait: certain, db: l.db, redis: l.single,
 	}
 	on := &arena{ctx: ctx, strategy: r.strategy, watched: watched, wait: l.wait, patience: l.patience, setup: with}
 	defer on.clear()
@@ -229,19 +206,12 @@ func (l *lab) stage(ctx context.Context, r *Row, a attack, part string, watched 
 		a.run(on)
 		left = r.ledger.read(unit{setup: with, ctx: ctx})
 	}))
-	found := Attack{Name: a.name, Finding: on.tally.judge(a.stock, left, a.lapses)}
+	found = Attack{Name: a.name, Finding: on.tally.judge(a.stock, left, a.lapses)}
 	for _, w := range on.workers {
 		found.Holds = append(found.Holds, w.hold())
 	}
 	return found, on.tally
 }
-
-const (
-	exitError = 1
-	exitUsage = 2
-)
-
-var errUsage = errors.New("see -help")
 
 func main() {
 	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -254,35 +224,39 @@ func main() {
 	os.Exit(code)
 }
 
+const (
+	exitError = 1
+	exitUsage = 2
+)
+
+var errUsage = errors.New("see -help")
+
 // command runs the program and returns its exit code: 1 for a wrong verdict, 2 for wrong usage.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	err := try(func() { execute(ctx, args, stdout, stderr) })
-	if err == nil || errors.Is(err, flag.ErrHelp) {
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
-	}
-	fmt.Fprintln(stderr, "lab:", err)
-	if errors.Is(err, errUsage) {
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(stderr, "lab:", err)
 		return exitUsage
 	}
+	fmt.Fprintln(stderr, "lab:", err)
 	return exitError
 }
 
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) {
-	o := options{log: stderr, own: true}
+	o := options{log: stderr, load: load{Operations: 50, Duration: 2 * time.Second, Think: 200 * time.Microsecond}}
 	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	replicas := flags.Bool("real", false,
-		"also locks whose replica is promoted, and a split brain, with redis-servers of the lab's own")
+	replicas := flags.Bool("real", false, "also locks whose replica is promoted, and a split brain")
 	page := flags.String("html", "", "also write the table and the time lines to this `file`")
-	flags.IntVar(&o.Workers, "workers", 8, "how many work on one account, half of them in each of two processes")
-	flags.IntVar(&o.Operations, "operations", 50, "operations of each worker")
-	flags.DurationVar(&o.Duration, "duration", 2*time.Second, "after this no worker of a row begins another operation")
-	flags.DurationVar(&o.Think, "think", 200*time.Microsecond, "the longest time between reading and writing")
+	flags.IntVar(&o.Workers, "workers", 8, "how many work on one account, half of them in each of two processes (2 to 512)")
 	if err := flags.Parse(args); err != nil {
 		stop(errors.Join(err, errUsage))
 	}
-	if flags.NArg() > 0 {
-		stop(fmt.Errorf("%w: there are no arguments but flags", errUsage))
+	if flags.NArg() > 0 || o.Workers < 2 || o.Workers > 512 {
+		stop(fmt.Errorf("%w: there are no arguments but flags, and 2 to 512 workers", errUsage))
 	}
 	o.rows = slices.DeleteFunc(catalog(), func(s strategy) bool { return s.replicas && !*replicas }) //nolint:contextcheck // nothing is opened yet
 	redisdb.Log(slog.New(slog.DiscardHandler))                                                       // what matters of the client's remarks comes back as errors too

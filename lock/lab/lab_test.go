@@ -7,11 +7,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	_ "github.com/go-sql-driver/mysql" // the driver of the server's own connections
 
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
@@ -19,12 +18,18 @@ import (
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
-// small are options of a small laboratory.
+// small are options of a small laboratory on the servers that tests share.
 func small(t *testing.T, o options) options {
 	t.Helper()
 	// A loaded machine is no reason to do less.
 	o.load = load{Workers: 4, Operations: check.Count(t, "OPERATIONS", 4, 10), Duration: time.Minute, Think: time.Millisecond}
 	o.log = &bytes.Buffer{}
+	if o.site.DSN == "" {
+		o.site.DSN = testserver.Schema(t)
+	}
+	for database := range 3 {
+		o.site.Quorum = append(o.site.Quorum, strings.TrimSuffix(testserver.SharedRedis(t), "0")+strconv.Itoa(database))
+	}
 	return o
 }
 
@@ -41,8 +46,7 @@ func run(t *testing.T, o options) report {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"-workers 1": "-workers", "-workers 0": "-workers", "-operations -1": "-operations", "-duration 2h": "-duration", "-think 1m": "-think",
-		"-operations yes": "invalid value", "rats": "no arguments",
+		"-workers 1": "2 to 512", "-workers 513": "2 to 512", "-workers yes": "invalid value", "rats": "no arguments",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := command(t.Context(), strings.Fields(args), &stdout, &stderr)
@@ -52,14 +56,14 @@ func TestUsage(t *testing.T) {
 }
 
 // shown is what the interleavings of a row come to.
-func shown(t *testing.T, name string) Row {
+func shown(t *testing.T, dsn, name string) Row {
 	t.Helper()
-	l := &lab{options: small(t, options{})}
+	l := &lab{options: small(t, options{site: site{DSN: dsn}})}
 	defer func() { check.Must(t, l.undo.run(t.Context())) }()
 	check.Must(t, try(func() { l.open(t.Context()) }))
 	s, _ := named(catalog(), name)
-	row := l.row(0, s)
-	bounded(t.Context(), &row, l.attack)
+	row := Row{strategy: s}
+	row.try(t.Context(), l.attack)
 	row.judge()
 	return row
 }
@@ -67,6 +71,7 @@ func shown(t *testing.T, name string) Row {
 // TestAttacksTellWhoHadTheLock: a row tells who had the lock and when. Two had a wrong one at once; a dead holder's time ends with it; of a right one none has it before the other gives it back.
 func TestAttacksTellWhoHadTheLock(t *testing.T) {
 	t.Parallel()
+	dsn := testserver.Schema(t)
 	for _, tc := range []struct {
 		name     string
 		at       string // an attack
@@ -86,7 +91,7 @@ func TestAttacksTellWhoHadTheLock(t *testing.T) {
 	} {
 		t.Run(tc.name+", "+tc.at, func(t *testing.T) {
 			t.Parallel()
-			row := shown(t, tc.name)
+			row := shown(t, dsn, tc.name)
 			check.That(t, row.OK(), "%s: %v", row.Verdict, row.Err)
 			i := slices.IndexFunc(row.Attacks, func(a Attack) bool { return a.Name == tc.at })
 			if i < 0 {
@@ -154,10 +159,9 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	r := report{load: load{Workers: 2, Operations: 3}, Took: time.Second, Rows: []Row{
 		{
-			strategy: strategy{Name: "rotten", group: groupBroken, Why: "it is rotten", Cure: "fresh"}, Verdict: VerdictBroken,
+			strategy: strategy{Name: "rotten", Why: "it is rotten", Cure: "fresh"}, Verdict: VerdictBroken,
 			Finding: Finding{Expected: 7, Actual: 5, Lost: 2, Deadlocked: true}, Median: 1234567, Longest: 3 * time.Second,
 		},
-		{strategy: strategy{Name: "absent"}, Verdict: VerdictNeedsMySQL},
 	}}
 	check.Must(t, r.verdict())
 	for name, verdict := range map[string]Verdict{"fresh": VerdictDefect, "odd": VerdictHidden, "gone": VerdictFailed} {
@@ -170,12 +174,11 @@ func TestReport(t *testing.T) {
 	var out bytes.Buffer
 	r.write(&out)
 	for _, want := range []string{
-		"yes       0      1.23ms  0s   3s", "rotten                     it is rotten; right: fresh\n", "needs MariaDB: it is not installed",
+		"yes       0      1.23ms  0s   3s", "rotten                     it is rotten; right: fresh\n",
 		"fresh: DEFECT\n  two at once: {Expected:0", "  no such host\n", "2 workers in two processes, up to 3 operations each; 1s",
 	} {
 		check.That(t, strings.Contains(out.String(), want), "the report lacks %q:\n%s", want, out.String())
 	}
-	check.That(t, !strings.Contains(out.String(), " \n"), "lines end in blanks")
 }
 
 // TestControl is the negative control of the verdicts: a broken strategy that claims to be a real one is found out by
@@ -184,21 +187,19 @@ func TestReport(t *testing.T) {
 // broken as expected no more.
 func TestControl(t *testing.T) {
 	t.Parallel()
+	dsn := testserver.Schema(t)
 	wants := func(name string, s strategy, o options, want Verdict) {
 		t.Run(s.Name+", "+name, func(t *testing.T) {
 			t.Parallel()
-			o.rows = []strategy{s}
-			if s.on == onMySQL {
-				o.dsn = testserver.Schema(t)
-			}
+			o.rows, o.site.DSN = []strategy{s}, dsn
 			row := run(t, o).Rows[0]
 			check.That(t, row.Verdict == want && !row.OK(), "%s: %v, want %s", row.Verdict, row.Err, want)
 		})
 	}
 	each := []string{"no lock", "setnx, no expiry", "setnx, no owner check", "setnx, no watchdog", "setnx, re-entered"} // one of each attack
 	for _, s := range catalog() {
-		if s.broken() && s.on != onMySQL && (check.Faults || slices.Contains(each, s.Name)) {
-			s.defect, s.group = defectNone, groupLock
+		if s.broken() && s.On != onMySQL && (check.Faults || slices.Contains(each, s.Name)) {
+			s.defect = defectNone
 			wants("said to be real", s, options{wait: deadLeases * watchedLease, patience: check.Deadline}, VerdictDefect)
 		}
 	}
@@ -237,49 +238,15 @@ func rowsOf(wanted func(strategy) bool) []strategy {
 	return slices.DeleteFunc(catalog(), func(s strategy) bool { return !wanted(s) })
 }
 
-func TestEmbedded(t *testing.T) {
+// TestEveryRow: every defect is shown, and every cure holds. (With servers of the lab's own: TestProgram.)
+func TestEveryRow(t *testing.T) {
 	t.Parallel()
-	rows := rowsOf(func(s strategy) bool { return !s.replicas })
-	wantVerdicts(t, run(t, options{rows: rows}), func(s strategy) bool { return s.on == onMySQL })
-}
-
-// TestOnMySQL: the rows that need it, on the servers that tests share. (All rows on servers: TestOnServers.)
-func TestOnMySQL(t *testing.T) {
-	t.Parallel()
-	rows := rowsOf(func(s strategy) bool { return s.on == onMySQL })
-	r := run(t, options{dsn: testserver.Schema(t), rows: rows})
-	wantVerdicts(t, r, func(strategy) bool { return false })
-	for _, row := range r.Rows {
-		check.Equal(t, "where "+row.Name+" ran", row.On, "mysql")
-	}
-}
-
-// TestInterrupted: a run ends while strategies are under attack, and removes what it made.
-func TestInterrupted(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	stopped := errors.New("Ctrl-C")
-	rows := rowsOf(func(s strategy) bool { return s.group == groupLock && s.on == onRedis && !s.replicas })
-	rows[0].attacks = append(rows[0].attacks, attack{name: "Ctrl-C", run: func(*arena) { cancel(stopped) }})
-	_, err := experiment(ctx, small(t, options{rows: rows}))
-	check.Is(t, "interrupted", err, stopped)
-}
-
-// wantVerdicts wants every defect shown and every cure to hold.
-func wantVerdicts(t *testing.T, r report, missing func(strategy) bool) {
-	t.Helper()
-	for _, row := range r.Rows {
+	for _, row := range run(t, options{rows: rowsOf(func(s strategy) bool { return !s.replicas })}).Rows {
 		want := VerdictCorrect
-		switch {
-		case missing(row.strategy):
-			want = VerdictNeedsMySQL
-		case row.broken():
+		if row.broken() {
 			want = VerdictBroken
 		}
 		check.That(t, row.Verdict == want, "%s: %s, want %s", row.Name, row.Verdict, want)
-		if want == VerdictNeedsMySQL {
-			continue
-		}
 		check.That(t, len(row.Attacks) == len(row.attacks) && len(row.Attacks) > 0, "%s: %d attacks", row.Name, len(row.Attacks))
 		for _, a := range row.Attacks {
 			check.That(t, a.shows(row.defect), "%s: %s: %+v, want %q", row.Name, a.Name, a.Finding, row.defect)
@@ -288,4 +255,15 @@ func wantVerdicts(t *testing.T, r report, missing func(strategy) bool) {
 			t.Errorf("%s: the free run measured nothing: %+v", row.Name, row)
 		}
 	}
+}
+
+// TestInterrupted: a run ends while strategies are under attack, and removes what it made.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("Ctrl-C")
+	rows := rowsOf(func(s strategy) bool { return !s.broken() && s.On == onRedis && !s.replicas })
+	rows[0].attacks = append(rows[0].attacks, attack{name: "Ctrl-C", run: func(*arena) { cancel(stopped) }})
+	_, err := experiment(ctx, small(t, options{rows: rows}))
+	check.Is(t, "interrupted", err, stopped)
 }

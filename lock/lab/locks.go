@@ -39,27 +39,25 @@ func under(open func(setup) locker, work sale) opener {
 		take := open(s)
 		return func(ctx context.Context) (told answer) {
 			asked := time.Now()
-			var held hold
-			err := try(func() { held = take(ctx, s.Wait) })
-			waited := time.Since(asked)
-			if err == nil {
-				held = s.told(ctx, held)
-				err = try(func() {
+			err := try(func() {
+				held := s.told(ctx, take(ctx, s.Wait))
+				waited := time.Since(asked)
+				err := try(func() {
 					if s.Reenter {
 						inner := take(held.ctx, s.Wait) //nolint:contextcheck // the owner travels in the context of what is held
 						defer inner.unlock(context.WithoutCancel(ctx))
 					}
 					told = work(unit{setup: s, ctx: ctx, held: held})
 				})
+				told.Waited = waited
 				if ctx.Err() != nil {
 					stop(err) // who is killed unlocks nothing
 				}
-				// Unlock also after a failure. The error of an unlock counts only beside that failure: the figures tell
-				// whether it went well.
+				// The error of an unlock counts only beside that of the work: the figures tell whether it went well.
 				if unlocked := try(func() { held.unlock(context.WithoutCancel(ctx)) }); err != nil {
-					err = errors.Join(err, unlocked)
+					stop(errors.Join(err, unlocked))
 				}
-			}
+			})
 			switch {
 			case errors.Is(err, lock.ErrTimeout):
 				told.End = pointStuck
@@ -68,17 +66,13 @@ func under(open func(setup) locker, work sale) opener {
 			default:
 				stop(err)
 			}
-			told.Waited = waited
 			return told
 		}
 	}
 }
 
-// told tells that a lock is held, that its holder hears of its loss, and that it unlocks. Nobody is told of a free run.
+// told tells that a lock is held, that its holder hears of its loss, and that it unlocks.
 func (s setup) told(ctx context.Context, held hold) hold {
-	if s.Load != nil {
-		return held
-	}
 	tell := func(p point) { _ = try(func() { s.at(ctx, p) }) }
 	tell(pointHeld)
 	deaf := context.AfterFunc(held.ctx, func() { //nolint:contextcheck // that of what is held
@@ -130,16 +124,10 @@ func openNone(setup) locker {
 
 // openLocal is a sync.Mutex, or Java's synchronized, that can be waited for with a bound.
 func openLocal(setup) locker {
-	mutex := make(chan struct{}, 1)
+	var mutex sync.Mutex
 	return func(ctx context.Context, wait time.Duration) hold {
-		budget, cancel := context.WithTimeoutCause(ctx, wait, lock.ErrTimeout)
-		defer cancel()
-		select {
-		case mutex <- struct{}{}:
-		case <-budget.Done():
-			stop(context.Cause(budget))
-		}
-		return hold{ctx, func(context.Context) { <-mutex }}
+		within(ctx, wait, mutex.TryLock)
+		return hold{ctx, func(context.Context) { mutex.Unlock() }}
 	}
 }
 
@@ -159,7 +147,7 @@ func within(ctx context.Context, wait time.Duration, works func() bool) {
 type key struct {
 	unit
 
-	client      *redis.Client
+	client      redis.UniversalClient
 	name, owner string
 	end         context.CancelFunc // of its watchdog
 }
@@ -185,18 +173,17 @@ func spinning(take, free step) func(setup) locker {
 	}
 }
 
-// setNX sets the key if it is not there; without expiry where that is 0.
-func (k *key) setNX(value any, expiry time.Duration) bool {
-	return got(k.client.SetNX(k.ctx, k.name, value, expiry).Result())("set the key")
+// do makes a command about the key, and says whether it did anything.
+func (k *key) do(command string, args ...any) bool {
+	answer, err := k.client.Do(k.ctx, append([]any{command, k.name}, args...)...).Result()
+	if !errors.Is(err, redis.Nil) {
+		must(command, err)
+	}
+	return answer != nil && answer != int64(0)
 }
 
-func (k *key) set() bool {
-	return got(k.client.Set(k.ctx, k.name, k.owner, k.Lease).Result())("set the key") != ""
-}
-
-func (k *key) expire() bool {
-	return got(k.client.PExpire(k.ctx, k.name, k.Lease).Result())("set the expiry")
-}
+func (k *key) set() bool    { return k.do("set", k.owner, "px", k.Lease.Milliseconds()) }
+func (k *key) expire() bool { return k.do("pexpire", k.Lease.Milliseconds()) }
 
 // get is "" where there is no key.
 func (k *key) get() string {
@@ -214,7 +201,9 @@ func (k *key) script(text string) bool {
 }
 
 // takeOwn is the one correct way to begin: value and expiry in one command.
-func takeOwn(k *key) bool { return k.setNX(k.owner, k.Lease) }
+func takeOwn(k *key) bool { return k.do("set", k.owner, "nx", "px", k.Lease.Milliseconds()) }
+
+func takeForEver(k *key) bool { return k.do("set", k.owner, "nx") }
 
 // freeOwn is the correct end of a SETNX lock: it deletes the key if it is still the owner's, in one step.
 func freeOwn(k *key) bool {
@@ -222,9 +211,7 @@ func freeOwn(k *key) bool {
 }
 
 // freeAnybodys deletes the key, whichever actor holds it by now.
-func freeAnybodys(k *key) bool {
-	return got(k.client.Del(k.ctx, k.name).Result())("delete the key") > 0
-}
+func freeAnybodys(k *key) bool { return k.do("del") }
 
 const (
 	renewAnybodys = `return redis.call('pexpire', KEYS[1], ARGV[2])`
@@ -249,9 +236,6 @@ func watched(renew string) func(setup) locker {
 	})
 }
 
-// unlockBudget bounds one unlock.
-const unlockBudget = 5 * time.Second
-
 // product is a lock of the product's own package.
 func product(open func(setup) lock.Locker) func(setup) locker {
 	return func(s setup) locker {
@@ -266,11 +250,7 @@ func product(open func(setup) lock.Locker) func(setup) locker {
 				err = errors.Join(errRefused, err)
 			}
 			stop(err)
-			return hold{lease.Context(), func(ctx context.Context) {
-				ctx, cancel := context.WithTimeout(ctx, unlockBudget)
-				defer cancel()
-				stop(lease.UnlockContext(ctx))
-			}}
+			return hold{lease.Context(), func(ctx context.Context) { stop(lease.UnlockContext(ctx)) }}
 		}
 	}
 }
@@ -286,44 +266,29 @@ func (s setup) mutex(store lock.Store) lock.Locker {
 	return client.Mutex(s.key("lock"))
 }
 
-// hashStore lets a call take as long as one to the account, because the embedded servers of a busy machine are slow.
-func hashStore(_ setup, c *redis.Client) lock.Store {
-	return lock.NewRedisStore(c, lock.CallTimeout(ioTimeout))
-}
-
-func setNXStore(_ setup, c *redis.Client) lock.Store {
-	return lock.NewSetNXStore(c, lock.CallTimeout(ioTimeout))
-}
-
-// syncedStore waits for a replica under attack; the servers of the free run have none.
-func syncedStore(s setup, c *redis.Client) lock.Store {
-	n := 1
-	if s.Load != nil {
-		n = 0
+// onOne is a lock on one Redis. Under attack so many replicas confirm it; the servers of the free run have none.
+func onOne(store func(redis.UniversalClient, ...lock.RedisOption) lock.Store, synced int) func(setup) lock.Locker {
+	return func(s setup) lock.Locker {
+		if s.Load != nil {
+			return s.mutex(store(s.connect(s.Redis)))
+		}
+		return s.mutex(store(s.connect(s.Redis), lock.Synced(synced)))
 	}
-	return lock.NewRedisStore(c, lock.CallTimeout(ioTimeout), lock.Synced(n))
-}
-
-func onOne(store func(setup, *redis.Client) lock.Store) func(setup) lock.Locker {
-	return func(s setup) lock.Locker { return s.mutex(store(s, s.connect(s.Redis))) }
 }
 
 func onThree(compose func(...lock.Locker) *lock.Quorum) func(setup) lock.Locker {
 	return func(s setup) lock.Locker {
 		var parts []lock.Locker
 		for _, url := range s.Quorum {
-			parts = append(parts, s.mutex(hashStore(s, s.connect(url))))
+			parts = append(parts, s.mutex(lock.NewRedisStore(s.connect(url))))
 		}
 		return compose(parts...)
 	}
 }
 
 // onTable is the lock table of the product's migrations, over connections of its own. The account is in Redis.
-func onTable(s setup) lock.Locker { return s.mutex(lock.NewMySQLStore(s.database().SQL())) }
-
-// database opens connections of the work's own to the run's database.
-func (s setup) database() *sqldb.Database {
+func onTable(s setup) lock.Locker {
 	db := got(sqldb.Open(context.Background(), sqldb.Options{DSN: s.DSN}))("open the database")
 	s.undo.closes(db)
-	return db
+	return s.mutex(lock.NewMySQLStore(db.SQL()))
 }

@@ -2,14 +2,12 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
 	"html/template"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -21,12 +19,11 @@ type Verdict string
 
 // The verdicts.
 const (
-	VerdictBroken     Verdict = "broken as expected"
-	VerdictCorrect    Verdict = "correct"
-	VerdictNeedsMySQL Verdict = "needs MariaDB: it is not installed"
-	VerdictHidden     Verdict = "DEFECT NOT SHOWN" // a broken strategy got away
-	VerdictDefect     Verdict = "DEFECT"           // a real strategy did not hold
-	VerdictFailed     Verdict = "FAILED"           // the row could not run
+	VerdictBroken  Verdict = "broken as expected"
+	VerdictCorrect Verdict = "correct"
+	VerdictHidden  Verdict = "DEFECT NOT SHOWN" // a broken strategy got away
+	VerdictDefect  Verdict = "DEFECT"           // a real strategy did not hold
+	VerdictFailed  Verdict = "FAILED"           // the row could not run
 )
 
 // Attack is one forced interleaving and what came of it.
@@ -40,8 +37,6 @@ type Attack struct {
 type Row struct {
 	strategy
 
-	number  int
-	On      string
 	Attacks []Attack
 	Free    Finding // of the free run
 	Finding         // of both
@@ -62,15 +57,12 @@ type report struct {
 	Took time.Duration
 }
 
-// OK says that the row is as it should be: broken and shown to be, real and correct, or not run for want of a server.
-func (r Row) OK() bool {
-	return r.Verdict == VerdictBroken || r.Verdict == VerdictCorrect || r.Verdict == VerdictNeedsMySQL
-}
+// OK says that the row is as it should be: broken and shown to be, or real and correct.
+func (r Row) OK() bool { return r.Verdict == VerdictBroken || r.Verdict == VerdictCorrect }
 
 // judge gives the verdict. A broken strategy must show its defect under every attack; its free run does not count.
 func (r *Row) judge() {
 	switch {
-	case r.Verdict == VerdictNeedsMySQL:
 	case r.Err != nil:
 		r.Verdict = VerdictFailed
 	case !r.broken() && r.clean():
@@ -100,10 +92,10 @@ func (r report) write(w io.Writer) {
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "STRATEGY\tON\tEXPECTED\tACTUAL\tLOST\tOVERSOLD\tDEADLOCK\tOPS/S\tMEDIAN\tP99\tLONGEST\tVERDICT")
 	for i, row := range r.Rows {
-		if i > 0 && r.Rows[i-1].group != row.group {
+		if i > 0 && r.Rows[i-1].broken() != row.broken() {
 			fmt.Fprintln(table, strings.Repeat("\t", 11))
 		}
-		if row.Verdict == VerdictNeedsMySQL || row.Verdict == VerdictFailed {
+		if row.Verdict == VerdictFailed {
 			fmt.Fprintf(table, "%s\t%s\t%s%s\n", row.Name, row.On, strings.Repeat("-\t", 9), row.Verdict)
 			continue
 		}
@@ -131,8 +123,7 @@ func (r report) write(w io.Writer) {
 			fmt.Fprintf(text, "  %v\n", row.Err)
 		}
 	}
-	blanksAtEnd := regexp.MustCompile(`(?m) +$`) // that tabwriter leaves
-	_, err := io.WriteString(w, blanksAtEnd.ReplaceAllString(text.String(), ""))
+	_, err := io.WriteString(w, text.String())
 	must("print the table", err)
 }
 
@@ -146,26 +137,16 @@ func (r report) list(w io.Writer, v Verdict, heading string) {
 	}
 }
 
-// short is a duration with about three digits.
-func short(d time.Duration) string {
-	for _, unit := range []time.Duration{time.Second, time.Millisecond} {
-		if d >= unit {
-			return d.Round(unit / 100).String()
-		}
-	}
-	return d.Round(time.Microsecond).String()
-}
+// short is a duration for a person.
+func short(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
 
-// answer is what came of one unit of work.
+// answer is what came of one unit of work. Its end is pointDone: added to the account and, if anything was left, sold;
+// pointSoldOut: a sale without an account found nothing left; pointRefused: the lock was lost, the worker was told, and
+// wrote nothing; or pointStuck: the lock was not to be had within the longest wait.
 type answer struct {
-	// End is pointDone: added to the account and, if anything was left, sold; pointSoldOut: a sale without an account
-	// found nothing left; pointRefused: the lock was lost, the
-	// worker was told, and wrote nothing; or pointStuck: the lock was not to be had within the longest wait.
 	End    point
 	Sold   int64         // units
-	Waited time.Duration // until the lock was there; 0 where there is none
-
-	Asked, Answered time.Time
+	Waited time.Duration // for the lock; where there is none, for the whole operation
 }
 
 // tally is what came of many.
@@ -180,21 +161,11 @@ func (t tally) count(ends ...point) (n int64) {
 	return n
 }
 
-// throughput is that of the answers that say what became of the work, each second.
-func (t tally) throughput() float64 {
-	first := slices.MinFunc(t, func(a, b answer) int { return a.Asked.Compare(b.Asked) }).Asked
-	last := slices.MaxFunc(t, func(a, b answer) int { return a.Answered.Compare(b.Answered) }).Answered
-	return float64(t.count(pointDone, pointSoldOut)) / last.Sub(first).Seconds()
-}
-
-// quantile returns the wait that a share q of all waits does not exceed; of the operation where there is no lock.
+// quantile returns the wait that a share q of all waits does not exceed.
 func (t tally) quantile(q float64) time.Duration {
-	var waits []time.Duration
-	for _, a := range t {
-		waits = append(waits, cmp.Or(a.Waited, a.Answered.Sub(a.Asked)))
-	}
-	slices.Sort(waits)
-	return waits[min(int(q*float64(len(waits))), len(waits)-1)]
+	waits := slices.Clone(t)
+	slices.SortFunc(waits, func(a, b answer) int { return int(a.Waited - b.Waited) })
+	return waits[min(int(q*float64(len(waits))), len(waits)-1)].Waited
 }
 
 // Finding is what the figures say about one piece of work.
@@ -272,11 +243,8 @@ func (r report) writePage(name string) {
 type stretch struct{ X, Width int64 }
 
 // Ends is when the last worker of an attack has ended.
-func (a Attack) Ends() (last time.Duration) {
-	for _, h := range a.Holds {
-		last = max(last, h.Ends())
-	}
-	return last
+func (a Attack) Ends() time.Duration {
+	return slices.MaxFunc(a.Holds, func(x, y Hold) int { return int(x.Ends() - y.Ends()) }).Ends()
 }
 
 // Stretch is a time, or an instant. What is short can be seen all the same.
@@ -285,14 +253,4 @@ func (a Attack) Stretch(from, to time.Duration) stretch {
 	ends := int64(max(a.Ends(), 1))
 	x := min(int64(from)*all/ends, all-tick)
 	return stretch{x, max(int64(to)*all/ends-x, tick)}
-}
-
-// Twice is the time in which another worker had the lock too.
-func (a Attack) Twice(h Hold) (all []stretch) {
-	for _, other := range a.Holds {
-		if from, to := h.with(other); from < to {
-			all = append(all, a.Stretch(from, to))
-		}
-	}
-	return all
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"seckill/internal/ids"
 	"seckill/model"
@@ -16,7 +14,7 @@ import (
 )
 
 // accounts is the lab's table: account and stock as a row with the last guard, and as units without.
-const accounts = `CREATE TABLE lab_accounts (
+const accounts = `CREATE TABLE IF NOT EXISTS lab_accounts (
 			name VARCHAR(64) NOT NULL PRIMARY KEY,
 			balance BIGINT NOT NULL DEFAULT 0,
 			remaining BIGINT NOT NULL DEFAULT 0,
@@ -149,9 +147,9 @@ func sellUnderConstraint(u unit) answer {
 const saleWindow = time.Hour
 
 // stock is one of the product's strategies, in its own tables. The account is the number of orders.
-func stock(how model.StockStrategy, on backing, why string) strategy {
+func stock(how model.StockStrategy, why string) strategy {
 	return strategy{
-		Name: "stock: " + string(how), Why: why, group: groupStock, on: on, attacks: []attack{heldRow()},
+		Name: "stock: " + string(how), Why: why, On: onMySQL, attacks: []attack{heldRow()},
 		ledger: ledger{
 			open: func(u unit, stock int64) {
 				now := time.Now()
@@ -191,9 +189,6 @@ const checkMariaDB, checkMySQL = 4025, 3819
 
 // refusedByCheck says that a constraint has refused a statement.
 func refusedByCheck(err error) bool {
-	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
-		return e.Number == checkMariaDB || e.Number == checkMySQL
-	}
-	e, ok := errors.AsType[*sqlite.Error](err)
-	return ok && e.Code() == sqlite3.SQLITE_CONSTRAINT_CHECK
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && (e.Number == checkMariaDB || e.Number == checkMySQL)
 }

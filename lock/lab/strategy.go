@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -55,17 +56,17 @@ type pause = func(ctx context.Context, p point)
 type setup struct {
 	site
 
-	Name    string        // of the lock, the account and the stock: unique in the run
+	Name    string        // of the lock, the account and the stock: unique
 	Lease   time.Duration // of locks that have one
 	Fixed   bool          // the lease is not renewed, where it would be
 	Reenter bool          // lock once more inside the lock
 	Wait    time.Duration // the longest wait for the lock
 	Load    *load         // its share of a free run; nil: one unit of work
 
-	at    pause           // a point
-	db    *sqldb.Database // of the run
-	redis *redis.Client   // where the account is
-	undo  *cleanup        // when the work is over
+	at    pause                 // a point
+	db    *sqldb.Database       // of the run
+	redis redis.UniversalClient // where the account is
+	undo  *cleanup              // when the work is over
 }
 
 // opener makes the work of one process. What that holds, setup.undo lets go.
@@ -132,9 +133,8 @@ type strategy struct {
 	Name    string
 	Why     string // the broken ones: why they break; the real ones: what they promise
 	Cure    string // the broken ones: the real row that does it right
-	group   string
 	defect  defect // what must show; defectNone for the real ones
-	on      backing
+	On      string
 	attacks []attack
 	open    opener
 	mend    opener // the broken ones: the same with its defect mended by hand
@@ -146,40 +146,32 @@ type strategy struct {
 
 func (s strategy) broken() bool { return s.defect != defectNone }
 
-// backing is what a strategy needs to run.
-type backing int
-
+// Where strategies run.
 const (
-	onRedis  backing = iota // one Redis
-	onQuorum                // three of them
-	onSQL                   // MySQL, or SQLite when there is none
-	onMySQL                 // MySQL alone
+	onRedis  = "redis"    // one Redis
+	onQuorum = "redis ×3" // three of them
+	onMySQL  = "mysql"
 )
 
 // errRefused: the lock was lost, and its holder was told before it wrote.
 var errRefused = errors.New("the lock was lost before the write")
 
-// work is that of a worker, which calls stand at every point.
-type work = func(ctx context.Context, stand pause) tally
-
 // work is that of one process: a worker of an attack, or half of a free run. It has a lock and connections of its own.
 // One that is killed loses its connections before anything could be given back over them.
-func (s strategy) work(with setup) work {
-	return func(ctx context.Context, stand pause) (did tally) {
-		with.at, with.undo = stand, &cleanup{}
-		share := load{Workers: 1, Operations: 1, Duration: rowBudget}
-		if with.Load != nil {
-			share, with.at = *with.Load, with.Load.think
-		}
-		err := try(func() { did = share.run(ctx, s.open(with)) })
-		if ctx.Err() != nil {
-			slices.Reverse(*with.undo)
-			_ = with.undo.run(ctx)
-			stop(err)
-		}
-		stop(errors.Join(err, with.undo.run(ctx)))
-		return did
+func (s strategy) work(ctx context.Context, with setup) (did tally) {
+	with.undo = &cleanup{}
+	share := load{Workers: 1, Operations: 1, Duration: rowBudget}
+	if with.Load != nil {
+		share, with.at = *with.Load, with.Load.think
 	}
+	err := try(func() { did = share.run(ctx, s.open(with)) })
+	if ctx.Err() != nil {
+		slices.Reverse(*with.undo)
+		_ = with.undo.run(ctx)
+		stop(err)
+	}
+	stop(errors.Join(err, with.undo.run(ctx)))
+	return did
 }
 
 // load is how hard the workers of a free run work.
@@ -200,7 +192,7 @@ func (l load) run(ctx context.Context, perform perform) (total tally) {
 				for n := 0; n < l.Operations && (n == 0 || time.Now().Before(ending)); n++ {
 					asked := time.Now()
 					told := perform(ctx)
-					told.Asked, told.Answered = asked, time.Now()
+					told.Waited = cmp.Or(told.Waited, time.Since(asked))
 					mu.Lock()
 					total = append(total, told)
 					mu.Unlock()
@@ -220,107 +212,83 @@ func (l load) think(ctx context.Context, p point) {
 	}
 }
 
-// The groups of the table.
-const (
-	groupBroken = "broken"
-	groupLock   = "locks"
-	groupStock  = "stock"
-)
-
 // catalog is every strategy, in the order of the table.
-func catalog() []strategy {
-	all := slices.Concat(brokenLocks(), brokenInSQL(), onReplicas(), realLocks(), stocks())
-	for i := range all {
-		if all[i].broken() {
-			all[i].group = groupBroken
-		}
-	}
-	return all
-}
+func catalog() []strategy { return slices.Concat(broken(), onReplicas(), realLocks(), stocks()) }
 
-// broken is a strategy with its account in Redis: its attack, why it breaks, the real row, and a mended twin.
-func broken(name string, shows defect, by attack, why, cure string, open, mend func(setup) locker) strategy {
+// wrong is a broken strategy with its account in Redis: its attack, why it breaks, the real row, and a mended twin.
+func wrong(name string, shows defect, by attack, why, cure string, open, mend func(setup) locker) strategy {
 	return strategy{
-		Name: name, Why: why, Cure: cure, defect: shows, on: onRedis, attacks: []attack{by},
+		Name: name, Why: why, Cure: cure, defect: shows, On: onRedis, attacks: []attack{by},
 		open: under(open, sellInCells), mend: under(mend, sellInCells), ledger: inCells(),
 	}
 }
 
-// brokenLocks are the strategies of the tutorials.
-func brokenLocks() []strategy {
+// wrongRow is one with its account in a row, which the query reads.
+func wrongRow(name string, shows defect, by attack, why, cure, query string, open, mend opener) strategy {
+	return strategy{
+		Name: name, Why: why, Cure: cure, defect: shows, On: onMySQL, attacks: []attack{by},
+		open: open, mend: mend, ledger: inRow(query),
+	}
+}
+
+// broken are the strategies of the tutorials.
+func broken() []strategy {
 	return []strategy{
 		// Where the work allows it, the cheapest cure is a relative update under a constraint.
-		broken("no lock", defectLost, overlap(), "both read before either writes; the second write buries the first",
+		wrong("no lock", defectLost, overlap(), "both read before either writes; the second write buries the first",
 			"any real lock, or the database constraint", openNone, right),
-		broken("local mutex, 2 processes", defectLost, overlap(), "each process has a mutex of its own and lets one worker in",
+		wrong("local mutex, 2 processes", defectLost, overlap(), "each process has a mutex of its own and lets one worker in",
 			"redis hash", openLocal, right),
-		broken("check-then-set", defectLost, overlap(), "two find the lock free before either has set it", "setnx store",
+		wrong("check-then-set", defectLost, overlap(), "two find the lock free before either has set it", "setnx store",
 			spinning(func(k *key) bool { return k.get() == "" && k.stand(pointChecked) && k.set() }, freeOwn), right),
-		broken("setnx, no expiry", defectDeadlock, crash(pointRead), "the holder is killed, and its key stays for ever",
-			"setnx store", spinning(func(k *key) bool { return k.setNX(k.owner, 0) }, freeAnybodys), right),
+		wrong("setnx, no expiry", defectDeadlock, crash(pointRead), "the holder is killed, and its key stays for ever",
+			"setnx store", spinning(takeForEver, freeAnybodys), right),
 		// The same as no expiry at all, only rarer, and therefore found later.
-		broken("setnx, then expire", defectDeadlock, crash(pointHalf),
+		wrong("setnx, then expire", defectDeadlock, crash(pointHalf),
 			"the holder is killed between SETNX and EXPIRE, and its key stays for ever", "setnx store",
-			spinning(func(k *key) bool { return k.setNX(k.owner, 0) && k.stand(pointHalf) && k.expire() }, freeOwn),
+			spinning(func(k *key) bool { return takeForEver(k) && k.stand(pointHalf) && k.expire() }, freeOwn),
 			spinning(func(k *key) bool { return takeOwn(k) && k.stand(pointHalf) }, freeOwn)),
-		broken("setnx, no owner check", defectLost, staleUnlock(pointWritten),
+		wrong("setnx, no owner check", defectLost, staleUnlock(pointWritten),
 			"a slow holder deletes the lock of the one after it, and a third walks in", "setnx store",
 			spinning(takeOwn, freeAnybodys), right),
-		broken("setnx, GET then DEL", defectLost, staleUnlock(pointOwner),
+		wrong("setnx, GET then DEL", defectLost, staleUnlock(pointOwner),
 			"the lease runs out between GET and DEL, and the DEL hits somebody else's lock", "setnx store",
 			spinning(takeOwn, func(k *key) bool { return k.get() == k.owner && k.stand(pointOwner) && freeAnybodys(k) }),
 			spinning(takeOwn, func(k *key) bool { return k.stand(pointOwner) && freeOwn(k) })),
 		// The holder is not told that its lease, guessed long before, is over. A watchdog renews it, and a context ends
 		// when the lock is lost. Where a holder may be stopped altogether, the cure is a fencing token checked in the
 		// transaction it protects.
-		broken("setnx, no watchdog", defectLost, outlive(),
+		wrong("setnx, no watchdog", defectLost, outlive(),
 			"the work outlives the lease, and the next one begins before it has written", "redis hash", right, watched(renewOwn)),
-		broken("watchdog, no owner check", defectDeadlock, renewedByOther(),
+		wrong("watchdog, no owner check", defectDeadlock, renewedByOther(),
 			"who lost the lock renews the key of the one after it, also when that is dead", "redis hash",
 			watched(renewAnybodys), watched(renewOwn)),
 		// SET NX does not know whose key it meets; an owner and a hold count do. The lab's lease is longer than its
 		// wait: else the holder would wait until its own lock expires and go on without it, which is worse.
-		broken("setnx, re-entered", defectDeadlock, reenter(), "the holder takes the lock again and waits for itself",
-			"redis hash", right, product(onOne(hashStore))),
+		wrong("setnx, re-entered", defectDeadlock, reenter(), "the holder takes the lock again and waits for itself",
+			"redis hash", right, product(onOne(lock.NewRedisStore, 0))),
 		// At READ COMMITTED, as in the product. (With innodb_snapshot_isolation the second one gets error 1020.)
-		{
-			Name: "FOR UPDATE after the read", defect: defectLost, on: onMySQL, attacks: []attack{overlap()},
-			Why: "the row is locked after it was read: both write what they worked out before", Cure: "stock: pessimistic",
-			open: alone(sellForUpdate(false)), mend: alone(sellForUpdate(true)), ledger: inRow(selectAccount),
-		},
-	}
-}
-
-// brokenInSQL are the mistakes around a transaction, a row and a count.
-func brokenInSQL() []strategy {
-	return []strategy{
+		wrongRow("FOR UPDATE after the read", defectLost, overlap(), "the row is locked after it was read: both write what they worked out before",
+			"stock: pessimistic", selectAccount, alone(sellForUpdate(false)), alone(sellForUpdate(true))),
 		// The best-known bug of the tutorial: @Transactional outside, synchronized inside.
-		{
-			Name: "unlock before COMMIT", defect: defectLost, on: onMySQL, attacks: []attack{beforeCommit()},
-			Why:  "the transaction around the lock ends after it: the next one reads what was there before",
-			Cure: "redis hash, around the transaction", ledger: inRow(selectAccount),
-			open: under(right, sellInTransaction(false)), mend: under(right, sellInTransaction(true)),
-		},
-		{
-			Name: "UPDATE without a guard", defect: defectOversold, on: onSQL, attacks: []attack{overlap()},
-			Why:  "both saw the last unit; remaining = remaining - 1 asks for none in its WHERE, and no constraint does",
-			Cure: "stock: conditional", ledger: inRow(selectUnits), open: alone(sellUnits("")), mend: alone(sellUnits(" AND units > 0")),
-		},
-		{
-			Name: "version never raised", defect: defectLost, on: onSQL, attacks: []attack{overlap()},
-			Why:  "each write compares the version it read, and none changes it",
-			Cure: "stock: optimistic", ledger: inRow(selectAccount), open: alone(sellByVersion(0)), mend: alone(sellByVersion(1)),
-		},
+		wrongRow("unlock before COMMIT", defectLost, beforeCommit(),
+			"the transaction around the lock ends after it: the next one reads what was there before", "redis hash, around the transaction",
+			selectAccount, under(right, sellInTransaction(false)), under(right, sellInTransaction(true))),
+		wrongRow("UPDATE without a guard", defectOversold, overlap(),
+			"both saw the last unit; remaining = remaining - 1 asks for none in its WHERE, and no constraint does",
+			"stock: conditional", selectUnits, alone(sellUnits("")), alone(sellUnits(" AND units > 0"))),
+		wrongRow("version never raised", defectLost, overlap(), "each write compares the version it read, and none changes it",
+			"stock: optimistic", selectAccount, alone(sellByVersion(0)), alone(sellByVersion(1))),
 	}
 }
 
-// onReplicas are locks whose Redis has a replica that takes its place. They run with servers of the lab's own.
+// onReplicas are locks whose Redis has a replica that takes its place.
 func onReplicas() []strategy {
 	all := []strategy{
-		broken("one lock, replica promoted", defectLost, attack{},
+		wrong("one lock, replica promoted", defectLost, attack{},
 			"the replica had not got the lock yet: it gives it to another one", "one lock, synced; multilock; redlock",
-			product(onOne(hashStore)), product(onOne(syncedStore))),
-		realLock("one lock, synced", onRedis, "Synced(1): what the replica has not confirmed is not held", onOne(syncedStore)),
+			product(onOne(lock.NewRedisStore, 0)), product(onOne(lock.NewRedisStore, 1))),
+		realLock("one lock, synced", onRedis, "Synced(1): what the replica has not confirmed is not held", onOne(lock.NewRedisStore, 1)),
 		realLock("multilock, promoted", onQuorum, "the other instances still know of the holder", onThree(lock.All)),
 		realLock("redlock, promoted", onQuorum, "a majority still knows of the holder", onThree(lock.Majority)),
 	}
@@ -333,8 +301,8 @@ func onReplicas() []strategy {
 // realLocks are those of the product's own lock package.
 func realLocks() []strategy {
 	return []strategy{
-		realLock("redis hash", onRedis, "re-entrant, watchdog, unlock messages; Redisson's layout", onOne(hashStore)),
-		realLock("setnx store", onRedis, "SET NX PX and compare-and-delete, with a watchdog", onOne(setNXStore)),
+		realLock("redis hash", onRedis, "re-entrant, watchdog, unlock messages; Redisson's layout", onOne(lock.NewRedisStore, 0)),
+		realLock("setnx store", onRedis, "SET NX PX and compare-and-delete, with a watchdog", onOne(lock.NewSetNXStore, 0)),
 		realLock("mysql table", onMySQL, "a row per lock, expiry by the database's clock", onTable),
 		// A lock that one instance forgets is still held on the others.
 		realLock("multilock", onQuorum, "every one of three instances", onThree(lock.All)),
@@ -344,9 +312,9 @@ func realLocks() []strategy {
 }
 
 // realLock has to survive what breaks the broken ones.
-func realLock(name string, on backing, why string, open func(setup) lock.Locker) strategy {
+func realLock(name, on, why string, open func(setup) lock.Locker) strategy {
 	return strategy{
-		Name: name, Why: why, group: groupLock, on: on, open: under(product(open), sellInCells), ledger: inCells(),
+		Name: name, Why: why, On: on, open: under(product(open), sellInCells), ledger: inCells(),
 		attacks: []attack{overlap(), crash(pointRead), staleUnlock(pointWritten), outlive(), reenter()},
 	}
 }
@@ -354,11 +322,11 @@ func realLock(name string, on backing, why string, open func(setup) lock.Locker)
 // stocks are the ways to sell without a lock above the database.
 func stocks() []strategy {
 	return []strategy{
-		stock(model.StockConditional, onSQL, "the UPDATE states what it relies on"),
-		stock(model.StockPessimistic, onMySQL, "SELECT … FOR UPDATE before the read"),
-		stock(model.StockOptimistic, onSQL, "compares a version, begins anew"),
+		stock(model.StockConditional, "the UPDATE states what it relies on"),
+		stock(model.StockPessimistic, "SELECT … FOR UPDATE before the read"),
+		stock(model.StockOptimistic, "compares a version, begins anew"),
 		{
-			Name: "database constraint", group: groupStock, on: onSQL, attacks: []attack{overlap()},
+			Name: "database constraint", On: onMySQL, attacks: []attack{overlap()},
 			Why:  "relative updates; CHECK (remaining >= 0) refuses the unit too many",
 			open: alone(sellUnderConstraint), ledger: inRow(selectAccount),
 		},
