@@ -4,9 +4,7 @@ import (
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +22,7 @@ import (
 
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 )
 
@@ -55,37 +54,17 @@ func dashboard(t *testing.T) (b board) {
 	return b
 }
 
-// serving runs a server that sells through a queue and takes payments, and returns its addresses.
-func serving(t *testing.T) (main, ops string) {
-	main, ops = testserver.Address(t), testserver.Address(t)
-	cmd := exec.CommandContext(t.Context(), testserver.Program(t), "serve")
-	cmd.Env = append(os.Environ(), "SECKILL_DATA_DIR="+t.TempDir(), "SECKILL_ORDER_MODE=async", "SECKILL_REDIS_URL="+testserver.SharedRedis(t),
-		"SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops)
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
-	check.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(said.String())
-		}
-	})
-	check.Eventually(t, "the server has asked itself for its readiness", func() bool {
-		_, err := ask(t, "http://"+main+"/readyz")
-		return err == nil
-	})
-	return main, ops
-}
-
 func families(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
-	_, ops := serving(t)
-	var text string
+	main, ops := testserver.Address(t), testserver.Address(t)
+	testserver.Run(t, append(os.Environ(), "SECKILL_DATA_DIR="+t.TempDir(), "SECKILL_ORDER_MODE=async", "SECKILL_REDIS_URL="+testserver.SharedRedis(t),
+		"SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops), testserver.Program(t), "serve")
+	client, text := remote.Client(t, "", 2), ""
 	check.Eventually(t, "the server has compared its clock with others, which begins behind its start", func() bool {
-		var err error
-		text, err = ask(t, "http://"+ops+"/metrics")
-		return err == nil && strings.Contains(text, "\nseckill_clock_offset_seconds{")
+		asked := remote.Service{URL: "http://" + main, Client: client}.Status("/readyz") != 0
+		got, _ := remote.Service{URL: "http://" + ops, Client: client}.Get("/metrics")
+		text = string(got.Body)
+		return asked && strings.Contains(text, "\nseckill_clock_offset_seconds{")
 	})
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	found, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -236,21 +215,6 @@ func TestAlertsAreComplete(t *testing.T) {
 	for _, name := range names {
 		check.That(t, strings.Contains(exprs, name), "operating.md asks for an alert on %s, and none is there", name)
 	}
-}
-
-func ask(t *testing.T, url string) (string, error) {
-	t.Helper()
-	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", url, response.Status)
-	}
-	return string(text), err
 }
 
 // What the program is made of, modules of Go and packages of npm, is what NOTICE says, so that no licence goes unnamed.

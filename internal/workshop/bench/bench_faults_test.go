@@ -72,7 +72,7 @@ func prepare(t *testing.T) *harness {
 	for _, field := range words("OPEN", "0.5") {
 		h.open = append(h.open, check.Value(strconv.ParseFloat(field, 64))(t))
 	}
-	for _, name := range words("CASES", "async sold-out") {
+	for _, name := range words("CASES", "async-api sold-out") {
 		all := slices.DeleteFunc(cases(), func(c workCase) bool { return name != "all" && c.name != name })
 		check.That(t, len(all) > 0, "there is no case %q", name)
 		h.cases = append(h.cases, all...)
@@ -382,6 +382,9 @@ func (s *session) measure(w work, l load) (map[string]float64, error) {
 	return f, nil
 }
 
+// drainMemory is what a worker may take at most, however long the queue is.
+const drainMemory = 300 << 20
+
 // drain lets one worker empty the queue, and returns its orders a second from its first transaction on.
 func (s *session) drain() float64 {
 	s.Helper()
@@ -394,5 +397,7 @@ func (s *session) drain() float64 {
 	s.await("the worker has begun", func() bool { return persisted() > 0 || s.messages(false) == 0 })
 	first, done := time.Now(), persisted()
 	s.drained()
+	peak := testserver.PeakMemory(s, s.worker.PID())
+	check.That(s, peak <= drainMemory, "a worker that drains a long queue took %d MiB, more than %d", peak>>20, drainMemory>>20)
 	return (persisted() - done) / time.Since(first).Seconds()
 }

@@ -87,6 +87,7 @@ func checkAccounts(t *testing.T, in shop) {
 	want := map[string]any{"id": registered["id"], "username": alice, "role": "user"}
 	check.That(t, maps.Equal(registered, want), "%v", registered)
 	credentials["username"] = strings.ToLower(alice) // without regard to case
+	refused(t, a.does(t, "POST /auth/register", "", credentials), model.CodeConflict)
 	session := object(t, a.does(t, "POST /auth/login", "", credentials), http.StatusOK)
 	token, _ := session["access_token"].(string)
 	lasts, _ := session["expires_in"].(float64)

@@ -342,17 +342,24 @@ func lowerStock(t *testing.T, f *fatality) {
 	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/stock", f.program.Admin(t), map[string]any{"delta": -7})
 }
 
+// hindered keeps the voucher's orders out of the database.
+func (f *fatality) hindered(t *testing.T, signal string) {
+	t.Helper()
+	f.hindrance = "hindrance_" + strings.ReplaceAll(string(f.step), "-", "_")
+	execute(t, f.s, refusing(f.hindrance, f.voucher.ID, signal))
+}
+
 // hinderOne buys while the database stores no order of the voucher.
 func hinderOne(t *testing.T, f *fatality) {
-	f.hindrance = "hindrance_" + strings.ReplaceAll(string(f.step), "-", "_")
-	execute(t, f.s, refusing(f.hindrance, f.voucher.ID, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1105"))
+	f.hindered(t, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1105")
 	buyOne(t, f)
 }
 
-// poisonOne queues an order that the database cannot store.
+// poisonOne buys, and the database says that the order's data cannot be stored: it may fail.
 func poisonOne(t *testing.T, f *fatality) {
-	c := newCounterfeiter(t, f.s)
-	poisoned := c.reserve(t, f.voucher.ID, f.user())
-	poisoned.Currency = impossible
-	c.publish(t, poisoned)
+	f.hindered(t, "SIGNAL SQLSTATE '22001' SET MYSQL_ERRNO = 1406")
+	user := f.user()
+	check.Patiently(t, user+" is told, or the program dead", func() bool {
+		return f.promises(t, f.voucher.ID, user, map[string]string{}) || !f.program.alive()
+	})
 }

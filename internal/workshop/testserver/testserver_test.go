@@ -185,27 +185,6 @@ func TestServersRunOnTheirFiles(t *testing.T) {
 	}
 }
 
-// Each test has a schema of its own, which is gone with it.
-//
-//nolint:tparallel // the subtests are over, with their cleanups, before the rest looks
-func TestSchemasAreApart(t *testing.T) {
-	t.Parallel()
-	names := make([]string, 8)
-	t.Run("users", func(t *testing.T) {
-		for n := range names {
-			t.Run("", func(t *testing.T) {
-				t.Parallel()
-				db := openDB(t, testserver.Schema(t))
-				// Fails if two tests shared a schema.
-				run(t, db, "CREATE TABLE things (id INT PRIMARY KEY)", "INSERT INTO things VALUES (1)")
-				names[n] = query(t, db, "SELECT DATABASE()")
-			})
-		}
-	})
-	there := "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('" + strings.Join(names, "', '") + "')"
-	check.Equal(t, "schemas that are still there", query(t, openDB(t, testserver.Schema(t)), there), "0")
-}
-
 // openNATS connects anew: a test that kills its server wants no client that reconnects behind its back.
 func openNATS(t *testing.T, server *testserver.Server) jetstream.JetStream {
 	t.Helper()
@@ -215,23 +194,6 @@ func openNATS(t *testing.T, server *testserver.Server) jetstream.JetStream {
 	js, err := jetstream.New(conn)
 	check.Must(t, err)
 	return js
-}
-
-func TestNATSReadsNewSettingsWhileItRuns(t *testing.T) {
-	t.Parallel()
-	server := testserver.NATS(t, "authorization: {user: a, password: old}")
-	pid := server.PID()
-	opens := func(password string) bool {
-		conn, err := nats.Connect(server.URL(), nats.UserInfo("a", password))
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	}
-	check.Need(t, opens("old") && !opens("new"), "it does not ask for the password that it was started with")
-	server.ReloadNATS("authorization: {user: a, password: new}")
-	check.Eventually(t, "it asks for the new password", func() bool { return opens("new") && !opens("old") })
-	check.That(t, server.PID() == pid, "it was started again")
 }
 
 // TestMain runs the tests, or, started again by one of them with a role as last argument, plays a package
