@@ -236,7 +236,7 @@ func begin(options Options) (*api, error) {
 	if len(options.Origins) > 0 {
 		a.engine.Use(crossOrigin(options.Origins))
 	}
-	a.engine.Use(a.turnAway, a.handOver, a.limitAddress)
+	a.engine.Use(makeRoom, a.handOver, a.limitAddress)
 	a.engine.NoRoute(a.noRoute)
 	a.engine.NoMethod(a.noMethod)
 	a.huma = huma.NewAPI(a.humaConfig(), &adapter{Handler: a.engine, api: a})

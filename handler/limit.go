@@ -87,18 +87,10 @@ func (a *api) refuseRate(c *gin.Context, policy string, rate model.Rate, wait ti
 	a.abort(c, &model.Error{Code: model.CodeRateLimited, Detail: detail, RetryAfter: wait})
 }
 
-// turnAway answers one request on a connection beyond the bound: health checks truly, everything else with 503.
-func (a *api) turnAway(c *gin.Context) {
-	ctx := c.Request.Context()
-	if conns.Crowded(ctx) {
-		connectionClose(c.Writer.Header()) // others wait for its place
-	}
-	if !conns.Beyond(ctx) {
-		return
-	}
-	connectionClose(c.Writer.Header())
-	if !probePath(c.Request.URL.Path) {
-		a.abort(c, model.Unavailable("Too many connections are open here.", nil))
+// makeRoom closes a connection behind its answer when others wait for its place.
+func makeRoom(c *gin.Context) {
+	if conns.Crowded(c.Request.Context()) {
+		connectionClose(c.Writer.Header())
 	}
 }
 

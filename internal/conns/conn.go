@@ -25,10 +25,9 @@ type conn struct {
 	moved   chan struct{} // has an element when the deadline was moved, or the connection closed
 
 	// The guard's mutex guards these.
-	beyond bool
-	gone   bool
-	since  time.Time     // it waits
-	waits  *list.Element // in the guard's waiting; nil: a request is under way
+	gone  bool
+	since time.Time     // it waits
+	waits *list.Element // in the guard's waiting; nil: a request is under way
 }
 
 // Close implements net.Conn.

@@ -3,13 +3,13 @@
 //
 // A connection waits while it has no request under way: it is new, idle, or sends its header slowly. At the bound the
 // one that has waited longest makes room for a new one, so that a crowd of silent connections costs no client that says
-// something; but each has a second to say it. When none waits, a few extra connections are accepted only to answer 503,
-// one request each (see Beyond). A connection that finds no place at all stays in the kernel's queue, and every one of
-// that queue is answered. Meanwhile answers close their connections (see Crowded), so that each request of a crowd has
+// something; but each has a second to say it. A connection that finds no place stays in the kernel's queue, and every one
+// of that queue is answered: meanwhile answers close their connections (see Crowded), so that each request of a crowd has
 // its turn.
 package conns
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -37,8 +37,6 @@ const (
 	most = 10_000
 	// reserve descriptors are left to the database, Redis, the queue and files. Of few it is two thirds.
 	reserve = 512
-	// courtesy is how many connections beyond the bound are answered: health checks as usual, others with a refusal.
-	courtesy = 64
 	// few descriptors are worth a warning at the start.
 	few = 1024
 	// manyDescriptors is taken for the limit where the system does not tell one.
@@ -64,8 +62,6 @@ type Options struct {
 	Exempt  []netip.Prefix
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
-
-	courtesy int
 }
 
 // Guard watches the connections of one server. It is safe for concurrent use.
@@ -80,7 +76,6 @@ type Guard struct {
 
 	mu       sync.Mutex
 	open     int
-	beyond   int            // of them, those beyond the bound
 	waiting  *list.List     // of *conn, the one that waits longest first
 	networks map[string]int // open connections of an address, of IPv6 of a /64
 	crowded  time.Time      // since when all connections are in use; zero: they are not
@@ -91,9 +86,7 @@ type Guard struct {
 func New(o Options) *Guard {
 	limit := Descriptors()
 	if o.Max == 0 {
-		share := limit - min(reserve, limit*2/3)
-		o.courtesy = min(courtesy, share/4)
-		o.Max = min(most, share-o.courtesy)
+		o.Max = min(most, max(limit-min(reserve, limit*2/3), 1))
 		say := o.Log.Info
 		if limit < few {
 			say = o.Log.Warn
@@ -102,11 +95,8 @@ func New(o Options) *Guard {
 			slog.Int("connections", o.Max), slog.Int("descriptors", limit))
 	} else {
 		o.Max = min(o.Max, max(limit/16, 1))
-		o.courtesy = min(courtesy, o.Max)
 	}
-	if o.PerNetwork == 0 {
-		o.PerNetwork = max(o.Max/2, 1)
-	}
+	o.PerNetwork = cmp.Or(o.PerNetwork, max(o.Max/2, 1))
 	g := &Guard{options: o, rest: budget.Look, freed: make(chan struct{}, 1), waiting: list.New(), networks: map[string]int{}}
 	g.lines = map[string]*rate.Sometimes{}
 	for _, trouble := range []string{noneAccepted, tooMany, roomMade} {
@@ -149,12 +139,6 @@ func (g *Guard) Watch(server *http.Server, listener net.Listener) net.Listener {
 
 type connKey struct{}
 
-// Beyond reports whether a request's connection is beyond the bound: refused and closed, unless a health check.
-func Beyond(ctx context.Context) bool {
-	c, ok := ctx.Value(connKey{}).(*conn)
-	return ok && c.beyond
-}
-
 // Crowded reports whether the connection of a request should not outlast its answer, because others wait for its place.
 func Crowded(ctx context.Context) bool {
 	c, ok := ctx.Value(connKey{}).(*conn)
@@ -163,7 +147,7 @@ func Crowded(ctx context.Context) bool {
 	}
 	c.guard.mu.Lock()
 	defer c.guard.mu.Unlock()
-	return c.guard.full() || c.guard.fullFor(c.network)
+	return c.guard.fullFor(c.network)
 }
 
 // Probe tells why new clients should go elsewhere.
@@ -229,7 +213,8 @@ func (g *Guard) notAccepted(err error) {
 	g.failed = time.Now()
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		for range min(madeRoom, g.waiting.Len()) {
-			g.remove(first(g.waiting), "descriptors")
+			c, _ := g.waiting.Front().Value.(*conn)
+			g.remove(c, "descriptors")
 		}
 	}
 }
@@ -256,21 +241,12 @@ func (g *Guard) admit(tcp *net.TCPConn, ended <-chan struct{}) *conn {
 func (g *Guard) place(c *conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	own := func(other *conn) bool { return other.network == c.network }
-	if !g.makeRoom(own, func() bool { return g.fullFor(c.network) }) {
-		return false
-	}
-	anybody := func(*conn) bool { return true }
-	soon := !g.makeRoom(anybody, g.full)
+	g.makeRoom(c.network)
 	if g.full() && g.crowded.IsZero() {
 		g.crowded = time.Now()
 	}
-	c.beyond = g.full() || g.fullFor(c.network)
-	if soon || c.beyond && g.beyond >= g.options.courtesy {
+	if g.fullFor(c.network) {
 		return false
-	}
-	if c.beyond {
-		g.beyond++
 	}
 	g.open++
 	g.networks[c.network]++
@@ -278,32 +254,24 @@ func (g *Guard) place(c *conn) bool {
 	return true
 }
 
-// makeRoom closes connections that waited long enough while room is needed. False: another one will have soon.
-func (g *Guard) makeRoom(among func(*conn) bool, needed func() bool) bool {
-	for next := g.waiting.Front(); next != nil && needed(); {
+// makeRoom closes connections that have waited long enough, while one of a network has no place.
+func (g *Guard) makeRoom(network string) {
+	for next := g.waiting.Front(); next != nil && g.fullFor(network); {
 		c, _ := next.Value.(*conn) // nothing else is in there
-		next = next.Next()
-		switch {
-		case !among(c):
-		case time.Since(c.since) < g.rest:
-			return false
-		default:
+		if next = next.Next(); time.Since(c.since) < g.rest {
+			return
+		}
+		if g.full() || c.network == network {
 			g.remove(c, "room")
 		}
 	}
-	return true
 }
 
 func (g *Guard) full() bool { return g.open >= g.options.Max }
 
-// fullFor reports whether a network has all the connections that it may have; an exempt one has no name.
+// fullFor reports whether there is no place for one more connection of a network; an exempt one has no name.
 func (g *Guard) fullFor(network string) bool {
-	return network != "" && g.networks[network] >= g.options.PerNetwork
-}
-
-func first(waiting *list.List) *conn {
-	c, _ := waiting.Front().Value.(*conn)
-	return c
+	return g.full() || network != "" && g.networks[network] >= g.options.PerNetwork
 }
 
 // remove closes a connection that waits, for the sake of others.
@@ -364,9 +332,6 @@ func (g *Guard) forget(c *conn) {
 	g.busy(c)
 	c.gone = true
 	g.open--
-	if c.beyond {
-		g.beyond--
-	}
 	if g.networks[c.network]--; g.networks[c.network] == 0 {
 		delete(g.networks, c.network)
 	}
