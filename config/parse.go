@@ -179,11 +179,7 @@ func validHost(u *url.URL) bool {
 }
 
 func currency(text string) (string, error) {
-	wrong := len(text) != 3
-	for _, letter := range text {
-		wrong = wrong || letter < 'A' || letter > 'Z'
-	}
-	if wrong {
+	if len(text) != 3 || strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
 		return "", fmt.Errorf("%q is not a currency code of ISO 4217 such as CNY or EUR", text)
 	}
 	return text, nil

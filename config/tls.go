@@ -31,36 +31,36 @@ func (t TLS) Client() *tls.Config { return t.client }
 
 func (t TLS) given() bool { return t != TLS{} }
 
+type tlsSetting struct {
+	prefix, servers string
+	into            *TLS
+}
+
+// tlsOf are the settings of TLS, by how their variables begin, and the servers that they are for.
+func tlsOf(c *Config) []tlsSetting {
+	return []tlsSetting{
+		{"SECKILL_DATABASE_TLS_", "the database", &c.DatabaseTLS},
+		{"SECKILL_REDIS_TLS_", "Redis and of lock instances (`rediss://`)", &c.RedisTLS},
+		{"SECKILL_NATS_TLS_", "NATS", &c.NATSTLS},
+	}
+}
+
 // tlsSettings are the lines of the table about TLS and about who the service is to NATS.
 func tlsSettings(c *Config) []setting {
 	var all []setting
-	for _, s := range []struct {
-		ca, cert, key, serverName, servers string
-		into                               *TLS
-	}{
-		{
-			"SECKILL_DATABASE_TLS_CA", "SECKILL_DATABASE_TLS_CERT", "SECKILL_DATABASE_TLS_KEY", "SECKILL_DATABASE_TLS_SERVER_NAME",
-			"the database", &c.DatabaseTLS,
-		}, {
-			"SECKILL_REDIS_TLS_CA", "SECKILL_REDIS_TLS_CERT", "SECKILL_REDIS_TLS_KEY", "SECKILL_REDIS_TLS_SERVER_NAME",
-			"Redis and of lock instances (`rediss://`)", &c.RedisTLS,
-		}, {
-			"SECKILL_NATS_TLS_CA", "SECKILL_NATS_TLS_CERT", "SECKILL_NATS_TLS_KEY", "SECKILL_NATS_TLS_SERVER_NAME",
-			"NATS", &c.NATSTLS,
-		},
-	} {
+	for _, s := range tlsOf(c) {
 		all = append(all,
 			setting{
-				variable: s.ca, otherwise: "the system's", unit: "file, PEM",
+				variable: s.prefix + "CA", otherwise: "the system's", unit: "file, PEM",
 				meaning: "authorities that may have signed the certificate of " + s.servers, read: into(&s.into.CA, fileName),
 			}, setting{
-				variable: s.cert, otherwise: "none", unit: "file, PEM",
+				variable: s.prefix + "CERT", otherwise: "none", unit: "file, PEM",
 				meaning: "certificate that the service shows there; read again at each handshake", read: into(&s.into.Cert, fileName),
 			}, setting{
-				variable: s.key, otherwise: "none", unit: "file, PEM",
+				variable: s.prefix + "KEY", otherwise: "none", unit: "file, PEM",
 				meaning: "key of that certificate", read: into(&s.into.Key, fileName),
 			}, setting{
-				variable: s.serverName, otherwise: "the host of each address", unit: "name",
+				variable: s.prefix + "SERVER_NAME", otherwise: "the host of each address", unit: "name",
 				meaning: "name that the servers' certificates must have", read: into(&s.into.ServerName, anyText),
 			})
 	}
@@ -84,9 +84,9 @@ func fileName(text string) (string, error) {
 
 // readTLS makes the clients' configurations, and finds what is wrong about them.
 func (r *reader) readTLS(c *Config) {
-	r.buildTLS("SECKILL_DATABASE_TLS_", &c.DatabaseTLS)
-	r.buildTLS("SECKILL_REDIS_TLS_", &c.RedisTLS)
-	r.buildTLS("SECKILL_NATS_TLS_", &c.NATSTLS)
+	for _, s := range tlsOf(c) {
+		r.buildTLS(s.prefix, s.into)
+	}
 	for variable, name := range map[string]string{
 		"SECKILL_NATS_CREDENTIALS": c.NATSCredentials, "SECKILL_NATS_NKEY": c.NATSNKey,
 	} {

@@ -31,7 +31,6 @@ func (p Process) adminCommand() *cobra.Command {
 		Short: "List the administrators",
 		Long: "Lists the administrators that have an account. A token of `seckill token --role admin` has none: whoever\n" +
 			"holds the secret that signs tokens may make them.",
-		Args: noArgs,
 	}
 	p.onSettings(list, p.listAdmins, migrateSetting)
 	disable := p.oneAdmin(&cobra.Command{
@@ -118,7 +117,6 @@ type adminWork func(ctx context.Context, cfg config.Config, username string) err
 // oneAdmin makes a command that works on the administrator of a username.
 func (p Process) oneAdmin(cmd *cobra.Command, work adminWork) *cobra.Command {
 	var username string
-	cmd.Args = noArgs
 	cmd.Flags().StringVar(&username, "username", "", "3 to 32 of A-Z a-z 0-9 . _ - (required)")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if username == "" {
@@ -268,7 +266,6 @@ func (p Process) tokenCommand() *cobra.Command {
 			"and no seckill admin command does.",
 		Example: "  seckill token --users 2000 > tokens.txt\n" +
 			"  ADMIN=$(seckill token --users 1 --role admin)",
-		Args: noArgs,
 	}
 	cmd.Flags().Int64Var(&users, "users", 0, "how many tokens (required)")
 	cmd.Flags().Int64Var(&first, "first", 1, "the number of the first user")

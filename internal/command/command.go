@@ -101,7 +101,18 @@ func newRoot(p Process) *cobra.Command {
 		p.serveCommand(), p.demoCommand(), p.tokenCommand(), p.adminCommand(),
 		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.drawCommand(), p.configCommand(), p.versionCommand(),
 	)
+	withoutArgs(root)
 	return root
+}
+
+// withoutArgs has commands that name no arguments refuse all.
+func withoutArgs(cmd *cobra.Command) {
+	if cmd.Args == nil {
+		cmd.Args = noArgs
+	}
+	for _, member := range cmd.Commands() {
+		withoutArgs(member)
+	}
 }
 
 // usageError is a command that was called wrongly.
@@ -216,7 +227,7 @@ func group(name, short, long string, members ...*cobra.Command) *cobra.Command {
 	if last := len(names) - 1; last > 0 {
 		choice = strings.Join(names[:last], ", ") + " or " + names[last]
 	}
-	cmd := &cobra.Command{Use: name, Short: short, Long: long, Args: noArgs, RunE: func(*cobra.Command, []string) error {
+	cmd := &cobra.Command{Use: name, Short: short, Long: long, RunE: func(*cobra.Command, []string) error {
 		return misused("%s needs a command: %s", name, choice)
 	}}
 	cmd.AddCommand(members...)
@@ -277,7 +288,6 @@ func (p Process) configCommand() *cobra.Command {
 		Long: "Shows every setting with its variable, its effective value, where the value comes from (default, env,\n" +
 			"file or flag), its unit and its meaning. Variables that hold secrets may be replaced by ones that end\n" +
 			"in _FILE and name a file. Secrets are redacted.",
-		Args: noArgs,
 	}
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "show the table of settings for documents instead")
 	load := p.settings(cmd)
@@ -306,7 +316,6 @@ func (p Process) versionCommand() *cobra.Command {
 		Short: "Show the version, the commit and the version of Go",
 		Long: "Shows which build this is, as the Go toolchain has written it into the program: the version, the commit of the\n" +
 			"source and the version of Go. /readyz, the console and the metric seckill_build_info say the same of a server.",
-		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return p.say("seckill %s\n", version.Read())
 		},

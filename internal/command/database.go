@@ -45,7 +45,6 @@ func (p Process) auditCommand() *cobra.Command {
 			"--repair --stock does: where the database itself does not add up, live orders are the truth, and what\n" +
 			"remains is set to the stock less the live orders. It locks the voucher, works in both order modes, and has\n" +
 			"the hot copy rebuilt. It is not offered over --url: an embedded server in the order mode async is stopped first.",
-		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&o.voucher, "voucher", "", "only this voucher")
 	cmd.Flags().StringVar(&o.url, "url", "", "ask the server there, for example http://127.0.0.1:8080")
@@ -242,13 +241,11 @@ func (p Process) migrateCommand() *cobra.Command {
 		Short: "Apply schema migrations (serve does so too, unless SECKILL_MIGRATE=off)",
 		Long: "Applies the schema migrations that are missing. Of several processes that do so at the same time\n" +
 			"one works and the others wait.",
-		Args: noArgs,
 	}
 	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error { return p.migrate(ctx, cfg, true) })
 	status := &cobra.Command{
 		Use:   "status",
 		Short: "Show which migrations were applied, and change nothing",
-		Args:  noArgs,
 	}
 	p.onSettings(status, func(ctx context.Context, cfg config.Config, _ []string) error { return p.migrate(ctx, cfg, false) })
 	cmd.AddCommand(status)

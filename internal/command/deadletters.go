@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ const deadLettersHelp = "Orders that could not be persisted lie in the queue's d
 
 func (p Process) deadlettersCommand() *cobra.Command {
 	list := &cobra.Command{
-		Use: "list", Short: "List the dead letters, oldest first", Long: deadLettersHelp, Args: noArgs,
+		Use: "list", Short: "List the dead letters, oldest first", Long: deadLettersHelp,
 	}
 	p.onLetters(list, p.listLetters)
 	show := &cobra.Command{
@@ -44,45 +45,41 @@ func (p Process) deadlettersCommand() *cobra.Command {
 		list, show, p.replayCommand(), drop)
 }
 
-// onLetters makes a command work on the queue of the settings and what belongs to it.
-func (p Process) onLetters(cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts, args []string) error) {
+// onLetters makes a command work on the queue of the settings and what belongs to it, on one letter if it names one.
+func (p Process) onLetters(cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts, sequence uint64) error) {
 	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, args []string) error {
 		if err := errors.Join(app.DatabaseExists(cfg), app.QueueExists(cfg)); err != nil {
 			return err
 		}
-		return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return work(ctx, a, args) })
+		return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return work(ctx, a, sequenceOf(args)) })
 	})
 }
 
 // sequenceArg wants the number of a letter.
 func sequenceArg(_ *cobra.Command, args []string) error {
-	_, err := oneSequence(args)
-	return err
+	switch {
+	case len(args) != 1:
+		return misused("one sequence number is needed; 'seckill deadletters list' shows them")
+	case sequenceOf(args) == 0:
+		return misused("%q is no sequence number", args[0])
+	}
+	return nil
 }
 
-func oneSequence(args []string) (uint64, error) {
-	if len(args) != 1 {
-		return 0, misused("one sequence number is needed; 'seckill deadletters list' shows them")
-	}
-	sequence, err := strconv.ParseUint(args[0], 10, 64)
-	if err != nil || sequence == 0 {
-		return 0, misused("%q is no sequence number", args[0])
-	}
-	return sequence, nil
+// sequenceOf is the number of a letter; 0: none is named.
+func sequenceOf(args []string) uint64 {
+	sequence, _ := strconv.ParseUint(strings.Join(args, " "), 10, 64)
+	return sequence
 }
 
-func (p Process) dropLetter(ctx context.Context, a *app.AsyncParts, args []string) error {
-	sequence, err := oneSequence(args)
-	if err != nil {
-		return err
-	}
+func (p Process) dropLetter(ctx context.Context, a *app.AsyncParts, sequence uint64) error {
 	if err := a.Replayer.Drop(ctx, sequence, noAdmin); err != nil {
 		return err
 	}
 	return p.say("dead letter %d was removed\n", sequence)
 }
 
-func (p Process) listLetters(ctx context.Context, a *app.AsyncParts, _ []string) error {
+func (p Process) listLetters(ctx context.Context, a *app.AsyncParts, _ uint64) error {
 	table := p.table()
 	letters := 0
 	err := a.Queue.DeadLetters(ctx, func(letter model.DeadLetter) error {
@@ -102,11 +99,7 @@ func (p Process) listLetters(ctx context.Context, a *app.AsyncParts, _ []string)
 	return p.say("%d dead letters\n", letters)
 }
 
-func (p Process) showLetter(ctx context.Context, a *app.AsyncParts, args []string) error {
-	sequence, err := oneSequence(args)
-	if err != nil {
-		return err
-	}
+func (p Process) showLetter(ctx context.Context, a *app.AsyncParts, sequence uint64) error {
 	letter, err := a.Queue.DeadLetter(ctx, sequence)
 	if err != nil {
 		return err
@@ -157,8 +150,8 @@ func (p Process) replayCommand() *cobra.Command {
 		}
 		return nil
 	}
-	p.onLetters(cmd, func(ctx context.Context, a *app.AsyncParts, args []string) error {
-		sequences, err := replayable(ctx, a, args)
+	p.onLetters(cmd, func(ctx context.Context, a *app.AsyncParts, sequence uint64) error {
+		sequences, err := replayable(ctx, a, sequence)
 		if err != nil {
 			return err
 		}
@@ -171,11 +164,10 @@ func (p Process) replayCommand() *cobra.Command {
 	return cmd
 }
 
-// replayable is the letter that the argument names; without one, all that hold an order.
-func replayable(ctx context.Context, a *app.AsyncParts, args []string) (sequences []uint64, err error) {
-	if len(args) > 0 {
-		sequence, err := oneSequence(args)
-		return []uint64{sequence}, err
+// replayable is the letter that is named; without one, all that hold an order.
+func replayable(ctx context.Context, a *app.AsyncParts, named uint64) (sequences []uint64, err error) {
+	if named > 0 {
+		return []uint64{named}, nil
 	}
 	err = a.Queue.DeadLetters(ctx, func(letter model.DeadLetter) error {
 		if letter.Reservation != nil {

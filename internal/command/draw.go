@@ -34,7 +34,6 @@ func (p Process) drawCommand() *cobra.Command {
 			"commitment was made of, that the list is the one of the root, and that its order is the one that secret and root give.\n" +
 			"It needs no token. docs/draw.md has the arithmetic in words.",
 		Example: "  seckill draw verify --url http://127.0.0.1:8080 --voucher ID --commitment HEX --leaf HEX",
-		Args:    noArgs,
 	}
 	verify.Flags().StringVar(&o.url, "url", "", "the server (required)")
 	verify.Flags().StringVar(&o.voucher, "voucher", "", "the voucher (required)")

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/metrics"
 	"slices"
 	"strings"
 	"syscall"
@@ -44,7 +42,6 @@ func (p Process) serveCommand() *cobra.Command {
 // serveOn makes a command serve.
 func (p Process) serveOn(cmd *cobra.Command) {
 	load := p.settings(cmd)
-	cmd.Args = noArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
 		if err != nil {
@@ -226,32 +223,6 @@ const (
 `
 )
 
-const (
-	// ballastSize is how many bytes the process allocates between two collections of garbage at the least. An order
-	// leaves some 10 KiB behind while a few MiB are alive: with Go's default, which lets the heap double, garbage would
-	// be collected some ten times a second in a rush, for a tenth of the processor. Unlike a larger GOGC this adds the
-	// same memory to a large heap as to a small one.
-	ballastSize = 64 << 20
-	// defaultGOGC is Go's own, in percent.
-	defaultGOGC = 100
-)
-
-// Ballast is memory that counts as alive and is never touched: the kernel gives it no page. The process keeps one,
-// however many instances it runs. It is empty where the operator has told Go how to collect (GOGC, GOMEMLIMIT).
-func Ballast() []byte {
-	told := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
-	metrics.Read(told)
-	return make([]byte, ballastFor(told[0].Value.Uint64(), told[1].Value.Uint64()))
-}
-
-// ballastFor is the size of a ballast under a GOGC in percent and a GOMEMLIMIT in bytes.
-func ballastFor(percent, limit uint64) int {
-	if percent != defaultGOGC || limit != math.MaxInt64 {
-		return 0
-	}
-	return ballastSize
-}
-
 // maxDemoBuyers bounds the memory of a demo: each buyer is a goroutine with a token and an answer, some 20 kB.
 const maxDemoBuyers = 100_000
 
@@ -265,7 +236,6 @@ func (p Process) demoCommand() *cobra.Command {
 			"are compared: the buyers' answers, the orders the server exports, and its audit. Exit 1 when anything is off\n" +
 			"by one. Of the environment only SECKILL_ORDER_MODE counts: in async, a buyer who got 202 then waits until the\n" +
 			"order is unpaid.",
-		Args: noArgs,
 	}
 	cmd.Flags().IntVar(&s.Buyers, "buyers", 2000, "how many buyers")
 	cmd.Flags().Int64Var(&s.Stock, "stock", 100, "how many vouchers")
