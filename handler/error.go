@@ -231,10 +231,7 @@ func fieldErrors(theirs *huma.ErrorModel) []model.FieldError {
 		fields = append(fields, model.FieldError{Location: "body", Message: theirs.Detail})
 	}
 	slices.SortFunc(fields, func(a, b model.FieldError) int {
-		if order := strings.Compare(a.Location, b.Location); order != 0 {
-			return order
-		}
-		return strings.Compare(a.Message, b.Message)
+		return cmp.Or(strings.Compare(a.Location, b.Location), strings.Compare(a.Message, b.Message))
 	})
 	return fields[:min(len(fields), maxFieldErrors)]
 }
@@ -329,16 +326,12 @@ func problemPages() (map[string][]byte, error) {
 	return pages, nil
 }
 
-// speak says the title of a problem in the language that the request's Accept-Language asks for.
+// speak says the title of a problem in the language that the request's Accept-Language asks for. Detail and fields stay
+// English: programmers read them, programs use the code.
 func (a *api) speak(ctx context.Context, p *Problem) *Problem {
 	if p.language == nil {
-		p.in(a.words.Asked(callOf(ctx).accepts))
+		p.language = a.words.Asked(callOf(ctx).accepts)
+		p.Title = p.language.Text(p.Title)
 	}
 	return p
-}
-
-// in says the title in a language. Detail and fields stay English: programmers read them, programs use the code.
-func (p *Problem) in(language *words.Language) {
-	p.language = language
-	p.Title = language.Text(p.Title)
 }

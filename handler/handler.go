@@ -42,59 +42,56 @@ import (
 // warningsPerSecond bounds the lines about a dependency that is down, so that they do not hide the rest of the log.
 const warningsPerSecond = 10
 
-// orders is what the routes of orders need of sale.Orders.
-type orders interface {
-	Place(ctx context.Context, userID, voucherID string, groups ...string) (model.Order, error)
-	Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
-	List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
-	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
-	Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
-	Cancel(ctx context.Context, userID, orderID string) (model.Order, error)
-	Join(ctx context.Context, userID, voucherID string, groups ...string) (place model.WaitlistPlace, created bool, err error)
-	Waits(ctx context.Context, userID, voucherID string) (model.WaitlistPlace, error)
-	Leave(ctx context.Context, userID, voucherID string) error
-}
+// What the routes need of the services.
+type (
+	orders interface {
+		Place(ctx context.Context, userID, voucherID string, groups ...string) (model.Order, error)
+		Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
+		List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
+		Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
+		Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
+		Cancel(ctx context.Context, userID, orderID string) (model.Order, error)
+		Join(ctx context.Context, userID, voucherID string, groups ...string) (place model.WaitlistPlace, created bool, err error)
+		Waits(ctx context.Context, userID, voucherID string) (model.WaitlistPlace, error)
+		Leave(ctx context.Context, userID, voucherID string) error
+	}
 
-// vouchers is what the routes of vouchers need of service.Vouchers.
-type vouchers interface {
-	Get(ctx context.Context, id string, admin bool) (model.Voucher, error)
-	List(ctx context.Context, query model.VoucherQuery) (model.VoucherPage, error)
-	Create(ctx context.Context, voucher model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error)
-	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
-	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
-	Stats(ctx context.Context, id string) (model.Stats, error)
-	Audit(ctx context.Context, id string) (model.Audit, error)
-	Rebuild(ctx context.Context, id, adminID string) error
-}
+	vouchers interface {
+		Get(ctx context.Context, id string, admin bool) (model.Voucher, error)
+		List(ctx context.Context, query model.VoucherQuery) (model.VoucherPage, error)
+		Create(ctx context.Context, voucher model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error)
+		Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
+		ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
+		Stats(ctx context.Context, id string) (model.Stats, error)
+		Audit(ctx context.Context, id string) (model.Audit, error)
+		Rebuild(ctx context.Context, id, adminID string) error
+	}
 
-// payments is what the routes of payments need of service.Payments.
-type payments interface {
-	Pay(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error)
-	Notice(ctx context.Context, notice model.PaymentNotice) error
-	Unheard(outcome string)
-}
+	payments interface {
+		Pay(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error)
+		Notice(ctx context.Context, notice model.PaymentNotice) error
+		Unheard(outcome string)
+	}
 
-// draws is what the routes of draws need of repository.Draws.
-type draws interface {
-	Entry(ctx context.Context, voucherID, userID string) (model.Entry, error)
-	Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error)
-	Leaves(ctx context.Context, voucherID string, admin bool, cursor string, limit int) (model.DrawnLeaves, error)
-}
+	draws interface {
+		Entry(ctx context.Context, voucherID, userID string) (model.Entry, error)
+		Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error)
+		Leaves(ctx context.Context, voucherID string, admin bool, cursor string, limit int) (model.DrawnLeaves, error)
+	}
 
-// accounts is what the routes of accounts need of service.Accounts.
-type accounts interface {
-	Register(ctx context.Context, address, username, password string) (model.Account, error)
-	Login(ctx context.Context, address, username, password string) (service.Session, error)
-	ChangePassword(ctx context.Context, address string, claims token.Claims, current, next string) error
-	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error)
-	SetGroups(ctx context.Context, id, by string, groups model.Groups) (model.Account, error)
-}
+	accounts interface {
+		Register(ctx context.Context, address, username, password string) (model.Account, error)
+		Login(ctx context.Context, address, username, password string) (service.Session, error)
+		ChangePassword(ctx context.Context, address string, claims token.Claims, current, next string) error
+		Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error)
+		SetGroups(ctx context.Context, id, by string, groups model.Groups) (model.Account, error)
+	}
 
-// health is what the probes need of service.Health.
-type health interface {
-	Check(ctx context.Context) []service.Check
-	Ready() bool
-}
+	health interface {
+		Check(ctx context.Context) []service.Check
+		Ready() bool
+	}
+)
 
 // Options are what the handler works with. What may be nil or empty says so; everything else is required.
 type Options struct {

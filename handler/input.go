@@ -12,6 +12,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,29 +241,12 @@ func parseJSON(data []byte) (any, error) {
 
 // halfCharacter reports whether JSON escapes half a surrogate pair (RFC 8259, 8.2), which the decoder would replace.
 func halfCharacter(document []byte) bool {
-	half := false // the escape just before was a first half
-	for i := 0; i < len(document); {
-		unit, length := escape(document[i:])
-		second := 0xdc00 <= unit && unit <= 0xdfff
-		if half != second {
+	for _, escape := range regexp.MustCompile(`\\(?i:ud[89ab]..\\ud[c-f]..|ud[89a-f]..|.)`).FindAll(document, -1) {
+		if len(escape) == len(`\ud800`) {
 			return true
 		}
-		half = 0xd800 <= unit && unit <= 0xdbff
-		i += length
 	}
 	return false
-}
-
-// escape reads what valid JSON begins with: the UTF-16 code unit of a \u, or anything else, whose unit is 0.
-func escape(document []byte) (unit uint64, length int) {
-	switch {
-	case document[0] != '\\':
-		return 0, 1
-	case document[1] != 'u':
-		return 0, 2
-	}
-	unit, _ = strconv.ParseUint(string(document[2:6]), 16, 16) // the decoder has seen the digits
-	return unit, 6
 }
 
 func parseValue(decoder *json.Decoder) (any, error) {
@@ -272,10 +256,7 @@ func parseValue(decoder *json.Decoder) (any, error) {
 	}
 	switch token := token.(type) {
 	case json.Delim:
-		if token == '{' {
-			return parseObject(decoder)
-		}
-		return parseArray(decoder)
+		return parseInside(decoder, token)
 	case json.Number:
 		return plainInteger(token), nil
 	case nil:
@@ -285,37 +266,32 @@ func parseValue(decoder *json.Decoder) (any, error) {
 	}
 }
 
-func parseObject(decoder *json.Decoder) (any, error) {
-	object := map[string]any{}
+// parseInside reads an object or an array to its end.
+func parseInside(decoder *json.Decoder, begin json.Delim) (any, error) {
+	object, array := map[string]any{}, []any{}
 	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return nil, err
+		name := ""
+		if begin == '{' {
+			token, err := decoder.Token()
+			if err != nil {
+				return nil, err
+			}
+			name, _ = token.(string) // the decoder lets nothing else be a name
 		}
-		value, err := parseValue(decoder)
-		if err != nil {
-			return nil, err
-		}
-		key, _ := name.(string) // the decoder lets nothing else be a name
-		if _, there := object[key]; there {
-			value = repeatedMember{}
-		}
-		object[key] = value
-	}
-	_, err := decoder.Token()
-	return object, err
-}
-
-func parseArray(decoder *json.Decoder) (any, error) {
-	array := []any{}
-	for decoder.More() {
 		value, err := parseValue(decoder)
 		if err != nil {
 			return nil, err
 		}
 		array = append(array, value)
+		if _, there := object[name]; there {
+			value = repeatedMember{}
+		}
+		object[name] = value
 	}
 	_, err := decoder.Token()
+	if begin == '{' {
+		return object, err
+	}
 	return array, err
 }
 
@@ -380,14 +356,11 @@ func queryNames(op *huma.Operation) []string {
 	return names
 }
 
-// readableQuery refuses a query in which a parameter of the route cannot be read. net/url
-// drops such a parameter without a word, and a client that asks for its paid orders would
-// get all of them. An unknown parameter is ignored, whatever it looks like.
+// readableQuery refuses a query in which a parameter of the route cannot be read. net/url drops such a parameter without
+// a word, and a client that asks for its paid orders would get all of them. An unknown one is ignored, whatever it
+// looks like. Some clients separate by semicolons.
 func readableQuery(raw string, names []string) error {
-	if raw == "" || len(names) == 0 {
-		return nil
-	}
-	if _, err := url.ParseQuery(raw); err == nil {
+	if _, err := url.ParseQuery(raw); err == nil || len(names) == 0 {
 		return nil
 	}
 	if strings.Count(raw, "&") >= maxParameters {
@@ -397,20 +370,12 @@ func readableQuery(raw string, names []string) error {
 		if _, err := url.ParseQuery(pair); err == nil {
 			continue
 		}
-		if name := knownName(pair, names); name != "" {
-			return model.Invalid("query", "%s cannot be read: it has a semicolon, or a percent sign that escapes nothing", name)
+		for part := range strings.SplitSeq(pair, ";") {
+			name, _, _ := strings.Cut(part, "=")
+			if name, err := url.QueryUnescape(name); err == nil && slices.Contains(names, name) {
+				return model.Invalid("query", "%s cannot be read: it has a semicolon, or a percent sign that escapes nothing", name)
+			}
 		}
 	}
 	return nil
-}
-
-// knownName finds a route's parameter in an unreadable pair; empty: none. Some clients separate by semicolons.
-func knownName(pair string, names []string) string {
-	for part := range strings.SplitSeq(pair, ";") {
-		name, _, _ := strings.Cut(part, "=")
-		if name, err := url.QueryUnescape(name); err == nil && slices.Contains(names, name) {
-			return name
-		}
-	}
-	return ""
 }

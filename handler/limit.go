@@ -214,22 +214,15 @@ func (p proxies) encrypted(r *http.Request) bool {
 	if len(p) == 0 || !p.trusts(peerOf(r)) {
 		return false
 	}
+	last := func(values []string) string {
+		list := strings.Join(values, ",")
+		return strings.TrimSpace(list[strings.LastIndexByte(list, ',')+1:])
+	}
 	if values := r.Header.Values(xForwardedProto); len(values) > 0 {
-		last := values[len(values)-1]
-		return strings.EqualFold(strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:]), "https")
+		return strings.EqualFold(last(values), "https")
 	}
-	values := r.Header.Values(forwarded)
-	if len(values) == 0 {
-		return false
-	}
-	last := values[len(values)-1]
-	for pair := range strings.SplitSeq(last[strings.LastIndexByte(last, ',')+1:], ";") {
-		name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
-		if strings.EqualFold(name, "proto") {
-			return strings.EqualFold(strings.Trim(value, `"`), "https")
-		}
-	}
-	return false
+	proto := parameter(last(r.Header.Values(forwarded)), "proto")
+	return strings.EqualFold(strings.Trim(proto, `"`), "https")
 }
 
 // rightmost finds the rightmost address that is not trusted. When all are, the request comes from the leftmost of them.
@@ -245,22 +238,26 @@ func (p proxies) rightmost(values []string, read func(string) (netip.Addr, bool)
 	return address, ok
 }
 
+// parameter reads one of an element of Forwarded; empty: it has none of this name.
+func parameter(element, name string) string {
+	for pair := range strings.SplitSeq(element, ";") {
+		if key, value, _ := strings.Cut(strings.TrimSpace(pair), "="); strings.EqualFold(key, name) {
+			return value
+		}
+	}
+	return ""
+}
+
 // forwardedFor reads the parameter for of an element of Forwarded. Half a quoted string was cut at a comma.
 func forwardedFor(element string) (netip.Addr, bool) {
 	if strings.Count(element, `"`)%2 != 0 {
 		return netip.Addr{}, false
 	}
-	for pair := range strings.SplitSeq(element, ";") {
-		name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
-		if !strings.EqualFold(name, "for") {
-			continue
-		}
-		if inside, ok := strings.CutPrefix(value, `"`); ok {
-			value = strings.TrimSuffix(inside, `"`)
-		}
-		return node(value)
+	value := parameter(element, "for")
+	if inside, ok := strings.CutPrefix(value, `"`); ok {
+		value = strings.TrimSuffix(inside, `"`)
 	}
-	return netip.Addr{}, false
+	return node(value)
 }
 
 // node reads an address with or without brackets and a port (RFC 7239, section 6).

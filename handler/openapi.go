@@ -122,9 +122,8 @@ func (a *api) polish() {
 			}
 		}
 	}
-	one := 1
 	change := schemas["StockChange"]
-	change.MinProperties, change.MaxProperties = &one, &one
+	change.MinProperties, change.MaxProperties = new(1), new(1)
 	change.PrecomputeMessages()
 
 	describe(schemas["Voucher"], "state", model.VoucherStates())
@@ -139,13 +138,23 @@ func (a *api) polish() {
 	describe(schemas["Placed"], "status", placed)
 	describe(schemas["Refund"], "status", model.RefundStatuses())
 	describe(schemas["Audit"], "mode", []model.OrderMode{model.ModeSync, model.ModeAsync})
-	copies := []model.CopyState{model.CopyOpen, model.CopyClosed, model.CopyRebuilding}
-	describe(schemas["AuditHotCopy"], "state", copies)
+	describe(schemas["AuditHotCopy"], "state", []model.CopyState{model.CopyOpen, model.CopyClosed, model.CopyRebuilding})
 	for _, name := range []string{"redis", "queue"} {
 		property := schemas["Audit"].Properties[name]
 		schemas["Audit"].Properties[name] = &huma.Schema{
 			AnyOf:       []*huma.Schema{property, {Type: "null"}},
 			Description: "null in sync mode, and of a draw: there is none.",
+		}
+	}
+}
+
+// operations are those of the document.
+func (a *api) operations(yield func(*huma.Operation) bool) {
+	for _, item := range a.huma.OpenAPI().Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+			if op != nil && !yield(op) {
+				return
+			}
 		}
 	}
 }
@@ -157,27 +166,21 @@ func (a *api) standardWords() {
 			property.PatternDescription = ""
 		}
 	}
-	for _, item := range a.huma.OpenAPI().Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
-			if op == nil {
-				continue
-			}
-			for _, parameter := range op.Parameters {
-				parameter.Schema.PatternDescription = ""
-				parameter.AllowEmptyValue = parameter.In == "query"
-			}
+	for op := range a.operations {
+		for _, parameter := range op.Parameters {
+			parameter.Schema.PatternDescription = ""
+			parameter.AllowEmptyValue = parameter.In == "query"
 		}
 	}
 }
 
 // strictBodies finds what bodies are made of. Unknown members are refused: a misspelt one must not pass.
 func (a *api) strictBodies() map[*huma.Schema]bool {
-	document := a.huma.OpenAPI()
 	strict := map[*huma.Schema]bool{}
 	var walk func(*huma.Schema)
 	walk = func(schema *huma.Schema) {
 		if schema != nil && schema.Ref != "" {
-			schema = document.Components.Schemas.SchemaFromRef(schema.Ref)
+			schema = a.huma.OpenAPI().Components.Schemas.SchemaFromRef(schema.Ref)
 		}
 		if schema == nil || strict[schema] {
 			return
@@ -188,14 +191,8 @@ func (a *api) strictBodies() map[*huma.Schema]bool {
 			walk(part)
 		}
 	}
-	for _, item := range document.Paths {
-		for _, op := range []*huma.Operation{item.Post, item.Put, item.Patch, item.Delete} {
-			if op == nil || op.RequestBody == nil {
-				continue
-			}
-			if r, _ := op.Metadata[routeKey].(route); r.tolerant {
-				continue
-			}
+	for op := range a.operations {
+		if r, _ := op.Metadata[routeKey].(route); op.RequestBody != nil && !r.tolerant {
 			for _, body := range op.RequestBody.Content {
 				walk(body.Schema)
 			}
@@ -267,8 +264,8 @@ func (a *api) operation(r route) huma.Operation {
 	for status, codes := range r.problems() {
 		op.Responses[strconv.Itoa(status)] = a.refusals(status, codes)
 	}
-	for name := range pathParams(r.path()) {
-		if r.plain() {
+	if r.response != nil { // no typed function describes the route
+		for _, name := range pathParams(r.path()) {
 			op.Parameters = append(op.Parameters, &huma.Param{
 				Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
 			})
@@ -276,9 +273,6 @@ func (a *api) operation(r route) huma.Operation {
 	}
 	return op
 }
-
-// plain reports whether no typed function describes the route.
-func (r route) plain() bool { return r.response != nil }
 
 // problems lists the codes that a route answers with, by status.
 func (r route) problems() map[int][]model.Code {
@@ -354,24 +348,15 @@ func (a *api) refusals(status int, codes []model.Code) *huma.Response {
 
 // exampleOf shows a code's document with the members that it comes with.
 func exampleOf(code model.Code) *Problem {
-	example := &model.Error{Code: code}
-	switch code {
-	case model.CodeValidation:
-		example.Fields = []model.FieldError{{Location: "body.title", Message: "is required"}}
-	case model.CodeNotStarted:
-		example.BeginAt = time.Date(2030, time.November, 11, 0, 0, 0, 0, time.UTC)
-	case model.CodeCoolingDown:
-		example.RetryAt = time.Date(2030, time.November, 11, 0, 10, 0, 0, time.UTC)
-	case model.CodeAlreadyOrdered:
-		example.OrderID, example.OrderStatus = "01jcexample.01jcvoucher", model.OrderUnpaid
-	case model.CodeIllegalState:
-		example.OrderStatus = model.OrderCanceled
-	case model.CodeUnauthenticated, model.CodeForbidden, model.CodeNotFound, model.CodeMethodNotAllowed,
-		model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeEnded, model.CodePaused,
-		model.CodeNotEligible, model.CodeSoldOut, model.CodeConflict, model.CodePreconditionFailed, model.CodeLockBusy, model.CodeRateLimited,
-		model.CodeUnavailable, model.CodeInternal:
-	}
-	return problemOf(example)
+	example := map[model.Code]model.Error{ //nolint:exhaustive // the others come with none
+		model.CodeValidation:     {Fields: []model.FieldError{{Location: "body.title", Message: "is required"}}},
+		model.CodeNotStarted:     {BeginAt: time.Date(2030, time.November, 11, 0, 0, 0, 0, time.UTC)},
+		model.CodeCoolingDown:    {RetryAt: time.Date(2030, time.November, 11, 0, 10, 0, 0, time.UTC)},
+		model.CodeAlreadyOrdered: {OrderID: "01jcexample.01jcvoucher", OrderStatus: model.OrderUnpaid},
+		model.CodeIllegalState:   {OrderStatus: model.OrderCanceled},
+	}[code]
+	example.Code = code
+	return problemOf(&example)
 }
 
 // headers documents headers by name; every answer has its request id.
@@ -384,35 +369,25 @@ func (a *api) headers(names ...string) map[string]*huma.Param {
 }
 
 func headerOf(name string) *huma.Param {
-	text := &huma.Schema{Type: huma.TypeString}
-	switch name {
-	case requestIDHeader:
-		return &huma.Param{Description: "The request's id: its own when it brought one of [A-Za-z0-9._-]{1,128}.", Schema: text}
-	case "Location":
-		return &huma.Param{Description: "Where the new thing is.", Schema: text}
-	case "Retry-After":
-		one := 1.0
-		return &huma.Param{
-			Description: "Seconds after which to try again.",
-			Schema:      &huma.Schema{Type: huma.TypeInteger, Minimum: &one},
-		}
-	case "WWW-Authenticate":
-		return &huma.Param{Description: "Bearer, with the error of RFC 6750, 3.1, when there was a token.", Schema: text}
-	case "ETag":
-		return &huma.Param{Description: "The tag of this answer, for If-None-Match.", Schema: text}
-	case "Content-Disposition":
-		return &huma.Param{Description: "A name for the file, of an export.", Schema: text}
-	default:
-		return &huma.Param{Schema: text}
+	header := &huma.Param{Schema: &huma.Schema{Type: huma.TypeString}, Description: map[string]string{
+		requestIDHeader:       "The request's id: its own when it brought one of [A-Za-z0-9._-]{1,128}.",
+		"Location":            "Where the new thing is.",
+		"Retry-After":         "Seconds after which to try again.",
+		"WWW-Authenticate":    "Bearer, with the error of RFC 6750, 3.1, when there was a token.",
+		"ETag":                "The tag of this answer, for If-None-Match.",
+		"Content-Disposition": "A name for the file, of an export.",
+	}[name]}
+	if name == "Retry-After" {
+		header.Schema = &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0)}
 	}
+	return header
 }
 
 // pathParams lists the names in a path's braces.
-func pathParams(path string) map[string]struct{} {
-	names := map[string]struct{}{}
+func pathParams(path string) (names []string) {
 	for segment := range strings.SplitSeq(path, "/") {
-		if name, ok := strings.CutPrefix(segment, "{"); ok {
-			names[strings.TrimSuffix(name, "}")] = struct{}{}
+		if strings.HasPrefix(segment, "{") {
+			names = append(names, strings.Trim(segment, "{}"))
 		}
 	}
 	return names
@@ -420,7 +395,7 @@ func pathParams(path string) map[string]struct{} {
 
 // pattern is a route's path for path.Match.
 func pattern(path string) string {
-	for name := range pathParams(path) {
+	for _, name := range pathParams(path) {
 		path = strings.ReplaceAll(path, "{"+name+"}", "*")
 	}
 	return path
@@ -442,16 +417,8 @@ type asset struct {
 
 // docsAssets loads the page: two files of its own, and those of Swagger UI, which are compressed.
 func docsAssets() (map[string]asset, error) {
-	assets := map[string]asset{}
-	load := func(files fs.FS, file, name, contentType string) error {
-		data, err := fs.ReadFile(files, file)
-		if err != nil {
-			return fmt.Errorf("load the documentation page: %w", err)
-		}
-		assets[name] = asset{contentType: contentType, gzipped: strings.HasSuffix(file, ".gz"), data: data}
-		return nil
-	}
 	const script = "text/javascript; charset=utf-8"
+	assets := map[string]asset{}
 	for _, file := range []struct {
 		files             fs.FS
 		file, name, media string
@@ -462,9 +429,11 @@ func docsAssets() (map[string]asset, error) {
 		{static.FS, "swagger-ui.css.gz", "swagger-ui.css", "text/css; charset=utf-8"},
 		{static.FS, "favicon-32x32.png", "favicon-32x32.png", "image/png"},
 	} {
-		if err := load(file.files, file.file, file.name, file.media); err != nil {
-			return nil, err
+		data, err := fs.ReadFile(file.files, file.file)
+		if err != nil {
+			return nil, fmt.Errorf("load the documentation page: %w", err)
 		}
+		assets[file.name] = asset{contentType: file.media, gzipped: strings.HasSuffix(file.file, ".gz"), data: data}
 	}
 	return assets, nil
 }

@@ -93,7 +93,7 @@ func KindOf(code model.Code) Kind {
 			"Repeat the request after the seconds in Retry-After, and ask less often.")
 	case model.CodeUnavailable:
 		return kind(http.StatusServiceUnavailable, "Unavailable",
-			"The answer could not be learnt in time: something that the service depends on is away, or this server is about to stop. " +
+			"The answer could not be learnt in time: something that the service depends on is away, or this server is about to stop. "+
 				"A purchase may have happened all the same.",
 			"Repeat the same request after the seconds in Retry-After. It is answered with the order, or with ALREADY_ORDERED and its order_id.")
 	case model.CodeInternal:
