@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -22,9 +23,8 @@ const (
 type HotCopy struct {
 	State CopyState
 	Epoch int64
-	// Voucher is what the copy knows of it: ID, Price, Currency, Stock, Remaining (not taken and not reserved),
-	// BeginAt, EndAt, State, Revision, Groups, Early, Cooldown; ServerTime is the copy's clock at the reading, Phase as
-	// of then, and Version is another one whenever anything about the copy has changed.
+	// Voucher is what the copy knows of it. Remaining is neither taken nor reserved, ServerTime is the copy's clock, and
+	// Version is another one whenever anything about the copy has changed.
 	Voucher  Voucher
 	Reserved int64 // admitted and not known to be persisted
 	Due      int64 // noted as waiting for it: as many, unless something has spoiled the copy
@@ -37,19 +37,15 @@ const AnyEpoch int64 = math.MaxInt64
 // EpochRecord is what the database says about a voucher's hot copy.
 type EpochRecord struct {
 	VoucherID string
-	// Epoch is that of the latest copy; it is open when OpenEpoch is the same.
-	Epoch int64
-	// OpenEpoch is that of the latest copy that was ever opened.
-	OpenEpoch int64
-	// Barrier is the sequence of the last message that counts for OpenEpoch; nil while open, or unknown.
-	Barrier *uint64
-	// Progress is when a rebuild last made itself heard, and Now the database's clock.
-	Progress *time.Time
-	Now      time.Time
-	// Revision, Version, and how many units are Taken, are of the voucher's row.
-	Revision, Version, Taken int64
-	OnSale                   bool // as of Now
-	Draw                     bool // the voucher is to have no hot copy
+	Epoch     int64      // of the latest copy; it is open when OpenEpoch is the same
+	OpenEpoch int64      // of the latest copy that was ever opened
+	Barrier   *uint64    // the sequence of the last message that counts for OpenEpoch; nil while open, or unknown
+	Progress  *time.Time // when a rebuild last made itself heard
+	Now       time.Time  // the database's clock
+	OnSale    bool       // as of Now
+	Draw      bool       // the voucher is to have no hot copy
+
+	Revision, Version, Taken int64 // of the voucher's row; Taken are units
 }
 
 // Open reports whether the database holds the latest copy for open.
@@ -64,21 +60,17 @@ type Cooling struct {
 // Snapshot is one instant of a voucher and its orders.
 type Snapshot struct {
 	Voucher Voucher
-	// Live calls yield for every live order, some thousand at once.
-	Live func(ctx context.Context, yield func([]Order) error) error
-	// Cooling calls yield for every user who waits before another order, some thousand at once.
+	// Live and Cooling call yield for every live order and for every user who waits, some thousand at once.
+	Live    func(ctx context.Context, yield func([]Order) error) error
 	Cooling func(ctx context.Context, yield func([]Cooling) error) error
 }
 
 // Reservation is an order that a hot copy admitted, waiting for its row. Price, Currency, CreatedAt: at admission.
 type Reservation struct {
 	Order
-	// Epoch is that of the hot copy that admitted the order.
-	Epoch int64
-	// Sequence is that of the message in which the order came into the queue; 0 when it did not.
-	Sequence uint64
-	// Absent is the epoch of the opened hot copy that was asked and lacks the order; nil: none was, or none could tell.
-	Absent *int64
+	Epoch    int64  // of the hot copy that admitted the order
+	Sequence uint64 // of the message in which the order came into the queue; 0 when it did not
+	Absent   *int64 // the epoch of the opened hot copy that was asked and lacks the order; nil: none was, or none could tell
 }
 
 // Processing is the reservation as its user sees it.
@@ -91,33 +83,25 @@ func (r Reservation) Processing() Order {
 
 // VouchersOf lists the vouchers of reservations, each once.
 func VouchersOf(reservations []Reservation) []string {
-	var ids []string
-	seen := map[string]bool{}
+	ids := make([]string, 0, len(reservations))
 	for _, r := range reservations {
-		if !seen[r.VoucherID] {
-			seen[r.VoucherID] = true
-			ids = append(ids, r.VoucherID)
-		}
+		ids = append(ids, r.VoucherID)
 	}
-	return ids
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // ReserveRequest asks a hot copy for one unit.
 type ReserveRequest struct {
-	OrderID   string
-	VoucherID string
-	UserID    string
-	// Locked says that the caller holds the user's lock, so that the copy need not look whether another program does.
-	Locked bool
-	// Anytime asks for a unit outside the window too: an operator replays what was admitted within it.
-	Anytime bool
-	// Early says that the user may buy from the voucher's early beginning on.
-	Early bool
-	// Trace is that of the order.
-	Trace string
+	OrderID, VoucherID, UserID string
+
+	Locked  bool   // the caller holds the user's lock: the copy need not look whether another program does
+	Anytime bool   // outside the window too: an operator replays what was admitted within it
+	Early   bool   // the user may buy from the voucher's early beginning on
+	Trace   string // of the order
 }
 
-// ReserveResult is the answer to an ReserveRequest; its Epoch is that of the hot copy that gave it. Err is nil when the
+// ReserveResult is the answer to a ReserveRequest; its Epoch is that of the hot copy that gave it. Err is nil when the
 // unit is taken (by this call or by an earlier sending of it); otherwise it is a refusal of the contract,
 // ErrCopyClosed, ErrUserLocked or ErrOrderClosed.
 type ReserveResult struct {
@@ -161,18 +145,15 @@ const (
 
 // Release is a unit that the database has given back and a hot copy may not know of yet.
 type Release struct {
-	ID        int64
-	OrderID   string
-	VoucherID string
-	UserID    string
-	// HeirID is the order that got the unit, of HeirUserID, who waited for it; empty: the unit is on sale again.
-	HeirID     string
-	HeirUserID string
+	ID         int64
+	OrderID    string
+	VoucherID  string
+	UserID     string
+	HeirID     string // the order that got the unit; empty: the unit is on sale again
+	HeirUserID string // of that order, who waited for it
 
 	CooldownUntil *time.Time // as the order has it
-
-	// Direct is set when the caller releases what it has just committed; false for rows of the outbox.
-	Direct bool `gorm:"-"`
+	Direct        bool       `gorm:"-"` // the caller has just committed it; false for rows of the outbox
 }
 
 // Release is what its hot copy is to be told of an order that is closed.
@@ -191,23 +172,19 @@ type BuyersOrder struct {
 
 // DeadLetter is an order, or a whole message, that could not be persisted.
 type DeadLetter struct {
-	Sequence uint64
-	At       time.Time
-	Reason   string
-	// Reservation is nil when the message could not even be read; then Raw is it.
-	Reservation *Reservation
+	Sequence    uint64
+	At          time.Time
+	Reason      string
+	Reservation *Reservation // nil when the message could not even be read; then Raw is it
 	Raw         []byte
 }
 
 // Backlog is what waits in the queue.
 type Backlog struct {
-	Messages int64
-	// Age is how long the oldest message has been waiting, by the queue's clock.
-	Age time.Duration
-	// LastSequence is that of the newest message ever stored.
-	LastSequence uint64
-	// AckFloor is the sequence up to which every message was acknowledged.
-	AckFloor uint64
+	Messages     int64
+	Age          time.Duration // of the oldest message, by the queue's clock
+	LastSequence uint64        // of the newest message ever stored
+	AckFloor     uint64        // up to which every message was acknowledged
 }
 
 // AnyVoucher stands, where the queue is asked, for messages that may carry orders of any voucher.

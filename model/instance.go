@@ -26,16 +26,16 @@ func (r Rate) String() string {
 	if r.Off() {
 		return "0"
 	}
-	unit := r.Per.String()
-	switch r.Per { //nolint:exhaustive // a unit may be any duration; these have a letter
-	case time.Second:
-		unit = "s"
-	case time.Minute:
-		unit = "m"
-	case time.Hour:
-		unit = "h"
+	for unit, per := range units() {
+		if r.Per == per {
+			return strconv.Itoa(r.Events) + "/" + unit
+		}
 	}
-	return strconv.Itoa(r.Events) + "/" + unit
+	return strconv.Itoa(r.Events) + "/" + r.Per.String()
+}
+
+func units() map[string]time.Duration {
+	return map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}
 }
 
 // ParseRate reads what String writes. A rate of no events is off, whatever its unit.
@@ -44,8 +44,7 @@ func ParseRate(text string) (Rate, error) {
 		return Rate{}, nil
 	}
 	number, unit, _ := strings.Cut(text, "/")
-	units := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}
-	per, known := units[unit]
+	per, known := units()[unit]
 	events, err := strconv.ParseUint(number, 10, 64)
 	if err != nil || !known || events > maxRate {
 		return Rate{}, fmt.Errorf("%q is not a rate such as 20/s, 100/m or 1000/h, or 0 for none", text)
@@ -88,9 +87,9 @@ type LimitRecord struct {
 // patience is a key of contexts.
 type patience struct{}
 
-// OfBuyers marks a context in which something is written for buyers, or is told by their provider, and is no purchase:
-// such work shares a few of the database's connections, so that no flood of it keeps a purchase waiting. Work that is
-// patient waits for one of them as long as its context lasts; any other gives up after a second.
+// OfBuyers marks a context in which something other than a purchase is written for buyers or their provider. Such work
+// shares a few of the database's connections, so that it keeps no purchase waiting. If it is patient it waits for one as
+// long as its context lasts, else for a second.
 func OfBuyers(ctx context.Context, patient bool) context.Context {
 	return context.WithValue(ctx, patience{}, patient)
 }
@@ -128,19 +127,15 @@ type StockStrategy string
 
 // The stock strategies.
 const (
-	// StockConditional reads without a lock; the UPDATE states what it relies on, and locks the row until COMMIT.
-	StockConditional StockStrategy = "conditional"
-	// StockPessimistic locks the row with SELECT … FOR UPDATE before it reads.
-	StockPessimistic StockStrategy = "pessimistic"
-	// StockOptimistic reads without a lock, and begins anew when the row's version has changed by the UPDATE.
-	StockOptimistic StockStrategy = "optimistic"
+	StockConditional StockStrategy = "conditional" // reads without a lock; the UPDATE states what it relies on
+	StockPessimistic StockStrategy = "pessimistic" // locks the row with SELECT … FOR UPDATE before it reads
+	StockOptimistic  StockStrategy = "optimistic"  // reads without a lock; begins anew when the row's version has changed
 )
 
 // ModeRecord is what the database says about how it is sold from.
 type ModeRecord struct {
-	Mode OrderMode
-	// Deployment names this database to queues and locks that others may share: 16 characters of [a-z0-9].
-	Deployment string
+	Mode       OrderMode
+	Deployment string // names this database to queues and locks that others may share: 16 characters of [a-z0-9]
 }
 
 // Instance is one process of the service that is alive.
@@ -167,9 +162,8 @@ func UserLock(userID string) string { return "lock:order:" + userID }
 // Locker takes locks that all instances share, in whatever lock mode they run.
 type Locker interface {
 	// Lock waits for the named lock, at most for the wait budget (zero: one try). It MUST return ErrLockBusy when
-	// another holder kept the lock for that long, ctx's error when ctx ended, and any other error when the truth could
-	// not be learnt; in all three cases nothing is left held. The lease MUST last until Unlock, beyond the end of ctx:
-	// an order is decided behind a client that has hung up.
+	// another holder kept the lock for that long, ctx's error when ctx ended, and another one when the truth was not
+	// learnt; then nothing is left held. The lease MUST outlast ctx until Unlock: a client may hang up.
 	Lock(ctx context.Context, name string, wait time.Duration) (Lease, error)
 }
 

@@ -42,24 +42,15 @@ type Order struct {
 
 	// RedeemedAt, and the SealedCode that the buyer shows to use the voucher, are not written when the row is made.
 	RedeemedAt *time.Time `json:"redeemed_at,omitempty" gorm:"->"`
-	SealedCode string     `json:"-" gorm:"->"` // bytes; a string, so that orders can be compared
-	// Code is the opened SealedCode: from paid on, for its owner and administrators.
-	Code string `json:"code,omitempty" gorm:"-"`
+	SealedCode string     `json:"-" gorm:"->"`             // bytes; a string, so that orders can be compared
+	Code       string     `json:"code,omitempty" gorm:"-"` // the opened SealedCode: from paid on, for its owner and administrators
 
-	// UnpaidAt is when the order got its row; nil for one that failed.
-	UnpaidAt *time.Time `json:"-"`
+	UnpaidAt      *time.Time `json:"-"`           // when the order got its row; nil for one that failed
+	CooldownUntil *time.Time `json:"-" gorm:"->"` // until when who let it end unpaid waits for another; nil: not at all
 
-	// CooldownUntil is until when the user of an order that ended unpaid waits for another; nil: not at all.
-	CooldownUntil *time.Time `json:"-" gorm:"->"`
-
-	// Early says of an order to be created that its user may buy from the voucher's early beginning on.
-	Early bool `json:"-" gorm:"-"`
-
-	// Entry is what a request to buy became where the voucher is drawn: then this is no order yet.
-	Entry *Entry `json:"-" gorm:"-"`
-
-	// Trace is the traceparent (W3C Trace Context) so far, for the step that follows. Empty: not traced.
-	Trace string `json:"-" gorm:"-"`
+	Early bool   `json:"-" gorm:"-"` // of one to be created: its user may buy from the voucher's early beginning on
+	Entry *Entry `json:"-" gorm:"-"` // what a request to buy became where the voucher is drawn: this is no order yet
+	Trace string `json:"-" gorm:"-"` // the traceparent (W3C Trace Context) for the step that follows; empty: not traced
 }
 
 // Live reports whether the order holds a unit in the database.

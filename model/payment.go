@@ -1,8 +1,6 @@
 package model
 
-import (
-	"time"
-)
+import "time"
 
 // PaymentStatus is what is known of a payment.
 type PaymentStatus string
@@ -24,11 +22,9 @@ type Payment struct {
 	URL       string    // where the buyer pays; empty until the provider has told, or when there is no page
 	CreatedAt time.Time `gorm:"autoCreateTime:false"`
 	DecidedAt *time.Time
-	// Refunded is how much of Amount went back, and Disputed whether the buyer disputes it, as the provider told.
-	Refunded int64
-	Disputed bool
-	// NextAt is when the provider is to be asked what became of it; nil once nothing can come any more.
-	NextAt *time.Time
+	Refunded  int64      // how much of Amount went back, as the provider told
+	Disputed  bool       // by the buyer, likewise
+	NextAt    *time.Time // when the provider is to be asked what became of it; nil once nothing can come any more
 }
 
 // PaymentNotice is what the provider says of a payment, by a webhook or when it is asked.
@@ -44,12 +40,9 @@ type PaymentNotice struct {
 	Refunded int64
 	Disputed *bool
 
-	// Message is the webhook's; nil when the provider was asked.
-	Message *WebhookMessage
-	// Code is a new one for the order, which it gets only if this pays it.
-	Code SealedCode
-	// RefundID is the id of the refund, if one has to be made.
-	RefundID string
+	Message  *WebhookMessage // nil when the provider was asked
+	Code     SealedCode      // a new one for the order, which it gets only if this pays it
+	RefundID string          // of the refund, if one has to be made
 }
 
 // WebhookMessage identifies a provider's message. Another Digest under a used ID is refused.
@@ -69,10 +62,9 @@ type Receipt struct {
 	Order   Order
 	Payment Payment
 	Refund  *Refund // when the money goes back
-	// Changed says that this call has changed the order's status.
-	Changed bool
-	// UsedUnpaid says that this call has learnt that the money of a used order is back, or disputed.
-	UsedUnpaid bool
+
+	Changed    bool // this call has changed the order's status
+	UsedUnpaid bool // this call has learnt that the money of a used order is back, or disputed
 }
 
 // RefundStatus is where a refund stands.
@@ -121,9 +113,7 @@ type Refund struct {
 	Error     string       `json:"error,omitempty"` // of the last attempt
 	CreatedAt time.Time    `json:"created_at" gorm:"autoCreateTime:false"`
 	ClosedAt  *time.Time   `json:"closed_at,omitempty"` // when it was done or given up
-
-	// NextAt is when it is tried next; nil once it is closed.
-	NextAt *time.Time `json:"-"`
+	NextAt    *time.Time   `json:"-"`                   // when it is tried next; nil once it is closed
 }
 
 // RefundQuery selects refunds, newest first. Empty fields select all.

@@ -1,8 +1,6 @@
 package model
 
-import (
-	"time"
-)
+import "time"
 
 // Report is a sale as the database has it: complete once it is over and its orders are decided.
 type Report struct {

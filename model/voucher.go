@@ -152,10 +152,8 @@ type Voucher struct {
 	VoucherFields
 	VoucherView
 
-	// Version grows with every change of the row, sold units included: reads of one version saw the same.
-	Version int64 `json:"-"`
-	// Revision grows with what administrators and rebuilds change, not with sold units.
-	Revision  int64     `json:"-"`
+	Version   int64     `json:"-"` // grows with every change of the row, sold units included: reads of one version saw the same
+	Revision  int64     `json:"-"` // grows with what administrators and rebuilds change, not with sold units
 	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`
 }
 
@@ -343,10 +341,8 @@ type VoucherPage struct {
 // dies in between, the intent tells that the copy must be put right.
 type StockIntent struct {
 	VoucherID string
-	// Stock is what it is to become.
-	Stock int64
-	// Revision is that of the voucher when it was intended; at another one the intent is void.
-	Revision  int64
+	Stock     int64     // what it is to become
+	Revision  int64     // of the voucher when it was intended; at another one the intent is void
 	CreatedAt time.Time `gorm:"autoCreateTime:false"`
 }
 
