@@ -167,27 +167,23 @@ func TestEmptyParameters(t *testing.T) {
 	}
 }
 
-// A parameter that cannot be read must not vanish, or else the client gets an answer to
-// another question than its own. Unknown ones are ignored all the same.
+// A parameter that cannot be read must not vanish, or else the client gets an answer to another question than its own.
+// Unknown ones are ignored all the same.
 func TestUnreadableParameters(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	headers := s.as(t, "a", model.RoleAdmin)
-	many := strings.Repeat("&", 10_000)
 	for path, queries := range map[string][]string{
-		"/api/v1/vouchers":                 {"phase=ended%zz", "phase=ended;", "limit=0;", "limit=1&cursor=%", "%70hase=%f", "unknown=1;phase=ended", "phase=ended" + many},
-		"/api/v1/admin/vouchers":           {"phase=ended%zz", "limit=0;"},
-		"/api/v1/orders":                   {"status=paid;", "status=paid%zz", "status;", "voucher_id=v1%", "limit=1;limit=2", "status=%zz&status=paid"},
-		"/api/v1/orders/o1.v1":             {"wait=bogus%zz", "wait=1s;"},
+		"/api/v1/vouchers": {
+			"phase=ended%zz", "phase=ended;", "limit=0;", "limit=1&cursor=%", "%70hase=%f", "unknown=1;phase=ended", "phase=ended" + strings.Repeat("&", 10_000),
+		},
+		"/api/v1/orders":                   {"status=paid;", "status;", "voucher_id=v1%", "limit=1;limit=2", "status=%zz&status=paid"},
 		"/api/v1/admin/vouchers/v1/orders": {"format=csv%zz", "status=paid;format=csv"},
-		"/api/v1/admin/refunds":            {"status=done;"},
-		"/api/v1/admin/log":                {"actor=a%zz", "actor=a;"},
 	} {
 		for _, query := range queries {
 			got := s.do(t, http.MethodGet, path+"?"+query, "", headers...)
-			if p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation); len(p.Errors) != 1 || !locates(p, "query") {
-				t.Errorf("%s?%.40s: %v", path, query, p.Errors)
-			}
+			p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
+			check.That(t, len(p.Errors) == 1 && locates(p, "query"), "%s?%.40s: %v", path, query, p.Errors)
 		}
 	}
 	for _, path := range []string{
@@ -196,24 +192,8 @@ func TestUnreadableParameters(t *testing.T) {
 	} {
 		s.do(t, http.MethodGet, path, "", headers...).is(t, http.StatusOK)
 	}
-	for _, path := range []string{seckill, "/api/v1/orders/o1.v1/cancel"} {
-		s.fakes.place = func(context.Context, string, string) (model.Order, error) { return model.Order{ID: "o1.v1"}, nil }
-		s.fakes.cancel = func(context.Context, string, string) (model.Order, error) { return model.Order{ID: "o1.v1"}, nil }
-		if got := s.do(t, http.MethodPost, path+"?status=paid;&wait=%zz", "", headers...); got.status >= http.StatusBadRequest {
-			t.Errorf("%s: %d %s", path, got.status, got.body)
-		}
-	}
-}
-
-// What else a request with an unreadable parameter can be refused for comes first.
-func TestUnreadableParametersComeLate(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	user := s.as(t, "u", model.RoleUser)
-	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/orders?status=%zz", ""), http.StatusUnauthorized, model.CodeUnauthenticated)
-	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/admin/vouchers?phase=%zz", "", user...), http.StatusForbidden, model.CodeForbidden)
-	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/orders/impossible?wait=%zz", "", user...), http.StatusNotFound, model.CodeNotFound)
-	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders?status=%zz", "", user...), http.StatusMethodNotAllowed, model.CodeMethodNotAllowed)
+	s.fakes.place = sold
+	s.do(t, http.MethodPost, seckill+"?status=paid;&wait=%zz", "", headers...).is(t, http.StatusCreated)
 }
 
 // padded is a valid registration of exactly size bytes.

@@ -161,8 +161,12 @@ func TestForwardedAddressesAreLimited(t *testing.T) {
 				t.Errorf("%s, request %d: %d", name, i, got.status)
 			}
 		}
-		others++
+		others++ // have a limit of their own
 		s.do(t, http.MethodGet, "/api/v1/vouchers", "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(others)).is(t, http.StatusOK)
+	}
+	alone := setup(t, byAddress(t, 2, time.Hour)) // nobody's proxy is believed
+	for i, status := range []int{200, 200, 429} {
+		alone.do(t, http.MethodGet, "/api/v1/vouchers", "", "X-Forwarded-For", "198.51.100."+strconv.Itoa(i)).is(t, status)
 	}
 }
 
