@@ -202,81 +202,52 @@ func padded(size int) string {
 	return body + strings.Repeat(" ", size-len(body))
 }
 
+// TestBodies: what a registration may be, and what is refused where.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	const good = `{"username":"somebody","password":"long enough"}`
-	for name, test := range map[string]struct {
-		body        string
-		contentType string // empty: application/json, "-": none
+	const good, other = `{"username":"somebody","password":"long enough"}`, "application/merge-patch+json"
+	named := func(name string) string { return `{"username":"` + name + `","password":"long enough"}` }
+	with := func(password string) string { return `{"username":"somebody","password":"` + password + `"}` }
+	for _, test := range []struct {
+		contentType string // empty: none
 		status      int
 		code        model.Code
 		location    string
+		bodies      []string
 	}{
-		"good":              {body: good, status: http.StatusCreated},
-		"charset":           {body: good, contentType: "application/json; charset=UTF-8", status: http.StatusCreated},
-		"no type":           {body: good, contentType: "-", status: http.StatusCreated},
-		"largest":           {body: padded(16 << 10), status: http.StatusCreated},
-		"too large":         {body: padded(16<<10 + 1), status: http.StatusRequestEntityTooLarge, code: model.CodePayloadTooLarge},
-		"large and text":    {body: padded(20 << 10), contentType: "text/plain", status: http.StatusRequestEntityTooLarge, code: model.CodePayloadTooLarge},
-		"text":              {body: good, contentType: "text/plain", status: http.StatusUnsupportedMediaType, code: model.CodeUnsupportedMediaType},
-		"form":              {body: "username=a", contentType: "application/x-www-form-urlencoded", status: http.StatusUnsupportedMediaType, code: model.CodeUnsupportedMediaType},
-		"merge patch":       {body: good, contentType: "application/merge-patch+json", status: http.StatusUnsupportedMediaType, code: model.CodeUnsupportedMediaType},
-		"other charset":     {body: good, contentType: "application/json; charset=gbk", status: http.StatusUnsupportedMediaType, code: model.CodeUnsupportedMediaType},
-		"no type, no JSON":  {body: "username=a", contentType: "-", status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"empty":             {body: "", status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"blank":             {body: " \n", status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"cut off":           {body: good[:20], status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"two documents":     {body: good + good, status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"trailing garbage":  {body: good + "x", status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"byte order mark":   {body: "\ufeff" + good, status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"not UTF-8":         {body: `{"username":"some` + "\xff" + `body","password":"long enough"}`, status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"half a character":  {body: `{"username":"somebody","password":"long enough\ud800"}`, status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"the other half":    {body: `{"username":"somebody","password":"long enough\udc00"}`, status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"two first halves":  {body: `{"username":"somebody","password":"long enough\ud83d\ud83d"}`, status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"half and a letter": {body: `{"username":"somebody","password":"long enough\uD83D\u0061"}`, status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"half and a quote":  {body: `{"username":"somebody","password":"long enough\uD83D\"\\"}`, status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"half in a name":    {body: `{"username":"somebody","password":"long enough","\udfff":1}`, status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"both halves":       {body: `{"username":"somebody","password":"long enough\uD83D\ude00"}`, status: http.StatusCreated},
-		"no half at all":    {body: `{"username":"somebody","password":"long enough\\ud800\\"}`, status: http.StatusCreated},
-		"deep":              {body: strings.Repeat("[", 16<<10), status: http.StatusBadRequest, code: model.CodeValidation, location: "body"},
-		"deep and closed":   {body: strings.Repeat("[", 8<<10) + strings.Repeat("]", 8<<10), status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body"},
-		"null":              {body: "null", status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body"},
-		"array":             {body: "[]", status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body"},
-		"missing member":    {body: `{"username":"somebody"}`, status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body.password"},
-		"null member":       {body: `{"username":"somebody","password":null}`, status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body.password"},
-		"wrong type":        {body: `{"username":"somebody","password":1234567890}`, status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body.password"},
-		"unknown member":    {body: `{"username":"somebody","password":"long enough","role":"admin"}`, status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body.role"},
-		"member in capital": {body: `{"Username":"somebody","password":"long enough"}`, status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body.Username"},
-		"member twice":      {body: `{"username":"somebody","password":"long enough","password":"another one"}`, status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body.password"},
-		"name too short":    {body: `{"username":"ab","password":"long enough"}`, status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body.username"},
-		"name with newline": {body: `{"username":"abc\n","password":"long enough"}`, status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body.username"},
-		"password short":    {body: `{"username":"somebody","password":"9 letters"}`, status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body.password"},
-		"password in runes": {body: `{"username":"somebody","password":"` + strings.Repeat("密", 128) + `"}`, status: http.StatusCreated},
-		"password long":     {body: `{"username":"somebody","password":"` + strings.Repeat("密", 129) + `"}`, status: http.StatusUnprocessableEntity, code: model.CodeValidation, location: "body.password"},
+		{"application/json", 201, "", "", []string{good, padded(16 << 10), with(`long enough\uD83D\ude00`), with(`long enough\\ud800\\`), with(strings.Repeat("密", 128))}},
+		{"application/json; charset=UTF-8", 201, "", "", []string{good}},
+		{"", 201, "", "", []string{good}},
+		{"application/json", 413, model.CodePayloadTooLarge, "", []string{padded(16<<10 + 1)}},
+		{"text/plain", 413, model.CodePayloadTooLarge, "", []string{padded(20 << 10)}},
+		{"text/plain", 415, model.CodeUnsupportedMediaType, "", []string{good}},
+		{"application/x-www-form-urlencoded", 415, model.CodeUnsupportedMediaType, "", []string{"username=a"}},
+		{other, 415, model.CodeUnsupportedMediaType, "", []string{good}},
+		{"application/json; charset=gbk", 415, model.CodeUnsupportedMediaType, "", []string{good}},
+		{"", 400, model.CodeValidation, "body", []string{"username=a"}},
+		{"application/json", 400, model.CodeValidation, "body", []string{
+			"", " \n", good[:20], good + good, good + "x", "\ufeff" + good, named("some\xffbody"), strings.Repeat("[", 16<<10),
+			with(`long enough\ud800`), with(`long enough\udc00`), with(`long enough\ud83d\ud83d`), with(`long enough\uD83D\u0061`), // half a character
+			with(`long enough\uD83D\"\\`), strings.Replace(good, "}", `,"\udfff":1}`, 1),
+		}},
+		{"application/json", 422, model.CodeValidation, "body", []string{"null", "[]", strings.Repeat("[", 8<<10) + strings.Repeat("]", 8<<10)}},
+		{"application/json", 422, model.CodeValidation, "body.password", []string{
+			`{"username":"somebody"}`, strings.Replace(good, `"long enough"`, "null", 1), strings.Replace(good, `"long enough"`, "1234567890", 1),
+			with(`long enough","password":"another one`), with("9 letters"), with(strings.Repeat("密", 129)),
+		}},
+		{"application/json", 422, model.CodeValidation, "body.role", []string{with(`long enough","role":"admin`)}},
+		{"application/json", 422, model.CodeValidation, "body.Username", []string{`{"Username":"somebody","password":"long enough"}`}},
+		{"application/json", 422, model.CodeValidation, "body.username", []string{named("ab"), named(`abc\n`)}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			contentType := test.contentType
-			switch contentType {
-			case "":
-				contentType = "application/json"
-			case "-":
-				contentType = ""
+		for _, body := range test.bodies {
+			got := s.do(t, http.MethodPost, "/api/v1/auth/register", body, "Content-Type", test.contentType)
+			if got.is(t, test.status); test.code != "" {
+				p := wantProblem(t, got, test.status, test.code)
+				check.That(t, test.location == "" || locates(p, test.location), "%.60q: no error at %s in %v", body, test.location, p.Errors)
 			}
-			got := s.do(t, http.MethodPost, "/api/v1/auth/register", test.body, "Content-Type", contentType)
-			if test.code == "" {
-				got.is(t, test.status)
-				return
-			}
-			p := wantProblem(t, got, test.status, test.code)
-			if test.code == model.CodeValidation && !locates(p, test.location) {
-				t.Errorf("no error at %s in %v", test.location, p.Errors)
-			}
-			if strings.Contains(got.body, "long enough") {
-				t.Error("the answer repeats a password")
-			}
-		})
+			check.That(t, !strings.Contains(got.body, "long enough"), "the answer repeats a password")
+		}
 	}
 }
 

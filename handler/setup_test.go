@@ -288,13 +288,26 @@ func (s *server) do(t *testing.T, method, path, body string, headers ...string) 
 	return s.send(t, method, path, reader, headers...)
 }
 
+// several sends a request with as many values of a header, beside others.
+func (s *server) several(t *testing.T, method, path, body, name string, values, headers []string) answer {
+	t.Helper()
+	request := s.request(t, t.Context(), method, path, strings.NewReader(body), headers...)
+	request.Header[name] = values
+	return s.answer(t, request)
+}
+
 func (s *server) send(t *testing.T, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
-	response, err := s.transport.RoundTrip(s.request(t, t.Context(), method, path, body, headers...))
+	return s.answer(t, s.request(t, t.Context(), method, path, body, headers...))
+}
+
+func (s *server) answer(t *testing.T, request *http.Request) answer {
+	t.Helper()
+	response, err := s.transport.RoundTrip(request)
 	check.Must(t, err)
 	defer response.Body.Close()
 	content := check.Value(io.ReadAll(response.Body))(t)
-	return answer{response.StatusCode, response.Header, string(content), method + " " + path}
+	return answer{response.StatusCode, response.Header, string(content), request.Method + " " + request.URL.RequestURI()}
 }
 
 // request makes a request; headers are pairs of name and value, and an empty value is no header.

@@ -33,112 +33,57 @@ func draftWith(member, value string) string {
 	return "{" + strings.Join(list, ",") + "}"
 }
 
+// TestDrafts: values of one member, good ones and wrong ones; an empty value leaves the member out.
 func TestDrafts(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	headers := s.as(t, "a", model.RoleAdmin)
+	long, longest := `["`+strings.Repeat(`g","`, 20)+`"]`, `["`+strings.Repeat("g", 129)+`"]`
 	for _, test := range []struct {
-		member, value string
-		location      string // empty: good
+		location string // of what is wrong
+		good     []string
+		wrong    []string
 	}{
-		{"", "", ""},
-		{"title", "", "body.title"},
-		{"title", `""`, "body.title"},
-		{"title", "null", "body.title"},
-		{"title", "1", "body.title"},
-		{"description", `null`, "body.description"},
-		{"title", `"Tea\u0000"`, "body.title"},
-		{"title", `"Tea \ud83c\udf75"`, ""},
-		{"description", `"one\r\n\ttwo"`, ""},
-		{"description", `"\u0000"`, "body.description"},
-		{"price", "0", ""},
-		{"price", "1000000000000", ""},
-		{"price", "1000000000001", "body.price"},
-		{"price", "-1", "body.price"},
-		{"price", "1.5", "body.price"},
-		{"price", `"1000"`, "body.price"},
-		{"price", "true", "body.price"},
-		{"price", "1e3", ""},
-		{"price", "1.0", ""},
-		{"price", "999999999999.99999", "body.price"},
-		{"price", "1e400", "body.price"},
-		{"price", "99999999999999999999999", "body.price"},
-		{"price", "", "body.price"},
-		{"face_value", "1e13", "body.face_value"},
-		{"stock", "0", ""},
-		{"stock", "-0", ""},
-		{"stock", "0.1", "body.stock"},
-		{"stock", "[]", "body.stock"},
-		{"begin_at", `"2030-01-01T08:00:00+08:00"`, ""},
-		{"begin_at", `"2030-01-01T00:00:00.123456789Z"`, ""},
-		{"begin_at", `"2030-01-02T00:00:00Z"`, "body.end_at"},
-		{"begin_at", `"2030-01-02T08:00:00+08:00"`, "body.end_at"},
-		{"begin_at", `"2030-01-01"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01 00:00:00Z"`, "body.begin_at"},
-		{"begin_at", `"2030-02-30T00:00:00Z"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00,5Z"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T0:00:00Z"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00.Z"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00+24:00"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00-01:60"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00+23:59"`, ""},
-		{"begin_at", `"0001-01-01T00:00:00Z"`, "body.begin_at"},
-		{"begin_at", `1893456000`, "body.begin_at"},
-		{"end_at", `"9999-12-31T23:59:59Z"`, ""},
-		{"end_at", `"9999-12-31T23:59:59-01:00"`, "body.end_at"},
-		{"end_at", `"10000-01-01T00:00:00Z"`, "body.end_at"},
-		{"state", `"draft"`, ""},
-		{"state", `"archived"`, ""},
-		{"state", `"Draft"`, "body.state"},
-		{"state", `""`, "body.state"},
-		{"shards", "1", "body.shards"},
-		{"payment_window", `"15m"`, ""},
-		{"payment_window", `"0s"`, "body.payment_window"},
-		{"payment_window", `"15"`, "body.payment_window"},
-		{"payment_window", `""`, "body.payment_window"},
-		{"payment_window", `"soon"`, "body.payment_window"},
-		{"payment_window", "900", "body.payment_window"},
-		{"payment_window", "null", "body.payment_window"},
-		{"groups", `["gold","/eu/staff"]`, ""},
-		{"groups", `[]`, ""},
-		{"groups", `[""]`, "body.groups[0]"},
-		{"groups", `["a","a"]`, "body.groups"},
-		{"groups", `["a\u0007"]`, "body.groups"},
-		{"groups", `["` + strings.Repeat("g", 129) + `"]`, "body.groups[0]"},
-		{"groups", `["` + strings.Repeat(`g","`, 20) + `"]`, "body.groups"},
-		{"groups", `"gold"`, "body.groups"},
-		{"groups", "null", "body.groups"},
-		{"cooldown", `"10m"`, ""},
-		{"cooldown", `"0s"`, ""},
-		{"cooldown", `"24h"`, ""},
-		{"cooldown", `"24h0.001s"`, "body.cooldown"},
-		{"cooldown", `"999ms"`, "body.cooldown"},
-		{"cooldown", `"-1s"`, "body.cooldown"},
-		{"cooldown", `""`, "body.cooldown"},
-		{"cooldown", `600`, "body.cooldown"},
-		{"cooldown", `null`, "body.cooldown"},
-		{"early", `{"groups":["gold"],"begin_at":"2029-12-31T00:00:00Z"}`, ""},
-		{"early", `{"groups":[]}`, ""},
-		{"early", `{"groups":["gold"],"begin_at":"2030-01-01T00:00:00Z"}`, "body.early.begin_at"},
-		{"early", `{"groups":["gold"]}`, "body.early.begin_at"},
-		{"early", `{"groups":[],"begin_at":"2029-12-31T00:00:00Z"}`, "body.early.groups"},
-		{"early", `{"groups":[" "],"begin_at":"2029-12-31T00:00:00Z"}`, "body.early.groups"},
-		{"early", `{"begin_at":"2029-12-31T00:00:00Z"}`, "body.early.groups"},
-		{"id", `"v1"`, "body.id"},
-		{"remaining", `1`, "body.remaining"},
+		{"title", []string{`"Tea \ud83c\udf75"`}, []string{"", `""`, "null", "1", `"Tea\u0000"`}},
+		{"description", []string{`"one\r\n\ttwo"`}, []string{"null", `"\u0000"`}},
+		{"price", []string{"0", "1000000000000", "1e3", "1.0"}, []string{
+			"", "1000000000001", "-1", "1.5", `"1000"`, "true", "999999999999.99999", "1e400", "99999999999999999999999",
+		}},
+		{"face_value", nil, []string{"1e13"}},
+		{"stock", []string{"0", "-0"}, []string{"0.1", "[]"}},
+		{"begin_at", []string{`"2030-01-01T08:00:00+08:00"`, `"2030-01-01T00:00:00.123456789Z"`, `"2030-01-01T00:00:00+23:59"`}, []string{
+			`"2030-01-01"`, `"2030-01-01T00:00:00"`, `"2030-01-01 00:00:00Z"`, `"2030-02-30T00:00:00Z"`, `"2030-01-01T00:00:00,5Z"`,
+			`"2030-01-01T0:00:00Z"`, `"2030-01-01T00:00:00.Z"`, `"2030-01-01T00:00:00+24:00"`, `"2030-01-01T00:00:00-01:60"`,
+			`"0001-01-01T00:00:00Z"`, `1893456000`,
+		}},
+		{"begin_at: end_at", nil, []string{`"2030-01-02T00:00:00Z"`, `"2030-01-02T08:00:00+08:00"`}},
+		{"end_at", []string{`"9999-12-31T23:59:59Z"`}, []string{`"9999-12-31T23:59:59-01:00"`, `"10000-01-01T00:00:00Z"`}},
+		{"state", []string{`"draft"`, `"archived"`}, []string{`"Draft"`, `""`}},
+		{"payment_window", []string{`"15m"`}, []string{`"0s"`, `"15"`, `""`, `"soon"`, "900", "null"}},
+		{"groups", []string{`["gold","/eu/staff"]`, `[]`}, []string{`["a","a"]`, `["a\u0007"]`, long, `"gold"`, "null"}},
+		{"groups: groups[0]", nil, []string{`[""]`, longest}},
+		{"cooldown", []string{`"10m"`, `"0s"`, `"24h"`}, []string{`"24h0.001s"`, `"999ms"`, `"-1s"`, `""`, "600", "null"}},
+		{"early", []string{`{"groups":["gold"],"begin_at":"2029-12-31T00:00:00Z"}`, `{"groups":[]}`}, nil},
+		{"early: early.begin_at", nil, []string{`{"groups":["gold"],"begin_at":"2030-01-01T00:00:00Z"}`, `{"groups":["gold"]}`}},
+		{"early: early.groups", nil, []string{
+			`{"groups":[],"begin_at":"2029-12-31T00:00:00Z"}`, `{"groups":[" "],"begin_at":"2029-12-31T00:00:00Z"}`, `{"begin_at":"2029-12-31T00:00:00Z"}`,
+		}},
+		{"shards", nil, []string{"1"}},
+		{"id", nil, []string{`"v1"`}},
+		{"remaining", nil, []string{"1"}},
 	} {
-		t.Run(test.member+" "+test.value[:min(len(test.value), 30)], func(t *testing.T) {
-			t.Parallel()
-			got := s.do(t, http.MethodPost, vouchersPath, draftWith(test.member, test.value), headers...)
-			if test.location == "" {
-				got.is(t, http.StatusCreated)
-				return
-			}
-			if p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation); !locates(p, test.location) {
-				t.Errorf("errors = %v", p.Errors)
-			}
-		})
+		member, place, elsewhere := strings.Cut(test.location, ": ")
+		if !elsewhere {
+			place = member
+		}
+		for _, value := range test.good {
+			s.do(t, http.MethodPost, vouchersPath, draftWith(member, value), headers...).is(t, http.StatusCreated)
+		}
+		for _, value := range test.wrong {
+			got := s.do(t, http.MethodPost, vouchersPath, draftWith(member, value), headers...)
+			p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
+			check.That(t, locates(p, "body."+place), "%s %s: %v", member, value, p.Errors)
+		}
 	}
 }
 
@@ -146,30 +91,24 @@ func TestDraftBecomesVoucher(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	var asked model.VoucherFields
-	var who string
 	s.fakes.create = func(_ context.Context, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error) {
-		asked, who = v, by
-		if once != (model.Idempotency{}) {
-			t.Errorf("once = %v", once)
-		}
+		asked = v
+		check.Equal(t, "who", by, "a")
+		check.Equal(t, "once", once, model.Idempotency{})
 		return voucher("v9"), nil
 	}
 	body := `{"title":"Tea","price":1e3,"face_value":2000,"stock":3,"begin_at":"2030-01-01T08:00:00+08:00","end_at":"2030-01-02T00:00:00Z","payment_window":"1h30m",
 		"groups":["gold","/eu/staff"],"early":{"groups":["gold"],"begin_at":"2029-12-31T23:00:00Z"},"cooldown":"10m"}`
 	got := s.do(t, http.MethodPost, vouchersPath, body, s.as(t, "a", model.RoleAdmin)...)
-	if got.status != http.StatusCreated || got.header.Get("Location") != vouchersPath+"/v9" {
-		t.Errorf("%d %v %s", got.status, got.header, got.body)
-	}
+	got.is(t, http.StatusCreated)
+	check.Equal(t, "the place", got.header.Get("Location"), vouchersPath+"/v9")
 	want := model.VoucherFields{
 		Title: "Tea", Price: 1000, FaceValue: 2000, Stock: 3, State: model.VoucherPublished,
 		BeginAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), EndAt: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC),
-		PaymentWindow: model.Window(90 * time.Minute),
-		Groups:        model.Groups{"gold", "/eu/staff"}, Early: model.Early{For: model.Groups{"gold"}, From: new(time.Date(2029, 12, 31, 23, 0, 0, 0, time.UTC))},
-		Cooldown: model.Window(10 * time.Minute),
+		PaymentWindow: model.Window(90 * time.Minute), Cooldown: model.Window(10 * time.Minute), Groups: model.Groups{"gold", "/eu/staff"},
+		Early: model.Early{For: model.Groups{"gold"}, From: new(time.Date(2029, 12, 31, 23, 0, 0, 0, time.UTC))},
 	}
-	if !reflect.DeepEqual(asked, want) || who != "a" {
-		t.Errorf("%+v", asked)
-	}
+	check.That(t, reflect.DeepEqual(asked, want), "%+v", asked)
 }
 
 func TestPatch(t *testing.T) {
@@ -181,13 +120,14 @@ func TestPatch(t *testing.T) {
 		return voucher(id), nil
 	}
 	headers := s.as(t, "a", model.RoleAdmin)
-	if got := s.do(t, http.MethodPatch, vouchersPath+"/v1", "{}", headers...); got.status != http.StatusOK || !reflect.DeepEqual(asked, model.VoucherPatch{By: "a"}) {
-		t.Errorf("%d %s %+v", got.status, got.body, asked)
-	}
-	got := s.do(t, http.MethodPatch, vouchersPath+"/v1", `{"description":"","price":0,"state":"paused","end_at":"2030-01-02T00:00:00+01:00"}`, headers...)
-	if got.status != http.StatusOK || asked.Title != nil || *asked.Description != "" || *asked.Price != 0 ||
-		*asked.State != model.VoucherPaused || !asked.EndAt.Equal(time.Date(2030, 1, 1, 23, 0, 0, 0, time.UTC)) || asked.BeginAt != nil {
-		t.Errorf("%d %s %+v", got.status, got.body, asked)
+	for body, want := range map[string]model.VoucherPatch{
+		"{}": {By: "a"},
+		`{"description":"","price":0,"state":"paused","end_at":"2030-01-02T00:00:00+01:00"}`: {
+			Description: new(""), Price: new(int64), State: new(model.VoucherPaused), EndAt: new(time.Date(2030, 1, 1, 23, 0, 0, 0, time.UTC)), By: "a",
+		},
+	} {
+		s.do(t, http.MethodPatch, vouchersPath+"/v1", body, headers...).is(t, http.StatusOK)
+		check.That(t, reflect.DeepEqual(asked, want), "%s: %+v", body, asked)
 	}
 	for body, location := range map[string]string{
 		`{"shards":1}`: "body.shards", `{"title":null}`: "body.title", `{"stock":5}`: "body.stock", `{"title":" "}`: "body.title", `{"price":-1}`: "body.price",
@@ -196,9 +136,7 @@ func TestPatch(t *testing.T) {
 		`{"title":"\u0000"}`: "body.title", `{"description":"\u0000"}`: "body.description",
 	} {
 		p := wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", body, headers...), http.StatusUnprocessableEntity, model.CodeValidation)
-		if !locates(p, location) {
-			t.Errorf("%s: %v", body, p.Errors)
-		}
+		check.That(t, locates(p, location), "%s: %v", body, p.Errors)
 	}
 	wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", "", headers...), http.StatusBadRequest, model.CodeValidation)
 }
@@ -207,18 +145,15 @@ func TestStock(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	headers := s.as(t, "a", model.RoleAdmin)
-	for body, good := range map[string]bool{
-		`{"delta":5}`: true, `{"delta":-5}`: true, `{"delta":0}`: true, `{"stock":0}`: true, `{"stock":1000000000000}`: true,
-		`{}`: false, `{"delta":1,"stock":1}`: false, `{"stock":-1}`: false, `{"stock":1000000000001}`: false,
-		`{"delta":1.0000000000000000000001}`: false, `{"delta":1e-400}`: false, `{"delta":-10e-1}`: true,
-		`{"delta":1.5}`: false, `{"delta":null}`: false, `{"delta":1,"stock":null}`: false, `{"Delta":1}`: false,
+	for status, bodies := range map[int][]string{
+		200: {`{"delta":5}`, `{"delta":-5}`, `{"delta":0}`, `{"stock":0}`, `{"stock":1000000000000}`, `{"delta":-10e-1}`},
+		422: {
+			`{}`, `{"delta":1,"stock":1}`, `{"stock":-1}`, `{"stock":1000000000001}`, `{"delta":1.0000000000000000000001}`, `{"delta":1e-400}`,
+			`{"delta":1.5}`, `{"delta":null}`, `{"delta":1,"stock":null}`, `{"Delta":1}`,
+		},
 	} {
-		got := s.do(t, http.MethodPost, vouchersPath+"/v1/stock", body, headers...)
-		if good && got.status != http.StatusOK {
-			t.Errorf("%s: %d %s", body, got.status, got.body)
-		}
-		if !good {
-			wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
+		for _, body := range bodies {
+			s.do(t, http.MethodPost, vouchersPath+"/v1/stock", body, headers...).is(t, status)
 		}
 	}
 }
@@ -236,51 +171,28 @@ func TestIdempotencyKey(t *testing.T) {
 		return voucher(id), nil
 	}
 	ask := func(user, path, body, key string) model.Idempotency {
-		once = model.Idempotency{}
 		got := s.do(t, http.MethodPost, path, body, append(s.as(t, user, model.RoleAdmin), "Idempotency-Key", key)...)
-		if got.status/100 != 2 {
-			t.Errorf("%q: %d %s", key, got.status, got.body)
-		}
+		check.That(t, got.status/100 == 2, "%q: %d %s", key, got.status, got.body)
 		return once
 	}
 	first := ask("a", vouchersPath, draftWith("state", `"published"`), "key one")
-	if first.Key != "key one" || first.Scope != "a POST "+vouchersPath || len(first.Fingerprint) != 64 {
-		t.Errorf("%+v", first)
-	}
+	check.That(t, first.Key == "key one" && first.Scope == "a POST "+vouchersPath && len(first.Fingerprint) == 64, "%+v", first)
 	for _, same := range []string{
 		draftWith("", ""), " " + draftWith("price", "1e3"), draftWith("begin_at", `"2030-01-01T01:00:00+01:00"`),
 	} {
-		if again := ask("a", vouchersPath, same, "key one"); again != first {
-			t.Errorf("%s: %+v, want %+v", same, again, first)
-		}
+		check.Equal(t, same, ask("a", vouchersPath, same, "key one"), first)
 	}
-	if ask("a", vouchersPath, draftWith("price", "999"), "key one").Fingerprint == first.Fingerprint {
-		t.Error("another price has the same fingerprint")
-	}
-	if other := ask("b", vouchersPath, draftWith("", ""), "key one"); other.Scope == first.Scope {
-		t.Error("another administrator has the same scope")
-	}
+	another := ask("a", vouchersPath, draftWith("price", "999"), "key one")
+	check.That(t, another.Fingerprint != first.Fingerprint, "another price has the same fingerprint")
+	other := ask("b", vouchersPath, draftWith("", ""), "key one")
+	check.That(t, other.Scope != first.Scope, "another administrator has the same scope")
 	one, two := ask("a", vouchersPath+"/v1/stock", `{"delta":1}`, "k"), ask("a", vouchersPath+"/v2/stock", `{"delta":1}`, "k")
-	if one.Scope != two.Scope || one.Fingerprint == two.Fingerprint || one.Scope == first.Scope {
-		t.Errorf("%+v %+v", one, two)
-	}
+	check.That(t, one.Scope == two.Scope && one.Fingerprint != two.Fingerprint && one.Scope != first.Scope, "%+v %+v", one, two)
 	ask("a", vouchersPath, draftWith("", ""), strings.Repeat("k", 255))
-	for _, key := range []string{strings.Repeat("k", 256), "schlüssel", "tab\there"} {
-		got := s.do(t, http.MethodPost, vouchersPath, draftWith("", ""), append(s.as(t, "a", model.RoleAdmin), "Idempotency-Key", key)...)
-		if p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation); !locates(p, "header.Idempotency-Key") {
-			t.Errorf("%v", p.Errors)
-		}
-	}
-	for _, values := range [][]string{{""}, {"a", "b"}} {
-		body := strings.NewReader(draftWith("", ""))
-		request := s.request(t, t.Context(), http.MethodPost, vouchersPath, body, s.as(t, "a", model.RoleAdmin)...)
-		request.Header["Idempotency-Key"] = values
-		response, err := http.DefaultTransport.RoundTrip(request)
-		check.Must(t, err)
-		response.Body.Close()
-		if response.StatusCode != http.StatusUnprocessableEntity {
-			t.Errorf("%q: %d", values, response.StatusCode)
-		}
+	for _, keys := range [][]string{{strings.Repeat("k", 256)}, {"schlüssel"}, {"tab\there"}, {""}, {"a", "b"}} {
+		got := s.several(t, http.MethodPost, vouchersPath, draftWith("", ""), "Idempotency-Key", keys, s.as(t, "a", model.RoleAdmin))
+		p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
+		check.That(t, locates(p, "header.Idempotency-Key"), "%q: %v", keys, p.Errors)
 	}
 }
 
@@ -310,50 +222,33 @@ func TestChangesAreGuarded(t *testing.T) {
 	var asked model.Tags
 	s.fakes.patch = func(_ context.Context, _ string, patch model.VoucherPatch) (model.Voucher, error) {
 		asked = patch.IfMatch
-		return now, patch.IfMatch.Check(now)
+		return now, asked.Check(now)
 	}
 	s.fakes.changeStock = func(_ context.Context, _ string, change model.StockChange, _ model.Idempotency) (model.Voucher, error) {
 		asked = change.IfMatch
-		return now, change.IfMatch.Check(now)
+		return now, asked.Check(now)
 	}
 	admin := s.as(t, "a", model.RoleAdmin)
 	current := s.do(t, http.MethodGet, vouchersPath+"/v1", "", admin...).header.Get("ETag")
-	if current != `"`+now.Tag()+`"` {
-		t.Fatalf("ETag = %s", current)
-	}
+	check.Equal(t, "the tag", current, `"`+now.Tag()+`"`)
 	for _, call := range []struct{ method, path, body string }{
 		{http.MethodPatch, vouchersPath + "/v1", `{"price":1}`}, {http.MethodPost, vouchersPath + "/v1/stock", `{"delta":1}`},
 	} {
-		for match, status := range map[string]int{
-			"": 200, "*": 200, current: 200, `"other", ` + current: 200,
-			"W/" + current:    200, // as nginx has it when it compresses
-			`"other"`:         412,
-			"other":           412,
-			`"", W/"x"`:       412,
-			",":               412,
-			current[:9] + `"`: 412,
+		for status, matches := range map[int][][]string{ // nginx has a W/ when it compresses; several lines are one list
+			200: {nil, {"*"}, {current}, {`"other", ` + current}, {"W/" + current}, {`"other"`, current}},
+			412: {{`"other"`}, {"other"}, {`"", W/"x"`}, {","}, {current[:9] + `"`}, {`"other"`, `"another"`}},
+			422: {{""}}, // an empty header protects nobody
 		} {
-			asked = model.Tags{"unasked"}
-			got := s.do(t, call.method, call.path, call.body, append(admin, "If-Match", match)...)
-			got.is(t, status)
-			switch {
-			case status == 412:
-				wantProblem(t, got, status, model.CodePreconditionFailed)
-			case got.header.Get("ETag") != current:
-				t.Errorf("%s: ETag = %s", call.path, got.header.Get("ETag"))
-			case (match == "" || match == "*") && asked != nil:
-				t.Errorf("%s If-Match: %q asks for %v", call.path, match, asked)
-			}
-		}
-		// An empty header protects nobody; several lines are one list.
-		for status, lines := range map[int][]string{422: {""}, 200: {`"other"`, current}, 412: {`"other"`, `"another"`}} {
-			request := s.request(t, t.Context(), call.method, call.path, strings.NewReader(call.body), admin...)
-			request.Header["If-Match"] = lines
-			response, err := http.DefaultTransport.RoundTrip(request)
-			check.Must(t, err)
-			response.Body.Close()
-			if response.StatusCode != status {
-				t.Errorf("%s If-Match: %q: %d, want %d", call.path, lines, response.StatusCode, status)
+			for _, match := range matches {
+				asked = model.Tags{"unasked"}
+				got := s.several(t, call.method, call.path, call.body, "If-Match", match, admin)
+				got.is(t, status)
+				if status == 412 {
+					wantProblem(t, got, status, model.CodePreconditionFailed)
+				}
+				check.Equal(t, "the new tag", got.header.Get("ETag") == current, status == 200)
+				all := len(match) == 0 || match[0] == "*"
+				check.That(t, !all || asked == nil, "%s If-Match: %q asks for %v", call.path, match, asked)
 			}
 		}
 	}
@@ -371,27 +266,23 @@ func TestCachesKeepWhatEverybodySees(t *testing.T) {
 	}
 	doc, _ := readDocument(t, s)
 	user, admin := s.as(t, "u", model.RoleUser), s.as(t, "a", model.RoleAdmin)
+	const path = "/api/v1/vouchers/v1"
 	for template, methods := range doc.Paths {
 		if _, ok := methods["get"]; !ok || !strings.HasPrefix(template, "/api/v1/") || strings.Contains(template, "/docs") || strings.HasSuffix(template, ".json") {
 			continue // is the document, and its page
 		}
-		want := map[bool]string{true: "private, max-age=1", false: "no-store"}[template == "/api/v1/vouchers" || template == "/api/v1/vouchers/{id}"]
-		if got := s.do(t, http.MethodGet, concrete(template), "", user...); got.header.Get("Cache-Control") != want || len(got.header.Values("Cache-Control")) != 1 {
-			t.Errorf("%s: %d, Cache-Control: %q", template, got.status, got.header.Values("Cache-Control"))
-		}
+		want := map[bool]string{true: "private, max-age=1", false: "no-store"}[template == "/api/v1/vouchers" || concrete(template) == path]
+		got := s.do(t, http.MethodGet, concrete(template), "", user...)
+		check.Equal(t, template, strings.Join(got.header.Values("Cache-Control"), "; "), want)
 	}
-	const path = "/api/v1/vouchers/v1"
 	unchanged := s.do(t, http.MethodGet, path, "", "If-None-Match", "*")
-	if unchanged.status != http.StatusNotModified || unchanged.header.Get("Cache-Control") != "max-age=1" {
-		t.Errorf("unchanged: %d %v", unchanged.status, unchanged.header)
-	}
+	unchanged.is(t, http.StatusNotModified)
+	check.Equal(t, "unchanged", unchanged.header.Get("Cache-Control"), "max-age=1")
 	for what, got := range map[string]answer{
 		"an administrator's": s.do(t, http.MethodGet, path, "", admin...), "none": s.do(t, http.MethodGet, "/api/v1/vouchers/none", ""),
 		"a wrong query": s.do(t, http.MethodGet, "/api/v1/vouchers?limit=0", ""),
 	} {
-		if caching := got.header.Get("Cache-Control"); caching != "no-store" {
-			t.Errorf("%s: %d, Cache-Control: %q", what, got.status, caching)
-		}
+		check.Equal(t, what, got.header.Get("Cache-Control"), "no-store")
 	}
 }
 
@@ -405,16 +296,14 @@ func TestUnchangedVoucherIsNotSentAgain(t *testing.T) {
 	const path = "/api/v1/vouchers/v1"
 	first := s.do(t, http.MethodGet, path, "")
 	seen := first.header.Get("ETag")
-	if first.status != http.StatusOK || len(seen) < 5 || seen[:3] != `W/"` {
-		t.Fatalf("%d, ETag = %s", first.status, seen)
-	}
+	first.is(t, http.StatusOK)
+	check.Need(t, strings.HasPrefix(seen, `W/"`), "ETag = %s", seen)
 	now.ServerTime = time.Now()
 	for _, method := range []string{http.MethodGet, http.MethodHead} {
 		for _, match := range []string{seen, seen[2:], `"other", ` + seen, "*"} {
 			got := s.do(t, method, path, "", "If-None-Match", match)
-			if got.status != http.StatusNotModified || got.body != "" || got.header.Get("ETag") != seen || got.header.Get("X-Request-Id") == "" {
-				t.Errorf("%s If-None-Match: %s: %d %v %q", method, match, got.status, got.header, got.body)
-			}
+			got.is(t, http.StatusNotModified)
+			check.That(t, got.body == "" && got.header.Get("ETag") == seen && got.header.Get("X-Request-Id") != "", "%s: %v %q", match, got.header, got.body)
 		}
 	}
 	for what, change := range map[string]func(){
@@ -422,16 +311,13 @@ func TestUnchangedVoucherIsNotSentAgain(t *testing.T) {
 	} {
 		change()
 		got := s.do(t, http.MethodGet, path, "", "If-None-Match", seen)
-		if got.status != http.StatusOK || got.header.Get("ETag") == seen || got.body == "" {
-			t.Errorf("%s: %d %v", what, got.status, got.header)
-		}
+		got.is(t, http.StatusOK)
+		check.That(t, got.header.Get("ETag") != seen && got.body != "", "%s: %v", what, got.header)
 		seen = got.header.Get("ETag")
 	}
 	// An administrator's view is always sent: its tag does not cover what sales change.
 	admin := s.as(t, "a", model.RoleAdmin)
 	shown := s.do(t, http.MethodGet, vouchersPath+"/v1", "", admin...)
 	got := s.do(t, http.MethodGet, vouchersPath+"/v1", "", append(admin, "If-None-Match", shown.header.Get("ETag"))...)
-	if got.status != http.StatusOK || got.body == "" {
-		t.Errorf("%d %q", got.status, got.body)
-	}
+	got.is(t, http.StatusOK)
 }
