@@ -28,24 +28,21 @@ func TestWait(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	var waited time.Duration
-	s.fakes.getOrder = func(_ context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
+	s.fakes.getOrder = func(_ context.Context, _, orderID string, wait time.Duration) (model.Order, error) {
 		waited = wait
-		return model.Order{ID: orderID, UserID: userID}, nil
+		return model.Order{ID: orderID}, nil
 	}
+	const path = "/api/v1/orders/o1.v1?wait="
 	headers := s.as(t, "u", model.RoleUser)
 	for text, want := range map[string]time.Duration{
 		"": 0, "0": 0, "0s": 0, "10s": 10 * time.Second, "1m": 30 * time.Second, "1h": 30 * time.Second, "1.5s": 1500 * time.Millisecond, "-0s": 0,
 	} {
-		got := s.do(t, http.MethodGet, "/api/v1/orders/o1.v1?wait="+text, "", headers...)
-		if got.status != http.StatusOK || waited != want {
-			t.Errorf("%q: %d, waited %s", text, got.status, waited)
-		}
+		s.do(t, http.MethodGet, path+text, "", headers...).is(t, http.StatusOK)
+		check.Equal(t, text, waited, want)
 	}
 	for _, text := range []string{"-1s", "10", "soon", "1d", "10s10", "%20"} {
-		p := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/orders/o1.v1?wait="+text, "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
-		if !locates(p, "query.wait") {
-			t.Errorf("%q: %v", text, p.Errors)
-		}
+		p := wantProblem(t, s.do(t, http.MethodGet, path+text, "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+		check.That(t, locates(p, "query.wait"), "%q: %v", text, p.Errors)
 	}
 }
 
@@ -65,25 +62,21 @@ func TestQueries(t *testing.T) {
 		"?limit=1&limit=2&unknown=%0": {UserID: "u", Limit: 1},
 		"?cursor=":                    {UserID: "u", Limit: 20},
 		"?user_id=somebody-else":      {UserID: "u", Limit: 20},
+		"?voucher_id=no%20such%20id":  {}, // is not asked for
 	} {
+		asked = model.OrderQuery{}
 		got := s.do(t, http.MethodGet, "/api/v1/orders"+query, "", headers...)
-		if got.status != http.StatusOK || asked != want || got.body != `{"items":[]}`+"\n" {
-			t.Errorf("%s: %d %s %+v", query, got.status, got.body, asked)
-		}
+		check.Equal(t, query, got.body, `{"items":[]}`+"\n")
+		check.Equal(t, query, asked, want)
 	}
-	asked = model.OrderQuery{}
-	got := s.do(t, http.MethodGet, "/api/v1/orders?voucher_id=no%20such%20id", "", headers...)
-	if got.status != http.StatusOK || got.body != `{"items":[]}`+"\n" || asked != (model.OrderQuery{}) {
-		t.Errorf("%d %s", got.status, got.body)
-	}
-	for query, location := range map[string]string{
-		"limit=0": "query.limit", "limit=101": "query.limit", "limit=-1": "query.limit", "limit=ten": "query.limit",
-		"limit=1.5": "query.limit", "status=lost": "query.status", "status=Paid": "query.status",
-		"limit=99999999999999999999": "query.limit", "cursor=" + strings.Repeat("c", 513): "query.cursor",
+	for location, queries := range map[string][]string{
+		"query.limit":  {"limit=0", "limit=101", "limit=-1", "limit=ten", "limit=1.5", "limit=99999999999999999999"},
+		"query.status": {"status=lost", "status=Paid"},
+		"query.cursor": {"cursor=" + strings.Repeat("c", 513)},
 	} {
-		p := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/orders?"+query, "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
-		if !locates(p, location) {
-			t.Errorf("%s: %v", query, p.Errors)
+		for _, query := range queries {
+			p := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/orders?"+query, "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+			check.That(t, locates(p, location), "%s: %v", query, p.Errors)
 		}
 	}
 	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/vouchers?phase=over", ""), http.StatusUnprocessableEntity, model.CodeValidation)
@@ -99,21 +92,18 @@ func TestLogin(t *testing.T) {
 		}
 		return service.Session{AccessToken: "abc", ExpiresIn: 90 * time.Minute}, nil
 	}
-	got := s.do(t, http.MethodPost, "/api/v1/auth/login", `{"username":"somebody","password":"long enough"}`)
-	if want := `{"access_token":"abc","token_type":"Bearer","expires_in":5400}` + "\n"; got.status != http.StatusOK || got.body != want {
-		t.Errorf("%d %s", got.status, got.body)
-	}
+	login := func(body string) answer { return s.do(t, http.MethodPost, "/api/v1/auth/login", body) }
+	good := login(`{"username":"somebody","password":"long enough"}`)
+	check.Equal(t, "a session", good.body, `{"access_token":"abc","token_type":"Bearer","expires_in":5400}`+"\n")
 	for _, body := range []string{
 		`{"username":"somebody","password":"short"}`, `{"username":"","password":""}`, `{"username":"x y","password":"long enough"}`,
 		`{"username":"somebody","password":"` + strings.Repeat("x", 1000) + `"}`,
 	} {
-		got := s.do(t, http.MethodPost, "/api/v1/auth/login", body)
+		got := login(body)
 		wantProblem(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
-		if got.header.Get("WWW-Authenticate") != "Bearer" {
-			t.Errorf("%v", got.header)
-		}
+		check.Equal(t, "the challenge", got.header.Get("WWW-Authenticate"), "Bearer")
 	}
-	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/auth/login", `{"username":"somebody"}`), http.StatusUnprocessableEntity, model.CodeValidation)
+	wantProblem(t, login(`{"username":"somebody"}`), http.StatusUnprocessableEntity, model.CodeValidation)
 }
 
 // TestOneRepresentation: whatever a client accepts, it gets JSON that says so.
@@ -135,9 +125,7 @@ func TestEmptyParameters(t *testing.T) {
 	s := setup(t)
 	var heard call
 	heard.listen(s.fakes)
-	s.fakes.limits = model.Limits{}
 	doc, _ := readDocument(t, s)
-	headers := s.as(t, "a", model.RoleAdmin)
 	queries := 0
 	for template, methods := range doc.Paths {
 		var all []string
@@ -153,18 +141,12 @@ func TestEmptyParameters(t *testing.T) {
 		for _, query := range append(all, strings.Join(all, "&")) {
 			heard.reset()
 			queries++
-			got := s.do(t, http.MethodGet, concrete(template)+"?"+query, "", headers...)
-			if got.status != http.StatusOK {
-				t.Errorf("%s?%s: %d %s", template, query, got.status, got.body)
-			}
-			if q := heard.orders; q != nil && (q.Limit != 20 || q.Status != "" || q.Cursor != "") {
-				t.Errorf("%s?%s asks for %+v", template, query, q)
-			}
+			s.do(t, http.MethodGet, concrete(template)+"?"+query, "", s.as(t, "a", model.RoleAdmin)...).is(t, http.StatusOK)
+			q := heard.orders
+			check.That(t, q == nil || q.Limit == 20 && q.Status == "" && q.Cursor == "", "%s?%s asks for %+v", template, query, q)
 		}
 	}
-	if queries < 20 {
-		t.Errorf("only %d queries", queries)
-	}
+	check.That(t, queries >= 20, "only %d queries", queries)
 }
 
 // A parameter that cannot be read must not vanish, or else the client gets an answer to another question than its own.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,29 +47,25 @@ func TestStubbornAddressIsAnsweredLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.fakes.place = sold
 		user := s.as(t, "u", model.RoleUser)
-		press := func(address string) (answer, time.Duration) {
+		press := func(address string, want time.Duration) answer {
 			began := time.Now()
-			return s.do(t, http.MethodPost, seckill, "", append(user, "X-Forwarded-For", address)...), time.Since(began)
+			got := s.do(t, http.MethodPost, seckill, "", append(user, "X-Forwarded-For", address)...)
+			check.Equal(t, address+" is held back for", time.Since(began), want)
+			return got
 		}
-		press("198.51.100.1") // the user has had the one purchase of the minute
-		for n := range 1000 {
-			if got, took := press("192.0.2.1"); got.status != http.StatusTooManyRequests || took > 0 {
-				t.Fatalf("refusal %d is %d after %s", n, got.status, took)
-			}
+		press("198.51.100.1", 0) // the user has had the one purchase of the minute
+		for range 1000 {
+			press("192.0.2.1", 0).is(t, http.StatusTooManyRequests)
 		}
-		late, took := press("192.0.2.1")
+		late := press("192.0.2.1", time.Second)
 		wantProblem(t, late, http.StatusTooManyRequests, model.CodeRateLimited)
-		check.Equal(t, "a stubborn address is held back for", took, time.Second)
-		if seconds, err := strconv.Atoi(late.header.Get("Retry-After")); err != nil || seconds > 59 {
-			t.Errorf("the second that it was held back counts twice: Retry-After %s", late.header.Get("Retry-After"))
-		}
-		_, took = press("198.51.100.1")
-		check.Equal(t, "another address is held back for", took, 0)
+		seconds, err := strconv.Atoi(late.header.Get("Retry-After"))
+		check.That(t, err == nil && seconds <= 59, "the second that it was held back counts twice: Retry-After %d", seconds)
+		press("198.51.100.1", 0)
 	}, byUser(t, 1, time.Minute), behindProxies)
 }
 
-// TestEveryRouteIsLimited: known or not, with or without a token; but for health checks,
-// which have a limit of their own.
+// TestEveryRouteIsLimited: known or not, with or without a token; but for health checks, which have a limit of their own.
 func TestEveryRouteIsLimited(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
@@ -84,19 +81,16 @@ func TestEveryRouteIsLimited(t *testing.T) {
 		} {
 			from := []string{"X-Forwarded-For", "198.51.100." + strconv.Itoa(n)}
 			for range 2 {
-				if got := s.do(t, call.method, call.path, "", from...); got.status == http.StatusTooManyRequests {
-					t.Errorf("%s %s: %d %s", call.method, call.path, got.status, got.body)
-				}
+				got := s.do(t, call.method, call.path, "", from...)
+				check.That(t, got.status != http.StatusTooManyRequests, "%s: %s", got.asked, got.body)
 			}
 			got := s.do(t, call.method, call.path, "", from...)
 			wantProblem(t, got, http.StatusTooManyRequests, model.CodeRateLimited)
-			if seconds, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || seconds < 1800 || seconds > 1804 {
-				t.Errorf("Retry-After = %q with 2 an hour", got.header.Get("Retry-After"))
-			}
-			if policy, left := got.header.Get("RateLimit-Policy"), got.header.Get("RateLimit"); policy != `"addr";q=2;w=3600` ||
-				left != `"addr";r=0;t=`+got.header.Get("Retry-After") {
-				t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, left)
-			}
+			after := got.header.Get("Retry-After")
+			seconds, err := strconv.Atoi(after)
+			check.That(t, err == nil && seconds >= 1800 && seconds <= 1804, "Retry-After = %q with 2 an hour", after)
+			check.Equal(t, "the policy", got.header.Get("RateLimit-Policy"), `"addr";q=2;w=3600`)
+			check.Equal(t, "what is left", got.header.Get("RateLimit"), `"addr";r=0;t=`+after)
 			for _, path := range []string{"/livez", "/readyz"} {
 				s.do(t, http.MethodGet, path, "", from...).is(t, http.StatusOK)
 			}
@@ -127,46 +121,36 @@ func TestHealthChecksAreBounded(t *testing.T) {
 				refused++
 			}
 		}
-		if refused == 0 {
-			t.Error("3000 health checks at once were all answered")
-		}
-		if got := record(t, s.handler, http.MethodGet, "/api/v1/vouchers"); got.status != http.StatusOK {
-			t.Errorf("another route is refused as well: %d", got.status)
-		}
+		check.That(t, refused > 0, "3000 health checks at once were all answered")
+		record(t, s.handler, http.MethodGet, "/api/v1/vouchers").is(t, http.StatusOK)
 	}, byAddress(t, 1_000_000, time.Second))
 }
 
 // TestForwardedAddressesAreLimited: what a client writes beside a trusted proxy's header gives it no other address.
 func TestForwardedAddressesAreLimited(t *testing.T) {
 	t.Parallel()
-	s := setup(t, byAddress(t, 2, time.Hour), behindProxies)
-	others := 0
-	for name, headers := range map[string]func(i string) []string{
-		"X-Real-IP": func(i string) []string {
-			return []string{"X-Real-IP", "192.0.2." + i, "X-Forwarded-For", "198.51.100.6"}
-		},
-		"a port":              func(i string) []string { return []string{"X-Forwarded-For", "198.51.100.7:5000" + i} },
-		"invented, then true": func(i string) []string { return []string{"X-Forwarded-For", "192.0.2." + i + ", 198.51.100.8"} },
-		"Forwarded": func(i string) []string {
-			return []string{"Forwarded", `for=192.0.2.` + i + `, for="198.51.100.9:1` + i + `"`}
-		},
-		"both, one of a client's": func(i string) []string {
-			return []string{"X-Forwarded-For", "198.51.100.10", "Forwarded", "for=192.0.2." + i}
-		},
-		"IPv6 of one /64": func(i string) []string { return []string{"X-Forwarded-For", "2001:db8::" + i} },
+	s, alone := setup(t, byAddress(t, 2, time.Hour), behindProxies), setup(t, byAddress(t, 2, time.Hour)) // nobody's proxy is believed
+	for n, headers := range [][]string{                                                                   // with another # each time
+		{"X-Real-IP", "192.0.2.#", "X-Forwarded-For", "198.51.100.6"},
+		{"X-Forwarded-For", "198.51.100.7:5000#"},
+		{"X-Forwarded-For", "192.0.2.#, 198.51.100.8"},
+		{"Forwarded", `for=192.0.2.#, for="198.51.100.9:1#"`},
+		{"X-Forwarded-For", "198.51.100.10", "Forwarded", "for=192.0.2.#"},
+		{"X-Forwarded-For", "2001:db8::#"}, // of one /64
+		{"X-Forwarded-For", "192.0.2.#"},
 	} {
-		for i := range 5 {
-			got := s.do(t, http.MethodGet, "/api/v1/vouchers", "", headers(strconv.Itoa(i))...)
-			if refused := got.status == http.StatusTooManyRequests; refused != (i >= 2) {
-				t.Errorf("%s, request %d: %d", name, i, got.status)
-			}
+		from := s
+		if n == 6 {
+			from = alone
 		}
-		others++ // have a limit of their own
-		s.do(t, http.MethodGet, "/api/v1/vouchers", "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(others)).is(t, http.StatusOK)
-	}
-	alone := setup(t, byAddress(t, 2, time.Hour)) // nobody's proxy is believed
-	for i, status := range []int{200, 200, 429} {
-		alone.do(t, http.MethodGet, "/api/v1/vouchers", "", "X-Forwarded-For", "198.51.100."+strconv.Itoa(i)).is(t, status)
+		for i, status := range []int{200, 200, 429, 429, 429} {
+			numbered := slices.Clone(headers)
+			for at := range numbered {
+				numbered[at] = strings.ReplaceAll(numbered[at], "#", strconv.Itoa(i))
+			}
+			from.do(t, http.MethodGet, "/api/v1/vouchers", "", numbered...).is(t, status)
+		}
+		s.do(t, http.MethodGet, "/api/v1/vouchers", "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(n)).is(t, http.StatusOK)
 	}
 }
 
@@ -179,16 +163,11 @@ func TestCrowdsComeBackSpread(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for range 40 {
-		got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u", model.RoleUser)...)
-		seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
-		if err != nil || seconds < 1 || seconds > 5 {
-			t.Errorf("Retry-After = %q", got.header.Get("Retry-After"))
-		}
-		seen[got.header.Get("Retry-After")] = true
+		after := s.do(t, http.MethodPost, seckill, "", s.as(t, "u", model.RoleUser)...).header.Get("Retry-After")
+		check.That(t, len(after) == 1 && "1" <= after && after <= "5", "Retry-After = %q", after)
+		seen[after] = true
 	}
-	if len(seen) < 3 {
-		t.Errorf("40 refusals name only %v", seen)
-	}
+	check.That(t, len(seen) >= 3, "40 refusals name only %v", seen)
 }
 
 // TestLimitsOfTheInstances: administrators read and change them.
@@ -197,30 +176,22 @@ func TestLimitsOfTheInstances(t *testing.T) {
 	s := setup(t)
 	const path = "/api/v1/admin/settings/limits"
 	admin := s.as(t, "a", model.RoleAdmin)
-	if got := s.do(t, http.MethodGet, path, "", admin...); got.status != http.StatusOK || got.body != `{"user":"20/s","addr":"1000/s"}`+"\n" {
-		t.Errorf("%d %s", got.status, got.body)
+	for _, step := range []struct{ method, body, user, addr string }{
+		{http.MethodGet, "", "20/s", "1000/s"}, {http.MethodPatch, `{"user":"5/m"}`, "5/m", "1000/s"}, {http.MethodPatch, `{"addr":"0"}`, "5/m", "0"},
+	} {
+		got := s.do(t, step.method, path, step.body, admin...)
+		got.is(t, http.StatusOK)
+		check.Equal(t, step.body, got.body, `{"user":"`+step.user+`","addr":"`+step.addr+`"}`+"\n")
 	}
-	if got := s.do(t, http.MethodPatch, path, `{"user":"5/m"}`, admin...); got.status != http.StatusOK || got.body != `{"user":"5/m","addr":"1000/s"}`+"\n" {
-		t.Errorf("%d %s", got.status, got.body)
-	}
-	if got := s.do(t, http.MethodPatch, path, `{"addr":"0"}`, admin...); got.status != http.StatusOK || got.body != `{"user":"5/m","addr":"0"}`+"\n" {
-		t.Errorf("%d %s", got.status, got.body)
-	}
-	for _, body := range []string{`{"user":"many"}`, `{"user":"20"}`, `{"user":"-1/s"}`, `{"user":"20/d"}`, `{"user":""}`, `{"user":20}`, `{"addr":null}`, `{"address":"1/s"}`} {
+	for body, wrong := range map[string]int{
+		`{"user":"many"}`: 1, `{"user":"20"}`: 1, `{"user":"-1/s"}`: 1, `{"user":"20/d"}`: 1, `{"user":""}`: 1, `{"user":20}`: 1, `{"addr":null}`: 1,
+		`{"address":"1/s"}`: 1, `{"user":"x","addr":"y"}`: 2,
+	} {
 		p := wantProblem(t, s.do(t, http.MethodPatch, path, body, admin...), http.StatusUnprocessableEntity, model.CodeValidation)
-		if len(p.Errors) != 1 || !strings.HasPrefix(p.Errors[0].Location, "body.") {
-			t.Errorf("%s: %+v", body, p.Errors)
-		}
+		check.That(t, len(p.Errors) == wrong && strings.HasPrefix(p.Errors[0].Location, "body."), "%s: %+v", body, p.Errors)
 	}
-	p := wantProblem(t, s.do(t, http.MethodPatch, path, `{"user":"x","addr":"y"}`, admin...), http.StatusUnprocessableEntity, model.CodeValidation)
-	if len(p.Errors) != 2 {
-		t.Errorf("%+v", p.Errors)
-	}
-	got := s.do(t, http.MethodPatch, path, `{"user":"0"}`, s.as(t, "u", model.RoleUser)...)
-	wantProblem(t, got, http.StatusForbidden, model.CodeForbidden)
-	if now := s.fakes.limits; now.User.String() != "5/m" || now.Addr.String() != "0" {
-		t.Errorf("refused changes made them %v", now)
-	}
+	now := s.fakes.limits
+	check.That(t, now.User.String() == "5/m" && now.Addr.String() == "0", "refused changes made them %v", now)
 }
 
 // TestBuyersWritesAreBounded walks every route: what users write counts for their one limit, and only purchases and

@@ -1,6 +1,7 @@
 package handler_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -154,95 +155,61 @@ func TestOpenAPITellsAll(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	doc, _ := readDocument(t, s)
-	router, ok := s.handler.(interface{ Routes() gin.RoutesInfo })
-	if !ok {
-		t.Fatal("the handler is no Gin engine")
-	}
+	router, _ := s.handler.(interface{ Routes() gin.RoutesInfo })
 	parameter := regexp.MustCompile(`:(\w+)`)
-	routes := 0
+	var routes, documented []string
 	for _, route := range router.Routes() {
-		if route.Method == http.MethodHead || strings.Contains(route.Path, "*") {
-			continue
-		}
-		routes++
-		path := parameter.ReplaceAllString(route.Path, "{$1}")
-		if _, ok := doc.Paths[path][strings.ToLower(route.Method)]; !ok {
-			t.Errorf("%s %s is not documented", route.Method, path)
+		if route.Method != http.MethodHead && !strings.Contains(route.Path, "*") {
+			routes = append(routes, strings.ToLower(route.Method)+" "+parameter.ReplaceAllString(route.Path, "{$1}"))
 		}
 	}
-	documented := 0
-	for _, methods := range doc.Paths {
-		documented += len(methods)
+	for path, methods := range doc.Paths {
+		for method := range methods {
+			documented = append(documented, method+" "+path)
+		}
 	}
-	if documented != routes {
-		t.Errorf("%d operations are documented, %d routes exist", documented, routes)
-	}
+	slices.Sort(routes)
+	slices.Sort(documented)
+	check.Equal(t, "what is documented", strings.Join(documented, "\n"), strings.Join(routes, "\n"))
 }
 
 func TestOpenAPIErrors(t *testing.T) {
 	t.Parallel()
 	doc, _ := readDocument(t, setup(t))
-	var codes []string
-	count := func(r response) {
-		for mediaType, content := range r.Content {
-			if mediaType == "application/problem+json" {
-				for code := range content.Examples {
-					codes = append(codes, code)
-				}
-			}
-		}
-	}
+	codes := map[string]bool{}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
 			where := method + " " + path
-			if _, ok := op.Responses["default"]; ok {
-				t.Errorf("%s has a vague default", where)
-			}
 			for status, r := range op.Responses {
-				count(r)
-				_, problem := r.Content["application/problem+json"]
-				if problem != (status >= "400") {
-					t.Errorf("%s %s: %v", where, status, r.Content)
+				problem, ok := r.Content["application/problem+json"]
+				check.Equal(t, where+" "+status+" is a problem", ok, status >= "400")
+				check.That(t, status != "default", "%s has a vague default", where)
+				for code := range problem.Examples {
+					codes[code] = true
 				}
-				want := map[string]string{
-					"201": "", "401": "WWW-Authenticate", "429": "Retry-After", "503": "Retry-After",
-				}[status]
+				headers := map[string]string{"401": "WWW-Authenticate", "429": "Retry-After", "503": "Retry-After"}
+				want := cmp.Or(headers[status], "X-Request-Id")
 				if strings.HasSuffix(path, "/seckill") && status < "400" {
 					want = "Location" // of both answers to a purchase: which one it is depends on the mode
 				}
-				if want != "" && r.Headers[want] == nil {
-					t.Errorf("%s %s lacks the header %s", where, status, want)
-				}
-				if r.Headers["X-Request-Id"] == nil {
-					t.Errorf("%s %s lacks X-Request-Id", where, status)
-				}
+				check.That(t, r.Headers[want] != nil && r.Headers["X-Request-Id"] != nil, "%s %s has the headers %v", where, status, r.Headers)
 			}
-			if len(op.Security) > 0 && len(op.Security[0]) > 0 {
-				if _, ok := op.Responses["401"]; !ok {
-					t.Errorf("%s is protected but never 401", where)
-				}
-			}
-			if strings.Contains(path, "/admin/") {
-				if _, ok := op.Responses["403"]; !ok {
-					t.Errorf("%s is never 403", where)
-				}
-			}
+			_, unauthenticated := op.Responses["401"]
+			_, forbidden := op.Responses["403"]
+			check.That(t, unauthenticated || len(op.Security) == 0 || len(op.Security[0]) == 0, "%s is protected but never 401", where)
+			check.That(t, forbidden || !strings.Contains(path, "/admin/"), "%s is never 403", where)
 		}
 	}
 	purchase := doc.Paths["/api/v1/vouchers/{id}/seckill"]["post"].Responses
 	for _, status := range []string{"201", "202"} {
 		placed := doc.resolve(t, purchase[status].Content["application/json"].Schema)
 		for _, member := range []string{"id", "voucher_id", "price", "status", "nonce", "leaf"} {
-			if placed == nil || placed.Properties[member] == nil {
-				t.Errorf("%s has no %s: %+v", status, member, purchase[status])
-			}
+			check.That(t, placed != nil && placed.Properties[member] != nil, "%s has no %s: %+v", status, member, purchase[status])
 		}
 	}
 	for _, code := range model.Codes() {
 		// An operation never answers that its method is not allowed: only the description can say so.
-		if !slices.Contains(codes, string(code)) && !strings.Contains(doc.Info.Description, "`"+string(code)+"`") {
-			t.Errorf("%s is nowhere in the document", code)
-		}
+		check.That(t, codes[string(code)] || strings.Contains(doc.Info.Description, "`"+string(code)+"`"), "%s is nowhere in the document", code)
 	}
 }
 
@@ -290,30 +257,18 @@ func TestOpenAPIIsForGenerators(t *testing.T) {
 func TestEnumsAreTheModels(t *testing.T) {
 	t.Parallel()
 	doc, _ := readDocument(t, setup(t))
-	words := func(n int, at func(int) string) []string {
-		list := make([]string, n)
-		for i := range list {
-			list[i] = at(i)
-		}
-		return list
-	}
-	states, statuses, phases, refunds := model.VoucherStates(), model.OrderStatuses(), model.Phases(), model.RefundStatuses()
-	ofRefunds := words(len(refunds), func(i int) string { return string(refunds[i]) })
-	want := map[string][]string{
-		"status": words(len(statuses), func(i int) string { return string(statuses[i]) }),
-		"phase":  words(len(phases), func(i int) string { return string(phases[i]) }),
-		"format": {"json", "csv", "xlsx"},
+	want := map[string]string{
+		"status": fmt.Sprint(model.OrderStatuses()), "phase": fmt.Sprint(model.Phases()), "format": "[json csv xlsx]",
+		"refunds": fmt.Sprint(model.RefundStatuses()),
 	}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
 			for _, parameter := range op.Parameters {
-				legal := want[parameter.Name]
+				legal := cmp.Or(want[parameter.Name], "[]")
 				if parameter.Name == "status" && strings.HasSuffix(path, "/refunds") {
-					legal = ofRefunds
+					legal = want["refunds"]
 				}
-				if !slices.Equal(parameter.Schema.Enum, legal) {
-					t.Errorf("%s %s: %s is one of %v, want %v", method, path, parameter.Name, parameter.Schema.Enum, legal)
-				}
+				check.Equal(t, method+" "+path+" "+parameter.Name, fmt.Sprint(parameter.Schema.Enum), legal)
 			}
 		}
 	}
@@ -322,9 +277,7 @@ func TestEnumsAreTheModels(t *testing.T) {
 			Properties struct{ State struct{ Enum []string } }
 		}
 		check.Must(t, json.Unmarshal(doc.Components.Schemas[name], &schema))
-		if want := words(len(states), func(i int) string { return string(states[i]) }); !slices.Equal(schema.Properties.State.Enum, want) {
-			t.Errorf("%s.state is one of %v, want %v", name, schema.Properties.State.Enum, want)
-		}
+		check.Equal(t, name, fmt.Sprint(schema.Properties.State.Enum), fmt.Sprint(model.VoucherStates()))
 	}
 }
 
@@ -334,30 +287,23 @@ func TestDocsNeedNoInternet(t *testing.T) {
 	s := setup(t)
 	for _, path := range []string{"/api/v1/docs", "/api/v1/docs/"} {
 		page := s.do(t, http.MethodGet, path, "")
-		if page.status != http.StatusOK || page.header.Get("Content-Type") != "text/html; charset=utf-8" ||
-			!strings.HasPrefix(page.header.Get("Content-Security-Policy"), "default-src 'none'") {
-			t.Fatalf("%d %v", page.status, page.header)
-		}
+		page.is(t, http.StatusOK)
+		check.Equal(t, "the type", page.header.Get("Content-Type"), "text/html; charset=utf-8")
+		check.That(t, strings.HasPrefix(page.header.Get("Content-Security-Policy"), "default-src 'none'"), "%v", page.header)
 		references := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page.body, -1)
-		if len(references) < 5 {
-			t.Errorf("only %d references", len(references))
-		}
+		check.That(t, len(references) >= 5, "only %d references", len(references))
 		for _, reference := range references {
-			if !strings.HasPrefix(reference[1], "/api/v1/") {
-				t.Errorf("%s is not ours", reference[1])
-				continue
-			}
+			check.Need(t, strings.HasPrefix(reference[1], "/api/v1/"), "%s is not ours", reference[1])
 			for _, coding := range []string{"gzip", "identity"} {
 				file := s.do(t, http.MethodGet, reference[1], "", "Accept-Encoding", coding)
-				if file.status != http.StatusOK || file.body == "" {
-					t.Errorf("%s: %d", reference[1], file.status)
-				}
-				if compressed := strings.HasPrefix(file.body, "\x1f\x8b"); compressed != (file.header.Get("Content-Encoding") == "gzip") || compressed && coding != "gzip" {
-					t.Errorf("%s as %s: %v", reference[1], coding, file.header)
-				}
+				file.is(t, http.StatusOK)
+				compressed := strings.HasPrefix(file.body, "\x1f\x8b")
+				check.That(t, file.body != "" && (!compressed || coding == "gzip"), "%s as %s", reference[1], coding)
+				check.Equal(t, reference[1]+" is compressed", compressed, file.header.Get("Content-Encoding") == "gzip")
 			}
 		}
 	}
-	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/docs/no-such-file", ""), http.StatusNotFound, model.CodeNotFound)
-	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/docs/../index.html", ""), http.StatusNotFound, model.CodeNotFound)
+	for _, path := range []string{"/api/v1/docs/no-such-file", "/api/v1/docs/../index.html"} {
+		wantProblem(t, s.do(t, http.MethodGet, path, ""), http.StatusNotFound, model.CodeNotFound)
+	}
 }
