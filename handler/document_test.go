@@ -91,18 +91,14 @@ func TestPlainInteger(t *testing.T) {
 	t.Parallel()
 	zeros := strings.Repeat("0", 15000)
 	for text, want := range map[string]any{
-		"0": json.Number("0"), "-0": json.Number("-0"), "1000": json.Number("1000"), "9007199254740993": json.Number("9007199254740993"),
-		"1000.0": json.Number("1000"), "1e3": json.Number("1000"), "1E+3": json.Number("1000"), "10e-1": json.Number("1"), "-2.50e1": json.Number("-25"),
-		"0e9": json.Number("0"), "-0.0": json.Number("0"), "0e-9": json.Number("0"), "0e999999999999999999999": json.Number("0"),
+		"-0": json.Number("-0"), "9007199254740993": json.Number("9007199254740993"), "1E+3": json.Number("1000"), "-2.50e1": json.Number("-25"),
+		"0e9": json.Number("0"), "-0.0": json.Number("0"), "0e999999999999999999999": json.Number("0"),
 		"999999999999999999.0": json.Number("999999999999999999"), "100000000000000000e1": json.Number("100000000000000000e1"),
 		"0." + zeros + "1e15001": json.Number("1"), "1" + zeros + "e-15000": json.Number("1"), "1" + zeros + "e-15001": fractionValue{},
-		"1000.5": fractionValue{}, "999999999999.99999": fractionValue{}, "1000000000000.00001": fractionValue{}, "1000.00000000000001": fractionValue{},
-		"1.0000000000000000000001": fractionValue{}, "1e-400": fractionValue{}, "1e-999999999999999999999": fractionValue{}, "15e-1": fractionValue{},
-		"1e400": json.Number("1e400"), "1e999999999": json.Number("1e999999999"), "-1e999999999999999999999": json.Number("-1e999999999999999999999"),
+		"1000.00000000000001": fractionValue{}, "1e-400": fractionValue{}, "1e-999999999999999999999": fractionValue{}, "15e-1": fractionValue{},
+		"1e400": json.Number("1e400"), "-1e999999999999999999999": json.Number("-1e999999999999999999999"),
 	} {
-		if got := plainInteger(json.Number(text)); got != want {
-			t.Errorf("%.60s: %.60v, want %.60v", text, got, want)
-		}
+		check.Equal(t, text[:min(len(text), 60)], plainInteger(json.Number(text)), want)
 	}
 }
 

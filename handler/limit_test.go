@@ -45,7 +45,6 @@ func behindProxies(o *handler.Options) {
 func TestStubbornAddressIsAnsweredLater(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
-		s.fakes.place = sold
 		user := s.as(t, "u", model.RoleUser)
 		press := func(address string, want time.Duration) answer {
 			began := time.Now()

@@ -125,7 +125,6 @@ func TestMetricsStayFew(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.fakes.place = sold
 	got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u7", model.RoleUser)...)
 	check.Eventually(t, "the request is logged", func() bool {
 		return s.log.Has(`"level":"DEBUG"`, `"msg":"request"`, `"request_id":"`+got.header.Get("X-Request-Id")+`"`, `"code":"201"`,

@@ -150,7 +150,6 @@ func precedence(t *testing.T, s *server) {
 func TestLimitUnderParallelRequests(t *testing.T) {
 	t.Parallel()
 	s := setup(t, byUser(t, 7, 24*time.Hour))
-	s.fakes.place = sold
 	headers := s.as(t, "u", model.RoleUser)
 	var answers [60]int
 	check.Volley(len(answers), func(i int) { answers[i] = s.do(t, http.MethodPost, seckill, "", headers...).status })

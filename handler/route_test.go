@@ -218,7 +218,7 @@ func concrete(template string) string {
 }
 
 // An escaped slash is a part of an id, which then cannot exist (RFC 3986, 2.2): it does not lead to another route, behind
-// the back of a proxy that guards that one. (What these routes do has no fake here.)
+// the back of a proxy that guards that one.
 func TestAnEscapedSlashDividesNothing(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -331,7 +331,7 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 func TestSmallAnswersAreNotCompressed(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.fakes.listOrders, s.fakes.place = pageOf(3), sold
+	s.fakes.listOrders = pageOf(3)
 	s.fakes.getVoucher = func(_ context.Context, id string, _ bool) (model.Voucher, error) {
 		v := voucher(id)
 		v.Description = strings.Repeat("a", 4000)
@@ -413,7 +413,6 @@ func TestPreflight(t *testing.T) {
 func TestPagesReadAnswers(t *testing.T) {
 	t.Parallel()
 	s := setup(t, forPages, byAddress(t, 1000, time.Hour))
-	s.fakes.place = sold
 	user := s.as(t, "u", model.RoleUser)
 	for _, call := range []struct {
 		method, path string

@@ -51,7 +51,16 @@ type fakes struct {
 // usual are fakes that change nothing, and find every voucher and no order.
 func usual() *fakes {
 	return &fakes{
-		limits:     model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}},
+		limits: model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}},
+		place:  sold,
+		getOrder: func(_ context.Context, _, id string, _ time.Duration) (model.Order, error) {
+			return model.Order{ID: id}, nil
+		},
+		cancel:  func(_ context.Context, _, id string) (model.Order, error) { return model.Order{ID: id}, nil },
+		rebuild: func(context.Context, string, string) error { return nil },
+		login: func(context.Context, string, string) (service.Session, error) {
+			return service.Session{}, &model.Error{Code: model.CodeUnauthenticated}
+		},
 		listOrders: func(context.Context, model.OrderQuery) (model.OrderPage, error) { return model.OrderPage{}, nil },
 		getVoucher: func(_ context.Context, id string, _ bool) (model.Voucher, error) { return voucher(id), nil },
 		create: func(context.Context, model.VoucherFields, string, model.Idempotency) (model.Voucher, error) {
@@ -341,18 +350,10 @@ func wantProblem(t *testing.T, got answer, status int, code model.Code) problem 
 		t.Fatalf("%d %s: not a problem document: %q", got.status, got.header.Get("Content-Type"), got.body)
 	}
 	kebab := "/problems/" + strings.ToLower(strings.ReplaceAll(string(code), "_", "-"))
-	if got.status != status || p.Status != status || p.Code != string(code) || p.Type != kebab {
-		t.Errorf("got %d %s, want %d %s", got.status, got.body, status, code)
-	}
-	if contentType := got.header.Get("Content-Type"); contentType != "application/problem+json" {
-		t.Errorf("Content-Type = %q", contentType)
-	}
-	if got.header.Get("X-Request-Id") == "" {
-		t.Error("no X-Request-Id")
-	}
-	if p.Title == "" || p.Detail == "" {
-		t.Errorf("title or detail is missing: %s", got.body)
-	}
+	got.is(t, status)
+	check.That(t, p.Status == status && p.Code == string(code) && p.Type == kebab, "%s, want %d %s", got.body, status, code)
+	check.Equal(t, "the type", got.header.Get("Content-Type"), "application/problem+json")
+	check.That(t, got.header.Get("X-Request-Id") != "" && p.Title != "" && p.Detail != "", "%v %s", got.header, got.body)
 	return p
 }
 
