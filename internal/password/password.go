@@ -60,27 +60,12 @@ type Caller struct {
 	Doubtful bool   // it has failed lately
 }
 
-// Option changes how a Hasher works.
-type Option func(*Hasher)
-
-// Patience replaces how long a caller waits for its turn.
-func Patience(d time.Duration) Option { return func(h *Hasher) { h.patience = d } }
-
 // New makes a Hasher that runs at most concurrency hashes at once (at least one), in 19 MiB each.
-func New(concurrency int, options ...Option) *Hasher {
-	h := &Hasher{
-		turns:    make(chan struct{}, max(concurrency, 1)),
-		callers:  make(map[string]int),
-		patience: patience,
-		unknown: encoded{
-			memory: memory, iterations: iterations, lanes: lanes,
-			salt: make([]byte, saltLength), key: make([]byte, keyLength),
-		},
-	}
-	for _, option := range options {
-		option(h)
-	}
-	return h
+func New(concurrency int) *Hasher {
+	unknown := fresh()
+	unknown.key = make([]byte, keyLength)
+	turns := make(chan struct{}, max(concurrency, 1))
+	return &Hasher{turns: turns, callers: map[string]int{}, patience: patience, unknown: unknown}
 }
 
 // Normal is the spelling in which a password is hashed and counted: NFKC, as NIST SP 800-63B, 5.1.1.2, has it.
@@ -90,15 +75,11 @@ func Normal(password string) string { return norm.NFKC.String(password) }
 // Hash returns the PHC string of a password in its normal spelling, with a salt of its own. It answers RATE_LIMITED at
 // once when too many wait already, and when its turn does not come in time.
 func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (string, error) {
-	e := encoded{memory: memory, iterations: iterations, lanes: lanes, salt: make([]byte, saltLength)}
-	if _, err := rand.Read(e.salt); err != nil {
-		return "", fmt.Errorf("make a salt: %w", err)
-	}
-	key, err := h.derive(ctx, caller, Normal(password), e, keyLength)
-	if err != nil {
+	e := fresh()
+	var err error
+	if e.key, err = h.derive(ctx, caller, Normal(password), e, keyLength); err != nil {
 		return "", fmt.Errorf("hash a password: %w", err)
 	}
-	e.key = key
 	return e.String(), nil
 }
 
@@ -106,12 +87,11 @@ func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (stri
 // has, matches nothing and takes as long as a real one, so that time does not tell which users have an account. It
 // answers RATE_LIMITED as Hash does.
 func (h *Hasher) Verify(ctx context.Context, caller Caller, password, phc string) (bool, error) {
-	known := phc != ""
-	e := h.unknown
+	e, known := h.unknown, phc != ""
 	if known {
-		var err error
-		if e, err = parse(phc); err != nil {
-			return false, fmt.Errorf("read a stored password: %w", err)
+		var ok bool
+		if e, ok = parse(phc); !ok {
+			return false, errors.New("a stored password is none of argon2id, or its parameters are out of bounds")
 		}
 	}
 	key, err := h.derive(ctx, caller, Normal(password), e, uint32(len(e.key))) //nolint:gosec // parse bounds the length
@@ -150,14 +130,12 @@ func (h *Hasher) derive(ctx context.Context, caller Caller, password string, e e
 
 // turn waits for a turn.
 func (h *Hasher) turn(ctx context.Context) error {
-	timer := time.NewTimer(h.patience)
-	defer timer.Stop()
 	select {
 	case h.turns <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(h.patience):
 		return busy()
 	}
 }
@@ -204,6 +182,13 @@ const (
 	maxBytes      = 64 // of salt and key
 )
 
+// fresh is a hash that has a salt, and no key yet.
+func fresh() encoded {
+	e := encoded{memory: memory, iterations: iterations, lanes: lanes, salt: make([]byte, saltLength)}
+	_, _ = rand.Read(e.salt) // it never fails: see crypto/rand
+	return e
+}
+
 // encoded is a hash with everything that is needed to compute it again.
 type encoded struct {
 	memory     uint32 // KiB
@@ -220,35 +205,17 @@ func (e encoded) String() string {
 		argon2.Version, e.memory, e.iterations, e.lanes, b64(e.salt), b64(e.key))
 }
 
-// parse reads what String wrote. Its errors do not repeat the text.
-func parse(phc string) (encoded, error) {
-	parts := strings.Split(phc, "$")
-	if len(parts) != 6 || parts[0] != "" || parts[1] != "argon2id" {
-		return encoded{}, errors.New("it is no argon2id hash")
-	}
-	if parts[2] != fmt.Sprintf("v=%d", argon2.Version) {
-		return encoded{}, errors.New("its version of argon2 is unknown")
-	}
-	var e encoded
-	if _, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &e.memory, &e.iterations, &e.lanes); err != nil {
-		return encoded{}, fmt.Errorf("its parameters cannot be read: %w", err)
-	}
-	if e.lanes < 1 || e.lanes > maxLanes || e.iterations < 1 || e.iterations > maxIterations ||
-		e.memory < 8*uint32(e.lanes) || e.memory > maxMemory {
-		return encoded{}, errors.New("its parameters are out of bounds")
-	}
-	var err error
-	if e.salt, err = base64.RawStdEncoding.DecodeString(parts[4]); err != nil {
-		return encoded{}, fmt.Errorf("its salt cannot be read: %w", err)
-	}
-	if e.key, err = base64.RawStdEncoding.DecodeString(parts[5]); err != nil {
-		return encoded{}, fmt.Errorf("its key cannot be read: %w", err)
-	}
-	if len(e.salt) < 8 || len(e.salt) > maxBytes || len(e.key) < 16 || len(e.key) > maxBytes {
-		return encoded{}, errors.New("its salt or key has an odd length")
-	}
-	if e.String() != phc {
-		return encoded{}, errors.New("it is not written the way it should be")
-	}
-	return e, nil
+// parse reads what String wrote, and nothing else.
+func parse(phc string) (e encoded, ok bool) {
+	var version int
+	var tail string
+	_, _ = fmt.Sscanf(phc, "$argon2id$v=%d$m=%d,t=%d,p=%d$%s", &version, &e.memory, &e.iterations, &e.lanes, &tail)
+	salt, key, _ := strings.Cut(tail, "$")
+	e.salt, _ = base64.RawStdEncoding.DecodeString(salt)
+	e.key, _ = base64.RawStdEncoding.DecodeString(key)
+	ok = e.String() == phc && // whatever could not be read is not written as it was
+		e.lanes >= 1 && e.lanes <= maxLanes && e.iterations >= 1 && e.iterations <= maxIterations &&
+		e.memory >= 8*uint32(e.lanes) && e.memory <= maxMemory &&
+		len(e.salt) >= 8 && len(e.salt) <= maxBytes && len(e.key) >= 16 && len(e.key) <= maxBytes
+	return e, ok
 }

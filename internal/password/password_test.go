@@ -20,22 +20,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var anybody = Caller{Address: "192.0.2.1"}
 
+// verifies checks whether a password matches a hash.
+func (h *Hasher) verifies(t *testing.T, typed, phc string, want bool) {
+	t.Helper()
+	ok, err := h.Verify(t.Context(), anybody, typed, phc)
+	check.That(t, ok == want && err == nil, "%+q matches %q: %v, %v", typed, phc, ok, err)
+}
+
 func TestHashAndVerify(t *testing.T) {
 	t.Parallel()
 	h := New(1)
 	made := map[string]bool{}
 	for _, secret := range []string{"correct horse", "correct horse", "пароль и 密码", strings.Repeat("x", 128), "$argon2id$v=19$"} {
 		hash := check.Value(h.Hash(t.Context(), anybody, secret))(t)
-		if !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") || made[hash] {
-			t.Errorf("the hash is %q: a salt makes it another one each time", hash)
-		}
+		check.That(t, strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") && !made[hash], "%q: a salt makes it another one each time", hash)
 		made[hash] = true
-		if ok, err := h.Verify(t.Context(), anybody, secret, hash); !ok || err != nil {
-			t.Errorf("its own password: %v, %v", ok, err)
-		}
-		if ok, err := h.Verify(t.Context(), anybody, secret+" ", hash); ok || err != nil {
-			t.Errorf("another password: %v, %v", ok, err)
-		}
+		h.verifies(t, secret, hash, true)
+		h.verifies(t, secret+" ", hash, false)
 	}
 }
 
@@ -52,13 +53,9 @@ func TestSpellings(t *testing.T) {
 		for _, made := range same {
 			hash := check.Value(h.Hash(t.Context(), anybody, made))(t)
 			for _, typed := range same {
-				if ok, err := h.Verify(t.Context(), anybody, typed, hash); !ok || err != nil {
-					t.Errorf("%+q is not %+q: %v", typed, made, err)
-				}
+				h.verifies(t, typed, hash, true)
 			}
-			if ok, err := h.Verify(t.Context(), anybody, made+".", hash); ok || err != nil {
-				t.Errorf("%+q matches %+q: %v", made+".", made, err)
-			}
+			h.verifies(t, made+".", hash, false)
 		}
 	}
 }
@@ -68,24 +65,33 @@ func TestSpellings(t *testing.T) {
 func TestKnownHash(t *testing.T) {
 	t.Parallel()
 	const reference = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc"
-	if ok, err := New(1).Verify(t.Context(), anybody, "password", reference); !ok || err != nil {
-		t.Errorf("Verify = %v, %v", ok, err)
-	}
+	New(1).verifies(t, "password", reference, true)
+}
+
+// impatient makes a hasher whose callers do not wait for a turn.
+func impatient() *Hasher {
+	h := New(1)
+	h.patience = time.Millisecond
+	return h
+}
+
+// isBusy checks that a caller was sent away.
+func isBusy(t *testing.T, err error) {
+	t.Helper()
+	refusal, ok := errors.AsType[*model.Error](err)
+	away := ok && refusal.Code == model.CodeRateLimited && refusal.RetryAfter >= budget.Work/2 && refusal.RetryAfter <= budget.Work
+	check.That(t, away, "%v, want RATE_LIMITED", err)
 }
 
 func TestUnknownUserMatchesNothingAndComputesAllTheSame(t *testing.T) {
 	t.Parallel()
 	for _, secret := range []string{"", "correct horse"} {
-		if ok, err := New(1).Verify(t.Context(), anybody, secret, ""); ok || err != nil {
-			t.Errorf("Verify(%q) = %v, %v", secret, ok, err)
-		}
+		New(1).verifies(t, secret, "", false)
 	}
 	// That it computes is seen without measuring time: it needs a turn.
-	h := New(1, Patience(time.Millisecond))
+	h := impatient()
 	h.turns <- struct{}{}
-	if _, err := h.Verify(t.Context(), anybody, "correct horse", ""); model.CodeOf(err) != model.CodeRateLimited {
-		t.Errorf("without a turn: %v", err)
-	}
+	isBusy(t, check.ErrorOf(h.Verify(t.Context(), anybody, "correct horse", "")))
 }
 
 func TestStoredHashesAreBounded(t *testing.T) {
@@ -107,24 +113,19 @@ func TestStoredHashesAreBounded(t *testing.T) {
 		"short salt":      "$argon2id$v=19$m=65536,t=2,p=1$c29t$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc",
 		"bad base64":      "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$!!!",
 	} {
-		if ok, err := h.Verify(t.Context(), anybody, "password", phc); ok || err == nil {
-			t.Errorf("%s: Verify = %v, %v", name, ok, err)
-		}
+		ok, err := h.Verify(t.Context(), anybody, "password", phc)
+		check.That(t, !ok && err != nil, "%s: Verify = %v, %v", name, ok, err)
 	}
 }
 
 func TestWaitingIsBounded(t *testing.T) {
 	t.Parallel()
-	h := New(1, Patience(time.Millisecond))
+	h := impatient()
 	h.turns <- struct{}{} // a computation that never ends
-	if _, err := h.Hash(t.Context(), anybody, "correct horse"); model.CodeOf(err) != model.CodeRateLimited {
-		t.Errorf("Hash: %v, want RATE_LIMITED", err)
-	}
+	isBusy(t, check.ErrorOf(h.Hash(t.Context(), anybody, "correct horse")))
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := h.Hash(canceled, anybody, "correct horse"); !errors.Is(err, context.Canceled) {
-		t.Errorf("Hash after the request had ended: %v", err)
-	}
+	check.Is(t, "after the request had ended", check.ErrorOf(h.Hash(canceled, anybody, "correct horse")), context.Canceled)
 	<-h.turns
 	h.patience = check.Deadline
 	check.Must(t, check.ErrorOf(h.Hash(t.Context(), anybody, "correct horse")))
@@ -132,7 +133,8 @@ func TestWaitingIsBounded(t *testing.T) {
 
 // cheap makes a hasher whose hashes cost next to nothing, and whose callers wait for as long as they have to.
 func cheap(concurrency int) *Hasher {
-	h := New(concurrency, Patience(check.Deadline))
+	h := New(concurrency)
+	h.patience = check.Deadline
 	h.unknown.memory, h.unknown.iterations = 8, 1
 	return h
 }
@@ -142,12 +144,10 @@ func TestAStormPassesInTurns(t *testing.T) {
 	h := cheap(2)
 	check.Volley(maxWaiting, func(i int) {
 		caller := Caller{Address: strconv.Itoa(i % (maxWaiting / maxOfOne))}
-		if ok, err := h.Verify(t.Context(), caller, "correct horse", ""); ok || err != nil {
-			t.Errorf("Verify = %v, %v", ok, err)
-		}
-		if n := len(h.turns); n > 2 {
-			t.Errorf("%d at once", n)
-		}
+		ok, err := h.Verify(t.Context(), caller, "correct horse", "")
+		check.That(t, !ok && err == nil, "Verify = %v, %v", ok, err)
+		n := len(h.turns)
+		check.That(t, n <= 2, "%d at once", n)
 	})
 	check.Eventually(t, "turns and places are given back", func() bool {
 		h.mu.Lock()
@@ -175,9 +175,7 @@ func TestPlacesAreShared(t *testing.T) {
 				caller.Address = strconv.Itoa(want + i)
 			}
 			waiting.Go(func() {
-				if _, err := h.Hash(ctx, caller, "correct horse"); !errors.Is(err, context.Canceled) {
-					t.Errorf("%+v: %v, want a place", caller, err)
-				}
+				check.Is(t, "it has a place", check.ErrorOf(h.Hash(ctx, caller, "correct horse")), context.Canceled)
 			})
 		}
 		check.Eventually(t, "they wait", func() bool {
@@ -188,11 +186,7 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 	sentAway := func(caller Caller) {
 		t.Helper()
-		_, err := h.Hash(ctx, caller, "correct horse")
-		refusal, ok := errors.AsType[*model.Error](err)
-		if !ok || refusal.Code != model.CodeRateLimited || refusal.RetryAfter < budget.Work/2 || refusal.RetryAfter > budget.Work {
-			t.Errorf("%+v: %v, want RATE_LIMITED", caller, err)
-		}
+		isBusy(t, check.ErrorOf(h.Hash(ctx, caller, "correct horse")))
 	}
 	wait(maxOfOne, "greedy", false)
 	sentAway(Caller{Address: "greedy"})
@@ -202,7 +196,5 @@ func TestPlacesAreShared(t *testing.T) {
 	sentAway(Caller{Address: "late"})
 	cancel()
 	waiting.Wait()
-	if h.waiting != 0 || len(h.callers) != 0 {
-		t.Errorf("%d places were not given back, of %v", h.waiting, h.callers)
-	}
+	check.That(t, h.waiting == 0 && len(h.callers) == 0, "%d places were not given back, of %v", h.waiting, h.callers)
 }

@@ -72,15 +72,8 @@ func Parse(text string) (Code, error) {
 		return Code{}, ErrMistyped
 	}
 	plain := strings.Map(character, text)
-	if len(plain) != length {
-		return Code{}, ErrMistyped
-	}
-	for i := range len(plain) {
-		if strings.IndexByte(alphabet, plain[i]) < 0 {
-			return Code{}, ErrMistyped
-		}
-	}
-	if checksum([]byte(plain[:dataLength])) != strings.IndexByte(alphabet, plain[dataLength]) {
+	if len(plain) != length || strings.Trim(plain, alphabet) != "" ||
+		checksum([]byte(plain[:dataLength])) != strings.IndexByte(alphabet, plain[dataLength]) {
 		return Code{}, ErrMistyped
 	}
 	return of(plain), nil
@@ -148,11 +141,8 @@ func (Code) LogValue() slog.Value { return slog.StringValue(redact.Mark) }
 // MarshalText implements encoding.TextMarshaler, which JSON uses too, and tells nothing.
 func (Code) MarshalText() ([]byte, error) { return []byte(redact.Mark), nil }
 
-const (
-	// shortestSecret, in bytes, is what HMAC-SHA256 and AES-256 make full use of.
-	shortestSecret = 32
-	keyLength      = 32
-)
+// keyLength, in bytes, is that of both keys; so many HMAC-SHA256 and AES-256 make full use of.
+const keyLength = 32
 
 // Keys find codes again and seal them. Both keys come from one secret (HKDF, RFC 5869) and neither tells
 // anything about the other. Without the secret a stored code can be neither found, nor opened, nor guessed and
@@ -164,16 +154,13 @@ type Keys struct {
 
 // NewKeys derives the keys from a secret of at least 32 bytes.
 func NewKeys(secret string) (*Keys, error) {
-	if len(secret) < shortestSecret {
-		return nil, fmt.Errorf("the secret of voucher codes has %d bytes; %d are the least", len(secret), shortestSecret)
+	if len(secret) < keyLength {
+		return nil, fmt.Errorf("the secret of voucher codes has %d bytes; %d are the least", len(secret), keyLength)
 	}
 	lookUp, err := hkdf.Key(sha256.New, []byte(secret), nil, "seckill voucher code: look-up", keyLength)
-	if err != nil {
-		return nil, fmt.Errorf("derive the key that finds codes: %w", err)
-	}
-	sealing, err := hkdf.Key(sha256.New, []byte(secret), nil, "seckill voucher code: seal", keyLength)
-	if err != nil {
-		return nil, fmt.Errorf("derive the key that seals codes: %w", err)
+	sealing, sealingErr := hkdf.Key(sha256.New, []byte(secret), nil, "seckill voucher code: seal", keyLength)
+	if err = errors.Join(err, sealingErr); err != nil {
+		return nil, fmt.Errorf("derive the keys of codes: %w", err)
 	}
 	block, err := aes.NewCipher(sealing)
 	if err != nil {

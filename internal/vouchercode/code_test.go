@@ -2,7 +2,6 @@ package vouchercode
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,21 +34,14 @@ func TestCodesHaveTheirForm(t *testing.T) {
 	}
 	for range 4000 {
 		code := New()
-		if !form.MatchString(code.Reveal()) {
-			t.Fatalf("a code looks like %s", code.Reveal())
-		}
-		if seen[code.Reveal()] {
-			t.Fatal("a code comes twice")
-		}
+		check.Need(t, form.MatchString(code.Reveal()) && !seen[code.Reveal()], "a code is %s, or comes twice", code.Reveal())
 		seen[code.Reveal()] = true
 		for i := range used {
 			used[i][code.plain()[i]] = true
 		}
 	}
 	for i, characters := range used {
-		if len(characters) != len(alphabet) { // of 4000 draws one of 32 is missing with a chance of 1e-53
-			t.Errorf("character %d takes only %d values", i, len(characters))
-		}
+		check.Equal(t, fmt.Sprint("values of character ", i), len(characters), len(alphabet)) // one is missing with a chance of 1e-53
 	}
 }
 
@@ -57,9 +49,7 @@ func TestCodesHaveTheirForm(t *testing.T) {
 // and 1234 modulo 37 is 13, which is D.
 func TestCheckSymbol(t *testing.T) {
 	t.Parallel()
-	if got := checksum([]byte("16J")); got != 13 || alphabet[got] != 'D' {
-		t.Errorf("the check symbol of 16J is %d", got)
-	}
+	check.Equal(t, "the check symbol of 16J", alphabet[checksum([]byte("16J"))], 'D')
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.RuneFrom([]rune(alphabet)), 1, 40, -1).Draw(t, "text")
 		number := new(big.Int)
@@ -89,10 +79,7 @@ func TestWhatAPersonTypes(t *testing.T) {
 		}
 		text := typed.String()
 		read, err := Parse(text)
-		if len(text) > longestInput {
-			if !errors.Is(err, ErrMistyped) {
-				t.Fatalf("%d bytes: %v", len(text), err)
-			}
+		if long := len(text) > longestInput; long && errors.Is(err, ErrMistyped) {
 			return
 		}
 		if err != nil || read.Reveal() != code.Reveal() {
@@ -136,13 +123,9 @@ func TestTextsThatAreNoCodes(t *testing.T) {
 		"", " ", "-", "0", "*", strings.Repeat("0", 4096), strings.Repeat("U", length), good[1:] + "U", good[1:] + "*",
 		good[1:] + "\x00", good[1:] + "\xff", good[1:] + "０", "ſ" + good[1:], "' OR 1=1 --",
 	} {
-		if _, err := Parse(text); !errors.Is(err, ErrMistyped) {
-			t.Errorf("%q: %v", text, err)
-		}
+		check.Is(t, text, check.ErrorOf(Parse(text)), ErrMistyped)
 	}
-	if _, err := Parse(good); err != nil {
-		t.Errorf("the control, a code: %v", err)
-	}
+	check.Must(t, check.ErrorOf(Parse(good)))
 }
 
 // holder has a code where methods cannot be called.
@@ -172,13 +155,9 @@ func TestNothingPrintsACode(t *testing.T) {
 	for form, secret := range map[string]string{
 		"plain": code.plain(), "in groups": code.Reveal(), "in hexadecimal": fmt.Sprintf("%X", code.plain()),
 	} {
-		if strings.Contains(text, secret) {
-			t.Errorf("the code is printed, %s", form)
-		}
+		check.That(t, !strings.Contains(text, secret), "the code is printed, %s", form)
 	}
-	if !strings.Contains(text, "***") {
-		t.Error("the control: nothing was printed in its place")
-	}
+	check.That(t, strings.Contains(text, "***"), "the control: nothing was printed in its place")
 }
 
 func FuzzParse(f *testing.F) {
@@ -202,12 +181,8 @@ const secret = "a secret that has more than 32 bytes"
 
 func TestKeysNeedASecret(t *testing.T) {
 	t.Parallel()
-	if _, err := NewKeys(secret[:31]); err == nil {
-		t.Error("31 bytes are taken for a secret")
-	}
-	if _, err := NewKeys(secret[:32]); err != nil {
-		t.Errorf("32 bytes: %v", err)
-	}
+	check.That(t, check.ErrorOf(NewKeys(secret[:31])) != nil, "31 bytes are taken for a secret")
+	check.Must(t, check.ErrorOf(NewKeys(secret[:32])))
 }
 
 func TestACodeIsFoundBySecretAlone(t *testing.T) {
@@ -262,11 +237,9 @@ func TestKeysAreApartAndSecret(t *testing.T) {
 	t.Parallel()
 	keys := check.Value(NewKeys(secret))(t)
 	code := New()
-	if bytes.Contains(keys.Seal(code, ""), keys.Hash(code)[:8]) {
-		t.Error("a sealed code has its hash in it")
-	}
+	check.That(t, !bytes.Contains(keys.Seal(code, ""), keys.Hash(code)[:8]), "a sealed code has its hash in it")
 	printed := fmt.Sprintf("%v %+v %#v %s %x %d", keys, keys, keys, keys, keys, keys)
-	if strings.Contains(printed, hex.EncodeToString(keys.lookUp)) || strings.Contains(printed, fmt.Sprintf("%d", keys.lookUp)) {
-		t.Error("the key is printed")
+	for _, form := range []string{"%x", "%d"} {
+		check.That(t, !strings.Contains(printed, fmt.Sprintf(form, keys.lookUp)), "the key is printed")
 	}
 }
