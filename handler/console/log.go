@@ -35,7 +35,7 @@ type logEntry struct {
 // memberChange is one member of a subject that has changed.
 type memberChange struct{ Name, Words, Before, After string }
 
-func (c *console) adminLog(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) adminLog(r *http.Request, v *visit) (any, error) {
 	query := r.URL.Query()
 	page := logPage{Actor: strings.TrimSpace(query.Get("actor"))}
 	actor := page.Actor
@@ -47,11 +47,11 @@ func (c *console) adminLog(w http.ResponseWriter, r *http.Request, v *visit) err
 	asked := model.AdminLogQuery{Actor: actor, Cursor: query.Get("cursor"), Limit: pageSize}
 	found, err := c.AdminLog(r.Context(), asked)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	page.Next = nextPage(r.URL, found.NextCursor)
 	page.Items = c.entries(r.Context(), v, found.Items)
-	return c.show(w, r, v, http.StatusOK, "log", page)
+	return page, nil
 }
 
 // names are those of the administrators, by the id of their accounts. Without them the log has ids.

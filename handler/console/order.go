@@ -221,16 +221,16 @@ type shownCode struct {
 }
 
 // redeemPage asks for a code. After one was used it says what, who and when: a reload uses nothing.
-func (c *console) redeemPage(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) redeemPage(r *http.Request, v *visit) (any, error) {
 	page := redeemPage{}
 	if id := r.URL.Query().Get("order"); id != "" {
 		shown, err := c.shown(r.Context(), id)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		page.Shown = &shown
 	}
-	return c.show(w, r, v, http.StatusOK, "redeem", page)
+	return page, nil
 }
 
 // redeem uses the code that a buyer shows, once; or it looks at its order alone.
@@ -310,19 +310,16 @@ type refundList struct {
 }
 
 // listRefunds begins with those that an administrator has to look after: the provider has refused them for good.
-func (c *console) listRefunds(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) listRefunds(r *http.Request, v *visit) (any, error) {
 	query := r.URL.Query()
 	list := refundList{Status: model.RefundStatus(query.Get("status")), Statuses: model.RefundStatuses()}
 	if !query.Has("status") {
 		list.Status = model.RefundFailed
 	}
 	if list.Status != "" && !slices.Contains(list.Statuses, list.Status) {
-		return model.Invalid("query.status", "is no status of a refund")
+		return nil, model.Invalid("query.status", "is no status of a refund")
 	}
 	page, err := c.Refunds.List(r.Context(), model.RefundQuery{Status: list.Status, Cursor: query.Get("cursor"), Limit: pageSize})
-	if err != nil {
-		return err
-	}
 	list.Items, list.Next = page.Items, nextPage(r.URL, page.NextCursor)
-	return c.show(w, r, v, http.StatusOK, "refunds", list)
+	return list, err
 }

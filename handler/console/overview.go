@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -67,7 +66,7 @@ type need struct {
 // overviewSales bounds each list.
 const overviewSales = 6
 
-func (c *console) overview(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) overview(r *http.Request, v *visit) (any, error) {
 	page := overview{Today: c.today(v.zone)}
 	for _, list := range []struct {
 		phase model.Phase
@@ -75,7 +74,7 @@ func (c *console) overview(w http.ResponseWriter, r *http.Request, v *visit) err
 	}{{model.PhaseLive, &page.Live}, {model.PhaseUpcoming, &page.Next}} {
 		found, err := c.Vouchers.List(r.Context(), model.VoucherQuery{Phase: list.phase, All: true, Limit: overviewSales})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, voucher := range found.Items {
 			if !voucher.Buyable() { // a draft is nobody's sale
@@ -85,10 +84,8 @@ func (c *console) overview(w http.ResponseWriter, r *http.Request, v *visit) err
 		}
 	}
 	var err error
-	if page.Needs, err = c.needs(r, v); err != nil {
-		return err
-	}
-	return c.show(w, r, v, http.StatusOK, "overview", page)
+	page.Needs, err = c.needs(r, v)
+	return page, err
 }
 
 // needs looks for refused refunds, dead letters, orders and units that do not add up, and instances not ready.
@@ -104,8 +101,8 @@ func (c *console) needs(r *http.Request, v *visit) (found []need, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if letters > 0 {
-		found = append(found, need{v.language.Text("Orders that could not be stored: %d", letters), Path + "/dead-letters"})
+	if n := len(letters.Letters); n > 0 {
+		found = append(found, need{v.language.Text("Orders that could not be stored: %d", n), Path + "/dead-letters"})
 	}
 	alive, unready := c.alive(r.Context(), v)
 	titles := map[string]string{}
@@ -116,23 +113,6 @@ func (c *console) needs(r *http.Request, v *visit) (found []need, err error) {
 		found = append(found, need{words, Path + "/system"})
 	}
 	return found, nil
-}
-
-// letters is how many dead letters there are, up to those of a page.
-func (c *console) letters(ctx context.Context) (count int, err error) {
-	if c.Behind == nil {
-		return 0, nil
-	}
-	err = c.Behind.DeadLetters(ctx, func(model.DeadLetter) error {
-		if count++; count == maxLetters {
-			return errEnough
-		}
-		return nil
-	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
-	return count, err
 }
 
 // alive are the instances, and in words those of them that are not ready. Without Redis it is this one that tells.
@@ -220,26 +200,14 @@ type shopPage struct {
 const maxShown = 20
 
 // shop is a buyer's page: its script uses the public API alone, and the page brings the words for what the API says.
-func (c *console) shop(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) shop(r *http.Request, v *visit) (any, error) {
 	page := shopPage{Origin: "http://" + r.Host, Words: slices.Concat(refusals(), []string{
 		model.ReasonRefundFailed, model.ReasonDisputed, model.ReasonPart, model.RefundOfUsed,
-	})}
+	}, texts(model.Phases()), texts(model.OrderStatuses()), texts(model.Codes()))}
 	if encrypted(r) {
 		page.Origin = "https://" + r.Host
 	}
-	if err := c.fillShop(r.Context(), r.PathValue("id"), &page); err != nil {
-		return err
-	}
-	for _, phase := range model.Phases() {
-		page.Words = append(page.Words, string(phase))
-	}
-	for _, status := range model.OrderStatuses() {
-		page.Words = append(page.Words, string(status))
-	}
-	for _, code := range model.Codes() {
-		page.Words = append(page.Words, string(code))
-	}
-	return c.show(w, r, v, http.StatusOK, "shop", page)
+	return page, c.fillShop(r.Context(), r.PathValue("id"), &page)
 }
 
 // fillShop finds the one voucher of a page, or what is on sale and then what will be, the soonest first.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -178,15 +179,28 @@ func (f frame) At(at time.Time) string {
 // When is an instant for a list: to the minute, and without the year when it is this one.
 func (f frame) When(at time.Time) string {
 	at = at.In(f.visit.zone)
-	layout := map[string]string{words.English: "2 Jan 2006, 15:04", words.Chinese: "2006年1月2日 15:04"}[f.Language]
+	layout := map[string][2]string{
+		words.English: {"2 Jan 2006, 15:04", "2 Jan, 15:04"}, words.Chinese: {"2006年1月2日 15:04", "1月2日 15:04"},
+	}[f.Language]
 	if at.Year() == f.Now.In(f.visit.zone).Year() {
-		layout = map[string]string{words.English: "2 Jan, 15:04", words.Chinese: "1月2日 15:04"}[f.Language]
+		return at.Format(layout[1])
 	}
-	return at.Format(layout)
+	return at.Format(layout[0])
 }
 
 // May reports whether the page's visitor may do something, see wire.LeastLevel.
 func (f frame) May(operation string) bool { return wire.Allow(f.visit.claims.Level, operation) == nil }
+
+// page serves a page of what load finds.
+func (c *console) page(name string, load func(r *http.Request, v *visit) (any, error)) handle {
+	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
+		data, err := load(r, v)
+		if err != nil {
+			return err
+		}
+		return c.show(w, r, v, http.StatusOK, name, data)
+	}
+}
 
 // show sends a page.
 func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status int, name string, data any) error {
@@ -272,16 +286,7 @@ func takeDone(w http.ResponseWriter, r *http.Request, v *visit) (did, words stri
 // section is the place that a path belongs to.
 func section(of string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(of, Path), "/"), "/")
-	switch first {
-	case "":
-		return "overview"
-	case "dead-letters":
-		return "system"
-	case "redemptions":
-		return "redeem"
-	default:
-		return first
-	}
+	return cmp.Or(map[string]string{"": "overview", "dead-letters": "system", "redemptions": "redeem"}[first], first)
 }
 
 // failure is the page of an error.
@@ -300,11 +305,10 @@ func (c *console) fail(w http.ResponseWriter, r *http.Request, v *visit, err err
 	}
 	f := failure{Status: wire.KindOf(code).Status, Refusal: v.language.Explain(err), ID: w.Header().Get("X-Request-Id")}
 	level := slog.LevelDebug
-	switch {
-	case f.Status == http.StatusInternalServerError:
-		level = slog.LevelError
-	case f.Status > http.StatusInternalServerError:
+	if f.Status > http.StatusInternalServerError {
 		level = slog.LevelWarn
+	} else if f.Status == http.StatusInternalServerError {
+		level = slog.LevelError
 	}
 	c.Log.LogAttrs(r.Context(), level, "the console refused a request", slog.String("request_id", f.ID),
 		slog.String("path", r.URL.Path), slog.String("code", string(code)), slog.Any("error", err))
@@ -453,19 +457,17 @@ func (p pages) language(r *http.Request) *words.Language {
 // choiceLasts is how long a choice is kept, in seconds: a year.
 const choiceLasts = 365 * 24 * 60 * 60
 
-// choose keeps what a person has chosen, and leads back to where that was.
-func choose(w http.ResponseWriter, r *http.Request, name, value string) error {
-	keep(w, r, name, value, "/", choiceLasts)
-	http.Redirect(w, r, below(r.PostFormValue("back")), http.StatusSeeOther)
-	return nil
-}
-
-func (c *console) chooseLanguage(w http.ResponseWriter, r *http.Request, _ *visit) error {
-	chosen, ok := c.pages.words.All()[r.PostFormValue("to")]
-	if !ok {
-		return model.Invalid("body.to", "is no language of the console")
+// choose keeps what a person has chosen, if it is a choice, and leads back to where that was.
+func choose(cookie, field string, otherwise *model.Error, known func(string) bool) handle {
+	return func(w http.ResponseWriter, r *http.Request, _ *visit) error {
+		chosen := r.PostFormValue(field)
+		if !known(chosen) {
+			return otherwise
+		}
+		keep(w, r, cookie, chosen, "/", choiceLasts)
+		http.Redirect(w, r, below(r.PostFormValue("back")), http.StatusSeeOther)
+		return nil
 	}
-	return choose(w, r, languageCookie, chosen.Tag)
 }
 
 // schemeCookie keeps in which colours the pages are.
@@ -483,21 +485,11 @@ type scheme struct{ Tag, Words, Icon string }
 
 // schemeOf is the choice of a person, and the one that the switch leads to.
 func schemeOf(r *http.Request) (chosen, next scheme) {
+	n := 0
 	if cookie, err := r.Cookie(schemeCookie); err == nil {
-		for n, s := range schemes {
-			if s.Tag == cookie.Value {
-				return s, schemes[(n+1)%len(schemes)]
-			}
-		}
+		n = max(0, slices.IndexFunc(schemes, isScheme(cookie.Value)))
 	}
-	return schemes[0], schemes[1]
+	return schemes[n], schemes[(n+1)%len(schemes)]
 }
 
-func (c *console) chooseScheme(w http.ResponseWriter, r *http.Request, _ *visit) error {
-	for _, s := range schemes {
-		if s.Tag == r.PostFormValue("scheme") {
-			return choose(w, r, schemeCookie, s.Tag)
-		}
-	}
-	return model.Invalid("body.scheme", "is no choice of colours")
-}
+func isScheme(tag string) func(scheme) bool { return func(s scheme) bool { return s.Tag == tag } }

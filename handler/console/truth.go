@@ -34,19 +34,14 @@ type auditPage struct {
 // Adds reports whether the database adds up by itself.
 func (p auditPage) Adds() bool { return p.Database.Stock == p.Database.Remaining+p.Database.LiveOrders }
 
-func (c *console) audit(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) audit(r *http.Request, v *visit) (any, error) {
 	voucher, err := c.Vouchers.Get(r.Context(), r.PathValue("id"), true)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	began := time.Now()
 	found, err := c.Vouchers.Audit(r.Context(), voucher.ID)
-	if err != nil {
-		return err
-	}
-	return c.show(w, r, v, http.StatusOK, "audit", auditPage{
-		Audit: found, Title: voucher.Title, Behind: c.Behind != nil, Took: took(began),
-	})
+	return auditPage{Audit: found, Title: voucher.Title, Behind: c.Behind != nil, Took: took(began)}, err
 }
 
 func took(began time.Time) time.Duration {
@@ -106,21 +101,24 @@ type letterList struct {
 
 var errEnough = errors.New("the page is full")
 
-func (c *console) listLetters(w http.ResponseWriter, r *http.Request, v *visit) error {
-	list := letterList{Behind: c.Behind != nil}
-	if list.Behind {
-		err := c.Behind.DeadLetters(r.Context(), func(letter model.DeadLetter) error {
-			if list.More = len(list.Letters) == maxLetters; list.More {
-				return errEnough
-			}
-			list.Letters = append(list.Letters, letter)
-			return nil
-		})
-		if err != nil && !errors.Is(err, errEnough) {
-			return err
-		}
+func (c *console) listLetters(r *http.Request, _ *visit) (any, error) { return c.letters(r.Context()) }
+
+// letters are the dead letters of one page.
+func (c *console) letters(ctx context.Context) (list letterList, err error) {
+	if list.Behind = c.Behind != nil; !list.Behind {
+		return list, nil
 	}
-	return c.show(w, r, v, http.StatusOK, "dead_letters", list)
+	err = c.Behind.DeadLetters(ctx, func(letter model.DeadLetter) error {
+		if list.More = len(list.Letters) == maxLetters; list.More {
+			return errEnough
+		}
+		list.Letters = append(list.Letters, letter)
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return list, err
 }
 
 // letterPage is one dead letter.
@@ -139,24 +137,24 @@ func (c *console) sequence(r *http.Request) (uint64, error) {
 	return sequence, nil
 }
 
-func (c *console) showLetter(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) showLetter(r *http.Request, v *visit) (any, error) {
 	sequence, err := c.sequence(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	letter, err := c.Behind.DeadLetter(r.Context(), sequence)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	page := letterPage{DeadLetter: letter, Text: string(bytes.ToValidUTF8(letter.Raw, []byte("\uFFFD")))}
 	if letter.Reservation != nil {
 		text, err := json.MarshalIndent(letter.Reservation.Order, "", "  ")
 		if err != nil {
-			return fmt.Errorf("write dead letter %d: %w", letter.Sequence, err)
+			return nil, fmt.Errorf("write dead letter %d: %w", letter.Sequence, err)
 		}
 		page.Text = string(text)
 	}
-	return c.show(w, r, v, http.StatusOK, "dead_letter", page)
+	return page, nil
 }
 
 // replayLetter gives the buyer of a dead letter another chance, and leads to the new order.
@@ -192,7 +190,7 @@ type systemPage struct {
 // checkLine is one line of the readiness check; an empty Trouble says that all is well.
 type checkLine struct{ Name, Trouble string }
 
-func (c *console) system(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) system(r *http.Request, v *visit) (any, error) {
 	page := systemPage{Build: c.Build, Mode: c.Mode, Ready: true, Limits: c.Limits.InForce(), Backlog: backlogOf(c.Metrics, c.Log)}
 	for _, check := range c.Health.Check(r.Context()) {
 		line := checkLine{Name: check.Name}
@@ -209,7 +207,7 @@ func (c *console) system(w http.ResponseWriter, r *http.Request, v *visit) error
 		page.Unknown = true
 		c.Log.WarnContext(r.Context(), "the instances cannot be listed", slog.Any("error", err))
 	}
-	return c.show(w, r, v, http.StatusOK, "system", page)
+	return page, nil
 }
 
 // trouble is what a page tells of a failed check. The error itself, with its addresses, goes to the log.
@@ -228,13 +226,10 @@ type reportPage struct {
 	Took time.Duration
 }
 
-func (c *console) report(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) report(r *http.Request, v *visit) (any, error) {
 	began := time.Now()
 	report, err := c.Reports.Make(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return c.show(w, r, v, http.StatusOK, "report", reportPage{report, took(began)})
+	return reportPage{report, took(began)}, err
 }
 
 // bar is a step of the curve, in a picture as wide as the curve has steps and 100 high.

@@ -32,21 +32,18 @@ type voucherList struct {
 	Next   string // where the next page is; empty on the last one
 }
 
-func (c *console) listVouchers(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) listVouchers(r *http.Request, v *visit) (any, error) {
 	list := voucherList{filter: filterOf(r, Path+"/vouchers", "q"), Phases: model.Phases(), States: []model.VoucherState{model.VoucherDraft, model.VoucherArchived}}
 	query := r.URL.Query()
 	list.Words, list.Phase, list.State = list.asked.Get("q"), model.Phase(query.Get("phase")), model.VoucherState(query.Get("state"))
 	if list.Phase != "" && !slices.Contains(list.Phases, list.Phase) {
-		return model.Invalid("query.phase", "is no phase")
+		return nil, model.Invalid("query.phase", "is no phase")
 	}
 	page, err := c.Vouchers.List(r.Context(), model.VoucherQuery{
 		Phase: list.Phase, State: list.State, Words: list.Words, All: true, Cursor: query.Get("cursor"), Limit: pageSize,
 	})
-	if err != nil {
-		return err
-	}
 	list.Items, list.Next = page.Items, nextPage(r.URL, page.NextCursor)
-	return c.show(w, r, v, http.StatusOK, "vouchers", list)
+	return list, err
 }
 
 // filter is what a list was asked for, but the chip that was chosen and the page.
@@ -113,16 +110,21 @@ func (p voucherPage) Sold() int64 { return p.Taken() - p.Reserved }
 
 // Phases are the words that a script may have to show.
 func (voucherPage) Phases() []string {
-	words := []string{string(model.VoucherDraft), string(model.VoucherArchived)}
-	for _, word := range model.Phases() {
-		words = append(words, string(word))
-	}
-	return words
+	return append([]string{string(model.VoucherDraft), string(model.VoucherArchived)}, texts(model.Phases())...)
 }
 
 // Marks are what charts mark, see mark.
 func (voucherPage) Marks() []string {
 	return []string{"published", "paused", "draft", "archived", "stock", "end", "rebuild"}
+}
+
+// texts are words of programs as texts.
+func texts[T ~string](words []T) []string {
+	made := make([]string, len(words))
+	for n, word := range words {
+		made[n] = string(word)
+	}
+	return made
 }
 
 // phase is where a voucher stands for people: in its sale, or as a draft or in the archive outside of every sale.
@@ -135,14 +137,10 @@ func phase(v model.Voucher) string {
 
 // Outcomes are what an attempt to buy may hear, as the metrics name it.
 func (voucherPage) Outcomes() []string {
-	outcomes := []string{"OK"}
-	for _, code := range []model.Code{
-		model.CodeSoldOut, model.CodeAlreadyOrdered, model.CodeCoolingDown, model.CodeNotStarted, model.CodePaused, model.CodeEnded, model.CodeLockBusy,
-		model.CodeUnavailable, model.CodeNotFound, model.CodeInternal,
-	} {
-		outcomes = append(outcomes, string(code))
-	}
-	return outcomes
+	return append([]string{"OK"}, texts([]model.Code{
+		model.CodeSoldOut, model.CodeAlreadyOrdered, model.CodeCoolingDown, model.CodeNotStarted, model.CodePaused, model.CodeEnded,
+		model.CodeLockBusy, model.CodeUnavailable, model.CodeNotFound, model.CodeInternal,
+	})...)
 }
 
 func (c *console) showVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {

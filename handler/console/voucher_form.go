@@ -204,17 +204,17 @@ func once(v *visit, call, key string, asked ...string) model.Idempotency {
 }
 
 // newVoucher shows the form of a new voucher. By default its sale begins in an hour and lasts for a day.
-func (c *console) newVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) newVoucher(r *http.Request, v *visit) (any, error) {
 	begin := time.Now().Add(budget.Hour).Truncate(time.Hour)
 	if c.Shop { // it is tried out: what is put up can be bought
 		begin = time.Now().Truncate(time.Minute)
 	}
-	return c.show(w, r, v, http.StatusOK, "voucher_form", voucherForm{
+	return voucherForm{
 		Typed: map[string]string{
 			"begin_at": local(begin, v.zone), "end_at": local(begin.Add(budget.Day), v.zone), "state": string(model.VoucherPublished),
 		},
 		Zone: v.zone.String(), Once: rand.Text(), States: model.VoucherStates(),
-	})
+	}, nil
 }
 
 // typed is the form as it was sent.
@@ -301,10 +301,10 @@ func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form 
 }
 
 // editVoucher shows a voucher as it would be typed.
-func (c *console) editVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
+func (c *console) editVoucher(r *http.Request, v *visit) (any, error) {
 	voucher, err := c.Vouchers.Get(r.Context(), r.PathValue("id"), true)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	form := voucherForm{ID: voucher.ID, Zone: v.zone.String(), Tag: voucher.Tag(), Typed: map[string]string{}}
 	for _, control := range controls(&voucher.VoucherFields) {
@@ -312,7 +312,7 @@ func (c *console) editVoucher(w http.ResponseWriter, r *http.Request, v *visit) 
 			form.Typed[control.name] = control.show(c.money, v.zone)
 		}
 	}
-	return c.show(w, r, v, http.StatusOK, "voucher_form", form)
+	return form, nil
 }
 
 // changeVoucher changes the fields that were typed over, if the voucher has not changed since the form was made.
