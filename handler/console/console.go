@@ -7,36 +7,24 @@
 //
 // Everything that a person reads is in two languages, see package words.
 //
-// What of the OWASP Application Security Verification Standard 4.0.3, level 1, is about
-// sessions, CSRF, XSS and headers, and which test holds it:
+// What of the OWASP Application Security Verification Standard 4.0.3, level 1, is about pages, and which test holds it
+// (docs/owasp.md has passwords, sessions and their cookies):
 //
-//	2.2.1  guessing passwords is throttled, as at the API's login   TestSignInIsThrottled
-//	3.1.1  no token is in a URL                                     TestSignIn
-//	3.2.1  a login makes a new token                                TestSignIn
-//	3.2.3  the token is in a cookie that scripts cannot read        TestSignIn
-//	3.3.1  signing out ends the session on the server               TestSignOutEndsTheSessionEverywhere
-//	3.4.1  the cookie is Secure behind TLS                          TestCookieBehindTLS
-//	3.4.2  the cookie is HttpOnly                                   TestSignIn
-//	3.4.3  the cookie is SameSite=Strict                            TestSignIn
-//	3.4.4  its name has the prefix __Host- behind TLS               TestCookieBehindTLS
 //	4.1.1  every page but the sign-in is for administrators         TestPagesAskToSignIn
 //	4.2.2  another site's page can change nothing                   TestAnotherSiteIsRefused
 //	5.1.5  the page after a sign-in is one of the console           TestSignInLeadsNowhereElse
 //	5.3.3  what people typed stays text                             TestTextStaysText
 //	7.4.1  an error shows no internals, and the request's id        TestAFailureShowsNoInternals
 //	8.2.1  pages are not kept in caches                             TestHeaders
-//	14.4.1 every answer tells its type and its encoding             TestHeaders
-//	14.4.3 a Content-Security-Policy, with no inline script         TestHeaders
-//	14.4.4 X-Content-Type-Options: nosniff                          TestHeaders
-//	14.4.6 a Referrer-Policy                                        TestHeaders
-//	14.4.7 no other site's page shows the console in a frame        TestHeaders
+//	14.4.* types, encodings, a policy without inline scripts, ...   TestHeaders
 //
-// 14.4.5 (Strict-Transport-Security) is left to the proxy that has the certificate: it
-// speaks for the host, and the console is one path of it.
+// 14.4.5 (Strict-Transport-Security) is left to the proxy that has the certificate: it speaks for the host, and the
+// console is one path of it.
 package console
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -68,7 +56,7 @@ import (
 // Path is where the console is. Everything that it serves is below it, but the shop window.
 const Path = "/console"
 
-// vouchers is what the console needs of service.Vouchers.
+// vouchers and the types below are what the console needs of the services.
 type vouchers interface {
 	Get(ctx context.Context, id string, admin bool) (model.Voucher, error)
 	List(ctx context.Context, query model.VoucherQuery) (model.VoucherPage, error)
@@ -81,26 +69,22 @@ type vouchers interface {
 	Since(ctx context.Context, at time.Time) (model.Day, error)
 }
 
-// orders is what the console needs of sale.Orders.
 type orders interface {
 	List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
 	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
 	CancelFor(ctx context.Context, adminID, orderID string) (model.Order, error)
 }
 
-// refunds is what the console needs of service.Refunds.
 type refunds interface {
 	Request(ctx context.Context, adminID, orderID string) (model.Refund, error)
 	List(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
 }
 
-// people is what the console needs of repository.Accounts.
 type people interface {
 	ByID(ctx context.Context, id string) (model.Account, error)
 	ByUsername(ctx context.Context, username string) (model.Account, error)
 }
 
-// accounts is what the console needs of service.Accounts.
 type accounts interface {
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
 	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error)
@@ -232,7 +216,6 @@ func (c *console) routes() http.Handler {
 	return mux
 }
 
-// at is a pattern of the mux: the method, and the path below the console's.
 func at(pattern string) string { return strings.Replace(pattern, "/", Path+"/", 1) }
 
 // policy loads nothing but the console's own files, and lets no text become a script (CSP Level 3; Trusted Types).
@@ -270,7 +253,6 @@ func encrypted(r *http.Request) bool { return r.TLS != nil || r.URL.Scheme == "h
 //go:embed static
 var staticFiles embed.FS
 
-// file is one of the scripts, styles and pictures that pages load.
 type file struct {
 	tag     string // the hash of its content
 	content []byte
@@ -333,11 +315,7 @@ func (f files) serve(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	if r.URL.Query().Get("v") == found.tag {
 		header.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	kind := mime.TypeByExtension(path.Ext(name))
-	if kind == "" {
-		kind = "text/plain; charset=utf-8"
-	}
-	header.Set("Content-Type", kind)
+	header.Set("Content-Type", cmp.Or(mime.TypeByExtension(path.Ext(name)), "text/plain; charset=utf-8"))
 	header.Add("Vary", "Accept-Encoding")
 	content := found.content
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -357,7 +335,6 @@ func (f files) serve(w http.ResponseWriter, r *http.Request, _ *visit) error {
 // This is for forms into which people type more than a code. The code of a buyer is worth
 // money and is not kept; other actions are a button, which is there again.
 
-// entry is one field of a form.
 type entry struct{ Name, Value string }
 
 const (
@@ -378,7 +355,6 @@ func (c *console) keepTyped(w http.ResponseWriter, r *http.Request, v *visit) er
 	return c.show(w, r, v, http.StatusUnauthorized, "sign_in", form)
 }
 
-// typedBefore are the entries that came through the page to sign in.
 func typedBefore(form url.Values) []entry {
 	var entries []entry
 	for _, name := range slices.Sorted(maps.Keys(form)) {
@@ -389,5 +365,4 @@ func typedBefore(form url.Values) []entry {
 	return entries
 }
 
-// toShowAgain reports whether a form is to be shown as it was sent.
 func toShowAgain(r *http.Request) bool { return r.PostForm.Has(again) }

@@ -16,14 +16,12 @@ import (
 	"seckill/model"
 )
 
-// logPage is one page of what administrators changed.
 type logPage struct {
 	Actor string // empty: everybody's
 	Items []logEntry
 	Next  string
 }
 
-// logEntry is one change, with what is different after it.
 type logEntry struct {
 	model.AdminChange
 
@@ -32,7 +30,6 @@ type logEntry struct {
 	Where       string // the page of its subject
 }
 
-// memberChange is one member of a subject that has changed.
 type memberChange struct{ Name, Words, Before, After string }
 
 func (c *console) adminLog(r *http.Request, v *visit) (any, error) {
@@ -67,7 +64,6 @@ func (c *console) names(ctx context.Context) map[string]string {
 	return names
 }
 
-// entries are changes for people.
 func (c *console) entries(ctx context.Context, v *visit, changes []model.AdminChange) []logEntry {
 	names := c.names(ctx)
 	entries := make([]logEntry, len(changes))
@@ -88,7 +84,6 @@ func byWords(language *words.Language, actor string) string {
 	return actor
 }
 
-// subjectPath is the page of what an administrator has changed.
 func subjectPath(change model.AdminChange) string {
 	kind, _, _ := strings.Cut(change.Action, ".")
 	switch kind {

@@ -20,7 +20,6 @@ type orderList struct {
 	Words, User, Voucher string
 	Title                string            // of the voucher
 	Status               model.OrderStatus // empty: any
-	Statuses             []model.OrderStatus
 	Items                []model.Order
 	Titles               map[string]string // of the vouchers of the items, by id
 	Next                 string
@@ -59,9 +58,9 @@ func (c *console) askedOrders(r *http.Request) (orderList, error) {
 	f := filterOf(r, Path+"/orders", "q", "user", "voucher")
 	list := orderList{
 		filter: f, Words: f.asked.Get("q"), User: f.asked.Get("user"), Voucher: f.asked.Get("voucher"),
-		Status: model.OrderStatus(r.URL.Query().Get("status")), Statuses: model.OrderStatuses(),
+		Status: model.OrderStatus(r.URL.Query().Get("status")),
 	}
-	if list.Status != "" && !slices.Contains(list.Statuses, list.Status) {
+	if list.Status != "" && !slices.Contains(model.OrderStatuses(), list.Status) {
 		return list, model.Invalid("query.status", "is no status of an order")
 	}
 	if list.Voucher == "" {
@@ -72,7 +71,6 @@ func (c *console) askedOrders(r *http.Request) (orderList, error) {
 	return list, err
 }
 
-// findOrders asks as the API does.
 func (c *console) findOrders(ctx context.Context, list orderList, cursor string, limit int) (model.OrderPage, error) {
 	if list.User == "" && list.Voucher == "" {
 		return c.Search.Find(ctx, model.OrderSearch{Words: list.Words, Status: list.Status, Cursor: cursor, Limit: limit})
@@ -82,7 +80,6 @@ func (c *console) findOrders(ctx context.Context, list orderList, cursor string,
 
 func orderPath(id string) string { return Path + "/orders/" + url.PathEscape(id) }
 
-// orderPage is the page of one order.
 type orderPage struct {
 	model.OrderDetail
 
@@ -92,9 +89,6 @@ type orderPage struct {
 	Retry    bool            // one of the refunds can be tried again
 	Refusal  string          // why an action was refused
 }
-
-// MoneyKept reports whether the provider refuses for good to give money of the order back.
-func (p orderPage) MoneyKept() bool { return p.Reason == model.ReasonRefundFailed }
 
 func (c *console) showOrder(w http.ResponseWriter, r *http.Request, v *visit) error {
 	return c.orderPage(w, r, v, http.StatusOK, orderPage{})
@@ -129,7 +123,6 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 	return c.show(w, r, v, status, "order", page)
 }
 
-// refusedOrder shows an order again with why an action was refused.
 func (c *console) refusedOrder(w http.ResponseWriter, r *http.Request, v *visit, err error) error {
 	return c.orderPage(w, r, v, statusOf(err), orderPage{Refusal: v.language.Explain(err)})
 }
@@ -172,7 +165,6 @@ func (c *console) exportOrders(format string) handle {
 	}
 }
 
-// eachOrder calls row for each order of a list, page by page.
 func (c *console) eachOrder(ctx context.Context, list orderList, row func(model.Order) error) error {
 	for cursor := ""; ; {
 		page, err := c.findOrders(ctx, list, cursor, exportPage)
@@ -258,7 +250,6 @@ func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error
 	return c.show(w, r, v, statusOf(err), "redeem", page)
 }
 
-// lookUp finds the order of a code, and uses nothing.
 func (c *console) lookUp(ctx context.Context, _, code string) (order model.Order, err error) {
 	hash, err := c.Codes.Hash(code)
 	if err != nil {
@@ -274,7 +265,6 @@ func (c *console) lookUp(ctx context.Context, _, code string) (order model.Order
 	return found.Items[0], nil
 }
 
-// shown is the order of a code with what it is for, whose it is and who used it.
 func (c *console) shown(ctx context.Context, orderID string) (shownCode, error) {
 	detail, err := c.Orders.Detail(ctx, orderID)
 	if err != nil {
@@ -301,7 +291,6 @@ func (c *console) name(ctx context.Context, userID string) string {
 	return userID
 }
 
-// refundList is one page of the list of refunds.
 type refundList struct {
 	Status   model.RefundStatus // empty: any
 	Statuses []model.RefundStatus

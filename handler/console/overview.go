@@ -24,7 +24,6 @@ type overview struct {
 	Needs      []need
 }
 
-// today is what has come since midnight.
 type today struct {
 	model.Day
 
@@ -50,20 +49,17 @@ func (c *console) today(zone *time.Location) *today {
 	return day.get(budget.Blink)
 }
 
-// saleCard is a sale with its curve of the last hour.
 type saleCard struct {
 	model.Voucher
 
 	Curve string // of what is sold, as points in 120 by 32; empty: nothing was kept yet
 }
 
-// need is something that does not become well by itself.
 type need struct {
 	Words string // with its number
 	Path  string
 }
 
-// overviewSales bounds each list.
 const overviewSales = 6
 
 func (c *console) overview(r *http.Request, v *visit) (any, error) {
@@ -136,7 +132,6 @@ func (c *console) alive(ctx context.Context, v *visit) (alive []model.Instance, 
 	return nil, unready
 }
 
-// checkWords are the names of checks, in a list with commas, for people.
 func checkWords(language *words.Language, names string) string {
 	list := strings.Split(names, ",")
 	for i, name := range list {

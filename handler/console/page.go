@@ -32,7 +32,6 @@ import (
 //go:embed pages
 var pageFiles embed.FS
 
-// handle serves one request of one person; its error becomes a page.
 type handle func(w http.ResponseWriter, r *http.Request, v *visit) error
 
 // visit is what is known of the person who asks.
@@ -45,7 +44,6 @@ type visit struct {
 // zoneCookie is the time zone of the browser, which only a script can tell.
 const zoneCookie = "seckill-zone"
 
-// public serves everybody.
 func (c *console) public(do handle) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{language: c.pages.language(r), zone: time.UTC}
@@ -84,7 +82,6 @@ func loadZone(name string) (*time.Location, error) {
 	return time.LoadLocation(name)
 }
 
-// pages are the templates, by language and name.
 type pages struct {
 	words     *words.Catalogue
 	templates map[string]map[string]*template.Template
@@ -111,11 +108,12 @@ func newPages(money money, files files) (pages, error) {
 				return language.Text(fmt.Sprint(reflect.Indirect(reflect.ValueOf(key))), values...)
 			},
 			"money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "asset": files.url,
-			"utc":    func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04 UTC") },
-			"by":     func(actor string) string { return byWords(language, actor) },
-			"ms":     func(n int64) time.Duration { return time.Duration(n) * time.Millisecond },
-			"lasts":  func(d time.Duration) string { return lasts(language, d) },
-			"checks": func(names string) string { return checkWords(language, names) },
+			"utc":      func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04 UTC") },
+			"by":       func(actor string) string { return byWords(language, actor) },
+			"ms":       func(n int64) time.Duration { return time.Duration(n) * time.Millisecond },
+			"lasts":    func(d any) string { return lasts(language, time.Duration(reflect.ValueOf(d).Int())) },
+			"statuses": model.OrderStatuses,
+			"checks":   func(names string) string { return checkWords(language, names) },
 			"icon": func(name string) template.HTML { // the names are of pages and of this package, and no text of people
 				return template.HTML(`<svg class="icon" aria-hidden="true"><use href="` + icons + "#" + name + `"></use></svg>`) //nolint:gosec // see above
 			},
@@ -131,7 +129,6 @@ func newPages(money money, files files) (pages, error) {
 	return p, nil
 }
 
-// place is a part of the console, as the rail and the bar have it.
 type place struct{ Section, Path, Words, Icon string }
 
 func places(level model.Level) []place {
@@ -202,7 +199,6 @@ func (c *console) page(name string, load func(r *http.Request, v *visit) (any, e
 	}
 }
 
-// show sends a page.
 func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status int, name string, data any) error {
 	f := frame{
 		Data: data, Language: v.language.Tag, Back: Path, Section: section(r.URL.Path), Places: places(v.claims.Level),
@@ -283,13 +279,11 @@ func takeDone(w http.ResponseWriter, r *http.Request, v *visit) (did, words stri
 	return "", ""
 }
 
-// section is the place that a path belongs to.
 func section(of string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(of, Path), "/"), "/")
 	return cmp.Or(map[string]string{"": "overview", "dead-letters": "system", "redemptions": "redeem"}[first], first)
 }
 
-// failure is the page of an error.
 type failure struct {
 	Status  int
 	Refusal string
@@ -342,7 +336,6 @@ func hasOwnPage(err error) bool {
 
 func notFound(http.ResponseWriter, *http.Request, *visit) error { return model.NotFound("page") }
 
-// retryAfter says when to come back.
 func retryAfter(w http.ResponseWriter, refusal *model.Error) {
 	if refusal.RetryAfter > 0 {
 		w.Header().Set("Retry-After", wire.RetryAfter(refusal.RetryAfter))
@@ -373,7 +366,6 @@ func lasts(language *words.Language, d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// share is a part of a whole in percent, for people.
 func share(part, whole int64) int64 {
 	if whole <= 0 {
 		return 0
@@ -412,7 +404,6 @@ func (m money) in(tag string) func(minor int64) string {
 	return func(minor int64) string { return symbol + grouped(m.plain(minor)) }
 }
 
-// grouped puts a comma after each thousand of a number.
 func grouped(number string) string {
 	whole, fraction, found := strings.Cut(number, ".")
 	for at := len(whole) - 3; at > 0; at -= 3 { //nolint:mnd // a thousand
@@ -424,7 +415,6 @@ func grouped(number string) string {
 	return whole
 }
 
-// plain is an amount without the currency, as it is typed.
 func (m money) plain(minor int64) string { return wire.Decimal(minor, m.decimals) }
 
 // parse reads what a person has typed into minor units.
@@ -441,7 +431,6 @@ func (m money) parse(location, text string) (int64, error) {
 	return minor, nil
 }
 
-// languageCookie keeps what was chosen with the switch.
 const languageCookie = "seckill-language"
 
 // language is the one that a person has chosen, or else the best that the browser asks for.
@@ -470,7 +459,6 @@ func choose(cookie, field string, otherwise *model.Error, known func(string) boo
 	}
 }
 
-// schemeCookie keeps in which colours the pages are.
 const schemeCookie = "seckill-scheme"
 
 // schemes are the choices of colours, each followed by the next one; the first is as the person's device has it.
@@ -480,7 +468,6 @@ var schemes = []scheme{ //nolint:gochecknoglobals // constant
 	{Tag: "dark", Words: "Colours: dark", Icon: "moon"},
 }
 
-// scheme is one choice.
 type scheme struct{ Tag, Words, Icon string }
 
 // schemeOf is the choice of a person, and the one that the switch leads to.

@@ -201,7 +201,6 @@ type mark struct {
 	What string `json:"what"` // the new state, stock, end or rebuild
 }
 
-// maxMarks bounds them.
 const maxMarks = 20
 
 // watcher reads one sale again and again.
@@ -272,17 +271,11 @@ func (w *watcher) latestMarks(ctx context.Context, tag string) []mark {
 	return w.marks
 }
 
-// marksOf are the marks of changes, which are newest first.
 func marksOf(changes []model.AdminChange) []mark {
 	var marks []mark
 	for _, change := range slices.Backward(changes) {
-		what := ""
-		switch change.Action {
-		case model.ActionStockChange:
-			what = "stock"
-		case model.ActionRebuild:
-			what = "rebuild"
-		case model.ActionVoucherChange:
+		what := map[string]string{model.ActionStockChange: "stock", model.ActionRebuild: "rebuild"}[change.Action]
+		if change.Action == model.ActionVoucherChange {
 			what = changed(change)
 		}
 		if what != "" {
@@ -338,12 +331,12 @@ type meter struct {
 	before map[string]told
 }
 
-// told is the latest tally of an instance, and what had grown in it.
+// told is the latest tally of an instance, and the attempts that it has more than the one before.
 type told struct {
-	tally model.Tally
-	since time.Time // when it was first seen
-	grown model.Tally
-	over  float64 // seconds in which that has grown
+	tally     model.Tally
+	since     time.Time          // when it was first seen; zero: there was none before
+	perSecond map[string]float64 // by outcome
+	took      []float64          // attempts by how long they took
 }
 
 // read is the rates of now; a negative number of attempts is none, of an instance that counts anew.
@@ -351,52 +344,49 @@ func (m *meter) read(tallies map[string]model.Tally, now time.Time) Rates {
 	before, first := m.before, m.looked.IsZero()
 	gap := now.Sub(m.looked)
 	m.before, m.looked = make(map[string]told, len(tallies)), now
-	if first {
-		for instance, tally := range tallies {
-			m.before[instance] = told{tally: tally, since: now.Add(-tallySilent)}
-		}
-		return Rates{}
-	}
 	rates := Rates{PerSecond: map[string]float64{}}
 	took := make([]float64, len(model.TallyBounds())+1)
 	for instance, tally := range tallies {
-		was := before[instance]
-		if tally.At.After(was.tally.At) {
+		is := before[instance]
+		switch {
+		case first:
+			is.tally = tally
+		case tally.At.After(is.tally.At):
 			// What has grown after a silence has done so since the look before.
-			over := min(tally.At.Sub(was.tally.At), max(gap, budget.Look))
-			was = told{tally: tally, since: now, grown: grown(was.tally, tally), over: over.Seconds()}
+			is = since(is.tally, tally, min(tally.At.Sub(is.tally.At), max(gap, budget.Look)).Seconds())
+			is.since = now
 		}
-		m.before[instance] = was
-		if now.Sub(was.since) >= max(tallySilent, gap) || was.over == 0 {
+		m.before[instance] = is
+		if is.since.IsZero() || now.Sub(is.since) >= max(tallySilent, gap) {
 			continue
 		}
-		for outcome, count := range was.grown.Placed {
-			rates.PerSecond[outcome] += float64(count) / was.over
+		for outcome, rate := range is.perSecond {
+			rates.PerSecond[outcome] += rate
 		}
-		for n, count := range was.grown.Took {
-			took[n] += float64(count)
+		for n, count := range is.took {
+			took[n] += count
 		}
+	}
+	if first {
+		return Rates{}
 	}
 	rates.Latency = latency(took)
 	return rates
 }
 
-// grown is what a tally has more than an earlier one of the same instance.
-func grown(before, after model.Tally) model.Tally {
-	more := model.Tally{Placed: map[string]uint64{}, Took: make([]uint64, len(after.Took))}
+// since is what a tally has more than an earlier one of the same instance, in so many seconds.
+func since(before, after model.Tally, seconds float64) told {
+	is := told{tally: after, perSecond: map[string]float64{}, took: make([]float64, len(after.Took))}
 	for outcome, count := range after.Placed {
 		if was := before.Placed[outcome]; count > was {
-			more.Placed[outcome] = count - was
+			is.perSecond[outcome] = float64(count-was) / seconds
 		}
 	}
+	was := append(slices.Clone(before.Took), make([]uint64, len(after.Took))...) // a first tally has none before
 	for n, count := range after.Took {
-		if n >= len(before.Took) {
-			more.Took[n] = count
-		} else if was := before.Took[n]; count > was {
-			more.Took[n] = count - was
-		}
+		is.took[n] = float64(count - min(count, was[n]))
 	}
-	return more
+	return is
 }
 
 // latency is that of attempts by how long they took; nil when there were none.

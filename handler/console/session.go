@@ -25,7 +25,6 @@ func sessionCookie(r *http.Request) string {
 	return "seckill-console"
 }
 
-// setSession keeps a token in the browser as long as the token lasts.
 func setSession(w http.ResponseWriter, r *http.Request, token string, lasts time.Duration) {
 	keep(w, r, sessionCookie(r), token, "/", int(lasts/time.Second))
 }
@@ -114,7 +113,6 @@ func askToSignIn(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	return nil
 }
 
-// signInForm is the page on which administrators sign in.
 type signInForm struct {
 	Username string
 	Next     string
@@ -137,7 +135,10 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, v *visit) error
 	session, err := c.Accounts.Login(r.Context(), network(r), form.Username, r.PostFormValue("password"))
 	var claims token.Claims
 	if err == nil {
-		claims, err = c.administrator(r.Context(), session.AccessToken)
+		claims, err = c.Tokens.Verify(r.Context(), session.AccessToken)
+	}
+	if err == nil && claims.Role != model.RoleAdmin {
+		err = &model.Error{Code: model.CodeForbidden, Detail: "This account is not an administrator's."}
 	}
 	if refusal, ok := errors.AsType[*model.Error](err); ok {
 		form.Refusal = v.language.Explain(err)
@@ -156,15 +157,6 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, v *visit) error
 	return nil
 }
 
-// administrator refuses the login of an account that is none.
-func (c *console) administrator(ctx context.Context, made string) (token.Claims, error) {
-	claims, err := c.Tokens.Verify(ctx, made)
-	if err == nil && claims.Role != model.RoleAdmin {
-		err = &model.Error{Code: model.CodeForbidden, Detail: "This account is not an administrator's."}
-	}
-	return claims, err
-}
-
 // signOut ends the session on every instance, and every other token of the account: copies of the cookie too.
 func (c *console) signOut(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if err := c.Accounts.SignOut(r.Context(), v.claims); err != nil && model.CodeOf(err) != model.CodeUnauthenticated {
@@ -174,12 +166,9 @@ func (c *console) signOut(w http.ResponseWriter, r *http.Request, v *visit) erro
 	return done(w, r, Path+"/sign-in", "signed-out")
 }
 
-// network is what shares a limit with the client.
 func network(r *http.Request) string {
-	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		return ratelimit.Network(peer.Addr())
-	}
-	return ratelimit.Network(netip.Addr{})
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // what is no address is one network
+	return ratelimit.Network(peer.Addr())
 }
 
 // below is where to go next: a page of the console, and never of another site, whatever a link has said.
@@ -193,7 +182,6 @@ func below(next string) string {
 	return cmp.Or(u.RequestURI(), Path)
 }
 
-// accountPage finds an account, and shows it with its groups.
 type accountPage struct {
 	Words   string // a username or an id, as it was typed
 	Unknown string // why no account was found
@@ -205,7 +193,6 @@ type accountPage struct {
 
 func accountPath(id string) string { return Path + "/accounts/" + url.PathEscape(id) }
 
-// findAccount leads to the account of a username or an id.
 func (c *console) findAccount(w http.ResponseWriter, r *http.Request, v *visit) error {
 	page := accountPage{Words: strings.TrimSpace(r.URL.Query().Get("q"))}
 	if page.Words == "" {
@@ -234,7 +221,6 @@ func (c *console) showAccount(w http.ResponseWriter, r *http.Request, v *visit) 
 	return c.show(w, r, v, http.StatusOK, "account", accountPage{Account: account, Typed: strings.Join(account.Groups, "\n")})
 }
 
-// changeGroups replaces the groups of an account.
 func (c *console) changeGroups(w http.ResponseWriter, r *http.Request, v *visit) error {
 	account, err := c.People.ByID(r.Context(), r.PathValue("id"))
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 // auditTimeout bounds the answer to an audit or a repair: an audit has a minute, and a repair audits twice.
 const auditTimeout = 2*budget.Survey + budget.Step
 
-// auditPage is what an audit has found.
 type auditPage struct {
 	model.Audit
 
@@ -89,10 +88,8 @@ type behind interface {
 	Drop(ctx context.Context, sequence uint64, adminID string) error
 }
 
-// maxLetters bounds one page of dead letters.
 const maxLetters = 100
 
-// letterList is the page of dead letters.
 type letterList struct {
 	Behind  bool // there is a queue
 	Letters []model.DeadLetter
@@ -103,7 +100,6 @@ var errEnough = errors.New("the page is full")
 
 func (c *console) listLetters(r *http.Request, _ *visit) (any, error) { return c.letters(r.Context()) }
 
-// letters are the dead letters of one page.
 func (c *console) letters(ctx context.Context) (list letterList, err error) {
 	if list.Behind = c.Behind != nil; !list.Behind {
 		return list, nil
@@ -121,7 +117,6 @@ func (c *console) letters(ctx context.Context) (list letterList, err error) {
 	return list, err
 }
 
-// letterPage is one dead letter.
 type letterPage struct {
 	model.DeadLetter
 
@@ -219,7 +214,6 @@ func (c *console) trouble(ctx context.Context, v *visit, check service.Check) st
 	return v.language.Text("It cannot be reached.")
 }
 
-// reportPage is what a sale was, for people to read and to print.
 type reportPage struct {
 	model.Report
 
@@ -235,7 +229,6 @@ func (c *console) report(r *http.Request, v *visit) (any, error) {
 // bar is a step of the curve, in a picture as wide as the curve has steps and 100 high.
 type bar struct{ X, Y, Height float64 }
 
-// Bars are the steps of the curve in which there were orders.
 func (p reportPage) Bars() (bars []bar) {
 	const height = 100.0
 	for n, orders := range p.Curve.Orders {
@@ -252,7 +245,6 @@ func (p reportPage) most() int64 { return max(1, slices.Max(append([]int64{0}, p
 // fewestSteps keep the bars of a short curve narrow.
 const fewestSteps = 60
 
-// Steps is how many steps wide the picture of the curve is.
 func (p reportPage) Steps() int { return max(fewestSteps, len(p.Curve.Orders)) }
 
 // Peak is the most orders of a step, a second.
@@ -263,12 +255,10 @@ func (p reportPage) Peak() int64 {
 	return p.most() * int64(time.Second/time.Millisecond) / p.Curve.StepMS
 }
 
-// To is when the curve ends.
 func (p reportPage) To() time.Time {
 	return p.Curve.From.Add(time.Duration(int64(len(p.Curve.Orders))*p.Curve.StepMS) * time.Millisecond)
 }
 
-// answerLine is how often attempts to buy heard something.
 type answerLine struct {
 	Code  string
 	Count int64
@@ -283,20 +273,9 @@ func (p reportPage) Answered() (lines []answerLine) {
 	return lines
 }
 
-// Attempts is how many there were.
 func (p reportPage) Attempts() (sum int64) {
 	for _, count := range p.Answers.ByCode {
 		sum += count
 	}
 	return sum
-}
-
-// Statuses are those of the voucher's orders, in the order of an order's life.
-func (p reportPage) Statuses() (found []model.OrderStatus) {
-	for _, status := range model.OrderStatuses() {
-		if p.OrdersByStatus[status] > 0 {
-			found = append(found, status)
-		}
-	}
-	return found
 }

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"seckill/model"
 )
@@ -19,7 +18,6 @@ const pageSize = 20
 // latestLines is how many orders and changes the page of a voucher shows.
 const latestLines = 8
 
-// voucherList is one page of the list of vouchers.
 type voucherList struct {
 	filter
 
@@ -72,7 +70,6 @@ func (f filter) With(name string, value any) string {
 	return strings.TrimSuffix(f.path+"?"+query.Encode(), "?")
 }
 
-// nextPage is where a list goes on, with the same filter.
 func nextPage(here *url.URL, cursor string) string {
 	if cursor == "" {
 		return ""
@@ -99,13 +96,8 @@ type voucherPage struct {
 	Typed   string // what was typed there
 }
 
-// Cools is how long a user waits whose order ended unpaid for the first time.
-func (p voucherPage) Cools() time.Duration { return time.Duration(p.Cooldown) }
-
-// Taken is how many units are sold or reserved.
 func (p voucherPage) Taken() int64 { return p.Stock - p.Remaining }
 
-// Sold is how many are sold.
 func (p voucherPage) Sold() int64 { return p.Taken() - p.Reserved }
 
 // Phases are the words that a script may have to show.
@@ -118,7 +110,6 @@ func (voucherPage) Marks() []string {
 	return []string{"published", "paused", "draft", "archived", "stock", "end", "rebuild"}
 }
 
-// texts are words of programs as texts.
 func texts[T ~string](words []T) []string {
 	made := make([]string, len(words))
 	for n, word := range words {

@@ -40,7 +40,6 @@ type control struct {
 	once  bool   // only a new voucher has it
 }
 
-// amount is in minor units.
 type amount int64
 
 // controls are the fields of the form. begin_at and end_at are read last: see draft.
@@ -93,7 +92,6 @@ func (c control) show(m money, zone *time.Location) string {
 	return ""
 }
 
-// read reads what was typed.
 func (c control) read(text string, m money, zone *time.Location) (err error) {
 	location := "body." + c.name
 	switch value := c.value.(type) {
@@ -217,7 +215,6 @@ func (c *console) newVoucher(r *http.Request, v *visit) (any, error) {
 	}, nil
 }
 
-// typed is the form as it was sent.
 func (c *console) typed(r *http.Request) voucherForm {
 	get := r.PostForm.Get
 	form := voucherForm{
@@ -291,7 +288,6 @@ func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	return done(w, r, voucherPath(created.ID), "created")
 }
 
-// retype shows a form again, with everything that was typed and what is wrong with it.
 func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form voucherForm, err error) error {
 	form.Refusal, form.Wrong = v.language.Explain(err), fields(v.language, err)
 	if model.CodeOf(err) == model.CodeConflict { // perhaps of the key, which was used for other entries
@@ -300,7 +296,6 @@ func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form 
 	return c.refuse(w, r, v, err, "voucher_form", form)
 }
 
-// editVoucher shows a voucher as it would be typed.
 func (c *console) editVoucher(r *http.Request, v *visit) (any, error) {
 	voucher, err := c.Vouchers.Get(r.Context(), r.PathValue("id"), true)
 	if err != nil {

@@ -128,7 +128,6 @@ func (h *Hasher) derive(ctx context.Context, caller Caller, password string, e e
 	}
 }
 
-// turn waits for a turn.
 func (h *Hasher) turn(ctx context.Context) error {
 	select {
 	case h.turns <- struct{}{}:
@@ -156,7 +155,6 @@ func (h *Hasher) enter(caller Caller) bool {
 	return true
 }
 
-// leave gives the place back.
 func (h *Hasher) leave(caller Caller) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +164,6 @@ func (h *Hasher) leave(caller Caller) {
 	}
 }
 
-// busy refuses a caller for whom there is no place.
 func busy() error {
 	return &model.Error{
 		Code: model.CodeRateLimited, Detail: "Too many people log in or register at this moment.",

@@ -44,6 +44,8 @@ var ErrMistyped = errors.New("the code is mistyped")
 
 // Code is a code, or the zero value. Whatever prints it prints ***; Reveal alone tells it.
 type Code struct {
+	hidden
+
 	// text is behind a pointer because fmt prints the fields of others by reflection, past any method.
 	text *string
 }
@@ -129,17 +131,17 @@ func (c Code) Reveal() string {
 	return strings.Join(groups, "-")
 }
 
-// String implements fmt.Stringer and tells nothing.
-func (Code) String() string { return redact.Mark }
+// hidden is embedded in what no verb, no log and no document may tell.
+type hidden struct{}
 
-// GoString implements fmt.GoStringer and tells nothing.
-func (Code) GoString() string { return redact.Mark }
+// Format implements fmt.Formatter.
+func (hidden) Format(out fmt.State, _ rune) { _, _ = io.WriteString(out, redact.Mark) }
 
-// LogValue implements slog.LogValuer and tells nothing.
-func (Code) LogValue() slog.Value { return slog.StringValue(redact.Mark) }
+// LogValue implements slog.LogValuer.
+func (hidden) LogValue() slog.Value { return slog.StringValue(redact.Mark) }
 
-// MarshalText implements encoding.TextMarshaler, which JSON uses too, and tells nothing.
-func (Code) MarshalText() ([]byte, error) { return []byte(redact.Mark), nil }
+// MarshalText implements encoding.TextMarshaler, which JSON uses too.
+func (hidden) MarshalText() ([]byte, error) { return []byte(redact.Mark), nil }
 
 // keyLength, in bytes, is that of both keys; so many HMAC-SHA256 and AES-256 make full use of.
 const keyLength = 32
@@ -148,6 +150,8 @@ const keyLength = 32
 // anything about the other. Without the secret a stored code can be neither found, nor opened, nor guessed and
 // compared. Keys are safe for concurrent use.
 type Keys struct {
+	hidden
+
 	lookUp []byte
 	seal   cipher.AEAD
 }
@@ -199,6 +203,3 @@ func (k *Keys) Open(sealed []byte, orderID string) (Code, error) {
 	}
 	return code, nil
 }
-
-// Format implements fmt.Formatter, so that no verb tells the keys.
-func (*Keys) Format(out fmt.State, _ rune) { _, _ = io.WriteString(out, redact.Mark) }
