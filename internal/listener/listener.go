@@ -117,12 +117,10 @@ func (l *Listener) URL() string {
 // Addr is where it listens.
 func (l *Listener) Addr() net.Addr { return l.socket.Addr() }
 
-// closing asks the clients of an instance that is leaving to come back on another connection: in HTTP/1 an answer says
-// that its connection is closed behind it, and HTTP/2 has GOAWAY for that, which net/http makes of the same header. A
-// proxy then has no connection left on which it could send a request in the moment of the end, when the instance reads
-// it no more. Connections that wait are left alone, for the same reason: each has one more answer.
-//
-// Whether it is leaving is asked when the answer begins, because some requests are under way for half a minute.
+// closing asks the clients of an instance that is leaving to come back on another connection (HTTP/2 has GOAWAY for
+// that, which net/http makes of the same header), so that no proxy sends a request in the moment of the end. A
+// connection that waits has one more answer. It is asked when an answer begins: some requests are under way for half a
+// minute.
 func closing(next http.Handler, leaving func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(&closingWriter{w, leaving, false}, r)

@@ -30,14 +30,12 @@ const (
 )
 
 // Signatures signs webhooks and verifies them, as Standard Webhooks demands
-// (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md): HMAC-SHA256 of
-// id, timestamp and body, compared in constant time. The first secret signs and all verify, so that one can be
-// replaced while both are in use. Without a secret no webhook is valid.
+// (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md). The first secret signs
+// and all verify, so that one can be replaced while both are in use. Without a secret no webhook is valid.
 type Signatures struct{ hooks []*standardwebhooks.Webhook }
 
-// shortest, in bytes, is the least that Standard Webhooks wants of a secret, and leastVariety of how many different
-// bytes it is at the least: 24 random decimal digits have fewer once in 60,000 times. Whoever guesses a secret pays
-// without money.
+// shortest is the least of a secret in bytes (Standard Webhooks), and leastVariety of how many different ones: 24
+// random decimal digits have fewer once in 60,000 times. Whoever guesses a secret pays without money.
 const (
 	shortest     = 24
 	leastVariety = 6

@@ -1,8 +1,5 @@
-// Package ratelimit bounds how many events each of many senders may cause: on one
-// instance, or by all instances together.
-//
-// gcra.go is the arithmetic, this file the policy, shared.go the way to what the
-// instances share; the storage of that is the repository's.
+// Package ratelimit bounds how many events each of many senders may cause: on one instance, or by all instances
+// together.
 package ratelimit
 
 import (
@@ -36,11 +33,9 @@ const (
 	smallest = 8
 )
 
-// Limiter gives every sender a quota of its own. It is safe for concurrent use, and the nil Limiter limits nothing.
-//
-// An instance decides by itself first, as if it were alone. A sender may then use a share of its quota without any
-// call; beyond that, the instance reports what was used and asks what the instances share. When that does not answer,
-// the instance's own decision counts.
+// Limiter gives every sender a quota of its own. It is safe for concurrent use, and nil limits nothing. A sender may
+// use a share of its quota without any call; beyond that, the instance asks what the instances share. When that does
+// not answer, its own decision counts.
 type Limiter struct {
 	name    string
 	atLeast time.Duration // whose events may come at once, where the rate's Per is shorter
@@ -181,10 +176,9 @@ func (s *sender) hear(q quota, now int64, verdict Verdict, err error, used int64
 	}
 }
 
-// quota is a limit as the generic cell rate algorithm has it (ITU-T I.371, annex A; the virtual scheduling algorithm).
-// Of a sender it needs one number: the instant at which nothing of the quota is in use any more. Every event moves that
-// instant on by the time in which one event is given back; an event that would move it further ahead of the present
-// than the capacity is refused.
+// quota is a limit as the generic cell rate algorithm has it (ITU-T I.371, annex A; virtual scheduling). Of a sender it
+// needs the instant at which nothing is in use any more. Every event moves that on by the time in which one is given
+// back; one that moves it further ahead of the present than the capacity is refused.
 type quota struct {
 	emission time.Duration // in which one event is given back
 	capacity time.Duration // in which all of them are

@@ -1,6 +1,6 @@
-// Package backlog watches the queue of accepted orders: how long they wait in it, in all and of each voucher, and how
-// far its consumer has come. There is one Watch in a process. The sale asks it before an order is promised (Refusal,
-// Empty), a rebuild of a hot copy waits for it (Await), and Run keeps it and its metrics up to date.
+// Package backlog watches the queue of accepted orders: how long they wait in it, and how far its consumer has come.
+// The sale asks the one Watch of a process before an order is promised (Refusal, Empty), and a rebuild waits for it
+// (Await).
 package backlog
 
 import (
@@ -47,21 +47,15 @@ type Queue interface {
 // that all vouchers share, and by its own oldest one, so that one sale's orders stop no other sale, however many sales
 // there are:
 //
-//   - One reading names all vouchers that have messages of their own. A voucher that it does not
-//     name has none.
-//   - None of the messages of a voucher that is named is older than the reading before in
-//     which it was not. It is asked for its oldest message only when that is long ago. What
-//     it answers proves it to be well until the message would be too old, and refuses it
-//     until the next answer.
-//   - A voucher of which neither is known may go on. It is asked in its turn, which comes
-//     soon, and until then the stream itself refuses what it has no room for. The age of
-//     all messages would be another voucher's. It only refuses when the queue
-//     names the vouchers and does not tell their ages, as a queue that cannot be asked.
+//   - One reading names all vouchers that have messages of their own; the others have none.
+//   - No message of a named voucher is older than the reading before the first that named it. Only when that is long ago
+//     is the voucher asked for its oldest message, and the answer counts until that message would be too old.
+//   - A voucher of which neither is known may go on until its turn to be asked, which comes soon, unless the queue names
+//     the vouchers and does not tell their ages: that is a queue that cannot be asked.
 //
-// While the queue does not tell its backlog, orders are refused before they are reserved. If they were reserved no unit
-// would be lost, because the reconciler publishes them again. But each of them would take a unit from a user who can be
-// served later, its own user would wait as long as a publish may take, only to hear "unknown", and all of them would be
-// published again in one storm.
+// While the queue does not tell its backlog, orders are refused before they are reserved: each would take a unit from a
+// user who can be served later, its own user would only hear "unknown", and the reconciler would publish all of them
+// again in one storm.
 type Watch struct {
 	queue   Queue
 	maxAge  time.Duration
@@ -242,14 +236,10 @@ func (w *Watch) due() []string {
 		}
 	}
 	slices.SortFunc(due, func(a, b candidate) int {
-		switch {
-		case a.wanted && !b.wanted:
-			return -1
-		case b.wanted && !a.wanted:
-			return 1
-		default:
-			return a.tried.Compare(b.tried)
+		if a.wanted != b.wanted {
+			return map[bool]int{true: -1, false: 1}[a.wanted]
 		}
+		return a.tried.Compare(b.tried)
 	})
 	ids := make([]string, min(len(due), maxAsked))
 	for i := range ids {
@@ -320,9 +310,8 @@ func (w *Watch) Empty(voucherID string, age time.Duration) bool {
 	return w.waiting[voucherID] == nil && now.Sub(w.read) < unknownAfter && now.Sub(w.done) < age
 }
 
-// Await waits until every message of a voucher is acknowledged, up to a sequence. A look
-// that fails is not the end of it: a rebuild that began anew would have to wait for
-// everything that came meanwhile. It ends with ctx, and when all looks have failed for too long.
+// Await waits until every message of a voucher is acknowledged, up to a sequence. It ends with ctx, or when all looks
+// have failed for too long: a rebuild that began anew would wait for everything that came meanwhile.
 func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) error {
 	w.floors.Add(1)
 	defer w.floors.Add(-1)

@@ -1,6 +1,5 @@
-// Package guard says whether this instance may sell now, by what the database says: Mode is whether it is sold from in
-// this instance's order mode, Sole whether the instance is alone where it must be, and Redis whether all instances use
-// the same Redis. The wiring asks, and hands the verdict to everything that sells or touches a hot copy.
+// Package guard says whether this instance may sell now: Mode, whether the database is sold from in its order mode;
+// Sole, whether it is alone where it must be; and Redis, whether all instances use the same Redis.
 package guard
 
 import (
@@ -29,9 +28,8 @@ func (g Guards) Selling() error {
 	return nil
 }
 
-// Sole is the claim of an instance whose Redis or queue is inside its own process: no other instance on its database
-// sees its locks, its hot copies or its backlog. A second one runs, but is not ready, sells nothing in async and
-// touches no hot copy.
+// Sole is the claim of an instance whose Redis or queue is inside its own process. A second one on the database runs,
+// but is not ready, sells nothing in async and touches no hot copy.
 type Sole struct {
 	claim Claim
 	lacks string // the settings that would allow several instances
@@ -89,9 +87,8 @@ func (s *Sole) Await(ctx context.Context) {
 	_ = poll.Until(ctx, budget.Look, func() (bool, error) { return s.Selling() == nil, nil }) // ctx tells
 }
 
-// Mode knows in which order mode the database was sold from at the latest reading. While the database is away that
-// stays as it was, because async sells on. Until another mode is read, budget.Glance later, nothing is sold twice: each
-// transaction that takes a unit checks the mode too.
+// Mode knows in which order mode the database was sold from at the latest reading, also while the database is away,
+// because async sells on. Each transaction that takes a unit checks the mode too.
 type Mode struct {
 	read func(context.Context) (model.ModeRecord, error)
 	mine model.OrderMode
@@ -171,9 +168,8 @@ func (m *Mode) Probe(context.Context) error { return m.Selling() }
 const (
 	// abandonedClaim is how many unchanged looks at another Redis' claim let this instance's Redis take its place.
 	abandonedClaim = 5
-	// claimAge is from which age on a claim is renewed. It is half the time between two looks, because at the next look
-	// a claim is a little younger than a look: at a whole one, each second look would renew it, and a second less of
-	// silence would make it look abandoned. It is not zero, because one of many instances is enough.
+	// claimAge is from which age on a claim is renewed. At the next look a claim is a little younger than a look, so
+	// that with a whole one each second look would renew it. One of many instances is enough, so that it is not zero.
 	claimAge = budget.Look / 2
 	// Embedded begins the identity of a Redis inside an instance.
 	Embedded = "embedded "
@@ -185,10 +181,9 @@ type Claims interface {
 	Take(ctx context.Context, identity string, from model.RedisClaim) (bool, error)
 }
 
-// Redis makes sure that all instances in order mode async on a database use one Redis. A row of the database names that
-// Redis, and the instances that use it renew the row. An instance with another Redis is not ready, sells nothing and
-// touches no hot copy, until it has seen for some seconds that the row is not renewed any more. When Redis itself has
-// restarted or failed over, the instances that used it write its new identity at once.
+// Redis makes sure that all instances in order mode async on a database use one Redis, which a row of the database
+// names and they renew. An instance with another Redis sells nothing and touches no hot copy, until it has seen for
+// some seconds that the row is not renewed. After a failover the instances that used Redis write its new identity.
 type Redis struct {
 	claims   Claims
 	identity func(ctx context.Context) (string, error)

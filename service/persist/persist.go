@@ -1,7 +1,5 @@
-// Package persist is the way of an accepted order from the queue to its row, and of the news of that to the hot copies.
-// The consumer of the queue calls Persister.Persist; what repairs (package repair) settles through the same Settler.
-//
-// Read persist.go first, then poison.go for orders that the database refuses, then settle.go.
+// Package persist is the way of an accepted order from the queue to its row (Persister), and of the news of that to the
+// hot copies (Settler, which package repair uses too).
 package persist
 
 import (
@@ -79,14 +77,13 @@ func (p *Persister) recovered(voucherID string) {
 	p.deps.Log.InfoContext(context.Background(), "the orders of every voucher can be stored again", slog.String("last", voucherID))
 }
 
-// Persist makes rows of reservations and returns a verdict on each: nil means that a row is committed, UNAVAILABLE or
-// an unknown outcome that the queue is to deliver the order again, and any other error is a bug, whose message must not
-// be lost. One that does not wrap model.ErrOutage is of the order or of its voucher, and says nothing of others. The
-// verdicts do not depend on whether the hot copies could be told.
+// Persist makes rows of reservations, and returns a verdict on each: nil when a row is committed, UNAVAILABLE or an
+// unknown outcome when the queue is to deliver the order again; any other error is a bug, whose message must not be
+// lost. One that does not wrap model.ErrOutage says nothing of other vouchers.
 //
-// An order becomes a dead letter only when its own data are known to be the trouble (model.ErrDataRefused, or an
-// outcome that says that no row can hold it). Any other error means later. The orders of an isolated voucher are
-// attempted by themselves, less and less often, and the others wait for them no longer than budget.Look.
+// An order becomes a dead letter only when its own data are the trouble (model.ErrDataRefused, or no row can hold it).
+// The orders of an isolated voucher are tried by themselves, ever less often, and the others wait for them no longer
+// than budget.Look.
 func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
 	failpoint.Reach(failpoint.BeforePersist)
 	b := &persistence{Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations))}

@@ -133,8 +133,8 @@ func (s *Settler) undo(ctx context.Context, row model.Order) (bool, error) {
 }
 
 // Replace asks for a rebuild while the open hot copy has the mark of an order that the database refused after its
-// admission. Such a mark is not released: its unit never existed, or belongs to the user's live order. It ends with its
-// epoch. True means that it is gone.
+// admission. Its unit never existed, or is of the user's live order, so that the mark ends with its epoch. True: it is
+// gone.
 func (s *Settler) Replace(ctx context.Context, row model.Order) (bool, error) {
 	// The epoch is read before the mark: a later epoch would be rebuilt for nothing.
 	found, err := s.deps.Hot.Read(ctx, []string{row.VoucherID})
@@ -158,12 +158,9 @@ func (s *Settler) Replace(ctx context.Context, row model.Order) (bool, error) {
 	return false, nil
 }
 
-// locate asks where orders are whose hot copy was replaced. An order that the copy that was opened last holds gets its
-// epoch, as publishing it again does: the copy was loaded with the order's mark, and a later rebuild waits for the
-// message, because that is in the queue already. Of an order that it does not hold it notes that: then no rebuild
-// carries it over, and it may fail. An order of which nothing is known, because Redis does not answer, stays as it is.
-// It returns the others. An order that waits for a rebuild has one asked for: the process that began it may be dead,
-// and the reconciler may not watch the voucher any more.
+// locate asks where orders are whose hot copy was replaced, and returns those of which it learns. One that the latest
+// open copy holds gets its epoch, as if published again; one that it does not hold may fail, because no rebuild carries
+// it over. If one waits for a rebuild, locate asks for it: the process that began it may be dead.
 func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, indices []int) (known []int) {
 	if len(indices) == 0 {
 		return nil

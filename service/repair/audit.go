@@ -27,10 +27,8 @@ type Auditor struct {
 }
 
 // Audit compares by order id, not only by count. Balanced says that the database adds up, that no order drifts, and,
-// while nothing moves, that the hot copy counts the same units. While the hot copy is closed or being rebuilt the audit
-// is not balanced, so a caller that waits for a balanced audit also waits until the sale is open. Only while the
-// voucher needs no hot copy, more than an hour before its sale or after it, does the database alone decide. UNAVAILABLE
-// says that Redis or the queue cannot be asked.
+// while nothing moves, that the hot copy counts the same units. A hot copy that is not open is not balanced, unless the
+// voucher needs none, more than an hour before its sale or after it. UNAVAILABLE: Redis or the queue cannot be asked.
 func (a *Auditor) Audit(ctx context.Context, voucherID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
@@ -115,9 +113,8 @@ func unreachable(detail string, err error) error {
 	return model.Unavailable(detail, err)
 }
 
-// Repair puts right what an audit finds, by order id where that is enough and by a
-// rebuild otherwise, and audits again. It never adjusts a count. When an administrator asks
-// for it and there is something to repair, their log has it; an empty adminID is nobody.
+// Repair puts right what an audit finds, by order id where that is enough, and else by a rebuild; it never adjusts a
+// count. It audits again. The administrators' log has who asked; an empty adminID is nobody.
 func (a *Auditor) Repair(ctx context.Context, voucherID, adminID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
@@ -155,9 +152,8 @@ func (a *Auditor) repairEach(ctx context.Context, found []drifted) (rebuild bool
 	return rebuild, err
 }
 
-// sampleEvery is between two samples: of a shop with some dozens of vouchers each is looked at within the minute in
-// which an alert is to come. sampleRound is between the beginnings of two rounds: of a shop with few vouchers none is
-// counted every second.
+// sampleEvery is between two samples: of some dozens of vouchers each is looked at within a minute. sampleRound is the
+// least of one round.
 const (
 	sampleEvery = time.Second
 	sampleRound = 10 * sampleEvery

@@ -29,9 +29,9 @@ type DrawStore interface {
 	Serve(ctx context.Context, voucherID string, from int64, next []model.Drawn) (served int64, err error)
 }
 
-// Draws draws the vouchers that are allocated so, when their sale is over, in both order modes. The one instance that
-// is elected does it. Each step is a transaction that the next one finds in the draw's row; whoever comes after a
-// crash, and a second instance that draws at the same time, goes on from there and comes to the same order.
+// Draws draws the vouchers that are allocated so, when their sale is over, in both order modes. Each step is a
+// transaction that the next one finds in the draw's row: whoever comes after a crash, or draws at the same time, comes
+// to the same order.
 type Draws struct {
 	Store DrawStore
 	// Drain returns when every order is decided that was promised before the voucher became a draw.
@@ -96,9 +96,8 @@ func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
 	return nil
 }
 
-// Drain closes the hot copy that a voucher had before it became a draw, and returns when all orders that were queued by
-// then are decided. They were promised, and only what they leave is drawn. After budget.Call it is an error. The next
-// call waits for the same messages: a queue in which orders of other vouchers go on to come has no end.
+// Drain closes the hot copy that a voucher had before it became a draw, and waits up to budget.Call until all orders
+// queued by then are decided: they were promised. The next call waits for the same messages.
 func (r *Rebuilder) Drain(ctx context.Context, voucherID string) error {
 	epochs, err := r.deps.Epochs.Read(ctx, []string{voucherID})
 	if err != nil || epochs[voucherID].Epoch == 0 {

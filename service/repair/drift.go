@@ -61,11 +61,9 @@ type comparison struct {
 	leftOut bool      // some difference was too young to count
 }
 
-// compare finds the orders that do not add up. Each order that differs at first sight is looked at again by itself,
-// because the two sides are not read at one instant. A hot copy that is not open is read and not compared.
-//
-// The queue is read first: when what it had of the voucher is consumed, an old reservation
-// that has no row afterwards is in no message.
+// compare finds the orders that do not add up in an open hot copy. What differs at first sight is looked at again,
+// because the two sides are not read at one instant. The queue is read first: when what it had is consumed, an old
+// reservation without a row is in no message.
 func (a *Auditor) compare(ctx context.Context, voucherID string) (*comparison, error) {
 	c := &comparison{
 		auditor: a, seed: maphash.MakeSeed(),

@@ -23,28 +23,23 @@ import (
 const (
 	// expiryPage is how many overdue orders are read at once.
 	expiryPage = 4000
-	// expiryBatch orders of one voucher share a transaction. It takes the voucher's row last
-	// (see moveOrders), for as long as a COMMIT takes, however many orders it has: with a
-	// thousand 100,000 orders take the row for half as long as with five hundred.
+	// expiryBatch orders of one voucher share a transaction, which takes the voucher's row last (see moveOrders), for
+	// one COMMIT: a thousand take it for half as long as twice five hundred.
 	expiryBatch = 1000
 	// expiryVouchers are worked on at once: while one waits for a locked row, the others go on.
 	expiryVouchers = 3
 	// expiryLanes transactions of one voucher run at once: while one waits for the disk, or for its turn at the
 	// voucher's row, the other goes on. Those of one look use at most half of the connections of those who sell.
 	expiryLanes = 2
-	// expiryRest is how many times as long as a transaction has taken its lane rests, and budget.Answer the age of an
-	// order from which it does not. Expiry takes from a sale of the same machine what it computes, thus no more of it
-	// than it needs: half of the time of either lane at first, which is enough for some ten thousand orders in a
-	// second, and more the longer orders have waited. A transaction that takes longer beside others makes its rest
-	// longer.
+	// expiryRest is how many times as long as its transaction took a lane rests, less the longer orders have waited,
+	// and not at all from budget.Answer on: a sale on the same machine keeps half of the time of either lane.
 	expiryRest = 1
 
 	// waitlistEvery is the pause between two looks for waitlists that stand still, which an alert tells an operator.
 	waitlistEvery = 3 * budget.Answer
 
-	// askAtOnce bounds the questions to the provider at once, and askTimeout those of one
-	// look, so that the look has time left to expire what was found out, and what has
-	// waited long enough: a provider that is slow must not hold every order back.
+	// askAtOnce bounds the questions to the provider at once, and askTimeout those of one look, so that a slow provider
+	// does not hold every order back.
 	askAtOnce  = 8
 	askTimeout = budget.Settled / 3
 	// askTries looks without the provider's answer leave the rest of that time to an instance that may reach it.
@@ -68,13 +63,9 @@ type Provider interface {
 // errNoProvider says that the end of a payment cannot be learnt on this instance.
 var errNoProvider = errors.New("no payment provider is configured")
 
-// Expiry closes orders that were not paid in time, and returns their units, in both
-// order modes. The one instance that is elected looks for overdue orders by an index.
-//
-// A message for each order, which JetStream would deliver at its time, was the other way. It would cost every purchase
-// a publish, in the order mode sync it would need a queue, and each of these messages would still have to ask the
-// database whether the order was paid. What they would save is a reading that finds nothing, four times a second. The
-// index costs a purchase one entry behind the newest one.
+// Expiry closes orders that were not paid in time, and returns their units, in both order modes. It looks for them by
+// an index: a delayed message for each order would cost every purchase a publish, and would have to ask the database
+// all the same.
 type Expiry struct {
 	Store ExpiryStore
 	// Provider is nil when there is none: nothing is known then of payments that were started before.
@@ -234,9 +225,8 @@ func (e *Expiry) expireBatch(ctx context.Context, batch []model.OverdueOrder) (e
 	return len(orders), nil
 }
 
-// askForAll returns the orders that the provider was asked for, and those that have
-// waited long enough for its answer. What it said was applied: an order that turned out
-// to be paid does not expire. The provider is asked until asking ends.
+// askForAll asks the provider for the orders, until asking ends. It returns those that it answered for, and those that
+// have waited long enough. What the provider said was applied: a paid order does not expire.
 func (e *Expiry) askForAll(ctx, asking context.Context, page []model.OverdueOrder) ([]model.OverdueOrder, error) {
 	ids := make([]string, len(page))
 	for i, order := range page {

@@ -169,9 +169,8 @@ func idsOf(releases []model.Release) []int64 {
 	return ids
 }
 
-// retire reports whether a closed hot copy need not be told of the units read before,
-// because its voucher is not sold now. It ends a rebuild that is under way, so that the
-// hot copy can only be loaded later, from rows that have these units.
+// retire reports whether a closed hot copy need not be told, because its voucher is not sold now. It ends a rebuild
+// that is under way, so that the next one loads rows that have these units.
 func (o *outbox) retire(ctx context.Context, voucherID string) (bool, error) {
 	found, err := o.deps.Database.GetMany(ctx, []string{voucherID})
 	if err != nil {
@@ -204,9 +203,8 @@ type EventStream interface {
 	Publish(ctx context.Context, events []model.Event) (published int, err error)
 }
 
-// EventRelay publishes the events in the outbox, each at least once, those of one order in
-// their order. The one instance that is elected does it: two at once would publish an event
-// again that other systems have seen followed by a later one.
+// EventRelay publishes the events in the outbox, each at least once, those of one order in their order: two relays at
+// once would repeat an event behind a later one.
 type EventRelay struct {
 	Store  EventStore
 	Stream EventStream

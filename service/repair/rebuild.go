@@ -29,9 +29,8 @@ const (
 	maxAgain = 10_000
 )
 
-// pauses are between rebuilds of one voucher, whether they fail or what they have loaded does not last: none before the
-// second, because the sale is closed, and then longer ones, because a large sale takes seconds of the servers that all
-// others need.
+// pauses are between rebuilds of one voucher: none before the second, because the sale is closed, and then longer ones,
+// because a large sale takes seconds of the servers that all others need.
 func pauses() backoff.Policy {
 	return backoff.Policy{Free: 1, First: 500 * time.Millisecond, Longest: 5 * time.Second, Forget: 10 * time.Second}
 }
@@ -39,9 +38,8 @@ func pauses() backoff.Policy {
 // errRebuilding says that another instance rebuilds the voucher.
 var errRebuilding = errors.New("another instance rebuilds this voucher")
 
-// Rebuilder loads hot copies from the database and the queue, under new epochs: Ask for it, Do it, or Retire a hot copy
-// that nobody needs. Any instance may: the database's compare-and-set decides which one does. In one process there is
-// one rebuild of a voucher at a time.
+// Rebuilder loads hot copies from the database and the queue, under new epochs. The database's compare-and-set decides
+// which instance does; in one process there is one rebuild of a voucher at a time.
 type Rebuilder struct {
 	deps Deps
 
@@ -85,19 +83,10 @@ func elsewhere(err error) bool {
 // open (zero: whatever is healthy stays; model.AnyEpoch: whatever is there is replaced). While another instance
 // rebuilds the voucher, Do waits for that, until ctx ends: its rebuild is as good as one's own.
 func (r *Rebuilder) Do(ctx context.Context, voucherID string, wrong int64) error {
-	return whileElsewhere(ctx, func() error {
-		err := r.rebuild(ctx, voucherID, wrong, place{})
-		if elsewhere(err) {
+	return poll.Insist(ctx, shortestLook, budget.Glance, func() (done bool, err error) {
+		if err = r.rebuild(ctx, voucherID, wrong, place{}); elsewhere(err) {
 			wrong = 0
 		}
-		return err
-	})
-}
-
-// whileElsewhere repeats do while another instance is in its way, after pauses that grow.
-func whileElsewhere(ctx context.Context, do func() error) error {
-	return poll.Insist(ctx, shortestLook, budget.Glance, func() (bool, error) {
-		err := do()
 		return !elsewhere(err), err
 	})
 }
@@ -114,25 +103,26 @@ func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) 
 
 // rebuild waits for this process' rebuild of the voucher, and does one unless that replaced the same epochs.
 func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, at place) error {
-	run, mine := r.enter(voucherID, wrong)
-	for ; !mine; run, mine = r.enter(voucherID, wrong) {
+	mine := &rebuildRun{wrong: wrong, done: make(chan struct{})}
+	for found, busy := r.running.LoadOrStore(voucherID, mine); busy; found, busy = r.running.LoadOrStore(voucherID, mine) {
+		run, _ := found.(*rebuildRun)
 		if err := at.without(ctx, run.await); err != nil {
 			return err
 		}
 		// After a rebuild that was superseded, maybe by this process, the hot copy may be closed.
-		if !elsewhere(run.err) && (run.err != nil || run.wrong >= wrong) {
+		if !elsewhere(run.err) && (run.err != nil || run.wrong >= mine.wrong) {
 			return run.err
 		}
-		if elsewhere(run.err) && wrong == model.AnyEpoch {
-			wrong = 0 // the rebuild of the other instance is as good as one's own
+		if elsewhere(run.err) && mine.wrong == model.AnyEpoch {
+			mine.wrong = 0 // the rebuild of the other instance is as good as one's own
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, budget.Late)
 	defer cancel()
-	run.err = r.perform(ctx, voucherID, wrong, at)
+	mine.err = r.perform(ctx, voucherID, mine.wrong, at)
 	r.running.Delete(voucherID)
-	close(run.done)
-	return run.err
+	close(mine.done)
+	return mine.err
 }
 
 func (r *rebuildRun) await(ctx context.Context) error {
@@ -142,12 +132,6 @@ func (r *rebuildRun) await(ctx context.Context) error {
 	case <-ctx.Done():
 		return model.Unavailable("The hot copy is being rebuilt.", ctx.Err())
 	}
-}
-
-func (r *Rebuilder) enter(voucherID string, wrong int64) (run *rebuildRun, mine bool) {
-	found, busy := r.running.LoadOrStore(voucherID, &rebuildRun{wrong: wrong, done: make(chan struct{})})
-	run, _ = found.(*rebuildRun)
-	return run, !busy
 }
 
 func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64, at place) error {
@@ -195,10 +179,9 @@ type rebuildWish struct {
 	number  int       // the earlier of two that are as urgent comes first
 }
 
-// Ask asks for a rebuild in the background, if one is still needed when its turn comes: of a hot copy that is not
-// loaded, or looks healthy and has an epoch up to wrong. Asking for the same again causes no further rebuild. The turn
-// of a voucher that was rebuilt twice a moment ago comes after a pause. When there is no room in the queue, whoever
-// needs it asks again later. It never blocks.
+// Ask asks for a rebuild in the background, which is done if one is still needed when its turn comes. The turn of a
+// voucher that was rebuilt twice a moment ago comes after a pause. Without room in the queue, whoever needs it asks
+// again later. It never blocks.
 func (r *Rebuilder) Ask(voucherID string, wrong int64) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: wrong})
 }

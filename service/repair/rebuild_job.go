@@ -73,9 +73,9 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, ad
 	return &rebuildJob{Rebuilder: r, record: next}, nil
 }
 
-// outdated returns the latest epoch when it is to be replaced. It returns nil when
-// its hot copy is healthy and its number is greater than wrong, and errRebuilding
-// while another instance rebuilds the voucher. An open hot copy of a voucher that became a draw is to be closed.
+// outdated returns the latest epoch when it is to be replaced: nil when its hot copy is healthy and its number is
+// greater than wrong, and errRebuilding while another instance rebuilds the voucher. The open copy of a draw is to be
+// closed.
 func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64) (*model.EpochRecord, error) {
 	epochs, err := r.deps.Epochs.Read(ctx, []string{voucherID})
 	if err != nil {
@@ -225,10 +225,8 @@ const (
 )
 
 // load fills the new epoch's keys: first with the reservations of the closed epoch that have no row, then with the live
-// orders of one consistent snapshot. In this order none is missed: a reservation leaves the closed epoch only after its
-// row is committed, and the snapshot shows every row that was committed before it. When a user has both, the live order
-// gets the mark: one mark, one unit. (A carried reservation whose order is closed meanwhile is released like any other,
-// once the new hot copy is open.)
+// orders of one snapshot. In this order none is missed, because a reservation leaves the closed epoch only after its
+// row is committed. When a user has both, the live order gets the mark.
 func (j *rebuildJob) load(ctx context.Context) error {
 	err := overlap(ctx, j.survivors, func(ctx context.Context, carried []model.Reservation) error {
 		j.carried += len(carried)

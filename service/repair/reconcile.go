@@ -214,11 +214,10 @@ func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, fo
 // Replayer gives the buyers of dead letters another chance.
 type Replayer struct{ deps Deps }
 
-// Replay makes a new reservation of a dead letter. It has a new id, because the old one is that of a failed order, and
-// it may be outside the sale's window, because the old one was within it. An order that has no row and is still
-// reserved is queued again as it is: its user still hears that it is processing. The letter is removed once the queue
-// has the order, or when its order has got a live row after all. A refusal (ALREADY_ORDERED, SOLD_OUT …) is returned,
-// and the letter stays. The administrators' log has who asked; an empty adminID is nobody.
+// Replay makes a new reservation of a dead letter, with a new id, because the old one is that of a failed order, and at
+// any time, because the old one was in time. An order that has no row and is still reserved is queued again as it is.
+// The letter is removed once the queue has the order, or when it has a live row after all. After a refusal
+// (ALREADY_ORDERED, SOLD_OUT …) it stays. An empty adminID is nobody.
 func (r *Replayer) Replay(ctx context.Context, sequence uint64, adminID string) (model.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()

@@ -288,9 +288,8 @@ func (s *stranded) noteAll(ctx context.Context, hot model.HotCopy) error {
 	return s.deps.Hot.Mend(ctx, hot.Voucher.ID, ids)
 }
 
-// clear forgets orders that are noted as due and are not reserved. They were being reserved, or settled,
-// when their script was broken off. One that has its user's mark and no row holds a unit
-// of which nobody knows: only a rebuild gives that back.
+// clear forgets orders that are noted as due and are not reserved: a script of theirs was broken off. One with its
+// user's mark and no row holds a unit of which nobody knows; only a rebuild gives that back.
 func (s *stranded) clear(ctx context.Context, hot model.HotCopy, orphans []string) error {
 	marked, err := s.marked(ctx, hot, orphans)
 	if err != nil {

@@ -1,12 +1,9 @@
-// Package repair is what puts right, changes or ends what lies behind the orders. In the order mode async it loads the
-// hot copies (Rebuilder), finishes what dead processes have left (Reconciler, which one elected instance runs),
-// compares both sides order by order (Auditor), brings administrators' changes to the hot copies (Stock), replays dead
-// letters (Replayer) and changes the order mode (ModeChange). In both modes it expires unpaid orders and publishes
-// events.
+// Package repair puts right, changes or ends what lies behind the orders. In the order mode async it loads the hot
+// copies (Rebuilder), finishes what dead processes have left (Reconciler), compares both sides order by order
+// (Auditor), brings administrators' changes to the hot copies (Stock), replays dead letters (Replayer) and changes the
+// order mode (ModeChange). In both modes it expires unpaid orders, draws, and publishes events.
 //
-// internal/app runs it, and the commands of an operator use its parts. It settles through the package persist.
-//
-// Read reconcile.go first, which calls outbox.go, stranded.go and drift.go; then rebuild.go with rebuild_job.go.
+// Read election.go first, which runs everything that one instance does, then reconcile.go and rebuild.go.
 package repair
 
 import (
@@ -35,11 +32,9 @@ type Worker struct {
 	Relay func(ctx context.Context, voucherID string) error
 }
 
-// OthersConsume reports whether this instance may leave the queue to the one that is elected to reconcile. Orders that
-// one instance persists share transactions; spread over four instances, they share 0.4 times as much. A mistake about
-// who is elected costs that, and no order waits longer than budget.Look for it, but those that the queue has handed to
-// an instance which stands still: the queue hands them on when their time for a sign of life is over (ackWait in
-// package queue, 6 s).
+// OthersConsume reports whether this instance may leave the queue to the elected reconciler: orders that one instance
+// persists share transactions. A mistake costs that, and delays no order by more than budget.Look, or 6 s (ackWait in
+// package queue) when the queue has handed it to an instance that stands still.
 func (w *Worker) OthersConsume() bool {
 	return !w.Reconciler.elected.Load() && w.Reconciler.deps.Backlog.Younger(budget.Look)
 }
@@ -83,9 +78,8 @@ type Deps struct {
 	Log      *slog.Logger
 }
 
-// AdminLog keeps what administrators change.
+// AdminLog keeps what administrators change, of what no transaction of the database does.
 type AdminLog interface {
-	// Record writes an entry of what no transaction of the database does.
 	Record(ctx context.Context, change model.AdminChange) error
 }
 

@@ -1,6 +1,5 @@
-// Package simulator is a payment provider to try out: an HTTP server with a ledger of its own, a page on which a
-// payment is approved, declined or delayed, and signed webhooks that are sent until they arrive. No real money
-// moves. It speaks the protocol of package payment, and knows nothing else of the service.
+// Package simulator is a payment provider to try out: a ledger of its own, a page on which a payment is approved,
+// declined or delayed, and signed webhooks that are sent until they arrive. No real money moves.
 package simulator
 
 import (
@@ -314,9 +313,8 @@ func (s *Server) deliver(ctx context.Context, client *http.Client, target string
 var errSecondLedger = errors.New("another instance on this database has the payment simulator, and this one keeps a ledger of its own, which does not know the payments of the other: " +
 	"set SECKILL_PAYMENT_SIMULATOR=off here, SECKILL_PAYMENT_URL to the other one's simulator, and SECKILL_WEBHOOK_SECRETS as there")
 
-// Claim finds out whether this instance is the only one on its database that has the simulator, by a claim that one of
-// them can hold. A second ledger does not know the first one's payments, and each instance asks its own: that does for
-// trying out, and is logged. An error says that the database did not answer until ctx ended.
+// Claim finds out whether this instance alone on its database has the simulator. Another one keeps a ledger of its own,
+// which does for trying out and is logged. An error: the database did not answer until ctx ended.
 func Claim(ctx context.Context, held func(ctx context.Context) (bool, error), log *slog.Logger) error {
 	var (
 		ours   bool
