@@ -289,6 +289,6 @@ func (p Process) demo(ctx context.Context, s demo.Sale, flags map[string]string)
 		cancel()
 		instance.Stop(done)
 	}()
-	s.Base, s.Out, s.Bars = instance.BaseURL(), p.Stdout, onTerminal(p.Stdout)
+	s.Base, s.Out = instance.BaseURL(), p.Stdout
 	return s.Run(ctx)
 }

@@ -44,8 +44,7 @@ type Sale struct {
 	Tokens *token.Authority
 	HTTP   *http.Client // nil: one of its own
 
-	Out  io.Writer
-	Bars bool // Out is a terminal
+	Out io.Writer
 
 	voucher string
 }
@@ -156,7 +155,7 @@ func (s Sale) open(ctx context.Context) ([]answer, time.Duration, error) {
 	if err := warmUp(ctx, s); err != nil {
 		return nil, 0, err
 	}
-	shown := newProgress(s.Out, s, s.Bars)
+	shown := &progress{out: s.Out, buyers: s.Buyers}
 	answers := make([]answer, s.Buyers)
 	gun := make(chan struct{})
 	var start time.Time
@@ -174,7 +173,6 @@ func (s Sale) open(ctx context.Context) ([]answer, time.Duration, error) {
 	close(gun)
 	crowd.Wait()
 	took := time.Since(start)
-	shown.done()
 	if err := ctx.Err(); err != nil {
 		return nil, 0, fmt.Errorf("the sale was interrupted: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -231,19 +230,7 @@ func TestDemoNotices(t *testing.T) {
 	}
 }
 
-// Bars of which one never fills must not keep the demo from ending.
-func TestProgressEnds(t *testing.T) {
-	t.Parallel()
-	shown := newProgress(io.Discard, Sale{Buyers: 3, Stock: 10}, true)
-	for range 3 {
-		shown.answered(answer{status: http.StatusCreated})
-	}
-	ended := make(chan struct{})
-	go func() { shown.done(); close(ended) }()
-	check.Receive(t, "the end of the bars", ended)
-}
-
-// Elsewhere than on a terminal a line tells each quarter, and the last one all.
+// A line tells each quarter, and the last one all.
 func TestProgressLines(t *testing.T) {
 	t.Parallel()
 	for buyers, want := range map[int]string{
@@ -253,7 +240,7 @@ func TestProgressLines(t *testing.T) {
 		50: "13 of 50 answered, 2 sold; 25 of 50 answered, 2 sold; 38 of 50 answered, 2 sold; 50 of 50 answered, 2 sold",
 	} {
 		var out bytes.Buffer
-		shown := newProgress(&out, Sale{Buyers: buyers, Stock: 2}, false)
+		shown := &progress{out: &out, buyers: buyers}
 		for i := range buyers {
 			status := http.StatusConflict
 			if i < 2 {
@@ -261,7 +248,6 @@ func TestProgressLines(t *testing.T) {
 			}
 			shown.answered(answer{status: status})
 		}
-		shown.done()
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		for i := range lines {
 			lines[i] = strings.TrimSpace(lines[i])
