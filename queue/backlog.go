@@ -75,7 +75,7 @@ func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject s
 // were isolated. Those that all vouchers share are counted under model.AnyVoucher.
 //
 // Two requests answer for all vouchers at once, the second from the server's memory: with 10,000 vouchers within 20 ms,
-// in 500 KB (see BenchmarkWaiting). The server names up to 100,000 subjects in an answer, and the library asks on.
+// in 500 KB (measured). The server names up to 100,000 subjects in an answer, and the library asks on.
 // Between two such answers messages go, and a voucher may be missed that has some. So a voucher that is not named has
 // no backlog of its own that matters, but only BacklogOf tells its floor.
 func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {

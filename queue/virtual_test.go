@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,7 +189,7 @@ type calls struct {
 	told []string
 }
 
-func (c *calls) persist(_ context.Context, orders []model.Reservation) []error {
+func (c *calls) persist(ctx context.Context, orders []model.Reservation) []error {
 	c.mu.Lock()
 	c.told = append(c.told, fmt.Sprintf("%d at %v", len(orders), time.Since(c.began)))
 	verdict := func(n int) []error { return make([]error, n) }
@@ -196,8 +197,12 @@ func (c *calls) persist(_ context.Context, orders []model.Reservation) []error {
 		verdict, c.verdicts = c.verdicts[0], c.verdicts[1:]
 	}
 	c.mu.Unlock()
-	<-time.After(c.takes)
-	return verdict(len(orders))
+	select {
+	case <-time.After(c.takes):
+		return verdict(len(orders))
+	case <-ctx.Done():
+		return []error{ctx.Err()}
+	}
 }
 
 // first is a verdict on the first order of a call, and all others are well.
@@ -208,147 +213,98 @@ func first(err error) func(int) []error {
 // outage is the trouble of everybody.
 func outage(err error) error { return fmt.Errorf("commit: %w: %w", model.ErrOutage, err) }
 
-func TestMessagesAreMergedAndNotSplit(t *testing.T) {
+// TestConsuming: what is handed out when, and what the server hears of it. A full message leaves at once, and the others
+// wait behind it; what is larger than a call has several. What passes by itself comes again, later and later, with the
+// orders of its message and not with those of others. No accepted order is lost for a bug: it is logged, and the order
+// comes again. While the database is down a worker rests, and does not walk the backlog. The server hears of what is
+// being worked on, and of what waits behind it, before it would give them to others. At the end the call under way is
+// finished or, if that takes long, canceled, and the other messages are given to other instances.
+func TestConsuming(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, c := newServer(t, 10, 4, 4, 9, 1, 1, 25), &calls{began: time.Now(), takes: 200 * time.Millisecond}
-		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1, MaxOrders: 10})
-		<-time.After(time.Minute)
-		stop()
-		// A full one leaves at once, and the others wait behind it. What is larger than a call has several.
-		check.Equal(t, "calls", strings.Join(c.told, ", "),
-			"10 at 0s, 8 at 200ms, 10 at 400ms, 1 at 600ms, 10 at 800ms, 10 at 1s, 5 at 1.2s")
-		for i, at := range []string{"200ms", "400ms", "400ms", "600ms", "600ms", "800ms", "1.4s"} {
-			check.Equal(t, "a message hears", s.heard(uint64(i+1)), "ack at "+at)
+	down := func(err error) []func(int) []error { return []func(int) []error{first(outage(err))} }
+	bug := func(verdict func(int) []error) *consuming {
+		return &consuming{
+			orders: []int{3}, calls: calls{verdicts: []func(int) []error{verdict}},
+			want: "3 at 0s, 3 at 5s", heard: []string{"nak 5s at 0s, ack at 5s"}, log: "cannot be persisted",
 		}
-	})
-}
-
-// What passes by itself comes again, later and later, with the orders of its message and not with those of others.
-func TestWhatCannotBePersistedNowComesAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, 3, 3)
-		c := &calls{began: time.Now(), verdicts: []func(int) []error{
-			first(outage(model.Unavailable("down", nil))),
-			first(nil),
-			first(outage(model.ErrUnknownOutcome)),
-			first(outage(context.DeadlineExceeded)),
-		}}
-		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1, MaxOrders: 3})
-		<-time.After(time.Minute)
-		stop()
-		check.Equal(t, "calls", strings.Join(c.told, ", "), "3 at 0s, 3 at 100ms, 3 at 100ms, 3 at 300ms, 3 at 700ms")
-		check.Equal(t, "it hears", s.heard(1), "nak 100ms at 0s, nak 200ms at 100ms, nak 400ms at 300ms, ack at 700ms")
-		check.Equal(t, "the other hears", s.heard(2), "ack at 100ms")
-		check.Equal(t, "what heals by itself is an error in the log", s.log.Has("level=ERROR"), false)
-	})
-}
-
-// One call persists two messages: only the one whose order was not stored comes again.
-func TestAMessageIsJudgedByItsOwnOrders(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, MaxOrders, 2, 2, 2)
-		c := &calls{began: time.Now(), takes: 500 * time.Millisecond, verdicts: []func(int) []error{first(nil), func(int) []error {
-			return []error{nil, nil, nil, outage(model.Unavailable("down", nil)), nil, nil}
-		}}}
-		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1})
-		<-time.After(time.Minute)
-		stop()
-		check.Equal(t, "calls", strings.Join(c.told, ", "), "500 at 0s, 6 at 500ms, 2 at 1.1s")
-		check.Equal(t, "it hears", s.heard(3), "nak 100ms at 1s, ack at 1.6s")
-		check.Equal(t, "those beside it hear", s.heard(2)+", "+s.heard(4), "ack at 1s, ack at 1s")
-	})
-}
-
-// No accepted order is lost for a bug: the bug is logged, and the order comes again.
-func TestBugsNeverLoseAnOrder(t *testing.T) {
-	t.Parallel()
-	for name, verdict := range map[string]func(int) []error{
-		"refusal": func(int) []error {
-			return []error{outage(model.Unavailable("and one that heals", nil)), errors.New("what is this"), nil}
+	}
+	for name, test := range map[string]*consuming{
+		"merged, and not split": {
+			orders: []int{10, 4, 4, 9, 1, 1, 25}, options: ConsumeOptions{Workers: 1, MaxOrders: 10}, calls: calls{takes: 200 * time.Millisecond},
+			want:  "10 at 0s, 8 at 200ms, 10 at 400ms, 1 at 600ms, 10 at 800ms, 10 at 1s, 5 at 1.2s",
+			heard: []string{"ack at 200ms", "ack at 400ms", "ack at 400ms", "ack at 600ms", "ack at 600ms", "ack at 800ms", "ack at 1.4s"},
 		},
-		"panic":     func(int) []error { panic("what is this") },
-		"too short": func(int) []error { return nil },
+		"not now": {
+			orders: []int{3, 3}, options: ConsumeOptions{Workers: 1, MaxOrders: 3}, calls: calls{verdicts: slices.Concat(
+				down(model.Unavailable("down", nil)), []func(int) []error{first(nil)}, down(model.ErrUnknownOutcome), down(context.DeadlineExceeded))},
+			want:  "3 at 0s, 3 at 100ms, 3 at 100ms, 3 at 300ms, 3 at 700ms",
+			heard: []string{"nak 100ms at 0s, nak 200ms at 100ms, nak 400ms at 300ms, ack at 700ms", "ack at 100ms"},
+		},
+		"judged by its own orders": {
+			orders: []int{MaxOrders, 2, 2, 2}, options: ConsumeOptions{Workers: 1},
+			calls: calls{takes: 500 * time.Millisecond, verdicts: []func(int) []error{first(nil), func(int) []error {
+				return []error{nil, nil, nil, outage(model.Unavailable("down", nil)), nil, nil}
+			}}},
+			want: "500 at 0s, 6 at 500ms, 2 at 1.1s", heard: []string{"ack at 500ms", "ack at 1s", "nak 100ms at 1s, ack at 1.6s", "ack at 1s"},
+		},
+		"a refusal that is a bug": bug(func(int) []error {
+			return []error{outage(model.Unavailable("and one that heals", nil)), errors.New("what is this"), nil}
+		}),
+		"a panic":              bug(func(int) []error { panic("what is this") }),
+		"verdicts are missing": bug(func(int) []error { return nil }),
+		"down": {
+			orders: slices.Repeat([]int{1}, 100), options: ConsumeOptions{Workers: 1, MaxOrders: 1}, lasts: 2 * time.Second,
+			calls: calls{verdicts: slices.Repeat(down(model.Unavailable("down", nil)), 100)},
+			want:  "1 at 0s, 1 at 100ms, 1 at 300ms, 1 at 700ms, 1 at 1.2s, 1 at 1.7s",
+		},
+		"slow": {
+			orders: []int{2, 2, 2}, options: ConsumeOptions{Workers: 1, MaxOrders: 2}, calls: calls{takes: 7500 * time.Millisecond},
+			want: "2 at 0s, 2 at 7.5s, 2 at 15s", heard: []string{signs(3) + "ack at 7.5s", signs(7) + "ack at 15s", signs(11) + "ack at 22.5s"},
+		},
+		"ended": {
+			orders: []int{1, 1, 1}, options: ConsumeOptions{Workers: 1, MaxOrders: 1}, lasts: time.Millisecond, calls: calls{takes: stopBudget - time.Second/2},
+			want: "1 at 0s", heard: []string{"sign at 2s, sign at 4s, ack at 5.5s", "nak at 1s", "nak at 1s"}, // as the fetch ends
+		},
+		"ended too late": {
+			orders: []int{1}, lasts: time.Second, calls: calls{takes: time.Hour},
+			want: "1 at 0s", heard: []string{"sign at 2s, sign at 4s, sign at 6s, nak 100ms at 7s"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, c := newServer(t, 3), &calls{began: time.Now(), verdicts: []func(int) []error{verdict}}
-				stop := s.consume(t, c.persist, ConsumeOptions{})
-				<-time.After(time.Minute)
+				s, c := newServer(t, test.orders...), &test.calls
+				c.began = time.Now()
+				stop := s.consume(t, c.persist, test.options)
+				<-time.After(cmp.Or(test.lasts, time.Minute))
 				stop()
-				check.Equal(t, "calls", strings.Join(c.told, ", "), "3 at 0s, 3 at 5s")
-				check.Equal(t, "it hears", s.heard(1), "nak 5s at 0s, ack at 5s")
-				check.Equal(t, "the log has it", s.log.Has("level=ERROR", "cannot be persisted"), true)
+				check.Equal(t, "calls", strings.Join(c.told, ", "), test.want)
+				for i, heard := range test.heard {
+					check.Equal(t, fmt.Sprintf("message %d hears", i+1), s.heard(uint64(i+1)), heard)
+				}
+				check.Equal(t, "an error in the log", s.log.Has("level=ERROR", test.log), test.log != "")
 			})
 		})
 	}
 }
 
-// While the database is down a worker rests: it does not walk the backlog.
-func TestBacklogIsNotTakenForAWalk(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, c := newServer(t, slices.Repeat([]int{1}, 100)...), &calls{began: time.Now()}
-		c.verdicts = slices.Repeat([]func(int) []error{first(outage(model.Unavailable("down", nil)))}, 100)
-		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1, MaxOrders: 1})
-		<-time.After(2 * time.Second)
-		stop()
-		check.Equal(t, "calls", strings.Join(c.told, ", "), "1 at 0s, 1 at 100ms, 1 at 300ms, 1 at 700ms, 1 at 1.2s, 1 at 1.7s")
-	})
+// consuming is a time in which messages of so many orders are consumed.
+type consuming struct {
+	orders  []int
+	options ConsumeOptions
+	calls   calls
+	lasts   time.Duration // 0: a minute
+	want    string
+	heard   []string
+	log     string // an error in it
 }
 
-// The server hears of what is being worked on, and of what waits behind it, before it would give them to others.
-func TestSlowCallsAreNotRepeated(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, c := newServer(t, 2, 2, 2), &calls{began: time.Now(), takes: 7500 * time.Millisecond}
-		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1, MaxOrders: 2})
-		<-time.After(time.Minute)
-		stop()
-		signs := ""
-		for n := range 3 {
-			end := time.Duration(n+1) * c.takes
-			for at := 2*time.Second + time.Duration(strings.Count(signs, "sign"))*2*time.Second; at < end; at += 2 * time.Second {
-				signs += fmt.Sprintf("sign at %v, ", at)
-			}
-			check.Equal(t, "it hears", s.heard(uint64(n+1)), signs+fmt.Sprintf("ack at %v", end))
-		}
-	})
-}
-
-// At the end, the call under way is finished and acknowledged, and the other messages are given to other instances.
-func TestEndGivesBackWhatWasNotBegun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, 1, 1, 1)
-		stop := s.consume(t, func(ctx context.Context, all []model.Reservation) []error {
-			<-time.After(stopBudget - time.Second/2)
-			return []error{ctx.Err()}
-		}, ConsumeOptions{Workers: 1, MaxOrders: 1})
-		<-time.After(time.Millisecond)
-		stop()
-		check.Equal(t, "the one hears", s.heard(1), "sign at 2s, sign at 4s, ack at 5.5s")
-		check.Equal(t, "the others hear", s.heard(2)+", "+s.heard(3), "nak at 1s, nak at 1s") // as the fetch ends
-	})
-}
-
-// A call that does not end in time is canceled, and the end comes.
-func TestEndIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, 1)
-		stop := s.consume(t, func(ctx context.Context, _ []model.Reservation) []error {
-			<-ctx.Done()
-			return []error{ctx.Err()}
-		}, ConsumeOptions{})
-		<-time.After(time.Second)
-		stop()
-		check.Equal(t, "the end comes after", time.Since(s.began), time.Second+stopBudget)
-		check.Equal(t, "an error in the log", s.log.Has("level=ERROR"), false)
-	})
+// signs are n signs of life, one every 2 s.
+func signs(n int) (all string) {
+	for i := range n {
+		all += fmt.Sprintf("sign at %ds, ", 2*i+2)
+	}
+	return all
 }
 
 // A call of the library that does not end does not hold its caller beyond the deadline.
@@ -510,81 +466,37 @@ func TestNobodyWaitsForTheTroubleOfAnother(t *testing.T) {
 	}
 }
 
-// fed is a consumption without a server: its workers take a time for each call, and tell
-// when it began with how many orders.
-func fed(t *testing.T, takes time.Duration, play func(arrive func(orders int))) string {
-	t.Helper()
-	c := &consumption{
-		options: ConsumeOptions{Workers: 2, MaxOrders: 500},
-		wish:    make(chan struct{}), arrivals: make(chan *message), batches: make(chan []*message),
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	began := time.Now()
-	var mu sync.Mutex
-	var told []string
-	var all sync.WaitGroup
-	for range c.options.Workers {
-		all.Go(func() {
-			for batch := range c.batches {
-				orders := 0
-				for _, m := range batch {
-					orders += len(m.orders)
-				}
-				mu.Lock()
-				told = append(told, fmt.Sprintf("%d at %v", orders, time.Since(began)))
-				mu.Unlock()
-				<-time.After(takes)
-			}
-		})
-	}
-	all.Go(func() { c.feed(ctx) })
-	play(func(orders int) { c.arrivals <- &message{orders: make([]model.Reservation, orders)} })
-	<-time.After(time.Second)
-	stop()
-	close(c.arrivals)
-	all.Wait()
-	return strings.Join(told, ", ")
-}
-
+// While messages keep coming, those of 100 ms share a call, also behind one that takes long. A full one waits for
+// nothing, and so does what comes after a quiet moment.
 func TestCallsGatherWhileMessagesKeepComing(t *testing.T) {
 	t.Parallel()
-	const each = 3 * time.Millisecond
 	for name, test := range map[string]struct {
-		takes  time.Duration
-		orders int // of a message
-		want   string
+		takes        time.Duration
+		messages, of int
+		each         time.Duration
+		want         string
 	}{
-		// The first leaves at once, and the others 100 ms after it, also behind a call that takes long.
-		"quick": {5 * time.Millisecond, 1, "1 at 0s, 15 at 100ms"},
-		"slow":  {200 * time.Millisecond, 1, "1 at 0s, 15 at 100ms"},
-		// A full one waits for nothing.
-		"full": {5 * time.Millisecond, 160, "160 at 0s, 480 at 12ms, 480 at 21ms, 480 at 30ms, 480 at 39ms, 480 at 139ms"},
+		"quick": {5 * time.Millisecond, 16, 1, 3 * time.Millisecond, "1 at 0s, 15 at 100ms"},
+		"slow":  {200 * time.Millisecond, 16, 1, 3 * time.Millisecond, "1 at 0s, 15 at 100ms"},
+		"full": {
+			5 * time.Millisecond, 16, 160, 3 * time.Millisecond,
+			"160 at 0s, 480 at 12ms, 480 at 21ms, 480 at 30ms, 480 at 39ms, 480 at 139ms",
+		},
+		"quiet": {5 * time.Millisecond, 3, 1, gatherTime, "1 at 0s, 1 at 100ms, 1 at 200ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				got := fed(t, test.takes, func(arrive func(orders int)) {
-					for range 16 {
-						arrive(test.orders)
-						synctest.Wait()
-						<-time.After(each)
-					}
-				})
-				check.Equal(t, "calls", got, test.want)
+				s, c := newServer(t), &calls{began: time.Now(), takes: test.takes}
+				stop := s.consume(t, c.persist, ConsumeOptions{MaxOrders: 500})
+				for range test.messages {
+					s.store(roads.subject, check.Value(encode(someOrders(test.of)))(t))
+					<-time.After(test.each)
+				}
+				<-time.After(time.Second)
+				stop()
+				check.Equal(t, "calls", strings.Join(c.told, ", "), test.want)
 			})
 		})
 	}
-}
-
-func TestWhatComesAfterAQuietMomentDoesNotWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		got := fed(t, 5*time.Millisecond, func(arrive func(orders int)) {
-			for range 3 {
-				arrive(1)
-				<-time.After(gatherTime)
-			}
-		})
-		check.Equal(t, "calls", got, "1 at 0s, 1 at 100ms, 1 at 200ms")
-	})
 }

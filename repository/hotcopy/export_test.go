@@ -21,56 +21,35 @@ func PatientClient(t testing.TB, url string) *redis.Client {
 	options.DialTimeout, options.ReadTimeout = check.Deadline, check.Deadline
 	options.WriteTimeout, options.PoolTimeout = check.Deadline, check.Deadline
 	client := redis.NewClient(options)
-	client.AddHook(unhurried{})
+	client.AddHook(OnCommands(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), check.Deadline)
+		defer cancel()
+		defer context.AfterFunc(ctx, func() {
+			if errors.Is(ctx.Err(), context.Canceled) {
+				cancel()
+			}
+		})()
+		return next(longer, cmds)
+	}))
 	t.Cleanup(func() { check.Must(t, client.Close()) })
 	return client
 }
 
-// unhurried is a hook that lets calls outlive the limits of time of their callers.
-type unhurried struct{}
+// OnCommands is a hook on what a client sends: a pipeline, as all scripts are, or one command.
+type OnCommands func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
 
 // DialHook implements redis.Hook.
-func (unhurried) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (OnCommands) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements redis.Hook.
-func (unhurried) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h OnCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		ctx, cancel := unhurriedContext(ctx)
-		defer cancel()
-		return next(ctx, cmd)
+		return h(ctx, []redis.Cmder{cmd}, func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) })
 	}
 }
 
 // ProcessPipelineHook implements redis.Hook.
-func (unhurried) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		ctx, cancel := unhurriedContext(ctx)
-		defer cancel()
-		return next(ctx, cmds)
-	}
-}
-
-func unhurriedContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), check.Deadline)
-	stop := context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.Canceled) {
-			cancel()
-		}
-	})
-	return longer, func() { stop(); cancel() }
-}
-
-// OnPipeline is a hook on a client's pipelines. All scripts are called in such.
-type OnPipeline func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
-
-// DialHook implements redis.Hook.
-func (OnPipeline) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook implements redis.Hook.
-func (OnPipeline) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-// ProcessPipelineHook implements redis.Hook.
-func (h OnPipeline) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h OnCommands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h(ctx, cmds, next) }
 }
 

@@ -10,30 +10,6 @@ import (
 	"seckill/model"
 )
 
-func TestAMissingCopyIsClosedNotSoldOut(t *testing.T) {
-	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
-		ctx := t.Context()
-		r := s.buy("bob")
-		for _, noun := range []string{"buyers", "pending", "due", "closed", "head"} {
-			check.Must(t, s.client.Copy(ctx, s.keyOf(noun), s.keyOf("saved"), 0, true).Err())
-			check.Must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
-			check.Is(t, "the answer", s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
-			if got := s.read(); got.State != model.CopyClosed || got.Voucher.Remaining != 0 && noun != "head" || got.Voucher.ServerTime.IsZero() {
-				t.Errorf("without %s it reads %+v", noun, got)
-			}
-			if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
-				t.Errorf("without %s: released %v, %v", noun, applied, err)
-			}
-			_, _, err := s.copies.Pending(ctx, "unknown."+s.v.ID)
-			check.Is(t, "the answer", err, model.ErrCopyClosed)
-			check.Is(t, "the answer", check.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
-			check.Must(t, s.client.Rename(ctx, s.keyOf("saved"), s.keyOf(noun)).Err())
-		}
-		s.wants(model.CopyOpen, 9, 1, 1)
-	})
-}
-
 func (s *sale) keyOf(noun string) string {
 	if noun == "head" {
 		return s.head()
@@ -329,32 +305,6 @@ func TestKeysExpireSomeTimeAfterTheSale(t *testing.T) {
 		expires(s.key("buyers"), time.Hour) // a load that may be given up
 		check.Must(t, s.copies.Open(t.Context(), s.record(2, 1), s.v, 0))
 		all(week)
-	})
-}
-
-// What a rebuild could not replace would stay broken: it takes the place of whatever lies there.
-func TestARebuildOverridesWhateverLiesThere(t *testing.T) {
-	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
-		ctx := t.Context()
-		for _, name := range []string{"head", "buyers", "pending", "epoch"} {
-			key := s.head()
-			if name == "buyers" || name == "pending" {
-				key = s.key(name)
-			}
-			if name == "epoch" {
-				check.Must(t, s.client.HSet(ctx, key, "epoch", "abc").Err())
-			} else {
-				check.Must(t, s.client.Set(ctx, key, "text", 0).Err())
-			}
-			if got := s.read(); got.State != model.CopyClosed {
-				t.Errorf("%s: it is read as %+v", name, got)
-			}
-			check.Must(t, s.copies.Pendings(ctx, s.v.ID, s.epoch, func(model.Reservation) error { return nil }))
-			s.rebuild(s.epoch+1, s.epoch, nil, nil)
-			s.buy("eve")
-			s.wants(model.CopyOpen, 9, 1, 1)
-		}
 	})
 }
 

@@ -76,10 +76,11 @@ func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
 	}
 	s.rebuild(2, 1, nil, carried)
 	scans := 0
-	s.client.AddHook(onCommand(func(cmd redis.Cmder) {
-		if cmd.Name() == "hscan" {
+	s.client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if cmds[0].Name() == "hscan" {
 			scans++
 		}
+		return next(ctx, cmds)
 	}))
 	last := orders
 	check.Must(t, s.copies.EachProcessing(t.Context(), s.v.ID, func(o model.Order) error {
@@ -90,25 +91,6 @@ func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
 	check.Equal(t, "orders not seen", last, 0)
 	if scans == 0 || scans > 3*orders/1000 {
 		t.Errorf("%d scans", scans)
-	}
-}
-
-// onCommand is told of each command that is sent by itself.
-type onCommand func(redis.Cmder)
-
-// DialHook implements redis.Hook.
-func (onCommand) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessPipelineHook implements redis.Hook.
-func (onCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// ProcessHook implements redis.Hook.
-func (h onCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h(cmd)
-		return next(ctx, cmd)
 	}
 }
 

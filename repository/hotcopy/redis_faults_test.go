@@ -21,34 +21,6 @@ import (
 	"seckill/repository/hotcopy"
 )
 
-func TestRedisRestartedWithAnOldCopy(t *testing.T) {
-	t.Parallel()
-	s, server := ownSale(t, "--appendonly", "no")
-	s.buy("zoe")
-	check.Must(t, s.client.Save(t.Context()).Err())
-	r := s.buy("bob")
-	s.restart(server)
-	if got := s.client.HLen(t.Context(), s.key("buyers")).Val(); got != 2 {
-		t.Fatalf("%d buyers: it is not an old copy", got)
-	}
-	s.closedNow(r)
-	s.rebuild(2, 1, nil, []model.Reservation{r})
-	s.wants(model.CopyOpen, 9, 1, 1)
-}
-
-func TestRedisRestartedDuringALoad(t *testing.T) {
-	t.Parallel()
-	s, server := ownSale(t)
-	live := []model.Order{s.buy("bob").Order}
-	check.Must(t, s.load(2, 1, live, nil))
-	s.restart(server)
-	check.Is(t, "the answer", s.copies.Load(t.Context(), s.record(2, 0), nil, nil), model.ErrSuperseded)
-	check.Is(t, "the answer", s.copies.Load(t.Context(), s.record(2, 0), live, nil), model.ErrSuperseded)
-	check.Is(t, "the answer", s.copies.Open(t.Context(), s.record(2, 1), s.v, 0), model.ErrSuperseded)
-	s.rebuild(3, 1, live, nil)
-	s.wants(model.CopyOpen, 9, 0, 1)
-}
-
 func TestScriptFlushGoesUnnoticed(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t)

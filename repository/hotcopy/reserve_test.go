@@ -11,7 +11,6 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
-	"seckill/repository/hotcopy"
 )
 
 func TestReserveTakesAUnit(t *testing.T) {
@@ -196,23 +195,6 @@ func TestReserveGroups(t *testing.T) {
 	})
 }
 
-func TestReserveCarriesMoreThanOneCallHolds(t *testing.T) {
-	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
-		s.v.Stock = 1000
-		s.rebuild(2, 1, nil, nil)
-		group := make([]model.ReserveRequest, 277) // a call holds 100
-		for i := range group {
-			group[i] = s.admission(user(i))
-		}
-		answers := check.Value(s.copies.Reserve(t.Context(), group))(t)
-		for _, a := range answers {
-			check.Must(t, a.Err)
-		}
-		s.wants(model.CopyOpen, 1000-277, 277, 277)
-	})
-}
-
 func TestReserveMindsTheLock(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -258,36 +240,5 @@ func TestReserveRace(t *testing.T) {
 			t.Errorf("answers %v; orders %v, told of %v", codes, won, told)
 		}
 		s.wants(model.CopyOpen, 0, 10, 10)
-	})
-}
-
-// Two instances that reserve and release at once never take more than there is, and leave nothing behind.
-func TestReserveRaceWithReleases(t *testing.T) {
-	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
-		second := s.copies
-		if s.client != nil {
-			second = hotcopy.New(s.client, hotcopy.Options{Identity: s.identity, Slack: s.slack})
-		}
-		rounds := check.Count(t, "ROUNDS", 5, 20)
-		check.Volley(max(5*rounds/s.group, 2), func(i int) {
-			for range rounds {
-				a := s.admission(user(i))
-				answers, err := second.Reserve(t.Context(), []model.ReserveRequest{a})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if answers[0].Err != nil {
-					wantCode(t, answers[0].Err, model.CodeSoldOut)
-					continue
-				}
-				if got := s.read(); got.Buyers > 10 || got.Buyers < 1 {
-					t.Errorf("%d buyers of 10 units", got.Buyers)
-				}
-				s.release(answers[0].Reservation)
-			}
-		})
-		s.wants(model.CopyOpen, 10, 0, 0)
 	})
 }

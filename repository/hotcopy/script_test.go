@@ -145,7 +145,7 @@ func (s *scene) limited(ctx context.Context, url, account, command string) (cont
 	client := openRedis(s.t, strings.Replace(url, "redis://", "redis://"+account+":secret@", 1))
 	ctx, cancel := context.WithCancel(ctx)
 	halves := 0
-	client.AddHook(hotcopy.OnPipeline(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 		err := next(ctx, cmds)
 		if hotcopy.Halfway(cmds[0]) {
 			if halves++; halves == 2 {
@@ -231,7 +231,7 @@ func spoilers(s *sale, key string) map[string]func(ctx context.Context) error {
 	}
 }
 
-// A key of another type, whichever it is and whatever comes upon it, closes the copy and changes nothing else in it; so
+// A key that is missing or of another type, whichever it is and whatever comes upon it, closes the copy and changes nothing else in it; so
 // does a word in the head where a number has to be. The rebuild frees all of the keys.
 func TestEachKeyOfAnotherTypeClosesTheCopy(t *testing.T) {
 	t.Parallel()
@@ -244,18 +244,23 @@ func TestEachKeyOfAnotherTypeClosesTheCopy(t *testing.T) {
 				own = "zset"
 			}
 			others := slices.DeleteFunc([]string{"string", "list", "set", "stream", "hash", "zset"}, func(kind string) bool { return kind == own })
-			for _, kind := range others[:min(kinds, len(others))] {
+			for _, kind := range append(others[:min(kinds, len(others))], "nothing") {
+				if p.name == "open" && noun == "head" && kind == "nothing" {
+					continue // nobody knows of the epoch before, whose keys expire
+				}
 				t.Run(fmt.Sprintf("%s upon a %s of %s", p.name, kind, noun), func(t *testing.T) {
 					t.Parallel()
 					s := p.scene(t, url)
 					key := s.keyOf(noun)
 					check.Must(t, s.client.Del(t.Context(), key).Err())
-					check.Must(t, spoilers(s.sale, key)[kind](t.Context()))
+					if spoil := spoilers(s.sale, key)[kind]; spoil != nil {
+						check.Must(t, spoil(t.Context()))
+					}
 					s.closesAndHeals(p)
 				})
 			}
 		}
-		for _, field := range []string{"stock", "revision", "changes", "price", "begin_us", "end_us"} {
+		for _, field := range []string{"epoch", "stock", "revision", "changes", "price", "begin_us", "end_us"} {
 			t.Run(p.name+" upon a word for "+field, func(t *testing.T) {
 				t.Parallel()
 				s := p.scene(t, url)
