@@ -89,9 +89,8 @@ func read(t *testing.T, name string) string {
 func compose(t *testing.T) composition {
 	t.Helper()
 	var c composition
-	if err := yaml.UnmarshalWithOptions([]byte(read(t, "docker-compose.yml")), &c, yaml.AllowDuplicateMapKey()); err != nil {
-		t.Fatalf("parse docker-compose.yml: %v", err)
-	}
+	err := yaml.UnmarshalWithOptions([]byte(read(t, "docker-compose.yml")), &c, yaml.AllowDuplicateMapKey())
+	check.Need(t, err == nil, "parse docker-compose.yml: %v", err)
 	return c
 }
 
@@ -101,9 +100,8 @@ func secrets(t *testing.T) string {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "secrets.sh")
 	check.Must(t, os.WriteFile(script, []byte(read(t, "secrets.sh")), 0o700))
-	if out, err := exec.CommandContext(t.Context(), "bash", script).CombinedOutput(); err != nil {
-		t.Fatalf("secrets.sh: %v\n%s", err, out)
-	}
+	out, err := exec.CommandContext(t.Context(), "bash", script).CombinedOutput()
+	check.Need(t, err == nil, "secrets.sh: %v\n%s", err, out)
 	return filepath.Join(dir, "secrets")
 }
 
@@ -335,9 +333,8 @@ func TestTheDatabaseOfThePages(t *testing.T) {
 	main, settings := testserver.Address(t), append(os.Environ(), "SECKILL_REDIS_URL="+testserver.SharedRedis(t), "SECKILL_JWT_SECRET="+secret)
 	migrate := exec.CommandContext(t.Context(), testserver.Program(t), "migrate")
 	migrate.Env = append(settings, "SECKILL_DATABASE_DSN="+account("seckill"))
-	if out, err := migrate.CombinedOutput(); err != nil {
-		t.Fatalf("migrate: %v\n%s", err, out)
-	}
+	out, err := migrate.CombinedOutput()
+	check.Need(t, err == nil, "migrate: %v\n%s", err, out)
 	testserver.Run(t, append(settings, "SECKILL_DATABASE_DSN="+account("seckill_serve"), "SECKILL_MIGRATE=off",
 		"SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+testserver.Address(t)), testserver.Program(t), "serve")
 	shop := remote.Service{URL: "http://" + main, Client: remote.Client(t, "", 2), Tokens: check.Value(remote.Authority(secret))(t)}
@@ -417,9 +414,8 @@ func kubernetesSecret(t *testing.T) string {
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = checkout
 	cmd.Env = append(os.Environ(), "MADE="+made, "PATH="+checkout+":"+os.Getenv("PATH"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", commands, err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	check.Need(t, err == nil, "%s: %v\n%s", commands, err, out)
 	return made
 }
 

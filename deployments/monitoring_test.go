@@ -130,9 +130,7 @@ func monitoringNamesOnlyWhatThereIs(t *testing.T, families map[string]*dto.Metri
 		for n, target := range panel.Targets {
 			exprs[fmt.Sprintf("panel %s, %d", panel.Title, n)] = target.Expr
 		}
-		if panel.Type != "row" && len(panel.Targets) == 0 {
-			t.Errorf("the panel %s shows nothing", panel.Title)
-		}
+		check.That(t, panel.Type == "row" || len(panel.Targets) != 0, "the panel %s shows nothing", panel.Title)
 	}
 	check.Need(t, len(exprs) >= 100, "%d expressions were found: the files are not read as they are", len(exprs))
 	used := map[string]bool{}
@@ -167,9 +165,7 @@ func everyMetricIsDocumented(t *testing.T, families map[string]*dto.MetricFamily
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), family.GetHelp())
 	}
 	_, shown, _ := strings.Cut(read(t, "prometheus/metrics.md"), "<!-- metrics: a test compares -->\n")
-	if shown != table.String() {
-		t.Errorf("the table of prometheus/metrics.md is not\n%s", table.String())
-	}
+	check.That(t, shown == table.String(), "the table of prometheus/metrics.md is not\n%s", table.String())
 	for _, family := range families {
 		if !strings.HasPrefix(family.GetName(), "seckill_") {
 			continue
@@ -276,15 +272,13 @@ func TestImagesArePinned(t *testing.T) {
 	pinned := func() string {
 		cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "pin"))
 		cmd.Env = environ
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("pin: %v\n%s", err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		check.Need(t, err == nil, "pin: %v\n%s", err, out)
 		return read(t, filepath.Join(dir, "Dockerfile")) + read(t, filepath.Join(dir, "docker-compose.yml"))
 	}
 	first := pinned()
-	if again := pinned(); again != first {
-		t.Errorf("a second time it changes what it had pinned:\n%s", again)
-	}
+	again := pinned()
+	check.That(t, again == first, "a second time it changes what it had pinned:\n%s", again)
 	bases := regexp.MustCompile(`(?m)^\s*(?:FROM|image:) +(\S+)`).FindAllStringSubmatch(first, -1)
 	for _, base := range bases {
 		if image := base[1]; !strings.HasPrefix(image, "seckill") && !regexp.MustCompile(`^\S+:[^@\s]+@sha256:[0-9a-f]{64}$`).MatchString(image) {
@@ -330,9 +324,8 @@ func TestVulnerabilitiesAreNotOverlooked(t *testing.T) {
 // sources does not count.
 func TestTheImageKnowsItsVersion(t *testing.T) {
 	t.Parallel()
-	if ignored := read(t, "../.dockerignore"); regexp.MustCompile(`(?m)^\.git$`).MatchString(ignored) {
-		t.Error(".dockerignore leaves out the history: the program cannot know its commit")
-	}
+	ignored := read(t, "../.dockerignore")
+	check.That(t, !regexp.MustCompile(`(?m)^\.git$`).MatchString(ignored), ".dockerignore leaves out the history: the program cannot know its commit")
 	hidden := regexp.MustCompile(`(?m)^RUN (if \[ -d \.git.*)$`).FindStringSubmatch(read(t, "Dockerfile"))
 	check.Need(t, hidden != nil, "the Dockerfile does not hide what is left out")
 	dir := t.TempDir()
@@ -353,7 +346,6 @@ func TestTheImageKnowsItsVersion(t *testing.T) {
 	if out := run(built); !strings.Contains(out, "vcs.modified=false") || !strings.Contains(out, "\tv1.2.0\t") {
 		t.Errorf("what is left out makes it a changed one: %s", out)
 	}
-	if out := run("echo '// changed' >>main.go && " + built); !strings.Contains(out, "vcs.modified=true") {
-		t.Errorf("a change is not told: %s", out)
-	}
+	out := run("echo '// changed' >>main.go && " + built)
+	check.That(t, strings.Contains(out, "vcs.modified=true"), "a change is not told: %s", out)
 }

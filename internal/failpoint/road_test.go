@@ -131,9 +131,8 @@ func TestEveryStepIsReachedOnce(t *testing.T) {
 			if e.step == "" {
 				continue
 			}
-			if times[e.step]++; known[e.step] == "" {
-				t.Errorf("%s: %s is no step", e.at, e.step)
-			}
+			times[e.step]++
+			check.That(t, known[e.step] != "", "%s: %s is no step", e.at, e.step)
 		}
 	}
 	check.That(t, len(known) > 50, "%d steps are named", len(known))
@@ -159,9 +158,8 @@ func TestStepsStandBetweenAnyTwoChanges(t *testing.T) {
 					before = ""
 					continue
 				}
-				if _, fine := together[before+", "+e.call]; before != "" && !fine {
-					t.Errorf("%s: no step stands between %s and %s", e.at, before, e.call)
-				}
+				_, fine := together[before+", "+e.call]
+				check.That(t, before == "" || fine, "%s: no step stands between %s and %s", e.at, before, e.call)
 				before = e.call
 			}
 		}
@@ -174,9 +172,8 @@ func TestEveryChangeStandsOnARoad(t *testing.T) {
 	t.Parallel()
 	s := read(t)
 	for name := range s.methods {
-		if changing[name] == 0 && !slices.Contains(harmless, name) {
-			t.Errorf("the service's interfaces have a method %s: is it changing or harmless?", name)
-		}
+		check.That(t, changing[name] != 0 || slices.Contains(harmless, name),
+			"the service's interfaces have a method %s: is it changing or harmless?", name)
 	}
 	var onRoads []string
 	for _, functions := range roads {
@@ -197,9 +194,7 @@ func TestEveryChangeStandsOnARoad(t *testing.T) {
 		}
 	}
 	for name := range elsewhere {
-		if !used[name] {
-			t.Errorf("nothing is changed in %q any more", name)
-		}
+		check.That(t, used[name], "nothing is changed in %q any more", name)
 	}
 }
 
@@ -360,9 +355,8 @@ func TestOnlyTheTagMakesAProgramObey(t *testing.T) {
 			continue
 		}
 		dir, file := filepath.Split(filepath.Join(s.root, path))
-		if check.Value(plain.MatchFile(dir, file))(t) {
-			t.Errorf("the shipped program has %s, which names %s", path, obeyed)
-		}
+		check.That(t, !check.Value(plain.MatchFile(dir, file))(t),
+			"the shipped program has %s, which names %s", path, obeyed)
 		obeys = obeys || check.Value(tagged.MatchFile(dir, file))(t)
 	}
 	check.Equal(t, "whether the program of the tests obeys "+obeyed, obeys, true)

@@ -31,11 +31,7 @@ func TestShippedProgramHoldsNothingOfIt(t *testing.T) {
 	}
 	shipped, tested := holds(testserver.Program(t)), holds(testserver.Program(t, "failpoint"))
 	for _, word := range words {
-		if shipped[word] {
-			t.Errorf("the shipped program holds %q", word)
-		}
-		if !tested[word] {
-			t.Errorf("the program of the tests does not hold %q", word)
-		}
+		check.That(t, !shipped[word], "the shipped program holds %q", word)
+		check.That(t, tested[word], "the program of the tests does not hold %q", word)
 	}
 }

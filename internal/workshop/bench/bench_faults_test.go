@@ -91,9 +91,8 @@ func prepare(t *testing.T) *harness {
 		h.tokens = append(h.tokens, h.bearer(t, userName(n))+"\r\n\r\n")
 	}
 	program := filepath.Join(t.TempDir(), "yardstick")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./yardstick").CombinedOutput(); err != nil {
-		t.Fatalf("build the yardstick: %v\n%s", err, said)
-	}
+	said, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./yardstick").CombinedOutput()
+	check.Need(t, err == nil, "build the yardstick: %v\n%s", err, said)
 	h.address = testserver.Address(t)
 	h.yardstick = testserver.Run(t, environ(), program, "-listen", h.address, "-secret", secret)
 	check.Eventually(t, "the yardstick answers", func() bool {
@@ -167,9 +166,8 @@ func (h *harness) yardsticks(t *testing.T, connections int) map[string]float64 {
 	w := work{heads: purchases("00000000"), ends: h.tokens}
 	before := testserver.CPU(t, h.yardstick.PID())
 	told := load{addresses: []string{h.address}, connections: connections, lasts: h.lasts / 3, request: w.request}.run(t)
-	if len(told.good) == 0 || len(told.refused)+told.broken > 0 {
-		t.Fatalf("the yardstick: %d good answers, %d refused, %d broken", len(told.good), len(told.refused), told.broken)
-	}
+	check.Need(t, len(told.good) != 0 && len(told.refused)+told.broken <= 0,
+		"the yardstick: %d good answers, %d refused, %d broken", len(told.good), len(told.refused), told.broken)
 	cpu := testserver.CPU(t, h.yardstick.PID()) - before
 	return map[string]float64{"rate": told.rate(), "µs": float64(cpu.Microseconds()) / float64(len(told.good))}
 }
@@ -264,9 +262,8 @@ func (s *session) selling() work {
 func (s *session) soldOut() work {
 	s.Helper()
 	id := s.onSale(1, 1, -time.Hour)[0]
-	if got, err := s.instances[0].Place(s, id, "early"); err != nil || !got.Sells() {
-		s.Fatalf("the only unit is bought: %d %s %v", got.Status, got.Body, err)
-	}
+	got, err := s.instances[0].Place(s, id, "early")
+	check.Need(s, err == nil && got.Sells(), "the only unit is bought: %d %s %v", got.Status, got.Body, err)
 	s.drained()
 	return s.refusing(id, model.CodeSoldOut)
 }

@@ -103,9 +103,7 @@ func (s *session) start(role string) *instance {
 	own := append(s.settings, "SECKILL_ROLE="+role, "SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops)
 	i.Command = testserver.Run(s, environ(own...), s.program, "serve")
 	check.Eventually(s, "the service is ready", func() bool {
-		if i.Ended() {
-			s.Fatalf("the service has ended")
-		}
+		check.Need(s, !i.Ended(), "the service has ended")
 		return i.Status("/readyz") == http.StatusOK
 	})
 	return i
@@ -126,9 +124,8 @@ func (s *session) audit() {
 	s.drained()
 	audit := exec.CommandContext(s.Context(), s.program, "audit")
 	audit.Env = environ(s.settings...)
-	if said, err := audit.CombinedOutput(); err != nil {
-		s.Errorf("%s: seckill audit: %v\n%s", s.name, err, said)
-	}
+	said, err := audit.CombinedOutput()
+	check.That(s, err == nil, "%s: seckill audit: %v\n%s", s.name, err, said)
 }
 
 // onSale makes vouchers that begin so long from now, and waits until the service sells them or would.

@@ -243,9 +243,8 @@ func readEvents(t *testing.T, url, stream string, enough func(told map[string][]
 		message, err := consumer.Next(jetstream.FetchMaxWait(check.Deadline))
 		check.Need(t, err == nil, "after %v: %v", told, err)
 		var event eventRead
-		if err := json.Unmarshal(message.Data(), &event); err != nil {
-			t.Fatalf("%s: %v", message.Data(), err)
-		}
+		err = json.Unmarshal(message.Data(), &event)
+		check.Need(t, err == nil, "%s: %v", message.Data(), err)
 		published := check.Value(message.Metadata())(t).Timestamp
 		if event.SpecVersion != "1.0" || event.Source == "" || published.Sub(event.Time).Abs() > time.Minute || len(event.Data) == 0 ||
 			message.Headers().Get("Content-Type") != "application/cloudevents+json" || message.Headers().Get(nats.MsgIdHdr) != event.ID {

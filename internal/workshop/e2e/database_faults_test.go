@@ -169,9 +169,8 @@ func (b backup) follow(t *testing.T, chapter string) {
 	check.Need(t, found != nil, "backup.md does not say how: %s", chapter)
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", string(found[1]))
 	cmd.Env = b.environ
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", found[1], err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	check.Need(t, err == nil, "%s: %v\n%s", found[1], err, out)
 }
 
 // askForPasswords starts servers that refuse whoever has not the passwords.

@@ -70,7 +70,6 @@ func TestTheEngineOfGroupReplicationStarts(t *testing.T) {
 		return dsn != ""
 	})
 	a := start(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": dsn}))
-	if got, err := a.Place(t, a.onSale(t, 1).ID, a.user(1)); err != nil || got.Status != http.StatusCreated {
-		t.Errorf("%d %s %v", got.Status, got.Body, err)
-	}
+	got, err := a.Place(t, a.onSale(t, 1).ID, a.user(1))
+	check.That(t, err == nil && got.Status == http.StatusCreated, "%d %s %v", got.Status, got.Body, err)
 }

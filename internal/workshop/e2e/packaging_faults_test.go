@@ -32,9 +32,8 @@ import (
 func TestTheExampleConsumer(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "consumer")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "seckill/deployments/consumer").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "seckill/deployments/consumer").CombinedOutput()
+	check.Need(t, err == nil, "%v\n%s", err, out)
 	url, stream := testserver.SharedNATS(t), newStream()
 	a := start(t, onServers(t).with(settings{"SECKILL_EVENTS": stream, "SECKILL_NATS_URL": url}))
 	voucher := a.onSale(t, 1)

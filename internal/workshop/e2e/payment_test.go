@@ -305,9 +305,8 @@ func (x *till) tellsTwice(t *testing.T, a *app) {
 func (x *till) balance(t testing.TB, payments, refunds int64) {
 	t.Helper()
 	got := check.Value(x.Balance(t.Context()))(t)
-	if got.Payments != payments || got.Received != 1000*payments || got.Refunds != refunds || got.Refunded != 1000*refunds {
-		t.Errorf("the provider's ledger is %+v, want %d payments and %d refunds of 1000", got, payments, refunds)
-	}
+	check.That(t, got.Payments == payments && got.Received == 1000*payments && got.Refunds == refunds && got.Refunded == 1000*refunds,
+		"the provider's ledger is %+v, want %d payments and %d refunds of 1000", got, payments, refunds)
 }
 
 // paidEverywhere runs a test with a provider in both order modes, on the real servers and on the embedded ones.

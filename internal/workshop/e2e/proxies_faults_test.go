@@ -129,9 +129,8 @@ func (p *proxy) expect(t *testing.T, a *app, want int, method, path, token strin
 	t.Helper()
 	got, err := a.Send(method, path, token, nil)
 	p.requests.Add(1)
-	if ok = err == nil && got.Status == want; !ok && p.failures.Add(1) <= 10 {
-		t.Errorf("%s: %s %s: %d %s, %v", p.name, method, path, got.Status, got.Body, err)
-	}
+	ok = err == nil && got.Status == want
+	check.That(t, ok || p.failures.Add(1) > 10, "%s: %s %s: %d %s, %v", p.name, method, path, got.Status, got.Body, err)
 	return got, ok
 }
 

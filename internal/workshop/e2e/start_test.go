@@ -185,8 +185,6 @@ func ended(t *testing.T, s settings, args ...string) string {
 	cmd := exec.CommandContext(ctx, testserver.Program(t), args...)
 	cmd.Env = s.environ()
 	out, _ := cmd.CombinedOutput() // most of the runs are to fail
-	if len(out) == 0 || ctx.Err() != nil {
-		t.Errorf("%q said %q: %v", args, out, ctx.Err())
-	}
+	check.That(t, len(out) != 0 && ctx.Err() == nil, "%q said %q: %v", args, out, ctx.Err())
 	return string(out)
 }

@@ -54,9 +54,8 @@ func TestDefectsThatDoNotFit(t *testing.T) {
 	} {
 		bad := good
 		spoil(&bad)
-		if err := fit(root, []mutant{good, bad}); err == nil || !strings.Contains(err.Error(), "A1") {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := fit(root, []mutant{good, bad})
+		check.That(t, err != nil && strings.Contains(err.Error(), "A1"), "%s: %v", name, err)
 	}
 }
 
@@ -103,9 +102,7 @@ func TestDefectsAreTried(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"2 of 4 defects were noticed", "ONLY=A1\n", "ONLY=A3\n"} {
-		if !strings.Contains(table.String(), want) {
-			t.Errorf("the table does not say %q:\n%s", want, table.String())
-		}
+		check.That(t, strings.Contains(table.String(), want), "the table does not say %q:\n%s", want, table.String())
 	}
 	kept := check.Value(os.ReadFile(filepath.Join(lab.out, "A4-1.txt")))(t)
 	check.That(t, strings.Contains(string(kept), "TestSum"), "kept: %s", kept)

@@ -52,9 +52,8 @@ func Authority(secret string) (*token.Authority, error) {
 func Decode[T any](t testing.TB, a api.Answer) T {
 	t.Helper()
 	var v T
-	if err := json.Unmarshal(a.Body, &v); err != nil {
-		t.Fatalf("body of %d is not a %T: %v\n%s", a.Status, v, err, a.Body)
-	}
+	err := json.Unmarshal(a.Body, &v)
+	check.Need(t, err == nil, "body of %d is not a %T: %v\n%s", a.Status, v, err, a.Body)
 	return v
 }
 
@@ -95,9 +94,7 @@ func (s Service) Send(method, path, token string, body any, headers ...string) (
 func (s Service) Call(t testing.TB, method, path, token string, body any, headers ...string) api.Answer {
 	t.Helper()
 	got, err := s.Send(method, path, token, body, headers...)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, path, err)
-	}
+	check.Need(t, err == nil, "%s %s: %v", method, path, err)
 	return got
 }
 
@@ -136,9 +133,7 @@ func (s Service) Create(t testing.TB, fields map[string]any) model.Voucher {
 	}
 	maps.Copy(body, fields)
 	got := s.Insist(t, http.MethodPost, "/admin/vouchers", s.Admin(t), body)
-	if got.Status != http.StatusCreated {
-		t.Fatalf("create voucher: %d %s", got.Status, got.Body)
-	}
+	check.Need(t, got.Status == http.StatusCreated, "create voucher: %d %s", got.Status, got.Body)
 	return Decode[model.Voucher](t, got)
 }
 
@@ -146,8 +141,6 @@ func (s Service) Create(t testing.TB, fields map[string]any) model.Voucher {
 func (s Service) Audit(t testing.TB, voucherID string) model.Audit {
 	t.Helper()
 	got := s.Insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/audit", s.Admin(t), nil)
-	if got.Status != http.StatusOK {
-		t.Fatalf("audit: %d %s", got.Status, got.Body)
-	}
+	check.Need(t, got.Status == http.StatusOK, "audit: %d %s", got.Status, got.Body)
 	return Decode[model.Audit](t, got)
 }

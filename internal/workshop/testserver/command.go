@@ -232,9 +232,7 @@ func PeakMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	status := check.Value(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	line := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
-	if line == nil {
-		t.Fatalf("no VmHWM in %s", status)
-	}
+	check.Need(t, line != nil, "no VmHWM in %s", status)
 	return check.Value(strconv.ParseInt(string(line[1]), 10, 64))(t) << 10
 }
 

@@ -65,7 +65,7 @@ func leftOver(opts []goleak.Option) (err error) {
 
 // process is what the tests of one binary share. It is package state because Schema(t) and SharedRedis(t)
 // are called from everywhere with nothing but the test in hand. Main creates and clears it.
-var process = home{shared: map[string]func() (*Server, error){}}
+var process home
 
 // abandoned is the age from which a dead test binary's directory is removed, long after its creation and lock.
 const abandoned = time.Minute
@@ -93,8 +93,15 @@ type home struct {
 	claim   *os.File
 	dirErr  error
 
-	mu     sync.Mutex
-	shared map[string]func() (*Server, error) // by the variable of the environment
+	mu    sync.Mutex
+	ended []func() error // what ends the shared servers
+}
+
+// ends has something done at the end.
+func (h *home) ends(end func() error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = append(h.ended, end)
 }
 
 func (h *home) adopt() { h.adopted.Store(true) }
@@ -127,10 +134,8 @@ func (h *home) open() {
 // close stops the shared servers and removes everything.
 func (h *home) close() error {
 	var errs []error
-	for _, find := range h.shared {
-		if server, err := find(); err == nil && server.child != nil {
-			errs = append(errs, server.discard())
-		}
+	for _, end := range h.ended {
+		errs = append(errs, end())
 	}
 	if h.claim != nil {
 		errs = append(errs, h.claim.Close(), os.RemoveAll(h.path))

@@ -186,7 +186,7 @@ const dropBudget = 30 * time.Second
 // Schema returns the DSN of a fresh, empty schema in the shared database server, dropped with the test.
 func Schema(t testing.TB) string {
 	t.Helper()
-	server := sharedDatabase().get(t)
+	server := sharedDatabase.get(t)
 	// The process id separates the test binaries that share the server.
 	name := fmt.Sprintf("test_%d_%d", os.Getpid(), process.serial.Add(1))
 	check.Must(t, server.administer(t.Context(), "CREATE DATABASE "+name))
@@ -279,9 +279,7 @@ func Galera(t testing.TB, count int) []*Server {
 func GroupReplication(t testing.TB, count int) []*Server {
 	t.Helper()
 	home := testsHome()
-	if !home.mysql() {
-		t.Fatal("testserver: TESTSERVER_MYSQL does not name a MySQL 8, see `make deps-mysql8`")
-	}
+	check.Need(t, home.mysql(), "testserver: TESTSERVER_MYSQL does not name a MySQL 8, see `make deps-mysql8`")
 	return members(t, count, 1, "--group-replication-bootstrap-group=ON", func(_ int, between []port, addresses string) engine {
 		return engine{
 			program: configFile("engines/group-replication/node"), environ: []string{"MYSQL_HOME=" + string(home)},

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func (h Home) NATS(t testing.TB, settings ...string) *Server {
 // NATSProgram is the path of nats-server.
 func NATSProgram(t testing.TB) string {
 	t.Helper()
-	return check.Value(buildNATS())(t)
+	return check.Value(natsProgram())(t)
 }
 
 // ReloadNATS gives a running NATS server other further settings, at once also for open connections.
@@ -56,20 +57,19 @@ func (s *Server) ReloadNATS(settings ...string) {
 	})
 }
 
-// buildNATS builds the program in make's directory, once for all test binaries.
-func buildNATS() (string, error) {
+// natsProgram is built in make's directory. Test binaries that build at once replace each other's as a whole.
+var natsProgram = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(moduleRoot(), "bin", "nats-server")
-	if err := os.MkdirAll(filepath.Dir(program), 0o750); err != nil {
-		return "", err
+	made := program + "." + strconv.Itoa(os.Getpid())
+	err := os.MkdirAll(filepath.Dir(program), 0o750)
+	if err == nil {
+		err = compile(made, "github.com/nats-io/nats-server/v2")
 	}
-	// Two test binaries that build at once would each replace what the other is about to start.
-	turn, err := await(program + ".lock")
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = os.Rename(made, program)
 	}
-	defer turn.Close() // and with it the lock
-	return program, compile(program, "github.com/nats-io/nats-server/v2")
-}
+	return program, err
+})
 
 // natsEngine is a server with some files of deployments/ and more arguments. It listens once JetStream is ready.
 func natsEngine(program string, files []string, more ...string) engine {
@@ -117,12 +117,12 @@ func writeNATSConfig(path string, files, settings []string) error {
 // SharedNATS returns the URL of the NATS server of all tests. Each deployment has its own stream.
 func SharedNATS(t testing.TB) string {
 	t.Helper()
-	return sharedNATS().get(t).URL()
+	return sharedNATS.get(t).URL()
 }
 
 // launchSharedNATS starts a server that need not wait for the disk, because no test kills it.
 func launchSharedNATS() (*Server, error) {
-	program, err := buildNATS()
+	program, err := natsProgram()
 	if err != nil {
 		return nil, err
 	}

@@ -73,9 +73,8 @@ func (p *Proxy) Say(t testing.TB, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pair := range p.pairs {
-		if _, err := pair[0].Write([]byte(text)); err != nil {
-			t.Errorf("testserver: say %q: %v", text, err)
-		}
+		_, err := pair[0].Write([]byte(text))
+		check.That(t, err == nil, "testserver: say %q: %v", text, err)
 	}
 }
 

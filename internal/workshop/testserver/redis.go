@@ -38,7 +38,7 @@ func (h Home) Redis(t testing.TB, args ...string) *Server {
 // SharedRedis returns the URL of the Redis that all tests share. Tests use names of their own and never flush it.
 func SharedRedis(t testing.TB) string {
 	t.Helper()
-	return sharedRedis().get(t).URL()
+	return sharedRedis.get(t).URL()
 }
 
 // launchSharedRedis starts a server without an append-only file, and thus without a disk: no test kills it.
@@ -224,9 +224,7 @@ func (c *Cluster) Move(t testing.TB, key string, to int) {
 	for {
 		found, err := reply(from, "cluster", "getkeysinslot", slot, 10)
 		keys, ok := found.([]any)
-		if err != nil || !ok {
-			t.Fatalf("testserver: the keys of slot %d: %v, %v", slot, found, err)
-		}
+		check.Need(t, err == nil && ok, "testserver: the keys of slot %d: %v, %v", slot, found, err)
 		if len(keys) == 0 {
 			break
 		}
@@ -240,9 +238,8 @@ func (c *Cluster) Move(t testing.TB, key string, to int) {
 // command makes a server do something, or fails the test.
 func command(t testing.TB, server *Server, args ...any) {
 	t.Helper()
-	if _, err := reply(server, args...); err != nil {
-		t.Fatalf("testserver: %v on %s: %v", args, server.Addr(), err)
-	}
+	_, err := reply(server, args...)
+	check.Need(t, err == nil, "testserver: %v on %s: %v", args, server.Addr(), err)
 }
 
 // say is what a server answers; nothing of use when it does not.

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"seckill/internal/workshop/check"
 )
 
 const (
@@ -274,41 +276,33 @@ func tail(path string) string {
 // shared is a server that many tests use. When the run has one (Share), the variable of the environment has its address.
 // Else this process starts one of its own when the first test asks.
 type shared struct {
-	variable, url string
-	launch        func() (*Server, error)
+	variable string
+	find     func() (*Server, error)
 }
 
-func sharedDatabase() shared { return shared{"TESTSERVER_DATABASE", "", launchSharedDatabase} }
-func sharedRedis() shared    { return shared{"TESTSERVER_REDIS", redisURL, launchSharedRedis} }
-func sharedNATS() shared     { return shared{"TESTSERVER_NATS", natsURL, launchSharedNATS} }
+var (
+	sharedDatabase = share("TESTSERVER_DATABASE", "", launchSharedDatabase)
+	sharedRedis    = share("TESTSERVER_REDIS", redisURL, launchSharedRedis)
+	sharedNATS     = share("TESTSERVER_NATS", natsURL, launchSharedNATS)
+)
+
+func share(variable, url string, launch func() (*Server, error)) shared {
+	return shared{variable, sync.OnceValues(func() (*Server, error) {
+		if addr := os.Getenv(variable); addr != "" {
+			number, err := strconv.Atoi(strings.TrimPrefix(addr, loopback+":"))
+			return &Server{engine: engine{url: url}, port: port{number: number}}, err // another process runs it
+		}
+		server, err := launch()
+		if err == nil {
+			process.ends(server.discard)
+		}
+		return server, err
+	})}
+}
 
 func (s shared) get(t testing.TB) *Server {
 	t.Helper()
-	server, err := s.open()
-	if err != nil {
-		t.Fatalf("testserver: shared server: %v", err)
-	}
-	return server
-}
-
-func (s shared) open() (*Server, error) {
-	process.mu.Lock()
-	find := process.shared[s.variable]
-	if find == nil {
-		find = sync.OnceValues(s.find)
-		process.shared[s.variable] = find
-	}
-	process.mu.Unlock()
-	return find()
-}
-
-func (s shared) find() (*Server, error) {
-	addr := os.Getenv(s.variable)
-	if addr == "" {
-		return s.launch()
-	}
-	number, err := strconv.Atoi(strings.TrimPrefix(addr, loopback+":"))
-	return &Server{engine: engine{url: s.url}, port: port{number: number}}, err // another process runs it
+	return check.Value(s.find())(t)
 }
 
 // Share starts the servers that all test binaries of a run share, and builds the program for them, in a directory where
@@ -319,14 +313,14 @@ func Share() (environ []string, end func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	all := []shared{sharedDatabase(), sharedRedis(), sharedNATS()}
+	all := []shared{sharedDatabase, sharedRedis, sharedNATS}
 	environ = make([]string, len(all), len(all)+1)
 	errs := make([]error, len(all)+1)
 	var starting sync.WaitGroup
 	starting.Go(func() { _, errs[len(all)] = build(programs, "") })
 	for i, one := range all {
 		starting.Go(func() {
-			server, err := one.open()
+			server, err := one.find()
 			if errs[i] = err; err == nil {
 				environ[i] = one.variable + "=" + server.Addr()
 			}

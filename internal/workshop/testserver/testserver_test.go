@@ -51,18 +51,16 @@ func openDB(t *testing.T, dsn string) *sql.DB {
 func run(t *testing.T, db *sql.DB, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
+		_, err := db.ExecContext(t.Context(), statement)
+		check.Need(t, err == nil, "%s: %v", statement, err)
 	}
 }
 
 func query(t *testing.T, db *sql.DB, question string) string {
 	t.Helper()
 	var answer string
-	if err := db.QueryRowContext(t.Context(), question).Scan(&answer); err != nil {
-		t.Fatalf("%s: %v", question, err)
-	}
+	err := db.QueryRowContext(t.Context(), question).Scan(&answer)
+	check.Need(t, err == nil, "%s: %v", question, err)
 	return answer
 }
 
@@ -250,9 +248,8 @@ func TestMistakesFailTheRun(t *testing.T) {
 			cmd := again(t, test.role)
 			cmd.Env = append(cmd.Env, test.env...)
 			out, err := cmd.CombinedOutput()
-			if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
-				t.Fatalf("run ended with %v, want exit code 1\n%s", err, out)
-			}
+			exit, ok := errors.AsType[*exec.ExitError](err)
+			check.Need(t, ok && exit.ExitCode() == 1, "run ended with %v, want exit code 1\n%s", err, out)
 			check.Need(t, strings.Contains(string(out), test.want), "output lacks %q:\n%s", test.want, out)
 		})
 	}
@@ -267,9 +264,8 @@ func TestServersDieWithTheTest(t *testing.T) {
 	pid := 0
 	for lines := bufio.NewScanner(stdout); pid == 0 && lines.Scan(); {
 		if text, ok := strings.CutPrefix(lines.Text(), "pid "); ok {
-			if pid, err = strconv.Atoi(text); err != nil {
-				t.Fatal(err)
-			}
+			pid, err = strconv.Atoi(text)
+			check.Must(t, err)
 		}
 	}
 	check.Must(t, cmd.Process.Kill())
