@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 
 	"seckill/model"
 	"seckill/repository/sqldb"
@@ -61,23 +60,19 @@ func (a *Accounts) Create(ctx context.Context, account model.Account) error {
 
 // ByUsername finds an account without regard to case; NOT_FOUND when there is none.
 func (a *Accounts) ByUsername(ctx context.Context, username string) (model.Account, error) {
-	return a.find(ctx, "get the account of a username", username, "username_key = ?", usernameKey(username))
+	var row accountRow
+	err := a.db.Read(ctx, "get the account of a username", func(db *gorm.DB) error {
+		if !model.ValidID(username) { // whose letters are those of ids; see take
+			return model.NotFound("account")
+		}
+		return notFound(db.Where("username_key = ?", usernameKey(username)).Take(&row).Error, "account")
+	})
+	return row.Account, err
 }
 
 // ByID finds an account; NOT_FOUND when there is none.
 func (a *Accounts) ByID(ctx context.Context, id string) (model.Account, error) {
-	return a.find(ctx, "get account "+id, id, "id = ?", id)
-}
-
-// find reads one account. A name that cannot be one is not asked for: its letters are those of ids; see possible.
-func (a *Accounts) find(ctx context.Context, action, name, condition, value string) (model.Account, error) {
-	var row accountRow
-	err := a.db.Read(ctx, action, func(db *gorm.DB) error {
-		if !model.ValidID(name) {
-			return model.NotFound("account")
-		}
-		return notFound(db.Where(condition, value).Take(&row).Error, "account")
-	})
+	row, err := byID[accountRow](ctx, a.db, "account", id)
 	return row.Account, err
 }
 
@@ -87,13 +82,8 @@ func (a *Accounts) find(ctx context.Context, action, name, condition, value stri
 // may be called again when the transaction was the victim of another one.
 func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error) {
 	var row accountRow
-	err := a.db.Write(ctx, "change account "+id, func(tx *gorm.DB) error {
-		if !model.ValidID(id) {
-			return model.NotFound("account")
-		}
-		row = accountRow{}
-		err := tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("id = ?", id).Take(&row).Error
-		if err := notFound(err, "account"); err != nil {
+	err := a.db.Write(ctx, "change account "+id, func(tx *gorm.DB) (err error) {
+		if row, err = take[accountRow](locked(tx), "account", id); err != nil {
 			return err
 		}
 		before := row.Account
@@ -107,19 +97,18 @@ func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model
 		row.ChangedAt = &now
 		err = tx.Model(&accountRow{}).Where("id = ?", id).
 			Select("PasswordHash", "Version", "Level", "Groups", "Disabled", "ChangedAt").Updates(&row).Error
+		entry := adminChange{at: now, actor: by, action: model.ActionGroupsChange, subject: id}
 		if err == nil && !slices.Equal(row.Groups, before.Groups) {
-			err = logChange(a.db, tx, adminChange{
-				at: now, actor: by, action: model.ActionGroupsChange, subject: id,
-				before: loggedGroups{Username: row.Username, Groups: before.Groups}, after: loggedGroups{Username: row.Username, Groups: row.Groups},
-			})
+			entry.before, entry.after = loggedGroups{row.Username, before.Groups}, loggedGroups{row.Username, row.Groups}
+			err = logChange(a.db, tx, entry)
 		}
 		was, became := loggedAccount(before), loggedAccount(row.Account)
-		if became.NewPassword = row.PasswordHash != before.PasswordHash; err != nil || before.Role != model.RoleAdmin || was == became {
+		became.NewPassword = row.PasswordHash != before.PasswordHash
+		if err != nil || before.Role != model.RoleAdmin || was == became {
 			return err // a buyer's account, or the end of a session
 		}
-		return logChange(a.db, tx, adminChange{
-			at: now, actor: by, action: model.ActionAdminChange, subject: id, before: was, after: became,
-		})
+		entry.action, entry.before, entry.after = model.ActionAdminChange, was, became
+		return logChange(a.db, tx, entry)
 	})
 	return row.Account, err
 }
@@ -230,51 +219,36 @@ func (l *AdminLog) Record(ctx context.Context, change model.AdminChange) error {
 // List reads one page, newest first. A cursor that is none of ours is VALIDATION.
 func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.AdminLogPage, error) {
 	page := model.AdminLogPage{Items: []model.AdminChange{}}
-	after, err := model.ParseCursor(q.Cursor)
-	if err != nil {
-		return page, err
+	if q.Actor != "" && !model.ValidUserID(q.Actor) || q.Subject != "" && !model.ValidID(q.Subject) {
+		_, err := model.ParseCursor(q.Cursor)
+		return page, err // there is no such user or subject; see take
 	}
-	if q.Actor != "" && !model.ValidUserID(q.Actor) {
-		return page, nil // there is no such user; see possible
-	}
-	if q.Subject != "" && !model.ValidID(q.Subject) {
-		return page, nil // nor such a subject
-	}
-	limit := model.PageSize(q.Limit)
-	var rows []logRow
-	err = l.db.Browse(ctx, "list the administrators' log", func(db *gorm.DB) error {
-		index := "PRIMARY"
-		switch {
-		case q.Subject != "":
-			index = "admin_log_subject"
-		case q.Actor != "":
-			index = "admin_log_actor"
-		}
-		table := behind(l.db.Dialect, "admin_log", index, after.ID != "" && index != "PRIMARY")
-		query := db.Table(table).Order("id DESC").Limit(limit + 1)
-		if after.ID != "" {
-			id, err := strconv.ParseInt(after.ID, 10, 64)
-			if err != nil {
-				return model.Invalid("query.cursor", "is not a cursor of this list")
+	at := func(r logRow) model.Cursor { return model.Cursor{At: r.ChangedAt, ID: strconv.FormatInt(r.ID, 10)} }
+	rows, next, err := paged(ctx, l.db, "list the administrators' log", q.Cursor, q.Limit, at,
+		func(db *gorm.DB, after model.Cursor, most int) (*gorm.DB, error) {
+			index := "PRIMARY"
+			switch {
+			case q.Subject != "":
+				index = "admin_log_subject"
+			case q.Actor != "":
+				index = "admin_log_actor"
 			}
-			query = query.Where("id < ?", id)
-		}
-		if q.Actor != "" {
-			query = query.Where("actor = ?", q.Actor)
-		}
-		if q.Subject != "" {
-			query = query.Where("subject = ?", q.Subject)
-		}
-		return query.Find(&rows).Error
-	})
-	if err != nil {
-		return page, err
-	}
-	rows, page.NextCursor = paged(rows, limit, func(r logRow) model.Cursor { return model.Cursor{At: r.ChangedAt, ID: strconv.FormatInt(r.ID, 10)} })
+			query := db.Table(behind(l.db.Dialect, "admin_log", index, after.ID != "" && index != "PRIMARY"))
+			if after.ID != "" {
+				id, err := strconv.ParseInt(after.ID, 10, 64)
+				if err != nil {
+					return nil, model.Invalid("query.cursor", "is not a cursor of this list")
+				}
+				query = query.Where("id < ?", id)
+			}
+			query = having(having(query, "actor = ?", q.Actor), "subject = ?", q.Subject)
+			return query.Order("id DESC").Limit(most), nil
+		})
+	page.NextCursor = next
 	for _, row := range rows {
 		page.Items = append(page.Items, row.change())
 	}
-	return page, nil
+	return page, err
 }
 
 func (r logRow) change() model.AdminChange {

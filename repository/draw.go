@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -8,11 +9,9 @@ import (
 	"time"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 
 	"seckill/internal/draw"
 	"seckill/internal/failpoint"
-	"seckill/internal/ids"
 	"seckill/model"
 	"seckill/repository/sqldb"
 )
@@ -49,17 +48,10 @@ func newDraw(tx *gorm.DB, voucherID string) error {
 	return nil
 }
 
-// lockDraw locks a draw's row until the transaction ends. Who also locks the voucher does that before.
-func lockDraw(tx *gorm.DB, voucherID string) (row drawRow, found bool, err error) {
-	var rows []drawRow
-	err = tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("voucher_id = ?", voucherID).Find(&rows).Error
-	if err != nil {
-		return row, false, fmt.Errorf("lock the draw of voucher %s: %w", voucherID, err)
-	}
-	if len(rows) == 0 {
-		return row, false, nil
-	}
-	return rows[0], true, nil
+// lockDraw locks a draw's row until the transaction ends; nil: the voucher never was one. Who also locks the voucher does
+// that before.
+func lockDraw(tx *gorm.DB, voucherID string) (*drawRow, error) {
+	return first[drawRow](locked(tx).Where("voucher_id = ?", voucherID), "the draw of voucher "+voucherID)
 }
 
 // changeDraw makes the draw of a voucher that becomes one, and refuses what a draw that is closed does not allow. The
@@ -68,11 +60,11 @@ func changeDraw(tx *gorm.DB, before, after *model.Voucher) error {
 	if before.Allocation != model.ByDraw && after.Allocation != model.ByDraw {
 		return nil
 	}
-	row, found, err := lockDraw(tx, after.ID)
+	row, err := lockDraw(tx, after.ID)
 	if err != nil {
 		return err
 	}
-	if !found {
+	if row == nil {
 		return newDraw(tx, after.ID)
 	}
 	same := before.BeginAt.Equal(after.BeginAt) && before.EndAt.Equal(after.EndAt) && after.SameRules(&before.VoucherFields)
@@ -114,22 +106,24 @@ func (d *Draws) Close(ctx context.Context, voucherID string) (state model.DrawSt
 	err = d.db.WriteRepeatable(ctx, "close the draw of voucher "+voucherID, func(tx *gorm.DB, _ bool) error {
 		voucher, err := lockVoucher(tx, d.db.Dialect, voucherID)
 		if err != nil {
-			return notFound(err, "voucher")
+			return err
 		}
-		row, found, err := lockDraw(tx, voucherID)
+		row, err := lockDraw(tx, voucherID)
 		if err != nil {
 			return err
 		}
-		if state = row.state(); state.Closed {
+		if row != nil && row.ClosedAt != nil {
+			state = row.state()
 			return sqldb.ErrNothingToWrite
 		}
 		now, err := readClock(tx, d.db.Dialect) // under the locks
 		if err != nil {
 			return err
 		}
-		if !found || voucher.Allocation != model.ByDraw || voucher.State != model.VoucherPublished || now.Before(voucher.EndAt) {
+		if row == nil || voucher.Allocation != model.ByDraw || voucher.State != model.VoucherPublished || now.Before(voucher.EndAt) {
 			return model.ErrSuperseded
 		}
+		state = row.state()
 		state.Closed = true
 		return matched(tx.Exec("UPDATE draws SET closed_at = ? WHERE voucher_id = ? AND closed_at IS NULL", now, voucherID), 1)
 	})
@@ -145,27 +139,15 @@ func (d *Draws) Entries(ctx context.Context, voucherID string, yield func(userID
 		UserID string
 		Nonce  []byte
 	}
-	read := func(last row) ([]row, error) {
-		list := make([]row, 0, entriesAtOnce)
-		err := d.db.Read(ctx, "read the entries of voucher "+voucherID, func(db *gorm.DB) error {
+	return pages(entriesAtOnce, func(last row) (page []row, err error) {
+		err = d.db.Read(ctx, "read the entries of voucher "+voucherID, func(db *gorm.DB) (err error) {
 			rows, err := db.Raw("SELECT user_id, nonce FROM draw_entries WHERE voucher_id = ? AND user_id > ? ORDER BY user_id LIMIT ?",
 				voucherID, last.UserID, entriesAtOnce).Rows()
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
-			for rows.Next() {
-				var one row
-				if err := rows.Scan(&one.UserID, &one.Nonce); err != nil {
-					return fmt.Errorf("read a row: %w", err)
-				}
-				list = append(list, one)
-			}
-			return rows.Err()
+			page, err = scanned(rows, err, entriesAtOnce, func(r *row) []any { return []any{&r.UserID, &r.Nonce} })
+			return err
 		})
-		return list, err
-	}
-	return pages(entriesAtOnce, read, each(func(one row) error { return yield(one.UserID, one.Nonce) }))
+		return page, err
+	}, each(func(one row) error { return yield(one.UserID, one.Nonce) }))
 }
 
 // SetRoot publishes the root of the closed list. ErrSuperseded says that another one is published.
@@ -185,31 +167,32 @@ func (d *Draws) SetRoot(ctx context.Context, voucherID string, root []byte) erro
 func (d *Draws) Serve(ctx context.Context, voucherID string, from int64, next []model.Drawn) (served int64, err error) {
 	action := fmt.Sprintf("serve %d of the draw of voucher %s from %d on", len(next), voucherID, from)
 	err = d.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
-		if _, _, err := lockMode(tx, d.db.Dialect); err != nil { // before the voucher, as in every transaction
-			return err
-		}
-		voucher, err := lockVoucher(tx, d.db.Dialect, voucherID)
-		if err != nil {
-			return notFound(err, "voucher")
-		}
-		row, found, err := lockDraw(tx, voucherID)
+		_, voucher, err := lockSale(tx, d.db.Dialect, voucherID)
 		if err != nil {
 			return err
+		}
+		row, err := lockDraw(tx, voucherID)
+		if err != nil || row == nil {
+			return cmp.Or(err, sqldb.ErrNothingToWrite)
 		}
 		if voucher.Now.Time, err = readClock(tx, d.db.Dialect); err != nil { // see handOver
 			return err
 		}
-		if served = row.Position; !found || served != from || row.DrawnAt != nil {
+		if served = row.Position; served != from || row.DrawnAt != nil {
 			return sqldb.ErrNothingToWrite
 		}
-		winners, err := d.allot(tx, row, &voucher, next)
+		winners, err := d.allot(tx, *row, &voucher, next)
 		if err != nil {
 			return err
 		}
 		if winners > 0 {
 			row.Winners = from + winners
 		}
-		if err := keepPlaces(tx, voucherID, from, next); err != nil {
+		places := insertDrawn.room(len(next)) // the drawn order
+		for i := range next {
+			places = append(places, voucherID, from+int64(i)+1, next[i].UserID, next[i].Leaf[:])
+		}
+		if err := insertDrawn.rows(tx, places); err != nil {
 			return err
 		}
 		served = from + int64(len(next))
@@ -235,7 +218,7 @@ func (d *Draws) allot(tx *gorm.DB, row drawRow, voucher *voucherRow, next []mode
 	var orders []model.Order
 	var waiting []string
 	for place, one := range next {
-		if owners[one.UserID] {
+		if _, owner := owners[one.UserID]; owner {
 			continue
 		}
 		if int64(len(orders)) >= voucher.Remaining {
@@ -243,12 +226,11 @@ func (d *Draws) allot(tx *gorm.DB, row drawRow, voucher *voucherRow, next []mode
 			continue
 		}
 		winners = int64(place) + 1
-		unique, err := ids.New()
+		order, err := unasked(voucher, one.UserID, window)
 		if err != nil {
 			return 0, err
 		}
-		order := model.Order{ID: model.OrderID(unique, voucher.ID), VoucherID: voucher.ID, UserID: one.UserID}
-		orders = append(orders, newRow(model.Reservation{Order: order}, voucher, window))
+		orders = append(orders, order)
 	}
 	if len(orders) > 0 {
 		done := tx.Exec("UPDATE vouchers SET remaining = remaining - ?, version = version + 1 WHERE id = ? AND remaining >= ?", len(orders), voucher.ID, len(orders))
@@ -266,30 +248,18 @@ func (d *Draws) allot(tx *gorm.DB, row drawRow, voucher *voucherRow, next []mode
 	return winners, err
 }
 
-// owners are those who have a live order already: the voucher was no draw at first, and somebody bought it in the
-// instant in which it became one. They keep that order, and get no second one.
-func (d *Draws) owners(tx *gorm.DB, row drawRow, next []model.Drawn) (map[string]bool, error) {
-	owners := map[string]bool{}
-	if len(next) == 0 {
-		return owners, nil
-	}
-	var earlier bool
-	err := tx.Raw("SELECT EXISTS (SELECT 1 FROM orders WHERE voucher_id = ? AND created_at < ?)", row.VoucherID, row.ClosedAt).Scan(&earlier).Error
-	if err != nil {
-		return nil, fmt.Errorf("look for earlier orders: %w", err)
-	}
-	if !earlier {
-		return owners, nil
+// owners are the live orders of those who have one already: the voucher was no draw at first, and somebody bought it in
+// the instant in which it became one. They keep that order, and get no second one.
+func (d *Draws) owners(tx *gorm.DB, row drawRow, next []model.Drawn) (map[string]model.Order, error) {
+	earlier, err := exists(tx, "SELECT 1 FROM orders WHERE voucher_id = ? AND created_at < ?", row.VoucherID, row.ClosedAt)
+	if err != nil || !earlier {
+		return map[string]model.Order{}, err
 	}
 	users := make([]string, len(next))
 	for i, one := range next {
 		users[i] = one.UserID
 	}
-	live, err := liveOrders(tx, row.VoucherID, users)
-	for user := range live {
-		owners[user] = true
-	}
-	return owners, err
+	return liveOrders(tx, row.VoucherID, users)
 }
 
 // liveOrders are the live orders of users for a voucher, by user.
@@ -297,15 +267,6 @@ func liveOrders(tx *gorm.DB, voucherID string, users []string) (map[string]model
 	return keyed("look for live orders", users, func(order model.Order) string { return order.UserID }, func(some []string) *gorm.DB {
 		return tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, some)
 	})
-}
-
-// keepPlaces writes the drawn order down.
-func keepPlaces(tx *gorm.DB, voucherID string, from int64, next []model.Drawn) error {
-	args := insertDrawn.room(len(next))
-	for i := range next {
-		args = append(args, voucherID, from+int64(i)+1, next[i].UserID, next[i].Leaf[:])
-	}
-	return insertDrawn.rows(tx, args)
 }
 
 const insertDrawn insertion = "INSERT INTO draw_places (voucher_id, place, user_id, leaf) VALUES "
@@ -352,12 +313,12 @@ func (d *Draws) published(ctx context.Context, voucherID string, admin bool) (ro
 // places, up to the last one that the waitlist has served, and none was made before that of an earlier place. Nil: it
 // has none.
 func (d *Draws) Report(ctx context.Context, voucherID string) (*model.ReportDraw, error) {
-	var rows []struct {
+	type row struct {
 		Entries, Winners, Served, Made int64
 		DrawnAt                        *time.Time
 	}
-	err := d.db.Browse(ctx, "report the draw of voucher "+voucherID, func(db *gorm.DB) error {
-		return db.Raw(sqlOf(d.db.Dialect, "draw_report"), voucherID).Scan(&rows).Error
+	rows, err := list[row](ctx, d.db.Browse, "report the draw of voucher "+voucherID, func(db *gorm.DB) *gorm.DB {
+		return db.Raw(sqlOf(d.db.Dialect, "draw_report"), voucherID)
 	})
 	if err != nil || len(rows) == 0 {
 		return nil, err

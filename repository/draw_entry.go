@@ -93,17 +93,17 @@ type entering struct {
 
 func (e *entering) enter(members []int) error {
 	began := time.Now()
-	row, found, err := lockDraw(e.tx, e.voucherID)
+	row, err := lockDraw(e.tx, e.voucherID)
 	if err != nil {
 		return err
 	}
 	waited := time.Since(began)
-	var voucher voucherRow // as it is since the draw's row is locked, which every change of the window needs
-	err = selectVouchers(e.tx, e.draws.db.Dialect).Where("id = ?", e.voucherID).Take(&voucher).Error
-	if err = notFound(err, "voucher"); err != nil && model.CodeOf(err) != model.CodeNotFound {
+	// As it is since the draw's row is locked, which every change of the window needs.
+	voucher, err := readVoucher(e.tx, e.draws.db.Dialect, e.voucherID)
+	if err != nil && model.CodeOf(err) != model.CodeNotFound {
 		return fmt.Errorf("read voucher %s: %w", e.voucherID, err)
 	}
-	if err == nil && (!found || voucher.Allocation != model.ByDraw) {
+	if err == nil && (row == nil || voucher.Allocation != model.ByDraw) {
 		err = model.ErrEntry
 	}
 	if err != nil {
@@ -132,7 +132,7 @@ func (e *entering) enter(members []int) error {
 	for _, i := range members {
 		one := e.asked[i]
 		entry, there := entries[one.UserID]
-		if refusal := e.refusal(row, voucher.Voucher, owners, one, voucher.Now.Time); !there && refusal != nil {
+		if refusal := e.refusal(*row, voucher.Voucher, owners, one, voucher.Now.Time); !there && refusal != nil {
 			e.answers[i].Err = refusal
 			continue
 		}
@@ -197,14 +197,13 @@ func (d *Draws) Entry(ctx context.Context, voucherID, userID string) (entry mode
 		Place   *int64 // on the waitlist
 	}
 	err = d.db.Read(ctx, "look at an entry of voucher "+voucherID, func(db *gorm.DB) error {
-		var rows []row
-		if err := db.Raw(sqlOf(d.db.Dialect, "draw_entry"), voucherID, userID).Scan(&rows).Error; err != nil {
+		found, err := first[row](db.Raw(sqlOf(d.db.Dialect, "draw_entry"), voucherID, userID), "the entry")
+		if err != nil {
 			return err
 		}
-		if len(rows) == 0 {
+		if found == nil {
 			return model.NotFound("entry")
 		}
-		found := rows[0]
 		found.Mine.VoucherID, found.Mine.UserID = voucherID, userID
 		entry = found.Mine.entry()
 		switch {
@@ -212,8 +211,7 @@ func (d *Draws) Entry(ctx context.Context, voucherID, userID string) (entry mode
 			entry.Status, entry.OrderID = model.EntryWon, *found.OrderID
 		case found.Place != nil:
 			entry.Status = model.EntryWaiting
-			var v voucherRow
-			err := selectVouchers(db, d.db.Dialect).Where("id = ?", voucherID).Take(&v).Error
+			v, err := readVoucher(db, d.db.Dialect, voucherID)
 			if err == nil {
 				entry.Position, err = positionOf(db, v, waitlistRow{VoucherID: voucherID, Place: *found.Place})
 			}

@@ -3,7 +3,6 @@ package repository
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,9 +20,6 @@ type idempotencyKey struct {
 	Answer         string
 	CreatedAt      time.Time `gorm:"autoCreateTime:false"`
 }
-
-// TableName implements gorm's Tabler.
-func (idempotencyKey) TableName() string { return "idempotency_keys" }
 
 // answer is what a call was answered: a voucher, or a CONFLICT.
 type answer struct {
@@ -81,13 +77,10 @@ func firstAnswer(tx *gorm.DB, key model.Idempotency) (*answer, error) {
 	if key.Key == "" {
 		return nil, nil //nolint:nilnil // no key, no answer: both are fine
 	}
-	var row idempotencyKey
-	err := tx.Where("scope = ? AND idempotency_key = ?", []byte(key.Scope), []byte(key.Key)).Take(&row).Error
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, nil //nolint:nilnil // not used yet
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read idempotency key: %w", err)
+	used := tx.Where("scope = ? AND idempotency_key = ?", []byte(key.Scope), []byte(key.Key))
+	row, err := first[idempotencyKey](used, "the idempotency key")
+	if err != nil || row == nil {
+		return nil, err
 	}
 	if row.Fingerprint != key.Fingerprint {
 		return nil, model.Conflict("The Idempotency-Key was used for another request.")

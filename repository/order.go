@@ -3,6 +3,7 @@ package repository
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -61,23 +62,18 @@ func (o *Orders) Get(ctx context.Context, id string) (model.Order, error) {
 }
 
 // Find reads orders by id; absent ones are left out.
-func (o *Orders) Find(ctx context.Context, ids []string) (map[string]model.Order, error) {
-	return o.find(ctx, "find", ids)
+func (o *Orders) Find(ctx context.Context, ids []string) (found map[string]model.Order, err error) {
+	err = o.db.Read(ctx, fmt.Sprintf("find %d orders", len(ids)), func(db *gorm.DB) (err error) {
+		found, err = findOrders(db, ids)
+		return err
+	})
+	return found, err
 }
 
 // Failed reads those of the orders that have failed.
 func (o *Orders) Failed(ctx context.Context, ids []string) (map[string]model.Order, error) {
-	return o.find(ctx, "look for failed ones among", ids, "status = ?", model.OrderFailed)
-}
-
-func (o *Orders) find(ctx context.Context, action string, ids []string, condition ...any) (found map[string]model.Order, err error) {
-	err = o.db.Read(ctx, fmt.Sprintf("%s %d orders", action, len(ids)), func(db *gorm.DB) (err error) {
-		if len(condition) > 0 {
-			db = db.Where(condition[0], condition[1:]...).Session(&gorm.Session{})
-		}
-		found, err = findOrders(db, ids)
-		return err
-	})
+	found, err := o.Find(ctx, ids)
+	maps.DeleteFunc(found, func(_ string, order model.Order) bool { return order.Status != model.OrderFailed })
 	return found, err
 }
 
@@ -103,19 +99,15 @@ const detailReadings = 3
 
 // Detail is Get with everything that happened to the order.
 func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, error) {
-	if !model.ValidID(id) { // see possible
-		return model.OrderDetail{}, fmt.Errorf("get order %q: %w", id, model.NotFound("order"))
-	}
 	var order model.Order
 	var rows []historyRow
-	err := o.db.Read(ctx, "get order "+id+" with its history", func(db *gorm.DB) error {
+	err := o.db.Read(ctx, "get order "+id+" with its history", func(db *gorm.DB) (err error) {
 		for range detailReadings {
-			if err := db.Where("id = ?", id).Take(&order).Error; err != nil {
-				return notFound(err, "order")
-			}
-			var err error
-			if rows, err = historyOf(db, id); err != nil {
+			if order, err = take[model.Order](db, "order", id); err != nil {
 				return err
+			}
+			if err := db.Where("order_id = ?", id).Order("id").Find(&rows).Error; err != nil {
+				return fmt.Errorf("read its history: %w", err)
 			}
 			if len(rows) == 0 || rows[len(rows)-1].ToStatus == order.Status {
 				return nil
@@ -130,22 +122,10 @@ func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, erro
 }
 
 // List reads one page of orders, newest first. A cursor that is none of ours is VALIDATION.
-func (o *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	after, err := model.ParseCursor(q.Cursor)
-	if err != nil {
-		return model.OrderPage{}, err
-	}
-	limit := model.PageSize(q.Limit)
-	orders, err := o.page(ctx, q, after, limit+1)
-	if err != nil {
-		return model.OrderPage{}, err
-	}
-	return orderPage(orders, limit), nil
-}
-
-func orderPage(orders []model.Order, limit int) (page model.OrderPage) {
-	page.Items, page.NextCursor = paged(orders, limit, func(o model.Order) model.Cursor { return model.Cursor{At: o.CreatedAt, ID: o.ID} })
-	return page
+func (o *Orders) List(ctx context.Context, q model.OrderQuery) (page model.OrderPage, err error) {
+	page.Items, page.NextCursor, err = paged(ctx, o.db, "list orders", q.Cursor, q.Limit, atOrder,
+		func(db *gorm.DB, after model.Cursor, most int) (*gorm.DB, error) { return o.listed(db, q, after, most) })
+	return page, err
 }
 
 // Each calls yield for every order of the query, newest first, whatever the query's Limit says. It reads page by page,
@@ -156,52 +136,59 @@ func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 	if err != nil {
 		return err
 	}
-	return pages(streamRows, func(last model.Order) ([]model.Order, error) {
+	return pages(streamRows, func(last model.Order) (orders []model.Order, err error) {
 		if last.ID != "" {
-			after = model.Cursor{At: last.CreatedAt, ID: last.ID}
+			after = atOrder(last)
 		}
-		return o.page(ctx, q, after, streamRows)
+		err = o.db.Browse(ctx, "list orders", func(db *gorm.DB) error {
+			found, err := o.listed(db, q, after, streamRows)
+			if err != nil || found == nil {
+				return err
+			}
+			return found.Find(&orders).Error
+		})
+		return orders, err
 	}, each(yield))
 }
 
-// page reads orders after a cursor.
-func (o *Orders) page(ctx context.Context, q model.OrderQuery, after model.Cursor, limit int) ([]model.Order, error) {
-	orders := []model.Order{}
-	if (q.UserID != "" && !model.ValidUserID(q.UserID)) || (q.VoucherID != "" && !model.ValidID(q.VoucherID)) {
-		return orders, nil // there are no such orders; see possible
+// listed finds orders after a cursor.
+func (o *Orders) listed(db *gorm.DB, q model.OrderQuery, after model.Cursor, most int) (*gorm.DB, error) {
+	if q.UserID != "" && !model.ValidUserID(q.UserID) || q.VoucherID != "" && !model.ValidID(q.VoucherID) {
+		return nil, nil //nolint:nilnil // there are no such orders; see take
 	}
-	if q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status) {
-		return nil, model.Invalid("query.status", "is not a status of orders")
+	if err := knownStatus(q.Status); err != nil {
+		return nil, err
 	}
-	err := o.db.Browse(ctx, "list orders", func(db *gorm.DB) error {
-		index := ordersNewest
-		if q.VoucherID != "" {
-			index = ordersOfVoucher
-		}
-		if q.UserID != "" {
-			index = ordersOfUser
-		}
-		found := newestFirst(db.Table(behind(o.db.Dialect, "orders", index, after.ID != "")).Select("id"), after, limit)
-		if q.UserID != "" {
-			found = found.Where("user_id = ?", q.UserID)
-		}
-		if q.VoucherID != "" {
-			found = found.Where("voucher_id = ?", q.VoucherID)
-		}
-		if q.Status != "" {
-			found = found.Where("status = ?", q.Status)
-		}
-		// An index is searched for the ids alone. Read backwards for whole rows, it has each row read to see its status.
-		return db.Joins("JOIN (?) AS found ON found.id = orders.id", found).Order("orders.created_at DESC, orders.id DESC").Find(&orders).Error
-	})
-	return orders, err
+	index := ordersNewest
+	if q.VoucherID != "" {
+		index = ordersOfVoucher
+	}
+	if q.UserID != "" {
+		index = ordersOfUser
+	}
+	found := newestFirst(db.Table(behind(o.db.Dialect, "orders", index, after.ID != "")).Select("id"), after, most)
+	found = having(having(having(found, "user_id = ?", q.UserID), "voucher_id = ?", q.VoucherID), "status = ?", q.Status)
+	return wholeOrders(db, found), nil
+}
+
+// wholeOrders reads the orders whose ids were found, newest first. An index is searched for the ids alone: read
+// backwards for whole rows, it has each row read to see its status.
+func wholeOrders(db, found *gorm.DB) *gorm.DB {
+	return db.Joins("JOIN (?) AS found ON found.id = orders.id", found).Order("orders.created_at DESC, orders.id DESC")
+}
+
+func knownStatus(status model.OrderStatus) error {
+	if status != "" && !slices.Contains(model.OrderStatuses(), status) {
+		return model.Invalid("query.status", "is not a status of orders")
+	}
+	return nil
 }
 
 // Buyers calls yield for every user who has a live order of a voucher, or waits before another one. It reads
 // page by page: a user who had one when it was called, and still has, is among them.
 func (o *Orders) Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
 	if !model.ValidID(v.ID) {
-		return nil // see possible
+		return nil // see take
 	}
 	which := "slot = 1"
 	if v.Cooldown > 0 {
@@ -220,7 +207,7 @@ func (o *Orders) Buyers(ctx context.Context, v model.Voucher, yield func(userID 
 // given. It reads page by page: an order that was live when it was called, and still is, is among them.
 func (o *Orders) Live(ctx context.Context, voucherID string, yield func(model.Order) error) error {
 	if !model.ValidID(voucherID) {
-		return nil // see possible
+		return nil // see take
 	}
 	return pages(snapshotRows, func(last model.Order) (orders []model.Order, err error) {
 		err = o.db.Browse(ctx, "list live orders of voucher "+voucherID, func(db *gorm.DB) error {
@@ -248,27 +235,20 @@ const (
 // words find. A cursor that is none of ours, and a status of no order, are VALIDATION.
 //
 // Every list is found by an index: those of a status by one of its own, and all of them as the newest of each status.
-func (o *Orders) Search(ctx context.Context, q model.OrderSearch) (model.OrderPage, error) {
-	after, err := model.ParseCursor(q.Cursor)
-	if err != nil {
-		return model.OrderPage{}, err
+func (o *Orders) Search(ctx context.Context, q model.OrderSearch) (page model.OrderPage, err error) {
+	if err := knownStatus(q.Status); err != nil {
+		return page, err
 	}
-	if q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status) {
-		return model.OrderPage{}, model.Invalid("query.status", "is not a status of orders")
-	}
-	limit := model.PageSize(q.Limit)
-	var orders []model.Order
-	err = o.db.Browse(ctx, "search orders", func(db *gorm.DB) error {
-		s := search{db: db, dialect: o.db.Dialect, status: q.Status, after: after, most: limit + 1}
-		if err := s.find(q); err != nil || len(s.lists) == 0 {
-			return err
-		}
-		return s.read(&orders)
-	})
-	if err != nil {
-		return model.OrderPage{}, err
-	}
-	return orderPage(orders, limit), nil
+	page.Items, page.NextCursor, err = paged(ctx, o.db, "search orders", q.Cursor, q.Limit, atOrder,
+		func(db *gorm.DB, after model.Cursor, most int) (*gorm.DB, error) {
+			s := search{db: db, dialect: o.db.Dialect, status: q.Status, after: after, most: most}
+			if err := s.find(q); err != nil || len(s.lists) == 0 {
+				return nil, err
+			}
+			each := strings.Repeat(" UNION SELECT id FROM (?) AS list", len(s.lists))
+			return wholeOrders(db, db.Raw(strings.TrimPrefix(each, " UNION "), s.lists...)).Limit(most), nil
+		})
+	return page, err
 }
 
 // search is a page on its way: the newest of several lists.
@@ -285,36 +265,31 @@ type search struct {
 func (s *search) find(q model.OrderSearch) error {
 	words := strings.Fields(q.Words)
 	if len(words) == 0 && q.CodeHash == nil {
-		statuses := model.OrderStatuses()
-		if s.status != "" {
-			statuses = []model.OrderStatus{s.status}
-		}
-		for _, status := range statuses {
-			s.add(s.db.Table(s.dialect.Through("orders", ordersNewest)).Where("status = ?", status))
+		for _, status := range model.OrderStatuses() {
+			if s.status == "" || s.status == status {
+				s.add(s.db.Table(s.dialect.Through("orders", ordersNewest)).Where("status = ?", status))
+			}
 		}
 		return nil
 	}
 	if q.CodeHash != nil {
 		s.add(s.db.Table("orders").Where("id = (SELECT order_id FROM order_codes WHERE code_hash = ?)", q.CodeHash))
 	}
-	if len(words) == 0 {
-		return nil
-	}
 	if len(words) == 1 {
 		s.ofUser(words[0])
+	}
+	if len(words) == 0 {
+		return nil
 	}
 	return s.ofTitle(words[:min(len(words), maxWords)])
 }
 
 // add adds the newest of a list.
 func (s *search) add(list *gorm.DB) {
-	if s.status != "" {
-		list = list.Where("status = ?", s.status)
-	}
-	s.lists = append(s.lists, newestFirst(list, s.after, s.most).Select("id"))
+	s.lists = append(s.lists, newestFirst(having(list, "status = ?", s.status), s.after, s.most).Select("id"))
 }
 
-// ofUser adds orders of a user's id, and of a username's account. What is no id is not asked for; see possible.
+// ofUser adds orders of a user's id, and of a username's account. What is no id is not asked for; see take.
 func (s *search) ofUser(word string) {
 	if !model.ValidUserID(word) {
 		return
@@ -342,12 +317,4 @@ func (s *search) ofTitle(words []string) error {
 		s.add(s.db.Table(behind(s.dialect, "orders", ordersOfVoucher, s.after.ID != "")).Where("voucher_id = ?", id))
 	}
 	return nil
-}
-
-// read reads the newest of all lists. Only those of the page are read as whole rows.
-func (s *search) read(orders *[]model.Order) error {
-	each := strings.Repeat(" UNION SELECT id FROM (?) AS list", len(s.lists))
-	found := s.db.Raw(strings.TrimPrefix(each, " UNION "), s.lists...)
-	return s.db.Joins("JOIN (?) AS found ON found.id = orders.id", found).
-		Order("orders.created_at DESC, orders.id DESC").Limit(s.most).Find(orders).Error
 }

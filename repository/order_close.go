@@ -270,8 +270,8 @@ func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.
 		return model.Order{}, false, err
 	}
 	voucher, err := lockVoucher(tx, o.db.Dialect, r.VoucherID)
-	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
-		return model.Order{}, false, fmt.Errorf("lock voucher %s: %w", r.VoucherID, err)
+	if err != nil && model.CodeOf(err) != model.CodeNotFound {
+		return model.Order{}, false, err
 	}
 	found, err := findOrders(tx, []string{r.ID})
 	if err != nil {
@@ -335,21 +335,21 @@ type orderCode struct {
 	OrderID  string
 }
 
-// TableName implements gorm's Tabler.
-func (orderCode) TableName() string { return "order_codes" }
-
-// Redeem uses the code with a keyed hash, once: its order was paid and is redeemed from
-// now on. NOT_FOUND when no order has that code, ILLEGAL_STATE with the order's status
-// when it is not paid any more, or its payment is disputed. The administrators' log has it.
+// Redeem uses the code with a keyed hash, once: its order was paid and is redeemed from now on. NOT_FOUND when no order
+// has that code, ILLEGAL_STATE with the order's status when it is not paid any more, or its payment is disputed. The
+// administrators' log has it.
 func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error) {
 	var order model.Order
 	var sent time.Time // goes out with a COMMIT that may not be answered
 	err := o.db.WriteRepeatable(ctx, "redeem a code", func(tx *gorm.DB, doubtful bool) error {
-		var code orderCode
-		if err := tx.Where("code_hash = ?", hash).Take(&code).Error; err != nil {
-			return notFound(err, "code")
+		code, err := first[orderCode](tx.Where("code_hash = ?", hash), "the code")
+		if err != nil {
+			return err
 		}
-		before, err := lockOrder(tx, code.OrderID) // no dispute of its payment comes in between
+		if code == nil {
+			return model.NotFound("code")
+		}
+		before, err := take[model.Order](locked(tx), "order", code.OrderID) // no dispute of its payment comes in between
 		if err != nil {
 			return fmt.Errorf("read order %s: %w", code.OrderID, err)
 		}
@@ -361,11 +361,11 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		if err != nil {
 			return usedBefore(tx, before, err)
 		}
-		var disputed []string
-		if err := tx.Table("payments").Where("order_id = ? AND disputed = ?", before.ID, true).Limit(1).Pluck("id", &disputed).Error; err != nil {
-			return fmt.Errorf("look for disputes of order %s: %w", before.ID, err)
+		disputed, err := exists(tx, "SELECT 1 FROM payments WHERE order_id = ? AND disputed = ?", before.ID, true)
+		if err != nil {
+			return err
 		}
-		if len(disputed) > 0 {
+		if disputed {
 			return &model.Error{
 				Code: model.CodeIllegalState, OrderStatus: before.Status,
 				Detail: "The buyer disputes the payment of this order: its code rests until that is decided.",

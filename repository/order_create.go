@@ -294,12 +294,12 @@ func (r *voucherRow) askedToCool(orders []model.Reservation) bool {
 // cool reads until when the users of orders wait, with the voucher's row locked from here to COMMIT: an order of theirs
 // that is closed meanwhile was closed before, or is closed after. A read before the lock could miss one.
 func (o *Orders) cool(tx *gorm.DB, voucher *voucherRow, orders []model.Reservation) error {
-	locked, err := lockVoucher(tx, o.db.Dialect, voucher.ID)
+	row, err := lockVoucher(tx, o.db.Dialect, voucher.ID)
 	if err != nil {
-		return fmt.Errorf("lock voucher %s: %w", voucher.ID, err)
+		return err
 	}
-	locked.OrderMode, locked.waited = voucher.OrderMode, voucher.waited
-	*voucher = locked
+	row.OrderMode, row.waited = voucher.OrderMode, voucher.waited
+	*voucher = row
 	users := make([]string, len(orders))
 	for i, order := range orders {
 		users[i] = order.UserID

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 
 	"seckill/model"
 	"seckill/repository/sqldb"
@@ -83,7 +82,7 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 	if !allOverdue(changes, now) {
 		for _, id := range slices.Sorted(maps.Keys(back)) {
 			if _, err := lockVoucher(tx, d, id); err != nil {
-				return nil, fmt.Errorf("lock voucher %s: %w", id, err)
+				return nil, err
 			}
 		}
 	}
@@ -246,20 +245,6 @@ func matched(done *gorm.DB, rows int) error {
 	return done.Error
 }
 
-// lockOrder locks one order's row until the transaction ends. Who also locks its voucher does that before.
-func lockOrder(tx *gorm.DB, id string) (model.Order, error) {
-	return readOrder(tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}), id)
-}
-
-func readOrder(tx *gorm.DB, id string) (model.Order, error) {
-	var order model.Order
-	if !model.ValidID(id) { // see possible
-		return order, model.NotFound("order")
-	}
-	err := tx.Where("id = ?", id).Take(&order).Error
-	return order, notFound(err, "order")
-}
-
 // history tells what happened to an order. Its creation has no row, because an order that is made must cost one row and
 // not two: the order's own tells when it was admitted and, when it was processing before, when it became unpaid or
 // failed.
@@ -286,13 +271,4 @@ func creation(order model.Order) []model.OrderMove {
 		admitted.To = model.OrderUnpaid
 		return []model.OrderMove{admitted}
 	}
-}
-
-// historyOf reads the history rows of an order, oldest first.
-func historyOf(db *gorm.DB, orderID string) ([]historyRow, error) {
-	var rows []historyRow
-	if err := db.Where("order_id = ?", orderID).Order("id").Find(&rows).Error; err != nil {
-		return nil, fmt.Errorf("read the history of order %s: %w", orderID, err)
-	}
-	return rows, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -28,9 +27,9 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 	var payment model.Payment
 	var order model.Order
 	err := p.db.WriteRepeatable(ctx, "start a payment of order "+orderID, func(tx *gorm.DB, _ bool) error {
-		for _, read := range []func(*gorm.DB, string) (model.Order, error){readOrder, lockOrder} { // only a new payment is worth the row
+		for _, rows := range []*gorm.DB{tx, locked(tx)} { // only a new payment is worth the row
 			var err error
-			if order, err = read(tx, orderID); err != nil {
+			if order, err = take[model.Order](rows, "order", orderID); err != nil {
 				return err
 			}
 			if order.UserID != userID {
@@ -39,12 +38,12 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 			if _, err := model.Move(order.Status, model.OrderPaid, model.MoverProvider); err != nil {
 				return err
 			}
-			var started []model.Payment
-			if err := tx.Where("order_id = ? AND status = ?", orderID, model.PaymentStarted).Order("created_at, id").Limit(1).Find(&started).Error; err != nil {
-				return fmt.Errorf("look for its payments: %w", err)
+			started, err := first[model.Payment](tx.Where("order_id = ? AND status = ?", orderID, model.PaymentStarted).Order("created_at, id"), "its payments")
+			if err != nil {
+				return err
 			}
-			if len(started) > 0 {
-				payment = started[0]
+			if started != nil {
+				payment = *started
 				return sqldb.ErrNothingToWrite
 			}
 		}
@@ -88,7 +87,7 @@ func (p *Payments) OfOrder(ctx context.Context, orderID string) ([]model.Payment
 
 // Started reads the payments of orders whose end is not known.
 func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Payment, error) {
-	var list []model.Payment
+	var payments []model.Payment
 	orderIDs = validIDs(orderIDs)
 	if len(orderIDs) == 0 {
 		return nil, nil
@@ -97,11 +96,11 @@ func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Paym
 		return parted(orderIDs, func(some []string) error {
 			var part []model.Payment
 			err := db.Where("order_id IN ? AND status = ?", some, model.PaymentStarted).Order("order_id, created_at").Find(&part).Error
-			list = append(list, part...)
+			payments = append(payments, part...)
 			return err
 		})
 	})
-	return list, err
+	return payments, err
 }
 
 // Due reads payments that the provider is to be asked for now, those that wait longest first.
@@ -160,21 +159,22 @@ type settlement struct {
 	sentAt time.Time
 }
 
-// messageRow is a row of webhook_messages.
-type messageRow struct {
+// webhookMessage is a row of webhook_messages.
+type webhookMessage struct {
 	ID         []byte
 	Digest     []byte
 	Refusal    string
 	ReceivedAt time.Time
 }
 
-// TableName implements gorm's Tabler.
-func (messageRow) TableName() string { return "webhook_messages" }
-
 // attempt is one transaction. It locks the order first, so that its notices take turns, and adds the message last.
 func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	s.receipt, s.refused, s.again = model.Receipt{}, "", false
-	order, err := s.order(tx)
+	rows := locked(tx)
+	if s.notice.Moved && s.notice.Refunded >= s.notice.Amount {
+		rows = tx // the unit may come back: then moveOrders locks the voucher first
+	}
+	order, err := take[model.Order](rows, "order", s.notice.OrderID)
 	if err != nil && model.CodeOf(err) != model.CodeNotFound {
 		return err
 	}
@@ -183,10 +183,11 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	if err != nil {
 		return err
 	}
-	payment, fits, err := s.payment(tx, known)
-	if err != nil {
-		return err
+	payment, err := take[model.Payment](tx, "payment", s.notice.PaymentID)
+	if err != nil && model.CodeOf(err) != model.CodeNotFound {
+		return fmt.Errorf("read the payment: %w", err)
 	}
+	fits := known && err == nil && payment.OrderID == order.ID && payment.Amount == s.notice.Amount && payment.Currency == s.notice.Currency
 	now, err := readClock(tx, s.db.Dialect)
 	if err != nil {
 		return err
@@ -217,14 +218,6 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	return nil
 }
 
-// order reads the order and locks it, unless its unit may come back: then moveOrders locks the voucher first.
-func (s *settlement) order(tx *gorm.DB) (order model.Order, err error) {
-	if !s.notice.Moved || s.notice.Refunded < s.notice.Amount || !model.ValidID(s.notice.OrderID) {
-		return lockOrder(tx, s.notice.OrderID)
-	}
-	return order, notFound(tx.Where("id = ?", s.notice.OrderID).Take(&order).Error, "order")
-}
-
 // stored reports whether a payment is as an attempt of this call has left it.
 func (s *settlement) stored(payment model.Payment) bool {
 	if s.notice.Moved {
@@ -238,13 +231,10 @@ func (s *settlement) received(tx *gorm.DB) (bool, error) {
 	if s.notice.Message == nil {
 		return false, nil
 	}
-	var row messageRow
-	err := tx.Where("id = ?", []byte(s.notice.Message.ID)).Take(&row).Error
+	row, err := first[webhookMessage](tx.Where("id = ?", []byte(s.notice.Message.ID)), "the message")
 	switch {
-	case errors.Is(err, gorm.ErrRecordNotFound):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("look for the message: %w", err)
+	case err != nil || row == nil:
+		return false, err
 	case row.Refusal != "":
 		s.again = true
 		return false, nil
@@ -254,22 +244,6 @@ func (s *settlement) received(tx *gorm.DB) (bool, error) {
 	return true, nil
 }
 
-// payment reads the notice's payment, and reports whether the two fit.
-func (s *settlement) payment(tx *gorm.DB, orderKnown bool) (model.Payment, bool, error) {
-	var payment model.Payment
-	if !orderKnown || !model.ValidID(s.notice.PaymentID) {
-		return payment, false, nil
-	}
-	err := tx.Where("id = ?", s.notice.PaymentID).Take(&payment).Error
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return payment, false, nil
-	}
-	if err != nil {
-		return payment, false, fmt.Errorf("read the payment: %w", err)
-	}
-	return payment, payment.OrderID == s.notice.OrderID && payment.Amount == s.notice.Amount && payment.Currency == s.notice.Currency, nil
-}
-
 // keepMessage takes the place of one with the same id that was refused.
 func (s *settlement) keepMessage(tx *gorm.DB, now time.Time) error {
 	message := s.notice.Message
@@ -277,29 +251,26 @@ func (s *settlement) keepMessage(tx *gorm.DB, now time.Time) error {
 		return nil
 	}
 	if s.again {
-		if err := tx.Where("id = ? AND refusal <> ''", []byte(message.ID)).Delete(&messageRow{}).Error; err != nil {
+		if err := tx.Where("id = ? AND refusal <> ''", []byte(message.ID)).Delete(&webhookMessage{}).Error; err != nil {
 			return fmt.Errorf("take the place of a refused message: %w", err)
 		}
 	}
-	return tx.Create(&messageRow{ID: []byte(message.ID), Digest: message.Digest, Refusal: s.refused, ReceivedAt: now}).Error
+	return tx.Create(&webhookMessage{ID: []byte(message.ID), Digest: message.Digest, Refusal: s.refused, ReceivedAt: now}).Error
 }
 
 // apply decides the payment, and with money what becomes of the order.
 func (s *settlement) apply(tx *gorm.DB, now time.Time) error {
 	payment := &s.receipt.Payment
-	status := model.PaymentFailed
+	status, next := model.PaymentFailed, (*time.Time)(nil)
 	if s.notice.Succeeded {
-		status = model.PaymentSucceeded
+		status, next = model.PaymentSucceeded, new(now.Add(budget.Hour))
 	}
 	if payment.Status == model.PaymentSucceeded || payment.Status == status {
 		refund, err := refundOf(tx, payment.ID)
 		s.receipt.Refund = refund
 		return err
 	}
-	payment.Status, payment.DecidedAt, payment.NextAt = status, &now, nil
-	if s.notice.Succeeded {
-		payment.NextAt = new(now.Add(budget.Hour))
-	}
+	payment.Status, payment.DecidedAt, payment.NextAt = status, &now, next
 	done := tx.Table("payments").Where("id = ?", payment.ID).
 		Updates(map[string]any{"status": status, "decided_at": now, "next_at": payment.NextAt})
 	if err := matched(done, 1); err != nil {

@@ -1,8 +1,8 @@
 package repository
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 
 	"seckill/model"
 	"seckill/repository/sqldb"
@@ -32,24 +31,16 @@ func NewRefunds(db *sqldb.Database) *Refunds { return &Refunds{db: db} }
 func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error) {
 	var refund *model.Refund
 	var order model.Order
-	var revived string           // by an attempt of this call whose COMMIT may not have been answered
-	if !model.ValidID(orderID) { // see possible
-		return model.Refund{}, order, fmt.Errorf("refund order %q: %w", orderID, model.NotFound("order"))
-	}
+	var revived string // by an attempt of this call whose COMMIT may not have been answered
 	err := r.db.WriteRepeatable(ctx, "refund order "+orderID, func(tx *gorm.DB, doubtful bool) error {
-		var found model.Order
-		err := tx.Where("id = ?", orderID).Take(&found).Error
+		found, err := take[model.Order](tx, "order", orderID)
 		if err != nil {
-			return notFound(err, "order")
+			return err
 		}
 		if doubtful {
-			var earlier []model.Refund
-			if err := tx.Where("id = ? OR id = ? AND status <> ?", newID, revived, model.RefundFailed).Find(&earlier).Error; err != nil {
-				return fmt.Errorf("look for the refund: %w", err)
-			}
-			if len(earlier) > 0 { // it was this call
-				refund, order = &earlier[0], found
-				return sqldb.ErrNothingToWrite
+			refund, err = first[model.Refund](tx.Where("id = ? OR id = ? AND status <> ?", newID, revived, model.RefundFailed), "the refund")
+			if order = found; err != nil || refund != nil { // it was this call
+				return cmp.Or(err, sqldb.ErrNothingToWrite)
 			}
 		}
 		refund, order, err = r.request(tx, found, newID, adminID)
@@ -82,7 +73,7 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 		return nil, order, err
 	}
 	now := *moved[0].ClosedAt
-	refund, err := insertRefund(tx, newID, payment, model.RefundByAdmin, adminID, now)
+	refund, err := insertRefund(tx, newID, *payment, model.RefundByAdmin, adminID, now)
 	if err != nil {
 		return nil, order, err
 	}
@@ -93,18 +84,15 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 
 // revive makes a refund of an order that had failed for good pending again; illegal is the answer when there is none.
 func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal error) (*model.Refund, error) {
-	var failed []model.Refund
-	if err := tx.Where("order_id = ? AND status = ?", order.ID, model.RefundFailed).Order("created_at, id").Limit(1).Find(&failed).Error; err != nil {
-		return nil, fmt.Errorf("look for failed refunds: %w", err)
-	}
-	if len(failed) == 0 {
-		return nil, illegal
+	failed, err := first[model.Refund](tx.Where("order_id = ? AND status = ?", order.ID, model.RefundFailed).Order("created_at, id"), "failed refunds")
+	if err != nil || failed == nil {
+		return nil, cmp.Or(err, illegal)
 	}
 	now, err := readClock(tx, r.db.Dialect)
 	if err != nil {
 		return nil, err
 	}
-	revived := failed[0]
+	revived := *failed
 	revived.Status, revived.ClosedAt, revived.NextAt = model.RefundPending, nil, &now
 	err = tellingOrder(tx, order.ID, func() error {
 		return matched(tx.Table("refunds").Where("id = ? AND status = ?", revived.ID, model.RefundFailed).
@@ -114,22 +102,18 @@ func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal
 		return nil, fmt.Errorf("try refund %s again: %w", revived.ID, err)
 	}
 	return &revived, logChange(r.db, tx, adminChange{
-		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: failed[0], after: revived,
+		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: *failed, after: revived,
 	})
 }
 
 // payingOf reads the payment that paid an order: the one that succeeded and does not go back already.
-func payingOf(tx *gorm.DB, orderID string) (model.Payment, error) {
-	var payment model.Payment
-	err := tx.Where("order_id = ? AND status = ?", orderID, model.PaymentSucceeded).
-		Where("NOT EXISTS (SELECT 1 FROM refunds WHERE refunds.payment_id = payments.id)").Take(&payment).Error
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return payment, model.Conflict("No payment of this order is known.")
+func payingOf(tx *gorm.DB, orderID string) (*model.Payment, error) {
+	payment, err := first[model.Payment](tx.Where("order_id = ? AND status = ?", orderID, model.PaymentSucceeded).
+		Where("NOT EXISTS (SELECT 1 FROM refunds WHERE refunds.payment_id = payments.id)"), "the payment of order "+orderID)
+	if err == nil && payment == nil {
+		err = model.Conflict("No payment of this order is known.")
 	}
-	if err != nil {
-		return payment, fmt.Errorf("read the payment of order %s: %w", orderID, err)
-	}
-	return payment, nil
+	return payment, err
 }
 
 func insertRefund(tx *gorm.DB, id string, payment model.Payment, reason, actor string, now time.Time) (*model.Refund, error) {
@@ -145,42 +129,22 @@ func insertRefund(tx *gorm.DB, id string, payment model.Payment, reason, actor s
 
 // refundOf reads the refund of a payment; nil when there is none.
 func refundOf(tx *gorm.DB, paymentID string) (*model.Refund, error) {
-	var refund model.Refund
-	err := tx.Where("payment_id = ?", paymentID).Take(&refund).Error
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, nil //nolint:nilnil // absent is what it is
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the refund of payment %s: %w", paymentID, err)
-	}
-	return &refund, nil
+	return first[model.Refund](tx.Where("payment_id = ?", paymentID), "the refund of payment "+paymentID)
 }
 
 // List reads one page of refunds, newest first. VALIDATION: no cursor of ours, or no status of refunds.
-func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (model.RefundPage, error) {
-	page := model.RefundPage{Items: []model.Refund{}}
-	after, err := model.ParseCursor(q.Cursor)
-	if err != nil {
-		return page, err
-	}
+func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (page model.RefundPage, err error) {
 	if q.Status != "" && !slices.Contains(model.RefundStatuses(), q.Status) {
 		return page, model.Invalid("query.status", "is not a status of refunds")
 	}
-	if q.OrderID != "" && !model.ValidID(q.OrderID) { // see possible
-		return page, nil
-	}
-	limit := model.PageSize(q.Limit)
-	err = r.db.Browse(ctx, "list refunds", func(db *gorm.DB) error {
-		query := newestFirst(db, after, limit+1)
-		if q.OrderID != "" {
-			query = query.Where("order_id = ?", q.OrderID)
-		}
-		if q.Status != "" {
-			query = query.Where("status = ?", q.Status)
-		}
-		return query.Find(&page.Items).Error
-	})
-	page.Items, page.NextCursor = paged(page.Items, limit, func(r model.Refund) model.Cursor { return model.Cursor{At: r.CreatedAt, ID: r.ID} })
+	at := func(r model.Refund) model.Cursor { return model.Cursor{At: r.CreatedAt, ID: r.ID} }
+	page.Items, page.NextCursor, err = paged(ctx, r.db, "list refunds", q.Cursor, q.Limit, at,
+		func(db *gorm.DB, after model.Cursor, most int) (*gorm.DB, error) {
+			if q.OrderID != "" && !model.ValidID(q.OrderID) { // see take
+				return nil, nil //nolint:nilnil // none is found
+			}
+			return having(having(newestFirst(db, after, most), "order_id = ?", q.OrderID), "status = ?", q.Status), nil
+		})
 	return page, err
 }
 
@@ -226,34 +190,33 @@ func (r *Refunds) attempted(ctx context.Context, id string, status model.RefundS
 		note := func() error {
 			return tx.Table("refunds").Where("id = ? AND status = ?", id, model.RefundPending).Updates(columns).Error
 		}
-		var orderIDs []string
 		if status != model.RefundFailed {
 			return note()
 		}
-		if err := tx.Table("refunds").Where("id = ?", id).Pluck("order_id", &orderIDs).Error; err != nil || len(orderIDs) == 0 {
+		refund, err := first[model.Refund](tx.Where("id = ?", id), "refund "+id)
+		if err != nil || refund == nil {
 			return err
 		}
-		return tellingOrder(tx, orderIDs[0], note)
+		return tellingOrder(tx, refund.OrderID, note)
 	})
 }
 
 // tellingOrder changes a refund, and keeps in its order whether the provider refuses to give money of it back. No other
 // reason of an order stands beside a payment: it says why an order failed, before it could be paid.
 func tellingOrder(tx *gorm.DB, orderID string, change func() error) error {
-	if _, err := lockOrder(tx, orderID); err != nil { // the refunds of one order change one after the other
-		return err
+	_, err := take[model.Order](locked(tx), "order", orderID) // the refunds of one order change one after the other
+	if err == nil {
+		err = change()
 	}
-	if err := change(); err != nil {
-		return err
-	}
-	var failed []string
-	err := tx.Table("refunds").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
-		Where("order_id = ? AND status = ?", orderID, model.RefundFailed).Limit(1).Pluck("id", &failed).Error
 	if err != nil {
-		return fmt.Errorf("look for failed refunds of order %s: %w", orderID, err)
+		return err
+	}
+	failed, err := first[model.Refund](locked(tx).Where("order_id = ? AND status = ?", orderID, model.RefundFailed), "failed refunds")
+	if err != nil {
+		return err
 	}
 	was, is := []string{model.ReasonRefundFailed}, ""
-	if len(failed) > 0 {
+	if failed != nil {
 		was, is = []string{"", model.ReasonDisputed, model.ReasonPart}, model.ReasonRefundFailed
 	}
 	if err := tx.Table("orders").Where("id = ? AND reason IN ?", orderID, was).Update("reason", is).Error; err != nil {

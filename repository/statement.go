@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"embed"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 
 	"seckill/internal/lane"
 	"seckill/model"
@@ -80,13 +82,75 @@ func list[T any](ctx context.Context, read reader, action string, query func(*go
 	return rows, err
 }
 
-// paged cuts a list, of which one more than fits was read, and gives the cursor behind it; empty at the end.
-func paged[T any](items []T, limit int, at func(T) model.Cursor) (page []T, next string) {
-	if len(items) <= limit {
-		return items, ""
+// first reads the first row of a query; nil without one.
+func first[T any](query *gorm.DB, what string) (*T, error) {
+	var rows []T
+	if err := query.Limit(1).Find(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
-	return items[:limit], at(items[limit-1]).String()
+	if len(rows) == 0 {
+		return nil, nil //nolint:nilnil // absent is what it is
+	}
+	return &rows[0], nil
 }
+
+// scanned reads rows into what their columns are told, without GORM's reflection: some thousand at once.
+func scanned[T any](rows *sql.Rows, err error, size int, columns func(*T) []any) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := make([]T, 0, size)
+	for rows.Next() {
+		all = append(all, *new(T))
+		if err := rows.Scan(columns(&all[len(all)-1])...); err != nil {
+			return nil, fmt.Errorf("read a row: %w", err)
+		}
+	}
+	return all, rows.Err()
+}
+
+// exists reports whether a SELECT finds a row.
+func exists(tx *gorm.DB, query string, args ...any) (found bool, err error) {
+	if err = tx.Raw("SELECT EXISTS ("+query+")", args...).Scan(&found).Error; err != nil {
+		return false, fmt.Errorf("look for rows (%s): %w", query, err)
+	}
+	return found, nil
+}
+
+// paged reads a page of a list, newest first: query gets the cursor that it follows, and how many rows to read; nil finds
+// none. It returns the cursor of the next page, empty at the end. A cursor that is none of ours is VALIDATION.
+func paged[T any](ctx context.Context, d *sqldb.Database, action, cursor string, size int, at func(T) model.Cursor,
+	query func(db *gorm.DB, after model.Cursor, most int) (*gorm.DB, error),
+) (page []T, next string, err error) {
+	after, err := model.ParseCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	limit := model.PageSize(size)
+	err = d.Browse(ctx, action, func(db *gorm.DB) error {
+		found, err := query(db, after, limit+1)
+		if err != nil || found == nil {
+			return err
+		}
+		return found.Find(&page).Error
+	})
+	if err != nil || len(page) <= limit {
+		return append([]T{}, page...), "", err
+	}
+	return page[:limit], at(page[limit-1]).String(), nil
+}
+
+// having restricts a query to rows with a value; an empty one restricts nothing.
+func having[T ~string](query *gorm.DB, condition string, value T) *gorm.DB {
+	if value == "" {
+		return query
+	}
+	return query.Where(condition, value)
+}
+
+// locked has the rows of a query locked until the transaction ends.
+func locked(tx *gorm.DB) *gorm.DB { return tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}) }
 
 // orderMode is the order mode within a SELECT, locked: under READ COMMITTED a subselect locks nothing itself.
 func orderMode(d sqldb.Dialect) string {
@@ -178,6 +242,9 @@ func each[T any](yield func(T) error) func([]T) error {
 	}
 }
 
+// atOrder is the cursor behind an order.
+func atOrder(o model.Order) model.Cursor { return model.Cursor{At: o.CreatedAt, ID: o.ID} }
+
 // newestFirst limits a query to what follows a cursor. The implied first condition is for the index.
 func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
 	db = db.Order("created_at DESC, id DESC").Limit(limit)
@@ -206,13 +273,21 @@ func notFound(err error, what string) error {
 	return err
 }
 
-// byID reads the row of an id; NOT_FOUND when there is none, of a kind that what names.
-func byID[T any](ctx context.Context, d *sqldb.Database, what, id string) (row T, err error) {
-	if !model.ValidID(id) { // see possible
-		return row, fmt.Errorf("get %s %q: %w", what, id, model.NotFound(what))
+// take reads the row of an id. NOT_FOUND, of a kind that what names: there is none, or no such id can exist, because SQL
+// ignores blanks at the end and mixes no character sets.
+func take[T any](tx *gorm.DB, what, id string) (row T, err error) {
+	if !model.ValidID(id) {
+		return row, model.NotFound(what)
 	}
+	err = tx.Where("id = ?", id).Take(&row).Error
+	return row, notFound(err, what)
+}
+
+// byID is take outside a transaction.
+func byID[T any](ctx context.Context, d *sqldb.Database, what, id string) (row T, err error) {
 	err = d.Read(ctx, "get "+what+" "+id, func(db *gorm.DB) error {
-		return notFound(db.Where("id = ?", id).Take(&row).Error, what)
+		row, err = take[T](db, what, id)
+		return err
 	})
 	return row, err
 }

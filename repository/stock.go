@@ -2,7 +2,6 @@ package repository
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -91,19 +90,6 @@ func lockedChanged(t taking) error {
 	return fmt.Errorf("take %d of voucher %s: the locked row has changed", t.units, t.voucher.ID)
 }
 
-// readVouchers reads rows without a lock.
-func readVouchers(query *gorm.DB, ids []string) (map[string]voucherRow, error) {
-	var rows []voucherRow
-	if err := query.Where("id IN ?", ids).Find(&rows).Error; err != nil {
-		return nil, fmt.Errorf("read vouchers: %w", err)
-	}
-	found := make(map[string]voucherRow, len(rows))
-	for _, row := range rows {
-		found[row.ID] = row
-	}
-	return found, nil
-}
-
 // selectVouchers begins a query of voucherRows.
 func selectVouchers(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time")
@@ -117,22 +103,29 @@ func selectForSale(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 
 // read gives vouchers' rows by id without absent ones, and the locked order mode. Rows are locked by id.
 func (s stock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
+	found := make(map[string]voucherRow, len(ids))
 	if !s.locks {
-		return readVouchers(selectForSale(tx, s.dialect), ids)
+		var rows []voucherRow
+		if err := selectForSale(tx, s.dialect).Where("id IN ?", ids).Find(&rows).Error; err != nil {
+			return nil, fmt.Errorf("read vouchers: %w", err)
+		}
+		for _, row := range rows {
+			found[row.ID] = row
+		}
+		return found, nil
 	}
 	mode, _, err := lockMode(tx, s.dialect) // before the vouchers, as in every transaction
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]voucherRow, len(ids))
 	for _, id := range ids { // one by one, so that the order of the locks is not the optimizer's
 		began := time.Now()
 		row, err := lockVoucher(tx, s.dialect, id)
-		if errors.Is(err, gorm.ErrRecordNotFound) {
+		if model.CodeOf(err) == model.CodeNotFound {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("lock voucher %s: %w", id, heldOf(id, err))
+			return nil, heldOf(id, err)
 		}
 		row.OrderMode, row.waited = mode, time.Since(began)
 		found[id] = row

@@ -2,7 +2,6 @@ package repository
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,17 +20,13 @@ const intentTable = "stock_intents"
 // PRECONDITION_FAILED. With an idempotency key it happens once. In async mode a stock shrinks only as IntendStock has
 // announced; otherwise it is UNAVAILABLE with model.ErrSuperseded.
 func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
-	if err := checkChange(id, change); err != nil {
+	if err := change.Check(); err != nil {
 		return model.Voucher{}, err
 	}
 	return v.once(ctx, "change stock of voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (*answer, error) {
-		mode, _, err := lockMode(tx, v.db.Dialect)
+		mode, row, err := lockSale(tx, v.db.Dialect, id)
 		if err != nil {
 			return nil, err
-		}
-		row, err := lockVoucher(tx, v.db.Dialect, id)
-		if err != nil {
-			return nil, notFound(err, "voucher")
 		}
 		// After the lock: a call with the same key that held it has left its answer.
 		if given, err := first(); err != nil || given != nil {
@@ -85,13 +80,6 @@ func (v *Vouchers) restock(tx *gorm.DB, mode model.OrderMode, row voucherRow, st
 	return lockVoucher(tx, v.db.Dialect, row.ID)
 }
 
-func checkChange(id string, change model.StockChange) error {
-	if err := change.Check(); err != nil {
-		return err
-	}
-	return possible(id)
-}
-
 // newStock applies a checked change. A negative result is left to the comparison with what is sold.
 func newStock(stock int64, change model.StockChange) (int64, error) {
 	if change.Stock != nil {
@@ -118,18 +106,14 @@ func newStock(stock int64, change model.StockChange) (int64, error) {
 // There is one intent per voucher: UNAVAILABLE with model.ErrSuperseded while that of
 // another call is younger than 10 s; an older one is replaced.
 func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error) {
-	if err := checkChange(id, change); err != nil {
+	if err := change.Check(); err != nil {
 		return intent, false, err
 	}
 	err = v.db.WriteRepeatable(ctx, "intend another stock of voucher "+id, func(tx *gorm.DB, doubtful bool) error {
 		intent, needed = model.StockIntent{}, false
-		mode, now, err := lockMode(tx, v.db.Dialect)
+		mode, row, err := lockSale(tx, v.db.Dialect, id)
 		if err != nil {
 			return err
-		}
-		row, err := lockVoucher(tx, v.db.Dialect, id)
-		if err != nil {
-			return notFound(err, "voucher")
 		}
 		earlier, err := firstAnswer(tx, once)
 		if err != nil {
@@ -142,7 +126,7 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 		if earlier != nil || change.IfMatch.Check(row.Voucher) != nil || !copied(mode, row) || stock >= row.Stock || stock < row.Stock-row.Remaining {
 			return sqldb.ErrNothingToWrite
 		}
-		intent = model.StockIntent{VoucherID: id, Stock: stock, Revision: row.Revision, CreatedAt: stored(now.Time)}
+		intent = model.StockIntent{VoucherID: id, Stock: stock, Revision: row.Revision, CreatedAt: stored(row.Now.Time)}
 		needed = true
 		return replaceIntent(tx, &intent, doubtful)
 	})
@@ -151,15 +135,15 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 
 // replaceIntent stores an intent, or finds it stored if it may have been; the voucher's row is locked.
 func replaceIntent(tx *gorm.DB, intent *model.StockIntent, doubtful bool) error {
-	other, found, err := intentOf(tx, intent.VoucherID)
+	other, err := intentOf(tx, intent.VoucherID)
 	if err != nil {
 		return err
 	}
-	if found && doubtful && other.Stock == intent.Stock && other.Revision == intent.Revision {
-		*intent = other
-		return sqldb.ErrNothingToWrite
-	}
-	if found {
+	if other != nil {
+		if doubtful && other.Stock == intent.Stock && other.Revision == intent.Revision {
+			*intent = *other
+			return sqldb.ErrNothingToWrite
+		}
 		if intent.CreatedAt.Sub(other.CreatedAt) < budget.Step {
 			return model.Unavailable("Another change of this voucher's stock is under way.", model.ErrSuperseded)
 		}
@@ -173,15 +157,9 @@ func replaceIntent(tx *gorm.DB, intent *model.StockIntent, doubtful bool) error 
 	return nil
 }
 
-func intentOf(tx *gorm.DB, voucherID string) (intent model.StockIntent, found bool, err error) {
-	err = tx.Table(intentTable).Where("voucher_id = ?", voucherID).Take(&intent).Error
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return intent, false, nil
-	}
-	if err != nil {
-		return intent, false, fmt.Errorf("read the intent of voucher %s: %w", voucherID, err)
-	}
-	return intent, true, nil
+// intentOf is the intent of a voucher; nil without one.
+func intentOf(tx *gorm.DB, voucherID string) (*model.StockIntent, error) {
+	return first[model.StockIntent](tx.Table(intentTable).Where("voucher_id = ?", voucherID), "the intent of voucher "+voucherID)
 }
 
 func deleteIntent(tx *gorm.DB, voucherID string) error {
@@ -201,11 +179,11 @@ func spendIntent(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64)
 	if !copied(mode, row) || stock >= row.Stock {
 		return nil
 	}
-	intent, found, err := intentOf(tx, row.ID)
+	intent, err := intentOf(tx, row.ID)
 	if err != nil {
 		return err
 	}
-	if !found || intent.Stock != stock || intent.Revision != row.Revision {
+	if intent == nil || intent.Stock != stock || intent.Revision != row.Revision {
 		return model.Unavailable("The voucher was changed meanwhile.", model.ErrSuperseded)
 	}
 	return deleteIntent(tx, row.ID)
@@ -214,19 +192,16 @@ func spendIntent(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64)
 // DropIntent gives an intent up, whatever became of its call: one that was carried out is gone already. The voucher's
 // revision grows, so that its stock overwrites what the hot copy may have been lowered to.
 func (v *Vouchers) DropIntent(ctx context.Context, intent model.StockIntent) error {
-	if err := possible(intent.VoucherID); err != nil {
-		return err
-	}
 	return v.db.WriteRepeatable(ctx, "drop the intended stock of voucher "+intent.VoucherID, func(tx *gorm.DB, _ bool) error {
 		row, err := lockVoucher(tx, v.db.Dialect, intent.VoucherID)
 		if err != nil {
-			return notFound(err, "voucher")
+			return err
 		}
-		found, exists, err := intentOf(tx, intent.VoucherID)
+		found, err := intentOf(tx, intent.VoucherID)
 		if err != nil {
 			return err
 		}
-		if !exists || found.Stock != intent.Stock || found.Revision != intent.Revision || !found.CreatedAt.Equal(intent.CreatedAt) {
+		if found == nil || found.Stock != intent.Stock || found.Revision != intent.Revision || !found.CreatedAt.Equal(intent.CreatedAt) {
 			return sqldb.ErrNothingToWrite
 		}
 		if err := deleteIntent(tx, intent.VoucherID); err != nil {
@@ -254,17 +229,10 @@ func (v *Vouchers) Intents(ctx context.Context, olderThan time.Duration) ([]mode
 // them, at most some thousand units a call. It returns the audit if it changed anything, else nil. The hot copy is not
 // told: it has to be rebuilt.
 func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.AuditDatabase, err error) {
-	if err := possible(id); err != nil {
-		return nil, err
-	}
 	err = v.db.WriteRepeatable(ctx, "repair the stock of voucher "+id, func(tx *gorm.DB, _ bool) error {
-		mode, _, err := lockMode(tx, v.db.Dialect) // before the voucher, as in every transaction
+		mode, row, err := lockSale(tx, v.db.Dialect, id)
 		if err != nil {
 			return err
-		}
-		row, err := lockVoucher(tx, v.db.Dialect, id)
-		if err != nil {
-			return notFound(err, "voucher")
 		}
 		live, waiting, err := standingOf(tx, row)
 		if err != nil {

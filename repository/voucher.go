@@ -1,7 +1,6 @@
 package repository
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 
 	"seckill/model"
 	"seckill/repository/sqldb"
@@ -65,12 +63,10 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.VoucherFie
 
 // Get reads one voucher in any state, as of the database's clock; NOT_FOUND when there is none.
 func (v *Vouchers) Get(ctx context.Context, id string) (model.Voucher, error) {
-	if err := possible(id); err != nil {
-		return model.Voucher{}, err
-	}
 	var row voucherRow
-	err := v.db.Read(ctx, "get voucher "+id, func(db *gorm.DB) error {
-		return notFound(selectVouchers(db, v.db.Dialect).Where("id = ?", id).Take(&row).Error, "voucher")
+	err := v.db.Read(ctx, "get voucher "+id, func(db *gorm.DB) (err error) {
+		row, err = readVoucher(db, v.db.Dialect, id)
+		return err
 	})
 	if err != nil {
 		return model.Voucher{}, err
@@ -94,13 +90,12 @@ func (v *Vouchers) many(ctx context.Context, read reader, ids []string) (map[str
 	if len(ids) == 0 {
 		return vouchers, nil
 	}
-	err := read(ctx, fmt.Sprintf("get %d vouchers", len(ids)), func(db *gorm.DB) error {
-		rows, err := readVouchers(selectVouchers(db, v.db.Dialect), ids)
-		for id, row := range rows {
-			vouchers[id] = row.view()
-		}
-		return err
+	rows, err := list[voucherRow](ctx, read, fmt.Sprintf("get %d vouchers", len(ids)), func(db *gorm.DB) *gorm.DB {
+		return selectVouchers(db, v.db.Dialect).Where("id IN ?", ids)
 	})
+	for _, row := range rows {
+		vouchers[row.ID] = row.view()
+	}
 	return vouchers, err
 }
 
@@ -127,14 +122,10 @@ func windowError() error { return model.Invalid("body.end_at", "must be after be
 // there is an order (CONFLICT); NOT_FOUND when there is no such voucher, PRECONDITION_FAILED when the locked row has
 // none of the tags asked for.
 func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
-	if err := possible(id); err != nil {
-		return model.Voucher{}, err
-	}
-	var patched voucherRow
-	err := v.db.Write(ctx, "patch voucher "+id, func(tx *gorm.DB) error {
-		row, err := lockVoucher(tx, v.db.Dialect, id)
-		if err != nil {
-			return notFound(err, "voucher")
+	var row voucherRow
+	err := v.db.Write(ctx, "patch voucher "+id, func(tx *gorm.DB) (err error) {
+		if row, err = lockVoucher(tx, v.db.Dialect, id); err != nil {
+			return err
 		}
 		if err := patch.IfMatch.Check(row.Voucher); err != nil {
 			return err
@@ -151,19 +142,18 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		if err := changeRules(tx, &before, row); err != nil {
 			return err
 		}
-		patched = row
-		if err := update(tx, &patched.Voucher); err != nil {
+		if err := update(tx, &row.Voucher); err != nil {
 			return err
 		}
 		return logChange(v.db, tx, adminChange{
 			at: stored(row.Now.Time), actor: patch.By, action: model.ActionVoucherChange, subject: id,
-			before: before.Decided(), after: patched.Decided(),
+			before: before.Decided(), after: row.Decided(),
 		})
 	})
 	if err != nil {
 		return model.Voucher{}, err
 	}
-	return patched.view(), nil
+	return row.view(), nil
 }
 
 // storedFields are the fields as a database keeps them: the times in whole microseconds.
@@ -182,24 +172,42 @@ func changeRules(tx *gorm.DB, before *model.Voucher, after voucherRow) error {
 	if err := after.CheckRules(); err != nil || after.SameRules(&before.VoucherFields) {
 		return err
 	}
-	var ordered bool
-	query := "SELECT EXISTS (SELECT 1 FROM orders WHERE voucher_id = ?) OR EXISTS (SELECT 1 FROM draw_entries WHERE voucher_id = ?)"
-	if err := tx.Raw(query, after.ID, after.ID).Scan(&ordered).Error; err != nil {
-		return fmt.Errorf("look for an order or an entry of voucher %s: %w", after.ID, err)
-	}
-	if ordered || after.Places > 0 {
+	if after.Places > 0 {
 		return model.RulesFixed()
+	}
+	for _, table := range []string{"orders", "draw_entries"} {
+		found, err := exists(tx, "SELECT 1 FROM "+table+" WHERE voucher_id = ?", after.ID)
+		if err != nil {
+			return err
+		}
+		if found {
+			return model.RulesFixed()
+		}
 	}
 	return nil
 }
 
-// lockVoucher reads a voucher's row and keeps it locked until the transaction ends. In SQLite the whole transaction has
+// readVoucher reads a voucher's row; NOT_FOUND when there is none.
+func readVoucher(tx *gorm.DB, d sqldb.Dialect, id string) (voucherRow, error) {
+	return take[voucherRow](selectVouchers(tx, d), "voucher", id)
+}
+
+// lockVoucher is readVoucher, and keeps the row locked until the transaction ends. In SQLite the whole transaction has
 // been alone from its BEGIN IMMEDIATE on, and GORM leaves FOR UPDATE out.
 func lockVoucher(tx *gorm.DB, d sqldb.Dialect, id string) (voucherRow, error) {
-	var row voucherRow
-	err := selectVouchers(tx, d).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
-		Where("id = ?", id).Take(&row).Error
+	row, err := readVoucher(locked(tx), d, id)
+	if err != nil {
+		err = fmt.Errorf("lock voucher %s: %w", id, err)
+	}
 	return row, err
+}
+
+// lockSale locks the order mode and then a voucher, as every transaction does that needs both.
+func lockSale(tx *gorm.DB, d sqldb.Dialect, id string) (mode model.OrderMode, row voucherRow, err error) {
+	if mode, _, err = lockMode(tx, d); err == nil {
+		row, err = lockVoucher(tx, d, id)
+	}
+	return mode, row, err
 }
 
 // update writes a locked row back, with the next version and revision.
@@ -215,18 +223,13 @@ func update(tx *gorm.DB, v *model.Voucher) error {
 	return done.Error
 }
 
-// count is a row of voucher_count.sql.
-type count struct {
-	Stock     int64
-	Remaining int64
-	Status    *model.OrderStatus
-	Orders    int64
-	Live      int64
-}
-
 // Stats counts one voucher's units and orders at one instant. Every status is among them, also when no order has it.
 func (v *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
-	counts, err := counted[count](ctx, v.db, "count voucher "+id, "voucher_count", id)
+	type row struct {
+		Stock, Remaining, Orders, Live int64
+		Status                         *model.OrderStatus
+	}
+	rows, err := counted[row](ctx, v.db, "count voucher "+id, "voucher_count", id)
 	if err != nil {
 		return model.Stats{}, err
 	}
@@ -234,11 +237,11 @@ func (v *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 	for _, status := range model.OrderStatuses() {
 		stats.OrdersByStatus[status] = 0
 	}
-	for _, c := range counts {
-		stats.Stock, stats.Remaining = c.Stock, c.Remaining
-		stats.Sold += c.Live
-		if c.Status != nil {
-			stats.OrdersByStatus[*c.Status] = c.Orders
+	for _, row := range rows {
+		stats.Stock, stats.Remaining = row.Stock, row.Remaining
+		stats.Sold += row.Live
+		if row.Status != nil {
+			stats.OrdersByStatus[*row.Status] = row.Orders
 		}
 	}
 	return stats, nil
@@ -292,22 +295,20 @@ func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	}
 	found := rows[0]
 	audit := model.Audit{
-		VoucherID: id, Mode: found.Mode, Database: found.AuditDatabase, Drift: []model.DriftedOrder{},
-		Draw: found.Draw, Wrong: differs(nil, "places of those who wait", found.Waiting, found.PlacesWaiting),
+		VoucherID: id, Mode: found.Mode, Database: found.AuditDatabase, Drift: []model.DriftedOrder{}, Draw: found.Draw,
 	}
+	audit.Wrong = differs(audit.Wrong, "places of those who wait", found.Waiting, found.PlacesWaiting)
 	if audit.Draw {
-		lacks, err := v.drawLacks(ctx, id)
-		if err != nil {
+		if audit.Wrong, err = v.auditDraw(ctx, id, audit.Wrong); err != nil {
 			return audit, err
 		}
-		audit.Wrong = append(audit.Wrong, lacks...)
 	}
 	audit.Balanced = found.Stock == found.Remaining+found.LiveOrders && len(audit.Wrong) == 0
 	return audit, nil
 }
 
-// drawLacks says in what a draw differs from what it says of itself.
-func (v *Vouchers) drawLacks(ctx context.Context, id string) (lacks []string, err error) {
+// auditDraw adds in what a draw differs from what it says of itself.
+func (v *Vouchers) auditDraw(ctx context.Context, id string, wrong []string) ([]string, error) {
 	type row struct {
 		Known                              bool
 		Entries, Position, Entered, Places int64
@@ -315,18 +316,18 @@ func (v *Vouchers) drawLacks(ctx context.Context, id string) (lacks []string, er
 	}
 	rows, err := counted[row](ctx, v.db, "audit the draw of voucher "+id, "draw_audit", id)
 	if err != nil {
-		return nil, err
+		return wrong, err
 	}
 	found := rows[0]
 	if !found.Known {
-		return []string{"the row of draws, with the secret, is not there"}, nil
+		return append(wrong, "the row of draws, with the secret, is not there"), nil
 	}
-	lacks = differs(lacks, "rows of draw_entries", found.Entries, found.Entered)
-	lacks = differs(lacks, "rows of draw_places", found.Position, found.Places)
+	wrong = differs(wrong, "rows of draw_entries", found.Entries, found.Entered)
+	wrong = differs(wrong, "rows of draw_places", found.Position, found.Places)
 	if found.DrawnAt != nil {
-		lacks = differs(lacks, "entries served of a draw that is done", found.Entries, found.Position)
+		wrong = differs(wrong, "entries served of a draw that is done", found.Entries, found.Position)
 	}
-	return lacks, nil
+	return wrong, nil
 }
 
 func differs(list []string, what string, want, have int64) []string {
@@ -365,50 +366,33 @@ const (
 )
 
 // List reads one page of vouchers, newest first. VALIDATION: no cursor of ours, an unknown phase or state.
-func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
-	after, err := model.ParseCursor(q.Cursor)
+func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (page model.VoucherPage, err error) {
+	c, err := v.choice(q)
 	if err != nil {
-		return model.VoucherPage{}, err
+		return page, err
 	}
-	chosen, err := v.choice(q)
-	if err != nil {
-		return model.VoucherPage{}, err
-	}
-	limit := model.PageSize(q.Limit)
-	var rows []voucherRow
 	var end model.Cursor // zero: there is nothing behind what was examined
-	err = v.db.Browse(ctx, "list vouchers", func(db *gorm.DB) error {
-		var err error
-		rows, end, err = v.read(db, chosen, after, limit+1)
-		return err
-	})
-	if err != nil {
-		return model.VoucherPage{}, err
-	}
-	page := model.VoucherPage{Items: make([]model.Voucher, 0, len(rows))}
-	if end.ID != "" {
+	at := func(r voucherRow) model.Cursor { return model.Cursor{At: r.CreatedAt, ID: r.ID} }
+	rows, next, err := paged(ctx, v.db, "list vouchers", q.Cursor, q.Limit, at,
+		func(db *gorm.DB, after model.Cursor, most int) (_ *gorm.DB, err error) {
+			if end, err = v.examined(c.entries(db), after); err != nil {
+				return nil, err
+			}
+			found := newestFirst(c.entries(db), after, most).Select("id AS listed")
+			if end.ID != "" {
+				found = found.Where("created_at >= ? AND (created_at > ? OR id >= ?)", end.At, end.At, end.ID)
+			}
+			return selectVouchers(db, v.db.Dialect).Joins("JOIN (?) AS page ON page.listed = vouchers.id", c.met(found)).
+				Order("vouchers.created_at DESC, vouchers.id DESC"), nil
+		})
+	if page.NextCursor = next; next == "" && end.ID != "" {
 		page.NextCursor = end.String()
 	}
-	rows, next := paged(rows, limit, func(r voucherRow) model.Cursor { return model.Cursor{At: r.CreatedAt, ID: r.ID} })
-	page.NextCursor = cmp.Or(next, page.NextCursor)
-	for _, row := range rows {
-		page.Items = append(page.Items, row.view())
+	page.Items = make([]model.Voucher, len(rows))
+	for i, row := range rows {
+		page.Items[i] = row.view()
 	}
-	return page, nil
-}
-
-// read reads a choice's newest behind a cursor, and the last entry examined; the zero Cursor at the end.
-func (v *Vouchers) read(db *gorm.DB, c choice, after model.Cursor, most int) (rows []voucherRow, end model.Cursor, err error) {
-	if end, err = v.examined(c.entries(db), after); err != nil {
-		return nil, end, err
-	}
-	page := newestFirst(c.entries(db), after, most).Select("id AS listed")
-	if end.ID != "" {
-		page = page.Where("created_at >= ? AND (created_at > ? OR id >= ?)", end.At, end.At, end.ID)
-	}
-	err = selectVouchers(db, v.db.Dialect).Joins("JOIN (?) AS page ON page.listed = vouchers.id", c.met(page)).
-		Order("vouchers.created_at DESC, vouchers.id DESC").Find(&rows).Error
-	return rows, end, err
+	return page, err
 }
 
 // examined is the last entry that a page may look at; the zero Cursor when there are no more.

@@ -44,14 +44,10 @@ const insertPlace insertion = "INSERT INTO waitlist (voucher_id, place, user_id,
 // has a live order; COOLING_DOWN; and what a purchase would be while the sale is not open. The error is for all of
 // them.
 func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joining) ([]model.Joined, error) {
-	if err := possible(voucherID); err != nil {
-		return nil, err
-	}
 	j := joins{terms: o.terms, dialect: o.db.Dialect, voucherID: voucherID, asked: asked, sent: map[string]time.Time{}}
 	action := fmt.Sprintf("join the waitlist of voucher %s, %d users", voucherID, len(asked))
 	err := o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
-		var v voucherRow
-		err := selectVouchers(tx, o.db.Dialect).Where("id = ?", voucherID).Take(&v).Error
+		v, err := readVoucher(tx, o.db.Dialect, voucherID)
 		if err == nil && v.Remaining == 0 { // otherwise nobody gets a place, and buyers need the row
 			var places map[string]waitlistRow
 			if places, err = placesOf(tx, voucherID, j.users()); err == nil && len(places) < len(asked) { // nor is the row needed to say so again
@@ -59,7 +55,7 @@ func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joini
 			}
 		}
 		if err != nil {
-			return notFound(err, "voucher")
+			return err
 		}
 		return j.attempt(tx, doubtful, v, stored(v.Now.Time))
 	})
@@ -208,7 +204,7 @@ func (o *Orders) Leave(ctx context.Context, voucherID string, users []string) ([
 		var v voucherRow
 		if len(places) > 0 {
 			if v, err = lockVoucher(tx, o.db.Dialect, voucherID); err != nil {
-				return notFound(err, "voucher")
+				return err
 			}
 			if places, err = placesOf(tx, voucherID, users); err != nil { // some may have been served meanwhile
 				return err
@@ -255,25 +251,24 @@ func (o *Orders) Place(ctx context.Context, voucherID, userID string) (place mod
 		return place, err
 	}
 	err = o.db.Read(ctx, "look at a place for voucher "+voucherID, func(db *gorm.DB) error {
-		var rows []waitlistRow
-		found := db.Where("voucher_id = ? AND user_id = ?", voucherID, userID).Order("place DESC").Limit(1).Find(&rows)
-		if found.Error == nil && len(rows) == 0 {
+		row, err := first[waitlistRow](db.Where("voucher_id = ? AND user_id = ?", voucherID, userID).Order("place DESC"), "the place")
+		if err != nil {
+			return err
+		}
+		if row == nil {
 			return model.NotFound("place")
 		}
-		if found.Error != nil {
-			return found.Error
-		}
 		position := int64(0)
-		if rows[0].OrderID == nil {
-			var v voucherRow
-			if err := selectVouchers(db, o.db.Dialect).Where("id = ?", voucherID).Take(&v).Error; err != nil {
-				return notFound(err, "voucher")
+		if row.OrderID == nil {
+			v, err := readVoucher(db, o.db.Dialect, voucherID)
+			if err != nil {
+				return err
 			}
-			if position, err = positionOf(db, v, rows[0]); err != nil {
+			if position, err = positionOf(db, v, *row); err != nil {
 				return err
 			}
 		}
-		place = rows[0].shown(position)
+		place = row.shown(position)
 		return nil
 	})
 	return place, err
@@ -325,32 +320,30 @@ func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID s
 	if err != nil {
 		return err // there is no such voucher
 	}
-	var first []waitlistRow
+	var line []waitlistRow
 	most := min(units, servedAtOnce)
-	err = tx.Where("voucher_id = ? AND place > ?", voucherID, v.PlacesServed).Order("place").Limit(most).Find(&first).Error
+	err = tx.Where("voucher_id = ? AND place > ?", voucherID, v.PlacesServed).Order("place").Limit(most).Find(&line).Error
 	if err != nil {
 		return fmt.Errorf("read who waits: %w", err)
 	}
-	if len(first) > 0 { // MariaDB's clock of the reading is of before the wait for the row: an earlier place would have a later order
+	if len(line) > 0 { // MariaDB's clock of the reading is of before the wait for the row: an earlier place would have a later order
 		if v.Now.Time, err = readClock(tx, db.Dialect); err != nil {
 			return err
 		}
 	}
-	heirs := make([]model.Order, len(first))
-	for i, row := range first {
-		id, err := ids.New()
-		if err != nil {
+	heirs := make([]model.Order, len(line))
+	for i, row := range line {
+		if heirs[i], err = unasked(&v, row.UserID, row.PaymentWindow); err != nil {
 			return err
 		}
-		heirs[i] = newRow(model.Reservation{Order: model.Order{ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: row.UserID}}, &v, row.PaymentWindow)
 	}
-	v.Waiting = max(v.Waiting-int64(len(first)), 0)
-	if v.Waiting == 0 || len(first) < most { // they were all
+	v.Waiting = max(v.Waiting-int64(len(line)), 0)
+	if v.Waiting == 0 || len(line) < most { // they were all
 		v.Waiting = 0
-		v.Remaining += int64(units - len(first))
+		v.Remaining += int64(units - len(line))
 	}
-	if len(first) > 0 {
-		if err := serve(tx, db, &v, first[len(first)-1].Place, heirs); err != nil {
+	if len(line) > 0 {
+		if err := serve(tx, db, &v, line[len(line)-1].Place, heirs); err != nil {
 			return err
 		}
 	}
@@ -367,6 +360,13 @@ func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID s
 	}
 	failpoint.Reach(failpoint.AfterHandOver)
 	return nil
+}
+
+// unasked is a new order of a user who has not called: the unit falls to one who waits, or was drawn.
+func unasked(v *voucherRow, userID string, window time.Duration) (model.Order, error) {
+	id, err := ids.New()
+	order := model.Order{ID: model.OrderID(id, v.ID), VoucherID: v.ID, UserID: userID}
+	return newRow(model.Reservation{Order: order}, v, window), err
 }
 
 // serve makes the places up to one orders.
