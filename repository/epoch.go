@@ -47,12 +47,8 @@ func (r epochRow) record() model.EpochRecord {
 // Read reads the records of vouchers by id; absent ones are left out.
 func (c *Epochs) Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error) {
 	records := make(map[string]model.EpochRecord, len(ids))
-	valid := validIDs(ids)
-	if len(valid) == 0 {
-		return records, nil
-	}
 	err := c.db.Read(ctx, fmt.Sprintf("read the hot copies of %d vouchers", len(ids)), func(db *gorm.DB) error {
-		return parted(valid, func(some []string) error {
+		return parted(validIDs(ids), func(some []string) error {
 			list, err := c.list(db, "WHERE id IN ?", some)
 			for _, record := range list {
 				records[record.VoucherID] = record
@@ -66,36 +62,28 @@ func (c *Epochs) Read(ctx context.Context, ids []string) (map[string]model.Epoch
 // Latest reads which epoch of each voucher is the latest, without absent ones. Each group of accepted orders asks it.
 func (c *Epochs) Latest(ctx context.Context, ids []string) (map[string]int64, error) {
 	latest := make(map[string]int64, len(ids))
-	valid := validIDs(ids)
-	if len(valid) == 0 {
+	var args []any
+	for _, id := range ids {
+		if model.ValidID(id) {
+			args = append(args, id)
+		}
+	}
+	if len(args) == 0 {
 		return latest, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.db.Budget())
 	defer cancel()
-	err := c.latest(ctx, valid, latest)
-	return latest, sqldb.Named(fmt.Sprintf("read the epochs of %d vouchers", len(ids)), err)
-}
-
-func (c *Epochs) latest(ctx context.Context, ids []string, into map[string]int64) error {
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
+	type row struct {
+		id    string
+		epoch int64
 	}
 	rows, err := c.db.SQL().QueryContext(ctx,
-		"SELECT id, copy_epoch FROM vouchers WHERE id IN (?"+strings.Repeat(", ?", len(ids)-1)+")", args...)
-	if err != nil {
-		return err
+		"SELECT id, copy_epoch FROM vouchers WHERE id IN (?"+strings.Repeat(", ?", len(args)-1)+")", args...)
+	found, err := scanned(rows, err, len(args), func(r *row) []any { return []any{&r.id, &r.epoch} })
+	for _, row := range found {
+		latest[row.id] = row.epoch
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var id string
-		var epoch int64
-		if err := rows.Scan(&id, &epoch); err != nil {
-			return err
-		}
-		into[id] = epoch
-	}
-	return rows.Err()
+	return latest, sqldb.Named(fmt.Sprintf("read the epochs of %d vouchers", len(ids)), err)
 }
 
 // Watched lists the records of every voucher whose hot copy must be there, those on sale first: it begins within the
@@ -160,19 +148,21 @@ func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochReco
 // barrier says, once there is one. ErrSuperseded when the latest epoch is another one. After an unknown outcome the
 // next epoch may have begun, and the caller cannot tell whether this call began it. Two instances must never build one
 // epoch, so the caller must begin another.
-func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error) {
-	var record model.EpochRecord
-	action, err := c.action("close", voucherID, from)
-	if err != nil {
+func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminID string) (record model.EpochRecord, err error) {
+	if err := possible(voucherID); err != nil {
 		return record, err
 	}
+	action := fmt.Sprintf("close the hot copy of voucher %s at epoch %d", voucherID, from)
 	err = c.db.Write(ctx, action, func(tx *gorm.DB) error {
 		if err := c.exec(tx, "copy_close", voucherID, from); err != nil {
 			return err
 		}
-		var err error
-		if record, err = c.one(tx, voucherID); err != nil || adminID == "" {
+		list, err := c.list(tx, "WHERE id = ?", voucherID) // which the statement has found
+		if err != nil {
 			return err
+		}
+		if record = list[0]; adminID == "" {
+			return nil
 		}
 		return logChange(c.db, tx, adminChange{
 			at: stored(record.Now), actor: adminID, action: model.ActionRebuild, subject: voucherID,
@@ -207,29 +197,24 @@ func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error 
 			return otherMode(mode)
 		}
 		err = c.exec(tx, "copy_open", voucherID, epoch)
-		if errors.Is(err, model.ErrSuperseded) {
-			if record, readErr := c.one(tx, voucherID); readErr == nil && record.Open() && record.Epoch == epoch {
-				return sqldb.ErrNothingToWrite
-			}
+		if !errors.Is(err, model.ErrSuperseded) {
+			return err
+		}
+		open, readErr := exists(tx, "SELECT 1 FROM vouchers WHERE id = ? AND copy_epoch = ? AND copy_open_epoch = ?", voucherID, epoch, epoch)
+		if open && epoch > 0 && readErr == nil {
+			return sqldb.ErrNothingToWrite
 		}
 		return err
 	})
 }
 
-// change is for steps that may be repeated.
+// change is a step that may be repeated.
 func (c *Epochs) change(ctx context.Context, what, voucherID string, epoch int64, work func(*gorm.DB) error) error {
-	action, err := c.action(what, voucherID, epoch)
-	if err != nil {
+	if err := possible(voucherID); err != nil {
 		return err
 	}
+	action := fmt.Sprintf("%s the hot copy of voucher %s at epoch %d", what, voucherID, epoch)
 	return c.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error { return work(tx) })
-}
-
-func (c *Epochs) action(what, voucherID string, epoch int64) (string, error) {
-	if err := possible(voucherID); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s the hot copy of voucher %s at epoch %d", what, voucherID, epoch), nil
 }
 
 // exec is ErrSuperseded when the statement matches nothing.
@@ -239,14 +224,6 @@ func (c *Epochs) exec(tx *gorm.DB, name string, args ...any) error {
 		return model.ErrSuperseded
 	}
 	return done.Error
-}
-
-func (c *Epochs) one(tx *gorm.DB, voucherID string) (model.EpochRecord, error) {
-	list, err := c.list(tx, "WHERE id = ?", voucherID)
-	if err != nil || len(list) == 1 {
-		return append(list, model.EpochRecord{})[0], err
-	}
-	return model.EpochRecord{}, model.NotFound("voucher")
 }
 
 // snapshotRows are read at once: some hundred kilobytes, and twenty questions for 100,000 orders.
@@ -262,14 +239,15 @@ type snapshot struct {
 // Snapshot shows a voucher as of one instant, for the copy of an epoch, until work returns. It holds no lock.
 // ErrSuperseded when that epoch is not the latest; NOT_FOUND when there is no such voucher.
 func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error {
-	action := fmt.Sprintf("read a snapshot of voucher %s", voucherID)
-	if err := possible(voucherID); err != nil {
-		return fmt.Errorf("%s: %w", action, err)
-	}
+	action := "read a snapshot of voucher " + voucherID
 	var worked bool
 	err := c.db.Snapshot(ctx, func(tx *gorm.DB) error {
 		s := &snapshot{db: c.db, tx: tx}
-		if err := s.begin(ctx, voucherID); err != nil {
+		err := s.read(ctx, "read its voucher", func(tx *gorm.DB) (err error) {
+			s.voucher, err = readVoucher(tx, c.db.Dialect, voucherID)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		if s.voucher.CopyEpoch != epoch {
@@ -284,12 +262,6 @@ func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, wo
 	return sqldb.Named(action, err)
 }
 
-func (s *snapshot) begin(ctx context.Context, voucherID string) error {
-	return s.read(ctx, "read its voucher", func(tx *gorm.DB) error {
-		return notFound(selectVouchers(tx, s.db.Dialect).Where("id = ?", voucherID).Take(&s.voucher).Error, "voucher")
-	})
-}
-
 // read bounds one question; how long the snapshot lives is up to its user.
 func (s *snapshot) read(ctx context.Context, action string, query func(*gorm.DB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.db.Budget())
@@ -297,30 +269,20 @@ func (s *snapshot) read(ctx context.Context, action string, query func(*gorm.DB)
 	return sqldb.Named(action, query(s.tx.WithContext(ctx)))
 }
 
-// live yields every live order by users, some thousand at once, with id, voucher and user. It returns yield's error.
+// live yields every live order by users, some thousand at once, with id, voucher and user, from an index that has them.
+// It returns yield's error.
 func (s *snapshot) live(ctx context.Context, yield func([]model.Order) error) error {
-	return pages(snapshotRows, func(last model.Order) ([]model.Order, error) { return s.liveAfter(ctx, last.UserID) }, yield)
-}
-
-// liveAfter reads a page from an index that has all its columns.
-func (s *snapshot) liveAfter(ctx context.Context, user string) ([]model.Order, error) {
-	orders := make([]model.Order, 0, snapshotRows)
-	err := s.read(ctx, "list live orders of voucher "+s.voucher.ID, func(tx *gorm.DB) error {
-		rows, err := tx.Raw(sqlOf(s.db.Dialect, "snapshot_live"), s.voucher.ID, user, snapshotRows).Rows()
-		if err != nil {
+	return pages(snapshotRows, func(last model.Order) (orders []model.Order, err error) {
+		err = s.read(ctx, "list live orders of voucher "+s.voucher.ID, func(tx *gorm.DB) error {
+			rows, err := tx.Raw(sqlOf(s.db.Dialect, "snapshot_live"), s.voucher.ID, last.UserID, snapshotRows).Rows()
+			orders, err = scanned(rows, err, snapshotRows, func(o *model.Order) []any {
+				o.VoucherID = s.voucher.ID
+				return []any{&o.ID, &o.UserID}
+			})
 			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			order := model.Order{VoucherID: s.voucher.ID}
-			if err := rows.Scan(&order.ID, &order.UserID); err != nil {
-				return fmt.Errorf("read a row: %w", err)
-			}
-			orders = append(orders, order)
-		}
-		return rows.Err()
-	})
-	return orders, err
+		})
+		return orders, err
+	}, yield)
 }
 
 // cooling calls yield for every user who waits before another order, in the order of users, some thousand at once.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 
 	"seckill/model"
 	"seckill/repository/sqldb"
@@ -19,21 +18,12 @@ type Modes struct{ db *sqldb.Database }
 // NewModes keeps the order mode of a database.
 func NewModes(db *sqldb.Database) *Modes { return &Modes{db: db} }
 
-// modeRow is the row of order_mode.
-type modeRow struct {
-	model.ModeRecord `gorm:"embedded"`
-}
-
-// TableName implements gorm's Tabler.
-func (modeRow) TableName() string { return "order_mode" }
-
 // Read tells how the database is sold from.
-func (m *Modes) Read(ctx context.Context) (model.ModeRecord, error) {
-	var row modeRow
-	err := m.db.Read(ctx, "read the order mode", func(db *gorm.DB) error {
-		return db.Where("id = 1").Take(&row).Error
+func (m *Modes) Read(ctx context.Context) (record model.ModeRecord, err error) {
+	err = m.db.Read(ctx, "read the order mode", func(db *gorm.DB) error {
+		return db.Table("order_mode").Where("id = 1").Take(&record).Error
 	})
-	return row.ModeRecord, err
+	return record, err
 }
 
 // Adopt makes the mode that of the database if it has no voucher yet, and tells what it is then.
@@ -44,9 +34,8 @@ func (m *Modes) Adopt(ctx context.Context, mode model.OrderMode) (model.ModeReco
 		return record, err
 	}
 	err = m.change(ctx, "adopt", mode, func(tx *gorm.DB) (bool, error) {
-		var vouchers []string // a call that makes one holds the row that is locked here
-		err := tx.Table("vouchers").Limit(1).Pluck("id", &vouchers).Error
-		return len(vouchers) == 0, err
+		sold, err := exists(tx, "SELECT 1 FROM vouchers") // a call that makes one holds the row that is locked here
+		return !sold, err
 	})
 	if err != nil {
 		return record, err
@@ -73,17 +62,17 @@ func (m *Modes) change(ctx context.Context, what string, to model.OrderMode, pre
 		return fmt.Errorf("%s: %w", action, model.Invalid("mode", "must be sync or async"))
 	}
 	return m.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
-		var row modeRow
-		if err := tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("id = 1").Take(&row).Error; err != nil {
+		var record model.ModeRecord
+		if err := locked(tx).Table("order_mode").Where("id = 1").Take(&record).Error; err != nil {
 			return fmt.Errorf("lock the order mode: %w", err)
 		}
-		if row.Mode == to {
+		if record.Mode == to {
 			return sqldb.ErrNothingToWrite
 		}
 		if agreed, err := prepare(tx); err != nil || !agreed {
 			return cmp.Or(err, sqldb.ErrNothingToWrite)
 		}
-		return tx.Model(&modeRow{}).Where("id = 1").Update("mode", to).Error
+		return tx.Exec("UPDATE order_mode SET mode = ? WHERE id = 1", to).Error
 	})
 }
 
@@ -108,16 +97,9 @@ type Limits struct{ db *sqldb.Database }
 // NewLimits keeps limits in a database.
 func NewLimits(db *sqldb.Database) *Limits { return &Limits{db: db} }
 
-// limitRow is the row of rate_limits, and the name of the database.
-type limitRow struct {
-	UserRate, AddrRate *string
-	Deployment         string
-}
-
 // Read tells which limits are set.
-func (l *Limits) Read(ctx context.Context) (model.LimitRecord, error) {
-	var record model.LimitRecord
-	err := l.db.Read(ctx, "read the rate limits", func(db *gorm.DB) (err error) {
+func (l *Limits) Read(ctx context.Context) (record model.LimitRecord, err error) {
+	err = l.db.Read(ctx, "read the rate limits", func(db *gorm.DB) (err error) {
 		record, err = readLimits(db)
 		return err
 	})
@@ -144,7 +126,7 @@ func loggedLimitsOf(set model.LimitsPatch) (l loggedLimits) {
 func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record model.LimitRecord, err error) {
 	err = l.db.WriteRepeatable(ctx, "change the rate limits", func(tx *gorm.DB, _ bool) error {
 		var id int // locked first, so that each of two changes logs what it has found
-		err := tx.Table("rate_limits").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Select("id").Take(&id).Error
+		err := locked(tx).Table("rate_limits").Select("id").Take(&id).Error
 		if err != nil {
 			return fmt.Errorf("lock the rate limits: %w", err)
 		}
@@ -172,7 +154,10 @@ func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record mo
 }
 
 func readLimits(db *gorm.DB) (record model.LimitRecord, err error) {
-	var row limitRow
+	var row struct {
+		UserRate, AddrRate *string
+		Deployment         string
+	}
 	if err := db.Raw("SELECT user_rate, addr_rate, deployment FROM rate_limits, order_mode").Take(&row).Error; err != nil {
 		return record, fmt.Errorf("read the row of rate limits: %w", err)
 	}

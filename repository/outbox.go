@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -67,14 +68,7 @@ func announceOrders(d *sqldb.Database, tx *gorm.DB, orders []model.Order, at fun
 
 // bornAt is when a new row got its status.
 func bornAt(order model.Order) time.Time {
-	switch {
-	case order.UnpaidAt != nil:
-		return *order.UnpaidAt
-	case order.ClosedAt != nil:
-		return *order.ClosedAt
-	default:
-		return order.CreatedAt
-	}
+	return *cmp.Or(order.UnpaidAt, order.ClosedAt, &order.CreatedAt)
 }
 
 // Releases is the outbox of units that came back, written with their cause, until the hot copy knows.
@@ -92,46 +86,42 @@ func (r *Releases) After(ctx context.Context, last model.Release, limit int) ([]
 
 // Done removes releases that were applied. Absent ones are fine.
 func (r *Releases) Done(ctx context.Context, ids []int64) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	return r.db.WriteRepeatable(ctx, fmt.Sprintf("remove %d releases", len(ids)), func(tx *gorm.DB, _ bool) error {
-		return deleteReleases(tx, ids)
-	})
+	return r.remove(ctx, len(ids), func(*gorm.DB) ([]int64, error) { return ids, nil })
 }
 
 // DoneOrders removes the releases of orders.
 func (r *Releases) DoneOrders(ctx context.Context, orderIDs []string) error {
 	orderIDs = validIDs(orderIDs)
-	if len(orderIDs) == 0 {
-		return nil
-	}
-	return r.db.WriteRepeatable(ctx, fmt.Sprintf("remove the releases of %d orders", len(orderIDs)), func(tx *gorm.DB, _ bool) error {
-		// By primary key, as Done does: locks by different indexes make transactions wait crosswise.
-		var ids []int64
+	return r.remove(ctx, len(orderIDs), func(tx *gorm.DB) (ids []int64, err error) {
 		for some := range slices.Chunk(orderIDs, streamRows) {
 			var part []int64
 			if err := tx.Model(&model.Release{}).Where("order_id IN ?", some).Pluck("id", &part).Error; err != nil {
-				return fmt.Errorf("find them: %w", err)
+				return nil, fmt.Errorf("find releases: %w", err)
 			}
 			ids = append(ids, part...)
 		}
-		if len(ids) == 0 {
-			return sqldb.ErrNothingToWrite
-		}
-		return deleteReleases(tx, ids)
+		return ids, nil
 	})
 }
 
-// deleteReleases deletes in the order of ids, as every transaction does.
-func deleteReleases(tx *gorm.DB, ids []int64) error {
-	ids = slices.Sorted(slices.Values(ids))
-	for some := range slices.Chunk(ids, streamRows) {
-		if err := tx.Where("id IN ?", some).Delete(&model.Release{}).Error; err != nil {
-			return fmt.Errorf("delete releases: %w", err)
-		}
+// remove deletes releases by their primary key and in its order, as every transaction does: locks by different indexes
+// make transactions wait crosswise.
+func (r *Releases) remove(ctx context.Context, count int, find func(*gorm.DB) ([]int64, error)) error {
+	if count == 0 {
+		return nil
 	}
-	return nil
+	return r.db.WriteRepeatable(ctx, fmt.Sprintf("remove %d releases", count), func(tx *gorm.DB, _ bool) error {
+		ids, err := find(tx)
+		if err != nil || len(ids) == 0 {
+			return cmp.Or(err, sqldb.ErrNothingToWrite)
+		}
+		for some := range slices.Chunk(slices.Sorted(slices.Values(ids)), streamRows) {
+			if err := tx.Where("id IN ?", some).Delete(&model.Release{}).Error; err != nil {
+				return fmt.Errorf("delete releases: %w", err)
+			}
+		}
+		return nil
+	})
 }
 
 func insertReleases(tx *gorm.DB, list []model.Release) error {
