@@ -150,7 +150,9 @@ func having[T ~string](query *gorm.DB, condition string, value T) *gorm.DB {
 }
 
 // locked has the rows of a query locked until the transaction ends.
-func locked(tx *gorm.DB) *gorm.DB { return tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}) }
+func locked(tx *gorm.DB) *gorm.DB {
+	return tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})
+}
 
 // orderMode is the order mode within a SELECT, locked: under READ COMMITTED a subselect locks nothing itself.
 func orderMode(d sqldb.Dialect) string {
