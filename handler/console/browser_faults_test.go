@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -215,9 +214,7 @@ func (b *tab) picture(t *testing.T, name string, width, height int64) {
 	b.run(t, "picture "+name, chromedp.EmulateViewport(width, height))
 	content := check.Value(b.shot())(t)
 	size := check.Value(png.DecodeConfig(bytes.NewReader(content)))(t)
-	if size.Width > widest || len(content) > largest {
-		t.Errorf("the picture %s has %d pixels a line and %d bytes, want at most %d and %d", name, size.Width, len(content), widest, largest)
-	}
+	check.That(t, size.Width <= widest && len(content) <= largest, "the picture %s has %d pixels a line and %d bytes", name, size.Width, len(content))
 	check.Must(t, os.WriteFile(filepath.Join(*pictures, name+".png"), content, 0o600))
 }
 
@@ -337,9 +334,7 @@ func (b *tab) fits(t *testing.T, what string) {
 		var wide int64
 		var out []string
 		b.do(t, fmt.Sprintf("%s at %d px", what, width), chromedp.EmulateViewport(width, 844), chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide), chromedp.Evaluate(sticksOut, &out))
-		if wide > width || len(out) > 0 {
-			t.Errorf("%s is %d pixels wide in a window of %d, and there is not enough room for %q", what, wide, width, out)
-		}
+		check.That(t, wide <= width && len(out) == 0, "%s is %d pixels wide in a window of %d, and has no room for %q", what, wide, width, out)
 	}
 	b.do(t, what, chromedp.EmulateViewport(1200, 900))
 }
@@ -380,9 +375,7 @@ const axeRun = `(async () => {
 func axe(t *testing.T) string {
 	t.Helper()
 	script := check.Value(os.ReadFile("testdata/axe/axe.min.js"))(t)
-	if sum := sha256.Sum256(script); hex.EncodeToString(sum[:]) != axeHash {
-		t.Fatalf("testdata/axe/axe.min.js is not that of axe-core %s", axeVersion)
-	}
+	check.Equal(t, "the sum of axe-core "+axeVersion, fmt.Sprintf("%x", sha256.Sum256(script)), axeHash)
 	return string(script)
 }
 
@@ -396,9 +389,7 @@ func (b *tab) finds(t *testing.T, script, inScheme, what string) map[string][]st
 	if version == "" {
 		b.do(t, "axe", chromedp.Evaluate(script, nil), chromedp.Evaluate(`axe.version`, &version))
 	}
-	if version != axeVersion {
-		t.Fatalf("axe is %s", version)
-	}
+	check.Equal(t, "the version of axe", version, axeVersion)
 	b.do(t, "axe on "+what+" in "+inScheme, chromedp.Evaluate(axeRun, &result, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 	var violations []struct {
 		ID    string
@@ -468,16 +459,13 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 	for _, v := range views {
 		var said string
 		b.run(t, "Chinese "+v.path, b.visit(v.path), until(`document.readyState === "complete" && document.documentElement.lang === "zh"`), chromedp.Evaluate(`document.body.innerText`, &said))
-		if found := foreign("zh", said); len(found) > 0 {
-			t.Errorf("Chinese %s says %q", v.path, found)
-		}
+		check.Equal(t, "the English of "+v.path, strings.Join(foreign("zh", said), "; "), "")
 		b.fits(t, "Chinese "+v.path)
 	}
 	files := check.Value(filepath.Glob("pages/*.html"))(t)
 	for _, file := range files {
-		if name := strings.TrimSuffix(filepath.Base(file), ".html"); name != "layout" && !seen[name] {
-			t.Errorf("no view here shows %s", file)
-		}
+		name := strings.TrimSuffix(filepath.Base(file), ".html")
+		check.That(t, name == "layout" || seen[name], "no view here shows %s", file)
 	}
 }
 
@@ -494,9 +482,7 @@ func (b *tab) controlled(t *testing.T, script string) {
 		document.querySelector('main').append(image, faint);
 	}`, nil))
 	found := slices.Sorted(maps.Keys(b.finds(t, script, "light", "a page with faults")))
-	if !slices.Equal(found, []string{"color-contrast", "image-alt"}) {
-		t.Errorf("on a page with an image without a text and a text without contrast axe finds %q", found)
-	}
+	check.Equal(t, "an image without a text, and a text without contrast", strings.Join(found, " "), "color-contrast image-alt")
 }
 
 // damagedShop is a tab of somebody who has signed in to the console of such a shop.

@@ -8,7 +8,6 @@ import (
 	"html"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,9 +78,7 @@ func saleInABrowser(t *testing.T, c *chromium, s *site) {
 	for answer, times := range s.rush(t, id, 150, 150) {
 		heard[answer] += times
 	}
-	if heard["OK"] != 200 || heard["SOLD_OUT"] != 100 {
-		t.Errorf("300 buyers of 200 units hear %v", heard)
-	}
+	check.That(t, heard["OK"] == 200 && heard["SOLD_OUT"] == 100, "300 buyers of 200 units hear %v", heard)
 	for _, b := range []*tab{ada, eve} {
 		b.run(t, "the bar has fallen to nothing", shown(0), shows("[data-phase]", "sold out"), shows(`[data-live="sold"]`, "200"))
 	}
@@ -99,9 +96,7 @@ func saleInABrowser(t *testing.T, c *chromium, s *site) {
 		b.run(t, "every point is still there, and more", until(`times.length > points.length && points.every((at, n) => times[n] === at && columns.get("units/remaining").values[n] === left[n])`),
 			until(`marks.some(({ what }) => what === "paused") && marks.some(({ what }) => what === "stock")`))
 	}
-	if heard := s.rush(t, id, 300, 20); heard["OK"] != 20 {
-		t.Errorf("20 buyers of 20 units hear %v", heard)
-	}
+	check.Equal(t, "of 20 buyers of 20 units", s.rush(t, id, 300, 20)["OK"], 20)
 	ada.run(t, "the restocked units are sold", shown(0), shows("[data-phase]", "sold out"))
 
 	s.call(t, http.MethodPost, "/orders/"+s.orderOf(t, buyer(300), id)+"/cancel", s.token(t, buyer(300), model.RoleUser), nil)
@@ -126,9 +121,7 @@ func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
 	watcher.run(t, "the pause shows", shows("[data-phase]", "paused"), until(`window.neverReloaded`), visible("[data-changed]"))
 	var before int
 	watcher.run(t, "readings", chromedp.Evaluate(`window.late`, &before))
-	if before > 4 { // there are two of them a second
-		t.Errorf("another administrator's page shows the pause after %d readings", before)
-	}
+	check.That(t, before <= 4, "another administrator's page shows the pause after %d readings, two a second", before)
 	shop.run(t, "the shop window is paused", shows(card+`[data-field="phase"]`, "paused"), until(`document.querySelector('`+card+`[data-field="buy"]').disabled`))
 	shop.quiet(t)
 }
@@ -216,19 +209,13 @@ func anotherOriginInABrowser(t *testing.T, c *chromium, s *site) {
 			said(`fetch("`+s.url+`/console", { credentials: "include" }).then((page) => page.text(), () => "blocked")`, &read),
 			said(`fetch("`+s.url+`/api/v1/admin/vouchers/`+id+`", { method: "PATCH", credentials: "include", headers: { "Content-Type": "application/json" },
 				body: JSON.stringify({ state: "paused" }) }).then((answer) => answer.text(), () => "blocked")`, &call))
-		if read != "blocked" || call != "blocked" {
-			t.Errorf("%s: a script reads %s and %s", name, read, call)
-		}
-		if state := s.voucher(t, id)["state"]; state != "published" {
-			t.Errorf("%s: the voucher is %v; the script's form was %s", name, state, post)
-		}
+		check.Equal(t, name+": what a script reads", read+" "+call, "blocked blocked")
+		check.Equal(t, name+": the voucher, when the script's form was "+post, s.voucher(t, id)["state"], any("published"))
 	}
 	var own string
 	b.run(t, "a script of the console's own pages could", b.visit("/console"),
 		said(`fetch("`+target+`", { method: "POST", body: new URLSearchParams({ to: "paused" }) }).then((answer) => String(answer.status))`, &own))
-	if state := s.voucher(t, id)["state"]; state != "paused" || own != "200" {
-		t.Errorf("the same form of the same person in the console is %s, and the voucher is %v: nothing was proved", own, state)
-	}
+	check.Equal(t, "the control, a form of the console", fmt.Sprint(own, " ", s.voucher(t, id)["state"]), "200 paused")
 }
 
 // What a page says by itself: that its numbers are old, that its session ends, that what was typed would be lost.
@@ -261,9 +248,7 @@ func (b *tab) staleFeed(t *testing.T, line *testserver.Line) {
 		return shown;
 	})()`, &shown))
 	want := []string{"feed fresh: live · 0.0 s ago", "feed fresh: live · 1.9 s ago", "feed old: The connection is lost · 2 s ago", "feed old: The connection is lost · 61 s ago"}
-	if !slices.Equal(shown, want) {
-		t.Errorf("by its age the feed is shown as %q, want %q", shown, want)
-	}
+	check.Equal(t, "the feed by its age", strings.Join(shown, "; "), strings.Join(want, "; "))
 	line.Hole()
 	b.run(t, "the feed stops", chromedp.Evaluate(`window.points = times.slice()`, nil), visible(".stale [data-connection].old"), until(`getComputedStyle(document.getElementById("live")).filter.includes("grayscale")`))
 	line.Heal()

@@ -185,9 +185,7 @@ func (b *tab) readable(t *testing.T, off, on string) {
 	for _, in := range []string{"light", "dark"} {
 		var found [3]string
 		b.do(t, "the colours in "+in, scheme(in), chromedp.Evaluate(fmt.Sprintf(colours, off, on), &found))
-		if found[1] == found[2] || contrast(t, found[0], found[1]) < 4.5 {
-			t.Errorf("in %s %s is %s on %s, and %s is on %s", in, off, found[0], found[1], on, found[2])
-		}
+		check.That(t, found[1] != found[2] && contrast(t, found[0], found[1]) >= 4.5, "in %s the colours of %s and %s are %v", in, off, on, found)
 	}
 }
 

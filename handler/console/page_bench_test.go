@@ -27,13 +27,13 @@ const pageLimit = 100 * time.Millisecond
 // VOUCHERS (10000) and ORDERS (1000000) are the size of the shop, and ROUNDS (20) is how often each page is asked for.
 func BenchmarkPages(b *testing.B) {
 	for b.Loop() {
-		shop := fillShop(b, serve(b, true), setting(b, "VOUCHERS", 10_000), setting(b, "ORDERS", 1_000_000))
-		rows := []string{"page\tfastest ms\tmedian ms\tworst ms\tCPU ms"}
+		shop := fillShop(b, serve(b, true), check.Count(b, "VOUCHERS", 10_000, 10_000), check.Count(b, "ORDERS", 1_000_000, 1_000_000))
+		rows := []string{"fastest, median, worst, CPU, page"}
 		for _, path := range shop.pages(b) {
 			shop.ask(b, path) // connections, and what is read once
 			var took []time.Duration
 			before := shop.cpu(b)
-			for range setting(b, "ROUNDS", 20) {
+			for range check.Count(b, "ROUNDS", 20, 20) {
 				took = append(took, shop.ask(b, path))
 			}
 			cpu := (shop.cpu(b) - before) / time.Duration(len(took))
@@ -41,11 +41,13 @@ func BenchmarkPages(b *testing.B) {
 			if took[0] > pageLimit {
 				b.Errorf("%s takes %s at the least", path, took[0])
 			}
-			rows = append(rows, strings.Join([]string{
-				path, milliseconds(took[0]), milliseconds(took[len(took)/2]), milliseconds(took[len(took)-1]), milliseconds(cpu),
-			}, "\t"))
+			row := []time.Duration{took[0], took[len(took)/2], took[len(took)-1], cpu}
+			for n := range row {
+				row[n] = row[n].Round(time.Second / 10_000)
+			}
+			rows = append(rows, fmt.Sprintf("%10s %10s %10s %10s %s", row[0], row[1], row[2], row[3], path))
 		}
-		b.Log(table(rows))
+		b.Log(strings.Join(rows, "\n"))
 		b.ReportMetric(0, "ns/op") // which says nothing
 	}
 }
@@ -67,9 +69,7 @@ func fillShop(t testing.TB, p *process, vouchers, orders int) *large {
 	t.Helper()
 	exec := func(statement string, args ...any) {
 		t.Helper()
-		if _, err := p.db.ExecContext(t.Context(), statement, args...); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
+		check.Must(t, check.ErrorOf(p.db.ExecContext(t.Context(), statement, args...)))
 	}
 	exec(`INSERT INTO vouchers (id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
 		SELECT CONCAT('voucher-', LPAD(seq, 6, '0')), CONCAT('Coffee for ', seq), 'A table at the window.', 1000, 2500, 'CNY', 100, 100,
@@ -173,24 +173,24 @@ func BenchmarkWatchers(b *testing.B) {
 		b.Run(string(mode), func(b *testing.B) {
 			for b.Loop() {
 				w := watch(b, serve(b, true, "SECKILL_ORDER_MODE="+string(mode)))
-				watchers, orders := setting(b, "WATCHERS", 50), setting(b, "WATCH_ORDERS", 5000)
-				rows := []string{"round\tCPU µs/order alone\twatched\tratio"}
+				watchers, orders := check.Count(b, "WATCHERS", 50, 50), check.Count(b, "WATCH_ORDERS", 5000, 5000)
+				rows := []string{"round, CPU µs/order alone, watched, ratio"}
 				var ratios []float64
-				for round := range setting(b, "ROUNDS", 40) {
+				for round := range check.Count(b, "ROUNDS", 40, 40) {
 					var cpu [2]time.Duration // alone, and watched
 					for _, side := range []int{round % 2, 1 - round%2} {
 						cpu[side] = w.sale(b, side*watchers, orders)
 					}
 					ratio := float64(cpu[1]) / float64(cpu[0])
 					ratios = append(ratios, ratio)
-					rows = append(rows, fmt.Sprintf("%d\t%d\t%d\t%.3f", round+1, cpu[0].Microseconds(), cpu[1].Microseconds(), ratio))
+					rows = append(rows, fmt.Sprintf("%5d %8d %8d %8.3f", round+1, cpu[0].Microseconds(), cpu[1].Microseconds(), ratio))
 				}
 				// The ranks of the binomial distribution of a half, in its normal form.
 				slices.Sort(ratios)
 				n := len(ratios)
 				rank := max(0, int(float64(n)/2-0.98*math.Sqrt(float64(n))))
 				low, high := ratios[rank], ratios[n-1-rank]
-				b.Log(table(rows), fmt.Sprintf("of 19 in 20 runs %.3f – %.3f", low, high))
+				b.Log(strings.Join(rows, "\n"), fmt.Sprintf("of 19 in 20 runs %.3f – %.3f", low, high))
 				b.ReportMetric(0, "ns/op") // which says nothing
 				b.ReportMetric((ratios[(n-1)/2]+ratios[n/2])/2, "cpu-ratio")
 				if low > watchLimit {

@@ -127,9 +127,8 @@ func TestEveryTextIsTranslated(t *testing.T) {
 				}
 				found++
 				translated, ok := chinese[key]
-				if a, b := verbs.FindAllString(key, -1), verbs.FindAllString(translated, -1); !ok || !slices.Equal(a, b) {
-					t.Errorf("%s: %q has no Chinese text, or one with other arguments: %q", file, key, translated)
-				}
+				same := slices.Equal(verbs.FindAllString(key, -1), verbs.FindAllString(translated, -1))
+				check.That(t, ok && same, "%s: %q has no Chinese text, or one with other arguments: %q", file, key, translated)
 			}
 		}
 	}
@@ -236,9 +235,7 @@ func TestAssetsAreThoseOfTheirSums(t *testing.T) {
 	for _, file := range files {
 		sum := sha256.Sum256(check.Value(os.ReadFile(file))(t))
 		line := hex.EncodeToString(sum[:]) + "  " + filepath.Base(file) + "\n"
-		if filepath.Base(file) != "SHA256SUMS" && !strings.Contains(sums, line) {
-			t.Errorf("%s is another than its sum says", file)
-		}
+		check.That(t, filepath.Base(file) == "SHA256SUMS" || strings.Contains(sums, line), "%s is another than its sum says", file)
 	}
 	check.Equal(t, "sums", strings.Count(sums, "\n"), len(files)-1)
 }

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -110,9 +109,7 @@ func (p *process) run(t testing.TB, settings []string) {
 	command := testserver.Run(t, append(os.Environ(), settings...), testserver.Program(t), "serve")
 	p.pid = command.PID()
 	check.Eventually(t, "the service is ready", func() bool {
-		if command.Ended() {
-			t.Fatal("the service has ended")
-		}
+		check.Need(t, !command.Ended(), "the service has ended")
 		response, err := http.Get(p.url + "/readyz")
 		if err != nil {
 			return false
@@ -144,31 +141,6 @@ func (p *process) calls(t testing.TB) map[string]float64 {
 func (p *process) cpu(t testing.TB) time.Duration {
 	t.Helper()
 	return testserver.CPU(t, p.pid) + testserver.CPU(t, p.database.PID()) + testserver.CPU(t, p.redis.PID())
-}
-
-// setting is a number of the environment, which the targets of the Makefile name.
-func setting(t testing.TB, name string, otherwise int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	return check.Value(strconv.Atoi(text))(t)
-}
-
-// table lays rows out in columns; the cells of a row are separated by tabs.
-func table(rows []string) string {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, row := range rows {
-		_, _ = fmt.Fprintln(w, row+"\t") // into memory
-	}
-	_ = w.Flush()
-	return "\n" + text.String()
-}
-
-func milliseconds(d time.Duration) string {
-	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64)
 }
 
 // asyncOnServers are the settings of an asynchronous deployment on MariaDB, Redis and NATS.

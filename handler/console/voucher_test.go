@@ -210,9 +210,8 @@ func TestAFieldLeftAloneIsNotChanged(t *testing.T) {
 	b := a.browser(t)
 	for range 2 {
 		b.post(t, "/console/vouchers/v1/edit", sentBack(b.page(t, "/console/vouchers/v1/edit"))).is(t, http.StatusSeeOther)
-		if nothing := (model.VoucherPatch{IfMatch: model.Tags{a.voucher.Tag()}, By: "ada"}); !reflect.DeepEqual(a.patch, nothing) {
-			t.Errorf("a form that was left alone asks for %+v", a.patch)
-		}
+		nothing := model.VoucherPatch{IfMatch: model.Tags{a.voucher.Tag()}, By: "ada"}
+		check.That(t, reflect.DeepEqual(a.patch, nothing), "a form that was left alone asks for %+v", a.patch)
 		a.voucher.Waitlist = true
 	}
 }
@@ -280,9 +279,8 @@ func TestActions(t *testing.T) {
 	b.post(t, path+"/state", url.Values{"to": {"burnt"}}).is(t, http.StatusUnprocessableEntity)
 	// Everything is in the administrators' log, by the account that did it.
 	_, log := s.call(t, http.MethodGet, "/admin/log?limit=100", s.token(t, "admin", model.RoleAdmin), nil)
-	if items, _ := log["items"].([]any); len(items) < 6 || strings.Contains(fmt.Sprint(items), "actor:admin ") {
-		t.Errorf("the log has %d entries: %v", len(items), items)
-	}
+	items, _ := log["items"].([]any)
+	check.That(t, len(items) >= 6 && !strings.Contains(fmt.Sprint(items), "actor:admin "), "the log has %d entries: %v", len(items), items)
 }
 
 func TestListHasPages(t *testing.T) {

@@ -99,8 +99,6 @@ func FuzzLeaf(f *testing.F) {
 		}
 		nonce := slices.Repeat([]byte{n}, draw.NonceSize)
 		same := voucher == otherVoucher && user == otherUser
-		if (draw.Leaf(voucher, nonce, user) == draw.Leaf(otherVoucher, nonce, otherUser)) != same {
-			t.Errorf("%q of %q and %q of %q", user, voucher, otherUser, otherVoucher)
-		}
+		check.Equal(t, "one leaf", draw.Leaf(voucher, nonce, user) == draw.Leaf(otherVoucher, nonce, otherUser), same)
 	})
 }

@@ -5,17 +5,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"seckill/internal/workshop/check"
 )
 
 // TestStepBack: the thread of a hash is behind all others of the process, and only that one is.
 func TestStepBack(t *testing.T) {
 	t.Parallel()
 	nice := func() int {
-		kernel, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
-		if err != nil {
-			t.Error(err)
-		}
-		return 20 - kernel
+		return 20 - check.Value(unix.Getpriority(unix.PRIO_PROCESS, 0))(t)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -24,10 +22,6 @@ func TestStepBack(t *testing.T) {
 		stepBack()
 		behind <- nice()
 	}()
-	if got, want := <-behind, min(before+niceness, lowest); got != want {
-		t.Errorf("a hash runs at %d, want %d", got, want)
-	}
-	if after := nice(); after != before {
-		t.Errorf("another thread runs at %d, and ran at %d", after, before)
-	}
+	check.Equal(t, "a hash", <-behind, min(before+niceness, lowest))
+	check.Equal(t, "another thread", nice(), before)
 }

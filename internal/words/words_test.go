@@ -42,9 +42,7 @@ func TestAsked(t *testing.T) {
 			"": "en", "zh": "zh", "zh-TW,zh;q=0.9,en;q=0.8": "zh", "ZH-hans": "zh", "en-GB,zh;q=0.5": "en", "fr, zh;q=0.2": "zh", "fr": "en", "*": "en",
 			"zh;q=0": "en", "\xff": "en", strings.Repeat("zh,", 1000): "zh",
 		} {
-			if got := c.Asked(header).Tag; got != want {
-				t.Errorf("%.40q is asked for and %s answered", header, got)
-			}
+			check.Equal(t, header, c.Asked(header).Tag, want)
 		}
 	}
 }
@@ -62,9 +60,7 @@ func TestNoTextMixesLanguages(t *testing.T) {
 		"en": func(key, text string) bool { return strings.ContainsFunc(key+text, han) },
 	} {
 		for key, text := range texts(t, tag) {
-			if mixed(key, text) {
-				t.Errorf("%s.json: %q is %q", tag, key, text)
-			}
+			check.That(t, !mixed(key, text), "%s.json: %q is %q", tag, key, text)
 		}
 	}
 }
@@ -84,9 +80,7 @@ func TestEveryCodeIsTranslated(t *testing.T) {
 	for _, code := range model.Codes() {
 		kind := wire.KindOf(code)
 		for _, text := range []string{string(code), kind.Title, kind.Means, kind.ToDo} {
-			if chinese[text] == "" {
-				t.Errorf("%s: %q has no text", code, text)
-			}
+			check.That(t, chinese[text] != "", "%s: %q has no text", code, text)
 		}
 	}
 }
