@@ -20,6 +20,7 @@ import (
 
 	"seckill/internal/budget"
 	"seckill/internal/payment"
+	"seckill/internal/sqlitefile"
 )
 
 func main() {
@@ -79,12 +80,12 @@ func newAdapter(ctx context.Context, file string, getenv func(string) string, ba
 	if err = cmp.Or(err, wrong); err != nil {
 		return nil, fmt.Errorf("use SECKILL_WEBHOOK_SECRETS: %w", err)
 	}
-	kept, err := openBook(ctx, file)
+	kept, err := sqlitefile.Open(ctx, file, schema)
 	if err != nil {
 		return nil, err
 	}
 	return &adapter{
-		book: kept, checkouts: checkouts{stripe.NewClient(getenv("STRIPE_KEY"), stripe.WithBackends(backends))},
+		book: &book{kept}, checkouts: checkouts{stripe.NewClient(getenv("STRIPE_KEY"), stripe.WithBackends(backends))},
 		keys: keys, secret: getenv("STRIPE_WEBHOOK_SECRET"), signatures: signatures, shop: getenv("SHOP_WEBHOOK_URL"),
 		client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, log: log,
 	}, nil

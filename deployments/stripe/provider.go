@@ -16,7 +16,6 @@ import (
 	"github.com/stripe/stripe-go/v85"
 
 	"seckill/internal/payment"
-	"seckill/internal/sqlitefile"
 )
 
 const (
@@ -195,19 +194,6 @@ type entry struct {
 
 	sessionExpiresAt time.Time
 	session          string // Stripe's id; empty: Stripe has not answered
-}
-
-func openBook(ctx context.Context, file string) (*book, error) {
-	connector, err := sqlitefile.Connector(file, nil)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", file, err)
-	}
-	b := &book{db: sql.OpenDB(connector)}
-	b.db.SetMaxOpenConns(1)
-	if _, err := b.db.ExecContext(ctx, schema); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", file, err), b.db.Close())
-	}
-	return b, nil
 }
 
 // enter keeps a payment before Stripe hears of it, or finds the one that is there.

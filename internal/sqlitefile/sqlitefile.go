@@ -3,8 +3,10 @@ package sqlitefile
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"maps"
 	"net/url"
 	"strconv"
@@ -42,6 +44,21 @@ func Connector(file string, settings url.Values) (driver.Connector, error) {
 		return nil, errors.New("the name of SQLite's file is no good")
 	}
 	return waitingConnector{connector}, nil
+}
+
+// Open opens the file with its schema, whose statements may be repeated. One connection works at a time: to wait for it
+// is fair, to wait for SQLite's lock is not.
+func Open(ctx context.Context, file, schema string) (*sql.DB, error) {
+	connector, err := Connector(file, nil)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(ctx, schema); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", file, err), db.Close())
+	}
+	return db, nil
 }
 
 // waitingConnector waits for the writer of another process, too, while it makes a new file a WAL: SQLite has read the

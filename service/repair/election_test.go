@@ -23,16 +23,24 @@ import (
 )
 
 // Work ends when its lock is lost: another instance may have been elected by then.
+// An election that cannot be held, and a lock that is lost, end nothing for good.
 func TestWorkEndsWithItsLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		locks := servicetest.NewLocks()
-		locks.Lost = true
+		locks.Err = errors.New("away")
 		e, ended := working(locks, func(ctx context.Context, ended *atomic.Int64) { <-ctx.Done(); ended.Add(1) })
-		check.Running(t, e.run)
-		servicetest.Pass(electionHandover / 2)
-		synctest.Wait()
-		check.Equal(t, "works that have ended", ended.Load(), 1)
+		stop := check.Running(t, e.run)
+		servicetest.Pass(3 * time.Second)
+		check.Equal(t, "locks taken while none can be", locks.Taken.Load(), 0)
+		locks.With(func(l *servicetest.Locks) { l.Err, l.Lost = nil, true }) // each lease is lost at once
+		servicetest.Pass(5 * time.Second)
+		check.That(t, ended.Load() > 1 && ended.Load() == locks.Taken.Load(), "%d of %d works have ended", ended.Load(), locks.Taken.Load())
+		locks.With(func(l *servicetest.Locks) { l.Lost = false })
+		servicetest.Pass(5 * time.Second)
+		check.Equal(t, "works that have not ended", locks.Taken.Load()-ended.Load(), 1)
+		stop()
+		check.Equal(t, "locks taken, of those given back", locks.Taken.Load(), locks.Released.Load())
 	})
 }
 

@@ -158,17 +158,12 @@ func (e *Expiry) expirePage(ctx context.Context, page []model.OverdueOrder) erro
 		}
 		byVoucher[order.VoucherID] = append(byVoucher[order.VoucherID], order)
 	}
-	errs := make([]error, len(vouchers))
-	var group errgroup.Group
+	var group errgroup.Group // of which each voucher runs, and one's error stands for all
 	group.SetLimit(expiryVouchers)
-	for i, id := range vouchers {
-		group.Go(func() error {
-			errs[i] = e.expireVoucher(ctx, id, byVoucher[id])
-			return nil
-		})
+	for _, id := range vouchers {
+		group.Go(func() error { return e.expireVoucher(ctx, id, byVoucher[id]) })
 	}
-	_ = group.Wait() // the errors are in errs, of each voucher its own
-	return errors.Join(errs...)
+	return group.Wait()
 }
 
 // expireVoucher expires a voucher's orders, up to expiryBatch a transaction. An error leaves it alone for a while.
@@ -211,10 +206,7 @@ func laneRest(took, overdue time.Duration) time.Duration {
 }
 
 func (e *Expiry) expireBatch(ctx context.Context, batch []model.OverdueOrder) (expired int, err error) {
-	ids := make([]string, len(batch))
-	for i, order := range batch {
-		ids[i] = order.ID
-	}
+	ids := each(batch, func(order model.OverdueOrder) string { return order.ID })
 	failpoint.Reach(failpoint.BeforeExpire)
 	orders, err := e.Store.Expire(ctx, ids)
 	if err != nil {
@@ -228,11 +220,7 @@ func (e *Expiry) expireBatch(ctx context.Context, batch []model.OverdueOrder) (e
 // askForAll asks the provider for the orders, until asking ends. It returns those that it answered for, and those that
 // have waited long enough. What the provider said was applied: a paid order does not expire.
 func (e *Expiry) askForAll(ctx, asking context.Context, page []model.OverdueOrder) ([]model.OverdueOrder, error) {
-	ids := make([]string, len(page))
-	for i, order := range page {
-		ids[i] = order.ID
-	}
-	started, err := e.Store.Started(ctx, ids)
+	started, err := e.Store.Started(ctx, each(page, func(order model.OverdueOrder) string { return order.ID }))
 	if err != nil {
 		return nil, fmt.Errorf("read the payments of overdue orders: %w", err)
 	}

@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,10 +75,7 @@ func (o *outbox) of(ctx context.Context, voucherID string) error {
 	if err != nil {
 		return fmt.Errorf("read the returned units of voucher %s: %w", voucherID, err)
 	}
-	if end := slices.IndexFunc(page, func(r model.Release) bool { return r.VoucherID != voucherID }); end >= 0 {
-		page = page[:end]
-	}
-	done, err := o.apply(ctx, page, map[string]bool{})
+	done, err := o.apply(ctx, page[:until(page, voucherID)], map[string]bool{})
 	return errors.Join(err, o.note(ctx, done))
 }
 
@@ -95,11 +93,7 @@ func (o *outbox) note(ctx context.Context, done []int64) error {
 
 // apply gives one page's units back, a voucher's at once, and returns the done. No silent copy holds up others.
 func (o *outbox) apply(ctx context.Context, page []model.Release, later map[string]bool) ([]int64, error) {
-	ids := make([]string, len(page))
-	for i, release := range page {
-		ids[i] = release.OrderID
-	}
-	refused, err := o.deps.Database.Failed(ctx, ids)
+	refused, err := o.deps.Database.Failed(ctx, each(page, func(r model.Release) string { return r.OrderID }))
 	if err != nil {
 		return nil, fmt.Errorf("look for the failed orders of returned units: %w", err)
 	}
@@ -107,12 +101,8 @@ func (o *outbox) apply(ctx context.Context, page []model.Release, later map[stri
 	var failed []error
 	for len(page) > 0 {
 		id := page[0].VoucherID
-		end := slices.IndexFunc(page, func(r model.Release) bool { return r.VoucherID != id })
-		if end < 0 {
-			end = len(page)
-		}
-		releases := page[:end]
-		if page = page[end:]; later[id] {
+		releases := page[:until(page, id)]
+		if page = page[len(releases):]; later[id] {
 			continue
 		}
 		applied, err := o.give(ctx, id, releases, refused)
@@ -162,11 +152,22 @@ func (o *outbox) give(ctx context.Context, voucherID string, releases []model.Re
 }
 
 func idsOf(releases []model.Release) []int64 {
-	ids := make([]int64, len(releases))
-	for i, release := range releases {
-		ids[i] = release.ID
+	return each(releases, func(r model.Release) int64 { return r.ID })
+}
+
+// until is how many of the first releases are of a voucher.
+func until(page []model.Release, voucherID string) int {
+	end := slices.IndexFunc(page, func(r model.Release) bool { return r.VoucherID != voucherID })
+	return cmp.Or(end+1, len(page)+1) - 1
+}
+
+// each is a part of each of all.
+func each[T, P any](all []T, part func(T) P) []P {
+	parts := make([]P, len(all))
+	for i, one := range all {
+		parts[i] = part(one)
 	}
-	return ids
+	return parts
 }
 
 // retire reports whether a closed hot copy need not be told, because its voucher is not sold now. It ends a rebuild
@@ -239,11 +240,8 @@ func (r *EventRelay) relay(ctx context.Context) (more bool, err error) {
 	}
 	r.Waiting.Set(waiting.Seconds())
 	failpoint.Reach(failpoint.AfterEventsPublished)
-	ids := make([]int64, published)
-	for i := range ids {
-		ids[i] = events[i].ID
-	}
-	if err := r.Store.Forget(ctx, ids); err != nil {
+	gone := each(events[:published], func(event model.Event) int64 { return event.ID })
+	if err := r.Store.Forget(ctx, gone); err != nil {
 		return false, fmt.Errorf("note %d published events: %w", published, err)
 	}
 	return len(events) == eventPage, failed

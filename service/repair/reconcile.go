@@ -162,10 +162,7 @@ func (r *Reconciler) awake(ctx context.Context, watched []model.EpochRecord) []m
 func (r *Reconciler) examine(ctx context.Context, epochs []model.EpochRecord) error {
 	var failed []error
 	for part := range slices.Chunk(epochs, findChunk) {
-		ids := make([]string, len(part))
-		for i, epoch := range part {
-			ids[i] = epoch.VoucherID
-		}
+		ids := each(part, func(epoch model.EpochRecord) string { return epoch.VoucherID })
 		hot, err := r.deps.Hot.Read(ctx, ids)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("read %d hot copies: %w", len(ids), err))

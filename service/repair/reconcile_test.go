@@ -340,28 +340,6 @@ func TestDriftIsRepairedInARunningSale(t *testing.T) {
 	}
 }
 
-// An election that cannot be held, and a lock that is lost, end nothing for good.
-func TestTheReconcilerIsElectedAgain(t *testing.T) {
-	t.Parallel()
-	onStage(t, func(t *testing.T, s *stage) {
-		locks := &servicetest.Locks{Held: map[string]bool{}, Err: errors.New("away")}
-		r := s.employ(locks).Reconciler
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); r.Run(ctx) }()
-		servicetest.Pass(3 * time.Second)
-		check.Equal(t, "sweeps without a lock", s.count("db.watched"), 0)
-		locks.With(func(l *servicetest.Locks) { l.Err, l.Lost = nil, true }) // each lease is lost at once
-		servicetest.Pass(5 * time.Second)
-		locks.With(func(l *servicetest.Locks) { l.Lost = false })
-		servicetest.Pass(5 * time.Second)
-		check.That(t, s.count("db.watched") != 0, "it does not reconcile")
-		cancel()
-		<-done
-		check.Equal(t, "locks taken, of those given back", locks.Taken.Load(), locks.Released.Load())
-	})
-}
-
 // oldest is a backlog whose oldest message has an age.
 type oldest struct {
 	Backlog

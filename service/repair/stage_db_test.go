@@ -128,16 +128,6 @@ func (d dbSide) Failed(ctx context.Context, ids []string) (map[string]model.Orde
 	return found, err
 }
 
-func (d dbSide) List(_ context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	var page model.OrderPage
-	for _, row := range d.all() {
-		if row.UserID == q.UserID && row.Status == q.Status {
-			page.Items = append(page.Items, row)
-		}
-	}
-	return page, nil
-}
-
 func (d dbSide) Live(_ context.Context, _ string, yield func(model.Order) error) error {
 	var failed error
 	for _, row := range d.all() {

@@ -395,10 +395,7 @@ func (s *stranded) republish(ctx context.Context, lost []model.Reservation) erro
 
 func (p Deps) splitByRow(ctx context.Context, reservations []model.Reservation) (done []persist.Decided, open []model.Reservation, err error) {
 	for part := range slices.Chunk(reservations, findChunk) {
-		ids := make([]string, len(part))
-		for i, r := range part {
-			ids[i] = r.ID
-		}
+		ids := each(part, func(r model.Reservation) string { return r.ID })
 		rows, err := p.Database.Find(ctx, ids)
 		if err != nil {
 			return nil, nil, fmt.Errorf("look for the rows of %d reservations: %w", len(ids), err)

@@ -11,7 +11,6 @@ import (
 
 	"seckill/internal/ids"
 	"seckill/internal/payment"
-	"seckill/internal/sqlitefile"
 )
 
 //go:embed schema.sql
@@ -26,20 +25,6 @@ var (
 
 // ledger is the simulator's memory: an SQLite file that survives a power cut, and that several processes may use.
 type ledger struct{ db *sql.DB }
-
-// openLedger opens the file, and makes it when it is missing.
-func openLedger(ctx context.Context, file string) (*ledger, error) {
-	connector, err := sqlitefile.Connector(file, nil)
-	if err != nil {
-		return nil, fmt.Errorf("open the simulator's ledger: %w", err)
-	}
-	l := &ledger{db: sql.OpenDB(connector)}
-	l.db.SetMaxOpenConns(1) // waiting for it is fair, waiting for SQLite's lock is not
-	if _, err := l.db.ExecContext(ctx, schema); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the simulator's ledger: %w", err), l.db.Close())
-	}
-	return l, nil
-}
 
 func (l *ledger) close() error { return l.db.Close() }
 

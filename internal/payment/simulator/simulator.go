@@ -22,6 +22,7 @@ import (
 	"seckill/internal/budget"
 	"seckill/internal/payment"
 	"seckill/internal/poll"
+	"seckill/internal/sqlitefile"
 	"seckill/internal/words"
 )
 
@@ -63,10 +64,11 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		return nil, fmt.Errorf("read the simulator's page: %w", err)
 	}
 	options.DelayFor = cmp.Or(options.DelayFor, budget.Settled)
-	book, err := openLedger(ctx, options.File)
+	file, err := sqlitefile.Open(ctx, options.File, schema)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open the simulator's ledger: %w", err)
 	}
+	book := &ledger{file}
 	s := &Server{Options: options, ledger: book, pages: pages, words: texts, wake: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	payment.Serve(mux, book, options.Keys, budget.Answer, options.Log)
