@@ -56,6 +56,7 @@ func TestStartNamesWhatIsMissing(t *testing.T) {
 		"not parseable":  {queue.Options{URL: "nats://user:" + password + "%@127.0.0.1:1"}, "address 1"},
 		"no JetStream":   {queue.Options{InProcess: embeddedPlain(t)}, "no JetStream"},
 		"not embedded":   {queue.Options{InProcess: refusing{}}, "embedded"},
+		"takes no order": {queue.Options{URL: testserver.NATS(t, "max_payload: 2KB").URL()}, "max_payload"},
 		"says nothing":   {queue.Options{URL: "nats://" + silent.Addr().String()}, silent.Addr().String()},
 	}
 	for name, test := range tests {

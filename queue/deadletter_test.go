@@ -157,25 +157,6 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// What Publish would not be able to read back it does not send.
-func TestPublishRefusesWhatNobodyCouldRead(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, nil)
-	for name, spoil := range map[string]func(*model.Reservation){
-		"id":      func(r *model.Reservation) { r.ID = "x" },
-		"user":    func(r *model.Reservation) { r.UserID = "ü" },
-		"price":   func(r *model.Reservation) { r.Price = -1 },
-		"created": func(r *model.Reservation) { r.CreatedAt = r.CreatedAt.AddDate(-3000, 0, 0) },
-	} {
-		bad := some("a", 1)
-		spoil(&bad[0])
-		if err := f.Publish(t.Context(), bad); !errors.Is(err, model.ErrUnknownOutcome) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	waiting(t, f.Queue, 0)
-}
-
 // The layout is a promise to instances of another version and to what waits in the stream during an upgrade.
 func TestLayout(t *testing.T) {
 	t.Parallel()

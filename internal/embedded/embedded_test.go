@@ -6,8 +6,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -76,27 +76,27 @@ func TestNATSFlushesIsBoundedAndListensNowhere(t *testing.T) {
 
 func TestNATSRefusesADirectoryItCannotUse(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	check.Must(t, os.WriteFile(filepath.Join(dir, "nats"), []byte("a file"), 0o600))
 	log := slog.New(slog.DiscardHandler)
-	if _, err := embedded.StartNATS(dir, log); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "nats")) {
-		t.Errorf("where a file is in the way: %v", err)
-	}
-
-	taken := t.TempDir()
-	first, err := embedded.StartNATS(taken, log)
-	check.Must(t, err)
-	t.Cleanup(first.Close)
-	if _, err := embedded.StartNATS(taken, log); err == nil || !strings.Contains(err.Error(), "another process has") {
-		t.Errorf("a directory that is in use: %v", err)
-	}
-
-	// What only the server itself finds out.
-	spoiled := t.TempDir()
-	check.Must(t, os.MkdirAll(filepath.Join(spoiled, "nats"), 0o700))
-	check.Must(t, os.WriteFile(filepath.Join(spoiled, "nats", "jetstream"), []byte("a file"), 0o600))
-	if _, err := embedded.StartNATS(spoiled, log); err == nil || !strings.Contains(err.Error(), filepath.Join(spoiled, "nats")) {
-		t.Errorf("a store that the server cannot open: %v", err)
+	for name, spoil := range map[string]func(dir string) (want string){
+		"a file is in the way": func(dir string) string {
+			check.Must(t, os.WriteFile(filepath.Join(dir, "nats"), []byte("a file"), 0o600))
+			return filepath.Join(dir, "nats")
+		},
+		"it is in use": func(dir string) string {
+			t.Cleanup(check.Value(embedded.StartNATS(dir, log))(t).Close)
+			return "another process has"
+		},
+		"what only the server itself finds out": func(dir string) string {
+			check.Must(t, os.MkdirAll(filepath.Join(dir, "nats"), 0o700))
+			check.Must(t, os.WriteFile(filepath.Join(dir, "nats", "jetstream"), []byte("a file"), 0o600))
+			return filepath.Join(dir, "nats")
+		},
+	} {
+		dir := t.TempDir()
+		want := spoil(dir)
+		if _, err := embedded.StartNATS(dir, log); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
 	}
 }
 
@@ -132,44 +132,6 @@ func TestKeysExpireByThemselves(t *testing.T) {
 	check.Eventually(t, "the key expires", func() bool { return check.Value(c.Exists(ctx, "lock:order:1").Result())(t) == 0 })
 }
 
-func TestScriptsRunBySHA(t *testing.T) {
-	t.Parallel()
-	c, ctx := client(t), t.Context()
-	script := redis.NewScript(`
-		if redis.call('exists', KEYS[1]) == 0 then
-			redis.call('hset', KEYS[1], ARGV[1], 1)
-			redis.call('pexpire', KEYS[1], ARGV[2])
-			return nil
-		end
-		return redis.call('pttl', KEYS[1])`)
-	check.Must(t, script.Load(ctx, c).Err())
-	if err := script.EvalSha(ctx, c, []string{"l"}, "a", 3_600_000).Err(); err != redis.Nil { //nolint:errorlint // redis.Nil is never wrapped
-		t.Fatalf("the first: %v, want nil", err)
-	}
-	left, err := script.EvalSha(ctx, c, []string{"l"}, "b", 3_600_000).Int64()
-	if err != nil || left <= 0 || left > 3_600_000 {
-		t.Fatalf("the second: %d, %v", left, err)
-	}
-}
-
-// A script that releases a lock publishes, and a waiting client receives it.
-func TestScriptsWakeSubscribers(t *testing.T) {
-	t.Parallel()
-	c := client(t)
-	ctx := check.Context(t)
-	subscription := c.Subscribe(ctx, "redisson_lock__channel:{l}")
-	t.Cleanup(func() { _ = subscription.Close() })
-	check.Must(t, check.ErrorOf(subscription.Receive(ctx)))
-	if err := c.Eval(ctx, `return redis.call('publish', KEYS[1], ARGV[1])`,
-		[]string{"redisson_lock__channel:{l}"}, "0").Err(); err != nil {
-		t.Fatal(err)
-	}
-	message, err := subscription.ReceiveMessage(ctx)
-	if err != nil || message.Payload != "0" {
-		t.Fatalf("received %v, %v", message, err)
-	}
-}
-
 // Every user of the machine reaches the server's port, and hears nothing there without the password, which each server
 // has of its own.
 func TestStrangersHearNothing(t *testing.T) {
@@ -192,15 +154,6 @@ func TestStrangersHearNothing(t *testing.T) {
 		check.Must(t, stranger.Close())
 	}
 	check.Equal(t, "what was stored", check.Value(known.Get(t.Context(), "k").Result())(t), "v")
-}
-
-func TestEveryServerIsEmptyAndItsOwn(t *testing.T) {
-	t.Parallel()
-	first, second := client(t), client(t)
-	check.Must(t, first.Set(t.Context(), "k", "v", 0).Err())
-	if n, err := second.DBSize(t.Context()).Result(); err != nil || n != 0 {
-		t.Errorf("the second server has %d keys, %v", n, err)
-	}
 }
 
 func TestOneServerPerDataDir(t *testing.T) {
@@ -231,61 +184,31 @@ func TestOneServerPerDataDir(t *testing.T) {
 
 func TestSecretIsMadeOnceAndKept(t *testing.T) {
 	t.Parallel()
-	for name, secret := range map[string]func(context.Context, string) (string, error){
+	for name, of := range map[string]func(context.Context, string) (string, error){
 		"jwt.secret": embedded.Secret, "code.key": embedded.CodeKey,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			madeOnce(t, name, secret)
-		})
-	}
-}
-
-func madeOnce(t *testing.T, name string, of func(context.Context, string) (string, error)) {
-	t.Helper()
-	dir := filepath.Join(t.TempDir(), "data")
-	const starters = 16
-	secrets := make([]string, starters)
-	var start sync.WaitGroup
-	for i := range starters {
-		start.Go(func() {
-			secret, err := of(t.Context(), dir)
-			if err != nil {
+		dir := filepath.Join(t.TempDir(), "data")
+		file := filepath.Join(dir, name)
+		secrets := make([]string, 16)
+		check.Volley(len(secrets), func(i int) {
+			var err error
+			if secrets[i], err = of(t.Context(), dir); err != nil {
 				t.Error(err)
 			}
-			secrets[i] = secret
 		})
-	}
-	start.Wait()
-	for _, secret := range secrets {
-		if secret != secrets[0] || len(secret) < 32 {
-			t.Fatalf("the secrets differ or are short: %q", secrets)
-		}
-	}
-	info, err := os.Stat(filepath.Join(dir, name))
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file: %v, %v; want mode 0600", info, err)
-	}
-	left, err := filepath.Glob(filepath.Join(dir, name+".*"))
-	if err != nil || len(left) != 1 { // the lock file
-		t.Errorf("files left over: %v, %v", left, err)
-	}
-	if other, err := of(t.Context(), t.TempDir()); err != nil || other == secrets[0] {
-		t.Errorf("another directory has the secret %q, %v", other, err)
-	}
-}
+		check.Equal(t, "different secrets", len(slices.Compact(slices.Clone(secrets))), 1)
+		info := check.Value(os.Stat(file))(t)
+		left := check.Value(filepath.Glob(file + ".*"))(t) // the lock file
+		other := check.Value(of(t.Context(), t.TempDir()))(t)
+		check.That(t, len(secrets[0]) >= 32 && other != secrets[0] && info.Mode().Perm() == 0o600 && len(left) == 1,
+			"%s: %q, in another directory %q, mode %v, beside %q", name, secrets[0], other, info.Mode(), left)
 
-func TestDamagedSecretIsRefusedAndNotReplaced(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "jwt.secret")
-	check.Must(t, os.WriteFile(file, []byte("short\n"), 0o600))
-	_, err := embedded.Secret(t.Context(), dir)
-	if err == nil || !strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "short\n") {
-		t.Errorf("Secret: %v; want an error that names the file", err)
-	}
-	if text, err := os.ReadFile(file); err != nil || string(text) != "short\n" {
-		t.Errorf("the file now holds %q, %v", text, err)
+		// A damaged one is refused, and not replaced.
+		check.Must(t, os.WriteFile(file, []byte("short\n"), 0o600))
+		_, err := of(t.Context(), dir)
+		text := check.Value(os.ReadFile(file))(t)
+		check.That(t, err != nil && strings.Contains(err.Error(), file) && !strings.Contains(err.Error(), "short\n") && string(text) == "short\n",
+			"%s: %v, want an error that names the file, which holds %q", name, err, text)
 	}
 }
 

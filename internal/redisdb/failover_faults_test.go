@@ -113,8 +113,7 @@ func topologies(t *testing.T, nodes []*testserver.Server) (asked int) {
 func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
 	t.Parallel()
 	sentinels := testserver.RedisSentinels(t, testserver.UntilDown, "--appendonly", "no")
-	client := check.Value(NewClient(sentinels.URL(), nil))(t)
-	t.Cleanup(func() { _ = client.Close() })
+	client := newClient(t, sentinels.URL())
 	set := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
 		defer cancel()

@@ -1,9 +1,6 @@
 package redisdb
 
 import (
-	"bytes"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +12,16 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
+func newClient(t *testing.T, url string, limits ...redisurl.Limits) redis.UniversalClient {
+	t.Helper()
+	client := check.Value(NewClient(url, nil, limits...))(t)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 func readiness(t *testing.T, url string) *Readiness {
 	t.Helper()
-	client := check.Value(NewClient(url, nil))(t)
-	t.Cleanup(func() { _ = client.Close() })
-	return NewReadiness(client)
+	return NewReadiness(newClient(t, url))
 }
 
 // asked asks as a load balancer does, until the probe itself gives a server up.
@@ -48,43 +50,43 @@ func TestAServerThatTakesNoWritesIsNotReady(t *testing.T) {
 	check.Eventually(t, "and not for ever", func() bool { return asked(t, r) != nil })
 }
 
-// What every kind of client does when a server does not answer, in the words of the constants.
+// What every kind of client does when a server does not answer, in the words of the constants. A connection that waits for
+// work for longer than a minute may have been cut by its server, and is not used.
 func TestTheLimitsOfTheClients(t *testing.T) {
 	t.Parallel()
-	one := check.Value(NewClient("redis://127.0.0.1:1", nil))(t).(*redis.Client)
-	defer one.Close()
-	behind := check.Value(NewClient("redis+sentinel://127.0.0.1:1/shop/2", nil))(t).(*redis.Client)
-	defer behind.Close()
-	for name, client := range map[string]*redis.Client{"one server": one, "a primary behind Sentinels": behind} {
-		o := client.Options()
-		check.Equal(t, name+": retries", o.MaxRetries, redisRetries)
-		check.Equal(t, name+": connections", o.PoolSize, defaultLimits().PoolSize)
-		check.Equal(t, name+": waiting to read", o.ReadTimeout, budget.Call)
-		check.Equal(t, name+": waiting to write", o.WriteTimeout, budget.Call)
-		check.Equal(t, name+": waiting for a connection", o.PoolTimeout, budget.Call)
-		check.Equal(t, name+": the caller's deadline counts", o.ContextTimeoutEnabled, true)
+	one := newClient(t, "redis://127.0.0.1:1").(*redis.Client).Options()
+	behind := newClient(t, "redis+sentinel://127.0.0.1:1/shop/2").(*redis.Client).Options()
+	all := newClient(t, "redis+cluster://127.0.0.1:1").(*redis.ClusterClient).Options()
+	type limits struct {
+		retries, connections, dials    int
+		read, write, waits, dial, rest time.Duration
+		deadline                       bool
 	}
-	check.Equal(t, "the database behind Sentinels", behind.Options().DB, 2)
-	check.Equal(t, "dials of one server", one.Options().DialerRetries, 5) // nobody stands in for it
-	check.Equal(t, "dials behind Sentinels", behind.Options().DialerRetries, redisDials)
-	check.Equal(t, "a dial of one server", one.Options().DialTimeout, budget.Look)
-	check.Equal(t, "a dial behind Sentinels", behind.Options().DialTimeout, primaryTimeout)
+	usual := limits{
+		redisRetries, defaultLimits().PoolSize, redisDials, budget.Call, budget.Call, budget.Call, budget.Look, budget.Survey, true,
+	}
+	of := func(o *redis.Options) limits {
+		return limits{
+			o.MaxRetries, o.PoolSize, o.DialerRetries, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.DialTimeout, o.ConnMaxIdleTime, o.ContextTimeoutEnabled,
+		}
+	}
+	want := usual
+	want.dials = 5 // nobody stands in for it
+	check.Equal(t, "one server", of(one), want)
+	want = usual
+	want.dial = primaryTimeout
+	check.Equal(t, "a primary behind Sentinels", of(behind), want)
+	check.Equal(t, "the database behind Sentinels", behind.DB, 2)
+	check.Equal(t, "a Cluster", limits{
+		all.MaxRedirects, all.PoolSize, all.DialerRetries, all.ReadTimeout, all.WriteTimeout, all.PoolTimeout, all.DialTimeout, all.ConnMaxIdleTime,
+		all.ContextTimeoutEnabled,
+	}, usual)
+	check.Equal(t, "a Cluster: retries by a node", all.MaxRetries, -1) // none
+	check.Equal(t, "a Cluster: the age of what it knows", all.ClusterStateReloadInterval, budget.Look)
 
-	set := check.Value(NewClient("redis://127.0.0.1:1?pool_size=3", nil, redisurl.Limits{PoolSize: 5, Timeout: time.Minute}))(t).(*redis.Client)
-	defer set.Close()
-	check.Equal(t, "connections as the URL says", set.Options().PoolSize, 3)
-	check.Equal(t, "waiting as the settings say", set.Options().ReadTimeout, time.Minute)
-
-	all := check.Value(NewClient("redis+cluster://127.0.0.1:1", nil))(t).(*redis.ClusterClient)
-	defer all.Close()
-	o := all.Options()
-	check.Equal(t, "a Cluster: redirects and retries", o.MaxRedirects, redisRetries)
-	check.Equal(t, "a Cluster: retries by a node", o.MaxRetries, -1) // none
-	check.Equal(t, "a Cluster: connections to a node", o.PoolSize, defaultLimits().PoolSize)
-	check.Equal(t, "a Cluster: dials", o.DialerRetries, redisDials)
-	check.Equal(t, "a Cluster: waiting to read", o.ReadTimeout, budget.Call)
-	check.Equal(t, "a Cluster: the age of what it knows", o.ClusterStateReloadInterval, budget.Look)
-	check.Equal(t, "a Cluster: the caller's deadline counts", o.ContextTimeoutEnabled, true)
+	set := newClient(t, "redis://127.0.0.1:1?pool_size=3", redisurl.Limits{PoolSize: 5, Timeout: time.Minute}).(*redis.Client).Options()
+	check.Equal(t, "connections as the URL says", set.PoolSize, 3)
+	check.Equal(t, "waiting as the settings say", set.ReadTimeout, time.Minute)
 }
 
 func TestMain(m *testing.M) { testserver.Main(m) }
@@ -102,13 +104,9 @@ func TestARedisThatStopsToExpireIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := check.Value(NewClient(testserver.Redis(t, tt.args...).URL(), nil))(t)
-			defer client.Close()
-			var said bytes.Buffer
-			AdviseExpiry(t.Context(), client, slog.New(slog.NewTextHandler(&said, nil)))
-			if named := strings.Contains(said.String(), "lazyfree-lazy-expire yes"); named != tt.named {
-				t.Errorf("it says %q", said.String())
-			}
+			var said check.Log
+			AdviseExpiry(t.Context(), newClient(t, testserver.Redis(t, tt.args...).URL()), said.Logger())
+			check.Equal(t, "it says so", said.Has("lazyfree-lazy-expire yes"), tt.named)
 		})
 	}
 }
