@@ -14,34 +14,21 @@ import (
 	"seckill/lock"
 )
 
-// exampleRedis stands for the Redis of the examples.
-func exampleRedis() (client *redis.Client, stop func()) {
-	server := miniredis.NewMiniRedis()
-	if err := server.Start(); err != nil {
-		panic(err)
-	}
-	server.ClockTTL(true)
-	client = redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	return client, func() {
-		_ = client.Close()
-		server.Close()
-	}
-}
-
-// exampleLocks are made as in Example.
+// exampleLocks are made as in Example, with another store.
 func exampleLocks() (locks *lock.Client, stop func()) {
-	client, end := exampleRedis()
-	locks = lock.New(lock.NewRedisStore(client))
-	return locks, func() {
-		_ = locks.Close(context.Background())
-		end()
-	}
+	locks = lock.New(lock.NewMemoryStore())
+	return locks, func() { _ = locks.Close(context.Background()) }
 }
 
 func Example() {
 	ctx := context.Background()
-	client, stop := exampleRedis()
-	defer stop()
+	server := miniredis.NewMiniRedis() // stands for a Redis
+	if err := server.Start(); err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	defer client.Close()
 
 	locks := lock.New(lock.NewRedisStore(client)) // once per process
 	defer func() { _ = locks.Close(ctx) }()
@@ -139,7 +126,7 @@ func ExampleMajority() {
 	ctx := context.Background()
 	var parts []lock.Locker
 	for range 3 {
-		locks, stop := exampleLocks() // each on a Redis of its own
+		locks, stop := exampleLocks() // each on an instance of its own
 		defer stop()
 		parts = append(parts, locks.Mutex("lock:order:42"))
 	}

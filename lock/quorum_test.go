@@ -30,7 +30,6 @@ func TestQuorum(t *testing.T) {
 		"flushed in front of a waiter": quorumFlushed,
 		"one is silent":                quorumBesideSilence,
 		"remembers messages":           quorumRemembers,
-		"behind its own process":       quorumBehindItsOwn,
 	}
 	for what, join := range wholes() {
 		tests["trap 08: canceled: "+what] = func(t *testing.T) { quorumCanceled(t, join) }
@@ -514,26 +513,4 @@ func quorumRemembers(t *testing.T) {
 	// It asks once, and once more for a token that is the same everywhere.
 	check.That(t, time.Since(start) <= 2*answer, "woken %v after the last part was free, and an answer takes %v", time.Since(start), answer)
 	mustUnlock(t, lease)
-}
-
-// A caller has waited for a lease of its own process for so long that it listens to the messages. The last one comes
-// before the answer that ends the lease, and counts once it has ended. Guards: what Client.round forgets, and when. (Of
-// one part, so that no first message of several has it ask again soon.)
-func quorumBehindItsOwn(t *testing.T) {
-	const waited, answer, soon = 3200 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond
-	store := newFake()
-	store.release = func(ctx context.Context, r lock.Request) (bool, error) {
-		was, err := store.Store.Release(ctx, r)
-		time.Sleep(answer) // it says so later
-		return was, err
-	}
-	m := store.locks(t).Mutex("k")
-	held := mustLock(t, t.Context(), lock.All(m))
-	waiter := begin(t.Context(), lock.All(m))
-	time.Sleep(waited)
-	mustUnlock(t, held)
-	start := time.Now()
-	next := got(t, "the lock", waiter)
-	check.That(t, time.Since(start) <= soon, "woken %v after the lease has ended", time.Since(start))
-	mustUnlock(t, next)
 }

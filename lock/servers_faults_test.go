@@ -88,31 +88,6 @@ func TestQuorumExclusion(t *testing.T) {
 	}
 }
 
-// TestReplicaPromoted: a primary dies before its replica has seen the lock. A lock on that one instance then has two
-// holders. This is what asynchronous replication means, and why All and Majority of independent instances exist: they
-// never have two.
-func TestReplicaPromoted(t *testing.T) {
-	t.Parallel()
-	for what, join := range joins() {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			pairs := []*pair{newPair(t), newPair(t), newPair(t)}
-			parts := func() (all []lock.Locker) {
-				for _, p := range pairs {
-					all = append(all, locksOn(t, p.now).Mutex("k"))
-				}
-				return all
-			}
-			pairs[0].freeze()
-			first := mustLock(t, t.Context(), join(parts()...))
-			pairs[0].primary.Kill()
-			pairs[0].promote(t)
-			check.That(t, check.ErrorOf(join(parts()...).TryLock(t.Context())) != nil, "two holders")
-			wantHeld(t, "the first holder", first)
-		})
-	}
-}
-
 // TestPromotedAtRandom: a line to the replica fails somewhere among many acquisitions, the primary freezes, and the
 // replica takes its place. Without Synced locks have two holders then; with it none ever has. ROUNDS says how often.
 func TestPromotedAtRandom(t *testing.T) {

@@ -1,8 +1,6 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
-import java.time.Instant;
-import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -57,10 +55,6 @@ public final class Interop {
         System.exit(0);
     }
 
-    private static long micros() {
-        return ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now());
-    }
-
     private RLock lock(String kind, String name) {
         RLock[] parts = servers.stream().map(server -> server.getLock(name)).toArray(RLock[]::new);
         return switch (kind) {
@@ -83,10 +77,6 @@ public final class Interop {
             case "unlock":
                 lock.unlock();
                 return "";
-            case "timedunlock": // answers when it began and ended, in µs since 1970
-                long began = micros();
-                lock.unlock();
-                return began + " " + micros();
             case "force":
                 return lock.forceUnlock();
             case "holds":
