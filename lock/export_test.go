@@ -34,7 +34,7 @@ func Queues(q *Quorum) int {
 
 // Pending tells tests how many calls wait for a place in a pipeline.
 func Pending(s Store) int {
-	calls := s.(*redisStore).calls
+	calls := s.(*redisStore).first.calls
 	calls.mu.Lock()
 	defer calls.mu.Unlock()
 	return len(calls.pending)
@@ -49,7 +49,7 @@ func Sweep(ctx context.Context, s *MySQLStore, age time.Duration) (int64, error)
 const DefaultCallTimeout = defaultCallTimeout
 
 // CallTimeoutOf tells tests what bounds a call.
-func CallTimeoutOf(s Store) time.Duration { return s.(*redisStore).calls.timeout }
+func CallTimeoutOf(s Store) time.Duration { return s.(*redisStore).timeout }
 
 // StatementTimeoutOf tells tests what bounds a statement.
 func StatementTimeoutOf(s *MySQLStore) time.Duration { return s.timeout }
@@ -59,7 +59,7 @@ var CutBy = cutBy
 
 // Recount has replicas counted anew at the next acquisition, for tests.
 func Recount(s Store) {
-	r := s.(*redisStore).synced.replicas
+	r := s.(*redisStore).first.synced.replicas
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = time.Time{}

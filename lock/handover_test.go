@@ -59,8 +59,8 @@ func (s *handing) Release(ctx context.Context, r lock.Request) (bool, error) {
 	return was, err
 }
 
-func (s *handing) Watch(name string, wake func()) lock.Watch {
-	w := s.Store.Watch(name, wake)
+func (s *handing) Watch(ctx context.Context, name string, wake func()) lock.Watch {
+	w := s.Store.Watch(ctx, name, wake)
 	s.watch.Store(&w)
 	return w
 }
@@ -187,14 +187,14 @@ func TestWatchAgain(t *testing.T) {
 		default:
 		}
 	}
-	watch := s.Watch(b.name, wake)
+	watch := s.Watch(t.Context(), b.name, wake)
 	for range 20 {
 		check.Eventually(t, "the watch is live", watch.Live)
 		for len(wakes) > 0 {
 			<-wakes
 		}
 		watch.Stop()
-		watch = s.Watch(b.name, wake)
+		watch = s.Watch(t.Context(), b.name, wake)
 		check.Receive(t, "the news that the watch is live", wakes) // what came between the two is not missed
 	}
 	check.Eventually(t, "the watch is live", watch.Live)
@@ -214,7 +214,7 @@ func TestPass(t *testing.T) {
 	s := newAsked(t, redisStore(b.direct))
 	from, to, third := request(b.name, 1), request(b.name, 2), request(b.name, 3)
 	listen := func(s *asked) {
-		watch := s.Watch(b.name, func() {})
+		watch := s.Watch(t.Context(), b.name, func() {})
 		t.Cleanup(watch.Stop)
 		check.Eventually(t, "the watch is live", watch.Live)
 	}

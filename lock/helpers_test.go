@@ -187,7 +187,7 @@ type fake struct {
 	acquire func(context.Context, lock.Request) (lock.Grant, error)
 	renew   func(context.Context, []lock.Request) []error
 	release func(context.Context, lock.Request) (bool, error)
-	watch   func(name string, wake func()) lock.Watch
+	watch   func(ctx context.Context, name string, wake func()) lock.Watch
 	close   func() error
 
 	acquired, renewed, released atomic.Int64
@@ -244,11 +244,11 @@ func (s *fake) Release(ctx context.Context, r lock.Request) (bool, error) {
 	})
 }
 
-func (s *fake) Watch(name string, wake func()) lock.Watch {
+func (s *fake) Watch(ctx context.Context, name string, wake func()) lock.Watch {
 	if s.watch != nil {
-		return s.watch(name, wake)
+		return s.watch(ctx, name, wake)
 	}
-	return s.Store.Watch(name, wake)
+	return s.Store.Watch(ctx, name, wake)
 }
 
 func (s *fake) Close() error {

@@ -143,7 +143,7 @@ func (s *memoryStore) Pass(ctx context.Context, from, to Request) (Passed, error
 }
 
 // Watch is Store's.
-func (s *memoryStore) Watch(name string, wake func()) Watch {
+func (s *memoryStore) Watch(_ context.Context, name string, wake func()) Watch {
 	w := &memoryWatch{store: s, name: name, wake: wake}
 	s.mu.Lock()
 	if s.watches[name] == nil {

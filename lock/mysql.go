@@ -210,7 +210,7 @@ func (s *MySQLStore) end(ctx context.Context, lock, by, statement string, args .
 }
 
 // Watch is Store's: a table sends no messages.
-func (s *MySQLStore) Watch(string, func()) Watch { return nil }
+func (s *MySQLStore) Watch(context.Context, string, func()) Watch { return nil }
 
 // sweep deletes rows whose lock has been free for longer than age, at most sweepRows, and returns how many it deleted.
 func (s *MySQLStore) sweep(ctx context.Context, age time.Duration) (int64, error) {

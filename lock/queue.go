@@ -325,7 +325,7 @@ func (c *Client) stand(ctx context.Context, q *queue, w *waiter, budget <-chan t
 		step := c.look(q, w, retry)
 		switch {
 		case step.listen:
-			c.listen(q, w)
+			c.listen(ctx, q, w)
 			continue
 		case step.closed:
 			return fmt.Errorf("lock %s: %w", w.name, ErrClosed)
@@ -395,12 +395,12 @@ func (c *Client) once(ctx context.Context, q *queue, w *waiter) (ok bool, busy t
 
 // listen begins to watch the lock for the queue. The store is called without Client.mu, which its wake takes. Only the
 // first waiter comes here, and it stays in the queue meanwhile, so the queue stays too.
-func (c *Client) listen(q *queue, w *waiter) {
+func (c *Client) listen(ctx context.Context, q *queue, w *waiter) {
 	var watch Watch
 	if w.rounds == nil {
-		watch = c.store.Watch(q.name, func() { c.rouse(q) })
+		watch = c.store.Watch(ctx, q.name, func() { c.rouse(q) })
 	} else {
-		watch = c.watchParts(q, w.rounds.q.mutexes())
+		watch = c.watchParts(ctx, q, w.rounds.q.mutexes())
 	}
 	c.mu.Lock()
 	q.watch, q.listening = watch, true

@@ -251,10 +251,10 @@ func (line *queue) consider(enough int) {
 }
 
 // watchParts watches all parts for a queue.
-func (c *Client) watchParts(line *queue, parts []*Mutex) Watch {
+func (c *Client) watchParts(ctx context.Context, line *queue, parts []*Mutex) Watch {
 	var all watches
 	for _, m := range parts {
-		all = append(all, m.client.store.Watch(m.name, func() { c.hear(line, m.key()) }))
+		all = append(all, m.client.store.Watch(ctx, m.name, func() { c.hear(line, m.key()) }))
 	}
 	return all
 }

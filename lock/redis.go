@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,10 +27,17 @@ type redisLocks struct {
 	layout    layout
 	retention int64 // of token counters, ms; 0 for ever; -1 no tokens
 	noTokens  bool  // whatever the retention
-	calls     *batcher
-	synced    *batcher // of acquisitions that replicas are to confirm; nil: they are calls too
-	replicas  int      // as Synced says
-	subs      *messages
+	client    redis.UniversalClient
+	pipelines int
+	timeout   time.Duration // of a call
+	replicas  int           // as Synced says
+	first     *home         // of one server, or of a Cluster as a whole
+
+	mu             sync.Mutex
+	homes          map[string]*home // of a Cluster's nodes, by address
+	known, sharded bool             // see isSharded
+	closed         bool
+	work           sync.WaitGroup
 }
 
 var _ Passer = (*redisStore)(nil)
@@ -58,12 +66,12 @@ func TokenRetention(d time.Duration) RedisOption {
 
 // Pipelines sets how many pipelines of acquire and release requests may be under way at once (default 2, which keeps
 // both ends busy: one is being executed while the next one fills).
-func Pipelines(n int) RedisOption { return func(s *redisLocks) { s.calls.pipelines = max(n, 1) } }
+func Pipelines(n int) RedisOption { return func(s *redisLocks) { s.pipelines = max(n, 1) } }
 
 // CallTimeout bounds each call to Redis, including its wait for a place in a pipeline (default 2 s, exact to a tenth of
 // a second; a context may end it earlier). 0 or less is the default.
 func CallTimeout(d time.Duration) RedisOption {
-	return func(s *redisLocks) { s.calls.timeout = orDefault(d, defaultCallTimeout) }
+	return func(s *redisLocks) { s.timeout = orDefault(d, defaultCallTimeout) }
 }
 
 // NewRedisStore keeps re-entrant locks in the layout of Redisson: a hash {"<uuid>:<integer>": hold count} under the
@@ -100,17 +108,13 @@ func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) Store {
 
 func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) *redisLocks {
 	s := &redisLocks{
-		layout: l, retention: retention.Milliseconds(),
-		calls: newBatcher(client), subs: newMessages(client),
+		layout: l, retention: retention.Milliseconds(), client: client,
+		pipelines: defaultPipelines, timeout: defaultCallTimeout, homes: make(map[string]*home),
 	}
 	for _, o := range opts {
 		o(s)
 	}
-	if s.replicas != 0 {
-		s.synced = newBatcher(client)
-		s.synced.pipelines, s.synced.timeout = s.calls.pipelines, s.calls.timeout
-		s.synced.replicas = &replicas{want: s.replicas}
-	}
+	s.first = s.newHome(client)
 	if s.noTokens {
 		s.retention = -1
 	}
@@ -167,7 +171,7 @@ func (s *redisLocks) Renew(ctx context.Context, rs []Request) []error {
 // Release is Store's.
 func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
 	latch := s.latch(r)
-	c := newCall(s.layout.release.on(int64(r.Holds), millis(latchTime), s.sharded(ctx), number(r.Abandon)),
+	c := newCall(s.layout.release.on(int64(r.Holds), millis(latchTime), s.publishes(ctx), number(r.Abandon)),
 		[]string{r.Name, s.channel(r.Name), latch}, r.Holder)
 	s.do(ctx, c)
 	reply, err := c.reply()
@@ -175,7 +179,7 @@ func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
 		return false, err
 	}
 	if reply[0] == 1 && r.Once {
-		s.calls.forget(latch)
+		s.first.calls.forget(latch)
 	}
 	return reply[0] >= 0, nil
 }
@@ -184,7 +188,7 @@ func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
 func (s *redisStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
 	latch := s.latch(from)
 	channel := s.channel(from.Name)
-	c := newCall(s.layout.pass.on(millis(to.Lease), millis(latchTime), s.sharded(ctx), int64(s.subs.own(channel)), s.retention),
+	c := newCall(s.layout.pass.on(millis(to.Lease), millis(latchTime), s.publishes(ctx), int64(s.own(ctx, from.Name)), s.retention),
 		[]string{from.Name, channel, latch, s.latch(to), keyName(s.layout.token, from.Name)}, from.Holder, to.Holder)
 	s.take(ctx, c)
 	reply, err := c.reply()
@@ -192,7 +196,7 @@ func (s *redisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 		return Passed{}, err
 	}
 	if reply[0] >= 0 && from.Once {
-		s.calls.forget(latch)
+		s.first.calls.forget(latch)
 	}
 	return Passed{Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once(), Unsynced: c.answer.unsynced}, nil
 }
@@ -200,26 +204,26 @@ func (s *redisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 // ForceRelease is Store's.
 func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error) {
 	latch := s.latch(Request{Name: name, Holder: newUUID()})
-	c := newCall(s.layout.force.on(millis(latchTime), s.sharded(ctx)), []string{name, s.channel(name), latch})
+	c := newCall(s.layout.force.on(millis(latchTime), s.publishes(ctx)), []string{name, s.channel(name), latch})
 	s.do(ctx, c)
 	reply, err := c.reply()
 	if err != nil {
 		return false, err
 	}
 	if reply[0] == 1 { // it is for repetitions, and the answer is here
-		s.calls.forget(latch)
+		s.first.calls.forget(latch)
 	}
 	return reply[0] == 1, nil
 }
 
 // Holder is Store's.
 func (s *redisLocks) Holder(ctx context.Context, name string) (holder string, left time.Duration, err error) {
-	pipe := s.calls.client.TxPipeline()
+	pipe := s.client.TxPipeline()
 	ask := slices.Clone(s.layout.holder)
 	ask[1] = name
 	who, ttl := pipe.Do(ctx, ask...), pipe.PTTL(ctx, name)
 	var failed error
-	if err = s.calls.aside(ctx, func(ctx context.Context) { _, failed = pipe.Exec(ctx) }); err != nil {
+	if err = s.first.calls.aside(ctx, func(ctx context.Context) { _, failed = pipe.Exec(ctx) }); err != nil {
 		return "", 0, err
 	}
 	if failed != nil && !errors.Is(failed, redis.Nil) {
@@ -240,17 +244,22 @@ func (s *redisLocks) Holder(ctx context.Context, name string) (holder string, le
 }
 
 // Watch is Store's.
-func (s *redisLocks) Watch(name string, wake func()) Watch {
-	return s.subs.watch(s.channel(name), wake)
+func (s *redisLocks) Watch(ctx context.Context, name string, wake func()) Watch {
+	return s.messages(ctx, name).watch(s.channel(name), wake)
 }
 
 // Close is Store's. The Redis client is not closed.
 func (s *redisLocks) Close() error {
-	s.subs.close()
-	s.calls.close()
-	if s.synced != nil {
-		s.synced.close()
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		for _, h := range s.homes {
+			s.work.Go(h.close)
+		}
 	}
+	s.mu.Unlock()
+	s.first.close()
+	s.work.Wait()
 	return nil
 }
 
@@ -260,8 +269,8 @@ func (s *redisLocks) latch(r Request) string {
 	return keyName(s.layout.latch, r.Name) + ":" + latchID(r.Holder)
 }
 
-// sharded is 1 when messages are sharded.
-func (s *redisLocks) sharded(ctx context.Context) int64 { return number(s.subs.isSharded(ctx)) }
+// publishes is 1 when messages are sharded.
+func (s *redisLocks) publishes(ctx context.Context) int64 { return number(s.isSharded(ctx)) }
 
 func number(yes bool) int64 {
 	if yes {

@@ -53,7 +53,6 @@ type batcher struct {
 	sweeper *time.Timer
 	watched bool // sweeper is set
 	forgot  []string
-	lanes   map[string]*batcher // of a Cluster's nodes, by address
 	closed  bool
 	work    sync.WaitGroup
 }
@@ -315,13 +314,9 @@ func (b *batcher) close() {
 	b.sweeper.Stop()
 	forgot := b.forgot
 	b.forgot = nil
-	lanes := b.lanes // not changed any more
 	b.mu.Unlock()
 	if !first {
 		return
-	}
-	for _, lane := range lanes {
-		b.work.Go(lane.close)
 	}
 	if len(forgot) > 0 {
 		b.unlink(forgot)
@@ -337,51 +332,14 @@ func (b *batcher) close() {
 // replicas.
 const syncTimeout = defaultCallTimeout / 2
 
-// lane is the batcher of a key's calls. Each node of a Cluster has one, so that a silent node holds up only its locks.
-func (b *batcher) lane(ctx context.Context, key string) *batcher {
-	cluster, ok := b.client.(*redis.ClusterClient)
-	if !ok {
-		return b
-	}
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	node, err := cluster.MasterForKey(ctx, key)
-	if err != nil {
-		return b
-	}
-	address := node.Options().Addr
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return b // which refuses
-	}
-	lane := b.lanes[address]
-	if lane != nil && b.replicas != nil && lane.client != redis.UniversalClient(node) {
-		b.work.Go(lane.close) // the node had left, and is back with another client
-		lane = nil
-	}
-	if lane == nil {
-		lane = newBatcher(b.client)
-		lane.pipelines, lane.timeout = b.pipelines, b.timeout
-		if b.replicas != nil { // which only a connection to this very node counts
-			lane.client, lane.replicas = node, &replicas{want: b.replicas.want}
-		}
-		if b.lanes == nil {
-			b.lanes = make(map[string]*batcher)
-		}
-		b.lanes[address] = lane
-	}
-	return lane
-}
-
 // do makes one call; its answer is in the call.
-func (s *redisLocks) do(ctx context.Context, c *call) { s.calls.lane(ctx, c.words[0]).do(ctx, c) }
+func (s *redisLocks) do(ctx context.Context, c *call) { s.home(ctx, c.words[0]).calls.do(ctx, c) }
 
 // direct makes calls past the queues; their answers are in the calls.
 func (s *redisLocks) direct(ctx context.Context, calls []*call) {
 	lanes := make(map[*batcher][]*call)
 	for _, c := range calls {
-		lane := s.calls.lane(ctx, c.words[0])
+		lane := s.home(ctx, c.words[0]).calls
 		lanes[lane] = append(lanes[lane], c)
 	}
 	var made sync.WaitGroup
@@ -495,19 +453,19 @@ func (b *batcher) syncTimeout() time.Duration {
 
 // take makes a call that acquires a lock. To be confirmed, it goes to a Cluster's node directly, with redirections.
 func (s *redisLocks) take(ctx context.Context, c *call) {
-	if s.synced == nil {
+	if s.replicas == 0 {
 		s.do(ctx, c)
 		return
 	}
-	s.synced.lane(ctx, c.words[0]).do(ctx, c)
-	cluster, ok := s.synced.client.(*redis.ClusterClient)
+	s.home(ctx, c.words[0]).synced.do(ctx, c)
+	cluster, ok := s.client.(*redis.ClusterClient)
 	for n := 0; ok && c.answer.err != nil; n++ {
 		cluster.ReloadState(ctx) // in the background
 		if n == redirects || !redirected(c.answer.err) || !sleep(ctx, defaultPoll) {
 			return
 		}
 		again := newCall(c.terms, c.words[:c.keys], c.words[c.keys:c.all]...)
-		s.synced.lane(ctx, c.words[0]).do(ctx, again)
+		s.home(ctx, c.words[0]).synced.do(ctx, again)
 		c.answer, c.alone = again.answer, true
 	}
 }

@@ -323,7 +323,7 @@ func TestRefusedSubscriptionIsTriedLessAndLess(t *testing.T) {
 		// With a name instead of a number the client would ask the resolver, outside the bubble.
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: d.Dial, Protocol: 2, DisableIdentity: true})
 		store := lock.NewRedisStore(client)
-		watch := store.Watch("k", func() {})
+		watch := store.Watch(t.Context(), "k", func() {})
 		time.Sleep(5 * time.Second)
 		watch.Stop()
 		check.Must(t, store.Close())

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -270,33 +271,68 @@ func (s *subscriptions) receive(conn *redis.PubSub) (heard bool) {
 	}
 }
 
-// messages is how unlock messages are sent and received. In a Cluster they are sharded (SPUBLISH, SSUBSCRIBE; Redis 7)
-// if every node can do that, and plain ones if not. Redisson decides in the same way, and the two kinds never meet. A
-// sharded channel lives on the node of its slot, so there is one subscription connection per node.
-type messages struct {
-	cluster *redis.ClusterClient // nil: one server, and plain messages
-	plain   *subscriptions
-
-	mu      sync.Mutex
-	nodes   map[string]*subscriptions // by address
-	known   bool                      // whether sharded has been found out
-	sharded bool
-	ctx     context.Context //nolint:containedctx // the life of the goroutines
-	stop    context.CancelFunc
-	work    sync.WaitGroup
+// home is one Redis, or one node of a Cluster: calls to it, and its messages.
+type home struct {
+	calls  *batcher
+	synced *batcher // of acquisitions that replicas are to confirm; nil: they are calls too
+	subs   *subscriptions
 }
 
-func newMessages(client redis.UniversalClient) *messages {
-	s := &messages{plain: newSubscriptions(client), nodes: make(map[string]*subscriptions)}
-	s.cluster, _ = client.(*redis.ClusterClient)
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	return s
+func (h *home) close() {
+	h.subs.close()
+	h.calls.close()
+	if h.synced != nil {
+		h.synced.close()
+	}
 }
 
-// isSharded asks a Cluster once whether it knows sharded messages. While it does not answer, plain ones are sent and
-// the question stays open: a waiter that misses one asks at intervals anyway.
-func (s *messages) isSharded(ctx context.Context) bool {
-	if s.cluster == nil {
+// newHome makes the home of what is at the client: a server, a Cluster, or a node of one.
+func (s *redisLocks) newHome(client redis.UniversalClient) *home {
+	h := &home{subs: newSubscriptions(client), calls: newBatcher(s.client)}
+	h.calls.pipelines, h.calls.timeout = s.pipelines, s.timeout
+	if s.replicas != 0 { // which only a connection to this very node counts
+		h.synced = newBatcher(client)
+		h.synced.pipelines, h.synced.timeout, h.synced.replicas = s.pipelines, s.timeout, &replicas{want: s.replicas}
+	}
+	return h
+}
+
+// home is where a key lives. Each node of a Cluster has one, so that a silent node holds up only its locks.
+func (s *redisLocks) home(ctx context.Context, key string) *home {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return s.first
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	node, err := cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return s.first
+	}
+	address := node.Options().Addr
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.homes[address]
+	if s.closed || h != nil && h.subs.client == redis.UniversalClient(node) {
+		return cmp.Or(h, s.first)
+	}
+	now := s.newHome(node)
+	now.subs.sharded = true
+	if h != nil { // the node had left, and is back with another client
+		old := &home{now.calls, h.synced, h.subs}
+		now.calls = h.calls // some may be under way
+		s.work.Go(old.close)
+	}
+	s.homes[address] = now
+	return now
+}
+
+// isSharded asks a Cluster once whether it knows sharded messages (SPUBLISH, SSUBSCRIBE; Redis 7). If not, they are
+// plain ones. Redisson decides in the same way, and the two kinds never meet. While the Cluster does not answer, plain
+// ones are sent and the question stays open: a waiter that misses one asks at intervals anyway.
+func (s *redisLocks) isSharded(ctx context.Context) bool {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
 		return false
 	}
 	s.mu.Lock()
@@ -307,7 +343,7 @@ func (s *messages) isSharded(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, subscribeTimeout)
 	defer cancel()
-	err := s.cluster.Do(ctx, "pubsub", "shardnumsub").Err()
+	err := cluster.Do(ctx, "pubsub", "shardnumsub").Err()
 	var refused redis.Error
 	if err != nil && !errors.As(err, &refused) {
 		return false
@@ -318,106 +354,19 @@ func (s *messages) isSharded(ctx context.Context) bool {
 	return s.sharded
 }
 
-// own returns how many live subscriptions of a channel are this store's; -1 when those of others cannot be counted.
-func (s *messages) own(channel string) int {
-	if s.cluster == nil {
-		return s.plain.own(channel)
+// messages are the subscriptions of a lock's channel. A sharded channel lives on the node of its slot.
+func (s *redisLocks) messages(ctx context.Context, name string) *subscriptions {
+	if s.isSharded(ctx) {
+		return s.home(ctx, name).subs
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.sharded {
-		return -1 // a node counts its own subscribers only
-	}
-	n := 0
-	for _, node := range s.nodes {
-		n += node.own(channel)
-	}
-	return n
+	return s.first.subs
 }
 
-// shardWatch is a watch whose node is still to be found, or was.
-type shardWatch struct {
-	mu    sync.Mutex
-	inner Watch // nil until then
-	ended bool
-}
-
-func (w *shardWatch) Live() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.inner != nil && w.inner.Live()
-}
-
-func (w *shardWatch) Stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ended = true
-	if w.inner != nil {
-		w.inner.Stop()
+// own returns how many live subscriptions of a lock are this store's; -1 when those of others cannot be counted: a node
+// of a Cluster counts its own subscribers only.
+func (s *redisLocks) own(ctx context.Context, name string) int {
+	if _, cluster := s.client.(*redis.ClusterClient); cluster && !s.isSharded(ctx) {
+		return -1
 	}
-}
-
-// watch finds the channel's node in the background: the caller must not wait for a Cluster that does not answer.
-func (s *messages) watch(channel string, wake func()) Watch {
-	if s.cluster == nil {
-		return s.plain.watch(channel, wake)
-	}
-	w := &shardWatch{}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return w
-	}
-	s.work.Go(func() {
-		subs := s.plain
-		if s.isSharded(s.ctx) {
-			node, err := s.cluster.MasterForKey(s.ctx, channel)
-			if err != nil {
-				return // the waiter asks at intervals
-			}
-			subs = s.node(node)
-		}
-		if subs == nil {
-			return
-		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if !w.ended {
-			w.inner = subs.watch(channel, wake)
-		}
-	})
-	return w
-}
-
-func (s *messages) node(client *redis.Client) *subscriptions {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return nil
-	}
-	addr := client.Options().Addr
-	subs := s.nodes[addr]
-	// A node that had left, and is back, has another client; the old one is closed.
-	if subs != nil && subs.client != redis.UniversalClient(client) {
-		s.work.Go(subs.close)
-		subs = nil
-	}
-	if subs == nil {
-		subs = newSubscriptions(client)
-		subs.sharded = true
-		s.nodes[addr] = subs
-	}
-	return subs
-}
-
-func (s *messages) close() {
-	s.mu.Lock()
-	s.stop() // under mu: nothing starts after it
-	nodes := s.nodes
-	s.mu.Unlock()
-	s.work.Wait()
-	s.plain.close()
-	for _, node := range nodes {
-		node.close()
-	}
+	return s.messages(ctx, name).own(s.channel(name))
 }

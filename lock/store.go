@@ -38,7 +38,7 @@ type Store interface {
 
 	// Watch calls wake, which does not block, each time the lock may have become free and each time the watch becomes live
 	// or ceases to be. A store without messages returns nil, and the client asks at intervals.
-	Watch(name string, wake func()) Watch
+	Watch(ctx context.Context, name string, wake func()) Watch
 
 	// Close frees what the store itself holds (not the client or database it was made from). It is safe to call twice.
 	Close() error

@@ -36,7 +36,7 @@ func TestTime(t *testing.T) {
 		"least wait and lease": inTimeLeast,
 		"unlock in no time":    inTimeNoTime,
 		"ask all the time":     func(t *testing.T) { inTimeNoPause(t, nil) },
-		"ask without messages": func(t *testing.T) { inTimeNoPause(t, func(string, func()) lock.Watch { return nil }) },
+		"ask without messages": func(t *testing.T) { inTimeNoPause(t, func(context.Context, string, func()) lock.Watch { return nil }) },
 		"leader":               inTimeCampaign,
 	})
 }
@@ -304,7 +304,7 @@ func inTimeNoTime(t *testing.T) {
 }
 
 // An interval of nothing is the default, rather than a waiter that asks without a pause. Guard: orDefault.
-func inTimeNoPause(t *testing.T, watch func(string, func()) lock.Watch) {
+func inTimeNoPause(t *testing.T, watch func(context.Context, string, func()) lock.Watch) {
 	store := newFake()
 	store.watch = watch
 	store.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {

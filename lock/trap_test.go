@@ -96,9 +96,9 @@ func trapLostWakeUp(t *testing.T, store lock.Store) {
 	name := nameOf(t)
 	lease := mustLock(t, t.Context(), newLocks(t, store).Mutex(name))
 	release := sync.OnceFunc(func() { mustUnlock(t, lease) })
-	late := &fake{Store: store, watch: func(name string, wake func()) lock.Watch {
+	late := &fake{Store: store, watch: func(ctx context.Context, name string, wake func()) lock.Watch {
 		release()
-		return store.Watch(name, wake)
+		return store.Watch(ctx, name, wake)
 	}}
 	cycle(t, newLocks(t, late, onlyMessages()...).Mutex(name))
 }
@@ -329,9 +329,9 @@ func trapLeaks(t *testing.T) {
 func trapLeaksInMemory(t *testing.T) {
 	store := newFake()
 	var watches atomic.Int64
-	store.watch = func(name string, wake func()) lock.Watch {
+	store.watch = func(ctx context.Context, name string, wake func()) lock.Watch {
 		watches.Add(1)
-		return counted{store.Store.Watch(name, wake), &watches}
+		return counted{store.Store.Watch(ctx, name, wake), &watches}
 	}
 	giveUp(t, store.others(t), store.locks(t), "k", 200)
 	check.Equal(t, "watches that are left", watches.Load(), 0)
