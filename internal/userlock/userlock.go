@@ -223,7 +223,7 @@ func (o Options) Rehearse(ctx context.Context, elections bool) error {
 func rehearse(ctx context.Context, store lock.Store, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Work)
 	defer cancel()
-	watch := store.Watch(name, func() {})
+	watch := store.Watch(ctx, name, func() {})
 	patient, done := context.WithTimeout(ctx, listenTimeout)
 	defer done()
 	heard := poll.Until(patient, listenPoll, func() (bool, error) { return watch.Live(), nil })
