@@ -112,7 +112,7 @@ func (a *api) accountRoutes() {
 		description: "Ends every token of the account, this one too: log in again. A wrong current password is UNAUTHENTICATED.",
 		codes:       []model.Code{model.CodeNotFound, model.CodeRateLimited, model.CodeUnavailable},
 	}, func(ctx context.Context, in *passwordInput) (*struct{}, error) {
-		return nil, a.options.Accounts.ChangePassword(ctx, in.network, *callOf(ctx).claims, in.Body.Current, in.Body.New)
+		return nil, a.options.Accounts.ChangePassword(ctx, in.network, callOf(ctx).claims, in.Body.Current, in.Body.New)
 	})
 	answer(a, route{
 		id: "me", call: "GET /auth/me", tag: tagAccounts, access: users,

@@ -57,7 +57,7 @@ func BenchmarkTracing(b *testing.B) {
 			b.Cleanup(func() { tracer.Stop(context.Background()) })
 			options.Trace = tracer.HTTP()
 		}
-		a := check.Value(build(options))(b)
+		a := check.Value(New(options))(b)
 		b.Run(way.name, func(b *testing.B) { buy(b, a, "/vouchers/v1/seckill", signed) })
 	}
 }
@@ -105,13 +105,13 @@ func purchases(b *testing.B, refusal error) (_ Options, signed string) {
 //	go test -run '^$' -bench BenchmarkRefusal ./handler
 func BenchmarkRefusal(b *testing.B) {
 	options, signed := purchases(b, model.SoldOut())
-	a := check.Value(build(options))(b)
+	a := check.Value(New(options))(b)
 	for _, language := range []string{"", "en-GB,en;q=0.9", "zh-CN,zh;q=0.9,en;q=0.8"} {
 		b.Run(language, func(b *testing.B) { buy(b, a, "/vouchers/v1/seckill", signed, "Accept-Language", language) })
 	}
 }
 
-func buy(b *testing.B, a *api, path, signed string, headers ...string) {
+func buy(b *testing.B, a http.Handler, path, signed string, headers ...string) {
 	b.Helper()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -120,6 +120,6 @@ func buy(b *testing.B, a *api, path, signed string, headers ...string) {
 		if len(headers) > 0 {
 			request.Header.Set(headers[0], headers[1])
 		}
-		a.engine.ServeHTTP(&discard{header: http.Header{}}, request)
+		a.ServeHTTP(&discard{header: http.Header{}}, request)
 	}
 }

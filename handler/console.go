@@ -15,22 +15,19 @@ const (
 	docsPath    = basePath + "/docs"
 )
 
-// consoleRoutes puts the console behind what stands in front of every route: the request's id, the bound on connections
-// and the limit of the address. Who may do what there, the console decides.
+// consoleRoutes puts the pages behind what stands in front of every route. Who may do what there, they decide.
 func (a *api) consoleRoutes() {
-	if a.options.Console == nil {
-		return
-	}
-	a.pages(a.options.Console, consolePath, consolePath+"/*path")
-	if a.options.Shop != nil {
-		a.pages(a.options.Shop, shopPath, shopPath+"/*path")
-	}
+	a.pages(a.options.Console, consolePath)
+	a.pages(a.options.Shop, shopPath)
 }
 
-// pages mounts what serves people. It learns from the scheme of the URL that a proxy has taken TLS off.
-func (a *api) pages(serve http.Handler, paths ...string) {
-	a.paths = append(a.paths, paths...)
-	for _, path := range paths {
+// pages mounts what serves people, if there are any. It learns from the scheme of the URL that a proxy has taken TLS off.
+func (a *api) pages(serve http.Handler, path string) {
+	if serve == nil {
+		return
+	}
+	for _, path := range []string{path, path + "/*path"} {
+		a.paths = append(a.paths, path)
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
 			a.engine.Handle(method, path, func(c *gin.Context) {
 				if callOf(c.Request.Context()).encrypted {
@@ -42,8 +39,7 @@ func (a *api) pages(serve http.Handler, paths ...string) {
 	}
 }
 
-// welcome leads a browser that asks for / to the console, or to the API's documentation where there is none. Programs
-// hear there what they hear at every other path with nothing behind it.
+// welcome leads a browser that asks for / to the console, or to the API's documentation; a program finds nothing there.
 func (a *api) welcome(c *gin.Context) bool {
 	read := c.Request.Method == http.MethodGet || c.Request.Method == http.MethodHead
 	front := docsPath

@@ -1,10 +1,8 @@
-// Package handler is the product on HTTP: routes, tokens, limits, problem documents and the OpenAPI document. It
-// decides nothing about sales: it asks the services and translates their answers. It checks the form of a request;
-// which values are allowed, the model says.
+// Package handler is the product on HTTP. It checks the form of a request, asks the services, and translates their
+// answers. Which values are allowed, the model says.
 //
-// Every route is a value of the type route. Its documentation and the checks in front of it are both made from that
-// value, so that neither can be forgotten. Most routes are typed functions whose requests huma decodes and validates.
-// The hot one, a purchase, is a plain Gin handler that huma only documents; benchmark_test.go measures what that saves.
+// Every route is a value of the type route, of which its documentation and the checks in front of it are made. Most
+// routes are typed functions whose requests huma decodes and validates. The hot one, a purchase, huma only documents.
 package handler
 
 import (
@@ -30,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/time/rate"
 
+	"seckill/internal/budget"
 	"seckill/internal/payment"
 	"seckill/internal/ratelimit"
 	"seckill/internal/token"
@@ -156,20 +155,10 @@ type api struct {
 	words     *words.Catalogue
 }
 
-// strictNames makes huma tell Title from title. Its switch is a variable of its package, read by every validation: it
-// is set once, before the first API exists, so that two APIs built at once do not race.
+// strictNames makes huma tell Title from title, once, so that two APIs that are built at once do not race.
 //
 //nolint:gochecknoglobals // guards a variable of another package
 var strictNames = sync.OnceFunc(func() { huma.ValidateStrictCasing = true })
-
-// New makes the main listener's handler.
-func New(options Options) (http.Handler, error) {
-	a, err := build(options)
-	if err != nil {
-		return nil, err
-	}
-	return a.engine, nil
-}
 
 // NewHealthOnly makes the main listener's handler of an instance that only works: the health checks, and a problem
 // document for everything else. Of the options it needs Health, Build, Log and Metrics.
@@ -182,7 +171,8 @@ func NewHealthOnly(options Options) (http.Handler, error) {
 	return a.engine, nil
 }
 
-func build(options Options) (*api, error) {
+// New makes the main listener's handler.
+func New(options Options) (http.Handler, error) {
 	a, err := begin(options)
 	if err != nil {
 		return nil, err
@@ -207,7 +197,7 @@ func build(options Options) (*api, error) {
 	if err := a.documentRoutes(); err != nil {
 		return nil, err
 	}
-	return a, nil
+	return a.engine, nil
 }
 
 // begin makes a handler without routes.
@@ -222,6 +212,7 @@ func begin(options Options) (*api, error) {
 		warnings:  rate.NewLimiter(warningsPerSecond, warningsPerSecond),
 		strangers: rate.Sometimes{Interval: time.Minute},
 		proxies:   options.TrustedProxies,
+		probes:    ratelimit.NewAddresses(nil),
 	}
 	if err := a.configure(); err != nil {
 		return nil, err
@@ -241,8 +232,8 @@ func begin(options Options) (*api, error) {
 }
 
 func (a *api) configure() error {
-	var err error
-	if a.probes, err = newProbeLimits(); err != nil {
+	err := a.probes.Set(model.Rate{Events: probeRate, Per: budget.Look}, "")
+	if err != nil {
 		return err
 	}
 	if a.brake, err = ratelimit.NewBrake(); err != nil {
@@ -265,8 +256,8 @@ func (a *api) configure() error {
 	return nil
 }
 
-// withoutSlash leads a request for one of our paths with a slash behind it, as some clients join paths, to the path
-// itself: 308, so that its method and body are kept. A preflight may not be led anywhere (the Fetch Standard).
+// withoutSlash leads a request for one of our paths with a slash behind it to the path itself: 308, which keeps method
+// and body. A preflight may not be led anywhere (the Fetch Standard).
 func (a *api) withoutSlash(c *gin.Context) bool {
 	given := c.Request.URL.EscapedPath()
 	trimmed := strings.TrimRight(given, "/")

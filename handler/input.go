@@ -27,15 +27,13 @@ import (
 	"seckill/model"
 )
 
-// Paging is the query parameters of every list. A parameter that is repeated counts the first time; an empty one is
-// absent, because forms and generated clients send what was not filled in.
+// Paging is the query parameters of every list. One that is repeated counts the first time, an empty one is absent.
 type Paging struct {
 	Cursor string `query:"cursor" maxLength:"512" doc:"next_cursor of the page before; empty: the first page. A page may be short, or empty, though more follow."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20" doc:"The most items of a page."`
 }
 
-// InPath is the id in a path. It has no rules here, because possible has refused an id that cannot exist. (It is
-// exported because huma does not look into embedded structs that are not.)
+// InPath is the id in a path, which possible has checked. (huma does not look into embedded structs that are private.)
 type InPath struct {
 	ID string `path:"id"`
 }
@@ -116,9 +114,8 @@ func (i *Idempotent) once(ctx context.Context, method, path, id string, asked an
 // maxBody bounds a request's body, in bytes: the contract's 16 KiB.
 const maxBody = 16 << 10
 
-// readBody reads the body of a request. It runs after the token was checked, so that the bodies of strangers take no
-// memory, and before the body is parsed: 413 comes before 415, and both before 422. On routes that take a body it must
-// be JSON, also without a Content-Type.
+// readBody reads the body of a request, after its token was checked, so that the bodies of strangers take no memory. On
+// routes that take one it must be JSON, also without a Content-Type.
 func (a *api) readBody(c *gin.Context) {
 	if c.Request.ContentLength == 0 || c.Request.Body == nil || c.Request.Body == http.NoBody {
 		return
@@ -173,9 +170,8 @@ func isJSON(header http.Header) bool {
 	return !given || strings.EqualFold(charset, "utf-8")
 }
 
-// Marks in a decoded document, in the place of a null, of a member that is given twice and of a number that is no
-// integer. No field accepts them. encoding/json alone would take a null for an absent field, and the last of two
-// members, where a proxy may take the first; huma would round the number.
+// Marks in a decoded document, which no field accepts. encoding/json alone would take a null for an absent field, and the
+// last of two members, where a proxy may take the first; huma would round the number.
 type (
 	nullValue      struct{}
 	repeatedMember struct{}
@@ -298,10 +294,9 @@ func parseInside(decoder *json.Decoder, begin json.Delim) (any, error) {
 // maxDigits is the longest integer that plainInteger writes out. 18 digits fit into an int64, and any amount in them.
 const maxDigits = 18
 
-// plainInteger rewrites an integer such as 1e3 or 1000.0 as 1000, which is what Go decodes into an int64: some
-// languages send integers in these forms, and JSON allows them. It works on the digits, because a float64 rounds
-// 1000.00000000000001 to 1000. A number that is not an integer becomes a fractionValue, because huma rounds too. An
-// integer of more than maxDigits digits is returned unchanged, and huma names the bound that it exceeds.
+// plainInteger rewrites an integer such as 1e3 or 1000.0, as some languages send them, as 1000, which Go decodes into an
+// int64. It works on the digits, because a float64 rounds 1000.00000000000001 to 1000. What is no integer becomes a
+// fractionValue. One of more than maxDigits digits is returned unchanged, and huma names the bound that it exceeds.
 func plainInteger(number json.Number) any {
 	text := number.String()
 	if !strings.ContainsAny(text, ".eE") {
@@ -330,9 +325,8 @@ func plainInteger(number json.Number) any {
 // exponentBits bounds an exponent, so that its sum with the length of a body is an int on every machine.
 const exponentBits = 31
 
-// cutExponent splits a number without a sign into mantissa and exponent. An exponent that
-// is out of bounds becomes the nearest bound. That changes no result: no body is long
-// enough for a mantissa that would bring such a number back into an int64.
+// cutExponent splits a number without a sign into mantissa and exponent. One out of bounds becomes the nearest bound: no
+// body is long enough for a mantissa that would bring such a number back into an int64.
 func cutExponent(unsigned string) (mantissa string, exponent int) {
 	at := strings.IndexAny(unsigned, "eE")
 	if at < 0 {
@@ -356,9 +350,8 @@ func queryNames(op *huma.Operation) []string {
 	return names
 }
 
-// readableQuery refuses a query in which a parameter of the route cannot be read. net/url drops such a parameter without
-// a word, and a client that asks for its paid orders would get all of them. An unknown one is ignored, whatever it
-// looks like. Some clients separate by semicolons.
+// readableQuery refuses a query in which a parameter of the route cannot be read. net/url drops such a parameter, and a
+// client that asks for its paid orders would get all of them. Some clients separate by semicolons.
 func readableQuery(raw string, names []string) error {
 	if _, err := url.ParseQuery(raw); err == nil || len(names) == 0 {
 		return nil

@@ -364,7 +364,7 @@ func TestTypeLeadsToItsPage(t *testing.T) {
 		refused := s.do(t, http.MethodGet, path, "")
 		p := wantProblem(t, refused, refused.status, code)
 		page := s.do(t, http.MethodGet, p.Type, "")
-		if text := html.UnescapeString(page.body); page.status != http.StatusOK || !strings.Contains(text, p.Code) ||
+		if text := html.UnescapeString(page.body); page.status != http.StatusOK || !strings.Contains(text, string(p.Code)) ||
 			!strings.Contains(text, "<h1>"+p.Title+"</h1>") || !strings.Contains(text, "status "+strconv.Itoa(p.Status)) {
 			t.Errorf("%s: %d %s", p.Type, page.status, page.body)
 		}

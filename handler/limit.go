@@ -16,13 +16,11 @@ import (
 	"seckill/handler/wire"
 	"seckill/internal/budget"
 	"seckill/internal/conns"
-	"seckill/internal/ratelimit"
 	"seckill/model"
 )
 
-// probeRate bounds the health checks of one address, separately from its other requests: a
-// proxy that floods must not make this instance look dead, nor a flood of checks ask
-// the dependencies thousands of times a second. Every orchestrator needs fewer.
+// probeRate bounds the health checks of one address at this instance, apart from its other requests: a proxy that floods
+// must not make the instance look dead, nor a flood of checks ask the dependencies. Every orchestrator needs fewer.
 const probeRate = 100
 
 // limits is what the routes of limits need of service.Limits.
@@ -34,15 +32,8 @@ type limits interface {
 // probePath tells the health checks from everything else on the main listener.
 func probePath(path string) bool { return path == "/livez" || path == "/readyz" }
 
-// newProbeLimits limits health checks on this instance alone.
-func newProbeLimits() (*ratelimit.Addresses, error) {
-	probes := ratelimit.NewAddresses(nil)
-	return probes, probes.Set(model.Rate{Events: probeRate, Per: budget.Look}, "")
-}
-
-// limitAddress counts every request of a client address, found or not, and refuses those over the limit before anything
-// is looked at. A purchase goes on to be refused in the contract's order: see place. An administrator can always mend a
-// limit that was set too low.
+// limitAddress refuses the requests of an address over the limit before anything is looked at. A purchase is refused in
+// the contract's order: see place. An administrator can always mend a limit that was set too low.
 func (a *api) limitAddress(c *gin.Context) {
 	limit := a.options.ByAddress
 	rate := limit.Rate()
@@ -75,9 +66,8 @@ func (a *api) refuseAddress(c *gin.Context, rate model.Rate, wait time.Duration)
 	a.refuseRate(c, "addr", rate, wait+rand.N(budget.Work), "Too many requests from this address.") //nolint:gosec // spreads the load, guards nothing
 }
 
-// refuseRate answers RATE_LIMITED with the fields of draft-ietf-httpapi-ratelimit-headers-10: which policy it was, that
-// nothing of it remains, and for how many seconds. Other answers go without, because they would cost the many who are
-// within their limits. An address that goes on all the same is answered a second later.
+// refuseRate answers RATE_LIMITED with the fields of draft-ietf-httpapi-ratelimit-headers-10. Other answers go without,
+// because they cost those who are within their limits. An address that goes on all the same is answered a second later.
 func (a *api) refuseRate(c *gin.Context, policy string, rate model.Rate, wait time.Duration, detail string) {
 	ctx := c.Request.Context()
 	wait = max(wait-a.brake.Hold(ctx, callOf(ctx).address), time.Millisecond)
@@ -165,8 +155,8 @@ const (
 	xForwardedFor = "X-Forwarded-For" // an address, or several with commas
 	forwarded     = "Forwarded"       // RFC 7239
 
-	// xUnready is where a trusted proxy wants a request to go that an instance does not take because it is not ready: to a
-	// location of nginx, which is told in xAccelRedirect, and asks another instance.
+	// xUnready is where a trusted proxy wants a request to go that an unready instance does not take: to a location of
+	// nginx, which xAccelRedirect tells it.
 	xUnready       = "X-Unready"
 	xAccelRedirect = "X-Accel-Redirect"
 
@@ -180,10 +170,9 @@ func (p proxies) trusts(address netip.Addr) bool {
 	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(address) })
 }
 
-// client is the address that a request comes from. That is the sender's, unless it is a trusted proxy: then it is the
-// rightmost address in its header that is not trusted, because each proxy writes to the right of what it was told, and
-// the leftmost may be the client's invention. What cannot be read counts for nothing, and so do the two headers when
-// they differ: a proxy sets one of them and passes the other one on as the client has written it.
+// client is the address that a request comes from: the sender's or, behind a trusted proxy, the rightmost in its header
+// that is not trusted, because each proxy writes to the right of what it was told. What cannot be read counts for nothing,
+// and so do both headers when they differ: a proxy passes one of them on as the client has written it.
 func (p proxies) client(r *http.Request) netip.Addr {
 	peer := peerOf(r)
 	if !p.trusts(peer) {

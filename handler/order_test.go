@@ -467,7 +467,7 @@ func TestRedemptions(t *testing.T) {
 		check.That(t, strings.Contains(got.body, member) && !strings.Contains(got.body, "ealed\""), "%s", got.body)
 	}
 	p := wantProblem(t, s.do(t, http.MethodPost, path, `{"code":"used"}`, admin...), http.StatusConflict, model.CodeIllegalState)
-	check.Equal(t, "by whom and when", p.OrderStatus+" "+p.RedeemedBy+" "+p.RedeemedAt, "redeemed till1 2030-01-02T03:04:05Z")
+	check.Equal(t, "by whom and when", fmt.Sprint(p.OrderStatus, " ", p.RedeemedBy, " ", p.RedeemedAt), "redeemed till1 2030-01-02 03:04:05 +0000 UTC")
 	for _, body := range []string{`{}`, `{"code":""}`, `{"code":1}`, `{"code":"` + strings.Repeat("x", 129) + `"}`} {
 		wantProblem(t, s.do(t, http.MethodPost, path, body, admin...), http.StatusUnprocessableEntity, model.CodeValidation)
 	}

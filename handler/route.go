@@ -177,8 +177,8 @@ func (d *adapter) Handle(op *huma.Operation, handle func(huma.Context)) {
 	})
 }
 
-// possible answers NOT_FOUND for an id in a path that cannot exist. It comes before huma looks at the rest of the
-// request. (A purchase is no route of huma's; there the contract has the 422 first.)
+// possible answers NOT_FOUND for an id in a path that cannot exist, before the rest of the request is looked at. (For a
+// purchase the contract has the 422 first.)
 func possible(path, id string) error {
 	switch {
 	case strings.Contains(path, "/vouchers/{id}"):
@@ -284,7 +284,7 @@ func (a *api) authenticate(who access, operation string) gin.HandlerFunc {
 		}
 		switch {
 		case err == nil:
-			callOf(c.Request.Context()).claims = &claims
+			callOf(c.Request.Context()).claims = claims
 		case who == recognised:
 			return
 		default:
@@ -338,28 +338,11 @@ func challenge(header http.Header) string {
 	return bearerChallenge + ` error="invalid_token", error_description="The token is malformed, expired, revoked or not of this service"`
 }
 
-// subject is the user who calls a route that needs a token.
-func subject(ctx context.Context) string {
-	if claims := callOf(ctx).claims; claims != nil {
-		return claims.Subject
-	}
-	return ""
-}
-
-// groupsOf are those that the caller's token names. It reports whether there is a token.
-func groupsOf(ctx context.Context) (groups []string, known bool) {
-	claims := callOf(ctx).claims
-	if claims == nil {
-		return nil, false
-	}
-	return claims.Groups, true
-}
+// subject is the user who calls; empty: nobody knows.
+func subject(ctx context.Context) string { return callOf(ctx).claims.Subject }
 
 // isAdmin reports whether an administrator calls, of whatever level.
-func isAdmin(ctx context.Context) bool {
-	claims := callOf(ctx).claims
-	return claims != nil && claims.Level.Reaches(model.LevelViewer)
-}
+func isAdmin(ctx context.Context) bool { return callOf(ctx).claims.Level.Reaches(model.LevelViewer) }
 
 // requestIDHeader names a request in answers, in the log, and in the logs of proxies.
 const requestIDHeader = "X-Request-Id"
@@ -372,7 +355,7 @@ type call struct {
 	encrypted bool          // a trusted proxy says that the client uses TLS
 	elsewhere string        // where a trusted proxy wants it to go if this instance is not ready
 	overLimit time.Duration // a purchase's address must wait this long
-	claims    *token.Claims // nil: anonymous
+	claims    token.Claims  // without a subject: anonymous
 }
 
 type callKey struct{}
@@ -421,12 +404,9 @@ func connectionClose(header http.Header) { header.Set("Connection", "close") }
 // minCompressed is the size in bytes from which an answer is compressed: below it there are few packets to save.
 const minCompressed = 4 << 10
 
-// newCompressor compresses the answers of large routes for clients that accept gzip, at
-// the fastest level, because anybody may ask for a list.
-//
-// The length of a compressed answer tells something of a secret in it to an attacker who
-// can write into the same answer (BREACH). No large answer repeats a token or what a request says,
-// and these routes take no token from a cookie, which a foreign page could make a browser send.
+// newCompressor compresses the answers of large routes, at the fastest level, because anybody may ask for a list. The
+// length of an answer tells nothing of a secret (BREACH): none repeats a token or what a request says, and these routes
+// take no token from a cookie.
 func newCompressor() (gin.HandlerFunc, error) {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.EnableZstd(false))
 	if err != nil {
@@ -460,17 +440,14 @@ func (w *compressing) Flush() {
 // Unwrap gives http.ResponseController the connection's deadlines.
 func (w *compressing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// preflightAge is how long a browser may remember what is allowed. Each preflight is a round trip in front of a
-// purchase, and Chrome remembers none longer. An origin that is no longer allowed loses the answers at once.
+// preflightAge is how long a browser may remember what is allowed: each preflight is a round trip in front of a purchase,
+// and Chrome remembers none longer. An origin that is no longer allowed loses the answers at once.
 const preflightAge = 2 * budget.Hour
 
 // crossOrigin tells browsers which origins may call the API and read its answers (the Fetch Standard,
-// https://fetch.spec.whatwg.org/#http-cors-protocol). It stands in front of the limits, so that a page can read a 429,
-// too. It ends no request: a preflight goes on to noMethod, which answers it, and counts like any other request.
-//
-// Credentials in the sense of the standard are cookies, of which the API has none. A page has to hold the token itself,
-// and no other page has it: so there is nothing that a foreign page could do in a user's name, and no reason to refuse
-// a header. Tracing in browsers adds some of its own (traceparent, baggage, sentry-trace) to every request.
+// https://fetch.spec.whatwg.org/#http-cors-protocol), a 429 too. It ends no request: noMethod answers a preflight. The API
+// has no cookies; a page has to hold the token itself. So a foreign page can do nothing in a user's name, and there is no
+// reason to refuse a header: tracing in browsers adds some of its own to every request.
 func crossOrigin(origins []string) gin.HandlerFunc {
 	allowed := cors.New(cors.Options{
 		AllowedOrigins: origins,

@@ -273,19 +273,7 @@ func (a answer) is(t testing.TB, status int) {
 	}
 }
 
-// problem is what a problem document says.
-type problem struct {
-	Type, Title, Detail, Code string
-	Status                    int
-	OrderID                   string `json:"order_id"`
-	OrderStatus               string `json:"order_status"`
-	BeginAt                   string `json:"begin_at"`
-	RedeemedAt                string `json:"redeemed_at"`
-	RedeemedBy                string `json:"redeemed_by"`
-	Checks                    map[string]string
-	Build                     version.Build
-	Errors                    []model.FieldError
-}
+type problem = handler.Problem
 
 // do sends a request; headers are pairs of name and value.
 func (s *server) do(t *testing.T, method, path, body string, headers ...string) answer {
@@ -351,7 +339,7 @@ func wantProblem(t *testing.T, got answer, status int, code model.Code) problem 
 	}
 	kebab := "/problems/" + strings.ToLower(strings.ReplaceAll(string(code), "_", "-"))
 	got.is(t, status)
-	check.That(t, p.Status == status && p.Code == string(code) && p.Type == kebab, "%s, want %d %s", got.body, status, code)
+	check.That(t, p.Status == status && p.Code == code && p.Type == kebab, "%s, want %d %s", got.body, status, code)
 	check.Equal(t, "the type", got.header.Get("Content-Type"), "application/problem+json")
 	check.That(t, got.header.Get("X-Request-Id") != "" && p.Title != "" && p.Detail != "", "%v %s", got.header, got.body)
 	return p

@@ -42,9 +42,9 @@ func (a *api) voucherRoutes() {
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *vouchersInput) (*publicPage, error) {
 		page, err := a.options.Vouchers.List(ctx, in.query(false))
-		if groups, known := groupsOf(ctx); known {
-			for i, voucher := range page.Items {
-				page.Items[i] = voucher.ShownTo(groups)
+		for i, voucher := range page.Items {
+			if subject(ctx) != "" {
+				page.Items[i] = voucher.ShownTo(callOf(ctx).claims.Groups)
 			}
 		}
 		return &publicPage{CacheControl: cachedFor(ctx), Body: filled(page)}, err
@@ -414,9 +414,8 @@ const (
 	ifNoneMatch = "If-None-Match"
 )
 
-// tagged is a voucher for administrators. Its tag covers what they change, and not what moves by itself (remaining,
-// phase, server_time), because with If-Match it guards changes against each other and not against sales. So
-// If-None-Match does not count there: an answer without these three would not be the voucher as it is now.
+// tagged is a voucher for administrators. Its tag covers what they change, and not what moves by itself, because with
+// If-Match it guards changes against each other and not against sales. So If-None-Match does not count there.
 type tagged struct {
 	ETag string `header:"ETag" doc:"Of what administrators change, and not of remaining, phase and server_time. Send it as If-Match with a change."`
 	Body model.Voucher
@@ -432,13 +431,12 @@ type viewed struct {
 	Body         model.Voucher
 }
 
-// forASecond is what caches may do with what everybody sees. A crowd that waits for a sale then
-// reaches the service once a second, and a change is seen as soon as every instance obeys it.
+// forASecond is what caches may do with what everybody sees: a crowd that waits for a sale asks the service once a second.
 const forASecond = "max-age=1"
 
 // cachedFor is what caches may do with an answer: the client's own alone, if it is for a caller with a token.
 func cachedFor(ctx context.Context) string {
-	if _, known := groupsOf(ctx); known {
+	if subject(ctx) != "" {
 		return "private, " + forASecond
 	}
 	return forASecond
@@ -452,8 +450,8 @@ type Unless struct {
 // view is how a caller sees the voucher. What administrators see may be a draft, which no cache keeps.
 func (in *Unless) view(ctx context.Context, v model.Voucher) *viewed {
 	suffix := ""
-	if groups, known := groupsOf(ctx); known {
-		v = v.ShownTo(groups)
+	if subject(ctx) != "" {
+		v = v.ShownTo(callOf(ctx).claims.Groups)
 		suffix = fmt.Sprintf("-%t", *v.Eligible)
 	}
 	out := &viewed{Status: http.StatusOK, ETag: fmt.Sprintf(`W/"%s-%d-%s%s"`, v.Tag(), v.Remaining, v.Phase, suffix), Body: v}
@@ -494,9 +492,8 @@ func (in *Guarded) tags() model.Tags {
 	return tags
 }
 
-// opaque is an entity tag without its quotes (our own have no commas). A W/ does not count: a proxy that compresses an
-// answer makes its tag weak (nginx does), which must not stop administrators behind it. Byte for byte the voucher
-// differs with every sale in any case; that its members are those of the tag is compared where they are changed.
+// opaque is an entity tag without its quotes (our own have no commas). A W/ does not count: nginx makes the tag of an
+// answer that it compresses weak, which must not stop administrators behind it.
 func opaque(tag string) string {
 	return strings.Trim(strings.TrimPrefix(strings.TrimSpace(tag), "W/"), `"`)
 }

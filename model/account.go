@@ -102,11 +102,8 @@ type AdminLogQuery struct {
 	Limit   int
 }
 
-// AdminLogPage is one page of the log; NextCursor is empty on the last one.
-type AdminLogPage struct {
-	Items      []AdminChange `json:"items"`
-	NextCursor string        `json:"next_cursor,omitempty"`
-}
+// AdminLogPage is one page of the log.
+type AdminLogPage Page[AdminChange]
 
 // Event tells other systems of one change of an order or a voucher.
 type Event struct {

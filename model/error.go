@@ -47,9 +47,8 @@ func Codes() []Code {
 // repeating it with the same ids decides. It is never a reason to undo anything.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// ErrDataRefused marks an error with which the database refused an order's own data: a value that is too long, or a
-// constraint that the row breaks. Nothing else may refuse an accepted order for good. An error without this mark says
-// nothing about the order, and its order is tried again.
+// ErrDataRefused marks an error with which the database refused an order's own data, such as a value that is too long.
+// Nothing else may refuse an accepted order for good: any other is tried again.
 var ErrDataRefused = errors.New("the database refused the data")
 
 // HeldError says that a transaction did nothing, because it waited too long for a row that another one keeps locked.
@@ -66,12 +65,11 @@ func (e *HeldError) Error() string {
 // Unwrap gives the cause.
 func (e *HeldError) Unwrap() error { return e.Cause }
 
-// ErrNotTried marks an accepted order that a worker has left alone for now, because its voucher's orders could not be
-// stored a moment ago. It says nothing about other orders, nor about the database.
+// ErrNotTried marks an accepted order that is left alone for now, because its voucher's could not be stored a moment ago.
 var ErrNotTried = errors.New("not tried now")
 
-// ErrOutage marks an accepted order that could not be stored, and not for a reason of its voucher or of its own, as far
-// as is known: the database is away, or others were in the way. Isolating it would help nobody.
+// ErrOutage marks an accepted order that could not be stored for no reason of its voucher or of its own, as far as is
+// known: isolating it would help nobody.
 var ErrOutage = errors.New("nothing can be stored now")
 
 // FieldError names one wrong field of a request: where it stands (`body.title`, `query.limit`), and why.

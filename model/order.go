@@ -64,10 +64,9 @@ func (o Order) RefusedAfterAdmission() bool {
 	return o.Status == OrderFailed && (o.Reason == ReasonSoldOut || o.Reason == ReasonAlreadyOrdered)
 }
 
-// Outcome says what became of one order to be created. Err is nil when a row with this id is committed, and Order is
-// that row; otherwise Err is the refusal: ALREADY_ORDERED (with the other order), COOLING_DOWN, SOLD_OUT, NOT_STARTED,
-// PAUSED, ENDED or NOT_FOUND; VALIDATION or CONFLICT when no database could store the order; UNAVAILABLE when it is not
-// decided. For a reservation that row may be a failed one.
+// Outcome says what became of one order to be created. Err is nil when a row with this id is committed, and Order is that
+// row, for a reservation maybe a failed one. Otherwise Err is a refusal of a purchase; VALIDATION or CONFLICT when no
+// database could store the order; UNAVAILABLE when it is not decided.
 type Outcome struct {
 	Order   Order
 	Created bool // by this call; false when the id had been there already
@@ -123,8 +122,11 @@ type OrderSearch struct {
 	Limit    int
 }
 
-// OrderPage is one page of orders; NextCursor is empty on the last one.
-type OrderPage struct {
-	Items      []Order `json:"items"`
-	NextCursor string  `json:"next_cursor,omitempty"`
+// Page is one page of a list; NextCursor is empty on the last one.
+type Page[T any] struct {
+	Items      []T    `json:"items"`
+	NextCursor string `json:"next_cursor,omitempty"`
 }
+
+// OrderPage is one page of orders.
+type OrderPage Page[Order]

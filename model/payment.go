@@ -124,8 +124,5 @@ type RefundQuery struct {
 	Limit   int
 }
 
-// RefundPage is one page of refunds; NextCursor is empty on the last one.
-type RefundPage struct {
-	Items      []Refund `json:"items"`
-	NextCursor string   `json:"next_cursor,omitempty"`
-}
+// RefundPage is one page of refunds.
+type RefundPage Page[Refund]

@@ -8,20 +8,13 @@ import (
 	"unicode"
 )
 
-// A voucher's texts are read by people, in lists beside those of others. What cannot be seen has no place in them: two
-// titles that look the same are the same, no text turns the line that it stands in around, and none carries a message
-// that only machines read. (Unicode Technical Report 36, Unicode Security Considerations; the characters are those of
-// its category Cf and of the property Default_Ignorable_Code_Point.)
-//
-// Three kinds of them are a part of how people write, and are allowed where they are:
-//   - The zero-width joiner and non-joiner inside a word of a script that joins its
-//     letters: Persian and the languages of India need them.
-//   - The joiner between two pictures, which makes one emoji of them.
-//   - One variation selector behind a sign or a digit, which makes it an emoji or a text.
-//
-// The signs of Arabic that stand before a number are category Cf and visible: allowed. Refused, though harmless in
-// themselves, are soft hyphens, the marks of direction (a text that is shown with dir="auto" needs none), the flags
-// made of tag characters (England, Scotland, Wales) and the variants of single Chinese characters.
+// A voucher's texts are read by people, beside those of others. What cannot be seen has no place in them: two titles that
+// look the same are the same, no text turns its line around, and none carries a message that only machines read. (Unicode
+// Technical Report 36; the characters are those of the category Cf and of Default_Ignorable_Code_Point.) Three kinds are a
+// part of how people write, and are allowed there: the zero-width joiner and non-joiner inside a word of a script that
+// joins its letters, the joiner between two pictures, and one variation selector behind a sign or a digit. The signs of
+// Arabic before a number are visible. Refused, though harmless, are soft hyphens, the marks of direction, flags made of
+// tag characters and the variants of single Chinese characters.
 
 const (
 	nonJoiner    = '\u200c'

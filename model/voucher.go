@@ -331,11 +331,8 @@ type VoucherQuery struct {
 	Limit  int
 }
 
-// VoucherPage is one page of vouchers; NextCursor is empty on the last one.
-type VoucherPage struct {
-	Items      []Voucher `json:"items"`
-	NextCursor string    `json:"next_cursor,omitempty"`
-}
+// VoucherPage is one page of vouchers.
+type VoucherPage Page[Voucher]
 
 // StockIntent announces that a voucher's stock is about to shrink: the hot copy is lowered first, and if the process
 // dies in between, the intent tells that the copy must be put right.
@@ -349,9 +346,8 @@ type StockIntent struct {
 // tagBytes is enough that two versions of one voucher never share a tag by chance.
 const tagBytes = 12
 
-// Tag stands for all that administrators decide about a voucher. Sales do not move it, nor does a rebuilt hot copy,
-// which moves Revision. It is made of the members themselves, so that a voucher that is shown with the stock of a hot
-// copy that is behind never has the tag of the voucher in the database.
+// Tag stands for all that administrators decide about a voucher. It is made of the members themselves, so that a voucher
+// that is shown with the stock of a hot copy that is behind never has the tag of the one in the database.
 func (v Voucher) Tag() string {
 	sum := sha256.Sum256(append([]byte(v.ID), v.Decided()...))
 	return hex.EncodeToString(sum[:tagBytes])
