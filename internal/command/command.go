@@ -118,7 +118,6 @@ func withoutArgs(cmd *cobra.Command) {
 // usageError is a command that was called wrongly.
 type usageError struct{ err error }
 
-// Error implements error.
 func (e *usageError) Error() string { return e.err.Error() }
 
 // Unwrap gives the cause to errors.Is and errors.As.

@@ -30,7 +30,6 @@ type conn struct {
 	waits *list.Element // in the guard's waiting; nil: a request is under way
 }
 
-// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.guard.mu.Lock()
 	c.guard.forget(c)
@@ -62,7 +61,6 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline implements net.Conn.
 func (c *conn) SetReadDeadline(at time.Time) error {
 	c.watched.Store(at.IsZero())
 	err := c.TCPConn.SetReadDeadline(at)
@@ -87,7 +85,6 @@ var unread = map[string]string{
 	"HTTP/1.1 431": `{"type":"/problems/payload-too-large","title":"Payload too large","status":431,"detail":"The header is larger than 16 KiB.","code":"PAYLOAD_TOO_LARGE"}`,
 }
 
-// Write implements net.Conn.
 func (c *conn) Write(data []byte) (int, error) {
 	status, rest, _ := bytes.Cut(data, []byte("\r\n"))
 	problem, ok := unread[string(status[:min(len(status), len("HTTP/1.1 400"))])]
@@ -138,7 +135,6 @@ type member struct {
 	of *Set
 }
 
-// Close implements net.Conn.
 func (m *member) Close() error {
 	m.of.mu.Lock()
 	delete(m.of.open, m)

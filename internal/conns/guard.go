@@ -179,7 +179,6 @@ type guarded struct {
 	end   sync.Once
 }
 
-// Close implements net.Listener.
 func (l *guarded) Close() error {
 	l.end.Do(func() { close(l.ended) })
 	return l.Listener.Close()

@@ -250,7 +250,6 @@ type exhausted struct {
 	fails atomic.Int64
 }
 
-// Accept implements net.Listener.
 func (l *exhausted) Accept() (net.Conn, error) {
 	if l.fails.Add(-1) >= 0 {
 		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}

@@ -134,7 +134,6 @@ type closingWriter struct {
 	begun   bool
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *closingWriter) WriteHeader(status int) {
 	if w.leaving() {
 		w.Header().Set("Connection", "close")
@@ -143,7 +142,6 @@ func (w *closingWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter.
 func (w *closingWriter) Write(data []byte) (int, error) {
 	w.begin()
 	return w.ResponseWriter.Write(data)

@@ -100,12 +100,10 @@ type handler struct {
 	secrets *Secrets
 }
 
-// Enabled implements slog.Handler.
 func (h handler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.next.Enabled(ctx, level)
 }
 
-// Handle implements slog.Handler.
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	clean := slog.NewRecord(r.Time, r.Level, h.secrets.Text(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
@@ -115,7 +113,6 @@ func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.next.Handle(ctx, clean)
 }
 
-// WithAttrs implements slog.Handler.
 func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	clean := make([]slog.Attr, len(attrs))
 	for i, a := range attrs {
@@ -124,7 +121,6 @@ func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return handler{next: h.next.WithAttrs(clean), secrets: h.secrets}
 }
 
-// WithGroup implements slog.Handler.
 func (h handler) WithGroup(name string) slog.Handler {
 	return handler{next: h.next.WithGroup(h.secrets.Text(name)), secrets: h.secrets}
 }

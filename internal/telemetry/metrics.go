@@ -442,10 +442,8 @@ func NewChecks(ask func() map[string]error) prometheus.Collector {
 		"1 for each readiness check that passes as the metrics are read, else 0.", []string{"check"}, nil)}
 }
 
-// Describe implements prometheus.Collector.
 func (c checks) Describe(ch chan<- *prometheus.Desc) { ch <- c.ready }
 
-// Collect implements prometheus.Collector.
 func (c checks) Collect(ch chan<- prometheus.Metric) {
 	for name, err := range c.ask() {
 		ready := 1.0

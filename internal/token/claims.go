@@ -126,7 +126,6 @@ var _ jwt.Claims = (*payload)(nil)
 // words is a text.
 type words string
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (w *words) UnmarshalJSON(text []byte) error {
 	if json.Unmarshal(text, (*string)(w)) != nil {
 		*w = ""
@@ -140,7 +139,6 @@ type level string
 // noLevel is that of a claim that says none.
 const noLevel level = "none"
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (l *level) UnmarshalJSON(text []byte) error {
 	if json.Unmarshal(text, (*string)(l)) != nil || *l == "" {
 		*l = noLevel
@@ -153,7 +151,6 @@ type instant float64
 
 func instantOf(at time.Time) instant { return instant(at.Unix()) }
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (i *instant) UnmarshalJSON(text []byte) error {
 	if json.Unmarshal(text, (*float64)(i)) != nil {
 		*i = math.MaxFloat64
@@ -164,13 +161,11 @@ func (i *instant) UnmarshalJSON(text []byte) error {
 // unread is a number that is written and never read, because other issuers may write anything there.
 type unread float64
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (*unread) UnmarshalJSON([]byte) error { return nil }
 
 // version is a number of ours. Anything else (of some issuers it is the text "2.0") is of no account.
 type version int64
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (v *version) UnmarshalJSON(text []byte) error {
 	number, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
@@ -204,7 +199,6 @@ func (*payload) GetIssuedAt() (*jwt.NumericDate, error) {
 // audience is one name or a list of them: RFC 7519, section 4.1.3, allows both. Groups are written alike.
 type audience []string
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (a *audience) UnmarshalJSON(text []byte) error {
 	var one string
 	if json.Unmarshal(text, &one) == nil {
@@ -262,7 +256,6 @@ type InvalidError struct {
 	cause error
 }
 
-// Error implements error.
 func (e *InvalidError) Error() string { return fmt.Sprintf("%v: %v", ErrInvalid, e.cause) }
 
 // Unwrap makes it an ErrInvalid, and gives the cause.
@@ -286,7 +279,6 @@ type NoKeysError struct {
 	cause error
 }
 
-// Error implements error.
 func (e *NoKeysError) Error() string { return fmt.Sprintf("%v: %v", ErrNoKeys, e.cause) }
 
 // Unwrap makes it an ErrNoKeys, and gives the cause.

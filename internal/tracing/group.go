@@ -204,7 +204,6 @@ func unrecorded(of trace.TraceID) trace.SpanContext {
 // work that the door has chosen. What belongs to none of them, such as a look at Redis every second, is not.
 type sampler struct{}
 
-// ShouldSample implements sdk.Sampler.
 func (sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	parent := trace.SpanContextFromContext(p.ParentContext)
 	recorded := parent.IsSampled() || !parent.IsValid() && (p.Kind == trace.SpanKindServer || isWork(p.Attributes))
@@ -221,7 +220,6 @@ func isWork(attributes []attribute.KeyValue) bool {
 	return slices.ContainsFunc(attributes, func(a attribute.KeyValue) bool { return a.Key == attributeWork })
 }
 
-// Description implements sdk.Sampler.
 func (sampler) Description() string { return "by the request" }
 
 const traceparent = "traceparent"

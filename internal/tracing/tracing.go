@@ -183,7 +183,6 @@ func leaves(a attribute.KeyValue) bool {
 // errors, which quote keys and values. The log has those, with the trace's id.
 type discreet struct{ sdk.ReadOnlySpan }
 
-// Attributes implements sdk.ReadOnlySpan.
 func (d discreet) Attributes() []attribute.KeyValue {
 	var kept []attribute.KeyValue
 	for _, a := range d.ReadOnlySpan.Attributes() {
@@ -194,10 +193,8 @@ func (d discreet) Attributes() []attribute.KeyValue {
 	return kept
 }
 
-// Events implements sdk.ReadOnlySpan.
 func (discreet) Events() []sdk.Event { return nil }
 
-// Status implements sdk.ReadOnlySpan.
 func (d discreet) Status() sdk.Status { return sdk.Status{Code: d.ReadOnlySpan.Status().Code} }
 
 // outlet takes the spans that have ended to the exporter. It is the library's batch processor behind a count of what
@@ -242,7 +239,6 @@ type export struct {
 	log     *slog.Logger
 }
 
-// ExportSpans implements sdk.SpanExporter.
 func (e *export) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	kept := make([]sdk.ReadOnlySpan, len(spans))
 	for i, span := range spans {
@@ -264,7 +260,6 @@ func Handler(next slog.Handler) slog.Handler { return handler{next} }
 
 type handler struct{ slog.Handler }
 
-// Handle implements slog.Handler.
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		r = r.Clone() // its attributes may be shared
@@ -273,10 +268,8 @@ func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
 func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return handler{h.Handler.WithAttrs(attrs)}
 }
 
-// WithGroup implements slog.Handler.
 func (h handler) WithGroup(name string) slog.Handler { return handler{h.Handler.WithGroup(name)} }
