@@ -131,7 +131,6 @@ empty() { mkdir -p "$top$1"; mount -t tmpfs -o "$2" tmpfs "$top$1"; }
 
 // start starts the container of a service, behind those on which it depends.
 func (p *project) start(t *testing.T, name string) {
-	t.Helper()
 	if p.running[name] != nil {
 		return
 	}

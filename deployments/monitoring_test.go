@@ -55,7 +55,6 @@ func dashboard(t *testing.T) (b board) {
 }
 
 func families(t *testing.T) map[string]*dto.MetricFamily {
-	t.Helper()
 	main, ops := testserver.Address(t), testserver.Address(t)
 	testserver.Run(t, append(os.Environ(), "SECKILL_DATA_DIR="+t.TempDir(), "SECKILL_ORDER_MODE=async", "SECKILL_REDIS_URL="+testserver.SharedRedis(t),
 		"SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops), testserver.Program(t), "serve")

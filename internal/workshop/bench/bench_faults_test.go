@@ -63,7 +63,6 @@ func TestBench(t *testing.T) {
 }
 
 func prepare(t *testing.T) *harness {
-	t.Helper()
 	h := &harness{rounds: number(t, "ROUNDS", "1"), vouchers: number(t, "VOUCHERS", "1"), instances: number(t, "INSTANCES", "1")}
 	h.lasts = time.Duration(number(t, "SECONDS", "1")) * time.Second
 	for _, field := range words("CONNECTIONS", "32") {
@@ -125,7 +124,6 @@ const openConnections = 512
 
 // round measures a case of a build once: on each number of connections, and under the open loads.
 func (h *harness) round(t *testing.T, c workCase, b build) {
-	t.Helper()
 	s := h.begin(t, c, b.program)
 	w := c.prepare(s)
 	s.load(w, h.connections[0], 0, time.Second).run(t) // everything is warm
@@ -336,7 +334,6 @@ func (w work) request(buffer []byte, n int) []byte {
 
 // measure has work sent and holds the service to account. Without an error it returns the figures, by their units.
 func (s *session) measure(w work, l load) (map[string]float64, error) {
-	s.Helper()
 	for _, i := range s.instances {
 		testserver.ForgetPeak(s, i.PID())
 	}

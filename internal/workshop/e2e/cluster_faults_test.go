@@ -211,9 +211,7 @@ func onThree(t *testing.T) (testserver.NATSServers, *testserver.Server, settings
 	t.Helper()
 	servers, redis := testserver.NATSCluster(t), testserver.Redis(t)
 	return servers, redis, onServers(t).with(settings{
-		"SECKILL_ORDER_MODE":    "async",
-		"SECKILL_REDIS_URL":     redis.URL(),
-		"SECKILL_NATS_URL":      servers.URL(),
+		"SECKILL_ORDER_MODE": "async", "SECKILL_REDIS_URL": redis.URL(), "SECKILL_NATS_URL": servers.URL(),
 		"SECKILL_NATS_REPLICAS": "3",
 	})
 }

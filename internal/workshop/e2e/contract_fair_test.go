@@ -30,7 +30,6 @@ func (a shop) documented(t *testing.T, doc *document, call, id, bearer string, b
 func TestWhoMayBuy(t *testing.T) { t.Parallel(); everywhere(t, checkWhoMayBuy) }
 
 func checkWhoMayBuy(t *testing.T, a shop) {
-	t.Helper()
 	admin, doc := a.Admin(t), readDocument(t, a.app)
 	in := func(user string, groups ...string) string {
 		return check.Value(a.Tokens.Issue(token.Claims{Subject: a.user(0) + user, Role: model.RoleUser, Groups: groups}, time.Hour))(t)
@@ -103,7 +102,6 @@ func checkWhoMayBuy(t *testing.T, a shop) {
 func TestCooldown(t *testing.T) { t.Parallel(); everywhere(t, checkCooldown) }
 
 func checkCooldown(t *testing.T, a shop) {
-	t.Helper()
 	doc := readDocument(t, a.app)
 	// waits demands for how long a user is told to wait after the end of an order.
 	waits := func(v model.Voucher, order model.Order, route string, want time.Duration) {
@@ -161,7 +159,6 @@ func checkCooldown(t *testing.T, a shop) {
 func TestDrawnAtTheEnd(t *testing.T) { t.Parallel(); everywhere(t, checkDrawnAtTheEnd) }
 
 func checkDrawnAtTheEnd(t *testing.T, a shop) {
-	t.Helper()
 	const users = 5
 	admin, doc, hour := a.Admin(t), readDocument(t, a.app), time.Now().Add(time.Hour)
 	soon := a.Create(t, map[string]any{"stock": 2, "allocation": "draw", "begin_at": hour, "end_at": hour.Add(time.Hour)})
@@ -241,7 +238,6 @@ func checkDrawnAtTheEnd(t *testing.T, a shop) {
 func TestWaitlist(t *testing.T) { t.Parallel(); everywhere(t, checkWaitlist) }
 
 func checkWaitlist(t *testing.T, a shop) {
-	t.Helper()
 	admin, doc := a.Admin(t), readDocument(t, a.app)
 	v := a.Create(t, map[string]any{"stock": 1, "waitlist": true, "payment_window": "7m"})
 	const (
@@ -318,7 +314,6 @@ func checkWaitlist(t *testing.T, a shop) {
 func TestExpiry(t *testing.T) { t.Parallel(); everywhere(t, checkExpiry) }
 
 func checkExpiry(t *testing.T, a shop) {
-	t.Helper()
 	const window = time.Second
 	voucher := a.Create(t, map[string]any{"stock": 1, "payment_window": window.String()})
 	buy := func(user string) (order model.Order) {

@@ -67,7 +67,6 @@ func checkVouchers(t *testing.T, a shop) {
 func TestStockChanges(t *testing.T) { t.Parallel(); everywhere(t, checkStockChanges) }
 
 func checkStockChanges(t *testing.T, a shop) {
-	t.Helper()
 	admin, voucher := a.Admin(t), a.onSale(t, 3)
 	call := "POST /admin/vouchers/" + voucher.ID + "/stock"
 	for n := range 2 {
@@ -107,7 +106,6 @@ func checkStockChanges(t *testing.T, a shop) {
 func TestOrders(t *testing.T) { t.Parallel(); everywhere(t, checkOrders) }
 
 func checkOrders(t *testing.T, a shop) {
-	t.Helper()
 	voucher := a.Create(t, map[string]any{"stock": 3, "price": 4200})
 	user, admin := "auth0|"+a.user(1)+"@shop.example", a.Admin(t) // as an identity provider makes it
 	token := a.as(t, user)
@@ -170,7 +168,6 @@ func checkOrders(t *testing.T, a shop) {
 func TestReturnedUnitIsSoldOnce(t *testing.T) { t.Parallel(); everywhere(t, checkReturnedUnit) }
 
 func checkReturnedUnit(t *testing.T, a shop) {
-	t.Helper()
 	const waiting = 6
 	voucher := a.onSale(t, 1)
 	first := a.buys(t, voucher.ID, a.user(0))

@@ -69,7 +69,6 @@ func origins() []string { return []string{"https://shop.example", "http://127.0.
 
 // join keeps the instance running until the test ends.
 func (d *deployment) join(t *testing.T) {
-	t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t.Cleanup(func() { d.leave(t) })
@@ -298,7 +297,6 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 }
 
 func checkAnswersAreAsDocumented(t *testing.T, in shop) {
-	t.Helper()
 	a := in.elsewhere(t)
 	doc := readDocument(t, a)
 	admin, buyer := a.Admin(t), a.Token(t, a.user(1), "user")

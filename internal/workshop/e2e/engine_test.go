@@ -57,7 +57,6 @@ func home(engine string) testserver.Home {
 }
 
 func (e engines) serve(t *testing.T, mode model.OrderMode) {
-	t.Helper()
 	database, queue := home(e.database).MariaDB(t), home(e.nats).NATS(t)
 	if e.hostile {
 		admin := check.Value(sql.Open("mysql", database.AdminDSN("")))(t)

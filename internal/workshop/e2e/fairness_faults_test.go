@@ -128,7 +128,6 @@ func gather(instances []*app, count int, chance *rand.Rand) []*caller {
 }
 
 func press(t *testing.T, voucherID string, crowd []*caller, connections int) {
-	t.Helper()
 	tokens := make([]string, len(crowd))
 	for n, c := range crowd {
 		tokens[n] = c.app.as(t, c.user)

@@ -279,8 +279,7 @@ func tail(text string, lines int) string {
 func asyncOnServers(t *testing.T) settings {
 	t.Helper()
 	return onServers(t).with(settings{
-		"SECKILL_ORDER_MODE": "async",
-		"SECKILL_NATS_URL":   testserver.SharedNATS(t),
+		"SECKILL_ORDER_MODE": "async", "SECKILL_NATS_URL": testserver.SharedNATS(t),
 	})
 }
 

@@ -183,7 +183,6 @@ func TestKilledAtEveryStep(t *testing.T) {
 }
 
 func killed(t *testing.T, stops []stop, beside int) {
-	t.Helper()
 	l := newLane(t, asyncOnServers(t).with(settings{"SECKILL_EVENTS": newStream()}))
 	l.program.Groups = []string{earlyGroup}
 	l.well(t, func(p *process) { // one unit of each step's voucher is sold, and one came back
@@ -231,7 +230,6 @@ func (f *fatality) dies(t *testing.T, drive drive) {
 
 // settles waits until nothing is left of what a dead process left behind.
 func (f *fatality) settles(t *testing.T, well *app) {
-	t.Helper()
 	if f.hindrance != "" {
 		execute(t, f.s, "DROP TRIGGER "+f.hindrance)
 	}
@@ -255,7 +253,6 @@ func (f *fatality) settles(t *testing.T, well *app) {
 
 // heard checks that every order that was promised is in the stream of events.
 func (l *lane) heard(t *testing.T) {
-	t.Helper()
 	all := slices.Collect(maps.Values(l.beside))
 	for _, f := range l.dead {
 		all = append(all, f.promised)

@@ -63,7 +63,6 @@ const drawUnits, drawEntries = 10, 24
 
 // enters has users enter, who are of an early group, before the sale begins for everybody else.
 func (l *drawLane) enters(t *testing.T) {
-	t.Helper()
 	l.program.Groups = []string{earlyGroup}
 	l.well(t, func(p *process) {
 		l.voucher = p.Create(t, fair(0, map[string]any{"stock": drawUnits, "allocation": "draw"})).ID
@@ -108,7 +107,6 @@ func (l *drawLane) draws(t *testing.T) (orders map[string]model.Order) {
 
 // returns has units come back, from those who were drawn first.
 func (l *drawLane) returns(t *testing.T, stops []stop, orders map[string]model.Order) {
-	t.Helper()
 	for _, stop := range stops {
 		f := &fatality{lane: l.lane, step: stop.step}
 		if !slices.Contains(releaseSteps(), stop.step) {

@@ -151,7 +151,6 @@ func (s *stage) open(t *testing.T, program string, on, more settings) *stage {
 // record plays so many histories at once, each on a voucher of its own, while there is trouble, so many times at the
 // most, and returns them.
 func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most, atOnce int) []recorded {
-	t.Helper()
 	instances := []*app{s.processes[0].app, s.processes[1].app}
 	s.histories = nil
 	for n := range atOnce {
@@ -501,7 +500,6 @@ func (h *history) refusals(more map[model.Code]result) map[model.Code]result {
 }
 
 func (h *history) buy(t *testing.T, a *app, user int, order *string) result {
-	t.Helper()
 	from, heard := h.now(), ""
 	got, err := a.Place(t, h.voucher, h.users[user])
 	out := h.means(t, buys, got, err, h.refusals(map[model.Code]result{model.CodeSoldOut: soldOut, model.CodeLockBusy: nothing}))
@@ -526,7 +524,6 @@ func (h *history) buy(t *testing.T, a *app, user int, order *string) result {
 
 // wait has a user join by a chance below 4, leave by 4, or look at the place, and returns the order that is named.
 func (h *history) wait(t *testing.T, a *app, user, chance int) (out result, order string) {
-	t.Helper()
 	what, method := stands, http.MethodGet
 	switch {
 	case chance < 4:

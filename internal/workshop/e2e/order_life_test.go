@@ -130,7 +130,6 @@ func (l *lives) tries(chance *rand.Rand) []try {
 // race has callers make the tries, and harm do what it likes meanwhile, which is told after each third of the tries;
 // then it checks what has become of everything.
 func (l *lives) race(t *testing.T, chance *rand.Rand, orders, callers int, harm func(thirds <-chan struct{}) (heal func())) {
-	t.Helper()
 	l.open(t, orders)
 	tries, thirds, over := l.tries(chance), make(chan struct{}, 3), make(chan struct{})
 	unwatched := l.watch(t)
@@ -330,7 +329,6 @@ func (l *lives) number(t *testing.T, question string) (n int64) {
 
 // check holds what has become of everything to the promises.
 func (l *lives) check(t *testing.T, orders int) {
-	t.Helper()
 	a, kept := l.instances[0], int64(0)
 	made, events := map[model.Transition]int{}, map[string][]string{}
 	for _, s := range l.offers {
@@ -370,7 +368,6 @@ func (l *lives) check(t *testing.T, orders int) {
 // legal holds an order's history to the table of moves: each was made by somebody who may, from where the one before
 // had led, and once. It returns them. Whatever a caller was told is among them.
 func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transition) {
-	t.Helper()
 	been := map[model.OrderStatus]bool{}
 	by := map[string]model.Mover{
 		o.UserID: model.MoverBuyer, "admin": model.MoverAdmin, model.ByProvider: model.MoverProvider, model.BySystem: model.MoverService,

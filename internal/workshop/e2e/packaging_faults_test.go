@@ -145,7 +145,6 @@ func filesUnder(t *testing.T, page, heading string) (files []string) {
 
 // timesRun tells how often each block of the program runs between its start and its stop, with or without orders.
 func timesRun(t *testing.T, program string, s settings, orders bool) map[string]int {
-	t.Helper()
 	dir := t.TempDir()
 	p := prepare(t, program, s.with(settings{"GOCOVERDIR": dir, "SECKILL_DRAIN_GRACE": "0s"}))
 	p.serves(t)

@@ -253,9 +253,8 @@ func openTill(t *testing.T) *till {
 
 func (x *till) settings() settings {
 	return settings{
-		"SECKILL_PAYMENT_URL":     x.url,
-		"SECKILL_WEBHOOK_SECRETS": hookSecret + "," + oldHookSecret,
-		"SECKILL_CODE_KEY":        "a key of codes in tests, 32 bytes or more",
+		"SECKILL_PAYMENT_URL": x.url, "SECKILL_WEBHOOK_SECRETS": hookSecret + "," + oldHookSecret,
+		"SECKILL_CODE_KEY": "a key of codes in tests, 32 bytes or more",
 	}
 }
 

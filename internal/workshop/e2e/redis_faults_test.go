@@ -112,8 +112,7 @@ func certified(t *testing.T) settings {
 	secure := strings.Replace(redisLink(address, redisSecret), "redis://", "rediss://", 1)
 	database := strings.TrimSuffix(secure, "/0")
 	s := guarded(mariadb.Addr(), "", "").with(settings{
-		"SECKILL_REDIS_URL":       secure,
-		"SECKILL_LOCK_MODE":       "multilock",
+		"SECKILL_REDIS_URL": secure, "SECKILL_LOCK_MODE": "multilock",
 		"SECKILL_LOCK_REDIS_URLS": database + "/1," + database + "/2," + database + "/3",
 		"SECKILL_NATS_URL":        "nats://" + queue.Addr(),
 		"SECKILL_NATS_NKEY":       seed,

@@ -20,7 +20,6 @@ import (
 // start at the same instant. An order that is promised is there from then on, at every instance. Of a user's attempts at
 // most one is told yes, the others name that order, and who has none hears SOLD_OUT.
 func rush(t *testing.T, instances []*app, voucherID string, users []string, attempts int) map[string]model.Order {
-	t.Helper()
 	c, answers := newCrowd(instances[0], voucherID, instances[1:]...), make([]api.Answer, len(users)*attempts)
 	for _, a := range instances {
 		a.connect(t, len(answers)/len(instances)+1)
@@ -90,7 +89,6 @@ func TestSaleSellsExactlyItsStock(t *testing.T) {
 }
 
 func sellsExactly(t *testing.T, instances ...*app) {
-	t.Helper()
 	const attempts = 3
 	buyers := check.Count(t, "REQUESTS", 300, 1500) / attempts
 	stock, a := buyers*3/10, instances[0]

@@ -110,7 +110,6 @@ type town struct {
 // newTown starts the servers and the service, whose limits are those of production, and puts 10,000 vouchers on its
 // shelves that nobody buys, some of them sold out.
 func newTown(t *testing.T, mode string, more settings) *town {
-	t.Helper()
 	own, s := asyncOnOwnServers(t)
 	s = s.with(settings{"SECKILL_ORDER_MODE": mode, "SECKILL_LOG_LEVEL": "error"}).with(more)
 	delete(s, "SECKILL_RATE_USER")
@@ -147,7 +146,6 @@ func (w *town) conservedAll() {
 
 // besiege measures the sale before, during and after one attack.
 func (w *town) besiege(a attack, rate int, phase time.Duration) siegeRow {
-	w.t.Helper()
 	sale := w.throng.open(rate)
 	<-time.After(time.Second) // real time: the crowd opens its connections before anything is measured
 	r := siegeRow{attack: a.name, back: -1}
@@ -607,7 +605,6 @@ func (a *attacker) send(method, path, bearer, text string) (api.Answer, error) {
 // attack starts an attacker in a process of its own, and returns when the attack has begun: on a busy machine the
 // process may take longer to start than the attack is to last. Its end says what the attacker saw.
 func (w *town) attack(a attack, order string) (end func() outcome) {
-	w.t.Helper()
 	// From the first thread on: a process that lowers its own priority lowers that of one thread.
 	cmd := exec.Command("nice", "-n", "19", os.Args[0], "-test.run=^TestAttacker$")
 	cmd.Env = append(os.Environ(), "SIEGE_ATTACK="+a.name, "SIEGE_URL="+w.URL, "SIEGE_VOUCHER="+w.throng.voucher, "SIEGE_ORDER="+order)

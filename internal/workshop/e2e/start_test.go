@@ -165,16 +165,12 @@ func guarded(database, redis, nats string) settings {
 		"SECKILL_REDIS_URL":       redisLink(redis, redisSecret),
 		"SECKILL_NATS_URL":        natsLink(nats, url.UserPassword("app", natsSecret)),
 		"SECKILL_LOCK_REDIS_URLS": redisLink("127.0.0.1:1", lockSecret) + "," + redisLink("127.0.0.1:2", lockSecret),
-		"SECKILL_JWT_SECRET":      "new=" + jwtSecret + ",old=" + oldJWTSecret,
-		"SECKILL_WEBHOOK_SECRETS": webhookSecret,
-		"SECKILL_CODE_KEY":        codeSecret,
-		"SECKILL_ORDER_MODE":      "async",
-		"SECKILL_LOG_LEVEL":       "debug",
+		"SECKILL_JWT_SECRET":      "new=" + jwtSecret + ",old=" + oldJWTSecret, "SECKILL_WEBHOOK_SECRETS": webhookSecret,
+		"SECKILL_CODE_KEY": codeSecret, "SECKILL_ORDER_MODE": "async", "SECKILL_LOG_LEVEL": "debug",
 		// The second header is not encoded: the library shows such a one.
 		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
 		"OTEL_EXPORTER_OTLP_HEADERS":  "authorization=Bearer%20" + url.QueryEscape(otelSecret) + ",x=%zz" + otelSecret,
-		"SECKILL_HTTP_ADDR":           "127.0.0.1:0",
-		"SECKILL_OPS_ADDR":            "127.0.0.1:0",
+		"SECKILL_HTTP_ADDR":           "127.0.0.1:0", "SECKILL_OPS_ADDR": "127.0.0.1:0",
 	}
 }
 

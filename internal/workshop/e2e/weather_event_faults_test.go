@@ -182,7 +182,7 @@ func hideVoucher(ctx context.Context, db *sql.DB, id string) (back func() error,
 // usedUp lets somebody else have every connection of the database.
 func usedUp(w *weather, _ time.Duration) func() {
 	const least = 10 // a MariaDB does not go below
-	guests := w.open(w.own.database.DSN(""))
+	guests := behind(w.t, settings{"SECKILL_DATABASE_DSN": w.own.database.DSN("")})
 	guests.SetMaxIdleConns(least)
 	var sitting []*sql.Conn
 	for range least {

@@ -86,17 +86,16 @@ type weather struct {
 
 type struck struct {
 	event
-	span
+	from, to time.Time
 }
 
 func newWeather(t *testing.T, all []event) *weather {
-	t.Helper()
 	w := &weather{t: t, all: all, chance: check.Seeded(t), own: servers{
 		database: testserver.MariaDB(t), redis: testserver.Redis(t, "--repl-diskless-sync-delay", "0"),
 		nats: testserver.NATS(t, natsAccounts(weatherPassword, "")),
 	}}
 	second := testserver.Redis(t, "--repl-diskless-sync-delay", "0")
-	w.admin = w.open(w.own.database.AdminDSN(testserver.DefaultSchema))
+	w.admin = adminOf(t, w.own.database, testserver.DefaultSchema)
 	w.admin.SetMaxOpenConns(1) // which it keeps when there are no others
 	w.sql("CREATE USER "+weatherUser+"@'127.0.0.1' IDENTIFIED BY '"+weatherPassword+"'", "GRANT ALL ON seckill.* TO "+weatherUser+"@'127.0.0.1'")
 	w.primary, w.replica = w.client(w.own.redis), w.client(second)
@@ -126,7 +125,6 @@ func newWeather(t *testing.T, all []event) *weather {
 }
 
 func (w *weather) round(vouchers, strikes int) {
-	w.t.Helper()
 	w.began, w.past = time.Now(), nil
 	stop := make(chan struct{})
 	var load sync.WaitGroup
@@ -224,7 +222,6 @@ func (w *weather) checkHistories() {
 // strike makes one thing happen, or two in different places, puts them right, and waits until the other voucher sells
 // again. It sells on while only the first one is met.
 func (w *weather) strike() {
-	w.t.Helper()
 	now := []struck{{event: w.draw("")}}
 	if w.chance.IntN(4) == 0 {
 		if e := w.draw(now[0].server); e.name != "" {
@@ -334,7 +331,6 @@ func (w *weather) story(id string) (lines string) {
 // broken are the orders of the promises of a sale that are not kept: the order is not there, or not unpaid. One that
 // failed because Redis lost it is none.
 func (w *weather) broken(c *crowd) (broken []model.Order) {
-	w.t.Helper()
 	rows, err := w.admin.QueryContext(w.t.Context(), "SELECT id, user_id, status FROM orders WHERE voucher_id = ?", c.voucher)
 	w.must("read the orders", err)
 	defer rows.Close()
@@ -399,14 +395,6 @@ func (w *weather) until(what string, holds func() bool) {
 	check.Patiently(w.t, what, holds)
 }
 
-func (w *weather) open(dsn string) *sql.DB {
-	w.t.Helper()
-	db, err := sql.Open("mysql", dsn)
-	w.must("open the database", err)
-	w.t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
 func (w *weather) sql(statements ...string) {
 	w.t.Helper()
 	for _, statement := range statements {
@@ -431,8 +419,6 @@ func (w *weather) redis(client *redis.Client, command string) string {
 	w.must(command, err)
 	return fmt.Sprint(said)
 }
-
-type span struct{ from, to time.Time }
 
 // Everybody moves the same orders at once: buyers pay and cancel, money comes too late, administrators redeem and
 // refund, time passes. Two processes serve them, in either order mode; each is killed in the middle, by its process id,
@@ -467,7 +453,6 @@ func TestLivesAtOnce(t *testing.T) {
 // kill kills one process after the other by its process id, and has it kill itself at a step of later lives once it is
 // there again. The function it returns starts those that have never come to their step without one, and waits for all.
 func (l *lives) kill(t *testing.T, mortals []*process, chance *rand.Rand, thirds <-chan struct{}) (heal func()) {
-	t.Helper()
 	steps := slices.Concat(paySteps(), refundSteps(), []failpoint.Step{
 		failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.BeforeExpire, failpoint.AfterExpire, failpoint.AfterEventsPublished,
 	})

@@ -136,7 +136,6 @@ type collecting struct {
 }
 
 func collect(t *testing.T) *collecting {
-	t.Helper()
 	c := &collecting{traces: map[string][]*tracepb.Span{}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
