@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gofrs/flock"
@@ -90,7 +91,6 @@ const (
 	secretFile   = "jwt.secret"
 	codeKeyFile  = "code.key"
 	secretLength = 32 // bytes of randomness, the size of the HMAC's hash
-
 )
 
 // Secret returns the secret that signs tokens in embedded mode. The first call makes it and keeps it in the directory,
@@ -122,11 +122,10 @@ func keptSecret(ctx context.Context, file, loss string) (string, error) {
 		return "", fmt.Errorf("wait for the secret in %s: %w", file, err)
 	}
 	// Another process may have made it while we waited.
-	secret, err = readSecret(file, loss)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return secret, err
+	if secret, err = readSecret(file, loss); errors.Is(err, fs.ErrNotExist) {
+		secret, err = makeSecret(file)
 	}
-	return makeSecret(file)
+	return secret, err
 }
 
 func readSecret(file, loss string) (string, error) {
@@ -145,9 +144,7 @@ func readSecret(file, loss string) (string, error) {
 // makeSecret writes a new secret under another name first, so that a crash leaves either the whole file or none.
 func makeSecret(file string) (string, error) {
 	random := make([]byte, secretLength)
-	if _, err := rand.Read(random); err != nil {
-		return "", fmt.Errorf("make a secret: %w", err)
-	}
+	_, _ = rand.Read(random) // never fails
 	secret := base64.RawURLEncoding.EncodeToString(random)
 	partial, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // mode 0600
 	if err != nil {
@@ -176,25 +173,27 @@ func tighten(dir string, log *slog.Logger) {
 		dir = real // a link has all rights, whatever those of its directory are
 	}
 	entries, err := os.ReadDir(dir)
-	shared, changed := false, 0
-	take := func(path string) {
-		did, failed := tightenOne(path)
-		err = errors.Join(err, failed)
-		if did {
-			changed++
-		}
-	}
+	mine := []string{}
 	for _, entry := range entries {
-		switch {
-		case !ours(entry.Name()):
-			shared = true
-		case entry.IsDir() || entry.Type().IsRegular(): // a link is not followed
-			take(filepath.Join(dir, entry.Name()))
+		if ours(entry.Name()) && (entry.IsDir() || entry.Type().IsRegular()) { // a link is not followed
+			mine = append(mine, filepath.Join(dir, entry.Name()))
 		}
 	}
 	// A directory in which other programs have files too, as /tmp, is not ours to close.
+	shared := slices.ContainsFunc(entries, func(entry os.DirEntry) bool { return !ours(entry.Name()) })
 	if !shared {
-		take(dir)
+		mine = append(mine, dir)
+	}
+	changed := 0
+	for _, path := range mine { // nobody else reaches what is in a directory of ours
+		info, failed := os.Lstat(path)
+		if failed == nil && info.Mode().Perm()&^private != 0 {
+			failed = os.Chmod(path, info.Mode().Perm()&private)
+			changed++
+		}
+		if !errors.Is(failed, fs.ErrNotExist) { // SQLite removes its journals
+			err = errors.Join(err, failed)
+		}
 	}
 	if changed > 0 && len(entries) > 0 { // in an empty directory there was nothing to read
 		log.Warn("other users of this machine could read the data directory; from now on they cannot: "+
@@ -214,20 +213,6 @@ func tighten(dir string, log *slog.Logger) {
 
 // ours reports whether this program makes files of that name in a data directory.
 func ours(name string) bool {
-	return name == queueDir || name == claimFile || strings.HasPrefix(name, databaseFile) || strings.HasPrefix(name, ledgerFile) ||
-		strings.HasPrefix(name, secretFile) || strings.HasPrefix(name, codeKeyFile)
-}
-
-// tightenOne takes the rights of others from one file or directory; nobody else reaches what is in that directory. It
-// reports false for one that gave them none, and for one that is gone: SQLite removes its journals.
-func tightenOne(path string) (changed bool, err error) {
-	info, err := os.Lstat(path)
-	if err == nil && info.Mode().Perm()&^private != 0 {
-		err = os.Chmod(path, info.Mode().Perm()&private)
-		changed = err == nil
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return changed, err
+	return name == queueDir || name == claimFile || slices.ContainsFunc([]string{databaseFile, ledgerFile, secretFile, codeKeyFile},
+		func(file string) bool { return strings.HasPrefix(name, file) })
 }

@@ -72,12 +72,8 @@ func New(t testing.TB) *Copies {
 	})
 	client.AddHook(hook{c})
 	c.Store = hotcopy.New(client, hotcopy.Options{LockKeys: true, Identity: "this start"})
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-		c.server.Close()
-	})
+	t.Cleanup(c.server.Close)
+	t.Cleanup(func() { _ = client.Close() })
 	return c
 }
 
@@ -353,16 +349,10 @@ func (c *Copies) Add(v model.Voucher) *Sale {
 
 func (c *Copies) rebuild(v model.Voucher, epoch int64, live []model.Order, carried []model.Reservation) {
 	ctx, record := background(), model.EpochRecord{VoucherID: v.ID, Epoch: epoch, OpenEpoch: epoch - 1}
-	for _, step := range []func() error{
-		func() error { return c.Store.Close(ctx, record) },
-		func() error { return c.Store.Load(ctx, record, nil, nil) },
-		func() error { return c.Store.Load(ctx, record, live, carried) },
-		func() error { return c.Store.Open(ctx, record, v, 0) },
-	} {
-		if err := step(); err != nil {
-			c.t.Error(err)
-		}
-	}
+	c.Sale(v.ID).must(errors.Join(
+		c.Store.Close(ctx, record), c.Store.Load(ctx, record, nil, nil), c.Store.Load(ctx, record, live, carried),
+		c.Store.Open(ctx, record, v, 0),
+	))
 }
 
 // Rebuild takes all that the copy holds to its next epoch.
@@ -398,9 +388,7 @@ func (s *Sale) key(noun string) string {
 
 func (s *Sale) read() model.HotCopy {
 	copies, err := s.c.Store.Read(background(), []string{s.ID})
-	if err != nil {
-		s.c.t.Error(err)
-	}
+	s.must(err)
 	return copies[s.ID]
 }
 
@@ -412,7 +400,7 @@ func (s *Sale) Voucher() model.Voucher { return s.read().Voucher }
 
 // Epoch is that of the head; 0 without one.
 func (s *Sale) Epoch() int64 {
-	epoch, _ := strconv.ParseInt(s.c.server.HGet("seckill:v1:{"+s.ID+"}:head", "epoch"), 10, 64)
+	epoch, _ := strconv.ParseInt(s.c.server.HGet(s.key("head"), "epoch"), 10, 64)
 	return epoch
 }
 
@@ -437,39 +425,28 @@ func (s *Sale) Change(change func(v *model.Voucher)) {
 
 // Touch makes the copy another version of itself.
 func (s *Sale) Touch() {
-	if _, err := s.c.server.HIncrBy(s.key("head"), "changes", 1); err != nil {
-		s.c.t.Error(err)
-	}
+	_, err := s.c.server.HIncrBy(s.key("head"), "changes", 1)
+	s.must(err)
 }
 
 // Marks are the orders of users in the open epoch.
-func (s *Sale) Marks() map[string]string { return s.hash("buyers") }
-
-func (s *Sale) hash(noun string) map[string]string {
-	fields := map[string]string{}
-	names, _ := s.c.server.HKeys(s.key(noun)) // an error says that there is no such key
-	for _, name := range names {
-		if name != "" { // the sentinel
-			fields[name] = s.c.server.HGet(s.key(noun), name)
-		}
-	}
-	return fields
+func (s *Sale) Marks() map[string]string {
+	marks := map[string]string{}
+	s.must(s.c.Store.Marks(background(), s.ID, s.Epoch(), func(user, id string) error { marks[user] = id; return nil }))
+	return marks
 }
 
 // Pending are the reservations of the open epoch.
 func (s *Sale) Pending() map[string]model.Reservation {
-	var ids []string
-	for id := range s.hash("pending") {
-		ids = append(ids, id)
-	}
-	if len(ids) == 0 {
-		return map[string]model.Reservation{}
-	}
-	held, err := s.c.Store.Held(background(), s.ID, s.Epoch(), ids)
+	pending := map[string]model.Reservation{}
+	s.must(s.c.Store.Pendings(background(), s.ID, s.Epoch(), func(r model.Reservation) error { pending[r.ID] = r; return nil }))
+	return pending
+}
+
+func (s *Sale) must(err error) {
 	if err != nil {
 		s.c.t.Error(err)
 	}
-	return held
 }
 
 // Due tells when orders were published that repair looks at.
