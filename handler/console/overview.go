@@ -251,7 +251,7 @@ func refusals() []string {
 const maxWatchers = 500
 
 // watch subscribes to the events of a sale, which is read once however many watch it. A watcher that reads them too
-// slowly misses some. A closed channel says that there is no such voucher. The function ends the subscription.
+// slowly misses some. A nil event says that there is no such voucher. The function ends the subscription.
 func (c *console) watch(id string) (events <-chan []byte, leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,7 +290,7 @@ func (c *console) follow(ctx context.Context, sale *sale) {
 		case err == nil:
 			c.tell(ctx, sale, event("", message))
 		case model.CodeOf(err) == model.CodeNotFound:
-			c.dismiss(ctx, sale)
+			c.tell(ctx, sale, nil)
 			return
 		case ctx.Err() == nil:
 			c.Log.WarnContext(ctx, "a sale that is watched cannot be read",
@@ -309,7 +309,8 @@ func event(name string, data []byte) []byte {
 	return fmt.Appendf(nil, "%sdata: %s\n\n", name, data)
 }
 
-// tell gives an event to each watcher of those who made ctx. It takes the place of one that was not read yet.
+// tell gives an event to each watcher of those who made ctx. It takes the place of one that was not read yet. None ends
+// their subscriptions.
 func (c *console) tell(ctx context.Context, sale *sale, event []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -324,16 +325,7 @@ func (c *console) tell(ctx context.Context, sale *sale, event []byte) {
 		}
 		told <- event // there is room: only tell and watch fill it, under the mutex
 	}
-}
-
-// dismiss ends the subscriptions of a sale that is none.
-func (c *console) dismiss(ctx context.Context, sale *sale) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if ctx.Err() == nil {
-		for told := range sale.watchers {
-			close(told)
-		}
+	if event == nil {
 		clear(sale.watchers)
 	}
 }
@@ -360,8 +352,8 @@ func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
 		select {
 		case <-r.Context().Done():
 			return nil
-		case next, exists := <-events:
-			going := exists && c.goesOn(r, v)
+		case next := <-events:
+			going := next != nil && c.goesOn(r, v)
 			if !going {
 				next = event("ended", []byte("{}"))
 			}

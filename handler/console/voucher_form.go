@@ -272,30 +272,6 @@ func parseMinutes(location, text string) (model.Window, error) {
 	return model.Window(time.Duration(minutes) * time.Minute), nil
 }
 
-func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
-	form := c.typed(r)
-	if toShowAgain(r) {
-		return c.show(w, r, v, http.StatusOK, "voucher_form", form)
-	}
-	draft, err := form.draft(c.money)
-	if err != nil {
-		return c.retype(w, r, v, form, err)
-	}
-	created, err := c.Vouchers.Create(r.Context(), draft, v.claims.Subject, once(v, "create", form.Once, fmt.Sprintf("%q", form.Typed), form.Zone))
-	if err != nil {
-		return c.retype(w, r, v, form, err)
-	}
-	return done(w, r, voucherPath(created.ID), "created")
-}
-
-func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form voucherForm, err error) error {
-	form.Refusal, form.Wrong = v.language.Explain(err), fields(v.language, err)
-	if model.CodeOf(err) == model.CodeConflict { // perhaps of the key, which was used for other entries
-		form.Once = rand.Text()
-	}
-	return c.refuse(w, r, v, err, "voucher_form", form)
-}
-
 func (c *console) editVoucher(r *http.Request, v *visit) (any, error) {
 	voucher, err := c.Vouchers.Get(r.Context(), r.PathValue("id"), true)
 	if err != nil {
@@ -310,31 +286,41 @@ func (c *console) editVoucher(r *http.Request, v *visit) (any, error) {
 	return form, nil
 }
 
-// changeVoucher changes the fields that were typed over, if the voucher has not changed since the form was made.
-// Otherwise the form is shown again as it was typed; sent once more, it is meant for the voucher as it is by then.
-func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
-	form := c.typed(r)
-	now, err := c.Vouchers.Get(r.Context(), form.ID, true)
-	if err != nil {
-		return err
+// saveVoucher makes a voucher, or changes the fields that were typed over if the voucher has not changed since the form
+// was made. Otherwise the form is shown again as it was typed; sent once more, it is meant for the voucher as it is now.
+func (c *console) saveVoucher(w http.ResponseWriter, r *http.Request, v *visit) (err error) {
+	form, saved, said := c.typed(r), model.Voucher{}, "changed"
+	if form.ID != "" {
+		if saved, err = c.Vouchers.Get(r.Context(), form.ID, true); err != nil {
+			return err
+		}
 	}
 	if toShowAgain(r) {
 		return c.show(w, r, v, http.StatusOK, "voucher_form", form)
 	}
 	draft, err := form.draft(c.money)
-	if err != nil {
-		return c.retype(w, r, v, form, err)
+	switch {
+	case err != nil:
+	case form.ID == "":
+		key := once(v, "create", form.Once, fmt.Sprintf("%q", form.Typed), form.Zone)
+		said = "created"
+		saved, err = c.Vouchers.Create(r.Context(), draft, v.claims.Subject, key)
+	default:
+		patch := c.difference(draft, saved.VoucherFields)
+		patch.IfMatch, patch.By = model.Tags{form.Tag}, v.claims.Subject
+		_, err = c.Vouchers.Patch(r.Context(), form.ID, patch)
 	}
-	patch := c.difference(draft, now.VoucherFields)
-	patch.IfMatch = model.Tags{form.Tag}
-	patch.By = v.claims.Subject
-	if _, err := c.Vouchers.Patch(r.Context(), form.ID, patch); err != nil {
-		if model.CodeOf(err) == model.CodePreconditionFailed {
-			form.Tag = now.Tag()
-		}
-		return c.retype(w, r, v, form, err)
+	if err == nil {
+		return done(w, r, voucherPath(saved.ID), said)
 	}
-	return done(w, r, voucherPath(form.ID), "changed")
+	form.Refusal, form.Wrong = v.language.Explain(err), fields(v.language, err)
+	switch model.CodeOf(err) {
+	case model.CodeConflict: // perhaps of the key, which was used for other entries
+		form.Once = rand.Text()
+	case model.CodePreconditionFailed:
+		form.Tag = saved.Tag()
+	}
+	return c.refuse(w, r, v, err, "voucher_form", form)
 }
 
 // difference is what of a form differs from the voucher. A field left alone keeps what a form cannot show.

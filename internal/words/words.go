@@ -50,10 +50,7 @@ type Catalogue struct {
 }
 
 // Headers are remembered up to so many, and up to such a length in bytes.
-const (
-	maxHeaders = 500
-	maxHeader  = 200
-)
+const maxHeaders, maxHeader = 500, 200
 
 // New reads the texts.
 func New() (*Catalogue, error) {
@@ -89,22 +86,16 @@ func (c *Catalogue) Asked(accept string) *Language {
 	if known, ok := c.asked.Get(accept); ok {
 		return known
 	}
-	best := c.match(accept)
+	best := c.all[English]
+	if asked, _, err := language.ParseAcceptLanguage(accept); err == nil && len(asked) > 0 {
+		if _, index, sure := c.matcher.Match(asked...); index == 1 && sure != language.No {
+			best = c.all[Chinese]
+		}
+	}
 	if len(accept) <= maxHeader {
 		c.asked.Add(accept, best)
 	}
 	return best
-}
-
-func (c *Catalogue) match(accept string) *Language {
-	asked, _, err := language.ParseAcceptLanguage(accept)
-	if err != nil || len(asked) == 0 {
-		return c.all[English]
-	}
-	if _, index, sure := c.matcher.Match(asked...); index == 1 && sure != language.No {
-		return c.all[Chinese]
-	}
-	return c.all[English]
 }
 
 // Text is an English text in this language, with its arguments filled in.
@@ -118,9 +109,6 @@ func (l *Language) Text(key string, args ...any) string {
 	return fmt.Sprintf(key, args...)
 }
 
-// knows reports whether a finished English text can be said in this language.
-func (l *Language) knows(text string) bool { return l.Tag == English || l.texts[text] != "" }
-
 // Explain is an error for the person who caused it. What is no refusal of the domain was not written for people. A
 // detail that the language lacks, such as one with values in it, is replaced by what the error's code means.
 func (l *Language) Explain(err error) string {
@@ -128,7 +116,7 @@ func (l *Language) Explain(err error) string {
 	if !ok || refusal.Code == model.CodeInternal {
 		return l.Text("Something went wrong on our side. The request's id finds it in our log.")
 	}
-	if refusal.Detail != "" && l.knows(refusal.Detail) {
+	if refusal.Detail != "" && (l.Tag == English || l.texts[refusal.Detail] != "") {
 		return l.Text(refusal.Detail)
 	}
 	return l.Text(string(refusal.Code))
