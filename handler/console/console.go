@@ -33,7 +33,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -69,22 +68,6 @@ type vouchers interface {
 	Since(ctx context.Context, at time.Time) (model.Day, error)
 }
 
-type orders interface {
-	List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
-	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
-	CancelFor(ctx context.Context, adminID, orderID string) (model.Order, error)
-}
-
-type refunds interface {
-	Request(ctx context.Context, adminID, orderID string) (model.Refund, error)
-	List(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
-}
-
-type people interface {
-	ByID(ctx context.Context, id string) (model.Account, error)
-	ByUsername(ctx context.Context, username string) (model.Account, error)
-}
-
 type accounts interface {
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
 	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error)
@@ -96,13 +79,17 @@ type accounts interface {
 // Options are what the console works with; all but Behind are required.
 type Options struct {
 	Vouchers       vouchers // *service.Vouchers
-	Orders         orders   // *sale.Orders
+	ListOrders     func(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
+	Order          func(ctx context.Context, id string) (model.OrderDetail, error)
+	CancelOrder    func(ctx context.Context, adminID, orderID string) (model.Order, error)
 	PaymentsOf     func(ctx context.Context, orderID string) ([]model.Payment, error)
-	Refunds        refunds // *service.Refunds
+	RefundOrder    func(ctx context.Context, adminID, orderID string) (model.Refund, error)
+	ListRefunds    func(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
 	Redemptions    *service.Redemptions
 	Search         *service.OrderSearch
 	Codes          *service.Codes
-	People         people // *repository.Accounts
+	AccountByID    func(ctx context.Context, id string) (model.Account, error)
+	AccountByName  func(ctx context.Context, username string) (model.Account, error)
 	AdminLog       func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
 	Accounts       accounts // *service.Accounts
 	Administrators func(ctx context.Context) ([]model.Account, error)
@@ -209,7 +196,7 @@ func (c *console) routes() http.Handler {
 	admin("POST /dead-letters/{sequence}/replay", wire.ReplayLetter, button("replayed", nil, c.replayLetter))
 	admin("POST /dead-letters/{sequence}/drop", wire.DropLetter, button("dropped", nil, c.dropLetter))
 	admin("GET /accounts", wire.SeeAccount, c.findAccount)
-	admin("GET /accounts/{id}", wire.SeeAccount, c.showAccount)
+	admin("GET /accounts/{id}", wire.SeeAccount, c.page("account", c.showAccount))
 	kept("POST /accounts/{id}/groups", "set-groups", c.changeGroups)
 	admin("GET /system", wire.SeeSystem, c.page("system", c.system))
 	admin("GET /log", "admin-log", c.page("log", c.adminLog))
@@ -335,8 +322,6 @@ func (f files) serve(w http.ResponseWriter, r *http.Request, _ *visit) error {
 // This is for forms into which people type more than a code. The code of a buyer is worth
 // money and is not kept; other actions are a button, which is there again.
 
-type entry struct{ Name, Value string }
-
 const (
 	// typedPrefix begins the names of the entries on the page to sign in.
 	typedPrefix = "typed."
@@ -346,23 +331,19 @@ const (
 
 // keepTyped asks who has sent a form to sign in, and keeps the form.
 func (c *console) keepTyped(w http.ResponseWriter, r *http.Request, v *visit) error {
-	form := signInForm{
-		Next: r.URL.Path, Refusal: v.language.Text("The session has ended. Sign in, and what you typed is there again. Nothing was changed."),
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
-		form.Typed = append(form.Typed, entry{name, r.PostForm.Get(name)})
-	}
+	form := signInForm{Next: r.URL.Path, Typed: r.PostForm}
+	form.Refusal = v.language.Text("The session has ended. Sign in, and what you typed is there again. Nothing was changed.")
 	return c.show(w, r, v, http.StatusUnauthorized, "sign_in", form)
 }
 
-func typedBefore(form url.Values) []entry {
-	var entries []entry
-	for _, name := range slices.Sorted(maps.Keys(form)) {
+func typedBefore(form url.Values) url.Values {
+	typed := url.Values{}
+	for name, values := range form {
 		if of, ok := strings.CutPrefix(name, typedPrefix); ok {
-			entries = append(entries, entry{of, form.Get(name)})
+			typed[of] = values
 		}
 	}
-	return entries
+	return typed
 }
 
 func toShowAgain(r *http.Request) bool { return r.PostForm.Has(again) }

@@ -234,13 +234,6 @@ func tallies(began time.Time) map[string]model.Tally {
 	return map[string]model.Tally{"a": tally(3), "b": tally(5)}
 }
 
-// returns has no refund.
-type returns struct{ *service.Refunds }
-
-func (returns) List(context.Context, model.RefundQuery) (page model.RefundPage, _ error) {
-	return page, nil
-}
-
 // gate admits everybody.
 type gate struct {
 	*service.Accounts
@@ -273,11 +266,12 @@ func (s *shop) browser(t *testing.T) *browser {
 	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
 	began := time.Now()
 	options := console.Options{
-		Vouchers: s, Refunds: returns{}, Accounts: gate{shop: s}, Health: service.NewHealth(), Tokens: tokens,
+		Vouchers: s, Accounts: gate{shop: s}, Health: service.NewHealth(), Tokens: tokens,
 		Metrics: prometheus.NewRegistry(), Currency: "CNY",
 		AdminLog: func(context.Context, model.AdminLogQuery) (page model.AdminLogPage, _ error) {
 			return page, nil
 		},
+		ListRefunds:    func(context.Context, model.RefundQuery) (page model.RefundPage, _ error) { return page, nil },
 		Administrators: func(context.Context) ([]model.Account, error) { return nil, nil },
 		Instances:      func(context.Context) ([]model.Instance, error) { return s.alive, nil },
 		Tallies:        func(context.Context, string) (map[string]model.Tally, error) { return tallies(began), nil },

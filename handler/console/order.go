@@ -75,7 +75,7 @@ func (c *console) findOrders(ctx context.Context, list orderList, cursor string,
 	if list.User == "" && list.Voucher == "" {
 		return c.Search.Find(ctx, model.OrderSearch{Words: list.Words, Status: list.Status, Cursor: cursor, Limit: limit})
 	}
-	return c.Orders.List(ctx, model.OrderQuery{UserID: list.User, VoucherID: list.Voucher, Status: list.Status, Cursor: cursor, Limit: limit})
+	return c.ListOrders(ctx, model.OrderQuery{UserID: list.User, VoucherID: list.Voucher, Status: list.Status, Cursor: cursor, Limit: limit})
 }
 
 func orderPath(id string) string { return Path + "/orders/" + url.PathEscape(id) }
@@ -96,7 +96,7 @@ func (c *console) showOrder(w http.ResponseWriter, r *http.Request, v *visit) er
 
 func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, status int, page orderPage) error {
 	var err error
-	if page.OrderDetail, err = c.Orders.Detail(r.Context(), r.PathValue("id")); err != nil {
+	if page.OrderDetail, err = c.Order(r.Context(), r.PathValue("id")); err != nil {
 		return err
 	}
 	if voucher, err := c.Vouchers.Get(r.Context(), page.VoucherID, true); err == nil {
@@ -111,7 +111,7 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 	if page.Payments, err = c.PaymentsOf(r.Context(), page.ID); err != nil {
 		return err
 	}
-	refunds, err := c.Refunds.List(r.Context(), model.RefundQuery{OrderID: page.ID})
+	refunds, err := c.ListRefunds(r.Context(), model.RefundQuery{OrderID: page.ID})
 	if err != nil {
 		return err
 	}
@@ -130,13 +130,13 @@ func (c *console) refusedOrder(w http.ResponseWriter, r *http.Request, v *visit,
 // cancelOrder cancels an unpaid order in its buyer's place.
 func (c *console) cancelOrder(r *http.Request, by string) (leads string, err error) {
 	id := r.PathValue("id")
-	_, err = c.Orders.CancelFor(r.Context(), by, id)
+	_, err = c.CancelOrder(r.Context(), by, id)
 	return orderPath(id), err
 }
 
 func (c *console) refundOrder(r *http.Request, by string) (leads string, err error) {
 	id := r.PathValue("id")
-	_, err = c.Refunds.Request(r.Context(), by, id)
+	_, err = c.RefundOrder(r.Context(), by, id)
 	return orderPath(id), err
 }
 
@@ -213,16 +213,26 @@ type shownCode struct {
 }
 
 // redeemPage asks for a code. After one was used it says what, who and when: a reload uses nothing.
-func (c *console) redeemPage(r *http.Request, v *visit) (any, error) {
-	page := redeemPage{}
-	if id := r.URL.Query().Get("order"); id != "" {
-		shown, err := c.shown(r.Context(), id)
-		if err != nil {
-			return nil, err
-		}
-		page.Shown = &shown
+func (c *console) redeemPage(r *http.Request, _ *visit) (any, error) {
+	id, ctx := r.URL.Query().Get("order"), r.Context()
+	if id == "" {
+		return redeemPage{}, nil
 	}
-	return page, nil
+	detail, err := c.Order(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	voucher, err := c.Vouchers.Get(ctx, detail.VoucherID, true)
+	if err != nil {
+		return nil, err
+	}
+	shown := shownCode{Order: detail.Order, Title: voucher.Title, FaceValue: voucher.FaceValue, Buyer: c.name(ctx, detail.UserID)}
+	for _, move := range detail.History {
+		if move.To == model.OrderRedeemed {
+			shown.UsedBy = c.name(ctx, move.By)
+		}
+	}
+	return redeemPage{Shown: &shown}, nil
 }
 
 // redeem uses the code that a buyer shows, once; or it looks at its order alone.
@@ -265,27 +275,9 @@ func (c *console) lookUp(ctx context.Context, _, code string) (order model.Order
 	return found.Items[0], nil
 }
 
-func (c *console) shown(ctx context.Context, orderID string) (shownCode, error) {
-	detail, err := c.Orders.Detail(ctx, orderID)
-	if err != nil {
-		return shownCode{}, err
-	}
-	voucher, err := c.Vouchers.Get(ctx, detail.VoucherID, true)
-	if err != nil {
-		return shownCode{}, err
-	}
-	shown := shownCode{Order: detail.Order, Title: voucher.Title, FaceValue: voucher.FaceValue, Buyer: c.name(ctx, detail.UserID)}
-	for _, move := range detail.History {
-		if move.To == model.OrderRedeemed {
-			shown.UsedBy = c.name(ctx, move.By)
-		}
-	}
-	return shown, nil
-}
-
 // name is the username of an account, or the id of a user who has none.
 func (c *console) name(ctx context.Context, userID string) string {
-	if account, err := c.People.ByID(ctx, userID); err == nil {
+	if account, err := c.AccountByID(ctx, userID); err == nil {
 		return account.Username
 	}
 	return userID
@@ -308,7 +300,8 @@ func (c *console) listRefunds(r *http.Request, v *visit) (any, error) {
 	if list.Status != "" && !slices.Contains(list.Statuses, list.Status) {
 		return nil, model.Invalid("query.status", "is no status of a refund")
 	}
-	page, err := c.Refunds.List(r.Context(), model.RefundQuery{Status: list.Status, Cursor: query.Get("cursor"), Limit: pageSize})
+	asked := model.RefundQuery{Status: list.Status, Cursor: query.Get("cursor"), Limit: pageSize}
+	page, err := c.ListRefunds(r.Context(), asked)
 	list.Items, list.Next = page.Items, nextPage(r.URL, page.NextCursor)
 	return list, err
 }

@@ -86,7 +86,7 @@ func (c *console) overview(r *http.Request, v *visit) (any, error) {
 
 // needs looks for refused refunds, dead letters, orders and units that do not add up, and instances not ready.
 func (c *console) needs(r *http.Request, v *visit) (found []need, err error) {
-	refunds, err := c.Refunds.List(r.Context(), model.RefundQuery{Status: model.RefundFailed, Limit: pageSize})
+	refunds, err := c.ListRefunds(r.Context(), model.RefundQuery{Status: model.RefundFailed, Limit: pageSize})
 	if err != nil {
 		return nil, err
 	}

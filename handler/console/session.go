@@ -117,7 +117,7 @@ type signInForm struct {
 	Username string
 	Next     string
 	Refusal  string
-	Typed    []entry // of a form that is to be there again
+	Typed    url.Values // of a form that is to be there again
 }
 
 func (c *console) signInPage(w http.ResponseWriter, r *http.Request, v *visit) error {
@@ -198,9 +198,9 @@ func (c *console) findAccount(w http.ResponseWriter, r *http.Request, v *visit) 
 	if page.Words == "" {
 		return c.show(w, r, v, http.StatusOK, "account", page)
 	}
-	account, err := c.People.ByUsername(r.Context(), page.Words)
+	account, err := c.AccountByName(r.Context(), page.Words)
 	if model.CodeOf(err) == model.CodeNotFound {
-		account, err = c.People.ByID(r.Context(), page.Words)
+		account, err = c.AccountByID(r.Context(), page.Words)
 	}
 	if model.CodeOf(err) == model.CodeNotFound {
 		page.Unknown = v.language.Explain(err)
@@ -213,16 +213,13 @@ func (c *console) findAccount(w http.ResponseWriter, r *http.Request, v *visit) 
 	return nil
 }
 
-func (c *console) showAccount(w http.ResponseWriter, r *http.Request, v *visit) error {
-	account, err := c.People.ByID(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return c.show(w, r, v, http.StatusOK, "account", accountPage{Account: account, Typed: strings.Join(account.Groups, "\n")})
+func (c *console) showAccount(r *http.Request, _ *visit) (any, error) {
+	account, err := c.AccountByID(r.Context(), r.PathValue("id"))
+	return accountPage{Account: account, Typed: strings.Join(account.Groups, "\n")}, err
 }
 
 func (c *console) changeGroups(w http.ResponseWriter, r *http.Request, v *visit) error {
-	account, err := c.People.ByID(r.Context(), r.PathValue("id"))
+	account, err := c.AccountByID(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,7 @@ func (c *console) voucherPage(w http.ResponseWriter, r *http.Request, v *visit, 
 	if page.Voucher, err = c.Vouchers.Get(r.Context(), r.PathValue("id"), true); err != nil {
 		return err
 	}
-	orders, err := c.Orders.List(r.Context(), model.OrderQuery{VoucherID: page.ID, Limit: latestLines})
+	orders, err := c.ListOrders(r.Context(), model.OrderQuery{VoucherID: page.ID, Limit: latestLines})
 	if err != nil {
 		return err
 	}

@@ -66,9 +66,12 @@ func (i *Instance) mainHandler(
 		return nil, err
 	}
 	reports := service.NewReports(service.ReportDeps{Vouchers: counter.vouchers, Orders: s.db.Orders, AdminLog: s.db.AdminLog, Draws: s.db.Draws, Answers: answers})
+	known := repository.NewAccounts(s.db.Database)
 	people, err := i.openConsole(console.Options{
-		Vouchers: counter.vouchers, Orders: counter.orders, PaymentsOf: s.db.Payments.OfOrder, Refunds: counter.refunds,
-		Redemptions: redemptions, Search: search, Codes: pay.codes, People: repository.NewAccounts(s.db.Database),
+		Vouchers: counter.vouchers, ListOrders: counter.orders.List, Order: counter.orders.Detail,
+		CancelOrder: counter.orders.CancelFor, PaymentsOf: s.db.Payments.OfOrder, RefundOrder: counter.refunds.Request, ListRefunds: counter.refunds.List,
+		Redemptions: redemptions, Search: search, Codes: pay.codes,
+		AccountByID: known.ByID, AccountByName: known.ByUsername,
 		AdminLog: s.db.AdminLog.List, Accounts: accounts, Administrators: s.db.Administrators().List,
 		Limits:    rates.service,
 		Instances: instances.Alive, Tallies: tallies.Read, Reports: reports, Proof: s.db.Draws.Proof,
