@@ -126,8 +126,7 @@ func TestPublicAddresses(t *testing.T) {
 		"a carrier's network":    {"100.64.1.2:8081", machine, nil},
 	} {
 		listens := check.Value(net.ResolveTCPAddr("tcp", test.listens))(t)
-		if got := publicAddresses(listens, test.machine); !slices.Equal(got, test.want) {
-			t.Errorf("%s: %v, want %v", name, got, test.want)
-		}
+		got := publicAddresses(listens, test.machine)
+		check.That(t, slices.Equal(got, test.want), "%s: %v, want %v", name, got, test.want)
 	}
 }

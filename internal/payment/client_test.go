@@ -181,9 +181,8 @@ func TestTheCallerMayGiveUpEarlier(t *testing.T) {
 	ctx := check.Expiring(t)
 	want, _ := ctx.Deadline()
 	p.Watch(func(r *http.Request) {
-		if end, _ := r.Context().Deadline(); !end.Equal(want) {
-			t.Errorf("the call ends at %s, and its caller leaves at %s", end, want)
-		}
+		end, _ := r.Context().Deadline()
+		check.That(t, end.Equal(want), "the call ends at %s, and its caller leaves at %s", end, want)
 	})
 	if _, err := p.Start(ctx, request("p1")); !errors.Is(err, model.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)

@@ -174,40 +174,24 @@ func (c *Client) Start(ctx context.Context, r Checkout) (Payment, error) {
 		return Payment{}, fmt.Errorf("start payment %s: %w", r.ID, unknown(ctx.Err()))
 	}
 	var started Payment
-	err := c.call(ctx, http.MethodPost, "/payments", r.ID, r, &started)
-	if err == nil && (started.Request != r.Request || !started.sound()) {
-		err = nonsense()
-	}
-	if err != nil {
-		return Payment{}, fmt.Errorf("start payment %s: %w", r.ID, err)
-	}
-	return started, nil
+	sound := func() bool { return started.Request == r.Request && started.sound() }
+	err := c.call(ctx, "start payment "+r.ID, http.MethodPost, "/payments", r.ID, r, &started, sound)
+	return started, err
 }
 
 // LookUp asks how a payment stands; ErrNotFound when the provider has none.
 func (c *Client) LookUp(ctx context.Context, id string) (Payment, error) {
 	var found Payment
-	err := c.call(ctx, http.MethodGet, "/payments/"+url.PathEscape(id), "", nil, &found)
-	if err == nil && (found.ID != id || !found.sound()) {
-		err = nonsense()
-	}
-	if err != nil {
-		return Payment{}, fmt.Errorf("look up payment %s: %w", id, err)
-	}
-	return found, nil
+	sound := func() bool { return found.ID == id && found.sound() }
+	err := c.call(ctx, "look up payment "+id, http.MethodGet, "/payments/"+url.PathEscape(id), "", nil, &found, sound)
+	return found, err
 }
 
 // Refund gives money back. Nothing goes back twice for one key.
 func (c *Client) Refund(ctx context.Context, key string, r Refund) error {
 	var done Refund
-	err := c.call(ctx, http.MethodPost, "/payments/"+url.PathEscape(r.PaymentID)+"/refunds", key, r.Money, &done)
-	if err == nil && done != r {
-		err = nonsense()
-	}
-	if err != nil {
-		return fmt.Errorf("refund payment %s: %w", r.PaymentID, err)
-	}
-	return nil
+	path := "/payments/" + url.PathEscape(r.PaymentID) + "/refunds"
+	return c.call(ctx, "refund payment "+r.PaymentID, http.MethodPost, path, key, r.Money, &done, func() bool { return done == r })
 }
 
 // sound reports whether a provider's word makes sense.
@@ -223,15 +207,18 @@ func isPage(text string) bool {
 	return err == nil && ascii && len(text) <= maxURL && (u.Scheme == "https" || u.Scheme == "http") && u.Host != ""
 }
 
-// nonsense is an answer that is none: whatever was asked may have been done.
-func nonsense() error { return unknown(errors.New("the answer makes no sense")) }
-
 func unknown(cause error) error { return fmt.Errorf("%w: %w", model.ErrUnknownOutcome, cause) }
 
-// call makes one call. Only 200 with a document, and the refusals, are answers.
-func (c *Client) call(ctx context.Context, method, path, key string, body, answer any) error {
+// call makes one call. Only 200 with a sound document, and the refusals, are answers: otherwise whatever was asked may
+// have been done.
+func (c *Client) call(ctx context.Context, action, method, path, key string, body, answer any, sound func() bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", action, err)
+		}
+	}()
 	var sent io.Reader = http.NoBody
 	if body != nil {
 		document, err := json.Marshal(body)
@@ -270,6 +257,9 @@ func (c *Client) call(ctx context.Context, method, path, key string, body, answe
 	}
 	if err := json.Unmarshal(document, answer); err != nil {
 		return unknown(fmt.Errorf("read the answer: %w", err))
+	}
+	if !sound() {
+		return unknown(errors.New("the answer makes no sense"))
 	}
 	return nil
 }

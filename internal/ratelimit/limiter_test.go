@@ -57,15 +57,12 @@ func TestTheWaitIsTrue(t *testing.T) {
 			continue
 		}
 		check.Need(t, taken == r.Events+1 && wait > 0 && wait <= r.Per, "%v: refuses number %d for %s", r, taken, wait)
-		if early := l.at(t, "sender", now.Add(wait-wait/10)); early <= 0 {
-			t.Errorf("%v: allowed before its time", r)
-		}
-		if late := l.at(t, "sender", now.Add(wait)); late != 0 {
-			t.Errorf("%v: came back after %s and is to wait %s more", r, wait, late)
-		}
-		if other := l.at(t, "another", now); other != 0 {
-			t.Errorf("%v: another sender waits %s", r, other)
-		}
+		early := l.at(t, "sender", now.Add(wait-wait/10))
+		check.That(t, early > 0, "%v: allowed before its time", r)
+		late := l.at(t, "sender", now.Add(wait))
+		check.That(t, late == 0, "%v: came back after %s and is to wait %s more", r, wait, late)
+		other := l.at(t, "another", now)
+		check.That(t, other == 0, "%v: another sender waits %s", r, other)
 	}
 }
 
@@ -78,9 +75,8 @@ func TestTheQuietestIsForgotten(t *testing.T) {
 		l.at(t, strconv.Itoa(i), now)
 		check.Need(t, i%1000 != 0 || l.at(t, "busy", now) != 0, "a busy sender is forgotten")
 	}
-	if n := l.current.Load().senders.Len(); n != maxTracked {
-		t.Errorf("%d senders are remembered", n)
-	}
+	n := l.current.Load().senders.Len()
+	check.That(t, n == maxTracked, "%d senders are remembered", n)
 }
 
 func TestNoLimit(t *testing.T) {
@@ -259,9 +255,8 @@ func TestAwayMeansAlone(t *testing.T) {
 				l, log := sharing(t, model.Rate{Events: 7, Per: time.Hour}, b.take)
 				began := time.Now()
 				check.Equal(t, "pass with 7 an hour", pass(t, 50, l), 7)
-				if took := time.Since(began); took > budget.Glance {
-					t.Errorf("50 requests waited %s", took)
-				}
+				took := time.Since(began)
+				check.That(t, took <= budget.Glance, "50 requests waited %s", took)
 				check.That(t, log.Has("this instance alone"), "the log says %s", log.String())
 				b.mu.Lock()
 				b.fails = nil

@@ -127,9 +127,8 @@ func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
 				servicetest.Pass(time.Second)
 			}
 			synctest.Wait()
-			if all := q.calls["BacklogOf"]; all > 60*4*maxAsked {
-				t.Errorf("%d questions for single vouchers in a minute", all)
-			}
+			all := q.calls["BacklogOf"]
+			check.That(t, all <= 60*4*maxAsked, "%d questions for single vouchers in a minute", all)
 		})
 	}
 }
@@ -165,9 +164,8 @@ func TestAVoucherThatIsBehindIsFoundAmongMany(t *testing.T) {
 		q.with(func() { q.behind["late"] = time.Now().Add(-45 * time.Second) })
 		check.Equal(t, "of a voucher that nobody has asked for", w.Refusal("other"), nil)
 		servicetest.Pass(20 * time.Second)
-		if err := w.Refusal("late"); model.CodeOf(err) != model.CodeUnavailable {
-			t.Errorf("it is behind, and hears %v", err)
-		}
+		err := w.Refusal("late")
+		check.That(t, model.CodeOf(err) == model.CodeUnavailable, "it is behind, and hears %v", err)
 		q.with(func() { q.behind["late"] = time.Now() })
 		servicetest.Pass(2 * time.Second)
 		check.Equal(t, "when it has caught up", w.Refusal("late"), nil)
@@ -196,9 +194,8 @@ func TestAgesThatAreNotToldRefuseAfterAFewSeconds(t *testing.T) {
 		servicetest.Pass(unknownAfter - budget.Glance)
 		check.Equal(t, "at first", w.Refusal("bad"), nil)
 		servicetest.Pass(3 * budget.Glance)
-		if err := w.Refusal("bad"); model.CodeOf(err) != model.CodeUnavailable {
-			t.Errorf("its age is not told, and it hears %v", err)
-		}
+		err := w.Refusal("bad")
+		check.That(t, model.CodeOf(err) == model.CodeUnavailable, "its age is not told, and it hears %v", err)
 		check.Equal(t, "of a voucher without messages", w.Refusal("idle"), nil)
 	})
 }
@@ -213,9 +210,8 @@ func TestAnAgeThatIsNotToldHoldsUpNoOther(t *testing.T) {
 		})
 		servicetest.Pass(10 * time.Second)
 		check.Equal(t, "vouchers that sell on", w.goOn(500), 500)
-		if err := w.Refusal("bad"); model.CodeOf(err) != model.CodeUnavailable {
-			t.Errorf("the one that is behind hears %v", err)
-		}
+		err := w.Refusal("bad")
+		check.That(t, model.CodeOf(err) == model.CodeUnavailable, "the one that is behind hears %v", err)
 	})
 }
 
@@ -349,9 +345,8 @@ func besideWaits(t *testing.T, rebuilds int, test func(*testing.T, *floorWaits),
 		barrier := w.last
 		for _, id := range w.vouchers {
 			w.waits.Go(func() {
-				if err := watch.Await(t.Context(), id, barrier); err != nil {
-					t.Errorf("%s: %v", id, err)
-				}
+				err := watch.Await(t.Context(), id, barrier)
+				check.That(t, err == nil, "%s: %v", id, err)
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.ended[id] = time.Now()

@@ -261,9 +261,8 @@ func TestADatabaseThatIsWellAgainWithinABatchBuriesNothing(t *testing.T) {
 				return nil
 			})
 			persistAll(t, p, slices.Concat(asks("v0", 4), asks("v1", 4)))
-			if failed := s.counts(model.OrderFailed); failed > 0 {
-				t.Errorf("%d good orders failed after %d refused transactions", failed, bad)
-			}
+			failed := s.counts(model.OrderFailed)
+			check.That(t, failed <= 0, "%d good orders failed after %d refused transactions", failed, bad)
 		})
 	}
 }

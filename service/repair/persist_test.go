@@ -142,9 +142,8 @@ func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 		}
 		check.Need(t, len(s.letters) == 0 && len(s.messages) == 1,
 			"%d letters, %d messages", len(s.letters), len(s.messages))
-		if tries := s.count("db.persist"); tries > 15 {
-			t.Errorf("the voucher was tried %d times in 10 s", tries)
-		}
+		tries := s.count("db.persist")
+		check.That(t, tries <= 15, "the voucher was tried %d times in 10 s", tries)
 		check.That(t, log.Has("a voucher that is not in the database", "level=ERROR", "voucher_id=v1"), "the operator is not told:\n%s", log)
 		check.Equal(t, "how often", strings.Count(log.String(), "a voucher that is not in the database"), 1)
 		s.voucher.ID = "v1"
@@ -370,8 +369,7 @@ func TestOldReservationsArePublishedInTheEpochThatHoldsThem(t *testing.T) {
 		servicetest.Pass(budget.Brief)
 		check.Must(t, r.watch(t.Context()))
 		s.work(t)
-		if row := s.rows["o1"]; !row.Live() {
-			t.Errorf("%+v", row)
-		}
+		row := s.rows["o1"]
+		check.That(t, row.Live(), "%+v", row)
 	})
 }

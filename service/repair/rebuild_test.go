@@ -224,9 +224,8 @@ func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
 		check.Must(t, check.ErrorOf(dbSide{s}.Close(t.Context(), "v1", 1, ""))) // another process, which dies here
 		s.hot().Set("state", model.CopyClosed)
 		began := time.Now()
-		if err := s.Rebuilder.Do(servicetest.Lasting(t, time.Second), "v1", model.AnyEpoch); !elsewhere(err) || s.hot().State() == model.CopyOpen {
-			t.Fatalf("%v, the copy is %s", err, s.hot().State())
-		}
+		err := s.Rebuilder.Do(servicetest.Lasting(t, time.Second), "v1", model.AnyEpoch)
+		check.Need(t, elsewhere(err) && s.hot().State() != model.CopyOpen, "%v, the copy is %s", err, s.hot().State())
 		for s.hot().State() != model.CopyOpen {
 			s.reconcileFor(t, 1300*time.Millisecond) // no slice ends just when the other's 5 s are over
 			if t.Failed() || time.Now().After(began.Add(time.Minute)) {
@@ -277,9 +276,8 @@ func TestManyRebuildersOpenOneCopy(t *testing.T) {
 		}
 		crowd.Wait()
 		s.balanced(t)
-		if n := s.count("hot.open"); n != 1 || s.hot().Epoch() != 2 {
-			t.Errorf("%d openings, epoch %d", n, s.hot().Epoch())
-		}
+		n := s.count("hot.open")
+		check.That(t, n == 1 && s.hot().Epoch() == 2, "%d openings, epoch %d", n, s.hot().Epoch())
 	})
 }
 

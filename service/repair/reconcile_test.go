@@ -152,9 +152,8 @@ func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
 			s.cancel("o1")
 			check.Must(t, s.Reconciler.outbox.pass(t.Context()))
 			check.That(t, len(s.outbox) == many && s.remaining() == 10, "%d releases wait, %d remain", len(s.outbox), s.remaining())
-			if n := s.count("hot.release"); n > 3 {
-				t.Errorf("the closed copy was asked again and again: %d calls", n)
-			}
+			n := s.count("hot.release")
+			check.That(t, n <= 3, "the closed copy was asked again and again: %d calls", n)
 		})
 	}
 }
@@ -333,9 +332,8 @@ func TestDriftIsRepairedInARunningSale(t *testing.T) {
 			sale.Go(func() { rec.Run(ctx) })
 			sale.Go(func() { reb.Run(ctx) })
 			sale.Wait()
-			if rebuilt := s.hot().Epoch() > 1; rebuilt != lost || s.hot().Epoch() > 2 {
-				t.Errorf("epoch %d", s.hot().Epoch())
-			}
+			rebuilt := s.hot().Epoch() > 1
+			check.That(t, rebuilt == lost && s.hot().Epoch() <= 2, "epoch %d", s.hot().Epoch())
 		})
 	}
 }

@@ -268,8 +268,7 @@ func TestADelayedPaymentApprovesItself(t *testing.T) {
 	check.Equal(t, "status", w.status(t, "later"), payment.Pending)
 	defer w.run(t)()
 	check.Eventually(t, "it is approved", func() bool { return w.status(t, "later") == payment.Succeeded })
-	if now := time.Now(); now.Before(earliest) {
-		t.Errorf("approved at %s, and its time is %s", now, earliest)
-	}
+	now := time.Now()
+	check.That(t, !now.Before(earliest), "approved at %s, and its time is %s", now, earliest)
 	check.Eventually(t, "its webhook arrives", func() bool { return len(w.shop.received()) == 1 })
 }
