@@ -232,13 +232,9 @@ func begin(options Options) (*api, error) {
 }
 
 func (a *api) configure() error {
-	err := a.probes.Set(model.Rate{Events: probeRate, Per: budget.Look}, "")
-	if err != nil {
-		return err
-	}
-	if a.brake, err = ratelimit.NewBrake(); err != nil {
-		return err
-	}
+	a.probes.Set(model.Rate{Events: probeRate, Per: budget.Look}, "")
+	a.brake = ratelimit.NewBrake()
+	var err error
 	if a.words, err = words.New(); err != nil {
 		return err
 	}

@@ -313,10 +313,9 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 		Store:    kept.Change,
 		Announce: stored.Announce,
 		Apply: func(limits model.Limits, deployment string) error {
-			if err := r.byUser.Set(limits.User, deployment); err != nil {
-				return err
-			}
-			return r.byAddress.Set(limits.Addr, deployment)
+			r.byUser.Set(limits.User, deployment)
+			r.byAddress.Set(limits.Addr, deployment)
+			return nil
 		},
 		Log: i.log,
 	})

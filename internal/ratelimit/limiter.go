@@ -5,7 +5,6 @@ package ratelimit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -17,6 +16,7 @@ import (
 
 	"seckill/internal/budget"
 	"seckill/internal/lane"
+	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
@@ -69,21 +69,15 @@ func New(name string, atLeast time.Duration, shared *Shared) *Limiter {
 
 // Set changes the rate. Scope names the senders towards what is shared: instances with the same scope count together,
 // and with none an instance counts alone. A rate that is not the same as before gives all senders their whole quota.
-func (l *Limiter) Set(rate model.Rate, scope string) error {
+func (l *Limiter) Set(rate model.Rate, scope string) {
 	before := l.current.Load()
 	switch {
 	case rate.Off():
 		l.current.Store(nil)
-		return nil
-	case before != nil && before.rate == rate && before.scope == scope:
-		return nil
+	case before == nil || before.rate != rate || before.scope != scope:
+		senders, _ := lru.New[string, *sender](maxTracked) // fails for no such size
+		l.current.Store(&limit{rate: rate, scope: scope, quota: quotaOf(rate, l.atLeast), senders: senders})
 	}
-	senders, err := lru.New[string, *sender](maxTracked)
-	if err != nil {
-		return fmt.Errorf("make a rate limiter: %w", err)
-	}
-	l.current.Store(&limit{rate: rate, scope: scope, quota: quotaOf(rate, l.atLeast), senders: senders})
-	return nil
 }
 
 // Rate is the rate in force.
@@ -102,11 +96,10 @@ func (l *Limiter) Take(ctx context.Context, key string) time.Duration {
 	if l == nil {
 		return 0
 	}
-	current := l.current.Load()
-	if current == nil {
-		return 0
+	if current := l.current.Load(); current != nil {
+		return l.take(ctx, current, key, time.Now())
 	}
-	return l.take(ctx, current, key, time.Now())
+	return 0
 }
 
 func (l *Limiter) take(ctx context.Context, c *limit, key string, now time.Time) time.Duration {
@@ -295,11 +288,9 @@ func NewAddresses(shared *Shared) *Addresses {
 }
 
 // Set is that of a Limiter.
-func (a *Addresses) Set(rate model.Rate, scope string) error {
-	if err := a.networks.Set(rate, scope); err != nil {
-		return err
-	}
-	return a.sites.Set(model.Rate{Events: site * rate.Events, Per: rate.Per}, scope)
+func (a *Addresses) Set(rate model.Rate, scope string) {
+	a.networks.Set(rate, scope)
+	a.sites.Set(model.Rate{Events: site * rate.Events, Per: rate.Per}, scope)
 }
 
 // Rate is the rate in force for an IPv4 address or a /64.
@@ -346,9 +337,10 @@ type Brake struct {
 }
 
 // NewBrake makes a brake.
-func NewBrake() (*Brake, error) {
+func NewBrake() *Brake {
 	b := &Brake{refusals: NewAddresses(nil), places: make(chan struct{}, maxBraked)}
-	return b, b.refusals.Set(model.Rate{Events: patience, Per: time.Second}, "")
+	b.refusals.Set(model.Rate{Events: patience, Per: time.Second}, "")
+	return b
 }
 
 // Hold counts a refusal of an address, and returns when it may be answered: at once or a second later. It tells which.
@@ -363,11 +355,6 @@ func (b *Brake) Hold(ctx context.Context, address netip.Addr) (held time.Duratio
 		return 0
 	}
 	began := time.Now()
-	over := time.NewTimer(budget.Look)
-	defer over.Stop()
-	select {
-	case <-over.C:
-	case <-ctx.Done():
-	}
+	poll.Pause(ctx, budget.Look)
 	return time.Since(began)
 }

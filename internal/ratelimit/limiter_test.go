@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func limiter(t *testing.T, rate model.Rate) *Limiter {
 	t.Helper()
 	l := New("test", 0, nil)
-	check.Must(t, l.Set(rate, ""))
+	l.Set(rate, "")
 	return l
 }
 
@@ -98,11 +98,11 @@ func TestChangedRate(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, model.Rate{Events: 1, Per: time.Hour})
 	for range 2 {
-		check.Must(t, l.Set(model.Rate{Events: 1, Per: time.Hour}, ""))
+		l.Set(model.Rate{Events: 1, Per: time.Hour}, "")
 		l.Take(t.Context(), "sender")
 	}
 	check.That(t, l.Take(t.Context(), "sender") != 0, "the same rate was set again and has forgotten its senders")
-	check.Must(t, l.Set(model.Rate{Events: 2, Per: time.Hour}, ""))
+	l.Set(model.Rate{Events: 2, Per: time.Hour}, "")
 	check.That(t, l.Take(t.Context(), "sender") == 0, "the new rate is not in force")
 }
 
@@ -136,7 +136,7 @@ func allowed(t *testing.T, a *Addresses, n int, address func(i int) string) (pas
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	hourly := NewAddresses(nil)
-	check.Must(t, hourly.Set(model.Rate{Events: 2, Per: time.Hour}, ""))
+	hourly.Set(model.Rate{Events: 2, Per: time.Hour}, "")
 	if n := allowed(t, hourly, 10, func(i int) string { return "2001:db8::" + strconv.Itoa(i) }); n != 2 {
 		t.Errorf("%d pass from one /64", n)
 	}
@@ -147,7 +147,7 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("%d pass from ten IPv4 addresses", n)
 	}
 	rush := NewAddresses(nil)
-	check.Must(t, rush.Set(model.Rate{Events: 100, Per: time.Second}, ""))
+	rush.Set(model.Rate{Events: 100, Per: time.Second}, "")
 	if n := allowed(t, rush, 999, func(int) string { return "192.0.2.1" }); n != 999 {
 		t.Errorf("%d pass of a crowd of 999 behind one address", n)
 	}
@@ -189,7 +189,7 @@ func sharing(t *testing.T, rate model.Rate, take func(context.Context, []Ask) ([
 	shared := NewShared(take, prometheus.NewRegistry(), log.Logger())
 	t.Cleanup(func() { shared.Close(context.Background()) })
 	l := New("test", 0, shared)
-	check.Must(t, l.Set(rate, "scope"))
+	l.Set(rate, "scope")
 	return l, log
 }
 
@@ -363,7 +363,7 @@ func TestAnotherRateIsCountedByItself(t *testing.T) {
 	t.Parallel()
 	beside(t, func(t *testing.T, l *Limiter, s *told) {
 		l.Take(t.Context(), "sender")
-		check.Must(t, l.Set(model.Rate{Events: smallest - 2, Per: time.Hour}, "scope"))
+		l.Set(model.Rate{Events: smallest - 2, Per: time.Hour}, "scope")
 		l.Take(t.Context(), "sender")
 		check.That(t, len(s.asked) == 2 && s.asked[0].Key != s.asked[1].Key, "asked %+v, want two names", s.asked)
 	})
@@ -373,7 +373,7 @@ func TestAnotherRateIsCountedByItself(t *testing.T) {
 func TestBrake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		brake := check.Value(NewBrake())(t)
+		brake := NewBrake()
 		flood, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 		held := brake.Hold
 		for n := range 1000 {
@@ -416,7 +416,7 @@ func TestBrake(t *testing.T) {
 func TestBrakeIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		brake := check.Value(NewBrake())(t)
+		brake := NewBrake()
 		address := netip.MustParseAddr("192.0.2.1")
 		for range 1000 {
 			brake.Hold(t.Context(), address)
