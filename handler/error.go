@@ -41,10 +41,8 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	RedeemedAt  *time.Time         `json:"redeemed_at,omitempty" doc:"ILLEGAL_STATE of a code: when it was used."`
 	RedeemedBy  string             `json:"redeemed_by,omitempty" doc:"ILLEGAL_STATE of a code: who used it, a username or a user's id."`
 	Errors      []model.FieldError `json:"errors,omitempty" nullable:"false" doc:"VALIDATION: every field that is wrong."`
-
-	// Checks are the lines of /readyz, and Build is what runs there.
-	Checks map[string]string `json:"checks,omitempty" doc:"Of /readyz: one line per dependency."`
-	Build  *version.Build    `json:"build,omitempty" doc:"Of /readyz: what runs there."`
+	Checks      map[string]string  `json:"checks,omitempty" doc:"Of /readyz: one line per dependency."`
+	Build       *version.Build     `json:"build,omitempty" doc:"Of /readyz: what runs there."`
 
 	retryAfter time.Duration
 	language   *words.Language // of what people read in it; nil: it is not chosen yet
@@ -282,9 +280,18 @@ const problemPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri '
 
 // problemRoutes serves one page for each code.
 func (a *api) problemRoutes() error {
-	pages, err := problemPages()
+	form, err := template.ParseFS(docsPage, "docs/problem.html")
 	if err != nil {
-		return err
+		return fmt.Errorf("read the page of problems: %w", err)
+	}
+	pages := map[string][]byte{}
+	for _, code := range model.Codes() {
+		kind, page := wire.KindOf(code), bytes.Buffer{}
+		shown := map[string]any{"Code": code, "Status": kind.Status, "Title": kind.Title, "Means": kind.Means, "ToDo": kind.ToDo}
+		if err := form.Execute(&page, shown); err != nil {
+			return fmt.Errorf("make the page of %s: %w", code, err)
+		}
+		pages[problemPath(code)] = page.Bytes()
 	}
 	a.registerPlain(route{
 		id: "problem", call: "GET " + problemsPath + "{code}", beside: true, tag: tagOperations, access: public,
@@ -297,33 +304,17 @@ func (a *api) problemRoutes() error {
 			a.noRoute(c)
 			return
 		}
-		header := c.Writer.Header()
-		header.Set("Content-Security-Policy", problemPolicy)
-		header.Set("Cache-Control", "max-age=3600") // an upgrade shows within the hour
-		c.Data(http.StatusOK, "text/html; charset=utf-8", page)
+		a.page(c, problemPolicy, "text/html; charset=utf-8", page)
 	})
 	return nil
 }
 
-// problemPages makes the pages, by path.
-func problemPages() (map[string][]byte, error) {
-	form, err := template.ParseFS(docsPage, "docs/problem.html")
-	if err != nil {
-		return nil, fmt.Errorf("read the page of problems: %w", err)
-	}
-	pages := map[string][]byte{}
-	for _, code := range model.Codes() {
-		kind := wire.KindOf(code)
-		var page bytes.Buffer
-		err := form.Execute(&page, map[string]any{
-			"Code": code, "Status": kind.Status, "Title": kind.Title, "Means": kind.Means, "ToDo": kind.ToDo,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("make the page of %s: %w", code, err)
-		}
-		pages[problemPath(code)] = page.Bytes()
-	}
-	return pages, nil
+// page sends a file of ours, which an upgrade changes within the hour.
+func (a *api) page(c *gin.Context, policy, contentType string, data []byte) {
+	header := c.Writer.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("Cache-Control", "max-age=3600")
+	c.Data(http.StatusOK, contentType, data)
 }
 
 // speak says the title of a problem in the language that the request's Accept-Language asks for. Detail and fields stay

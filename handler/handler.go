@@ -54,7 +54,6 @@ type (
 		Waits(ctx context.Context, userID, voucherID string) (model.WaitlistPlace, error)
 		Leave(ctx context.Context, userID, voucherID string) error
 	}
-
 	vouchers interface {
 		Get(ctx context.Context, id string, admin bool) (model.Voucher, error)
 		List(ctx context.Context, query model.VoucherQuery) (model.VoucherPage, error)
@@ -65,19 +64,16 @@ type (
 		Audit(ctx context.Context, id string) (model.Audit, error)
 		Rebuild(ctx context.Context, id, adminID string) error
 	}
-
 	payments interface {
 		Pay(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error)
 		Notice(ctx context.Context, notice model.PaymentNotice) error
 		Unheard(outcome string)
 	}
-
 	draws interface {
 		Entry(ctx context.Context, voucherID, userID string) (model.Entry, error)
 		Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error)
 		Leaves(ctx context.Context, voucherID string, admin bool, cursor string, limit int) (model.DrawnLeaves, error)
 	}
-
 	accounts interface {
 		Register(ctx context.Context, address, username, password string) (model.Account, error)
 		Login(ctx context.Context, address, username, password string) (service.Session, error)
@@ -85,7 +81,10 @@ type (
 		Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error)
 		SetGroups(ctx context.Context, id, by string, groups model.Groups) (model.Account, error)
 	}
-
+	limits interface {
+		InForce() model.Limits
+		Change(ctx context.Context, patch model.LimitsPatch) (model.Limits, error)
+	}
 	health interface {
 		Check(ctx context.Context) []service.Check
 		Ready() bool

@@ -23,12 +23,6 @@ import (
 // must not make the instance look dead, nor a flood of checks ask the dependencies. Every orchestrator needs fewer.
 const probeRate = 100
 
-// limits is what the routes of limits need of service.Limits.
-type limits interface {
-	InForce() model.Limits
-	Change(ctx context.Context, patch model.LimitsPatch) (model.Limits, error)
-}
-
 // probePath tells the health checks from everything else on the main listener.
 func probePath(path string) bool { return path == "/livez" || path == "/readyz" }
 

@@ -216,7 +216,6 @@ func inflate(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unpack a file: %w", err)
 	}
-	defer func() { _ = reader.Close() }()
 	return io.ReadAll(reader)
 }
 
@@ -446,24 +445,20 @@ func (a *api) serveDocs(assets map[string]asset) gin.HandlerFunc {
 			a.noRoute(c)
 			return
 		}
-		header := c.Writer.Header()
-		header.Set("Content-Security-Policy", docsPolicy)
-		header.Set("Cache-Control", "max-age=3600") // an upgrade shows within the hour
-		data := file.data
 		if file.gzipped {
-			header.Add("Vary", "Accept-Encoding")
-			if strings.Contains(c.GetHeader("Accept-Encoding"), "gzip") {
-				header.Set("Content-Encoding", "gzip")
-			} else {
-				plain, err := inflate(data)
-				if err != nil {
-					a.abort(c, err)
-					return
-				}
-				data = plain
-			}
+			c.Writer.Header().Add("Vary", "Accept-Encoding")
 		}
-		c.Data(http.StatusOK, file.contentType, data)
+		if file.gzipped && strings.Contains(c.GetHeader("Accept-Encoding"), "gzip") {
+			c.Writer.Header().Set("Content-Encoding", "gzip")
+		} else if file.gzipped {
+			plain, err := inflate(file.data)
+			if err != nil {
+				a.abort(c, err)
+				return
+			}
+			file.data = plain
+		}
+		a.page(c, docsPolicy, file.contentType, file.data)
 	}
 }
 

@@ -37,22 +37,18 @@ func sold(_ context.Context, userID, voucherID string) (model.Order, error) {
 func TestPlace(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	status := model.OrderUnpaid
-	s.fakes.place = func(ctx context.Context, userID, voucherID string) (model.Order, error) {
-		order, err := sold(ctx, userID, voucherID)
-		order.Status = status
-		return order, err
-	}
-	for _, test := range []struct {
-		body   string
-		is     model.OrderStatus
-		status int
-	}{{"", model.OrderUnpaid, 201}, {"{}", model.OrderUnpaid, 201}, {" { }\n", model.OrderUnpaid, 201}, {"", model.OrderProcessing, 202}} {
-		status = test.is
-		got := s.do(t, http.MethodPost, seckill, test.body, s.as(t, "bob:1", model.RoleUser)...)
-		if got.status != test.status || got.header.Get("Location") != "/api/v1/orders/o1.v1" ||
-			got.header.Get("Content-Type") != "application/json" || !strings.Contains(got.body, `"user_id":"bob:1"`) {
-			t.Errorf("%q: %d %v %s", test.body, got.status, got.header, got.body)
+	for status, is := range map[int]model.OrderStatus{201: model.OrderUnpaid, 202: model.OrderProcessing} {
+		s.fakes.place = func(ctx context.Context, userID, voucherID string) (model.Order, error) {
+			order, err := sold(ctx, userID, voucherID)
+			order.Status = is
+			return order, err
+		}
+		for _, body := range []string{"", "{}", " { }\n"} {
+			got := s.do(t, http.MethodPost, seckill, body, s.as(t, "bob:1", model.RoleUser)...)
+			got.is(t, status)
+			check.Equal(t, "the place", got.header.Get("Location"), "/api/v1/orders/o1.v1")
+			check.Equal(t, "the type", got.header.Get("Content-Type"), "application/json")
+			check.That(t, strings.Contains(got.body, `"user_id":"bob:1"`), "%s", got.body)
 		}
 	}
 }
@@ -421,10 +417,7 @@ func TestWaitOutlastsTheWriteTimeout(t *testing.T) {
 			<-time.After(wait)
 			return model.Order{ID: orderID, Status: model.OrderUnpaid}, nil
 		}
-		got := s.do(t, http.MethodGet, "/api/v1/orders/o1.v1?wait=30s", "", s.as(t, "u", model.RoleUser)...)
-		if got.status != http.StatusOK || !strings.Contains(got.body, "o1.v1") {
-			t.Errorf("%d %s", got.status, got.body)
-		}
+		s.do(t, http.MethodGet, "/api/v1/orders/o1.v1?wait=30s", "", s.as(t, "u", model.RoleUser)...).is(t, http.StatusOK)
 	})
 }
 

@@ -73,23 +73,20 @@ const adminVouchers = basePath + "/admin/vouchers"
 
 // VoucherDraft is a voucher to be.
 type VoucherDraft struct {
-	Title       string `json:"title" minLength:"1" maxLength:"200"`
-	Description string `json:"description,omitempty" maxLength:"4000"`
-	Price       int64  `json:"price" minimum:"0" maximum:"1000000000000" doc:"What a buyer pays, in minor units of the currency."`
-	FaceValue   int64  `json:"face_value" minimum:"0" maximum:"1000000000000" doc:"What it is worth, in minor units of the currency."`
-	Stock       int64  `json:"stock" minimum:"0" maximum:"1000000000000" doc:"How many there are."`
-	BeginAt     string `json:"begin_at" format:"date-time"`
-	EndAt       string `json:"end_at" format:"date-time" doc:"After begin_at; the first instant at which it is over."`
-	State       string `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
-
-	Groups []string    `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"gold\"]" doc:"Whose token names one of these groups may buy; none: everybody."`
-	Early  *EarlyStart `json:"early,omitempty" doc:"Who may begin before the others."`
-
-	Cooldown   string `json:"cooldown,omitempty" minLength:"1" default:"0s" example:"10m" doc:"How long a user waits before another order whose order was canceled or expired: a Go duration, 0s or from 1s to 24h. It doubles each time, up to 24h."`
-	Allocation string `json:"allocation,omitempty" enum:"first_come,draw" default:"first_come" doc:"draw: purchases are entries, and the orders are drawn among them at end_at."`
-	Waitlist   bool   `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first, and not on sale again."`
-
-	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
+	Title         string      `json:"title" minLength:"1" maxLength:"200"`
+	Description   string      `json:"description,omitempty" maxLength:"4000"`
+	Price         int64       `json:"price" minimum:"0" maximum:"1000000000000" doc:"What a buyer pays, in minor units of the currency."`
+	FaceValue     int64       `json:"face_value" minimum:"0" maximum:"1000000000000" doc:"What it is worth, in minor units of the currency."`
+	Stock         int64       `json:"stock" minimum:"0" maximum:"1000000000000" doc:"How many there are."`
+	BeginAt       string      `json:"begin_at" format:"date-time"`
+	EndAt         string      `json:"end_at" format:"date-time" doc:"After begin_at; the first instant at which it is over."`
+	State         string      `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
+	Groups        []string    `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"gold\"]" doc:"Whose token names one of these groups may buy; none: everybody."`
+	Early         *EarlyStart `json:"early,omitempty" doc:"Who may begin before the others."`
+	Cooldown      string      `json:"cooldown,omitempty" minLength:"1" default:"0s" example:"10m" doc:"How long a user waits before another order whose order was canceled or expired: a Go duration, 0s or from 1s to 24h. It doubles each time, up to 24h."`
+	Allocation    string      `json:"allocation,omitempty" enum:"first_come,draw" default:"first_come" doc:"draw: purchases are entries, and the orders are drawn among them at end_at."`
+	Waitlist      bool        `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first, and not on sale again."`
+	PaymentWindow string      `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
 }
 
 // EarlyStart names the groups that may buy first, and from when. An empty list of groups begins early for nobody.
@@ -100,20 +97,18 @@ type EarlyStart struct {
 
 // VoucherChange changes the members that it has.
 type VoucherChange struct {
-	Title       *string `json:"title,omitempty" minLength:"1" maxLength:"200"`
-	Description *string `json:"description,omitempty" maxLength:"4000"`
-	Price       *int64  `json:"price,omitempty" minimum:"0" maximum:"1000000000000"`
-	FaceValue   *int64  `json:"face_value,omitempty" minimum:"0" maximum:"1000000000000"`
-	BeginAt     *string `json:"begin_at,omitempty" format:"date-time"`
-	EndAt       *string `json:"end_at,omitempty" format:"date-time"`
-	State       *string `json:"state,omitempty" enum:"draft,published,paused,archived"`
-
-	Groups *[]string   `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" doc:"Before the first order only, as early and waitlist; none: everybody may buy."`
-	Early  *EarlyStart `json:"early,omitempty"`
-
-	Cooldown   *string `json:"cooldown,omitempty" minLength:"1" example:"10m" doc:"Before the first order only; 0s: nobody waits."`
-	Allocation *string `json:"allocation,omitempty" enum:"first_come,draw"`
-	Waitlist   *bool   `json:"waitlist,omitempty" nullable:"false"`
+	Title       *string     `json:"title,omitempty" minLength:"1" maxLength:"200"`
+	Description *string     `json:"description,omitempty" maxLength:"4000"`
+	Price       *int64      `json:"price,omitempty" minimum:"0" maximum:"1000000000000"`
+	FaceValue   *int64      `json:"face_value,omitempty" minimum:"0" maximum:"1000000000000"`
+	BeginAt     *string     `json:"begin_at,omitempty" format:"date-time"`
+	EndAt       *string     `json:"end_at,omitempty" format:"date-time"`
+	State       *string     `json:"state,omitempty" enum:"draft,published,paused,archived"`
+	Groups      *[]string   `json:"groups,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" doc:"Before the first order only, as early and waitlist; none: everybody may buy."`
+	Early       *EarlyStart `json:"early,omitempty"`
+	Cooldown    *string     `json:"cooldown,omitempty" minLength:"1" example:"10m" doc:"Before the first order only; 0s: nobody waits."`
+	Allocation  *string     `json:"allocation,omitempty" enum:"first_come,draw"`
+	Waitlist    *bool       `json:"waitlist,omitempty" nullable:"false"`
 }
 
 // StockChange changes the total ever offered: by delta, or to stock.
@@ -158,11 +153,11 @@ type stockInput struct {
 	Body StockChange
 }
 
-// created is the answer to the making of something.
-type created[T any] struct {
+// created is a voucher that was made.
+type created struct {
 	Location string `header:"Location"`
 	ETag     string `header:"ETag"`
-	Body     T
+	Body     model.Voucher
 }
 
 func (a *api) adminVoucherRoutes() {
@@ -223,7 +218,7 @@ func (a *api) adminVoucherRoutes() {
 	})
 }
 
-func (a *api) createVoucher(ctx context.Context, in *createVoucherInput) (*created[model.Voucher], error) {
+func (a *api) createVoucher(ctx context.Context, in *createVoucherInput) (*created, error) {
 	draft, err := in.Body.parse()
 	if err != nil {
 		return nil, err
@@ -233,7 +228,7 @@ func (a *api) createVoucher(ctx context.Context, in *createVoucherInput) (*creat
 		return nil, err
 	}
 	voucher, err := a.options.Vouchers.Create(ctx, draft, subject(ctx), once)
-	return &created[model.Voucher]{Location: adminVouchers + "/" + voucher.ID, ETag: tag(voucher).ETag, Body: voucher}, err
+	return &created{Location: adminVouchers + "/" + voucher.ID, ETag: tag(voucher).ETag, Body: voucher}, err
 }
 
 func (a *api) patchVoucher(ctx context.Context, in *patchVoucherInput) (*tagged, error) {

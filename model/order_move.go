@@ -22,16 +22,6 @@ const (
 	ByProvider = "provider" // the payment provider
 )
 
-// UnitEffect is what a move does with the order's unit.
-type UnitEffect int
-
-// The effects.
-const (
-	UnitUnmoved  UnitEffect = iota // it stays where it is: with the order, or on sale again already
-	UnitTaken                      // the order gets it
-	UnitReturned                   // it is on sale again
-)
-
 // OrderStamp is the column that keeps when a move was made; empty for none.
 type OrderStamp string
 
@@ -47,7 +37,6 @@ const (
 type Transition struct {
 	From, To OrderStatus
 	By       Mover
-	Unit     UnitEffect
 	Stamp    OrderStamp
 }
 
@@ -55,19 +44,24 @@ type Transition struct {
 // a change that is made only while an order has the status it was found in is made once.
 func Transitions() []Transition {
 	return []Transition{
-		{OrderProcessing, OrderUnpaid, MoverService, UnitTaken, StampUnpaid},
-		{OrderProcessing, OrderFailed, MoverService, UnitUnmoved, StampClosed},
-		{OrderUnpaid, OrderPaid, MoverProvider, UnitUnmoved, StampPaid},
-		{OrderUnpaid, OrderCanceled, MoverBuyer, UnitReturned, StampClosed},
-		{OrderUnpaid, OrderExpired, MoverService, UnitReturned, StampClosed},
-		{OrderPaid, OrderRedeemed, MoverAdmin, UnitUnmoved, StampRedeemed},
-		{OrderPaid, OrderRefunded, MoverAdmin, UnitReturned, StampClosed},
-		{OrderPaid, OrderRefunded, MoverProvider, UnitReturned, StampClosed}, // all its money went back there
+		{OrderProcessing, OrderUnpaid, MoverService, StampUnpaid},
+		{OrderProcessing, OrderFailed, MoverService, StampClosed},
+		{OrderUnpaid, OrderPaid, MoverProvider, StampPaid},
+		{OrderUnpaid, OrderCanceled, MoverBuyer, StampClosed},
+		{OrderUnpaid, OrderExpired, MoverService, StampClosed},
+		{OrderPaid, OrderRedeemed, MoverAdmin, StampRedeemed},
+		{OrderPaid, OrderRefunded, MoverAdmin, StampClosed},
+		{OrderPaid, OrderRefunded, MoverProvider, StampClosed}, // all its money went back there
 		// Late money goes back. The unit went back before, or was never there.
-		{OrderCanceled, OrderRefunded, MoverService, UnitUnmoved, ""},
-		{OrderExpired, OrderRefunded, MoverService, UnitUnmoved, ""},
-		{OrderFailed, OrderRefunded, MoverService, UnitUnmoved, ""},
+		{OrderCanceled, OrderRefunded, MoverService, ""},
+		{OrderExpired, OrderRefunded, MoverService, ""},
+		{OrderFailed, OrderRefunded, MoverService, ""},
 	}
+}
+
+// ReturnsUnit reports whether the order's unit is on sale again after the move.
+func (t Transition) ReturnsUnit() bool {
+	return (Order{Status: t.From}).Live() && !(Order{Status: t.To}).Live()
 }
 
 // Move finds the legal move of a mover from one status to another, or answers ILLEGAL_STATE with the present status.

@@ -2,48 +2,31 @@ package model_test
 
 import (
 	"errors"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
-// The table says the same of a unit as Live does: an order that becomes live takes one,
-// and one that stops being live returns it. No road leads back to a status.
+// TestTransitions: every status is reached, and no road leads back to one.
 func TestTransitions(t *testing.T) {
 	t.Parallel()
-	next := map[model.OrderStatus][]model.OrderStatus{}
-	for _, move := range model.Transitions() {
-		from, to := model.Order{Status: move.From}.Live(), model.Order{Status: move.To}.Live()
-		want := model.UnitUnmoved
-		if to && !from {
-			want = model.UnitTaken
-		} else if from && !to {
-			want = model.UnitReturned
-		}
-		if move.Unit != want {
-			t.Errorf("%s to %s: unit %d, want %d", move.From, move.To, move.Unit, want)
-		}
-		next[move.From] = append(next[move.From], move.To)
-	}
-	var walk func(at model.OrderStatus, way map[model.OrderStatus]bool)
 	reached := map[model.OrderStatus]bool{}
-	walk = func(at model.OrderStatus, way map[model.OrderStatus]bool) {
-		if way[at] {
-			t.Fatalf("a road leads back to %s", at)
-		}
-		reached[at], way[at] = true, true
-		for _, to := range next[at] {
-			walk(to, way)
-		}
-		delete(way, at)
-	}
-	walk(model.OrderProcessing, map[model.OrderStatus]bool{})
-	for _, status := range model.OrderStatuses() {
-		if !reached[status] {
-			t.Errorf("no road leads to %s", status)
+	var walk func(at model.OrderStatus, way ...model.OrderStatus)
+	walk = func(at model.OrderStatus, way ...model.OrderStatus) {
+		check.Need(t, !slices.Contains(way, at), "a road leads back to %s", at)
+		reached[at] = true
+		for _, move := range model.Transitions() {
+			if move.From == at {
+				walk(move.To, append(way, at)...)
+			}
 		}
 	}
+	walk(model.OrderProcessing)
+	check.Equal(t, "statuses that are reached", len(reached), len(model.OrderStatuses()))
 }
 
 // Every move that the diagram of the contract does not show is refused with the present status, whoever asks for it.
@@ -78,17 +61,13 @@ func TestApply(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, move := range model.Transitions() {
-		o := move.Apply(model.Order{Status: move.From}, at)
-		stamped := map[model.OrderStamp]*time.Time{
-			model.StampUnpaid: o.UnpaidAt, model.StampPaid: o.PaidAt, model.StampRedeemed: o.RedeemedAt, model.StampClosed: o.ClosedAt,
+		want := model.Order{Status: move.To}
+		if stamp := map[model.OrderStamp]**time.Time{
+			model.StampUnpaid: &want.UnpaidAt, model.StampPaid: &want.PaidAt, model.StampRedeemed: &want.RedeemedAt, model.StampClosed: &want.ClosedAt,
+		}[move.Stamp]; stamp != nil {
+			*stamp = &at
 		}
-		if o.Status != move.To {
-			t.Errorf("%s to %s: is %s", move.From, move.To, o.Status)
-		}
-		for stamp, value := range stamped {
-			if (stamp == move.Stamp) != (value != nil) || value != nil && !value.Equal(at) {
-				t.Errorf("%s to %s: %s is %v", move.From, move.To, stamp, value)
-			}
-		}
+		got := move.Apply(model.Order{Status: move.From}, at)
+		check.That(t, reflect.DeepEqual(got, want), "%s to %s: %+v", move.From, move.To, got)
 	}
 }

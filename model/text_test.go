@@ -1,10 +1,12 @@
 package model_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -21,9 +23,7 @@ func TestTextsOfPeople(t *testing.T) {
 		"information": "ℹ\ufe0f", "an Arabic number sign": "\u0600١٢٣",
 		"accents": "Cafe\u0301 Zalgo\u0316\u0317", "spaces that are no ASCII": "10\u00a0€ \u3000茶",
 	} {
-		if err := (model.VoucherPatch{Title: &text, Description: &text}).Check(); err != nil {
-			t.Errorf("%s (%q): %v", name, text, err)
-		}
+		check.Is(t, name, model.VoucherPatch{Title: &text, Description: &text}.Check(), nil)
 	}
 }
 
@@ -44,19 +44,13 @@ func TestTextsThatCannotBeSeen(t *testing.T) {
 		"next line": "Coffee\u0085",
 	} {
 		err := model.VoucherPatch{Title: &text, Description: &text}.Check()
-		if got := strings.Join(wrongFields(t, err), " "); got != "body.title body.description" {
-			t.Errorf("%s (%q): the fields %q are refused, want both", name, text, got)
-		}
+		check.Equal(t, name, strings.Join(wrongFields(t, err), " "), "body.title body.description")
 	}
 	for _, blank := range []string{"", " ", "\u00a0\u3000", "\u2800", "\u3164", "\u200b", "\u0301", "\n", "\u2003\u2800"} {
-		if got := wrongFields(t, model.VoucherPatch{Title: &blank}.Check()); len(got) != 1 {
-			t.Errorf("the blank title %q: the fields %q are refused", blank, got)
-		}
+		check.Equal(t, fmt.Sprintf("the blank title %q", blank), len(wrongFields(t, model.VoucherPatch{Title: &blank}.Check())), 1)
 	}
 	lines := "first\n\tsecond\r\n"
-	if err := (model.VoucherPatch{Description: &lines}).Check(); err != nil {
-		t.Errorf("a description of two lines: %v", err)
-	}
+	check.Must(t, model.VoucherPatch{Description: &lines}.Check())
 }
 
 // TestIDs: users are named by identity providers, everything else by us.
@@ -68,9 +62,8 @@ func TestIDs(t *testing.T) {
 		"": {false, false}, strings.Repeat("x", 65): {false, false}, "a b": {false, false}, "a/b": {false, false}, "a{b}": {false, false}, "a*": {false, false},
 		"ä": {false, false}, "a\x00": {false, false}, "a+b@shop.example": {false, false}, "a%b": {false, false}, "a'b": {false, false}, "~": {false, false}, "}": {false, false},
 	} {
-		if user, other := model.ValidUserID(id), model.ValidID(id); user != of.user || other != of.other {
-			t.Errorf("%q: of a user %t, of something else %t", id, user, other)
-		}
+		check.Equal(t, id+" of a user", model.ValidUserID(id), of.user)
+		check.Equal(t, id+" of something else", model.ValidID(id), of.other)
 	}
 }
 
@@ -88,20 +81,12 @@ func FuzzCursor(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := model.ParseCursor(text)
 		if err != nil {
-			if model.CodeOf(err) != model.CodeValidation || c != (model.Cursor{}) {
-				t.Errorf("%q: %+v, %v", text, c, err)
-			}
+			check.That(t, model.CodeOf(err) == model.CodeValidation && c == model.Cursor{}, "%q: %+v, %v", text, c, err)
 			return
 		}
-		if text == "" {
-			if c != (model.Cursor{}) {
-				t.Errorf("no cursor is %+v", c)
-			}
-			return
-		}
-		if c.String() != text || !model.ValidID(c.ID) || !model.StorableTime(c.At) || c.At.Location() != time.UTC || !c.At.Equal(c.At.Truncate(time.Microsecond)) {
-			t.Errorf("%q is taken for %+v", text, c)
-		}
+		whole := c.String() == text && model.ValidID(c.ID) && model.StorableTime(c.At) && c.At.Location() == time.UTC &&
+			c.At.Equal(c.At.Truncate(time.Microsecond))
+		check.That(t, whole || text == "" && c == model.Cursor{}, "%q is taken for %+v", text, c)
 	})
 }
 

@@ -71,7 +71,7 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 	d := db.Dialect
 	back := map[string]int{} // voucher → units
 	for _, c := range changes {
-		if c.move.Unit == model.UnitReturned {
+		if c.move.ReturnsUnit() {
 			back[c.order.VoucherID]++
 		}
 	}
@@ -148,7 +148,7 @@ func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map
 // returnedOf are the changes by which orders of a voucher give their units back.
 func returnedOf(changes []statusChange, voucherID string) (returned []*statusChange) {
 	for i := range changes {
-		if c := &changes[i]; c.order.VoucherID == voucherID && c.move.Unit == model.UnitReturned {
+		if c := &changes[i]; c.order.VoucherID == voucherID && c.move.ReturnsUnit() {
 			returned = append(returned, c)
 		}
 	}
@@ -222,7 +222,7 @@ func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes 
 		orders[i] = c.move.Apply(c.order, now)
 		orders[i].CooldownUntil = cmp.Or(c.until, c.order.CooldownUntil)
 		history = append(history, c.order.ID, now, string(c.move.From), string(c.move.To), c.actor, c.reason)
-		if c.move.Unit == model.UnitReturned && mode == model.ModeAsync && !rules[c.order.VoucherID].Waitlist {
+		if c.move.ReturnsUnit() && mode == model.ModeAsync && !rules[c.order.VoucherID].Waitlist {
 			releases = append(releases, orders[i].Release())
 		}
 	}
