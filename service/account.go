@@ -72,18 +72,18 @@ func (s *Accounts) Register(ctx context.Context, address, username, secret strin
 	if err := s.maker.check(username, "body.password", secret); err != nil {
 		return model.Account{}, err
 	}
-	caller, err := s.attempts.register(ctx, address)
+	attempt, err := s.attempts.register(ctx, address)
 	if err != nil {
 		return model.Account{}, err
 	}
-	return s.maker.create(ctx, caller, username, secret, model.Account{Role: model.RoleUser})
+	return s.maker.create(ctx, attempt.caller, username, secret, model.Account{Role: model.RoleUser})
 }
 
 // Login checks a password. Neither the words nor the time of a refusal tell whether the name or the password was wrong,
 // or the account is disabled. Addresses and accounts that fail again and again have to wait: RATE_LIMITED.
 func (s *Accounts) Login(ctx context.Context, address, username, secret string) (session Session, err error) {
 	defer func() { s.count(actionLogin, err) }()
-	attempt, err := s.attempts.begin(ctx, address, s.maker.key(username))
+	attempt, err := s.attempts.login(ctx, address, s.maker.key(username))
 	if err != nil {
 		return Session{}, err
 	}
@@ -92,15 +92,14 @@ func (s *Accounts) Login(ctx context.Context, address, username, secret string) 
 		attempt.undecided(ctx)
 		return Session{}, err
 	}
-	right, err := s.verify(ctx, attempt, secret, account.PasswordHash)
+	right, err := s.verify(ctx, attempt, secret, account)
 	if err != nil {
 		return Session{}, err
 	}
-	if !right || account.Disabled {
+	if !right {
 		s.wrongPassword(ctx, actionLogin, address, username)
-		return Session{}, &model.Error{Code: model.CodeUnauthenticated, Detail: "The username or the password is wrong."}
+		return Session{}, unauthenticated("The username or the password is wrong.")
 	}
-	attempt.succeeded()
 	s.Cache.Note(account) // what is remembered of the account may be older than the token to be made
 	return s.session(account)
 }
@@ -120,19 +119,18 @@ func (s *Accounts) ChangePassword(ctx context.Context, address string, claims to
 	if !valid(account, claims) {
 		return ended()
 	}
-	attempt, err := s.attempts.begin(ctx, address, s.maker.key(account.Username))
+	attempt, err := s.attempts.login(ctx, address, s.maker.key(account.Username))
 	if err != nil {
 		return err
 	}
-	right, err := s.verify(ctx, attempt, current, account.PasswordHash)
+	right, err := s.verify(ctx, attempt, current, account)
 	if err != nil {
 		return err
 	}
 	if !right {
 		s.wrongPassword(ctx, actionPassword, address, account.Username)
-		return &model.Error{Code: model.CodeUnauthenticated, Detail: "The current password is wrong."}
+		return unauthenticated("The current password is wrong.")
 	}
-	attempt.succeeded()
 	hash, err := s.Hasher.Hash(ctx, attempt.caller, next)
 	if err != nil {
 		return err
@@ -152,16 +150,20 @@ func (s *Accounts) ChangePassword(ctx context.Context, address string, claims to
 	return nil
 }
 
-// verify compares a password. An attempt of which nothing is known does not count.
-func (s *Accounts) verify(ctx context.Context, attempt *attempt, secret, hash string) (bool, error) {
+// verify compares a password, which opens no disabled account. An attempt of which nothing is known does not count.
+func (s *Accounts) verify(ctx context.Context, attempt *attempt, secret string, account model.Account) (bool, error) {
 	if length(secret) > maxPassword {
 		return false, nil // whatever the account
 	}
-	right, err := s.Hasher.Verify(ctx, attempt.caller, secret, hash)
+	right, err := s.Hasher.Verify(ctx, attempt.caller, secret, account.PasswordHash)
 	if err != nil {
 		attempt.undecided(ctx)
+		return false, err
 	}
-	return right, err
+	if right = right && !account.Disabled; right {
+		attempt.succeeded()
+	}
+	return right, nil
 }
 
 // wrongPassword logs a failure. A wrong username may be a password. Failing costs time, which bounds the lines.
@@ -351,9 +353,9 @@ func valid(account model.Account, claims token.Claims) bool {
 	return !account.Disabled && (claims.Version == 0 || claims.Version == account.Version)
 }
 
-func ended() error {
-	return &model.Error{Code: model.CodeUnauthenticated, Detail: "The token has ended: log in again."}
-}
+func ended() error { return unauthenticated("The token has ended: log in again.") }
+
+func unauthenticated(detail string) error { return &model.Error{Code: model.CodeUnauthenticated, Detail: detail} }
 
 // Administrators looks after the accounts of administrators. It is for the operator, who needs no token.
 type Administrators struct{ accountMaker }
@@ -494,61 +496,77 @@ func newAttempts() *attempts {
 	return made
 }
 
-// patiently begins something, and once more after a moment when it was refused.
-func (a *attempts) patiently(ctx context.Context, begin func() error) error {
-	err := begin()
+// attempt is what has been let through: a password that is tried, or a registration.
+type attempt struct {
+	caller password.Caller
+	failed []counted // as long as it is not known to be otherwise
+}
+
+// counted is an attempt as one of the limits counts it.
+type counted struct {
+	by    *backoff.Failures
+	key   string
+	began backoff.Attempt
+}
+
+// login lets an address try a password of an account, or says with RATE_LIMITED how long it has to wait.
+func (a *attempts) login(ctx context.Context, address, account string) (*attempt, error) {
+	return a.begin(ctx, address, "Too many failed logins: wait before you try again.", func(clean bool) []counted {
+		if clean {
+			return []counted{{by: a.addresses, key: address}, {by: a.strangers, key: account}}
+		}
+		return []counted{{by: a.addresses, key: address}, {by: a.accounts, key: account}}
+	})
+}
+
+// register lets an address register, or says with RATE_LIMITED how long it has to wait.
+func (a *attempts) register(ctx context.Context, address string) (*attempt, error) {
+	return a.begin(ctx, address, "Too many registrations from this address.", func(bool) []counted {
+		return []counted{{by: a.joiners, key: address}}
+	})
+}
+
+// begin counts an attempt of an address, clean or not, by some limits, and as one hash. What is refused is tried once
+// more after a moment.
+func (a *attempts) begin(
+	ctx context.Context, address, refusal string, limits func(clean bool) []counted,
+) (*attempt, error) {
+	begun, err := a.try(address, refusal, limits)
 	if err == nil {
-		return nil
+		return begun, nil
 	}
 	defer a.held.Add(-1)
 	if a.held.Add(1) > maxHeld {
-		return err
+		return nil, err
 	}
 	if poll.Pause(ctx, budget.Look); ctx.Err() != nil {
-		return err
+		return nil, err
 	}
-	return begin()
+	return a.try(address, refusal, limits)
 }
 
-// attempt is one try of a password that has been let through. It counts as failed until it is known to be otherwise.
-type attempt struct {
-	caller password.Caller
-
-	counts  []*backoff.Failures
-	failing []backoff.Attempt // in the order of counts
-}
-
-// begin lets an address try a password of an account, or says with RATE_LIMITED how long it has to wait.
-func (a *attempts) begin(ctx context.Context, address, account string) (begun *attempt, err error) {
-	err = a.patiently(ctx, func() error {
-		begun, err = a.tryBegin(address, account)
-		return err
-	})
-	return begun, err
-}
-
-func (a *attempts) tryBegin(address, account string) (*attempt, error) {
+func (a *attempts) try(address, refusal string, limits func(clean bool) []counted) (*attempt, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clean := a.addresses.Clean(address)
-	byAccount := a.accounts
-	if clean {
-		byAccount = a.strangers
+	all := limits(clean)
+	wait := a.hashes.Wait(address)
+	for _, one := range all {
+		wait = max(wait, one.by.Wait(one.key))
 	}
-	if wait := max(a.addresses.Wait(address), a.hashes.Wait(address), byAccount.Wait(account)); wait > 0 {
-		return nil, tooMany("Too many failed logins: wait before you try again.", wait)
+	if wait > 0 {
+		return nil, tooMany(refusal, wait)
 	}
 	a.hashes.Begin(address)
-	return &attempt{
-		caller:  password.Caller{Address: address, Doubtful: !clean},
-		counts:  []*backoff.Failures{a.addresses, byAccount},
-		failing: []backoff.Attempt{a.addresses.Begin(address), byAccount.Begin(account)},
-	}, nil
+	for i, one := range all {
+		all[i].began = one.by.Begin(one.key)
+	}
+	return &attempt{caller: password.Caller{Address: address, Doubtful: !clean}, failed: all}, nil
 }
 
 func (a *attempt) succeeded() {
-	for i, failures := range a.counts {
-		failures.TakeBack(a.failing[i])
+	for _, one := range a.failed {
+		one.by.TakeBack(one.began)
 	}
 }
 
@@ -557,26 +575,6 @@ func (a *attempt) undecided(ctx context.Context) {
 	if ctx.Err() == nil {
 		a.succeeded()
 	}
-}
-
-// register lets an address register, or says with RATE_LIMITED how long it has to wait.
-func (a *attempts) register(ctx context.Context, address string) (caller password.Caller, err error) {
-	err = a.patiently(ctx, func() error {
-		caller, err = a.tryRegister(address)
-		return err
-	})
-	return caller, err
-}
-
-func (a *attempts) tryRegister(address string) (password.Caller, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if wait := max(a.joiners.Wait(address), a.hashes.Wait(address)); wait > 0 {
-		return password.Caller{}, tooMany("Too many registrations from this address.", wait)
-	}
-	a.joiners.Begin(address)
-	a.hashes.Begin(address)
-	return password.Caller{Address: address, Doubtful: !a.addresses.Clean(address)}, nil
 }
 
 func tooMany(detail string, wait time.Duration) error {

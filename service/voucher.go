@@ -225,7 +225,7 @@ func (s *Vouchers) changed(ctx context.Context, id string) {
 }
 
 const (
-	// listTimeout bounds one reading, its wait for a reader included.
+	// listTimeout bounds one reading.
 	listTimeout = 3 * budget.Look
 	// listReaders read at once. Made-up cursors are queries that must leave connections and time to others.
 	listReaders = 2
@@ -240,14 +240,12 @@ const (
 
 // lists are the pages of vouchers shown to the public a moment ago. Concurrent requests share one query.
 type lists struct {
-	read    func(context.Context, model.VoucherQuery) (model.VoucherPage, error)
 	flights singleflight.Group
-	readers chan struct{}
+	readers *lane.Group[model.VoucherQuery, *list]
 
 	mu      sync.Mutex
 	kept    *simplelru.LRU[model.VoucherQuery, *list]
 	bytes   int
-	queue   int
 	changed time.Time // pages asked for before this time are void
 }
 
@@ -259,7 +257,14 @@ type list struct {
 }
 
 func newLists(read func(context.Context, model.VoucherQuery) (model.VoucherPage, error)) *lists {
-	l := &lists{read: read, readers: make(chan struct{}, listReaders)}
+	l := &lists{}
+	l.readers = lane.New(func(ctx context.Context, asked []model.VoucherQuery) ([]*list, error) {
+		made := &list{asked: time.Now()}
+		var err error
+		made.page, err = read(ctx, asked[0])
+		made.told = time.Now()
+		return []*list{made}, err
+	}, lane.Options{Writers: listReaders, MaxBatch: 1, MaxQueue: maxListQueue, Timeout: listTimeout})
 	l.kept, _ = simplelru.NewLRU(maxLists, func(_ model.VoucherQuery, gone *list) { l.bytes -= gone.bytes }) // fails for a size of 0
 	return l
 }
@@ -271,7 +276,10 @@ func (l *lists) get(ctx context.Context, q model.VoucherQuery) (model.VoucherPag
 	}
 	q.Limit = model.PageSize(q.Limit)
 	oldest := l.oldest()
-	if held := l.held(q); held != nil && !held.asked.Before(oldest) {
+	l.mu.Lock()
+	held, ok := l.kept.Get(q)
+	l.mu.Unlock()
+	if ok && !held.asked.Before(oldest) {
 		return held.at(time.Now(), q.Phase), nil
 	}
 	for {
@@ -306,13 +314,6 @@ func (l *lists) change() {
 	l.changed = time.Now()
 }
 
-func (l *lists) held(q model.VoucherQuery) *list {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	held, _ := l.kept.Get(q)
-	return held
-}
-
 // keep remembers a page in place of the one before.
 func (l *lists) keep(q model.VoucherQuery, read *list) {
 	l.mu.Lock()
@@ -325,49 +326,21 @@ func (l *lists) keep(q model.VoucherQuery, read *list) {
 }
 
 func (l *lists) load(q model.VoucherQuery) (*list, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
-	defer cancel()
-	if err := l.enter(); err != nil {
+	patient, enough := context.WithTimeout(context.Background(), budget.Look)
+	defer enough()
+	queued, err := l.readers.Submit(patient, q)
+	if err != nil {
 		return nil, err
 	}
-	defer func() { <-l.readers }()
-	read := &list{asked: time.Now()}
-	var err error
-	if read.page, err = l.read(ctx, q); err != nil {
+	read, err := queued.Wait(context.Background()) // a reader drops it after budget.Look, and reads for listTimeout
+	if err != nil {
 		return nil, err
 	}
-	read.told = time.Now()
 	for _, v := range read.page.Items {
 		read.bytes += voucherBytes + len(v.Title) + len(v.Description)
 	}
 	l.keep(q, read)
 	return read, nil
-}
-
-func (l *lists) enter() error {
-	busy := model.Unavailable("Too many lists are being read.", nil)
-	if !l.queued(1) {
-		return busy
-	}
-	defer l.queued(-1)
-	enough := time.NewTimer(budget.Look)
-	defer enough.Stop()
-	select {
-	case l.readers <- struct{}{}:
-		return nil
-	case <-enough.C:
-		return busy
-	}
-}
-
-func (l *lists) queued(change int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.queue+change > maxListQueue {
-		return false
-	}
-	l.queue += change
-	return true
 }
 
 // at is the page as of now: the reading's clock plus what has passed, without vouchers of another phase by now.

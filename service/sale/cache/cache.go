@@ -38,7 +38,8 @@ const (
 
 // Vouchers are this instance's cache entries of vouchers. Concurrent reads share one query.
 type Vouchers struct {
-	source  *source
+	*source
+
 	reader  *lane.Keyed[string, reading] // reads vouchers for entries, with a group for each server of hot copies, as the next has
 	views   *lane.Keyed[string, reading] // reads vouchers to be shown
 	slots   *lru.Cache[string, *slot]
@@ -70,16 +71,15 @@ func OfHotCopies(db Database, hot HotCopies, metrics *telemetry.Metrics, log *sl
 	return newVouchers(&source{db: db, hot: hot, log: log}, hot.Node, metrics)
 }
 
-func newVouchers(source *source, node func(id string) string, metrics *telemetry.Metrics) (*Vouchers, error) {
+func newVouchers(from *source, node func(id string) string, metrics *telemetry.Metrics) (*Vouchers, error) {
 	slots, err := lru.New[string, *slot](maxEntries)
 	if err != nil {
 		return nil, fmt.Errorf("make the voucher cache: %w", err)
 	}
 	options := lane.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: budget.Work}
-	return &Vouchers{
-		source: source, reader: lane.NewKeyed(node, source.read, options),
-		views: lane.NewKeyed(node, source.views, options), slots: slots, closing: make(chan struct{}), metrics: metrics,
-	}, nil
+	c := &Vouchers{source: from, slots: slots, closing: make(chan struct{}), metrics: metrics}
+	c.reader, c.views = lane.NewKeyed(node, c.entries, options), lane.NewKeyed(node, c.shown, options)
+	return c, nil
 }
 
 // Close waits for the readings under way, or cancels them when ctx ends. It must not be called twice.
@@ -121,13 +121,15 @@ func (c *Vouchers) List(
 	ctx context.Context, q model.VoucherQuery, list func(context.Context, model.VoucherQuery) (model.VoucherPage, error),
 ) (model.VoucherPage, error) {
 	phase := q.Phase
-	q = c.source.query(q)
+	if c.hot != nil && (q.Phase == model.PhaseLive || q.Phase == model.PhaseSoldOut) {
+		q.Phase, q.OnSale = "", true // only the hot copy knows in which of the two phases a voucher is
+	}
 	for n := 1; ; n++ {
 		page, err := list(ctx, q)
 		if err != nil {
 			return model.VoucherPage{}, err
 		}
-		page.Items = c.source.sold(ctx, page.Items, phase)
+		page.Items = c.sold(ctx, page.Items, phase)
 		if len(page.Items) > 0 || page.NextCursor == "" || n == maxEmptyPages {
 			return page, nil
 		}
@@ -137,14 +139,7 @@ func (c *Vouchers) List(
 
 // Shown is one voucher with what is left of it.
 func (c *Vouchers) Shown(ctx context.Context, v model.Voucher) model.Voucher {
-	return c.source.sold(ctx, []model.Voucher{v}, "")[0]
-}
-
-// Stats counts a voucher's units and orders; count makes the database's counts.
-func (c *Vouchers) Stats(
-	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
-) (model.Stats, error) {
-	return c.source.stats(ctx, id, count)
+	return c.sold(ctx, []model.Voucher{v}, "")[0]
 }
 
 // Drop voids the entry of a voucher: a request from now on gets a reading that began after now.

@@ -57,8 +57,8 @@ type source struct {
 	log     *slog.Logger
 }
 
-// read answers each of the ids, in order: from open hot copies, and from the database what is over or does not exist.
-func (r *source) read(ctx context.Context, ids []string) ([]reading, error) {
+// entries answers each of the ids, in order: from open hot copies, and from the database what is over or does not exist.
+func (r *source) entries(ctx context.Context, ids []string) ([]reading, error) {
 	if r.hot == nil {
 		return readings(ctx, r.db.GetMany, ids)
 	}
@@ -112,8 +112,8 @@ func readings(
 	return read, nil
 }
 
-// views reads vouchers from the database, because hot copies have no titles, with what is left by the copies.
-func (r *source) views(ctx context.Context, ids []string) ([]reading, error) {
+// shown reads vouchers from the database, because hot copies have no titles, with what is left by the copies.
+func (r *source) shown(ctx context.Context, ids []string) ([]reading, error) {
 	read, err := readings(ctx, r.db.ShowMany, ids)
 	if err != nil || r.hot == nil {
 		return read, err
@@ -174,14 +174,6 @@ func shownAs(v model.Voucher, hot model.HotCopy) model.Voucher {
 	return v.At(hot.Voucher.ServerTime)
 }
 
-// query asks for both live and sold-out vouchers: only the hot copy knows in which of the two phases a voucher is.
-func (r *source) query(q model.VoucherQuery) model.VoucherQuery {
-	if r.hot != nil && (q.Phase == model.PhaseLive || q.Phase == model.PhaseSoldOut) {
-		q.Phase, q.OnSale = "", true
-	}
-	return q
-}
-
 // sold shows what is left in the database's vouchers. Those that turn out of another phase are left out.
 func (r *source) sold(ctx context.Context, vouchers []model.Voucher, phase model.Phase) []model.Voucher {
 	if r.hot == nil || len(vouchers) == 0 {
@@ -198,9 +190,10 @@ func (r *source) sold(ctx context.Context, vouchers []model.Voucher, phase model
 	return slices.DeleteFunc(vouchers, func(v model.Voucher) bool { return phase != "" && v.Phase != phase })
 }
 
-// stats counts the reserved orders too. They have no rows yet: they are the units that neither remain nor are sold. The
-// rows are counted first, so that an order that is persisted in between counts as reserved, and not twice.
-func (r *source) stats(
+// Stats counts a voucher's units and orders; count makes the database's counts. The reserved orders have no rows yet:
+// they are the units that neither remain nor are sold. The rows are counted first, so that an order that is persisted in
+// between counts as reserved, and not twice.
+func (r *source) Stats(
 	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
 ) (model.Stats, error) {
 	if r.hot == nil {
@@ -286,7 +279,7 @@ func (c *Vouchers) readBuyers(s *slot, v model.Voucher) *buyers {
 	ctx, cancel := context.WithTimeout(context.Background(), budget.Survey)
 	defer cancel()
 	read := &buyers{version: v.Version, filter: bloom.NewWithEstimates(uint(max(v.Stock, 1)), falseBuyers)}
-	err := c.source.buyers(ctx, v, func(userID string) error {
+	err := c.buyers(ctx, v, func(userID string) error {
 		read.filter.AddString(userID)
 		select {
 		case <-c.closing:
@@ -297,7 +290,7 @@ func (c *Vouchers) readBuyers(s *slot, v model.Voucher) *buyers {
 	})
 	if err != nil {
 		if !errors.Is(err, errClosing) && !errors.Is(err, errOvertaken) {
-			c.source.log.Warn("the buyers of a sold-out voucher could not be read; its requests take the whole road",
+			c.log.Warn("the buyers of a sold-out voucher could not be read; its requests take the whole road",
 				slog.String("voucher_id", v.ID), slog.Any("error", err))
 		}
 		return nil
