@@ -5,7 +5,7 @@
 // runs, and a key that spoils or delays a run is isolated for a while, so that it costs the others a bounded time,
 // once.
 //
-// Read group.go first, then keyed.go, isolation.go and lane.go.
+// Read group.go first, then isolation.go and lane.go.
 package lane
 
 import (
@@ -47,6 +47,7 @@ type Options struct {
 type runner[In, Out any] struct {
 	opts    Options
 	run     Run[In, Out]
+	add     func(*Ticket[In, Out]) error                        // queues a ticket
 	handle  func(ctx context.Context, batch []*Ticket[In, Out]) // answers each ticket, now or later
 	turns   chan struct{}                                       // has room for Options.Total; nil: no bound
 	writers sync.WaitGroup
@@ -94,6 +95,21 @@ func (r *runner[In, Out]) enter(add func() error) error {
 		return ErrClosed
 	}
 	return add()
+}
+
+// Submit queues one item. An item is dropped if ctx ends before a writer takes it; once taken it runs to its end.
+func (r *runner[In, Out]) Submit(ctx context.Context, item In) (*Ticket[In, Out], error) {
+	ticket := newTicket[In, Out](ctx, item)
+	return ticket, r.enter(func() error { return r.add(ticket) })
+}
+
+// Do submits one item and waits for its answer.
+func (r *runner[In, Out]) Do(ctx context.Context, item In) (Out, error) {
+	ticket, err := r.Submit(ctx, item)
+	if err != nil {
+		return *new(Out), err
+	}
+	return ticket.Wait(ctx)
 }
 
 func (r *runner[In, Out]) together(ctx context.Context, batch []*Ticket[In, Out]) {
@@ -151,26 +167,13 @@ type Group[In, Out any] struct {
 
 // New makes a group; Close ends it.
 func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
-	return &Group[In, Out]{runner: newRunner(run, opts)}
+	g := &Group[In, Out]{runner: newRunner(run, opts)}
+	g.add = func(ticket *Ticket[In, Out]) error { return g.join(ticket) }
+	return g
 }
 
-// Submit queues one item. An item is dropped if ctx ends before a writer takes it; once taken it runs to its end.
-func (g *Group[In, Out]) Submit(ctx context.Context, item In) (*Ticket[In, Out], error) {
-	ticket := newTicket[In, Out](ctx, item)
-	return ticket, g.enter(func() error { return g.add(ticket) })
-}
-
-// Do submits one item and waits for its answer.
-func (g *Group[In, Out]) Do(ctx context.Context, item In) (Out, error) {
-	ticket, err := g.Submit(ctx, item)
-	if err != nil {
-		return *new(Out), err
-	}
-	return ticket.Wait(ctx)
-}
-
-// add queues tickets so that they may share a lane: all of them or none.
-func (g *Group[In, Out]) add(tickets ...*Ticket[In, Out]) error {
+// join queues tickets: all of them or none.
+func (g *Group[In, Out]) join(tickets ...*Ticket[In, Out]) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.queue)+len(tickets) > g.opts.MaxQueue {
@@ -264,8 +267,7 @@ func (g *Group[In, Out]) watch(batch []*Ticket[In, Out]) (end func()) {
 	if g.opts.Writers == 1 {
 		return func() {}
 	}
-	over := false
-	ended := func() {}
+	over, late, ended := false, 0, func() {}
 	watch := time.AfterFunc(budget.Blink, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -275,24 +277,18 @@ func (g *Group[In, Out]) watch(batch []*Ticket[In, Out]) (end func()) {
 		if g.slow != nil {
 			ended = g.slow(batch)
 		}
+		late = 1
 		g.late++
-		last := ended
-		ended = func() { g.addLate(-1); last() }
 		g.relieve()
 	})
 	return func() {
 		watch.Stop()
 		g.mu.Lock()
 		over = true
+		g.late -= late
 		g.mu.Unlock()
 		ended()
 	}
-}
-
-func (g *Group[In, Out]) addLate(n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.late += n
 }
 
 // Ticket stands for one submitted item.
@@ -356,25 +352,12 @@ type Keyed[In, Out any] struct {
 
 // NewKeyed makes groups, each with writers and a queue of its own. Of tells an item's key.
 func NewKeyed[In, Out any](of func(In) string, run Run[In, Out], opts Options) *Keyed[In, Out] {
-	return &Keyed[In, Out]{runner: newRunner(run, opts), of: of, groups: map[string]*Group[In, Out]{}}
+	k := &Keyed[In, Out]{runner: newRunner(run, opts), of: of, groups: map[string]*Group[In, Out]{}}
+	k.add = k.join
+	return k
 }
 
-// Submit queues one item, as Group.Submit does.
-func (k *Keyed[In, Out]) Submit(ctx context.Context, item In) (*Ticket[In, Out], error) {
-	ticket := newTicket[In, Out](ctx, item)
-	return ticket, k.enter(func() error { return k.add(ticket) })
-}
-
-// Do submits one item and waits for its answer.
-func (k *Keyed[In, Out]) Do(ctx context.Context, item In) (Out, error) {
-	ticket, err := k.Submit(ctx, item)
-	if err != nil {
-		return *new(Out), err
-	}
-	return ticket.Wait(ctx)
-}
-
-func (k *Keyed[In, Out]) add(ticket *Ticket[In, Out]) error {
+func (k *Keyed[In, Out]) join(ticket *Ticket[In, Out]) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := k.of(ticket.item)
@@ -387,7 +370,7 @@ func (k *Keyed[In, Out]) add(ticket *Ticket[In, Out]) error {
 		}
 		k.groups[key] = group
 	}
-	return group.add(ticket)
+	return group.join(ticket)
 }
 
 // drop forgets a group that has nothing to do.

@@ -41,42 +41,29 @@ type isolated struct {
 	cause    error     // of the latest failure
 }
 
-func (i *isolation) has(key string) bool {
+// look is what is known of an isolated key; there is nothing of one that shares runs.
+func (i *isolation) look(key string) (known isolated, there bool) {
 	if !i.any.Load() {
-		return false
+		return known, false
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.sweep()
-	known := i.keys[key]
-	return known != nil && (known.busy || time.Now().Before(known.until))
+	if found := i.keys[key]; found != nil && (found.busy || time.Now().Before(found.until)) {
+		return *found, true
+	}
+	return known, false
 }
 
-func (i *isolation) troubled(key string) bool {
-	if !i.any.Load() {
-		return false
+// rest is how long a key's next attempt has to wait; zero or less: not at all.
+func (k isolated) rest() time.Duration {
+	switch {
+	case k.failures == 0:
+		return 0
+	case k.busy:
+		return max(time.Until(k.next), firstPause)
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	known := i.keys[key]
-	return known != nil && known.ill && (known.busy || time.Now().Before(known.until))
-}
-
-func (i *isolation) rest(key string) (pause time.Duration, cause error) {
-	if !i.any.Load() {
-		return 0, nil
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	known := i.keys[key]
-	if known == nil || known.failures == 0 {
-		return 0, nil
-	}
-	pause = time.Until(known.next)
-	if known.busy {
-		pause = max(pause, firstPause)
-	}
-	return pause, known.cause
+	return time.Until(k.next)
 }
 
 // suspect gives a key runs of its own until it has shown whether it is well.
@@ -84,13 +71,6 @@ func (i *isolation) suspect(key string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.of(key, budget.Look)
-}
-
-// leave gives a key in trouble runs of its own. It reports whether that is new, and whether it is the only such key.
-func (i *isolation) leave(key string) (news, first bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.blame(i.of(key, budget.Step))
 }
 
 // of is a key's isolation, which lasts a term at least. The caller holds the lock.
@@ -111,8 +91,25 @@ func (i *isolation) of(key string, term time.Duration) *isolated {
 	return known
 }
 
-// blame notes that a key has trouble of its own. The caller holds the lock.
-func (i *isolation) blame(known *isolated) (news, first bool) {
+// leave gives a key in trouble of its own runs of its own. Failed: an attempt at it failed, or some of it only was done.
+// It reports whether the trouble is new, and whether it is the only such key.
+func (i *isolation) leave(key string, cause error, failed, some bool) (news, first bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	known := i.of(key, budget.Step)
+	if !failed || some {
+		known.failures = 0
+	}
+	known.busy = false
+	if failed {
+		i.fruitless++
+		known.cause = cause
+		known.next = time.Now().Add(backoff.Doubled(firstPause, budget.Call, known.failures))
+		known.failures++
+	}
+	if some {
+		i.fruitless = 0
+	}
 	if known.ill {
 		return false, false
 	}
@@ -133,30 +130,6 @@ func (i *isolation) begin(key string) (failures int) {
 		failures = known.failures
 	}
 	return failures
-}
-
-func (i *isolation) ended(key string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if known := i.keys[key]; known != nil {
-		known.busy, known.failures = false, 0
-	}
-}
-
-// failed notes that an attempt at a key by itself failed, or that only some of it was done. It reports what leave does.
-func (i *isolation) failed(key string, cause error, some bool) (news, first bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	known := i.of(key, budget.Step)
-	if some {
-		known.failures, i.fruitless = 0, 0
-	} else {
-		i.fruitless++
-	}
-	known.busy, known.cause = false, cause
-	known.next = time.Now().Add(backoff.Doubled(firstPause, budget.Call, known.failures))
-	known.failures++
-	return i.blame(known)
 }
 
 // succeeded notes that an attempt at a key by itself was well. A suspicion ends with it; after trouble of its own the

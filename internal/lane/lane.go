@@ -104,18 +104,24 @@ func (l *Lane[In, Out]) Submit(ctx context.Context, items ...In) []*Ticket[In, O
 
 // Resting is nil unless a key's items are not to be tried now: then ErrResting with the cause. Items still queue.
 func (l *Lane[In, Out]) Resting(key string) error {
-	pause, cause := l.keys.rest(key)
-	if pause <= 0 {
+	known, _ := l.keys.look(key)
+	if known.rest() <= 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: %w", ErrResting, key, cause)
+	return fmt.Errorf("%w: %s: %w", ErrResting, key, known.cause)
 }
 
 // Isolated reports whether a key has runs of its own.
-func (l *Lane[In, Out]) Isolated(key string) bool { return l.keys.has(key) }
+func (l *Lane[In, Out]) Isolated(key string) bool {
+	_, there := l.keys.look(key)
+	return there
+}
 
 // Troubled reports whether a key has trouble of its own, and is not only suspected of it.
-func (l *Lane[In, Out]) Troubled(key string) bool { return l.keys.troubled(key) }
+func (l *Lane[In, Out]) Troubled(key string) bool {
+	known, _ := l.keys.look(key)
+	return known.ill
+}
 
 // Close refuses further items, lets the queued ones run, and waits for all. ctx's end cancels the runs.
 func (l *Lane[In, Out]) Close(ctx context.Context) {
@@ -126,7 +132,7 @@ func (l *Lane[In, Out]) Close(ctx context.Context) {
 // route queues the tickets of isolated keys by themselves, and the others together.
 func (l *Lane[In, Out]) route(tickets []*Ticket[In, Out]) {
 	others := l.others(nil, tickets)
-	if err := l.shared.add(others...); err != nil {
+	if err := l.shared.join(others...); err != nil {
 		settle(others, nil, err)
 	}
 }
@@ -141,7 +147,7 @@ func (l *Lane[In, Out]) others(own *Ticket[In, Out], tickets []*Ticket[In, Out])
 	defer l.mu.Unlock()
 	for _, ticket := range tickets {
 		key := l.rules.Key(ticket.item)
-		if l.keys.has(key) {
+		if l.Isolated(key) {
 			l.isolate(ticket)
 		} else if run := l.late[key]; run != nil && run.first != own {
 			run.parked = append(run.parked, ticket)
@@ -172,7 +178,7 @@ func (l *Lane[In, Out]) delayed(batch []*Ticket[In, Out]) (ended func()) {
 }
 
 func (l *Lane[In, Out]) isolate(ticket *Ticket[In, Out]) {
-	if err := l.own.add(ticket); err != nil {
+	if err := l.own.join(ticket); err != nil {
 		ticket.finish(*new(Out), err)
 	}
 }
@@ -199,22 +205,17 @@ func (l *Lane[In, Out]) together(ctx context.Context, batch []*Ticket[In, Out]) 
 		unknown := errors.Is(err, model.ErrUnknownOutcome)
 		held, named := errors.AsType[*model.HeldError](err)
 		if named = named && held.VoucherID != "" && !unknown; named {
-			l.leave(held.VoucherID, err)
+			l.leave(held.VoucherID, err, false, false)
 		}
 		if !named || attempt == sharedAttempts {
-			l.suspect(batch)
+			for _, ticket := range batch { // until each has shown by itself whether it is well
+				l.keys.suspect(l.rules.Key(ticket.item))
+			}
 		}
 		if unknown {
 			settle(batch, nil, err)
 			return
 		}
-	}
-}
-
-// suspect isolates the keys of a run until each has shown by itself whether it is well.
-func (l *Lane[In, Out]) suspect(batch []*Ticket[In, Out]) {
-	for _, ticket := range batch {
-		l.keys.suspect(l.rules.Key(ticket.item))
 	}
 }
 
@@ -226,25 +227,16 @@ func (l *Lane[In, Out]) judge(batch []*Ticket[In, Out], answers []Out) {
 		switch {
 		case trouble.Cause != nil && !failed[key]:
 			failed[key] = true
-			l.fail(key, trouble.Cause, false)
+			l.leave(key, trouble.Cause, true, false)
 		case trouble.Slow:
-			l.leave(key, nil)
+			l.leave(key, nil, false, false)
 		}
 	}
 }
 
-func (l *Lane[In, Out]) leave(key string, cause error) {
-	news, first := l.keys.leave(key)
-	l.tell(key, cause, news, first)
-}
-
-// fail notes that a key has failed by itself; some of its items may be done.
-func (l *Lane[In, Out]) fail(key string, cause error, some bool) {
-	news, first := l.keys.failed(key, cause, some)
-	l.tell(key, cause, news, first)
-}
-
-func (l *Lane[In, Out]) tell(key string, cause error, news, first bool) {
+// leave isolates a key, and tells of its trouble once. Failed: an attempt at it failed, of which some items may be done.
+func (l *Lane[In, Out]) leave(key string, cause error, failed, some bool) {
+	news, first := l.keys.leave(key, cause, failed, some)
 	if news && l.rules.Isolated != nil {
 		l.rules.Isolated(key, cause, first)
 	}
@@ -252,7 +244,8 @@ func (l *Lane[In, Out]) tell(key string, cause error, news, first bool) {
 
 // pause waits until a key is to be tried again, or Close hurries.
 func (l *Lane[In, Out]) pause(key string) {
-	if pause, _ := l.keys.rest(key); pause > 0 {
+	known, _ := l.keys.look(key)
+	if pause := known.rest(); pause > 0 {
 		timer := time.NewTimer(pause)
 		defer timer.Stop()
 		select {
@@ -278,10 +271,9 @@ func (l *Lane[In, Out]) attempt(ctx context.Context, key string, batch []*Ticket
 	d.run(ctx, batch)
 	switch {
 	case d.trouble != nil:
-		l.fail(key, d.trouble, d.done > 0)
+		l.leave(key, d.trouble, true, d.done > 0)
 	case d.refused > 0 || d.slow:
-		l.leave(key, d.cause)
-		l.keys.ended(key)
+		l.leave(key, d.cause, false, false)
 	case l.keys.succeeded(key) && l.rules.Recovered != nil:
 		l.rules.Recovered(key)
 	}
