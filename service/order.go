@@ -144,19 +144,10 @@ func (s *Refunds) Request(ctx context.Context, adminID, orderID string) (model.R
 		s.Announce.Tell(ctx, s.Log, voucherID)
 	}
 	if model.CodeOf(err) == model.CodeNotFound {
-		return model.Refund{}, s.absent(ctx, orderID)
+		found, err := s.Detail(ctx, orderID)
+		return model.Refund{}, absent(found.Order, err, model.OrderRefunded, model.MoverAdmin)
 	}
 	return refund, err
-}
-
-// absent is NOT_FOUND, or the refusal of an order that has no row yet.
-func (s *Refunds) absent(ctx context.Context, orderID string) error {
-	order, err := s.Detail(ctx, orderID)
-	if err != nil {
-		return err
-	}
-	_, err = model.Move(order.Status, model.OrderRefunded, model.MoverAdmin)
-	return err
 }
 
 // List returns one page of refunds, newest first.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -82,7 +83,8 @@ func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Pay
 	}
 	p, order, err := s.Store.Start(ctx, orderID, userID, id)
 	if model.CodeOf(err) == model.CodeNotFound {
-		return p, order, s.absent(ctx, userID, orderID)
+		found, err := s.Own(ctx, userID, orderID, 0)
+		return p, order, absent(found, err, model.OrderPaid, model.MoverProvider)
 	}
 	if err != nil {
 		return p, order, err
@@ -142,15 +144,11 @@ func (s *Payments) refused(ctx context.Context, p model.Payment, refusal error) 
 }
 
 // absent is NOT_FOUND, or the refusal of an order that has no row yet.
-func (s *Payments) absent(ctx context.Context, userID, orderID string) error {
-	order, err := s.Own(ctx, userID, orderID, 0)
-	if err != nil {
-		return err
+func absent(order model.Order, err error, to model.OrderStatus, by model.Mover) error {
+	if err == nil {
+		_, err = model.Move(order.Status, to, by)
 	}
-	if _, err = model.Move(order.Status, model.OrderPaid, model.MoverProvider); err != nil {
-		return err
-	}
-	return model.Unavailable("The order was stored just now.", nil)
+	return cmp.Or(err, error(model.Unavailable("The order was stored just now.", nil)))
 }
 
 // Notice applies what a webhook says. When it returns nil, that is durable. VALIDATION says that it is of no payment

@@ -45,7 +45,7 @@ func NewVouchers(deps VoucherDeps) *Vouchers {
 }
 
 // SyncStock is the stock of the order mode sync: that of the database alone.
-type SyncStock struct{ Store VoucherStore }
+type SyncStock struct{ VoucherStore } // of which Audit is the stock's
 
 // Created is Stock's.
 func (SyncStock) Created(context.Context, string) {}
@@ -57,12 +57,7 @@ func (SyncStock) Patched(context.Context, model.Voucher) {}
 func (s SyncStock) Change(
 	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
 ) (model.Voucher, error) {
-	return s.Store.ChangeStock(ctx, id, change, once)
-}
-
-// Audit is Stock's.
-func (s SyncStock) Audit(ctx context.Context, id string) (model.Audit, error) {
-	return s.Store.Audit(ctx, id)
+	return s.ChangeStock(ctx, id, change, once)
 }
 
 // Rebuild is Stock's.

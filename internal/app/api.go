@@ -142,7 +142,7 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 		i.probe("locks", lockable)
 	}
 	if async == nil {
-		vouchers.Stock = service.SyncStock{Store: s.db.Vouchers}
+		vouchers.Stock = service.SyncStock{VoucherStore: s.db.Vouchers}
 		orders.Cache, err = cache.OfDatabase(s.db, orders.Metrics, i.log)
 	} else {
 		vouchers.Stock = async.Stock

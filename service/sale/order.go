@@ -271,29 +271,23 @@ type Backlog interface {
 	Empty(voucherID string, age time.Duration) bool
 }
 
-const (
-	// maxCancelBatch orders share one transaction, which holds their voucher's row.
-	maxCancelBatch = 100
-	// maxCancelQueue cancellations of one voucher wait. Further ones are refused at once.
-	maxCancelQueue = 1024
-)
-
 // canceler cancels orders of both order modes. Concurrent cancellations of one voucher share a transaction: a
 // transaction for each would keep buyers waiting for the voucher's row. Two vouchers never share one, because a voucher
 // in trouble must not hold up others.
 type canceler struct {
 	store OrderStore
-	group *lane.Keyed[model.Cancellation, model.Canceled]
+	group *lane.Keyed[asking[model.Cancellation], model.Canceled]
 }
 
 func newCanceler(store OrderStore) canceler {
 	c := canceler{store: store}
-	c.group = lane.NewKeyed(voucherOf, c.commit, lane.Options{MaxBatch: maxCancelBatch, MaxQueue: maxCancelQueue, Timeout: commitTimeout})
+	c.group = perVoucher(c.commit)
 	return c
 }
 
 func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Canceled, error) {
-	canceled, err := c.group.Do(ctx, asked)
+	voucherID, _ := model.VoucherOf(asked.OrderID)
+	canceled, err := c.group.Do(ctx, asking[model.Cancellation]{voucherID, asked})
 	switch {
 	case err != nil && ctx.Err() != nil && !errors.Is(err, lane.ErrNotRun):
 		return model.Canceled{}, model.Unavailable("It is not known yet whether the order was canceled.",
@@ -305,14 +299,8 @@ func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Cance
 	return canceled, canceled.Err
 }
 
-func voucherOf(asked model.Cancellation) string {
-	voucherID, _ := model.VoucherOf(asked.OrderID)
-	return voucherID
-}
-
 // commit cancels a voucher's orders in one transaction. When the database refuses some data, each is tried alone.
-func (c canceler) commit(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
-	ctx = model.OfBuyers(ctx, false)
+func (c canceler) commit(ctx context.Context, _ string, asked []model.Cancellation) ([]model.Canceled, error) {
 	answers, err := c.store.Cancel(ctx, asked)
 	if len(asked) == 1 || !errors.Is(err, model.ErrDataRefused) {
 		return answers, err

@@ -426,12 +426,13 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 		}
 	}
 	switch {
-	case row == nil:
-		return r.lostOrder(ctx, orderID)
+	case row == nil: // a row is lost, or the copy is of another database: only a rebuild can tell who may buy
+		r.seller.deps.Log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
+			slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID), slog.String("user_id", r.asked.UserID))
+		return r.stale("lost")
 	case row.Live():
 		return model.AlreadyOrdered(*row)
-	}
-	if row.RefusedAfterAdmission() {
+	case row.RefusedAfterAdmission():
 		return r.stale("refused")
 	}
 	applied, err := r.seller.async.Hot.ReleaseAll(ctx, r.asked.VoucherID, []model.Release{{
@@ -465,14 +466,6 @@ func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Orde
 	}
 	poll.Pause(ctx, budget.Glance)
 	return r.seller.row(ctx, orderID)
-}
-
-// lostOrder answers for a mark whose order has no row and is not reserved. The database has lost a row, or the hot copy
-// is not of this database, and only a rebuild can tell who may buy.
-func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
-	r.seller.deps.Log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
-		slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID), slog.String("user_id", r.asked.UserID))
-	return r.stale("lost")
 }
 
 func (r *reserving) stale(mark string) error {

@@ -152,34 +152,27 @@ func (s *asyncSeller) detail(ctx context.Context, orderID string) (model.OrderDe
 // listWithProcessing lists a user's orders. When one voucher is asked for, the user's processing order of it stands on
 // top of the first page. When all vouchers are, the page is the database's: no list names all hot copies.
 func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	onTop := q.VoucherID != "" && q.Cursor == "" && (q.Status == "" || q.Status == model.OrderProcessing)
-	if !onTop {
-		return s.deps.Store.List(ctx, q)
-	}
-	order, notTold := s.processingOf(ctx, q)
-	if order == nil {
-		page, err := s.deps.Store.List(ctx, q)
-		if err == nil && notTold != nil && !slices.ContainsFunc(page.Items, model.Order.Live) {
-			return model.OrderPage{}, notTold // there may be one: no live order rules it out
+	var order *model.Order
+	var notTold error
+	limit := q.Limit
+	if q.VoucherID != "" && q.Cursor == "" && (q.Status == "" || q.Status == model.OrderProcessing) {
+		if order, notTold = s.processingOf(ctx, q); order != nil && limit > 1 {
+			q.Limit--
 		}
-		return page, err
-	}
-	single := q.Limit == 1
-	if q.Limit > 1 {
-		q.Limit-- // leaves room for the processing order
 	}
 	page, err := s.deps.Store.List(ctx, q)
-	if err != nil {
-		return model.OrderPage{}, err
-	}
-	persisted := func(o model.Order) bool { return o.ID == order.ID }
 	switch {
-	case slices.ContainsFunc(page.Items, persisted): // it was persisted meanwhile
-	case single && len(page.Items) > 0: // the processing order alone fills the page
-		return model.OrderPage{Items: []model.Order{*order}, NextCursor: model.Cursor{At: order.CreatedAt, ID: order.ID}.String()}, nil
-	default:
-		page.Items = slices.Insert(page.Items, 0, *order)
+	case err != nil:
+		return model.OrderPage{}, err
+	case order == nil && notTold != nil && !slices.ContainsFunc(page.Items, model.Order.Live):
+		return model.OrderPage{}, notTold // there may be one: no live order rules it out
+	case order == nil, slices.ContainsFunc(page.Items, func(o model.Order) bool { return o.ID == order.ID }):
+		return page, nil // there is none, or it was persisted meanwhile
+	case limit == 1 && len(page.Items) > 0: // it alone fills the page
+		cursor := model.Cursor{At: order.CreatedAt, ID: order.ID}
+		return model.OrderPage{Items: []model.Order{*order}, NextCursor: cursor.String()}, nil
 	}
+	page.Items = slices.Insert(page.Items, 0, *order)
 	return page, nil
 }
 

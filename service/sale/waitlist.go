@@ -16,9 +16,9 @@ import (
 const (
 	// shortestJoinPause is between the first two looks; it doubles up to budget.Glance.
 	shortestJoinPause = budget.Blink / 5
-	// maxJoinBatch users share one transaction, which holds the voucher's row. maxJoinQueue of one voucher wait.
-	maxJoinBatch = 500
-	maxJoinQueue = 8192
+	// maxShared who ask about a voucher share a transaction, which holds its row. maxSharing wait for one voucher.
+	maxShared  = 500
+	maxSharing = 8192
 )
 
 // PlaceStore keeps the places of waitlists.
@@ -47,7 +47,7 @@ func perVoucher[In, Out any](
 			asked[i] = one.asked
 		}
 		return run(model.OfBuyers(ctx, false), all[0].voucherID, asked)
-	}, lane.Options{MaxBatch: maxJoinBatch, MaxQueue: maxJoinQueue, Timeout: commitTimeout})
+	}, lane.Options{MaxBatch: maxShared, MaxQueue: maxSharing, Timeout: commitTimeout})
 }
 
 // Join gives a user, whose token names groups, a place at the end of a voucher's waitlist, or finds the one that the
