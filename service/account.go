@@ -355,7 +355,9 @@ func valid(account model.Account, claims token.Claims) bool {
 
 func ended() error { return unauthenticated("The token has ended: log in again.") }
 
-func unauthenticated(detail string) error { return &model.Error{Code: model.CodeUnauthenticated, Detail: detail} }
+func unauthenticated(detail string) error {
+	return &model.Error{Code: model.CodeUnauthenticated, Detail: detail}
+}
 
 // Administrators looks after the accounts of administrators. It is for the operator, who needs no token.
 type Administrators struct{ accountMaker }

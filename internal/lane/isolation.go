@@ -91,8 +91,8 @@ func (i *isolation) of(key string, term time.Duration) *isolated {
 	return known
 }
 
-// leave gives a key in trouble of its own runs of its own. Failed: an attempt at it failed, or some of it only was done.
-// It reports whether the trouble is new, and whether it is the only such key.
+// leave gives a key in trouble runs of its own. Failed: an attempt at it failed, or only some of it was done. It reports
+// whether the trouble is new, and whether it is the only such key.
 func (i *isolation) leave(key string, cause error, failed, some bool) (news, first bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -234,7 +234,7 @@ func (l *Lane[In, Out]) judge(batch []*Ticket[In, Out], answers []Out) {
 	}
 }
 
-// leave isolates a key, and tells of its trouble once. Failed: an attempt at it failed, of which some items may be done.
+// leave isolates a key, and tells of its trouble once. Failed: an attempt failed, of which some items may be done.
 func (l *Lane[In, Out]) leave(key string, cause error, failed, some bool) {
 	news, first := l.keys.leave(key, cause, failed, some)
 	if news && l.rules.Isolated != nil {

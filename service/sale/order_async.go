@@ -428,7 +428,8 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	switch {
 	case row == nil: // a row is lost, or the copy is of another database: only a rebuild can tell who may buy
 		r.seller.deps.Log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
-			slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID), slog.String("user_id", r.asked.UserID))
+			slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID),
+			slog.String("user_id", r.asked.UserID))
 		return r.stale("lost")
 	case row.Live():
 		return model.AlreadyOrdered(*row)

@@ -111,7 +111,8 @@ func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 			synctest.Wait()
 		}
 		began := time.Now()
-		answers, err := c.commit(t.Context(), "well", []model.Cancellation{{OrderID: "1.well"}, {OrderID: "2.well"}, {OrderID: "3.well"}})
+		asked := []model.Cancellation{{OrderID: "1.well"}, {OrderID: "2.well"}, {OrderID: "3.well"}}
+		answers, err := c.commit(t.Context(), "well", asked)
 		check.Must(t, err)
 		check.That(t, answers[0].Changed && errors.Is(answers[1].Err, model.ErrDataRefused) && answers[2].Changed, "%+v", answers)
 		canceled, err := c.do(t.Context(), model.Cancellation{OrderID: "4.well", UserID: "alice"})

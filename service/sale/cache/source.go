@@ -57,7 +57,7 @@ type source struct {
 	log     *slog.Logger
 }
 
-// entries answers each of the ids, in order: from open hot copies, and from the database what is over or does not exist.
+// entries answers each of the ids, in order: from open hot copies, and else from the database.
 func (r *source) entries(ctx context.Context, ids []string) ([]reading, error) {
 	if r.hot == nil {
 		return readings(ctx, r.db.GetMany, ids)
@@ -191,7 +191,7 @@ func (r *source) sold(ctx context.Context, vouchers []model.Voucher, phase model
 }
 
 // Stats counts a voucher's units and orders; count makes the database's counts. The reserved orders have no rows yet:
-// they are the units that neither remain nor are sold. The rows are counted first, so that an order that is persisted in
+// they are the units that neither remain nor are sold. The rows are counted first: an order that is persisted in
 // between counts as reserved, and not twice.
 func (r *source) Stats(
 	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
