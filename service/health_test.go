@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -40,15 +39,10 @@ func TestReadinessIsLookedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := newAsked(func(context.Context) error { <-time.After(300 * time.Millisecond); return nil })
 		h := NewHealth(Probe{Name: "slow", Ask: slow.ask})
-		var callers sync.WaitGroup
-		for range 100 {
-			callers.Go(func() {
-				if checks := h.Check(t.Context()); len(checks) != 1 || checks[0].Err != nil {
-					t.Errorf("checks %+v", checks)
-				}
-			})
-		}
-		callers.Wait()
+		check.Volley(100, func(int) {
+			checks := h.Check(t.Context())
+			check.That(t, len(checks) == 1 && checks[0].Err == nil, "checks %+v", checks)
+		})
 		h.Check(t.Context()) // a moment later
 		check.Equal(t, "questions for a crowd", slow.times.Load(), int32(1))
 		servicetest.Pass(lookShared)

@@ -80,20 +80,12 @@ func TestListsAreReadOnceForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		vouchers, store := newCatalog(t)
-		var crowd sync.WaitGroup
-		for range 30 {
-			crowd.Go(func() {
-				for began := time.Now(); time.Since(began) < 3*time.Second; {
-					page, err := vouchers.List(t.Context(), model.VoucherQuery{})
-					if err != nil || len(page.Items) != 1 || !page.Items[0].ServerTime.Equal(time.Now()) && time.Since(page.Items[0].ServerTime) > store.took {
-						t.Errorf("%+v, %v", page, err)
-						return
-					}
-					servicetest.Pass(5 * time.Millisecond)
-				}
-			})
-		}
-		crowd.Wait()
+		check.Volley(30, func(int) {
+			for began := time.Now(); time.Since(began) < 3*time.Second; servicetest.Pass(5 * time.Millisecond) {
+				page := check.Value(vouchers.List(t.Context(), model.VoucherQuery{}))(t)
+				check.That(t, len(page.Items) == 1 && time.Since(page.Items[0].ServerTime) <= store.took, "%+v", page)
+			}
+		})
 		check.That(t, store.queries <= 12 && store.most <= 1, "%d queries in 3 s, %d at once", store.queries, store.most)
 		// The same query in other words.
 		before := store.queries
@@ -189,22 +181,18 @@ func TestListsAreBounded(t *testing.T) {
 		vouchers, store := newCatalog(t)
 		store.vouchers[0].Description = strings.Repeat("x", 16_000)
 		store.took = 100 * time.Millisecond
-		var flood sync.WaitGroup
 		var mu sync.Mutex
 		answers := map[model.Code]int{}
-		for n := range 2000 {
-			flood.Go(func() {
-				began := time.Now()
-				_, err := vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor(n)})
-				servicetest.InTime(t, "an answer", began, budget.Look+200*time.Millisecond)
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					answers[model.CodeOf(err)]++
-				}
-			})
-		}
-		flood.Wait()
+		check.Volley(2000, func(n int) {
+			began := time.Now()
+			_, err := vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor(n)})
+			servicetest.InTime(t, "an answer", began, budget.Look+200*time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				answers[model.CodeOf(err)]++
+			}
+		})
 		if store.most > listReaders || answers[model.CodeUnavailable] == 0 || len(answers) != 1 {
 			t.Errorf("%d queries at once, answers %v", store.most, answers)
 		}

@@ -23,40 +23,18 @@ func options() lane.Options {
 	return lane.Options{Writers: 2, MaxBatch: 100, MaxQueue: 1000, Timeout: time.Minute}
 }
 
-func TestWhileOneBatchRunsTheNextOneGathers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var sizes []int
-		opts := options()
-		opts.Writers, opts.MaxBatch = 1, 10
-		opts.Observe = func(items int) { sizes = append(sizes, items) }
-		group := lane.New(func(_ context.Context, items []int) ([]int, error) {
-			<-time.After(time.Second) // on the bubble's own clock
-			return items, nil
-		}, opts)
-		var wg sync.WaitGroup
-		for i := range 26 {
-			wg.Go(func() { _, _ = group.Do(t.Context(), i) })
-			if i == 0 {
-				synctest.Wait() // the first one runs alone
-			}
-		}
-		wg.Wait()
-		group.Close(t.Context())
-		check.Equal(t, "batch sizes", fmt.Sprint(sizes), "[1 10 10 5]")
-	})
-}
-
 // slow is a group whose runs take a time on the bubble's clock, and tells when they began with how many items.
 func slow(t *testing.T, takes time.Duration, opts lane.Options) (group *lane.Group[int, int], runs func() string) {
 	t.Helper()
 	began := time.Now()
 	var mu sync.Mutex
 	var told []string
-	group = lane.New(func(_ context.Context, items []int) ([]int, error) {
+	opts.Observe = func(items int) {
 		mu.Lock()
-		told = append(told, fmt.Sprintf("%d at %v", len(items), time.Since(began)))
-		mu.Unlock()
+		defer mu.Unlock()
+		told = append(told, fmt.Sprintf("%d at %v", items, time.Since(began)))
+	}
+	group = lane.New(func(_ context.Context, items []int) ([]int, error) {
 		<-time.After(takes)
 		return items, nil
 	}, opts)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -347,20 +346,16 @@ func TestOneOfManyRequestsTakesTheUnitBehindAStaleMark(t *testing.T) {
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.rows.put(model.Order{ID: "old.v1", UserID: "alice", Status: model.OrderCanceled})
 		s.sale.Mark("alice", "old.v1")
-		var crowd sync.WaitGroup
 		var made atomic.Int64
-		for range 500 {
-			crowd.Go(func() {
-				order, err := s.Place(t.Context(), "alice", "v1")
-				switch refusal, _ := errors.AsType[*model.Error](err); {
-				case err == nil:
-					made.Add(1)
-				case model.CodeOf(err) != model.CodeAlreadyOrdered || refusal.OrderID == "old.v1":
-					t.Errorf("%+v, %v", order, err)
-				}
-			})
-		}
-		crowd.Wait()
+		check.Volley(500, func(int) {
+			order, err := s.Place(t.Context(), "alice", "v1")
+			switch refusal, _ := errors.AsType[*model.Error](err); {
+			case err == nil:
+				made.Add(1)
+			case model.CodeOf(err) != model.CodeAlreadyOrdered || refusal.OrderID == "old.v1":
+				t.Errorf("%+v, %v", order, err)
+			}
+		})
 		check.That(t, made.Load() == 1 && len(s.line.users()) == 1, "%d orders were made and %d queued, want 1", made.Load(), len(s.line.users()))
 	})
 }

@@ -52,11 +52,7 @@ func hears(t *testing.T, c *Vouchers, when, userID string, want model.Code) {
 func TestConcurrentRequestsShareOneReading(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
-		var wg sync.WaitGroup
-		for range 100 {
-			wg.Go(func() { _ = refusal(t, c, "u") })
-		}
-		wg.Wait()
+		check.Volley(100, func(int) { _ = refusal(t, c, "u") })
 		check.Equal(t, "queries for 100 concurrent requests", db.Queries.Load(), 1)
 	})
 }
@@ -559,70 +555,41 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 				check.Is(t, "it is an entry", err, model.ErrEntry)
 				return
 			}
-			if tt.want == "" {
-				if err != nil {
-					t.Fatalf("refused with %v, want to ask the database", err)
-				}
-				return
-			}
-			if got := model.CodeOf(err); err == nil || got != tt.want {
-				t.Fatalf("got %v, want %s", err, tt.want)
-			}
-			if refused, ok := errors.AsType[*model.Error](err); ok && tt.want == model.CodeNotStarted && refused.RetryAfter <= 0 {
-				t.Errorf("NOT_STARTED without a time to come again: %+v", refused)
-			}
+			servicetest.Hears(t, "anybody", err, tt.want)
+			refused, _ := errors.AsType[*model.Error](err)
+			check.That(t, tt.want != model.CodeNotStarted || refused.RetryAfter > 0, "no time to come again: %+v", refused)
 		})
 	}
 }
 
-// sale is an entry of a sale of which nothing is left and whose buyers are known. It was asked for and told within 20
-// ms, in which the database read it at an instant of its clock.
-func sale(begin, end, database time.Time) *entry {
-	asked := time.Now()
-	return &entry{
-		asked: asked, told: asked.Add(20 * time.Millisecond), buyers: &buyers{filter: bloom.NewWithEstimates(1, falseBuyers)},
-		voucher: model.Voucher{
-			VoucherFields: model.VoucherFields{State: model.VoucherPublished, BeginAt: begin, EndAt: end, Stock: 1},
-			VoucherView:   model.VoucherView{ServerTime: database},
-		},
-	}
-}
-
 // At the edges of the window only the seller decides, whatever else an entry could tell: a sale that has ended has
-// ended, and is not sold out.
+// ended, and is not sold out. Of a closed hot copy nobody is told that it is sold out, and nobody is sent to ask it.
 func TestNothingIsToldAtTheEdges(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 11, 10, 0, 0, 0, time.UTC)
 	end := begin.Add(time.Minute)
-	for name, tt := range map[string]struct {
-		database time.Time
-		edge     bool
-	}{
-		"the opening edge": {begin.Add(-10 * time.Millisecond), true},
-		"the middle":       {begin.Add(time.Second), false},
-		"the closing edge": {end.Add(-10 * time.Millisecond), true},
-	} {
-		held := sale(begin, end, tt.database)
-		err := held.refusal("anybody", held.told)
-		if soldOut := err != nil && model.CodeOf(err) == model.CodeSoldOut; soldOut == tt.edge || tt.edge && err != nil {
-			t.Errorf("%s: %v", name, err)
+	const close = 10 * time.Millisecond
+	for database, edge := range map[time.Time]bool{begin.Add(-close): true, begin.Add(time.Second): false, end.Add(-close): true} {
+		asked := time.Now()
+		held := &entry{
+			asked: asked, told: asked.Add(2 * close), buyers: &buyers{filter: bloom.NewWithEstimates(1, falseBuyers)},
+			voucher: model.Voucher{
+				VoucherFields: model.VoucherFields{State: model.VoucherPublished, BeginAt: begin, EndAt: end, Stock: 1},
+				VoucherView:   model.VoucherView{ServerTime: database},
+			},
 		}
-		held.closed = true
-		if err := held.refusal("anybody", held.told); errors.Is(err, model.ErrCopyClosed) == tt.edge || tt.edge && err != nil {
-			t.Errorf("%s, closed: %v", name, err)
+		for _, held.closed = range []bool{false, true} {
+			for held.voucher.Remaining = range int64(2) {
+				switch err := held.refusal("anybody", held.told); {
+				case edge || !held.closed && held.voucher.Remaining > 0:
+					check.Must(t, err)
+				case held.closed:
+					check.Is(t, "a closed copy", err, model.ErrCopyClosed)
+				default:
+					servicetest.WantCode(t, err, model.CodeSoldOut)
+				}
+			}
 		}
-	}
-}
-
-// Of a closed hot copy nobody is told that it is sold out, and nobody is sent to ask it.
-func TestAClosedCopyIsToldFromMemory(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	held := sale(now.Add(-time.Hour), now.Add(time.Hour), now)
-	held.closed = true
-	for _, left := range []int64{0, 1} {
-		held.voucher.Remaining = left
-		check.Is(t, "a closed copy", held.refusal("anybody", held.told), model.ErrCopyClosed)
 	}
 }
 
