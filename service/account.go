@@ -139,7 +139,8 @@ func (s *Accounts) ChangePassword(ctx context.Context, address string, claims to
 		if found.Version != account.Version || found.Disabled {
 			return ended() // another change was first
 		}
-		setPassword(found, hash)
+		found.PasswordHash = hash
+		found.Version++
 		return nil
 	})
 	if err != nil {
@@ -234,12 +235,6 @@ func (m accountMaker) create(ctx context.Context, caller password.Caller, userna
 	return account, nil
 }
 
-// setPassword replaces a password, which ends the account's tokens.
-func setPassword(account *model.Account, hash string) {
-	account.PasswordHash = hash
-	account.Version++
-}
-
 const (
 	// sessionLength is a login's: a flash sale and the day around it. NIST SP 800-63B, 4.2.3, allows as much.
 	sessionLength = budget.Day / 2
@@ -254,21 +249,15 @@ const LongestSession = max(sessionLength, adminSessionLength)
 
 func (s *Accounts) session(account model.Account) (Session, error) {
 	lasts := sessionLength
-	if account.Role == model.RoleAdmin {
-		lasts = adminSessionLength
-	}
 	claims := token.Claims{
 		Subject: account.ID, Role: account.Role, Level: account.Grade(), Username: account.Username, Version: account.Version,
 		Groups: account.Groups,
 	}
 	if account.Role == model.RoleAdmin {
-		claims.SignedInAt = time.Now()
+		lasts, claims.SignedInAt = adminSessionLength, time.Now()
 	}
 	signed, err := s.Tokens.Issue(claims, lasts)
-	if err != nil {
-		return Session{}, err
-	}
-	return Session{AccessToken: signed, ExpiresIn: lasts}, nil
+	return Session{AccessToken: signed, ExpiresIn: lasts}, err
 }
 
 // Renew makes another token for an administrator who was active with one that Admit has let in. It ends 30 minutes from
@@ -425,7 +414,8 @@ func (s *Administrators) SetPassword(ctx context.Context, username, secret strin
 		return err
 	}
 	_, err = s.change(ctx, username, func(account *model.Account) error {
-		setPassword(account, hash)
+		account.PasswordHash = hash
+		account.Version++
 		return nil
 	})
 	return err

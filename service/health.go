@@ -53,8 +53,6 @@ type healthLook struct {
 	ended  time.Time
 }
 
-func (l *healthLook) fresh() bool { return l.sharedFor(lookShared) }
-
 func (l *healthLook) sharedFor(span time.Duration) bool {
 	if l == nil {
 		return false
@@ -108,7 +106,7 @@ func (h *Health) Ready() bool {
 func (h *Health) look() *healthLook {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.latest.fresh() {
+	if h.latest.sharedFor(lookShared) {
 		return h.latest
 	}
 	look := &healthLook{done: make(chan struct{}), checks: make([]Check, len(h.probes))}

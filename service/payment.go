@@ -276,16 +276,8 @@ const (
 // may do so at once: the provider makes a refund once for its key, and what it says of a payment is applied once.
 func (s *Payments) Run(ctx context.Context) {
 	var both sync.WaitGroup
-	both.Go(func() {
-		s.repeat(ctx, "refunds", s.refundNow, func(ctx context.Context) (int, error) {
-			return work(ctx, s.Refunds.Due, s.refund)
-		})
-	})
-	both.Go(func() {
-		s.repeat(ctx, "payments", nil, func(ctx context.Context) (int, error) {
-			return work(ctx, s.Store.Due, s.reconcile)
-		})
-	})
+	both.Go(func() { repeat(ctx, s.Log, "refunds", s.refundNow, s.Refunds.Due, s.refund) })
+	both.Go(func() { repeat(ctx, s.Log, "payments", nil, s.Store.Due, s.reconcile) })
 	both.Wait()
 }
 
@@ -296,15 +288,19 @@ func (s *Payments) wakeRefunds() {
 	}
 }
 
-// repeat looks for what is due again and again, at once when it is woken and after a full page.
-func (s *Payments) repeat(ctx context.Context, what string, wake <-chan struct{}, look func(context.Context) (found int, err error)) {
+// repeat does what is due again and again, at once when it is woken and after a full page.
+func repeat[T any](
+	ctx context.Context, log *slog.Logger, what string, wake <-chan struct{},
+	due func(context.Context, int) ([]T, error), do func(context.Context, T) error,
+) {
 	var trouble telemetry.Trouble
 	tick := time.NewTicker(budget.Look)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		found, err := look(ctx)
+		found, err := work(ctx, due, do)
 		if ctx.Err() == nil {
-			trouble.Note(ctx, s.Log, err, "what is due could not be read or noted; it is tried again", "what is due can be worked off again", slog.String("what", what))
+			trouble.Note(ctx, log, err, "what is due could not be read or noted; it is tried again",
+				"what is due can be worked off again", slog.String("what", what))
 		}
 		if found == paymentsPage && err == nil {
 			continue

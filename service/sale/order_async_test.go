@@ -14,7 +14,6 @@ import (
 	"seckill/internal/budget"
 	"seckill/internal/workshop/check"
 	"seckill/model"
-	"seckill/repository/hotcopy/hotcopytest"
 	"seckill/service/servicetest"
 )
 
@@ -176,35 +175,23 @@ func TestServersThatHangAreBounded(t *testing.T) {
 func TestNothingIsSoldInAnotherMode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		mode := &watchedMode{}
-		s := newHotShop(t, func(o *Deps, _ *AsyncDeps) { o.Selling = mode.Selling })
-		mode.err = model.Unavailable("the mode is being switched", nil)
+		var switching error = model.Unavailable("the mode is being switched", nil)
+		s := newHotShop(t, func(o *Deps, _ *AsyncDeps) { o.Selling = func() error { return switching } })
 		s.refused(t, "alice", model.CodeUnavailable)
 		check.Equal(t, "calls for a unit", s.hot.Calls("reserve"), 0)
-		mode.err = nil
+		switching = nil
 		s.buys(t, "alice")
 	})
 }
 
-type watchedMode struct{ err error }
-
-func (m *watchedMode) Selling() error { return m.err }
-
-// recordsOf is the database's side of hot copies.
-type recordsOf func(ctx context.Context) (epoch int64, err error)
-
-func (r recordsOf) Latest(ctx context.Context, ids []string) (map[string]int64, error) {
-	epoch, err := r(ctx)
-	latest := map[string]int64{}
-	for _, id := range ids {
-		latest[id] = epoch
+// epochs is a database that tells an epoch of every voucher.
+func epochs(
+	of func(ctx context.Context) (int64, error),
+) func(context.Context, []string) (map[string]int64, error) {
+	return func(ctx context.Context, _ []string) (map[string]int64, error) {
+		epoch, err := of(ctx)
+		return map[string]int64{"v1": epoch, "v2": epoch}, err
 	}
-	return latest, err
-}
-
-// sameEpoch is a database that agrees with the hot copy.
-func sameEpoch(hot *hotcopytest.Copies) recordsOf {
-	return func(context.Context) (int64, error) { return hot.Sale("v1").Epoch(), nil }
 }
 
 // Two instances that look at two Redis servers find each their own copy open.
@@ -212,7 +199,7 @@ func TestEpochOfTheDatabaseDecidesOverAnOpenCopy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) {
-			a.Epochs = recordsOf(func(context.Context) (int64, error) { return 2, nil }).Latest
+			a.Epochs = epochs(func(context.Context) (int64, error) { return 2, nil })
 		})
 		s.refused(t, "alice", model.CodeUnavailable)
 		check.Equal(t, "reservations, which nobody undoes", len(s.sale.Pending()), 1)
@@ -221,20 +208,20 @@ func TestEpochOfTheDatabaseDecidesOverAnOpenCopy(t *testing.T) {
 
 func TestOrdersAreConfirmedWhileTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
-	for name, away := range map[string]recordsOf{
+	for name, away := range map[string]func(context.Context) (int64, error){
 		"it refuses": func(context.Context) (int64, error) { return 0, errors.New("away") },
 		"it hangs":   func(ctx context.Context) (int64, error) { <-ctx.Done(); return 0, ctx.Err() },
 	} {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			asked, back := 0, false
 			s := newHotShop(t, func(_ *Deps, a *AsyncDeps) {
-				a.Epochs = recordsOf(func(ctx context.Context) (int64, error) {
+				a.Epochs = epochs(func(ctx context.Context) (int64, error) {
 					asked++
 					if back {
 						return 2, nil
 					}
 					return away(ctx)
-				}).Latest
+				})
 			})
 			began := time.Now()
 			s.buys(t, "alice")

@@ -341,7 +341,7 @@ func newHotShop(t *testing.T, change func(*Deps, *AsyncDeps)) hotShop {
 	s.cache = check.Value(cache.OfHotCopies(s.table, s.hot, deps.Metrics, deps.Log))(t)
 	deps.Store, deps.Cache = s.rows, s.cache
 	async := AsyncDeps{
-		Hot: s.hot, Queue: s.line, Released: s.rows.DoneOrders, Epochs: sameEpoch(s.hot).Latest, ScriptLocks: true,
+		Hot: s.hot, Queue: s.line, Released: s.rows.DoneOrders, Epochs: epochs(s.epoch), ScriptLocks: true,
 		Rebuild: s.doctor.rebuild, Relay: s.doctor.relay, Admission: telemetry.NewAdmission(s.metrics),
 	}
 	watch := backlog.New(s.line, 30*time.Second, async.Admission, deps.Log)
@@ -359,6 +359,9 @@ func newHotShop(t *testing.T, change func(*Deps, *AsyncDeps)) hotShop {
 	})
 	return s
 }
+
+// epoch is that of a database that agrees with the hot copy.
+func (s hotShop) epoch(context.Context) (int64, error) { return s.sale.Epoch(), nil }
 
 // inHotShop runs a test in a shop, on a clock of its own.
 func inHotShop(t *testing.T, test func(*testing.T, hotShop)) {
