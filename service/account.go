@@ -104,9 +104,8 @@ func (s *Accounts) Login(ctx context.Context, address, username, secret string) 
 	return s.session(account)
 }
 
-// ChangePassword replaces the password of the account that a token is of, and ends
-// every token that the account has. A wrong current password is UNAUTHENTICATED, as at
-// a login, and counts as a failed one. NOT_FOUND: the token is of no account.
+// ChangePassword replaces the password of a token's account, and ends every token of it. A wrong current password is
+// UNAUTHENTICATED, as at a login, and counts as a failed one. NOT_FOUND: the token is of no account.
 func (s *Accounts) ChangePassword(ctx context.Context, address string, claims token.Claims, current, next string) (err error) {
 	defer func() { s.count(actionPassword, err) }()
 	if err := checkPassword("body.new", next); err != nil {
@@ -439,9 +438,8 @@ func (s *Administrators) change(ctx context.Context, username string, change fun
 	return err == nil, err
 }
 
-// attempts limit who may try a password now: by address, and by account. Nobody is
-// locked out for good: no wait is longer than budget.Settled, and an address that has
-// not failed lately does not wait for what others did to the account.
+// attempts limit who may try a password now: by address, and by account. Nobody is locked out: no wait is longer than
+// budget.Settled, and an address that has not failed lately does not wait for what others did to the account.
 //
 // An attacker with one address tries some seven passwords a minute, whatever the accounts. One with very many addresses
 // tries one account from those that have not failed twelve times a minute, and from the others twice. What the limits

@@ -14,11 +14,9 @@ import (
 
 // A purchase passes two things on its way to a unit: the gate, which all requests share, and its user's lock.
 
-// gate bounds how many requests are inside at once, in all and of one voucher; the
-// others wait, first come first served.
-//
-// In a rush every request passes the first look at the cache before anything is sold. Without a gate all of them would
-// take a lock and ask the database. With a gate, the waiting requests are answered from the cache once nothing is left.
+// gate bounds how many requests are inside at once, in all and of one voucher; the others wait, first come first
+// served. In a rush every request passes the first look at the cache before anything is sold: those who wait are
+// answered from the cache once nothing is left, and take no lock.
 type gate struct {
 	places *places
 	one    int // of them are for one voucher
@@ -89,9 +87,8 @@ const (
 )
 
 // places are got one after the other by those who wait. When all of them have waited for long, for some time, more is
-// asked than can be served, and each would wait longer than the one before. Then those who come are refused at once,
-// until a wait is short again: a burst is served, and a lasting overload does not become a long line (as CoDel does
-// with packets, RFC 8289).
+// asked than can be served. Then those who come are refused at once, until a wait is short again: a burst is served,
+// and a lasting overload does not become a long line (as CoDel does with packets, RFC 8289).
 type places struct {
 	taken   chan struct{}
 	waiting atomic.Int32

@@ -185,13 +185,9 @@ func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order,
 	return *row, nil
 }
 
-// reserve takes a unit and gives the user's lock back as soon as that is decided.
-// Without a lease, the hot copy itself looks whether another program holds the lock.
-//
-// The lock covers the reserving and not the publishing. Taking the unit is the only step in which two requests of a
-// user, or a request and another program, can disturb each other, and it is atomic. Nothing after it depends on the
-// lock. And where the script looks at the lock by itself, no lock is held any more once the unit is taken: both ways
-// must look the same from outside.
+// reserve takes a unit and gives the user's lock back as soon as that is decided. Without a lease, the hot copy itself
+// looks whether another program holds the lock. The lock does not cover the publishing: only in taking the unit can two
+// requests of a user, or a request and another program, disturb each other.
 func (s *asyncSeller) reserve(ctx context.Context, user *hold) (admission, error) {
 	defer user.release(ctx)
 	try := &reserving{seller: s, user: user}
@@ -327,16 +323,13 @@ func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Res
 	return verdicts, nil
 }
 
-// confirm looks at the epochs once more after the message is acknowledged, and
-// tells of each reservation why it must not be promised; nil when it may be.
+// confirm looks at the epochs once more after the message is acknowledged, and tells of each reservation why it must
+// not be promised; nil when it may be.
 //
-// A rebuild begins the next epoch in the database, then closes the hot copy, and
-// then asks the queue for its last message. So while either epoch is unchanged,
-// the message stands in front of the barrier, and the rebuild waits for it.
-//
-// The hot copy alone would be enough if there were only one Redis. But two instances may look at two different Redis
-// servers, by mistake or after a fail-over, and each finds its own hot copy open. The database knows better. While it
-// is away the hot copy has to be enough, because accepting an order needs no database.
+// A rebuild begins the next epoch in the database, then closes the hot copy, and then asks the queue for its last
+// message. So while either epoch is unchanged, the rebuild waits for the message. The hot copy alone is not enough: two
+// instances may look at two Redis servers, by mistake or after a fail-over, and each finds its own hot copy open. While
+// the database is away it has to be enough, because accepting an order needs no database.
 func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservation) []error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
@@ -412,9 +405,8 @@ func (r *reserving) closed(ctx context.Context) error {
 	return err
 }
 
-// marked asks the database for the order that the user's mark in the hot copy names and that is not reserved any more.
-// A live order is the answer. The mark of a closed order was not taken away yet: marked takes it away, and answers nil.
-// An order that the database refused after its admission shows that the hot copy is stale.
+// marked asks the database for the order that the user's mark names and that is not reserved any more. A live one is
+// the answer, the mark of a closed one is taken away, and one refused after its admission shows that the copy is stale.
 func (r *reserving) marked(ctx context.Context, orderID string) error {
 	row, err := r.seller.row(ctx, orderID)
 	if err != nil {
@@ -452,9 +444,8 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	return nil
 }
 
-// secondLook looks again for the order of a mark that had no row. It may have been
-// reserved a moment ago. Its row may have been committed between the two looks, or on
-// another member of a cluster, and a rebuild must not be demanded for that.
+// secondLook looks again for the order of a mark that had no row: it may have been reserved a moment ago, or committed
+// between the two looks, or on another member of a cluster. That demands no rebuild.
 func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Order, error) {
 	pending, found, err := r.seller.async.Hot.Pending(ctx, orderID)
 	switch {

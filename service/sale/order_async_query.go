@@ -226,10 +226,8 @@ func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string)
 	}
 }
 
-// returnUnit gives a canceled order's unit back in the hot copy. It does so also for
-// an order that was canceled before, because the call that canceled it may have
-// died in between. Who hears that an order is canceled may tell others that a unit is free: so
-// it is tried again for a while. When the hot copy cannot be told by then, the outbox tells it later.
+// returnUnit gives a canceled order's unit back in the hot copy, also when it was canceled before: that call may have
+// died in between. It is tried for a while, because the buyer may tell others that a unit is free; then by the outbox.
 func (s *asyncSeller) returnUnit(ctx context.Context, canceled model.Canceled) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()

@@ -33,9 +33,8 @@ const (
 	commitWriters = 2
 	// maxCommitQueue orders wait. Further ones are refused at once: they could not be made in time.
 	maxCommitQueue = 8192
-	// loneWriters commit at once for isolated vouchers. With the writers that
-	// all share they take half of the connections that sell, so that vouchers in trouble
-	// leave the other half to cancellations, payments and administrators.
+	// loneWriters commit at once for isolated vouchers. With the writers that all share they take half of the
+	// connections that sell, and leave the other half to cancellations, payments and administrators.
 	loneWriters = 4
 )
 
