@@ -153,9 +153,8 @@ func (r *runner[In, Out]) try(ctx context.Context, batch []*Ticket[In, Out]) (an
 type Group[In, Out any] struct {
 	*runner[In, Out]
 
-	ready func()      // waits until the next batch may run; nil: at once
-	rests func() bool // ready would wait now; nil: never
-	idle  func()      // when the last writer has ended; nil: nothing
+	ready func() // waits until the next batch may run; nil: at once
+	idle  func() // when the last writer has ended; nil: nothing
 	// slow is told of a batch that runs for longer than budget.Blink, and returns what to do at its end; nil: nothing.
 	slow func(batch []*Ticket[In, Out]) (ended func())
 
@@ -191,42 +190,25 @@ func (g *Group[In, Out]) relieve() {
 			return
 		}
 		g.active++
-		turn := g.turnNow()
-		g.writers.Go(func() { g.write(turn) })
+		g.writers.Go(g.write)
 	}
 }
 
-// turnNow takes a turn for a writer that begins, if one is free: who came first decides, not the scheduler.
-func (g *Group[In, Out]) turnNow() bool {
-	if g.turns == nil || g.rests != nil && g.rests() {
-		return false
-	}
-	select {
-	case g.turns <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// write runs one batch after the other until nothing is queued. The first one may have its turn already.
-func (g *Group[In, Out]) write(turn bool) {
-	for g.writeOne(turn) {
-		turn = false
+// write runs one batch after the other until nothing is queued.
+func (g *Group[In, Out]) write() {
+	for g.writeOne() {
 	}
 	if g.idle != nil {
 		g.idle()
 	}
 }
 
-func (g *Group[In, Out]) writeOne(turn bool) bool {
-	if g.ready != nil && !turn {
+func (g *Group[In, Out]) writeOne() bool {
+	if g.ready != nil {
 		g.ready()
 	}
 	if g.turns != nil {
-		if !turn {
-			g.turns <- struct{}{}
-		}
+		g.turns <- struct{}{}
 		defer func() { <-g.turns }()
 	}
 	// Callers about to submit go first: on busy processors their items join this batch; on others it takes no time.
@@ -308,15 +290,14 @@ func newTicket[In, Out any](ctx context.Context, item In) *Ticket[In, Out] {
 func (t *Ticket[In, Out]) Wait(ctx context.Context) (Out, error) {
 	select {
 	case <-t.done:
-		return t.answer, t.err
-	default:
-	}
-	select {
-	case <-t.done:
-		return t.answer, t.err
 	case <-ctx.Done():
-		return *new(Out), ctx.Err()
+		select {
+		case <-t.done:
+		default:
+			return *new(Out), ctx.Err()
+		}
 	}
+	return t.answer, t.err
 }
 
 // Done is closed when the item has its answer.
@@ -343,8 +324,7 @@ type Keyed[In, Out any] struct {
 	*runner[In, Out]
 
 	of    func(In) string
-	ready func(key string)      // waits until a key's next batch may run; nil: at once
-	rests func(key string) bool // ready would wait now; it is there where ready is
+	ready func(key string) // waits until a key's next batch may run; nil: at once
 
 	mu     sync.Mutex
 	groups map[string]*Group[In, Out] // of the keys that have a writer
@@ -366,7 +346,7 @@ func (k *Keyed[In, Out]) join(ticket *Ticket[In, Out]) error {
 		group = &Group[In, Out]{runner: k.runner}
 		group.idle = func() { k.drop(key, group) }
 		if k.ready != nil {
-			group.ready, group.rests = func() { k.ready(key) }, func() bool { return k.rests(key) }
+			group.ready = func() { k.ready(key) }
 		}
 		k.groups[key] = group
 	}

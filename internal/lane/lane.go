@@ -85,7 +85,7 @@ func NewLane[In, Out any](rules Rules[In, Out], opts Options) *Lane[In, Out] {
 	opts.Writers, opts.Total = 1, rules.Total
 	l.own = NewKeyed(rules.Key, rules.Run, opts)
 	l.own.handle = l.alone
-	l.own.ready, l.own.rests = l.pause, func(key string) bool { return l.Resting(key) != nil }
+	l.own.ready = l.pause
 	return l
 }
 
