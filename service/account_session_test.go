@@ -26,9 +26,7 @@ func TestASessionSlides(t *testing.T) {
 			if err != nil {
 				break
 			}
-			if read.Level != model.LevelViewer || read.Version != 3 {
-				t.Fatalf("it became another's: %+v", read)
-			}
+			check.Need(t, read.Level == model.LevelViewer && read.Version == 3, "it became another's: %+v", read)
 			session, later, err := accounts.Renew(read)
 			check.Must(t, err)
 			if later {

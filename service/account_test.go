@@ -169,9 +169,7 @@ func (c *crowd) try(t *testing.T, address, username, secret string) (model.Code,
 		return "", 0
 	}
 	refusal, ok := errors.AsType[*model.Error](err)
-	if !ok {
-		t.Fatalf("login: %v", err)
-	}
+	check.Need(t, ok, "login: %v", err)
 	check.That(t, refusal.Code != model.CodeRateLimited || (refusal.RetryAfter > 0 && refusal.RetryAfter <= budget.Settled), "stay away for %s", refusal.RetryAfter)
 	return refusal.Code, refusal.RetryAfter
 }
@@ -296,9 +294,8 @@ func TestUnknownUsernamesAreLimitedAsOthers(t *testing.T) {
 		check.Equal(t, "what is told of an unknown username", told[1], told[0])
 		check.Equal(t, "it is limited", strings.Contains(told[1], "Too many"), true)
 		spray := many("secret\n%d")
-		if compared := c.flood(t, time.Minute, just(away), spray); compared > 35 || compared == 0 {
-			t.Errorf("%d passwords were compared for what is no username", compared)
-		}
+		compared := c.flood(t, time.Minute, just(away), spray)
+		check.That(t, compared <= 35 && compared != 0, "%d passwords were compared for what is no username", compared)
 		check.Equal(t, "the log tells of them", c.said.Has("wrong password", away), true)
 		check.Equal(t, "the log tells what was typed", c.said.Has("secret"), false)
 	})
@@ -553,9 +550,7 @@ func TestParallelPasswordChanges(t *testing.T) {
 			answers[i] = c.ChangePassword(t.Context(), home, claims, right, fmt.Sprint("another horse ", i))
 		})
 		changed := slices.Index(answers[:], nil)
-		if changed < 0 {
-			t.Fatalf("no change happened: %v", answers)
-		}
+		check.Need(t, changed >= 0, "no change happened: %v", answers)
 		for i, err := range answers {
 			if i != changed {
 				servicetest.Hears(t, "another change", err, model.CodeUnauthenticated)

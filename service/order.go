@@ -44,24 +44,16 @@ func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.
 	// A client that hangs up changes nothing: what is begun comes to its end.
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
-	order, err := s.redeem(ctx, adminID, typed)
+	hash, err := s.codes.Hash(typed)
+	var order model.Order
+	if err == nil {
+		order, err = s.store.Redeem(ctx, hash, adminID)
+	}
 	refused, ok := errors.AsType[*model.Error](err)
 	if ok && (refused.Code == model.CodeNotFound || refused.Code == model.CodeValidation) {
 		s.wrong.Begin(adminID) // now and not before: right ones at once, of a shop's tills, are no wrong ones
 	}
-	return order, err
-}
-
-func (s *Redemptions) redeem(ctx context.Context, adminID, typed string) (model.Order, error) {
-	hash, err := s.codes.Hash(typed)
-	if err != nil {
-		return model.Order{}, err
-	}
-	order, err := s.store.Redeem(ctx, hash, adminID)
-	if err != nil {
-		return model.Order{}, err
-	}
-	return s.codes.Show(ctx, order), nil
+	return s.codes.Show(ctx, order), err
 }
 
 // Codes are what buyers use their vouchers with. Without a key (a nil *Codes) there are none.

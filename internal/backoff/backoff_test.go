@@ -48,9 +48,7 @@ func TestWaitsGrowAndAreBounded(t *testing.T) {
 		f.Begin("a")
 		waits = append(waits, f.Wait("a"))
 		c.pass(f.Wait("a"))
-		if f.Wait("a") != 0 {
-			t.Fatal("it waits on when the wait has passed")
-		}
+		check.Need(t, f.Wait("a") == 0, "it waits on when the wait has passed")
 	}
 	const s = time.Second
 	want := []time.Duration{0, 0, 0, s, 2 * s, 4 * s, 8 * s, 16 * s, 30 * s, 30 * s, 30 * s, 30 * s}
@@ -66,9 +64,7 @@ func TestNobodyWaitsForGood(t *testing.T) {
 	for range 1000 {
 		f.Begin("a")
 	}
-	if wait := f.Wait("a"); wait != 30*time.Second {
-		t.Errorf("Wait = %s after a thousand failures", wait)
-	}
+	check.That(t, f.Wait("a") == 30*time.Second, "Wait = %s after a thousand failures", f.Wait("a"))
 	c.pass(30 * time.Second)
 	check.That(t, f.Wait("a") == 0, "it waits longer than it was told")
 	c.pass(8 * time.Minute)

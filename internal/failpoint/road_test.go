@@ -105,7 +105,7 @@ var elsewhere = map[string]string{
 	"service/voucher.go Patch":            "one transaction; the reconciler applies what the hot copy lacks",
 	"service/voucher.go ChangeStock":      "the road of a stock that shrinks begins in Change",
 	"service/voucher.go Change":           "sync mode: one transaction",
-	"service/order.go redeem":             "one transaction: who repeats the call hears that the order is redeemed",
+	"service/order.go Redeem":             "one transaction: who repeats the call hears that the order is redeemed",
 	"service/order.go Request":            "one transaction; the refund is a row that is worked off",
 	"service/payment.go reconcile":        "only puts off the next question",
 	"service/account.go create":           "no order depends on it",

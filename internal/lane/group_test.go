@@ -235,9 +235,8 @@ func TestCloseInAHurryCancelsTheRunsUnderWay(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		group.Close(ctx)
-		if took := time.Since(began); took != time.Second {
-			t.Errorf("Close took %v, want until its context ended", took)
-		}
+		took := time.Since(began)
+		check.That(t, took == time.Second, "Close took %v, want until its context ended", took)
 		check.Is(t, "the item got", check.ErrorOf(ticket.Wait(t.Context())), context.Canceled)
 	})
 }

@@ -68,16 +68,14 @@ func TestAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
 	for mode, prefix := range map[model.LockMode]string{model.LockRedis: "", model.LockSetNX: setNXPrefix} {
 		name := "lock:order:" + rand.Text()
 		dead := check.Value(instance(mode).Lock(t.Context(), name, 0))(t)
-		if rest := left(prefix+name, instance(mode), name); rest <= 0 || rest > lease {
-			t.Errorf("%s: %s are left of a lease of %s", mode, rest, lease)
-		}
+		rest := left(prefix+name, instance(mode), name)
+		check.That(t, rest > 0 && rest <= lease, "%s: %s are left of a lease of %s", mode, rest, lease)
 		check.Must(t, dead.Unlock())
 	}
 	java := "lock:order:" + rand.Text()
 	check.Must(t, client.HSet(t.Context(), java, "285475da-9152-4c83-822a-67ee2f116a79:52", 1).Err())
-	if rest := left(java, instance(model.LockRedis), java); rest <= lease {
-		t.Errorf("%s are left of a Java holder's hour", rest)
-	}
+	rest := left(java, instance(model.LockRedis), java)
+	check.That(t, rest > lease, "%s are left of a Java holder's hour", rest)
 	check.Must(t, client.Del(t.Context(), java).Err())
 }
 

@@ -311,9 +311,7 @@ func (s *Orders) rush(t *testing.T, users int) (sold, soldOut int64) {
 func (s *Orders) refused(t *testing.T, userID string, want model.Code) model.Error {
 	t.Helper()
 	order, err := s.Place(t.Context(), userID, "v1")
-	if err == nil || model.CodeOf(err) != want {
-		t.Fatalf("%s: %+v, %v; want %s", userID, order, err, want)
-	}
+	check.Need(t, err != nil && model.CodeOf(err) == want, "%s: %+v, %v; want %s", userID, order, err, want)
 	refusal, ok := errors.AsType[*model.Error](err)
 	if !ok {
 		return model.Error{}

@@ -118,9 +118,7 @@ func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 			prepare(s)
 			_ = s.hangsUp(t, "bob", 50*time.Millisecond)
 			servicetest.Pass(2 * time.Second)
-			if users := s.line.users(); !slices.Contains(users, "bob") {
-				t.Errorf("queued of %v, want bob's", users)
-			}
+			check.That(t, slices.Contains(s.line.users(), "bob"), "queued of %v, want bob's", s.line.users())
 		})
 	}
 }
@@ -331,9 +329,8 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 					check.Equal(t, "when to come again", s.refused(t, "alice", model.CodeUnavailable).RetryAfter, time.Second)
 				}
 				check.That(t, s.doctor.requests.Load() >= 3, "a rebuild was asked for %d times", s.doctor.requests.Load())
-				if n := s.hot.Calls("reserve"); n > 2 {
-					t.Errorf("the closed copy was asked %d times: it must be known from memory", n)
-				}
+				n := s.hot.Calls("reserve")
+				check.That(t, n <= 2, "the closed copy was asked %d times: it must be known from memory", n)
 				s.sale.Set("state", model.CopyOpen)
 				s.sale.Set("stock", 5)
 				servicetest.Pass(900 * time.Millisecond)
@@ -443,9 +440,8 @@ func TestBuyersThatWereReadAcrossAChangeAreNotUsed(t *testing.T) {
 			s.hot.Yields = 20 * time.Millisecond
 			time.AfterFunc(10*time.Millisecond, func() { s.hot.With(func() { change(s) }) })
 			// With a filter of the buyers the answer would be that nothing is left.
-			if err := s.cache.Refusal(t.Context(), "bob", "v1"); err != nil {
-				t.Errorf("bob was told %v from memory", err)
-			}
+			err := s.cache.Refusal(t.Context(), "bob", "v1")
+			check.That(t, err == nil, "bob was told %v from memory", err)
 		})
 	}
 }

@@ -110,9 +110,8 @@ func TestChangesThatDoNotEndRefuseNobody(t *testing.T) {
 			servicetest.Pass(10 * time.Microsecond)
 			before := db.Queries.Load()
 			hears(t, c, "while it changes", "u", "")
-			if n := db.Queries.Load() - before; n > maxReadings {
-				t.Errorf("%d readings for one request", n)
-			}
+			n := db.Queries.Load() - before
+			check.That(t, n <= maxReadings, "%d readings for one request", n)
 		}
 		close(over)
 		changing.Wait()
@@ -251,9 +250,7 @@ func TestReadNeverAnswersFromACopy(t *testing.T) {
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
 		for sold := range int64(10) {
 			v, err := c.Read(t.Context(), "v1")
-			if err != nil || v.Remaining != 10-sold {
-				t.Fatalf("read %d, %v; want %d", v.Remaining, err, 10-sold)
-			}
+			check.Need(t, err == nil && v.Remaining == 10-sold, "read %d, %v; want %d", v.Remaining, err, 10-sold)
 			db.Change(func(v *model.Voucher) { v.Remaining-- })
 		}
 		servicetest.WantCode(t, check.ErrorOf(c.Read(t.Context(), "unknown")), model.CodeNotFound)
@@ -343,9 +340,8 @@ func TestAChangeIsKnownWithinASecond(t *testing.T) {
 		}}
 		known := accountsOf(t, source)
 		check.Must(t, known.Refresh(t.Context()))
-		if since := *oldest.Load(); time.Since(since) != time.Hour {
-			t.Errorf("at first the changes since %s are read", time.Since(since))
-		}
+		since := *oldest.Load()
+		check.That(t, time.Since(since) == time.Hour, "at first the changes since %s are read", time.Since(since))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -417,9 +413,8 @@ func TestOneQuestionForOneAccount(t *testing.T) {
 					t.Errorf("%s: %+v, %v", id, got, err)
 				}
 			})
-			if n := source.asked.Load() - before; n != asked {
-				t.Errorf("%s: fifty requests asked %d times, want %d", id, n, asked)
-			}
+			n := source.asked.Load() - before
+			check.That(t, n == asked, "%s: fifty requests asked %d times, want %d", id, n, asked)
 		}
 		ask("root", 1, "", 1, 1)
 		ask("root", 1, "", 1, 0)
