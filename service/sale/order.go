@@ -142,7 +142,7 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []s
 	if err := s.deps.Selling(); err != nil {
 		return model.Order{}, err
 	}
-	known, refusal := s.deps.Cache.Known(userID, voucherID, groups...)
+	known, refusal := s.deps.Cache.Known(userID, voucherID, groups...) //nolint:contextcheck // it waits for no reading
 	if refusal = s.seller.open(voucherID, refusal); refusal != nil && !errors.Is(refusal, model.ErrEntry) {
 		return model.Order{}, refusal // most requests end here; a deadline would cost them more than the answer
 	}
