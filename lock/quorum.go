@@ -238,12 +238,12 @@ func (c *Client) hear(line *queue, part string) {
 
 // consider has the first waiter ask when enough parts may be free. While other parts are being given back it makes one
 // round soon, rather than one for each message. Under Client.mu.
-func (line *queue) consider(enough int) {
-	w := line.waiting[0]
+func (q *queue) consider(enough int) {
+	w := q.waiting[0]
 	switch {
 	case w.rounds.quiet:
-	case w.rounds.free(line) >= enough:
-		line.ask()
+	case w.rounds.free(q) >= enough:
+		q.ask()
 	case w.until.IsZero():
 		w.until = time.Now().Add(w.rounds.pause)
 		w.wake.ring()

@@ -107,38 +107,39 @@ const (
 
 // giveBack gives back in the background what an acquisition of unknown outcome may have taken.
 func (c *Client) giveBack(h *holding) {
-	left := func(err error) {
-		c.undoing.Add(-1)
-		c.set.log.Warn("a lock of unknown state is left to its lease", logName(h.name), logHolder(h.id), logError(err))
-	}
-	if c.undoing.Add(1) > maxUndos {
-		left(ErrOverloaded)
-		return
-	}
 	c.undos.Add(1)
-	started := c.spawn(func() {
-		defer c.undos.Done()
-		ctx, cancel := context.WithTimeout(c.base, max(h.first, minUndoTime))
-		defer cancel()
-		r := h.request(0, 0)
-		r.Abandon = true
-		err := c.insist(ctx, func(ctx context.Context) error {
-			c.undoPlaces <- struct{}{}
-			defer func() { <-c.undoPlaces }()
-			_, err := c.store.Release(ctx, r)
-			return err
-		})
-		if err != nil && !errors.Is(err, ErrRefused) {
-			left(err)
-			return
-		}
-		c.undoing.Add(-1)
-		if err == nil {
-			c.nudge(h.name)
-		}
+	switch {
+	case c.undoing.Add(1) > maxUndos:
+		h.undone(ErrOverloaded)
+	case !c.spawn(h.giveBack):
+		h.undone(ErrClosed)
+	}
+}
+
+// giveBack is the work of Client.giveBack.
+func (h *holding) giveBack() {
+	c := h.client
+	ctx, cancel := context.WithTimeout(c.base, max(h.first, minUndoTime))
+	defer cancel()
+	r := h.request(0, 0)
+	r.Abandon = true
+	err := c.insist(ctx, func(ctx context.Context) error {
+		c.undoPlaces <- struct{}{}
+		defer func() { <-c.undoPlaces }()
+		_, err := c.store.Release(ctx, r)
+		return err
 	})
-	if !started {
-		c.undos.Done()
-		left(ErrClosed)
+	if err == nil {
+		c.nudge(h.name)
+	}
+	h.undone(err)
+}
+
+// undone ends what giveBack began.
+func (h *holding) undone(err error) {
+	h.client.undoing.Add(-1)
+	h.client.undos.Done()
+	if err != nil && !errors.Is(err, ErrRefused) {
+		h.client.set.log.Warn("a lock of unknown state is left to its lease", logName(h.name), logHolder(h.id), logError(err))
 	}
 }

@@ -29,8 +29,8 @@ type actor struct {
 	closed bool // it is over: what comes late is of no worker any more
 }
 
-func newActor(on *arena, name string, with setup) *actor {
-	ctx, cancel := context.WithCancel(on.ctx)
+func newActor(ctx context.Context, on *arena, name string, with setup) *actor {
+	ctx, cancel := context.WithCancel(ctx)
 	a := &actor{ctx: on.ctx, name: name, cancel: cancel, began: on.began, points: make(chan point), let: make(chan struct{}, 1)}
 	with.at = a.stand
 	a.note(pointBegun, false)
@@ -47,7 +47,7 @@ func newActor(on *arena, name string, with setup) *actor {
 
 func (a *actor) stand(ctx context.Context, p point) {
 	a.note(p, false)
-	if p.passes() {
+	if p == pointHeld || p == pointLost || p == pointGiven {
 		return
 	}
 	select {
@@ -101,7 +101,6 @@ func (a *actor) kill() {
 	a.over = true
 }
 
-// finish lets the actor end its work.
 func (a *actor) finish() tally {
 	a.to(rowBudget)
 	if !a.over {
@@ -156,7 +155,6 @@ func (a Attack) Twice(h Hold) (all []Hold) {
 	return all
 }
 
-// Together is the longest time in which two workers had the lock.
 func (a Attack) Together() (longest time.Duration) {
 	for _, h := range a.Holds {
 		for _, both := range a.Twice(h) {
@@ -200,13 +198,12 @@ type arena struct {
 	workers  []*actor
 }
 
-// worker starts a worker with the settings of the arena, changed by change.
 func (a *arena) worker(name string, change ...func(*setup)) *actor {
 	with := a.setup
 	for _, f := range change {
 		f(&with)
 	}
-	w := newActor(a, name, with)
+	w := newActor(a.ctx, a, name, with)
 	a.workers = append(a.workers, w)
 	return w
 }
@@ -234,9 +231,8 @@ func (a *arena) clear() {
 	}
 }
 
-// forbidden is how long to wait for an event that only a broken strategy allows. With a broken strategy that is until
-// the event comes, within a round trip or a lease; with the others it is a few leases, or the longer patience of a
-// test.
+// forbidden is how long to wait for an event that only a broken strategy allows: with one of those until it comes, with
+// the others a few leases, or the longer patience of a test.
 func (a *arena) forbidden() time.Duration {
 	if lost := a.strategy.defect == defectLost || a.strategy.defect == defectOversold; lost && !a.strategy.mended {
 		return certain
@@ -245,8 +241,7 @@ func (a *arena) forbidden() time.Duration {
 }
 
 // lastWait is how long a worker may wait for the lock when it must get it. With a strategy that leaves the lock of a
-// dead holder locked, that is a few leases: the lab then reports a deadlock. With any other strategy the worker gets
-// the lock much earlier.
+// dead holder locked that is a few leases, with any other much less.
 func (a *arena) lastWait(s *setup) {
 	if a.strategy.defect == defectDeadlock {
 		s.Wait = deadLeases * a.watched
@@ -264,8 +259,8 @@ func (a *arena) finish(workers ...*actor) {
 }
 
 // meet: A stands at one of the points. B wants in before A goes on. A's lease is that, or the short one.
-func meet(name string, stock int64, lease time.Duration, at ...point) attack {
-	return attack{name: name, stock: stock, run: func(a *arena) {
+func meet(name string, lease time.Duration, at ...point) attack {
+	return attack{name: name, stock: 1, run: func(a *arena) {
 		first := a.stands("A", at, func(s *setup) { s.Lease = cmp.Or(lease, a.watched) })
 		second := a.wants("B")
 		first.to(certain, pointRead)
@@ -275,13 +270,13 @@ func meet(name string, stock int64, lease time.Duration, at ...point) attack {
 }
 
 // overlap: A and B both find the lock free, or are both inside, before either goes on.
-func overlap() attack { return meet("two at once", 1, calmLease, pointChecked, pointRead) }
+func overlap() attack { return meet("two at once", calmLease, pointChecked, pointRead) }
 
 // beforeCommit: A gives the lock back, and stands before its COMMIT. B takes it and reads.
-func beforeCommit() attack { return meet("between unlock and COMMIT", 1, calmLease, pointFreed) }
+func beforeCommit() attack { return meet("between unlock and COMMIT", calmLease, pointFreed) }
 
 // outlive: A is inside for three leases; B wants in.
-func outlive() attack { return meet("work longer than the lease", 1, 0, pointRead) }
+func outlive() attack { return meet("work longer than the lease", 0, pointRead) }
 
 // crash: a holder dies at a point; then B wants the lock. One refused before had too short a lease.
 func crash(at point) attack {
@@ -316,7 +311,6 @@ func staleUnlock(at point) attack {
 	}}
 }
 
-// reenter: the holder takes the lock once more.
 func reenter() attack {
 	return attack{name: "re-entry", stock: 1, run: func(a *arena) {
 		a.finish(a.worker("A", a.lastWait, func(s *setup) { s.Reenter = true }))

@@ -50,7 +50,7 @@ func TestUsage(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		code := command(t.Context(), strings.Fields(args), &stdout, &stderr)
-		check.That(t, code == exitUsage && strings.Contains(stderr.String(), want) && stdout.Len() == 0,
+		check.That(t, code == 2 && strings.Contains(stderr.String(), want) && stdout.Len() == 0,
 			"%s: exit %d, %q, want %q", args, code, stderr.String(), want)
 	}
 }

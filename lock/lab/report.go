@@ -17,7 +17,6 @@ import (
 // Verdict is what the lab says about a row.
 type Verdict string
 
-// The verdicts.
 const (
 	VerdictBroken  Verdict = "broken as expected"
 	VerdictCorrect Verdict = "correct"
@@ -109,10 +108,10 @@ func (r report) write(w io.Writer) {
 		"the other figures the free run.\n"+
 		"MEDIAN, P99 and LONGEST are the waits for the lock; where there is none, for the whole operation.\n",
 		r.Workers, r.Operations, r.Took.Round(100*time.Millisecond))
-	r.list(text, VerdictBroken, "Why the broken ones break, and what does it right:")
-	r.list(text, VerdictCorrect, "What the real ones do:")
+	fmt.Fprintln(text, "\nWhy the broken ones break, and what does it right; what the real ones do:")
 	for _, row := range r.Rows {
 		if row.OK() {
+			fmt.Fprintf(text, "  %-26s %s\n", row.Name, strings.TrimSuffix(row.Why+"; right: "+row.Cure, "; right: "))
 			continue
 		}
 		fmt.Fprintf(text, "\n%s: %s\n", row.Name, row.Verdict)
@@ -125,16 +124,6 @@ func (r report) write(w io.Writer) {
 	}
 	_, err := io.WriteString(w, text.String())
 	must("print the table", err)
-}
-
-// list prints a line for each row with a verdict, under a heading.
-func (r report) list(w io.Writer, v Verdict, heading string) {
-	fmt.Fprintf(w, "\n%s\n", heading)
-	for _, row := range r.Rows {
-		if row.Verdict == v {
-			fmt.Fprintf(w, "  %-26s %s\n", row.Name, strings.TrimSuffix(row.Why+"; right: "+row.Cure, "; right: "))
-		}
-	}
 }
 
 // short is a duration for a person.

@@ -33,11 +33,10 @@ const (
 
 // Points at which no worker can be stopped: the story only reports them.
 const (
-	pointBegun point = "begins"
-	pointHeld  point = "has the lock"
-	pointLost  point = "hears that the lock is lost"
-	pointGiven point = "unlocks" // in a moment
-
+	pointBegun   point = "begins"
+	pointHeld    point = "has the lock"
+	pointLost    point = "hears that the lock is lost"
+	pointGiven   point = "unlocks"   // in a moment
 	pointKilled  point = "is killed" // the last of a worker, as the others below
 	pointDone    point = "is done"
 	pointSoldOut point = "is told that nothing is left"
@@ -45,9 +44,6 @@ const (
 	pointStuck   point = "did not get the lock"
 	pointFailed  point = "has failed"
 )
-
-// passes says that a worker only tells of a point, and does not stand there.
-func (p point) passes() bool { return p == pointHeld || p == pointLost || p == pointGiven }
 
 // pause is called at every point; it returns when the worker may go on.
 type pause = func(ctx context.Context, p point)
@@ -69,10 +65,10 @@ type setup struct {
 	undo  *cleanup              // when the work is over
 }
 
-// opener makes the work of one process. What that holds, setup.undo lets go.
+// opener makes the work of one process, which does one unit at each call, also concurrently. What it holds, setup.undo
+// lets go.
 type opener = func(s setup) perform
 
-// perform does one unit of work. It is safe for concurrent use.
 type perform = func(ctx context.Context) answer
 
 // unit is one unit of work, or what is done before and after it.
@@ -84,7 +80,6 @@ type unit struct {
 	tx   *sql.Tx // where it works in one
 }
 
-// stand is at a point, as a part of a step.
 func (u unit) stand(p point) bool {
 	u.at(u.ctx, p)
 	return true
@@ -101,7 +96,6 @@ func (u unit) trade(query string, write func(found figures) (sold int64, done bo
 	}
 }
 
-// ledger is an account and a stock.
 type ledger struct {
 	open func(u unit, stock int64)
 	read func(u unit) figures
@@ -118,7 +112,7 @@ func (f *figures) sell() (sold int64) {
 	return sold
 }
 
-// defect is what a broken strategy shows.
+// defect is what a broken strategy shows; none is that of a real one.
 type defect string
 
 const (
@@ -146,7 +140,6 @@ type strategy struct {
 
 func (s strategy) broken() bool { return s.defect != defectNone }
 
-// Where strategies run.
 const (
 	onRedis  = "redis"    // one Redis
 	onQuorum = "redis ×3" // three of them
@@ -174,7 +167,6 @@ func (s strategy) work(ctx context.Context, with setup) (did tally) {
 	return did
 }
 
-// load is how hard the workers of a free run work.
 type load struct {
 	Workers    int // share the account, half of them in each of two processes
 	Operations int
@@ -298,7 +290,6 @@ func onReplicas() []strategy {
 	return all
 }
 
-// realLocks are those of the product's own lock package.
 func realLocks() []strategy {
 	return []strategy{
 		realLock("redis hash", onRedis, "re-entrant, watchdog, unlock messages; Redisson's layout", onOne(lock.NewRedisStore, 0)),
