@@ -63,6 +63,7 @@ type instance struct {
 // begin starts the servers as production has them, and the service. The limits are off, because all requests come from
 // one address; the backlog may grow as old as it likes, because its cost is measured separately.
 func (h *harness) begin(t testing.TB, c workCase, program string) *session {
+	t.Helper()
 	// The servers of tests are small; these two have the sizes of deployments/my.cnf.
 	database := testserver.MariaDB(t, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M")
 	memory, queue := testserver.Redis(t), testserver.NATS(t)
@@ -293,6 +294,7 @@ const patience = 10 * time.Second
 
 // run sends for as long as the load lasts, and returns when every request has its answer.
 func (l load) run(t testing.TB) (sum heard) {
+	t.Helper()
 	conns := make([]net.Conn, l.connections)
 	for i := range conns {
 		conns[i] = check.Value(net.Dial("tcp", l.addresses[i%len(l.addresses)]))(t)

@@ -321,11 +321,6 @@ func owners(orders map[string]model.Order) map[string][]string {
 	return owns
 }
 
-func stats(t *testing.T, a *app, voucherID string) model.Stats {
-	t.Helper()
-	return reads[model.Stats](t, a, "/admin/vouchers/"+voucherID+"/stats")
-}
-
 func (a *app) reportOf(t testing.TB, voucherID string) model.Report {
 	t.Helper()
 	return reads[model.Report](t, a, "/admin/vouchers/"+voucherID+"/report")

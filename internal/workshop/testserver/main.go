@@ -83,6 +83,13 @@ var programs = sync.OnceValues(func() (string, error) {
 	return process.dir("programs")
 })
 
+var (
+	natsProgram    = sync.OnceValues(buildNATS)
+	sharedDatabase = share("TESTSERVER_DATABASE", "", launchSharedDatabase)
+	sharedRedis    = share("TESTSERVER_REDIS", redisURL, launchSharedRedis)
+	sharedNATS     = share("TESTSERVER_NATS", natsURL, launchSharedNATS)
+)
+
 // home is the directory and the shared servers of one test binary.
 type home struct {
 	adopted atomic.Bool // Main was called, and will clean up

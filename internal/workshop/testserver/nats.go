@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -57,8 +56,8 @@ func (s *Server) ReloadNATS(settings ...string) {
 	})
 }
 
-// natsProgram is built in make's directory. Test binaries that build at once replace each other's as a whole.
-var natsProgram = sync.OnceValues(func() (string, error) {
+// buildNATS builds the program in make's directory. Test binaries that build at once replace each other's as a whole.
+func buildNATS() (string, error) {
 	program := filepath.Join(moduleRoot(), "bin", "nats-server")
 	made := program + "." + strconv.Itoa(os.Getpid())
 	err := os.MkdirAll(filepath.Dir(program), 0o750)
@@ -69,7 +68,7 @@ var natsProgram = sync.OnceValues(func() (string, error) {
 		err = os.Rename(made, program)
 	}
 	return program, err
-})
+}
 
 // natsEngine is a server with some files of deployments/ and more arguments. It listens once JetStream is ready.
 func natsEngine(program string, files []string, more ...string) engine {

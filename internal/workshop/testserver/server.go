@@ -280,12 +280,6 @@ type shared struct {
 	find     func() (*Server, error)
 }
 
-var (
-	sharedDatabase = share("TESTSERVER_DATABASE", "", launchSharedDatabase)
-	sharedRedis    = share("TESTSERVER_REDIS", redisURL, launchSharedRedis)
-	sharedNATS     = share("TESTSERVER_NATS", natsURL, launchSharedNATS)
-)
-
 func share(variable, url string, launch func() (*Server, error)) shared {
 	return shared{variable, sync.OnceValues(func() (*Server, error) {
 		if addr := os.Getenv(variable); addr != "" {
