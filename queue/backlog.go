@@ -12,16 +12,13 @@ import (
 	"seckill/model"
 )
 
-// Backlog tells what waits. It asks the server two questions that are answered from
-// memory, so that it may be called several times a second.
+// Backlog tells what waits. The server answers both questions from memory: it may be called several times a second.
 //
-// Consumed is what lies at or below the worker's ack floor, and what the stream does not hold any more: only an
-// acknowledgement removes a message from a work queue. That the stream still holds a message does not say that it
-// waits, because a server whose disk was full has acknowledgements without the removal that follows each.
+// Consumed is what lies at or below the worker's ack floor, and what the stream does not hold any more. A message that
+// it holds may be consumed too: a server whose disk was full has acknowledgements without removals.
 //
-// The ack floor must never be overstated, because a rebuild takes every message up to it for decided. The consumer is
-// asked before the stream: its floor only rises, so that it holds also at the time of the second answer. The consumer's
-// floor lags behind lost acknowledgements until their messages were delivered again.
+// The ack floor must never be overstated, because a rebuild takes every message up to it for decided. It only rises, so
+// the consumer is asked before the stream. It lags behind lost acknowledgements until their messages come again.
 func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
@@ -71,13 +68,11 @@ func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject s
 	return first, err == nil, err
 }
 
-// Waiting counts the messages of every voucher that has some of its own, by its id: its orders
-// were isolated. Those that all vouchers share are counted under model.AnyVoucher.
+// Waiting counts the messages of every voucher whose orders were isolated, by its id. Those that all vouchers share are
+// counted under model.AnyVoucher.
 //
-// Two requests answer for all vouchers at once, the second from the server's memory: with 10,000 vouchers within 20 ms,
-// in 500 KB (measured). The server names up to 100,000 subjects in an answer, and the library asks on.
-// Between two such answers messages go, and a voucher may be missed that has some. So a voucher that is not named has
-// no backlog of its own that matters, but only BacklogOf tells its floor.
+// Two requests answer for all vouchers: for 10,000 within 20 ms, in 500 KB. The server names up to 100,000 subjects in an
+// answer, and the library asks on. In between a voucher may be missed: only BacklogOf tells the floor of one.
 func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
@@ -102,13 +97,11 @@ func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 	return waiting, nil
 }
 
-// BacklogOf is Backlog for the messages that may carry orders of one voucher: those that all
-// vouchers share, and its own. Messages, Age and AckFloor are theirs, LastSequence is the
-// stream's. Of model.AnyVoucher it tells the backlog of the shared ones alone.
+// BacklogOf is Backlog for the messages that may carry orders of one voucher: those that all vouchers share, and its own.
+// LastSequence is the stream's. Of model.AnyVoucher it tells the backlog of the shared ones alone.
 //
-// The ack floor and the stream's last sequence are read first, and then which of the messages is the first one above
-// the floor: everything of the voucher below that one was acknowledged, and all of it up to the last sequence when
-// there is none. Orders that were isolated may have come in any earlier message: while there are some, the floor is 0.
+// The floor and the last sequence are read first, and then the first message above the floor: what lies below that one
+// was acknowledged. Orders that were isolated may have come in any earlier message: while there are some, the floor is 0.
 // They are looked for last, because they are isolated before their first message is acknowledged.
 func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
 	return q.backlogOf(ctx, voucherID, counted)

@@ -22,14 +22,10 @@ import (
 const (
 	// dialBudget bounds one dial, because start has to say soon which dependency is missing.
 	dialBudget = 3 * budget.Look
-	// deadPings find a server that hangs: the connection is given up when the next
-	// ping is due, after a second, and so many have no answer, 2 to 3 s after the
-	// server fell silent. The others need 4 s at least to elect a leader in its place.
-	//
-	// That is no matter of load: a server answers a ping where it reads from the connection, and stores what was
-	// published somewhere else. A publish without an ack is repeated after budget.Look, which is shorter. A server that
-	// was only slow costs a connection made anew, and the publishes under way are repeated under the same ids. Where
-	// this process itself stood still, the missed pings count as one.
+	// deadPings find a server that hangs: with so many unanswered, a second apart, the connection is given up 2 to 3 s
+	// after the server fell silent. The others need 4 s at least to elect a leader in its place. A server under load
+	// answers pings all the same. One that was only slow costs a new connection, and publishes are repeated under the
+	// same ids. Where this process itself stood still, the missed pings count as one.
 	deadPings = 2
 
 	// leastPayload is what a server must take in one message: an order of the longest ids, or the letter about it, with

@@ -24,14 +24,12 @@ import (
 )
 
 const (
-	// fetchMessages bounds one fetch. The next one begins when less than a full call of persist is left of it. An
-	// instance thus has in hand at most one fetch, one call that waits to be taken, and one for each worker: a few MiB,
-	// as a message has at most 500 orders of some 130 bytes.
+	// fetchMessages bounds one fetch. The next one begins when less than a full call of persist is left of it: an
+	// instance has a few MiB in hand, as a message has at most 500 orders of some 130 bytes.
 	//
-	// A fetch is bounded by nothing else. The server says in a message of its own that the bytes are used up, or are
-	// not (409 Batch Completed). From a consumer with replicas that comes before the orders, which leave once the
-	// replicas agree; the client then takes the fetch for ended, and the orders come again after ackWait, for ever in
-	// the same way (nats-server 2.15, nats.go 1.55).
+	// A fetch is not bounded in bytes: a consumer with replicas says that these are used up (409 Batch Completed) before
+	// it sends the orders. The client takes the fetch for ended, and the orders come again after ackWait, for ever
+	// (nats-server 2.15, nats.go 1.55).
 	fetchMessages = 64
 	// stopBudget is how long calls under way may go on after the end was asked for: longer than a transaction, shorter
 	// than a call that has to bisect its orders. The messages of a call that is cut off come again.

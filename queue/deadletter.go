@@ -213,18 +213,14 @@ func decodeLetter(raw *jetstream.RawStreamMsg) model.DeadLetter {
 	return letter
 }
 
-// Orders of all vouchers share messages. An order that cannot be stored now for a reason of its voucher, or of its own,
-// must not keep such a message: everything that waits for the messages from before a moment waits for the oldest of
-// them. So its worker isolates it, durably, on a subject of its voucher, and acknowledges the message in which it came.
-// There it is delivered again, later and later, until it is stored. A process that dies in between leaves it in both
-// messages, which changes nothing: the database knows it by its id.
+// An order that cannot be stored now, for a reason of its voucher or of its own, must not keep a message that orders of
+// all vouchers share: a rebuild waits for the oldest of these. So its worker isolates it, durably, on a subject of its
+// voucher, and acknowledges the message in which it came. There it is delivered again, later and later, until it is
+// stored. A process that dies in between leaves it in both messages, and the database knows it by its id. It keeps the
+// sequence of the first message, by which a rebuild tells whether it counts.
 //
-// An order that was isolated keeps the sequence of the message in which it came, because a
-// rebuild tells by that whether it counts.
-//
-// An order from behind the barrier of a rebuild waits for that rebuild, and the rebuild
-// waits for the orders that were isolated. Such an order was never promised, because its epoch
-// was closed when it was published. It is published again behind all others.
+// An order from behind the barrier of a rebuild waits for that rebuild, and the rebuild waits for isolated orders. Such
+// an order was never promised, because its epoch was closed before. It is published again behind all others.
 
 // strayTries deliveries, some 1.5 s, a message waits for a running rebuild before its orders are published again.
 const strayTries = 5
