@@ -87,8 +87,8 @@ func (l *ledger) decide(ctx context.Context, id string, decision Decision, now t
 			return err
 		}
 		pending, succeeded := p.Status == payment.Pending, p.Status == payment.Succeeded
-		ended := map[Decision]payment.Status{Approve: payment.Succeeded, Decline: payment.Failed}[decision]
-		back := map[Decision]int64{Refund: p.Amount, Lose: p.Amount, RefundPart: 1}[decision]
+		ended := map[Decision]payment.Status{Approve: payment.Succeeded, Decline: payment.Failed}[decision] //nolint:exhaustive // the others end nothing
+		back := map[Decision]int64{Refund: p.Amount, Lose: p.Amount, RefundPart: 1}[decision]               //nolint:exhaustive // the others give nothing back
 		back = min(back, p.Amount-p.Refunded)
 		switch {
 		case pending && decision == Delay:
