@@ -535,7 +535,7 @@ func (f *film) write(t *testing.T, name string) {
 			part.Max.Y--
 		}
 		shown = all
-		moving.Image = append(moving.Image, all.SubImage(part).(*image.Paletted)) //nolint:forcetypeassert // it is of its kind
+		moving.Image = append(moving.Image, all.SubImage(part).(*image.Paletted))
 		moving.Delay = append(moving.Delay, f.delay)
 	}
 	var content bytes.Buffer

@@ -314,10 +314,9 @@ func (c *console) saveVoucher(w http.ResponseWriter, r *http.Request, v *visit) 
 		return done(w, r, voucherPath(saved.ID), said)
 	}
 	form.Refusal, form.Wrong = v.language.Explain(err), fields(v.language, err)
-	switch model.CodeOf(err) {
-	case model.CodeConflict: // perhaps of the key, which was used for other entries
+	if code := model.CodeOf(err); code == model.CodeConflict { // perhaps of the key, which was used for other entries
 		form.Once = rand.Text()
-	case model.CodePreconditionFailed:
+	} else if code == model.CodePreconditionFailed {
 		form.Tag = saved.Tag()
 	}
 	return c.refuse(w, r, v, err, "voucher_form", form)
