@@ -238,8 +238,7 @@ func TestMoneyOfAnOrder(t *testing.T) {
 		v := l.onSale(t, 2)
 		alices, _ := l.paid(t, v.ID, "alice")
 		bobs, _ := l.paid(t, v.ID, "bob")
-		refund, _, err := l.refunds.Request(t.Context(), alices.ID, newID(t), "boss")
-		check.Must(t, err)
+		refund := l.refunded(t, alices.ID)
 		payments := check.Value(l.payments.OfOrder(t.Context(), alices.ID))(t)
 		check.That(t, len(payments) == 1 && payments[0].ID == refund.PaymentID &&
 			payments[0].Status == model.PaymentSucceeded, "payments %+v", payments)

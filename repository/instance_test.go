@@ -45,27 +45,6 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// TestAdoptAtOnce: instances of both modes and the first voucher at once. Once the voucher is there the mode is fixed.
-func TestAdoptAtOnce(t *testing.T) {
-	t.Parallel()
-	overDialects(t, func(t *testing.T, f *fixture) {
-		var afterwards atomic.Value // the mode seen by who made the voucher
-		check.Volley(9, func(i int) {
-			if i == 8 {
-				f.onSale(t, 1)
-				got, err := f.modes.Read(t.Context())
-				check.That(t, err == nil, "%v", err)
-				afterwards.Store(got.Mode)
-				return
-			}
-			check.Is(t, "the call", check.ErrorOf(f.modes.Adopt(t.Context(), []model.OrderMode{model.ModeSync, model.ModeAsync}[i%2])), nil)
-		})
-		if got, ok := afterwards.Load().(model.OrderMode); ok {
-			f.mode(t, got)
-		}
-	})
-}
-
 // TestAdoptWaitsForTheFirstVoucher that another call is just making.
 func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
 	t.Parallel()
@@ -208,8 +187,7 @@ func TestWhatChangesNothingWaitsForNoRow(t *testing.T) {
 	v := f.withWaitlist(t, 2)
 	owned, closed := l.bought(t, v.ID, "owner"), l.bought(t, v.ID, "former")
 	started := l.started(t, owned)
-	_, _, err := l.cancel(t.Context(), "former", closed.ID)
-	check.Must(t, err)
+	l.cancels(t, "former", closed.ID)
 	tx := f.begin(t)
 	for _, table := range []string{"vouchers", "orders", "waitlist"} {
 		execTx(t, tx, "SELECT * FROM "+table+" FOR UPDATE")
@@ -260,8 +238,7 @@ func TestEvents(t *testing.T) {
 		check.Must(t, check.ErrorOf(l.payments.Settle(t.Context(), money(t, late))))
 		canceled := l.bought(t, v.ID, "carol")
 		for range 2 { // the second changes nothing
-			_, _, err := l.cancel(t.Context(), "carol", canceled.ID)
-			check.Must(t, err)
+			l.cancels(t, "carol", canceled.ID)
 		}
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), canceled.ID, newID(t), "boss")), model.OrderCanceled)
 		failed := check.Value(l.orders.Fail(t.Context(), reservation(t, v.ID, "dave", 1, 1), model.ReasonUnprocessable))(t)

@@ -3,124 +3,14 @@
 package repository_test
 
 import (
-	"context"
-	"database/sql"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository"
 )
-
-// TestOverdueIsReadByItsIndex: a look that finds nothing reads nothing, however many
-// orders there are, and a page is not sorted.
-func TestOverdueIsReadByItsIndex(t *testing.T) {
-	t.Parallel()
-	const orders = 1000
-	f := newFixture(t, stores()[0])
-	v := f.onSale(t, orders)
-	var asked []model.Order
-	for i := range orders {
-		asked = append(asked, order(t, v.ID, user(i)))
-	}
-	f.create(t, asked...)
-	f.exec(t, "UPDATE orders SET expires_at = created_at WHERE user_id < ?", user(300))
-	f.exec(t, "ANALYZE TABLE orders")
-	statement := check.Value(os.ReadFile("sql/order_overdue.sql"))(t)
-	plan := testserver.Plan(t, f.db.SQL(), withoutComments(string(statement)), time.Unix(0, 0), time.Unix(0, 0), "", 100)
-	found := 0
-	for _, step := range plan {
-		if step.Table != "orders" {
-			continue
-		}
-		found++
-		check.That(t, step.Key == "orders_due" && !strings.Contains(step.Extra, "filesort"),
-			"orders of voucher %s are read by %s (%s)", v.ID, step.Key, step.Extra)
-	}
-	check.Equal(t, "plans of orders", found, 1)
-}
-
-func withoutComments(statement string) string {
-	var lines []string
-	for line := range strings.Lines(statement) {
-		if !strings.HasPrefix(line, "--") {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "")
-}
-
-// overdue is a voucher with so many orders whose time has passed, a hundred at each instant, as purchases make them.
-func overdue(b *testing.B, f *fixture, orders int) {
-	b.Helper()
-	v := f.onSale(b, int64(orders))
-	db := check.Value(sql.Open("mysql", f.options.DSN))(b) // which waits as long as it takes
-	defer func() { check.Must(b, db.Close()) }()
-	for from := 0; from < orders; from += 5000 {
-		check.Must(b, check.ErrorOf(db.ExecContext(b.Context(), fmt.Sprintf(
-			"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, unpaid_at, expires_at) "+
-				"SELECT CONCAT(LPAD(seq, 26, '0'), '.', ?), ?, MD5(seq), 'unpaid', 1000, 'CNY', ?, ?, ? + INTERVAL seq DIV 100 MICROSECOND "+
-				"FROM %s", testserver.Numbers(from+1, min(from+5000, orders))), v.ID, v.ID, longAgo, longAgo, longAgo)))
-	}
-	f.exec(b, "UPDATE vouchers SET remaining = 0 WHERE id = ?", v.ID)
-}
-
-const longAgo = "2026-01-01 00:00:00"
-
-// expireAll expires what is overdue, one batch after the other, and tells how many that were.
-func expireAll(ctx context.Context, tb testing.TB, f *fixture, size int) (expired int) {
-	tb.Helper()
-	for last := (model.OverdueOrder{}); ctx.Err() == nil; {
-		page, err := f.orders.Overdue(ctx, false, last, 2000)
-		if len(page) == 0 || err != nil {
-			return expired
-		}
-		last = page[len(page)-1]
-		for batch := range slices.Chunk(page, size) {
-			ids := make([]string, len(batch))
-			for i, order := range batch {
-				ids[i] = order.ID
-			}
-			orders, err := f.orders.Expire(ctx, ids)
-			if expired += len(orders); err != nil {
-				return expired
-			}
-		}
-	}
-	return expired
-}
-
-// BenchmarkExpire measures what an order that expires costs: the processor time of the service and of MariaDB, which
-// has the sizes and the durability of production.
-//
-//	go test ./repository -run '^$' -bench 'Expire$' -benchtime 1x
-func BenchmarkExpire(b *testing.B) {
-	const orders = 20_000
-	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
-		for _, size := range []int{100, 500} {
-			b.Run(fmt.Sprintf("%s/batch=%d", mode, size), func(b *testing.B) {
-				for b.Loop() {
-					b.StopTimer()
-					f, server := benchFixture(b)
-					check.Must(b, check.ErrorOf(f.modes.Adopt(b.Context(), mode)))
-					f.asIn(b, mode)
-					overdue(b, f, orders)
-					ours, theirs := testserver.CPU(b, os.Getpid()), testserver.CPU(b, server.PID())
-					b.StartTimer()
-					expired := float64(expireAll(b.Context(), b, f, size))
-					b.ReportMetric((testserver.CPU(b, os.Getpid())-ours).Seconds()*1e6/expired, "µs/order")
-					b.ReportMetric((testserver.CPU(b, server.PID())-theirs).Seconds()*1e6/expired, "mariadb-µs/order")
-				}
-			})
-		}
-	}
-}
 
 // TestOnlyReturnedUnitsGoToTheHotCopy: of orders that move in one transaction, those that keep their units write no
 // release, and only the others' units are on sale again.
@@ -143,9 +33,7 @@ func TestOnlyReturnedUnitsGoToTheHotCopy(t *testing.T) {
 // coolingDown is a voucher with a cool-down.
 func (f *fixture) coolingDown(t testing.TB, stock int64, cooldown time.Duration) model.Voucher {
 	t.Helper()
-	return f.voucher(t, model.VoucherFields{
-		Stock: stock, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), Cooldown: model.Window(cooldown),
-	})
+	return f.voucher(t, model.VoucherFields{Stock: stock, Cooldown: model.Window(cooldown)})
 }
 
 // TestACancellationDuringAPurchaseOpensNoGap: an order is canceled while the same user's next purchase reads first the
@@ -217,9 +105,7 @@ func TestWhoWaitsIsListed(t *testing.T) {
 func TestWhoCoolsDownGetsNoPlace(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
-		v := l.voucher(t, model.VoucherFields{
-			Stock: 1, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), Cooldown: model.Window(time.Hour), Waitlist: true,
-		})
+		v := l.voucher(t, model.VoucherFields{Stock: 1, Cooldown: model.Window(time.Hour), Waitlist: true})
 		ends := func(user string) {
 			t.Helper()
 			check.Must(t, check.ErrorOf(l.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: l.owns(t, v.ID, user).ID, UserID: user}})))

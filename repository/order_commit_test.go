@@ -101,44 +101,51 @@ func TestLostCommitIsDecidedByTheFirstAdmission(t *testing.T) {
 	near.balanced(t, v.ID, 1)
 }
 
-// TestUndecidedCommit: nothing gets through any more. The call ends with its context and says that it does not know.
+// TestUndecidedCommit: nothing gets through any more from COMMIT on, or it is answered by silence. The call ends with its
+// context, not when the driver gives up, and says that it does not know.
 func TestUndecidedCommit(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var cuts atomic.Int32
-	near, far := throughWire(t, model.StockConditional, func(_ *wire, statement string) verdict {
-		if statement != "COMMIT" && cuts.Load() == 0 {
-			return pass
+	for name, call := range map[string]func(context.Context, *fixture, model.Order) error{
+		"create": func(ctx context.Context, f *fixture, o model.Order) error {
+			return check.ErrorOf(f.orders.CreateOrders(ctx, []model.Order{order(t, o.VoucherID, "bob")}))
+		},
+		"cancel": func(ctx context.Context, f *fixture, o model.Order) error {
+			_, _, err := f.cancel(ctx, "alice", o.ID)
+			return err
+		},
+	} {
+		for _, silent := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", silence ", silent), func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				left := make(chan struct{})
+				var cuts atomic.Int32
+				near, far := throughWire(t, model.StockConditional, func(_ *wire, statement string) verdict {
+					switch {
+					case statement != "COMMIT" && cuts.Load() == 0:
+						return pass
+					case silent:
+						cancel()
+						<-left
+						return pass
+					case cuts.Add(1) == 2: // nor does a new connection get through
+						cancel()
+					}
+					return cutBefore
+				})
+				v := near.onSale(t, 2)
+				alices := near.place(t, order(t, v.ID, "alice")).Order
+				err := call(ctx, far, alices)
+				close(left)
+				wantUnknown(t, err)
+				check.That(t, ctx.Err() != nil, "it ended before its context")
+				if !silent {
+					near.balanced(t, v.ID, 1)
+				}
+			})
 		}
-		if cuts.Add(1) == 2 { // nor does a new connection get through
-			cancel()
-		}
-		return cutBefore
-	})
-	v := near.onSale(t, 1)
-	_, err := far.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
-	wantUnknown(t, err)
-	check.That(t, ctx.Err() != nil, "it ended before its context")
-	near.balanced(t, v.ID, 0)
-}
-
-// TestSilentCommit: COMMIT is answered by silence. The caller leaves when its
-// context ends, not when the driver gives up.
-func TestSilentCommit(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	left := make(chan struct{})
-	near, far := throughWire(t, model.StockConditional, onceOn("COMMIT", func(*wire) verdict {
-		cancel()
-		<-left
-		return pass
-	}))
-	v := near.onSale(t, 1)
-	_, err := far.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
-	close(left)
-	wantUnknown(t, err)
+	}
 }
 
 // TestChangeBetweenReadingAndTaking: the voucher changes after it was read and before its units are taken.

@@ -561,7 +561,7 @@ func TestLifeModel(t *testing.T) {
 				crash.in.Store(-1)
 				m.v = near.voucher(t, model.VoucherFields{
 					Waitlist: waitlist, Allocation: map[bool]model.Allocation{true: model.ByDraw}[drawn],
-					Stock: int64(stock), BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+					Stock:    int64(stock),
 					Cooldown: model.Window(rapid.SampledFrom([]time.Duration{0, time.Minute, 10 * time.Hour}).Draw(r, "cool-down")),
 				})
 				if drawn {

@@ -202,13 +202,17 @@ func (f *fixture) wired(t testing.TB, judge func(*wire, string) verdict) *fixtur
 // onSale makes a published voucher whose window is open.
 func (f *fixture) onSale(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
-	return f.voucher(t, model.VoucherFields{Stock: stock, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
+	return f.voucher(t, model.VoucherFields{Stock: stock})
 }
 
+// voucher makes a voucher; without a window it began an hour ago and ends in an hour.
 func (f *fixture) voucher(t testing.TB, asked model.VoucherFields) model.Voucher {
 	t.Helper()
 	if asked.Title == "" {
 		asked.Title, asked.Price, asked.FaceValue = title, 1000, 5000
+	}
+	if asked.BeginAt.IsZero() {
+		asked.BeginAt, asked.EndAt = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	}
 	return check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "", model.Idempotency{}))(t)
 }
@@ -237,6 +241,13 @@ func (f *fixture) cancel(ctx context.Context, userID, orderID string) (model.Ord
 		return model.Order{}, false, err
 	}
 	return answers[0].Order, answers[0].Changed, answers[0].Err
+}
+
+// cancels is cancel for an order that can be canceled.
+func (f *fixture) cancels(t testing.TB, userID, orderID string) {
+	t.Helper()
+	_, _, err := f.cancel(t.Context(), userID, orderID)
+	check.Must(t, err)
 }
 
 func (f *fixture) create(t testing.TB, orders ...model.Order) []model.Outcome {

@@ -3,8 +3,6 @@ package repository_test
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,7 +14,6 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/internal/workshop/check"
-	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository"
 	"seckill/repository/sqldb"
@@ -144,67 +141,6 @@ func TestRarePhases(t *testing.T) {
 	})
 }
 
-// TestListsReadFewRows counts with the server's own counters what a page reads, however
-// many vouchers there are and however few of them are in the phase.
-func TestListsReadFewRows(t *testing.T) {
-	t.Parallel()
-	const crowd, most = 4000, 2300 // twice the entries that a page may examine, and its own rows
-	options := migrated(t, stores()[0])
-	var pools []*sql.DB // of those who sell, and of those who browse
-	options.OpenDB = func(connector driver.Connector) *sql.DB {
-		pools = append(pools, sql.OpenDB(connector))
-		return pools[len(pools)-1]
-	}
-	f := openFixture(t, stores()[0], options)
-	rare := f.rare(t)
-	f.crowd(t, *rare[model.PhaseLive], crowd)
-	read := func() (sum int64) { // by the one connection of those who browse one after the other
-		const question = "SHOW SESSION STATUS WHERE variable_name IN ('Handler_read_first', 'Handler_read_key', 'Handler_read_last'," +
-			" 'Handler_read_next', 'Handler_read_prev', 'Handler_read_rnd', 'Handler_read_rnd_next')"
-		rows := check.Value(pools[1].QueryContext(t.Context(), question))(t)
-		defer rows.Close()
-		for rows.Next() {
-			var name string
-			var n int64
-			check.Must(t, rows.Scan(&name, &n))
-			sum += n
-		}
-		check.Must(t, rows.Err())
-		return sum
-	}
-	before := read()
-	own := read() - before // what the question itself counts
-	for _, phase := range append(model.Phases(), "") {
-		for _, all := range []bool{false, true} {
-			for _, cursor := range []string{"", model.Cursor{At: rare[model.PhaseLive].CreatedAt.Add(crowd / together / 2 * time.Second), ID: "crowd"}.String()} {
-				before := read()
-				page := check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{Phase: phase, All: all, Cursor: cursor, Limit: 100}))(t)
-				if rows := read() - before - own; rows > most || rows < int64(len(page.Items)) {
-					t.Errorf("phase %q, all %v, cursor %q: %d rows read, want at most %d of %d", phase, all, cursor, rows, most, crowd)
-				}
-			}
-		}
-	}
-	check.Equal(t, "connections of those who browse", pools[1].Stats().OpenConnections, 1)
-}
-
-// TestListsUseTheirIndexes: the database answers a page from one index in its order,
-// with no row read that is not on the page.
-func TestListsUseTheirIndexes(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, stores()[0])
-	rare := f.rare(t)
-	f.crowd(t, *rare[model.PhaseLive], 2000)
-	for query, want := range map[string]string{
-		"FORCE INDEX (vouchers_state) WHERE state = 'published' AND sold_out = 1 AND begin_at <= NOW(6) AND end_at > NOW(6)": "vouchers_state",
-		"FORCE INDEX (vouchers_newest) WHERE end_at <= NOW(6) AND state IN ('published', 'paused')":                          "vouchers_newest",
-	} {
-		plan := testserver.Plan(t, f.db.SQL(), "SELECT id FROM vouchers "+query+" ORDER BY created_at DESC, id DESC LIMIT 21")
-		check.That(t, len(plan) == 1 && plan[0].Key == want && strings.Contains(plan[0].Extra, "Using index") &&
-			!strings.Contains(plan[0].Extra, "filesort"), "%s: %+v", query, plan)
-	}
-}
-
 // TestSalesLeaveTheIndexesOfListsAlone: an UPDATE of the hot row changes nothing that an index has; only the last unit
 // moves it in them.
 func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
@@ -291,19 +227,17 @@ func (f *fixture) keepListsBusy(t *testing.T) (release func()) {
 func TestSoldOrders(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
-		v := l.voucher(t, model.VoucherFields{Title: title, Price: 7, Stock: 9, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
+		v := l.voucher(t, model.VoucherFields{Title: title, Price: 7, Stock: 9})
 		other := l.onSale(t, 9)
 		l.bought(t, other.ID, "somebody")
 		unpaid := l.bought(t, v.ID, "unpaid")
 		paid, _ := l.paid(t, v.ID, "paid")
 		refunded, _ := l.paid(t, v.ID, "refunded")
-		refund, _, err := l.refunds.Request(t.Context(), refunded.ID, newID(t), "admin")
-		check.Must(t, err)
+		refund := l.refunded(t, refunded.ID)
 		check.Must(t, l.refunds.Done(t.Context(), refund.ID))
 		late := l.bought(t, v.ID, "late")
 		notice := money(t, l.started(t, late))
-		_, _, err = l.cancel(t.Context(), "late", late.ID)
-		check.Must(t, err)
+		l.cancels(t, "late", late.ID)
 		check.Value(l.payments.Settle(t.Context(), notice))(t)
 		found := map[string]model.SoldOrder{}
 		last := model.SoldOrder{}
@@ -321,28 +255,6 @@ func TestSoldOrders(t *testing.T) {
 			check.That(t, o.TookUnit(), "%s took no unit", id)
 		}
 		wantCode(t, l.orders.Sold(t.Context(), "no id", nil), model.CodeNotFound)
-	})
-}
-
-// Pages of a sale meet without a gap, also between orders of one instant.
-func TestSoldOrdersOfManyPages(t *testing.T) {
-	t.Parallel()
-	overDialects(t, func(t *testing.T, f *fixture) {
-		v := f.onSale(t, 1)
-		at := time.Now().UTC().Truncate(time.Millisecond)
-		const orders = 5003
-		rows := make([]model.Order, orders)
-		for n := range rows {
-			rows[n] = model.Order{ID: fmt.Sprintf("%08d.%s", n, v.ID), VoucherID: v.ID, UserID: fmt.Sprint(n), Status: model.OrderCanceled, Currency: "CNY", CreatedAt: at.Add(time.Duration(n/2000) * time.Second)}
-		}
-		check.Must(t, f.db.Write(t.Context(), "fill", func(tx *gorm.DB) error { return tx.CreateInBatches(rows, 500).Error }))
-		read := 0
-		check.Must(t, f.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error {
-			check.Equal(t, "order", o.ID, rows[read].ID)
-			read++
-			return nil
-		}))
-		check.Equal(t, "orders", read, orders)
 	})
 }
 
