@@ -20,31 +20,24 @@ import (
 	"seckill/internal/sqlitefile"
 )
 
-const (
-	// leastPacket is what a server must take in one statement: a voucher with the longest description, and
-	// the entry of the administrators' log with what it was and is, as JSON. An order takes less than 1 KB.
-	leastPacket = 64 << 10
-)
+// leastPacket is what a server must take in one statement: a voucher with the longest description, and the entry of the
+// administrators' log with what it was and is, as JSON. An order takes less than 1 KB.
+const leastPacket = 64 << 10
 
 // mysqlSession is what every connection is told, whatever the server's global settings are.
-//   - READ COMMITTED, see the package comment, and transactions that may write.
+//   - READ COMMITTED, see package repository, and transactions that may write.
 //   - Strict mode: what does not fit is an error, never cut.
-//   - UTC: NOW(6) is the clock that decides windows, and is compared with
-//     columns that hold UTC.
+//   - UTC: NOW(6) is the clock that decides windows, and is compared with columns that hold UTC.
 //   - A COMMIT only commits: completion_type would begin another transaction, or hang up.
-//   - Statements are not refused, and their results not cut, for what an operator has
-//     set for people (sql_safe_updates, sql_big_selects, sql_select_limit).
+//   - Statements are not refused, and their results not cut, for what an operator has set for people.
 //   - UNIQUE and, in MariaDB, CHECK are enforced: nothing is sold twice by them.
 //   - Tables are InnoDB's, also that of the migrations, which goose makes.
-//   - innodb_lock_wait_timeout: a wait of 1 s for the voucher's row means a stuck
-//     transaction, not a queue. Meanwhile the waiting one keeps the vouchers locked that
-//     it has locked before. It cannot be called back sooner: MySQL counts in seconds, and a
-//     server goes on waiting for a row when its client has hung up.
-//   - idle_write_transaction_timeout (MariaDB): a process that was stopped in
-//     the middle of a transaction holds the hot row 5 s and not for ever.
-//   - idle_readonly_transaction_timeout (MariaDB): the same when it has only
-//     locked so far. Longer, because the transaction that reads a snapshot for a hot copy
-//     waits for Redis in between, at most twice 2 s.
+//   - innodb_lock_wait_timeout: a wait of 1 s for the voucher's row means a stuck transaction, not a queue, and the one
+//     that waits keeps vouchers locked. It cannot be called back sooner: MySQL counts in seconds, and a server goes on
+//     waiting for a row when its client has hung up.
+//   - idle_write_transaction_timeout (MariaDB): a process that was stopped in the middle of a transaction holds the hot
+//     row 5 s and not for ever. idle_readonly_transaction_timeout is the same when it has only locked so far; longer,
+//     because the transaction that reads a snapshot for a hot copy waits for Redis in between, at most twice 2 s.
 //   - max_statement_time (MariaDB): what the server's administrator has set would end a COMMIT too, for example while it
 //     waits for a replica. Each SELECT has its own limit, see endingConn.ending.
 func mysqlSession() []string {
@@ -182,15 +175,7 @@ func (d *Database) checkVersion(ctx context.Context) error {
 		return nil
 	}
 	d.Dialect = d.Dialect.onTiDB()
-	return d.checkConstraints(ctx)
-}
-
-// tidb stands in TiDB's version behind that of the MySQL it speaks like, and before its own.
-const tidb = "-TiDB-v"
-
-// checkConstraints refuses a TiDB that ignores CHECK (docs.pingcap.com/tidb/stable/constraints/#check).
-func (d *Database) checkConstraints(ctx context.Context) error {
-	var enforced bool
+	var enforced bool // docs.pingcap.com/tidb/stable/constraints/#check
 	if err := d.sql.QueryRowContext(ctx, "SELECT @@global.tidb_enable_check_constraint").Scan(&enforced); err != nil {
 		return Named("ask TiDB whether it enforces CHECK", err)
 	}
@@ -199,6 +184,9 @@ func (d *Database) checkConstraints(ctx context.Context) error {
 	}
 	return nil
 }
+
+// tidb stands in TiDB's version behind that of the MySQL it speaks like, and before its own.
+const tidb = "-TiDB-v"
 
 func supported(version string) bool {
 	oldest := [3]int{8, 0, 16}
@@ -213,12 +201,7 @@ func supported(version string) bool {
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &have[0], &have[1], &have[2]); n < 2 {
 		return true // a fork with numbers of its own: let it try
 	}
-	for i := range have {
-		if have[i] != oldest[i] {
-			return have[i] > oldest[i]
-		}
-	}
-	return true
+	return slices.Compare(have[:], oldest[:]) >= 0
 }
 
 // sqliteDriver is the name under which modernc.org/sqlite registers itself: SQLite without cgo.

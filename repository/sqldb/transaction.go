@@ -122,43 +122,46 @@ func (d *Database) Browse(ctx context.Context, action string, query func(*gorm.D
 	return Named(action, query(session))
 }
 
-// Write runs a transaction, again if it was a victim, within operationBudget. model.ErrUnknownOutcome: maybe.
+// Write runs a transaction, again if it was a victim, within Budget. model.ErrUnknownOutcome: maybe.
 func (d *Database) Write(ctx context.Context, action string, work func(*gorm.DB) error) error {
-	ctx, cancel := context.WithTimeout(ctx, d.Budget())
-	defer cancel()
-	for n := 0; ; n++ {
-		err := d.Transaction(ctx, work)
-		again := classify(err) == faultRetry || errors.Is(err, ErrContended)
-		if err == nil || !again || Pause(ctx, n) != nil {
-			return Named(action, err)
-		}
-	}
+	return d.write(ctx, action, false, func(tx *gorm.DB, _ bool) error { return work(tx) })
 }
 
-// WriteRepeatable is write for work that finds out by itself what it has done already, and then does nothing more: a
+// WriteRepeatable is Write for work that finds out by itself what it has done already, and then does nothing more: a
 // COMMIT without an answer is decided by doing it again, and so is a row that another transaction has inserted
 // meanwhile. Work is told when an earlier attempt of this call may have been committed, and says with ErrNothingToWrite
 // that there is nothing to write.
 func (d *Database) WriteRepeatable(ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error) error {
+	return d.write(ctx, action, true, work)
+}
+
+func (d *Database) write(ctx context.Context, action string, repeatable bool, work func(*gorm.DB, bool) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
 	var lost error // once a COMMIT got no answer
 	for n := 0; ; n++ {
 		err := d.Transaction(ctx, func(tx *gorm.DB) error { return work(tx, lost != nil) })
-		if err == nil || errors.Is(err, ErrNothingToWrite) {
+		if errors.Is(err, ErrNothingToWrite) {
 			return nil
 		}
 		if errors.Is(err, ErrLost) {
 			lost = err
 		}
-		undecided := Repeatable(err) || lost != nil && (classify(err) == faultAway || model.CodeOf(err) == model.CodeUnavailable)
-		if undecided && Pause(ctx, n) == nil {
-			continue
+		again := Repeatable(err)
+		if repeatable {
+			again = again || lost != nil && (classify(err) == faultAway || model.CodeOf(err) == model.CodeUnavailable)
+		} else {
+			again = again && !Duplicate(err)
 		}
-		if undecided && lost != nil {
-			err = fmt.Errorf("%w; last tried: %w", lost, err)
+		if err == nil || !again {
+			return Named(action, err)
 		}
-		return Named(action, err)
+		if Pause(ctx, n) != nil {
+			if lost != nil {
+				err = fmt.Errorf("%w; last tried: %w", lost, err)
+			}
+			return Named(action, err)
+		}
 	}
 }
 
@@ -314,15 +317,11 @@ func classifyMySQL(number uint16, state string) fault {
 	switch number {
 	case 1022, 1062, 1169, 1586, 1859: // unique keys; class 23
 		return faultDuplicate
-	case lockWait,
-		1020, // record has changed since last read
-		1180: // error during COMMIT
+	case lockWait, 1020, 1180: // record has changed since last read, error during COMMIT
 		return faultRetry
-	case 1366, // a value of the wrong kind: class 22 in MariaDB, HY000 in MySQL
-		3819: // MySQL's CHECK; MariaDB's is of class 23
+	case 1366, 3819: // a value of the wrong kind: class 22 in MariaDB, HY000 in MySQL; MySQL's CHECK
 		return faultData
-	case 1052, // an ambiguous column, class 23: the schema has changed
-		1644: // SIGNAL in a trigger: the state is its author's word, not the server's
+	case 1052, 1644: // an ambiguous column: the schema has changed; a trigger's SIGNAL, whose state is its author's word
 		return faultAway
 	}
 	switch state[:2] {
@@ -343,8 +342,7 @@ func classifySQLite(code int) fault {
 		sqlite3.SQLITE_CONSTRAINT_DATATYPE: // not _TRIGGER: see SIGNAL
 		return faultData
 	}
-	switch code & 0xff { // the primary code
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+	if primary := code & 0xff; primary == sqlite3.SQLITE_BUSY || primary == sqlite3.SQLITE_LOCKED {
 		return faultRetry
 	}
 	return faultAway
