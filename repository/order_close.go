@@ -15,12 +15,12 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// Cancel closes users' unpaid orders and returns their units, all in one transaction;
-// in async mode also with the releases for the hot copies. It says of each what became
-// of it, in their order. Of several that ask for one order the first changes it.
+// Cancel closes users' unpaid orders and returns their units, all in one transaction; in async mode also with the
+// releases for the hot copies. It says of each what became of it, in their order. Of several that ask for one order the
+// first changes it.
 //
-// The error is for all of them. It wraps model.ErrUnknownOutcome when they may have
-// been canceled; otherwise nothing has happened.
+// The error is for all of them. It wraps model.ErrUnknownOutcome when they may have been canceled; otherwise nothing has
+// happened.
 func (o *Orders) Cancel(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
 	if len(asked) == 0 {
 		return nil, nil
@@ -36,8 +36,6 @@ type cancels struct {
 	orders  *Orders
 	asked   []model.Cancellation
 	answers []model.Canceled
-	// by are the administrators who asked in a buyer's place, by order.
-	by map[string]string
 	// doubtful orders went out with a COMMIT that may not have been answered: found canceled, it was this call.
 	doubtful map[string]bool
 }
@@ -56,9 +54,9 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 		clear(c.doubtful)
 	}
 	var due []statusChange
+	by := map[string]string{} // the administrators who asked in a buyer's place, by order
 	c.answers = make([]model.Canceled, len(c.asked))
 	changed := map[string]bool{}
-	c.by = map[string]string{}
 	for i, asked := range c.asked {
 		order, ok := found[asked.OrderID]
 		answer := &c.answers[i]
@@ -70,7 +68,7 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 		switch {
 		case err == nil && !changed[order.ID]:
 			due = append(due, statusChange{order: order, move: move, actor: cmp.Or(asked.By, order.UserID), cools: asked.By == ""})
-			c.by[order.ID] = asked.By
+			by[order.ID] = asked.By
 			answer.Changed = true
 		case order.Status == model.OrderCanceled:
 			answer.Changed = c.doubtful[order.ID] && !changed[order.ID]
@@ -84,27 +82,25 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 	if len(due) == 0 {
 		return sqldb.ErrNothingToWrite
 	}
-	return c.write(tx, due)
+	return c.write(tx, due, by)
 }
 
 // write cancels orders that were unpaid when read. The administrators' log has those that one of them canceled.
-func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
+func (c *cancels) write(tx *gorm.DB, due []statusChange, by map[string]string) error {
 	orders, err := moveOrders(tx, c.orders.db, due)
 	if err != nil {
 		return err
 	}
-	for i, order := range orders {
-		if c.by[order.ID] == "" {
-			continue
-		}
-		if err := logChange(c.orders.db, tx, adminChange{
-			at: *order.ClosedAt, actor: c.by[order.ID], action: model.ActionOrderCancel, subject: order.ID, before: due[i].order, after: order,
-		}); err != nil {
-			return err
-		}
-	}
 	moved := make(map[string]model.Canceled, len(orders))
-	for i, order := range orders { // nothing but the COMMIT follows
+	for i, order := range orders {
+		if admin := by[order.ID]; admin != "" {
+			err := logChange(c.orders.db, tx, adminChange{
+				at: *order.ClosedAt, actor: admin, action: model.ActionOrderCancel, subject: order.ID, before: due[i].order, after: order,
+			})
+			if err != nil {
+				return err
+			}
+		}
 		own := order.Release()
 		own.HeirID, own.HeirUserID, own.Direct = due[i].heir.ID, due[i].heir.UserID, true
 		canceled := model.Canceled{Order: order}
@@ -144,24 +140,19 @@ func (o *Orders) Clock(ctx context.Context) (now time.Time, err error) {
 // passed first before the others: orders with a payment that was started and whose end is
 // not known, or orders without. It begins behind the one given, and reads at most so many.
 func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
-	var rows []overdueRow
-	from := stored(last.ExpiresAt)
-	if last.ID == "" {
-		from = time.Unix(0, 0).UTC() // before every order
-	}
-	statement := "order_overdue"
+	from, statement := stored(last.ExpiresAt), "order_overdue" // the zero time is before every order
 	if paying {
 		statement = "order_overdue_paying"
 	}
-	err := o.db.Read(ctx, "read overdue orders", func(db *gorm.DB) error {
-		return db.Raw(sqlOf(o.db.Dialect, statement), from, from, last.ID, limit).Scan(&rows).Error
+	rows, err := list[overdueRow](ctx, o.db.Read, "read overdue orders", func(db *gorm.DB) *gorm.DB {
+		return db.Raw(sqlOf(o.db.Dialect, statement), from, from, last.ID, limit)
 	})
-	list := make([]model.OverdueOrder, len(rows))
+	overdue := make([]model.OverdueOrder, len(rows))
 	for i, row := range rows {
-		list[i] = row.OverdueOrder
-		list[i].Overdue, list[i].Window = row.Now.Sub(row.ExpiresAt), row.ExpiresAt.Sub(row.Unpaid.Time)
+		overdue[i] = row.OverdueOrder
+		overdue[i].Overdue, overdue[i].Window = row.Now.Sub(row.ExpiresAt), row.ExpiresAt.Sub(row.Unpaid.Time)
 	}
-	return list, err
+	return overdue, err
 }
 
 // Expire closes those of the orders that are unpaid and overdue, and returns their units, all in one transaction that
@@ -177,26 +168,23 @@ func (o *Orders) Expire(ctx context.Context, ids []string) (expired []model.Orde
 	defer func() { end(err) }()
 	sent := map[string]time.Time{} // what went out with a COMMIT that may not have been answered
 	action := fmt.Sprintf("expire %d orders, the first %s", len(ids), ids[0])
-	err = o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
+	err = o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) (err error) {
 		if !doubtful {
 			clear(sent)
 		}
-		due, ours, err := o.overdue(tx, ids, sent)
-		if expired = ours; err != nil {
+		var due []statusChange
+		if due, expired, err = o.overdue(tx, ids, sent); err != nil {
 			return err
 		}
 		if len(due) == 0 {
 			return sqldb.ErrNothingToWrite
 		}
 		moved, err := moveOrders(tx, o.db, due)
-		if err != nil {
-			return err
-		}
 		for _, order := range moved {
 			sent[order.ID] = *order.ClosedAt
 		}
 		expired = append(expired, moved...)
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -249,46 +237,35 @@ func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (
 	}
 	var order model.Order
 	err := o.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
-		var written bool
-		var err error
-		order, written, err = o.failed(tx, r, reason)
-		if err != nil || written {
+		_, now, err := lockMode(tx, o.db.Dialect)
+		if err != nil {
 			return err
 		}
-		if order.VoucherID != r.VoucherID || order.UserID != r.UserID {
-			return model.Conflict("The order's id belongs to another order.")
+		voucher, err := lockVoucher(tx, o.db.Dialect, r.VoucherID)
+		if err != nil && model.CodeOf(err) != model.CodeNotFound {
+			return err
 		}
-		return sqldb.ErrNothingToWrite
+		found, err := findOrders(tx, []string{r.ID})
+		if err != nil {
+			return err
+		}
+		if row, there := found[r.ID]; there {
+			if order = row; order.VoucherID != r.VoucherID || order.UserID != r.UserID {
+				return model.Conflict("The order's id belongs to another order.")
+			}
+			return sqldb.ErrNothingToWrite
+		}
+		order = model.Order{
+			ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, CreatedAt: stored(now.Time),
+			Currency: cmp.Or(voucher.Currency, strings.Repeat("X", 3)), // without a voucher, ISO 4217's word for none
+		}
+		if model.StorableTime(r.CreatedAt) {
+			order.CreatedAt = stored(r.CreatedAt)
+		}
+		fail(&order, reason, now.Time)
+		return insert(tx, o.db, []model.Order{order})
 	})
 	return order, err
-}
-
-// failed writes the failed row of a reservation, or finds the row that is there.
-func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.Order, bool, error) {
-	_, now, err := lockMode(tx, o.db.Dialect)
-	if err != nil {
-		return model.Order{}, false, err
-	}
-	voucher, err := lockVoucher(tx, o.db.Dialect, r.VoucherID)
-	if err != nil && model.CodeOf(err) != model.CodeNotFound {
-		return model.Order{}, false, err
-	}
-	found, err := findOrders(tx, []string{r.ID})
-	if err != nil {
-		return model.Order{}, false, err
-	}
-	if row, ok := found[r.ID]; ok {
-		return row, false, nil
-	}
-	row := model.Order{
-		ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, CreatedAt: stored(now.Time),
-		Currency: cmp.Or(voucher.Currency, strings.Repeat("X", 3)), // without a voucher, ISO 4217's word for none
-	}
-	if model.StorableTime(r.CreatedAt) {
-		row.CreatedAt = stored(r.CreatedAt)
-	}
-	fail(&row, reason, now.Time)
-	return row, true, insert(tx, o.db, []model.Order{row})
 }
 
 // cooled is a row of order_cooling.sql: until when a user waits before another order, and how often that began.

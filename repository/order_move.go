@@ -161,54 +161,37 @@ func allOverdue(changes []statusChange, now time.Time) bool {
 	})
 }
 
-// updateStatus moves orders, those that make the same move in one statement, which locks them in the order of the
-// primary key. The orders before the units: the slower of two transactions finds nothing to move.
+// updateStatus moves orders, those that change in the same way in one statement, which locks them in the order of the
+// primary key: an index by status, which the optimizer might choose, would lock others. The orders before the units: the
+// slower of two transactions finds nothing to move.
 func updateStatus(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, now time.Time) error {
-	type alike struct {
-		move  model.Transition
-		until int64 // in ms since 1970; 0: the user waits for nothing
-	}
-	same := map[alike][]string{}
+	ids, like := map[string][]string{}, map[string]statusChange{}
 	for _, c := range changes {
-		if c.set == nil {
-			key := alike{move: c.move}
-			if c.until != nil {
-				key.until = c.until.UnixMilli()
-			}
-			same[key] = append(same[key], c.order.ID)
-		} else if err := updateMoved(tx, d, c.move, []string{c.order.ID}, now, c.set); err != nil {
-			return err
+		key := fmt.Sprintf("%s %s", c.move.From, c.move.To)
+		if c.until != nil {
+			key += c.until.UTC().Format(time.RFC3339Nano)
 		}
-	}
-	for _, key := range slices.SortedFunc(maps.Keys(same), func(a, b alike) int {
-		return cmp.Or(cmp.Compare(a.move.From, b.move.From), cmp.Compare(a.move.To, b.move.To), cmp.Compare(a.until, b.until))
-	}) {
-		var set map[string]any
-		if key.until != 0 {
-			set = map[string]any{"cooldown_until": time.UnixMilli(key.until).UTC()}
+		if c.set != nil {
+			key += c.order.ID // alone
 		}
-		if err := updateMoved(tx, d, key.move, same[key], now, set); err != nil {
-			return err
+		ids[key], like[key] = append(ids[key], c.order.ID), c
+	}
+	for _, key := range slices.Sorted(maps.Keys(ids)) {
+		move, columns := like[key].move, map[string]any{}
+		maps.Copy(columns, like[key].set)
+		columns["status"] = move.To
+		if move.Stamp != "" {
+			columns[string(move.Stamp)] = now
 		}
-	}
-	return nil
-}
-
-// updateMoved finds rows by id, whatever the optimizer thinks: an index by status would lock others.
-func updateMoved(tx *gorm.DB, d sqldb.Dialect, move model.Transition, ids []string, now time.Time, set map[string]any) error {
-	columns := maps.Clone(set)
-	if columns == nil {
-		columns = map[string]any{}
-	}
-	columns["status"] = move.To
-	if move.Stamp != "" {
-		columns[string(move.Stamp)] = now
-	}
-	err := parted(ids, func(some []string) error {
-		return matched(tx.Table("orders"+d.ByPrimaryKey).Where("id IN ? AND status = ?", some, move.From).Updates(columns), len(some))
-	})
-	if err != nil {
-		return fmt.Errorf("move %d orders from %s to %s: %w", len(ids), move.From, move.To, err)
+		if until := like[key].until; until != nil {
+			columns["cooldown_until"] = until.UTC()
+		}
+		err := parted(ids[key], func(some []string) error {
+			return matched(tx.Table("orders"+d.ByPrimaryKey).Where("id IN ? AND status = ?", some, move.From).Updates(columns), len(some))
+		})
+		if err != nil {
+			return fmt.Errorf("move %d orders from %s to %s: %w", len(ids[key]), move.From, move.To, err)
+		}
 	}
 	return nil
 }
