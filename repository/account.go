@@ -17,10 +17,7 @@ import (
 )
 
 // Accounts keeps the accounts of the users that log in here.
-type Accounts struct{ db *sqldb.Database }
-
-// NewAccounts keeps accounts in a database.
-func NewAccounts(db *sqldb.Database) *Accounts { return &Accounts{db: db} }
+type Accounts struct{ DB *sqldb.Database }
 
 // accountRow is a row of accounts. Usernames are ASCII: lower case compares them without regard to case.
 type accountRow struct {
@@ -35,11 +32,11 @@ func usernameKey(username string) string { return strings.ToLower(username) }
 
 // Create makes an account of version 1; CONFLICT when the username is taken in any case. A zero CreatedAt becomes now.
 func (a *Accounts) Create(ctx context.Context, account model.Account) error {
-	return a.db.Write(ctx, "create account "+account.ID, func(tx *gorm.DB) error {
+	return a.DB.Write(ctx, "create account "+account.ID, func(tx *gorm.DB) error {
 		row := accountRow{Account: account, UsernameKey: usernameKey(account.Username)}
 		row.Version = 1
 		if row.CreatedAt = stored(row.CreatedAt); row.CreatedAt.IsZero() {
-			now, err := readClock(tx, a.db.Dialect)
+			now, err := readClock(tx, a.DB.Dialect)
 			if err != nil {
 				return err
 			}
@@ -52,7 +49,7 @@ func (a *Accounts) Create(ctx context.Context, account model.Account) error {
 		if err != nil || account.Role != model.RoleAdmin {
 			return err
 		}
-		return logChange(a.db, tx, adminChange{
+		return logChange(a.DB, tx, adminChange{
 			at: row.CreatedAt, action: model.ActionAdminCreate, subject: account.ID, after: loggedAccount(row.Account),
 		})
 	})
@@ -61,7 +58,7 @@ func (a *Accounts) Create(ctx context.Context, account model.Account) error {
 // ByUsername finds an account without regard to case; NOT_FOUND when there is none.
 func (a *Accounts) ByUsername(ctx context.Context, username string) (model.Account, error) {
 	var row accountRow
-	err := a.db.Read(ctx, "get the account of a username", func(db *gorm.DB) error {
+	err := a.DB.Read(ctx, "get the account of a username", func(db *gorm.DB) error {
 		if !model.ValidID(username) { // whose letters are those of ids; see take
 			return model.NotFound("account")
 		}
@@ -72,7 +69,7 @@ func (a *Accounts) ByUsername(ctx context.Context, username string) (model.Accou
 
 // ByID finds an account; NOT_FOUND when there is none.
 func (a *Accounts) ByID(ctx context.Context, id string) (model.Account, error) {
-	row, err := byID[accountRow](ctx, a.db, "account", id)
+	row, err := byID[accountRow](ctx, a.DB, "account", id)
 	return row.Account, err
 }
 
@@ -82,7 +79,7 @@ func (a *Accounts) ByID(ctx context.Context, id string) (model.Account, error) {
 // may be called again when the transaction was the victim of another one.
 func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error) {
 	var row accountRow
-	err := a.db.Write(ctx, "change account "+id, func(tx *gorm.DB) (err error) {
+	err := a.DB.Write(ctx, "change account "+id, func(tx *gorm.DB) (err error) {
 		if row, err = take[accountRow](locked(tx), "account", id); err != nil {
 			return err
 		}
@@ -90,7 +87,7 @@ func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model
 		if err := change(&row.Account); err != nil {
 			return err
 		}
-		now, err := readClock(tx, a.db.Dialect)
+		now, err := readClock(tx, a.DB.Dialect)
 		if err != nil {
 			return err
 		}
@@ -100,7 +97,7 @@ func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model
 		entry := adminChange{at: now, actor: by, action: model.ActionGroupsChange, subject: id}
 		if err == nil && !slices.Equal(row.Groups, before.Groups) {
 			entry.before, entry.after = loggedGroups{row.Username, before.Groups}, loggedGroups{row.Username, row.Groups}
-			err = logChange(a.db, tx, entry)
+			err = logChange(a.DB, tx, entry)
 		}
 		was, became := loggedAccount(before), loggedAccount(row.Account)
 		became.NewPassword = row.PasswordHash != before.PasswordHash
@@ -108,7 +105,7 @@ func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model
 			return err // a buyer's account, or the end of a session
 		}
 		entry.action, entry.before, entry.after = model.ActionAdminChange, was, became
-		return logChange(a.db, tx, entry)
+		return logChange(a.DB, tx, entry)
 	})
 	return row.Account, err
 }
@@ -133,23 +130,20 @@ func loggedAccount(a model.Account) adminAccount {
 
 // Changed reads accounts changed since an instant, the latest first, then by id, at most so many, no passwords.
 func (a *Accounts) Changed(ctx context.Context, since time.Time, limit int) ([]model.Account, error) {
-	return list[model.Account](ctx, a.db.Read, "list changed accounts", func(db *gorm.DB) *gorm.DB {
+	return list[model.Account](ctx, a.DB.Read, "list changed accounts", func(db *gorm.DB) *gorm.DB {
 		return db.Table("accounts").Omit("PasswordHash").Where("changed_at >= ?", stored(since)).Order("changed_at DESC, id DESC").Limit(limit)
 	})
 }
 
 // Administrators reads every administrator by username, without passwords. Operators make them, so they are few.
 func (a *Accounts) Administrators(ctx context.Context) ([]model.Account, error) {
-	return list[model.Account](ctx, a.db.Read, "list administrators", func(db *gorm.DB) *gorm.DB {
+	return list[model.Account](ctx, a.DB.Read, "list administrators", func(db *gorm.DB) *gorm.DB {
 		return db.Table("accounts").Omit("PasswordHash").Where("role = ?", model.RoleAdmin).Order("username_key")
 	})
 }
 
 // AdminLog keeps what administrators changed. Every change of the database writes its entry in its own transaction.
-type AdminLog struct{ db *sqldb.Database }
-
-// NewAdminLog reads the log of a database.
-func NewAdminLog(db *sqldb.Database) *AdminLog { return &AdminLog{db: db} }
+type AdminLog struct{ DB *sqldb.Database }
 
 // logRow is a row of admin_log.
 type logRow struct {
@@ -203,8 +197,8 @@ func logChange(d *sqldb.Database, tx *gorm.DB, c adminChange) error {
 // the database does. It is to be written before that is done, so that nothing is done without
 // an entry. The time is the database's, whatever the entry says.
 func (l *AdminLog) Record(ctx context.Context, change model.AdminChange) error {
-	return l.db.Write(ctx, "log "+change.Action+" of "+change.Subject, func(tx *gorm.DB) error {
-		now, err := readClock(tx, l.db.Dialect)
+	return l.DB.Write(ctx, "log "+change.Action+" of "+change.Subject, func(tx *gorm.DB) error {
+		now, err := readClock(tx, l.DB.Dialect)
 		if err != nil {
 			return err
 		}
@@ -212,7 +206,7 @@ func (l *AdminLog) Record(ctx context.Context, change model.AdminChange) error {
 		if change.Before != nil {
 			entry.before = change.Before
 		}
-		return logChange(l.db, tx, entry)
+		return logChange(l.DB, tx, entry)
 	})
 }
 
@@ -224,7 +218,7 @@ func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.Admin
 		return page, err // there is no such user or subject; see take
 	}
 	at := func(r logRow) model.Cursor { return model.Cursor{At: r.ChangedAt, ID: strconv.FormatInt(r.ID, 10)} }
-	rows, next, err := paged(ctx, l.db, "list the administrators' log", q.Cursor, q.Limit, at,
+	rows, next, err := paged(ctx, l.DB, "list the administrators' log", q.Cursor, q.Limit, at,
 		func(db *gorm.DB, after model.Cursor, most int) (*gorm.DB, error) {
 			index := "PRIMARY"
 			switch {
@@ -233,7 +227,7 @@ func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.Admin
 			case q.Actor != "":
 				index = "admin_log_actor"
 			}
-			query := db.Table(behind(l.db.Dialect, "admin_log", index, after.ID != "" && index != "PRIMARY"))
+			query := db.Table(behind(l.DB.Dialect, "admin_log", index, after.ID != "" && index != "PRIMARY"))
 			if after.ID != "" {
 				id, err := strconv.ParseInt(after.ID, 10, 64)
 				if err != nil {

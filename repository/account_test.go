@@ -155,7 +155,7 @@ func TestChangesOfAdministratorsAreLogged(t *testing.T) {
 		change(till.ID, model.BySystem, func(a *model.Account) { a.Disabled = true })
 		check.Equal(t, "the level", check.Value(f.accounts.ByID(t.Context(), till.ID))(t).Grade(), model.LevelOperator)
 		var got []string
-		for _, entry := range check.Value(repository.NewAdminLog(f.db).List(t.Context(), model.AdminLogQuery{}))(t).Items {
+		for _, entry := range check.Value((&repository.AdminLog{DB: f.db}).List(t.Context(), model.AdminLogQuery{}))(t).Items {
 			check.Equal(t, "the subject", entry.Subject, till.ID)
 			got = append(got, entry.Actor+" "+entry.Action+" "+string(entry.After))
 		}

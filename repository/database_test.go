@@ -363,7 +363,7 @@ func TestExclusiveWithoutAServer(t *testing.T) {
 func TestRedisClaim(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, store{dialect: "mysql"})
-	claims := repository.NewRedisClaims(f.db)
+	claims := &repository.RedisClaims{DB: f.db}
 	first, _, err := claims.Read(t.Context())
 	if check.Must(t, err); first.Identity != "" {
 		t.Fatalf("%+v", first)

@@ -16,10 +16,7 @@ import (
 // Epochs keeps what the database says about the hot copies of vouchers: which epoch is the latest, whether it is open,
 // and which messages count for the one before. Of several instances that rebuild a copy at once, one wins each step;
 // the others hear model.ErrSuperseded.
-type Epochs struct{ db *sqldb.Database }
-
-// NewEpochs keeps the records of hot copies in a database.
-func NewEpochs(db *sqldb.Database) *Epochs { return &Epochs{db: db} }
+type Epochs struct{ DB *sqldb.Database }
 
 // epochRow is a row of copy_read.sql.
 type epochRow struct {
@@ -47,7 +44,7 @@ func (r epochRow) record() model.EpochRecord {
 // Read reads the records of vouchers by id; absent ones are left out.
 func (c *Epochs) Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error) {
 	records := make(map[string]model.EpochRecord, len(ids))
-	err := c.db.Read(ctx, fmt.Sprintf("read the hot copies of %d vouchers", len(ids)), func(db *gorm.DB) error {
+	err := c.DB.Read(ctx, fmt.Sprintf("read the hot copies of %d vouchers", len(ids)), func(db *gorm.DB) error {
 		return parted(validIDs(ids), func(some []string) error {
 			list, err := c.list(db, "WHERE id IN ?", some)
 			for _, record := range list {
@@ -71,13 +68,13 @@ func (c *Epochs) Latest(ctx context.Context, ids []string) (map[string]int64, er
 	if len(args) == 0 {
 		return latest, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.db.Budget())
+	ctx, cancel := context.WithTimeout(ctx, c.DB.Budget())
 	defer cancel()
 	type row struct {
 		id    string
 		epoch int64
 	}
-	rows, err := c.db.SQL().QueryContext(ctx,
+	rows, err := c.DB.SQL().QueryContext(ctx,
 		"SELECT id, copy_epoch FROM vouchers WHERE id IN (?"+strings.Repeat(", ?", len(args)-1)+")", args...)
 	found, err := scanned(rows, err, len(args), func(r *row) []any { return []any{&r.id, &r.epoch} })
 	for _, row := range found {
@@ -90,11 +87,11 @@ func (c *Epochs) Latest(ctx context.Context, ids []string) (map[string]int64, er
 // hour or has begun, and has not ended more than an hour ago, in whatever state; or its stock is about to shrink. A
 // draw is among them only if it had a hot copy before it became one, which may have to be closed.
 func (c *Epochs) Watched(ctx context.Context) (records []model.EpochRecord, err error) {
-	d := c.db.Dialect
+	d := c.DB.Dialect
 	// A join, because MariaDB asks an IN with a UNION once for each voucher.
 	where := "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > " + d.HourAgo + " AND COALESCE(early_begin_at, begin_at) < " + d.InAnHour +
 		" UNION SELECT voucher_id FROM stock_intents) AS list ON list.watched = vouchers.id WHERE allocation = '' OR copy_epoch > 0 ORDER BY on_sale DESC, vouchers.id"
-	err = c.db.Read(ctx, "list the hot copies", func(db *gorm.DB) (err error) {
+	err = c.DB.Read(ctx, "list the hot copies", func(db *gorm.DB) (err error) {
 		records, err = c.list(db, where)
 		return err
 	})
@@ -111,14 +108,14 @@ func (c *Epochs) Kept(ctx context.Context) (records []model.EpochRecord, err err
 
 		Kept bool
 	}
-	d := c.db.Dialect
+	d := c.DB.Dialect
 	// The subselects find one row each: MariaDB asks an IN for all rows, with each page again.
 	statement := "SELECT record.*, (end_at > " + d.HourAgo + " OR (SELECT id FROM releases WHERE releases.voucher_id = vouchers.id LIMIT 1) IS NOT NULL" +
 		" OR (SELECT stock FROM stock_intents WHERE stock_intents.voucher_id = vouchers.id) IS NOT NULL" +
 		" OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch) OR copy_barrier IS NOT NULL) AND (allocation = '' OR copy_epoch > 0) AS kept" +
 		" FROM (" + sqlOf(d, "copy_read") + " WHERE id > ? ORDER BY id LIMIT ?) AS record JOIN vouchers ON vouchers.id = record.voucher_id ORDER BY voucher_id"
 	err = pages(snapshotRows, func(last row) (page []row, err error) {
-		err = c.db.Read(ctx, "list the hot copies", func(db *gorm.DB) error {
+		err = c.DB.Read(ctx, "list the hot copies", func(db *gorm.DB) error {
 			return db.Raw(statement, last.Record.VoucherID, snapshotRows).Scan(&page).Error
 		})
 		return page, err
@@ -133,7 +130,7 @@ func (c *Epochs) Kept(ctx context.Context) (records []model.EpochRecord, err err
 
 func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochRecord, error) {
 	var rows []epochRow
-	if err := db.Raw(sqlOf(c.db.Dialect, "copy_read")+" "+where, args...).Scan(&rows).Error; err != nil {
+	if err := db.Raw(sqlOf(c.DB.Dialect, "copy_read")+" "+where, args...).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read hot copies: %w", err)
 	}
 	records := make([]model.EpochRecord, len(rows))
@@ -153,7 +150,7 @@ func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminI
 		return record, err
 	}
 	action := fmt.Sprintf("close the hot copy of voucher %s at epoch %d", voucherID, from)
-	err = c.db.Write(ctx, action, func(tx *gorm.DB) error {
+	err = c.DB.Write(ctx, action, func(tx *gorm.DB) error {
 		if err := c.exec(tx, "copy_close", voucherID, from); err != nil {
 			return err
 		}
@@ -164,7 +161,7 @@ func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminI
 		if record = list[0]; adminID == "" {
 			return nil
 		}
-		return logChange(c.db, tx, adminChange{
+		return logChange(c.DB, tx, adminChange{
 			at: stored(record.Now), actor: adminID, action: model.ActionRebuild, subject: voucherID,
 		})
 	})
@@ -189,7 +186,7 @@ func (c *Epochs) Progress(ctx context.Context, voucherID string, epoch int64) er
 func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error {
 	return c.change(ctx, "open", voucherID, epoch, func(tx *gorm.DB) error {
 		// Locked: the mode is changed before or after, and then this epoch is closed with all others.
-		mode, _, err := lockMode(tx, c.db.Dialect)
+		mode, _, err := lockMode(tx, c.DB.Dialect)
 		if err != nil {
 			return err
 		}
@@ -214,12 +211,12 @@ func (c *Epochs) change(ctx context.Context, what, voucherID string, epoch int64
 		return err
 	}
 	action := fmt.Sprintf("%s the hot copy of voucher %s at epoch %d", what, voucherID, epoch)
-	return c.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error { return work(tx) })
+	return c.DB.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error { return work(tx) })
 }
 
 // exec is ErrSuperseded when the statement matches nothing.
 func (c *Epochs) exec(tx *gorm.DB, name string, args ...any) error {
-	done := tx.Exec(sqlOf(c.db.Dialect, name), args...)
+	done := tx.Exec(sqlOf(c.DB.Dialect, name), args...)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return model.ErrSuperseded
 	}
@@ -241,10 +238,10 @@ type snapshot struct {
 func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error {
 	action := "read a snapshot of voucher " + voucherID
 	var worked bool
-	err := c.db.Snapshot(ctx, func(tx *gorm.DB) error {
-		s := &snapshot{db: c.db, tx: tx}
+	err := c.DB.Snapshot(ctx, func(tx *gorm.DB) error {
+		s := &snapshot{db: c.DB, tx: tx}
 		err := s.read(ctx, "read its voucher", func(tx *gorm.DB) (err error) {
-			s.voucher, err = readVoucher(tx, c.db.Dialect, voucherID)
+			s.voucher, err = readVoucher(tx, c.DB.Dialect, voucherID)
 			return err
 		})
 		if err != nil {

@@ -344,7 +344,7 @@ func TestStatementsAreAsLargeAsTheServerTakes(t *testing.T) {
 	}
 	f.balanced(t, v.ID, many)
 	check.Equal(t, "orders that are known", len(check.Value(f.orders.Find(t.Context(), ids))(t)), many)
-	check.Must(t, check.ErrorOf(repository.NewPayments(f.db).Started(t.Context(), ids)))
+	check.Must(t, check.ErrorOf((&repository.Payments{DB: f.db}).Started(t.Context(), ids)))
 	for _, answer := range check.Value(f.orders.Cancel(t.Context(), cancellations))(t) {
 		check.That(t, answer.Changed && answer.Err == nil, "canceled: %v", answer.Err)
 	}

@@ -109,19 +109,16 @@ func (v *Vouchers) keepAnswer(tx *gorm.DB, key model.Idempotency, given answer) 
 }
 
 // Purges forgets what nobody asks for any more.
-type Purges struct{ db *sqldb.Database }
-
-// NewPurges works on a database.
-func NewPurges(db *sqldb.Database) *Purges { return &Purges{db: db} }
+type Purges struct{ DB *sqldb.Database }
 
 // PurgeIdempotency forgets Idempotency-Keys older than age, and counts them. A later repetition is a new call.
 func (p *Purges) PurgeIdempotency(ctx context.Context, age time.Duration) (int64, error) {
-	return p.purge(ctx, "purge idempotency keys", p.db.Dialect.Purge("idempotency_keys", "created_at"), age)
+	return p.purge(ctx, "purge idempotency keys", p.DB.Dialect.Purge("idempotency_keys", "created_at"), age)
 }
 
 // PurgeMessages forgets webhook messages older than age, and counts them. Their payments are decided.
 func (p *Purges) PurgeMessages(ctx context.Context, age time.Duration) (int64, error) {
-	return p.purge(ctx, "purge webhook messages", p.db.Dialect.Purge("webhook_messages", "received_at"), age)
+	return p.purge(ctx, "purge webhook messages", p.DB.Dialect.Purge("webhook_messages", "received_at"), age)
 }
 
 // purgeBatch rows go in one transaction: milliseconds, so that others hardly wait for its locks.
@@ -131,8 +128,8 @@ const purgeBatch = 1000
 // left or ctx ends; on an error, too, the number is of what is gone. Several instances may purge at once.
 func (p *Purges) purge(ctx context.Context, action, statement string, age time.Duration) (int64, error) {
 	var now time.Time
-	err := p.db.Read(ctx, action, func(db *gorm.DB) (err error) {
-		now, err = readClock(db, p.db.Dialect)
+	err := p.DB.Read(ctx, action, func(db *gorm.DB) (err error) {
+		now, err = readClock(db, p.DB.Dialect)
 		return err
 	})
 	if err != nil {
@@ -141,7 +138,7 @@ func (p *Purges) purge(ctx context.Context, action, statement string, age time.D
 	oldest := stored(now.Add(-age))
 	for purged := int64(0); ; {
 		var batch int64
-		err := p.db.Write(ctx, action, func(tx *gorm.DB) error {
+		err := p.DB.Write(ctx, action, func(tx *gorm.DB) error {
 			done := tx.Exec(statement, oldest, purgeBatch)
 			batch = done.RowsAffected
 			return done.Error

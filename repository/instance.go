@@ -13,14 +13,11 @@ import (
 )
 
 // Modes keeps how the database is sold from.
-type Modes struct{ db *sqldb.Database }
-
-// NewModes keeps the order mode of a database.
-func NewModes(db *sqldb.Database) *Modes { return &Modes{db: db} }
+type Modes struct{ DB *sqldb.Database }
 
 // Read tells how the database is sold from.
 func (m *Modes) Read(ctx context.Context) (record model.ModeRecord, err error) {
-	err = m.db.Read(ctx, "read the order mode", func(db *gorm.DB) error {
+	err = m.DB.Read(ctx, "read the order mode", func(db *gorm.DB) error {
 		return db.Table("order_mode").Where("id = 1").Take(&record).Error
 	})
 	return record, err
@@ -61,7 +58,7 @@ func (m *Modes) change(ctx context.Context, what string, to model.OrderMode, pre
 	if to != model.ModeSync && to != model.ModeAsync {
 		return fmt.Errorf("%s: %w", action, model.Invalid("mode", "must be sync or async"))
 	}
-	return m.db.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
+	return m.DB.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
 		var record model.ModeRecord
 		if err := locked(tx).Table("order_mode").Where("id = 1").Take(&record).Error; err != nil {
 			return fmt.Errorf("lock the order mode: %w", err)
@@ -92,14 +89,11 @@ func otherMode(mode model.OrderMode) *model.Error {
 }
 
 // Limits keeps the rate limits that an administrator has set.
-type Limits struct{ db *sqldb.Database }
-
-// NewLimits keeps limits in a database.
-func NewLimits(db *sqldb.Database) *Limits { return &Limits{db: db} }
+type Limits struct{ DB *sqldb.Database }
 
 // Read tells which limits are set.
 func (l *Limits) Read(ctx context.Context) (record model.LimitRecord, err error) {
-	err = l.db.Read(ctx, "read the rate limits", func(db *gorm.DB) (err error) {
+	err = l.DB.Read(ctx, "read the rate limits", func(db *gorm.DB) (err error) {
 		record, err = readLimits(db)
 		return err
 	})
@@ -124,7 +118,7 @@ func loggedLimitsOf(set model.LimitsPatch) (l loggedLimits) {
 
 // Change sets the patch's limits, and returns those then set. The administrators' log has real changes only.
 func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record model.LimitRecord, err error) {
-	err = l.db.WriteRepeatable(ctx, "change the rate limits", func(tx *gorm.DB, _ bool) error {
+	err = l.DB.WriteRepeatable(ctx, "change the rate limits", func(tx *gorm.DB, _ bool) error {
 		var id int // locked first, so that each of two changes logs what it has found
 		err := locked(tx).Table("rate_limits").Select("id").Take(&id).Error
 		if err != nil {
@@ -139,14 +133,14 @@ func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record mo
 		if after == before {
 			return sqldb.ErrNothingToWrite
 		}
-		now, err := readClock(tx, l.db.Dialect)
+		now, err := readClock(tx, l.DB.Dialect)
 		if err != nil {
 			return err
 		}
 		if err := tx.Exec("UPDATE rate_limits SET user_rate = ?, addr_rate = ? WHERE id = 1", rateText(record.Set.User), rateText(record.Set.Addr)).Error; err != nil {
 			return err
 		}
-		return logChange(l.db, tx, adminChange{
+		return logChange(l.DB, tx, adminChange{
 			at: now, actor: patch.By, action: model.ActionLimitsChange, subject: model.SubjectLimits, before: before, after: after,
 		})
 	})
@@ -184,10 +178,7 @@ func rateOf(text *string) (*model.Rate, error) {
 }
 
 // RedisClaims keeps which Redis a database's instances use: two different ones would oversell.
-type RedisClaims struct{ db *sqldb.Database }
-
-// NewRedisClaims keeps the claim of a database.
-func NewRedisClaims(db *sqldb.Database) *RedisClaims { return &RedisClaims{db: db} }
+type RedisClaims struct{ DB *sqldb.Database }
 
 // Read reads the claim, and how long ago it was renewed by the database's clock.
 func (c *RedisClaims) Read(ctx context.Context) (claim model.RedisClaim, age time.Duration, err error) {
@@ -196,8 +187,8 @@ func (c *RedisClaims) Read(ctx context.Context) (claim model.RedisClaim, age tim
 
 		Now clock `gorm:"column:read_at"`
 	}
-	err = c.db.Read(ctx, "read which Redis is used", func(db *gorm.DB) error {
-		return db.Raw("SELECT identity, renewed_at, " + c.db.Dialect.Now + " AS read_at FROM redis_claim WHERE id = 1").Scan(&row).Error
+	err = c.DB.Read(ctx, "read which Redis is used", func(db *gorm.DB) error {
+		return db.Raw("SELECT identity, renewed_at, " + c.DB.Dialect.Now + " AS read_at FROM redis_claim WHERE id = 1").Scan(&row).Error
 	})
 	return row.RedisClaim, row.Now.Sub(row.RenewedAt), err
 }
@@ -205,8 +196,8 @@ func (c *RedisClaims) Read(ctx context.Context) (claim model.RedisClaim, age tim
 // Take makes an identity the one that is used, or renews it; false when another claim came in between.
 func (c *RedisClaims) Take(ctx context.Context, identity string, from model.RedisClaim) (bool, error) {
 	var taken bool
-	err := c.db.WriteRepeatable(ctx, fmt.Sprintf("claim the database for the Redis %s", identity), func(tx *gorm.DB, _ bool) error {
-		done := tx.Exec("UPDATE redis_claim SET identity = ?, renewed_at = "+c.db.Dialect.Now+
+	err := c.DB.WriteRepeatable(ctx, fmt.Sprintf("claim the database for the Redis %s", identity), func(tx *gorm.DB, _ bool) error {
+		done := tx.Exec("UPDATE redis_claim SET identity = ?, renewed_at = "+c.DB.Dialect.Now+
 			" WHERE id = 1 AND identity = ? AND renewed_at = ?", identity, from.Identity, from.RenewedAt)
 		taken = done.RowsAffected == 1
 		return done.Error

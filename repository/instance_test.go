@@ -98,7 +98,7 @@ func TestModeChange(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		limits := repository.NewLimits(f.db)
+		limits := &repository.Limits{DB: f.db}
 		settings := model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}}
 		holds := func(want model.Limits) {
 			t.Helper()
@@ -222,7 +222,7 @@ func TestEvents(t *testing.T) {
 		options := deaf.options
 		options.Events = true
 		l := lifeOf(openFixture(t, deaf.store, options))
-		events := repository.NewEvents(l.db)
+		events := &repository.Events{DB: l.db}
 		silent := deaf.onSale(t, 1)
 		check.Must(t, deaf.place(t, order(t, silent.ID, "zoe")).Err)
 
@@ -375,7 +375,7 @@ func TestPurgeIdempotency(t *testing.T) {
 		}
 		purge := func(want int64) {
 			t.Helper()
-			if n, err := repository.NewPurges(f.db).PurgeIdempotency(t.Context(), age); n != want || err != nil {
+			if n, err := (&repository.Purges{DB: f.db}).PurgeIdempotency(t.Context(), age); n != want || err != nil {
 				t.Errorf("%d purged, want %d: %v", n, want, err)
 			}
 		}

@@ -25,7 +25,7 @@ type life struct {
 }
 
 func lifeOf(f *fixture) life {
-	return life{f, repository.NewPayments(f.db), repository.NewRefunds(f.db), repository.NewAdminLog(f.db)}
+	return life{f, &repository.Payments{DB: f.db}, &repository.Refunds{DB: f.db}, &repository.AdminLog{DB: f.db}}
 }
 
 // overModes runs a test over every database in both order modes.
@@ -454,7 +454,7 @@ func TestWebhookMessages(t *testing.T) {
 
 		// Old messages are forgotten, and their payments are not paid again.
 		l.exec(t, "UPDATE webhook_messages SET received_at = ? WHERE id = ?", time.Now().Add(-2*time.Hour).UTC(), []byte("msg_2"))
-		check.Equal(t, "messages purged", check.Value(repository.NewPurges(l.db).PurgeMessages(t.Context(), time.Hour))(t), int64(1))
+		check.Equal(t, "messages purged", check.Value((&repository.Purges{DB: l.db}).PurgeMessages(t.Context(), time.Hour))(t), int64(1))
 		if again := check.Value(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_2")))(t); again.Changed || again.Refund != nil {
 			t.Errorf("%+v", again)
 		}

@@ -16,14 +16,11 @@ import (
 )
 
 // Events is the outbox of events for other systems, written with the change. It needs Options.Events.
-type Events struct{ db *sqldb.Database }
-
-// NewEvents reads the outbox of a database.
-func NewEvents(db *sqldb.Database) *Events { return &Events{db: db} }
+type Events struct{ DB *sqldb.Database }
 
 // Oldest reads the oldest events, at most so many. Those of one order come in the order in which they happened.
 func (e *Events) Oldest(ctx context.Context, limit int) ([]model.Event, error) {
-	return list[model.Event](ctx, e.db.Read, "read the outbox of events", func(db *gorm.DB) *gorm.DB { return db.Order("id").Limit(limit) })
+	return list[model.Event](ctx, e.DB.Read, "read the outbox of events", func(db *gorm.DB) *gorm.DB { return db.Order("id").Limit(limit) })
 }
 
 // Forget removes events that the stream has. Absent ones are fine.
@@ -31,7 +28,7 @@ func (e *Events) Forget(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return e.db.WriteRepeatable(ctx, fmt.Sprintf("remove %d events", len(ids)), func(tx *gorm.DB, _ bool) error {
+	return e.DB.WriteRepeatable(ctx, fmt.Sprintf("remove %d events", len(ids)), func(tx *gorm.DB, _ bool) error {
 		return tx.Where("id IN ?", ids).Delete(&model.Event{}).Error
 	})
 }
@@ -72,14 +69,11 @@ func bornAt(order model.Order) time.Time {
 }
 
 // Releases is the outbox of units that came back, written with their cause, until the hot copy knows.
-type Releases struct{ db *sqldb.Database }
-
-// NewReleases reads the outbox of a database.
-func NewReleases(db *sqldb.Database) *Releases { return &Releases{db: db} }
+type Releases struct{ DB *sqldb.Database }
 
 // After reads releases voucher by voucher, those of one oldest first, from behind the one given, at most so many.
 func (r *Releases) After(ctx context.Context, last model.Release, limit int) ([]model.Release, error) {
-	return list[model.Release](ctx, r.db.Read, "read the outbox of releases", func(db *gorm.DB) *gorm.DB {
+	return list[model.Release](ctx, r.DB.Read, "read the outbox of releases", func(db *gorm.DB) *gorm.DB {
 		return db.Where("voucher_id > ? OR (voucher_id = ? AND id > ?)", last.VoucherID, last.VoucherID, last.ID).Order("voucher_id, id").Limit(limit)
 	})
 }
@@ -110,7 +104,7 @@ func (r *Releases) remove(ctx context.Context, count int, find func(*gorm.DB) ([
 	if count == 0 {
 		return nil
 	}
-	return r.db.WriteRepeatable(ctx, fmt.Sprintf("remove %d releases", count), func(tx *gorm.DB, _ bool) error {
+	return r.DB.WriteRepeatable(ctx, fmt.Sprintf("remove %d releases", count), func(tx *gorm.DB, _ bool) error {
 		ids, err := find(tx)
 		if err != nil || len(ids) == 0 {
 			return cmp.Or(err, sqldb.ErrNothingToWrite)

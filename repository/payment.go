@@ -15,10 +15,7 @@ import (
 )
 
 // Payments keeps payments, and what the provider says of them.
-type Payments struct{ db *sqldb.Database }
-
-// NewPayments keeps the payments of a database.
-func NewPayments(db *sqldb.Database) *Payments { return &Payments{db: db} }
+type Payments struct{ DB *sqldb.Database }
 
 // Start stores that a payment of a user's unpaid order is about to be started, with a new id. When one was started
 // before, and its end is not known, that one is returned: its caller repeats the start at the provider, which has it
@@ -26,7 +23,7 @@ func NewPayments(db *sqldb.Database) *Payments { return &Payments{db: db} }
 func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (model.Payment, model.Order, error) {
 	var payment model.Payment
 	var order model.Order
-	err := p.db.WriteRepeatable(ctx, "start a payment of order "+orderID, func(tx *gorm.DB, _ bool) error {
+	err := p.DB.WriteRepeatable(ctx, "start a payment of order "+orderID, func(tx *gorm.DB, _ bool) error {
 		for _, rows := range []*gorm.DB{tx, locked(tx)} { // only a new payment is worth the row
 			var err error
 			if order, err = take[model.Order](rows, "order", orderID); err != nil {
@@ -47,7 +44,7 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 				return sqldb.ErrNothingToWrite
 			}
 		}
-		now, err := readClock(tx, p.db.Dialect)
+		now, err := readClock(tx, p.DB.Dialect)
 		if err != nil {
 			return err
 		}
@@ -62,14 +59,14 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 
 // SetURL keeps where the buyer pays.
 func (p *Payments) SetURL(ctx context.Context, id, url string) error {
-	return p.db.WriteRepeatable(ctx, "keep the page of payment "+id, func(tx *gorm.DB, _ bool) error {
+	return p.DB.WriteRepeatable(ctx, "keep the page of payment "+id, func(tx *gorm.DB, _ bool) error {
 		return tx.Table("payments").Where("id = ?", id).Update("url", url).Error
 	})
 }
 
 // Get reads one payment; NOT_FOUND when there is none.
 func (p *Payments) Get(ctx context.Context, id string) (model.Payment, error) {
-	return byID[model.Payment](ctx, p.db, "payment", id)
+	return byID[model.Payment](ctx, p.DB, "payment", id)
 }
 
 // maxPaymentsShown bounds what is shown of one order, which is paid with one payment and may have had many that failed.
@@ -80,7 +77,7 @@ func (p *Payments) OfOrder(ctx context.Context, orderID string) ([]model.Payment
 	if !model.ValidID(orderID) { // see possible
 		return nil, nil
 	}
-	return list[model.Payment](ctx, p.db.Browse, "read the payments of order "+orderID, func(db *gorm.DB) *gorm.DB {
+	return list[model.Payment](ctx, p.DB.Browse, "read the payments of order "+orderID, func(db *gorm.DB) *gorm.DB {
 		return newestFirst(db, model.Cursor{}, maxPaymentsShown).Where("order_id = ?", orderID)
 	})
 }
@@ -92,7 +89,7 @@ func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Paym
 	if len(orderIDs) == 0 {
 		return nil, nil
 	}
-	err := p.db.Read(ctx, fmt.Sprintf("read the started payments of %d orders", len(orderIDs)), func(db *gorm.DB) error {
+	err := p.DB.Read(ctx, fmt.Sprintf("read the started payments of %d orders", len(orderIDs)), func(db *gorm.DB) error {
 		return parted(orderIDs, func(some []string) error {
 			var part []model.Payment
 			err := db.Where("order_id IN ? AND status = ?", some, model.PaymentStarted).Order("order_id, created_at").Find(&part).Error
@@ -105,13 +102,13 @@ func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Paym
 
 // Due reads payments that the provider is to be asked for now, those that wait longest first.
 func (p *Payments) Due(ctx context.Context, limit int) ([]model.Payment, error) {
-	return due[model.Payment](ctx, p.db, "read the payments to ask for", limit)
+	return due[model.Payment](ctx, p.DB, "read the payments to ask for", limit)
 }
 
 // Postpone has a payment of which something may still come asked for again after a pause; zero: never.
 func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration) error {
-	return p.db.WriteRepeatable(ctx, "ask later for payment "+id, func(tx *gorm.DB, _ bool) error {
-		now, err := readClock(tx, p.db.Dialect)
+	return p.DB.WriteRepeatable(ctx, "ask later for payment "+id, func(tx *gorm.DB, _ bool) error {
+		now, err := readClock(tx, p.DB.Dialect)
 		if err != nil {
 			return err
 		}
@@ -136,8 +133,8 @@ func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration)
 // that says so is kept to be looked at, and may come again corrected under its id. It also
 // says that the id is that of another message, which was applied.
 func (p *Payments) Settle(ctx context.Context, notice model.PaymentNotice) (model.Receipt, error) {
-	s := settlement{db: p.db, notice: notice}
-	if err := p.db.WriteRepeatable(ctx, "settle payment "+notice.PaymentID, s.attempt); err != nil {
+	s := settlement{db: p.DB, notice: notice}
+	if err := p.DB.WriteRepeatable(ctx, "settle payment "+notice.PaymentID, s.attempt); err != nil {
 		return model.Receipt{}, err
 	}
 	if s.refused != "" {

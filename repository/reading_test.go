@@ -119,7 +119,7 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 		"waitlists":           func(ctx context.Context) error { _, _, err := c.orders.Waitlists(ctx); return err },
 		"an order's history":  func(ctx context.Context) error { return check.ErrorOf(c.orders.Detail(ctx, c.order)) },
 		"an order's payments": func(ctx context.Context) error { return check.ErrorOf(c.payments.OfOrder(ctx, c.order)) },
-		"outbox of events":    func(ctx context.Context) error { return check.ErrorOf(repository.NewEvents(c.db).Oldest(ctx, 100)) },
+		"outbox of events":    func(ctx context.Context) error { return check.ErrorOf((&repository.Events{DB: c.db}).Oldest(ctx, 100)) },
 		"outbox of releases":  func(ctx context.Context) error { return check.ErrorOf(c.releases.After(ctx, model.Release{}, 100)) },
 		"administrators":      func(ctx context.Context) error { return check.ErrorOf(c.accounts.Administrators(ctx)) },
 		"changed accounts": func(ctx context.Context) error {

@@ -19,10 +19,7 @@ import (
 const longestRefundError = 255
 
 // Refunds keeps what goes back to buyers.
-type Refunds struct{ db *sqldb.Database }
-
-// NewRefunds keeps the refunds of a database.
-func NewRefunds(db *sqldb.Database) *Refunds { return &Refunds{db: db} }
+type Refunds struct{ DB *sqldb.Database }
 
 // Request refunds a paid order for an administrator: the order is refunded and its unit on sale again, the refund is
 // pending, and the administrators' log has it, all in one transaction. Of an order that is not paid (any more), a
@@ -32,7 +29,7 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 	var refund *model.Refund
 	var order model.Order
 	var revived string // by an attempt of this call whose COMMIT may not have been answered
-	err := r.db.WriteRepeatable(ctx, "refund order "+orderID, func(tx *gorm.DB, doubtful bool) error {
+	err := r.DB.WriteRepeatable(ctx, "refund order "+orderID, func(tx *gorm.DB, doubtful bool) error {
 		found, err := take[model.Order](tx, "order", orderID)
 		if err != nil {
 			return err
@@ -64,7 +61,7 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 	if err != nil {
 		return nil, order, err
 	}
-	moved, err := moveOrders(tx, r.db, []statusChange{{order: order, move: move, actor: adminID, reason: model.RefundByAdmin}})
+	moved, err := moveOrders(tx, r.DB, []statusChange{{order: order, move: move, actor: adminID, reason: model.RefundByAdmin}})
 	if err != nil {
 		return nil, order, err
 	}
@@ -77,7 +74,7 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 	if err != nil {
 		return nil, order, err
 	}
-	return refund, moved[0], logChange(r.db, tx, adminChange{
+	return refund, moved[0], logChange(r.DB, tx, adminChange{
 		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: order, after: moved[0],
 	})
 }
@@ -88,7 +85,7 @@ func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal
 	if err != nil || failed == nil {
 		return nil, cmp.Or(err, illegal)
 	}
-	now, err := readClock(tx, r.db.Dialect)
+	now, err := readClock(tx, r.DB.Dialect)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +98,7 @@ func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal
 	if err != nil {
 		return nil, fmt.Errorf("try refund %s again: %w", revived.ID, err)
 	}
-	return &revived, logChange(r.db, tx, adminChange{
+	return &revived, logChange(r.DB, tx, adminChange{
 		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: *failed, after: revived,
 	})
 }
@@ -138,7 +135,7 @@ func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (page model.Ref
 		return page, model.Invalid("query.status", "is not a status of refunds")
 	}
 	at := func(r model.Refund) model.Cursor { return model.Cursor{At: r.CreatedAt, ID: r.ID} }
-	page.Items, page.NextCursor, err = paged(ctx, r.db, "list refunds", q.Cursor, q.Limit, at,
+	page.Items, page.NextCursor, err = paged(ctx, r.DB, "list refunds", q.Cursor, q.Limit, at,
 		func(db *gorm.DB, after model.Cursor, most int) (*gorm.DB, error) {
 			if q.OrderID != "" && !model.ValidID(q.OrderID) { // see take
 				return nil, nil //nolint:nilnil // none is found
@@ -150,7 +147,7 @@ func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (page model.Ref
 
 // Due reads pending refunds that are to be tried now, those that wait longest first.
 func (r *Refunds) Due(ctx context.Context, limit int) ([]model.Refund, error) {
-	return due[model.Refund](ctx, r.db, "read the refunds to be made", limit)
+	return due[model.Refund](ctx, r.DB, "read the refunds to be made", limit)
 }
 
 // Done notes that the provider has given the money back. Noting it again changes nothing.
@@ -175,8 +172,8 @@ func (r *Refunds) attempted(ctx context.Context, id string, status model.RefundS
 		_, size := utf8.DecodeLastRuneInString(reason)
 		reason = reason[:len(reason)-size]
 	}
-	return r.db.WriteRepeatable(ctx, "note an attempt of refund "+id, func(tx *gorm.DB, doubtful bool) error {
-		now, err := readClock(tx, r.db.Dialect)
+	return r.DB.WriteRepeatable(ctx, "note an attempt of refund "+id, func(tx *gorm.DB, doubtful bool) error {
+		now, err := readClock(tx, r.DB.Dialect)
 		if err != nil {
 			return err
 		}

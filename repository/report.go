@@ -95,10 +95,7 @@ func inTurn(ctx context.Context, d *sqldb.Database, statement, voucherID string,
 }
 
 // Answers keeps what attempts to buy heard, as each process has counted them.
-type Answers struct{ db *sqldb.Database }
-
-// NewAnswers keeps counts in a database.
-func NewAnswers(db *sqldb.Database) *Answers { return &Answers{db: db} }
+type Answers struct{ DB *sqldb.Database }
 
 // answerRow is a row of answers.
 type answerRow struct {
@@ -125,7 +122,7 @@ func (a *Answers) Store(ctx context.Context, process string, counted map[string]
 	if len(rows) == 0 {
 		return nil
 	}
-	return a.db.Write(ctx, fmt.Sprintf("store the answers of %d vouchers", len(rows)), func(tx *gorm.DB) error {
+	return a.DB.Write(ctx, fmt.Sprintf("store the answers of %d vouchers", len(rows)), func(tx *gorm.DB) error {
 		for some := range slices.Chunk(rows, streamRows) {
 			err := parted(some, func(some []answerRow) error { return tx.Clauses(clause.OnConflict{UpdateAll: true}).Create(some).Error })
 			if err != nil {
@@ -143,7 +140,7 @@ func (a *Answers) Read(ctx context.Context, voucherID string) (model.ReportAnswe
 		return answers, err
 	}
 	var rows []answerRow
-	err := a.db.Browse(ctx, "read the answers of voucher "+voucherID, func(db *gorm.DB) error {
+	err := a.DB.Browse(ctx, "read the answers of voucher "+voucherID, func(db *gorm.DB) error {
 		return db.Where("voucher_id = ?", voucherID).Find(&rows).Error
 	})
 	for _, row := range rows {

@@ -180,8 +180,8 @@ func openFixture(t testing.TB, s store, options sqldb.Options) *fixture {
 	t.Cleanup(func() { check.Must(t, f.db.Close()) })
 	f.asIn(t, "")
 	f.vouchers = repository.NewVouchers(f.db, "CNY")
-	f.accounts = repository.NewAccounts(f.db)
-	f.copies, f.modes, f.releases = repository.NewEpochs(f.db), repository.NewModes(f.db), repository.NewReleases(f.db)
+	f.accounts = &repository.Accounts{DB: f.db}
+	f.copies, f.modes, f.releases = &repository.Epochs{DB: f.db}, &repository.Modes{DB: f.db}, &repository.Releases{DB: f.db}
 	return f
 }
 

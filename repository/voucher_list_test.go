@@ -262,7 +262,7 @@ func TestSoldOrders(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		answers := repository.NewAnswers(f.db)
+		answers := &repository.Answers{DB: f.db}
 		first := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
 		store := func(process string, after int, ok uint64) {
 			t.Helper()

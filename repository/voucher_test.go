@@ -273,7 +273,7 @@ func TestEveryFieldOfAVoucher(t *testing.T) {
 			}
 			check.That(t, reflect.DeepEqual(patched.VoucherFields, want) && reflect.DeepEqual(read().VoucherFields, want) && read().Tag() == patched.Tag(),
 				"another %s: %+v, read %+v", field.Name, patched, read())
-			entry := check.Value(repository.NewAdminLog(f.db).List(t.Context(), model.AdminLogQuery{Subject: id, Limit: 1}))(t).Items[0]
+			entry := check.Value((&repository.AdminLog{DB: f.db}).List(t.Context(), model.AdminLogQuery{Subject: id, Limit: 1}))(t).Items[0]
 			var was, became map[string]any
 			check.Must(t, json.Unmarshal(entry.Before, &was))
 			check.Must(t, json.Unmarshal(entry.After, &became))

@@ -60,13 +60,13 @@ func (i *Instance) mainHandler(
 	i.servePayments(pay, s, counter.orders.Get)
 
 	i.health = service.NewHealth(i.probes...)
-	answers := repository.NewAnswers(s.db.Database)
+	answers := &repository.Answers{DB: s.db.Database}
 	tallies, err := i.tellTallies(s, mode, answers, counter.tallies)
 	if err != nil {
 		return nil, err
 	}
 	reports := service.NewReports(service.ReportDeps{Vouchers: counter.vouchers, Orders: s.db.Orders, AdminLog: s.db.AdminLog, Draws: s.db.Draws, Answers: answers})
-	known := repository.NewAccounts(s.db.Database)
+	known := &repository.Accounts{DB: s.db.Database}
 	people, err := i.openConsole(console.Options{
 		Vouchers: counter.vouchers, ListOrders: counter.orders.List, Order: counter.orders.Detail,
 		CancelOrder: counter.orders.CancelFor, PaymentsOf: s.db.Payments.OfOrder, RefundOrder: counter.refunds.Request, ListRefunds: counter.refunds.List,
@@ -269,7 +269,7 @@ func newHasher() *password.Hasher { return password.New(runtime.GOMAXPROCS(0) / 
 // openAccounts makes the service of accounts. What ended tokens before the start is
 // known when it returns, unless the schema is not up to date yet.
 func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service.Accounts, error) {
-	store := repository.NewAccounts(db.Database)
+	store := &repository.Accounts{DB: db.Database}
 	known, err := cache.NewAccounts(cache.AccountSource{ByID: store.ByID, Changed: store.Changed}, service.LongestSession+budget.Hour, i.log)
 	if err != nil {
 		return nil, err
@@ -287,7 +287,7 @@ func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service
 
 // Administrators looks after administrators. It issues no token, so that it needs no secret that signs them.
 func (db *Database) Administrators() *service.Administrators {
-	return service.NewAdministrators(repository.NewAccounts(db.Database), newHasher())
+	return service.NewAdministrators(&repository.Accounts{DB: db.Database}, newHasher())
 }
 
 // rates are the limits of the main listener.
@@ -306,7 +306,7 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 		i.parts.OnCloseWithin(budget.Brief, "shared limits", shared.Close)
 	}
 	r.byUser, r.byAddress = ratelimit.New("user", 0, shared), ratelimit.NewAddresses(shared)
-	kept := repository.NewLimits(s.db.Database)
+	kept := &repository.Limits{DB: s.db.Database}
 	r.service, err = service.NewLimits(service.LimitDeps{
 		Settings: model.Limits{User: i.cfg.RateUser, Addr: i.cfg.RateAddr},
 		Read:     kept.Read,

@@ -85,7 +85,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err := i.publishEvents(ctx, servers, mode); err != nil {
 		return nil, err
 	}
-	i.parts.Loop("janitor", budget.Brief, repair.Janitor{Store: repository.NewPurges(servers.db.Database), Log: log}.Run) //nolint:contextcheck // until the stop
+	i.parts.Loop("janitor", budget.Brief, repair.Janitor{Store: &repository.Purges{DB: servers.db.Database}, Log: log}.Run) //nolint:contextcheck // until the stop
 
 	// What is served. Now the list of probes is complete.
 	guard := conns.New(conns.Options{Name: "main", Exempt: cfg.TrustedProxies, Metrics: i.registry, Log: log})

@@ -276,7 +276,7 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 		return fmt.Errorf("reach the stream of events (SECKILL_EVENTS): %w", err)
 	}
 	i.parts.OnClose("stream of events", func(context.Context) error { stream.Close(); return nil })
-	relay := &repair.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Waiting: waiting}
+	relay := &repair.EventRelay{Store: &repository.Events{DB: s.db.Database}, Stream: stream, Waiting: waiting}
 	i.runElected(s, mode, "events", relay.Run) //nolint:contextcheck // until the stop
 	return nil
 }

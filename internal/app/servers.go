@@ -60,10 +60,10 @@ func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger, trac
 		return nil, errors.Join(err, db.Close())
 	}
 	return &Database{
-		Database: db, Vouchers: repository.NewVouchers(db, cfg.Currency), Orders: orders, Releases: repository.NewReleases(db),
-		Modes: repository.NewModes(db), Epochs: repository.NewEpochs(db),
-		Payments: repository.NewPayments(db), Refunds: repository.NewRefunds(db), AdminLog: repository.NewAdminLog(db),
-		Draws: repository.NewDraws(db, cfg.PaymentWindow),
+		Database: db, Vouchers: repository.NewVouchers(db, cfg.Currency), Orders: orders,
+		Releases: &repository.Releases{DB: db}, Modes: &repository.Modes{DB: db}, Epochs: &repository.Epochs{DB: db},
+		Payments: &repository.Payments{DB: db}, Refunds: &repository.Refunds{DB: db},
+		AdminLog: &repository.AdminLog{DB: db}, Draws: repository.NewDraws(db, cfg.PaymentWindow),
 	}, nil
 }
 
@@ -203,7 +203,7 @@ func (i *Instance) guardRedis(s servers) *guard.Redis {
 		}
 		return redisdb.Identity(ctx, s.redis)
 	}
-	return guard.NewRedis(repository.NewRedisClaims(s.db.Database), identity, s.sole, i.log)
+	return guard.NewRedis(&repository.RedisClaims{DB: s.db.Database}, identity, s.sole, i.log)
 }
 
 // claimRedis looks from now on whether this instance uses the Redis of its database.

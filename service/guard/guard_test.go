@@ -96,7 +96,7 @@ func claimed(t *testing.T) (db *sqldb.Database, dsn string) {
 // claimant is one of the instances that use the same Redis.
 func claimant(db *sqldb.Database) *Redis {
 	return &Redis{
-		claims: repository.NewRedisClaims(db), log: slog.New(slog.DiscardHandler),
+		claims: &repository.RedisClaims{DB: db}, log: slog.New(slog.DiscardHandler),
 		identity: func(context.Context) (string, error) { return "ours", nil },
 	}
 }
@@ -126,7 +126,7 @@ func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
 	check.Must(t, r.Look(t.Context()))
 	fixed := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10), Slack: check.Deadline}))(t)
 	t.Cleanup(func() { _ = fixed.Close() })
-	r.claims = repository.NewRedisClaims(fixed)
+	r.claims = &repository.RedisClaims{DB: fixed}
 	raw := check.Value(sql.Open("mysql", dsn))(t)
 	t.Cleanup(func() { _ = raw.Close() })
 	for age, renewed := range map[time.Duration]bool{

@@ -96,7 +96,7 @@ func newMarket(tb testing.TB, server *testserver.Server) *market {
 	}
 	selling, expiring := open(), open()
 	m.orders, m.vouchers = orders(selling), repository.NewVouchers(selling, "CNY")
-	m.expiring, m.payments = orders(expiring), repository.NewPayments(expiring)
+	m.expiring, m.payments = orders(expiring), &repository.Payments{DB: expiring}
 	return m
 }
 

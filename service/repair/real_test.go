@@ -85,9 +85,9 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 	db := check.Value(sqldb.Open(ctx, sqldb.Options{DSN: dsn, Slack: check.Deadline}))(t)
 	t.Cleanup(func() { check.Must(t, db.Close()) })
 	check.Must(t, db.Migrate(ctx))
-	modes := repository.NewModes(db)
+	modes := &repository.Modes{DB: db}
 	record := check.Value(modes.Adopt(ctx, model.ModeAsync))(t)
-	b := &backstage{dsn: dsn, db: db, vouchers: repository.NewVouchers(db, "CNY"), epochs: repository.NewEpochs(db)}
+	b := &backstage{dsn: dsn, db: db, vouchers: repository.NewVouchers(db, "CNY"), epochs: &repository.Epochs{DB: db}}
 	b.orders = check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
 	b.redis = check.Value(redisdb.NewClient(redisURL, nil))(t)
 	t.Cleanup(func() { check.Must(t, b.redis.Close()) })
@@ -102,7 +102,7 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 			*repository.Orders
 			*repository.Vouchers
 			*repository.Releases
-		}{b.orders, b.vouchers, repository.NewReleases(db)},
+		}{b.orders, b.vouchers, &repository.Releases{DB: db}},
 		Epochs: b.epochs, Hot: b.hot, Queue: b.queue, Backlog: backlog.New(b.queue, 0, nil, log), Mode: modes.Read,
 		Metrics: telemetry.NewWorker(prometheus.NewRegistry()), Log: log,
 	}, electing(unlocked{lifetime: context.Background()}), mode.Selling)

@@ -35,7 +35,7 @@ func claim(t *testing.T, s settings) model.RedisClaim {
 	t.Helper()
 	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: s["SECKILL_DATABASE_DSN"], Slack: check.Deadline}))(t)
 	defer db.Close()
-	claim, _, err := repository.NewRedisClaims(db).Read(t.Context())
+	claim, _, err := (&repository.RedisClaims{DB: db}).Read(t.Context())
 	check.Must(t, err)
 	return claim
 }

@@ -341,7 +341,7 @@ func deploymentOf(t testing.TB, s settings) string {
 	t.Helper()
 	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: s["SECKILL_DATABASE_DSN"], Log: slog.New(slog.DiscardHandler), Slack: check.Deadline}))(t)
 	defer db.Close()
-	return check.Value(repository.NewModes(db).Read(t.Context()))(t).Deployment
+	return check.Value((&repository.Modes{DB: db}).Read(t.Context()))(t).Deployment
 }
 
 // rawStream is the queue of a deployment, as somebody sees it who knows nothing of its contents.
