@@ -106,14 +106,8 @@ type loggedLimits struct {
 	Addr string `json:"addr,omitempty"`
 }
 
-func loggedLimitsOf(set model.LimitsPatch) (l loggedLimits) {
-	if set.User != nil {
-		l.User = set.User.String()
-	}
-	if set.Addr != nil {
-		l.Addr = set.Addr.String()
-	}
-	return l
+func loggedLimitsOf(set model.LimitsPatch) loggedLimits {
+	return loggedLimits{User: rateText(set.User), Addr: rateText(set.Addr)}
 }
 
 // Change sets the patch's limits, and returns those then set. The administrators' log has real changes only.
@@ -137,7 +131,8 @@ func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record mo
 		if err != nil {
 			return err
 		}
-		if err := tx.Exec("UPDATE rate_limits SET user_rate = ?, addr_rate = ? WHERE id = 1", rateText(record.Set.User), rateText(record.Set.Addr)).Error; err != nil {
+		err = tx.Exec("UPDATE rate_limits SET user_rate = ?, addr_rate = ? WHERE id = 1", nullable(after.User), nullable(after.Addr)).Error
+		if err != nil {
 			return err
 		}
 		return logChange(l.DB, tx, adminChange{
@@ -162,11 +157,12 @@ func readLimits(db *gorm.DB) (record model.LimitRecord, err error) {
 	return record, err
 }
 
-func rateText(rate *model.Rate) *string {
+// rateText is empty where none is set.
+func rateText(rate *model.Rate) string {
 	if rate == nil {
-		return nil
+		return ""
 	}
-	return new(rate.String())
+	return rate.String()
 }
 
 func rateOf(text *string) (*model.Rate, error) {

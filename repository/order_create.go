@@ -18,17 +18,14 @@ import (
 )
 
 const (
-	// rereads bounds how often a transaction reads a changing voucher again; then it begins anew, after a pause.
-	rereads = 5
-	// rowsAtOnce rows go in one INSERT: about 100 KiB, below max_allowed_packet and SQLite's limit of parameters.
-	rowsAtOnce = 500
-	// readFirst is how many transactions look for existing rows after one that met a duplicate. Where users ask again
-	// and again, most transactions would, and begin anew; where they do not, few lose by it.
-	readFirst = 32
-	// takenAtOnce is how many vouchers one statement takes units of: it compares each row with each of them.
-	takenAtOnce = 100
-	// slowly transactions take the units of one voucher after the other once a statement for many took long: a row that
-	// is waited for keeps all of them waiting, and this tells whose it is.
+	rereads    = 5   // how often a transaction reads a changing voucher again, before it begins anew after a pause
+	rowsAtOnce = 500 // in one INSERT: about 100 KiB, below max_allowed_packet and SQLite's limit of parameters
+	// readFirst transactions look for existing rows after one that met a duplicate: where users ask again and again,
+	// most would meet one.
+	readFirst   = 32
+	takenAtOnce = 100 // vouchers that one statement takes units of: it compares each row with each of them
+	// slowly transactions take the units of one voucher after the other once a statement for many took long: that tells
+	// whose row kept all of them waiting.
 	slowly = 32
 )
 

@@ -60,11 +60,9 @@ func (historyRow) TableName() string { return "order_history" }
 // change that returns no unit locks no voucher, so that payments do not wait for buyers.
 //
 // Where the time of all the orders has passed, the vouchers come last, right before the COMMIT: buyers then wait for a
-// hundred microseconds and not for all that hundreds of orders take. That is no second order of locks, because expiry,
-// whose transactions are the large ones, moves no other orders: between all moves of an order it is the same. A buyer
-// is different. The INSERT of one whose order is expiring right now waits for that order with the voucher's row in its
-// hands. The server ends such a deadlock at once, one of the two transactions runs again, and the buyer's looks first
-// what is there.
+// hundred microseconds and not for all that hundreds of orders take. Between all moves of an order the order of locks is
+// the same, because expiry moves no other orders. Only the INSERT of a buyer whose order is expiring right now waits for
+// that order while it holds the voucher's row: the server ends one of the two transactions at once, and it runs again.
 //
 // The clock is read after the orders were: the instants of an order's history never go back.
 func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]model.Order, error) {

@@ -311,10 +311,9 @@ func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error)
 	return waiting, held, err
 }
 
-// handOver makes units that came back, or were added, unpaid orders of those who wait first; what nobody waits for is
-// on sale again. It is part of the transaction in which they come: a unit that is promised is an order. By the changes
-// in returned the units came back. Of added units the hot copy does not hear who got them: it would promise a second
-// order to one of these users. So it counts no more from the COMMIT on, and is rebuilt with their orders.
+// handOver makes units that came back, or were added, unpaid orders of those who wait first, in the transaction in which
+// they come; what nobody waits for is on sale again. By the changes in returned the units came back. Who got added units
+// is not written for the hot copy, which would promise them a second order. So it ends with the COMMIT, and is rebuilt.
 func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []*statusChange) error {
 	v, err := lockVoucher(tx, db.Dialect, voucherID)
 	if err != nil {
@@ -389,10 +388,10 @@ const mostHeirs = 100
 // releasesHeirs is the index that has the releases of a voucher by heir.
 const releasesHeirs = "releases_heirs"
 
-// tellHeirs notes for the hot copy of a voucher with a waitlist which orders got the units that came back. The rows are
-// inserted under the voucher's lock, so that they are in the order of the transactions. A unit that nobody got is for
-// everybody: while the hot copy may not know an heir of an earlier one, it would give it to that heir too. So it hears
-// of them before, up to one more than mostHeirs.
+// tellHeirs notes for the hot copy of a voucher with a waitlist which orders got the units that came back, under the
+// voucher's lock: in the order of the transactions. A unit that nobody got is for everybody, and a hot copy that does not
+// know the heir of an earlier one would give it to that heir too. So the call that releases it gives the earlier heirs
+// first, up to one more than mostHeirs.
 func tellHeirs(tx *gorm.DB, dialect sqldb.Dialect, voucherID string, returned []*statusChange) error {
 	rows := make([]model.Release, len(returned))
 	for i, c := range returned {

@@ -30,14 +30,13 @@ const (
 	// lock's wait and 5 s; half a second is left for the rest of the road.
 	operationBudget = budget.Answer - budget.Brief
 	// maxConnections: beyond 16 concurrent transactions on one hot voucher throughput falls again (measured), and a
-	// dozen instances still fit into a server's usual few hundred connections. Those for browsing are among them.
+	// dozen instances still fit into a server's usual few hundred connections.
 	maxConnections = 16
-	// browseConnections are for lists, counts and exports alone. A page of a list takes a millisecond, so that four of
-	// them answer some thousand calls a second, and a seller has the other twelve.
+	// browseConnections of them are for lists, counts and exports alone: at a millisecond for a page, some thousand a
+	// second.
 	browseConnections = 4
-	// buyersConnections are how many of those that sell may be in use at once for what buyers write beside purchases. A
-	// transaction of it takes some milliseconds. While vouchers' rows are locked it waits a second for each; the other
-	// eight sell.
+	// buyersConnections of those that sell may be in use at once for what buyers write beside purchases, which waits a
+	// second for each row that is locked.
 	buyersConnections = 4
 	// connectionLifetime makes a pool notice, within minutes, a changed address of the server or a rebalanced proxy.
 	connectionLifetime = budget.Late / 2
