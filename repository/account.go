@@ -246,12 +246,13 @@ func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.Admin
 }
 
 func (r logRow) change() model.AdminChange {
-	change := model.AdminChange{At: r.ChangedAt, Actor: r.Actor, Action: r.Action, Subject: r.Subject}
-	if r.Was != nil {
-		change.Before = json.RawMessage(*r.Was)
+	raw := func(text *string) json.RawMessage {
+		if text == nil {
+			return nil
+		}
+		return json.RawMessage(*text)
 	}
-	if r.Became != nil {
-		change.After = json.RawMessage(*r.Became)
+	return model.AdminChange{
+		At: r.ChangedAt, Actor: r.Actor, Action: r.Action, Subject: r.Subject, Before: raw(r.Was), After: raw(r.Became),
 	}
-	return change
 }

@@ -56,12 +56,11 @@ func (o *Orders) Waited(ctx context.Context, voucherID string) (waited model.Rep
 	if err != nil {
 		return waited, err
 	}
-	served, overtaken, err := inTurn(ctx, o.db, "waitlist_turns", voucherID, found.PlacesServed)
-	served += found.Ahead
-	return model.ReportWaitlist{
-		Places: found.Places, Waiting: found.Waiting, Served: served,
-		Left: found.Places - found.Waiting - served, Overtaken: overtaken + found.Ahead,
-	}, err
+	waited.Places, waited.Waiting = found.Places, found.Waiting
+	waited.Served, waited.Overtaken, err = inTurn(ctx, o.db, "waitlist_turns", voucherID, found.PlacesServed)
+	waited.Served, waited.Overtaken = waited.Served+found.Ahead, waited.Overtaken+found.Ahead
+	waited.Left = waited.Places - waited.Waiting - waited.Served
+	return waited, err
 }
 
 // inTurn counts the orders that the places up to one have become, and those that were made before the order of an

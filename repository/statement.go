@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -32,10 +33,8 @@ func readTexts() map[string]string {
 	texts := map[string]string{}
 	files, err := statements.ReadDir("sql")
 	for _, file := range files {
-		var text []byte
-		if text, err = statements.ReadFile("sql/" + file.Name()); err != nil {
-			break
-		}
+		text, failed := statements.ReadFile("sql/" + file.Name())
+		err = cmp.Or(err, failed)
 		var lines []string
 		for line := range strings.Lines(string(text)) {
 			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {

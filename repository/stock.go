@@ -2,6 +2,7 @@ package repository
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -51,19 +52,27 @@ type condition func(column string, value func(taking) any)
 // stockOf fails when there is no such strategy, or the database cannot do what it asks for.
 func stockOf(d *sqldb.Database, strategy model.StockStrategy) (stock, error) {
 	const conditional, pessimistic, optimistic = model.StockConditional, model.StockPessimistic, model.StockOptimistic
+	s := stock{dialect: d.Dialect}
+	failed := func(t taking, err error) error {
+		return fmt.Errorf("take %d of voucher %s: %w", t.units, t.voucher.ID, err)
+	}
 	switch {
 	case strategy == conditional:
-		return stock{dialect: d.Dialect, relies: onRevision, contended: readAgain}, nil
+		s.relies = onRevision
+		s.contended = func(taking) error { return nil } // under READ COMMITTED the next reading sees what got in between
 	case strategy == optimistic:
-		return stock{dialect: d.Dialect, relies: onVersion, contended: beginAgain}, nil
+		s.relies = func(is condition, _ []taking) { is(" AND version =", func(t taking) any { return t.voucher.Version }) }
+		s.contended = func(t taking) error { return failed(t, sqldb.ErrContended) }
 	case strategy == pessimistic && d.Dialect.Name == sqldb.SQLite:
-		return stock{}, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", strategy, conditional, optimistic)
+		return s, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", strategy, conditional, optimistic)
 	case strategy == pessimistic:
 		// Nothing can have changed. That enough remains is asked all the same: it keeps a bug from selling what is not there.
-		return stock{dialect: d.Dialect, locks: true, relies: func(condition, []taking) {}, contended: lockedChanged}, nil
+		s.locks, s.relies = true, func(condition, []taking) {}
+		s.contended = func(t taking) error { return failed(t, errors.New("the locked row has changed")) }
 	default:
-		return stock{}, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", strategy, conditional, pessimistic, optimistic)
+		return s, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", strategy, conditional, pessimistic, optimistic)
 	}
+	return s, nil
 }
 
 // onRevision stands for all that administrators and rebuilds decide. An order is refused with SOLD_OUT, which must be
@@ -73,21 +82,6 @@ func onRevision(is condition, takings []taking) {
 	if slices.ContainsFunc(takings, func(t taking) bool { return t.exhausted }) {
 		is(" AND remaining <=", taking.most)
 	}
-}
-
-func onVersion(is condition, _ []taking) {
-	is(" AND version =", func(t taking) any { return t.voucher.Version })
-}
-
-// readAgain is right under READ COMMITTED: the next reading sees what got in between.
-func readAgain(taking) error { return nil }
-
-func beginAgain(t taking) error {
-	return fmt.Errorf("take %d of voucher %s: %w", t.units, t.voucher.ID, sqldb.ErrContended)
-}
-
-func lockedChanged(t taking) error {
-	return fmt.Errorf("take %d of voucher %s: the locked row has changed", t.units, t.voucher.ID)
 }
 
 // selectVouchers begins a query of voucherRows.
