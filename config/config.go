@@ -98,8 +98,7 @@ func (c Config) Async() bool { return c.OrderMode == model.ModeAsync }
 // EmbeddedQueue reports whether the queue is inside the service's process.
 func (c Config) EmbeddedQueue() bool { return c.Async() && c.NATSURL == "" }
 
-// LacksForSeveral names the settings without which only one instance may use a real database; empty when all of them
-// are there, and on SQLite, where the claim on the data directory does the same.
+// LacksForSeveral names the settings without which a real database has one instance; SQLite has a claim for it.
 func (c Config) LacksForSeveral() string {
 	var lacks []string
 	if c.RedisURL == "" {

@@ -120,9 +120,8 @@ func readFile(name string) (string, error) {
 	return text, nil
 }
 
-// oneLine is a secret without what editors, shells and Kubernetes put around it: a byte order mark, blanks and line
-// breaks. Two instances that were given one secret in two ways then have the same. A break within it is refused,
-// because it is a list whose commas are missing as often as a secret that was pasted badly.
+// oneLine is a secret without what editors, shells and Kubernetes put around it, so that each instance has the same. A
+// break within it is refused: it may be a list without commas as well as a secret that was pasted badly.
 func oneLine(text string) (string, error) {
 	text = strings.TrimSpace(strings.TrimPrefix(text, byteOrderMark))
 	switch {
@@ -175,8 +174,7 @@ func (r *reader) refuseUnknown() {
 	}
 }
 
-// fromKubernetes recognises the variables that Kubernetes sets in every container for a Service whose name begins with
-// "seckill", such as SECKILL_SERVICE_HOST or SECKILL_API_PORT_8080_TCP_ADDR.
+// fromKubernetes recognises what Kubernetes sets for a Service "seckill…": SECKILL_SERVICE_HOST, SECKILL_PORT_80_TCP.
 func fromKubernetes(name, value string) bool {
 	return strings.HasSuffix(name, "_SERVICE_HOST") ||
 		strings.HasSuffix(name, "_SERVICE_PORT") || strings.Contains(name, "_SERVICE_PORT_") ||

@@ -153,8 +153,7 @@ func prefix(text string) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%q is not a CIDR such as 10.0.0.0/8", text)
 }
 
-// pageOrigin reads an origin as browsers write it (RFC 6454, 6.1), because it is compared with the header Origin byte
-// for byte. Neither a pattern nor null is one: null is the origin of every sandboxed page.
+// pageOrigin reads an origin as browsers write it (RFC 6454, 6.1); null is that of every sandboxed page.
 func pageOrigin(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || !validHost(u) {
@@ -365,8 +364,7 @@ func keyed(part string) (Key, bool) {
 	return Key{ID: id, Secret: secret}, true
 }
 
-// issuers reads a list of issuer=place, or issuer!=place for those that may name administrators, each with its options.
-// It tells all that is wrong at once, by number: what is written in the wrong place may be a password.
+// issuers reads a list of issuer=place, or issuer!=place for administrators. What is wrong has a number.
 func issuers(text string) ([]Issuer, error) {
 	parts, err := list(anyText)(text)
 	if err != nil {

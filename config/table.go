@@ -262,8 +262,7 @@ func (r *reader) refusePayments(c Config, realDatabase bool) {
 	}
 }
 
-// refuseLonelyRole finds instances that share the work of async with others and name nothing that they could share:
-// what is embedded is inside one process, and neither a worker nor an api instance does everything alone.
+// refuseLonelyRole finds instances that share the work of async with others, and name nothing that they could share.
 func (r *reader) refuseLonelyRole(c Config) {
 	if !c.Async() || c.Role == RoleAll {
 		return

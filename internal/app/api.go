@@ -266,8 +266,7 @@ func Tokens(ctx context.Context, cfg config.Config, options ...token.Option) (*t
 // newHasher hashes on half of the processors: the other half is the sale's.
 func newHasher() *password.Hasher { return password.New(runtime.GOMAXPROCS(0) / 2) }
 
-// openAccounts makes the service of accounts. What ended tokens before the start is
-// known when it returns, unless the schema is not up to date yet.
+// openAccounts makes the service of accounts. What ended tokens before is known, once the schema is up to date.
 func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service.Accounts, error) {
 	store := &repository.Accounts{DB: db.Database}
 	known, err := cache.NewAccounts(cache.AccountSource{ByID: store.ByID, Changed: store.Changed}, service.LongestSession+budget.Hour, i.log)

@@ -1,8 +1,6 @@
-// Package app puts a running instance together, and the parts of one for the
-// commands of an operator. It is the only package that knows all the others.
+// Package app puts a running instance together, and parts of one for the commands. It alone knows all other packages.
 //
-// Start lists the parts in the order in which they start. They stop in the
-// opposite order, so that a part ends before what it needs.
+// Start lists the parts in the order of their start. They stop in the opposite order: a part ends before what it needs.
 package app
 
 import (
@@ -38,8 +36,7 @@ import (
 	"seckill/service/repair"
 )
 
-// Start brings an instance up, dependencies first, and returns when it
-// listens. When something is missing it says what, and leaves nothing behind.
+// Start brings an instance up, and returns when it listens. An error says what is missing, and nothing is left behind.
 func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instance, err error) {
 	i := newInstance(cfg, log)
 	defer func() {
@@ -126,8 +123,7 @@ type servers struct {
 	sole *guard.Sole
 }
 
-// claimDataDir makes sure that no other process serves from the same data directory: the embedded Redis of one process
-// would not know the locks of the other, and two queues must not write the same files.
+// claimDataDir keeps a second process out: its Redis would not know our locks, and its queue has the same files.
 func (i *Instance) claimDataDir(ctx context.Context) error {
 	if !i.cfg.Embedded() && !i.cfg.EmbeddedQueue() {
 		return nil
@@ -213,21 +209,18 @@ func (i *Instance) BaseURL() string { return i.main.URL() }
 // OpsURL is where the operations listener is reached on this machine.
 func (i *Instance) OpsURL() string { return i.ops.URL() }
 
-// Disagrees is the reason why this instance sells nothing in its order mode,
-// which is not the database's; nil when it is.
+// Disagrees is why this instance sells nothing in its order mode, which is not the database's; nil when it is.
 func (i *Instance) Disagrees(ctx context.Context) error { return i.disagrees(ctx) }
 
 // Failed reports that a listener, the consumer or the connection to the queue ended by itself, which calls for Stop.
 func (i *Instance) Failed() <-chan error { return i.failed }
 
-// Stop ends the instance in order. From now on it is not ready, and every answer closes its connection; it serves on
-// for the grace in which load balancers notice. Then it takes no new connections, and ends what is under way: requests,
-// orders, and everything behind them. It takes the grace and less than 10 s, also when a part hangs, and is safe to
-// call twice; when ctx ends first, only the grace is cut short.
+// Stop ends the instance in order. It is not ready any more, and serves on, closing connections, for the grace in which
+// load balancers notice. Then it takes no new connections, and ends what is under way. It takes the grace and less than
+// 10 s, also when a part hangs, and is safe to call twice; when ctx ends first, only the grace is cut short.
 //
-// It cannot fail. What was answered is durable by then, in the database or in the queue, and what is left behind is
-// done by others: a part that does not close well, such as a connection that its server closed before, loses no work,
-// and is logged. What does end an instance badly comes over Failed.
+// It cannot fail. What was answered is durable by then, and what is left behind is done by others: a part that does not
+// close well is logged. What does end an instance badly comes over Failed.
 func (i *Instance) Stop(ctx context.Context) {
 	i.stopOnce.Do(func() {
 		i.health.StartLeaving()

@@ -147,9 +147,8 @@ func (a *AsyncParts) ChangeMode(ctx context.Context, to model.OrderMode) error {
 // InPlaceOfServer reports whether a server must not run beside these parts: the Redis is inside this process.
 func (a *AsyncParts) InPlaceOfServer() bool { return a.instance.cfg.RedisURL == "" }
 
-// WithAsyncParts opens everything behind asynchronous orders for one piece of work. Servers of their own are not
-// disturbed. As for an instance, a Redis that is not the database's is refused. What is embedded is inside its server's
-// process, which must not run: then this process takes its place, with a Redis that is empty.
+// WithAsyncParts opens everything behind asynchronous orders for one piece of work, beside instances. A Redis that is
+// not the database's is refused. Where parts are embedded this process takes its server's place, with an empty Redis.
 func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, work func(a *AsyncParts) error) error {
 	cfg.OrderMode = model.ModeAsync // also when the database is sold from in sync: its queue may hold orders
 	cfg.Migrate = false             // a command that looks changes no schema

@@ -125,8 +125,7 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func misused(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// explain words an error for the person at the command line: what was tried, then the domain's answer in its words for
-// people, then what went wrong underneath, which clients never see but the operator must.
+// explain words an error for people: what was tried, the domain's answer, and what went wrong underneath.
 func explain(err error) string {
 	answer, ok := errors.AsType[*model.Error](err)
 	if !ok {
@@ -201,8 +200,7 @@ func settingFlags(cmd *cobra.Command, variables ...string) func() map[string]str
 	}
 }
 
-// newLogger writes records to standard error in the format of the settings, without
-// the secrets of the environment.
+// newLogger writes records to standard error in the format of the settings, without the environment's secrets.
 func (p Process) newLogger(cfg config.Config) *slog.Logger {
 	options := &slog.HandlerOptions{Level: cfg.LogLevel}
 	var handler slog.Handler = slog.NewJSONHandler(p.Stderr, options)
@@ -257,8 +255,7 @@ func onTerminal(w any) bool {
 	return ok && isatty.IsTerminal(file.Fd())
 }
 
-// withDatabase opens the database of the settings for one piece of work. What a
-// server tells its operator would only be in the way here.
+// withDatabase opens the database of the settings for one piece of work, and keeps from people what servers log.
 func (p Process) withDatabase(ctx context.Context, cfg config.Config, work func(db *app.Database) error) (err error) {
 	cfg.LogLevel = max(cfg.LogLevel, slog.LevelWarn)
 	db, err := app.OpenDatabase(ctx, cfg, p.newLogger(cfg))

@@ -76,9 +76,8 @@ func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	return err
 }
 
-// welcome tells the operator of an embedded server what it is, where it is, and how
-// to buy something at once. Tokens are printed to a terminal only: any other output is
-// a log, which more people read and which is kept for longer than a token should be.
+// welcome tells what an embedded server is, where it is, and how to buy something at once. Tokens are printed to a
+// terminal only: any other output is a log, which more people read, and which is kept for longer.
 func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.Instance) error {
 	door := p.consoleDoor(ctx, cfg)
 	admin, buyer := "$ADMIN", "$BUYER"
@@ -169,9 +168,8 @@ curl -sS "{api}/orders?voucher_id=$VOUCHER" -H "Authorization: Bearer {buyer}"
 // firstAdmin is the username of the administrator whom the first start makes.
 const firstAdmin = "admin"
 
-// consoleDoor tells where the console of an embedded server is, and how to get in. On a
-// database without administrators it makes one, if a person reads the output: any other
-// output is a log, in which no password belongs. What goes wrong with that stops no server.
+// consoleDoor tells where the console is, and how to get in. Without administrators it makes one if a person reads the
+// output: in a log no password belongs. What goes wrong with that stops no server.
 func (p Process) consoleDoor(ctx context.Context, cfg config.Config) string {
 	if !cfg.Console {
 		return ""

@@ -39,10 +39,9 @@ func (c *conn) Close() error {
 }
 
 // Read implements net.Conn. A client that closes its sending half behind its request may still read the answer (RFC
-// 9293, section 3.6), and looks like one that has hung up. net/http takes both for gone: it watches the connection of a
-// request that it has read, and cancels the request at its end. Therefore that end is kept back until the server stops
-// to watch, or for as long as an answer may take. Where the server needs what it reads, it has set a deadline, and
-// hears the end at once.
+// 9293, section 3.6). net/http takes that for a hang-up, and cancels the request: it watches the connection of one that
+// it has read. So the end is kept back until it stops to watch, or for as long as an answer may take. Where the server
+// needs what it reads, it has set a deadline, and reads the end at once.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.TCPConn.Read(p)
 	if err != io.EOF || !c.watched.Load() { //nolint:errorlint // package net never wraps it
@@ -76,8 +75,7 @@ func (c *conn) wake() {
 	}
 }
 
-// unread are the refusals that net/http writes itself, in plain text, when it cannot read a request, and the problem
-// documents that clients get in their place.
+// unread are the refusals that net/http writes itself, in plain text, and the problem documents in their place.
 //
 //nolint:gochecknoglobals // constants
 var unread = map[string]string{
@@ -97,8 +95,7 @@ func (c *conn) Write(data []byte) (int, error) {
 	return len(data), err
 }
 
-// Set is the open connections to one server, which can all be closed at once. The zero Set is empty. It is safe for
-// concurrent use.
+// Set is the open connections to one server, to be closed at once. The zero Set is empty, and safe for concurrent use.
 type Set struct {
 	mu   sync.Mutex
 	open map[*member]struct{}

@@ -3,9 +3,9 @@
 //
 // A connection waits while it has no request under way: it is new, idle, or sends its header slowly. At the bound the
 // one that has waited longest makes room for a new one, so that a crowd of silent connections costs no client that says
-// something; but each has a second to say it. A connection that finds no place stays in the kernel's queue, and every one
-// of that queue is answered: meanwhile answers close their connections (see Crowded), so that each request of a crowd has
-// its turn.
+// something; but each has a second to say it. A connection that finds no place stays in the kernel's queue, and every
+// one of that queue is answered: meanwhile answers close their connections (see Crowded), so that each request of a
+// crowd has its turn.
 package conns
 
 import (
@@ -55,8 +55,7 @@ type Options struct {
 	Name string // of the listener, in metrics and logs
 	// Max connections may be open. Zero is as many as memory and the process's limit of descriptors allow.
 	Max int
-	// PerNetwork of them may come from one address, of IPv6 from one /64; zero is half of
-	// Max. So many because an office, or a proxy that is not configured as trusted, has one address.
+	// PerNetwork of them may come from one address, of IPv6 from one /64; zero is half: an office has one address.
 	PerNetwork int
 	// Exempt networks may have them all: the trusted proxies.
 	Exempt  []netip.Prefix

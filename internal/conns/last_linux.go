@@ -11,8 +11,7 @@ import (
 	"seckill/internal/poll"
 )
 
-// onlyHandshakesUnderWay is a filter for the segments that a listener gets: it drops those that begin a connection,
-// which have SYN and no ACK among the flags in their fourteenth byte.
+// onlyHandshakesUnderWay drops what begins a connection: segments with SYN and no ACK among the flags in byte fourteen.
 func onlyHandshakesUnderWay() []unix.SockFilter {
 	return []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13},
@@ -23,10 +22,10 @@ func onlyHandshakesUnderWay() []unix.SockFilter {
 	}
 }
 
-// TakeNoMore prepares a listener for its end: it returns when no connection waits any more to be accepted, and none can
-// come. A listener that just closes resets those that its server has not seen yet, with the requests that are in them,
-// and a proxy sends no purchase again that it has sent. A connection that is not let in is tried again a second later;
-// then the port is closed, nothing was sent, and the proxy goes to another instance.
+// TakeNoMore returns when no connection waits to be accepted, and none can come. A listener that just closes resets
+// those that its server has not seen yet, with the requests in them, and a proxy sends no purchase again. One that is
+// not let in is tried again a second later: then the port is closed, nothing was sent, and the proxy goes to another
+// instance.
 //
 // Where the kernel has no such filter it returns at once.
 func TakeNoMore(ctx context.Context, listener net.Listener) {

@@ -112,9 +112,8 @@ func (m *Metrics) Placed(outcome string, took time.Duration) {
 	m.placing.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
-// Sale gathers what people watch a sale by: the attempts to buy, how long they take, and the
-// backlog, which is nil where there is no queue. It reads memory alone: a gathering
-// of all metrics asks every server whether it is ready (see NewChecks), and waits for the answers.
+// Sale gathers what people watch a sale by: attempts to buy, how long they take, and the backlog (nil: no queue).
+// It reads memory alone: a gathering of all metrics asks every server whether it is ready (see NewChecks).
 func Sale(attempts *Metrics, backlog *Admission) prometheus.Gatherer {
 	shown := prometheus.NewRegistry()
 	shown.MustRegister(attempts.placed, attempts.placing)

@@ -104,9 +104,8 @@ func (t *Tallies) Unstored() map[string]model.Counted {
 	return unstored
 }
 
-// Trouble tells the log once that something begins to fail, and once that it is well again, however often it is tried
-// in between. A failure that stays alone is no trouble: a call that is only late on a busy machine is one. So the first
-// is logged as information, and the second one as a warning. The zero Trouble is well.
+// Trouble tells the log once that something begins to fail, and once that it is well again. A failure that stays alone
+// may be a busy machine: the first is information, and the second one a warning. The zero Trouble is well.
 type Trouble struct {
 	mu     sync.Mutex
 	first  time.Time // of the failures that are counted; zero: nothing has failed yet
@@ -114,8 +113,7 @@ type Trouble struct {
 	warned bool      // and a warning
 }
 
-// Note takes the error of the latest try, nil when it went well, and what to log
-// when that is new. The line that something fails names the error.
+// Note takes the error of the latest try, nil when it went well, and what to log when that is new, with the error.
 //
 //nolint:sloglint // the callers' texts are constants
 func (t *Trouble) Note(ctx context.Context, log *slog.Logger, err error, fails, well string, attrs ...slog.Attr) {

@@ -27,8 +27,7 @@ import (
 const (
 	// maxWaiting requests may wait for one reading; others come again, so that made-up key ids hold few.
 	maxWaiting = 100
-	// maxWanted is how many unknown key ids are remembered from one reading to the next. Tokens with further ones are
-	// told to come again, and never that they are bad, so that made-up key ids end nobody's session.
+	// maxWanted unknown key ids are remembered between two readings. Further ones come again, and are never called bad.
 	maxWanted = 1000
 )
 
@@ -71,8 +70,7 @@ type key struct {
 	material any // of the type that the method wants
 }
 
-// hs256 is the library's HS256 for one secret. It verifies with hash states that have taken in the secret already: that,
-// and making them, is half of the work, and seven allocations a request (see BenchmarkVerify).
+// hs256 is the library's HS256 with hash states that know the secret: half the work (BenchmarkVerify).
 type hs256 struct {
 	*jwt.SigningMethodHMAC
 
@@ -139,8 +137,7 @@ func newIssuer(of Issuer, now func() time.Time, log *slog.Logger) (*issuer, erro
 	}, nil
 }
 
-// key finds the key with an id. For one that is not known it lets the keys be read again, so that a new key needs no
-// restart. Only when they were read since that id was first asked for is its absence an answer.
+// key finds the key with an id. An unknown one has the keys read again; only a later reading denies it.
 func (i *issuer) key(ctx context.Context, id string) (key, error) {
 	if found, ok := i.known(id); ok {
 		return found, nil
@@ -171,9 +168,8 @@ func (i *issuer) known(id string) (key, bool) {
 	return found, ok
 }
 
-// ask has the keys read for an unknown id, unless an unknown id had them read within budget.Step, and waits for the
-// reading that is under way. It is not the caller's alone: it goes on when the caller leaves. The error says why the id
-// may still be unknown.
+// ask has the keys read for an unknown id, at most once in budget.Step, and waits for the reading that is under way,
+// which goes on when the caller leaves. The error says why the id may still be unknown.
 func (i *issuer) ask(ctx context.Context, id string) error {
 	reading := i.want(context.WithoutCancel(ctx), i.hash(id))
 	if reading == nil {

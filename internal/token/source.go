@@ -264,8 +264,7 @@ func (s statement) role(path string) model.Role {
 	return model.RoleUser
 }
 
-// accesses reports whether this is said by a token for access, where the header does not tell the kind (see
-// header.accesses). Keycloak names it in a claim of its own; logout tokens and security events name events (RFC 8417).
+// accesses reports whether a token for access says this. Keycloak has a claim for it; others name events (RFC 8417).
 func (s statement) accesses() bool {
 	named, ok := s["typ"].(string)
 	bearer := strings.EqualFold(named, "Bearer") || strings.EqualFold(named, "JWT") || strings.EqualFold(named, "at+jwt")

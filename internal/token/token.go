@@ -1,7 +1,6 @@
 // Package token signs and verifies the JSON Web Tokens by which callers prove who they are. Our own are signed with a
-// secret (HS256). Those of other issuers are verified with public keys (RS, PS and ES 256, 384 and 512, or EdDSA),
-// which cannot mint any. Subject, issuer, audience and expiry are always required, and of our own tokens a role; see
-// Issuer for where others say these things.
+// secret (HS256), those of other issuers with keys whose public halves verify them (RS, PS and ES 256, 384 and 512, or
+// EdDSA). Subject, issuer, audience and expiry are always required, and of our own tokens a role; see Issuer.
 //
 // Every key belongs to one issuer and to one algorithm; a token chooses neither. The members of a token count by their
 // exact names, and no name may come twice, so that no two readers of one token read different claims.
@@ -27,9 +26,8 @@ import (
 const (
 	// MinSecret is the shortest secret in bytes: RFC 7518, 3.2, requires the size of the hash, 32 bytes of SHA-256.
 	MinSecret = 32
-	// maxLifetime is how far ahead the expiry of a user's token may lie: 400 days, because an app may keep its users
-	// logged in for as long as a browser keeps a cookie (RFC 6265bis, section 5.5). An expiry further ahead is a
-	// mistake, such as milliseconds, or means "never".
+	// maxLifetime of a user's token is 400 days, as browsers keep cookies (RFC 6265bis, section 5.5). An expiry further
+	// ahead is a mistake, such as milliseconds, or means "never".
 	maxLifetime = 400 * budget.Day
 )
 
@@ -73,8 +71,7 @@ type Option func(*Authority)
 // Clock replaces the clock by which tokens expire and keys grow old.
 func Clock(now func() time.Time) Option { return func(a *Authority) { a.now = now } }
 
-// Trust accepts the tokens of other issuers too. Their keys are read as long as Run runs, and when a token names a key
-// that is not known; the log hears of new keys and of every failure to read them.
+// Trust accepts the tokens of other issuers, whose keys are read while Run runs and when a token names an unknown one.
 func Trust(log *slog.Logger, issuers ...Issuer) Option {
 	return func(a *Authority) { a.log, a.trusted = log, issuers }
 }
@@ -202,8 +199,7 @@ func Longest(role model.Role) time.Duration {
 // Verify tells the claims of a token, or an InvalidError or a NoKeysError. It waits only for a token of another issuer
 // that names an unknown key, and then for one reading of that issuer's keys, within its limits and ctx.
 //
-// The steps are taken here and not by jwt.Parser, which takes far longer (see BenchmarkVerify) and knows neither exact
-// names nor crit. Signature and claims are checked by the jwt library, JSON is read by that of go-jose.
+// It is not jwt.Parser, which takes far longer (see BenchmarkVerify) and knows neither exact names nor crit.
 func (a *Authority) Verify(ctx context.Context, token string) (Claims, error) {
 	claims, issuer, err := a.read(ctx, token)
 	if err != nil {

@@ -111,9 +111,8 @@ func (t *Tracer) Step(ctx context.Context, step string, options ...trace.SpanSta
 	}
 }
 
-// Work begins a step that no request has asked for, on so many orders or what belongs to them: of these the ratio is
-// recorded, as of requests. Inside something that is traced, or is not to be, it is a part of that. The function ends
-// it.
+// Work begins a step on so many orders that no request has asked for: of these the ratio is recorded, as of requests.
+// Inside something that is traced, or is not to be, it is a part of that. The function ends it.
 func (t *Tracer) Work(ctx context.Context, step string, orders int) (_ context.Context, end func(failure error)) {
 	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() && !t.door.chance() {
 		return ctx, func(error) {}
@@ -149,9 +148,8 @@ func Within(ctx context.Context, orderID string) string {
 }
 
 // door decides of each request whether it is recorded, by the traceparent (W3C Trace Context) that it brings and by
-// chance. Anybody may send one, so it is believed within bounds. One that says "sampled" counts for clientTraces
-// requests a second; of a crowd that all say so the ratio is recorded, in traces of their own. Chance is ours and not
-// the trace's id, which the client makes up. So nobody can have everything recorded, or choose what is. Tracestate and
+// chance. Anybody may send one, so "sampled" counts for clientTraces requests a second; of the others the ratio is
+// recorded, in traces of their own, by our chance and not by the trace's id, which the client makes up. Tracestate and
 // baggage are not read: they are texts of any client's making, which would travel with every order.
 type door struct {
 	ratio       float64
@@ -163,8 +161,7 @@ func newDoor(o Options) door {
 	return door{ratio: o.Ratio, parentBased: o.ParentBased, asked: rate.NewLimiter(clientTraces, clientTraces)}
 }
 
-// enter returns a request's context with what it belongs to, and whether it is to be recorded. One that is not has ids
-// for the log alone: to make a span of it would cost as much as the answer (see BenchmarkTracing).
+// enter returns a request's context with what it belongs to, and whether it is recorded: else its ids are for the log.
 func (d door) enter(ctx context.Context, header string) (_ context.Context, recorded bool) {
 	parent := parse(header)
 	chosen := d.chance()
@@ -200,8 +197,7 @@ func unrecorded(of trace.TraceID) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: of, SpanID: span})
 }
 
-// sampler records what belongs to something that is recorded, a group one of whose orders is, and the requests and the
-// work that the door has chosen. What belongs to none of them, such as a look at Redis every second, is not.
+// sampler records what belongs to something that is recorded, or was chosen by the door; a look at Redis alone is not.
 type sampler struct{}
 
 func (sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {

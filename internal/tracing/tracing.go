@@ -145,13 +145,11 @@ func (t *Tracer) OpenDB(connector driver.Connector) *sql.DB {
 }
 
 const (
-	// maxSpans wait for their export at the most: some 8 MB, and what 80 orders a second that are traced leave behind
-	// in the 5 s between two exports. What exceeds it is dropped and counted.
+	// maxSpans wait for their export: 8 MB, the spans of 80 traced orders a second in the 5 s between two exports.
 	maxSpans = 4096
 	// maxBatch spans are one export.
 	maxBatch = 512
-	// clientTraces is how many requests a second are traced because their client says so: enough to look
-	// for something, and no load. The others of that second are treated as if they had said nothing.
+	// clientTraces requests a second are traced because their client says so: enough to look into something.
 	clientTraces = 10
 )
 
@@ -166,8 +164,7 @@ const (
 	attributeGroupSpan  = "seckill.group.span_id"
 )
 
-// leaves reports whether an attribute may leave the process. The contributed instrumentations record more: paths,
-// addresses, user agents and statements, in which anybody may write anything, a code or a password.
+// leaves reports whether an attribute may leave the process. Others may hold a code or a password of anybody's.
 func leaves(a attribute.KeyValue) bool {
 	switch a.Key {
 	case attributeOrder, attributeVoucher, attributeOutcome, attributeOrders, attributeWork, attributeGroupTrace, attributeGroupSpan,
@@ -179,8 +176,7 @@ func leaves(a attribute.KeyValue) bool {
 	}
 }
 
-// discreet is a span without what must not leave the process: attributes that are not listed, and the texts of
-// errors, which quote keys and values. The log has those, with the trace's id.
+// discreet is a span without attributes that are not listed, and without the texts of errors, which the log has.
 type discreet struct{ sdk.ReadOnlySpan }
 
 func (d discreet) Attributes() []attribute.KeyValue {
@@ -197,8 +193,7 @@ func (discreet) Events() []sdk.Event { return nil }
 
 func (d discreet) Status() sdk.Status { return sdk.Status{Code: d.ReadOnlySpan.Status().Code} }
 
-// outlet takes the spans that have ended to the exporter. It is the library's batch processor behind a count of what
-// is in it: the library drops what its queue cannot hold as well, and does not tell.
+// outlet takes ended spans to the exporter, and counts those that the library would drop without a word.
 type outlet struct {
 	sdk.SpanProcessor
 
