@@ -71,8 +71,8 @@ func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject s
 // Waiting counts the messages of every voucher whose orders were isolated, by its id. Those that all vouchers share are
 // counted under model.AnyVoucher.
 //
-// Two requests answer for all vouchers: for 10,000 within 20 ms, in 500 KB. The server names up to 100,000 subjects in an
-// answer, and the library asks on. In between a voucher may be missed: only BacklogOf tells the floor of one.
+// Two requests answer for all vouchers: for 10,000 within 20 ms, in 500 KB. The server names up to 100,000 subjects in
+// an answer, and the library asks on. In between a voucher may be missed: only BacklogOf tells the floor of one.
 func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
@@ -97,12 +97,12 @@ func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 	return waiting, nil
 }
 
-// BacklogOf is Backlog for the messages that may carry orders of one voucher: those that all vouchers share, and its own.
-// LastSequence is the stream's. Of model.AnyVoucher it tells the backlog of the shared ones alone.
+// BacklogOf is Backlog for the messages that may carry orders of one voucher: those that all vouchers share, and its
+// own. LastSequence is the stream's. Of model.AnyVoucher it tells the backlog of the shared ones alone.
 //
 // The floor and the last sequence are read first, and then the first message above the floor: what lies below that one
-// was acknowledged. Orders that were isolated may have come in any earlier message: while there are some, the floor is 0.
-// They are looked for last, because they are isolated before their first message is acknowledged.
+// was acknowledged. Orders that were isolated may have come in any earlier message: while there are some, the floor is
+// 0. They are looked for last, because they are isolated before their first message is acknowledged.
 func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
 	return q.backlogOf(ctx, voucherID, counted)
 }

@@ -27,9 +27,9 @@ const (
 	// fetchMessages bounds one fetch. The next one begins when less than a full call of persist is left of it: an
 	// instance has a few MiB in hand, as a message has at most 500 orders of some 130 bytes.
 	//
-	// A fetch is not bounded in bytes: a consumer with replicas says that these are used up (409 Batch Completed) before
-	// it sends the orders. The client takes the fetch for ended, and the orders come again after ackWait, for ever
-	// (nats-server 2.15, nats.go 1.55).
+	// A fetch is not bounded in bytes: a consumer with replicas says that these are used up (409 Batch Completed)
+	// before it sends the orders. The client takes the fetch for ended, and the orders come again after ackWait, for
+	// ever (nats-server 2.15, nats.go 1.55).
 	fetchMessages = 64
 	// stopBudget is how long calls under way may go on after the end was asked for: longer than a transaction, shorter
 	// than a call that has to bisect its orders. The messages of a call that is cut off come again.
@@ -74,7 +74,8 @@ func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) 
 		o.Rest = func() bool { return false }
 	}
 	c := &consumption{
-		queue: q, persist: q.traced(persist), options: o, inHand: map[*message]time.Time{}, newer: rate.Sometimes{Interval: budget.Survey},
+		queue: q, persist: q.traced(persist), options: o,
+		inHand: map[*message]time.Time{}, newer: rate.Sometimes{Interval: budget.Survey},
 		wish: make(chan struct{}), arrivals: make(chan *message), batches: make(chan []*message),
 	}
 	return c.run(ctx)

@@ -320,7 +320,7 @@ func (c *consumption) beat(ctx context.Context) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for m, last := range c.inHand {
-			if time.Since(last) >= wait/3 && m.InProgress() == nil { // else the connection is down: again at the next tick
+			if time.Since(last) >= wait/3 && m.InProgress() == nil { // else it is down: at the next tick
 				c.inHand[m] = time.Now()
 			}
 		}

@@ -222,7 +222,9 @@ func (q *Queue) prepare(ctx context.Context) (created bool, err error) {
 // The sequence of the orders' stream begins with the microseconds since 1970. Should the server ever lose the stream,
 // the messages of the new one still have greater numbers than those of the old: a rebuild tells by the number which
 // messages came before its barrier.
-func (q *Queue) prepareStream(ctx context.Context, wanted jetstream.StreamConfig) (stream jetstream.Stream, created bool, err error) {
+func (q *Queue) prepareStream(
+	ctx context.Context, wanted jetstream.StreamConfig,
+) (stream jetstream.Stream, created bool, err error) {
 	if stream, err = q.js.Stream(ctx, wanted.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
 		created = true
 		first := wanted
@@ -230,11 +232,11 @@ func (q *Queue) prepareStream(ctx context.Context, wanted jetstream.StreamConfig
 			first.FirstSeq = uint64(max(1, time.Now().UnixMicro()))
 		}
 		stream, err = q.js.CreateStream(ctx, first)
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another instance was faster, maybe with another sequence
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another instance was faster
 			stream, err = q.js.Stream(ctx, wanted.Name)
 		}
 		if err != nil {
-			return nil, created, fmt.Errorf("create the stream %s with %d replicas: %w", wanted.Name, wanted.Replicas, err)
+			return nil, created, fmt.Errorf("create stream %s with %d replicas: %w", wanted.Name, wanted.Replicas, err)
 		}
 	}
 	if err == nil {
@@ -305,8 +307,8 @@ func (q *Queue) prepareWorker(ctx context.Context) error {
 	return nil
 }
 
-// startAlone removes what was consumed and is still in the stream, after a full disk, and then the consumer, which alone
-// knows what that is: what a dead process had in hand is delivered at once, and not after ackWait.
+// startAlone removes what was consumed and is still in the stream, after a full disk, and then the consumer, which
+// alone knows what that is: what a dead process had in hand is delivered at once, and not after ackWait.
 func (q *Queue) startAlone(ctx context.Context) error {
 	floor, _, stream, err := q.consumed(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -319,8 +321,9 @@ func (q *Queue) startAlone(ctx context.Context) error {
 		if err := stream.Purge(ctx, jetstream.WithPurgeSequence(floor+1)); err != nil {
 			return fmt.Errorf("remove what was consumed: %w", err)
 		}
-		q.log.InfoContext(ctx, "consumed messages that were still in the stream were removed", slog.String("stream", q.names.orders),
-			slog.Uint64("first", state.FirstSeq), slog.Uint64("ack_floor", floor))
+		q.log.InfoContext(ctx, "consumed messages that were still in the stream were removed",
+			slog.String("stream", q.names.orders), slog.Uint64("first", state.FirstSeq),
+			slog.Uint64("ack_floor", floor))
 	}
 	if err := stream.DeleteConsumer(ctx, workerName); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return fmt.Errorf("delete the consumer %s: %w", workerName, err)

@@ -213,12 +213,12 @@ func first(err error) func(int) []error {
 // outage is the trouble of everybody.
 func outage(err error) error { return fmt.Errorf("commit: %w: %w", model.ErrOutage, err) }
 
-// TestConsuming: what is handed out when, and what the server hears of it. A full message leaves at once, and the others
-// wait behind it; what is larger than a call has several. What passes by itself comes again, later and later, with the
-// orders of its message and not with those of others. No accepted order is lost for a bug: it is logged, and the order
-// comes again. While the database is down a worker rests, and does not walk the backlog. The server hears of what is
-// being worked on, and of what waits behind it, before it would give them to others. At the end the call under way is
-// finished or, if that takes long, canceled, and the other messages are given to other instances.
+// TestConsuming: what is handed out when, and what the server hears of it. A full message leaves at once, and the
+// others wait behind it; what is larger than a call has several. What passes by itself comes again, later and later,
+// with the orders of its message and not with those of others. No accepted order is lost for a bug: it is logged, and
+// the order comes again. While the database is down a worker rests, and does not walk the backlog. The server hears of
+// what is being worked on, and of what waits behind it, before it would give them to others. At the end the call under
+// way is finished or, if that takes long, canceled, and the other messages are given to other instances.
 func TestConsuming(t *testing.T) {
 	t.Parallel()
 	down := func(err error) []func(int) []error { return []func(int) []error{first(outage(err))} }
@@ -230,13 +230,19 @@ func TestConsuming(t *testing.T) {
 	}
 	for name, test := range map[string]*consuming{
 		"merged, and not split": {
-			orders: []int{10, 4, 4, 9, 1, 1, 25}, options: ConsumeOptions{Workers: 1, MaxOrders: 10}, calls: calls{takes: 200 * time.Millisecond},
+			orders: []int{10, 4, 4, 9, 1, 1, 25}, options: ConsumeOptions{Workers: 1, MaxOrders: 10},
+			calls: calls{takes: 200 * time.Millisecond},
 			want:  "10 at 0s, 8 at 200ms, 10 at 400ms, 1 at 600ms, 10 at 800ms, 10 at 1s, 5 at 1.2s",
-			heard: []string{"ack at 200ms", "ack at 400ms", "ack at 400ms", "ack at 600ms", "ack at 600ms", "ack at 800ms", "ack at 1.4s"},
+			heard: []string{
+				"ack at 200ms", "ack at 400ms", "ack at 400ms", "ack at 600ms", "ack at 600ms",
+				"ack at 800ms", "ack at 1.4s",
+			},
 		},
 		"not now": {
-			orders: []int{3, 3}, options: ConsumeOptions{Workers: 1, MaxOrders: 3}, calls: calls{verdicts: slices.Concat(
-				down(model.Unavailable("down", nil)), []func(int) []error{first(nil)}, down(model.ErrUnknownOutcome), down(context.DeadlineExceeded))},
+			orders: []int{3, 3}, options: ConsumeOptions{Workers: 1, MaxOrders: 3},
+			calls: calls{verdicts: slices.Concat(
+				down(model.Unavailable("down", nil)), []func(int) []error{first(nil)},
+				down(model.ErrUnknownOutcome), down(context.DeadlineExceeded))},
 			want:  "3 at 0s, 3 at 100ms, 3 at 100ms, 3 at 300ms, 3 at 700ms",
 			heard: []string{"nak 100ms at 0s, nak 200ms at 100ms, nak 400ms at 300ms, ack at 700ms", "ack at 100ms"},
 		},
@@ -245,7 +251,8 @@ func TestConsuming(t *testing.T) {
 			calls: calls{takes: 500 * time.Millisecond, verdicts: []func(int) []error{first(nil), func(int) []error {
 				return []error{nil, nil, nil, outage(model.Unavailable("down", nil)), nil, nil}
 			}}},
-			want: "500 at 0s, 6 at 500ms, 2 at 1.1s", heard: []string{"ack at 500ms", "ack at 1s", "nak 100ms at 1s, ack at 1.6s", "ack at 1s"},
+			want:  "500 at 0s, 6 at 500ms, 2 at 1.1s",
+			heard: []string{"ack at 500ms", "ack at 1s", "nak 100ms at 1s, ack at 1.6s", "ack at 1s"},
 		},
 		"a refusal that is a bug": bug(func(int) []error {
 			return []error{outage(model.Unavailable("and one that heals", nil)), errors.New("what is this"), nil}
@@ -253,17 +260,22 @@ func TestConsuming(t *testing.T) {
 		"a panic":              bug(func(int) []error { panic("what is this") }),
 		"verdicts are missing": bug(func(int) []error { return nil }),
 		"down": {
-			orders: slices.Repeat([]int{1}, 100), options: ConsumeOptions{Workers: 1, MaxOrders: 1}, lasts: 2 * time.Second,
+			orders: slices.Repeat([]int{1}, 100), options: ConsumeOptions{Workers: 1, MaxOrders: 1},
+			lasts: 2 * time.Second,
 			calls: calls{verdicts: slices.Repeat(down(model.Unavailable("down", nil)), 100)},
 			want:  "1 at 0s, 1 at 100ms, 1 at 300ms, 1 at 700ms, 1 at 1.2s, 1 at 1.7s",
 		},
 		"slow": {
-			orders: []int{2, 2, 2}, options: ConsumeOptions{Workers: 1, MaxOrders: 2}, calls: calls{takes: 7500 * time.Millisecond},
-			want: "2 at 0s, 2 at 7.5s, 2 at 15s", heard: []string{signs(3) + "ack at 7.5s", signs(7) + "ack at 15s", signs(11) + "ack at 22.5s"},
+			orders: []int{2, 2, 2}, options: ConsumeOptions{Workers: 1, MaxOrders: 2},
+			calls: calls{takes: 7500 * time.Millisecond},
+			want:  "2 at 0s, 2 at 7.5s, 2 at 15s",
+			heard: []string{signs(3) + "ack at 7.5s", signs(7) + "ack at 15s", signs(11) + "ack at 22.5s"},
 		},
 		"ended": {
-			orders: []int{1, 1, 1}, options: ConsumeOptions{Workers: 1, MaxOrders: 1}, lasts: time.Millisecond, calls: calls{takes: stopBudget - time.Second/2},
-			want: "1 at 0s", heard: []string{"sign at 2s, sign at 4s, ack at 5.5s", "nak at 1s", "nak at 1s"}, // as the fetch ends
+			orders: []int{1, 1, 1}, options: ConsumeOptions{Workers: 1, MaxOrders: 1},
+			lasts: time.Millisecond, calls: calls{takes: stopBudget - time.Second/2},
+			want:  "1 at 0s",
+			heard: []string{"sign at 2s, sign at 4s, ack at 5.5s", "nak at 1s", "nak at 1s"}, // as the fetch ends
 		},
 		"ended too late": {
 			orders: []int{1}, lasts: time.Second, calls: calls{takes: time.Hour},

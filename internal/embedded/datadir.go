@@ -213,6 +213,7 @@ func tighten(dir string, log *slog.Logger) {
 
 // ours reports whether this program makes files of that name in a data directory.
 func ours(name string) bool {
-	return name == queueDir || name == claimFile || slices.ContainsFunc([]string{databaseFile, ledgerFile, secretFile, codeKeyFile},
-		func(file string) bool { return strings.HasPrefix(name, file) })
+	files := []string{databaseFile, ledgerFile, secretFile, codeKeyFile}
+	begins := func(file string) bool { return strings.HasPrefix(name, file) }
+	return name == queueDir || name == claimFile || slices.ContainsFunc(files, begins)
 }

@@ -207,7 +207,8 @@ func TestSecretIsMadeOnceAndKept(t *testing.T) {
 		check.Must(t, os.WriteFile(file, []byte("short\n"), 0o600))
 		_, err := of(t.Context(), dir)
 		text := check.Value(os.ReadFile(file))(t)
-		check.That(t, err != nil && strings.Contains(err.Error(), file) && !strings.Contains(err.Error(), "short\n") && string(text) == "short\n",
+		named := err != nil && strings.Contains(err.Error(), file) && !strings.Contains(err.Error(), "short\n")
+		check.That(t, named && string(text) == "short\n",
 			"%s: %v, want an error that names the file, which holds %q", name, err, text)
 	}
 }

@@ -50,8 +50,8 @@ func TestAServerThatTakesNoWritesIsNotReady(t *testing.T) {
 	check.Eventually(t, "and not for ever", func() bool { return asked(t, r) != nil })
 }
 
-// What every kind of client does when a server does not answer, in the words of the constants. A connection that waits for
-// work for longer than a minute may have been cut by its server, and is not used.
+// What every kind of client does when a server does not answer, in the words of the constants. A connection that waits
+// for work for longer than a minute may have been cut by its server, and is not used.
 func TestTheLimitsOfTheClients(t *testing.T) {
 	t.Parallel()
 	one := newClient(t, "redis://127.0.0.1:1").(*redis.Client).Options()
@@ -63,11 +63,13 @@ func TestTheLimitsOfTheClients(t *testing.T) {
 		deadline                       bool
 	}
 	usual := limits{
-		redisRetries, defaultLimits().PoolSize, redisDials, budget.Call, budget.Call, budget.Call, budget.Look, budget.Survey, true,
+		redisRetries, defaultLimits().PoolSize, redisDials,
+		budget.Call, budget.Call, budget.Call, budget.Look, budget.Survey, true,
 	}
 	of := func(o *redis.Options) limits {
 		return limits{
-			o.MaxRetries, o.PoolSize, o.DialerRetries, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.DialTimeout, o.ConnMaxIdleTime, o.ContextTimeoutEnabled,
+			o.MaxRetries, o.PoolSize, o.DialerRetries,
+			o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.DialTimeout, o.ConnMaxIdleTime, o.ContextTimeoutEnabled,
 		}
 	}
 	want := usual
@@ -78,13 +80,15 @@ func TestTheLimitsOfTheClients(t *testing.T) {
 	check.Equal(t, "a primary behind Sentinels", of(behind), want)
 	check.Equal(t, "the database behind Sentinels", behind.DB, 2)
 	check.Equal(t, "a Cluster", limits{
-		all.MaxRedirects, all.PoolSize, all.DialerRetries, all.ReadTimeout, all.WriteTimeout, all.PoolTimeout, all.DialTimeout, all.ConnMaxIdleTime,
+		all.MaxRedirects, all.PoolSize, all.DialerRetries,
+		all.ReadTimeout, all.WriteTimeout, all.PoolTimeout, all.DialTimeout, all.ConnMaxIdleTime,
 		all.ContextTimeoutEnabled,
 	}, usual)
 	check.Equal(t, "a Cluster: retries by a node", all.MaxRetries, -1) // none
 	check.Equal(t, "a Cluster: the age of what it knows", all.ClusterStateReloadInterval, budget.Look)
 
-	set := newClient(t, "redis://127.0.0.1:1?pool_size=3", redisurl.Limits{PoolSize: 5, Timeout: time.Minute}).(*redis.Client).Options()
+	given := redisurl.Limits{PoolSize: 5, Timeout: time.Minute}
+	set := newClient(t, "redis://127.0.0.1:1?pool_size=3", given).(*redis.Client).Options()
 	check.Equal(t, "connections as the URL says", set.PoolSize, 3)
 	check.Equal(t, "waiting as the settings say", set.ReadTimeout, time.Minute)
 }

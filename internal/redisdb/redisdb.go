@@ -1,6 +1,6 @@
-// Package redisdb is Redis as a server, whatever is kept in it: the client of one server, of a Cluster (cluster.go follows
-// its primaries) or of the primary that Sentinels know (sentinel.go), whether a server can be sold from and takes a
-// write, whether it has lost its data, and what an operator should set there.
+// Package redisdb is Redis as a server, whatever is kept in it: the client of one server, of a Cluster (cluster.go
+// follows its primaries) or of the primary that Sentinels know (sentinel.go), whether a server can be sold from and
+// takes a write, whether it has lost its data, and what an operator should set there.
 package redisdb
 
 import (
@@ -32,7 +32,8 @@ import (
 // AdviseCluster says that a Cluster refuses everything while one primary is lost.
 func AdviseCluster(ctx context.Context, client redis.UniversalClient, log *slog.Logger) {
 	if IsCluster(client) && isSet(ctx, client, log, "cluster-require-full-coverage", "yes") {
-		log.WarnContext(ctx, "the whole Redis Cluster refuses while one of its primaries is lost; set cluster-require-full-coverage no on each node")
+		log.WarnContext(ctx, "the whole Redis Cluster refuses while one of its primaries is lost; "+
+			"set cluster-require-full-coverage no on each node")
 	}
 }
 

@@ -36,7 +36,9 @@ func newSentinelClient(options *redis.FailoverOptions, target redisurl.Target) *
 // The library's pool stops dialing for a second after as many failures as it has places, and would go on not to see the
 // new primary for that time. So it is not told that a dial failed: it gets a connection on which everything fails with
 // the error of the dial.
-func dialAnyway(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialAnyway(
+	dial func(ctx context.Context, network, addr string) (net.Conn, error),
+) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {

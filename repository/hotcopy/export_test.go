@@ -21,7 +21,7 @@ func PatientClient(t testing.TB, url string) *redis.Client {
 	options.DialTimeout, options.ReadTimeout = check.Deadline, check.Deadline
 	options.WriteTimeout, options.PoolTimeout = check.Deadline, check.Deadline
 	client := redis.NewClient(options)
-	client.AddHook(OnCommands(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	client.AddHook(OnCommands(func(ctx context.Context, cmds []redis.Cmder, next Next) error {
 		longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), check.Deadline)
 		defer cancel()
 		defer context.AfterFunc(ctx, func() {
@@ -35,6 +35,9 @@ func PatientClient(t testing.TB, url string) *redis.Client {
 	return client
 }
 
+// Next sends commands on.
+type Next = redis.ProcessPipelineHook
+
 // OnCommands is a hook on what a client sends: a pipeline, as all scripts are, or one command.
 type OnCommands func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
 
@@ -44,7 +47,8 @@ func (OnCommands) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (h OnCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		return h(ctx, []redis.Cmder{cmd}, func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) })
+		one := func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) }
+		return h(ctx, []redis.Cmder{cmd}, one)
 	}
 }
 

@@ -47,7 +47,9 @@ func (i *Instances) Sign(ctx context.Context, self model.Instance, look func(ctx
 }
 
 // sign gives one sign of life, an instance's first too. Errors are Redis', of which the readiness check tells.
-func (i *Instances) sign(ctx context.Context, was model.Instance, look func(ctx context.Context, self *model.Instance)) model.Instance {
+func (i *Instances) sign(
+	ctx context.Context, was model.Instance, look func(ctx context.Context, self *model.Instance),
+) model.Instance {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
 	self := was
@@ -81,14 +83,15 @@ func (i *Instances) leave(ctx context.Context, self model.Instance) {
 	}
 }
 
-// Alive lists the instances that have given a sign of life lately, by name. One that cannot be read, of a later version,
-// is left out.
+// Alive lists the instances that have given a sign of life lately, by name. One that cannot be read, of a later
+// version, is left out.
 func (i *Instances) Alive(ctx context.Context) ([]model.Instance, error) {
 	key, now, err := i.now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found, err := i.client.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: before(now), Max: "+inf", Count: maxInstances}).Result()
+	alive := &redis.ZRangeBy{Min: before(now), Max: "+inf", Count: maxInstances}
+	found, err := i.client.ZRangeByScoreWithScores(ctx, key, alive).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list the instances: %w", err)
 	}

@@ -101,9 +101,12 @@ func (s *Store) loadAll(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-func loadCall(record model.EpochRecord, live []model.Order, carried []model.Reservation, cooling []model.Cooling) *call {
+func loadCall(
+	record model.EpochRecord, live []model.Order, carried []model.Reservation, cooling []model.Cooling,
+) *call {
 	c := &call{script: "load", voucher: record.VoucherID, epoch: record.Epoch}
-	c.args = append(make([]any, 0, 3+2*len(live)+3*len(carried)+2*len(cooling)), budget.Hour.Milliseconds(), len(live), len(carried))
+	c.args = make([]any, 0, 3+2*len(live)+3*len(carried)+2*len(cooling))
+	c.args = append(c.args, budget.Hour.Milliseconds(), len(live), len(carried))
 	for _, order := range live {
 		c.args = append(c.args, order.UserID, order.ID)
 	}
@@ -137,7 +140,8 @@ func (s *Store) Open(ctx context.Context, record model.EpochRecord, v model.Vouc
 // unless the copy has a newer revision. False when the copy is closed: its rebuild will load
 // what the database has then. An *model.OutgrownError says that it has to be rebuilt for that.
 func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
-	c := s.do(ctx, "apply", v.ID, append([]any{v.Revision, keptUntil(v), budget.Week.Milliseconds()}, voucherFields(v)...)...)
+	args := append([]any{v.Revision, keptUntil(v), budget.Week.Milliseconds()}, voucherFields(v)...)
+	c := s.do(ctx, "apply", v.ID, args...)
 	if c.err == nil && c.verdict == verdictWaitlist {
 		return false, &model.OutgrownError{VoucherID: v.ID, Epoch: c.head}
 	}
@@ -178,7 +182,8 @@ func (l *Limits) Take(ctx context.Context, asks []ratelimit.Ask) ([]ratelimit.Ve
 	send := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) error {
 		pipe := l.client.Pipeline()
 		for i, ask := range asks {
-			commands[i] = run(ctx, pipe, []string{limitKey + ask.Key}, micros(ask.Emission), micros(ask.Capacity), ask.Used)
+			key := []string{limitKey + ask.Key}
+			commands[i] = run(ctx, pipe, key, micros(ask.Emission), micros(ask.Capacity), ask.Used)
 		}
 		_, err := pipe.Exec(ctx)
 		return err

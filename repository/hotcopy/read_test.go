@@ -76,7 +76,7 @@ func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
 	}
 	s.rebuild(2, 1, nil, carried)
 	scans := 0
-	s.client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	s.client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next hotcopy.Next) error {
 		if cmds[0].Name() == "hscan" {
 			scans++
 		}

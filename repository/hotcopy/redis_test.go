@@ -131,7 +131,7 @@ func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	calls := 0
-	client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next hotcopy.Next) error {
 		err := next(ctx, cmds)   // Redis works, and its replies are replaced
 		if calls++; calls == 2 { // it was asked again
 			cancel()
@@ -179,7 +179,7 @@ func TestOneCopyOfAGroupHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
 		commands := 0
-		s.client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		s.client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next hotcopy.Next) error {
 			commands += len(cmds)
 			return next(ctx, cmds)
 		}))
@@ -307,7 +307,7 @@ func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
 	s, line := lineSale(t)
 	client := openRedis(t, "redis://"+line.Addr()+"/0")
 	refused := make(chan struct{}, 1)
-	client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next hotcopy.Next) error {
 		err := next(ctx, cmds)
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			select {

@@ -26,12 +26,14 @@ var lua embed.FS
 // script is a script and its name in Redis' cache.
 type script struct{ source, sha string }
 
-// newScripts are the scripts about hot copies, by the names of their files, with which their texts begin. It panics when
-// the program was built without one, which whatever makes a Store notices.
+// newScripts are the scripts about hot copies, by the names of their files, with which their texts begin. It panics
+// when the program was built without one, which whatever makes a Store notices.
 func newScripts() map[string]script {
 	all := map[string]script{}
-	for name := range strings.FieldsSeq("reserve confirm settle touch release handover read find due close load open apply lower") {
-		source := "-- " + name + "\n" + luaFile("head") + "\nlocal function work()\n" + luaFile(name) + "\nend\n" + luaFile("tail")
+	const names = "reserve confirm settle touch release handover read find due close load open apply lower"
+	for name := range strings.FieldsSeq(names) {
+		work := "\nlocal function work()\n" + luaFile(name) + "\nend\n"
+		source := "-- " + name + "\n" + luaFile("head") + work + luaFile("tail")
 		sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
 		all[name] = script{source: source, sha: hex.EncodeToString(sum[:])}
 	}
@@ -306,7 +308,8 @@ func (c *call) fail(action string) error {
 		return nil
 	case refused(err):
 		err = model.Unavailable("Redis cannot work now.", err)
-	case c.once && unsent(err), slices.Contains([]string{"confirm", "read", "find", "due"}, c.script): // which change nothing
+	case c.once && unsent(err),
+		slices.Contains([]string{"confirm", "read", "find", "due"}, c.script): // which change nothing
 		err = model.Unavailable("Redis does not answer.", err)
 	default: // also a reply that no script gives: it says nothing about what was done
 		err = model.Unavailable("Redis did not answer; whether anything was changed is not known yet.",

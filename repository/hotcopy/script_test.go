@@ -145,7 +145,7 @@ func (s *scene) limited(ctx context.Context, url, account, command string) (cont
 	client := openRedis(s.t, strings.Replace(url, "redis://", "redis://"+account+":secret@", 1))
 	ctx, cancel := context.WithCancel(ctx)
 	halves := 0
-	client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	client.AddHook(hotcopy.OnCommands(func(ctx context.Context, cmds []redis.Cmder, next hotcopy.Next) error {
 		err := next(ctx, cmds)
 		if hotcopy.Halfway(cmds[0]) {
 			if halves++; halves == 2 {
@@ -231,8 +231,8 @@ func spoilers(s *sale, key string) map[string]func(ctx context.Context) error {
 	}
 }
 
-// A key that is missing or of another type, whichever it is and whatever comes upon it, closes the copy and changes nothing else in it; so
-// does a word in the head where a number has to be. The rebuild frees all of the keys.
+// A key that is missing or of another type, whichever it is and whatever comes upon it, closes the copy and changes
+// nothing else in it; so does a word in the head where a number has to be. The rebuild frees all of the keys.
 func TestEachKeyOfAnotherTypeClosesTheCopy(t *testing.T) {
 	t.Parallel()
 	url := testserver.Redis(t, "--appendonly", "no").URL()

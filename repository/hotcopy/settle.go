@@ -29,10 +29,10 @@ func (s *Store) Release(ctx context.Context, release model.Release) (applied boo
 	return s.ReleaseAll(ctx, release.VoucherID, []model.Release{release})
 }
 
-// ReleaseAll gives the units of closed orders of one voucher back, and tells every instance. It acts only while a user's
-// mark is that order, and may be repeated. False is "later": the copy is closed. Then, and after an error, some may have
-// been applied. Of a voucher with a waitlist only rows of the outbox, which have an ID, are applied, and a last one that
-// is Direct; others, and one that is told before an earlier row was applied, are model.ErrNeedsOutbox.
+// ReleaseAll gives the units of closed orders of one voucher back, and tells every instance. It acts only while a
+// user's mark is that order, and may be repeated. False is "later": the copy is closed. Then, and after an error, some
+// may have been applied. Of a voucher with a waitlist only rows of the outbox, which have an ID, are applied, and a
+// last one that is Direct; others, and one that is told before an earlier row was applied, are model.ErrNeedsOutbox.
 func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
 	ctx, end := s.options.Trace.Work(ctx, "release", len(releases))
 	defer func() { end(err) }()

@@ -64,7 +64,8 @@ type Copies struct {
 func New(t testing.TB) *Copies {
 	t.Helper()
 	c := &Copies{
-		t: t, Takes: map[string]time.Duration{}, Away: map[string]error{}, calls: map[string]int64{}, server: miniredis.NewMiniRedis(),
+		t: t, Takes: map[string]time.Duration{}, Away: map[string]error{}, calls: map[string]int64{},
+		server: miniredis.NewMiniRedis(),
 	}
 	client := redis.NewClient(&redis.Options{
 		Dialer: c.dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1000,
@@ -439,7 +440,8 @@ func (s *Sale) Marks() map[string]string {
 // Pending are the reservations of the open epoch.
 func (s *Sale) Pending() map[string]model.Reservation {
 	pending := map[string]model.Reservation{}
-	s.must(s.c.Store.Pendings(background(), s.ID, s.Epoch(), func(r model.Reservation) error { pending[r.ID] = r; return nil }))
+	note := func(r model.Reservation) error { pending[r.ID] = r; return nil }
+	s.must(s.c.Store.Pendings(background(), s.ID, s.Epoch(), note))
 	return pending
 }
 

@@ -5,8 +5,8 @@
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3] how long tombstones last, ms
 -- ARGV[4] the channel on which those who wait for the orders listen
--- ARGV[5...] for each order: its id; its user; until when that user waits before another order, in ms since 1970, or empty.
---   Whatever comes late, repeated or in another order, nobody waits less for it
+-- ARGV[5...] for each order: its id; its user; until when that user waits before another order, in ms since 1970,
+--   or empty. Whatever comes late, repeated or in another order, nobody waits less for it
 -- Replies {1, epoch} also when there was nothing left to do; {2, epoch} nothing was done: see handover.lua.
 
 look()
