@@ -24,13 +24,11 @@ import (
 	"seckill/service/sale/cache"
 )
 
-// Bounds of a password, in characters: the contract's.
 const (
 	minPassword = 10
 	maxPassword = 128
 )
 
-// What the metrics of accounts call the calls that hash a password.
 const (
 	actionRegister = "register"
 	actionLogin    = "login"
@@ -79,8 +77,7 @@ func (s *Accounts) Register(ctx context.Context, address, username, secret strin
 	return s.maker.create(ctx, attempt.caller, username, secret, model.Account{Role: model.RoleUser})
 }
 
-// Login checks a password. Neither the words nor the time of a refusal tell whether the name or the password was wrong,
-// or the account is disabled. Addresses and accounts that fail again and again have to wait: RATE_LIMITED.
+// Login checks a password. A refusal does not show, not even by its time, what was wrong. After failures: RATE_LIMITED.
 func (s *Accounts) Login(ctx context.Context, address, username, secret string) (session Session, err error) {
 	defer func() { s.count(actionLogin, err) }()
 	attempt, err := s.attempts.login(ctx, address, s.maker.key(username))
@@ -104,8 +101,7 @@ func (s *Accounts) Login(ctx context.Context, address, username, secret string) 
 	return s.session(account)
 }
 
-// ChangePassword replaces the password of a token's account, and ends every token of it. A wrong current password is
-// UNAUTHENTICATED, as at a login, and counts as a failed one. NOT_FOUND: the token is of no account.
+// ChangePassword replaces a password and ends all tokens. A wrong one: UNAUTHENTICATED. NOT_FOUND: there is no account.
 func (s *Accounts) ChangePassword(ctx context.Context, address string, claims token.Claims, current, next string) (err error) {
 	defer func() { s.count(actionPassword, err) }()
 	if err := checkPassword("body.new", next); err != nil {
@@ -259,9 +255,8 @@ func (s *Accounts) session(account model.Account) (Session, error) {
 	return Session{AccessToken: signed, ExpiresIn: lasts}, err
 }
 
-// Renew makes another token for an administrator who was active with one that Admit has let in. It ends 30 minutes from
-// now, but never later than 8 hours after the password was given: false says that it would end no later than the one
-// there is.
+// Renew extends an active administrator's session to 30 minutes from now, but never beyond 8 hours after the password.
+// False: it cannot be longer.
 func (s *Accounts) Renew(claims token.Claims) (session Session, later bool, err error) {
 	lasts := min(adminSessionLength, time.Until(claims.SignedInAt.Add(longestAdminSession)))
 	if claims.SignedInAt.IsZero() || lasts < time.Until(claims.ExpiresAt)+time.Second {
@@ -271,14 +266,12 @@ func (s *Accounts) Renew(claims token.Claims) (session Session, later bool, err 
 	return Session{AccessToken: signed, ExpiresIn: lasts}, err == nil, err
 }
 
-// Admit refuses a token that has ended before it expires: UNAUTHENTICATED when its account was disabled, deleted or got
-// another password since. It corrects what the token says: an administrator's level is that of the account, where the
-// account is asked, and the groups are those of an account that was changed since.
+// Admit refuses a token whose account was disabled, deleted or given another password since: UNAUTHENTICATED. It
+// corrects the token's level and groups by the account.
 //
-// What a user may do asks no database: it goes by the changes that this instance knows, which are less than a second
-// old. What only an administrator may do is held against the account itself, as it was less than a second ago:
-// FORBIDDEN when the account is none of an administrator any more, UNAVAILABLE while the database is away. Tokens that
-// tell no version are of no account: whoever holds the secret, or another issuer, answers for them.
+// For users it needs no database: it knows changes within a second. For administrators it reads the account, at most a
+// second old: FORBIDDEN when it is no administrator's any more, UNAVAILABLE while the database is away. Tokens without
+// a version belong to no account: the holder of the secret, or another issuer, answers for them.
 func (s *Accounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error) {
 	over, groups := s.Cache.Changed(claims.Subject, claims.Version)
 	if over {
@@ -420,7 +413,6 @@ func (s *Administrators) SetPassword(ctx context.Context, username, secret strin
 	return err
 }
 
-// errAsItWas leaves an account as it is.
 var errAsItWas = errors.New("the account is so already")
 
 // change changes an administrator's account, and reports whether that made a difference; NOT_FOUND when there is none.
@@ -438,12 +430,10 @@ func (s *Administrators) change(ctx context.Context, username string, change fun
 	return err == nil, err
 }
 
-// attempts limit who may try a password now: by address, and by account. Nobody is locked out: no wait is longer than
-// budget.Settled, and an address that has not failed lately does not wait for what others did to the account.
-//
-// An attacker with one address tries some seven passwords a minute, whatever the accounts. One with very many addresses
-// tries one account from those that have not failed twelve times a minute, and from the others twice. What the limits
-// let through is still hashed in turns, see package password.
+// attempts limit who may try a password, by address and by account. Nobody is locked out: no wait exceeds
+// budget.Settled, and an address without recent failures does not wait for what others did to the account.
+// One address can try some seven passwords a minute. Many addresses can try one account twelve times a minute from
+// those without a failure, twice from the others. What passes is hashed in turns, see package password.
 type attempts struct {
 	mu sync.Mutex // held from the look at the waits to the beginning of an attempt
 
@@ -457,8 +447,7 @@ type attempts struct {
 }
 
 const (
-	// maxHeld bounds the requests that are held: some 20 MB. Further ones are refused at once.
-	maxHeld = 1_000
+	maxHeld = 1_000 // of requests at once: some 20 MB. Further ones are refused at once
 	// maxRemembered addresses, and accounts, each limit remembers: 10 MB. Who has more is not stopped by one.
 	maxRemembered = 50_000
 )
@@ -486,13 +475,11 @@ func newAttempts() *attempts {
 	return made
 }
 
-// attempt is what has been let through: a password that is tried, or a registration.
 type attempt struct {
 	caller password.Caller
 	failed []counted // as long as it is not known to be otherwise
 }
 
-// counted is an attempt as one of the limits counts it.
 type counted struct {
 	by    *backoff.Failures
 	key   string

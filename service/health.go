@@ -34,8 +34,7 @@ type Check struct {
 	Note string
 }
 
-// Health tells whether this instance can serve. A stop has two steps. First the instance is not ready, and serves on
-// until load balancers have noticed. Then it drains: what would go on for as long as its client likes ends.
+// Health tells whether this instance can serve. A stop makes it unready, lets load balancers notice, then drains it.
 type Health struct {
 	probes   []*probing
 	leaving  atomic.Bool

@@ -22,18 +22,15 @@ type Redemptions struct {
 	wrong *backoff.Failures // by administrator
 }
 
-// NewRedemptions makes the service. Without codes it answers UNAVAILABLE.
-//
-// A code cannot be guessed; wrong ones are slowed down so that a till gone wrong, or somebody at one, is noticed and
-// costs nothing. Twenty mistakes at once are a bad day, and one more every five seconds is a person who mistypes.
+// NewRedemptions makes the service. Without codes it answers UNAVAILABLE. Nobody can guess a code; the limit on wrong
+// ones makes a broken till noticed: twenty at once are a bad day, one every five seconds is a person who mistypes.
 func NewRedemptions(store RedemptionStore, codes *Codes) *Redemptions {
 	policy := backoff.Policy{Free: 20, First: budget.Look, Longest: budget.Settled, Forget: 5 * time.Second}
 	return &Redemptions{store: store, codes: codes, wrong: backoff.New(policy, maxRemembered, time.Now)}
 }
 
-// Redeem uses the code that a person has typed, once, and returns its order. A code that
-// is mistyped is VALIDATION, one that no order has NOT_FOUND, and one that was used or
-// refunded ILLEGAL_STATE; after many wrong ones an administrator hears RATE_LIMITED.
+// Redeem uses a typed code once and returns its order. VALIDATION: mistyped; NOT_FOUND: no order has it; ILLEGAL_STATE:
+// it was used or refunded; RATE_LIMITED: the administrator has typed many wrong ones.
 func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.Order, error) {
 	if s.codes == nil {
 		return model.Order{}, model.Unavailable("There are no codes: no payments are configured.", nil)
@@ -83,8 +80,7 @@ func (c *Codes) Hash(typed string) ([]byte, error) {
 	return c.keys.Hash(code), nil
 }
 
-// Show opens the code of an order that can be used, or was. Its caller has made sure that the order's owner or
-// an administrator asks. A code that does not open is logged, and the order shown without it.
+// Show opens the code of a paid or used order, for a caller that has checked who asks. It logs a code it cannot open.
 func (c *Codes) Show(ctx context.Context, order model.Order) model.Order {
 	usable := order.Status == model.OrderPaid || order.Status == model.OrderRedeemed
 	if c == nil || !usable || order.SealedCode == "" {
@@ -115,9 +111,8 @@ type RefundDeps struct {
 // NewRefunds makes the service.
 func NewRefunds(deps RefundDeps) *Refunds { return &Refunds{deps} }
 
-// Request refunds a paid order: its unit is on sale again, and its money goes back soon. A
-// refund that had failed for good is tried again. NOT_FOUND when there is no such order,
-// ILLEGAL_STATE with its status when there is nothing to refund.
+// Request refunds a paid order, and puts its unit on sale again, or retries a refund that had failed for good.
+// NOT_FOUND: no such order. ILLEGAL_STATE, with its status: nothing to refund.
 func (s *Refunds) Request(ctx context.Context, adminID, orderID string) (model.Refund, error) {
 	voucherID, ok := model.VoucherOf(orderID)
 	if !ok {

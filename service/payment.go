@@ -36,16 +36,15 @@ type PaymentDeps struct {
 	Refunds  RefundQueue
 	Provider Provider // nil: nothing can be paid
 	Codes    *Codes
-	// What the provider's page shows: the title of the voucher, the buyer's name there, and the page of the shop to which
-	// it leads back, in which {order_id} stands for the order's; empty: to none.
+	// The provider's page shows Title and a name by Buyers, and leads back to ReturnURL with its {order_id}; empty:
+	// nowhere.
 	Title     func(ctx context.Context, voucherID string) (string, error)
 	Buyers    *payment.Buyers
 	ReturnURL string
 	// Own finds a user's order, also one that has no row yet.
-	Own func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
-	// Returned is told of a unit that came back.
-	Returned func(ctx context.Context, voucherID string) error
-	Trace    *tracing.Tracer // of what the provider is asked; nil records nothing
+	Own      func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
+	Returned func(ctx context.Context, voucherID string) error // is told of a unit that came back
+	Trace    *tracing.Tracer                                   // of what the provider is asked; nil records nothing
 	Metrics  *telemetry.Payments
 	Log      *slog.Logger
 }
@@ -55,10 +54,9 @@ func NewPayments(deps PaymentDeps) *Payments {
 	return &Payments{PaymentDeps: deps, refundNow: make(chan struct{}, 1)}
 }
 
-// Pay starts a payment of a user's unpaid order, or repeats the one that was started, and returns it with the
-// order. The payment is stored before the provider hears of it. NOT_FOUND when the user has no such order,
-// ILLEGAL_STATE with its status when it cannot be paid, UNAVAILABLE when there is no provider or it does not answer:
-// then the same call again repeats the same payment.
+// Pay starts or repeats the payment of a user's unpaid order, and returns both. The payment is stored first. NOT_FOUND:
+// no such order. ILLEGAL_STATE, with its status: it cannot be paid. UNAVAILABLE: no provider, or no answer; then the
+// same call repeats the same payment.
 func (s *Payments) Pay(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error) {
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.Payment{}, model.Order{}, model.NotFound("order")
@@ -151,8 +149,7 @@ func absent(order model.Order, err error, to model.OrderStatus, by model.Mover) 
 	return cmp.Or(err, error(model.Unavailable("The order was stored just now.", nil)))
 }
 
-// Notice applies what a webhook says. When it returns nil, that is durable. VALIDATION says that it is of no payment
-// of ours, or of another amount; anything else that it has to be sent again.
+// Notice durably applies a webhook. VALIDATION: no such payment, or another amount. Any other error: send it again.
 func (s *Payments) Notice(ctx context.Context, n model.PaymentNotice) error {
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
@@ -272,8 +269,7 @@ const (
 	longestRefundPause = budget.Late / 2
 )
 
-// Run makes refunds, and asks the provider for payments whose webhook has not come, until ctx ends. Several instances
-// may do so at once: the provider makes a refund once for its key, and what it says of a payment is applied once.
+// Run makes refunds and asks for payments without a webhook, until ctx ends. On several instances each happens once.
 func (s *Payments) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { repeat(ctx, s.Log, "refunds", s.refundNow, s.Refunds.Due, s.refund) })
@@ -368,8 +364,7 @@ func (s *Payments) isBack(ctx context.Context, r model.Refund) bool {
 	return err == nil && told.Currency == r.Currency && told.Refunded > 0 && told.Refunded == told.Amount
 }
 
-// pauseOfRefund is the wait after so many attempts and one more: twice as long each time, and at random, so that the
-// refunds of an hour without a provider do not come back all at once.
+// pauseOfRefund doubles with each attempt, with a random part, so that refunds do not all come back at once.
 func pauseOfRefund(attempts int) time.Duration {
 	longest := backoff.Doubled(budget.Look, longestRefundPause, attempts)
 	return longest/2 + rand.N(longest/2) //nolint:gosec // spreads the load, guards nothing

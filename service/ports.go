@@ -30,21 +30,18 @@ type PaymentStore interface {
 
 // RefundQueue holds the refunds that are to be made.
 type RefundQueue interface {
-	// Due lists refunds that are to be tried now.
-	Due(ctx context.Context, limit int) ([]model.Refund, error)
+	Due(ctx context.Context, limit int) ([]model.Refund, error) // lists what is to be tried now
 	Done(ctx context.Context, id string) error
 	// Retry has a refund tried again after a pause.
 	Retry(ctx context.Context, id, reason string, pause time.Duration) error
-	// GiveUp ends a refund that the provider has refused for good.
-	GiveUp(ctx context.Context, id, reason string) error
+	GiveUp(ctx context.Context, id, reason string) error // after the provider has refused for good
 }
 
 // Provider is a payment provider. Its errors wrap payment.ErrRefused, or model.ErrUnknownOutcome.
 type Provider interface {
 	Start(ctx context.Context, r payment.Checkout) (payment.Payment, error)
 	LookUp(ctx context.Context, id string) (payment.Payment, error)
-	// Refund gives money back, once for a key.
-	Refund(ctx context.Context, key string, r payment.Refund) error
+	Refund(ctx context.Context, key string, r payment.Refund) error // once for a key
 }
 
 // RefundStore keeps refunds.
@@ -62,8 +59,7 @@ type VoucherStore interface {
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Stats(ctx context.Context, id string) (model.Stats, error)
 	Takings(ctx context.Context, id string) (model.Takings, error)
-	// Since is what has come since an instant.
-	Since(ctx context.Context, at time.Time) (model.Day, error)
+	Since(ctx context.Context, at time.Time) (model.Day, error) // what has come since then
 	Audit(ctx context.Context, id string) (model.Audit, error)
 }
 
@@ -94,8 +90,7 @@ type AccountStore interface {
 	Create(ctx context.Context, account model.Account) error
 	// ByUsername finds an account without regard to case, or answers NOT_FOUND.
 	ByUsername(ctx context.Context, username string) (model.Account, error)
-	// ByID finds an account, or answers NOT_FOUND.
-	ByID(ctx context.Context, id string) (model.Account, error)
+	ByID(ctx context.Context, id string) (model.Account, error) // or NOT_FOUND
 	// Change changes an account alone, and logs by whom an administrator's. An error leaves it; it may be repeated.
 	Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error)
 	// Administrators lists the accounts with the role admin, by username.

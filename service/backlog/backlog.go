@@ -1,6 +1,5 @@
-// Package backlog watches the queue of accepted orders: how long they wait in it, and how far its consumer has come.
-// The sale asks the one Watch of a process before an order is promised (Refusal, Empty), and a rebuild waits for it
-// (Await).
+// Package backlog watches the queue of accepted orders. A sale asks the one Watch of a process before it promises an
+// order (Refusal, Empty), and a rebuild waits for it (Await).
 package backlog
 
 import (
@@ -22,18 +21,14 @@ import (
 const (
 	// unknownAfter is how long the queue may be silent before orders are refused: an election, or a restart.
 	unknownAfter = 3 * budget.Look
-	// readShare keeps the readings of which vouchers wait to a tenth of the time, and budget.Look bounds the pause:
-	// with 10,000 of them one takes 10 ms. They come often enough all the same not to be older than unknownAfter.
+	// readShare limits readings of waiting vouchers to a tenth of the time (10,000 take 10 ms), within unknownAfter.
 	readShare = 10
-	// maxAsked, and budget.Brief, bound what one look asks of single vouchers, a millisecond or two each: so that the
-	// look at all of them comes in time, and so that the queue bears it.
+	// maxAsked, and budget.Brief, bound the questions about single vouchers in one look: each takes 1 to 2 ms.
 	maxAsked = 200
-	// floorShare is between two questions how far the consumer has come, on the average of all rebuilds that wait. After
-	// the loss of a whole Redis they are a thousand, and hear of it sooner than so many can be loaded.
+	// floorShare is the average pause between questions of all waiting rebuilds: a lost Redis causes a thousand.
 	floorShare = budget.Blink / 10
 )
 
-// Queue is what the watch asks.
 type Queue interface {
 	Backlog(ctx context.Context) (model.Backlog, error)
 	// Waiting counts the messages of every voucher at once; model.AnyVoucher's are those that all share.
@@ -42,20 +37,17 @@ type Queue interface {
 	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 }
 
-// Watch knows how long orders wait in the queue, so that no order is promised that could not be made soon. While the
-// oldest message of all is young enough, nothing else matters. Otherwise each voucher is judged by the oldest message
-// that all vouchers share, and by its own oldest one, so that one sale's orders stop no other sale, however many sales
-// there are:
+// Watch knows how long orders wait in the queue, so that none is promised that could not be made soon. While the oldest
+// message is young enough, nothing else matters. Otherwise each voucher is judged by the oldest message that all share
+// and by its own oldest, so that one sale stops no other:
 //
-//   - One reading names all vouchers that have messages of their own; the others have none.
-//   - No message of a named voucher is older than the reading before the first that named it. Only when that is long ago
-//     is the voucher asked for its oldest message, and the answer counts until that message would be too old.
-//   - A voucher of which neither is known may go on until its turn to be asked, which comes soon, unless the queue names
-//     the vouchers and does not tell their ages: that is a queue that cannot be asked.
+//   - One reading names all vouchers that have messages of their own.
+//   - A voucher's messages are younger than the last reading that did not name it. When that is long ago, the voucher's
+//     oldest message is asked for, and the answer counts until that message would be too old.
+//   - A voucher of unknown age may go on until its turn to be asked, unless the queue does not tell ages at all.
 //
-// While the queue does not tell its backlog, orders are refused before they are reserved: each would take a unit from a
-// user who can be served later, its own user would only hear "unknown", and the reconciler would publish all of them
-// again in one storm.
+// While the queue does not tell its backlog, orders are refused before they are reserved: each would take a unit for a
+// user who gets no answer, and the reconciler would publish all of them again at once.
 type Watch struct {
 	queue   Queue
 	maxAge  time.Duration
@@ -77,12 +69,11 @@ type Watch struct {
 }
 
 type waits struct {
-	young time.Time     // none of its messages is older than that; zero: they may be of any age
-	age   time.Duration // of its oldest message, as of told
-	told  time.Time     // zero: not yet
-	tried time.Time     // when the queue was asked last, with an answer or without
-	// wanted says that a request was judged since then.
-	wanted atomic.Bool
+	young  time.Time     // none of its messages is older than that; zero: they may be of any age
+	age    time.Duration // of its oldest message, as of told
+	told   time.Time     // zero: not yet
+	tried  time.Time     // when the queue was asked last, with an answer or without
+	wanted atomic.Bool   // a request was judged since then
 }
 
 type seen struct {
@@ -136,8 +127,7 @@ func (w *Watch) look(ctx context.Context) error {
 	return nil
 }
 
-// readWaiting learns which vouchers have messages, and of those that had none at the last reading that all of theirs
-// are younger than it. It is for one goroutine, and does nothing right behind the last reading.
+// readWaiting learns which vouchers have messages; new ones have only younger messages. One goroutine calls it.
 func (w *Watch) readWaiting(ctx context.Context) error {
 	asked := time.Now()
 	if asked.Sub(w.read) < min(readShare*w.took, budget.Look) {
@@ -161,8 +151,7 @@ func (w *Watch) readWaiting(ctx context.Context) error {
 	return nil
 }
 
-// sharedDone is an instant: what was published before it, and all vouchers share, is consumed by
-// now. The oldest message of all tells it, and the oldest shared one when that was asked for.
+// sharedDone is the time before which all shared messages are consumed, as the oldest of all, or of these, tells.
 func (w *Watch) sharedDone() time.Time {
 	var done time.Time
 	if all := w.latest.Load(); all.asked {
@@ -219,8 +208,7 @@ func (w *Watch) note(id string, asked time.Time, own model.Backlog, err error) {
 	}
 }
 
-// due lists the vouchers whose oldest messages are to be asked for now: those that may have messages half as old as
-// they may be. Those that requests want come first, and then those that were asked longest ago.
+// due lists the vouchers with messages that may be half too old: requested ones first, then those asked longest ago.
 func (w *Watch) due() []string {
 	type candidate struct {
 		id     string
@@ -248,8 +236,7 @@ func (w *Watch) due() []string {
 	return ids
 }
 
-// judge tells by how much a voucher's oldest message is known to be too old. Untold says that it may be, and that the
-// queue does not answer how old it is. Messages that may be of any voucher count as its own.
+// judge tells how much too old a voucher's oldest message is. Untold: it may be, and the queue does not tell its age.
 func (w *Watch) judge(voucherID string) (late time.Duration, untold bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -310,8 +297,7 @@ func (w *Watch) Empty(voucherID string, age time.Duration) bool {
 	return w.waiting[voucherID] == nil && now.Sub(w.read) < unknownAfter && now.Sub(w.done) < age
 }
 
-// Await waits until every message of a voucher is acknowledged, up to a sequence. It ends with ctx, or when all looks
-// have failed for too long: a rebuild that began anew would wait for everything that came meanwhile.
+// Await waits until a voucher's messages up to a sequence are acknowledged. It fails with ctx, or after failed looks.
 func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) error {
 	w.floors.Add(1)
 	defer w.floors.Add(-1)

@@ -1,5 +1,4 @@
-// Package guard says whether this instance may sell now: Mode, whether the database is sold from in its order mode;
-// Sole, whether it is alone where it must be; and Redis, whether all instances use the same Redis.
+// Package guard says whether this instance may sell: by order mode (Mode), alone (Sole), on the same Redis (Redis).
 package guard
 
 import (
@@ -28,8 +27,7 @@ func (g Guards) Selling() error {
 	return nil
 }
 
-// Sole is the claim of an instance whose Redis or queue is inside its own process. A second one on the database runs,
-// but is not ready, sells nothing in async and touches no hot copy.
+// Sole guards an instance with Redis or queue inside it. A second is unready; in async it sells and rebuilds nothing.
 type Sole struct {
 	claim Claim
 	lacks string // the settings that would allow several instances
@@ -87,8 +85,7 @@ func (s *Sole) Await(ctx context.Context) {
 	_ = poll.Until(ctx, budget.Look, func() (bool, error) { return s.Selling() == nil, nil }) // ctx tells
 }
 
-// Mode knows in which order mode the database was sold from at the latest reading, also while the database is away,
-// because async sells on. Each transaction that takes a unit checks the mode too.
+// Mode knows the database's order mode as last read, also in an outage. Transactions that take units check it too.
 type Mode struct {
 	read func(context.Context) (model.ModeRecord, error)
 	mine model.OrderMode
@@ -101,10 +98,9 @@ func NewMode(read func(context.Context) (model.ModeRecord, error), mine model.Or
 	return &Mode{read: read, mine: mine, log: log}
 }
 
-// Adopt has a database without vouchers adopt this instance's mode, and returns the name of the database's deployment.
-// Lacks says what the schema lacks that another process may have yet to make; nil: nobody else makes it. An instance in
-// sync waits for that and is not ready: there is no error, and the name is not known yet. One in async needs the name,
-// which its queue has.
+// Adopt has a database without vouchers adopt this instance's mode, and returns the deployment's name. Lacks says what
+// another process has yet to add to the schema; nil: nobody else does. Sync then waits, unready, without error or name;
+// async needs the name for its queue.
 func (m *Mode) Adopt(
 	ctx context.Context, adopt func(context.Context, model.OrderMode) (model.ModeRecord, error), lacks func(context.Context) error,
 ) (deployment string, err error) {
@@ -146,8 +142,7 @@ func (m *Mode) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Selling is nil while this instance may sell. UNAVAILABLE: the database has another mode, or was not read yet. The
-// cause, which no buyer hears, names the two modes.
+// Selling is nil while this instance may sell; UNAVAILABLE in another mode or before a reading. The cause names both.
 func (m *Mode) Selling() error {
 	record := m.last.Load()
 	switch {
@@ -168,11 +163,9 @@ func (m *Mode) Probe(context.Context) error { return m.Selling() }
 const (
 	// abandonedClaim is how many unchanged looks at another Redis' claim let this instance's Redis take its place.
 	abandonedClaim = 5
-	// claimAge is from which age on a claim is renewed. At the next look a claim is a little younger than a look, so
-	// that with a whole one each second look would renew it. One of many instances is enough, so that it is not zero.
+	// claimAge is when a claim is renewed; a whole look would renew every second time. Zero makes all renew it.
 	claimAge = budget.Look / 2
-	// Embedded begins the identity of a Redis inside an instance.
-	Embedded = "embedded "
+	Embedded = "embedded " // begins the identity of a Redis inside an instance
 )
 
 // Claims keeps which Redis the instances of a database use.
@@ -181,9 +174,9 @@ type Claims interface {
 	Take(ctx context.Context, identity string, from model.RedisClaim) (bool, error)
 }
 
-// Redis makes sure that all instances in order mode async on a database use one Redis, which a row of the database
-// names and they renew. An instance with another Redis sells nothing and touches no hot copy, until it has seen for
-// some seconds that the row is not renewed. After a failover the instances that used Redis write its new identity.
+// Redis makes all async instances on a database use one Redis, named by a row that they renew. An instance with another
+// sells and rebuilds nothing until the row goes unrenewed for some seconds. After a failover its users write its new
+// identity.
 type Redis struct {
 	claims   Claims
 	identity func(ctx context.Context) (string, error)
@@ -254,8 +247,7 @@ func (r *Redis) look(ctx context.Context, take func(context.Context, string, mod
 	return nil
 }
 
-// mayReplace reports whether this instance's Redis may take the place of another: of none, of the one that this
-// instance used before, of one that died with its process, and of one that is not used any more.
+// mayReplace reports whether this Redis may replace another: none, its own earlier one, a dead one or an unused one.
 func (r *Redis) mayReplace(other string) bool {
 	dead := strings.HasPrefix(other, Embedded) && r.sole != nil && r.sole.alone.Load()
 	return other == "" || other == r.mine || dead || r.silent >= abandonedClaim
