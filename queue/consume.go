@@ -14,7 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/time/rate"
 
 	"seckill/internal/backoff"
 	"seckill/internal/budget"
@@ -74,8 +73,7 @@ func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) 
 		o.Rest = func() bool { return false }
 	}
 	c := &consumption{
-		queue: q, persist: q.traced(persist), options: o,
-		inHand: map[*message]time.Time{}, newer: rate.Sometimes{Interval: budget.Survey},
+		queue: q, persist: q.traced(persist), options: o, inHand: map[*message]time.Time{},
 		wish: make(chan struct{}), arrivals: make(chan *message), batches: make(chan []*message),
 	}
 	return c.run(ctx)
@@ -105,10 +103,10 @@ type consumption struct {
 	batches  chan []*message // feeder to workers
 
 	lastDone atomic.Pointer[time.Time] // when a message was done with; nil: not yet
-	newer    rate.Sometimes            // a warning of a later version
 
 	mu     sync.Mutex
 	inHand map[*message]time.Time // not answered yet, and when the server last heard of it
+	warned time.Time              // of a later version
 }
 
 func (c *consumption) run(ctx context.Context) error {
@@ -289,10 +287,13 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error, rep
 		}
 		delay = backoff.Doubled(firstDelay, longest, int(min(m.delivered, 64))-1)
 	case errors.Is(verdict, errNewer):
-		c.newer.Do(func() {
+		c.mu.Lock()
+		if time.Since(c.warned) >= budget.Survey {
+			c.warned = time.Now()
 			c.queue.log.WarnContext(ctx, "messages of a later version wait for a worker that can read them",
 				slog.Uint64("sequence", m.sequence), slog.Int("known_version", version))
-		})
+		}
+		c.mu.Unlock()
 	default: // a bug, for which no accepted order may be lost
 		c.queue.log.ErrorContext(ctx, "a message cannot be persisted and comes again", slog.Uint64("sequence", m.sequence),
 			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
