@@ -8,7 +8,6 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Where the pages for people are.
 const (
 	consolePath = "/console"
 	shopPath    = "/shop"
@@ -21,7 +20,7 @@ func (a *api) consoleRoutes() {
 	a.pages(a.options.Shop, shopPath)
 }
 
-// pages mounts what serves people, if there are any. It learns from the scheme of the URL that a proxy has taken TLS off.
+// pages mounts what serves people, if anything. It learns from the scheme of the URL that a proxy has taken TLS off.
 func (a *api) pages(serve http.Handler, path string) {
 	if serve == nil {
 		return

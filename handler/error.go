@@ -24,8 +24,7 @@ import (
 	"seckill/model"
 )
 
-// problemType is the media type of RFC 9457.
-const problemType = "application/problem+json"
+const problemType = "application/problem+json" // RFC 9457
 
 // Problem is an RFC 9457 problem document. Code is what programs switch on.
 type Problem struct { //nolint:errname // a document, which huma takes for an error
@@ -49,8 +48,7 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	challenge  string          // UNAUTHENTICATED: what WWW-Authenticate says; empty: bearerChallenge
 }
 
-// bearerChallenge names the scheme by which callers prove who they are (RFC 6750).
-const bearerChallenge = "Bearer"
+const bearerChallenge = "Bearer" // the scheme by which callers prove who they are (RFC 6750)
 
 // problemOf translates any error. One that is no *model.Error is a bug, unless a deadline has passed: UNAVAILABLE.
 func problemOf(err error) *Problem {
@@ -140,8 +138,7 @@ func (a *api) fail(ctx context.Context, err error) *Problem {
 	case p.Status == http.StatusInternalServerError:
 		level = slog.LevelError
 	case p.Status >= http.StatusInternalServerError && ctx.Err() == nil && a.warnings.Allow():
-		// A dependency that is down fails every request; some of them are logged.
-		level = slog.LevelWarn
+		level = slog.LevelWarn // a dependency that is down fails every request; some of them are logged
 	}
 	if !a.options.Log.Enabled(ctx, level) {
 		return p // most answers of a flash sale come by here
@@ -151,7 +148,6 @@ func (a *api) fail(ctx context.Context, err error) *Problem {
 	return p
 }
 
-// abort answers with an error and ends the chain of a route.
 func (a *api) abort(c *gin.Context, err error) { a.write(c, a.fail(c.Request.Context(), err)) }
 
 // write sends a problem document, unless an answer has begun already.
@@ -164,7 +160,6 @@ func (a *api) write(c *gin.Context, p *Problem) {
 	a.send(c, p.Status, problemType, p)
 }
 
-// send writes one document.
 func (a *api) send(c *gin.Context, status int, contentType string, document any) {
 	c.Writer.Header()["Content-Type"] = []string{contentType}
 	c.Status(status)
@@ -180,11 +175,9 @@ func (a *api) send(c *gin.Context, status int, contentType string, document any)
 	}
 }
 
-// maxFieldErrors bounds the errors of one answer, which must not be much larger than its request.
-const maxFieldErrors = 20
+const maxFieldErrors = 20 // of one answer, which must not be much larger than its request
 
-// translate turns huma's own error documents into ours. It is a transformer of this API. Replacing huma.NewError would
-// change every API of the process, and the type that it returns cannot name a missing field.
+// translate makes huma's errors ours, for this API: huma.NewError is the process's, and cannot name a missing field.
 func (a *api) translate(ctx huma.Context, _ string, body any) (any, error) {
 	theirs, ok := body.(*huma.ErrorModel)
 	if !ok {
@@ -205,12 +198,10 @@ func (a *api) refusal(ctx context.Context, theirs *huma.ErrorModel) *Problem {
 	return p
 }
 
-// invalid says which fields are wrong.
 func invalid(theirs *huma.ErrorModel) *Problem {
 	return problemOf(&model.Error{Code: model.CodeValidation, Detail: "The request is not valid.", Fields: fieldErrors(theirs)})
 }
 
-// unreadable refuses a body that is no JSON, or did not arrive.
 func unreadable(why string) *Problem {
 	p := problemOf(model.Invalid("body", "%s", why))
 	p.Status = http.StatusBadRequest
@@ -255,10 +246,8 @@ func fieldError(detail *huma.ErrorDetail) model.FieldError {
 	return field
 }
 
-// problemsPath is where the page of each code is, to which the type of a problem document refers (RFC 9457, 3.1.1).
-const problemsPath = "/problems/"
+const problemsPath = "/problems/" // a page for each code: the type of a problem document (RFC 9457, 3.1.1)
 
-// problemPath is the page of a code.
 func problemPath(code model.Code) string {
 	path := make([]byte, 0, 64) //nolint:mnd // longer than any, so that it stays on the stack
 	path = append(path, problemsPath...)
@@ -278,7 +267,6 @@ func problemPath(code model.Code) string {
 // problemPolicy lets the page load nothing, not even a script of its own.
 const problemPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// problemRoutes serves one page for each code.
 func (a *api) problemRoutes() error {
 	form, err := template.ParseFS(docsPage, "docs/problem.html")
 	if err != nil {
@@ -317,8 +305,7 @@ func (a *api) page(c *gin.Context, policy, contentType string, data []byte) {
 	c.Data(http.StatusOK, contentType, data)
 }
 
-// speak says the title of a problem in the language that the request's Accept-Language asks for. Detail and fields stay
-// English: programmers read them, programs use the code.
+// speak says a problem's title in a language of Accept-Language. Detail and fields stay English: programmers read them.
 func (a *api) speak(ctx context.Context, p *Problem) *Problem {
 	if p.language == nil {
 		p.language = a.words.Asked(callOf(ctx).accepts)

@@ -1,8 +1,6 @@
 // Package handler is the product on HTTP. It checks the form of a request, asks the services, and translates their
-// answers. Which values are allowed, the model says.
-//
-// Every route is a value of the type route, of which its documentation and the checks in front of it are made. Most
-// routes are typed functions whose requests huma decodes and validates. The hot one, a purchase, huma only documents.
+// answers. Which values are allowed, the model says. Each route is a value of the type route: its documentation and its
+// checks are made of it. Most are typed functions behind huma; the hot one, a purchase, huma only documents.
 package handler
 
 import (
@@ -38,10 +36,8 @@ import (
 	"seckill/service"
 )
 
-// warningsPerSecond bounds the lines about a dependency that is down, so that they do not hide the rest of the log.
-const warningsPerSecond = 10
+const warningsPerSecond = 10 // about a dependency that is down, so that they do not hide the rest of the log
 
-// What the routes need of the services.
 type (
 	orders interface {
 		Place(ctx context.Context, userID, voucherID string, groups ...string) (model.Order, error)
@@ -103,7 +99,6 @@ type Options struct {
 	Payments payments // *service.Payments
 	Draws    draws    // *repository.Draws
 
-	// Each of these is what one route asks.
 	Search   func(ctx context.Context, q model.OrderSearch) (model.OrderPage, error)
 	Redeem   func(ctx context.Context, adminID, code string) (model.Order, error)
 	Refund   func(ctx context.Context, adminID, orderID string) (model.Refund, error)
@@ -111,9 +106,8 @@ type Options struct {
 	AdminLog func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
 	Report   func(ctx context.Context, voucherID string) (model.Report, error)
 
-	Tokens *token.Authority
-	// Webhooks verifies those of the payment provider.
-	Webhooks *payment.Signatures
+	Tokens   *token.Authority
+	Webhooks *payment.Signatures // verifies those of the payment provider
 
 	// ByUser limits what a user writes, and ByAddress all requests; nil is no limit.
 	ByUser    *ratelimit.Limiter
@@ -129,8 +123,7 @@ type Options struct {
 	Console http.Handler
 	Shop    http.Handler
 
-	// Trace is the first of every chain; nil: nothing is traced.
-	Trace gin.HandlerFunc
+	Trace gin.HandlerFunc // the first of every chain; nil: nothing is traced
 
 	Currency string // ISO 4217
 	Log      *slog.Logger
@@ -159,8 +152,7 @@ type api struct {
 //nolint:gochecknoglobals // guards a variable of another package
 var strictNames = sync.OnceFunc(func() { huma.ValidateStrictCasing = true })
 
-// NewHealthOnly makes the main listener's handler of an instance that only works: the health checks, and a problem
-// document for everything else. Of the options it needs Health, Build, Log and Metrics.
+// NewHealthOnly serves an instance that only works: health checks, else problems. It needs Health, Build, Log, Metrics.
 func NewHealthOnly(options Options) (http.Handler, error) {
 	a, err := begin(options)
 	if err != nil {
@@ -251,8 +243,7 @@ func (a *api) configure() error {
 	return nil
 }
 
-// withoutSlash leads a request for one of our paths with a slash behind it to the path itself: 308, which keeps method
-// and body. A preflight may not be led anywhere (the Fetch Standard).
+// withoutSlash answers 308, which keeps method and body, for our paths with a slash behind; not to a preflight (Fetch).
 func (a *api) withoutSlash(c *gin.Context) bool {
 	given := c.Request.URL.EscapedPath()
 	trimmed := strings.TrimRight(given, "/")

@@ -38,8 +38,7 @@ type InPath struct {
 	ID string `path:"id"`
 }
 
-// maxWait is the longest wait for an order. It is short because proxies cut connections that are silent for a minute.
-const maxWait = budget.Settled
+const maxWait = budget.Settled // for an order: proxies cut connections that are silent for a minute
 
 // parseWait reads how long to wait. A longer wait than maxWait is no mistake, and becomes maxWait.
 func parseWait(text string) (time.Duration, error) {
@@ -111,11 +110,9 @@ func (i *Idempotent) once(ctx context.Context, method, path, id string, asked an
 	}, nil
 }
 
-// maxBody bounds a request's body, in bytes: the contract's 16 KiB.
-const maxBody = 16 << 10
+const maxBody = 16 << 10 // of a request, in bytes: the contract's 16 KiB
 
-// readBody reads the body of a request, after its token was checked, so that the bodies of strangers take no memory. On
-// routes that take one it must be JSON, also without a Content-Type.
+// readBody reads after the token's check: no memory for strangers. A body must be JSON, also without Content-Type.
 func (a *api) readBody(c *gin.Context) {
 	if c.Request.ContentLength == 0 || c.Request.Body == nil || c.Request.Body == http.NoBody {
 		return
@@ -170,15 +167,13 @@ func isJSON(header http.Header) bool {
 	return !given || strings.EqualFold(charset, "utf-8")
 }
 
-// Marks in a decoded document, which no field accepts. encoding/json alone would take a null for an absent field, and the
-// last of two members, where a proxy may take the first; huma would round the number.
+// Marks that no field accepts: encoding/json takes null for absent, and the last of two members; huma rounds numbers.
 type (
 	nullValue      struct{}
 	repeatedMember struct{}
 	fractionValue  struct{}
 )
 
-// jsonFormat is how huma reads and writes bodies.
 func jsonFormat() huma.Format { return huma.Format{Marshal: writeJSON, Unmarshal: readJSON} }
 
 // writeJSON fails for a value that is no JSON, a bug. It drops a client's error, of which huma would make a panic.
@@ -262,7 +257,6 @@ func parseValue(decoder *json.Decoder) (any, error) {
 	}
 }
 
-// parseInside reads an object or an array to its end.
 func parseInside(decoder *json.Decoder, begin json.Delim) (any, error) {
 	object, array := map[string]any{}, []any{}
 	for decoder.More() {
@@ -291,12 +285,10 @@ func parseInside(decoder *json.Decoder, begin json.Delim) (any, error) {
 	return array, err
 }
 
-// maxDigits is the longest integer that plainInteger writes out. 18 digits fit into an int64, and any amount in them.
-const maxDigits = 18
+const maxDigits = 18 // of an integer that plainInteger writes out: 18 fit into an int64, and any amount in them
 
-// plainInteger rewrites an integer such as 1e3 or 1000.0, as some languages send them, as 1000, which Go decodes into an
-// int64. It works on the digits, because a float64 rounds 1000.00000000000001 to 1000. What is no integer becomes a
-// fractionValue. One of more than maxDigits digits is returned unchanged, and huma names the bound that it exceeds.
+// plainInteger makes 1000 of 1e3 or 1000.0, as some languages send it, by the digits: a float64 rounds
+// 1000.00000000000001. A fraction becomes a fractionValue. More than maxDigits digits stay, and huma names the bound.
 func plainInteger(number json.Number) any {
 	text := number.String()
 	if !strings.ContainsAny(text, ".eE") {
@@ -322,11 +314,9 @@ func plainInteger(number json.Number) any {
 	return json.Number(digits + strings.Repeat("0", zeros))
 }
 
-// exponentBits bounds an exponent, so that its sum with the length of a body is an int on every machine.
-const exponentBits = 31
+const exponentBits = 31 // of an exponent: its sum with the length of a body is an int on every machine
 
-// cutExponent splits a number without a sign into mantissa and exponent. One out of bounds becomes the nearest bound: no
-// body is long enough for a mantissa that would bring such a number back into an int64.
+// cutExponent splits an unsigned number; exponents out of bounds become the nearest: no body's mantissa outweighs it.
 func cutExponent(unsigned string) (mantissa string, exponent int) {
 	at := strings.IndexAny(unsigned, "eE")
 	if at < 0 {
@@ -336,10 +326,8 @@ func cutExponent(unsigned string) (mantissa string, exponent int) {
 	return unsigned[:at], int(bounded)
 }
 
-// maxParameters is how many parameters net/url reads; of a longer query it reads none.
-const maxParameters = 10_000
+const maxParameters = 10_000 // as net/url: of a longer query it reads none
 
-// queryNames are the query parameters that a route knows.
 func queryNames(op *huma.Operation) []string {
 	var names []string
 	for _, parameter := range op.Parameters {
@@ -350,8 +338,7 @@ func queryNames(op *huma.Operation) []string {
 	return names
 }
 
-// readableQuery refuses a query in which a parameter of the route cannot be read. net/url drops such a parameter, and a
-// client that asks for its paid orders would get all of them. Some clients separate by semicolons.
+// readableQuery refuses a query that has one of these where net/url drops it, as by a semicolon: a filter is meant.
 func readableQuery(raw string, names []string) error {
 	if _, err := url.ParseQuery(raw); err == nil || len(names) == 0 {
 		return nil

@@ -19,15 +19,12 @@ import (
 	"seckill/model"
 )
 
-// probeRate bounds the health checks of one address at this instance, apart from its other requests: a proxy that floods
-// must not make the instance look dead, nor a flood of checks ask the dependencies. Every orchestrator needs fewer.
+// probeRate bounds an address's health checks apart: a flood must neither look like a dead instance, nor ask databases.
 const probeRate = 100
 
-// probePath tells the health checks from everything else on the main listener.
 func probePath(path string) bool { return path == "/livez" || path == "/readyz" }
 
-// limitAddress refuses the requests of an address over the limit before anything is looked at. A purchase is refused in
-// the contract's order: see place. An administrator can always mend a limit that was set too low.
+// limitAddress refuses an address before anything is looked at; but see place. Administrators can mend a low limit.
 func (a *api) limitAddress(c *gin.Context) {
 	limit := a.options.ByAddress
 	rate := limit.Rate()
@@ -106,7 +103,6 @@ func rateLimits(l model.Limits) RateLimits {
 
 type patchLimitsInput struct{ Body LimitsChange }
 
-// limitsPath is where administrators set the limits.
 const limitsPath = basePath + "/admin/settings/limits"
 
 func (a *api) limitRoutes() {
@@ -133,7 +129,6 @@ func (a *api) limitRoutes() {
 	})
 }
 
-// rateAt reads what stands at a place.
 func rateAt(location string) func(text string) (model.Rate, error) {
 	return func(text string) (model.Rate, error) {
 		rate, err := model.ParseRate(text)
@@ -149,24 +144,21 @@ const (
 	xForwardedFor = "X-Forwarded-For" // an address, or several with commas
 	forwarded     = "Forwarded"       // RFC 7239
 
-	// xUnready is where a trusted proxy wants a request to go that an unready instance does not take: to a location of
-	// nginx, which xAccelRedirect tells it.
+	// xUnready is a trusted proxy's location (nginx) for what an unready instance refuses; xAccelRedirect leads there.
 	xUnready       = "X-Unready"
 	xAccelRedirect = "X-Accel-Redirect"
 
 	xForwardedProto = "X-Forwarded-Proto" // the scheme that the client uses
 )
 
-// proxies are the networks of the proxies whose word counts.
-type proxies []netip.Prefix
+type proxies []netip.Prefix // of the proxies whose word counts
 
 func (p proxies) trusts(address netip.Addr) bool {
 	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(address) })
 }
 
-// client is the address that a request comes from: the sender's or, behind a trusted proxy, the rightmost in its header
-// that is not trusted, because each proxy writes to the right of what it was told. What cannot be read counts for nothing,
-// and so do both headers when they differ: a proxy passes one of them on as the client has written it.
+// client is a request's address: the sender's or, behind a trusted proxy, the rightmost untrusted in its header, as
+// each proxy appends. The unreadable counts for nothing; so do headers that differ: a proxy passes one on as is.
 func (p proxies) client(r *http.Request) netip.Addr {
 	peer := peerOf(r)
 	if !p.trusts(peer) {

@@ -27,8 +27,7 @@ import (
 	"seckill/model"
 )
 
-// apiVersion is the version of the contract, not of the program.
-const apiVersion = "1.0.0"
+const apiVersion = "1.0.0" // of the contract, not of the program
 
 const apiDescription = `Flash sales of vouchers. Errors are problem documents (RFC 9457,
 ` + "`application/problem+json`" + `); programs switch on ` + "`code`" + `. Tolerate new members and new enum values. Unknown
@@ -148,7 +147,6 @@ func (a *api) polish() {
 	}
 }
 
-// operations are those of the document.
 func (a *api) operations(yield func(*huma.Operation) bool) {
 	for _, item := range a.huma.OpenAPI().Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
@@ -210,7 +208,6 @@ func describe[T ~string](schema *huma.Schema, member string, values []T) {
 	schema.Properties[member].Description = "Today one of " + strings.Join(words, ", ") + "."
 }
 
-// inflate unpacks a file for a client that does not know gzip.
 func inflate(data []byte) ([]byte, error) {
 	reader, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -219,10 +216,8 @@ func inflate(data []byte) ([]byte, error) {
 	return io.ReadAll(reader)
 }
 
-// bearer names the security scheme.
-const bearer = "bearer"
+const bearer = "bearer" // the security scheme
 
-// operation documents a route.
 func (a *api) operation(r route) huma.Operation {
 	op := huma.Operation{
 		OperationID:   r.id,
@@ -273,7 +268,6 @@ func (a *api) operation(r route) huma.Operation {
 	return op
 }
 
-// problems lists the codes that a route answers with, by status.
 func (r route) problems() map[int][]model.Code {
 	codes := slices.Clone(r.codes)
 	if r.access == users || r.access == administrators {
@@ -299,7 +293,6 @@ func (r route) problems() map[int][]model.Code {
 	return byStatus
 }
 
-// success documents the answer to a request that was carried out.
 func (a *api) success(r route, status int) *huma.Response {
 	response := &huma.Response{Description: http.StatusText(status), Headers: a.headers(r.headers...)}
 	for mediaType, example := range r.response {
@@ -319,7 +312,6 @@ func (a *api) schema(t reflect.Type) *huma.Schema {
 	return a.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
 }
 
-// refusals documents the problems of one status.
 func (a *api) refusals(status int, codes []model.Code) *huma.Response {
 	var headers []string
 	words := make([]string, 0, len(codes))
@@ -345,7 +337,6 @@ func (a *api) refusals(status int, codes []model.Code) *huma.Response {
 	}
 }
 
-// exampleOf shows a code's document with the members that it comes with.
 func exampleOf(code model.Code) *Problem {
 	example := map[model.Code]model.Error{ //nolint:exhaustive // the others come with none
 		model.CodeValidation:     {Fields: []model.FieldError{{Location: "body.title", Message: "is required"}}},
@@ -382,7 +373,6 @@ func headerOf(name string) *huma.Param {
 	return header
 }
 
-// pathParams lists the names in a path's braces.
 func pathParams(path string) (names []string) {
 	for segment := range strings.SplitSeq(path, "/") {
 		if strings.HasPrefix(segment, "{") {
@@ -407,7 +397,6 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'uns
 //go:embed docs
 var docsPage embed.FS
 
-// asset is one file of the documentation page.
 type asset struct {
 	contentType string
 	gzipped     bool
@@ -437,7 +426,6 @@ func docsAssets() (map[string]asset, error) {
 	return assets, nil
 }
 
-// serveDocs serves the page and its files.
 func (a *api) serveDocs(assets map[string]asset) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		file, ok := assets[strings.TrimPrefix(c.Param("file"), "/")]
@@ -462,9 +450,8 @@ func (a *api) serveDocs(assets map[string]asset) gin.HandlerFunc {
 	}
 }
 
-// A sale's answers are nearly all one of two documents: an order, or a problem without lists. They are written out here
-// as encoding/json would write them, because that finds out by reflection each time what they are made of (see
-// BenchmarkDocument). What is not usual in one of them is left to the library: then the functions report false.
+// Nearly all answers of a sale are an order, or a problem without lists: written out here as encoding/json would,
+// without its reflection (BenchmarkDocument). What is unusual in one is the library's: then the functions report false.
 
 // appendDocument appends a document and the line break that json.Encoder ends it with.
 func appendDocument(to []byte, document any) (_ []byte, usual bool) {
@@ -511,13 +498,11 @@ func appendProblem(to []byte, p *Problem) (_ []byte, usual bool) {
 	return d.text, d.usual
 }
 
-// document is one on its way.
 type document struct {
 	text  []byte
 	usual bool
 }
 
-// member appends a member whose value is a text.
 func (d *document) member(name, value string) {
 	ascii := true
 	for i := range len(value) {
@@ -541,7 +526,6 @@ func (d *document) some(name, value string) {
 	}
 }
 
-// instant appends a member whose value is a time, if there is one.
 func (d *document) instant(name string, at *time.Time) {
 	if at == nil {
 		return

@@ -101,8 +101,7 @@ func (a *api) orderRoutes() {
 	})
 }
 
-// placed is what a purchase answers, an order or an entry, as one schema: generated clients read every success of a
-// call into the type of the first one, and lose the members that this lacks.
+// placed is an order or an entry in one schema: generated clients read every success into the type of the first one.
 func (a *api) placed() *huma.Schema {
 	registry := a.huma.OpenAPI().Components.Schemas
 	order, entry := registry.SchemaFromRef(a.schema(reflect.TypeFor[model.Order]()).Ref), registry.SchemaFromRef(a.schema(reflect.TypeFor[model.Entry]()).Ref)
@@ -117,8 +116,7 @@ func (a *api) placed() *huma.Schema {
 	return &huma.Schema{Ref: "#/components/schemas/Placed"}
 }
 
-// placePath is a purchase's route as Gin has it.
-const placePath = basePath + "/vouchers/:id/seckill"
+const placePath = basePath + "/vouchers/:id/seckill" // as Gin has it
 
 // place is the hot path. The token, and the size and the type of the body, were checked before it runs.
 func (a *api) place(c *gin.Context) {
@@ -158,7 +156,6 @@ func (a *api) place(c *gin.Context) {
 	a.send(c, status, "application/json", order)
 }
 
-// limitUser refuses what a user writes who is over the limit.
 func (a *api) limitUser(c *gin.Context, userID string) (refused bool) {
 	ctx := c.Request.Context()
 	if wait := a.options.ByUser.Take(ctx, userID); wait > 0 {
@@ -245,12 +242,10 @@ func (a *api) adminOrderRoutes() {
 	})
 }
 
-// seesCodes reports whether an administrator calls who may see codes.
 func seesCodes(ctx context.Context) bool {
 	return wire.Allow(callOf(ctx).claims.Level, wire.SeeCode) == nil
 }
 
-// withoutCodes takes them from a page for those who may not see them.
 func withoutCodes(ctx context.Context, page model.OrderPage) model.OrderPage {
 	if !seesCodes(ctx) {
 		for i := range page.Items {

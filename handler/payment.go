@@ -21,11 +21,9 @@ import (
 
 const tagPayments = "Payments"
 
-// maxWebhookID bounds the id of a webhook's message in bytes, as its column does.
-const maxWebhookID = 255
+const maxWebhookID = 255 // in bytes, as its column
 
-// webhookChallenge names what proves who sends a webhook: it is no token.
-const webhookChallenge = "Standard-Webhooks"
+const webhookChallenge = "Standard-Webhooks" // what proves who sends a webhook is no token
 
 // PaymentStart is a payment that was started, and the order that it is for.
 type PaymentStart struct {

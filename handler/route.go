@@ -26,8 +26,7 @@ import (
 	"seckill/model"
 )
 
-// basePath is where the API is; the probes are beside it.
-const basePath = "/api/v1"
+const basePath = "/api/v1" // the probes are beside it
 
 // route describes a route. Its documentation and the checks in front of it are made from this.
 type route struct {
@@ -62,10 +61,8 @@ func (r route) path() string {
 	return basePath + path
 }
 
-// routeKey finds the route in an operation's metadata.
-const routeKey = "route"
+const routeKey = "route" // of the route in an operation's metadata
 
-// register adds a typed route.
 func register[I, O any](a *api, r route, handle func(context.Context, *I) (*O, error)) {
 	huma.Register(a.huma, a.operation(r), func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
@@ -81,7 +78,6 @@ type output[T any] struct {
 	Body T
 }
 
-// answer adds a typed route whose answer is one document.
 func answer[I, T any](a *api, r route, handle func(context.Context, *I) (T, error)) {
 	register(a, r, func(ctx context.Context, in *I) (*output[T], error) {
 		document, err := handle(ctx, in)
@@ -116,8 +112,7 @@ func (a *api) registerPlain(r route, handle gin.HandlerFunc) {
 	a.mount(r, handle)
 }
 
-// registerBare adds a route whose request says everything in its path, and has no body by the document: generated
-// clients would ask for one. Its body may be missing, null or an empty object, as that of a purchase.
+// registerBare documents no body: generated clients would ask for one. What comes may be missing, null or {}.
 func registerBare[T any](a *api, r route, handle func(ctx context.Context, userID, id string) (T, error)) {
 	registerEither(a, r, func(ctx context.Context, userID, id string) (T, bool, error) {
 		document, err := handle(ctx, userID, id)
@@ -177,8 +172,7 @@ func (d *adapter) Handle(op *huma.Operation, handle func(huma.Context)) {
 	})
 }
 
-// possible answers NOT_FOUND for an id in a path that cannot exist, before the rest of the request is looked at. (For a
-// purchase the contract has the 422 first.)
+// possible answers NOT_FOUND for an impossible id before the rest is looked at. (A purchase has its 422 first.)
 func possible(path, id string) error {
 	switch {
 	case strings.Contains(path, "/vouchers/{id}"):
@@ -193,8 +187,7 @@ func possible(path, id string) error {
 	return nil
 }
 
-// mount puts a route behind its checks, in the order in which the contract lists the refusals. GET brings HEAD along
-// (RFC 9110, 9.1: both must be supported); net/http leaves the body out.
+// mount puts a route behind its checks, in the contract's order. HEAD comes with GET (RFC 9110, 9.1), without the body.
 func (a *api) mount(r route, handle gin.HandlerFunc) {
 	chain := []gin.HandlerFunc{a.wholePath}
 	if r.access != public {
@@ -226,32 +219,23 @@ func (a *api) wholePath(c *gin.Context) {
 	}
 }
 
-// access is who may call a route.
-type access int
+type access int // who may call a route
 
 const (
-	// undecided is a mistake: a route that does not say who may call it must not be public by default.
-	undecided access = iota
-	// public routes do not look at tokens.
-	public
-	// recognised routes are public, but show more to a caller with a token. An invalid token counts as none.
-	recognised
-	// users need a token.
-	users
-	// administrators need a token with the role admin, and the level of wire.LeastLevel.
-	administrators
+	undecided      access = iota // a mistake: a route that does not say who may call it must not be public by default
+	public                       // tokens are not looked at
+	recognised                   // public, but shows more to a caller with a token; an invalid token counts as none
+	users                        // a token is needed
+	administrators               // a token with the role admin is needed, and the level of wire.LeastLevel
 )
 
 // writer is for whom a route writes, see bound. It means nothing for a route that only reads, or is for administrators.
 type writer int
 
 const (
-	// A buyer is who does not say otherwise: anybody may come here as often as a network carries.
-	_ writer = iota
-	// purchaser has database connections kept for purchases, and limits in the contract's order: see place.
-	purchaser
-	// provider of payments is no crowd: its word waits behind what buyers write, and is not refused for their number.
-	provider
+	_         writer = iota // a buyer, if nothing else is said: anybody may come here as often as a network carries
+	purchaser               // has connections kept for purchases, and limits in the contract's order: see place
+	provider                // of payments, no crowd: waits behind what buyers write, is not refused for their number
 )
 
 // writes reports whether buyers may cause what a route writes, beside purchases.
@@ -269,7 +253,6 @@ func (a *api) bound(w writer) gin.HandlerFunc {
 	}
 }
 
-// authenticate makes the check in front of a route.
 func (a *api) authenticate(who access, operation string) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if who == recognised {
@@ -344,8 +327,7 @@ func subject(ctx context.Context) string { return callOf(ctx).claims.Subject }
 // isAdmin reports whether an administrator calls, of whatever level.
 func isAdmin(ctx context.Context) bool { return callOf(ctx).claims.Level.Reaches(model.LevelViewer) }
 
-// requestIDHeader names a request in answers, in the log, and in the logs of proxies.
-const requestIDHeader = "X-Request-Id"
+const requestIDHeader = "X-Request-Id" // in answers, in the log, and in the logs of proxies
 
 // call is what is known of a request. It is one value of the context: each value costs a look-up and an allocation.
 type call struct {
@@ -395,18 +377,15 @@ func (a *api) identify(c *gin.Context) {
 	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, this))
 }
 
-// maxRequestID bounds a request's id, in bytes.
-const maxRequestID = 128
+const maxRequestID = 128 // bytes
 
 // connectionClose asks the client to come back on another connection.
 func connectionClose(header http.Header) { header.Set("Connection", "close") }
 
-// minCompressed is the size in bytes from which an answer is compressed: below it there are few packets to save.
-const minCompressed = 4 << 10
+const minCompressed = 4 << 10 // bytes: a smaller answer saves few packets
 
-// newCompressor compresses the answers of large routes, at the fastest level, because anybody may ask for a list. The
-// length of an answer tells nothing of a secret (BREACH): none repeats a token or what a request says, and these routes
-// take no token from a cookie.
+// newCompressor compresses large routes, at the fastest level: anybody may ask for a list. No length tells a secret
+// (BREACH): no answer repeats a token or what a request says, and these routes take no token from a cookie.
 func newCompressor() (gin.HandlerFunc, error) {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.EnableZstd(false))
 	if err != nil {
@@ -422,7 +401,6 @@ func newCompressor() (gin.HandlerFunc, error) {
 	}, nil
 }
 
-// compressing is an answer whose body goes through the compressor.
 type compressing struct {
 	gin.ResponseWriter
 	body http.ResponseWriter
@@ -440,14 +418,12 @@ func (w *compressing) Flush() {
 // Unwrap gives http.ResponseController the connection's deadlines.
 func (w *compressing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// preflightAge is how long a browser may remember what is allowed: each preflight is a round trip in front of a purchase,
-// and Chrome remembers none longer. An origin that is no longer allowed loses the answers at once.
+// preflightAge is as long as Chrome remembers: it saves round trips. An origin no longer allowed loses answers at once.
 const preflightAge = 2 * budget.Hour
 
-// crossOrigin tells browsers which origins may call the API and read its answers (the Fetch Standard,
-// https://fetch.spec.whatwg.org/#http-cors-protocol), a 429 too. It ends no request: noMethod answers a preflight. The API
-// has no cookies; a page has to hold the token itself. So a foreign page can do nothing in a user's name, and there is no
-// reason to refuse a header: tracing in browsers adds some of its own to every request.
+// crossOrigin lets origins call the API and read its answers, a 429 too. It ends no request: noMethod answers
+// preflights. The API has no cookies: a foreign page, without a token, can do nothing in a user's name. So any header
+// is allowed: tracing in browsers adds some. See https://fetch.spec.whatwg.org/#http-cors-protocol.
 func crossOrigin(origins []string) gin.HandlerFunc {
 	allowed := cors.New(cors.Options{
 		AllowedOrigins: origins,

@@ -22,7 +22,6 @@ type vouchersInput struct {
 	Phase string `query:"phase" enum:"upcoming,live,sold_out,ended,paused" doc:"Only vouchers in this phase."`
 }
 
-// publicPage is a page of vouchers for everybody.
 type publicPage struct {
 	CacheControl string `header:"Cache-Control" doc:"max-age=1, and private to a caller with a token."`
 	Body         model.VoucherPage
@@ -68,7 +67,6 @@ func (in *vouchersInput) query(all bool) model.VoucherQuery {
 
 const tagAdmin = "Administration"
 
-// adminVouchers is the path of what administrators do to vouchers.
 const adminVouchers = basePath + "/admin/vouchers"
 
 // VoucherDraft is a voucher to be.
@@ -126,7 +124,6 @@ type Rebuilding struct {
 // slowAnswer is how long an audit or a report may take: a minute, and as long again as any other answer.
 const slowAnswer = budget.Survey + 4*budget.Answer
 
-// slowInput is that of a route whose answer may take longer than others.
 type slowInput struct{ InPath }
 
 // Resolve implements huma.Resolver: it moves the deadline of the answer.
@@ -153,7 +150,6 @@ type stockInput struct {
 	Body StockChange
 }
 
-// created is a voucher that was made.
 type created struct {
 	Location string `header:"Location"`
 	ETag     string `header:"ETag"`
@@ -426,8 +422,7 @@ type viewed struct {
 	Body         model.Voucher
 }
 
-// forASecond is what caches may do with what everybody sees: a crowd that waits for a sale asks the service once a second.
-const forASecond = "max-age=1"
+const forASecond = "max-age=1" // of what everybody sees: a crowd that waits for a sale asks the service once a second
 
 // cachedFor is what caches may do with an answer: the client's own alone, if it is for a caller with a token.
 func cachedFor(ctx context.Context) string {
@@ -487,8 +482,7 @@ func (in *Guarded) tags() model.Tags {
 	return tags
 }
 
-// opaque is an entity tag without its quotes (our own have no commas). A W/ does not count: nginx makes the tag of an
-// answer that it compresses weak, which must not stop administrators behind it.
+// opaque is an entity tag without quotes and W/ (ours have no commas): nginx weakens the tags of answers it compresses.
 func opaque(tag string) string {
 	return strings.Trim(strings.TrimPrefix(strings.TrimSpace(tag), "W/"), `"`)
 }
