@@ -36,8 +36,7 @@ type PaymentDeps struct {
 	Refunds  RefundQueue
 	Provider Provider // nil: nothing can be paid
 	Codes    *Codes
-	// The provider's page shows Title and a name by Buyers, and leads back to ReturnURL with its {order_id}; empty:
-	// nowhere.
+	// The provider's page shows Title and a name by Buyers. It leads to ReturnURL, with the {order_id}; empty: nowhere.
 	Title     func(ctx context.Context, voucherID string) (string, error)
 	Buyers    *payment.Buyers
 	ReturnURL string

@@ -174,9 +174,8 @@ type Claims interface {
 	Take(ctx context.Context, identity string, from model.RedisClaim) (bool, error)
 }
 
-// Redis makes all async instances on a database use one Redis, named by a row that they renew. An instance with another
-// sells and rebuilds nothing until the row goes unrenewed for some seconds. After a failover its users write its new
-// identity.
+// Redis makes all async instances on a database use one Redis, named by a row that they renew. With another, an instance
+// sells and rebuilds nothing until the row is abandoned for some seconds. After a failover they write the new identity.
 type Redis struct {
 	claims   Claims
 	identity func(ctx context.Context) (string, error)

@@ -1,5 +1,4 @@
-// Package persist is the way of an accepted order from the queue to its row (Persister), and of the news of that to the
-// hot copies (Settler, which package repair uses too).
+// Package persist brings an accepted order from the queue to its row (Persister), and tells the hot copies (Settler).
 package persist
 
 import (
@@ -20,12 +19,10 @@ import (
 
 const (
 	// maxPersist orders share a transaction, and persistWriters run at once: one prepares, one waits for the disk.
-	maxPersist     = 500
-	persistWriters = 2
-	// maxPersistQueue is far more than all calls of the consumer have in hand.
-	maxPersistQueue = 64 * maxPersist
-	// loneWriters transactions of isolated vouchers run at once.
-	loneWriters = 2
+	maxPersist      = 500
+	persistWriters  = 2
+	maxPersistQueue = 64 * maxPersist // far more than all calls of the consumer have in hand
+	loneWriters     = 2               // transactions of isolated vouchers run at once
 	// fruitless vouchers in a row that fail by themselves mean that the database is away: the others are not tried.
 	fruitless = 3
 )
@@ -77,13 +74,11 @@ func (p *Persister) recovered(voucherID string) {
 	p.deps.Log.InfoContext(context.Background(), "the orders of every voucher can be stored again", slog.String("last", voucherID))
 }
 
-// Persist makes rows of reservations, and returns a verdict on each: nil when a row is committed, UNAVAILABLE or an
-// unknown outcome when the queue is to deliver the order again; any other error is a bug, whose message must not be
-// lost. One that does not wrap model.ErrOutage says nothing of other vouchers.
-//
-// An order becomes a dead letter only when its own data are the trouble (model.ErrDataRefused, or no row can hold it).
-// The orders of an isolated voucher are tried by themselves, ever less often, and the others wait for them no longer
-// than budget.Look.
+// Persist makes rows of reservations, and returns a verdict on each: nil for a committed row, UNAVAILABLE or an unknown
+// outcome when the queue is to deliver the order again. Any other error is a bug whose message must not be lost. One
+// that does not wrap model.ErrOutage says nothing of other vouchers.
+// An order becomes a dead letter only for its own data (model.ErrDataRefused, or no row can hold it). The orders of an
+// isolated voucher are tried apart, ever less often; the others wait for them at most budget.Look.
 func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
 	failpoint.Reach(failpoint.BeforePersist)
 	b := &persistence{Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations))}

@@ -132,9 +132,8 @@ func (s *Settler) undo(ctx context.Context, row model.Order) (bool, error) {
 	return applied, nil
 }
 
-// Replace asks for a rebuild while the open hot copy has the mark of an order that the database refused after its
-// admission. Its unit never existed, or is of the user's live order, so that the mark ends with its epoch. True: it is
-// gone.
+// Replace asks for a rebuild while the open hot copy marks an order that the database refused after its admission: it
+// has no unit, or that of the user's live order. True: the mark is gone.
 func (s *Settler) Replace(ctx context.Context, row model.Order) (bool, error) {
 	// The epoch is read before the mark: a later epoch would be rebuilt for nothing.
 	found, err := s.deps.Hot.Read(ctx, []string{row.VoucherID})
@@ -158,9 +157,8 @@ func (s *Settler) Replace(ctx context.Context, row model.Order) (bool, error) {
 	return false, nil
 }
 
-// locate asks where orders are whose hot copy was replaced, and returns those of which it learns. One that the latest
-// open copy holds gets its epoch, as if published again; one that it does not hold may fail, because no rebuild carries
-// it over. If one waits for a rebuild, locate asks for it: the process that began it may be dead.
+// locate asks where orders of replaced hot copies are. One that the latest open copy holds gets its epoch; one that it
+// lacks may fail, as no rebuild carries it over. If one waits for a rebuild, locate asks for it.
 func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, indices []int) (known []int) {
 	if len(indices) == 0 {
 		return nil
@@ -207,8 +205,7 @@ func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, 
 }
 
 const (
-	// poisonSuspicion is how many orders may be refused for their data while none is stored. With so many the database
-	// itself is suspected, which may lack a column, and must not bury a whole queue.
+	// poisonSuspicion refused orders, none stored, make the database itself suspect: it may lack a column.
 	poisonSuspicion = 10
 	// maxSuspected bounds the orders that are remembered. Beyond that all are forgotten, and learnt again.
 	maxSuspected = 10_000
@@ -247,8 +244,7 @@ func (b *persistence) tryAgain(ctx context.Context, r model.Reservation) ([]mode
 	return b.commit(ctx, []model.Reservation{r})
 }
 
-// buryOne writes the dead letter and then the failed row: with the row the unit goes back on sale, and without the
-// letter nothing would be left of the order's data. The message is done with once the row is committed.
+// buryOne writes the dead letter, then the failed row, which frees the unit: else the order's data would be lost.
 func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why error) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
@@ -322,8 +318,7 @@ func (s *suspects) of(orderID string, stored uint64, work func(*suspicion) bool)
 	return work(known)
 }
 
-// suspect notes that an order was refused. It reports whether its own data are the reason: another one was stored since,
-// or it is one of few.
+// suspect notes that an order was refused. True: its own data are the reason, as another was stored since or few fail.
 func (s *suspects) suspect(orderID string, stored uint64) (guilty bool) {
 	return s.of(orderID, stored, func(known *suspicion) bool {
 		return stored > known.stored || time.Since(known.since) >= budget.Step && len(s.orders) < poisonSuspicion

@@ -12,10 +12,8 @@ import (
 )
 
 const (
-	// auditTimeout bounds an audit: 100,000 orders take a few seconds.
-	auditTimeout = time.Minute
-	// auditTries is how often an audit is taken while orders move. In a rush they always do.
-	auditTries = 3
+	auditTimeout = time.Minute // 100,000 orders take a few seconds
+	auditTries   = 3           // as long as orders move, which they always do in a rush
 )
 
 // Auditor checks that the database, the hot copy and the queue agree about every single order.
@@ -26,9 +24,8 @@ type Auditor struct {
 	rebuilds *Rebuilder
 }
 
-// Audit compares by order id, not only by count. Balanced says that the database adds up, that no order drifts, and,
-// while nothing moves, that the hot copy counts the same units. A hot copy that is not open is not balanced, unless the
-// voucher needs none, more than an hour before its sale or after it. UNAVAILABLE: Redis or the queue cannot be asked.
+// Audit compares by order id. Balanced: the database adds up, no order drifts and, while nothing moves, the open hot
+// copy agrees; none is needed after a sale, or over an hour before. UNAVAILABLE: no answer of Redis or queue.
 func (a *Auditor) Audit(ctx context.Context, voucherID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
@@ -113,8 +110,8 @@ func unreachable(detail string, err error) error {
 	return model.Unavailable(detail, err)
 }
 
-// Repair puts right what an audit finds, by order id where that is enough, and else by a rebuild; it never adjusts a
-// count. It audits again. The administrators' log has who asked; an empty adminID is nobody.
+// Repair settles an audit's findings by order id, or rebuilds; it adjusts no count, and audits again. No adminID:
+// nobody.
 func (a *Auditor) Repair(ctx context.Context, voucherID, adminID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
@@ -152,8 +149,7 @@ func (a *Auditor) repairEach(ctx context.Context, found []drifted) (rebuild bool
 	return rebuild, err
 }
 
-// sampleEvery is between two samples: of some dozens of vouchers each is looked at within a minute. sampleRound is the
-// least of one round.
+// sampleEvery is between samples, sampleRound the least of a round: dozens of vouchers have a turn within a minute.
 const (
 	sampleEvery = time.Second
 	sampleRound = 10 * sampleEvery

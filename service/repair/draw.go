@@ -29,19 +29,16 @@ type DrawStore interface {
 	Serve(ctx context.Context, voucherID string, from int64, next []model.Drawn) (served int64, err error)
 }
 
-// Draws draws the vouchers that are allocated so, when their sale is over, in both order modes. Each step is a
-// transaction that the next one finds in the draw's row: whoever comes after a crash, or draws at the same time, comes
-// to the same order.
+// Draws draws vouchers after their sale, in both order modes. Each step is a transaction on the draw's row, so that all
+// who continue after a crash, or work at the same time, get the same order.
 type Draws struct {
 	Store DrawStore
 	// Drain returns when every order is decided that was promised before the voucher became a draw.
-	Drain func(ctx context.Context, voucherID string) error
-	// Announce tells the instances that units of a voucher are taken.
-	Announce func(ctx context.Context, voucherID string) error
-	// May is an error while others are to draw.
-	May     func() error
-	Metrics telemetry.Gauge
-	Log     *slog.Logger
+	Drain    func(ctx context.Context, voucherID string) error
+	Announce func(ctx context.Context, voucherID string) error // tells instances of taken units
+	May      func() error                                      // an error while others are to draw
+	Metrics  telemetry.Gauge
+	Log      *slog.Logger
 }
 
 // Run draws while this instance is elected, or nobody can be, until ctx ends.
@@ -96,8 +93,7 @@ func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
 	return nil
 }
 
-// Drain closes the hot copy that a voucher had before it became a draw, and waits up to budget.Call until all orders
-// queued by then are decided: they were promised. The next call waits for the same messages.
+// Drain closes the earlier hot copy of a draw, and waits up to budget.Call for the orders promised until then.
 func (r *Rebuilder) Drain(ctx context.Context, voucherID string) error {
 	epochs, err := r.deps.Epochs.Read(ctx, []string{voucherID})
 	if err != nil || epochs[voucherID].Epoch == 0 {

@@ -21,9 +21,8 @@ const (
 	// driftAge is how old a difference must be to count, by the contract: a younger one is an order on its way.
 	driftAge = budget.Answer
 	// maxSuspects bounds the differences looked at one by one. A voucher with more has to be rebuilt anyway.
-	maxSuspects = 5000
-	// maxDriftListed bounds the orders that one answer names.
-	maxDriftListed = 1000
+	maxSuspects    = 5000
+	maxDriftListed = 1000 // orders in one answer
 )
 
 type remedy int
@@ -41,7 +40,6 @@ type drifted struct {
 	order   persist.Decided
 }
 
-// suspect is an order that one side has and the other did not show.
 type suspect struct{ orderID, userID string }
 
 // comparison compares a voucher's orders in hot copy and database: a hash of 8 bytes each, then ids of the rest.
@@ -61,9 +59,8 @@ type comparison struct {
 	leftOut bool      // some difference was too young to count
 }
 
-// compare finds the orders that do not add up in an open hot copy. What differs at first sight is looked at again,
-// because the two sides are not read at one instant. The queue is read first: when what it had is consumed, an old
-// reservation without a row is in no message.
+// compare finds the orders that do not add up in an open hot copy, and looks at each twice, as the sides are not read
+// at once. The queue is read first: once that is consumed, no message has an old reservation without a row.
 func (a *Auditor) compare(ctx context.Context, voucherID string) (*comparison, error) {
 	c := &comparison{
 		auditor: a, seed: maphash.MakeSeed(),
@@ -178,8 +175,7 @@ func (c *comparison) nameMarks(ctx context.Context) error {
 	return unreachable("The buyers could not be read.", err)
 }
 
-// judge looks at one order again, in Redis first and then in the database: an order is marked before it has a row, and
-// loses its mark after its row is closed. A difference that arises between the two readings is young.
+// judge looks again, in Redis first: a mark comes before the row and goes after its end. Later differences are young.
 func (c *comparison) judge(ctx context.Context, s suspect) (drifted, bool, error) {
 	marked, _, err := c.auditor.deps.Hot.OrderOf(ctx, c.voucher.ID, s.userID)
 	if err != nil {
@@ -269,8 +265,7 @@ func (c *comparison) young(r model.Reservation) bool {
 const (
 	// driftEvery is between two comparisons of a voucher's ids, which read every order and repair within 30 s.
 	driftEvery = 3 * budget.Answer
-	// driftBudget is how long one look goes on to the next voucher. After the look there is a rest of driftShare times
-	// its length, up to budget.Survey, because the sale goes on beside it.
+	// driftBudget is how long a look goes on to the next voucher. It rests driftShare times that, to budget.Survey.
 	driftBudget = 3 * budget.Blink
 	driftShare  = 20
 )
@@ -342,8 +337,7 @@ func (d *driftWatch) look(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// due lists the vouchers whose turn it is: first those where something was found for the first time, then those that
-// are early, have changed since they were compared or have suspects, the one compared the longest ago first.
+// due lists the vouchers in turn: new findings first, then early, changed or suspect ones, the longest unseen first.
 func (d *driftWatch) due() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -394,8 +388,7 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 	return nil
 }
 
-// compareTwice compares one voucher. A difference is certain when the comparison before found the same: in a running
-// sale, a single comparison may meet an order between two of its steps.
+// compareTwice trusts only a difference that the comparison before found too: an order may be between two of its steps.
 func (d *driftWatch) compareTwice(ctx context.Context, id string, before driftCheck) (now driftCheck, certain []drifted, err error) {
 	c, err := d.auditor.compare(ctx, id)
 	if err != nil {
@@ -422,8 +415,7 @@ func (d *driftWatch) compareTwice(ctx context.Context, id string, before driftCh
 	return now, certain, nil
 }
 
-// repair settles by order id what can be settled, and asks for a rebuild where that is not enough. Lost reservations
-// are published again by the reconciler, once the queue's consumer has passed everything published before.
+// repair settles by order id, or asks for a rebuild. The reconciler publishes lost reservations once the queue is past.
 func (d *driftWatch) repair(ctx context.Context, id string, certain []drifted) error {
 	for _, drift := range certain {
 		d.auditor.deps.Log.ErrorContext(ctx, "an order does not add up", slog.String("voucher_id", id),

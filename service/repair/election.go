@@ -17,11 +17,9 @@ import (
 )
 
 const (
-	// electionHandover is between the end of a term and the next attempt, so that an instance that waits for the lock
-	// gets it meanwhile, and between two looks whether this instance may work.
+	// electionHandover is between a term and the next attempt, for others, and between looks whether it may work.
 	electionHandover = budget.Look / 4
-	// electionLooks at a lock in a row that show no sign of life of its holder end its term: they take longer than two
-	// leases, and a holder that lives renews its lease every second look.
+	// electionLooks without a sign of life end a term: over two leases, renewed at each second look by a holder.
 	electionLooks = 10
 	// electionTries failures of its work in a row make an elected instance give the lock to others.
 	electionTries = 3
@@ -33,8 +31,7 @@ type Seats interface {
 
 	// Holder tells who has a lock, "" for nobody, and how long the lease still lasts unless it is renewed.
 	Holder(ctx context.Context, name string) (holder string, left time.Duration, err error)
-	// ForceUnlock frees a lock, whoever has it.
-	ForceUnlock(ctx context.Context, name string) (bool, error)
+	ForceUnlock(ctx context.Context, name string) (bool, error) // frees a lock, whoever has it
 }
 
 // Elector says how an instance is elected.
@@ -45,19 +42,16 @@ type Elector struct {
 	Log        *slog.Logger
 }
 
-// election is for a job that one instance does at a time, for the sake of economy: two that do it at once, because a
-// lock was lost, only do the same work twice. So a lock whose holder shows no sign of life is taken away from it.
+// election is for work that one instance does to save effort; two repeat it. A lock without a live holder is taken.
 type election struct {
 	Elector
 
 	job   string // names the lock
 	looks []*look
-	// term is told where a term begins and ends; nil: nobody is.
-	term func(begins bool)
+	term  func(begins bool) // is told where a term begins and ends; nil: nobody is
 	// alone says that the work cannot wait for the lock server: while nobody can be elected, every instance does it.
-	alone bool
-	// may is an error while this instance must leave the work to others; nil: it never must.
-	may     func() error
+	alone   bool
+	may     func() error // an error while this instance must leave the work to others; nil: never
 	trouble telemetry.Trouble
 	seen    sign
 }
@@ -128,8 +122,7 @@ func (e *election) elected(ctx context.Context, lease model.Lease) {
 	}
 }
 
-// work is one term. It ends with ctx, when too many looks in a row have failed, as another instance may be able to do
-// it, and when the work must be left to others.
+// work is one term. It ends with ctx, when too many looks in a row fail, and when others must do the work.
 func (e *election) work(ctx context.Context) {
 	ctx, giveUp := context.WithCancel(ctx)
 	e.Metrics.WithLabelValues(e.job).Set(1)
@@ -175,8 +168,7 @@ func rest(took time.Duration, share int, least, most time.Duration) time.Duratio
 	return max(least, min(time.Duration(share)*took, most))
 }
 
-// watch looks for a sign of life of the instance that has the lock: its lease lasts longer than at the look before. No
-// clock is asked, because it may be the clock that keeps the lease from its end.
+// watch looks for a sign of life of a lock's holder: a lease that lasts longer than before. It asks no clock.
 func (e *election) watch(ctx context.Context) {
 	holder, left, err := e.Seats.Holder(ctx, e.name())
 	if err != nil || holder == "" {
@@ -208,8 +200,7 @@ type ModeChange struct {
 	Commit func(ctx context.Context, to model.OrderMode) error
 }
 
-// Do changes the mode. CONFLICT names everything that stands against it: instances that sell, or would as soon as they
-// can, and orders that were accepted and have no row yet. What cannot be asked is an error: then nothing is changed.
+// Do changes the mode. CONFLICT names instances that sell or will, and orders without a row. An error: no change.
 func (c *ModeChange) Do(ctx context.Context, to model.OrderMode) error {
 	record, err := c.Deps.Mode(ctx)
 	if err != nil {

@@ -21,25 +21,20 @@ import (
 )
 
 const (
-	// expiryPage is how many overdue orders are read at once.
-	expiryPage = 4000
-	// expiryBatch orders of one voucher share a transaction, which takes the voucher's row last (see moveOrders), for
-	// one COMMIT: a thousand take it for half as long as twice five hundred.
+	expiryPage = 4000 // orders are read at once
+	// expiryBatch orders share a transaction, which locks the voucher's row last, for half as long as two of 500.
 	expiryBatch = 1000
 	// expiryVouchers are worked on at once: while one waits for a locked row, the others go on.
 	expiryVouchers = 3
-	// expiryLanes transactions of one voucher run at once: while one waits for the disk, or for its turn at the
-	// voucher's row, the other goes on. Those of one look use at most half of the connections of those who sell.
+	// expiryLanes transactions of a voucher run at once. A look uses at most half of the connections of those who sell.
 	expiryLanes = 2
-	// expiryRest is how many times as long as its transaction took a lane rests, less the longer orders have waited,
-	// and not at all from budget.Answer on: a sale on the same machine keeps half of the time of either lane.
+	// expiryRest is a lane's rest per transaction time, for sales, less as orders wait, and none from budget.Answer on.
 	expiryRest = 1
 
 	// waitlistEvery is the pause between two looks for waitlists that stand still, which an alert tells an operator.
 	waitlistEvery = 3 * budget.Answer
 
-	// askAtOnce bounds the questions to the provider at once, and askTimeout those of one look, so that a slow provider
-	// does not hold every order back.
+	// askAtOnce and askTimeout bound the questions to the provider: a slow one does not hold up every order.
 	askAtOnce  = 8
 	askTimeout = budget.Settled / 3
 	// askTries looks without the provider's answer leave the rest of that time to an instance that may reach it.
@@ -63,19 +58,16 @@ type Provider interface {
 // errNoProvider says that the end of a payment cannot be learnt on this instance.
 var errNoProvider = errors.New("no payment provider is configured")
 
-// Expiry closes orders that were not paid in time, and returns their units, in both order modes. It looks for them by
-// an index: a delayed message for each order would cost every purchase a publish, and would have to ask the database
-// all the same.
+// Expiry closes orders that were not paid in time, and returns their units, in both order modes. It looks by an index:
+// a delayed message would cost every purchase a publish, and ask the database too.
 type Expiry struct {
-	Store ExpiryStore
-	// Provider is nil when there is none: nothing is known then of payments that were started before.
-	Provider Provider
+	Store    ExpiryStore
+	Provider Provider // nil: nothing is known then of payments that were started before
 	// Announce tells the instances of a voucher that has units on sale again.
 	Announce func(ctx context.Context, voucherID string) error
-	// Clocks knows whether the database's clock has leapt.
-	Clocks  *Clocks
-	Metrics *telemetry.Expiry
-	Log     *slog.Logger
+	Clocks   *Clocks // knows whether the database's clock has leapt
+	Metrics  *telemetry.Expiry
+	Log      *slog.Logger
 
 	failing *backoff.Failures // vouchers that are left alone for a while
 }
@@ -117,8 +109,7 @@ func (e *Expiry) expirePaying(ctx context.Context) error {
 	})
 }
 
-// expireAll expires those of the overdue orders that may expire, page by page. Those whose time passed first come
-// first, and no voucher waits for another one in trouble: its orders are read past.
+// expireAll expires overdue orders page by page, oldest first. It reads past the orders of a voucher in trouble.
 func (e *Expiry) expireAll(
 	ctx context.Context, paying bool, may func(page []model.OverdueOrder) ([]model.OverdueOrder, error),
 ) error {
@@ -217,8 +208,7 @@ func (e *Expiry) expireBatch(ctx context.Context, batch []model.OverdueOrder) (e
 	return len(orders), nil
 }
 
-// askForAll asks the provider for the orders, until asking ends. It returns those that it answered for, and those that
-// have waited long enough. What the provider said was applied: a paid order does not expire.
+// askForAll asks the provider until asking ends, and returns orders answered for, and those that waited long enough.
 func (e *Expiry) askForAll(ctx, asking context.Context, page []model.OverdueOrder) ([]model.OverdueOrder, error) {
 	started, err := e.Store.Started(ctx, each(page, func(order model.OverdueOrder) string { return order.ID }))
 	if err != nil {
@@ -275,8 +265,7 @@ const (
 	clockLeap = time.Second
 )
 
-// Clocks compares the clocks of the database and of Redis with that of this instance, for operators. It also notices
-// when the database's clock leaps ahead: against the monotonic clock of this process, which nobody sets.
+// Clocks compares the clocks of database, Redis and instance. Leaps show against the process' monotonic clock.
 type Clocks struct {
 	Database, Redis func(ctx context.Context) (time.Time, error)
 	Metrics         *telemetry.Gauges

@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	// relayPage is how many returned units are read at once.
-	relayPage = 1000
-	// maxRelayPages bounds the pages of one pass. Behind a full one it is the next voucher's turn.
-	maxRelayPages = 20
+	relayPage     = 1000 // returned units are read at once
+	maxRelayPages = 20   // of one pass; behind a full one it is the next voucher's turn
 )
 
 // outbox brings returned units to the hot copies, for a process that died or met a closed copy.
@@ -34,8 +32,7 @@ type outbox struct {
 	waiting int           // releases left in the outbox since it was last read from its beginning
 }
 
-// pass relays the releases in the outbox, the vouchers taking turns. A release that meets a closed hot copy stays for
-// later, and so do the others of its voucher. When a pass does not come to the end, the next one goes on from there.
+// pass relays the outbox, vouchers taking turns, from where the last pass ended. A closed hot copy's releases stay.
 func (o *outbox) pass(ctx context.Context) error {
 	later := map[string]bool{}
 	more := false // some voucher has releases left after its turn
@@ -112,8 +109,7 @@ func (o *outbox) apply(ctx context.Context, page []model.Release, later map[stri
 	return done, errors.Join(failed...)
 }
 
-// give brings units of one voucher to its hot copy, and returns the releases that are done. The mark of an order that
-// the database refused after its admission is not released: see Settler.replace.
+// give returns a voucher's units to its hot copy. An order refused after admission keeps its mark: Settler.Replace.
 func (o *outbox) give(ctx context.Context, voucherID string, releases []model.Release, refused map[string]model.Order) (done []int64, err error) {
 	var units []model.Release
 	var marks []model.Release
@@ -155,13 +151,11 @@ func idsOf(releases []model.Release) []int64 {
 	return each(releases, func(r model.Release) int64 { return r.ID })
 }
 
-// until is how many of the first releases are of a voucher.
 func until(page []model.Release, voucherID string) int {
 	end := slices.IndexFunc(page, func(r model.Release) bool { return r.VoucherID != voucherID })
 	return cmp.Or(end+1, len(page)+1) - 1
 }
 
-// each is a part of each of all.
 func each[T, P any](all []T, part func(T) P) []P {
 	parts := make([]P, len(all))
 	for i, one := range all {
@@ -170,8 +164,7 @@ func each[T, P any](all []T, part func(T) P) []P {
 	return parts
 }
 
-// retire reports whether a closed hot copy need not be told, because its voucher is not sold now. It ends a rebuild
-// that is under way, so that the next one loads rows that have these units.
+// retire reports whether a closed hot copy of an unsold voucher need not be told. It ends a rebuild under way.
 func (o *outbox) retire(ctx context.Context, voucherID string) (bool, error) {
 	found, err := o.deps.Database.GetMany(ctx, []string{voucherID})
 	if err != nil {
@@ -188,8 +181,7 @@ func (o *outbox) retire(ctx context.Context, voucherID string) (bool, error) {
 }
 
 const (
-	// eventPage is how many events are read at once.
-	eventPage = 500
+	eventPage = 500 // events are read at once
 )
 
 // EventStore is the outbox of events: repository.Events.
@@ -204,13 +196,11 @@ type EventStream interface {
 	Publish(ctx context.Context, events []model.Event) (published int, err error)
 }
 
-// EventRelay publishes the events in the outbox, each at least once, those of one order in their order: two relays at
-// once would repeat an event behind a later one.
+// EventRelay publishes the outbox at least once, in order for each order: two relays would repeat events late.
 type EventRelay struct {
-	Store  EventStore
-	Stream EventStream
-	// Waiting is for how many seconds the oldest event that could not be published has waited.
-	Waiting telemetry.Gauge
+	Store   EventStore
+	Stream  EventStream
+	Waiting telemetry.Gauge // seconds that the oldest event that could not be published has waited
 }
 
 // Run publishes events while this instance is elected, until ctx ends.

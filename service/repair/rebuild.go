@@ -22,24 +22,19 @@ const (
 	rebuilders = 4
 	// shortestLook is between the first looks at another's rebuild, doubling up to budget.Glance.
 	shortestLook = budget.Blink / 5
-	// maxWishes bounds the wishes that wait, for the least urgent ones, which leave as much room again to each of the
-	// others. The reconciler asks again for what found no room.
+	// maxWishes bounds the waiting wishes of the least urgent; others have as much more. The reconciler asks again.
 	maxWishes = 1024
-	// maxAgain vouchers are remembered that were rebuilt; the others may be rebuilt again at once.
-	maxAgain = 10_000
+	maxAgain  = 10_000 // rebuilt vouchers are remembered; the others may be rebuilt again at once
 )
 
-// pauses are between rebuilds of one voucher: none before the second, because the sale is closed, and then longer ones,
-// because a large sale takes seconds of the servers that all others need.
+// pauses between rebuilds of a voucher: none before the second, then long ones, which leave the servers to others.
 func pauses() backoff.Policy {
 	return backoff.Policy{Free: 1, First: 500 * time.Millisecond, Longest: 5 * time.Second, Forget: 10 * time.Second}
 }
 
-// errRebuilding says that another instance rebuilds the voucher.
 var errRebuilding = errors.New("another instance rebuilds this voucher")
 
-// Rebuilder loads hot copies from the database and the queue, under new epochs. The database's compare-and-set decides
-// which instance does; in one process there is one rebuild of a voucher at a time.
+// Rebuilder loads hot copies under new epochs. The database's compare-and-set picks the instance.
 type Rebuilder struct {
 	deps Deps
 
@@ -79,9 +74,8 @@ func elsewhere(err error) bool {
 	return errors.Is(err, errRebuilding) || errors.Is(err, model.ErrSuperseded)
 }
 
-// Do replaces a voucher's hot copy unless a healthy one of a later epoch than wrong is there, and returns when it is
-// open (zero: whatever is healthy stays; model.AnyEpoch: whatever is there is replaced). While another instance
-// rebuilds the voucher, Do waits for that, until ctx ends: its rebuild is as good as one's own.
+// Do replaces a voucher's hot copy unless it is healthy and later than wrong (0: any; model.AnyEpoch: none), and
+// returns when one is open, or ctx ends. Another instance's rebuild is as good.
 func (r *Rebuilder) Do(ctx context.Context, voucherID string, wrong int64) error {
 	return poll.Insist(ctx, shortestLook, budget.Glance, func() (done bool, err error) {
 		if err = r.rebuild(ctx, voucherID, wrong, place{}); elsewhere(err) {
@@ -91,8 +85,7 @@ func (r *Rebuilder) Do(ctx context.Context, voucherID string, wrong int64) error
 	})
 }
 
-// Retire closes the hot copy of a voucher unless that is open. A rebuild that was under way will open nothing any more.
-// It returns false when the hot copy is open, or another instance rebuilds it.
+// Retire closes a voucher's hot copy unless it is open, and voids a rebuild. False: open, or another instance rebuilds.
 func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) {
 	job, err := r.begin(ctx, voucherID, 0, "")
 	if elsewhere(err) {
@@ -170,7 +163,6 @@ const (
 	urgencies
 )
 
-// rebuildWish is a rebuild that was asked for and has not begun.
 type rebuildWish struct {
 	urgency urgency
 	wrong   int64     // also healthy hot copies up to this epoch are to be replaced
@@ -179,15 +171,13 @@ type rebuildWish struct {
 	number  int       // the earlier of two that are as urgent comes first
 }
 
-// Ask asks for a rebuild in the background, which is done if one is still needed when its turn comes. The turn of a
-// voucher that was rebuilt twice a moment ago comes after a pause. Without room in the queue, whoever needs it asks
-// again later. It never blocks.
+// Ask asks for a rebuild in the background, if still needed in its turn: after a pause when the voucher was rebuilt
+// twice a moment ago. Without room it is lost, and asked for again. It never blocks.
 func (r *Rebuilder) Ask(voucherID string, wrong int64) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: wrong})
 }
 
-// update brings vouchers as the database has them to the hot copies that missed a change. A closed copy is left alone:
-// its rebuild loads what the database has then. One that cannot take the change is rebuilt in the background.
+// update brings vouchers from the database to open hot copies that missed a change, or has those rebuilt.
 func (r *Rebuilder) update(ctx context.Context, ids ...string) error {
 	vouchers, err := r.deps.Database.GetMany(ctx, ids)
 	if err != nil {
@@ -229,8 +219,7 @@ func (r *Rebuilder) found(voucherID string, selling bool) {
 	r.enqueue(voucherID, wish)
 }
 
-// enqueue makes one wish of all that wait for a voucher. It waits here through a pause, too: a hot copy that stays
-// closed must not depend on the next request for it.
+// enqueue merges the wishes for a voucher. Even a pause waits here: a closed hot copy must not depend on new requests.
 func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 	if _, busy := r.running.Load(voucherID); busy && wish.wrong == 0 {
 		return

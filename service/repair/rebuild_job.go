@@ -19,10 +19,8 @@ import (
 )
 
 const (
-	// stageWaiting is the stage that may last for minutes.
-	stageWaiting = "waiting for the queue"
-	// stageOpening is the stage in which a rebuild's epoch may be open already.
-	stageOpening = "opening"
+	stageWaiting = "waiting for the queue" // may last for minutes
+	stageOpening = "opening"               // the epoch may be open already
 )
 
 // errNotSelling says that the database is not sold from in the mode async now.
@@ -41,8 +39,7 @@ type rebuildJob struct {
 	carried int          // reservations loaded; one that Redis showed twice counts twice
 }
 
-// begin takes the first two steps: it begins the next epoch in the database and closes the hot copy. It returns nil
-// when no rebuild is needed. An empty adminID says that no administrator has asked for it.
+// begin starts the next epoch in the database and closes the hot copy; nil: no need. No adminID: no administrator asks.
 func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, adminID string) (*rebuildJob, error) {
 	mode, err := r.deps.Mode(ctx)
 	if err != nil {
@@ -73,9 +70,8 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, ad
 	return &rebuildJob{Rebuilder: r, record: next}, nil
 }
 
-// outdated returns the latest epoch when it is to be replaced: nil when its hot copy is healthy and its number is
-// greater than wrong, and errRebuilding while another instance rebuilds the voucher. The open copy of a draw is to be
-// closed.
+// outdated returns the latest epoch if it is to be replaced, as a draw's open one; nil when the hot copy is healthy and
+// later than wrong. errRebuilding: another instance rebuilds it.
 func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64) (*model.EpochRecord, error) {
 	epochs, err := r.deps.Epochs.Read(ctx, []string{voucherID})
 	if err != nil {
@@ -196,8 +192,7 @@ func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
 
 func (j *rebuildJob) at(stage string) { j.stage.Store(&stage) }
 
-// beat tells the log and the database that the rebuild is alive, and stops it when another rebuild has superseded it. A
-// long wait is told of ever more seldom: a thousand rebuilds may wait for the same trouble to end.
+// beat notes that the rebuild is alive, in a long wait ever less often, and stops it when another superseded it.
 func (j *rebuildJob) beat(ctx context.Context, stop context.CancelCauseFunc) {
 	stage := *j.stage.Load()
 	if stage == stageWaiting {
@@ -218,15 +213,12 @@ func (j *rebuildJob) beat(ctx context.Context, stop context.CancelCauseFunc) {
 }
 
 const (
-	// carryChunk reservations are looked up in the database at once: few round trips, a small statement.
-	carryChunk = 1000
-	// loadAhead chunks may wait to be loaded while the next one is read.
-	loadAhead = 2
+	carryChunk = 1000 // looked up in the database at once: few round trips, a small statement
+	loadAhead  = 2    // may wait to be loaded while the next one is read
 )
 
-// load fills the new epoch's keys: first with the reservations of the closed epoch that have no row, then with the live
-// orders of one snapshot. In this order none is missed, because a reservation leaves the closed epoch only after its
-// row is committed. When a user has both, the live order gets the mark.
+// load fills the new epoch: first with reservations without a row, then with live orders of one snapshot. None is
+// missed, as a row is committed before its reservation goes. Of both, the live order gets the mark.
 func (j *rebuildJob) load(ctx context.Context) error {
 	err := overlap(ctx, j.survivors, func(ctx context.Context, carried []model.Reservation) error {
 		j.carried += len(carried)

@@ -18,12 +18,9 @@ import (
 )
 
 const (
-	// sweepShare times what a sweep took is rested behind it, up to budget.Step: that part of a core.
-	sweepShare = 200
-	// closerSweeps sweeps read each quiet copy once; the others ask whether it is loaded and reserves nothing.
-	closerSweeps = 24
-	// findChunk is how many rows, or hot copies, are read by id at once.
-	findChunk = 500
+	sweepShare   = 200 // times what a sweep took is rested behind it, up to budget.Step: that part of a core
+	closerSweeps = 24  // read each quiet copy once; the others ask whether it is loaded and reserves nothing
+	findChunk    = 500 // rows, or hot copies, are read by id at once
 )
 
 // Reconciler finishes dead processes' work, and has lost hot copies rebuilt. One is elected; two repeat work.
@@ -40,8 +37,7 @@ type Reconciler struct {
 	elected  atomic.Bool
 }
 
-// Run reconciles while this instance is elected, until ctx ends. Only the database decides when others are to try: it
-// has the intents.
+// Run reconciles while elected, until ctx ends. Only the database has the intents, and so decides when others try.
 func (r *Reconciler) Run(ctx context.Context) {
 	const always, pause = math.MaxInt, budget.Brief
 	r.election.looks = []*look{
@@ -56,7 +52,6 @@ func (r *Reconciler) Run(ctx context.Context) {
 	r.election.run(ctx)
 }
 
-// term begins a term, or ends it.
 func (r *Reconciler) term(begins bool) {
 	r.elected.Store(begins)
 	r.list = watchlist{}         // that of an earlier term is out of date
@@ -75,8 +70,7 @@ type watchlist struct {
 	busy map[string]bool
 }
 
-// watch compares the epochs of the database with the hot copies. Ten thousand quiet vouchers must cost next to nothing:
-// they are swept every few seconds, and at once when Redis may have lost them.
+// watch compares epochs and hot copies. Quiet vouchers must be cheap: swept every few seconds, at once after a loss.
 func (r *Reconciler) watch(ctx context.Context) error {
 	r.stranded.begin()
 	incarnation, err := r.deps.Hot.Incarnation(ctx)
@@ -119,8 +113,7 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	return err
 }
 
-// dropped reads the busy vouchers that are not watched any more, because their sale was put off or is long over. As
-// long as their hot copy is open, its reservations must be settled all the same.
+// dropped reads busy vouchers that are watched no more: an open hot copy's reservations must be settled all the same.
 func (r *Reconciler) dropped(ctx context.Context, watched []model.EpochRecord) ([]model.EpochRecord, error) {
 	busy := maps.Clone(r.list.busy)
 	for _, epoch := range watched {
@@ -211,10 +204,9 @@ func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, fo
 // Replayer gives the buyers of dead letters another chance.
 type Replayer struct{ deps Deps }
 
-// Replay makes a new reservation of a dead letter, with a new id, because the old one is that of a failed order, and at
-// any time, because the old one was in time. An order that has no row and is still reserved is queued again as it is.
-// The letter is removed once the queue has the order, or when it has a live row after all. After a refusal
-// (ALREADY_ORDERED, SOLD_OUT …) it stays. An empty adminID is nobody.
+// Replay reserves a dead letter's order again at any time, because it came in time, under a new id, because the old one
+// failed. One without a row that is still reserved is queued as it is. The letter goes once the queue has the order or
+// it has a live row; a refusal (ALREADY_ORDERED, SOLD_OUT …) keeps it. No adminID is nobody.
 func (r *Replayer) Replay(ctx context.Context, sequence uint64, adminID string) (model.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()

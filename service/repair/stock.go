@@ -46,8 +46,7 @@ func (s *Stock) Rebuild(ctx context.Context, voucherID, adminID string) error {
 	return nil
 }
 
-// Change changes the stock in the database and in the hot copy. When another change of the voucher comes in between, it
-// begins anew: concurrent changes are serialized by retrying, and callers do not see the conflict.
+// Change changes the stock in database and hot copy. It begins anew after a concurrent change, so callers see none.
 func (s *Stock) Change(
 	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
 ) (model.Voucher, error) {
@@ -186,11 +185,9 @@ func (s *Stock) Created(ctx context.Context, id string) {
 }
 
 const (
-	// strandedPage bounds the reservations of one voucher in one look, oldest first.
-	strandedPage = 1000
+	strandedPage = 1000 // of one voucher in one look, oldest first
 )
 
-// errEnough ends a reading that was bounded.
 var errEnough = errors.New("enough was read")
 
 // stranded looks after old reservations: Redis was not told of their row, or their message never was or is lost.
@@ -200,14 +197,12 @@ type stranded struct {
 	settler  *persist.Settler
 	rebuilds *Rebuilder
 
-	// sighted tells what a look has seen of each voucher; Before is the previous look's.
-	sighted map[string]sighting
+	sighted map[string]sighting // what a look has seen of each voucher; before: the look before
 	before  map[string]sighting
 }
 
 type sighting struct {
-	// messages are the numbers of the queue's newest message when a reservation without a row was first seen, by
-	// order. Once the consumer has passed that message, no message carries the order.
+	// messages are the queue's newest message when an order was first seen without a row; later, none carries it.
 	messages map[string]uint64
 	idle     int       // looks in a row that found nothing to do
 	next     time.Time // look
@@ -215,8 +210,7 @@ type sighting struct {
 
 func (s *stranded) begin() { s.before, s.sighted = s.sighted, map[string]sighting{} }
 
-// reconcile looks at one voucher, whose open hot copy was just read. Due names for each reservation the epoch of the
-// hot copy that holds it now: published with an earlier epoch, its order would only fail.
+// reconcile looks at a voucher with an open hot copy. Due has the epoch that holds each reservation: earlier ones fail.
 func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
 	voucherID := hot.Voucher.ID
 	err := s.noteAll(ctx, hot)
@@ -288,8 +282,7 @@ func (s *stranded) noteAll(ctx context.Context, hot model.HotCopy) error {
 	return s.deps.Hot.Mend(ctx, hot.Voucher.ID, ids)
 }
 
-// clear forgets orders that are noted as due and are not reserved: a script of theirs was broken off. One with its
-// user's mark and no row holds a unit of which nobody knows; only a rebuild gives that back.
+// clear forgets due orders that are not reserved. Only a rebuild returns the unit of one with a mark and no row.
 func (s *stranded) clear(ctx context.Context, hot model.HotCopy, orphans []string) error {
 	marked, err := s.marked(ctx, hot, orphans)
 	if err != nil {

@@ -1,9 +1,7 @@
-// Package repair puts right, changes or ends what lies behind the orders. In the order mode async it loads the hot
-// copies (Rebuilder), finishes what dead processes have left (Reconciler), compares both sides order by order
-// (Auditor), brings administrators' changes to the hot copies (Stock), replays dead letters (Replayer) and changes the
-// order mode (ModeChange). In both modes it expires unpaid orders, draws, and publishes events.
-//
-// Read election.go first, which runs everything that one instance does, then reconcile.go and rebuild.go.
+// Package repair puts right, changes or ends what lies behind the orders. In async it loads the hot copies (Rebuilder),
+// finishes the work of dead processes (Reconciler), compares both sides (Auditor), changes hot copies for
+// administrators (Stock), replays dead letters (Replayer) and changes the order mode (ModeChange). In both modes it
+// expires unpaid orders, draws, and publishes events. Read election.go first, then reconcile.go and rebuild.go.
 package repair
 
 import (
@@ -32,9 +30,8 @@ type Worker struct {
 	Relay func(ctx context.Context, voucherID string) error
 }
 
-// OthersConsume reports whether this instance may leave the queue to the elected reconciler: orders that one instance
-// persists share transactions. A mistake costs that, and delays no order by more than budget.Look, or 6 s (ackWait in
-// package queue) when the queue has handed it to an instance that stands still.
+// OthersConsume reports whether this instance may leave the queue to the elected reconciler, so that orders share
+// transactions. A mistake delays an order by at most budget.Look, or 6 s (ackWait in package queue).
 func (w *Worker) OthersConsume() bool {
 	return !w.Reconciler.elected.Load() && w.Reconciler.deps.Backlog.Younger(budget.Look)
 }
@@ -70,11 +67,9 @@ type Deps struct {
 	Hot      HotCopies
 	Queue    Queue
 	Backlog  Backlog
-	// Mode reads the database's order mode.
-	Mode    func(ctx context.Context) (model.ModeRecord, error)
-	Metrics *telemetry.Worker
-	// AdminLog is needed where administrators ask for something.
-	AdminLog AdminLog
+	Mode     func(ctx context.Context) (model.ModeRecord, error) // of the database
+	Metrics  *telemetry.Worker
+	AdminLog AdminLog // needed where administrators ask for something
 	Log      *slog.Logger
 }
 
@@ -95,8 +90,7 @@ func (p Deps) record(ctx context.Context, adminID, action, subject string, befor
 	return p.AdminLog.Record(ctx, model.AdminChange{Actor: adminID, Action: action, Subject: subject, Before: document})
 }
 
-// Database is the truth about vouchers and orders. What each call of this and of the following does, and which errors it
-// has, stands at its one implementation: repository.Orders, Vouchers and Releases.
+// Database is the truth about vouchers and orders. Its implementations say more: repository.Orders, Vouchers, Releases.
 type Database interface {
 	persist.Database
 
