@@ -1,14 +1,10 @@
-// Package console is what administrators see in a browser, and the shop window of buyers. Its pages are made on the
-// server (html/template). What they are made with beside it, Tabler's stylesheet and icons, htmx and uPlot, is in
-// static/lib as it was copied from npm (make assets), and nothing is loaded from elsewhere. It decides nothing: it asks
-// the services that the API asks, with the same checks, and shows their answers.
-//
-// What administrators do here, their log has. What they typed is not lost when their session ends before it is sent.
-//
-// Everything that a person reads is in two languages, see package words.
+// Package console is what administrators see in a browser, and the shop window of buyers. It decides nothing: it asks
+// the services that the API asks, with the same checks. Its pages are made on the server (html/template), in two
+// languages (package words). Tabler's styles and icons, htmx and uPlot, copied from npm (make assets), are in static/lib:
+// nothing is loaded from elsewhere. What people typed is not lost when their session ends before it is sent.
 //
 // What of the OWASP Application Security Verification Standard 4.0.3, level 1, is about pages, and which test holds it
-// (docs/owasp.md has passwords, sessions and their cookies):
+// (docs/owasp.md has passwords, sessions and their cookies; 14.4.5, Strict-Transport-Security, is left to the proxy):
 //
 //	4.1.1  every page but the sign-in is for administrators         TestPagesAskToSignIn
 //	4.2.2  another site's page can change nothing                   TestAnotherSiteIsRefused
@@ -17,9 +13,6 @@
 //	7.4.1  an error shows no internals, and the request's id        TestAFailureShowsNoInternals
 //	8.2.1  pages are not kept in caches                             TestHeaders
 //	14.4.* types, encodings, a policy without inline scripts, ...   TestHeaders
-//
-// 14.4.5 (Strict-Transport-Security) is left to the proxy that has the certificate: it speaks for the host, and the
-// console is one path of it.
 package console
 
 import (
@@ -55,7 +48,6 @@ import (
 // Path is where the console is. Everything that it serves is below it, but the shop window.
 const Path = "/console"
 
-// vouchers and the types below are what the console needs of the services.
 type vouchers interface {
 	Get(ctx context.Context, id string, admin bool) (model.Voucher, error)
 	List(ctx context.Context, query model.VoucherQuery) (model.VoucherPage, error)
@@ -209,8 +201,7 @@ func at(pattern string) string { return strings.Replace(pattern, "/", Path+"/", 
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types htmx"
 
-// maxForm bounds a form, in bytes: 4,000 characters of 4 bytes, 3 characters for a byte, and the other fields.
-const maxForm = 64 << 10
+const maxForm = 64 << 10 // bytes: 4,000 characters of 4 bytes, 3 characters for a byte, and the other fields
 
 // guarded sets the headers of every answer, refuses what another site's page sends, and bounds what is read.
 func (c *console) guarded(next http.Handler) http.Handler {
@@ -246,8 +237,7 @@ type file struct {
 	packed  func() []byte // with gzip; made when it is asked for first
 }
 
-// files are by their path below static/.
-type files map[string]file
+type files map[string]file // by their path below static/
 
 func newFiles() (files, error) {
 	found := files{}
@@ -314,19 +304,15 @@ func (f files) serve(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	return nil
 }
 
-// What was typed into a form is not lost when the session has ended meanwhile: the answer is the page to sign in, with
-// the entries in it, and after that a page with a button that leads to the form as it was sent. Nothing is carried out
-// on the way. The entries are on these pages alone: not on the server, which would have to bound and to forget them,
-// not in a URL, and not in a storage of the browser, where the next person at it would find them. It needs no script.
-//
-// This is for forms into which people type more than a code. The code of a buyer is worth
-// money and is not kept; other actions are a button, which is there again.
+// What was typed into a form is not lost when its session has ended: the answer is the page to sign in, with the
+// entries in it, and then a page with a button to the form as it was sent. Nothing is carried out on the way, and no
+// script is needed. The entries are on these pages alone: a server would have to bound and to forget them, and in a URL
+// or in a browser's storage the next person would find them. This is for forms with more than a code, which is worth
+// money, or a button.
 
 const (
-	// typedPrefix begins the names of the entries on the page to sign in.
-	typedPrefix = "typed."
-	// again marks a form that is to be shown as it was sent, and not to be carried out.
-	again = "again"
+	typedPrefix = "typed." // begins the names of the entries on the page to sign in
+	again       = "again"  // marks a form that is to be shown as it was sent, and not to be carried out
 )
 
 // keepTyped asks who has sent a form to sign in, and keeps the form.

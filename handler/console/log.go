@@ -100,8 +100,7 @@ func subjectPath(change model.AdminChange) string {
 	}
 }
 
-// memberWords begins the words for the members of what is logged.
-const memberWords = "member "
+const memberWords = "member " // begins the words for the members of what is logged
 
 // differences compares two JSON objects, member by member. What was made has no difference.
 func (c *console) differences(v *visit, change model.AdminChange) []memberChange {

@@ -31,8 +31,7 @@ func (l orderList) Export(format string) string {
 	return l.With("status", l.Status)
 }
 
-// listOrders shows the newest orders, or those that a search finds: by an order, a user, a code or words of a title.
-// Links of other pages name a user or a voucher, all of whose orders are listed.
+// listOrders shows the newest orders, those of a user or a voucher, or what an order, user, code or title's words find.
 func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) error {
 	list, err := c.askedOrders(r)
 	if err != nil {
@@ -53,7 +52,6 @@ func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) e
 	return c.show(w, r, v, http.StatusOK, "orders", list)
 }
 
-// askedOrders is the list that a request asks for, without its orders.
 func (c *console) askedOrders(r *http.Request) (orderList, error) {
 	f := filterOf(r, Path+"/orders", "q", "user", "voucher")
 	list := orderList{
@@ -127,7 +125,6 @@ func (c *console) refusedOrder(w http.ResponseWriter, r *http.Request, v *visit,
 	return c.orderPage(w, r, v, statusOf(err), orderPage{Refusal: v.language.Explain(err)})
 }
 
-// cancelOrder cancels an unpaid order in its buyer's place.
 func (c *console) cancelOrder(r *http.Request, by string) (leads string, err error) {
 	id := r.PathValue("id")
 	_, err = c.CancelOrder(r.Context(), by, id)
@@ -140,11 +137,9 @@ func (c *console) refundOrder(r *http.Request, by string) (leads string, err err
 	return orderPath(id), err
 }
 
-// exportPage is how many orders of an export are read at once: as many as a list may have.
-const exportPage = 100
+const exportPage = 100 // orders that an export reads at once: as many as a list may have
 
-// exportOrders streams all orders of a list for people, in their language and time zone. An error before the first row
-// is a page; a later one cuts the connection, so that half a file never looks whole.
+// exportOrders streams a list for people. An error before the first row is a page; a later one cuts the connection.
 func (c *console) exportOrders(format string) handle {
 	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		list, err := c.askedOrders(r)
@@ -193,7 +188,6 @@ func (c *console) title(ctx context.Context, known map[string]string, id string)
 	return known[id]
 }
 
-// redeemPage is where a code is used, and what has just become of one.
 type redeemPage struct {
 	Code    string     // as it was typed
 	Refusal string     // why it was refused

@@ -191,8 +191,7 @@ type shopPage struct {
 	Words    []string       // for what the API says
 }
 
-// maxShown is how many vouchers of each kind the shop window begins with; its script brings more.
-const maxShown = 20
+const maxShown = 20 // of each kind, with which the shop window begins; its script brings more
 
 // shop is a buyer's page: its script uses the public API alone, and the page brings the words for what the API says.
 func (c *console) shop(r *http.Request, v *visit) (any, error) {
@@ -235,7 +234,7 @@ func (c *console) fillShop(ctx context.Context, id string, page *shopPage) error
 	return err
 }
 
-// refusals are what the API says to buyers in English, and the shop in its own language. What is not here is said by its code.
+// refusals are what the API says to buyers in English, and the shop in its language. Anything else is said by its code.
 func refusals() []string {
 	return []string{
 		"The username or the password is wrong.", "The username is taken.",
@@ -247,11 +246,9 @@ func refusals() []string {
 	}
 }
 
-// maxWatchers bounds the streams of this instance, which hold a connection each.
-const maxWatchers = 500
+const maxWatchers = 500 // streams of this instance, which hold a connection each
 
-// watch subscribes to the events of a sale, which is read once however many watch it. A watcher that reads them too
-// slowly misses some. A nil event says that there is no such voucher. The function ends the subscription.
+// watch subscribes to a sale, read once for all. A slow watcher misses events; nil: no such voucher. leave ends it.
 func (c *console) watch(id string) (events <-chan []byte, leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -309,8 +306,7 @@ func event(name string, data []byte) []byte {
 	return fmt.Appendf(nil, "%sdata: %s\n\n", name, data)
 }
 
-// tell gives an event to each watcher of those who made ctx. It takes the place of one that was not read yet. None ends
-// their subscriptions.
+// tell gives an event to each watcher of those who made ctx, in place of an unread one; none ends their subscriptions.
 func (c *console) tell(ctx context.Context, sale *sale, event []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -34,15 +34,13 @@ var pageFiles embed.FS
 
 type handle func(w http.ResponseWriter, r *http.Request, v *visit) error
 
-// visit is what is known of the person who asks.
 type visit struct {
 	claims   token.Claims // zero: nobody has signed in
 	language *words.Language
 	zone     *time.Location
 }
 
-// zoneCookie is the time zone of the browser, which only a script can tell.
-const zoneCookie = "seckill-zone"
+const zoneCookie = "seckill-zone" // the time zone of the browser, which only a script can tell
 
 func (c *console) public(do handle) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -188,7 +186,6 @@ func (f frame) When(at time.Time) string {
 // May reports whether the page's visitor may do something, see wire.LeastLevel.
 func (f frame) May(operation string) bool { return wire.Allow(f.visit.claims.Level, operation) == nil }
 
-// page serves a page of what load finds.
 func (c *console) page(name string, load func(r *http.Request, v *visit) (any, error)) handle {
 	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		data, err := load(r, v)
@@ -257,8 +254,7 @@ func button(said string, refused func(http.ResponseWriter, *http.Request, *visit
 	}
 }
 
-// keep sets a cookie for so many seconds, which no script can read and no other site's page sends along. A negative
-// number ends it.
+// keep sets a cookie for some seconds (negative: ends it), closed to scripts and not sent along by another site's page.
 func keep(w http.ResponseWriter, r *http.Request, name, value, path string, lasts int) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure behind TLS; without it a browser would drop the cookie
 		Name: name, Value: value, Path: path, MaxAge: lasts,
@@ -383,7 +379,6 @@ func short(id string) string {
 	return "…" + own[len(own)-shown:]
 }
 
-// money writes and reads amounts of the deployment's currency as people do.
 type money struct {
 	currency string
 	decimals int // ISO 4217: how many digits the minor unit has
@@ -417,7 +412,6 @@ func grouped(number string) string {
 
 func (m money) plain(minor int64) string { return wire.Decimal(minor, m.decimals) }
 
-// parse reads what a person has typed into minor units.
 func (m money) parse(location, text string) (int64, error) {
 	refused := model.Invalid(location, "must be an amount like %s", m.plain(1000))
 	whole, fraction, _ := strings.Cut(strings.TrimSpace(text), ".")
@@ -443,8 +437,7 @@ func (p pages) language(r *http.Request) *words.Language {
 	return p.words.Asked(r.Header.Get("Accept-Language"))
 }
 
-// choiceLasts is how long a choice is kept, in seconds: a year.
-const choiceLasts = 365 * 24 * 60 * 60
+const choiceLasts = 365 * 24 * 60 * 60 // seconds that a choice is kept: a year
 
 // choose keeps what a person has chosen, if it is a choice, and leads back to where that was.
 func choose(cookie, field string, otherwise *model.Error, known func(string) bool) handle {

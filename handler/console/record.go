@@ -17,8 +17,7 @@ import (
 	"seckill/model"
 )
 
-// maxRecorded bounds the sales of a phase that are kept.
-const maxRecorded = 30
+const maxRecorded = 30 // sales of a phase that are kept
 
 // sale is one that is on, whose charts show the last hour, or one that is watched. The console's mutex guards it.
 type sale struct {
@@ -75,7 +74,6 @@ func (c *console) record(ctx context.Context) error {
 	return nil
 }
 
-// keepReading adds a reading to what the charts of a sale show.
 func (c *console) keepReading(ctx context.Context, voucher model.Voucher) error {
 	c.mu.Lock()
 	sale := c.sale(voucher.ID)
@@ -118,8 +116,7 @@ func (c *console) history(id string) ([]byte, error) {
 	return sale.told, nil
 }
 
-// countShare is the share of the time that counts of orders may take, at least budget.Answer apart: a hundredth.
-const countShare = 100
+const countShare = 100 // counts of orders take at most a hundredth of the time, at least budget.Answer apart
 
 // rarely reads what takes long, such as a count of orders: in the background, for a small share of the time.
 type rarely[T any] struct {
@@ -168,7 +165,6 @@ func (r *rarely[T]) read() {
 	r.latest = &found
 }
 
-// reading is what the watchers of a sale are told.
 type reading struct {
 	Now       time.Time          `json:"now"` // on the clock that decides the window
 	State     model.VoucherState `json:"state"`
@@ -203,7 +199,6 @@ type mark struct {
 
 const maxMarks = 20
 
-// watcher reads one sale again and again.
 type watcher struct {
 	*console
 
@@ -215,7 +210,6 @@ type watcher struct {
 	remarked time.Time // when they were read
 }
 
-// message is what those who watch the sale are told now.
 func (w *watcher) message(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call)
 	defer cancel()
@@ -231,7 +225,6 @@ func (w *watcher) message(ctx context.Context) ([]byte, error) {
 	return json.Marshal(one)
 }
 
-// read makes a reading of a voucher as it is now.
 func (w *watcher) read(ctx context.Context, v model.Voucher) (reading, error) {
 	page := voucherPage{Voucher: v}
 	r := reading{
@@ -322,8 +315,7 @@ type Backlog struct {
 	Age    float64 `json:"age"`    // of the oldest, in seconds
 }
 
-// tallySilent is the age of a tally from which its instance counts as asked by no buyer.
-const tallySilent = budget.Call + budget.Brief
+const tallySilent = budget.Call + budget.Brief // the age of a tally whose instance counts as asked by no buyer
 
 // meter makes rates of the tallies of one voucher, by what has grown from one look to the next.
 type meter struct {

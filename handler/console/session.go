@@ -29,9 +29,8 @@ func setSession(w http.ResponseWriter, r *http.Request, token string, lasts time
 	keep(w, r, sessionCookie(r), token, "/", int(lasts/time.Second))
 }
 
-// session finds whose session a request is of, as the API would: the token must be good,
-// its account must be an administrator's, and neither may have ended since. Only a token
-// of an account counts, because no other could be signed out.
+// session finds whose session a request is of, as the API would: the token must be good and of an account, because no
+// other could be signed out; the account must be an administrator's; and neither may have ended since.
 func (c *console) session(ctx context.Context, r *http.Request) (token.Claims, error) {
 	refused := &model.Error{Code: model.CodeUnauthenticated, Detail: "Sign in."}
 	cookie, err := r.Cookie(sessionCookie(r))
@@ -74,8 +73,7 @@ func (c *console) signedIn(operation string, do, ask handle) http.Handler {
 	})
 }
 
-// renewAfter is how old a session's token is when the next request gets another one.
-const renewAfter = budget.Late / 2
+const renewAfter = budget.Late / 2 // the age of a session's token from which the next request gets another one
 
 // goOn prolongs a session that is used: a request counts, a page that watches a sale by itself does not.
 func (c *console) goOn(w http.ResponseWriter, r *http.Request, v *visit) error {

@@ -19,8 +19,7 @@ import (
 	"seckill/service"
 )
 
-// auditTimeout bounds the answer to an audit or a repair: an audit has a minute, and a repair audits twice.
-const auditTimeout = 2*budget.Survey + budget.Step
+const auditTimeout = 2*budget.Survey + budget.Step // an audit has a minute, and a repair audits twice
 
 type auditPage struct {
 	model.Audit
@@ -47,7 +46,6 @@ func took(began time.Time) time.Duration {
 	return max(time.Since(began).Round(time.Millisecond), time.Millisecond)
 }
 
-// patiently moves the deadline of an answer that may take long.
 func patiently(do handle) handle {
 	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		// Without a deadline there is nothing to move.
@@ -123,7 +121,6 @@ type letterPage struct {
 	Text string // the reservation, or the message that could not be read
 }
 
-// sequence is the number of the dead letter that a path names.
 func (c *console) sequence(r *http.Request) (uint64, error) {
 	sequence, err := strconv.ParseUint(r.PathValue("sequence"), 10, 64)
 	if err != nil || c.Behind == nil {
@@ -152,7 +149,6 @@ func (c *console) showLetter(r *http.Request, v *visit) (any, error) {
 	return page, nil
 }
 
-// replayLetter gives the buyer of a dead letter another chance, and leads to the new order.
 func (c *console) replayLetter(r *http.Request, by string) (leads string, err error) {
 	sequence, err := c.sequence(r)
 	if err != nil {
@@ -170,7 +166,6 @@ func (c *console) dropLetter(r *http.Request, by string) (leads string, err erro
 	return Path + "/dead-letters", c.Behind.Drop(r.Context(), sequence, by)
 }
 
-// systemPage is the state of this instance, and which others there are.
 type systemPage struct {
 	Build     version.Build
 	Mode      model.OrderMode
@@ -242,8 +237,7 @@ func (p reportPage) Bars() (bars []bar) {
 
 func (p reportPage) most() int64 { return max(1, slices.Max(append([]int64{0}, p.Curve.Orders...))) }
 
-// fewestSteps keep the bars of a short curve narrow.
-const fewestSteps = 60
+const fewestSteps = 60 // they keep the bars of a short curve narrow
 
 func (p reportPage) Steps() int { return max(fewestSteps, len(p.Curve.Orders)) }
 

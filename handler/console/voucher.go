@@ -12,11 +12,9 @@ import (
 	"seckill/model"
 )
 
-// pageSize is how many lines a list shows.
-const pageSize = 20
+const pageSize = 20 // lines of a list
 
-// latestLines is how many orders and changes the page of a voucher shows.
-const latestLines = 8
+const latestLines = 8 // orders and changes on the page of a voucher
 
 type voucherList struct {
 	filter
@@ -80,7 +78,6 @@ func nextPage(here *url.URL, cursor string) string {
 	return here.Path + "?" + query.Encode()
 }
 
-// voucherPage is the page of one voucher and of what can be done to it.
 type voucherPage struct {
 	model.Voucher
 
@@ -138,7 +135,6 @@ func (c *console) showVoucher(w http.ResponseWriter, r *http.Request, v *visit) 
 	return c.voucherPage(w, r, v, http.StatusOK, voucherPage{})
 }
 
-// voucherPage shows a voucher as it is now, with what became of an action.
 func (c *console) voucherPage(w http.ResponseWriter, r *http.Request, v *visit, status int, page voucherPage) error {
 	var err error
 	if page.Voucher, err = c.Vouchers.Get(r.Context(), r.PathValue("id"), true); err != nil {
@@ -199,7 +195,6 @@ func (c *console) refused(w http.ResponseWriter, r *http.Request, v *visit, acti
 	return c.voucherPage(w, r, v, statusOf(err), page)
 }
 
-// changeState pauses a sale, resumes it, publishes a voucher or archives it.
 func (c *console) changeState(w http.ResponseWriter, r *http.Request, v *visit) error {
 	id, state := r.PathValue("id"), model.VoucherState(r.PostForm.Get("to"))
 	if !slices.Contains(model.VoucherStates(), state) {
@@ -211,7 +206,6 @@ func (c *console) changeState(w http.ResponseWriter, r *http.Request, v *visit) 
 	return done(w, r, voucherPath(id), string(state))
 }
 
-// changeStock adds to the total ever offered, or takes from it.
 func (c *console) changeStock(w http.ResponseWriter, r *http.Request, v *visit) error {
 	id, typed := r.PathValue("id"), r.PostForm.Get("delta")
 	if toShowAgain(r) {
@@ -228,7 +222,6 @@ func (c *console) changeStock(w http.ResponseWriter, r *http.Request, v *visit) 
 	return done(w, r, voucherPath(id), "stock")
 }
 
-// moveEnd lets a sale end earlier or later.
 func (c *console) moveEnd(w http.ResponseWriter, r *http.Request, v *visit) error {
 	id, typed := r.PathValue("id"), r.PostForm.Get("end_at")
 	if toShowAgain(r) {

@@ -32,7 +32,6 @@ type voucherForm struct {
 	Wrong   map[string]string // what is wrong, by field
 }
 
-// control is one field of the form.
 type control struct {
 	name  string // in the form and, but for the parts of early, in the API
 	field string // of model.VoucherFields
@@ -137,7 +136,6 @@ const (
 	toTheMinute = "2006-01-02T15:04"
 )
 
-// local writes an instant as a browser's field of a local time wants it.
 func local(at time.Time, zone *time.Location) string { return at.In(zone).Format(toTheSecond) }
 
 // parseLocal reads a local time of a zone. Such a time may not exist there, in the hour that a summer time skips.
@@ -255,8 +253,7 @@ func (f voucherForm) draft(m money) (draft model.VoucherFields, err error) {
 	return draft, model.JoinInvalid(append(wrong, draft.Check())...)
 }
 
-// parseMinutes reads how long something lasts, in minutes; empty is zero. A cool-down may be none and lasts a day at
-// most, a payment window lasts a year at most.
+// parseMinutes reads a length in minutes; empty is zero. A cool-down lasts a day at most, a payment window a year.
 func parseMinutes(location, text string) (model.Window, error) {
 	if strings.TrimSpace(text) == "" {
 		return 0, nil
@@ -286,8 +283,8 @@ func (c *console) editVoucher(r *http.Request, v *visit) (any, error) {
 	return form, nil
 }
 
-// saveVoucher makes a voucher, or changes the fields that were typed over if the voucher has not changed since the form
-// was made. Otherwise the form is shown again as it was typed; sent once more, it is meant for the voucher as it is now.
+// saveVoucher makes a voucher, or changes what was typed over if it has not changed since the form was made. Otherwise
+// the form is shown again as typed; sent once more, it is meant for the voucher as it is now.
 func (c *console) saveVoucher(w http.ResponseWriter, r *http.Request, v *visit) (err error) {
 	form, saved, said := c.typed(r), model.Voucher{}, "changed"
 	if form.ID != "" {

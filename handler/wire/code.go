@@ -115,8 +115,7 @@ const (
 	SignOut       = "sign-out"
 )
 
-// LeastLevel is the one place that says which administrators may do something: the least level, by the id of the API's
-// operation or one of the console's above. The handlers refuse to start with one that is not here.
+// LeastLevel is the level that an operation of the API or of the console needs. Handlers refuse to start without one.
 func LeastLevel(operation string) (level model.Level, decided bool) {
 	switch operation {
 	case "admin-list-vouchers", "admin-get-voucher", "voucher-stats", "voucher-audit", "voucher-report", "voucher-orders",
@@ -144,8 +143,7 @@ func Allow(level model.Level, operation string) error {
 	return &model.Error{Code: model.CodeForbidden, Detail: "Your role as an administrator is not enough for this."}
 }
 
-// RetryAfter renders a wait in whole seconds (RFC 9110, 10.2.3), at least one, and rounded up: who comes back early is
-// refused again.
+// RetryAfter is a wait in whole seconds (RFC 9110, 10.2.3), at least one, rounded up: who is early is refused.
 func RetryAfter(wait time.Duration) string {
 	seconds := int64(math.Ceil(wait.Seconds()))
 	return strconv.FormatInt(max(seconds, 1), 10)

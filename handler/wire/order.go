@@ -20,18 +20,15 @@ import (
 	"seckill/model"
 )
 
-// rowsPerFlush is how many rows are sent at a time, some 100 kB: bounded memory, and no packet for each row.
-const rowsPerFlush = 500
+const rowsPerFlush = 500 // rows sent at a time, some 100 kB: bounded memory, and no packet for each row
 
-// The media types of exports: lines (RFC 4180), and a workbook, where ids stay texts, amounts numbers and times (UTC)
-// times. CSV for programs has values as they are; see People.
+// Media types of exports: lines (RFC 4180), and a workbook, where ids are texts, amounts numbers, times times.
 const (
 	CSV  = "text/csv; charset=utf-8"
 	XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 )
 
-// errHeadOnly ends the export of a HEAD request at its first row.
-var errHeadOnly = errors.New("only the header was asked for")
+var errHeadOnly = errors.New("only the header was asked for") // ends a HEAD request's export
 
 // ExportOrders streams orders as CSV or, for people with a spreadsheet, as XLSX (format csv or xlsx), in a file of a
 // name: each hands out the rows. Given people, the CSV is for them too. It sends nothing before the first row or the
@@ -62,7 +59,6 @@ func ExportOrders(
 	return e.begun, err
 }
 
-// table is a file of orders.
 type table interface {
 	row(order model.Order) error
 	finish() error // sends what was not sent yet
@@ -104,7 +100,6 @@ func (e *export) flush() error {
 	return e.r.Context().Err()
 }
 
-// columns are those of every export, as programs name them.
 func columns() []string {
 	return []string{
 		"id", "voucher_id", "user_id", "status", "reason", "price", "currency",
@@ -120,8 +115,7 @@ func cells[T any](o model.Order, text func(string) T, price T, instant func(*tim
 	}
 }
 
-// People are whom an export is for: their words, titles, decimal amounts, and times of their zone for spreadsheets.
-// Nil: it is for programs.
+// People are whom an export is for: their words, titles, decimals, and zone for spreadsheets. Nil: it is for programs.
 type People struct {
 	Text  func(key string) string // in their language
 	Title func(voucherID string) string
@@ -166,7 +160,6 @@ func text(cell string) string {
 	return cell
 }
 
-// lines is a file of CSV.
 type lines struct {
 	export *export
 	csv    *csv.Writer
@@ -180,8 +173,7 @@ func newLines(e *export, people *People) *lines {
 	return l
 }
 
-// byteOrderMark tells Excel that a file is in UTF-8.
-const byteOrderMark = "\ufeff"
+const byteOrderMark = "\ufeff" // tells Excel that a file is in UTF-8
 
 func (l *lines) head() error {
 	if l.rows > 0 {
@@ -252,7 +244,6 @@ func (b *workbook) row(order model.Order) error {
 	}))
 }
 
-// nextSheet begins one with the names of the columns.
 func (b *workbook) nextSheet() (err error) {
 	name := "Orders"
 	if b.sheet == nil {
@@ -290,7 +281,6 @@ func (b *workbook) write(cells []any) error {
 	return b.sheet.SetRow(at, cells)
 }
 
-// cell is one in a format of spreadsheets.
 func (b *workbook) cell(format string, value any) any {
 	style, made := b.styles[format]
 	if !made {
@@ -314,8 +304,7 @@ func (b *workbook) finish() error {
 
 func (b *workbook) close() error { return b.file.Close() }
 
-// usualDecimals are those of most currencies, and of one that is not known.
-const usualDecimals = 2
+const usualDecimals = 2 // of most currencies, and of one that is not known
 
 // Decimals is how many digits the minor unit of a currency has (ISO 4217), such as 2 of CNY and 0 of JPY.
 func Decimals(code string) int {
