@@ -29,16 +29,19 @@ func TestWorkEndsWithItsLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := servicetest.NewLocks()
 		locks.Err = errors.New("away")
-		e, ended := working(locks, func(ctx context.Context, ended *atomic.Int64) { <-ctx.Done(); ended.Add(1) })
+		var begun atomic.Int64 // where the lease is lost before, no look begins
+		e, ended := working(locks, func(ctx context.Context, ended *atomic.Int64) { begun.Add(1); <-ctx.Done(); ended.Add(1) })
 		stop := check.Running(t, e.run)
 		servicetest.Pass(3 * time.Second)
 		check.Equal(t, "locks taken while none can be", locks.Taken.Load(), 0)
 		locks.With(func(l *servicetest.Locks) { l.Err, l.Lost = nil, true }) // each lease is lost at once
 		servicetest.Pass(5 * time.Second)
-		check.That(t, ended.Load() > 1 && ended.Load() == locks.Taken.Load(), "%d of %d works have ended", ended.Load(), locks.Taken.Load())
+		synctest.Wait()
+		check.That(t, locks.Taken.Load() > 1 && ended.Load() == begun.Load(), "%d of %d works have ended", ended.Load(), begun.Load())
 		locks.With(func(l *servicetest.Locks) { l.Lost = false })
 		servicetest.Pass(5 * time.Second)
-		check.Equal(t, "works that have not ended", locks.Taken.Load()-ended.Load(), 1)
+		synctest.Wait()
+		check.Equal(t, "works that have not ended", begun.Load()-ended.Load(), 1)
 		stop()
 		check.Equal(t, "locks taken, of those given back", locks.Taken.Load(), locks.Released.Load())
 	})
