@@ -44,8 +44,7 @@ type Account struct {
 	PasswordHash string    `json:"-"`
 	CreatedAt    time.Time `json:"-" gorm:"autoCreateTime:false"`
 
-	// Version is 1 at first and grows with everything that ends the account's tokens: another password, and being
-	// disabled. A token tells the version of its account, and ends with it.
+	// Version is 1 at first; another password or disabling raises it, and so ends every token of a lower version.
 	Version   int64      `json:"-"`
 	Level     Level      `json:"-"` // of an administrator; empty: admin, see Grade
 	Groups    Groups     `json:"-" gorm:"column:group_names"`
@@ -114,8 +113,7 @@ type Event struct {
 	Data       string // JSON: the order or the voucher, as it is since then
 }
 
-// Idempotency makes a call of an administrator happen once: the same Key with the same Fingerprint gets the first
-// answer again, the same Key with another Fingerprint is a CONFLICT. An empty Key asks for nothing.
+// Idempotency makes a call happen once: a repeated Key gets the first answer, or CONFLICT for another Fingerprint.
 type Idempotency struct {
 	Scope       string // who calls what, so that keys of two callers never meet
 	Key         string

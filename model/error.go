@@ -43,12 +43,10 @@ func Codes() []Code {
 	}
 }
 
-// ErrUnknownOutcome marks an operation that was sent and not answered: it may or may not have happened, and only
-// repeating it with the same ids decides. It is never a reason to undo anything.
+// ErrUnknownOutcome marks an operation sent and not answered: only a repeat with the same ids decides; undo nothing.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// ErrDataRefused marks an error with which the database refused an order's own data, such as a value that is too long.
-// Nothing else may refuse an accepted order for good: any other is tried again.
+// ErrDataRefused marks the database's refusal of an order's own data: alone it fails an accepted order for good.
 var ErrDataRefused = errors.New("the database refused the data")
 
 // HeldError says that a transaction did nothing, because it waited too long for a row that another one keeps locked.
@@ -68,8 +66,7 @@ func (e *HeldError) Unwrap() error { return e.Cause }
 // ErrNotTried marks an accepted order that is left alone for now, because its voucher's could not be stored a moment ago.
 var ErrNotTried = errors.New("not tried now")
 
-// ErrOutage marks an accepted order that could not be stored for no reason of its voucher or of its own, as far as is
-// known: isolating it would help nobody.
+// ErrOutage marks an accepted order that was not stored, for no fault of it or its voucher: isolating it is no help.
 var ErrOutage = errors.New("nothing can be stored now")
 
 // FieldError names one wrong field of a request: where it stands (`body.title`, `query.limit`), and why.
@@ -80,11 +77,9 @@ type FieldError struct {
 
 // Error is an answer of the domain instead of a result, born with its code. One switch of handler makes it HTTP.
 type Error struct {
-	Code   Code
-	Detail string // for people; never internals of a server
-
-	// RetryAfter is how long a client should wait before it asks again; zero when waiting is of no use.
-	RetryAfter time.Duration
+	Code       Code
+	Detail     string        // for people; never internals of a server
+	RetryAfter time.Duration // before a client asks again; zero when waiting is of no use
 
 	OrderID     string       // ALREADY_ORDERED: the live order
 	OrderStatus OrderStatus  // ALREADY_ORDERED, ILLEGAL_STATE
@@ -93,9 +88,7 @@ type Error struct {
 	Fields      []FieldError // VALIDATION
 	RedeemedAt  time.Time    // ILLEGAL_STATE of a code: when it was used
 	RedeemedBy  string       // likewise: the username of who used it, or the id of who has no account
-
-	// Cause is what went wrong underneath, for the log; clients never see it.
-	Cause error
+	Cause       error        // what went wrong underneath, for the log; clients never see it
 }
 
 // Error implements error.

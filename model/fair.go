@@ -88,12 +88,10 @@ type Early struct {
 // Includes reports whether a user of such groups may begin early.
 func (e Early) Includes(groups []string) bool { return e.From != nil && e.For.Any(groups) }
 
-// same reports whether two say the same.
 func (e Early) same(other Early) bool {
 	return slices.Equal(e.For, other.For) && (e.From == nil) == (other.From == nil) && (e.From == nil || e.From.Equal(*other.From))
 }
 
-// check refuses what cannot be early, whatever the voucher is.
 func (e Early) check() error {
 	switch {
 	case e.From == nil && len(e.For) == 0:

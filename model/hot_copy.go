@@ -23,8 +23,7 @@ const (
 type HotCopy struct {
 	State CopyState
 	Epoch int64
-	// Voucher is what the copy knows of it. Remaining is neither taken nor reserved, ServerTime is the copy's clock, and
-	// Version is another one whenever anything about the copy has changed.
+	// Voucher is what the copy knows of it: Remaining is free, ServerTime the copy's clock; any change changes Version.
 	Voucher  Voucher
 	Reserved int64 // admitted and not known to be persisted
 	Due      int64 // noted as waiting for it: as many, unless something has spoiled the copy
@@ -101,27 +100,23 @@ type ReserveRequest struct {
 	Trace   string // of the order
 }
 
-// ReserveResult is the answer to a ReserveRequest; its Epoch is that of the hot copy that gave it. Err is nil when the
-// unit is taken (by this call or by an earlier sending of it); otherwise it is a refusal of the contract,
-// ErrCopyClosed, ErrUserLocked or ErrOrderClosed.
+// ReserveResult answers a ReserveRequest; Epoch is that of the hot copy asked. Err is nil when the unit is taken, by
+// this call or an earlier sending; else a refusal of the contract, ErrCopyClosed, ErrUserLocked or ErrOrderClosed.
 type ReserveResult struct {
 	Reservation
 	Err error
 }
 
+// What hot copies answer, and what is found when an answer is carried out.
 var (
 	// ErrCopyClosed says that a hot copy is not loaded, is being rebuilt, or another one. Nothing is known of the sale.
 	ErrCopyClosed = errors.New("the hot copy is closed")
 	// ErrNeedsOutbox says that a unit comes back only with its row of the outbox, which knows who waited for it.
-	ErrNeedsOutbox = errors.New("only the outbox gives units of this voucher back now")
-	// ErrUserLocked says that another program holds the user's lock.
-	ErrUserLocked = errors.New("the user's lock is held by another")
-	// ErrOrderClosed says that an admission came late: its order is closed.
-	ErrOrderClosed = errors.New("the order was closed before")
-	// ErrCopyReplaced says that the hot copy that admitted the order was replaced, and the next may hold it or not.
-	ErrCopyReplaced = errors.New("the hot copy that admitted the order was replaced")
-	// ErrSuperseded says that another process has changed meanwhile what was to be changed.
-	ErrSuperseded = errors.New("superseded by another change")
+	ErrNeedsOutbox  = errors.New("only the outbox gives units of this voucher back now")
+	ErrUserLocked   = errors.New("the user's lock is held by another")                // by another program
+	ErrOrderClosed  = errors.New("the order was closed before")                       // the admission came late
+	ErrCopyReplaced = errors.New("the hot copy that admitted the order was replaced") // the next may hold it or not
+	ErrSuperseded   = errors.New("superseded by another change")                      // by another process, meanwhile
 )
 
 // OutgrownError says that a sold out hot copy must be rebuilt for its stock, because users may have waited for it.

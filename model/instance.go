@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// maxRate keeps the arithmetic of a rate far from any overflow; no instance serves as many.
-const maxRate = 1_000_000_000
+const maxRate = 1_000_000_000 // keeps the arithmetic of a rate far from any overflow; no instance serves as many
 
 // Rate allows Events in every Per, all of them at once if need be. The zero Rate limits nothing.
 type Rate struct {
@@ -84,12 +83,10 @@ type LimitRecord struct {
 	Deployment string // names the database towards a Redis that several may share
 }
 
-// patience is a key of contexts.
 type patience struct{}
 
-// OfBuyers marks a context in which something other than a purchase is written for buyers or their provider. Such work
-// shares a few of the database's connections, so that it keeps no purchase waiting. If it is patient it waits for one as
-// long as its context lasts, else for a second.
+// OfBuyers marks a context in which something other than a purchase is written for buyers or their provider. It shares
+// a few connections of the database, to hold up no purchase; patient, it waits for one until ctx ends, else a second.
 func OfBuyers(ctx context.Context, patient bool) context.Context {
 	return context.WithValue(ctx, patience{}, patient)
 }
@@ -169,10 +166,8 @@ type Locker interface {
 
 // Lease is a lock that is held.
 type Lease interface {
-	// Context ends when the lock is lost.
-	Context() context.Context
-	// Unlock gives the lock back. It MUST bound its own time: the request's context may have ended.
-	Unlock() error
+	Context() context.Context // ends when the lock is lost
+	Unlock() error            // gives the lock back; it MUST bound its own time: the request's context may have ended
 }
 
 // RedisClaim says which Redis is used, and when that was last so.

@@ -58,15 +58,13 @@ func (o Order) Live() bool {
 	return o.Status == OrderUnpaid || o.Status == OrderPaid || o.Status == OrderRedeemed
 }
 
-// RefusedAfterAdmission reports whether an order failed because its hot copy had more to sell than the database, or had
-// lost the user's other order: in both cases that hot copy is stale.
+// RefusedAfterAdmission reports whether an order failed because its hot copy is stale: it oversold, or lost an order.
 func (o Order) RefusedAfterAdmission() bool {
 	return o.Status == OrderFailed && (o.Reason == ReasonSoldOut || o.Reason == ReasonAlreadyOrdered)
 }
 
-// Outcome says what became of one order to be created. Err is nil when a row with this id is committed, and Order is that
-// row, for a reservation maybe a failed one. Otherwise Err is a refusal of a purchase; VALIDATION or CONFLICT when no
-// database could store the order; UNAVAILABLE when it is not decided.
+// Outcome is what became of an order to create. Err is nil when its row is committed: Order, of a reservation maybe
+// failed. Else Err is a refusal, or VALIDATION or CONFLICT (no database could store it), or UNAVAILABLE (undecided).
 type Outcome struct {
 	Order   Order
 	Created bool // by this call; false when the id had been there already
@@ -81,8 +79,7 @@ type Cancellation struct {
 	By string // the administrator who asks for it in the user's place; empty: the user
 }
 
-// Canceled is what became of a Cancellation: the order as it is now, or a refusal. NOT_FOUND says that the user has no
-// such order, ILLEGAL_STATE (with its status) that the order is neither unpaid nor canceled.
+// Canceled is the order as it is now, or a refusal: NOT_FOUND, or ILLEGAL_STATE if neither unpaid nor canceled.
 type Canceled struct {
 	Order   Order
 	Changed bool // by this call; false when the order had been canceled already

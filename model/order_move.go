@@ -40,8 +40,7 @@ type Transition struct {
 	Stamp    OrderStamp
 }
 
-// Transitions lists every legal move, as the diagram of the contract does. No status is entered again once it was left:
-// a change that is made only while an order has the status it was found in is made once.
+// Transitions lists the contract's legal moves. No status is entered twice: a move from the status found is made once.
 func Transitions() []Transition {
 	return []Transition{
 		{OrderProcessing, OrderUnpaid, MoverService, StampUnpaid},

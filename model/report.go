@@ -52,8 +52,7 @@ type ReportCurve struct {
 	Later  int64      `json:"later" doc:"Orders after the curve: of units that came back or were added after the stock was sold out."`
 }
 
-// ReportAnswers is what the attempts to buy heard, as all instances of the deployment have counted them. What is
-// refused before it reaches the sale (no token, a rate limit, a malformed request) is not counted.
+// ReportAnswers counts the answers of all instances to buyers, without refusals before the sale (token, rate, form).
 type ReportAnswers struct {
 	Since  *time.Time       `json:"since,omitempty" doc:"The first attempt that was counted; absent: there was none."`
 	Until  *time.Time       `json:"until,omitempty" doc:"The latest attempt that was counted. Instances store their counts every 10 s and at a stop: a killed one loses what it counted since."`

@@ -8,13 +8,12 @@ import (
 	"unicode"
 )
 
-// A voucher's texts are read by people, beside those of others. What cannot be seen has no place in them: two titles that
-// look the same are the same, no text turns its line around, and none carries a message that only machines read. (Unicode
-// Technical Report 36; the characters are those of the category Cf and of Default_Ignorable_Code_Point.) Three kinds are a
-// part of how people write, and are allowed there: the zero-width joiner and non-joiner inside a word of a script that
-// joins its letters, the joiner between two pictures, and one variation selector behind a sign or a digit. The signs of
-// Arabic before a number are visible. Refused, though harmless, are soft hyphens, the marks of direction, flags made of
-// tag characters and the variants of single Chinese characters.
+// A voucher's texts are read by people, beside those of others. What cannot be seen has no place in them: titles that
+// look alike are alike, no text turns its line around, none carries a message for machines alone (Unicode Technical
+// Report 36; category Cf and Default_Ignorable_Code_Point). Allowed is what people write: the zero-width joiner and
+// non-joiner inside a word of a script that joins letters, the joiner between two pictures, one variation selector
+// behind a sign or a digit. Arabic's signs before a number are visible. Refused, though harmless: soft hyphens, marks
+// of direction, flags of tag characters, variants of single Chinese characters.
 
 const (
 	nonJoiner    = '\u200c'
@@ -74,7 +73,6 @@ func endsPicture(r rune) bool {
 	return picture(r) || r == emojiStyle || r >= '\U0001f3fb' && r <= '\U0001f3ff'
 }
 
-// inWord reports whether a character can stand in a word.
 func inWord(r rune) bool { return unicode.In(r, unicode.L, unicode.M, unicode.N) }
 
 // joins reports whether a letter, or a mark on one, is of a script in which the joiners mean something.
@@ -114,7 +112,6 @@ func VoucherOf(orderID string) (voucherID string, ok bool) {
 	return voucherID, true
 }
 
-// The contract's page sizes.
 const (
 	defaultPage = 20
 	longestPage = 100

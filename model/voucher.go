@@ -53,9 +53,8 @@ func Phases() []Phase {
 	return []Phase{PhaseUpcoming, PhaseLive, PhaseSoldOut, PhaseEnded, PhasePaused}
 }
 
-// VoucherFields are what the row of a voucher says of it. All but Currency, Remaining and Waiting, administrators
-// decide: they are the voucher to be that Create takes, what the administrators' log and the tag are made of, and
-// (most of them) what a VoucherPatch changes. docs/howto.md says what else a new field needs; tests walk the fields.
+// VoucherFields are a voucher's row. All but Currency, Remaining and Waiting administrators decide: Create takes them,
+// log and tag consist of them, a VoucherPatch changes most. docs/howto.md says what a new field needs; tests walk them.
 type VoucherFields struct {
 	Title       string       `json:"title"`
 	Description string       `json:"description"`
@@ -163,7 +162,6 @@ type VoucherView struct {
 	ServerTime time.Time `json:"server_time" gorm:"-"`
 	// Reserved of the units that are not left belong to orders without a row yet, by its hot copy; others are sold.
 	Reserved int64 `json:"-" gorm:"-"`
-	// Eligible is whether the caller's token names one of Groups, if there was a token.
 	Eligible *bool `json:"eligible,omitempty" gorm:"-" doc:"Whether the voucher is for the caller, of a call with a token."`
 }
 
@@ -217,8 +215,7 @@ func (v Voucher) Refusal(now time.Time) *Error {
 	}
 }
 
-// needsCopy is how long before and after a sale its hot copy must be there.
-const needsCopy = time.Hour
+const needsCopy = time.Hour // how long before and after a sale its hot copy must be there
 
 // NeedsCopy reports whether the voucher's hot copy must be there, as of ServerTime. A draw has none.
 func (v Voucher) NeedsCopy() bool {
@@ -250,7 +247,6 @@ func checkTitle(title *string) error {
 	return nil
 }
 
-// checkDescription lets a text have lines and tabs.
 func checkDescription(text *string) error {
 	switch {
 	case text == nil:
@@ -334,8 +330,7 @@ type VoucherQuery struct {
 // VoucherPage is one page of vouchers.
 type VoucherPage Page[Voucher]
 
-// StockIntent announces that a voucher's stock is about to shrink: the hot copy is lowered first, and if the process
-// dies in between, the intent tells that the copy must be put right.
+// StockIntent announces a smaller stock before the hot copy is lowered: should the process die, the copy is put right.
 type StockIntent struct {
 	VoucherID string
 	Stock     int64     // what it is to become
@@ -343,11 +338,9 @@ type StockIntent struct {
 	CreatedAt time.Time `gorm:"autoCreateTime:false"`
 }
 
-// tagBytes is enough that two versions of one voucher never share a tag by chance.
-const tagBytes = 12
+const tagBytes = 12 // enough that two versions of one voucher never share a tag by chance
 
-// Tag stands for all that administrators decide about a voucher. It is made of the members themselves, so that a voucher
-// that is shown with the stock of a hot copy that is behind never has the tag of the one in the database.
+// Tag is made of all that administrators decide, so that a view with the stock of a lagging hot copy has another tag.
 func (v Voucher) Tag() string {
 	sum := sha256.Sum256(append([]byte(v.ID), v.Decided()...))
 	return hex.EncodeToString(sum[:tagBytes])

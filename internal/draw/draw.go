@@ -1,5 +1,4 @@
-// Package draw is the arithmetic of a draw that anybody can check. Who draws and who checks use the same functions;
-// docs/draw.md has them in words, so that a stranger can write them anew.
+// Package draw is the arithmetic of a draw that anybody can check, by the same functions; docs/draw.md has it in words.
 package draw
 
 import (
@@ -19,11 +18,10 @@ import (
 // Algorithm names all that stands in this package. Another way to draw has another name.
 const Algorithm = "seckill-draw-1"
 
+// Sizes in bytes.
 const (
-	// SecretSize is that of a secret, in bytes: too long to be found by trying.
-	SecretSize = 32
-	// NonceSize is that of an entry's nonce, in bytes: who knows a user's id cannot find the user's leaf by trying.
-	NonceSize = 16
+	SecretSize = 32 // of a secret: too long to be found by trying
+	NonceSize  = 16 // of an entry's nonce: who knows a user's id cannot find the user's leaf by trying
 )
 
 // Hash is a SHA-256.

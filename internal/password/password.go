@@ -1,7 +1,6 @@
-// Package password turns passwords into what may be stored, and compares. It uses argon2id (RFC 9106), which takes some
-// 20 ms and 19 MiB, so that anybody who sends passwords could occupy a server that is in the middle of a sale.
-// Therefore few are computed at once, at a lower priority than everything else, and few wait for their turn; who comes
-// then is sent away at once.
+// Package password turns passwords into what may be stored, and compares, by argon2id (RFC 9106): some 20 ms and 19
+// MiB, with which anybody could occupy a server amid a sale. So few are computed at once, at a lower priority than
+// everything else, and few wait their turn; who comes then is sent away at once.
 package password
 
 import (
@@ -33,14 +32,10 @@ const (
 )
 
 const (
-	// patience is how long a caller waits for its turn: within the 5 s of every answer, also on a busy machine.
-	patience = 3 * budget.Look
-	// maxWaiting callers wait or compute at once: the last of them for a second and a half on a quiet machine.
-	maxWaiting = 64
-	// maxOfOne of them may be one caller's, so that one address keeps no others out; a school has one address.
-	maxOfOne = maxWaiting / 2
-	// maxDoubtful is how many of them may be callers that have failed lately. The rest is kept for those that have not.
-	maxDoubtful = maxWaiting / 2
+	patience    = 3 * budget.Look // a caller's wait for its turn: within the 5 s of every answer, if busy too
+	maxWaiting  = 64              // callers that wait or compute: on a quiet machine the last for 1.5 s
+	maxOfOne    = maxWaiting / 2  // of them one caller's, so that an address keeps no others out; a school has one
+	maxDoubtful = maxWaiting / 2  // of them callers that failed lately; the rest is for those that have not
 )
 
 // Hasher hashes and verifies. It is safe for concurrent use.
@@ -68,12 +63,10 @@ func New(concurrency int) *Hasher {
 	return &Hasher{turns: turns, callers: map[string]int{}, patience: patience, unknown: unknown}
 }
 
-// Normal is the spelling in which a password is hashed and counted: NFKC, as NIST SP 800-63B, 5.1.1.2, has it.
-// An é may be typed as one character or as two, by the same person on another keyboard.
+// Normal is a password's spelling to hash and count: NFKC (NIST SP 800-63B, 5.1.1.2), as keyboards type é in two ways.
 func Normal(password string) string { return norm.NFKC.String(password) }
 
-// Hash returns the PHC string of a password in its normal spelling, with a salt of its own. It answers RATE_LIMITED at
-// once when too many wait already, and when its turn does not come in time.
+// Hash is the salted PHC string of a password in Normal spelling; RATE_LIMITED if too many wait or its turn is late.
 func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (string, error) {
 	e := fresh()
 	var err error
@@ -83,9 +76,8 @@ func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (stri
 	return e.String(), nil
 }
 
-// Verify compares a password in its normal spelling with a PHC string. An empty string, which is what an unknown user
-// has, matches nothing and takes as long as a real one, so that time does not tell which users have an account. It
-// answers RATE_LIMITED as Hash does.
+// Verify compares a password in Normal spelling with a PHC string. An empty one, an unknown user's, matches nothing and
+// takes as long as a real one, so that time reveals no account. RATE_LIMITED as Hash.
 func (h *Hasher) Verify(ctx context.Context, caller Caller, password, phc string) (bool, error) {
 	e, known := h.unknown, phc != ""
 	if known {

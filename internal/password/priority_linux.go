@@ -6,17 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// niceness is by how many steps a hash steps back behind the rest of the process (sched(7): a step is a factor of 1.25
-// in weight, so that ten are one of 9). Lower would starve it, and with it the garbage collector, which stops every
-// thread of the process and waits for this one too.
+// niceness is the steps by which a hash steps back (sched(7): each a factor of 1.25 in weight, ten about 9). More would
+// starve it, and the garbage collector, which stops every thread and waits for this one too.
 const niceness = 10
 
-// lowest is the lowest priority that Linux knows (setpriority(2)).
-const lowest = 19
+const lowest = 19 // priority that Linux knows (setpriority(2))
 
-// stepBack lowers the priority of the calling goroutine, which must have nothing else to do afterwards: its thread ends
-// with it, because a process without privileges cannot give the priority back. It is a courtesy; where it is refused,
-// the hash runs as everything else does.
+// stepBack lowers the priority of the calling goroutine, which must do nothing afterwards: its thread ends with it, as
+// no unprivileged process can raise it again. Where it is refused, the hash runs as everything else.
 func stepBack() {
 	runtime.LockOSThread() // and never unlocked
 	// Of a thread, in spite of the constant's name; the kernel returns 20 - nice.

@@ -1,9 +1,7 @@
-// Package redact keeps secrets out of everything that people and machines read:
-// settings that are shown, log records and error messages.
+// Package redact keeps secrets out of what people and machines read: settings that are shown, log records and errors.
 //
-// There are two ways. Address, Addresses and DSN show where a server is, and nothing that they do not understand.
-// Secrets is the net behind them: it knows the secrets of the settings and takes them out of any text, also where a
-// library quotes the URL that it was given.
+// Address, Addresses and DSN show where a server is, and nothing that they do not understand. Secrets is the net behind
+// them: it takes the known secrets of the settings out of any text, also where a library quotes its URL.
 package redact
 
 import (
@@ -50,12 +48,10 @@ func split(list string) []string {
 // hostname is what a host and a port are made of. Anything else that a parser takes may be a piece of a password.
 var hostname = regexp.MustCompile(`^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$`)
 
-// database is the path of a URL that names a database by its number.
-var database = regexp.MustCompile(`^(/[0-9]{0,5})?$`)
+var database = regexp.MustCompile(`^(/[0-9]{0,5})?$`) // the path of a URL that names a database by its number
 
-// Address shows the server of a URL: its password, a name without a password (which may be a token) and its parameters
-// are left out. A URL that is not of the form scheme://user:password@host:port/number is not shown at all, because what
-// looks like its host or its path may be a piece of a password with a "/", a "?" or a "#".
+// Address shows the server of a URL, without password, parameters and a name without password (maybe a token). Anything
+// but scheme://user:password@host:port/number is hidden: host or path may be a piece of a password with /, ? or #.
 func Address(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" || !hostname.MatchString(u.Host) || !database.MatchString(u.Path) ||
@@ -75,8 +71,7 @@ func Address(text string) string {
 // dsn is user:password@net(address)/name?parameters of go-sql-driver/mysql. The password is greedy, as there.
 var dsn = regexp.MustCompile(`^(?:([A-Za-z0-9._%-]*)(:.*)?@)?((?:tcp|unix)(?:\([A-Za-z0-9_./:,\[\]%-]*\))?)?/([A-Za-z0-9_$-]*)(?:\?[^/]*)?$`)
 
-// DSN shows where a database is. The password and the parameters, some of which may be secret too, are left out. A DSN
-// that is not of the driver's form is not shown at all: what looks like its address may be a piece of a password.
+// DSN shows where a database is, without password and parameters. Another form than the driver's is hidden whole.
 func DSN(text string) string {
 	part := dsn.FindStringSubmatch(text)
 	if part == nil {
@@ -156,8 +151,7 @@ func (s *Secrets) value(v slog.Value) slog.Value {
 	}
 }
 
-// least is the length, in bytes, from which a secret is looked for. A shorter one is a word that records may contain by
-// themselves: taken out of them it would make them unreadable, and the gaps would tell it.
+// least is a secret's length in bytes to be looked for: the gaps of a shorter one, a common word, would reveal it.
 const least = 8
 
 // Secrets takes known secrets out of texts. The zero Secrets, and a nil one, know none. It is safe for concurrent use.
@@ -200,7 +194,6 @@ func Forms(text string) []string {
 	return slices.Compact(forms)
 }
 
-// inner is a quoted text without its quotes.
 func inner(quoted string) string { return quoted[1 : len(quoted)-1] }
 
 // lowerEscapes writes %2F as %2f, which means the same.
@@ -225,8 +218,7 @@ func (s *Secrets) Text(text string) string {
 	return s.replacer.Replace(text)
 }
 
-// OfURLs are the secrets in a comma-separated list of URLs, as they are written and as they are meant: passwords, names
-// without a password, which may be tokens, and the URLs that have one of them.
+// OfURLs are a list's secrets, as written and as meant: passwords, names without one (maybe tokens), URLs with either.
 func OfURLs(list string) []string {
 	found := credentials(list) // as if it were one: a password may look like another URL
 	for _, part := range split(list) {
@@ -253,9 +245,8 @@ func credentials(text string) []string {
 	return found
 }
 
-// OfDSN are the secrets in a DSN of go-sql-driver that has a password: whatever stands
-// between the first ":" and one of the "@", because a person and the driver may differ in
-// where a password ends, the text behind that ":", and the whole.
+// OfDSN are the secrets in a go-sql-driver DSN with a password: from the first ":" to each "@" (person and driver may
+// differ on the password's end), the text behind that ":", and the whole.
 func OfDSN(text string) []string {
 	_, rest, _ := strings.Cut(text, ":")
 	if !strings.Contains(rest, "@") {

@@ -27,10 +27,9 @@ func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
 	return client
 }
 
-// follower of a node has the Cluster's topology read again as soon as the node cannot be reached, does not answer, or
-// says that the Cluster is in trouble. By itself the client reads it only when it is old, or a node names another one.
-// It pauses for 200 ms between two readings. The follower also ends the calls of a node that hangs, once the node has a
-// successor: they would wait until their own time is up, though the sale goes on elsewhere.
+// follower has the Cluster's topology read again as soon as its node cannot be reached, does not answer, or reports
+// trouble in the Cluster; the client alone reads an old one only, or when a node names another, 200 ms apart. The
+// follower also ends the calls of a node that hangs once it has a successor: they would wait in vain.
 type follower struct {
 	cluster *redis.ClusterClient
 	node    *redis.Client
@@ -38,7 +37,6 @@ type follower struct {
 	open    conns.Set // connections to the node
 }
 
-// DialHook implements redis.Hook.
 func (f *follower) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
@@ -50,7 +48,6 @@ func (f *follower) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-// ProcessHook implements redis.Hook.
 func (f *follower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "cluster" {
@@ -65,7 +62,6 @@ func (f *follower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook implements redis.Hook.
 func (f *follower) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		defer f.watch()() //nolint:contextcheck // a look is for all calls that are late
@@ -107,8 +103,7 @@ func (f *follower) watch() (answered func()) {
 	}
 }
 
-// look ends the connections to the node if the Cluster says that it is no primary, which it
-// says of no node that has only become slow. However many calls are late, one of them asks.
+// look ends the connections to a node that the Cluster calls no primary (a slow one still is): of late calls, one asks.
 func (f *follower) look() {
 	if !f.looking.CompareAndSwap(false, true) {
 		return
@@ -149,8 +144,7 @@ func NodeOf(client redis.UniversalClient, key string) string {
 	return node.Options().Addr
 }
 
-// everySpot names are tried to find one for each primary of a Cluster. A single slot is missed once in 400 times.
-const everySpot = 100_000
+const everySpot = 100_000 // names tried for each primary of a Cluster: a single slot is missed once in 400 times
 
 // Spots are numbers whose names give keys on different primaries, one for each that holds slots; or just one.
 func Spots(ctx context.Context, client redis.UniversalClient, name func(n int) string) ([]int, error) {

@@ -1,6 +1,5 @@
-// Package redisdb is Redis as a server, whatever is kept in it: the client of one server, of a Cluster (cluster.go
-// follows its primaries) or of the primary that Sentinels know (sentinel.go), whether a server can be sold from and
-// takes a write, whether it has lost its data, and what an operator should set there.
+// Package redisdb is Redis as a server, whatever it keeps: the client of one server, of a Cluster (cluster.go) or of
+// the primary that Sentinels know (sentinel.go), whether it can be sold from and has lost data, and what to set there.
 package redisdb
 
 import (
@@ -37,8 +36,7 @@ func AdviseCluster(ctx context.Context, client redis.UniversalClient, log *slog.
 	}
 }
 
-// AdviseExpiry says that a Redis frees what expires in one go: the hot copy of a large sale would stop it for most of a
-// second.
+// AdviseExpiry warns of a Redis that frees what expires in one go: a large hot copy would stop it for most of a second.
 func AdviseExpiry(ctx context.Context, client redis.UniversalClient, log *slog.Logger) {
 	if isSet(ctx, client, log, "lazyfree-lazy-expire", "no") {
 		log.WarnContext(ctx, "Redis stops while the copy of a large sale expires; set lazyfree-lazy-expire yes")
@@ -61,7 +59,6 @@ func Log(log *slog.Logger) { redis.SetLogger(remarks{log}) }
 
 type remarks struct{ log *slog.Logger }
 
-// Printf implements the client's logger.
 func (l remarks) Printf(ctx context.Context, format string, v ...any) {
 	l.log.DebugContext(ctx, "Redis client", slog.String("remark", fmt.Sprintf(format, v...)))
 }
@@ -82,22 +79,18 @@ func Observe(registry prometheus.Registerer, client redis.UniversalClient) {
 		}, func() float64 { return float64(client.PoolStats().Timeouts) }))
 }
 
-// Timeouts of the Redis client. Redis answers in microseconds; one that needs longer than this is stopped, cut off or
-// starting, and the request it holds up still has to be answered within its budget.
+// Limits of the Redis client: a request that waits for Redis still has to be answered within its budget.
 const (
 	// redisPerProcessor connections are enough for a core's worth of concurrent calls; more callers wait for a free one
 	// at most budget.Call. Where descriptors are few it is a sixteenth of them: the embedded Redis takes as many again.
 	redisPerProcessor = 32
-	// redisRetries send a call again after a lost connection. Every script of ours may be sent twice without harm.
-	redisRetries = 1
-	// redisDials is how often a connection to a server that others may stand in for is tried before its caller hears
-	// so: another try finds the same dead server, and each of the library's own five waits 100 ms before the next.
+	redisRetries      = 1 // after a lost connection: every script of ours may be sent twice without harm
+	// redisDials is 1 where a server has stand-ins: each of the library's five tries finds it dead, 100 ms apart.
 	redisDials = 1
 )
 
-// NewClient makes a client for what internal/redisurl reads: one server, a Cluster, or a primary that Sentinels know.
-// It does not connect yet. `rediss://` is spoken as secure says; nil leaves it to the URL. The limits of the URL come
-// before those given, and then those by default.
+// NewClient makes a client for what internal/redisurl reads; it does not connect yet. `rediss://` is spoken as secure
+// says; nil leaves it to the URL. The URL's limits come before those given, and those before the defaults.
 func NewClient(url string, secure *tls.Config, given ...redisurl.Limits) (redis.UniversalClient, error) {
 	target, err := redisurl.Parse(url)
 	if err != nil {
@@ -177,9 +170,8 @@ func dialer(config *tls.Config) func(ctx context.Context, network, addr string) 
 
 const (
 	// CanaryKey is lost with whatever else a Redis forgets. Its value is another one whenever it was made anew.
-	CanaryKey = "seckill:v1:canary"
-	// callTimeout bounds one question, which takes far less than a millisecond unless Redis is stopped or starting.
-	callTimeout = 3 * budget.Look
+	CanaryKey   = "seckill:v1:canary"
+	callTimeout = 3 * budget.Look // of one question, which takes microseconds unless Redis is stopped or starting
 )
 
 // Identity names a Redis: its run id, of a Cluster that of the node of one key. UNAVAILABLE when it does not answer.
@@ -201,9 +193,8 @@ func Identity(ctx context.Context, client redis.UniversalClient) (string, error)
 	return infoField(info, "run_id"), nil
 }
 
-// Incarnation is another word whenever a Redis may have lost what it had: when it was emptied or started again, or when
-// another one has taken its place. Of a Cluster's nodes only the one with the canary shows that it was emptied.
-// Embedded is the name of a Redis inside this process, which has no ids; empty: there is none.
+// Incarnation changes whenever a Redis may have lost its data: emptied, started again or replaced. Of a Cluster's
+// nodes, only the canary's shows that it was emptied. Embedded names a Redis in this process, without ids; empty: none.
 func Incarnation(ctx context.Context, client redis.UniversalClient, embedded string) (string, error) {
 	nodes, err := []string{embedded}, error(nil)
 	if embedded == "" {
@@ -249,7 +240,6 @@ func Nodes(ctx context.Context, client redis.UniversalClient) ([]string, error) 
 	return nodes, err
 }
 
-// infoField is the value of one line of INFO.
 func infoField(info, name string) string {
 	_, rest, _ := strings.Cut(info, "\n"+name+":")
 	value, _, _ := strings.Cut(rest, "\r\n")
@@ -347,11 +337,9 @@ func Lacking(err error) error {
 }
 
 const (
-	// readyKey begins the names of the keys that a look writes.
-	readyKey = "seckill:v1:ready:"
-	// rideOut is how long Sentinels may take to find a new primary while the instance stays ready: they need the
-	// silence that they wait for (5 s in deployments/engines), and a few seconds to agree. Requests hear 503 meanwhile,
-	// with Retry-After. If no instance were ready the load balancer would answer instead, and say less.
+	readyKey = "seckill:v1:ready:" // begins the names of the keys that a look writes
+	// rideOut is how long an instance stays ready while Sentinels seek a primary: 5 s of silence (deployments/engines)
+	// and a few seconds to agree. Requests get 503 with Retry-After; a load balancer would say less.
 	rideOut = 3 * budget.Answer
 )
 
@@ -370,8 +358,7 @@ func NewReadiness(client redis.UniversalClient) *Readiness {
 	return &Readiness{client: client, elected: ok && one.Options().Addr == failoverAddress}
 }
 
-// failoverAddress stands for the address of a client that asks Sentinels.
-const failoverAddress = "FailoverClient"
+const failoverAddress = "FailoverClient" // stands for the address of a client that asks Sentinels
 
 // Probe is UNAVAILABLE when nothing can be sold. A Cluster in which a primary is lost sells on what lies on the others.
 func (r *Readiness) Probe(ctx context.Context) error {

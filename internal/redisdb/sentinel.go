@@ -10,12 +10,10 @@ import (
 	"seckill/internal/redisurl"
 )
 
-// primaryTimeout bounds asking for the primary and connecting to it: a Sentinel that hangs is asked twice, then the
-// others are, and the primary has budget.Look. The library would ask a Sentinel that hangs for ever if this were over
-// before.
+// primaryTimeout bounds asking for the primary and connecting to it. A Sentinel that hangs is asked twice, then the
+// others, then the primary has budget.Look; the library would ask one that hangs for ever if this ended before.
 const primaryTimeout = 5*budget.Brief + budget.Look
 
-// newSentinelClient makes a client of the server that the Sentinels name.
 func newSentinelClient(options *redis.FailoverOptions, target redisurl.Target) *redis.Client {
 	options.MasterName = target.Primary
 	options.DialerRetries = redisDials
@@ -32,10 +30,9 @@ func newSentinelClient(options *redis.FailoverOptions, target redisurl.Target) *
 	return client
 }
 
-// dialAnyway reaches Sentinels, and the primary that they name. That one may be dead until they have elected another.
-// The library's pool stops dialing for a second after as many failures as it has places, and would go on not to see the
-// new primary for that time. So it is not told that a dial failed: it gets a connection on which everything fails with
-// the error of the dial.
+// dialAnyway reaches Sentinels, and the primary that they name, which may be dead until they elect another. The
+// library's pool stops dialing for a second after as many failures as it has places, and would miss the new primary
+// meanwhile. So it sees no failure: it gets a connection on which everything fails with the error of the dial.
 func dialAnyway(
 	dial func(ctx context.Context, network, addr string) (net.Conn, error),
 ) func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -56,8 +53,6 @@ type unreachable struct {
 	err error
 }
 
-// Read implements net.Conn.
 func (u unreachable) Read([]byte) (int, error) { return 0, u.err }
 
-// Write implements net.Conn.
 func (u unreachable) Write([]byte) (int, error) { return 0, u.err }

@@ -1,13 +1,11 @@
-// Package redisurl reads what the settings say of a Redis: of one server, of a Cluster,
-// or of the Sentinels that know which server is the primary now.
+// Package redisurl reads what the settings say of a Redis: one server, a Cluster, or Sentinels that know the primary.
 //
 //	redis://user:password@host:6379/0            one server
 //	redis+cluster://user:password@host:6379      a Cluster, by any of its nodes or an address of them all
 //	redis://…,redis://…                          a Cluster, by several nodes
 //	redis+sentinel://user:password@h1,h2,h3/primary/0
 //
-// ?pool_size=64&timeout=2s behind it are limits of the client. With rediss in the place of redis the servers are
-// reached by TLS. Errors quote nothing of the text, which holds a password.
+// ?pool_size=64&timeout=2s sets limits of the client, rediss means TLS. Errors quote nothing: the text has a password.
 package redisurl
 
 import (
@@ -26,17 +24,13 @@ import (
 const (
 	sentinelPort = "26379"
 
-	// The kinds, behind the + of a scheme.
-	cluster  = "cluster"
+	cluster  = "cluster" // a kind, behind the + of a scheme, as sentinel
 	sentinel = "sentinel"
 
-	// optionSkipVerify, of TLS: on takes any certificate.
-	optionSkipVerify = "skip_verify"
-	// optionPoolSize and optionTimeout are the Limits.
-	optionPoolSize = "pool_size"
-	optionTimeout  = "timeout"
-	// optionSentinelLogin: on has the Sentinels asked with the user and the password too.
-	optionSentinelLogin = "sentinel_login"
+	optionSkipVerify    = "skip_verify"    // of TLS: on takes any certificate
+	optionPoolSize      = "pool_size"      // Limits.PoolSize
+	optionTimeout       = "timeout"        // Limits.Timeout
+	optionSentinelLogin = "sentinel_login" // on: the Sentinels get the user and the password too
 )
 
 var (
@@ -53,11 +47,10 @@ var (
 		optionPoolSize + "=64, " + optionTimeout + "=2s, " + optionSkipVerify + "=on (with rediss) and " + optionSentinelLogin + "=on (with redis+sentinel), and the database is the path")
 )
 
+// Bounds of the Limits.
 const (
-	// MaxPoolSize is what a server takes by itself (maxclients).
-	MaxPoolSize = 10_000
-	// MinTimeout is what an answer may take on a network that is not well.
-	MinTimeout = 10 * time.Millisecond
+	MaxPoolSize = 10_000                // what a server takes by itself (maxclients)
+	MinTimeout  = 10 * time.Millisecond // what an answer may take on a network that is not well
 )
 
 // Limits are those of a client; 0: its default.

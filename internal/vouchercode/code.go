@@ -1,9 +1,8 @@
-// Package vouchercode makes the codes that buyers show to use their vouchers, reads what a person types of
-// one, and keeps them so that a leaked copy of the database reveals none that can be used.
+// Package vouchercode makes the codes that buyers show to use vouchers, reads what people type of them, and keeps them
+// so that a leaked copy of the database reveals none that can be used.
 //
-// A code is 19 random characters of Crockford's base32 (https://www.crockford.com/base32.html) and its check
-// symbol, in groups of four: 7K3M-9QWD-0XVB-R5TE-H2AC. No library has this form: those for Go encode 64-bit
-// integers, and most of them know no check symbol.
+// A code is 19 random characters of Crockford's base32 (https://www.crockford.com/base32.html) and a check symbol, by
+// fours: 7K3M-9QWD-0XVB-R5TE-H2AC. No library has this form: Go's encode 64-bit integers, most without a check symbol.
 package vouchercode
 
 import (
@@ -24,19 +23,15 @@ import (
 )
 
 const (
-	// alphabet leaves out I, L and O, which look like 1 and 0, and U.
-	alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-	// modulus of the check symbol: the smallest prime above 32, so that every wrong character is noticed, and
-	// every two exchanged ones but the first with the last.
+	alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ" // without I, L and O, which look like 1 and 0, and U
+	// modulus is the least prime above 32: it shows every wrong character and exchange of two, but first with last.
 	modulus = 37
 
-	// dataLength is 95 bits, of which the choice of the check symbol takes a fifth of one. 80 would be enough.
-	dataLength  = 19
+	dataLength  = 19 // 95 bits, of which the choice of the check symbol takes a fifth of one; 80 would be enough
 	length      = dataLength + 1
 	groupLength = 4
 
-	// longestInput bounds a person's text, in bytes: a code takes 24, with a blank or a dash between any two.
-	longestInput = 128
+	longestInput = 128 // of a person's text, in bytes: a code takes 24, with a blank or a dash between any two
 )
 
 // ErrMistyped says that a text is no code: check symbol, length or characters. An unknown code is not mistyped.
@@ -50,10 +45,8 @@ type Code struct {
 	text *string
 }
 
-// New makes a code that nobody can guess.
-//
-// Crockford's base32 has five check symbols beside the 32 characters, *~$=U, which are bad to read aloud and to type. A
-// code that would end in one of them is thrown away.
+// New makes a code that nobody can guess. One that would end in a check symbol beside the 32 characters (*~$=U, bad to
+// read aloud and to type) is thrown away.
 func New() Code {
 	text := make([]byte, dataLength, length)
 	for {
@@ -67,8 +60,7 @@ func New() Code {
 	}
 }
 
-// Parse reads a code as a person types it: in either case, with O for 0, I or L for 1, and blanks and dashes
-// anywhere. What is no code is ErrMistyped, and no part of it is repeated.
+// Parse reads a typed code: any case, O for 0, I or L for 1, blanks and dashes anywhere. ErrMistyped quotes none of it.
 func Parse(text string) (Code, error) {
 	if len(text) > longestInput {
 		return Code{}, ErrMistyped
@@ -134,21 +126,17 @@ func (c Code) Reveal() string {
 // hidden is embedded in what no verb, no log and no document may tell.
 type hidden struct{}
 
-// Format implements fmt.Formatter.
 func (hidden) Format(out fmt.State, _ rune) { _, _ = io.WriteString(out, redact.Mark) }
 
-// LogValue implements slog.LogValuer.
 func (hidden) LogValue() slog.Value { return slog.StringValue(redact.Mark) }
 
 // MarshalText implements encoding.TextMarshaler, which JSON uses too.
 func (hidden) MarshalText() ([]byte, error) { return []byte(redact.Mark), nil }
 
-// keyLength, in bytes, is that of both keys; so many HMAC-SHA256 and AES-256 make full use of.
-const keyLength = 32
+const keyLength = 32 // bytes of both keys, of which HMAC-SHA256 and AES-256 make full use
 
-// Keys find codes again and seal them. Both keys come from one secret (HKDF, RFC 5869) and neither tells
-// anything about the other. Without the secret a stored code can be neither found, nor opened, nor guessed and
-// compared. Keys are safe for concurrent use.
+// Keys find codes again and seal them, by two keys from one secret (HKDF, RFC 5869), neither of which reveals the
+// other. Without it no code is found, opened, or guessed and compared. Keys are safe for concurrent use.
 type Keys struct {
 	hidden
 

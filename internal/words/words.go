@@ -1,6 +1,5 @@
-// Package words has every text that people read, in both languages: those of the pages and
-// the titles of problems. A text is named by its English; zh.json has the Chinese by it,
-// and en.json has the English of what is a word of programs.
+// Package words has every text that people read, in both languages: of pages, and the titles of problems. A text is
+// named by its English; zh.json has the Chinese, en.json the English of what is a word of programs.
 package words
 
 import (
@@ -49,8 +48,7 @@ type Catalogue struct {
 	asked   *lru.Cache[string, *Language] // by the header: browsers send few different ones
 }
 
-// Headers are remembered up to so many, and up to such a length in bytes.
-const maxHeaders, maxHeader = 500, 200
+const maxHeaders, maxHeader = 500, 200 // remembered at most, and the bytes of one
 
 // New reads the texts.
 func New() (*Catalogue, error) {
@@ -109,8 +107,7 @@ func (l *Language) Text(key string, args ...any) string {
 	return fmt.Sprintf(key, args...)
 }
 
-// Explain is an error for the person who caused it. What is no refusal of the domain was not written for people. A
-// detail that the language lacks, such as one with values in it, is replaced by what the error's code means.
+// Explain is an error for people: a refusal's detail in this language, or else what the error's code means.
 func (l *Language) Explain(err error) string {
 	refusal, ok := errors.AsType[*model.Error](err)
 	if !ok || refusal.Code == model.CodeInternal {
