@@ -20,26 +20,21 @@ import (
 	"seckill/internal/sqlitefile"
 )
 
-// leastPacket is what a server must take in one statement: a voucher with the longest description, and the entry of the
-// administrators' log with what it was and is, as JSON. An order takes less than 1 KB.
+// leastPacket is the longest statement a server must take: a voucher, or its entry of the log. An order takes 1 KB.
 const leastPacket = 64 << 10
 
 // mysqlSession is what every connection is told, whatever the server's global settings are.
-//   - READ COMMITTED, see package repository, and transactions that may write.
-//   - Strict mode: what does not fit is an error, never cut.
+//   - READ COMMITTED (see package repository), transactions that may write, and InnoDB tables, goose's included.
+//   - Strict mode: what does not fit is an error, never cut. UNIQUE and (MariaDB) CHECK are enforced.
 //   - UTC: NOW(6) is the clock that decides windows, and is compared with columns that hold UTC.
 //   - A COMMIT only commits: completion_type would begin another transaction, or hang up.
-//   - Statements are not refused, and their results not cut, for what an operator has set for people.
-//   - UNIQUE and, in MariaDB, CHECK are enforced: nothing is sold twice by them.
-//   - Tables are InnoDB's, also that of the migrations, which goose makes.
-//   - innodb_lock_wait_timeout: a wait of 1 s for the voucher's row means a stuck transaction, not a queue, and the one
-//     that waits keeps vouchers locked. It cannot be called back sooner: MySQL counts in seconds, and a server goes on
-//     waiting for a row when its client has hung up.
-//   - idle_write_transaction_timeout (MariaDB): a process that was stopped in the middle of a transaction holds the hot
-//     row 5 s and not for ever. idle_readonly_transaction_timeout is the same when it has only locked so far; longer,
-//     because the transaction that reads a snapshot for a hot copy waits for Redis in between, at most twice 2 s.
-//   - max_statement_time (MariaDB): what the server's administrator has set would end a COMMIT too, for example while it
-//     waits for a replica. Each SELECT has its own limit, see endingConn.ending.
+//   - What an operator has set for people refuses no statements, and cuts no results.
+//   - innodb_lock_wait_timeout: 1 s for a voucher's row means a stuck transaction, no queue, and who waits keeps
+//     vouchers locked. MySQL counts in seconds, and the server goes on waiting when its client has hung up.
+//   - idle_write_transaction_timeout (MariaDB): a process stopped in a transaction holds the hot row 5 s, not for ever.
+//     idle_readonly_transaction_timeout is longer: a hot copy's snapshot waits for Redis in between, at most twice 2 s.
+//   - max_statement_time (MariaDB): an administrator's would end a COMMIT that waits for a replica. A SELECT has a
+//     limit of its own, see endingConn.ending.
 func mysqlSession() []string {
 	return []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
@@ -60,15 +55,11 @@ func mysqlSlack(slack time.Duration) []string {
 		" /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */", 1+int(slack.Seconds()))}
 }
 
-// mysqlClusterSession makes what one instance has committed visible to the next read through another one, on whatever
-// member that is. A server without the variable is no member of such a cluster.
-//   - wsrep_sync_wait (Galera): SELECT and BEGIN wait until this member has applied
-//     what was committed before. It means nothing where wsrep_on is off.
-//   - group_replication_consistency (Group Replication): with several writers every
-//     transaction waits like that. With one, a new one waits for what its predecessor
-//     has committed; all instances are on it.
-//
-// TiDB needs neither: each transaction reads by a timestamp that follows every commit.
+// mysqlClusterSession makes what one instance committed visible to the next read through any member. A server without
+// the variable is in no such cluster. TiDB needs none: a transaction's timestamp follows every commit.
+//   - wsrep_sync_wait (Galera): SELECT and BEGIN wait for what was committed before; without wsrep_on it means nothing.
+//   - group_replication_consistency: with several writers each transaction waits like that. With one, which all
+//     instances use, a new one waits for what its predecessor has committed.
 func mysqlClusterSession() []string {
 	return []string{
 		"SET SESSION wsrep_sync_wait = 1",
@@ -76,8 +67,7 @@ func mysqlClusterSession() []string {
 	}
 }
 
-// mysqlMaintenanceSession waits for tables in use: seconds, a sale's longest transactions take one or two. The
-// connection that holds the lock of migrations says nothing for as long as they take: the server must not cut it.
+// mysqlMaintenanceSession waits seconds for a table in use. The lock's silent connection must outlast all migrations.
 func mysqlMaintenanceSession() []string {
 	return append(mysqlSession(), "SET SESSION lock_wait_timeout = 60, wait_timeout = 86400, innodb_lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */")
 }
@@ -115,7 +105,6 @@ func mysqlConfig(o Options) (*mysql.Config, error) {
 	return cfg, cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin"), mysql.TimeTruncate(time.Microsecond))
 }
 
-// openMySQL makes a pool of connections, which are told the session's settings.
 func openMySQL(
 	pool func(driver.Connector) *sql.DB, cfg *mysql.Config, of *primary, session []string,
 ) (*sql.DB, error) {
@@ -126,9 +115,8 @@ func openMySQL(
 	return pool(endingConnector{base, slices.Concat(session, mysqlClusterSession()), of, cfg.ReadTimeout}), nil
 }
 
-// primary counts the servers that have been behind the database's address. Once one has refused a write as a demoted
-// server does, a proxy, or an address that moves, may stand for another one. Connections from before are closed then:
-// the demoted server would go on answering what is read there, and be believed.
+// primary counts the servers behind the database's address. When one refuses a write as demoted, a proxy or a moved
+// address may lead to another. Older connections are closed: the demoted server would answer reads with what is past.
 type primary struct {
 	mu     sync.Mutex
 	number atomic.Int64
@@ -145,7 +133,6 @@ func (p *primary) refused(number int64) {
 	}
 }
 
-// driverLog passes the driver's remarks about broken connections on.
 type driverLog struct{ log *slog.Logger }
 
 // Print implements mysql.Logger.
@@ -221,9 +208,8 @@ func openSQLite(pool func(driver.Connector) *sql.DB, file string) (*sql.DB, erro
 	return pool(endingConnector{Connector: connector, primary: &primary{}}), nil
 }
 
-// endingConnector opens connections that do not outlive a COMMIT or ROLLBACK that failed. A server may refuse either
-// and keep the transaction open, as a cluster's node without quorum does, and the next BEGIN on that connection would
-// commit what was to be undone. The pool by itself closes only a connection that returned driver.ErrBadConn.
+// endingConnector's connections do not outlive a failed COMMIT or ROLLBACK. A server that refuses either may keep the
+// transaction open (a node without quorum does): the next BEGIN would commit it. Pools close only on driver.ErrBadConn.
 type endingConnector struct {
 	driver.Connector
 
@@ -272,10 +258,8 @@ type endingConn struct {
 	primary  *primary
 	number   int64 // of the primary that it was opened to
 	patience time.Duration
-	// inside says that a transaction is under way.
-	inside bool
-	// refused is set once the server refused a statement for a reason that may be this connection's: it looks at the
-	// account's rights when it is opened, and those that were granted since help only a new one.
+	inside   bool
+	// refused: the server refused for what may be this connection's: rights granted later need a new one.
 	refused bool
 }
 
@@ -314,8 +298,7 @@ func (c *endingConn) QueryContext(ctx context.Context, query string, args []driv
 	return rows, c.note(err)
 }
 
-// The zero time is no time of a database: MySQL's driver writes it as 0000-00-00, which MariaDB compares with and MySQL
-// 8 refuses. Who reads since the zero time means all that there is; who writes it has forgotten a time.
+// The zero time becomes 0000-00-00, which MySQL 8 refuses. Who reads since it means all; who writes it forgot a time.
 
 var errNoTime = errors.New("a statement that writes has the zero time as a parameter")
 
@@ -338,14 +321,13 @@ func sinceEver(args []driver.NamedValue) []driver.NamedValue {
 	return args
 }
 
-// ending has the server end a SELECT shortly before its caller stops waiting for it. MySQL and MariaDB notice that a
-// client has hung up when they send an answer, and work on until then. The limit is sent with the statement: it costs
-// no round trip, and a router that gives the session to somebody else keeps it. To MariaDB the first comment is a
-// command. To MySQL and TiDB it is a comment, and the second one is a hint. Routers take both for comments, so that it
-// is a SELECT for them too.
+// ending has the server end a SELECT shortly before its caller leaves: MySQL and MariaDB notice that a client has hung
+// up only when they answer. The limit is part of the statement: it costs no round trip, and a router that gives the
+// session to somebody else keeps it. MariaDB obeys the first comment. MySQL and TiDB skip it, and take the second one
+// for a hint. Routers skip both.
 //
-// Writes have no such limit. They touch few rows and wait for a row at most innodb_lock_wait_timeout, and a COMMIT that
-// is ended half-way is one of which nobody knows what it did.
+// Writes have no limit: they touch few rows, wait for one at most innodb_lock_wait_timeout, and nobody knows what an
+// interrupted COMMIT has done.
 func (c *endingConn) ending(ctx context.Context, query string) string {
 	rest, reads := strings.CutPrefix(query, "SELECT ")
 	if !reads || c.patience == 0 {
@@ -363,8 +345,7 @@ func (c *endingConn) ending(ctx context.Context, query string) string {
 // strayed says that nothing more is to be asked here. A transaction comes to its end where it began.
 func (c *endingConn) strayed() bool { return !c.inside && c.over() }
 
-// note makes the pool close a connection that is of no use. A statement outside a Transaction that was refused because
-// the server takes no writes goes to another one, as with the driver's RejectReadOnly.
+// note has the pool close a useless connection. Outside a transaction a demoted server's refusal is repeated elsewhere.
 func (c *endingConn) note(err error) error {
 	if _, answered := errors.AsType[*mysql.MySQLError](err); !answered || classify(err) != faultAway {
 		return err

@@ -26,17 +26,13 @@ import (
 )
 
 const (
-	// operationBudget bounds one call, waiting for a connection included. The longest answer of the service is the
-	// lock's wait and 5 s; half a second is left for the rest of the road.
+	// operationBudget bounds one call with its wait for a connection. The rest of an answer has budget.Brief.
 	operationBudget = budget.Answer - budget.Brief
-	// maxConnections: beyond 16 concurrent transactions on one hot voucher throughput falls again (measured), and a
-	// dozen instances still fit into a server's usual few hundred connections.
+	// maxConnections: beyond 16 transactions on a hot voucher throughput falls (measured); a dozen instances fit.
 	maxConnections = 16
-	// browseConnections of them are for lists, counts and exports alone: at a millisecond for a page, some thousand a
-	// second.
+	// browseConnections of them serve only lists, counts and exports: at 1 ms a page, some thousand a second.
 	browseConnections = 4
-	// buyersConnections of those that sell may be in use at once for what buyers write beside purchases, which waits a
-	// second for each row that is locked.
+	// buyersConnections of those that sell serve buyers' other writes at most: a locked row keeps one for a second.
 	buyersConnections = 4
 	// connectionLifetime makes a pool notice, within minutes, a changed address of the server or a rebalanced proxy.
 	connectionLifetime = budget.Late / 2
@@ -53,26 +49,22 @@ const (
 	SQLite = "sqlite"
 )
 
-// writeNothing is refused where a sale's statements would be: by a server that is read-only for this account, by a
-// member of a cluster without quorum, and by one that rejects queries. It matches no row, so that it locks none and
-// nothing is written or replicated.
+// writeNothing is refused by a server that would refuse a sale's statements: read-only for this account, without
+// quorum, or rejecting queries. It matches no row, so that it locks, writes and replicates nothing.
 const writeNothing = "UPDATE order_mode SET mode = mode WHERE id = 0"
 
-// groupMajority is false on a member of Group Replication that has left its group, or that reaches no majority of it.
-// Such a member takes writeNothing, which it need not tell the others, and lets every COMMIT wait, for
-// group_replication_unreachable_majority_timeout or for ever. A server that is no member has no row, and MariaDB skips
-// what is for MySQL 8 alone.
+// groupMajority is false on a member of Group Replication that has left its group or reaches no majority of it. Such
+// a member takes writeNothing, but lets a COMMIT wait for group_replication_unreachable_majority_timeout or for ever. A
+// server that is no member has no row, and MariaDB skips what is for MySQL 8 alone.
 const groupMajority = "SELECT COALESCE(/*!80000 (SELECT SUM(member_state IN ('ONLINE', 'RECOVERING')) * 2 > COUNT(*)" +
 	" FROM performance_schema.replication_group_members), */ TRUE)"
 
-// errNoMajority says that a server would let every COMMIT wait.
 var errNoMajority = errors.New("the member of Group Replication reaches no majority of its group")
 
 // Options says which database to open.
 type Options struct {
-	// DSN is a go-sql-driver DSN of MySQL 8+ or MariaDB 10.6+, for example `user:password@tcp(host:3306)/seckill`. It
-	// needs no parameters: the service imposes what it depends on. It has one address: a proxy stands before several
-	// servers. Empty: SQLite.
+	// DSN is a go-sql-driver DSN of MySQL 8+ or MariaDB 10.6+, as `user:password@tcp(host:3306)/seckill`. It needs no
+	// parameters and has one address: a proxy stands before several servers. Empty: SQLite.
 	DSN string
 	// TLS is how the server is spoken to; nil leaves that to the DSN.
 	TLS *tls.Config
@@ -102,13 +94,11 @@ type Database struct {
 	gorm *gorm.DB
 	log  *slog.Logger
 
-	// browsing is the pool of lists, counts and exports: a flood of them takes no connection from purchases. It holds
-	// as many tokens as it has connections; a call takes one first, because a pool by itself has no bound for the wait.
+	// browsing is the pool of lists, counts and exports: they take no connection from purchases. See share.
 	browsing *sql.DB
 	browsers share
 	// buyers is the share of the connections that sell for what buyers write beside purchases, see model.OfBuyers.
 	buyers share
-	// health is the one connection of Ready.
 	health *sql.DB
 
 	// blind says that the account may not look at groupMajority, or that there is nothing to look at.
@@ -118,8 +108,7 @@ type Database struct {
 	maintenance func() (*sql.DB, error)
 	// file is SQLite's file, schema the name of MySQL's schema.
 	file, schema string
-	// writer is SQLite's only connection that writes; nil elsewhere. Waiting for it in the pool is fair, waiting for
-	// the lock in SQLite is polling, and its cache stays warm: no other connection of this process changes pages.
+	// writer is SQLite's only writing connection, else nil: its pool queues fairly, SQLite polls. Its cache stays warm.
 	writer *sql.DB
 
 	// unwritten is the latest transaction that the server could not write. Smaller ones may still fit.
@@ -230,9 +219,8 @@ func (d *Database) connect(ctx context.Context, dialector gorm.Dialector) error 
 	d.gorm, err = gorm.Open(dialector, &gorm.Config{
 		SkipDefaultTransaction: true, // transactions are opened where they are meant
 		DisableAutomaticPing:   true,
-		// Statements are interpolated by the MySQL driver, one round trip each. Prepared ones were a fifth slower for
-		// single orders and no faster for batches (which differ in size, so few are met again), and GORM's cache of
-		// them keeps a goroutine that nothing ends.
+		// The MySQL driver interpolates: one round trip each. Prepared statements were a fifth slower for single
+		// orders, no faster for batches of varying size, and GORM's cache of them keeps a goroutine that nothing ends.
 		PrepareStmt: false,
 		Logger:      logger.Discard, // errors are returned, with what was being done
 	})
@@ -249,9 +237,8 @@ func (d *Database) Ping(ctx context.Context) error {
 	return Named("reach the database", d.sql.PingContext(ctx))
 }
 
-// Ready asks whether a sale could be made: what it reads can be read, and the server takes writes, which one that is
-// read-only and a cluster's member without quorum do not. Nor does one whose disk is full, which only a transaction
-// finds out. It has a connection of its own, so that it does not wait behind purchases.
+// Ready asks whether a sale could be made: its rows can be read, and the server takes writes. A full disk shows only in
+// a transaction. Ready has a connection of its own, so that it does not wait behind purchases.
 func (d *Database) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
@@ -265,7 +252,6 @@ func (d *Database) Ready(ctx context.Context) error {
 	return Named("look whether the database can be sold from", cmp.Or(err, d.unwritten.Err()))
 }
 
-// takesWrites is nil when the server would carry a sale's statements out.
 func (d *Database) takesWrites(ctx context.Context) error {
 	if _, err := d.health.ExecContext(ctx, writeNothing); err != nil || d.blind.Load() {
 		return err
@@ -339,16 +325,14 @@ func mysqlDialect() Dialect {
 	}
 }
 
-// onTiDB is the dialect of TiDB, which refuses LOCK IN SHARE MODE (1235) because it has no such lock. The lock that
-// excludes others as well lets transactions wait for each other that need not, and nothing else changes. GET_LOCK with
-// no time to wait, which claims and migrations use, waits a second there.
+// onTiDB is TiDB's dialect. It refuses LOCK IN SHARE MODE (1235), and FOR UPDATE only makes more transactions wait.
+// GET_LOCK without a wait, which claims and migrations use, takes a second there.
 func (d Dialect) onTiDB() Dialect {
 	d.Share = " FOR UPDATE"
 	return d
 }
 
-// sqliteDialect: columns hold microseconds since 1970. SQLite's clock counts milliseconds; its result is rounded
-// because it is a floating point number. A DELETE with a LIMIT is an option that SQLite is built without.
+// sqliteDialect has columns of microseconds since 1970, and a clock of float milliseconds; DELETE has no LIMIT there.
 func sqliteDialect() Dialect {
 	const now = "(CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) * 1000)"
 	return Dialect{

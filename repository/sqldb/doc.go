@@ -1,8 +1,7 @@
-// Package sqldb opens the service's database and runs what package repository asks of it. It knows no voucher and no
-// order.
+// Package sqldb opens the service's database and runs what package repository asks of it. It knows no voucher.
 //
-// database.go opens MySQL, MariaDB or SQLite, and says what differs in their SQL. connection.go sets each connection up
-// and drops one that is of no use, or that leads to a server which takes no writes any more. transaction.go runs
-// questions and transactions, again where that is safe, and errors.go says what an error of a driver means for them.
-// migrate.go brings the schema up to date, and exclusive.go claims a name for one process.
+// database.go opens MySQL, MariaDB or SQLite, and has what differs in their SQL. connection.go sets each connection up,
+// and drops a useless one or one to a server that takes no writes any more. transaction.go runs queries and
+// transactions, again where that is safe, and judges drivers' errors. migrate.go updates the schema, exclusive.go
+// claims a name for one process.
 package sqldb

@@ -25,16 +25,14 @@ type Exclusive struct {
 	turn   sync.Mutex
 }
 
-// claim is how a database keeps a named lock for one process.
 type claim interface {
 	// hold takes the lock if it is free, and reports whether it is ours.
 	hold(ctx context.Context) (bool, error)
 	release() error
 }
 
-// Exclusive claims a name for as long as this process lives, and goes on trying while another process has it. In MySQL
-// it is a named lock, held by a connection of its own and thus gone with the process; it is taken again when that
-// connection was lost. In SQLite it is a lock on a file beside the database.
+// Exclusive claims a name for as long as this process lives, and keeps trying while another one has it. In MySQL it is a
+// named lock of its own connection, taken again when that is lost. In SQLite it is a lock on a file beside the database.
 func (d *Database) Exclusive(name string) *Exclusive {
 	ctx, stop := context.WithCancel(context.Background())
 	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(d.sql, name), budget: operationBudget + d.Slack}
@@ -42,7 +40,6 @@ func (d *Database) Exclusive(name string) *Exclusive {
 	return e
 }
 
-// newClaim is a claim whose connections, if it needs any, come from a pool.
 func (d *Database) newClaim(pool *sql.DB, name string) claim {
 	if d.Dialect.Name == SQLite {
 		return &fileClaim{flock.New(d.file + "." + name + ".lock")}
@@ -76,7 +73,6 @@ func (e *Exclusive) Close() error {
 	return e.claim.release()
 }
 
-// fileClaim is a lock on a file.
 type fileClaim struct{ file *flock.Flock }
 
 func (c *fileClaim) hold(context.Context) (bool, error) {
@@ -148,7 +144,6 @@ func lockName(schema, name string) string {
 	return "seckill." + hex.EncodeToString(sum[:16]) + "." + name[:min(len(name), 16)]
 }
 
-// getLock takes a named lock for a connection if it is free.
 func getLock(ctx context.Context, conn *sql.Conn, name string) (bool, error) {
 	var got sql.NullBool // NULL: an error, for example out of memory
 	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, 0)", name).Scan(&got); err != nil {

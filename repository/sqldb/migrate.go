@@ -33,8 +33,7 @@ type MigrationStatus struct {
 	AppliedAt time.Time // zero when not applied
 }
 
-// Migrate brings the schema up to date. Of several processes that do so at once, one works and the others wait, for as
-// long as ctx allows. It begins again after a trouble that passes: each migration can be repeated.
+// Migrate brings the schema up to date. One process works, others wait until ctx ends. It repeats after passing faults.
 func (d *Database) Migrate(ctx context.Context) error {
 	err := patiently(ctx, func() error {
 		return d.withGoose(ctx, func(provider *goose.Provider) error {
@@ -67,11 +66,9 @@ func (d *Database) MigrationStatus(ctx context.Context) ([]MigrationStatus, erro
 	return list, Named("read the state of migrations", err)
 }
 
-// withGoose works alone, on connections without the short timeouts of requests.
-//
-// The whole of it is under one lock: goose's own looks for pending migrations before it locks, and makes its table
-// there, so that of several first starts some fail. In MySQL goose's own lock is used as well, because it is held by
-// the very connection that migrates and thus lost only together with it.
+// withGoose works alone, on connections without the short timeouts of requests. One lock is around all of it: goose
+// looks for pending migrations and makes its table before it locks, so that some of several first starts fail. MySQL
+// has goose's own lock too: the connection that migrates holds it, and both are lost together.
 func (d *Database) withGoose(ctx context.Context, work func(*goose.Provider) error) (err error) {
 	pool, err := d.maintenance()
 	if err != nil {
@@ -109,11 +106,9 @@ func (d *Database) withGoose(ctx context.Context, work func(*goose.Provider) err
 	return work(provider)
 }
 
-// errBefore refuses a database that this program cannot bring up to date.
 var errBefore = model.Unavailable("The database was made before version 1.0.0 and cannot be migrated: give the service an empty one.", nil)
 
-// mendMigrationTable removes an empty table of migrations: MySQL commits DDL by itself, so a process can die before
-// goose has written the row that it expects in it, and no later one would get past that.
+// mendMigrationTable drops a table left empty: MySQL commits DDL by itself, and goose fails without its first row.
 func mendMigrationTable(ctx context.Context, conn *sql.DB) error {
 	var rows int
 	err := conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+migrationTable).Scan(&rows)

@@ -99,9 +99,8 @@ func (d *Database) enter(ctx context.Context) (leave func(), err error) {
 	return d.buyers.take(ctx, wait+d.Slack, "Too much is being written.")
 }
 
-// Browse is Read for lists, counts and exports, on connections of their own. Those
-// are few: a call that gets none within budget.Look is UNAVAILABLE. A connection counts as long as its server works
-// for it: a caller who goes away, and comes back, cannot have more statements run.
+// Browse is Read for lists, counts and exports, on a few connections of their own: a call without one within
+// budget.Look is UNAVAILABLE. It is free when its server is done: who leaves and returns has no more statements run.
 func (d *Database) Browse(ctx context.Context, action string, query func(*gorm.DB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Budget())
 	defer cancel()
@@ -127,10 +126,9 @@ func (d *Database) Write(ctx context.Context, action string, work func(*gorm.DB)
 	return d.write(ctx, action, false, func(tx *gorm.DB, _ bool) error { return work(tx) })
 }
 
-// WriteRepeatable is Write for work that finds out by itself what it has done already, and then does nothing more: a
-// COMMIT without an answer is decided by doing it again, and so is a row that another transaction has inserted
-// meanwhile. Work is told when an earlier attempt of this call may have been committed, and says with ErrNothingToWrite
-// that there is nothing to write.
+// WriteRepeatable is Write for work that notices what it has done already, and then does nothing more: a COMMIT without
+// an answer is decided by doing it again, and so is a row that another transaction inserted meanwhile. Doubtful says
+// that an earlier attempt may have been committed. ErrNothingToWrite from work ends the call without a write.
 func (d *Database) WriteRepeatable(ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error) error {
 	return d.write(ctx, action, true, work)
 }
@@ -214,8 +212,7 @@ func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) e
 	return d.commit(ctx, tx, leave)
 }
 
-// commit sends COMMIT. The driver waits for its answer without regard to ctx; the caller does not have that time, so it
-// leaves with "unknown" when ctx ends. Leave is called when the connection is free.
+// commit sends COMMIT and leaves with "unknown" when ctx ends; the driver waits on. It calls leave when the connection is free.
 func (d *Database) commit(ctx context.Context, tx *gorm.DB, leave func()) error {
 	if d.writer != nil { // a local file: neither slow nor lost on the way
 		defer leave()
@@ -234,7 +231,6 @@ func (d *Database) commit(ctx context.Context, tx *gorm.DB, leave func()) error 
 	}
 }
 
-// fault is what an error means to the transaction that met it.
 type fault int
 
 const (
@@ -267,7 +263,6 @@ func classify(err error) fault {
 	return faultAway
 }
 
-// MySQL's numbers for what is not there or not to be looked at, and for a row that is locked.
 const (
 	lockWait        = 1205
 	tableDenied     = 1142
@@ -287,7 +282,6 @@ func full(err error) bool {
 	return isMySQL(err, 3, 1021, 1026, 1030, 1114)
 }
 
-// isMySQL says that the server has answered with one of these numbers.
 func isMySQL(err error, numbers ...uint16) bool {
 	e, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && slices.Contains(numbers, e.Number)
@@ -311,8 +305,7 @@ func Repeatable(err error) bool {
 	return kind == faultRetry || kind == faultDuplicate
 }
 
-// classifyMySQL goes by the SQLSTATE that the server has sent, and by the error's number where the state is too coarse.
-// testdata/server_errors.tsv lists what becomes of every number of MariaDB and MySQL.
+// classifyMySQL goes by SQLSTATE, or by the number where that is too coarse: testdata/server_errors.tsv has them all.
 func classifyMySQL(number uint16, state string) fault {
 	switch number {
 	case 1022, 1062, 1169, 1586, 1859: // unique keys; class 23
