@@ -1,7 +1,7 @@
 // Package console is what administrators see in a browser, and the shop window of buyers. It decides nothing: it asks
 // the services that the API asks, with the same checks. Its pages are made on the server (html/template), in two
-// languages (package words). Tabler's styles and icons, htmx and uPlot, copied from npm (make assets), are in static/lib:
-// nothing is loaded from elsewhere. What people typed is not lost when their session ends before it is sent.
+// languages (package words). Tabler's styles and icons, htmx and uPlot, copied from npm (make assets), are in
+// static/lib: nothing is loaded from elsewhere.
 //
 // What of the OWASP Application Security Verification Standard 4.0.3, level 1, is about pages, and which test holds it
 // (docs/owasp.md has passwords, sessions and their cookies; 14.4.5, Strict-Transport-Security, is left to the proxy):

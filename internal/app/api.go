@@ -114,7 +114,6 @@ func (i *Instance) mainHandler(
 	})
 }
 
-// counter is what people ask for.
 type counter struct {
 	orders   *sale.Orders
 	vouchers *service.Vouchers
@@ -214,7 +213,6 @@ func (i *Instance) openConsole(options console.Options, async *AsyncParts) (http
 	return people, nil
 }
 
-// behind is the console's view of what works behind asynchronous orders.
 type behind struct {
 	*repair.Auditor
 	*repair.Replayer
@@ -289,7 +287,6 @@ func (db *Database) Administrators() *service.Administrators {
 	return service.NewAdministrators(&repository.Accounts{DB: db.Database}, newHasher())
 }
 
-// rates are the limits of the main listener.
 type rates struct {
 	service   *service.Limits
 	byUser    *ratelimit.Limiter

@@ -1,5 +1,4 @@
 // Package app puts a running instance together, and parts of one for the commands. It alone knows all other packages.
-//
 // Start lists the parts in the order of their start. They stop in the opposite order: a part ends before what it needs.
 package app
 
@@ -45,7 +44,6 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		}
 	}()
 
-	// What everything else stands on.
 	if err := i.openTracing(ctx); err != nil {
 		return nil, err
 	}
@@ -65,7 +63,6 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		return nil, err
 	}
 
-	// What happens behind the requests.
 	var async *AsyncParts // nil in sync
 	if cfg.Async() {
 		if async, err = i.openAsyncParts(ctx, servers, mode); err != nil {
@@ -107,7 +104,6 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		return nil, err
 	}
 
-	// What ends or begins an order's later life by itself.
 	i.runPayments(pay)            //nolint:contextcheck // until the stop
 	elected.run(i, servers, mode) //nolint:contextcheck // until the stop
 	return i, nil
@@ -115,12 +111,10 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 
 // servers are what everything else stands on.
 type servers struct {
-	db    *Database
-	redis redis.UniversalClient
-	// incarnation names an embedded Redis, which has no run_id: what an earlier start held is not this one's.
-	incarnation string
-	// sole is nil where several instances may work together.
-	sole *guard.Sole
+	db          *Database
+	redis       redis.UniversalClient
+	incarnation string      // names an embedded Redis, without a run_id: what an earlier start held is not this one's
+	sole        *guard.Sole // nil where several instances may work together
 }
 
 // claimDataDir keeps a second process out: its Redis would not know our locks, and its queue has the same files.
@@ -181,10 +175,8 @@ type Instance struct {
 	health    *service.Health
 	main, ops *listener.Listener
 
-	// disagrees says that the database is sold from in another order mode.
-	disagrees func(ctx context.Context) error
-	// leave tells the requests that wait for orders that the stop has begun.
-	leave func()
+	disagrees func(ctx context.Context) error // that the database is sold from in another order mode
+	leave     func()                          // tells the requests that wait for orders that the stop has begun
 
 	parts  *parts.Parts    // in the order in which they started
 	tracer *tracing.Tracer // nil: nothing is traced
@@ -193,7 +185,6 @@ type Instance struct {
 	stopOnce sync.Once
 }
 
-// newInstance is an instance of nothing yet.
 func newInstance(cfg config.Config, log *slog.Logger) *Instance {
 	i := &Instance{cfg: cfg, log: log, parts: parts.New(log), failed: make(chan error, 4), registry: prometheus.NewRegistry()}
 	i.registry.MustRegister(
@@ -216,11 +207,10 @@ func (i *Instance) Disagrees(ctx context.Context) error { return i.disagrees(ctx
 func (i *Instance) Failed() <-chan error { return i.failed }
 
 // Stop ends the instance in order. It is not ready any more, and serves on, closing connections, for the grace in which
-// load balancers notice. Then it takes no new connections, and ends what is under way. It takes the grace and less than
-// 10 s, also when a part hangs, and is safe to call twice; when ctx ends first, only the grace is cut short.
-//
-// It cannot fail. What was answered is durable by then, and what is left behind is done by others: a part that does not
-// close well is logged. What does end an instance badly comes over Failed.
+// load balancers notice. Then it takes no new connections, and ends what is under way, in less than 10 s more even when
+// a part hangs. It is safe to call twice; when ctx ends first, only the grace is cut short. It cannot fail: what was
+// answered is durable, others do what is left behind, and a part that closes badly is logged. Failed has what ends an
+// instance badly.
 func (i *Instance) Stop(ctx context.Context) {
 	i.stopOnce.Do(func() {
 		i.health.StartLeaving()
@@ -235,7 +225,6 @@ func (i *Instance) Stop(ctx context.Context) {
 	})
 }
 
-// probe adds a question to the readiness check.
 func (i *Instance) probe(name string, ask func(ctx context.Context) error) {
 	i.probePatiently(name, 0, ask)
 }
@@ -274,8 +263,7 @@ func (i *Instance) signIn(list *hotcopy.Instances, async *AsyncParts) error {
 	return nil
 }
 
-// maxDrifted bounds the vouchers that a sign names.
-const maxDrifted = 20
+const maxDrifted = 20 // vouchers that a sign names
 
 func (i *Instance) see(ctx context.Context, self *model.Instance, async *AsyncParts) {
 	var unready []string
@@ -291,8 +279,7 @@ func (i *Instance) see(ctx context.Context, self *model.Instance, async *AsyncPa
 	}
 }
 
-// opsConnections is enough for some scrapers and profiles.
-const opsConnections = 100
+const opsConnections = 100 // enough for some scrapers and profiles
 
 // listenForOperations opens the operations listener, whose clients may read metrics and cause profiles unasked.
 func (i *Instance) listenForOperations(ctx context.Context) (err error) {
@@ -320,7 +307,6 @@ func (i *Instance) listen(ctx context.Context, o listener.Options) (*listener.Li
 	return l, err
 }
 
-// checks asks every readiness check.
 func (i *Instance) checks() map[string]error {
 	all := make(map[string]error)
 	for _, check := range i.health.Check(context.Background()) {

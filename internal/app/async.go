@@ -96,7 +96,6 @@ func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Que
 	return q, nil
 }
 
-// natsAccess is how NATS is spoken to, and as whom.
 func natsAccess(cfg config.Config) queue.Access {
 	return queue.Access{TLS: cfg.NATSTLS.Client(), Credentials: cfg.NATSCredentials, NKey: cfg.NATSNKey}
 }
@@ -206,7 +205,6 @@ func (i *Instance) runElected(s servers, mode orderMode, name string, run func(c
 	})
 }
 
-// expiryStore is the database as expiry asks it.
 type expiryStore struct {
 	*repository.Orders
 	*repository.Payments
@@ -249,7 +247,6 @@ func (i *Instance) openClocks(s servers) *repair.Clocks {
 	return clocks
 }
 
-// run expires orders and draws until the stop.
 func (e elected) run(i *Instance, s servers, mode orderMode) {
 	if e.expiry != nil {
 		i.runElected(s, mode, "expiry", e.expiry.Run)

@@ -22,10 +22,8 @@ import (
 	"seckill/service/repair"
 )
 
-// webhookPath is where the provider tells of payments.
-const webhookPath = "/api/v1/webhooks/payments"
+const webhookPath = "/api/v1/webhooks/payments" // where the provider tells of payments
 
-// payments is what this instance needs so that orders can be paid.
 type payments struct {
 	codes     *service.Codes // nil: there is no key, and nothing can be paid
 	buyers    *payment.Buyers
@@ -69,7 +67,6 @@ func (i *Instance) openPayments(ctx context.Context, db *Database) (p *payments,
 	return p, err
 }
 
-// openProvider opens the way to the payment provider.
 func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, secrets []string) (err error) {
 	if len(secrets) == 0 {
 		return nil

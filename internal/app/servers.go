@@ -178,7 +178,6 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	return m, nil
 }
 
-// orderMode is the mode that the settings ask for.
 func (i *Instance) orderMode() model.OrderMode { return i.cfg.OrderMode }
 
 // claimDatabase makes this instance the only one on its database, if it needs to be; else it returns nil.
@@ -195,7 +194,6 @@ func (i *Instance) claimDatabase(db *Database) *guard.Sole {
 	return sole
 }
 
-// guardRedis guards that this process uses the Redis of its database.
 func (i *Instance) guardRedis(s servers) *guard.Redis {
 	identity := func(ctx context.Context) (string, error) {
 		if s.incarnation != "" {

@@ -22,8 +22,7 @@ import (
 	"seckill/model"
 )
 
-// maxPasswordInput bounds what is read for a password, in bytes: 128 characters of UTF-8, and some to see more.
-const maxPasswordInput = 1024
+const maxPasswordInput = 1024 // bytes: 128 characters of UTF-8, and some to see more
 
 func (p Process) adminCommand() *cobra.Command {
 	list := &cobra.Command{
@@ -111,10 +110,8 @@ func graded(role *string, unless string, cmd *cobra.Command) *cobra.Command {
 
 const migrateSetting = "SECKILL_MIGRATE"
 
-// adminWork is what a command does to the administrator of a username.
 type adminWork func(ctx context.Context, cfg config.Config, username string) error
 
-// oneAdmin makes a command that works on the administrator of a username.
 func (p Process) oneAdmin(cmd *cobra.Command, work adminWork) *cobra.Command {
 	var username string
 	cmd.Flags().StringVar(&username, "username", "", "3 to 32 of A-Z a-z 0-9 . _ - (required)")
@@ -150,7 +147,6 @@ func (p Process) listAdmins(ctx context.Context, cfg config.Config, _ []string) 
 	})
 }
 
-// setDisabled makes the work of disabling an administrator, or of enabling one.
 func (p Process) setDisabled(disabled bool, done string) adminWork {
 	return func(ctx context.Context, cfg config.Config, username string) error {
 		return p.withAccounts(ctx, cfg, func(db *app.Database) error {

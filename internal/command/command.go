@@ -115,7 +115,6 @@ func withoutArgs(cmd *cobra.Command) {
 	}
 }
 
-// usageError is a command that was called wrongly.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -246,7 +245,6 @@ func (p Process) say(format string, args ...any) error {
 	return err
 }
 
-// table lines up columns on stdout.
 func (p Process) table() *tabwriter.Writer { return tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0) }
 
 // onTerminal reports whether a person looks at what is written.

@@ -77,7 +77,6 @@ func (p Process) auditCommand() *cobra.Command {
 	return cmd
 }
 
-// auditServers asks the servers of the settings.
 func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOptions) error {
 	mode, err := p.orderMode(ctx, cfg)
 	if err != nil {
@@ -222,7 +221,6 @@ func printAudit(table io.Writer, audit model.Audit) {
 	}
 }
 
-// printStockRepair says what was done to a voucher's row, and why.
 func (p Process) printStockRepair(id string, found *model.AuditDatabase) {
 	if found == nil {
 		return
@@ -326,7 +324,6 @@ func (p Process) orderMode(ctx context.Context, cfg config.Config) (record model
 	return record, err
 }
 
-// changeMode changes the order mode of a database.
 func (p Process) changeMode(ctx context.Context, cfg config.Config, from, to model.OrderMode) error {
 	if from == to {
 		return p.say("The order mode is %s already.\n", to)

@@ -17,8 +17,7 @@ import (
 	"seckill/model"
 )
 
-// noAdmin is in the place of an administrator's id: a command has no account.
-const noAdmin = ""
+const noAdmin = "" // a command has no account
 
 const deadLettersHelp = "Orders that could not be persisted lie in the queue's dead letters; each is failed in the database as far as\n" +
 	"the database could note it, and its unit is back on sale. An embedded queue lives inside its server's process,\n" +
@@ -55,7 +54,6 @@ func (p Process) onLetters(cmd *cobra.Command, work func(ctx context.Context, a 
 	})
 }
 
-// sequenceArg wants the number of a letter.
 func sequenceArg(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) != 1:

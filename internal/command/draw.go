@@ -20,8 +20,7 @@ import (
 	"seckill/model"
 )
 
-// leavesPage is how many leaves are asked for at once: as many as the API gives.
-const leavesPage = 5000
+const leavesPage = 5000 // leaves asked for at once: as many as the API gives
 
 type drawOptions struct{ url, voucher, commitment, leaf, cacert string }
 

@@ -39,7 +39,6 @@ func (p Process) serveCommand() *cobra.Command {
 	return cmd
 }
 
-// serveOn makes a command serve.
 func (p Process) serveOn(cmd *cobra.Command) {
 	load := p.settings(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -76,8 +75,7 @@ func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	return err
 }
 
-// welcome tells what an embedded server is, where it is, and how to buy something at once. Tokens are printed to a
-// terminal only: any other output is a log, which more people read, and which is kept for longer.
+// welcome tells what an embedded server is, where, and how to buy. Tokens go to a terminal only: a log has readers.
 func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.Instance) error {
 	door := p.consoleDoor(ctx, cfg)
 	admin, buyer := "$ADMIN", "$BUYER"
@@ -124,7 +122,6 @@ func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.I
 	return nil
 }
 
-// welcomeTokens makes tokens of an administrator and of a buyer.
 func welcomeTokens(ctx context.Context, cfg config.Config) (admin, buyer string, err error) {
 	tokens, err := app.Tokens(ctx, cfg)
 	if err != nil {
@@ -137,7 +134,6 @@ func welcomeTokens(ctx context.Context, cfg config.Config) (admin, buyer string,
 	return admin, buyer, err
 }
 
-// quoted writes a text for a shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // welcomeHow makes the tokens where none are printed. A secret in the server's environment must be in the shell's too.
@@ -165,11 +161,9 @@ curl -sS "{api}/orders?voucher_id=$VOUCHER" -H "Authorization: Bearer {buyer}"
 
 `
 
-// firstAdmin is the username of the administrator whom the first start makes.
-const firstAdmin = "admin"
+const firstAdmin = "admin" // the username of the administrator whom the first start makes
 
-// consoleDoor tells where the console is, and how to get in. Without administrators it makes one if a person reads the
-// output: in a log no password belongs. What goes wrong with that stops no server.
+// consoleDoor tells the way into the console. For a person, not a log, it makes a first administrator. It never fails.
 func (p Process) consoleDoor(ctx context.Context, cfg config.Config) string {
 	if !cfg.Console {
 		return ""
@@ -221,8 +215,7 @@ const (
 `
 )
 
-// maxDemoBuyers bounds the memory of a demo: each buyer is a goroutine with a token and an answer, some 20 kB.
-const maxDemoBuyers = 100_000
+const maxDemoBuyers = 100_000 // each is a goroutine with a token and an answer, some 20 kB
 
 func (p Process) demoCommand() *cobra.Command {
 	var s demo.Sale

@@ -38,10 +38,9 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// Read implements net.Conn. A client that closes its sending half behind its request may still read the answer (RFC
-// 9293, section 3.6). net/http takes that for a hang-up, and cancels the request: it watches the connection of one that
-// it has read. So the end is kept back until it stops to watch, or for as long as an answer may take. Where the server
-// needs what it reads, it has set a deadline, and reads the end at once.
+// Read implements net.Conn. A client that closes its half behind its request may still read the answer (RFC 9293, 3.6),
+// but net/http, which watches the connection, would cancel the request. So the end is kept back until it stops to
+// watch, or as long as an answer may take; but a server with a deadline needs it at once.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.TCPConn.Read(p)
 	if err != io.EOF || !c.watched.Load() { //nolint:errorlint // package net never wraps it

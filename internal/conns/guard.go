@@ -1,11 +1,8 @@
-// Package conns bounds the connections of an HTTP server. Without a bound, clients that only connect use up the
-// descriptors of the process, and then neither a buyer nor a database is reached, without a line in the log.
-//
-// A connection waits while it has no request under way: it is new, idle, or sends its header slowly. At the bound the
-// one that has waited longest makes room for a new one, so that a crowd of silent connections costs no client that says
-// something; but each has a second to say it. A connection that finds no place stays in the kernel's queue, and every
-// one of that queue is answered: meanwhile answers close their connections (see Crowded), so that each request of a
-// crowd has its turn.
+// Package conns bounds the connections of an HTTP server: else clients that only connect use up the process's
+// descriptors, and neither a buyer nor a database is reached, without a line in the log. A connection waits while no
+// request is under way: it is new, idle, or sends its header slowly. At the bound the one that has waited longest makes
+// room, so that silent connections cost no client that says something; but each has a second to say it. What finds no
+// place stays in the kernel's queue, all of which is answered: meanwhile answers close their connections (see Crowded).
 package conns
 
 import (
@@ -31,16 +28,11 @@ import (
 )
 
 const (
-	// madeRoom connections are closed when no descriptor is left: the next accept and database call must succeed.
-	madeRoom = 16
-	// most connections of one server: of those that wait each takes some 20 kB, which makes 200 MB.
-	most = 10_000
-	// reserve descriptors are left to the database, Redis, the queue and files. Of few it is two thirds.
-	reserve = 512
-	// few descriptors are worth a warning at the start.
-	few = 1024
-	// manyDescriptors is taken for the limit where the system does not tell one.
-	manyDescriptors = 1 << 20
+	madeRoom        = 16      // closed when no descriptor is left: the next accept and database call must succeed
+	most            = 10_000  // of one server: of those that wait each takes some 20 kB, which makes 200 MB
+	reserve         = 512     // left to the database, Redis, the queue and files; of few it is two thirds
+	few             = 1024    // with fewer descriptors the start warns
+	manyDescriptors = 1 << 20 // taken for the limit where the system does not tell one
 )
 
 // What is logged of trouble.
@@ -52,15 +44,12 @@ const (
 
 // Options say how many connections a server may have; Name, Metrics and Log are required.
 type Options struct {
-	Name string // of the listener, in metrics and logs
-	// Max connections may be open. Zero is as many as memory and the process's limit of descriptors allow.
-	Max int
-	// PerNetwork of them may come from one address, of IPv6 from one /64; zero is half: an office has one address.
-	PerNetwork int
-	// Exempt networks may have them all: the trusted proxies.
-	Exempt  []netip.Prefix
-	Metrics prometheus.Registerer
-	Log     *slog.Logger
+	Name       string         // of the listener, in metrics and logs
+	Max        int            // open connections; zero: as many as memory and the process's limit of descriptors allow
+	PerNetwork int            // from one address, of IPv6 from one /64; zero: half, as an office has one address
+	Exempt     []netip.Prefix // may have them all: the trusted proxies
+	Metrics    prometheus.Registerer
+	Log        *slog.Logger
 }
 
 // Guard watches the connections of one server. It is safe for concurrent use.
@@ -169,7 +158,6 @@ func (g *Guard) Open() int {
 	return g.open
 }
 
-// guarded is a listener whose connections are watched.
 type guarded struct {
 	net.Listener
 
@@ -272,7 +260,6 @@ func (g *Guard) fullFor(network string) bool {
 	return g.full() || network != "" && g.networks[network] >= g.options.PerNetwork
 }
 
-// remove closes a connection that waits, for the sake of others.
 func (g *Guard) remove(c *conn, why string) {
 	g.forget(c)
 	g.closed.WithLabelValues(why).Inc()
@@ -280,7 +267,6 @@ func (g *Guard) remove(c *conn, why string) {
 	g.say(roomMade, slog.Int("open", g.open))
 }
 
-// changed follows the states that the server tells.
 func (g *Guard) changed(changed net.Conn, state http.ConnState) {
 	c, ok := changed.(*conn)
 	if !ok {
@@ -298,7 +284,6 @@ func (g *Guard) changed(changed net.Conn, state http.ConnState) {
 	}
 }
 
-// wait puts a connection behind those that wait already.
 func (g *Guard) wait(c *conn) {
 	if !c.gone && c.waits == nil {
 		c.since = time.Now()

@@ -22,12 +22,10 @@ func onlyHandshakesUnderWay() []unix.SockFilter {
 	}
 }
 
-// TakeNoMore returns when no connection waits to be accepted, and none can come. A listener that just closes resets
-// those that its server has not seen yet, with the requests in them, and a proxy sends no purchase again. One that is
-// not let in is tried again a second later: then the port is closed, nothing was sent, and the proxy goes to another
-// instance.
-//
-// Where the kernel has no such filter it returns at once.
+// TakeNoMore returns when no connection waits to be accepted, and none can come; at once where the kernel has no such
+// filter. A listener that just closes resets those that its server has not seen yet, with their requests, and a proxy
+// sends no purchase again. One that is not let in is tried again a second later: then the port is closed, nothing was
+// sent, and the proxy goes to another instance.
 func TakeNoMore(ctx context.Context, listener net.Listener) {
 	tcp, ok := listener.(*net.TCPListener)
 	if !ok {
