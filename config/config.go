@@ -1,7 +1,6 @@
-// Package config reads the settings of the service from the environment. It is the only package that does, and what it
-// reads is handed to it, so that a test can hand it anything. One table (table.go) says of every setting its variable,
-// default, unit and meaning; the command line's flags, the output of `seckill config` and README.md beside it are made
-// from it.
+// Package config reads the settings of the service from the environment. It alone does, and the environment is handed
+// to it, so that a test can hand it anything. One table (table.go) says of every setting its variable, default, unit
+// and meaning; flags, the output of `seckill config` and README.md beside it are made from it.
 package config
 
 import (
@@ -35,8 +34,7 @@ type Config struct {
 	NATSReplicas  int
 	BacklogMaxAge time.Duration
 
-	// How the servers are spoken to, and as whom; see tls.go.
-	DatabaseTLS, RedisTLS, NATSTLS TLS
+	DatabaseTLS, RedisTLS, NATSTLS TLS    // how the servers are spoken to, and as whom; see tls.go
 	NATSCredentials                string // file of a user's credentials; empty: none
 	NATSNKey                       string // file of a user's seed; empty: none
 
@@ -113,8 +111,7 @@ func (c Config) LacksForSeveral() string {
 	return strings.Join(lacks, " and ")
 }
 
-// failoverPatience is how long an instance is ready without its database: a failover takes seconds.
-const failoverPatience = budget.Answer
+const failoverPatience = budget.Answer // how long an instance is ready without its database: a failover takes seconds
 
 // WithoutDatabase is how long an instance is ready without the database: in async it sells on for a while.
 func (c Config) WithoutDatabase() time.Duration {
@@ -178,8 +175,7 @@ type Issuer struct {
 	Groups    string   // dotted path to a group or a list of groups; empty: groups
 }
 
-// usualDrainGrace is in what time a load balancer that asks every second leaves out an instance that is not ready.
-const usualDrainGrace = 5 * budget.Look
+const usualDrainGrace = 5 * budget.Look // in which a load balancer that asks each second leaves out an unready instance
 
 // Option changes how settings are read.
 type Option func(*reader)

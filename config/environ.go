@@ -16,16 +16,12 @@ import (
 )
 
 const (
-	// prefixAll opens the name of every variable of the service.
-	prefixAll = "SECKILL_"
-	// suffixFile names the variable that names the file with a secret.
-	suffixFile = "_FILE"
-	// maxFile bounds a file with a secret, in bytes: larger than any secret, smaller than a log named by mistake.
-	maxFile = 64 << 10
+	prefixAll  = "SECKILL_" // opens the name of every variable of the service
+	suffixFile = "_FILE"    // of the variable that names the file with a secret
+	maxFile    = 64 << 10   // of a secret, in bytes: larger than any, smaller than a log named by mistake
 )
 
-// byteOrderMark is what some editors put before a text.
-const byteOrderMark = "\uFEFF"
+const byteOrderMark = "\uFEFF" // some editors put it before a text
 
 // Source says where a value came from.
 type Source string
@@ -46,7 +42,6 @@ func (s Source) variable(of setting) string {
 	return of.variable
 }
 
-// reader collects values, and what is wrong with them.
 type reader struct {
 	environment   map[string]string // set and not empty
 	standard      map[string]string // OpenTelemetry's variables; see tracing.go
@@ -107,7 +102,6 @@ func (r *reader) lookUp(s setting) origin {
 	}
 }
 
-// readFile reads a secret.
 func readFile(name string) (string, error) {
 	content, err := readAtMost(name, maxFile)
 	if err != nil {
@@ -120,8 +114,7 @@ func readFile(name string) (string, error) {
 	return text, nil
 }
 
-// oneLine is a secret without what editors, shells and Kubernetes put around it, so that each instance has the same. A
-// break within it is refused: it may be a list without commas as well as a secret that was pasted badly.
+// oneLine strips what editors, shells and Kubernetes add. A break inside is refused: a list, or a secret pasted badly.
 func oneLine(text string) (string, error) {
 	text = strings.TrimSpace(strings.TrimPrefix(text, byteOrderMark))
 	switch {
@@ -133,7 +126,6 @@ func oneLine(text string) (string, error) {
 	return text, nil
 }
 
-// readAtMost reads a file that is no larger than most, in bytes.
 func readAtMost(name string, most int64) ([]byte, error) {
 	file, err := os.Open(name) //nolint:gosec // the operator names the file
 	if cause, ok := errors.AsType[*fs.PathError](err); ok && !filepath.IsAbs(name) {
@@ -243,7 +235,6 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-// failure is every problem that was found.
 func (r *reader) failure() *Error {
 	slices.SortFunc(r.problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.Text, b.Text))
@@ -322,16 +313,13 @@ func Markdown() string {
 	return text.String()
 }
 
-// redacted is shown in place of a secret wherever settings are shown.
-const redacted = redact.Mark
+const redacted = redact.Mark // shown in place of a secret wherever settings are shown
 
 // hide shows that there is something.
 func hide(string) string { return redacted }
 
-// showDSN shows where a database is.
 func showDSN(text string) string { return redact.DSN(text) }
 
-// showURLs shows where servers are.
 func showURLs(text string) string { return redact.Addresses(text) }
 
 // showKeys shows the key ids.

@@ -17,12 +17,9 @@ import (
 )
 
 const (
-	// minSecret is the shortest secret for HS256, in bytes: RFC 7518, section 3.2, asks for as many as the hash has.
-	minSecret = 32
-	// maxKeyID bounds key ids, in bytes: shorter than base64 of minSecret bytes, whose padding is no key id's "=".
-	maxKeyID = 32
-	// minVariety is of how many different bytes a secret is made at the least. One of random bytes, in any encoding,
-	// has more: of 32 random decimal digits, the poorest of them, fewer than 6 are different once in 10 million.
+	minSecret = 32 // bytes for HS256: RFC 7518, section 3.2, asks for as many as the hash has
+	maxKeyID  = 32 // bytes: shorter than base64 of minSecret bytes, whose padding is no key id's "="
+	// minVariety is a secret's least number of different bytes: 32 random digits, the poorest, fail once in 10 million.
 	minVariety = 6
 )
 
@@ -90,7 +87,6 @@ func wholeNumber(least, most int) func(string) (int, error) {
 	}
 }
 
-// replicas is a number of them, or all.
 func replicas(text string) (int, error) {
 	if text == "all" {
 		return AllReplicas, nil
@@ -139,8 +135,7 @@ func proxyNetwork(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// ipv4InIPv6 is how many bits come before an IPv4 address in an IPv6 address.
-const ipv4InIPv6 = 96
+const ipv4InIPv6 = 96 // bits before an IPv4 address in an IPv6 address
 
 // prefix reads a CIDR, or one address, which is the CIDR of itself.
 func prefix(text string) (netip.Prefix, error) {
@@ -229,7 +224,6 @@ func dsn(text string) (string, error) {
 	return text, dsnOptions(text)
 }
 
-// redisURL is one server.
 func redisURL(text string) (string, error) {
 	target, err := redisurl.Parse(text)
 	if err == nil && (target.Cluster || target.Primary != "") {
@@ -278,8 +272,7 @@ func joined(text string, parse func(string) (string, error)) (string, error) {
 	return strings.Join(parts, ","), nil
 }
 
-// keys reads one secret, which gets the key id 1, or a list of kid=secret. A secret may itself contain "=" and commas:
-// the text is a list when one of its parts opens with a key id, an "=", and something that is not only padding.
+// keys reads a secret (key id 1), even with "=" or commas, or a list, of which a part is kid, "=" and more than padding.
 func keys(text string) ([]Key, error) {
 	parts := strings.Split(text, ",")
 	found := make([]Key, 0, len(parts))
@@ -349,8 +342,7 @@ func returnURL(text string) (string, error) {
 	return text, nil
 }
 
-// maxReturnURL, in bytes, is what browsers and providers take, with the ids of orders in it.
-const maxReturnURL = 1024
+const maxReturnURL = 1024 // bytes, with the ids of orders in it: what browsers and providers take
 
 func keyed(part string) (Key, bool) {
 	id, secret, found := strings.Cut(part, "=")

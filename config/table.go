@@ -11,7 +11,6 @@ import (
 	"seckill/model"
 )
 
-// setting is one line of the table.
 type setting struct {
 	variable  string
 	fallback  string // the default as it would be written, or nothing
@@ -202,7 +201,6 @@ func table(c *Config) []setting {
 	}, tlsSettings(c)...)
 }
 
-// into makes a parser that stores what it parsed.
 func into[T any](target *T, parse func(string) (T, error)) func(string) error {
 	return func(text string) error {
 		value, err := parse(text)

@@ -14,8 +14,7 @@ import (
 	"seckill/internal/redact"
 )
 
-// maxCertificates bounds a file of certificates or keys, in bytes: several times those of every public authority.
-const maxCertificates = 1 << 20
+const maxCertificates = 1 << 20 // bytes: several times those of every public authority
 
 // TLS says how the servers of one kind are spoken to over TLS, and as whom. The zero TLS leaves that to their URLs.
 type TLS struct {
@@ -232,8 +231,7 @@ func dsnImposed() map[string]string {
 	}
 }
 
-// dsnOptions refuses an option that would do nothing: one that is not known, and one that the service decides
-// otherwise. It shows only names that are known: what looks like an option may be a piece of a password.
+// dsnOptions refuses an option that does nothing: unknown or decided here. It shows known names: others may be secret.
 func dsnOptions(text string) error {
 	imposed := dsnImposed()
 	for n, option := range dsnParts(text) {
@@ -266,7 +264,6 @@ func dsnOption(text, name string) string {
 	return ""
 }
 
-// dsnParts are the options of a DSN as the driver divides it.
 func dsnParts(text string) []string {
 	_, options, has := strings.Cut(text[strings.LastIndexByte(text, '/')+1:], "?")
 	if !has {
@@ -275,21 +272,16 @@ func dsnParts(text string) []string {
 	return strings.Split(options, "&")
 }
 
-// standardPrefix opens the names of OpenTelemetry's own variables, whose meaning its specification fixes:
-// https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
-const standardPrefix = "OTEL_"
+const standardPrefix = "OTEL_" // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 
 // Tracing is what the service decides by OpenTelemetry's variables; the library itself reads where spans go.
 type Tracing struct {
-	On bool
-	// Ratio of the requests that belong to no trace yet is traced, from 0 to 1.
-	Ratio float64
-	// ParentBased says that a request which is traced already, or is not to be, stays so.
-	ParentBased bool
+	On          bool
+	Ratio       float64 // the share of requests that belong to no trace yet which is traced, from 0 to 1
+	ParentBased bool    // a request which is traced already, or is not to be, stays so
 }
 
-// usualRatio traces one request in a hundred: enough to see where the time of a sale goes, and too few to be felt.
-const usualRatio = 0.01
+const usualRatio = 0.01 // one request in a hundred: enough to see where the time of a sale goes, and too few to be felt
 
 const (
 	tracesEndpoint   = "OTEL_EXPORTER_OTLP_ENDPOINT"

@@ -1,5 +1,4 @@
-// Package telemetry holds what the service counts about itself. Most metrics are values of the Prometheus library, with
-// which their users count; what takes more than one call has a method.
+// Package telemetry holds what the service counts about itself. What takes more than one Prometheus call has a method.
 package telemetry
 
 import (
@@ -24,7 +23,6 @@ type Gauge = prometheus.Gauge
 // Gauges are gauges by label, likewise.
 type Gauges = prometheus.GaugeVec
 
-// registry makes metrics and registers them.
 type registry struct{ prometheus.Registerer }
 
 func (r registry) counter(name, help string) prometheus.Counter {
@@ -40,7 +38,6 @@ func (r registry) counters(name, label, help string, known ...string) *prometheu
 	return vec
 }
 
-// pairs makes a counter for each combination of labels.
 func (r registry) pairs(name, help string, labels ...string) *prometheus.CounterVec {
 	return registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 }
@@ -112,8 +109,7 @@ func (m *Metrics) Placed(outcome string, took time.Duration) {
 	m.placing.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
-// Sale gathers what people watch a sale by: attempts to buy, how long they take, and the backlog (nil: no queue).
-// It reads memory alone: a gathering of all metrics asks every server whether it is ready (see NewChecks).
+// Sale gathers attempts, how long they take, and the backlog (nil: no queue), from memory alone, unlike NewChecks.
 func Sale(attempts *Metrics, backlog *Admission) prometheus.Gatherer {
 	shown := prometheus.NewRegistry()
 	shown.MustRegister(attempts.placed, attempts.placing)
@@ -429,7 +425,6 @@ func NewBuild(registerer prometheus.Registerer, build version.Build) {
 	})).Set(1)
 }
 
-// checks tells at each scrape what the readiness checks say at that moment.
 type checks struct {
 	ready *prometheus.Desc
 	ask   func() map[string]error

@@ -12,8 +12,7 @@ import (
 	"seckill/model"
 )
 
-// maxTallies bounds the vouchers whose tallies are told again and again: those that were asked for last.
-const maxTallies = 64
+const maxTallies = 64 // vouchers told again and again: those that were asked for last
 
 // Tallies count the attempts to buy each existing voucher. The zero Tallies has counted none.
 type Tallies struct {
@@ -104,8 +103,7 @@ func (t *Tallies) Unstored() map[string]model.Counted {
 	return unstored
 }
 
-// Trouble tells the log once that something begins to fail, and once that it is well again. A failure that stays alone
-// may be a busy machine: the first is information, and the second one a warning. The zero Trouble is well.
+// Trouble logs a failure and its end once. One alone may be a busy machine: information; the second is a warning.
 type Trouble struct {
 	mu     sync.Mutex
 	first  time.Time // of the failures that are counted; zero: nothing has failed yet

@@ -19,7 +19,6 @@ import (
 	"seckill/internal/budget"
 )
 
-// header is the first part of a token.
 type header struct {
 	Algorithm string          `json:"alg"`
 	KeyID     string          `json:"kid"`
@@ -121,7 +120,6 @@ func decode(part string) ([]byte, error) {
 
 var _ jwt.Claims = (*payload)(nil)
 
-// words is a text.
 type words string
 
 func (w *words) UnmarshalJSON(text []byte) error {
@@ -134,8 +132,7 @@ func (w *words) UnmarshalJSON(text []byte) error {
 // level is a text that must not count as absent when it is no text: an administrator without a level may do all.
 type level string
 
-// noLevel is that of a claim that says none.
-const noLevel level = "none"
+const noLevel level = "none" // of a claim that says none
 
 func (l *level) UnmarshalJSON(text []byte) error {
 	if json.Unmarshal(text, (*string)(l)) != nil || *l == "" {
@@ -178,8 +175,7 @@ func (i instant) date() *jwt.NumericDate {
 	if i == 0 {
 		return nil
 	}
-	// No clock reaches the year 9999; beyond it the product would overflow.
-	const year9999 = 253402300799
+	const year9999 = 253402300799 // no clock reaches it; beyond it the product would overflow
 	return &jwt.NumericDate{Time: time.UnixMicro(int64(min(max(i, 0), year9999) * 1e6))}
 }
 
@@ -282,7 +278,6 @@ func (e *NoKeysError) Error() string { return fmt.Sprintf("%v: %v", ErrNoKeys, e
 // Unwrap makes it an ErrNoKeys, and gives the cause.
 func (e *NoKeysError) Unwrap() []error { return []error{ErrNoKeys, e.cause} }
 
-// refusals counts refusals, and tells the log of some.
 type refusals struct {
 	log   *slog.Logger
 	count func(issuer string, why Reason)
@@ -308,7 +303,6 @@ func Report(log *slog.Logger, count func(issuer string, why Reason)) Option {
 	}
 }
 
-// note takes note of one refusal.
 func (r *refusals) note(ctx context.Context, now time.Time, what refused, err error) {
 	r.count(what.issuer, what.why)
 	r.mu.Lock()
@@ -326,9 +320,8 @@ func (r *refusals) note(ctx context.Context, now time.Time, what refused, err er
 	}
 }
 
-// readUsual reads claims in the form of nearly all tokens: one flat object without blanks, whose members are known,
-// each there once, with plain ASCII strings and whole numbers. Any other text may be as good, and is for the JSON
-// library. Of what it reads it gives the same claims, in a tenth of the time or less (see BenchmarkReadPayload).
+// readUsual reads most tokens in a tenth of the time (BenchmarkReadPayload): a flat object without blanks, known
+// members, each once, plain ASCII strings, whole numbers. All else is for the JSON library, with the same claims.
 func readUsual(text string) (payload, bool) {
 	u := usual{rest: text}
 	ok := u.skip('{')
@@ -384,7 +377,6 @@ func (u *usual) member() bool {
 	return !u.odd
 }
 
-// skip goes past a character, if it is the next one.
 func (u *usual) skip(c byte) bool {
 	if u.rest == "" || u.rest[0] != c {
 		return false
@@ -414,7 +406,6 @@ func (u *usual) text() string {
 	return text
 }
 
-// list reads a string, or a list of one.
 func (u *usual) list() audience {
 	several := u.skip('[')
 	one := audience{u.text()}
@@ -424,8 +415,7 @@ func (u *usual) list() audience {
 	return one
 }
 
-// maxDigits of a number fit into a float64 exactly.
-const maxDigits = 15
+const maxDigits = 15 // of a number: they fit into a float64 exactly
 
 // number reads a whole number that is not negative.
 func (u *usual) number() (n int64) {

@@ -25,10 +25,8 @@ import (
 )
 
 const (
-	// maxWaiting requests may wait for one reading; others come again, so that made-up key ids hold few.
-	maxWaiting = 100
-	// maxWanted unknown key ids are remembered between two readings. Further ones come again, and are never called bad.
-	maxWanted = 1000
+	maxWaiting = 100  // requests wait for one reading; others come again, so that made-up key ids hold few
+	maxWanted  = 1000 // unknown key ids between two readings; further ones come again, and are never called bad
 )
 
 // Issuer is another issuer whose tokens are accepted.
@@ -42,7 +40,6 @@ type Issuer struct {
 	Groups    string // dotted path to a group, or to a list of groups; empty: `groups`
 }
 
-// issuer is who signs tokens: we or another one.
 type issuer struct {
 	Issuer // empty but for Admins: we
 
@@ -100,7 +97,6 @@ func (m *hs256) Verify(signed string, signature []byte, _ any) error {
 	return nil
 }
 
-// ourselves is the issuer of our own tokens.
 func ourselves(keys []Key) (*issuer, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("a token authority needs at least one key")
@@ -246,7 +242,6 @@ func (i *issuer) read(ctx context.Context, sought map[uint64]struct{}) {
 	i.reading = nil
 }
 
-// learn takes the keys of a new document.
 func (i *issuer) learn(ctx context.Context, document []byte) error {
 	known, refused, err := parseKeys(document)
 	if err != nil {
@@ -261,7 +256,6 @@ func (i *issuer) learn(ctx context.Context, document []byte) error {
 	return nil
 }
 
-// run reads the keys again and again until ctx ends.
 func (i *issuer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		<-i.start(ctx)

@@ -27,14 +27,10 @@ import (
 )
 
 const (
-	// maxDocument bounds a JWK Set in bytes: a 4096 bit key with certificates takes 8 KiB, and issuers have a handful.
-	maxDocument = 256 << 10
-	// maxRedirects bounds how often a URL may point elsewhere: issuers move their keys once, and a circle must end.
-	maxRedirects = 3
-	// urlEvery is how often keys are read from a URL, and the longest life of a withdrawn key.
-	urlEvery = budget.Late / 2
-	// fileEvery is the same for a file, which is read for nothing.
-	fileEvery = budget.Step
+	maxDocument  = 256 << 10       // bytes of a JWK Set: a 4096 bit key with certificates takes 8 KiB, issuers have a handful
+	maxRedirects = 3               // of one URL: issuers move their keys once, and a circle must end
+	urlEvery     = budget.Late / 2 // between two readings of a URL, and the longest life of a withdrawn key
+	fileEvery    = budget.Step     // the same for a file, which is read for nothing
 )
 
 // source is where the keys of an issuer are: a URL, or the path of a file.
@@ -65,7 +61,6 @@ func newSource(place string) (*source, error) {
 	}}, nil
 }
 
-// every is how often the keys are read.
 func (s *source) every() time.Duration {
 	if s.client == nil {
 		return fileEvery
@@ -137,8 +132,7 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// minRSA is the shortest RSA key in bits: RFC 7518, section 3.3.
-const minRSA = 2048
+const minRSA = 2048 // bits: RFC 7518, section 3.3
 
 // parseKeys reads a JWK Set. Keys that cannot be used are left out, as RFC 7517, section 5, asks, and it says why.
 func parseKeys(document []byte) (known map[string]key, refused []error, err error) {

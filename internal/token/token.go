@@ -1,9 +1,8 @@
-// Package token signs and verifies the JSON Web Tokens by which callers prove who they are. Our own are signed with a
-// secret (HS256), those of other issuers with keys whose public halves verify them (RS, PS and ES 256, 384 and 512, or
-// EdDSA). Subject, issuer, audience and expiry are always required, and of our own tokens a role; see Issuer.
-//
-// Every key belongs to one issuer and to one algorithm; a token chooses neither. The members of a token count by their
-// exact names, and no name may come twice, so that no two readers of one token read different claims.
+// Package token signs and verifies the JSON Web Tokens by which callers prove who they are: our own with a secret
+// (HS256), other issuers' with keys whose public halves verify them (RS, PS and ES 256, 384 and 512, or EdDSA).
+// Subject, issuer, audience and expiry are always required, and of our own tokens a role; see Issuer. Every key belongs
+// to one issuer and one algorithm; a token chooses neither. Members count by their exact names, and none may come
+// twice, so that no two readers read different claims.
 package token
 
 import (
@@ -26,8 +25,7 @@ import (
 const (
 	// MinSecret is the shortest secret in bytes: RFC 7518, 3.2, requires the size of the hash, 32 bytes of SHA-256.
 	MinSecret = 32
-	// maxLifetime of a user's token is 400 days, as browsers keep cookies (RFC 6265bis, section 5.5). An expiry further
-	// ahead is a mistake, such as milliseconds, or means "never".
+	// maxLifetime of a user's token is 400 days, as of cookies (RFC 6265bis, 5.5). Beyond is a mistake, or "never".
 	maxLifetime = 400 * budget.Day
 )
 
@@ -39,14 +37,13 @@ type Key struct {
 
 // Claims is what a token says of its bearer.
 type Claims struct {
-	Subject string     // user id, see model.ValidUserID
-	Role    model.Role // user or admin
-	// Level is what an administrator may do. A token without one may do everything.
-	Level    model.Level
-	Username string   // may be empty: other issuers need not tell one
-	Version  int64    // of the account, see model.Account; 0: the token is of no account
-	Issuer   string   // the other issuer that says so; empty: we do
-	Groups   []string // that the issuer puts the user into
+	Subject  string      // user id, see model.ValidUserID
+	Role     model.Role  // user or admin
+	Level    model.Level // what an administrator may do; without one, everything
+	Username string      // may be empty: other issuers need not tell one
+	Version  int64       // of the account, see model.Account; 0: the token is of no account
+	Issuer   string      // the other issuer that says so; empty: we do
+	Groups   []string    // that the issuer puts the user into
 
 	// SignedInAt is when an administrator gave a password, in s; zero: unknown. ExpiresAt is when such a token ends.
 	SignedInAt, ExpiresAt time.Time
@@ -196,10 +193,9 @@ func Longest(role model.Role) time.Duration {
 	return maxLifetime
 }
 
-// Verify tells the claims of a token, or an InvalidError or a NoKeysError. It waits only for a token of another issuer
-// that names an unknown key, and then for one reading of that issuer's keys, within its limits and ctx.
-//
-// It is not jwt.Parser, which takes far longer (see BenchmarkVerify) and knows neither exact names nor crit.
+// Verify tells the claims of a token, or an InvalidError or a NoKeysError. For a token of another issuer that names an
+// unknown key it waits for one reading of that issuer's keys, within its limits and ctx. jwt.Parser takes far longer
+// (see BenchmarkVerify) and knows neither exact names nor crit.
 func (a *Authority) Verify(ctx context.Context, token string) (Claims, error) {
 	claims, issuer, err := a.read(ctx, token)
 	if err != nil {

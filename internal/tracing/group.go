@@ -16,8 +16,7 @@ import (
 	"seckill/model"
 )
 
-// maxLinks of a group are recorded, as many as OpenTelemetry's default. Each order names the group all the same.
-const maxLinks = 128
+const maxLinks = 128 // of a group, OpenTelemetry's default; each order names the group all the same
 
 // Group is one step of several orders. A nil Group is one none of whose orders is traced.
 type Group struct {
@@ -26,7 +25,6 @@ type Group struct {
 	byID    map[string]int // of members
 }
 
-// member is an order of a group that is traced.
 type member struct {
 	index int
 	span  trace.Span
@@ -111,8 +109,7 @@ func (t *Tracer) Step(ctx context.Context, step string, options ...trace.SpanSta
 	}
 }
 
-// Work begins a step on so many orders that no request has asked for: of these the ratio is recorded, as of requests.
-// Inside something that is traced, or is not to be, it is a part of that. The function ends it.
+// Work begins a step on orders without a request, recorded by the ratio or as what it is inside of. end ends it.
 func (t *Tracer) Work(ctx context.Context, step string, orders int) (_ context.Context, end func(failure error)) {
 	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() && !t.door.chance() {
 		return ctx, func(error) {}
@@ -147,10 +144,9 @@ func Within(ctx context.Context, orderID string) string {
 	return ""
 }
 
-// door decides of each request whether it is recorded, by the traceparent (W3C Trace Context) that it brings and by
-// chance. Anybody may send one, so "sampled" counts for clientTraces requests a second; of the others the ratio is
-// recorded, in traces of their own, by our chance and not by the trace's id, which the client makes up. Tracestate and
-// baggage are not read: they are texts of any client's making, which would travel with every order.
+// door decides whether a request is recorded: by its traceparent (W3C Trace Context), of which anybody may send one, so
+// that "sampled" counts for clientTraces a second; of the others the ratio is, in new traces, by our chance and not by
+// an id that the client makes up. Tracestate and baggage, texts of any client's making, are not read.
 type door struct {
 	ratio       float64
 	parentBased bool

@@ -1,11 +1,9 @@
-// Package tracing follows orders through the service, from the request to the row, with OpenTelemetry.
-//
-// An order that is traced carries the traceparent of its latest step with it, through group commits and the queue.
-// A step that many orders share is a span of its own, in a trace of its own: it links to a span of each of its orders,
-// and each of those names it. Whether anything of an order is recorded is decided once, at its request.
-//
-// Nobody waits for a span: it goes into a bounded queue or is dropped, and is exported behind the sale. What leaves
-// the process are the attributes listed in export.go and no texts: no code, token, password or user.
+// Package tracing follows orders through the service, from the request to the row, with OpenTelemetry. A traced order
+// carries the traceparent of its latest step, through group commits and the queue. A step that many orders share is a
+// span in a trace of its own: it links to a span of each of its orders, and each of those names it. Whether anything of
+// an order is recorded is decided once, at its request. Nobody waits for a span: it goes into a bounded queue or is
+// dropped, and is exported behind the sale. Listed attributes (see leaves) leave the process, and no texts: no code,
+// token, password or user.
 package tracing
 
 import (
@@ -38,19 +36,15 @@ import (
 	"seckill/internal/version"
 )
 
-// service is the name of the service where OTEL_SERVICE_NAME gives none.
-const service = "seckill"
+const service = "seckill" // where OTEL_SERVICE_NAME gives none
 
 // Options say what is traced.
 type Options struct {
-	// Ratio of the requests that belong to no trace yet is traced, from 0 to 1.
-	Ratio float64
-	// ParentBased says that a request which is traced already, or is not to be, stays so.
-	ParentBased bool
-	// Exporter sends spans away; nil: over OTLP/HTTP, as OpenTelemetry's variables of the process say.
-	Exporter sdk.SpanExporter
-	Metrics  *telemetry.Counters
-	Log      *slog.Logger
+	Ratio       float64          // the share of requests that belong to no trace yet which is traced, from 0 to 1
+	ParentBased bool             // a request which is traced already, or is not to be, stays so
+	Exporter    sdk.SpanExporter // nil: over OTLP/HTTP, as OpenTelemetry's variables of the process say
+	Metrics     *telemetry.Counters
+	Log         *slog.Logger
 }
 
 // Tracer records spans. It is safe for concurrent use. A nil Tracer records none and costs nothing.
@@ -145,12 +139,9 @@ func (t *Tracer) OpenDB(connector driver.Connector) *sql.DB {
 }
 
 const (
-	// maxSpans wait for their export: 8 MB, the spans of 80 traced orders a second in the 5 s between two exports.
-	maxSpans = 4096
-	// maxBatch spans are one export.
-	maxBatch = 512
-	// clientTraces requests a second are traced because their client says so: enough to look into something.
-	clientTraces = 10
+	maxSpans     = 4096 // wait for export: 8 MB, the spans of 80 traced orders a second in the 5 s between two
+	maxBatch     = 512  // spans of one export
+	clientTraces = 10   // requests a second traced because their client says so: enough to look into something
 )
 
 // Attributes of ours.
@@ -224,7 +215,6 @@ func (o outlet) OnEnd(span sdk.ReadOnlySpan) {
 	o.SpanProcessor.OnEnd(span)
 }
 
-// export is the exporter as the outlet sees it.
 type export struct {
 	sdk.SpanExporter
 
