@@ -431,9 +431,9 @@ func (s *Administrators) change(ctx context.Context, username string, change fun
 }
 
 // attempts limit who may try a password, by address and by account. Nobody is locked out: no wait exceeds
-// budget.Settled, and an address without recent failures does not wait for what others did to the account.
-// One address can try some seven passwords a minute. Many addresses can try one account twelve times a minute from
-// those without a failure, twice from the others. What passes is hashed in turns, see package password.
+// budget.Settled, and an address without recent failures does not wait for what others did to the account. One
+// address can try some seven passwords a minute. Many addresses can try one account twelve times a minute from those
+// without a failure, twice from the others. What passes is hashed in turns, see package password.
 type attempts struct {
 	mu sync.Mutex // held from the look at the waits to the beginning of an attempt
 

@@ -122,7 +122,6 @@ func (s *Refunds) Request(ctx context.Context, adminID, orderID string) (model.R
 	if err != nil {
 		return model.Refund{}, err
 	}
-	// A client that hangs up changes nothing: what is begun comes to its end.
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
 	refund, _, err := s.Store.Request(ctx, orderID, id, adminID)

@@ -63,7 +63,6 @@ func (s *Payments) Pay(ctx context.Context, userID, orderID string) (model.Payme
 	if s.Provider == nil {
 		return model.Payment{}, model.Order{}, model.Unavailable("Nothing can be paid here: there is no payment provider.", nil)
 	}
-	// A client that hangs up changes nothing: what is begun comes to its end.
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
 	p, order, err := s.begin(ctx, userID, orderID)

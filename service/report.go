@@ -49,8 +49,7 @@ type ReportDeps struct {
 // NewReports makes the service.
 func NewReports(deps ReportDeps) *Reports { return &Reports{deps, make(chan struct{}, 1)} }
 
-// Make makes the report of a voucher. An instance makes one at a time, of short questions on the connections of lists,
-// so that no sale waits for it. NOT_FOUND when there is no such voucher, UNAVAILABLE when the audit cannot be made.
+// Make makes a voucher's report, one at a time, without delay to sales. NOT_FOUND: no voucher. UNAVAILABLE: no audit.
 func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Survey)
 	defer cancel()
@@ -213,8 +212,7 @@ func (s *soldSale) finish() model.Report {
 const (
 	// firstStep is that of the curve of a short sale, in milliseconds; it doubles as often as a longer sale needs.
 	firstStep = 100
-	// maxSteps bounds a curve: as many as a page can show.
-	maxSteps = 240
+	maxSteps  = 240 // a curve's, as many as a page can show
 )
 
 func plot(c *model.ReportCurve, at time.Time) {
@@ -260,8 +258,7 @@ func (h *instants) Pop() any {
 }
 
 const (
-	// storeShare: an instance stores its counts every budget.Step, and a killed one loses those of 10 s. With very
-	// many vouchers the pauses grow, so that storing takes at most one storeShare-th of the time.
+	// storeShare bounds storing to a storeShare-th of the time. Each budget.Step is stored; a death loses 10 s.
 	storeShare = 100
 )
 

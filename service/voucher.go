@@ -211,8 +211,7 @@ func (s *Vouchers) Rebuild(ctx context.Context, id, adminID string) error {
 	return nil
 }
 
-// changed drops the cache entries of a voucher, and the lists of this instance; those of others last for budget.Glance.
-// It is called after failed changes too, because their COMMIT may have happened all the same.
+// changed drops a voucher's entries and this instance's lists, also after failures: a COMMIT may have happened.
 func (s *Vouchers) changed(ctx context.Context, id string) {
 	s.lists.change()
 	s.Cache.Drop(id)
@@ -220,17 +219,13 @@ func (s *Vouchers) changed(ctx context.Context, id string) {
 }
 
 const (
-	// listTimeout bounds one reading.
-	listTimeout = 3 * budget.Look
-	// listReaders read at once. Made-up cursors are queries that must leave connections and time to others.
-	listReaders = 2
-	// maxListQueue bounds the queries that wait, for budget.Look each.
-	maxListQueue = 256
+	listTimeout  = 3 * budget.Look // of one reading
+	listReaders  = 2               // read at once. Made-up cursors must leave connections and time to others
+	maxListQueue = 256             // wait, for budget.Look each
 	// maxLists pages are kept, of maxListBytes at the most: more than are read in budget.Glance.
 	maxLists     = 1000
 	maxListBytes = 16 << 20
-	// voucherBytes is what a voucher takes beside its texts.
-	voucherBytes = 400
+	voucherBytes = 400 // beside its texts
 )
 
 // lists are the pages of vouchers shown to the public a moment ago. Concurrent requests share one query.
@@ -309,7 +304,6 @@ func (l *lists) change() {
 	l.changed = time.Now()
 }
 
-// keep remembers a page in place of the one before.
 func (l *lists) keep(q model.VoucherQuery, read *list) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

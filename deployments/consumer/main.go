@@ -1,11 +1,10 @@
-// Command consumer is an example of another system that hears of orders: it reads the events of the stream that
-// SECKILL_EVENTS names, and writes a line for each.
+// Command consumer is an example of another system: it writes a line for each event of the stream of SECKILL_EVENTS.
 //
 //	go run ./deployments/consumer -stream EVENTS -name mail -filter 'seckill.*.events.order.paid'
 //
-// The server keeps the place of a consumer by its name, so that one that was away goes on where it was. Events come at
-// least once, and a repeated one has the id of the first. Those of one order come in their order, which is why this
-// program works on one at a time: one that fails is tried again before the next one comes.
+// The server keeps a consumer's place by its name, so that one that was away goes on there. Events come at least once,
+// and a repeated one has the id of the first. One order's come in order: so this program works on one at a time, and
+// repeats one that fails before the next.
 package main
 
 import (
@@ -27,10 +26,8 @@ import (
 const (
 	// remembered ids know a repeated event again. A real system would keep the id in its transaction for ever.
 	remembered = 10_000
-	// ackWait is how long the work on one event may take before the server sends it again.
-	ackWait = 30 * time.Second
-	// pause is the wait before an event whose work has failed comes again.
-	pause = time.Second
+	ackWait    = 30 * time.Second // for the work on one event; then the server sends it again
+	pause      = time.Second      // before an event whose work has failed comes again
 )
 
 // event is a CloudEvent (CloudEvents 1.0, JSON format) of an order or a voucher.
@@ -62,7 +59,6 @@ func main() {
 	}
 }
 
-// consume does some work for each event, until ctx ends.
 func consume(ctx context.Context, url, stream string, config jetstream.ConsumerConfig, work func(event) error) error {
 	conn, err := nats.Connect(url, nats.MaxReconnects(-1))
 	if err != nil {

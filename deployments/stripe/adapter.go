@@ -19,12 +19,9 @@ import (
 )
 
 const (
-	// patience of one call: the service waits for 3 s.
-	patience = budget.Call + budget.Brief
-	// tellPatience bounds telling the service, which answers within 5 s.
-	tellPatience = budget.Answer + budget.Look
-	// maxBody bounds what is read, in bytes: events of Stripe have some thousand.
-	maxBody = 1 << 20
+	patience     = budget.Call + budget.Brief  // of one call: the service waits for 3 s
+	tellPatience = budget.Answer + budget.Look // of telling the service, which answers within 5 s
+	maxBody      = 1 << 20                     // in bytes: events of Stripe have some thousand
 )
 
 // adapter is our protocol (payments.md) on one side, and Stripe on the other.
@@ -46,7 +43,6 @@ func (a *adapter) routes() http.Handler {
 	return http.MaxBytesHandler(mux, maxBody)
 }
 
-// refused says which errors of Stripe are refusals.
 func refused(err error) error {
 	if refusal(err) {
 		return fmt.Errorf("%w: %w", payment.ErrRefused, err)

@@ -1,6 +1,5 @@
-// Command stripe speaks the service's protocol of payments on one side and Stripe Checkout on the other;
-// deployments/payments.md says how it is run. Another provider's adapter is a payment.Provider too: the
-// protocol's side is payment.Serve, and what is Stripe's own is in provider.go and in adapter.go.
+// Command stripe speaks the service's protocol of payments (payment.Serve) on one side and Stripe Checkout
+// (provider.go, adapter.go) on the other. See deployments/payments.md. Another adapter is a payment.Provider too.
 package main
 
 import (

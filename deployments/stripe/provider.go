@@ -38,8 +38,7 @@ var rounded = []string{"BHD", "JOD", "KWD", "OMR", "TND"} //nolint:gochecknoglob
 // checkouts is Stripe, as far as a payment needs it. Its errors are Stripe's.
 type checkouts struct{ stripe *stripe.Client }
 
-// start makes the session of a payment. The same payment again gets the same session, as long as Stripe remembers the
-// key: for at least a day.
+// start makes a payment's session; again, the same one, as long as Stripe remembers the key: a day at least.
 func (c checkouts) start(ctx context.Context, e entry) (*stripe.CheckoutSession, error) {
 	about := map[string]string{keyOfPayment: e.ID, keyOfOrder: e.OrderID, keyOfBuyer: e.Buyer}
 	title := cmp.Or(e.Title, "Order "+e.OrderID)
@@ -109,7 +108,6 @@ func (c checkouts) disputes(ctx context.Context, intent string, p *payment.Payme
 	return nil
 }
 
-// paymentOf is a session in our words.
 func paymentOf(s *stripe.CheckoutSession) payment.Payment {
 	p := payment.Payment{Request: payment.Request{
 		ID: s.Metadata[keyOfPayment], OrderID: s.Metadata[keyOfOrder],
@@ -133,7 +131,6 @@ func paymentOf(s *stripe.CheckoutSession) payment.Payment {
 	return p
 }
 
-// errRefund refuses a refund for good.
 var errRefund = errors.New("the refund is refused")
 
 // refund gives money back, once for a key. Stripe forgets keys after a day: so the refund is looked for first.
@@ -174,8 +171,7 @@ func accepted(made *stripe.Refund, money payment.Money) error {
 	return nil
 }
 
-// refusal reports whether an error says that nothing has happened, and will not: what Stripe takes for a wrong request.
-// A wrong key, too many calls, and an earlier call under way are no such thing.
+// refusal reports whether nothing has happened, nor will: a bad request, but not a bad key, a rush or a call under way.
 func refusal(err error) bool {
 	var said *stripe.Error
 	return errors.Is(err, errRefund) || errors.As(err, &said) && said.Type == stripe.ErrorTypeInvalidRequest &&
@@ -188,7 +184,6 @@ var schema string
 // book is what the adapter remembers: an SQLite file.
 type book struct{ db *sql.DB }
 
-// entry is one payment in it.
 type entry struct {
 	payment.Checkout
 
@@ -232,7 +227,6 @@ func (b *book) find(ctx context.Context, id string) (entry, error) {
 	return e, nil
 }
 
-// note keeps the session that a payment has become.
 func (b *book) note(ctx context.Context, id, session string) error {
 	return b.change(ctx, "UPDATE payments SET session = ? WHERE id = ?", session, id)
 }

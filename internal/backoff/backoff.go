@@ -1,7 +1,5 @@
-// Package backoff makes those who fail wait, longer each time, and never for good.
-//
-// An attempt counts as a failure from its beginning, so that many attempts at once
-// do not pass for one; it is taken back when it turns out not to have failed.
+// Package backoff makes those who fail wait, longer each time, never for good. An attempt counts as a failure from its
+// beginning, so that many at once do not pass for one; it is taken back when it turns out not to have failed.
 package backoff
 
 import (

@@ -1,11 +1,7 @@
 // Package lane lets concurrent callers share expensive calls: a group commit. Callers submit an item each; a writer
-// takes the items that have gathered meanwhile and runs them as one batch.
-//
-// A Group shares runs between all items. Keyed is a group for each key. A Lane is both: the items of all keys share
-// runs, and a key that spoils or delays a run is isolated for a while, so that it costs the others a bounded time,
-// once.
-//
-// Read group.go first, then isolation.go and lane.go.
+// runs those that have gathered as one batch. A Group shares runs between all items. Keyed is a group for each key. A
+// Lane is both: all keys share runs, and one that spoils or delays a run is isolated, so that it costs the others a
+// bounded time, once. Read group.go first, then isolation.go and lane.go.
 package lane
 
 import (
@@ -23,9 +19,8 @@ import (
 
 var (
 	// ErrFull refuses an item because the queue is at its bound. Nothing was done.
-	ErrFull = errors.New("lane: the queue is full")
-	// ErrClosed refuses an item after Close. Nothing was done.
-	ErrClosed = errors.New("lane: closed")
+	ErrFull   = errors.New("lane: the queue is full")
+	ErrClosed = errors.New("lane: closed") // refuses an item after Close. Nothing was done
 	// ErrNotRun says that the submitter's context ended while its item was queued. It was dropped; nothing was done.
 	ErrNotRun = errors.New("lane: the item was dropped before it ran")
 )
@@ -73,8 +68,7 @@ func newRunner[In, Out any](run Run[In, Out], opts Options) *runner[In, Out] {
 	return r
 }
 
-// Close refuses further items, lets the queued ones run, and returns when the writers have ended. When ctx ends first,
-// the contexts of the runs under way are canceled. It is safe to call twice.
+// Close refuses items, runs those queued, and returns when writers have ended; ctx's end cancels runs. Twice is safe.
 func (r *runner[In, Out]) Close(ctx context.Context) {
 	r.door.Lock()
 	if !r.shut {
@@ -145,11 +139,9 @@ func (r *runner[In, Out]) try(ctx context.Context, batch []*Ticket[In, Out]) (an
 	return answers, err
 }
 
-// Group shares runs between callers. It is safe for concurrent use.
-//
-// A batch waits for nothing but the processor: a lone item leaves at once, and while a batch runs the next one gathers
-// by itself. As long as one writer keeps up there is only one, because two would share the same items in batches half
-// as large. See Options.Writers and budget.Blink for when another one begins.
+// Group shares runs between callers. It is safe for concurrent use. A lone item leaves at once, and while a batch runs
+// the next one gathers. One writer is enough as long as it keeps up: two would halve the batches. See Options.Writers
+// and budget.Blink for when another one begins.
 type Group[In, Out any] struct {
 	*runner[In, Out]
 
@@ -318,8 +310,7 @@ func (t *Ticket[In, Out]) finish(answer Out, err error) {
 	close(t.done)
 }
 
-// Keyed is a group for each key: items of one key share runs, and no key waits for another, unless Options.Total bounds
-// the runs of all keys. A key costs nothing while none of its items is there. It is safe for concurrent use.
+// Keyed is a group for each key, which costs nothing idle. Options.Total bounds all runs. Safe for concurrent use.
 type Keyed[In, Out any] struct {
 	*runner[In, Out]
 
@@ -353,7 +344,6 @@ func (k *Keyed[In, Out]) join(ticket *Ticket[In, Out]) error {
 	return group.join(ticket)
 }
 
-// drop forgets a group that has nothing to do.
 func (k *Keyed[In, Out]) drop(key string, group *Group[In, Out]) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

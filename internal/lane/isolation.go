@@ -12,11 +12,9 @@ import (
 )
 
 const (
-	// firstPause is the first wait before a key that failed by itself is tried again. It grows up to budget.Call, so that
-	// it costs little, and is short, because a caller waits for its items.
-	firstPause = 2 * budget.Blink
-	// maxIsolated bounds the keys that are remembered. Beyond that all are forgotten, and learnt again.
-	maxIsolated = 1000
+	// firstPause is before the first retry of a key that failed by itself, whose callers wait. It grows to budget.Call.
+	firstPause  = 2 * budget.Blink
+	maxIsolated = 1000 // are remembered. Beyond that all are forgotten, and learnt again
 )
 
 // ErrResting refuses an item whose key failed a moment ago and is not to be tried now. Nothing was done.
@@ -132,8 +130,7 @@ func (i *isolation) begin(key string) (failures int) {
 	return failures
 }
 
-// succeeded notes that an attempt at a key by itself was well. A suspicion ends with it; after trouble of its own the
-// key stays isolated for its term. It reports whether that was the last one with failures.
+// succeeded notes a good attempt: it ends a suspicion, but not a term after trouble. True: the last key has recovered.
 func (i *isolation) succeeded(key string) (recovered bool) {
 	if !i.any.Load() {
 		return false
@@ -157,8 +154,7 @@ func (i *isolation) succeeded(key string) (recovered bool) {
 	return recovered
 }
 
-// away reports that so many keys have failed by themselves, and none was well, that one about which nothing is known
-// need not be tried: what all of them need is away. Its suspicion ends.
+// away reports that fruitless keys in a row failed by themselves: all is away, so a suspect key need not be tried.
 func (i *isolation) away(key string, fruitless int) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

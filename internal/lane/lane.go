@@ -29,11 +29,9 @@ type Rules[In, Out any] struct {
 	Key func(In) string
 	Run Run[In, Out] // of items of any keys. It may be called again with the same items.
 	// Judge tells of an answer whether the item's key is in trouble although the run was well; nil: it never is.
-	Judge func(Out) Trouble
-	// Total is how many runs of isolated keys there are at once.
-	Total int
-	// Fruitless keys that failed by themselves in a row leave the others untried; 0: all are tried.
-	Fruitless int
+	Judge     func(Out) Trouble
+	Total     int // runs of isolated keys at once
+	Fruitless int // keys in a row that failed by themselves leave the others untried; 0: all are tried
 	// Isolated is told once that a key has trouble, and whether it is the only one; Recovered when the last is well.
 	Isolated  func(key string, cause error, first bool)
 	Recovered func(key string)
@@ -45,14 +43,12 @@ type Trouble struct {
 	Cause error // it failed; nil: it did not
 }
 
-// Lane shares runs between the items of all keys. A key that spoils or delays a run is isolated: its items have runs of
-// their own, of which one is under way at a time. While they fail they are attempted less and less often; once they
-// succeed the key returns to the shared runs. Where an error does not name the key that spoiled a run, every key of the
-// run is isolated, and shows by itself whether it was that one.
+// Lane shares runs between the items of all keys. A key that spoils or delays a run is isolated: it has runs of its
+// own, one at a time, ever more rarely while they fail; success returns it to the shared runs. When an error does not
+// name the key, each key of the run is isolated, and shows by itself whether it was that one.
 //
-// Trouble is an error of a run. A *model.HeldError names the key. An error that wraps model.ErrUnknownOutcome
-// is the answer to every item of the run, because it may have been done. Any other error says that nothing was done.
-// It is safe for concurrent use.
+// Trouble is an error of a run. A *model.HeldError names the key. model.ErrUnknownOutcome answers every item, because
+// it may have been done. Any other error says that nothing was done. It is safe for concurrent use.
 type Lane[In, Out any] struct {
 	rules  Rules[In, Out]
 	shared *Group[In, Out]
@@ -65,8 +61,7 @@ type Lane[In, Out any] struct {
 	late map[string]*lateRun[In, Out] // by key
 }
 
-// lateRun is a shared run that takes long, with the items of its keys that came meanwhile. They must not begin another
-// run, which would wait for the same key while it keeps others waiting.
+// lateRun is a shared run that takes long. Its keys' later items wait in it, because another run would wait too.
 type lateRun[In, Out any] struct {
 	first  *Ticket[In, Out] // of the run
 	parked []*Ticket[In, Out]
@@ -89,8 +84,7 @@ func NewLane[In, Out any](rules Rules[In, Out], opts Options) *Lane[In, Out] {
 	return l
 }
 
-// Submit queues items that may share a run. When ctx ends before an item's run begins, the item is dropped; once that
-// has begun it goes on to its end. The tickets of items for which there is no room say so.
+// Submit queues items that may share a run. It drops an item if ctx ends before its run. Tickets tell of no room.
 func (l *Lane[In, Out]) Submit(ctx context.Context, items ...In) []*Ticket[In, Out] {
 	tickets := make([]*Ticket[In, Out], len(items))
 	for i, item := range items {
@@ -137,8 +131,7 @@ func (l *Lane[In, Out]) route(tickets []*Ticket[In, Out]) {
 	}
 }
 
-// others are the tickets that a shared run may take; own is the first of it, or nil. Those of isolated keys have runs
-// of their own, and those of keys in another run that takes long wait for its end.
+// others are the tickets for a shared run, own the first or nil: not of isolated keys, nor of keys in a late run.
 func (l *Lane[In, Out]) others(own *Ticket[In, Out], tickets []*Ticket[In, Out]) (others []*Ticket[In, Out]) {
 	if !l.keys.any.Load() && l.lateRuns.Load() == 0 {
 		return tickets
@@ -219,7 +212,6 @@ func (l *Lane[In, Out]) together(ctx context.Context, batch []*Ticket[In, Out]) 
 	}
 }
 
-// judge isolates the keys whose answers say that they are in trouble.
 func (l *Lane[In, Out]) judge(batch []*Ticket[In, Out], answers []Out) {
 	failed := map[string]bool{}
 	for i := range answers {
@@ -264,7 +256,6 @@ func (l *Lane[In, Out]) alone(ctx context.Context, batch []*Ticket[In, Out]) {
 	l.attempt(ctx, key, batch)
 }
 
-// attempt runs the items of one key, and notes what that says of it.
 func (l *Lane[In, Out]) attempt(ctx context.Context, key string, batch []*Ticket[In, Out]) {
 	failures := l.keys.begin(key)
 	d := &division[In, Out]{lane: l, began: time.Now(), always: bits.OnesCount(uint(failures)) == 1}
@@ -279,8 +270,7 @@ func (l *Lane[In, Out]) attempt(ctx context.Context, key string, batch []*Ticket
 	}
 }
 
-// division runs the items of one key. If the data of some are refused it runs the halves, down to the single item.
-// After other trouble it does so only when the key has failed 1, 2, 4, 8 … times before: it may well fail.
+// division runs one key's items. It halves refused data to one item; after other trouble at failures 1, 2, 4, 8 …
 type division[In, Out any] struct {
 	lane    *Lane[In, Out]
 	began   time.Time
@@ -346,10 +336,8 @@ func (d *division[In, Out]) judge(answers []Out) {
 	}
 }
 
-// Halve does something with items that go together. Where they are too much for the other side, as its refusal tells,
-// it does it with each half, down to one: who knows a limit only by what is refused need not be told of it. What is
-// refused alone is that item's error, and holds up no other. Any other error ends it, because what follows would meet
-// it too.
+// Halve does something with all items, or with each half where that is too much for the other side, down to one: limits
+// need not be known. A single refusal is that item's error. Any other error ends it: the rest would meet it too.
 func Halve[T any](items []T, tooMuch func(error) bool, do func(some []T) error) error {
 	err := do(items)
 	if err == nil || len(items) < 2 || !tooMuch(err) {
@@ -363,8 +351,7 @@ func Halve[T any](items []T, tooMuch func(error) bool, do func(some []T) error) 
 	return errors.Join(err, Halve(items[half:], tooMuch, do))
 }
 
-// Undone makes UNAVAILABLE of the error of an item that could not be done in time or for want of room. What the domain
-// has answered stays as it is, and so does everything else: it is a bug.
+// Undone makes UNAVAILABLE of what had no time or room. The domain's answers, and bugs, stay as they are.
 func Undone(detail string, err error) error {
 	if _, ok := errors.AsType[*model.Error](err); ok {
 		return err

@@ -18,13 +18,11 @@ import (
 	"seckill/internal/conns"
 )
 
-// Limits of the HTTP servers. The slowest honest client has a phone on a bad network. An answer is written within the
-// wait for a lock and writeTimeout; the handlers of those that take longer move the deadline.
+// Limits of the HTTP servers, for a phone on a bad network. Handlers with longer answers move the write deadline.
 const (
 	writeTimeout   = 2 * budget.Step
 	maxHeaderBytes = 16 << 10
-	// idleTimeout is longer than any load balancer keeps a connection that it does not use (Google's 600 s). Were it
-	// shorter, a request would now and then meet the end of its connection, and a purchase is not sent again.
+	// idleTimeout exceeds any load balancer's (Google: 600 s): a purchase on a closed connection is not repeated.
 	idleTimeout = 620 * time.Second
 )
 
@@ -117,9 +115,8 @@ func (l *Listener) URL() string {
 // Addr is where it listens.
 func (l *Listener) Addr() net.Addr { return l.socket.Addr() }
 
-// closing asks the clients of an instance that is leaving to come back on another connection (HTTP/2 has GOAWAY for
-// that, which net/http makes of the same header), so that no proxy sends a request in the moment of the end. A
-// connection that waits has one more answer. It is asked when an answer begins: some requests are under way for half a
+// closing asks the clients of a leaving instance to use another connection (net/http makes HTTP/2's GOAWAY of the
+// header), so that no proxy sends a request at the end. It asks when an answer begins: some requests take half a
 // minute.
 func closing(next http.Handler, leaving func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -188,8 +185,7 @@ func (l *Listener) OnMachine() string {
 	return net.JoinHostPort(host, port)
 }
 
-// publicAddresses are those of the internet at which a listener is reached: its own, or the machine's when it listens
-// on all of them. Addresses of private networks (RFC 1918, RFC 4193), of shared ones (RFC 6598) and of a link are not.
+// publicAddresses are a listener's, or its machine's, outside of RFC 1918, RFC 4193, RFC 6598 and link-local ones.
 func publicAddresses(listener net.Addr, machine []net.Addr) []string {
 	at, err := netip.ParseAddrPort(listener.String())
 	if err != nil {
@@ -215,10 +211,8 @@ func publicAddresses(listener net.Addr, machine []net.Addr) []string {
 	return public
 }
 
-// KnownHosts answers only requests for a name that a foreign web page cannot have. By DNS rebinding, a page of
-// evil.example makes a browser inside the network ask this listener as a part of that page, and reads the answer. The
-// Host of such a request is still evil.example. A monitoring system asks for an address, or for a name that only the
-// inner network has:
+// KnownHosts answers only requests for a name that no foreign page can have. By DNS rebinding a page of evil.example
+// makes a browser inside ask this listener and reads the answer; the Host is still evil.example. Allowed are:
 //   - an IP address,
 //   - localhost, or any other name without a dot (a service of Docker or Kubernetes),
 //   - a name below .localhost, .local, .internal or .svc, which no registry sells,

@@ -1,20 +1,16 @@
-// Package payment speaks with a payment provider: it starts payments, looks them up and refunds them over HTTP,
-// and checks the signatures of the webhooks that tell how payments went. It keeps nothing; package simulator
-// below it is a provider to try out.
+// Package payment starts, looks up and refunds payments at a provider over HTTP, and checks the signatures of its
+// webhooks. It keeps nothing; package simulator below it is a provider to try out.
 //
-// The protocol is small. All bodies are JSON, amounts are integers in minor units of an ISO 4217 currency, and
-// Authorization carries a bearer key:
+// All bodies are JSON, amounts are integers in ISO 4217 minor units, and Authorization carries a bearer key:
 //
 //	POST /payments               Checkout                           200 Payment, pending at first
 //	GET  /payments/{id}                                             200 Payment; 404
 //	POST /payments/{id}/refunds  {amount, currency}                 200 Refund
 //
-// Both POST carry an Idempotency-Key (draft-ietf-httpapi-idempotency-key-header): the same key and body again
-// get the same answer, and nothing happens twice. The same key with other money or another order is 422; the same key
-// while the first call is under way is 409, which says nothing, because that call may succeed. 404 and 422 are a
-// provider's refusals, which say that nothing has happened. Every other answer, and none, says nothing.
-//
-// deployments/payments.md tells those who write a provider's adapter the same at length.
+// Both POST carry an Idempotency-Key (draft-ietf-httpapi-idempotency-key-header): the same key and body again get the
+// same answer, and nothing happens twice. The same key with other money or another order is 422; while the first call
+// is under way it is 409, which says nothing. 404 and 422 are refusals: nothing has happened. Every other answer, and
+// none, says nothing. deployments/payments.md says the same at length, for those who write an adapter.
 package payment
 
 import (
@@ -62,8 +58,7 @@ type Request struct {
 	Money
 }
 
-// Checkout asks for a payment, and says what the provider's page shows and where it leads. Those of the first call
-// count: a voucher may have another title when the call is repeated.
+// Checkout asks for a payment. What the provider's page shows, and its way back, is the first call's, as titles change.
 type Checkout struct {
 	Request
 
@@ -89,7 +84,6 @@ type Refund struct {
 	Money
 }
 
-// The types of webhooks.
 const (
 	EventSucceeded = "payment.succeeded"
 	EventFailed    = "payment.failed"
@@ -115,23 +109,17 @@ type EventData struct {
 
 const (
 	// callTimeout bounds one call. A buyer waits for the start of a payment, and an answer takes at most 5 s.
-	callTimeout = 3 * budget.Look
-	// maxAnswer bounds an answer in bytes; an honest one has some hundred.
-	maxAnswer = 64 << 10
-	// maxURL bounds the address of a page in bytes, as browsers and the database do.
-	maxURL = 2048
-	// maxConnections bounds the calls under way. Further ones wait for their turn, within callTimeout.
-	maxConnections = 64
+	callTimeout    = 3 * budget.Look
+	maxAnswer      = 64 << 10 // an answer in bytes; an honest one has some hundred
+	maxURL         = 2048     // an address in bytes, as browsers and the database do
+	maxConnections = 64       // calls under way. Further ones wait for their turn, within callTimeout
 	// maxStarts of them are for starts, which buyers make at will. The others stay free for refunds and questions.
-	maxStarts = maxConnections - 16
-	// idleConnections stay open between calls.
-	idleConnections = 8
+	maxStarts       = maxConnections - 16
+	idleConnections = 8 // stay open between calls
 )
 
-// Client calls a provider. It is safe for concurrent use.
-//
-// An error is ErrRefused, or wraps model.ErrUnknownOutcome: then the call may have happened, and only the same
-// call again, or LookUp, tells.
+// Client calls a provider. It is safe for concurrent use. An error is ErrRefused, or wraps model.ErrUnknownOutcome: it
+// may have happened, and only the same call again, or LookUp, tells.
 type Client struct {
 	base string
 	key  string
@@ -194,7 +182,6 @@ func (c *Client) Refund(ctx context.Context, key string, r Refund) error {
 	return c.call(ctx, "refund payment "+r.PaymentID, http.MethodPost, path, key, r.Money, &done, func() bool { return done == r })
 }
 
-// sound reports whether a provider's word makes sense.
 func (p Payment) sound() bool {
 	known := p.Status == Pending || p.Status == Succeeded || p.Status == Failed
 	return known && p.Amount >= 0 && p.Refunded >= 0 && p.Refunded <= p.Amount && (p.URL == "" || isPage(p.URL))
@@ -209,8 +196,7 @@ func isPage(text string) bool {
 
 func unknown(cause error) error { return fmt.Errorf("%w: %w", model.ErrUnknownOutcome, cause) }
 
-// call makes one call. Only 200 with a sound document, and the refusals, are answers: otherwise whatever was asked may
-// have been done.
+// call makes one call. Only 200 with a sound document, and refusals, are answers; otherwise it may have been done.
 func (c *Client) call(ctx context.Context, action, method, path, key string, body, answer any, sound func() bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

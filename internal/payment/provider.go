@@ -21,16 +21,14 @@ const maxKey = 255
 // ErrInvalid refuses a call that no provider could do. It is an ErrRefused.
 var ErrInvalid = fmt.Errorf("%w: the call is not valid", ErrRefused)
 
-// Provider is the provider's side of the protocol. ErrNotFound, and any other ErrRefused, say that nothing has
-// happened; after every other error the service makes the same call again.
+// Provider is the provider's side. ErrRefused (as ErrNotFound): nothing happened. Other errors: the call is repeated.
 type Provider interface {
 	Start(ctx context.Context, asked Checkout) (Payment, error)
 	LookUp(ctx context.Context, id string) (Payment, error)
 	Refund(ctx context.Context, key string, asked Refund) error
 }
 
-// Serve adds the calls of the protocol to a mux. They are for callers who have one of the keys; a call may take
-// patience. A page whose address is a path is on the host that was called.
+// Serve adds the calls to a mux, for holders of a key, within patience. A page that is a path is on the called host.
 func Serve(mux *http.ServeMux, p Provider, keys []string, patience time.Duration, log *slog.Logger) {
 	handle := func(pattern string, do func(ctx context.Context, r *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +84,6 @@ func (p Payment) on(host string) Payment {
 	return p
 }
 
-// problem is the body of a refusal.
 type problem struct {
 	Error string `json:"error"`
 }

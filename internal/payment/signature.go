@@ -23,8 +23,7 @@ var ErrSignature = errors.New("the webhook's signature is not valid")
 var ErrTimestamp = errors.New("it is signed, but its timestamp is more than 5 minutes off")
 
 const (
-	// secretPrefix marks a secret in base64 (Standard Webhooks, "Signature scheme").
-	secretPrefix = "whsec_"
+	secretPrefix = "whsec_" // marks a secret in base64 (Standard Webhooks, "Signature scheme")
 	// standardPrefix and svixPrefix begin the headers: those of the standard, and those that it was made of.
 	standardPrefix, svixPrefix = "webhook-", "svix-"
 )
@@ -47,8 +46,7 @@ func CheckSecret(secret string) error {
 	return err
 }
 
-// NewSignatures takes secrets in base64 behind whsec_, or as they are. Libraries do not agree on how to read one that
-// is base64 without whsec_, or what whsec_ is: the other reading verifies too.
+// NewSignatures takes secrets behind whsec_ in base64, or as they are. Libraries disagree: both readings verify.
 func NewSignatures(secrets []string) (*Signatures, error) {
 	s := &Signatures{}
 	for i, secret := range secrets {
@@ -112,8 +110,7 @@ func Key(secret string) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(key), nil
 }
 
-// Keys are the bearer keys of all secrets. The service calls with the first one, and a provider takes each, so that the
-// two may list their secrets in any order while these are replaced.
+// Keys are the bearer keys of all secrets. The service calls with the first; a provider takes all, in any order.
 func Keys(secrets []string) ([]string, error) {
 	keys := make([]string, len(secrets))
 	for i, secret := range secrets {
@@ -178,8 +175,7 @@ func (s *Signatures) Sign(id string, at time.Time, body []byte) (http.Header, er
 	return header, nil
 }
 
-// Buyers names buyers to a provider, which looks for fraud by them: one buyer has one name, from which a reader without
-// the secret cannot learn whose it is. Ids of users may be short numbers, which a plain hash would not hide.
+// Buyers gives a buyer one name for a provider's search for fraud, keyed: a plain hash would not hide short ids.
 type Buyers struct{ key []byte }
 
 // NewBuyers derives the names from a secret that the provider does not have.

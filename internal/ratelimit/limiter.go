@@ -1,5 +1,4 @@
-// Package ratelimit bounds how many events each of many senders may cause: on one instance, or by all instances
-// together.
+// Package ratelimit bounds how many events each of many senders may cause, on one instance or on all together.
 package ratelimit
 
 import (
@@ -22,20 +21,17 @@ import (
 )
 
 const (
-	// maxTracked bounds how many senders one limiter remembers: some 20 MB at the most. It forgets the sender that was
-	// quiet longest first. That sender starts with its whole quota again.
+	// maxTracked senders (20 MB) are remembered. The one quiet longest is forgotten, and starts with its whole quota.
 	maxTracked = 100_000
 	// firstShare of its quota a sender long quiet may use before the instance asks: four instances exceed nothing.
 	firstShare = 4
 	// nextShare of what was left at the latest question may be used before the next one: other instances report later.
 	nextShare = 16
-	// smallest quota of which anything is given away unasked. Smaller ones are exact.
-	smallest = 8
+	smallest  = 8 // quota of which anything is given away unasked. Smaller ones are exact
 )
 
-// Limiter gives every sender a quota of its own. It is safe for concurrent use, and nil limits nothing. A sender may
-// use a share of its quota without any call; beyond that, the instance asks what the instances share. When that does
-// not answer, its own decision counts.
+// Limiter gives every sender a quota. It is safe for concurrent use; nil limits nothing. A sender may use a share
+// without a call; then the instance asks what all share. Without an answer its own decision counts.
 type Limiter struct {
 	name    string
 	atLeast time.Duration // whose events may come at once, where the rate's Per is shorter
@@ -67,8 +63,7 @@ func New(name string, atLeast time.Duration, shared *Shared) *Limiter {
 	return &Limiter{name: name, atLeast: atLeast, shared: shared, began: time.Now()}
 }
 
-// Set changes the rate. Scope names the senders towards what is shared: instances with the same scope count together,
-// and with none an instance counts alone. A rate that is not the same as before gives all senders their whole quota.
+// Set changes the rate. Instances of one scope count together; without it alone. Another rate resets quotas.
 func (l *Limiter) Set(rate model.Rate, scope string) {
 	before := l.current.Load()
 	switch {
@@ -169,9 +164,8 @@ func (s *sender) hear(q quota, now int64, verdict Verdict, err error, used int64
 	}
 }
 
-// quota is a limit as the generic cell rate algorithm has it (ITU-T I.371, annex A; virtual scheduling). Of a sender it
-// needs the instant at which nothing is in use any more. Every event moves that on by the time in which one is given
-// back; one that moves it further ahead of the present than the capacity is refused.
+// quota is the generic cell rate algorithm (ITU-T I.371, annex A; virtual scheduling). It keeps the instant when a
+// sender has nothing in use. Each event moves that on; one that moves it further ahead than the capacity is refused.
 type quota struct {
 	emission time.Duration // in which one event is given back
 	capacity time.Duration // in which all of them are
@@ -273,13 +267,11 @@ func (s *Shared) ask(ctx context.Context, ask Ask) (Verdict, error) {
 }
 
 const (
-	// site is how many times the limit of a /64 a /48 has. A household is delegated a /56 or a /60, the latter being 16
-	// of /64 (RFC 6177, RIPE-690); whoever has a whole /48 has 65,536 of them, and must not have as many limits.
+	// site is a /48's limit in /64s. A household has a /60 (16) or /56 (RFC 6177, RIPE-690), a /48 all 65,536.
 	site = 16
 )
 
-// Addresses limits client addresses. Of IPv6 that is a /64: one subscriber has that many addresses at the least, and
-// could use another one for every request. A /48 has a wider limit beside it. The nil Addresses limits nothing.
+// Addresses limits clients by IPv4 address or IPv6 /64, which one subscriber has, and wider by /48. Nil does not.
 type Addresses struct{ networks, sites *Limiter }
 
 // NewAddresses makes limiters of addresses that are off. Shared may be nil.
@@ -324,13 +316,11 @@ func Network(address netip.Addr) string {
 
 const (
 	// patience is how many refusals a second an address hears at once. After ten quiet seconds it hears 1,000 at once.
-	patience = 100
-	// maxBraked refusals are held back at once, some 20 KB each. Further ones are answered at once.
-	maxBraked = 2000
+	patience  = 100
+	maxBraked = 2000 // refusals are held back at once, some 20 KB each. Further ones are answered at once
 )
 
-// Brake slows down clients that go on asking although they are refused. Most of what a refusal costs is reading its
-// request; a client that hears of it a second later sends its next request a second later.
+// Brake slows down refused clients: a refusal's cost is reading its request, and a late answer delays the next one.
 type Brake struct {
 	refusals *Addresses // of this instance alone
 	places   chan struct{}

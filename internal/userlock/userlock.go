@@ -1,5 +1,4 @@
-// Package userlock makes the locks of users from package lock, in each of the lock modes, and those of elections. Read
-// this file first; rehearse.go tries at a start what locks in Redis need.
+// Package userlock makes the locks of users and elections from package lock. Read this file first, then rehearse.go.
 package userlock
 
 import (
@@ -29,13 +28,11 @@ const (
 
 // Options say how the locks of an instance are made.
 type Options struct {
-	Mode  model.LockMode
-	Lease time.Duration // which a watchdog renews
-	// Synced is how many replicas must have an acquisition in Redis; negative: those that are connected.
-	Synced int
-	Redis  redis.UniversalClient // the one of the hot copies
-	// Embedded says that Redis is inside this process: it has no replicas.
-	Embedded bool
+	Mode     model.LockMode
+	Lease    time.Duration         // which a watchdog renews
+	Synced   int                   // replicas must have an acquisition in Redis; negative: those that are connected
+	Redis    redis.UniversalClient // the one of the hot copies
+	Embedded bool                  // Redis is inside this process: it has no replicas
 	// Instances are the URLs of multilock and redlock, TLS how they are spoken to.
 	Instances []string
 	TLS       *tls.Config
@@ -68,9 +65,8 @@ type Seats struct {
 	*lock.Client
 }
 
-// InRedis makes locks beside the hot copies, whatever the users' locks are: those of elections. No other process
-// reaches the Redis inside this one, which runs scripts a hundred times slower than a real one: in its place the locks
-// are in memory.
+// InRedis makes the locks of elections, beside the hot copies. No other process reaches an embedded Redis, whose
+// scripts are a hundred times slower: the locks are in memory instead.
 func (o Options) InRedis(lease time.Duration) Seats {
 	store := lock.NewMemoryStore()
 	if !o.Embedded {
@@ -80,14 +76,12 @@ func (o Options) InRedis(lease time.Duration) Seats {
 	return Seats{func(name string) lock.Locker { return client.Mutex(name) }, client}
 }
 
-// InScripts reports whether the hot copies see the users' locks: in mode redis on one real Redis, where both are. In a
-// Cluster they lie on different nodes, and no other program reaches the embedded one.
+// InScripts reports whether hot copies see the users' locks: in mode redis on one Redis, no Cluster, not embedded.
 func (o Options) InScripts() bool {
 	return o.Mode == model.LockRedis && !o.Embedded && !redisdb.IsCluster(o.Redis)
 }
 
-// redisOptions keep no fencing tokens: the database's constraints are the guard behind these locks, and a counter for
-// each user would stay behind. The Redis inside this process has no replicas, and does not know the question.
+// redisOptions keep no fencing tokens, as the database's constraints guard, nor ask an embedded Redis for replicas.
 func (o Options) redisOptions() []lock.RedisOption {
 	options := []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(budget.Work)}
 	if !o.Embedded || o.Mode == model.LockMultilock || o.Mode == model.LockRedlock {
@@ -124,7 +118,6 @@ func (o Options) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need in
 	return locks, func(ctx context.Context) error { return reachable(ctx, clients, need) }, nil
 }
 
-// reachable fails when fewer instances answer than are needed.
 func reachable(ctx context.Context, clients []redis.UniversalClient, need int) error {
 	answers := make(chan error, len(clients))
 	for _, client := range clients {
@@ -143,7 +136,6 @@ func reachable(ctx context.Context, clients []redis.UniversalClient, need int) e
 	return nil
 }
 
-// client makes the locks of one store.
 func (o Options) client(store lock.Store, lease time.Duration) *lock.Client {
 	locks := lock.New(store,
 		lock.WatchdogLease(lease),

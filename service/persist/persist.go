@@ -76,9 +76,9 @@ func (p *Persister) recovered(voucherID string) {
 
 // Persist makes rows of reservations, and returns a verdict on each: nil for a committed row, UNAVAILABLE or an unknown
 // outcome when the queue is to deliver the order again. Any other error is a bug whose message must not be lost. One
-// that does not wrap model.ErrOutage says nothing of other vouchers.
-// An order becomes a dead letter only for its own data (model.ErrDataRefused, or no row can hold it). The orders of an
-// isolated voucher are tried apart, ever less often; the others wait for them at most budget.Look.
+// that does not wrap model.ErrOutage says nothing of other vouchers. An order becomes a dead letter only for its own
+// data (model.ErrDataRefused, or no row can hold it). The orders of an isolated voucher are tried apart, ever less
+// often; the others wait for them at most budget.Look.
 func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
 	failpoint.Reach(failpoint.BeforePersist)
 	b := &persistence{Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations))}

@@ -207,8 +207,7 @@ func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, 
 const (
 	// poisonSuspicion refused orders, none stored, make the database itself suspect: it may lack a column.
 	poisonSuspicion = 10
-	// maxSuspected bounds the orders that are remembered. Beyond that all are forgotten, and learnt again.
-	maxSuspected = 10_000
+	maxSuspected    = 10_000 // orders are remembered. Beyond that all are forgotten, and learnt again
 )
 
 type poisoned struct {

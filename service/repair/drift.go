@@ -19,9 +19,8 @@ import (
 
 const (
 	// driftAge is how old a difference must be to count, by the contract: a younger one is an order on its way.
-	driftAge = budget.Answer
-	// maxSuspects bounds the differences looked at one by one. A voucher with more has to be rebuilt anyway.
-	maxSuspects    = 5000
+	driftAge       = budget.Answer
+	maxSuspects    = 5000 // are looked at one by one. A voucher with more has to be rebuilt anyway
 	maxDriftListed = 1000 // orders in one answer
 )
 
@@ -282,7 +281,6 @@ type driftWatch struct {
 	checked map[string]driftCheck // by voucher; used by one goroutine
 }
 
-// driftCopy tells whether a hot copy is worth a comparison.
 type driftCopy struct {
 	version, buyers, taken int64
 }

@@ -21,8 +21,7 @@ const (
 	electionHandover = budget.Look / 4
 	// electionLooks without a sign of life end a term: over two leases, renewed at each second look by a holder.
 	electionLooks = 10
-	// electionTries failures of its work in a row make an elected instance give the lock to others.
-	electionTries = 3
+	electionTries = 3 // failures of its work in a row make an elected instance give the lock to others
 )
 
 // Seats are the locks of elections.
@@ -56,7 +55,6 @@ type election struct {
 	seen    sign
 }
 
-// look is one thing that a job looks at again and again, beside the others of its job.
 type look struct {
 	do          func(ctx context.Context) error
 	pause, rest time.Duration // after a look that went well, and after one that failed
@@ -76,7 +74,6 @@ type sign struct {
 
 func (e *election) name() string { return "seckill:" + e.job + ":" + e.Deployment }
 
-// run works while this instance is elected, until ctx ends.
 func (e *election) run(ctx context.Context) {
 	e.Metrics.WithLabelValues(e.job).Set(0)
 	for ctx.Err() == nil {
@@ -110,7 +107,6 @@ func (e *election) run(ctx context.Context) {
 
 func (e *election) able() bool { return e.may == nil || e.may() == nil }
 
-// elected works until the lock is lost.
 func (e *election) elected(ctx context.Context, lease model.Lease) {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()

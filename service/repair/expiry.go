@@ -23,9 +23,8 @@ import (
 const (
 	expiryPage = 4000 // orders are read at once
 	// expiryBatch orders share a transaction, which locks the voucher's row last, for half as long as two of 500.
-	expiryBatch = 1000
-	// expiryVouchers are worked on at once: while one waits for a locked row, the others go on.
-	expiryVouchers = 3
+	expiryBatch    = 1000
+	expiryVouchers = 3 // are worked on at once: while one waits for a locked row, the others go on
 	// expiryLanes transactions of a voucher run at once. A look uses at most half of the connections of those who sell.
 	expiryLanes = 2
 	// expiryRest is a lane's rest per transaction time, for sales, less as orders wait, and none from budget.Answer on.
@@ -55,7 +54,6 @@ type Provider interface {
 	Ask(ctx context.Context, payment model.Payment) error
 }
 
-// errNoProvider says that the end of a payment cannot be learnt on this instance.
 var errNoProvider = errors.New("no payment provider is configured")
 
 // Expiry closes orders that were not paid in time, and returns their units, in both order modes. It looks by an index:
@@ -95,7 +93,6 @@ func (e *Expiry) lookAtWaitlists(ctx context.Context) error {
 	return nil
 }
 
-// expireUnpaid expires the overdue orders that nobody began to pay.
 func (e *Expiry) expireUnpaid(ctx context.Context) error {
 	return e.expireAll(ctx, false, func(page []model.OverdueOrder) ([]model.OverdueOrder, error) { return page, nil })
 }

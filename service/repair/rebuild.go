@@ -18,10 +18,8 @@ import (
 )
 
 const (
-	// rebuilders work at once: each mostly waits for servers, and a lost Redis means many vouchers to load.
-	rebuilders = 4
-	// shortestLook is between the first looks at another's rebuild, doubling up to budget.Glance.
-	shortestLook = budget.Blink / 5
+	rebuilders   = 4                // work at once: each mostly waits, and a lost Redis means many vouchers to load
+	shortestLook = budget.Blink / 5 // between the first looks at another's rebuild, doubling up to budget.Glance
 	// maxWishes bounds the waiting wishes of the least urgent; others have as much more. The reconciler asks again.
 	maxWishes = 1024
 	maxAgain  = 10_000 // rebuilt vouchers are remembered; the others may be rebuilt again at once

@@ -23,7 +23,6 @@ const (
 	stageOpening = "opening"               // the epoch may be open already
 )
 
-// errNotSelling says that the database is not sold from in the mode async now.
 var errNotSelling = errors.New("the database is not sold from in the order mode async")
 
 type rebuildJob struct {

@@ -12,11 +12,8 @@ import (
 	"seckill/model"
 )
 
-// A purchase passes two things on its way to a unit: the gate, which all requests share, and its user's lock.
-
-// gate bounds how many requests are inside at once, in all and of one voucher; the others wait, first come first
-// served. In a rush every request passes the first look at the cache before anything is sold: those who wait are
-// answered from the cache once nothing is left, and take no lock.
+// gate bounds the requests inside, in all and of one voucher; others wait in order. In a rush all pass the cache before
+// the first sale: those who wait are answered from it once nothing is left, and take no lock.
 type gate struct {
 	places *places
 	one    int // of them are for one voucher
@@ -81,14 +78,12 @@ func (g *gate) depart(voucherID string, own *entrance) {
 }
 
 const (
-	// overloadedFor is for how long all waits must be longer than budget.Glance, which a closed loop of clients on many
-	// connections does not cause, until later requests are refused. Above the capacity, answers take up to half a second.
+	// overloadedFor is how long all waits must exceed budget.Glance before refusals: no closed loop gets there.
 	overloadedFor = 2 * budget.Blink
 )
 
-// places are got one after the other by those who wait. When all of them have waited for long, for some time, more is
-// asked than can be served. Then those who come are refused at once, until a wait is short again: a burst is served,
-// and a lasting overload does not become a long line (as CoDel does with packets, RFC 8289).
+// places go to waiters in order. When all have waited long, for some time, new requests are refused until a wait is
+// short again: a burst is served, and overload makes no long line (as CoDel, RFC 8289).
 type places struct {
 	taken   chan struct{}
 	waiting atomic.Int32
@@ -134,9 +129,8 @@ func (p *places) note(wait time.Duration) {
 	}
 }
 
-// hold is one user's purchase, and the user's lock meanwhile. Who makes it releases it by defer, whatever happens in
-// between. Only what settles an order behind a client that was answered takes it over: until that order is decided, the
-// same user could buy under the lock elsewhere.
+// hold is one user's purchase, and the lock meanwhile, which its maker releases by defer. Only what settles an order
+// behind an answered client takes it over: until then, the user could buy under the lock elsewhere.
 type hold struct {
 	deps      *Deps
 	userID    string

@@ -1,10 +1,7 @@
 // Package sale is the road of one order in both order modes, from the request to the row (sync) or into the queue
-// (async), and what may become of it until it is paid: its status, the wait for it, its cancellation.
-//
-// The handlers call Orders, internal/app puts it together. Storage, locks and the queue are behind the interfaces of
-// this file, and the package cache below it holds what one instance remembers of vouchers.
-//
-// Read order.go first, then order_sync.go with internal/lane, or order_async.go.
+// (async), and until it is paid: its status, the wait for it, its cancellation. The handlers call Orders, internal/app
+// builds it. Storage, locks and queue are behind this file's interfaces; the package cache holds what an instance
+// remembers of vouchers. Read this file first, then order_sync.go with internal/lane, or order_async.go.
 package sale
 
 import (
@@ -80,14 +77,11 @@ type seller interface {
 	detail(ctx context.Context, orderID string) (model.OrderDetail, error)
 	cancel(ctx context.Context, asked model.Cancellation) (order model.Order, changed bool, err error)
 
-	// locksItself reports whether sell looks at the user's lock in its own atomic step.
-	locksItself() bool
+	locksItself() bool // reports whether sell looks at the user's lock in its own atomic step
 	// sell makes an order under the user's lock, which it may release early. Without it LOCK_BUSY for others' holds.
 	sell(ctx context.Context, user *hold) (model.Order, error)
-	// drain ends the waits for orders to leave processing.
-	drain()
-	// close waits until the orders under way are decided, or ctx ends.
-	close(ctx context.Context)
+	drain()                    // ends the waits for orders to leave processing
+	close(ctx context.Context) // waits until the orders under way are decided, or ctx ends
 }
 
 // NewSync sells from the database, in the request; Close ends its writers.
@@ -118,10 +112,9 @@ func (s *Orders) Close(ctx context.Context) {
 	s.seller.close(ctx)
 }
 
-// Place buys one unit of a voucher for a user whose token names groups. It returns an order only when the order is
-// committed or, in async, promised. For a draw it returns an Order with only Entry set, once that is committed. A
-// refusal is a *model.Error with one of the contract's codes. After UNAVAILABLE the outcome is unknown: repeat the
-// call.
+// Place buys a unit for a user whose token names groups. An order is committed or, in async, promised; in a draw it has
+// only Entry, which is committed. A refusal is a *model.Error with a code of the contract. After UNAVAILABLE the
+// outcome is unknown: repeat the call.
 func (s *Orders) Place(ctx context.Context, userID, voucherID string, groups ...string) (model.Order, error) {
 	began := time.Now()
 	order, err := s.place(ctx, userID, voucherID, groups)
@@ -170,8 +163,7 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []s
 	return s.attempt(ctx, user)
 }
 
-// refusal answers a request from the cache; nil: it may go on; model.ErrEntry: it turns out to be one for a draw, or
-// for none any more.
+// refusal answers from the cache; nil: go on; model.ErrEntry: the request is now for a draw, or no longer for one.
 func (s *Orders) refusal(ctx context.Context, user *hold) error {
 	err := s.seller.open(user.voucherID, s.deps.Cache.Refusal(ctx, user.userID, user.voucherID, user.groups...))
 	switch {
@@ -212,9 +204,8 @@ func (s *Orders) attempt(ctx context.Context, user *hold) (model.Order, error) {
 
 // OrderStore keeps orders.
 type OrderStore interface {
-	// CreateOrders commits in one transaction those of the orders that it can, and returns the outcome of each. After
-	// an error that wraps model.ErrUnknownOutcome, only a call with the same ids can tell. A *model.HeldError names the
-	// voucher whose row stayed locked.
+	// CreateOrders commits what it can in one transaction, and returns each outcome. After model.ErrUnknownOutcome only
+	// a call with the same ids can tell. A *model.HeldError names the voucher whose row stayed locked.
 	CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error)
 	Get(ctx context.Context, id string) (model.Order, error)
 	// Find reads orders by id; absent ones are left out.
@@ -228,8 +219,7 @@ type OrderStore interface {
 
 // EntryStore keeps the entries of draws.
 type EntryStore interface {
-	// Enter commits in one transaction the entries that it can, and returns what became of each. It finds
-	// those of earlier calls. A *model.HeldError names the voucher whose row stayed locked.
+	// Enter commits the entries that it can, or finds earlier ones. A *model.HeldError names a voucher kept locked.
 	Enter(ctx context.Context, asked []model.Entering) ([]model.Entered, error)
 }
 
@@ -271,9 +261,8 @@ type Backlog interface {
 	Empty(voucherID string, age time.Duration) bool
 }
 
-// canceler cancels orders of both order modes. Concurrent cancellations of one voucher share a transaction: a
-// transaction for each would keep buyers waiting for the voucher's row. Two vouchers never share one, because a voucher
-// in trouble must not hold up others.
+// canceler cancels orders of both modes. A voucher's cancellations share a transaction, because one for each would keep
+// buyers waiting for its row. Vouchers share none, because one in trouble must not hold up others.
 type canceler struct {
 	store OrderStore
 	group *lane.Keyed[asking[model.Cancellation], model.Canceled]

@@ -21,10 +21,8 @@ import (
 )
 
 const (
-	// maxGroup orders share one call to the hot copies, or one message: the most that the queue takes in one.
-	maxGroup = 500
-	// groupWriters calls of each group run at once: one prepares while one waits for network or disk.
-	groupWriters = 2
+	maxGroup     = 500 // orders share one call to the hot copies, or one message: the most that the queue takes in one
+	groupWriters = 2   // of each group run at once: one prepares while one waits for network or disk
 	// maxAdmitted requests are between reservation and answer: two full messages, and two half full behind them.
 	maxAdmitted = 1024
 	// maxReserveQueue requests wait to be reserved; a later one could not be served within its time anyway.
@@ -51,13 +49,11 @@ type AsyncDeps struct {
 	Rebuild func(voucherID string, wrong int64)
 	// ScriptLocks says that the hot copies look at the user's lock in the step in which they take the unit.
 	ScriptLocks bool
-	// Backlog knows how long accepted orders wait in the queue.
-	Backlog   Backlog
-	Admission *telemetry.Admission
+	Backlog     Backlog // how long accepted orders wait in the queue
+	Admission   *telemetry.Admission
 }
 
-// asyncSeller sells from the hot copies. It takes a unit, queues the reservation, looks at the epoch once more, and
-// then promises the order. Concurrent orders share each of these calls.
+// asyncSeller takes a unit, queues the reservation, checks the epoch, then promises. Concurrent orders share calls.
 type asyncSeller struct {
 	deps  Deps
 	async AsyncDeps
@@ -148,8 +144,7 @@ func (s *asyncSeller) sell(ctx context.Context, user *hold) (model.Order, error)
 	return s.published(ctx, admitted)
 }
 
-// admission is what became of a request for a unit. A reserved order is queued with it: whether its client still waits
-// makes no difference, and orders that were reserved together are published together.
+// admission is what a request for a unit became. A reserved order is queued with it, even if its client is gone.
 type admission struct {
 	model.ReserveResult
 
@@ -185,9 +180,8 @@ func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order,
 	return *row, nil
 }
 
-// reserve takes a unit and gives the user's lock back as soon as that is decided. Without a lease, the hot copy itself
-// looks whether another program holds the lock. The lock does not cover the publishing: only in taking the unit can two
-// requests of a user, or a request and another program, disturb each other.
+// reserve takes a unit and then gives the user's lock back: only in taking can requests or programs collide, not in
+// publishing. Without a lease the hot copy itself looks whether another program has the lock.
 func (s *asyncSeller) reserve(ctx context.Context, user *hold) (admission, error) {
 	defer user.release(ctx)
 	try := &reserving{seller: s, user: user}
@@ -224,8 +218,7 @@ func (r *reserving) newID() error {
 	return err
 }
 
-// ask asks the hot copy for the unit. From here on it makes no difference when the client hangs up: the user's lock is
-// held until it is known whether the unit is taken, and a reservation is published.
+// ask asks the hot copy. A hang-up changes nothing from here: the lock stays, and a reservation is published.
 func (r *reserving) ask(ctx context.Context) (admission, error) {
 	if err := r.user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return admission{}, err
@@ -252,8 +245,7 @@ func (r *reserving) ask(ctx context.Context) (admission, error) {
 	}
 }
 
-// follow goes on with a request whose client has been answered: it waits for the hot copy's answer and gives the lock
-// back. The queue of the reserves bounds how many such requests there are, their timeout how long each of them lasts.
+// follow ends a request whose client was answered: the lock goes back. The queue bounds such requests, a timeout each.
 func (r *reserving) follow(ctx context.Context, ticket *lane.Ticket[model.ReserveRequest, admission]) {
 	user := r.user.handOver()
 	ctx = context.WithoutCancel(ctx)
@@ -308,9 +300,8 @@ func (s *asyncSeller) reserveGroup(ctx context.Context, asked []model.ReserveReq
 	return admitted, nil
 }
 
-// publishGroup queues the reservations of one group and tells of each why it must not be promised. A publish that fails
-// undoes nothing: the message may be in the queue all the same, and the unit would be sold twice. The reconciler
-// publishes reservations again that are in no message.
+// publishGroup queues a group's reservations, and says of each why it must not be promised. A failed publish undoes
+// nothing, because the message may be queued; the reconciler publishes what is in no message.
 func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Reservation) ([]error, error) {
 	failpoint.Reach(failpoint.BeforePublish)
 	if err := s.async.Queue.Publish(ctx, reservations); err != nil {
@@ -323,13 +314,11 @@ func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Res
 	return verdicts, nil
 }
 
-// confirm looks at the epochs once more after the message is acknowledged, and tells of each reservation why it must
-// not be promised; nil when it may be.
-//
-// A rebuild begins the next epoch in the database, then closes the hot copy, and then asks the queue for its last
-// message. So while either epoch is unchanged, the rebuild waits for the message. The hot copy alone is not enough: two
-// instances may look at two Redis servers, by mistake or after a fail-over, and each finds its own hot copy open. While
-// the database is away it has to be enough, because accepting an order needs no database.
+// confirm looks at the epochs after the acknowledgement, and says of each reservation why it must not be promised; nil:
+// it may be. A rebuild begins the next epoch in the database, closes the hot copy, then asks the queue for its last
+// message. So while either epoch is unchanged, it waits for our message. The hot copy alone is not enough: two
+// instances may see two Redis servers, by mistake or after a fail-over, each with an open copy. In a database outage it
+// must do, because accepting needs no database.
 func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservation) []error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
@@ -444,8 +433,7 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	return nil
 }
 
-// secondLook looks again for the order of a mark that had no row: it may have been reserved a moment ago, or committed
-// between the two looks, or on another member of a cluster. That demands no rebuild.
+// secondLook looks once more for an order that had no row: reserved or committed in between, it needs no rebuild.
 func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Order, error) {
 	pending, found, err := r.seller.async.Hot.Pending(ctx, orderID)
 	switch {

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// maxRowReads look-ups of orders by id wait; far more than there are requests at once.
-	maxRowReads = 16_384
+	maxRowReads = 16_384 // look-ups of orders by id wait; far more than there are requests at once
 )
 
 func (s *asyncSeller) readRows(ctx context.Context, ids []string) ([]*model.Order, error) {
@@ -149,8 +148,7 @@ func (s *asyncSeller) detail(ctx context.Context, orderID string) (model.OrderDe
 	}}, nil
 }
 
-// listWithProcessing lists a user's orders. When one voucher is asked for, the user's processing order of it stands on
-// top of the first page. When all vouchers are, the page is the database's: no list names all hot copies.
+// listWithProcessing lists a user's orders, with one voucher the processing order on top; no list reads all hot copies.
 func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
 	var order *model.Order
 	var notTold error
@@ -226,8 +224,7 @@ func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string)
 	}
 }
 
-// returnUnit gives a canceled order's unit back in the hot copy, also when it was canceled before: that call may have
-// died in between. It is tried for a while, because the buyer may tell others that a unit is free; then by the outbox.
+// returnUnit gives a canceled order's unit back, even if canceled before. It retries for a while; then the outbox does.
 func (s *asyncSeller) returnUnit(ctx context.Context, canceled model.Canceled) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()

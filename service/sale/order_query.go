@@ -63,8 +63,7 @@ func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail,
 	return detail, err
 }
 
-// Cancel cancels a user's own unpaid order. Its unit is on sale again when this answers, or a moment later if the hot
-// copy cannot be told now. An order that is canceled already is returned as it is.
+// Cancel cancels a user's unpaid order, or returns one canceled before. Its unit is on sale at once, or a moment later.
 func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Order, error) {
 	return s.end(ctx, model.Cancellation{OrderID: orderID, UserID: userID})
 }
@@ -86,7 +85,6 @@ func (s *Orders) end(ctx context.Context, asked model.Cancellation) (model.Order
 	if !ok {
 		return model.Order{}, model.NotFound("order")
 	}
-	// A client that hangs up changes nothing: what is begun comes to its end.
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
 	failpoint.Reach(failpoint.BeforeCancel)

@@ -18,30 +18,22 @@ import (
 )
 
 const (
-	// maxCommitting requests take locks and wait for transactions at once.
-	maxCommitting = 1024
-	// maxCommittingOne of them are for one voucher: enough for two transactions of a hundred orders, and for those that
-	// gather behind them. A hot voucher gains nothing by more, and one in trouble leaves the rest to the others.
+	maxCommitting = 1024 // take locks and wait for transactions at once
+	// maxCommittingOne of them are for one voucher: two transactions of a hundred, and the next. More gains nothing.
 	maxCommittingOne = 256
 
-	// commitTimeout bounds one shared transaction with all its repetitions. It is longer than a request's time, so that
-	// most unknown outcomes are decided while the users' locks are still held, and shorter than a stop may take.
-	commitTimeout = budget.Answer + budget.Look
-	// maxCommitBatch orders share one transaction, which must stay short; of one voucher maxCommittingOne.
-	maxCommitBatch = 500
-	// commitWriters commit at once: one prepares while the other waits for the disk.
-	commitWriters = 2
-	// maxCommitQueue orders wait. Further ones are refused at once: they could not be made in time.
-	maxCommitQueue = 8192
-	// loneWriters commit at once for isolated vouchers. With the writers that all share they take half of the
-	// connections that sell, and leave the other half to cancellations, payments and administrators.
+	// commitTimeout bounds a transaction and its repetitions: over a request's time (locks are held), under a stop's.
+	commitTimeout  = budget.Answer + budget.Look
+	maxCommitBatch = 500  // share one transaction, which must stay short; of one voucher maxCommittingOne
+	commitWriters  = 2    // commit at once: one prepares while the other waits for the disk
+	maxCommitQueue = 8192 // wait. Further ones are refused at once: they could not be made in time
+	// loneWriters commit for isolated vouchers. With the shared writers they take half of the selling connections.
 	loneWriters = 4
 )
 
 type orderTicket = lane.Ticket[model.Order, model.Outcome]
 
-// syncSeller sells from the database: a request is answered when its order is committed. The orders of all vouchers
-// share transactions, because that is what makes them fast; a voucher in trouble is isolated.
+// syncSeller sells from the database: it answers committed orders. Vouchers share transactions unless in trouble.
 type syncSeller struct {
 	OrderStore // lists orders
 
@@ -115,8 +107,7 @@ func (s *syncSeller) sell(ctx context.Context, user *hold) (model.Order, error) 
 	return s.answer(ctx, user, outcome.Order, cmp.Or(err, outcome.Err))
 }
 
-// settle holds the user's lock until the order is decided, although the client has been answered. The queue of the
-// commits bounds how many such orders there are, their timeout how long each of them lasts.
+// settle keeps the lock until the order is decided, though the client was answered. The commits' bounds limit it.
 func (s *syncSeller) settle(ctx context.Context, ticket *orderTicket, user *hold, order model.Order) {
 	s.deps.Metrics.Unknown.Inc()
 	ctx = context.WithoutCancel(ctx)

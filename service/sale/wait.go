@@ -14,14 +14,11 @@ import (
 )
 
 const (
-	// maxLooks orders are looked at in one round, the longest not seen first: waiting costs Redis no more.
-	maxLooks = 500
-	// lookTimeout bounds one look at an order, a round of them, and one query for rows.
-	lookTimeout = 3 * budget.Look
+	maxLooks    = 500             // orders are looked at in a round, the longest not seen first: waiting costs no more
+	lookTimeout = 3 * budget.Look // of one look at an order, a round of them, and one query for rows
 	// maxWaits requests wait at once. Each keeps some 30 kB with its connection, a quarter of a gigabyte in all.
-	maxWaits = 8000
-	// maxUserWaits of them are of one user: as many orders as a person looks at.
-	maxUserWaits = 8
+	maxWaits     = 8000
+	maxUserWaits = 8 // of one user: as many orders as a person looks at
 )
 
 type waiters struct {
@@ -35,7 +32,6 @@ type waiters struct {
 	metrics  *telemetry.Admission
 }
 
-// waited is an order that requests wait for. It is looked at once for all of them.
 type waited struct {
 	requests int
 	looked   time.Time // at the hot copy

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// shortestJoinPause is between the first two looks; it doubles up to budget.Glance.
-	shortestJoinPause = budget.Blink / 5
+	shortestJoinPause = budget.Blink / 5 // between the first two looks; it doubles up to budget.Glance
 	// maxShared who ask about a voucher share a transaction, which holds its row. maxSharing wait for one voucher.
 	maxShared  = 500
 	maxSharing = 8192
@@ -30,7 +29,6 @@ type PlaceStore interface {
 	Place(ctx context.Context, voucherID, userID string) (model.WaitlistPlace, error)
 }
 
-// asking is what one user asks about a voucher.
 type asking[T any] struct {
 	voucherID string
 	asked     T
@@ -50,9 +48,8 @@ func perVoucher[In, Out any](
 	}, lane.Options{MaxBatch: maxShared, MaxQueue: maxSharing, Timeout: commitTimeout})
 }
 
-// Join gives a user, whose token names groups, a place at the end of a voucher's waitlist, or finds the one that the
-// user has; created tells which. Who waits is decided by the database alone: where nothing remains there, each unit is
-// a committed order, so that no hot copy has one to sell either.
+// Join gives a user, whose token names groups, a place on a waitlist, or finds it; created tells which. Only the
+// database decides who waits: where nothing remains there, every unit is a committed order, and no hot copy sells.
 func (s *Orders) Join(ctx context.Context, userID, voucherID string, groups ...string) (place model.WaitlistPlace, created bool, err error) {
 	if !model.ValidID(voucherID) {
 		return place, false, model.NotFound("voucher")
@@ -147,8 +144,7 @@ func (s *Orders) Waits(ctx context.Context, userID, voucherID string) (model.Wai
 	return s.deps.Places.Place(ctx, voucherID, userID)
 }
 
-// newEnters enters users into draws, in both order modes: the database is asked, and neither the hot copies nor the
-// queue. As orders do, concurrent entries of all vouchers share transactions, and a voucher in trouble is isolated.
+// newEnters enters users into draws from the database. Concurrent entries share transactions as orders do.
 func newEnters(deps Deps) *lane.Lane[model.Entering, model.Entered] {
 	return lane.NewLane(lane.Rules[model.Entering, model.Entered]{
 		Key: func(one model.Entering) string { return one.VoucherID }, Run: deps.Entries.Enter,
@@ -157,8 +153,7 @@ func newEnters(deps Deps) *lane.Lane[model.Entering, model.Entered] {
 	}, commitOptions(deps))
 }
 
-// enter enters the user, and returns an Order with only Entry set. A repeated call finds the same entry. Unlike an
-// order it is not held against the lock behind a client that was answered: an entry that comes late takes no unit.
+// enter enters the user; the Order has only Entry, the same when repeated. Late, it takes no unit: no lock is kept.
 func (s *Orders) enter(ctx context.Context, user *hold) (model.Order, error) {
 	if err := user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return model.Order{}, err

@@ -2,5 +2,4 @@
 
 package servicetest
 
-// raceDetector says that these tests were built with -race.
 const raceDetector = true

@@ -187,10 +187,8 @@ func Counted(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// Main is testserver.Main on one processor where races are looked for.
-//
-// The race detector sometimes dies when many timers of a bubble of synctest fire on several processors at once, see
-// https://go.dev/issue/78156. On one processor it sees races all the same, because it goes by what happens before what.
+// Main is testserver.Main on one processor where races are looked for: with many timers in a bubble of synctest the
+// race detector may die on several (https://go.dev/issue/78156). On one it sees races all the same.
 func Main(m *testing.M) {
 	if raceDetector {
 		runtime.GOMAXPROCS(1)

@@ -16,7 +16,6 @@ import (
 //go:embed schema.sql
 var schema string
 
-// Refusals of the ledger.
 var (
 	errConflict = fmt.Errorf("%w: the key was used with another body", payment.ErrRefused)
 	errInvalid  = fmt.Errorf("%w: the payment cannot be refunded by that much", payment.ErrRefused)
@@ -28,7 +27,6 @@ type ledger struct{ db *sql.DB }
 
 func (l *ledger) close() error { return l.db.Close() }
 
-// write runs a transaction.
 func (l *ledger) write(ctx context.Context, action string, work func(*sql.Tx) error) error {
 	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -192,15 +190,13 @@ func giveBack(ctx context.Context, tx *sql.Tx, key string, r payment.Refund) err
 			key, r.PaymentID, r.Amount, r.Currency))
 }
 
-// webhook is one that is to be sent.
 type webhook struct {
 	id       string
 	body     []byte
 	attempts int
 }
 
-// claim takes a webhook that is due and puts its next attempt off for a lease, so that no other process sends it
-// meanwhile, and one that dies leaves it to the next attempt. None is the zero webhook.
+// claim takes a due webhook and puts its next attempt off for a lease, so that no other process sends it. Zero: none.
 func (l *ledger) claim(ctx context.Context, now time.Time, lease time.Duration) (hook webhook, err error) {
 	err = l.db.QueryRowContext(ctx, `UPDATE webhooks SET attempts = attempts + 1, send_at = ?
 		WHERE id = (SELECT id FROM webhooks WHERE send_at <= ? ORDER BY send_at LIMIT 1) RETURNING id, body, attempts`,

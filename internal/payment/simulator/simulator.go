@@ -1,5 +1,4 @@
-// Package simulator is a payment provider to try out: a ledger of its own, a page on which a payment is approved,
-// declined or delayed, and signed webhooks that are sent until they arrive. No real money moves.
+// Package simulator is a payment provider to try out, without real money: a ledger, a page to decide on, and webhooks.
 package simulator
 
 import (
@@ -105,7 +104,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Decision is what becomes of a payment on its page.
 type Decision string
 
-// The decisions.
 const (
 	Approve Decision = "approve"
 	Decline Decision = "decline"
@@ -140,7 +138,6 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 	_, _ = page.WriteTo(w)
 }
 
-// shown is what the page shows.
 type shown struct {
 	payment.Payment
 
@@ -203,19 +200,15 @@ func (s *Server) failPage(w http.ResponseWriter, r *http.Request, err error) {
 func style(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "style.css") }
 
 const (
-	// deliverTimeout bounds one attempt: the service answers within 5 s.
-	deliverTimeout = budget.Answer + budget.Look
-	// deliverers send at once, so that one slow answer does not hold up all.
-	deliverers = 8
+	deliverTimeout = budget.Answer + budget.Look // of one attempt: the service answers within 5 s
+	deliverers     = 8                           // send at once, so that one slow answer does not hold up all
 	// lease is how long a webhook is left to the process that sends it: an attempt, and noting it.
 	lease = deliverTimeout + budget.Answer
 	// maxAttempts are three days' worth; then the webhook is given up, and the service finds the payment by asking.
 	maxAttempts = 440
-	// delayedPage is how many delayed payments approve themselves in one look.
-	delayedPage = 100
+	delayedPage = 100 // delayed payments approve themselves in one look
 )
 
-// errDecision refuses what is no decision.
 var errDecision = errors.New("there is no such decision")
 
 // Decide does what a button on the payment's page does.
@@ -293,7 +286,6 @@ func pauseAfter(attempts int) time.Duration {
 	return backoff.Doubled(budget.Look, budget.Late, attempts-1)
 }
 
-// deliver makes one attempt.
 func (s *Server) deliver(ctx context.Context, client *http.Client, target string, hook webhook) {
 	attempt, enough := context.WithTimeout(ctx, deliverTimeout)
 	defer enough()
@@ -311,12 +303,10 @@ func (s *Server) deliver(ctx context.Context, client *http.Client, target string
 	}
 }
 
-// errSecondLedger tells of a second simulator.
 var errSecondLedger = errors.New("another instance on this database has the payment simulator, and this one keeps a ledger of its own, which does not know the payments of the other: " +
 	"set SECKILL_PAYMENT_SIMULATOR=off here, SECKILL_PAYMENT_URL to the other one's simulator, and SECKILL_WEBHOOK_SECRETS as there")
 
-// Claim finds out whether this instance alone on its database has the simulator. Another one keeps a ledger of its own,
-// which does for trying out and is logged. An error: the database did not answer until ctx ended.
+// Claim logs whether another instance has a simulator, with a ledger of its own. An error: no answer until ctx ended.
 func Claim(ctx context.Context, held func(ctx context.Context) (bool, error), log *slog.Logger) error {
 	var (
 		ours   bool

@@ -21,24 +21,20 @@ import (
 const (
 	// accountsEvery is how often changes are read: known within a second, though a reading takes half of it.
 	accountsEvery = 8 * budget.Blink
-	// maxChanges bounds what is remembered of changed accounts, some 15 MB. Each of them was hashed a password for, so
-	// that there are that many within a session's length only when somebody makes them on purpose.
-	maxChanges = 100_000
-	// maxAccounts bounds the accounts that are remembered as a whole: administrators.
-	maxAccounts = 1_000
+	// maxChanges bounds the changed accounts in memory (15 MB). Each cost a hash, so only an attack makes that many.
+	maxChanges  = 100_000
+	maxAccounts = 1_000 // remembered as a whole: administrators
 )
 
 // AccountSource is where accounts are.
 type AccountSource struct {
-	// ByID finds an account, or answers NOT_FOUND.
-	ByID func(ctx context.Context, id string) (model.Account, error)
+	ByID func(ctx context.Context, id string) (model.Account, error) // or NOT_FOUND
 	// Changed lists accounts that were changed since an instant, the latest first.
 	Changed func(ctx context.Context, since time.Time, limit int) ([]model.Account, error)
 }
 
-// Accounts is what one instance remembers of accounts, to hold tokens against. Which accounts were changed lately it
-// knows by heart, so that no purchase asks the database; a single account, for an administrator's token, it remembers
-// for less than a second.
+// Accounts is what one instance remembers of accounts, to check tokens. It knows all recent changes, so that no
+// purchase asks the database. A single account, for an administrator's token, it remembers for less than a second.
 type Accounts struct {
 	source AccountSource
 	lasts  time.Duration // how long a token may be older than a change
@@ -156,9 +152,8 @@ func (a *Accounts) forget(ctx context.Context) {
 	}
 }
 
-// Changed tells what is known of an account that was changed: whether it was disabled, or changed after
-// the version that a token tells, and its groups; nil: it was not changed, and the token tells them. A token
-// without a version may be of an account's first one, made by an instance that knew no versions.
+// Changed tells what is known of an account changed after a token's version, or disabled, and its groups; nil: no
+// change, the token is right. A token without a version may be of the first one, by an instance that knew none.
 func (a *Accounts) Changed(id string, version int64) (ended bool, groups *model.Groups) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -166,8 +161,7 @@ func (a *Accounts) Changed(id string, version int64) (ended bool, groups *model.
 	return ok && (change.disabled || cmp.Or(version, 1) < change.version), change.groups
 }
 
-// Account returns an account as it was at most maxAge ago, and not before a version: a token that tells it shows that
-// what is remembered is too old. Calls at once share one question. NOT_FOUND is remembered, too; other errors are not.
+// Account returns an account at most maxAge old, and not before a version. Calls share questions. NOT_FOUND stays.
 func (a *Accounts) Account(ctx context.Context, id string, version int64) (model.Account, error) {
 	oldest := time.Now().Add(-maxAge)
 	known, ok := a.accounts.Get(id)

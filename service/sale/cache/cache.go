@@ -1,5 +1,4 @@
-// Package cache holds one instance's cache entries of vouchers, for less than a second each, and knows the accounts
-// whose tokens have ended. Most of a flash sale's requests are answered from them, without a call to a server.
+// Package cache answers most requests of a flash sale from an instance's voucher entries, and knows ended tokens.
 package cache
 
 import (
@@ -21,19 +20,13 @@ import (
 )
 
 const (
-	// maxAge is the age from which an entry answers no request. A restock, a pause or a moved window is obeyed within
-	// one second even when every message about it was lost, and an answer needs a little time on its way.
-	maxAge = 900 * time.Millisecond
-	// maxEntries bounds the memory; far more vouchers than are on sale at once.
-	maxEntries = 10_000
-	// maxReadBatch vouchers are read by one query.
-	maxReadBatch = 500
-	// readers query at once; further reads gather behind them.
-	readers = 2
-	// maxEmptyPages of a list are read for one answer, then empty with a cursor: no rare phase costs more.
-	maxEmptyPages = 5
-	// maxReadings for one request: a reading under way may be too old for it, the next one is not.
-	maxReadings = 2
+	// maxAge bounds an entry's age: changes are obeyed within a second even when every message about them was lost.
+	maxAge        = 900 * time.Millisecond
+	maxEntries    = 10_000 // bounds the memory; far more vouchers than are on sale at once
+	maxReadBatch  = 500    // vouchers are read by one query
+	readers       = 2      // query at once; further reads gather behind them
+	maxEmptyPages = 5      // of a list are read for one answer, then empty with a cursor: no rare phase costs more
+	maxReadings   = 2      // for one request: a reading under way may be too old for it, the next one is not
 )
 
 // Vouchers are this instance's cache entries of vouchers. Concurrent reads share one query.
@@ -65,8 +58,7 @@ func OfDatabase(db Database, metrics *telemetry.Metrics, log *slog.Logger) (*Vou
 	return newVouchers(&source{db: db, log: log}, func(string) string { return "" }, metrics)
 }
 
-// OfHotCopies makes an empty cache for the order mode async: it reads vouchers from the
-// hot copies, and from the database where those are closed.
+// OfHotCopies makes an empty cache for async, which reads hot copies, and the database where those are closed.
 func OfHotCopies(db Database, hot HotCopies, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
 	return newVouchers(&source{db: db, hot: hot, log: log}, hot.Node, metrics)
 }
@@ -150,8 +142,7 @@ func (c *Vouchers) Drop(id string) {
 	}
 }
 
-// Returned voids the entry of a voucher if it shows nothing left: a unit came back. An entry that shows units left
-// stays valid, so that a user who buys and cancels again and again costs no other buyer a reading.
+// Returned voids an entry that shows nothing left: a unit came back. Others stay: canceling costs no other buyer.
 func (c *Vouchers) Returned(id string) {
 	if s, ok := c.slots.Get(id); ok {
 		now := time.Now()
@@ -159,9 +150,8 @@ func (c *Vouchers) Returned(id string) {
 	}
 }
 
-// Deaf says that messages about changes are being lost, until DropAll is called. Meanwhile a request hears SOLD_OUT
-// only from a reading that began after the request: a unit may have come back, and the user may have bought it
-// elsewhere.
+// Deaf says that messages about changes are being lost, until DropAll. Until then only a reading begun after a request
+// answers SOLD_OUT: the user may have seen a unit come back elsewhere.
 func (c *Vouchers) Deaf() { c.deaf.Store(true) }
 
 // DropAll voids every entry: messages about changes may have been missed, and are heard from now on.
@@ -186,8 +176,7 @@ func (c *Vouchers) Closed(id string) {
 	}
 }
 
-// Refusal answers a request to buy, of a user whose token names such groups, from the cache entry: nil means that the
-// request may go on, model.ErrEntry that it is an entry in a draw, model.ErrCopyClosed that the hot copy is closed.
+// Refusal answers a purchase from the entry. Nil: go on; model.ErrEntry: a draw; model.ErrCopyClosed: a closed copy.
 func (c *Vouchers) Refusal(ctx context.Context, userID, id string, groups ...string) error {
 	held, err := c.entry(ctx, id)
 	if err != nil {
@@ -334,7 +323,6 @@ func (c *Vouchers) fetch(ctx context.Context, id string, s *slot) (*entry, error
 	return fetched, nil
 }
 
-// entry is one reading of a voucher, kept in this instance's memory.
 type entry struct {
 	voucher model.Voucher // its ServerTime is the clock that decides the window, at the reading
 	missing error         // NOT_FOUND: the voucher did not exist
@@ -352,12 +340,10 @@ func (e *entry) soldOut() bool {
 	return !e.closed && e.voucher.Remaining <= 0 && e.voucher.Allocation != model.ByDraw && e.voucher.OnSale(e.voucher.ServerTime)
 }
 
-// refusal answers what can be told without asking a server: nil means that the seller
-// must be asked, model.ErrEntry that the draw must be, model.ErrCopyClosed that the hot copy is closed.
+// refusal answers what needs no server: nil: ask the seller; model.ErrEntry: ask the draw; model.ErrCopyClosed: closed.
 //
-// This instance's clock may be minutes off. So the time is that of the database (or of the hot copy) at the reading,
-// plus what has passed since. The reading happened between asked and told, which leaves a margin at both edges of the
-// window, in which the seller decides.
+// This instance's clock may be minutes off, so the time is the server's at the reading plus what has passed since. The
+// reading was between asked and told: within that margin at the window's edges, the seller decides.
 func (e *entry) refusal(userID string, now time.Time, groups ...string) error {
 	if e.missing != nil {
 		return e.missing

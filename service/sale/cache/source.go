@@ -18,8 +18,7 @@ import (
 const (
 	// hotReadTimeout bounds one reading of hot copies: a request must have time for the database too.
 	hotReadTimeout = budget.Look + budget.Brief
-	// statsTries is how often counts that do not add up are taken: an order may be canceled between the looks.
-	statsTries = 3
+	statsTries     = 3 // how often counts that do not add up are taken: an order may be canceled between the looks
 )
 
 // Database is where vouchers are, and in the order mode sync their orders.
@@ -48,8 +47,7 @@ type reading struct {
 	err     error          // it could not be read, though others could
 }
 
-// source reads vouchers from where an order mode sells them: from the database in sync, and in async from the hot
-// copies, which go on when the database is away.
+// source reads vouchers where an order mode sells them: the database in sync, hot copies in async, also in an outage.
 type source struct {
 	db      Database
 	hot     HotCopies // nil in the order mode sync
@@ -128,8 +126,7 @@ func (r *source) shown(ctx context.Context, ids []string) ([]reading, error) {
 	return read, nil
 }
 
-// buyers yields every user of a sold-out voucher, or waiting, at least once. After errOvertaken some lack: marks of a
-// closed or rebuilt copy may be missing.
+// buyers yields each user of a sold-out voucher, or waiting, at least once. After errOvertaken marks may be missing.
 func (r *source) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
 	if r.hot == nil {
 		return r.db.Buyers(ctx, v, yield)
@@ -190,9 +187,8 @@ func (r *source) sold(ctx context.Context, vouchers []model.Voucher, phase model
 	return slices.DeleteFunc(vouchers, func(v model.Voucher) bool { return phase != "" && v.Phase != phase })
 }
 
-// Stats counts a voucher's units and orders; count makes the database's counts. The reserved orders have no rows yet:
-// they are the units that neither remain nor are sold. The rows are counted first: an order that is persisted in
-// between counts as reserved, and not twice.
+// Stats counts a voucher's units and orders; count counts the database's. Reserved units neither remain nor are sold.
+// Rows are counted first, so that an order persisted meanwhile counts as reserved, and not twice.
 func (r *source) Stats(
 	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
 ) (model.Stats, error) {
@@ -221,25 +217,21 @@ func (r *source) Stats(
 }
 
 const (
-	// maxRemembered bounds the buyers of one sold-out voucher in memory (1.8 MB a
-	// million at the rate below). In a larger sale no request is refused from the cache
-	// as SOLD_OUT: all take the whole road, which is slower and as right.
+	// maxRemembered bounds the buyers of a sold-out voucher in memory (1.8 MB a million). Beyond it, no request is
+	// refused from the cache as SOLD_OUT: all take the whole road, slower but as right.
 	maxRemembered = 4_000_000
-	// falseBuyers is how often a user without an order is taken for a buyer: such a
-	// request takes the whole road, and gets the right answer there.
+	// falseBuyers is how often a user without an order passes for a buyer: the whole road gives the right answer.
 	falseBuyers = 0.001
 )
 
 var (
-	// errClosing ends a reading of buyers when the cache closes.
-	errClosing = errors.New("the voucher cache is closing")
+	errClosing = errors.New("the voucher cache is closing") // ends a reading of buyers when the cache closes
 	// errOvertaken voids a reading of buyers during which the voucher changed.
 	errOvertaken = errors.New("the voucher changed meanwhile")
 )
 
-// buyers is the set of users with a live order of a sold-out voucher, and of those who wait before another one: each
-// hears something else than SOLD_OUT. It may take a user without an order for a buyer, but never a buyer for a user
-// without an order.
+// buyers is the set of users with a live order of a sold-out voucher, or who wait before another: SOLD_OUT is wrong for
+// them. It may wrongly have a user, but never lacks a buyer.
 type buyers struct {
 	version int64 // of the sold-out voucher, which was read before the buyers
 	filter  *bloom.BloomFilter
@@ -247,9 +239,8 @@ type buyers struct {
 
 func (b *buyers) mayInclude(userID string) bool { return b.filter.TestString(userID) }
 
-// buyersOf returns the buyers of a voucher that was seen sold out, or nil while they are not known. The set is complete
-// because the buyers are read after the voucher: each order was committed before nothing remained. While the version
-// stays the same no unit is sold or given back, and so the buyers stay the same.
+// buyersOf returns the buyers of a sold-out voucher; nil: not known yet. They are read after the voucher, when all
+// orders were committed, and stay the same while its version does, because no unit moves.
 func (c *Vouchers) buyersOf(s *slot, v model.Voucher) *buyers {
 	if known := s.buyers.Load(); known != nil && known.version == v.Version {
 		return known
