@@ -73,10 +73,9 @@ func (a *Accounts) ByID(ctx context.Context, id string) (model.Account, error) {
 	return row.Account, err
 }
 
-// Change changes an account alone: the row is locked while the function looks at it and says what becomes of it.
-// Password, version, level, groups and being disabled are stored, and when that was; the administrators' log has what
-// somebody does to an administrator, and whose groups changed. An error of the function leaves everything as it is; it
-// may be called again when the transaction was the victim of another one.
+// Change changes an account alone: its row is locked while the function decides. Password, version, level, groups,
+// being disabled and the time are stored; changes of administrators and of groups are logged. After an error of the
+// function nothing has changed. A victim of another transaction calls it again.
 func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error) {
 	var row accountRow
 	err := a.DB.Write(ctx, "change account "+id, func(tx *gorm.DB) (err error) {
@@ -110,7 +109,6 @@ func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model
 	return row.Account, err
 }
 
-// adminAccount is what the administrators' log says of an administrator.
 type adminAccount struct {
 	Username    string      `json:"username"`
 	Level       model.Level `json:"level"`
@@ -118,7 +116,6 @@ type adminAccount struct {
 	NewPassword bool        `json:"new_password,omitempty"`
 }
 
-// loggedGroups is what the log says of an account's groups.
 type loggedGroups struct {
 	Username string       `json:"username"`
 	Groups   model.Groups `json:"groups"`
@@ -145,7 +142,6 @@ func (a *Accounts) Administrators(ctx context.Context) ([]model.Account, error) 
 // AdminLog keeps what administrators changed. Every change of the database writes its entry in its own transaction.
 type AdminLog struct{ DB *sqldb.Database }
 
-// logRow is a row of admin_log.
 type logRow struct {
 	ID        int64
 	ChangedAt time.Time
@@ -193,9 +189,8 @@ func logChange(d *sqldb.Database, tx *gorm.DB, c adminChange) error {
 	return announce(d, tx, []model.Event{{Type: c.action, Subject: c.subject, HappenedAt: c.at, Data: *row.Became}})
 }
 
-// Record writes an entry by itself, of what an administrator asks for and no transaction of
-// the database does. It is to be written before that is done, so that nothing is done without
-// an entry. The time is the database's, whatever the entry says.
+// Record writes an entry by itself, at the database's time, for what no transaction of the database does. Its caller
+// records first and acts then: nothing is done without an entry.
 func (l *AdminLog) Record(ctx context.Context, change model.AdminChange) error {
 	return l.DB.Write(ctx, "log "+change.Action+" of "+change.Subject, func(tx *gorm.DB) error {
 		now, err := readClock(tx, l.DB.Dialect)

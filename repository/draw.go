@@ -25,7 +25,6 @@ type Draws struct {
 // NewDraws keeps the draws of a database. Winners have so long to pay, unless their voucher says another time.
 func NewDraws(db *sqldb.Database, window time.Duration) *Draws { return &Draws{db, window} }
 
-// drawRow is a row of draws.
 type drawRow struct {
 	VoucherID string
 	Secret    []byte
@@ -40,7 +39,6 @@ type drawRow struct {
 // TableName implements gorm's Tabler.
 func (drawRow) TableName() string { return "draws" }
 
-// newDraw gives a voucher its secret.
 func newDraw(tx *gorm.DB, voucherID string) error {
 	if err := tx.Create(&drawRow{VoucherID: voucherID, Secret: draw.Random(draw.SecretSize)}).Error; err != nil {
 		return fmt.Errorf("make the draw of voucher %s: %w", voucherID, err)
@@ -48,14 +46,12 @@ func newDraw(tx *gorm.DB, voucherID string) error {
 	return nil
 }
 
-// lockDraw locks a draw's row until the transaction ends; nil: the voucher never was one. Who also locks the voucher does
-// that before.
+// lockDraw locks a draw's row to the transaction's end, after the voucher's if both are locked; nil: it never was one.
 func lockDraw(tx *gorm.DB, voucherID string) (*drawRow, error) {
 	return first[drawRow](locked(tx).Where("voucher_id = ?", voucherID), "the draw of voucher "+voucherID)
 }
 
-// changeDraw makes the draw of a voucher that becomes one, and refuses what a draw that is closed does not allow. The
-// voucher's row is locked, and the draw's from here on: nobody enters under other rules.
+// changeDraw makes a voucher's draw, or refuses what a closed one forbids. Both rows stay locked: no entry slips in.
 func changeDraw(tx *gorm.DB, before, after *model.Voucher) error {
 	if before.Allocation != model.ByDraw && after.Allocation != model.ByDraw {
 		return nil
@@ -74,7 +70,6 @@ func changeDraw(tx *gorm.DB, before, after *model.Voucher) error {
 	return nil
 }
 
-// dueRow is a row of draw_due.sql.
 type dueRow struct {
 	Draw drawRow `gorm:"embedded"`
 
@@ -99,9 +94,8 @@ func (d *Draws) Due(ctx context.Context) ([]model.DrawState, error) {
 	return draws, err
 }
 
-// Close ends the entering, and returns the draw as it is then. An entry is in a transaction that has the draw's row
-// locked and has found it open: each is committed before this, or refused. ErrSuperseded says that the sale is not
-// over, or paused or archived, by now.
+// Close ends the entering, and returns the draw as it is then. An entry has found the draw open with its row locked: it
+// is committed before this, or refused. ErrSuperseded: the sale is not over, or is paused or archived.
 func (d *Draws) Close(ctx context.Context, voucherID string) (state model.DrawState, err error) {
 	err = d.db.WriteRepeatable(ctx, "close the draw of voucher "+voucherID, func(tx *gorm.DB, _ bool) error {
 		voucher, err := lockVoucher(tx, d.db.Dialect, voucherID)
@@ -248,8 +242,7 @@ func (d *Draws) allot(tx *gorm.DB, row drawRow, voucher *voucherRow, next []mode
 	return winners, err
 }
 
-// owners are the live orders of those who have one already: the voucher was no draw at first, and somebody bought it in
-// the instant in which it became one. They keep that order, and get no second one.
+// owners are live orders of who bought just as the voucher became a draw. They keep these, and get no second one.
 func (d *Draws) owners(tx *gorm.DB, row drawRow, next []model.Drawn) (map[string]model.Order, error) {
 	earlier, err := exists(tx, "SELECT 1 FROM orders WHERE voucher_id = ? AND created_at < ?", row.VoucherID, row.ClosedAt)
 	if err != nil || !earlier {
@@ -262,7 +255,6 @@ func (d *Draws) owners(tx *gorm.DB, row drawRow, next []model.Drawn) (map[string
 	return liveOrders(tx, row.VoucherID, users)
 }
 
-// liveOrders are the live orders of users for a voucher, by user.
 func liveOrders(tx *gorm.DB, voucherID string, users []string) (map[string]model.Order, error) {
 	return keyed("look for live orders", users, func(order model.Order) string { return order.UserID }, func(some []string) *gorm.DB {
 		return tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, some)
@@ -309,9 +301,8 @@ func (d *Draws) published(ctx context.Context, voucherID string, admin bool) (ro
 	return row, err
 }
 
-// Report tells whether a voucher's draw was kept to: every order that was made since it was closed is of the first
-// places, up to the last one that the waitlist has served, and none was made before that of an earlier place. Nil: it
-// has none.
+// Report tells whether a draw was kept to; nil: the voucher has none. Each order made since it was closed must be of
+// the first places, up to the last that the waitlist has served, and none may be made before that of an earlier place.
 func (d *Draws) Report(ctx context.Context, voucherID string) (*model.ReportDraw, error) {
 	type row struct {
 		Entries, Winners, Served, Made int64

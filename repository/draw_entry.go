@@ -17,7 +17,6 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// entryRow is a row of draw_entries.
 type entryRow struct {
 	VoucherID string
 	UserID    string
@@ -33,12 +32,11 @@ func (r entryRow) entry() model.Entry {
 	}
 }
 
-// Enter enters users into draws in one transaction, and says of each what became of it, in their order: the entry, that
-// of an earlier call included, or NOT_FOUND, ENDED, PAUSED, NOT_STARTED or ALREADY_ORDERED. The window is decided by
-// the database's clock while the draw's row is locked: an entry that was committed is in the closed list.
+// Enter enters users into draws in one transaction. It says of each, in their order, what became of it: the entry (an
+// earlier call's too), NOT_FOUND, ENDED, PAUSED, NOT_STARTED or ALREADY_ORDERED. The database's clock decides the
+// window while the draw's row is locked: a committed entry is in the closed list.
 //
-// It repeats what it may, also a COMMIT without an answer, until ctx ends. Of a draw whose row stayed locked it is a
-// *model.HeldError.
+// It repeats what it may, also an unanswered COMMIT, until ctx ends. *model.HeldError: the draw's row stayed locked.
 func (d *Draws) Enter(ctx context.Context, asked []model.Entering) ([]model.Entered, error) {
 	var answers []model.Entered
 	var held error
@@ -81,7 +79,6 @@ func (d *Draws) Enter(ctx context.Context, asked []model.Entering) ([]model.Ente
 	return answers, nil
 }
 
-// entering is what a transaction makes of the users who enter the draw of one voucher.
 type entering struct {
 	draws     *Draws
 	tx        *gorm.DB
@@ -163,7 +160,6 @@ func (e *entering) refusal(row drawRow, voucher model.Voucher, owners map[string
 	return nil
 }
 
-// write writes the new entries, and counts them.
 func (e *entering) write() error {
 	if len(e.fresh) == 0 {
 		return nil

@@ -13,12 +13,10 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// Epochs keeps what the database says about the hot copies of vouchers: which epoch is the latest, whether it is open,
-// and which messages count for the one before. Of several instances that rebuild a copy at once, one wins each step;
-// the others hear model.ErrSuperseded.
+// Epochs keeps what the database says about vouchers' hot copies: the latest epoch, whether it is open, and which
+// messages count for the one before. Of several that rebuild at once one wins each step, others lose.
 type Epochs struct{ DB *sqldb.Database }
 
-// epochRow is a row of copy_read.sql.
 type epochRow struct {
 	VoucherID        string
 	Epoch, OpenEpoch int64
@@ -83,9 +81,8 @@ func (c *Epochs) Latest(ctx context.Context, ids []string) (map[string]int64, er
 	return latest, sqldb.Named(fmt.Sprintf("read the epochs of %d vouchers", len(ids)), err)
 }
 
-// Watched lists the records of every voucher whose hot copy must be there, those on sale first: it begins within the
-// hour or has begun, and has not ended more than an hour ago, in whatever state; or its stock is about to shrink. A
-// draw is among them only if it had a hot copy before it became one, which may have to be closed.
+// Watched lists vouchers whose hot copy must be there, those on sale first: the sale is at most an hour away, whatever
+// the state, or the stock is to shrink. A draw is listed only with a copy from before, which may have to be closed.
 func (c *Epochs) Watched(ctx context.Context) (records []model.EpochRecord, err error) {
 	d := c.DB.Dialect
 	// A join, because MariaDB asks an IN with a UNION once for each voucher.
@@ -98,10 +95,9 @@ func (c *Epochs) Watched(ctx context.Context) (records []model.EpochRecord, err 
 	return records, err
 }
 
-// Kept lists every voucher whose hot copy may still be used, in the order of ids: one that is held for open, whenever
-// its sale was, because it may be extended and then goes on with its copy as it is; whatever is or will be on sale; and
-// what has returned units, a change of its stock, or a rebuild that may have died, under way. It reads some thousand
-// vouchers at once.
+// Kept lists, by id and some thousand at once, every voucher whose hot copy may still be used: one held for open,
+// whenever its sale was, as an extended sale goes on with it; what is or will be on sale; and what has returned units,
+// a change of its stock, or a rebuild that may have died, under way.
 func (c *Epochs) Kept(ctx context.Context) (records []model.EpochRecord, err error) {
 	type row struct {
 		Record epochRow `gorm:"embedded"`
@@ -140,11 +136,9 @@ func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochReco
 	return records, nil
 }
 
-// Close begins the next epoch of a voucher's hot copy and returns its record. When an administrator has asked for it
-// their log has it; an empty adminID is nobody. From now on reservations of the open epoch count only as far as the
-// barrier says, once there is one. ErrSuperseded when the latest epoch is another one. After an unknown outcome the
-// next epoch may have begun, and the caller cannot tell whether this call began it. Two instances must never build one
-// epoch, so the caller must begin another.
+// Close begins the next epoch of a voucher's hot copy and returns its record; the log has it if adminID is not empty.
+// From now on reservations of the open epoch count only up to the barrier, once there is one. ErrSuperseded: from is
+// not the latest. After an unknown outcome the caller must begin another: two instances must never build one epoch.
 func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminID string) (record model.EpochRecord, err error) {
 	if err := possible(voucherID); err != nil {
 		return record, err
@@ -205,7 +199,6 @@ func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error 
 	})
 }
 
-// change is a step that may be repeated.
 func (c *Epochs) change(ctx context.Context, what, voucherID string, epoch int64, work func(*gorm.DB) error) error {
 	if err := possible(voucherID); err != nil {
 		return err
@@ -214,7 +207,6 @@ func (c *Epochs) change(ctx context.Context, what, voucherID string, epoch int64
 	return c.DB.WriteRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error { return work(tx) })
 }
 
-// exec is ErrSuperseded when the statement matches nothing.
 func (c *Epochs) exec(tx *gorm.DB, name string, args ...any) error {
 	done := tx.Exec(sqlOf(c.DB.Dialect, name), args...)
 	if done.Error == nil && done.RowsAffected != 1 {
@@ -233,8 +225,7 @@ type snapshot struct {
 	voucher voucherRow
 }
 
-// Snapshot shows a voucher as of one instant, for the copy of an epoch, until work returns. It holds no lock.
-// ErrSuperseded when that epoch is not the latest; NOT_FOUND when there is no such voucher.
+// Snapshot shows work a voucher of one instant, unlocked. ErrSuperseded: not the latest epoch. NOT_FOUND: no voucher.
 func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error {
 	action := "read a snapshot of voucher " + voucherID
 	var worked bool
@@ -266,8 +257,7 @@ func (s *snapshot) read(ctx context.Context, action string, query func(*gorm.DB)
 	return sqldb.Named(action, query(s.tx.WithContext(ctx)))
 }
 
-// live yields every live order by users, some thousand at once, with id, voucher and user, from an index that has them.
-// It returns yield's error.
+// live yields all live orders by users, some thousand at once, as id, voucher and user: their index has no more.
 func (s *snapshot) live(ctx context.Context, yield func([]model.Order) error) error {
 	return pages(snapshotRows, func(last model.Order) (orders []model.Order, err error) {
 		err = s.read(ctx, "list live orders of voucher "+s.voucher.ID, func(tx *gorm.DB) error {

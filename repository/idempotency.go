@@ -12,7 +12,6 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// idempotencyKey is a row of idempotency_keys.
 type idempotencyKey struct {
 	Scope          []byte
 	IdempotencyKey []byte
@@ -34,7 +33,6 @@ func answerOf(v model.Voucher) *answer {
 	return &answer{Voucher: v, Version: v.Version, Revision: v.Revision, CreatedAt: v.CreatedAt}
 }
 
-// result is what the caller hears.
 func (a answer) result() (model.Voucher, error) {
 	if a.Conflict != "" {
 		return model.Voucher{}, model.Conflict(a.Conflict)

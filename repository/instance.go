@@ -40,10 +40,9 @@ func (m *Modes) Adopt(ctx context.Context, mode model.OrderMode) (model.ModeReco
 	return m.Read(ctx)
 }
 
-// Change makes the mode that of the database, and begins another epoch of every hot copy that is open: what the copy
-// says is not true once the database was sold from otherwise. It waits for every transaction that takes units. The
-// caller has made sure that nobody sells. An instance that goes on all the same is refused: in sync by the mode, in
-// async by its old epoch.
+// Change makes the mode that of the database, after every transaction that takes units, and begins another epoch of
+// every open hot copy: sales of the other mode make it untrue. The caller has made sure that nobody sells. An instance
+// that sells all the same is refused: in sync by the mode, in async by its epoch.
 func (m *Modes) Change(ctx context.Context, to model.OrderMode) error {
 	return m.change(ctx, "change", to, func(tx *gorm.DB) (bool, error) {
 		err := tx.Exec("UPDATE vouchers SET copy_epoch = copy_epoch + 1, copy_barrier = NULL, copy_progress_at = NULL," +
@@ -100,7 +99,6 @@ func (l *Limits) Read(ctx context.Context) (record model.LimitRecord, err error)
 	return record, err
 }
 
-// loggedLimits is what administrators have set.
 type loggedLimits struct {
 	User string `json:"user,omitempty"`
 	Addr string `json:"addr,omitempty"`
@@ -157,7 +155,6 @@ func readLimits(db *gorm.DB) (record model.LimitRecord, err error) {
 	return record, err
 }
 
-// rateText is empty where none is set.
 func rateText(rate *model.Rate) string {
 	if rate == nil {
 		return ""

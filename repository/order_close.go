@@ -15,12 +15,10 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// Cancel closes users' unpaid orders and returns their units, all in one transaction; in async mode also with the
-// releases for the hot copies. It says of each what became of it, in their order. Of several that ask for one order the
-// first changes it.
+// Cancel closes users' unpaid orders and returns their units, in async mode with releases for the hot copies, in one
+// transaction. It says of each, in their order, what became of it; the first of several for one order changes it.
 //
-// The error is for all of them. It wraps model.ErrUnknownOutcome when they may have been canceled; otherwise nothing has
-// happened.
+// The error is for all. With model.ErrUnknownOutcome they may be canceled; otherwise nothing has happened.
 func (o *Orders) Cancel(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
 	if len(asked) == 0 {
 		return nil, nil
@@ -31,7 +29,6 @@ func (o *Orders) Cancel(ctx context.Context, asked []model.Cancellation) ([]mode
 	return c.answers, err
 }
 
-// cancels is what one call of Cancel works on.
 type cancels struct {
 	orders  *Orders
 	asked   []model.Cancellation
@@ -40,7 +37,6 @@ type cancels struct {
 	doubtful map[string]bool
 }
 
-// attempt is one transaction.
 func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 	ids := make([]string, len(c.asked))
 	for i, asked := range c.asked {
@@ -119,7 +115,6 @@ func (c *cancels) write(tx *gorm.DB, due []statusChange, by map[string]string) e
 	return nil
 }
 
-// overdueRow is a row of order_overdue.sql.
 type overdueRow struct {
 	model.OverdueOrder `gorm:"embedded"`
 
@@ -136,9 +131,8 @@ func (o *Orders) Clock(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// Overdue reads unpaid orders whose time has passed by the database's clock, those that
-// passed first before the others: orders with a payment that was started and whose end is
-// not known, or orders without. It begins behind the one given, and reads at most so many.
+// Overdue reads unpaid orders whose time has passed by the database's clock, those that passed first before others:
+// with a started payment whose end is unknown, or without. It begins behind last, and reads at most limit.
 func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
 	from, statement := stored(last.ExpiresAt), "order_overdue" // the zero time is before every order
 	if paying {
@@ -155,11 +149,10 @@ func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrd
 	return overdue, err
 }
 
-// Expire closes those of the orders that are unpaid and overdue, and returns their units, all in one transaction that
-// takes the rows of their vouchers last. It returns the orders that it has expired, of each the ids, the status and its
-// times. The others were paid or closed meanwhile, and stay.
+// Expire closes those of the orders that are unpaid and overdue, and returns their units, in one transaction that takes
+// their vouchers' rows last. It returns those expired: ids, status and times. Others were paid or closed meanwhile.
 //
-// An error that wraps model.ErrUnknownOutcome says that they may have expired; otherwise nothing has happened.
+// An error with model.ErrUnknownOutcome says that they may have expired; otherwise nothing has happened.
 func (o *Orders) Expire(ctx context.Context, ids []string) (expired []model.Order, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -282,9 +275,8 @@ func coolingOf(tx *gorm.DB, d sqldb.Dialect, voucherID string, users []string) (
 	})
 }
 
-// coolDown finds until when the users of orders wait that end unpaid. A voucher without a cool-down has nothing read.
-// An order of a user that ends before this one had ended before this one was made: what is counted does not change
-// meanwhile.
+// coolDown finds until when users wait whose orders end unpaid; nothing is read without a cool-down. A user's order
+// that ends earlier ended before this one was made: what is counted does not change meanwhile.
 func coolDown(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, rules map[string]saleRules, now time.Time) error {
 	users := map[string][]string{} // by voucher
 	for _, c := range changes {
@@ -306,15 +298,13 @@ func coolDown(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, rules map[st
 	return nil
 }
 
-// orderCode is a row of order_codes.
 type orderCode struct {
 	CodeHash []byte
 	OrderID  string
 }
 
-// Redeem uses the code with a keyed hash, once: its order was paid and is redeemed from now on. NOT_FOUND when no order
-// has that code, ILLEGAL_STATE with the order's status when it is not paid any more, or its payment is disputed. The
-// administrators' log has it.
+// Redeem redeems the paid order whose code has that keyed hash, once, and logs it. NOT_FOUND: no order has the code.
+// ILLEGAL_STATE with the order's status: it is not paid any more, or its payment is disputed.
 func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error) {
 	var order model.Order
 	var sent time.Time // goes out with a COMMIT that may not be answered
@@ -378,7 +368,6 @@ func usedBefore(tx *gorm.DB, order model.Order, err error) error {
 // errCodeTaken says that two orders were given codes with one hash, which chance does not do: the codes are not random.
 var errCodeTaken = errors.New("a new code has the hash of another one")
 
-// keepCode makes the code of an order that is paid in this transaction one that can be found.
 func keepCode(tx *gorm.DB, orderID string, code model.SealedCode) error {
 	err := tx.Create(&orderCode{CodeHash: code.Hash, OrderID: orderID}).Error
 	if sqldb.Duplicate(err) {

@@ -20,30 +20,27 @@ import (
 const (
 	rereads    = 5   // how often a transaction reads a changing voucher again, before it begins anew after a pause
 	rowsAtOnce = 500 // in one INSERT: about 100 KiB, below max_allowed_packet and SQLite's limit of parameters
-	// readFirst transactions look for existing rows after one that met a duplicate: where users ask again and again,
-	// most would meet one.
+	// After a duplicate, readFirst transactions look for rows first: users who ask again would mostly meet another.
 	readFirst   = 32
 	takenAtOnce = 100 // vouchers that one statement takes units of: it compares each row with each of them
-	// slowly transactions take the units of one voucher after the other once a statement for many took long: that tells
-	// whose row kept all of them waiting.
+	// After a slow statement for many, slowly transactions take voucher by voucher: that tells whose row was held.
 	slowly = 32
 )
 
 // errTogether marks a failure of one statement for many vouchers; each is then tried by itself.
 var errTogether = errors.New("taken together")
 
-// CreateOrders makes orders unpaid in one transaction that takes as many units as there are new orders, and says of
-// each what became of it, in their order. Earlier orders of the slice are served first; of several orders with one id,
-// or of one user for one voucher, the first counts.
+// CreateOrders makes orders unpaid in one transaction that takes as many units, and says of each, in their order, what
+// became of it. Earlier orders of the slice are served first; of several with one id, or of one user for one voucher,
+// the first counts.
 //
-// An order with a zero CreatedAt is admitted or refused here, by the database's clock and the voucher's state; one with
+// An order with a zero CreatedAt is admitted or refused here, by the database's clock and the voucher's state. One with
 // a CreatedAt was admitted then, and is not asked again.
 //
-// Victims of other transactions run again while sqldb.Database.Budget lasts. One that has waited for a row for too long
-// does not, because it would keep the other vouchers of the batch waiting: the error wraps a *model.HeldError, with the
-// voucher if it is known. A COMMIT without an answer is decided by inserting the same ids again until ctx ends, which
-// must therefore have an end; the error then wraps model.ErrUnknownOutcome. Any other error means that nothing has
-// happened.
+// Victims of other transactions run again within sqldb.Database.Budget. One that waits for a row too long does not,
+// because it holds up the batch's other vouchers: the error wraps a *model.HeldError, with the voucher if known. A
+// COMMIT without an answer is decided by inserting the same ids again until ctx ends, which must have an end; then the
+// error wraps model.ErrUnknownOutcome. After any other error nothing has happened.
 func (o *Orders) CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
 	if len(orders) == 0 {
 		return nil, nil
@@ -55,7 +52,6 @@ func (o *Orders) CreateOrders(ctx context.Context, orders []model.Order) ([]mode
 	return o.commit(ctx, "create", newBatch(b, identified))
 }
 
-// commit decides a batch of at least one order, which is traced as one group.
 func (o *Orders) commit(ctx context.Context, verb string, b *batch) ([]model.Outcome, error) {
 	ctx, group := o.db.Trace.Reservations(ctx, "commit", b.orders)
 	outcomes, err := o.decide(ctx, b)
@@ -66,7 +62,6 @@ func (o *Orders) commit(ctx context.Context, verb string, b *batch) ([]model.Out
 	return outcomes, err
 }
 
-// decide repeats the transaction until it has an answer.
 func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) {
 	deadline := time.Now().Add(o.db.Budget())
 	b.blind = o.readFirst.Add(-1) < 0
@@ -110,7 +105,6 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 	}
 }
 
-// attempt is one transaction. With sqldb.ErrLost it also returns the rows that may have been committed.
 func (o *Orders) attempt(ctx context.Context, deadline time.Time, b *batch) ([]model.Outcome, []model.Order, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -125,7 +119,6 @@ func (o *Orders) attempt(ctx context.Context, deadline time.Time, b *batch) ([]m
 	return w.outcomes, w.rows, err
 }
 
-// writing is what one transaction makes of a batch.
 type writing struct {
 	orders   *Orders
 	batch    *batch
@@ -196,7 +189,6 @@ func (w *writing) decided(id string, r ruling, waited time.Duration) {
 	w.rows = append(w.rows, r.rows...)
 }
 
-// take takes the units of the vouchers that were decided since the last call.
 func (w *writing) take() error {
 	for takings := range slices.Chunk(w.together, takenAtOnce) {
 		began := time.Now()
@@ -235,9 +227,8 @@ func insert(tx *gorm.DB, db *sqldb.Database, rows []model.Order) error {
 
 // serve decides about the orders of one voucher and takes their units.
 //
-// Blindly, it does not look for rows that are there already as long as every order gets one: then the unique keys look
-// for them. An id that has a row, and a user who has a live order, are duplicates to the INSERT, which sends the
-// transaction back to its beginning, and then it looks.
+// Blindly, it does not look for existing rows while every order gets a unit: ids with a row, and users with a live
+// order, are duplicates to the INSERT. The transaction then begins again, and looks.
 func (o *Orders) serve(
 	tx *gorm.DB, orders []model.Reservation, id string, vouchers map[string]voucherRow, blind bool,
 ) (ruling, error) {
@@ -288,8 +279,7 @@ func (r *voucherRow) askedToCool(orders []model.Reservation) bool {
 	return r != nil && r.Cooldown > 0 && slices.ContainsFunc(orders, func(order model.Reservation) bool { return order.Epoch == 0 })
 }
 
-// cool reads until when the users of orders wait, with the voucher's row locked from here to COMMIT: an order of theirs
-// that is closed meanwhile was closed before, or is closed after. A read before the lock could miss one.
+// cool locks the voucher's row to COMMIT, then reads until when users wait: a read before could miss a closed order.
 func (o *Orders) cool(tx *gorm.DB, voucher *voucherRow, orders []model.Reservation) error {
 	row, err := lockVoucher(tx, o.db.Dialect, voucher.ID)
 	if err != nil {
@@ -305,7 +295,6 @@ func (o *Orders) cool(tx *gorm.DB, voucher *voucherRow, orders []model.Reservati
 	return err
 }
 
-// existing reads what there is already: ids before (voucher, user).
 func (o *Orders) existing(tx *gorm.DB, orders []model.Reservation, voucherID string) ([]model.Order, error) {
 	var rows []model.Order
 	err := parted(orders, func(some []model.Reservation) error {
@@ -339,16 +328,13 @@ func insertOrders(tx *gorm.DB, rows []model.Order) error {
 const insertOrder insertion = "INSERT INTO orders (id, voucher_id, user_id, status, reason, price, currency, " +
 	"created_at, expires_at, paid_at, closed_at, unpaid_at) VALUES "
 
-// insertion is a statement up to its rows. It is written out, because to find out by reflection what a row is made of
-// costs as much as sending it.
+// insertion is a statement up to its rows, written out: learning by reflection what a row has costs as much as sending.
 type insertion string
 
 func (i insertion) columns() int { return strings.Count(string(i), ",") + 1 }
 
-// room is for the values of so many rows.
 func (i insertion) room(rows int) []any { return make([]any, 0, rows*i.columns()) }
 
-// rows inserts the rows whose values follow each other, some hundred at once.
 func (i insertion) rows(tx *gorm.DB, values []any) error {
 	columns := i.columns()
 	row := "(?" + strings.Repeat(", ?", columns-1) + ")"
@@ -373,18 +359,16 @@ func (i insertion) rows(tx *gorm.DB, values []any) error {
 	return nil
 }
 
-// Persist turns reservations into orders, all in one transaction, and says of each what became of it, in their order.
-// It is CreateOrders for orders that a hot copy has admitted and that were promised to become rows: the window is not
-// asked again, the price is that of the admission, and an order that gets no unit any more becomes a `failed` row with
-// its reason (and a release beside it), which is an Outcome without an error. An id that has a row already answers with
-// that row, whatever became of it.
+// Persist turns reservations into orders in one transaction, and says of each, in their order, what became of it. It is
+// CreateOrders for what a hot copy has promised: the window is not asked again, the price is the admission's, and an
+// order without a unit becomes a `failed` row with its reason (and a release), an Outcome without an error. An id with
+// a row answers with that row, whatever became of it.
 //
-// Outcome.Err says that nothing was written for this one: NOT_FOUND (there is no such voucher), VALIDATION and CONFLICT
-// (no row can ever hold it), UNAVAILABLE (the database is sold from in another mode; or, with model.ErrCopyReplaced,
-// the hot copy that was opened last must be asked about the order).
+// Outcome.Err says that nothing was written for this one: NOT_FOUND (no such voucher), VALIDATION and CONFLICT (no row
+// can hold it), UNAVAILABLE (another order mode; or, with model.ErrCopyReplaced, the last opened copy must be asked).
 //
-// The error for the whole is as with CreateOrders. It wraps model.ErrDataRefused
-// when the database refuses the data of some order: smaller batches find which.
+// The error for all is CreateOrders', or wraps model.ErrDataRefused when the database refuses the data of some order:
+// smaller batches find which.
 func (o *Orders) Persist(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error) {
 	if len(reservations) == 0 {
 		return nil, nil
@@ -394,7 +378,6 @@ func (o *Orders) Persist(ctx context.Context, reservations []model.Reservation) 
 	return o.commit(ctx, "persist", b)
 }
 
-// currencyLength is that of an ISO 4217 code, and of its column.
 const currencyLength = 3
 
 // batch is what one call of CreateOrders or Persist works on. Orders that no hot copy has admitted have the epoch 0.
@@ -406,8 +389,7 @@ type batch struct {
 	refused  map[int]error    // by index: orders that cannot be stored at all
 	vouchers []string         // sorted: the order in which they are locked
 	members  map[string][]int // voucher → indexes into orders, in their order
-	// doubtful orders went out with a COMMIT that was not answered, each with the instant it was admitted at. Their
-	// window was open, and whether they exist only inserting them again can tell.
+	// doubtful orders went out with an unanswered COMMIT, by their admission: only inserting again tells if they exist.
 	doubtful map[string]time.Time
 }
 
@@ -461,7 +443,6 @@ func admitted(order model.Reservation) error {
 	return identified(order)
 }
 
-// of gives the orders of one voucher, with the admission of doubtful ones.
 func (b *batch) of(voucherID string) []model.Reservation {
 	if len(b.vouchers) == 1 && len(b.refused) == 0 && len(b.doubtful) == 0 {
 		return b.orders
@@ -477,7 +458,6 @@ func (b *batch) of(voucherID string) []model.Reservation {
 	return members
 }
 
-// doubt remembers what went out with a COMMIT that was not answered.
 func (b *batch) doubt(rows []model.Order) {
 	for _, row := range rows {
 		b.doubtful[row.ID] = row.CreatedAt

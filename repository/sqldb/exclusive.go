@@ -31,8 +31,8 @@ type claim interface {
 	release() error
 }
 
-// Exclusive claims a name for as long as this process lives, and keeps trying while another one has it. In MySQL it is a
-// named lock of its own connection, taken again when that is lost. In SQLite it is a lock on a file beside the database.
+// Exclusive claims a name for as long as this process lives, and keeps trying while another has it. In MySQL it is a
+// named lock of its own connection, taken again when that is lost. In SQLite a file beside the database is locked.
 func (d *Database) Exclusive(name string) *Exclusive {
 	ctx, stop := context.WithCancel(context.Background())
 	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(d.sql, name), budget: operationBudget + d.Slack}

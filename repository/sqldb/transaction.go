@@ -212,7 +212,7 @@ func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) e
 	return d.commit(ctx, tx, leave)
 }
 
-// commit sends COMMIT and leaves with "unknown" when ctx ends; the driver waits on. It calls leave when the connection is free.
+// commit sends COMMIT and leaves with "unknown" when ctx ends; the driver waits on. It calls leave at its end.
 func (d *Database) commit(ctx context.Context, tx *gorm.DB, leave func()) error {
 	if d.writer != nil { // a local file: neither slow nor lost on the way
 		defer leave()
