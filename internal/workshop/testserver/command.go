@@ -101,8 +101,7 @@ func Run(t testing.TB, environ []string, program string, args ...string) *Comman
 	return c
 }
 
-// StartTied starts a program that ends, on Linux, with the process that started it, and waits for the program in the
-// caller's stead: when ended is closed, cmd.ProcessState says how it ended.
+// StartTied starts a program that on Linux ends with its starter. When ended is closed, cmd.ProcessState says how.
 func StartTied(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 	cmd.SysProcAttr = attributes()
 	over := make(chan struct{})
@@ -113,10 +112,8 @@ func StartTied(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 	return over, err
 }
 
-// OnKeptThread starts a child, returns how that went, and keeps the thread that started it until wait returns.
-//
-// The kernel kills a child that has a Pdeathsig when the thread ends that started it, not the process (prctl(2)).
-// Threads do end: each that has hashed a password.
+// OnKeptThread starts a child and keeps the starting thread until wait returns: the kernel kills a child with a
+// Pdeathsig when that thread ends, not the process (prctl(2)), and each thread that has hashed a password ends.
 func OnKeptThread(start func() error, wait func()) error {
 	started := make(chan error, 1)
 	go func() {
@@ -131,11 +128,9 @@ func OnKeptThread(start func() error, wait func()) error {
 	return <-started
 }
 
-// isolatedVariable says in a test's own network that it is there.
-const isolatedVariable = "TESTSERVER_ISOLATED"
+const isolatedVariable = "TESTSERVER_ISOLATED" // says in a test's own network that it is there
 
-// Isolated runs the test that calls it once more, alone, in a network and with mounts of its own, which a shell script
-// prepares before it executes "$@". There it is true; the caller that hears false is done.
+// Isolated reruns its test alone, in a network and mounts a script prepares before "$@": true there; on false, return.
 func Isolated(t *testing.T, prepare string) bool {
 	t.Helper()
 	if os.Getenv(isolatedVariable) != "" {
@@ -161,11 +156,9 @@ func Isolated(t *testing.T, prepare string) bool {
 	return false
 }
 
-// buildBudget bounds one compilation of the program: two seconds with a warm cache, minutes with an empty one.
-const buildBudget = 10 * time.Minute
+const buildBudget = 10 * time.Minute // of one compilation: two seconds with a warm cache, minutes with an empty one
 
-// programsVariable names the directory of the programs that all test binaries of a run share (Share).
-const programsVariable = "TESTSERVER_PROGRAMS"
+const programsVariable = "TESTSERVER_PROGRAMS" // the directory of the programs that a run's test binaries share (Share)
 
 // Program returns the path of the shipped program, or of one with further tags, built once for a run.
 func Program(t testing.TB, tags ...string) string {

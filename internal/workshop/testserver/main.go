@@ -1,10 +1,8 @@
-// Package testserver runs real MariaDB, Redis and NATS processes for tests: on free ports of 127.0.0.1, each
-// with directories of its own, configured by the very files in deployments/ that production uses, and gone
-// when the test is over, also when it was killed.
+// Package testserver runs real MariaDB, Redis and NATS processes for tests: on free ports of 127.0.0.1, in their own
+// directories, configured by the files in deployments/ that production uses, and gone with the test, even a killed one.
 //
-// A package that uses it calls Main from its TestMain. Tests that only need a database or a Redis take Schema,
-// SharedRedis and SharedNATS, which name the servers that all tests of a run share (Share); tests that kill, stop or
-// pause a server, or change or measure it as a whole, take MariaDB, Redis and NATS, which start one of their own.
+// A package that uses it calls Main from its TestMain. Tests that only need a server take Schema, SharedRedis or
+// SharedNATS, which a run shares (Share); those that kill, stop, pause, change or measure one start their own.
 //
 // A missing server program fails the test and names the package to install. Nothing is ever skipped.
 package testserver
@@ -31,12 +29,10 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// Main runs the tests of a package, stops the servers they shared, and fails the run when a goroutine is
-// left over. It does not return. Every package that uses this one calls it:
+// Main runs a package's tests, stops the servers they shared, fails the run when a goroutine is left over, and does not
+// return. The options name goroutines of libraries that are known to stay.
 //
 //	func TestMain(m *testing.M) { testserver.Main(m) }
-//
-// The options name goroutines of libraries that are known to stay.
 func Main(m *testing.M, opts ...goleak.Option) {
 	process.adopt()
 	logging.Disable() // go-redis tells of the connections that tests break on purpose
@@ -52,8 +48,7 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	os.Exit(code)
 }
 
-// leftOver describes the goroutines that do not end. Some end a while after what they belong to: go-redis notices
-// only once a second that a pool which looks for a dead node was closed (ConnPool.tryDial), and connections time out.
+// leftOver describes goroutines that do not end. Some end late: go-redis looks once a second if its pool is closed.
 func leftOver(opts []goleak.Option) (err error) {
 	for range 12 {
 		if err = goleak.Find(opts...); err == nil { // it looks for some 400 ms
@@ -63,17 +58,14 @@ func leftOver(opts []goleak.Option) (err error) {
 	return fmt.Errorf("goroutines are left over: %w", err)
 }
 
-// process is what the tests of one binary share. It is package state because Schema(t) and SharedRedis(t)
-// are called from everywhere with nothing but the test in hand. Main creates and clears it.
+// process is what the tests of a binary share: Schema(t) and the like have nothing but the test in hand. Main makes it.
 var process home
 
-// abandoned is the age from which a dead test binary's directory is removed, long after its creation and lock.
-const abandoned = time.Minute
+const abandoned = time.Minute // age at which a dead test binary's directory goes, long after its creation and lock
 
 const homePrefix = "seckill-test-"
 
-// template is a fresh data directory of MariaDB, made once per test binary (0.6 s) and copied for each server (0.1 s).
-var template = sync.OnceValues(install)
+var template = sync.OnceValues(install) // MariaDB's fresh data directory: made once a binary (0.6 s), copied (0.1 s)
 
 // programs is the directory of the programs that this test binary builds, or that of the run (Share).
 var programs = sync.OnceValues(func() (string, error) {
@@ -104,7 +96,6 @@ type home struct {
 	ended []func() error // what ends the shared servers
 }
 
-// ends has something done at the end.
 func (h *home) ends(end func() error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,8 +104,7 @@ func (h *home) ends(end func() error) {
 
 func (h *home) adopt() { h.adopted.Store(true) }
 
-// dir returns a new empty directory inside the directory of this test binary. The path is short: a Unix
-// socket's may have 107 bytes, which t.TempDir easily passes.
+// dir returns a new empty directory of this test binary, by a short path: a Unix socket's may have 107 bytes only.
 func (h *home) dir(name string) (string, error) {
 	if !h.adopted.Load() {
 		return "", errors.New("the package has no TestMain that calls testserver.Main")
@@ -138,7 +128,6 @@ func (h *home) open() {
 	h.claim, h.dirErr = claim(filepath.Join(h.path, "claim"))
 }
 
-// close stops the shared servers and removes everything.
 func (h *home) close() error {
 	var errs []error
 	for _, end := range h.ended {
@@ -150,8 +139,7 @@ func (h *home) close() error {
 	return errors.Join(errs...)
 }
 
-// sweep removes the directories of test binaries that were killed or ran into their timeout: their claim is free
-// again. It drops errors, because the next run tries again.
+// sweep removes directories of dead test binaries, whose claim is free again. It drops errors: the next run retries.
 func sweep(root string) {
 	dirs, _ := filepath.Glob(filepath.Join(root, homePrefix+"*"))
 	for _, dir := range dirs {
@@ -168,9 +156,8 @@ func sweep(root string) {
 	}
 }
 
-// Ports are taken from below the range in which the kernel picks ports for outgoing connections (32768 and
-// up). From inside it, a client that connects again and again to a killed server would sooner or later be
-// given the server's own port, connect to itself, and block the restart.
+// Ports are below those that the kernel picks for outgoing connections (32768 and up). From one of these a client that
+// connects again and again to a killed server would one day connect to itself, and block the restart.
 const (
 	firstPort = 18000
 	lastPort  = 31999
@@ -182,7 +169,6 @@ type port struct {
 	claim  *os.File
 }
 
-// takePort finds a free port.
 func takePort() (port, error) {
 	root := filepath.Join(os.TempDir(), "seckill-ports")
 	// Open to every user, as /tmp itself: tests of several users may run on one machine.
@@ -238,8 +224,7 @@ func lock(path string, how int) (*os.File, error) {
 	return file, nil
 }
 
-// takePorts takes ports for the time of a test. No other test binary takes one before the test ends, so that a program
-// that is killed can be started there again.
+// takePorts takes ports for the time of a test: a killed program can be started there again, as nobody else takes one.
 func takePorts(t testing.TB, n int) (ports []port) {
 	t.Helper()
 	for range n {
@@ -259,9 +244,8 @@ func Address(t testing.TB) string {
 // configFile is the path of a file in deployments/. A wrong path fails at the server's start, which names the file.
 func configFile(name string) string { return filepath.Join(moduleRoot(), "deployments", name) }
 
-// moduleRoot is the directory of the service's module, which has deployments/. A test runs in the directory of its
-// package, also one of a module inside, so the root is above; it is looked up then and not at compile time, so that
-// -trimpath works.
+// moduleRoot is the directory of the service's module, with deployments/. A test runs in its package's directory, in a
+// nested module too, so the root is above; it is looked up at run time so that -trimpath works.
 func moduleRoot() string {
 	dir, _ := os.Getwd()
 	for missing := os.ErrNotExist; missing != nil && dir != "/"; {
@@ -272,11 +256,9 @@ func moduleRoot() string {
 	return dir
 }
 
-// KeepLog keeps what a program of a failed test said in a file under bin/logs, and tells the test only the file's name:
-// the output of a test is read by people.
+// KeepLog keeps a failed test's program output in a file under bin/logs and logs its name only: people read the log.
 func KeepLog(t testing.TB, program, text string) {
 	t.Helper()
-	// A test's name has slashes and spaces.
 	name := strings.NewReplacer("/", "-", `\`, "-", " ", "-", ":", "-").Replace(t.Name() + "-" + program)
 	dir := filepath.Join(moduleRoot(), "bin", "logs")
 	path, err := filepath.Join(dir, name+".log"), os.MkdirAll(dir, 0o750)

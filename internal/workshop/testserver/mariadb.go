@@ -53,7 +53,6 @@ type Home string
 // Engine is where `make deps-engines` has put one.
 func Engine(name string) Home { return Home(filepath.Join(moduleRoot(), "bin", "engines", name)) }
 
-// testsHome is where the tests' database is from.
 func testsHome() Home { return Home(os.Getenv("TESTSERVER_MYSQL")) }
 
 // OnMySQL tells whether the tests' database is MySQL 8 and not MariaDB.
@@ -66,7 +65,6 @@ func (h Home) program(name string) string {
 	return filepath.Join(string(h), "bin", name)
 }
 
-// mysql tells whether the database there is a MySQL and not a MariaDB.
 func (h Home) mysql() bool {
 	_, err := os.Stat(h.program("mysqld"))
 	return h != "" && err == nil
@@ -85,10 +83,8 @@ func (h Home) MariaDB(t testing.TB, args ...string) *Server {
 	return start(t, h.database(), args)
 }
 
-// greeted is in the greeting of a database: its first byte is 10, the version of the protocol.
-const greeted = "\n"
+const greeted = "\n" // in the greeting of a database: its first byte is 10, the version of the protocol
 
-// database is the engine of MariaDB or MySQL.
 func (h Home) database() engine {
 	e := engine{program: h.program("mariadbd"), apt: "mariadb-server", answer: greeted, prepare: copyTemplate}
 	var own []string
@@ -146,7 +142,6 @@ func (h Home) small() []string {
 	)
 }
 
-// install makes one.
 func install() (string, error) {
 	dir, err := process.dir("template")
 	if err != nil {
@@ -175,13 +170,10 @@ func copyTemplate(_ context.Context, data string) error {
 	return os.CopyFS(data, os.DirFS(path))
 }
 
-// accountsSQL are the accounts of every MariaDB.
-//
 //go:embed mariadb.sql
 var accountsSQL []byte
 
-// dropBudget bounds the removal of a schema, which would wait for a transaction that a test left open.
-const dropBudget = 30 * time.Second
+const dropBudget = 30 * time.Second // of the removal of a schema, which would wait for a transaction left open
 
 // Schema returns the DSN of a fresh, empty schema in the shared database server, dropped with the test.
 func Schema(t testing.TB) string {
@@ -247,9 +239,8 @@ func members(t testing.TB, count, ports int, begin string, member func(number in
 	return servers
 }
 
-// Galera starts members of one Galera cluster with deployments/engines/galera/node, as durable as in production. Each
-// has DefaultSchema, and the accounts of MariaDB. A member that was killed comes back with Start while the others have
-// quorum.
+// Galera starts members of one Galera cluster with deployments/engines/galera/node, as durable as in production, each
+// with DefaultSchema and MariaDB's accounts. A killed one comes back with Start while the others have quorum.
 func Galera(t testing.TB, count int) []*Server {
 	t.Helper()
 	return members(t, count, 3, "--wsrep-new-cluster", func(number int, between []port, addresses string) engine {
@@ -273,9 +264,8 @@ func Galera(t testing.TB, count int) []*Server {
 }
 
 // GroupReplication starts members of one single-primary group of MySQL 8 with
-// deployments/engines/group-replication/node, as durable as in production. The first one begins as the primary. Each
-// has DefaultSchema, and the accounts of MariaDB. A member that was killed comes back with Start while the others have
-// a majority. It needs TESTSERVER_MYSQL.
+// deployments/engines/group-replication/node, as durable as production, the first as primary, each with DefaultSchema
+// and MariaDB's accounts. A killed one comes back with Start while there is a majority. It needs TESTSERVER_MYSQL.
 func GroupReplication(t testing.TB, count int) []*Server {
 	t.Helper()
 	home := testsHome()
@@ -346,9 +336,8 @@ func Status(t testing.TB, db *sql.DB, names ...string) (sum int64) {
 	return sum
 }
 
-// Waiting tells whether a statement that contains a text waits for a row that another transaction has locked. MariaDB
-// says that exactly only to those who look rarely, so that there a statement is taken to wait when it has run for so
-// long.
+// Waiting tells whether a statement with a text waits for a row that another transaction has locked. MariaDB says so
+// exactly only to rare questions, so there a statement that has run for so long is taken to wait.
 func Waiting(t testing.TB, db *sql.DB, text string) bool {
 	t.Helper()
 	question := "SELECT COUNT(*) FROM information_schema.processlist WHERE command = 'Query' AND time_ms > 50 AND id <> CONNECTION_ID() AND info LIKE ?"

@@ -19,12 +19,10 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// natsURL is where clients find a server, as engine.url.
-const natsURL = "nats://%s"
+const natsURL = "nats://%s" // as engine.url
 
-// NATS starts a nats-server of the test's own from deployments/nats.conf, as durable as in production. It is
-// built from the module that go.mod requires: Debian's is too old. Further arguments are settings that win
-// over the file, e.g. "max_file_store: 1MB"; one that the file does not name is added to it.
+// NATS starts a nats-server of the test's own from deployments/nats.conf, as durable as in production, built from
+// go.mod's module: Debian's is too old. Settings win over the file's or are added, e.g. "max_file_store: 1MB".
 func NATS(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	return Home("").NATS(t, settings...)
@@ -88,7 +86,6 @@ func natsEngine(program string, files []string, more ...string) engine {
 	}
 }
 
-// natsName is the name of a server among others.
 func natsName(s *Server) string { return "server-" + strconv.Itoa(s.port.number) }
 
 // writeNATSConfig writes files of deployments/ as one, with some of their settings replaced where they stand.
@@ -128,14 +125,12 @@ func launchSharedNATS() (*Server, error) {
 	return launch(natsEngine(program, []string{"nats.conf"}), []string{"sync_interval: 2m"})
 }
 
-// leaderBudget bounds one question for a stream's leader, who answers in milliseconds; without one nobody does.
-const leaderBudget = 200 * time.Millisecond
+const leaderBudget = 200 * time.Millisecond // of one question: a leader answers in milliseconds, else nobody does
 
 // NATSServers are the three of a JetStream cluster.
 type NATSServers []*Server
 
-// NATSCluster starts three NATS servers from deployments/nats.conf and deployments/engines/nats-r3/node.conf, which
-// keep streams of three replicas together. One that was killed comes back with Start.
+// NATSCluster is three servers for R3 streams (deployments/nats.conf, engines/nats-r3/node.conf); Start revives one.
 func NATSCluster(t testing.TB) (servers NATSServers) {
 	t.Helper()
 	program, files := NATSProgram(t), []string{"nats.conf", "engines/nats-r3/node.conf"}
@@ -161,8 +156,7 @@ func (servers NATSServers) URL() string {
 	return strings.Join(urls, ",")
 }
 
-// Leader is the place among the servers of the one that leads a stream, as a connection of its own is told; -1 while
-// there is none. A leader that has died is none from the election of another on.
+// Leader is the place of the server that leads a stream; -1: none. A dead leader counts until another one is elected.
 func (servers NATSServers) Leader(t testing.TB, stream string) int {
 	t.Helper()
 	known, err := servers.known(t, stream)
@@ -177,8 +171,7 @@ func (servers NATSServers) Current(t testing.TB, stream string) bool {
 	return err == nil && known.Leader != "" && len(known.Replicas) == len(servers)-1 && !slices.ContainsFunc(known.Replicas, behind)
 }
 
-// known is what the leader of a stream knows of it. It makes a connection of its own, to any server that answers: one that
-// was paused keeps those that it has.
+// known is what a stream's leader knows, by a new connection to any server that answers: a paused one keeps its own.
 func (servers NATSServers) known(t testing.TB, stream string) (jetstream.ClusterInfo, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), leaderBudget)

@@ -20,8 +20,7 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// Proxy stands between clients and a server for tests that lose, change or invent something on the way. Line is for
-// those that cut, silence or delay without looking at what is said.
+// Proxy stands between clients and a server, to lose, change or invent what passes; Line cuts or delays it unread.
 type Proxy struct {
 	listener net.Listener
 	carriers sync.WaitGroup

@@ -18,12 +18,10 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// redisURL is where clients find a server, as engine.url.
-const redisURL = "redis://%s/0"
+const redisURL = "redis://%s/0" // as engine.url
 
-// Redis starts a redis-server of the test's own from deployments/redis.conf. It writes an append-only file
-// as in production, so that a killed one comes back with its data. Further arguments win over the file,
-// e.g. "--appendonly", "no".
+// Redis starts a redis-server of the test's own from deployments/redis.conf, with an append-only file as in production:
+// a killed one comes back with its data. Further arguments win over the file, e.g. "--appendonly", "no".
 func Redis(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return Home("").Redis(t, args...)
@@ -94,7 +92,6 @@ func startSecured(t testing.TB, e engine, files *Certificates, args []string) *S
 // where is the address at which other servers, and clients, know a server.
 func (s *Server) where() string { return cmp.Or(s.known, s.Addr()) }
 
-// split are the words of a command that names an address.
 func split(t testing.TB, address string) (host, port string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
@@ -102,7 +99,6 @@ func split(t testing.TB, address string) (host, port string) {
 	return host, port
 }
 
-// scheme begins the URLs of servers.
 func scheme(files *Certificates) string {
 	if files == nil {
 		return "redis"
@@ -110,8 +106,7 @@ func scheme(files *Certificates) string {
 	return "rediss"
 }
 
-// slots is how many a Redis Cluster has.
-const slots = 16384
+const slots = 16384 // of a Redis Cluster
 
 // Cluster is a Redis Cluster of a test.
 type Cluster struct {
@@ -120,9 +115,8 @@ type Cluster struct {
 	files *Certificates
 }
 
-// RedisCluster starts a Redis Cluster of three primaries from deployments/redis.conf and
-// deployments/engines/redis-cluster/node.conf, with a replica each when asked for. Further arguments are those
-// of each node.
+// RedisCluster starts a Redis Cluster of three primaries, each with a replica if asked for, from deployments/redis.conf
+// and deployments/engines/redis-cluster/node.conf. Further arguments are those of each node.
 func RedisCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	return (&Cluster{}).start(t, replicas, args)
@@ -235,7 +229,6 @@ func (c *Cluster) Move(t testing.TB, key string, to int) {
 	}
 }
 
-// command makes a server do something, or fails the test.
 func command(t testing.TB, server *Server, args ...any) {
 	t.Helper()
 	_, err := reply(server, args...)
@@ -264,9 +257,8 @@ const (
 	SentinelPrimary = "shop"
 	// UntilDown is the shortest time to give RedisSentinels where they shall replace a primary. Sentinels promote no
 	// replica that has been without its primary for more than ten times that, and TILT mode alone is 30 s of it.
-	UntilDown = 4 * time.Second
-	// undisputed is the silence of a primary that is not replaced while everything starts.
-	undisputed = time.Minute
+	UntilDown  = 4 * time.Second
+	undisputed = time.Minute // silence of a primary that is not replaced while everything starts
 )
 
 // Sentinels are a primary, a replica, and three Sentinels who watch them.
@@ -280,9 +272,8 @@ type Sentinels struct {
 	files *Certificates
 }
 
-// RedisSentinels starts a primary and its replica from deployments/redis.conf, and three Sentinels from
-// deployments/engines/redis-sentinel/sentinel.conf, which promote the replica when the primary has been silent
-// for the time given. Further arguments are those of the primary and the replica.
+// RedisSentinels starts a primary and a replica (deployments/redis.conf, args) and three Sentinels
+// (deployments/engines/redis-sentinel/sentinel.conf), which promote the replica after so long a silence.
 func RedisSentinels(t testing.TB, downAfter time.Duration, args ...string) *Sentinels {
 	t.Helper()
 	return (&Sentinels{}).start(t, downAfter, args)
@@ -340,8 +331,7 @@ func (s *Sentinels) Follow(t testing.TB) {
 	check.Eventually(t, "the replica follows", func() bool { return follows(s.Replica) })
 }
 
-// Settle waits until the Sentinels agree on a primary that is well and has a replica, and makes Primary and Replica
-// those. On a machine that stood still the Sentinels may have replaced the primary that was there in the beginning.
+// Settle waits until the Sentinels agree on a well primary with a replica, and sets both; a stalled machine swaps them.
 func (s *Sentinels) Settle(t testing.TB) {
 	t.Helper()
 	well := func(primary, replica *Server) bool {

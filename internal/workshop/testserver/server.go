@@ -23,31 +23,23 @@ import (
 const (
 	loopback = "127.0.0.1"
 
-	// startBudget bounds one start, and an orderly stop. A second is usual; recovery after a kill on a busy two-core
-	// machine under the race detector takes longer, and a wrong guess here is a flaky test.
+	// startBudget is of a start or orderly stop: a second, but recovery under the race detector on two cores is longer.
 	startBudget = time.Minute
-	// lookBudget bounds one look whether a server is ready.
-	lookBudget = time.Second
-	// startTries is how often a server is started before the test fails: its port, or the one beside it on which the node
-	// of a cluster listens, may be taken between the look and the bind.
+	lookBudget  = time.Second // of one look whether a server is ready
+	// startTries is a server's tries to start: its port, or its cluster node's beside it, may be taken before the bind.
 	startTries = 4
 )
 
 // engine is what one kind of server needs beyond being a process.
 type engine struct {
-	program string   // looked up in PATH, unless it is a path
-	apt     string   // the Debian package that holds it
-	environ []string // what it needs beside the test's environment
-	// url is where clients find it, with %s for its address; empty when that is not said in a URL.
-	url string
-	// prepare fills an empty data directory; nil: the server makes its files itself.
-	prepare func(ctx context.Context, data string) error
-	// args is the command line.
-	args func(s *Server) []string
-	// A server is ready when its first line has the word answer in it, once it was told ask.
-	ask, answer string
-	// joined asks a member of a cluster whether it takes part; nil: it is none.
-	joined func(ctx context.Context, s *Server) error
+	program     string                                       // looked up in PATH, unless it is a path
+	apt         string                                       // the Debian package that holds it
+	environ     []string                                     // what it needs beside the test's environment
+	url         string                                       // where clients find it, %s its address; empty: no URL
+	prepare     func(ctx context.Context, data string) error // fills a new data directory; nil: the server does
+	args        func(s *Server) []string                     // the command line
+	ask, answer string                                       // once told ask, its first line has the word answer
+	joined      func(ctx context.Context, s *Server) error   // whether a cluster's member takes part; nil: it is none
 }
 
 // Server is one server process of a test. Any goroutine may call it; what goes wrong is an error of the test.
@@ -63,7 +55,6 @@ type Server struct {
 	child *Command
 }
 
-// start runs a new server for one test.
 func start(t testing.TB, e engine, extra []string) *Server {
 	t.Helper()
 	s, err := launch(e, extra)
@@ -116,7 +107,6 @@ func (s *Server) fill() error {
 	return s.engine.prepare(ctx, s.data())
 }
 
-// run starts the process and waits until it is ready.
 func (s *Server) run() error {
 	c, err := spawn(s.engine.program, s.engine.args(s), append(os.Environ(), s.engine.environ...), s.dir, s.log())
 	if err != nil {
@@ -135,7 +125,6 @@ func (s *Server) run() error {
 	return nil
 }
 
-// ready asks the server whether it answers.
 func (s *Server) ready(ctx context.Context) error {
 	look, cancel := context.WithTimeout(ctx, lookBudget)
 	defer cancel()
@@ -166,7 +155,6 @@ func (s *Server) locked(what string, do func() error) {
 	}
 }
 
-// discard kills the server and removes its files.
 func (s *Server) discard() error {
 	return errors.Join(s.child.Kill(), s.port.release(), os.RemoveAll(s.dir))
 }
@@ -273,8 +261,7 @@ func tail(path string) string {
 	return string(text[max(0, len(text)-limit):])
 }
 
-// shared is a server that many tests use. When the run has one (Share), the variable of the environment has its address.
-// Else this process starts one of its own when the first test asks.
+// shared is a server of many tests: at the address in the run's variable (Share), or this process's own from first use.
 type shared struct {
 	variable string
 	find     func() (*Server, error)
@@ -299,8 +286,7 @@ func (s shared) get(t testing.TB) *Server {
 	return check.Value(s.find())(t)
 }
 
-// Share starts the servers that all test binaries of a run share, and builds the program for them, in a directory where
-// they build it with further tags. environ tells the binaries where all this is, and end stops the servers.
+// Share starts the servers of a run and builds its program in a shared directory; environ names them, end stops them.
 func Share() (environ []string, end func() error, err error) {
 	process.adopt()
 	programs, err := process.dir("programs")
