@@ -272,7 +272,7 @@ func joined(text string, parse func(string) (string, error)) (string, error) {
 	return strings.Join(parts, ","), nil
 }
 
-// keys reads a secret (key id 1), even with "=" or commas, or a list, of which a part is kid, "=" and more than padding.
+// keys reads a secret (key id 1), even with "=" or commas, or a list: a part of it is kid, "=" and more than padding.
 func keys(text string) ([]Key, error) {
 	parts := strings.Split(text, ",")
 	found := make([]Key, 0, len(parts))

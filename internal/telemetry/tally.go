@@ -103,7 +103,7 @@ func (t *Tallies) Unstored() map[string]model.Counted {
 	return unstored
 }
 
-// Trouble logs a failure and its end once. One alone may be a busy machine: information; the second is a warning.
+// Trouble logs a failure and its end once: one is information (a busy machine), a second a warning. Its zero is well.
 type Trouble struct {
 	mu     sync.Mutex
 	first  time.Time // of the failures that are counted; zero: nothing has failed yet

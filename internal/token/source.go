@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	maxDocument  = 256 << 10       // bytes of a JWK Set: a 4096 bit key with certificates takes 8 KiB, issuers have a handful
+	maxDocument  = 256 << 10       // bytes of JWK Set: a 4096 bit key and certificates are 8 KiB, issuers have a handful
 	maxRedirects = 3               // of one URL: issuers move their keys once, and a circle must end
 	urlEvery     = budget.Late / 2 // between two readings of a URL, and the longest life of a withdrawn key
 	fileEvery    = budget.Step     // the same for a file, which is read for nothing
