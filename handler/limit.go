@@ -19,7 +19,7 @@ import (
 	"seckill/model"
 )
 
-// probeRate bounds an address's health checks apart: a flood must neither look like a dead instance, nor ask databases.
+// probeRate bounds an address's health checks apart: a flood must not look like a dead instance, nor ask dependencies.
 const probeRate = 100
 
 func probePath(path string) bool { return path == "/livez" || path == "/readyz" }

@@ -307,8 +307,8 @@ func (f files) serve(w http.ResponseWriter, r *http.Request, _ *visit) error {
 // What was typed into a form is not lost when its session has ended: the answer is the page to sign in, with the
 // entries in it, and then a page with a button to the form as it was sent. Nothing is carried out on the way, and no
 // script is needed. The entries are on these pages alone: a server would have to bound and to forget them, and in a URL
-// or in a browser's storage the next person would find them. This is for forms with more than a code, which is worth
-// money, or a button.
+// or in a browser's storage the next person would find them. A buyer's code, which is worth money, and forms of a
+// button alone are not kept.
 
 const (
 	typedPrefix = "typed." // begins the names of the entries on the page to sign in

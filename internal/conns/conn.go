@@ -40,7 +40,7 @@ func (c *conn) Close() error {
 
 // Read implements net.Conn. A client that closes its half behind its request may still read the answer (RFC 9293, 3.6),
 // but net/http, which watches the connection, would cancel the request. So the end is kept back until it stops to
-// watch, or as long as an answer may take; but a server with a deadline needs it at once.
+// watch, or as long as an answer may take; but where the server has set a deadline, it reads the end at once.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.TCPConn.Read(p)
 	if err != io.EOF || !c.watched.Load() { //nolint:errorlint // package net never wraps it

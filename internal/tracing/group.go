@@ -145,8 +145,8 @@ func Within(ctx context.Context, orderID string) string {
 }
 
 // door decides whether a request is recorded: by its traceparent (W3C Trace Context), of which anybody may send one, so
-// that "sampled" counts for clientTraces a second; of the others the ratio is, in new traces, by our chance and not by
-// an id that the client makes up. Tracestate and baggage, texts of any client's making, are not read.
+// that "sampled" counts for clientTraces a second. Of the others the ratio is recorded, in new traces, by our chance,
+// not by an id that the client makes up. Tracestate and baggage, texts of any client's making, are not read.
 type door struct {
 	ratio       float64
 	parentBased bool
