@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	minPassword = 10
+	minPassword = 10 // characters, as is maxPassword
 	maxPassword = 128
 )
 
@@ -255,8 +255,7 @@ func (s *Accounts) session(account model.Account) (Session, error) {
 	return Session{AccessToken: signed, ExpiresIn: lasts}, err
 }
 
-// Renew extends an active administrator's session to 30 minutes from now, but never beyond 8 hours after the password.
-// False: it cannot be longer.
+// Renew extends an administrator's session to 30 minutes from now, at most 8 hours after the password; false: no later.
 func (s *Accounts) Renew(claims token.Claims) (session Session, later bool, err error) {
 	lasts := min(adminSessionLength, time.Until(claims.SignedInAt.Add(longestAdminSession)))
 	if claims.SignedInAt.IsZero() || lasts < time.Until(claims.ExpiresAt)+time.Second {
@@ -503,8 +502,7 @@ func (a *attempts) register(ctx context.Context, address string) (*attempt, erro
 	})
 }
 
-// begin counts an attempt of an address, clean or not, by some limits, and as one hash. What is refused is tried once
-// more after a moment.
+// begin counts an attempt of an address, clean or not, by some limits, and as one hash. It retries a refusal once.
 func (a *attempts) begin(
 	ctx context.Context, address, refusal string, limits func(clean bool) []counted,
 ) (*attempt, error) {

@@ -19,8 +19,9 @@ import (
 
 var (
 	// ErrFull refuses an item because the queue is at its bound. Nothing was done.
-	ErrFull   = errors.New("lane: the queue is full")
-	ErrClosed = errors.New("lane: closed") // refuses an item after Close. Nothing was done
+	ErrFull = errors.New("lane: the queue is full")
+	// ErrClosed refuses an item after Close. Nothing was done.
+	ErrClosed = errors.New("lane: closed")
 	// ErrNotRun says that the submitter's context ended while its item was queued. It was dropped; nothing was done.
 	ErrNotRun = errors.New("lane: the item was dropped before it ran")
 )

@@ -84,7 +84,7 @@ func NewLane[In, Out any](rules Rules[In, Out], opts Options) *Lane[In, Out] {
 	return l
 }
 
-// Submit queues items that may share a run. It drops an item if ctx ends before its run. Tickets tell of no room.
+// Submit queues items that may share a run. Ctx's end drops an item before its run; its ticket says so, or no room.
 func (l *Lane[In, Out]) Submit(ctx context.Context, items ...In) []*Ticket[In, Out] {
 	tickets := make([]*Ticket[In, Out], len(items))
 	for i, item := range items {

@@ -116,8 +116,7 @@ func (l *Listener) URL() string {
 func (l *Listener) Addr() net.Addr { return l.socket.Addr() }
 
 // closing asks the clients of a leaving instance to use another connection (net/http makes HTTP/2's GOAWAY of the
-// header), so that no proxy sends a request at the end. It asks when an answer begins: some requests take half a
-// minute.
+// header), so that no proxy sends a request at the end. It asks when an answer begins: some take half a minute.
 func closing(next http.Handler, leaving func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(&closingWriter{w, leaving, false}, r)

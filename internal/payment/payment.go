@@ -84,6 +84,7 @@ type Refund struct {
 	Money
 }
 
+// The types of webhooks.
 const (
 	EventSucceeded = "payment.succeeded"
 	EventFailed    = "payment.failed"

@@ -165,7 +165,8 @@ const (
 	abandonedClaim = 5
 	// claimAge is when a claim is renewed; a whole look would renew every second time. Zero makes all renew it.
 	claimAge = budget.Look / 2
-	Embedded = "embedded " // begins the identity of a Redis inside an instance
+	// Embedded begins the identity of a Redis inside an instance.
+	Embedded = "embedded "
 )
 
 // Claims keeps which Redis the instances of a database use.

@@ -110,8 +110,7 @@ func unreachable(detail string, err error) error {
 	return model.Unavailable(detail, err)
 }
 
-// Repair settles an audit's findings by order id, or rebuilds; it adjusts no count, and audits again. No adminID:
-// nobody.
+// Repair settles an audit's findings by order id or a rebuild, adjusts no count, and audits again. No adminID: nobody.
 func (a *Auditor) Repair(ctx context.Context, voucherID, adminID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()

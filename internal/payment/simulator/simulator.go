@@ -104,6 +104,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Decision is what becomes of a payment on its page.
 type Decision string
 
+// The decisions.
 const (
 	Approve Decision = "approve"
 	Decline Decision = "decline"

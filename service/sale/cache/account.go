@@ -161,7 +161,7 @@ func (a *Accounts) Changed(id string, version int64) (ended bool, groups *model.
 	return ok && (change.disabled || cmp.Or(version, 1) < change.version), change.groups
 }
 
-// Account returns an account at most maxAge old, and not before a version. Calls share questions. NOT_FOUND stays.
+// Account returns an account at most maxAge old, not before a version. Calls share a reading. It caches NOT_FOUND.
 func (a *Accounts) Account(ctx context.Context, id string, version int64) (model.Account, error) {
 	oldest := time.Now().Add(-maxAge)
 	known, ok := a.accounts.Get(id)
