@@ -93,8 +93,7 @@ func findOrders(db *gorm.DB, ids []string) (map[string]model.Order, error) {
 	return found, nil
 }
 
-// detailReadings is how often an order and its history are read until they agree: a move between the two readings is in
-// one of them only. A status that was repaired by hand never agrees.
+// detailReadings until an order and its history agree: a move falls between. Those repaired by hand never agree.
 const detailReadings = 3
 
 // Detail is Get with everything that happened to the order.
@@ -128,9 +127,8 @@ func (o *Orders) List(ctx context.Context, q model.OrderQuery) (page model.Order
 	return page, err
 }
 
-// Each calls yield for every order of the query, newest first, whatever the query's Limit says. It reads page by page,
-// so that a slow reader of its results keeps no connection; an order made meanwhile is left out. An error of yield ends
-// it and is returned.
+// Each calls yield for every order of the query, newest first, without its Limit. It reads page by page, so that a slow
+// reader keeps no connection; an order made meanwhile is left out. An error of yield ends it and is returned.
 func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
 	after, err := model.ParseCursor(q.Cursor)
 	if err != nil {
@@ -151,7 +149,6 @@ func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 	}, each(yield))
 }
 
-// listed finds orders after a cursor.
 func (o *Orders) listed(db *gorm.DB, q model.OrderQuery, after model.Cursor, most int) (*gorm.DB, error) {
 	if q.UserID != "" && !model.ValidUserID(q.UserID) || q.VoucherID != "" && !model.ValidID(q.VoucherID) {
 		return nil, nil //nolint:nilnil // there are no such orders; see take
@@ -171,8 +168,7 @@ func (o *Orders) listed(db *gorm.DB, q model.OrderQuery, after model.Cursor, mos
 	return wholeOrders(db, found), nil
 }
 
-// wholeOrders reads the orders whose ids were found, newest first. An index is searched for the ids alone: read
-// backwards for whole rows, it has each row read to see its status.
+// wholeOrders reads orders newest first. Their index gives ids alone: read backwards for rows, it has each row read.
 func wholeOrders(db, found *gorm.DB) *gorm.DB {
 	return db.Joins("JOIN (?) AS found ON found.id = orders.id", found).Order("orders.created_at DESC, orders.id DESC")
 }
@@ -184,8 +180,7 @@ func knownStatus(status model.OrderStatus) error {
 	return nil
 }
 
-// Buyers calls yield for every user who has a live order of a voucher, or waits before another one. It reads
-// page by page: a user who had one when it was called, and still has, is among them.
+// Buyers yields each user who has a live order or waits before another, page by page: who had and has one is there.
 func (o *Orders) Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
 	if !model.ValidID(v.ID) {
 		return nil // see take
@@ -203,8 +198,7 @@ func (o *Orders) Buyers(ctx context.Context, v model.Voucher, yield func(userID 
 	}, each(yield))
 }
 
-// Live calls yield for every live order of a voucher, in the order of users; of each only the id, voucher and user are
-// given. It reads page by page: an order that was live when it was called, and still is, is among them.
+// Live yields the live orders of a voucher by user, as id, voucher and user, page by page: what stays live is there.
 func (o *Orders) Live(ctx context.Context, voucherID string, yield func(model.Order) error) error {
 	if !model.ValidID(voucherID) {
 		return nil // see take
@@ -221,20 +215,16 @@ func (o *Orders) Live(ctx context.Context, voucherID string, yield func(model.Or
 }
 
 const (
-	// ordersNewest is the index of the newest orders of a status.
 	ordersNewest = "orders_newest"
 	// maxTitles is how many vouchers are searched for words of a title, the newest first: some ten milliseconds.
 	maxTitles = 10_000
 	// maxTitled is of how many of those the orders are found, the newest first.
 	maxTitled = 20
-	// maxWords of a title count.
-	maxWords = 8
+	maxWords  = 8
 )
 
-// Search reads one page of all users' orders, newest first: all of them, or those that the
-// words find. A cursor that is none of ours, and a status of no order, are VALIDATION.
-//
-// Every list is found by an index: those of a status by one of its own, and all of them as the newest of each status.
+// Search reads one page of all users' orders, or of those that the words find, newest first. VALIDATION: a cursor not
+// ours, or a status of no order. An index finds each list: those of a status, and all as the newest of each status.
 func (o *Orders) Search(ctx context.Context, q model.OrderSearch) (page model.OrderPage, err error) {
 	if err := knownStatus(q.Status); err != nil {
 		return page, err
@@ -251,7 +241,6 @@ func (o *Orders) Search(ctx context.Context, q model.OrderSearch) (page model.Or
 	return page, err
 }
 
-// search is a page on its way: the newest of several lists.
 type search struct {
 	db      *gorm.DB
 	dialect sqldb.Dialect
@@ -261,7 +250,6 @@ type search struct {
 	lists   []any // of ids
 }
 
-// find makes the lists.
 func (s *search) find(q model.OrderSearch) error {
 	words := strings.Fields(q.Words)
 	if len(words) == 0 && q.CodeHash == nil {
@@ -284,7 +272,6 @@ func (s *search) find(q model.OrderSearch) error {
 	return s.ofTitle(words[:min(len(words), maxWords)])
 }
 
-// add adds the newest of a list.
 func (s *search) add(list *gorm.DB) {
 	s.lists = append(s.lists, newestFirst(having(list, "status = ?", s.status), s.after, s.most).Select("id"))
 }

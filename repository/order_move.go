@@ -13,14 +13,12 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// statusChange is one order's legal move, as the order was found.
 type statusChange struct {
 	order  model.Order
 	move   model.Transition
 	actor  string
 	reason string
-	// set are further columns of the row.
-	set map[string]any
+	set    map[string]any
 	// cools says that the order ends unpaid by its user, who then waits if the voucher has a cool-down.
 	cools bool
 	// until is when that ends; moveOrders finds it.
@@ -37,7 +35,6 @@ type saleRules struct {
 	Waitlist bool
 }
 
-// historyRow is a row of order_history.
 type historyRow struct {
 	ID         int64
 	OrderID    string
@@ -51,20 +48,18 @@ type historyRow struct {
 // TableName implements gorm's Tabler.
 func (historyRow) TableName() string { return "order_history" }
 
-// moveOrders is the one road of every change of status but an order's creation. It moves orders from the status they
-// were found in, returns the units of those that give theirs back, and writes the history and the outbox, and returns
-// the orders as they are then, in the order of the changes. sqldb.ErrContended says that an order is not any more what
-// it was.
+// moveOrders makes every change of an order's status but its creation. It moves orders from the status they were found
+// in, returns units, writes the history and the outbox, and returns the orders as they are then, in the order of
+// changes. sqldb.ErrContended: an order is not any more what it was.
 //
-// It locks the order mode, the vouchers by id, the orders, and what is only inserted. A
-// change that returns no unit locks no voucher, so that payments do not wait for buyers.
+// It locks the order mode, the vouchers by id, the orders, and what is only inserted. A change that returns no unit
+// locks no voucher, so that payments do not wait for buyers.
 //
-// Where the time of all the orders has passed, the vouchers come last, right before the COMMIT: buyers then wait for a
-// hundred microseconds and not for all that hundreds of orders take. Between all moves of an order the order of locks is
-// the same, because expiry moves no other orders. Only the INSERT of a buyer whose order is expiring right now waits for
-// that order while it holds the voucher's row: the server ends one of the two transactions at once, and it runs again.
+// Of orders whose time has passed the vouchers come last, right before the COMMIT: buyers wait a hundred microseconds,
+// not for hundreds of orders. Every move of an order still locks in one order, because expiry moves no others. Only the
+// INSERT of a buyer whose order expires now waits for it, holding the voucher: the server ends one, which is repeated.
 //
-// The clock is read after the orders were: the instants of an order's history never go back.
+// The clock is read after the orders: the instants of an order's history never go back.
 func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]model.Order, error) {
 	d := db.Dialect
 	back := map[string]int{} // voucher → units
@@ -97,7 +92,6 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 	return orders, returnUnits(tx, db, mode, back, changes, rules)
 }
 
-// beginMove reads the clock and, where units come back, the vouchers' rules and the locked order mode.
 func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMode, time.Time, map[string]saleRules, error) {
 	if len(back) == 0 {
 		now, err := readClock(tx, d)
@@ -143,7 +137,6 @@ func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map
 	return nil
 }
 
-// returnedOf are the changes by which orders of a voucher give their units back.
 func returnedOf(changes []statusChange, voucherID string) (returned []*statusChange) {
 	for i := range changes {
 		if c := &changes[i]; c.order.VoucherID == voucherID && c.move.ReturnsUnit() {
@@ -159,9 +152,8 @@ func allOverdue(changes []statusChange, now time.Time) bool {
 	})
 }
 
-// updateStatus moves orders, those that change in the same way in one statement, which locks them in the order of the
-// primary key: an index by status, which the optimizer might choose, would lock others. The orders before the units: the
-// slower of two transactions finds nothing to move.
+// updateStatus moves like orders in one statement, which locks by primary key: the optimizer's index by status would
+// lock others. Orders come before units: the slower of two transactions finds nothing to move.
 func updateStatus(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, now time.Time) error {
 	ids, like := map[string][]string{}, map[string]statusChange{}
 	for _, c := range changes {
@@ -226,9 +218,8 @@ func matched(done *gorm.DB, rows int) error {
 	return done.Error
 }
 
-// history tells what happened to an order. Its creation has no row, because an order that is made must cost one row and
-// not two: the order's own tells when it was admitted and, when it was processing before, when it became unpaid or
-// failed.
+// history tells what happened to an order. Its creation has no row, because a new order must cost one row, not two: the
+// order itself has the times when it was admitted and became unpaid or failed.
 func history(order model.Order, rows []historyRow) []model.OrderMove {
 	moves := creation(order)
 	for _, row := range rows {
@@ -237,7 +228,6 @@ func history(order model.Order, rows []historyRow) []model.OrderMove {
 	return moves
 }
 
-// creation tells how an order came to be.
 func creation(order model.Order) []model.OrderMove {
 	admitted := model.OrderMove{At: order.CreatedAt, To: model.OrderProcessing, By: order.UserID}
 	processing := model.OrderProcessing

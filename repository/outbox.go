@@ -47,7 +47,6 @@ func announce(d *sqldb.Database, tx *gorm.DB, events []model.Event) error {
 
 const insertEvent insertion = "INSERT INTO events (type, subject, happened_at, data) VALUES "
 
-// announceOrders writes an event for each order, which has its status since an instant.
 func announceOrders(d *sqldb.Database, tx *gorm.DB, orders []model.Order, at func(model.Order) time.Time) error {
 	if !d.Events {
 		return nil
@@ -63,7 +62,6 @@ func announceOrders(d *sqldb.Database, tx *gorm.DB, orders []model.Order, at fun
 	return announce(d, tx, events)
 }
 
-// bornAt is when a new row got its status.
 func bornAt(order model.Order) time.Time {
 	return *cmp.Or(order.UnpaidAt, order.ClosedAt, &order.CreatedAt)
 }
@@ -98,8 +96,7 @@ func (r *Releases) DoneOrders(ctx context.Context, orderIDs []string) error {
 	})
 }
 
-// remove deletes releases by their primary key and in its order, as every transaction does: locks by different indexes
-// make transactions wait crosswise.
+// remove deletes releases by primary key and in its order: by different indexes transactions wait crosswise.
 func (r *Releases) remove(ctx context.Context, count int, find func(*gorm.DB) ([]int64, error)) error {
 	if count == 0 {
 		return nil

@@ -17,9 +17,8 @@ import (
 // Payments keeps payments, and what the provider says of them.
 type Payments struct{ DB *sqldb.Database }
 
-// Start stores that a payment of a user's unpaid order is about to be started, with a new id. When one was started
-// before, and its end is not known, that one is returned: its caller repeats the start at the provider, which has it
-// once. NOT_FOUND when the user has no such order, ILLEGAL_STATE with its status when it cannot be paid.
+// Start stores a payment of a user's unpaid order, about to be started, with a new id, or returns an earlier one whose
+// end is unknown: to start it again is safe. NOT_FOUND: no such order. ILLEGAL_STATE, with its status: not payable.
 func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (model.Payment, model.Order, error) {
 	var payment model.Payment
 	var order model.Order
@@ -120,18 +119,15 @@ func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration)
 	})
 }
 
-// Settle applies what the provider says of a payment, all in one transaction with the message that says it. Money that
-// arrives in time pays the order, which gets its code. Money for an order that is closed makes that refunded, and money
-// for one that another payment has paid goes back: in both cases with a refund, which is pending. A payment that failed
-// changes no order. What was applied before is not applied again.
+// Settle applies what the provider says of a payment, in one transaction with the message that says it. Money in time
+// pays the order, which gets its code. Money for a closed order makes that refunded; money for one that another payment
+// has paid goes back: both with a pending refund. A failed payment changes no order. Nothing is applied twice.
 //
-// A notice of money that moved is of a payment that has succeeded. If all went back, the order that it paid is
-// refunded, and its unit on sale again; a used one stays, because its unit is used. While the buyer disputes it, the
-// order's code rests (see Redeem).
+// A notice of moved money is of a payment that succeeded. If all went back, the order it paid is refunded and its unit
+// on sale again, unless it is used. While the buyer disputes it, the order's code rests (see Redeem).
 //
-// VALIDATION says that the notice is of no payment of ours, or of another amount: a message
-// that says so is kept to be looked at, and may come again corrected under its id. It also
-// says that the id is that of another message, which was applied.
+// VALIDATION: the notice is of no payment of ours or of another amount (the message is kept, and may come corrected
+// under its id), or its id is that of another message, which was applied.
 func (p *Payments) Settle(ctx context.Context, notice model.PaymentNotice) (model.Receipt, error) {
 	s := settlement{db: p.DB, notice: notice}
 	if err := p.DB.WriteRepeatable(ctx, "settle payment "+notice.PaymentID, s.attempt); err != nil {
@@ -143,7 +139,6 @@ func (p *Payments) Settle(ctx context.Context, notice model.PaymentNotice) (mode
 	return s.receipt, nil
 }
 
-// settlement is what one call of Settle works on.
 type settlement struct {
 	db      *sqldb.Database
 	notice  model.PaymentNotice
@@ -156,7 +151,6 @@ type settlement struct {
 	sentAt time.Time
 }
 
-// webhookMessage is a row of webhook_messages.
 type webhookMessage struct {
 	ID         []byte
 	Digest     []byte
@@ -215,7 +209,6 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	return nil
 }
 
-// stored reports whether a payment is as an attempt of this call has left it.
 func (s *settlement) stored(payment model.Payment) bool {
 	if s.notice.Moved {
 		return payment.Refunded == s.sent.Payment.Refunded && payment.Disputed == s.sent.Payment.Disputed
@@ -255,7 +248,6 @@ func (s *settlement) keepMessage(tx *gorm.DB, now time.Time) error {
 	return tx.Create(&webhookMessage{ID: []byte(message.ID), Digest: message.Digest, Refusal: s.refused, ReceivedAt: now}).Error
 }
 
-// apply decides the payment, and with money what becomes of the order.
 func (s *settlement) apply(tx *gorm.DB, now time.Time) error {
 	payment := &s.receipt.Payment
 	status, next := model.PaymentFailed, (*time.Time)(nil)
@@ -304,7 +296,6 @@ func (s *settlement) receive(tx *gorm.DB, now time.Time) error {
 	return err
 }
 
-// follow notes what moved at the provider behind a payment, and what that does to the order that it paid.
 func (s *settlement) follow(tx *gorm.DB, now time.Time) error {
 	payment, was := &s.receipt.Payment, s.receipt.Payment
 	payment.Refunded = s.notice.Refunded

@@ -21,10 +21,9 @@ const longestRefundError = 255
 // Refunds keeps what goes back to buyers.
 type Refunds struct{ DB *sqldb.Database }
 
-// Request refunds a paid order for an administrator: the order is refunded and its unit on sale again, the refund is
-// pending, and the administrators' log has it, all in one transaction. Of an order that is not paid (any more), a
-// refund that had failed for good is pending again. NOT_FOUND when there is no such order, ILLEGAL_STATE with its
-// status when there is nothing to refund, CONFLICT when no payment of it is known.
+// Request refunds a paid order for an administrator, who is logged, in one transaction: its unit is on sale again, the
+// refund pending. A refund that failed for good is pending again if the order is not paid (any more). NOT_FOUND: no
+// such order. ILLEGAL_STATE, with its status: nothing to refund. CONFLICT: no payment of it is known.
 func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error) {
 	var refund *model.Refund
 	var order model.Order
@@ -55,7 +54,6 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 	return *refund, order, nil
 }
 
-// request refunds an order as it was found.
 func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string) (*model.Refund, model.Order, error) {
 	move, err := model.Move(order.Status, model.OrderRefunded, model.MoverAdmin)
 	if err != nil {
@@ -124,7 +122,6 @@ func insertRefund(tx *gorm.DB, id string, payment model.Payment, reason, actor s
 	return &refund, nil
 }
 
-// refundOf reads the refund of a payment; nil when there is none.
 func refundOf(tx *gorm.DB, paymentID string) (*model.Refund, error) {
 	return first[model.Refund](tx.Where("payment_id = ?", paymentID), "the refund of payment "+paymentID)
 }
@@ -198,8 +195,7 @@ func (r *Refunds) attempted(ctx context.Context, id string, status model.RefundS
 	})
 }
 
-// tellingOrder changes a refund, and keeps in its order whether the provider refuses to give money of it back. No other
-// reason of an order stands beside a payment: it says why an order failed, before it could be paid.
+// tellingOrder changes a refund and notes in its order if money is refused. Other reasons precede any payment.
 func tellingOrder(tx *gorm.DB, orderID string, change func() error) error {
 	_, err := take[model.Order](locked(tx), "order", orderID) // the refunds of one order change one after the other
 	if err == nil {

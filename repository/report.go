@@ -16,16 +16,13 @@ import (
 
 const (
 	// soldRows are read at once for a report: 54 ms at the median of a million orders, two cores.
-	soldRows = 5000
-	// ordersOfVoucher and ordersOfUser are the indexes that have the orders of a voucher and of a user by time.
+	soldRows        = 5000
 	ordersOfVoucher = "orders_newest_of_voucher"
 	ordersOfUser    = "orders_newest_of_user"
-	// ordersOneLive is the index that has the orders of a voucher by user.
-	ordersOneLive = "orders_one_live"
+	ordersOneLive   = "orders_one_live"
 )
 
-// Sold calls yield for every order of a voucher that has a row, oldest first, with the money of its payments and
-// refunds. It reads page by page on the connections of lists. An error of yield ends it and is returned.
+// Sold yields every order of a voucher with a row, oldest first, with its money, by pages as lists do; see Each.
 func (o *Orders) Sold(ctx context.Context, voucherID string, yield func(model.SoldOrder) error) error {
 	if err := possible(voucherID); err != nil {
 		return err
@@ -63,9 +60,8 @@ func (o *Orders) Waited(ctx context.Context, voucherID string) (waited model.Rep
 	return waited, err
 }
 
-// inTurn counts the orders that the places up to one have become, and those that were made before the order of an
-// earlier place or while an earlier one waits. A statement of that name reads some thousand places. It is not one
-// statement for all places: a window function on MariaDB compares each row with all before it.
+// inTurn counts the orders that the places up to one became, and those made before an earlier place's or while one
+// waits. It reads some thousand places at once: MariaDB's window function compares each row with all before it.
 func inTurn(ctx context.Context, d *sqldb.Database, statement, voucherID string, upTo int64) (orders, overtaken int64, err error) {
 	var latest time.Time
 	waits := false
@@ -96,7 +92,6 @@ func inTurn(ctx context.Context, d *sqldb.Database, statement, voucherID string,
 // Answers keeps what attempts to buy heard, as each process has counted them.
 type Answers struct{ DB *sqldb.Database }
 
-// answerRow is a row of answers.
 type answerRow struct {
 	VoucherID string
 	Process   string

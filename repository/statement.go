@@ -49,8 +49,7 @@ func readTexts() map[string]string {
 	return texts
 }
 
-// parted does something with the rows, or the words of a question, in one statement where the server takes it, and in
-// several otherwise. Nothing of one that is too large is sent: a transaction goes on.
+// parted works on items in one statement, or in several where one is too large: it is not sent, and a transaction goes on.
 func parted[T any](items []T, do func(some []T) error) error {
 	return lane.Halve(items, sqldb.TooLarge, do)
 }
@@ -72,16 +71,13 @@ func keyed[T any](action string, words []string, key func(T) string, query func(
 	return found, nil
 }
 
-// reader is sqldb.Database.Read or Browse.
 type reader = func(ctx context.Context, action string, query func(*gorm.DB) error) error
 
-// list reads the rows of a query.
 func list[T any](ctx context.Context, read reader, action string, query func(*gorm.DB) *gorm.DB) (rows []T, err error) {
 	err = read(ctx, action, func(db *gorm.DB) error { return query(db).Find(&rows).Error })
 	return rows, err
 }
 
-// first reads the first row of a query; nil without one.
 func first[T any](query *gorm.DB, what string) (*T, error) {
 	var rows []T
 	if err := query.Limit(1).Find(&rows).Error; err != nil {
@@ -109,7 +105,6 @@ func scanned[T any](rows *sql.Rows, err error, size int, columns func(*T) []any)
 	return all, rows.Err()
 }
 
-// exists reports whether a SELECT finds a row.
 func exists(tx *gorm.DB, query string, args ...any) (found bool, err error) {
 	if err = tx.Raw("SELECT EXISTS ("+query+")", args...).Scan(&found).Error; err != nil {
 		return false, fmt.Errorf("look for rows (%s): %w", query, err)
@@ -117,8 +112,7 @@ func exists(tx *gorm.DB, query string, args ...any) (found bool, err error) {
 	return found, nil
 }
 
-// paged reads a page of a list, newest first: query gets the cursor that it follows, and how many rows to read; nil finds
-// none. It returns the cursor of the next page, empty at the end. A cursor that is none of ours is VALIDATION.
+// paged reads a page, newest first, and its next cursor, empty at the end; query nil: none. VALIDATION: bad cursor.
 func paged[T any](ctx context.Context, d *sqldb.Database, action, cursor string, size int, at func(T) model.Cursor,
 	query func(db *gorm.DB, after model.Cursor, most int) (*gorm.DB, error),
 ) (page []T, next string, err error) {
@@ -215,8 +209,7 @@ func validIDs(ids []string) []string {
 // streamRows are read at once for streams: a fraction of a megabyte, and few questions.
 const streamRows = 500
 
-// pages calls yield for everything that read finds, page by page. Read is given what the page before ended with, at
-// first the zero value, and a page that is shorter than size is the last. An error of yield ends it and is returned.
+// pages yields all that read finds, page by page: last is what the page before ended with. One below size is the last.
 func pages[T any](size int, read func(last T) ([]T, error), yield func([]T) error) error {
 	var last T
 	for {
@@ -231,7 +224,6 @@ func pages[T any](size int, read func(last T) ([]T, error), yield func([]T) erro
 	}
 }
 
-// each makes of a function of one a function of a page.
 func each[T any](yield func(T) error) func([]T) error {
 	return func(page []T) error {
 		for _, one := range page {
@@ -243,7 +235,6 @@ func each[T any](yield func(T) error) func([]T) error {
 	}
 }
 
-// atOrder is the cursor behind an order.
 func atOrder(o model.Order) model.Cursor { return model.Cursor{At: o.CreatedAt, ID: o.ID} }
 
 // newestFirst limits a query to what follows a cursor. The implied first condition is for the index.
@@ -256,9 +247,8 @@ func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
 		Where("(created_at < ? OR id < ?)", after.At, after.ID)
 }
 
-// behind names a table of a list that goes on behind something. It is read through the index that has the list in its
-// order: by its estimates MariaDB would now and then take the beginning of an index alone, and read it from there up to
-// that point.
+// behind names a table of a list that goes on behind something, read through the index in the list's order: by its
+// estimates MariaDB would now and then read from that index's beginning up to that point.
 func behind(d sqldb.Dialect, table, index string, begun bool) string {
 	if !begun {
 		return table
@@ -274,8 +264,7 @@ func notFound(err error, what string) error {
 	return err
 }
 
-// take reads the row of an id. NOT_FOUND, of a kind that what names: there is none, or no such id can exist, because SQL
-// ignores blanks at the end and mixes no character sets.
+// take reads the row of an id. NOT_FOUND, of the kind in what: there is none, or none is possible, see possible.
 func take[T any](tx *gorm.DB, what, id string) (row T, err error) {
 	if !model.ValidID(id) {
 		return row, model.NotFound(what)
@@ -284,7 +273,6 @@ func take[T any](tx *gorm.DB, what, id string) (row T, err error) {
 	return row, notFound(err, what)
 }
 
-// byID is take outside a transaction.
 func byID[T any](ctx context.Context, d *sqldb.Database, what, id string) (row T, err error) {
 	err = d.Read(ctx, "get "+what+" "+id, func(db *gorm.DB) error {
 		row, err = take[T](db, what, id)

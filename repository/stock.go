@@ -38,8 +38,7 @@ func (r voucherRow) view() model.Voucher { return r.At(r.Now.Time) }
 // stock reads vouchers and takes units of them, in the way of its strategy.
 type stock struct {
 	dialect sqldb.Dialect
-	// locks has the rows locked before they are read.
-	locks bool
+	locks   bool
 	// relies adds to the UPDATE what must still be as it was read.
 	relies func(is condition, takings []taking)
 	// contended is the error of a taking that has changed no row; nil: the voucher is to be read again.
@@ -75,8 +74,7 @@ func stockOf(d *sqldb.Database, strategy model.StockStrategy) (stock, error) {
 	return s, nil
 }
 
-// onRevision stands for all that administrators and rebuilds decide. An order is refused with SOLD_OUT, which must be
-// true: nothing may remain, also when an administrator adds units between our reading and our UPDATE.
+// onRevision stands for what administrators and rebuilds decide: SOLD_OUT must be true while units are added.
 func onRevision(is condition, takings []taking) {
 	is(" AND revision =", func(t taking) any { return t.voucher.Revision })
 	if slices.ContainsFunc(takings, func(t taking) bool { return t.exhausted }) {
@@ -84,13 +82,11 @@ func onRevision(is condition, takings []taking) {
 	}
 }
 
-// selectVouchers begins a query of voucherRows.
 func selectVouchers(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time")
 }
 
-// selectForSale begins a query of voucherRows with the order mode, which stays locked: a call that changes it waits for
-// this transaction, and a transaction that comes later sees the change.
+// selectForSale begins a query of voucherRows with the order mode, locked: a change of it comes before or after this.
 func selectForSale(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time, " + orderMode(d) + " AS order_mode")
 }
@@ -127,7 +123,6 @@ func (s stock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
 	return found, nil
 }
 
-// taking is to take units of a voucher that was read, also when there are none to take.
 type taking struct {
 	voucher   voucherRow
 	units     int64
@@ -142,8 +137,7 @@ func (t taking) most() any {
 	return int64(math.MaxInt64)
 }
 
-// take takes units of vouchers, in the order of their ids, and locks their rows from here to COMMIT. It reports how
-// many rows were changed: one that is not as it was read, or has fewer units, is not. Then some may have been taken.
+// take takes units, by voucher id, and locks rows to COMMIT. Rows that changed or lack units stay; others may be taken.
 func (s stock) take(tx *gorm.DB, takings ...taking) (changed int64, err error) {
 	var text strings.Builder
 	var args []any
@@ -193,7 +187,6 @@ func (t terms) windowOf(v voucherRow) time.Duration {
 	return cmp.Or(time.Duration(v.PaymentWindow), t.window)
 }
 
-// ruling is what is to become of the orders of one voucher.
 type ruling struct {
 	outcomes  []model.Outcome // one for each order, in their order
 	rows      []model.Order   // to be inserted
@@ -201,7 +194,6 @@ type ruling struct {
 	exhausted bool            // an order was refused because nothing else remains
 }
 
-// judge decides about the orders of one voucher, one after the other.
 type judge struct {
 	terms   terms
 	voucher *voucherRow // nil: there is none
@@ -232,9 +224,8 @@ func rule(orders []model.Reservation, voucher *voucherRow, existing []model.Orde
 	return j.ruling
 }
 
-// decide is the one place where the refusals and their precedence stand: existing id, NOT_FOUND, ENDED, PAUSED,
-// NOT_STARTED, superseded, ALREADY_ORDERED, UNAVAILABLE, COOLING_DOWN, SOLD_OUT. A reservation was promised to become
-// an order, so that its refusal is a row; a superseded one is UNAVAILABLE until it is known that no hot copy holds it.
+// decide has the refusals and their precedence: existing id, NOT_FOUND, ENDED, PAUSED, NOT_STARTED, superseded,
+// ALREADY_ORDERED, UNAVAILABLE, COOLING_DOWN, SOLD_OUT. A reservation was promised an order: its refusal is a row.
 func (j *judge) decide(order model.Reservation) model.Outcome {
 	if row, ok := j.byID[order.ID]; ok {
 		return j.existing(order, *row)
@@ -302,8 +293,7 @@ func (j *judge) insert(order model.Reservation, reason string) model.Outcome {
 	return model.Outcome{Order: *row, Created: true}
 }
 
-// superseded says that the hot copy that admitted an order was replaced before the order was on its way. An epoch that
-// the database has never heard of is that of one restored from a backup: its stock decides.
+// superseded: the admitting hot copy was replaced before. An epoch unknown here is a backup's: its stock decides.
 func (r *voucherRow) superseded(order model.Reservation) bool {
 	switch {
 	case order.Epoch >= r.CopyEpoch:
@@ -315,15 +305,13 @@ func (r *voucherRow) superseded(order model.Reservation) bool {
 	}
 }
 
-// dropped says that no later hot copy will hold a superseded order either: a rebuild
-// carries reservations over from the copy that was opened last, and that one does not hold
-// it. While nothing has answered for that copy, the order may still be carried over.
+// dropped says that no later hot copy will hold a superseded order: a rebuild takes over reservations of the copy
+// opened last, and that one has it not. Until something answers for that copy, the order may still be among them.
 func (r *voucherRow) dropped(order model.Reservation) bool {
 	return order.Absent != nil && *order.Absent == r.CopyOpenEpoch
 }
 
-// newRow is the row of an order that gets a unit. It became unpaid now, on the database's clock, whenever it was
-// admitted. A hot copy has told a buyer its price; otherwise it is the voucher's.
+// newRow is an order with a unit, unpaid from now by the database's clock, at the price of its hot copy or voucher.
 func newRow(order model.Reservation, voucher *voucherRow, window time.Duration) model.Order {
 	now := stored(voucher.Now.Time)
 	expires := now.Add(window)
@@ -341,7 +329,6 @@ func newRow(order model.Reservation, voucher *voucherRow, window time.Duration) 
 	return row
 }
 
-// fail makes a row that of an order that has failed now.
 func fail(row *model.Order, reason string, now time.Time) {
 	closed := stored(now)
 	row.Status, row.Reason, row.ClosedAt = model.OrderFailed, reason, &closed

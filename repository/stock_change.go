@@ -12,13 +12,11 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// intentTable holds the intents.
 const intentTable = "stock_intents"
 
-// ChangeStock changes how many units were ever offered, and with it what remains. Less than was sold is a CONFLICT that
-// changes nothing; more than model.MaxAmount is VALIDATION, and a voucher with none of the tags asked for
-// PRECONDITION_FAILED. With an idempotency key it happens once. In async mode a stock shrinks only as IntendStock has
-// announced; otherwise it is UNAVAILABLE with model.ErrSuperseded.
+// ChangeStock changes how many units were ever offered, and so what remains. CONFLICT: less than was sold. VALIDATION:
+// more than model.MaxAmount. PRECONDITION_FAILED: none of the tags asked for. With an idempotency key it happens once.
+// In async a stock shrinks only as IntendStock has announced; else UNAVAILABLE with model.ErrSuperseded.
 func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
 	if err := change.Check(); err != nil {
 		return model.Voucher{}, err
@@ -60,8 +58,7 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 	})
 }
 
-// restock writes a locked row with another stock. While somebody waits nothing remains, so that the stock can only
-// grow: what is added is for those who wait, and then for the open sale.
+// restock writes a locked row with another stock. While users wait it only grows: they get what is added first.
 func (v *Vouchers) restock(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64) (voucherRow, error) {
 	added := stock - row.Stock
 	if row.Waiting > 0 && min(added, row.Waiting) > servedAtOnce {
@@ -91,20 +88,17 @@ func newStock(stock int64, change model.StockChange) (int64, error) {
 	return stock, nil
 }
 
-// IntendStock prepares a change of stock in async mode, where a stock shrinks in
-// the hot copy first: what it has promised must never be undercut. The road is
+// IntendStock prepares a change of stock in async mode, where a stock shrinks in the hot copy first: what it has
+// promised must never be undercut.
 //
 //	intent, needed := IntendStock(change, once)
 //	if needed: lower the hot copy to intent.Stock; if it refuses: DropIntent, answer CONFLICT
 //	ChangeStock(change, once)
 //	if that fails, for whatever reason: DropIntent
 //
-// Nothing has to be lowered (needed is false, and nothing is stored) when the stock does not shrink, when the call was
-// answered before under its key, when ChangeStock is going to refuse it, or when the database is sold from in sync
-// mode: ChangeStock alone gives the answer then.
-//
-// There is one intent per voucher: UNAVAILABLE with model.ErrSuperseded while that of
-// another call is younger than 10 s; an older one is replaced.
+// Needed is false, and nothing stored, in sync mode, or when the stock does not shrink, the key has its answer, or
+// ChangeStock is going to refuse: it alone answers then. A voucher has one intent: UNAVAILABLE with model.ErrSuperseded
+// while that of another call is younger than 10 s; an older one is replaced.
 func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error) {
 	if err := change.Check(); err != nil {
 		return intent, false, err
@@ -157,7 +151,6 @@ func replaceIntent(tx *gorm.DB, intent *model.StockIntent, doubtful bool) error 
 	return nil
 }
 
-// intentOf is the intent of a voucher; nil without one.
 func intentOf(tx *gorm.DB, voucherID string) (*model.StockIntent, error) {
 	return first[model.StockIntent](tx.Table(intentTable).Where("voucher_id = ?", voucherID), "the intent of voucher "+voucherID)
 }
@@ -169,7 +162,6 @@ func deleteIntent(tx *gorm.DB, voucherID string) error {
 	return nil
 }
 
-// copied reports whether a voucher is sold from a hot copy.
 func copied(mode model.OrderMode, row voucherRow) bool {
 	return mode == model.ModeAsync && row.Allocation != model.ByDraw
 }
@@ -189,8 +181,7 @@ func spendIntent(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64)
 	return deleteIntent(tx, row.ID)
 }
 
-// DropIntent gives an intent up, whatever became of its call: one that was carried out is gone already. The voucher's
-// revision grows, so that its stock overwrites what the hot copy may have been lowered to.
+// DropIntent gives an intent up if it still is one. The revision grows: the stock overwrites a lowered hot copy.
 func (v *Vouchers) DropIntent(ctx context.Context, intent model.StockIntent) error {
 	return v.db.WriteRepeatable(ctx, "drop the intended stock of voucher "+intent.VoucherID, func(tx *gorm.DB, _ bool) error {
 		row, err := lockVoucher(tx, v.db.Dialect, intent.VoucherID)
@@ -224,10 +215,9 @@ func (v *Vouchers) Intents(ctx context.Context, olderThan time.Duration) ([]mode
 	return list, err
 }
 
-// RepairStock sets what remains of a voucher to its stock less its live orders, which are the truth, where the database
-// itself does not add up. Of an oversold voucher nothing remains, and what remains while users wait is handed over to
-// them, at most some thousand units a call. It returns the audit if it changed anything, else nil. The hot copy is not
-// told: it has to be rebuilt.
+// RepairStock sets what remains of a voucher to its stock less its live orders, the truth, where the database does not
+// add up: nothing of an oversold one; what remains while users wait is handed over, at most some thousand units a call.
+// It returns the audit if it changed anything, else nil. The hot copy must be rebuilt then.
 func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.AuditDatabase, err error) {
 	err = v.db.WriteRepeatable(ctx, "repair the stock of voucher "+id, func(tx *gorm.DB, _ bool) error {
 		mode, row, err := lockSale(tx, v.db.Dialect, id)

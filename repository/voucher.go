@@ -118,9 +118,8 @@ func possible(id string) error {
 
 func windowError() error { return model.Invalid("body.end_at", "must be after begin_at") }
 
-// Patch changes what is set. The resulting window must not be empty (VALIDATION), the rules of a fair sale stay when
-// there is an order (CONFLICT); NOT_FOUND when there is no such voucher, PRECONDITION_FAILED when the locked row has
-// none of the tags asked for.
+// Patch changes what is set. VALIDATION: an empty window. CONFLICT: rules of a fair sale that has an order. NOT_FOUND:
+// no such voucher. PRECONDITION_FAILED: the locked row has none of the tags asked for.
 func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
 	var row voucherRow
 	err := v.db.Write(ctx, "patch voucher "+id, func(tx *gorm.DB) (err error) {
@@ -187,13 +186,11 @@ func changeRules(tx *gorm.DB, before *model.Voucher, after voucherRow) error {
 	return nil
 }
 
-// readVoucher reads a voucher's row; NOT_FOUND when there is none.
 func readVoucher(tx *gorm.DB, d sqldb.Dialect, id string) (voucherRow, error) {
 	return take[voucherRow](selectVouchers(tx, d), "voucher", id)
 }
 
-// lockVoucher is readVoucher, and keeps the row locked until the transaction ends. In SQLite the whole transaction has
-// been alone from its BEGIN IMMEDIATE on, and GORM leaves FOR UPDATE out.
+// lockVoucher is readVoucher with the row locked. GORM omits FOR UPDATE in SQLite: BEGIN IMMEDIATE excludes others.
 func lockVoucher(tx *gorm.DB, d sqldb.Dialect, id string) (voucherRow, error) {
 	row, err := readVoucher(locked(tx), d, id)
 	if err != nil {
@@ -352,14 +349,12 @@ func counted[T any](ctx context.Context, d *sqldb.Database, action, statement, i
 	return rows, err
 }
 
-// maxExamined bounds the entries of an index that one page of a list looks at, some tenths of a millisecond: so much
-// does the rarest phase among any number of vouchers cost. A page that ends there is short, and its cursor goes on
-// behind them. Of a list by the words of a title, the row of each is read: some milliseconds.
+// maxExamined bounds the index entries that a page looks at, in tenths of a millisecond, for the rarest phase too. A
+// page that ends there is short, and its cursor goes on behind. For words of a title each row is read: some milliseconds.
 const maxExamined = 1000
 
-// The indexes of lists. Both have what tells a voucher's phase but for the clock, so
-// that only the rows of the page itself are read. vouchersOfState finds the vouchers of
-// one state that are, or are not, sold out; vouchersNewest has them all.
+// The indexes of lists have what tells a phase but for the clock: only a page's rows are read. vouchersOfState has
+// those of one state, sold out or not, vouchersNewest all.
 const (
 	vouchersOfState = "vouchers_state"
 	vouchersNewest  = "vouchers_newest"
@@ -468,12 +463,10 @@ func (c choice) ofState(state, soldOut, window string) choice {
 	return c
 }
 
-// entries are those of the index.
 func (c choice) entries(db *gorm.DB) *gorm.DB {
 	return where(db.Table(c.dialect.Through("vouchers", c.index)), c.of)
 }
 
-// met restricts entries to those that belong in the list.
 func (c choice) met(entries *gorm.DB) *gorm.DB { return titled(where(entries, c.and), c.words) }
 
 // titled restricts vouchers to those whose title has all of the words.

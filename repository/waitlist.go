@@ -24,7 +24,6 @@ const (
 	servedAtOnce = 10_000
 )
 
-// waitlistRow is a row of waitlist.
 type waitlistRow struct {
 	VoucherID     string
 	Place         int64
@@ -39,10 +38,9 @@ func (waitlistRow) TableName() string { return "waitlist" }
 
 const insertPlace insertion = "INSERT INTO waitlist (voucher_id, place, user_id, joined_at, payment_window) VALUES "
 
-// Join gives users places at the end of a voucher's waitlist, in their order, or finds those that they have. It is
-// CONFLICT while units are free, with model.ErrUnitsFree, and for a voucher without a waitlist; ALREADY_ORDERED for who
-// has a live order; COOLING_DOWN; and what a purchase would be while the sale is not open. The error is for all of
-// them.
+// Join gives users places at the end of a voucher's waitlist, in their order, or finds those they have. CONFLICT: units
+// are free (model.ErrUnitsFree), or no waitlist. ALREADY_ORDERED: a live order. COOLING_DOWN, and what a purchase gets
+// while the sale is not open. The error is for all.
 func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joining) ([]model.Joined, error) {
 	j := joins{terms: o.terms, dialect: o.db.Dialect, voucherID: voucherID, asked: asked, sent: map[string]time.Time{}}
 	action := fmt.Sprintf("join the waitlist of voucher %s, %d users", voucherID, len(asked))
@@ -62,7 +60,6 @@ func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joini
 	return j.answers, err
 }
 
-// joins is what one call of Join works on.
 type joins struct {
 	terms     terms
 	dialect   sqldb.Dialect
@@ -72,7 +69,6 @@ type joins struct {
 	sent      map[string]time.Time // user → when the place was made that went out with a COMMIT that may not have been answered
 }
 
-// users are those who asked.
 func (j *joins) users() (users []string) {
 	for _, asked := range j.asked {
 		if model.ValidUserID(asked.UserID) { // see possible
@@ -82,7 +78,6 @@ func (j *joins) users() (users []string) {
 	return users
 }
 
-// attempt is one transaction.
 func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time) error {
 	if !doubtful {
 		clear(j.sent)
@@ -129,7 +124,6 @@ func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time)
 	return appendPlaces(tx, &v, now, j.terms.windowOf(v), fresh)
 }
 
-// placesOf reads the places on which users wait, by user.
 func placesOf(tx *gorm.DB, voucherID string, users []string) (map[string]waitlistRow, error) {
 	return keyed("look for places", users, func(row waitlistRow) string { return row.UserID }, func(some []string) *gorm.DB {
 		return tx.Where("voucher_id = ? AND user_id IN ? AND waits = 1", voucherID, some)
@@ -163,8 +157,7 @@ func refuseJoin(v voucherRow, asked model.Joining, live map[string]model.Order, 
 	return nil
 }
 
-// appendPlaces gives users places behind all others, in their order, and notes it in the voucher, whose row is locked
-// and of which nothing remains. None of them has a place or a live order.
+// appendPlaces puts users without a place or live order behind all others. The voucher is locked and sold out.
 func appendPlaces(tx *gorm.DB, v *voucherRow, at time.Time, window time.Duration, users []string) error {
 	args := insertPlace.room(len(users))
 	for i, user := range users {
@@ -177,15 +170,13 @@ func appendPlaces(tx *gorm.DB, v *voucherRow, at time.Time, window time.Duration
 	return noteWaiting(tx, *v)
 }
 
-// noteWaiting writes what a voucher says of its waitlist, and what remains. Its row is locked.
 func noteWaiting(tx *gorm.DB, v voucherRow) error {
 	return matched(tx.Exec("UPDATE vouchers SET waiting = ?, places = ?, places_served = ?, remaining = ?, version = version + 1 WHERE id = ?",
 		v.Waiting, v.Places, v.PlacesServed, v.Remaining, v.ID), 1)
 }
 
-// Leave gives places up, in one transaction, and says of each user what became of it: NOT_FOUND where there is no
-// place. A place that has become an order is one no more: ALREADY_ORDERED while that is live. Only who has a place is
-// worth the voucher's row. The error is for all.
+// Leave gives places up in one transaction, and says of each user: NOT_FOUND without a place, ALREADY_ORDERED while its
+// order is live. It locks the voucher only for who has a place. The error is for all.
 func (o *Orders) Leave(ctx context.Context, voucherID string, users []string) ([]error, error) {
 	if err := possible(voucherID); err != nil {
 		return nil, err
@@ -274,7 +265,6 @@ func (o *Orders) Place(ctx context.Context, voucherID, userID string) (place mod
 	return place, err
 }
 
-// shown is a place as its user sees it.
 func (r waitlistRow) shown(position int64) model.WaitlistPlace {
 	place := model.WaitlistPlace{VoucherID: r.VoucherID, Position: position, JoinedAt: r.JoinedAt}
 	if r.OrderID != nil {
@@ -298,8 +288,7 @@ func positionOf(db *gorm.DB, v voucherRow, row waitlistRow) (position int64, err
 	return max(position, 1), nil // it may have been served meanwhile
 }
 
-// Waitlists counts who waits for a unit, of all vouchers, and the units that came back and that nobody has got: of
-// unpaid orders whose time passed a minute ago, and of releases with an heir.
+// Waitlists counts who waits, and units back for a minute that nobody got: of overdue orders, of releases with an heir.
 func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error) {
 	err = o.db.Browse(ctx, "look at the waitlists", func(db *gorm.DB) error {
 		now, err := readClock(db, o.db.Dialect)
@@ -311,9 +300,8 @@ func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error)
 	return waiting, held, err
 }
 
-// handOver makes units that came back, or were added, unpaid orders of those who wait first, in the transaction in which
-// they come; what nobody waits for is on sale again. By the changes in returned the units came back. Who got added units
-// is not written for the hot copy, which would promise them a second order. So it ends with the COMMIT, and is rebuilt.
+// handOver makes returned or added units unpaid orders of who waits first, in the same transaction; others are on
+// sale. Changes in returned brought units back. With added ones the hot copy ends: it would promise heirs another order.
 func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []*statusChange) error {
 	v, err := lockVoucher(tx, db.Dialect, voucherID)
 	if err != nil {
@@ -368,7 +356,6 @@ func unasked(v *voucherRow, userID string, window time.Duration) (model.Order, e
 	return newRow(model.Reservation{Order: order}, v, window), err
 }
 
-// serve makes the places up to one orders.
 func serve(tx *gorm.DB, db *sqldb.Database, v *voucherRow, upTo int64, heirs []model.Order) error {
 	if err := insertOrders(tx, heirs); err != nil {
 		return err
@@ -388,10 +375,9 @@ const mostHeirs = 100
 // releasesHeirs is the index that has the releases of a voucher by heir.
 const releasesHeirs = "releases_heirs"
 
-// tellHeirs notes for the hot copy of a voucher with a waitlist which orders got the units that came back, under the
-// voucher's lock: in the order of the transactions. A unit that nobody got is for everybody, and a hot copy that does not
-// know the heir of an earlier one would give it to that heir too. So the call that releases it gives the earlier heirs
-// first, up to one more than mostHeirs.
+// tellHeirs notes under the voucher's lock, in the order of transactions, which orders got the units that came back. A
+// hot copy that does not know an earlier heir would give it a free unit too. So the call that releases one gives the
+// earlier heirs first, up to one more than mostHeirs.
 func tellHeirs(tx *gorm.DB, dialect sqldb.Dialect, voucherID string, returned []*statusChange) error {
 	rows := make([]model.Release, len(returned))
 	for i, c := range returned {
