@@ -49,7 +49,7 @@ func readTexts() map[string]string {
 	return texts
 }
 
-// parted works on items in one statement, or in several where one is too large: it is not sent, and a transaction goes on.
+// parted works on items in one statement, in several where one is too large: it is not sent, the transaction goes on.
 func parted[T any](items []T, do func(some []T) error) error {
 	return lane.Halve(items, sqldb.TooLarge, do)
 }

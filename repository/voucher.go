@@ -350,7 +350,7 @@ func counted[T any](ctx context.Context, d *sqldb.Database, action, statement, i
 }
 
 // maxExamined bounds the index entries that a page looks at, in tenths of a millisecond, for the rarest phase too. A
-// page that ends there is short, and its cursor goes on behind. For words of a title each row is read: some milliseconds.
+// page that ends there is short, and its cursor goes on behind. For words of a title each row is read: milliseconds.
 const maxExamined = 1000
 
 // The indexes of lists have what tells a phase but for the clock: only a page's rows are read. vouchersOfState has
