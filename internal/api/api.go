@@ -1,5 +1,4 @@
-// Package api is the client of the service's API over HTTP, for everything that stands outside of it: commands, the
-// demo, the end-to-end tests and the bench. It sends one request, and reads one answer to its end.
+// Package api is the client of the service's API over HTTP, for commands, the demo, the end-to-end tests and the bench.
 package api
 
 import (
@@ -20,8 +19,7 @@ import (
 	"seckill/model"
 )
 
-// maxAnswer bounds what is read of an answer, in bytes: an export of some hundred thousand orders.
-const maxAnswer = 64 << 20
+const maxAnswer = 64 << 20 // of an answer, in bytes: an export of some hundred thousand orders
 
 // Answer is one HTTP answer, read to its end.
 type Answer struct {
@@ -87,8 +85,7 @@ func Again(err error) bool {
 	return err != nil && (!ok || p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable)
 }
 
-// Send makes one request. The body may be nil, a string, or anything that is JSON. An empty token sends none. Headers
-// are "Name: value".
+// Send makes one request. The body is nil, a string, or JSON; an empty token sends none; headers are "Name: value".
 func Send(ctx context.Context, client *http.Client, method, url, token string, body any, headers ...string) (Answer, error) {
 	var reader io.Reader
 	switch body := body.(type) {

@@ -1,8 +1,5 @@
-// Package demo is a flash sale from start to finish, against a running service over real HTTP. Only `seckill demo` runs
-// it.
-//
-// Read demo.go first: it is the order of events. buyers.go are the people who press the button, and report.go counts
-// what they bought in three ways.
+// Package demo is a flash sale from start to finish, against a running service over real HTTP: `seckill demo`. Read
+// demo.go first, the order of events. buyers.go has who press the button; report.go counts what they bought.
 package demo
 
 import (
@@ -30,8 +27,7 @@ import (
 )
 
 const (
-	// connections is how many connections the buyers share: what a proxy in front of the service would keep open, and
-	// few enough for the limits on open files that machines come with.
+	// connections are shared by the buyers, as a proxy would keep them: few enough for a machine's limit of open files.
 	connections = 200
 )
 
@@ -66,7 +62,6 @@ func (s Sale) Run(ctx context.Context) error {
 	return s.sell(ctx, admin)
 }
 
-// sell sells the voucher and counts what was sold.
 func (s Sale) sell(ctx context.Context, admin api.Client) error {
 	fmt.Fprintf(s.Out, "%d buyers, %d vouchers, one server at %s\n", s.Buyers, s.Stock, s.Base)
 	answers, took, err := s.open(ctx)
@@ -89,13 +84,11 @@ func (s Sale) sell(ctx context.Context, admin api.Client) error {
 	return nil
 }
 
-// client calls the server in the name of a subject.
 func (s Sale) client(subject string, role model.Role) (api.Client, error) {
 	signed, err := s.Tokens.Issue(token.Claims{Subject: subject, Role: role}, budget.Hour)
 	return api.Client{Base: s.Base, Token: signed, HTTP: s.HTTP}, err
 }
 
-// putUp puts up the voucher of the sale, as an administrator would.
 func (s Sale) putUp(ctx context.Context, admin api.Client) (id string, err error) {
 	now := time.Now().UTC()
 	var voucher model.Voucher
@@ -111,8 +104,7 @@ func (s Sale) putUp(ctx context.Context, admin api.Client) (id string, err error
 func userID(buyer int) string { return strconv.Itoa(buyer + 1) }
 
 const (
-	// waitOfBuyers is how long one call waits for an order: below api.CallTimeout.
-	waitOfBuyers = "10s"
+	waitOfBuyers = "10s" // of one call for an order: below api.CallTimeout
 )
 
 // answer is what one buyer heard in the end.
@@ -129,7 +121,6 @@ type answer struct {
 // won reports whether the buyer was promised a unit.
 func (a answer) won() bool { return a.status == http.StatusCreated || a.status == http.StatusAccepted }
 
-// name is the answer as the table shows it.
 func (a answer) name() string {
 	switch {
 	case a.err != nil:

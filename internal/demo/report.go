@@ -17,7 +17,6 @@ import (
 	"seckill/model"
 )
 
-// printAnswers prints what the buyers heard, and how fast.
 func printAnswers(out io.Writer, answers []answer, took time.Duration) {
 	latencies := make(map[string][]time.Duration)
 	repeats := 0
@@ -158,8 +157,7 @@ func (c *saleCount) print(out io.Writer) {
 		c.answers, c.rows, d.LiveOrders, d.Stock, d.Remaining, verdict)
 }
 
-// maxFaults is how many faults are listed: more say nothing new.
-const maxFaults = 10
+const maxFaults = 10 // listed: more say nothing new
 
 // wrong lists everything that does not add up.
 func (c *saleCount) wrong(s Sale) []string {
@@ -192,7 +190,6 @@ type progress struct {
 	answers, sales int
 }
 
-// answered counts one answer.
 func (p *progress) answered(a answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

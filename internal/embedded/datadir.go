@@ -32,11 +32,10 @@ type DataDir struct {
 	guard *flock.Flock
 }
 
-// ClaimDataDir makes the directory if it is missing and keeps every other process from opening it until Close or the
-// end of this process: two servers on one SQLite file, each with a Redis of its own, would not exclude each other's
-// buyers. Reading and changing the database from another command (`audit`, `admin create`) needs no DataDir. What other
-// users of the machine could read in it they cannot any more, and log says so. While another process has the directory
-// it waits until ctx ends: one that was killed has it for a moment more.
+// ClaimDataDir makes the directory if it is missing and keeps other processes from opening it until Close or the end of
+// this one: two servers on one SQLite file, each with its own Redis, would not exclude each other's buyers. Commands
+// that only read or change the database (`audit`, `admin create`) need no DataDir. Other users lose their rights in it,
+// which is logged. While another process has it, it waits until ctx ends: one that was killed has it a moment more.
 func ClaimDataDir(ctx context.Context, path string, log *slog.Logger) (*DataDir, error) {
 	if err := usable(path, 0); err != nil {
 		return nil, fmt.Errorf("%w: name another one with SECKILL_DATA_DIR", err)
@@ -62,8 +61,7 @@ func (d *DataDir) Close() error {
 	return nil
 }
 
-// Exists fails when a file or directory of an embedded server is not there: looking must not leave an empty one behind.
-// The error names the setting of the real server.
+// Exists fails when an embedded server's file is missing, lest a look leave an empty one; the error names the setting.
 func Exists(path, what, variable string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no embedded %s in %s: name its directory with --data-dir, or set %s", what, path, variable)
@@ -93,9 +91,8 @@ const (
 	secretLength = 32 // bytes of randomness, the size of the HMAC's hash
 )
 
-// Secret returns the secret that signs tokens in embedded mode. The first call makes it and keeps it in the directory,
-// readable by its owner alone; later calls, of other processes too, return the same one, so that tokens outlive a
-// restart.
+// Secret returns the secret that signs tokens in embedded mode. The first call makes and keeps it in the directory, for
+// its owner alone; later calls, of other processes too, return the same: tokens outlive a restart.
 func Secret(ctx context.Context, dir string) (string, error) {
 	return keptSecret(ctx, filepath.Join(dir, secretFile), "whoever is logged in must log in again")
 }
@@ -162,12 +159,10 @@ func makeSecret(file string) (string, error) {
 	return secret, nil
 }
 
-// private are the permissions of a data directory: only the owner has any.
-const private fs.FileMode = 0o700
+const private fs.FileMode = 0o700 // of a data directory: only its owner has any
 
-// tighten takes the rights of other users from a data directory and from everything that this program keeps there,
-// which an older version or a copy may have left readable. It tells log what it changed, and what it could not change:
-// a volume of an orchestrator can belong to another user, and is served from all the same.
+// tighten takes other users' rights from a data directory and what this program keeps there, left by an older version
+// or a copy. It logs what it changed and what it could not: another user's volume is served from all the same.
 func tighten(dir string, log *slog.Logger) {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real // a link has all rights, whatever those of its directory are

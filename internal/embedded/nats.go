@@ -21,17 +21,13 @@ import (
 )
 
 const (
-	// natsStore bounds the queue's files, in bytes: some four million waiting orders. A full queue refuses to publish.
-	natsStore = 1 << 30
-	// natsMemory serves only the server's own state, as in deployments/.
-	natsMemory = 64 << 20
-	// natsRoom must fit on the disk before a store that refused is opened again, in bytes: a message, and a start.
-	natsRoom = 2 << 20
+	natsStore  = 1 << 30  // of the queue's files, in bytes: some four million waiting orders; a full queue refuses more
+	natsMemory = 64 << 20 // for the server's own state alone, as in deployments/
+	natsRoom   = 2 << 20  // must fit on the disk before a refusing store is opened again, in bytes: a message, a start
 )
 
-// NATS is a NATS server with JetStream inside this process. It listens nowhere: connections are made within the
-// process. Unlike the embedded Redis it keeps what it was given: every message is flushed to its files before it is
-// acknowledged.
+// NATS is a NATS server with JetStream inside this process, which listens nowhere: connections stay within the process.
+// Unlike the embedded Redis it keeps what it was given, flushed to its files before it is acknowledged.
 type NATS struct {
 	server atomic.Pointer[server.Server]
 	store  string
@@ -43,8 +39,7 @@ type NATS struct {
 	closed bool
 }
 
-// StartNATS starts a server whose files are in the directory `nats` of a data directory. It has the messages that an
-// earlier server stored there. It fails when the directory cannot be used, or is in use.
+// StartNATS starts a server on the files in `nats` of a data directory, an earlier server's too. It fails if it cannot.
 func StartNATS(dir string, log *slog.Logger) (*NATS, error) {
 	store := filepath.Join(dir, queueDir)
 	if err := usable(store, 0); err != nil {
@@ -159,7 +154,6 @@ func (n *NATS) KeepOpen(ctx context.Context) {
 	})
 }
 
-// reopen starts another server in place of one whose store refuses.
 func (n *NATS) reopen() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -178,7 +172,6 @@ func (n *NATS) reopen() error {
 	return nil
 }
 
-// end stops the server that runs now.
 func (n *NATS) end() {
 	n.server.Load().Shutdown()
 	n.server.Load().WaitForShutdown()

@@ -9,10 +9,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Redis is a Redis server inside this process, on a free port of the loopback interface, which every user of the
-// machine reaches: who does not know the password, which is random and in this process alone, hears NOAUTH. It forgets
-// everything when it is closed, and it runs Lua scripts slowly (some 1,700 a second were measured), which is enough to
-// try out.
+// Redis is a Redis server inside this process, on a free port of the loopback interface. Its random password is in this
+// process alone: any other caller gets NOAUTH. It forgets all when closed, and runs Lua slowly (some 1,700 a second).
 type Redis struct {
 	server   *miniredis.Miniredis
 	password string

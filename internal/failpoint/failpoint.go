@@ -1,8 +1,7 @@
-// Package failpoint names every step of an order's road at which a process may
-// die, so that the tests can kill the real program there.
+// Package failpoint names each step of an order's road at which a process may die: tests kill the real program there.
 //
-// In the program that is shipped Reach does nothing and the compiler removes it. Built with the tag `failpoint`, the
-// process kills itself with SIGKILL the first time it reaches the step that SECKILL_FAILPOINT names.
+// In the shipped program Reach does nothing and the compiler removes it. Built with the tag `failpoint`, the process
+// kills itself with SIGKILL the first time it reaches the step that SECKILL_FAILPOINT names.
 package failpoint
 
 // Step is one boundary of the road.

@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// stepVariable is the variable of the environment that this build obeys.
-const stepVariable = "SECKILL_FAILPOINT"
+const stepVariable = "SECKILL_FAILPOINT" // the variable of the environment that this build obeys
 
 // Reach kills the process at the step that was asked for, as a power cut: nothing is deferred, flushed or closed.
 func Reach(step Step) {

@@ -8,14 +8,11 @@ import (
 )
 
 const (
-	// digits are those of base32hex (RFC 4648, 7) in lower case: they keep the order of bytes, without escaping.
-	digits = "0123456789abcdefghijklmnopqrstuv"
-	// length is that of 128 bits in digits of 5.
-	length = 26
+	digits = "0123456789abcdefghijklmnopqrstuv" // base32hex (RFC 4648, 7) in lower case: it keeps the order of bytes
+	length = 26                                 // of 128 bits in digits of 5
 )
 
-// New returns 26 characters of [0-9a-v]: a version 7 UUID (RFC 9562), whose first 48 bits are the Unix time in
-// milliseconds. It fails only when the system has no randomness to give.
+// New returns 26 of [0-9a-v]: a version 7 UUID (RFC 9562), which begins with Unix ms in 48 bits; error: no randomness.
 func New() (string, error) {
 	id, err := uuid.NewV7()
 	if err != nil {

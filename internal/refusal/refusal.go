@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// countsFor is how long a refusal counts. Then the store is tried again: who is not ready gets no request.
-	countsFor = budget.Answer
+	countsFor = budget.Answer // how long a refusal counts; then the store is tried again: who is not ready gets no call
 )
 
 // Latest is the latest refusal of a store. It is safe for concurrent use.

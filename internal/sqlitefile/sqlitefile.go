@@ -19,17 +19,13 @@ import (
 )
 
 const (
-	// busyTimeout is how long a writer of another process is waited for.
-	busyTimeout = 3 * budget.Look
+	busyTimeout = 3 * budget.Look // for a writer of another process
 )
 
-// Connector connects to the file, and makes it when it is missing. The driver's settings
-// (https://pkg.go.dev/modernc.org/sqlite#Driver.Open) are those given, and:
-//   - WAL: readers do not wait for the writer, nor it for them.
-//   - synchronous=FULL: what was answered survives a power cut.
-//   - BEGIN IMMEDIATE: a transaction that reads and then writes would
-//     otherwise fail when another wrote in between.
-//   - busy_timeout: 3 s for a writer of another process.
+// Connector connects to the file, and makes it when missing, with the settings given and these of the driver
+// (https://pkg.go.dev/modernc.org/sqlite#Driver.Open): WAL, so that readers and the writer do not wait for each other;
+// synchronous=FULL, so that an answer survives a power cut; BEGIN IMMEDIATE, as a transaction that reads and then
+// writes would fail when another wrote in between; busy_timeout, 3 s for another process's writer.
 func Connector(file string, settings url.Values) (driver.Connector, error) {
 	query := url.Values{
 		"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)},
@@ -46,8 +42,7 @@ func Connector(file string, settings url.Values) (driver.Connector, error) {
 	return waitingConnector{connector}, nil
 }
 
-// Open opens the file with its schema, whose statements may be repeated. One connection works at a time: to wait for it
-// is fair, to wait for SQLite's lock is not.
+// Open opens the file with its repeatable schema. One connection works at a time: its queue is fair, SQLite's is not.
 func Open(ctx context.Context, file, schema string) (*sql.DB, error) {
 	connector, err := Connector(file, nil)
 	if err != nil {
@@ -61,9 +56,8 @@ func Open(ctx context.Context, file, schema string) (*sql.DB, error) {
 	return db, nil
 }
 
-// waitingConnector waits for the writer of another process, too, while it makes a new file a WAL: SQLite has read the
-// file by then, and does not wait for a lock any more (https://www.sqlite.org/c3ref/busy_handler.html). Of instances
-// that start together some would fail.
+// waitingConnector waits for another process's writer also while it makes a new file a WAL: SQLite has read it by then
+// and waits for no lock (https://www.sqlite.org/c3ref/busy_handler.html), so instances that start together could fail.
 type waitingConnector struct{ driver.Connector }
 
 // Connect implements driver.Connector.

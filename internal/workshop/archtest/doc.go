@@ -1,3 +1,2 @@
-// Package archtest holds the repository to its own rules of what no file may contain; who may import whom is in
-// .golangci.yml. It has no code but its tests, which read the sources of the whole module.
+// Package archtest holds all files to the repository's rules; who may import whom is in .golangci.yml. It is all tests.
 package archtest

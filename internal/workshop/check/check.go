@@ -1,8 +1,7 @@
-// Package check holds what every test says in the same words: assertions, waiting for an event, the start gun, a log to
-// look into, and how large a generated test is.
+// Package check holds what tests say in the same words: assertions, waiting, the start gun, a log, how large a test is.
 //
-// No verdict depends on how busy the machine is. A test waits for the event itself, and Deadline, which is the only
-// limit of time, says that the event never came. A test about time runs in virtual time (testing/synctest).
+// No verdict depends on how busy the machine is: a test waits for the event itself, and Deadline, the only limit of
+// time, says that it never came. A test about time runs in virtual time (testing/synctest).
 package check
 
 import (
@@ -93,15 +92,13 @@ func Need(t testing.TB, holds bool, format string, found ...any) {
 }
 
 const (
-	// Deadline is how long a test waits for an event before it says that the event never came. It judges no speed: it
-	// is far longer than anything takes on two busy cores under the race detector.
+	// Deadline is a test's wait for an event. It judges no speed: anything takes far less, raced on two busy cores.
 	Deadline = 2 * time.Minute
 
 	// Soon is the deadline of a call whose event cannot happen. A slow machine only makes it later.
 	Soon = 50 * time.Millisecond
 
-	// pause is between two looks: short against everything that takes time, long against a busy loop.
-	pause = 5 * time.Millisecond
+	pause = 5 * time.Millisecond // between two looks: short against all that takes time, long against a busy loop
 )
 
 // Context ends when the test does, or at the common deadline.
@@ -285,7 +282,6 @@ func (n *Network) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // near is a connection from this machine.
 type near struct{ net.Conn }
 
-// RemoteAddr implements net.Conn.
 func (near) RemoteAddr() net.Addr { return (*Network)(nil).Addr() }
 
 // Wrong is a way in which a server misbehaves: it answers a request in the server's place, or has the server do it.

@@ -1,10 +1,9 @@
-// Command mutants shows that the tests notice defects. It puts the small defects of mutants.json into the product, one
-// at a time, and runs the tests of the packages that should notice. Its exit code is 1 when a defect survives.
+// Command mutants shows that the tests notice defects: it puts each small defect of mutants.json into the product and
+// runs the tests of the packages that should notice. Its exit code is 1 when a defect survives.
 //
 //	go run ./internal/workshop/mutants [ID,...]
 //
-// A defect is never written into the tree: go test reads the changed file through an overlay (go help build). The
-// programs that tests build themselves have the defect too, because GOFLAGS names the overlay.
+// The tree stays whole: go test, and by GOFLAGS what tests build, read the changed file in an overlay (go help build).
 package main
 
 import (
@@ -55,7 +54,6 @@ func run(ctx context.Context, ids []string) (survived bool, err error) {
 	return lab.report(ctx, os.Stdout, mutants)
 }
 
-// mutant is a defect of the list.
 type mutant struct {
 	overlay.Change
 
@@ -118,7 +116,6 @@ func (l laboratory) control(ctx context.Context, mutants []mutant) error {
 	return err
 }
 
-// tried writes a mutant, and tries it.
 func (l laboratory) tried(ctx context.Context, m mutant) (verdict string, err error) {
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {

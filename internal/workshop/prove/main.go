@@ -30,8 +30,7 @@ import (
 
 const (
 	outputs = "bin/tests"
-	// budget is how long `make test`, or a part of the faults, takes at most on two cores. What is longer is named.
-	budget = 5 * time.Minute
+	budget  = 5 * time.Minute // of `make test`, or a part of the faults, on two cores; what is longer is named
 )
 
 func main() {
@@ -206,9 +205,8 @@ func (r run) repeat(pkg, test string, chances []string) string {
 	return "again: " + strings.Join(slices.Compact(before), " ") + "\n"
 }
 
-// plain are the packages that are tested without the race detector: they have no concurrency of ours, or they start
-// the program as it is shipped. Under the detector a translated SQLite alone takes half of their time. What the whole
-// program shares between goroutines is looked at by the part "races" of the faults.
+// plain are packages tested without the race detector: they have no concurrency of ours, or start the shipped program.
+// Raced, a translated SQLite takes half their time. The part "races" of the faults looks at the whole program.
 var plain = regexp.MustCompile(`^seckill/(config|deployments|handler/(console|wire)|lock/lab|model|internal/` +
 	`(app|command|embedded|failpoint|redact|redisurl|sqlitefile|vouchercode|workshop))(/|$)`)
 
@@ -238,9 +236,8 @@ func rules(ctx context.Context, patterns []string) ([]run, error) {
 	return slices.DeleteFunc(all, func(r run) bool { return len(r.packages) == 0 }), nil
 }
 
-// parts are the parts of `make faults`, in the order in which they run. A test belongs to one when its file says so in
-// a line "//part:NAME". A file of the build tag faults is in no other command; one without the tag is in `make test`
-// too, where its tests do less (check.Count).
+// parts are those of `make faults`, in their order. A test belongs to the one in its file's line "//part:NAME". A file
+// of the build tag faults is in no other command; others are in `make test` too and do less there (check.Count).
 func parts() []run {
 	mysql8, _ := filepath.Abs("bin/engines/mysql-8.0") // instead of the MariaDB that all parts share
 	return []run{
