@@ -12,12 +12,10 @@ import (
 	"seckill/model"
 )
 
-// Backlog tells what waits. The server answers both questions from memory: it may be called several times a second.
+// Backlog says what waits. The server answers from memory: it may be asked several times a second. Consumed is what
+// lies at or below the worker's ack floor or has left the stream; a full disk also leaves consumed messages in it.
 //
-// Consumed is what lies at or below the worker's ack floor, and what the stream does not hold any more. A message that
-// it holds may be consumed too: a server whose disk was full has acknowledgements without removals.
-//
-// The ack floor must never be overstated, because a rebuild takes every message up to it for decided. It only rises, so
+// The ack floor must never be overstated: a rebuild takes every message up to it for decided. It only rises, so that
 // the consumer is asked before the stream. It lags behind lost acknowledgements until their messages come again.
 func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
@@ -43,7 +41,6 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	return b, nil
 }
 
-// consumed asks for the worker's ack floor and the messages above it, and then for the stream.
 func (q *Queue) consumed(ctx context.Context) (floor uint64, pending int64, stream jetstream.Stream, err error) {
 	worker, err := leaving(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		return q.js.Consumer(ctx, q.names.orders, workerName)
@@ -68,11 +65,10 @@ func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject s
 	return first, err == nil, err
 }
 
-// Waiting counts the messages of every voucher whose orders were isolated, by its id. Those that all vouchers share are
-// counted under model.AnyVoucher.
+// Waiting counts isolated messages by voucher; those that vouchers share are counted under model.AnyVoucher.
 //
-// Two requests answer for all vouchers: for 10,000 within 20 ms, in 500 KB. The server names up to 100,000 subjects in
-// an answer, and the library asks on. In between a voucher may be missed: only BacklogOf tells the floor of one.
+// Two requests answer for 10,000 vouchers within 20 ms, in 500 KB. The server names up to 100,000 subjects in an
+// answer, and the library asks on. A voucher may be missed in between: only BacklogOf has the floor of one.
 func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
@@ -97,12 +93,10 @@ func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 	return waiting, nil
 }
 
-// BacklogOf is Backlog for the messages that may carry orders of one voucher: those that all vouchers share, and its
-// own. LastSequence is the stream's. Of model.AnyVoucher it tells the backlog of the shared ones alone.
-//
-// The floor and the last sequence are read first, and then the first message above the floor: what lies below that one
-// was acknowledged. Orders that were isolated may have come in any earlier message: while there are some, the floor is
-// 0. They are looked for last, because they are isolated before their first message is acknowledged.
+// BacklogOf is Backlog for the messages that may carry a voucher's orders: its own and the shared ones, the latter
+// alone for model.AnyVoucher. LastSequence is the stream's. Floor and last sequence are read first, then the first
+// message above the floor: all below was acknowledged. Isolated orders may have come in any earlier message: with some
+// the floor is 0. They are looked for last, because they are isolated before their first message is acknowledged.
 func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
 	return q.backlogOf(ctx, voucherID, counted)
 }
@@ -110,7 +104,6 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 // count counts a subject's messages above the floor up to a sequence, and tells the oldest one's time.
 type count func(ctx context.Context, stream jetstream.Stream, first *jetstream.RawStreamMsg, last uint64) (messages int64, oldest time.Time, err error)
 
-// backlogOf counts the messages that all vouchers share in a way of its own.
 func (q *Queue) backlogOf(ctx context.Context, voucherID string, shared count) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
@@ -183,8 +176,7 @@ func (q *Queue) PendingOf(ctx context.Context, voucherID string) (model.Backlog,
 	})
 }
 
-// counted is how many messages there are of the subject of a message, the first one above the floor. It may have gone
-// since it was read; it counts all the same, and so do consumed ones that were not removed.
+// counted counts the messages of a subject from its first above the floor, even a removed one, and consumed ones left.
 func counted(ctx context.Context, stream jetstream.Stream, first *jetstream.RawStreamMsg, _ uint64) (messages int64, oldest time.Time, err error) {
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(first.Subject))
 	if err != nil {

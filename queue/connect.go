@@ -22,22 +22,19 @@ import (
 const (
 	// dialBudget bounds one dial, because start has to say soon which dependency is missing.
 	dialBudget = 3 * budget.Look
-	// deadPings find a server that hangs: with so many unanswered, a second apart, the connection is given up 2 to 3 s
-	// after the server fell silent. The others need 4 s at least to elect a leader in its place. A server under load
-	// answers pings all the same. One that was only slow costs a new connection, and publishes are repeated under the
-	// same ids. Where this process itself stood still, the missed pings count as one.
+	// deadPings unanswered, a second apart, end the connection to a hanging server 2 to 3 s after it fell silent;
+	// electing another leader takes 4 s at least. A busy server answers pings. A slow one costs a new connection, and
+	// publishes keep their ids. While this process stood still, missed pings count as one.
 	deadPings = 2
 
-	// leastPayload is what a server must take in one message: an order of the longest ids, or the letter about it, with
-	// headers takes 1 KB, and the question that makes a stream some more.
+	// leastPayload a server must take: an order of the longest ids, or its letter, is 1 KB; making a stream needs more.
 	leastPayload = 4 << 10
 
 	// The oldest server that knows every setting of stream.go, and whose work queues were tested.
 	oldestMajor, oldestMinor = 2, 10
 )
 
-// connect makes the connection. It tries once, because start has to say which dependency is missing. A connection that
-// is lost later is made again for ever, also while the server refuses the login.
+// connect tries once, because start says which dependency is missing. A lost connection is made again, for ever.
 func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, error) {
 	if o.InProcess == nil {
 		if err := checkURLs(o.URL); err != nil {
@@ -138,9 +135,8 @@ func address(o Options) string {
 	return redact.Addresses(o.URL)
 }
 
-// patiently does what asks the server something, and repeats it until ctx ends while it fails for a reason that may
-// pass. A cluster that has no leader yet leaves a question unanswered, and does not come back to it: so each attempt
-// has budget.Call.
+// patiently asks the server until ctx ends, while what fails may pass. A cluster without a leader never answers, even
+// later: so each attempt has budget.Call.
 func patiently(ctx context.Context, ask func(context.Context) error) error {
 	return poll.Insist(ctx, budget.Blink, budget.Blink, func() (done bool, err error) {
 		attempt, cancel := context.WithTimeout(ctx, budget.Call)
@@ -150,7 +146,6 @@ func patiently(ctx context.Context, ask func(context.Context) error) error {
 	})
 }
 
-// unfit is the error of a server that has answered, and is not what is needed.
 type unfit struct{ error }
 
 // Unwrap lets errors.Is and errors.As see what the server said.
@@ -186,9 +181,8 @@ func recent(version string) bool {
 	return n == 2 && (major > oldestMajor || major == oldestMajor && minor >= oldestMinor)
 }
 
-// leaving makes a call of the library, and returns at the deadline of ctx. The library alone does not while it connects
-// again: it keeps its lock until the server has said something, for dialBudget at the most, and a server that hangs
-// accepts connections and says nothing. The call ends behind its caller then, at most that much later.
+// leaving calls the library, and returns at ctx's deadline. The library misses it while it connects again and waits for
+// a hanging server, for dialBudget at most: the call then ends that much after its caller.
 func leaving[T any](ctx context.Context, call func(ctx context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -216,7 +210,6 @@ type Access struct {
 	Credentials, NKey string
 }
 
-// options are those of the library.
 func (a Access) options() ([]nats.Option, error) {
 	var options []nats.Option
 	if a.TLS != nil {

@@ -23,15 +23,13 @@ import (
 )
 
 const (
-	// fetchMessages bounds one fetch. The next one begins when less than a full call of persist is left of it: an
-	// instance has a few MiB in hand, as a message has at most 500 orders of some 130 bytes.
+	// fetchMessages bounds a fetch; the next begins when less than a full call of persist is left. A message has at
+	// most 500 orders of some 130 bytes: an instance has a few MiB in hand.
 	//
-	// A fetch is not bounded in bytes: a consumer with replicas says that these are used up (409 Batch Completed)
-	// before it sends the orders. The client takes the fetch for ended, and the orders come again after ackWait, for
-	// ever (nats-server 2.15, nats.go 1.55).
+	// No bytes bound it: a consumer with replicas says 409 Batch Completed before it sends the orders, the client takes
+	// the fetch for ended, and they come again after ackWait, for ever (nats-server 2.15, nats.go 1.55).
 	fetchMessages = 64
-	// stopBudget is how long calls under way may go on after the end was asked for: longer than a transaction, shorter
-	// than a call that has to bisect its orders. The messages of a call that is cut off come again.
+	// stopBudget, for calls at the end, exceeds a transaction, not a bisecting call; messages cut off come again.
 	stopBudget = budget.Answer + budget.Look
 
 	defaultWorkers = 2 // where one after the other is too slow
@@ -61,9 +59,8 @@ type ConsumeOptions struct {
 	Rest func() bool
 }
 
-// Consume hands the queue's orders to persist until ctx ends. Then the calls under way may finish, the other messages
-// are given back, and it returns nil. It survives the loss of the server, of the consumer and of the stream, and fails
-// only when the Queue is closed under it.
+// Consume hands the queue's orders to persist until ctx ends. It then lets calls finish, gives other messages back, and
+// returns nil. It survives a lost server, consumer or stream, and fails only if the Queue is closed under it.
 func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) error {
 	o.Workers, o.MaxOrders = cmp.Or(o.Workers, defaultWorkers), cmp.Or(o.MaxOrders, MaxOrders)
 	if o.Observe == nil {
@@ -91,8 +88,7 @@ func (q *Queue) traced(persist Persist) Persist {
 	}
 }
 
-// consumption is one run of Consume: a fetcher, a feeder that keeps the fetched messages in a line, and workers that
-// take their calls from the feeder. The channels for messages have no buffers; messages wait in the line only.
+// consumption is one run of Consume: a fetcher, a feeder with the line of messages, the only buffer, and its workers.
 type consumption struct {
 	queue   *Queue
 	persist Persist
@@ -137,7 +133,6 @@ func (c *consumption) run(ctx context.Context) error {
 	return err
 }
 
-// message is one message in hand, with what could be read of it.
 type message struct {
 	jetstream.Msg
 	sequence  uint64
@@ -151,7 +146,6 @@ type message struct {
 	moved     bool    // what was not done is in other messages
 }
 
-// receive reads a message and takes it into the hand.
 func (c *consumption) receive(raw jetstream.Msg) *message {
 	m := &message{Msg: raw}
 	if about, err := raw.Metadata(); err == nil { // the server's own words: it never fails
@@ -167,14 +161,12 @@ func (c *consumption) receive(raw jetstream.Msg) *message {
 	return m
 }
 
-// firstDelay is the first wait before a message comes again whose orders could not be persisted now. It grows up to
-// budget.Call, so that the whole backlog does not ask a database that is down. It is short, because buyers wait for
-// their orders once the database is well.
+// firstDelay is the first wait before unpersisted orders' messages come again, short as buyers wait. It grows up to
+// budget.Call, so that the whole backlog does not ask a database that is down.
 const firstDelay = 2 * budget.Blink
 
-// work persists one batch after another. After a batch that failed it rests, so that it does not keep asking a database
-// that is down. It rests no longer than the time since any worker has persisted something: where others succeed, the
-// trouble is not the database's. That of single vouchers is no reason to rest: others must not wait for them.
+// work persists batch after batch. After a failure it rests, as the database may be down, but no longer than since any
+// worker has persisted something. Trouble of single vouchers is no reason to rest: others must not wait.
 func (c *consumption) work(ctx, working context.Context) {
 	failures := 0
 	for batch := range c.batches {
@@ -193,8 +185,7 @@ func (c *consumption) work(ctx, working context.Context) {
 	}
 }
 
-// handle persists a batch and answers its messages. Done: with one of them at least. Vain: the database, or the queue,
-// is the reason why one is not done with.
+// handle persists a batch and answers its messages. Done: with one at least. Vain: database or queue stopped one.
 func (c *consumption) handle(ctx context.Context, batch []*message) (done, vain bool) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Survey+c.queue.slack)
 	defer cancel()
@@ -263,10 +254,8 @@ func (c *consumption) callSafely(ctx context.Context, orders []model.Reservation
 	return c.persist(ctx, orders)
 }
 
-// settle answers a message, and counts it: the one place where an error becomes ack or nak.
-//
-// It does not wait for the server to confirm an ack. Only the ack floor depends on acks, and it rises with those that
-// have arrived. After a lost one a rebuild waits until the message was delivered again and its orders were recognised.
+// settle answers a message, and counts it: the one place where an error becomes ack or nak. It waits for no
+// confirmation: only the ack floor needs acks. After a lost one a rebuild waits until the message has come again.
 func (c *consumption) settle(ctx context.Context, m *message, verdict error, report *Delivery) {
 	delay := budget.Answer
 	switch {
@@ -362,7 +351,6 @@ func (c *consumption) flush(ctx context.Context) {
 	}
 }
 
-// fetchAll fetches whenever it is wished, until ctx ends.
 func (c *consumption) fetchAll(ctx context.Context) error {
 	var worker jetstream.Consumer
 	for failures := 0; ; {

@@ -18,7 +18,6 @@ import (
 	"seckill/model"
 )
 
-// orderLetter begins the name of a letter that holds an order.
 const orderLetter = "order."
 
 // letter1 is the body of a dead letter: what could not be persisted, and why.
@@ -63,7 +62,6 @@ func (q *Queue) Buried(ctx context.Context) (map[string]bool, error) {
 	return buried, nil
 }
 
-// bury stores a letter under a name, unless there is one of that name.
 func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
@@ -135,7 +133,6 @@ func (q *Queue) DeadLetters(ctx context.Context, yield func(model.DeadLetter) er
 	}
 }
 
-// DeadLetter is one letter.
 func (q *Queue) DeadLetter(ctx context.Context, sequence uint64) (model.DeadLetter, error) {
 	stream, err := q.deadStream(ctx)
 	if err != nil {
@@ -213,14 +210,13 @@ func decodeLetter(raw *jetstream.RawStreamMsg) model.DeadLetter {
 	return letter
 }
 
-// An order that cannot be stored now, for a reason of its voucher or of its own, must not keep a message that orders of
-// all vouchers share: a rebuild waits for the oldest of these. So its worker isolates it, durably, on a subject of its
-// voucher, and acknowledges the message in which it came. There it is delivered again, later and later, until it is
-// stored. A process that dies in between leaves it in both messages, and the database knows it by its id. It keeps the
-// sequence of the first message, by which a rebuild tells whether it counts.
+// An order that cannot be stored now, for its voucher's reason or its own, must not keep a shared message: a rebuild
+// waits for the oldest of these. So its worker isolates it, durably, on a subject of its voucher, and acknowledges the
+// message. There it comes again, later and later, until it is stored. If a process dies in between it is in both, and
+// the database knows its id. It keeps the first message's sequence, by which a rebuild tells whether it counts.
 //
-// An order from behind the barrier of a rebuild waits for that rebuild, and the rebuild waits for isolated orders. Such
-// an order was never promised, because its epoch was closed before. It is published again behind all others.
+// An order from behind a rebuild's barrier was never promised: its epoch was closed before. It waits for the rebuild,
+// which waits for isolated orders, so it is published again behind all others.
 
 // strayTries deliveries, some 1.5 s, a message waits for a running rebuild before its orders are published again.
 const strayTries = 5
@@ -277,7 +273,6 @@ func (c *consumption) moveAll(ctx context.Context, batch []*message) {
 	}
 }
 
-// isolate stores orders on the subjects of their vouchers.
 func (q *Queue) isolate(ctx context.Context, orders []model.Reservation) error {
 	own := map[string][]order1{}
 	for _, r := range orders {

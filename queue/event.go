@@ -62,7 +62,6 @@ func OpenEvents(ctx context.Context, o EventOptions) (*Events, error) {
 	return e, nil
 }
 
-// prepare makes the stream.
 func (e *Events) prepare(ctx context.Context) error {
 	if _, err := e.js.Stream(ctx, e.o.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
@@ -100,7 +99,6 @@ func (e *Events) Ping(ctx context.Context) error {
 // subject is where events of a type are published: consumers may ask for some types only.
 func (e *Events) subject(kind string) string { return "seckill." + e.o.Deployment + ".events." + kind }
 
-// cloudEvent is an event as CloudEvents 1.0 has it.
 type cloudEvent struct {
 	SpecVersion string          `json:"specversion"`
 	ID          string          `json:"id"`
@@ -112,9 +110,8 @@ type cloudEvent struct {
 	Data        json.RawMessage `json:"data"`
 }
 
-// Publish publishes events and returns how many of the first of them are in the stream for certain. The events of one
-// order keep their order: two of them are never under way at once. An event that is published again has the same id, so
-// that the stream, and whoever reads it, knows it.
+// Publish publishes events, and returns how many of the first are stored for certain. Those of one order stay in
+// order: never are two under way. A repeated event keeps its id, by which the stream and readers know it.
 func (e *Events) Publish(ctx context.Context, events []model.Event) (published int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
@@ -141,7 +138,6 @@ func (e *Events) flight(events []model.Event) []model.Event {
 	return events
 }
 
-// fly publishes events at once, and waits for each acknowledgement.
 func (e *Events) fly(ctx context.Context, events []model.Event) (done int, err error) {
 	acks := make([]jetstream.PubAckFuture, len(events))
 	for i, event := range events {
@@ -174,8 +170,7 @@ func (e *Events) fly(ctx context.Context, events []model.Event) (done int, err e
 	return len(events), nil
 }
 
-// bare publishes, without its data, an event that was refused as larger than the server or the stream takes: all later
-// ones would wait for it for ever, and whoever reads it can ask for what it is about. Every other error stays.
+// bare publishes an event that is too large without its data, so that later ones go on. Every other error stays.
 func (e *Events) bare(ctx context.Context, event model.Event, refusal error) error {
 	if !tooLarge(refusal) {
 		return refusal

@@ -25,14 +25,12 @@ const (
 	// MaxOrders is how many orders one message carries at most, so that one transaction of the database takes it whole.
 	MaxOrders = 500
 
-	// publishers is how many messages of one call are on their way at once. The server flushes them one after the
-	// other, and a disk that takes 10 ms must acknowledge all of them within budget.Look.
+	// publishers is how many of a call's messages are under way at once: flushed in turn, at 10 ms, in budget.Look.
 	publishers = 32
 )
 
-// Publish stores the orders, whatever their vouchers, in one message where they fit, and returns when the server has
-// them on its disk. Every error wraps model.ErrUnknownOutcome: some of the orders may be stored, now or later. An order
-// that cannot be encoded is a bug: the error names it, and the others are stored.
+// Publish stores orders of any vouchers, in one message if they fit, and returns when the server has them on its disk.
+// Every error wraps model.ErrUnknownOutcome. The error names an order that cannot be encoded, a bug; others are stored.
 func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) (err error) {
 	ctx, traced := q.trace.Reservations(ctx, "publish", orders)
 	defer func() { traced.End(err, nil) }()
@@ -43,8 +41,7 @@ func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) (err er
 	return nil
 }
 
-// readable are orders as messages carry them, in their order. The error names those that no message carries. It refuses
-// what decode would refuse, because then the buyer has already been told that the order is accepted.
+// readable encodes orders. It refuses what decode would: by then the buyer has been told that the order is accepted.
 func (*Queue) readable(orders []model.Reservation) (all []order1, refused error) {
 	all = make([]order1, 0, len(orders))
 	for _, r := range orders {
@@ -117,7 +114,6 @@ func (q *Queue) confirmed(ctx context.Context, err error) {
 	})
 }
 
-// try sends a message once.
 func (q *Queue) try(ctx context.Context, subject string, body []byte, options ...jetstream.PublishOpt) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Look)
 	defer cancel()
@@ -168,7 +164,6 @@ const version = 1
 // errNewer says of a message that only a newer worker can read it.
 var errNewer = errors.New("the message is of a later version")
 
-// message1 is the body of a message.
 type message1 struct {
 	Version int      `json:"v"`
 	Orders  []order1 `json:"orders"`
@@ -188,7 +183,6 @@ type order1 struct {
 	Sequence uint64 `json:"sequence,omitempty"`
 }
 
-// encode makes a message of orders.
 func encode(orders []order1) ([]byte, error) {
 	body, err := json.Marshal(message1{Version: version, Orders: orders})
 	if err != nil {
@@ -200,7 +194,6 @@ func encode(orders []order1) ([]byte, error) {
 	return body, nil
 }
 
-// newer reports whether a message is of a later version.
 func newer(body []byte) bool {
 	var m struct {
 		Version int `json:"v"`
@@ -225,7 +218,6 @@ func decode(body []byte, sequence uint64) ([]model.Reservation, []flaw) {
 	return decodeEach(body, sequence)
 }
 
-// decodeWhole is the quick way, for a message without flaws.
 func decodeWhole(body []byte, sequence uint64) ([]model.Reservation, bool) {
 	var m message1
 	if err := json.Unmarshal(body, &m); err != nil || m.Version != version || len(m.Orders) == 0 {
@@ -242,7 +234,6 @@ func decodeWhole(body []byte, sequence uint64) ([]model.Reservation, bool) {
 	return orders, true
 }
 
-// decodeEach reads every order by itself.
 func decodeEach(body []byte, sequence uint64) (good []model.Reservation, bad []flaw) {
 	var m struct {
 		Version int               `json:"v"`
@@ -311,8 +302,7 @@ func (c *consumption) release(m *message) {
 	delete(c.inHand, m)
 }
 
-// beat tells the server, after every third of its wait until ctx ends, that the messages in hand are being worked on,
-// also those that wait for their turn: else it would give them to another instance. One sign may get lost.
+// beat shows the server every third of its wait, until ctx ends, that messages in hand are worked on. One may be lost.
 func (c *consumption) beat(ctx context.Context) {
 	wait := c.queue.wanted.worker.AckWait
 	// Twice as often as a sign is due, so that none is late by more than half.
@@ -327,9 +317,8 @@ func (c *consumption) beat(ctx context.Context) {
 	})
 }
 
-// gatherTime is between the beginnings of two calls of persist that are not full: while messages keep coming, orders
-// share a transaction, also when they are spread over several instances, or over many vouchers. What comes after a
-// quiet moment does not wait, and nothing waits for a call that takes longer.
+// gatherTime is between the beginnings of calls of persist that are not full: orders share a transaction while messages
+// keep coming. What follows a quiet moment does not wait, and nothing waits for a longer call.
 const gatherTime = 2 * budget.Blink
 
 // feed keeps the line of messages for the workers. It asks for a fetch while the line is too short.
@@ -372,8 +361,7 @@ func (c *consumption) feed(ctx context.Context) {
 	}
 }
 
-// nextCall tells how many messages at the head of a line make the next call: whole ones while their orders fit into the
-// limit, at least one. It is full when no further message could join them.
+// nextCall counts the messages that make the next call: those that fit, at least one. Full: no further one could join.
 func nextCall(line []*message, limit int) (n int, full bool) {
 	orders := 0
 	for _, m := range line {

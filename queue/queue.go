@@ -1,12 +1,9 @@
-// Package queue is the promise behind a 202: orders that were admitted wait in a JetStream stream, on disk and flushed
-// before they are acknowledged, until a worker has persisted them.
+// Package queue is the promise behind a 202: admitted orders wait in a JetStream stream, flushed to disk before they
+// are acknowledged, until a worker has persisted them.
 //
-// Orders of all vouchers share messages. Those that cannot be stored now are isolated, on a
-// subject of their voucher, so that no other voucher waits for them.
-//
-// This package does not decide what becomes of an order. Publishing answers "stored" or "unknown", never "not stored".
-// Consuming hands every order out until it was persisted: at least once, maybe several times. Both are safe because the
-// database recognises an order by its id.
+// Orders of all vouchers share messages. Those that cannot be stored now are isolated on a subject of their voucher, so
+// that no other waits. Publishing answers "stored" or "unknown", never "not stored". Consuming hands every order out
+// until it was persisted, maybe several times. Both are safe because the database knows an order by its id.
 package queue
 
 import (
@@ -43,8 +40,7 @@ type Options struct {
 	Access
 	// InProcess is a server inside this process.
 	InProcess nats.InProcessConnProvider
-	// Alone says that no other Queue is open on the server. A message that was delivered and not acknowledged belongs
-	// to a process that is gone, and is delivered again at once.
+	// Alone: no other Queue is open on the server. Unacknowledged messages are a dead process's: delivered at once.
 	Alone bool
 	// Deployment separates deployments that share a server; see model.ModeRecord.
 	Deployment string
@@ -78,8 +74,7 @@ type Queue struct {
 	refused *refusal.Latest
 }
 
-// Open connects, and makes the streams and the consumer be there as stream.go wants them. It fails when the server is
-// missing, is too old, has no JetStream, or holds a stream that would break the promise and cannot be corrected.
+// Open connects, and makes streams and consumer as stream.go wants them, or fails: also when one cannot be corrected.
 func Open(ctx context.Context, o Options) (*Queue, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Settled+o.Slack)
 	defer cancel()
@@ -107,12 +102,10 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	return q, nil
 }
 
-// Lost yields the error with which the library has given the connection up, though
-// Close was not called. The library connects again after most losses; it gives up
-// when the server breaks the protocol, for example. The Queue is of no use then.
+// Lost yields the error with which the library, without Close, gave the connection up: after a breach of protocol,
+// for example. It mends other losses. The Queue is of no use then.
 func (q *Queue) Lost() <-chan error { return q.lost }
 
-// lose is told of the end of the connection, once.
 func (q *Queue) lose(err error) {
 	if q.closed.Load() {
 		return
@@ -122,7 +115,6 @@ func (q *Queue) lose(err error) {
 	q.lost <- err
 }
 
-// begin checks the server, then what it keeps for us. It may be repeated.
 func (q *Queue) begin(ctx context.Context, o Options) error {
 	if err := q.checkServer(ctx); err != nil {
 		return err
@@ -150,7 +142,6 @@ func (q *Queue) Ping(ctx context.Context) error {
 	return nil
 }
 
-// stream asks for the stream of orders, as it is now.
 func (q *Queue) stream(ctx context.Context) (jetstream.Stream, error) {
 	return leaving(ctx, func(ctx context.Context) (jetstream.Stream, error) { return q.js.Stream(ctx, q.names.orders) })
 }
@@ -175,8 +166,7 @@ func led(c *jetstream.ClusterInfo) error {
 	return nil
 }
 
-// heard reports whether the leader has heard from a replica lately. A replica that died is Offline only when its server
-// has said goodbye; one that has never answered this leader is active for 0 s.
+// heard reports whether the leader heard a replica lately. Only a goodbye makes it Offline; unheard ones are at 0 s.
 func heard(replica *jetstream.PeerInfo) bool {
 	return !replica.Offline && replica.Active <= heardWithin && (replica.Active > 0 || replica.Current)
 }
@@ -199,8 +189,7 @@ func unavailable(action string, err error) error {
 	return fmt.Errorf("%s: %w", action, model.Unavailable("The order queue does not answer.", err))
 }
 
-// unknown is the error of a publish: the orders may or may not be stored. Publish returns it also where nothing was
-// sent. A caller must not undo an order in either case, and an error for each would only tempt it to.
+// unknown is a publish's error: orders may be stored. It is one for all: nobody may undo an order, sent or not.
 func unknown(action string, err error) error {
 	return fmt.Errorf("%s: %w", action, model.Unavailable("The order queue did not confirm; whether the order is stored is not known yet.",
 		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err)))

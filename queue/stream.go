@@ -20,22 +20,16 @@ const (
 	// workerName is the one consumer: all instances share it, so that each message is worked on by one of them.
 	workerName = "worker"
 
-	// ackWait is how long the server waits for a sign of life before it gives a message to another worker. It is short,
-	// because a sale that has lost a worker and its hot copy at once stands still for that time. A live worker gives a
-	// sign every third of it. A worker that was paused for longer persists its orders a second time, which changes
-	// nothing.
+	// ackWait is how long a message waits for its worker's sign of life, sent every third of it. It is short: a sale
+	// without worker and hot copy stands still so long. After a longer pause orders are persisted twice, to no effect.
 	ackWait = budget.Answer + budget.Look
-	// maxAckPending bounds the messages that are delivered and not acknowledged, over all instances. Those that wait
-	// for their redelivery count too: the messages of vouchers that cannot be stored must fit in beside those of all
-	// others. A voucher stops selling behind 30 s of such orders, which are 30,000 messages where an instance publishes
-	// a thousand a second. Each costs the server some 100 B.
+	// maxAckPending bounds delivered, unacknowledged messages of all instances, redeliveries too: those of vouchers in
+	// trouble must leave room. A voucher stops selling behind 30 s of them, 30,000 at a thousand a second, 100 B each.
 	maxAckPending = 100_000
-	// maxMessage bounds a message in bytes: 500 orders of the longest ids are 150 KB. A larger message, which is not
-	// ours, could not be buried, because in base64 it exceeds the server's default max_payload of 1 MB.
+	// maxMessage in bytes: 500 orders of the longest ids are 150 KB. Base64 of more exceeds max_payload's 1 MB.
 	maxMessage = 512 << 10
 )
 
-// names are the names of a deployment's streams and subjects on the server.
 type names struct {
 	orders  string // stream
 	subject string // of the orders of all vouchers; below it are those of single ones
@@ -43,7 +37,6 @@ type names struct {
 	letters string // prefix of the dead letters' subjects
 }
 
-// namesOf derives the names. A deployment is made of characters that need no escaping in either.
 func namesOf(deployment string) (names, error) {
 	if deployment == "" || strings.Trim(deployment, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
 		return names{}, fmt.Errorf("open the order queue: deployment %q is not of [a-z0-9]", deployment)
@@ -73,7 +66,6 @@ func (n names) voucher(subject string) (voucherID string, ok bool) {
 	return strings.ReplaceAll(strings.TrimPrefix(below, "."+isolatedMark), "~", "."), true
 }
 
-// settings are those that the streams and the consumer must have on the server.
 type settings struct {
 	orders, dead jetstream.StreamConfig
 	worker       jetstream.ConsumerConfig
@@ -145,7 +137,6 @@ func workerConsumer(wait time.Duration) jetstream.ConsumerConfig {
 	}
 }
 
-// deviation is a setting that differs on the server.
 type deviation struct {
 	name     string
 	is, must any
@@ -154,8 +145,7 @@ type deviation struct {
 // String implements fmt.Stringer, for errors.
 func (d deviation) String() string { return fmt.Sprintf("%s is %v, must be %v", d.name, d.is, d.must) }
 
-// differences are the settings of a stream or consumer that are not as they must be, by their names in JSON. Of what
-// is pointed to, and of lists of it, it says only whether there is something.
+// differences are settings that are not as they must be, by JSON names. Of pointers it says only if they are set.
 func differences(is, must any) (found []deviation) {
 	have, wanted := reflect.ValueOf(is), reflect.ValueOf(must)
 	value := func(of reflect.Value) any {
@@ -184,9 +174,8 @@ func fixed(have, wanted jetstream.StreamConfig) jetstream.StreamConfig {
 	return have
 }
 
-// corrected is a stream as it must be. Settings that can neither lose an accepted order nor refuse one needlessly stay
-// as the operator made them: max_bytes and max_msgs (with "discard new" they only refuse), compression, placement,
-// description, and more replicas than were asked for.
+// corrected is a stream as it must be. Settings that neither lose an order nor refuse one needlessly stay as the
+// operator's: max_bytes and max_msgs (they only refuse), compression, placement, description, and more replicas.
 func corrected(have, wanted jetstream.StreamConfig) jetstream.StreamConfig {
 	have.Subjects = wanted.Subjects
 	have.Discard, have.DiscardNewPerSubject = wanted.Discard, wanted.DiscardNewPerSubject
@@ -217,11 +206,9 @@ func (q *Queue) prepare(ctx context.Context) (created bool, err error) {
 	return created, err
 }
 
-// prepareStream creates a stream that is missing, and corrects one that is not as it must be.
-//
-// The sequence of the orders' stream begins with the microseconds since 1970. Should the server ever lose the stream,
-// the messages of the new one still have greater numbers than those of the old: a rebuild tells by the number which
-// messages came before its barrier.
+// prepareStream creates a missing stream, and corrects a deviating one. The orders' sequence begins with the
+// microseconds since 1970: messages of a lost stream's successor have greater numbers than its own, and a rebuild tells
+// by the number which messages came before its barrier.
 func (q *Queue) prepareStream(
 	ctx context.Context, wanted jetstream.StreamConfig,
 ) (stream jetstream.Stream, created bool, err error) {
@@ -271,7 +258,6 @@ func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.Stream
 	return nil
 }
 
-// correct logs what was not as it must be.
 func (q *Queue) correct(ctx context.Context, name string, found []deviation) {
 	for _, d := range found {
 		q.log.WarnContext(ctx, "the order queue was not as it must be, and was corrected",
@@ -279,9 +265,8 @@ func (q *Queue) correct(ctx context.Context, name string, found []deviation) {
 	}
 }
 
-// prepareWorker creates the consumer. One that is not as it must be is deleted and created again: every message that
-// was not acknowledged is in the stream and is delivered again. An update would never deliver the messages that a limit
-// of deliveries had given up.
+// prepareWorker creates the consumer. A deviating one is deleted and made again: the stream still has unacknowledged
+// messages, and an update would never deliver those that a limit of deliveries gave up.
 func (q *Queue) prepareWorker(ctx context.Context) error {
 	var found []deviation
 	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
@@ -307,8 +292,7 @@ func (q *Queue) prepareWorker(ctx context.Context) error {
 	return nil
 }
 
-// startAlone removes what was consumed and is still in the stream, after a full disk, and then the consumer, which
-// alone knows what that is: what a dead process had in hand is delivered at once, and not after ackWait.
+// startAlone removes consumed messages left by a full disk, then the consumer: a dead process's come at once.
 func (q *Queue) startAlone(ctx context.Context) error {
 	floor, _, stream, err := q.consumed(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -263,6 +263,7 @@ func classify(err error) fault {
 	return faultAway
 }
 
+// MySQL's error numbers.
 const (
 	lockWait        = 1205
 	tableDenied     = 1142
