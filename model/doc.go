@@ -1,5 +1,4 @@
-// Package model holds the words every layer shares: vouchers, orders, accounts and errors. It needs the standard
-// library alone, so that any layer may speak it.
+// Package model holds the words that all layers share, and needs the standard library alone: any layer may speak it.
 //
 // # Glossary
 //

@@ -110,8 +110,7 @@ const (
 	maxCooldown = 24 * time.Hour
 )
 
-// CooldownUntil is until when a user waits whose order of the voucher ended unpaid at an instant, and who has waited so
-// many times before; nil: not at all. It is a whole millisecond, as hot copies count.
+// CooldownUntil ends a user's wait for an unpaid order, after so many before, in a hot copy's whole ms; nil: no wait.
 func CooldownUntil(cooldown Window, at time.Time, times int64) *time.Time {
 	if cooldown <= 0 {
 		return nil

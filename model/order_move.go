@@ -51,8 +51,7 @@ func Transitions() []Transition {
 		{OrderPaid, OrderRedeemed, MoverAdmin, StampRedeemed},
 		{OrderPaid, OrderRefunded, MoverAdmin, StampClosed},
 		{OrderPaid, OrderRefunded, MoverProvider, StampClosed}, // all its money went back there
-		// Late money goes back. The unit went back before, or was never there.
-		{OrderCanceled, OrderRefunded, MoverService, ""},
+		{OrderCanceled, OrderRefunded, MoverService, ""},       // late money goes back, here and below; no unit is out
 		{OrderExpired, OrderRefunded, MoverService, ""},
 		{OrderFailed, OrderRefunded, MoverService, ""},
 	}

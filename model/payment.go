@@ -82,12 +82,11 @@ func RefundStatuses() []RefundStatus { return []RefundStatus{RefundPending, Refu
 
 // Reasons of refunds.
 const (
-	RefundByAdmin   = "ADMINISTRATOR"  // an administrator asked for it
-	RefundLate      = "LATE_PAYMENT"   // the order was closed before the money arrived
-	RefundDuplicate = "DOUBLE_PAYMENT" // another payment had paid the order
-	// RefundElsewhere and RefundOfUsed: money that went back at the provider unasked; of a used code the latter.
-	RefundElsewhere = "PROVIDER"
-	RefundOfUsed    = "PROVIDER_AFTER_USE"
+	RefundByAdmin   = "ADMINISTRATOR"      // an administrator asked for it
+	RefundLate      = "LATE_PAYMENT"       // the order was closed before the money arrived
+	RefundDuplicate = "DOUBLE_PAYMENT"     // another payment had paid the order
+	RefundElsewhere = "PROVIDER"           // money went back at the provider unasked
+	RefundOfUsed    = "PROVIDER_AFTER_USE" // likewise, of a used code
 )
 
 // ReasonRefundFailed is of an order whose money is not back, because the provider has refused a refund for good.

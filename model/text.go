@@ -23,7 +23,6 @@ const (
 	brailleBlank = '\u2800' // a symbol for Unicode, and empty
 )
 
-// isBlank reports whether nothing of a text can be seen.
 func isBlank(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool {
 		return r != brailleBlank && !hidden(r) && unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S, unicode.Co)

@@ -107,7 +107,6 @@ const (
 	waitOfBuyers = "10s" // of one call for an order: below api.CallTimeout
 )
 
-// answer is what one buyer heard in the end.
 type answer struct {
 	user    string
 	status  int           // 0: no answer
@@ -118,7 +117,6 @@ type answer struct {
 	err     error         // of an answer that could not be read
 }
 
-// won reports whether the buyer was promised a unit.
 func (a answer) won() bool { return a.status == http.StatusCreated || a.status == http.StatusAccepted }
 
 func (a answer) name() string {

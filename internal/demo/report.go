@@ -47,7 +47,6 @@ func quantile(sorted []time.Duration, share float64) time.Duration {
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// saleCount is what was sold, counted three times.
 type saleCount struct {
 	answers int64 // the 201 and 202 that buyers heard
 	rows    int64 // live orders that the server exports
@@ -56,7 +55,6 @@ type saleCount struct {
 	faults []string // found while counting
 }
 
-// countSale counts, and looks at every order by its id and its user.
 func countSale(ctx context.Context, admin api.Client, s Sale, answers []answer) (saleCount, error) {
 	var c saleCount
 	told := make(map[string]string) // order id → user
@@ -75,8 +73,7 @@ func countSale(ctx context.Context, admin api.Client, s Sale, answers []answer) 
 			}
 		case a.code == string(model.CodeSoldOut):
 		case a.code == string(model.CodeAlreadyOrdered) && a.repeats > 0:
-			// The first answer was lost; the order is counted by its row.
-			c.answers++
+			c.answers++ // the first answer was lost; the order is counted by its row
 		default:
 			c.fault("user %s got an answer that nobody expected: %s", a.user, a.name())
 		}
@@ -113,7 +110,6 @@ func (c *saleCount) countRows(rows []model.Order, told map[string]string) {
 	}
 }
 
-// exported is what the count needs of the orders that the service exports.
 func exported(ctx context.Context, admin api.Client, voucher string) ([]model.Order, error) {
 	body, err := admin.Export(ctx, voucher)
 	if err != nil {
@@ -159,7 +155,6 @@ func (c *saleCount) print(out io.Writer) {
 
 const maxFaults = 10 // listed: more say nothing new
 
-// wrong lists everything that does not add up.
 func (c *saleCount) wrong(s Sale) []string {
 	wrong := slices.Clone(c.faults)
 	if n := len(wrong); n > maxFaults {

@@ -26,8 +26,7 @@ const (
 	natsRoom   = 2 << 20  // must fit on the disk before a refusing store is opened again, in bytes: a message, a start
 )
 
-// NATS is a NATS server with JetStream inside this process, which listens nowhere: connections stay within the process.
-// Unlike the embedded Redis it keeps what it was given, flushed to its files before it is acknowledged.
+// NATS is a NATS server with JetStream in this process, which listens nowhere. A message is flushed before its ack.
 type NATS struct {
 	server atomic.Pointer[server.Server]
 	store  string

@@ -23,8 +23,7 @@ func StartRedis() (*Redis, error) {
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
 		return nil, fmt.Errorf("start the embedded Redis: %w", err)
 	}
-	// Without a running clock no key would ever expire, and the lock of a holder that died would be held for ever.
-	server.ClockTTL(true)
+	server.ClockTTL(true) // without a running clock no key would expire, nor a dead holder's lock
 	return &Redis{server: server, password: password}, nil
 }
 

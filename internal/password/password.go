@@ -171,14 +171,12 @@ const (
 	maxBytes      = 64 // of salt and key
 )
 
-// fresh is a hash that has a salt, and no key yet.
 func fresh() encoded {
 	e := encoded{memory: memory, iterations: iterations, lanes: lanes, salt: make([]byte, saltLength)}
 	_, _ = rand.Read(e.salt) // it never fails: see crypto/rand
 	return e
 }
 
-// encoded is a hash with everything that is needed to compute it again.
 type encoded struct {
 	memory     uint32 // KiB
 	iterations uint32

@@ -196,7 +196,6 @@ func Forms(text string) []string {
 
 func inner(quoted string) string { return quoted[1 : len(quoted)-1] }
 
-// lowerEscapes writes %2F as %2f, which means the same.
 func lowerEscapes(text string) string {
 	var lower strings.Builder
 	for i := 0; i < len(text); i++ {

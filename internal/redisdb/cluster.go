@@ -84,7 +84,6 @@ func (f *follower) note(ctx context.Context, err error) {
 	}
 }
 
-// watch looks after a call, until the function returned is called.
 func (f *follower) watch() (answered func()) {
 	over := make(chan struct{})
 	late := time.AfterFunc(budget.Glance, func() {

@@ -46,7 +46,6 @@ func dialAnyway(
 	}
 }
 
-// unreachable is a connection to nowhere, and the error of the dial.
 type unreachable struct {
 	net.Conn
 

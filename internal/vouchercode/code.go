@@ -41,12 +41,10 @@ var ErrMistyped = errors.New("the code is mistyped")
 type Code struct {
 	hidden
 
-	// text is behind a pointer because fmt prints the fields of others by reflection, past any method.
-	text *string
+	text *string // a pointer, because fmt prints the fields of others by reflection, past any method
 }
 
-// New makes a code that nobody can guess. One that would end in a check symbol beside the 32 characters (*~$=U, bad to
-// read aloud and to type) is thrown away.
+// New makes a code that nobody can guess, and that ends in none of *~$=U, check symbols bad to read aloud and to type.
 func New() Code {
 	text := make([]byte, dataLength, length)
 	for {

@@ -31,9 +31,7 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Value is what a call has returned, for the test that it is handed to: an error fails it at once.
-//
-//	order := check.Value(orders.Get(ctx, id))(t)
+// Value is a call's result, or the end of the test that it is handed to: order := check.Value(orders.Get(ctx, id))(t)
 func Value[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -91,12 +89,10 @@ func Need(t testing.TB, holds bool, format string, found ...any) {
 	}
 }
 
+// How long tests wait.
 const (
-	// Deadline is a test's wait for an event. It judges no speed: anything takes far less, raced on two busy cores.
-	Deadline = 2 * time.Minute
-
-	// Soon is the deadline of a call whose event cannot happen. A slow machine only makes it later.
-	Soon = 50 * time.Millisecond
+	Deadline = 2 * time.Minute       // for an event; it judges no speed: anything takes far less, raced on two busy cores
+	Soon     = 50 * time.Millisecond // for an event that cannot happen; a slow machine only makes it later
 
 	pause = 5 * time.Millisecond // between two looks: short against all that takes time, long against a busy loop
 )
@@ -279,7 +275,6 @@ func (n *Network) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// near is a connection from this machine.
 type near struct{ net.Conn }
 
 func (near) RemoteAddr() net.Addr { return (*Network)(nil).Addr() }

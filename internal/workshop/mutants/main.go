@@ -43,7 +43,6 @@ func main() {
 	}
 }
 
-// run tries the defects with these ids, all by default, and tells whether one survived.
 func run(ctx context.Context, ids []string) (survived bool, err error) {
 	root, _ := os.Getwd() // of the module
 	mutants, err := parse(list, ids)
@@ -76,7 +75,6 @@ func parse(text []byte, ids []string) (mutants []mutant, err error) {
 	return mutants, nil
 }
 
-// fit says which mutants do not fit the product any more.
 func fit(root string, mutants []mutant) error {
 	var errs []error
 	for _, m := range mutants {
@@ -129,7 +127,6 @@ func (l laboratory) tried(ctx context.Context, m mutant) (verdict string, err er
 	return l.try(ctx, m, overlay)
 }
 
-// try runs the tests of a mutant's packages, one package after the other, until one fails, and tells what became of it.
 func (l laboratory) try(ctx context.Context, m mutant, overlay string) (verdict string, err error) {
 	for i, dir := range m.Packages {
 		text, failed, err := l.test(ctx, dir, fmt.Sprintf("%s-%d", m.ID, i+1), overlay)
@@ -145,8 +142,7 @@ func (l laboratory) try(ctx context.Context, m mutant, overlay string) (verdict 
 	return survivor, nil
 }
 
-// killed begins the verdict on a defect that was noticed, and survivor is that on one that was not.
-const killed, survivor = "killed by ", "SURVIVED"
+const killed, survivor = "killed by ", "SURVIVED" // begin the verdict on a defect that was noticed, or not
 
 // test runs the tests of one package. The error is for what is no verdict of theirs.
 func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text string, failed bool, err error) {
@@ -158,8 +154,7 @@ func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text s
 		flags := os.Getenv("GOFLAGS")
 		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(flags+" -overlay="+overlay))
 	}
-	// The tests, and the servers that they started, end with the command.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the tests, and the servers that they started, end with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {

@@ -93,7 +93,6 @@ func all(ctx context.Context, runs []run, environ []string) error {
 	return ctx.Err()
 }
 
-// run is a number of packages that are compiled alike and tested together.
 type run struct {
 	name, says string
 	needs      []string // make targets of what it takes beside the servers
@@ -128,9 +127,8 @@ func (r run) do(ctx context.Context, environ []string) (o outcome, err error) {
 	}
 	cgo := "CGO_ENABLED=0"
 	if r.raced {
-		// -race also checks every conversion of an unsafe.Pointer. SQLite, C that was translated, does little else, and
-		// to check it takes half the time of its tests. (Compiled without -race, it would hide atomics of other
-		// packages from the detector, because the linker keeps one of several equal instances of a generic function.)
+		// -race also checks each conversion of an unsafe.Pointer: half the time of the tests of SQLite, translated C.
+		// (Without -race it would hide atomics of others: the linker keeps one of equal instances of a generic.)
 		cgo, command = "CGO_ENABLED=1", append(command, "-race", "-gcflags=modernc.org/...=-d=checkptr=0")
 	}
 	if r.tests != nil {
@@ -314,7 +312,6 @@ func faults(root string, names []string) ([]run, error) {
 	return slices.DeleteFunc(all, func(p run) bool { return len(names) > 0 && !slices.Contains(names, p.name) }), err
 }
 
-// testFiles hands on every file of tests below root.
 func testFiles(root string, do func(path, text string) error) error {
 	return fs.WalkDir(os.DirFS(root), ".", func(path string, entry fs.DirEntry, err error) error {
 		switch {

@@ -62,7 +62,6 @@ func (c *Command) Ended() bool {
 	}
 }
 
-// awaitEnd waits so long for the end of the process, and tells whether it came.
 func (c *Command) awaitEnd(most time.Duration) bool {
 	select {
 	case <-c.done:

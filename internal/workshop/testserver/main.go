@@ -30,9 +30,7 @@ import (
 )
 
 // Main runs a package's tests, stops the servers they shared, fails the run when a goroutine is left over, and does not
-// return. The options name goroutines of libraries that are known to stay.
-//
-//	func TestMain(m *testing.M) { testserver.Main(m) }
+// return: func TestMain(m *testing.M) { testserver.Main(m) }. The options name goroutines of libraries that stay.
 func Main(m *testing.M, opts ...goleak.Option) {
 	process.adopt()
 	logging.Disable() // go-redis tells of the connections that tests break on purpose
@@ -82,7 +80,6 @@ var (
 	sharedNATS     = share("TESTSERVER_NATS", natsURL, launchSharedNATS)
 )
 
-// home is the directory and the shared servers of one test binary.
 type home struct {
 	adopted atomic.Bool // Main was called, and will clean up
 	serial  atomic.Int64

@@ -29,7 +29,6 @@ func (s *Server) DSN(schema string) string { return "seckill@tcp(" + s.Addr() + 
 // AdminDSN is the DSN of the database's administrator, who may do everything, e.g. SET GLOBAL read_only = 1.
 func (s *Server) AdminDSN(schema string) string { return "root@tcp(" + s.Addr() + ")/" + schema }
 
-// administer runs a statement as the administrator, and reads the one row of its answer into these values.
 func (s *Server) administer(ctx context.Context, statement string, into ...any) error {
 	db, err := sql.Open("mysql", s.AdminDSN("")+"?multiStatements=true")
 	if err != nil {

@@ -70,13 +70,11 @@ func (h Home) redis(file string, more ...string) engine {
 func (c Certificates) Redis(port string) []string {
 	return []string{
 		"--tls-port", port, "--tls-ca-cert-file", c.CA, "--tls-cert-file", c.Cert, "--tls-key-file", c.Key, "--tls-auth-clients", "yes",
-		// as which it connects to others
-		"--tls-client-cert-file", c.ClientCert, "--tls-client-key-file", c.ClientKey,
+		"--tls-client-cert-file", c.ClientCert, "--tls-client-key-file", c.ClientKey, // as which it connects to others
 	}
 }
 
-// startSecured starts a server that speaks TLS with others of its kind, and tells clients who use it their ports for it.
-// Beside that it listens in plain text, which is how the test itself asks it. Without certificates it does that alone.
+// startSecured starts a server with plain text for the test and, given certificates, TLS for clients and its kind.
 func startSecured(t testing.TB, e engine, files *Certificates, args []string) *Server {
 	t.Helper()
 	if files == nil {
@@ -181,7 +179,6 @@ func Primary(t testing.TB, server *Server) bool {
 	return strings.Contains(say(server, "info", "replication"), "role:master\r")
 }
 
-// follows tells whether a replica has what its primary has.
 func follows(replica *Server) bool {
 	return strings.Contains(say(replica, "info", "replication"), "master_link_status:up")
 }
@@ -235,13 +232,11 @@ func command(t testing.TB, server *Server, args ...any) {
 	check.Need(t, err == nil, "testserver: %v on %s: %v", args, server.Addr(), err)
 }
 
-// say is what a server answers; nothing of use when it does not.
 func say(server *Server, args ...any) string {
 	said, _ := reply(server, args...)
 	return fmt.Sprint(said)
 }
 
-// reply is a server's answer to one command, over a connection of its own.
 func reply(server *Server, args ...any) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startBudget)
 	defer cancel()

@@ -72,7 +72,6 @@ func start(t testing.TB, e engine, extra []string) *Server {
 	return s
 }
 
-// launch starts a server on a port of its own.
 func launch(e engine, extra []string) (*Server, error) {
 	if _, err := exec.LookPath(e.program); err != nil {
 		return nil, fmt.Errorf("%s is missing: install it with `apt-get install %s` (or run `make test`): %w", e.program, e.apt, err)
@@ -116,8 +115,7 @@ func (s *Server) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startBudget)
 	defer cancel()
 	for err = s.ready(ctx); err != nil && !c.Ended() && ctx.Err() == nil; err = s.ready(ctx) {
-		// Often enough that a start costs no visible extra time.
-		c.awaitEnd(5 * time.Millisecond)
+		c.awaitEnd(5 * time.Millisecond) // often enough that a start costs no visible extra time
 	}
 	if err != nil {
 		return fmt.Errorf("start %s: %w\n%s", s.engine.program, errors.Join(err, c.Kill()), tail(s.log()))
@@ -220,7 +218,6 @@ func (s *Server) RestoreData() {
 	s.replaceData("restore the data of", func() error { return os.CopyFS(s.data(), os.DirFS(s.kept())) })
 }
 
-// replaceData removes the data of a server that does not run and lets it be made anew.
 func (s *Server) replaceData(what string, fill func() error) {
 	s.t.Helper()
 	s.locked(what, func() error {
