@@ -31,7 +31,7 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Value is a call's result, or the end of the test that it is handed to: order := check.Value(orders.Get(ctx, id))(t)
+// Value is a call's result, or the end of the test that takes it: order := check.Value(orders.Get(ctx, id))(t).
 func Value[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -91,7 +91,7 @@ func Need(t testing.TB, holds bool, format string, found ...any) {
 
 // How long tests wait.
 const (
-	Deadline = 2 * time.Minute       // for an event; it judges no speed: anything takes far less, raced on two busy cores
+	Deadline = 2 * time.Minute       // for an event; it judges no speed: all takes far less, raced on two busy cores
 	Soon     = 50 * time.Millisecond // for an event that cannot happen; a slow machine only makes it later
 
 	pause = 5 * time.Millisecond // between two looks: short against all that takes time, long against a busy loop
