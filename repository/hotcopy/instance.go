@@ -22,8 +22,7 @@ const (
 	// signEvery is between two signs of life, four calls each.
 	signEvery = 3 * budget.Look
 	// signLost is the age from which an instance counts as gone: four signs are missing.
-	signLost = 4 * signEvery
-	// maxInstances bounds the list.
+	signLost     = 4 * signEvery
 	maxInstances = 500
 )
 
@@ -74,7 +73,6 @@ func (i *Instances) sign(
 	return self
 }
 
-// leave signs an instance out, so that nobody waits until it counts as gone.
 func (i *Instances) leave(ctx context.Context, self model.Instance) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Glance)
 	defer cancel()
@@ -83,8 +81,7 @@ func (i *Instances) leave(ctx context.Context, self model.Instance) {
 	}
 }
 
-// Alive lists the instances that have given a sign of life lately, by name. One that cannot be read, of a later
-// version, is left out.
+// Alive lists, by name, instances with a recent sign of life, except unreadable ones of a later version.
 func (i *Instances) Alive(ctx context.Context) ([]model.Instance, error) {
 	key, now, err := i.now(ctx)
 	if err != nil {
@@ -120,7 +117,6 @@ func (i *Instances) now(ctx context.Context) (key string, now time.Time, err err
 	return instanceKey + deployment, now, nil
 }
 
-// member is an instance in the set.
 func member(i model.Instance) []byte {
 	text, _ := json.Marshal(i) // texts and times can always be written
 	return text

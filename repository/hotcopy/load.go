@@ -19,15 +19,13 @@ const (
 	loadEntries = 500
 	// closeTries bounds how often a close finds more keys: only another instance's close changes a head's epochs.
 	closeTries = 3
-	// closeMore is close.lua's verdict that it wants the keys of more epochs.
-	closeMore = 2
+	closeMore  = 2
 	// Verdicts of lower.lua.
 	lowerTaken, lowerNewer = 2, 3
 )
 
-// Close closes a copy, in whatever state it is, and gives it the epoch of the record. Of the earlier epochs it keeps
-// the one that the database has opened last, for the rebuild, and frees the others. It is ErrSuperseded when the head's
-// epoch is greater, or when the record's was opened already. A key of another kind in the head's place is deleted.
+// Close closes a copy in any state, and sets the record's epoch. Of earlier ones it keeps that which the database
+// opened last, for the rebuild. ErrSuperseded: the head's is greater, or this was open. A head of another kind goes.
 func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
 	id := record.VoucherID
 	c := &call{
@@ -59,9 +57,8 @@ func (s *Store) Abandon(ctx context.Context, record model.EpochRecord) {
 	s.free(ctx, epochKeys(record.VoucherID, record.Epoch)...)
 }
 
-// Load loads a part of a closed copy: live orders, and reservations that are carried over and due at once, in any
-// order. It may be repeated. A Load of nothing begins, and must come first. ErrSuperseded as for Close, when Redis is
-// another server than at Close, and when something was lost since the load began.
+// Load loads a part of a closed copy, in any order: live orders, and reservations carried over, due at once. A Load of
+// nothing comes first. It may be repeated. ErrSuperseded as for Close, on another Redis than then, or after a loss.
 func (s *Store) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) (err error) {
 	ctx, end := s.options.Trace.Work(ctx, "load", len(live)+len(carried))
 	defer func() { end(err) }()
@@ -136,9 +133,8 @@ func (s *Store) Open(ctx context.Context, record model.EpochRecord, v model.Vouc
 	return c.done("open the hot copy", model.ErrSuperseded)
 }
 
-// Apply brings a voucher as the database has it to its copy: window, price, state and stock,
-// unless the copy has a newer revision. False when the copy is closed: its rebuild will load
-// what the database has then. An *model.OutgrownError says that it has to be rebuilt for that.
+// Apply brings a voucher of the database to its copy (window, price, state, stock) unless that has a newer revision.
+// False: it is closed, and its rebuild will load that. *model.OutgrownError: it must be rebuilt for that.
 func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
 	args := append([]any{v.Revision, keptUntil(v), budget.Week.Milliseconds()}, voucherFields(v)...)
 	c := s.do(ctx, "apply", v.ID, args...)
@@ -148,9 +144,8 @@ func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err e
 	return c.verdict == verdictDone, c.fail("apply a change")
 }
 
-// Lower lowers the stock before the database does, so that nothing is admitted that could not be kept: CONFLICT when
-// more is taken already. The revision is that of the voucher with the intent, so that no older change is applied
-// afterwards; ErrSuperseded says that a newer one was applied.
+// Lower lowers the stock before the database does, so that no order is admitted in vain: CONFLICT if more is taken. The
+// revision is the voucher's with the intent: no older change is applied later. ErrSuperseded: a newer one was.
 func (s *Store) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
 	c, otherwise := s.do(ctx, "lower", voucherID, stock, revision), model.ErrCopyClosed
 	if c.err == nil && c.verdict == lowerTaken {

@@ -57,7 +57,6 @@ func (s *Store) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.Buy
 	return found, nil
 }
 
-// order reads the answer of find.lua to a question by id, or by user.
 func (c *call) order(asked string) (found string, pending *model.Reservation, err error) {
 	if err := c.fail("find an order"); err != nil {
 		return "", nil, err
@@ -75,8 +74,7 @@ func (c *call) order(asked string) (found string, pending *model.Reservation, er
 	return c.words[0], nil, nil
 }
 
-// Due lists pending entries of the open copy that were published, or admitted, at least so long ago by Redis' clock:
-// the oldest first, at most limit. An order that was noted and has no entry has no user either: see Mend.
+// Due lists pending entries published or admitted so long ago by Redis' clock, oldest first. For noted others see Mend.
 func (s *Store) Due(
 	ctx context.Context, voucherID string, olderThan time.Duration, limit int,
 ) ([]model.Reservation, error) {
@@ -94,9 +92,8 @@ func (s *Store) Due(
 // maxDue bounds one reply, and how long its script holds up other calls.
 const maxDue = 1000
 
-// Processing reads one page of the orders in the open copy of a voucher that are not known to be persisted, newest
-// first, of all users. It reads all of them for each page: there are as many as the queue is long. A cursor that is
-// none of ours is VALIDATION.
+// Processing reads one page of orders in the open copy not known to be persisted, of all users, newest first. For each
+// page it reads all: as many as the queue is long. VALIDATION: a cursor not ours.
 func (s *Store) Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
 	after, err := model.ParseCursor(q.Cursor)
 	if err != nil {
@@ -121,7 +118,6 @@ func (s *Store) Processing(ctx context.Context, q model.OrderQuery) (model.Order
 	return page, nil
 }
 
-// errPageFull ends a reading.
 var errPageFull = errors.New("the page is full")
 
 // EachProcessing calls yield with every order of Processing, in its order, from one scan.
@@ -163,9 +159,8 @@ func follows(order model.Order, after model.Cursor) bool {
 // scanCount is how many fields one HSCAN looks at: a reply of some 100 KB.
 const scanCount = 1000
 
-// Buyers calls yield with every user who has a reserved or a live order in the open copy, and with every one who waits
-// before another order as of the voucher's ServerTime; with some of them perhaps twice. A user who was marked before it
-// began, and stays so, is among them. So is one who waits, unless the copy was changed meanwhile.
+// Buyers yields every user with a reserved or live order in the open copy, or who waits as of ServerTime, some twice.
+// Who is marked before and stays so is among them, and who waits, unless the copy was changed meanwhile.
 func (s *Store) Buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
 	epoch, err := s.opened(ctx, "read the buyers", v.ID)
 	if err == nil && v.Cooldown > 0 {
@@ -208,7 +203,6 @@ func silent(err error) error {
 	return model.Unavailable("Redis does not answer.", err)
 }
 
-// opened tells the epoch of an open copy.
 func (s *Store) opened(ctx context.Context, action, voucherID string) (int64, error) {
 	c := s.do(ctx, "confirm", voucherID)
 	return c.head, c.closed(action)
@@ -230,8 +224,7 @@ func (s *Store) Pendings(
 	})
 }
 
-// Held finds pending entries of one epoch by the orders' ids, also in a closed copy. It finds
-// nothing when the keys are gone. After an error, which is UNAVAILABLE, nothing is known.
+// Held finds one epoch's pending entries by order ids, none without keys. UNAVAILABLE: nothing is known.
 func (s *Store) Held(
 	ctx context.Context, voucherID string, epoch int64, orderIDs []string,
 ) (map[string]model.Reservation, error) {
@@ -250,9 +243,8 @@ func (s *Store) Held(
 	return held, nil
 }
 
-// scan reads a hash that has a sentinel, without holding up other calls. When the sentinel was not met, the hash
-// vanished meanwhile and what was read is not all of it: ErrCopyClosed. A hash that was never there is an error only
-// when whole is asked for.
+// scan reads a hash with a sentinel, without holding up other calls. ErrCopyClosed: it vanished meanwhile, as the
+// sentinel was not met, or was never there, if whole is asked for.
 func (s *Store) scan(
 	ctx context.Context, what, voucherID, key string, whole bool, yield func(field, value string) error,
 ) error {

@@ -26,7 +26,6 @@ const (
 	reserveEarly   = 4
 )
 
-// reserveCall is one call of reserve.lua on its way.
 type reserveCall struct {
 	call
 	asked []model.ReserveRequest
@@ -34,13 +33,10 @@ type reserveCall struct {
 	lost  error // an earlier sending that has no answer
 }
 
-// Reserve takes a unit for each request, of any mix of vouchers. A refusal is the Err of a result; of two requests of
-// one voucher and user the first counts. An order that was reserved before is answered as the first time: with the
-// status processing, or with none when it was settled since, and its row is to be read.
-//
-// An order whose call has no answer is reserved again until ctx ends, and then has an Err that wraps
-// model.ErrUnknownOutcome; one that Redis was never asked for, or refused to work on, has an UNAVAILABLE. Reserve
-// itself fails only when nothing else can be said of any order.
+// Reserve takes a unit for each request, of any vouchers. A refusal is a result's Err; of two requests of one voucher
+// and user the first counts. An order reserved before has its first answer: processing, or no status if it is settled
+// and has a row. One without an answer is tried until ctx ends, then Err wraps model.ErrUnknownOutcome. One that Redis
+// never got, or refused, is UNAVAILABLE. Reserve itself fails only when nothing else can be said.
 func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) (answers []model.ReserveResult, err error) {
 	ctx, traced := s.options.Trace.Group(ctx, "reserve", len(asked), func(i int) model.Order {
 		return model.Order{ID: asked[i].OrderID, VoucherID: asked[i].VoucherID, Trace: asked[i].Trace}
@@ -86,7 +82,6 @@ func (r *reserveCall) failure() error {
 	return r.fail("reserve orders")
 }
 
-// reserve makes the calls, and those again that have no answer, while ctx lasts.
 func (s *Store) reserve(ctx context.Context, open []*reserveCall) {
 	for n := 0; len(open) > 0; n++ {
 		if ctx.Err() != nil {
@@ -120,7 +115,6 @@ func lost(tried []*reserveCall) (open []*reserveCall) {
 	return open
 }
 
-// reserveCalls makes calls of at most callOrders orders of one voucher each.
 func (s *Store) reserveCalls(asked []model.ReserveRequest) []*reserveCall {
 	var all []*reserveCall
 	for _, places := range split(len(asked), callOrders, func(place int) string { return asked[place].VoucherID }) {
@@ -134,7 +128,6 @@ func (s *Store) reserveCalls(asked []model.ReserveRequest) []*reserveCall {
 	return all
 }
 
-// ask adds a request to the call.
 func (r *reserveCall) ask(a model.ReserveRequest, lockKeys bool) {
 	flags := 0
 	if lockKeys && !a.Locked {
@@ -153,12 +146,10 @@ func (r *reserveCall) ask(a model.ReserveRequest, lockKeys bool) {
 // reserveWords is how many words of reserve.lua's reply stand before those of the orders.
 const reserveWords = 6
 
-// reserved is the order of a request.
 func reserved(a model.ReserveRequest) model.Reservation {
 	return model.Reservation{Order: model.Order{ID: a.OrderID, VoucherID: a.VoucherID, UserID: a.UserID}}
 }
 
-// answer reads what the script says of its i-th order.
 func (r *reserveCall) answer(a *model.ReserveResult, i int) {
 	if r.verdict != verdictDone {
 		a.Err = model.ErrCopyClosed
@@ -227,7 +218,6 @@ func writeEntry(r model.Reservation) string {
 	}, " ")
 }
 
-// pendingEntry reads a pending entry.
 func pendingEntry(orderID, voucherID, entry string) model.Reservation {
 	words := append(strings.Split(entry, " "), make([]string, 5)...)
 	return model.Reservation{
@@ -239,11 +229,9 @@ func pendingEntry(orderID, voucherID, entry string) model.Reservation {
 	}
 }
 
-// microTime reads microseconds since 1970.
 func microTime(text string) time.Time { return time.UnixMicro(number(text)).UTC() }
 
-// Confirm tells of each reservation whether the copy that admitted it is still the open one. If it is so after a
-// publish, the message stands before the barrier of the next rebuild, and counts.
+// Confirm says if each admitting copy is still open. If so after a publish, the message precedes the next barrier.
 func (s *Store) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
 	groups := split(len(reservations), len(reservations), func(place int) string { return reservations[place].VoucherID })
 	calls := make([]*call, len(groups))

@@ -23,7 +23,6 @@ import (
 //go:embed lua/*.lua
 var lua embed.FS
 
-// script is a script and its name in Redis' cache.
 type script struct{ source, sha string }
 
 // newScripts are the scripts about hot copies, by the names of their files, with which their texts begin. It panics
@@ -99,7 +98,6 @@ func (s *Store) do(ctx context.Context, script, voucherID string, args ...any) *
 	return c
 }
 
-// limited is how long one call may take.
 func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout+s.options.Slack)
 }
@@ -151,8 +149,7 @@ func (s *Store) exec(ctx context.Context, calls []*call, inFull bool) {
 	}
 }
 
-// groups are the calls that share a command: neighbours of one script, so many that it holds
-// up no other call for long. In a Cluster each stands alone, for its keys are in a slot of their own.
+// groups are calls that share a command, of one script, bounded for others' sake; a Cluster's share none (slots).
 func (s *Store) groups(calls []*call) (groups [][]*call) {
 	args := 0 // of the last group
 	for i, c := range calls {
@@ -197,7 +194,6 @@ func (s *Store) arguments(group []*call, inFull bool) []any {
 	return all
 }
 
-// take reads the replies to calls that have shared a command.
 func take(group []*call, command *redis.Cmd) {
 	replies, answered := command.Val().([]any)
 	err := command.Err()
@@ -216,7 +212,6 @@ func take(group []*call, command *redis.Cmd) {
 	}
 }
 
-// take reads the reply about a copy.
 func (c *call) take(said any) {
 	reply, _ := said.([]any)
 	if len(reply) < 2 {
@@ -259,13 +254,11 @@ func (r refusal) Error() string { return string(r) }
 // RedisError implements redis.Error.
 func (refusal) RedisError() {}
 
-// number reads what a script wrote as text; what is missing is 0.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
-// errReply marks a reply that no script of ours gives.
 var errReply = errors.New("unexpected reply")
 
 // unsent reports whether an error of a call that is sent once proves that nothing of it reached Redis.
@@ -277,9 +270,8 @@ func unsent(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// refused reports whether Redis itself answered that it cannot work now, before it has done anything, see
-// https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors. What it refuses to a script is the
-// script's own answer.
+// refused reports whether Redis itself answered, before doing anything, that it cannot work now, not a script. See
+// https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors.
 func refused(err error) bool {
 	if _, shy := errors.AsType[refusal](err); shy {
 		return true
@@ -291,8 +283,7 @@ func refused(err error) bool {
 	}, func(prefix string) bool { return strings.HasPrefix(strings.TrimPrefix(answer.Error(), "ERR "), prefix) })
 }
 
-// otherKind reports whether something else lies under the name of a key of ours: a key of another type, or a word where
-// a script needs a number. (An older Redis puts where it happened before the word.)
+// otherKind: our key has another type or a word for a number. (An older Redis first says where it happened.)
 func otherKind(err error) bool {
 	answer, ok := errors.AsType[redis.Error](err)
 	return ok && slices.ContainsFunc([]string{"WRONGTYPE", "attempt to ", "bad argument"}, func(sign string) bool {
@@ -318,14 +309,12 @@ func (c *call) fail(action string) error {
 	return fmt.Errorf("%s of voucher %s: %w", action, c.voucher, err)
 }
 
-// strange is the error of words that no script of ours says.
 func (c *call) strange(action string) error {
 	c.err = fmt.Errorf("%w: %q", errReply, c.words)
 	return c.fail(action)
 }
 
-// ofOrders calls a script about orders of any mix of vouchers, some vouchers a command, and joins what failed. A closed
-// copy is ErrCopyClosed. Its arguments are the one given and the orders' ids.
+// ofOrders calls a script with first and ids of orders, of any vouchers, and joins failures. ErrCopyClosed: closed.
 func (s *Store) ofOrders(ctx context.Context, action, script, first string, orders []model.Order) error {
 	var calls []*call
 	for _, places := range split(len(orders), callOrders, func(place int) string { return orders[place].VoucherID }) {

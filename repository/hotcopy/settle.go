@@ -12,8 +12,7 @@ import (
 	"seckill/model"
 )
 
-// Settle removes the pending entries of orders whose rows are committed, of any mix of vouchers, and tells every
-// instance, also of a voucher whose copy is closed. What is wrong with one copy leaves the others settled.
+// Settle removes pending entries of committed orders, of any vouchers, and tells all instances. A bad copy stops none.
 func (s *Store) Settle(ctx context.Context, orders []model.Order) error {
 	orders = slices.DeleteFunc(slices.Clone(orders), func(o model.Order) bool { return o.ID == "" }) // the sentinel
 	ctx, traced := s.options.Trace.Group(ctx, "settle", len(orders), func(i int) model.Order {
@@ -29,10 +28,9 @@ func (s *Store) Release(ctx context.Context, release model.Release) (applied boo
 	return s.ReleaseAll(ctx, release.VoucherID, []model.Release{release})
 }
 
-// ReleaseAll gives the units of closed orders of one voucher back, and tells every instance. It acts only while a
-// user's mark is that order, and may be repeated. False is "later": the copy is closed. Then, and after an error, some
-// may have been applied. Of a voucher with a waitlist only rows of the outbox, which have an ID, are applied, and a
-// last one that is Direct; others, and one that is told before an earlier row was applied, are model.ErrNeedsOutbox.
+// ReleaseAll returns units of one voucher's closed orders while users' marks are these orders, and tells all instances.
+// It may be repeated. False is "later": the copy is closed. Then, and after an error, some may be applied. With a
+// waitlist it takes outbox rows (with an ID), in order, and a last Direct one, else model.ErrNeedsOutbox.
 func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
 	ctx, end := s.options.Trace.Work(ctx, "release", len(releases))
 	defer func() { end(err) }()
@@ -106,9 +104,8 @@ func (s *Store) handOver(ctx context.Context, voucherID string, releases []model
 	return true, nil
 }
 
-// Mend makes what is noted of orders agree with whether they are pending, whatever has broken a change of the copy off.
-// A pending one that was not noted is due after a while, as if it were published now; one that is not pending is not
-// noted any more. ErrCopyClosed as for Touch.
+// Mend makes what is noted of orders agree with whether they are pending, whatever broke a change off: a pending one
+// without a note is due after a while, the others lose theirs. ErrCopyClosed as for Touch.
 func (s *Store) Mend(ctx context.Context, voucherID string, orderIDs []string) error {
 	orders := make([]model.Order, len(orderIDs))
 	for i, id := range orderIDs {
@@ -117,8 +114,7 @@ func (s *Store) Mend(ctx context.Context, voucherID string, orderIDs []string) e
 	return s.ofOrders(ctx, "mend orders", "touch", "NX", orders)
 }
 
-// Touch notes that reservations were published again: they are due again after a while. Settled ones are left alone. So
-// are those of a closed copy, and then the answer is ErrCopyClosed, after all others were touched.
+// Touch makes republished reservations, except settled ones, due after a while. ErrCopyClosed: some copies are closed.
 func (s *Store) Touch(ctx context.Context, reservations []model.Reservation) error {
 	orders := make([]model.Order, len(reservations))
 	for i, r := range reservations {

@@ -1,7 +1,6 @@
-// Package hotcopy keeps in Redis what admits the buyers of a voucher in async mode. Every change is one Lua script,
-// which Redis carries out as a whole; the scripts, in lua/, say what the keys hold. The package also holds what else
-// the service keeps in Redis: the limits that instances share, the list of the instances, what they have counted, and
-// the messages about vouchers that were changed. (Redis as a server is package redisdb.)
+// Package hotcopy keeps in Redis what admits a voucher's buyers in async mode. Each change is one Lua script, carried
+// out as a whole; the scripts in lua/ say what the keys hold. It also has shared limits, the list of instances, what
+// they counted, and messages about changed vouchers. (Redis as a server is package redisdb.)
 package hotcopy
 
 import (
@@ -27,11 +26,9 @@ import (
 const (
 	// callTimeout bounds one call to a hot copy, which takes far less than a millisecond but while Redis restarts.
 	callTimeout = 3 * budget.Look
-	// callOrders is how many orders one script call carries: it holds up other calls for some hundred microseconds, not
-	// for longer. The largest command has some 150 KB, and no Redis can be told to take less than 1 MB.
+	// callOrders is how many orders a script call carries: some hundred µs, 150 KB; every Redis takes 1 MB.
 	callOrders = 100
-	// groupCopies is how many copies one command is about, and groupArgs how many arguments about
-	// them it has, unless they are about one: it holds up other calls for some two milliseconds.
+	// groupCopies and groupArgs bound a command about several copies: it holds up other calls for some 2 ms.
 	groupCopies = 64
 	groupArgs   = 3 * callOrders
 	// pipelineCalls share a pipeline where there may be any number, so that not all replies are in memory.
@@ -42,8 +39,7 @@ const (
 
 // Options are what a deployment decides about its hot copies.
 type Options struct {
-	// Identity is used in place of the run id and the replication id of a Redis that has none: the one inside this
-	// process, which is another server at each start. Empty: Redis tells.
+	// Identity stands for the ids of a Redis that has none: inside this process, new at each start. Empty: Redis tells.
 	Identity string
 	// LockKeys lets Reserve see another program's lock of the user, on the same Redis and no Cluster.
 	LockKeys bool
@@ -53,12 +49,11 @@ type Options struct {
 	Slack time.Duration
 }
 
-// Store keeps in Redis what admits the buyers of each voucher: the marks of the users who have taken a unit, and the
-// orders that wait to be persisted. No key counts the units that are left: they are what the database can sell of the
-// stock, without those taken, so that no count can drift. The keys of a copy carry its epoch, and a head names the
-// epoch that is open; a missing key is a closed copy, never a sold-out one.
+// Store keeps in Redis what admits each voucher's buyers: marks of users with a unit, and orders to be persisted. No
+// key counts units that are left: they are what the database can sell less those taken, so that no count drifts. Keys
+// carry the copy's epoch, a head names the open one; a missing key is a closed copy, never a sold-out one.
 //
-// An error that wraps model.ErrUnknownOutcome leaves open whether something was done; every call may be repeated.
+// Every call may be repeated. After model.ErrUnknownOutcome something may have been done.
 type Store struct {
 	client  redis.UniversalClient
 	options Options
@@ -92,7 +87,6 @@ func (s *Store) learn(voucherID string, epoch int64) {
 // Node names the server of a voucher's copy, without asking one. Empty: there is only one, or it is unknown.
 func (s *Store) Node(voucherID string) string { return redisdb.NodeOf(s.client, headKey(voucherID)) }
 
-// voucherFields are the fields of a head that come from the voucher.
 func voucherFields(v model.Voucher) []any {
 	early := ""
 	if v.Early.From != nil {
@@ -105,7 +99,6 @@ func voucherFields(v model.Voucher) []any {
 	}
 }
 
-// rules are those of a fair sale.
 type rules struct {
 	Groups   model.Groups `json:",omitempty"`
 	Early    model.Early  `json:",omitzero"`
@@ -113,7 +106,6 @@ type rules struct {
 	Waitlist bool         `json:",omitempty"` // head.lua looks for its name
 }
 
-// rulesOf are a voucher's rules as a head has them.
 func rulesOf(v model.Voucher) string {
 	r := rules{Groups: v.Groups, Early: v.Early, Cooldown: v.Cooldown, Waitlist: v.Waitlist}
 	text, err := json.Marshal(r)
@@ -151,10 +143,8 @@ func epochKeys(voucherID string, epoch int64) []string {
 // rehearsal begins the names of vouchers, users and senders that are none: what is kept under them is removed again.
 const rehearsal = "seckill-start-check."
 
-// Rehearse tries everything that the service will ask of Redis, on each primary: every script, as in a small sale with
-// keys of its own that are removed again. To ask Redis what its user may do (ACL DRYRUN) would itself need a right that
-// no service should have. A right that is missing is redisdb.ErrRights. What cannot be tried now, because a server is
-// away, is another error.
+// Rehearse tries all that the service asks of Redis, on each primary, in a small sale whose keys it removes: ACL DRYRUN
+// would need a right that no service should have. redisdb.ErrRights: one is missing. Other errors: a server is away.
 func Rehearse(ctx context.Context, client redis.UniversalClient, async bool) error {
 	unique, err := ids.New()
 	if err != nil {
@@ -179,7 +169,6 @@ func Rehearse(ctx context.Context, client redis.UniversalClient, async bool) err
 	return redisdb.Lacking(errors.Join(failed...))
 }
 
-// rehearsed is a sale in which nobody buys.
 type rehearsed struct {
 	*Store
 

@@ -17,7 +17,6 @@ import (
 	"seckill/model"
 )
 
-// listener is called by a subscription, from one goroutine.
 type listener struct {
 	told func(payload string)
 	// missed says that messages may have been lost before: the subscription was made, or made anew.
@@ -35,7 +34,6 @@ func watch(ctx context.Context, client redis.UniversalClient, channel string, li
 	}
 }
 
-// hear listens until the subscription fails, is silent, or ctx ends, and closes it.
 func hear(ctx context.Context, subscription *redis.PubSub, listener listener) {
 	defer subscription.Close()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })()
@@ -93,8 +91,7 @@ func (c *VoucherChanges) Announce(ctx context.Context, voucherID string) error {
 	return c.publish(ctx, voucherID, voucherID)
 }
 
-// AnnounceReturn tells every instance that a unit of a voucher came back. A hot copy sends the same by itself; of a
-// Cluster's nodes, which may not have found each other again, this asks the one that the instances listen to.
+// AnnounceReturn announces a returned unit at the node that instances listen to; the copy's own may be cut off.
 func (c *VoucherChanges) AnnounceReturn(ctx context.Context, voucherID string) error {
 	return c.publish(ctx, voucherID, returnedPrefix+voucherID)
 }
@@ -146,7 +143,6 @@ func (s *Store) Read(ctx context.Context, ids []string) (map[string]model.HotCop
 // readWords is how many words read.lua replies.
 const readWords = 15
 
-// hotCopy reads the reply of read.lua.
 func (c *call) hotCopy() (model.HotCopy, error) {
 	if err := c.fail("read the hot copy"); err != nil {
 		return model.HotCopy{}, err

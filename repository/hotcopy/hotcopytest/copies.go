@@ -27,10 +27,8 @@ import (
 	"seckill/repository/hotcopy"
 )
 
-// Copies are the hot copies of any number of vouchers, on one server. The store's option LockKeys is set.
-//
-// The steps of a store are its scripts by their names, and held, incarnation and quiet. What tests change in these
-// fields while others call belongs into With.
+// Copies are the hot copies of any vouchers, on one server, with LockKeys set. The steps of a store are its scripts'
+// names, held, incarnation and quiet. Tests change these fields in With while others call.
 type Copies struct {
 	*hotcopy.Store
 
@@ -78,12 +76,10 @@ func New(t testing.TB) *Copies {
 	return c
 }
 
-// aside marks the test's own calls, with which nothing goes wrong.
 type aside struct{}
 
 func background() context.Context { return context.WithValue(context.Background(), aside{}, true) }
 
-// hook stands between the store and Redis.
 type hook struct{ c *Copies }
 
 func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -255,7 +251,6 @@ func (c *Copies) Calls(step string) int64 {
 	return c.calls[step]
 }
 
-// away are the vouchers of several that cannot be asked now.
 func (c *Copies) away(ids []string) (asked []string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
