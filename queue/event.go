@@ -110,8 +110,8 @@ type cloudEvent struct {
 	Data        json.RawMessage `json:"data"`
 }
 
-// Publish publishes events, and returns how many of the first are stored for certain. Those of one order stay in
-// order: never are two under way. A repeated event keeps its id, by which the stream and readers know it.
+// Publish publishes events, and returns how many of the first are stored for certain. Those of one order keep their
+// order: never are two under way. A repeated event keeps its id, by which the stream and its readers know it.
 func (e *Events) Publish(ctx context.Context, events []model.Event) (published int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()

@@ -102,8 +102,8 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	return q, nil
 }
 
-// Lost yields the error with which the library, without Close, gave the connection up: after a breach of protocol,
-// for example. It mends other losses. The Queue is of no use then.
+// Lost yields the error with which the library, without Close, gave the connection up, for example after a breach of
+// protocol. It mends other losses. The Queue is of no use then.
 func (q *Queue) Lost() <-chan error { return q.lost }
 
 func (q *Queue) lose(err error) {

@@ -361,14 +361,12 @@ func (i insertion) rows(tx *gorm.DB, values []any) error {
 
 // Persist turns reservations into orders in one transaction, and says of each, in their order, what became of it. It is
 // CreateOrders for what a hot copy has promised: the window is not asked again, the price is the admission's, and an
-// order without a unit becomes a `failed` row with its reason (and a release), an Outcome without an error. An id with
-// a row answers with that row, whatever became of it.
+// order without a unit becomes a `failed` row with a reason (and a release), an Outcome without an error. An id that
+// has a row answers with that row, whatever became of it.
 //
 // Outcome.Err says that nothing was written for this one: NOT_FOUND (no such voucher), VALIDATION and CONFLICT (no row
 // can hold it), UNAVAILABLE (another order mode; or, with model.ErrCopyReplaced, the last opened copy must be asked).
-//
-// The error for all is CreateOrders', or wraps model.ErrDataRefused when the database refuses the data of some order:
-// smaller batches find which.
+// The error for all is CreateOrders', or wraps model.ErrDataRefused for some order's data: smaller batches find which.
 func (o *Orders) Persist(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error) {
 	if len(reservations) == 0 {
 		return nil, nil

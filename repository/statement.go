@@ -21,8 +21,6 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// statements are files, see their comments.
-//
 //go:embed sql/*.sql
 var statements embed.FS
 

@@ -300,8 +300,8 @@ func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error)
 	return waiting, held, err
 }
 
-// handOver makes returned or added units unpaid orders of who waits first, in the same transaction; others are on
-// sale. Changes in returned brought units back. With added ones the hot copy ends: it would promise heirs more.
+// handOver makes returned or added units unpaid orders of who waits first, in the same transaction; others are on sale.
+// Changes in returned brought units back. With added ones the hot copy ends: it would promise heirs a second order.
 func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []*statusChange) error {
 	v, err := lockVoucher(tx, db.Dialect, voucherID)
 	if err != nil {

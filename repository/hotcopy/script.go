@@ -25,8 +25,7 @@ var lua embed.FS
 
 type script struct{ source, sha string }
 
-// newScripts are the scripts about hot copies, by the names of their files, with which their texts begin. It panics
-// when the program was built without one, which whatever makes a Store notices.
+// newScripts are the scripts by their files' names, with which their texts begin. It panics where one is missing.
 func newScripts() map[string]script {
 	all := map[string]script{}
 	const names = "reserve confirm settle touch release handover read find due close load open apply lower"
@@ -91,7 +90,6 @@ func (s *Store) run(ctx context.Context, calls ...*call) {
 	}
 }
 
-// do makes one call about the open epoch.
 func (s *Store) do(ctx context.Context, script, voucherID string, args ...any) *call {
 	c := &call{script: script, voucher: voucherID, args: args}
 	s.run(ctx, c)

@@ -25,7 +25,7 @@ type listener struct {
 	deaf func()
 }
 
-// watch tells a listener what it hears of a channel. It returns when ctx ends.
+// watch passes the messages of a channel to a listener until ctx ends.
 func watch(ctx context.Context, client redis.UniversalClient, channel string, listener listener) {
 	for ctx.Err() == nil {
 		listener.deaf()

@@ -75,7 +75,6 @@ func mysqlMaintenanceSession() []string {
 // errDSN does not repeat the driver's own message, which can hold a piece of a password that has an @ or a / in it.
 var errDSN = errors.New("the database's DSN does not parse: user:password@tcp(host:port)/schema is expected")
 
-// mysqlConfig reads the DSN and imposes what the service depends on.
 func mysqlConfig(o Options) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(o.DSN)
 	if err != nil {
@@ -321,13 +320,11 @@ func sinceEver(args []driver.NamedValue) []driver.NamedValue {
 	return args
 }
 
-// ending has the server end a SELECT shortly before its caller leaves: MySQL and MariaDB notice that a client has hung
-// up only when they answer. The limit is part of the statement: it costs no round trip, and a router that gives the
+// ending has the server end a SELECT shortly before its caller leaves: MySQL and MariaDB notice a client that hung up
+// only when they answer. The limit is part of the statement: it costs no round trip, and a router that gives the
 // session to somebody else keeps it. MariaDB obeys the first comment. MySQL and TiDB skip it, and take the second one
-// for a hint. Routers skip both.
-//
-// Writes have no limit: they touch few rows, wait for one at most innodb_lock_wait_timeout, and nobody knows what an
-// interrupted COMMIT has done.
+// for a hint. Routers skip both. Writes have no limit: they touch few rows, wait for one at most
+// innodb_lock_wait_timeout, and nobody knows what an interrupted COMMIT did.
 func (c *endingConn) ending(ctx context.Context, query string) string {
 	rest, reads := strings.CutPrefix(query, "SELECT ")
 	if !reads || c.patience == 0 {

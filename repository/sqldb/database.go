@@ -53,9 +53,9 @@ const (
 // quorum, or rejecting queries. It matches no row, so that it locks, writes and replicates nothing.
 const writeNothing = "UPDATE order_mode SET mode = mode WHERE id = 0"
 
-// groupMajority is false on a member of Group Replication that has left its group or reaches no majority of it. Such
-// a member takes writeNothing, but lets a COMMIT wait for group_replication_unreachable_majority_timeout or for ever. A
-// server that is no member has no row, and MariaDB skips what is for MySQL 8 alone.
+// groupMajority is false on a member of Group Replication that left its group or reaches no majority of it. It takes
+// writeNothing then, but lets a COMMIT wait for group_replication_unreachable_majority_timeout or for ever. A server
+// that is no member has no row, and MariaDB skips what is for MySQL 8 alone.
 const groupMajority = "SELECT COALESCE(/*!80000 (SELECT SUM(member_state IN ('ONLINE', 'RECOVERING')) * 2 > COUNT(*)" +
 	" FROM performance_schema.replication_group_members), */ TRUE)"
 
@@ -290,8 +290,6 @@ func (d *Database) SQL() *sql.DB { return d.sql }
 // Budget bounds one call, waiting for a connection included.
 func (d *Database) Budget() time.Duration { return operationBudget + d.Slack }
 
-// The migrations.
-//
 //go:embed migrations/mysql/*.sql migrations/sqlite/*.sql
 var migrationFiles embed.FS
 

@@ -1,5 +1,4 @@
-// Package hotcopytest is the real hotcopy.Store, with its real scripts, over a Redis inside the test that can be
-// made slow, silent or absent. It works in a bubble of testing/synctest.
+// Package hotcopytest is the real hotcopy.Store over a Redis that can be slow, silent or absent, in a synctest bubble.
 package hotcopytest
 
 import (
