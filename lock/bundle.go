@@ -29,7 +29,6 @@ type bundle struct {
 	unfence  func() // forgets it
 }
 
-// answer takes the answer of a part, which may come after the decision.
 func (b *bundle) answer(i int, part *Lease, err error) {
 	b.mu.Lock()
 	b.answered++
@@ -161,8 +160,7 @@ func each(parts []*Lease, do func(*Lease) error) []error {
 	return errs
 }
 
-// giveUp gives back every part that was taken, on a context of its own: that of the caller may be what ended, and
-// bounds only how long it waits. It returns whether there were any, and the parts that turned out to be held.
+// giveUp gives back every taken part on its own context; the caller's bounds only the wait. It returns what it found.
 func (b *bundle) giveUp(ctx context.Context, bound time.Duration) vain {
 	parts, _ := b.take()
 	b.mu.Lock()
@@ -185,7 +183,7 @@ func (b *bundle) giveUp(ctx context.Context, bound time.Duration) vain {
 	return v
 }
 
-// unlock gives back every part and reports failures; a lost part is none while enough were held.
+// unlock gives back every part and reports failures; a lost part is no failure while enough were held.
 func (b *bundle) unlock(ctx context.Context, l *Lease) error {
 	parts, lost := b.take()
 	l.end(ErrUnlocked)

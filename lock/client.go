@@ -58,9 +58,8 @@ func New(store Store, opts ...ClientOption) *Client {
 // Mutex returns the lock of that name. It costs nothing and needs no closing; the name alone says which lock it is.
 func (c *Client) Mutex(name string) *Mutex { return &Mutex{client: c, name: name} }
 
-// ForceUnlock frees a lock, whichever owner holds it, and wakes its waiters. It is for operators, after a holder has
-// been found dead or stuck. A holder that lives finds out at its next renewal (a third of its lease), Extend or Unlock;
-// until then two owners may hold the lock. It returns whether the lock was held.
+// ForceUnlock frees a lock, whoever holds it, wakes its waiters, and returns whether it was held. It is for operators.
+// A live holder learns of it at its next renewal (a third of its lease), Extend or Unlock; until then two may hold it.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	was, err := c.store.ForceRelease(ctx, name)
 	if err != nil {
@@ -78,14 +77,12 @@ func (c *Client) Holder(ctx context.Context, name string) (holder string, left t
 	return holder, left, nil
 }
 
-// closeUndoTime is how long Close waits for locks to be given back once nothing else is under way: for a call that
-// times out and a repetition (5 s). A store that has not answered by then is gone.
+// closeUndoTime bounds how long Close waits for locks to be given back (5 s): a call that times out and a repetition.
 const closeUndoTime = 5 * defaultCallTimeout / 2
 
-// Close ends the client: no lock can be taken any more, waiters get ErrClosed, the contexts of the leases still held
-// end with the cause ErrClosed and their locks are released. It waits until ctx ends for every Lock and Unlock under
-// way, and then for at most 5 s for what is being given back. What is left then ends with its lease, and the error is
-// the cause of ctx, or ErrUnknown when the store did not answer. It is safe to call twice.
+// Close ends the client: no lock can be taken, waiters get ErrClosed, and held leases are released and end with that
+// cause. It waits until ctx ends for calls of Lock and Unlock, then 5 s at most for releases. What is left then ends
+// with its lease; the error is ctx's cause, or ErrUnknown when the store did not answer. It is safe to call twice.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	first := !c.closed
@@ -165,7 +162,6 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// finished returns a channel that is closed once the work is done.
 func finished(work *sync.WaitGroup) <-chan struct{} {
 	done := make(chan struct{})
 	go func() { // lasts as long as the work
@@ -175,9 +171,8 @@ func finished(work *sync.WaitGroup) <-chan struct{} {
 	return done
 }
 
-// Do takes the lock of that name, does the work, and gives the lock back, also when the work panics. The work's context
-// ends with ctx, and with the cause ErrLost when the lock is lost; the lock is held until the work has returned. The
-// error is that of Lock, or those of the work and of Unlock.
+// Do does the work under the lock and frees it, also after a panic. The work's context ends with ctx, or with cause
+// ErrLost when the lock is lost; it is held until the work returns. The error is Lock's, or the work's and Unlock's.
 func (c *Client) Do(ctx context.Context, name string, work func(ctx context.Context) error, opts ...Option) (err error) {
 	ctx, _ = withOwner(ctx)
 	lease, err := c.Mutex(name).Lock(ctx, opts...)
@@ -191,10 +186,9 @@ func (c *Client) Do(ctx context.Context, name string, work func(ctx context.Cont
 	return work(ctx)
 }
 
-// Campaign is for work that one process does at a time. It waits until this process is the leader, that is, holds the
-// lock of that name, and calls lead. When it no longer leads it ends lead's context, waits for lead to return, and
-// campaigns again. It returns lead's error when lead returns by itself, and otherwise the cause of ctx, ErrClosed or
-// ErrRefused. Client.Holder says who leads.
+// Campaign has one process at a time lead: it waits until this process holds the lock of that name, and calls lead.
+// When the lock is lost, it ends lead's context, waits for lead to return, and campaigns again. It returns lead's error
+// when lead returns by itself, else the cause of ctx, ErrClosed or ErrRefused. Client.Holder says who leads.
 func (c *Client) Campaign(ctx context.Context, name string, lead func(ctx context.Context) error) error {
 	for {
 		var led, lost bool

@@ -201,16 +201,14 @@ func (h *holding) end(cause error) bool {
 	return true
 }
 
-// state returns whether the holding counts as held, and what ended it if not.
 func (h *holding) state() (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.held, h.cause
 }
 
-// add puts one more lease on the holding; false when it has ended. Each one with a watchdog schedules a renewal: the
-// contexts of those before it may have ended, and then the holding is no longer renewed. The renewal is due so early
-// that two more still come in time, however long the answer took that gave the lock.
+// add puts one more lease on the holding; false when it has ended. Each lease with a watchdog schedules a renewal, as
+// those before it may have ended, so early that two more still come in time, however long the lock's answer took.
 func (h *holding) add(l *Lease) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -232,7 +230,6 @@ func (h *holding) add(l *Lease) bool {
 	return true
 }
 
-// remove takes a lease off the holding and returns how many are left, and whether the holding is still held.
 func (h *holding) remove(l *Lease) (left int, held bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -270,9 +267,8 @@ func (h *holding) count() int {
 	return len(h.leases)
 }
 
-// undo gives back what may have been taken, in the background: no caller waits for a store that does not answer.
-// ErrUnknown outweighs the errors by which nothing was taken: err may carry the cause of a context, and that may be
-// another lock's.
+// undo gives back what may have been taken, in the background. ErrUnknown outweighs the errors by which nothing was
+// taken: err may carry the cause of a context, and that may be another lock's.
 func (h *holding) undo(err error) {
 	nothing := errors.Is(err, ErrRefused) || errors.Is(err, ErrNotSent)
 	if !nothing || errors.Is(err, ErrUnknown) {
@@ -330,7 +326,6 @@ func (h *holding) confirm(ctx context.Context, r Request, to string) (int64, err
 	return grant.Token, nil
 }
 
-// gone loses a lock that the store does not have any more.
 func (h *holding) gone(to string) error {
 	h.lose("found gone, asked to " + to + " it")
 	return fmt.Errorf("%s the lock %s: %w", to, h.name, ErrLost)
@@ -362,8 +357,7 @@ func (h *holding) extend(ctx context.Context, l *Lease, d time.Duration) error {
 	return nil
 }
 
-// unlock gives back one hold; the last one frees the lock. The context of the lease ends before the request leaves.
-// unlockTimeout bounds all of it: the wait for the owner's turn, and a call that the store does not answer.
+// unlock ends the lease's context, then gives back one hold. unlockTimeout bounds the wait for the turn and the call.
 func (h *holding) unlock(ctx context.Context, l *Lease) error {
 	c := h.client
 	ctx, cancel := context.WithTimeout(ctx, c.set.unlockTimeout)

@@ -33,10 +33,9 @@ type held interface {
 	validUntil() time.Time
 }
 
-// Context returns the context for the work the lock protects. It carries the owner, so that locking the same name with
-// it re-enters, and the values of the one given to Lock, but not its end: see While and Client.Do. It ends with the
-// cause ErrLost when the lock is lost, at the latest a drift (1 % of the lease + 2 ms) before another owner can hold
-// it; with ErrUnlocked after Unlock.
+// Context returns the context for the work the lock protects. Locking the same name with it re-enters. It has the
+// values of the one given to Lock, but not its end: see While and Client.Do. It ends with the cause ErrLost at the
+// latest a drift (1 % of the lease + 2 ms) before another owner can hold the lost lock; with ErrUnlocked after Unlock.
 func (l *Lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,9 +48,8 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// Token returns the fencing token: greater than that of every earlier acquisition of this lock, the same for a
-// re-entry. What the lock protects should refuse a token smaller than the greatest it has seen, in the same transaction
-// as the write. 0 when the store keeps none.
+// Token returns the fencing token: greater than every earlier acquisition's, the same for a re-entry, 0 when the store
+// keeps none. What the lock protects should refuse one below the greatest it has seen, in the transaction of the write.
 func (l *Lease) Token() int64 { return l.hold.token() }
 
 // Name returns the name of the lock.
@@ -60,10 +58,9 @@ func (l *Lease) Name() string { return l.name }
 // ValidUntil returns until when the lock can be relied on if it is not renewed, by the monotonic clock of this process.
 func (l *Lease) ValidUntil() time.Time { return l.hold.validUntil() }
 
-// Extend makes the lock last d from now; less than 10 ms is taken as 10 ms. A lock that is renewed while it is held, or
-// that its owner has re-entered, lasts at least as long as before; one with LeaseTime may be shortened. It returns
-// ErrLost when the lock has been lost, ErrNotHeld after Unlock, and otherwise the store's own error; the lock then
-// lasts for the shorter of the two terms.
+// Extend makes the lock last d from now, 10 ms at least. A lock that is renewed, or that its owner has re-entered,
+// lasts at least as long as before; one with LeaseTime may be shortened. It returns ErrLost when the lock has been
+// lost, ErrNotHeld after Unlock, else the store's own error; the lock then lasts for the shorter of the two terms.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	l.mu.Lock()
 	done, ended := l.unlocked, l.ended
@@ -77,12 +74,10 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	return l.hold.extend(ctx, l, max(d, minLease))
 }
 
-// Unlock gives the lock back, or one hold of it after a re-entry, and wakes the next waiter. It uses a context of its
-// own, because a lock must be given back also when the work's context has ended, and takes 3 s at most (UnlockTimeout).
-//
-// It returns ErrLost when the lock had been lost before, so that another owner may have been at work too; ErrNotHeld
-// when this lease was unlocked already; and the store's error when that could not be reached: the lock is then no
-// longer renewed and ends with its lease.
+// Unlock gives the lock back, or one hold of it after a re-entry, and wakes the next waiter. It uses its own context,
+// as the work's may have ended, and takes 3 s at most (UnlockTimeout). It returns ErrLost when the lock had been lost,
+// so that another owner may have been at work too; ErrNotHeld when this lease was unlocked already; else the store's
+// error: the lock is then no longer renewed and ends with its lease.
 func (l *Lease) Unlock() error { return l.UnlockContext(context.Background()) }
 
 // UnlockContext is Unlock under a caller's context. When that ends first, the lock is given back in the background.

@@ -1,5 +1,4 @@
-// Package lock holds distributed locks: mutual exclusion between the goroutines of many processes, by way of a store
-// that they share.
+// Package lock holds distributed locks: goroutines of many processes exclude each other by way of a store they share.
 //
 //	locks := lock.New(lock.NewRedisStore(client)) // once per process
 //	err := locks.Do(ctx, "order:42", func(ctx context.Context) error { … })
@@ -42,8 +41,7 @@ var (
 	// ErrClosed means that the client has been closed.
 	ErrClosed = errors.New("lock: client closed")
 
-	// ErrUnknown means that the store did not answer in time, so it may or may not have done what it was asked to. An
-	// acquisition that ended like this is undone; its caller holds nothing.
+	// ErrUnknown means that no answer came in time: the store may have done the request. An acquisition is then undone.
 	ErrUnknown = errors.New("lock: the store did not answer, the outcome is unknown")
 
 	// ErrRefused means that the store cannot do this at all (a key of another type, no permission) and changed nothing.
@@ -62,7 +60,6 @@ func isGone(err error) bool { return errors.Is(err, ErrLost) && !errors.Is(err, 
 //go:embed lua/*.lua sql/*.sql
 var files embed.FS
 
-// file reads a script or a statement of this package.
 func file(name string) string {
 	text, err := files.ReadFile(name)
 	if err != nil {
@@ -98,26 +95,20 @@ func (m *Mutex) settings() settings { return m.client.set }
 
 func (m *Mutex) key() string { return m.client.id + "/" + m.name }
 
-// Lock takes the lock. While another owner holds it, it waits: until the budget of the option Wait has passed
-// (ErrTimeout), or until ctx ends (its cause). Waiters of one client are served in the order they came.
-//
-// If ctx is the context of a lease of this lock, or derived from one, the owner re-enters: the lock counts one more
-// hold and needs one more Unlock. See Detach for the opposite.
-//
-// ctx bounds the acquisition alone; see While for a hold that ends with a context.
+// Lock takes the lock. It waits for another owner until the budget of the option Wait has passed (ErrTimeout), or ctx
+// ends (its cause). Waiters of one client are served in the order they came. ctx bounds the acquisition alone: see
+// While for the hold. If ctx derives from the context of a lease of this lock, the owner re-enters: the lock counts one
+// more hold and needs one more Unlock. See Detach for the opposite.
 //
 // ErrLost: the answer came too late for the lease, or a re-entry found the lock gone. ErrClosed: the client is closed.
-// Every other error is the store's own. After an error nothing is left held: what the store may have done all the same
-// is undone in the background.
+// Others are the store's own. After an error nothing stays held: what was taken is undone in the background.
 func (m *Mutex) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
 	return m.lock(ctx, newAttempt(m.client.set, opts))
 }
 
-// TryLock takes the lock if no other owner holds it and returns ErrHeld otherwise. It goes ahead of waiters if the lock
-// is free at that moment. The option Wait has no effect.
-//
-// While another call of the same owner acquires or releases the lock, it returns ErrHeld too; so does Lock with
-// Wait(0), with ErrTimeout.
+// TryLock takes the lock if no other owner holds it, ahead of waiters, and returns ErrHeld otherwise. The option Wait
+// has no effect. While another call of the same owner acquires or releases the lock, it returns ErrHeld too, and Lock
+// with Wait(0) returns ErrTimeout.
 func (m *Mutex) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
 	return m.lock(ctx, newAttempt(m.client.set, opts).trying())
 }
@@ -202,7 +193,6 @@ func defaultSettings() settings {
 	}
 }
 
-// orDefault replaces a duration that makes no sense by the default.
 func orDefault(d, standard time.Duration) time.Duration {
 	if d <= 0 {
 		return standard
@@ -216,16 +206,14 @@ func WatchdogLease(d time.Duration) ClientOption {
 	return func(s *settings) { s.lease = max(d, minLease) }
 }
 
-// LongestLease bounds every lease of the client: a longer WatchdogLease, LeaseTime or Extend is cut to it. The names of
-// the client's holders contain the bound. When the store's clock was ahead and is set right, a lease that was given
-// meanwhile lasts too long by as much; the holder, and any client of this package that asks for the lock, cuts it to
-// the bound again. Without a bound, as with Redisson's holders, the lease stays as long as the store has it. Less than
-// 10 ms is taken as 10 ms; more than 49 days as 49 days.
+// LongestLease bounds every lease of the client, at 10 ms to 49 days: a longer WatchdogLease, LeaseTime or Extend is
+// cut to it. The names of the client's holders contain the bound. A lease given while the store's clock was ahead lasts
+// too long once that is set right; the holder, and any client of this package that asks for the lock, cuts it to the
+// bound. Without a bound, as with Redisson's holders, the lease stays as long as the store has it.
 func LongestLease(d time.Duration) ClientOption {
 	return func(s *settings) { s.longest = min(max(d, minLease), math.MaxUint32*time.Millisecond) }
 }
 
-// bound cuts a lease to the longest one.
 func (s settings) bound(lease time.Duration) time.Duration {
 	if s.longest > 0 {
 		lease = min(lease, s.longest)
@@ -243,9 +231,8 @@ func PollEvery(d time.Duration) ClientOption {
 	return func(s *settings) { s.poll = orDefault(d, defaultPoll) }
 }
 
-// ProbeEvery sets how often the first waiter of a process asks although its subscription is live (default 500 ms): a
-// key that was deleted or flushed, and a message that was lost, are found out in no other way. 0 or less is the
-// default.
+// ProbeEvery sets how often the first waiter of a process asks although its subscription is live (default 500 ms, also
+// of 0 or less): only this finds out a deleted or flushed key, and a lost message.
 func ProbeEvery(d time.Duration) ClientOption {
 	return func(s *settings) { s.probe = orDefault(d, defaultProbe) }
 }
@@ -269,9 +256,8 @@ type attempt struct {
 	life     context.Context //nolint:containedctx // what the lease's context derives from; nil: see lifeOf
 }
 
-// Wait sets how long Lock waits while another owner holds the lock; 0 or less means one attempt. Without it Lock waits
-// until its context ends. It bounds waiting only: the store's CallTimeout and the context bound a store that does not
-// answer.
+// Wait sets how long Lock waits for another owner; 0 or less means one attempt. Without it Lock waits until ctx ends. A
+// store that does not answer is bounded by its CallTimeout and the context alone.
 func Wait(d time.Duration) Option { return func(a *attempt) { a.wait, a.forever = max(d, 0), false } }
 
 // LeaseTime makes the lock last d and not be renewed: it ends by itself even if its holder lives on. Without it the
@@ -281,8 +267,7 @@ func LeaseTime(d time.Duration) Option {
 }
 
 // While makes the hold end with a context: the lease's context derives from it, and when it ends the lock is no longer
-// renewed, and so is free within a lease. Without it a lock is held until Unlock, also when the goroutine that took it
-// is gone.
+// renewed, so is free within a lease. Without it a lock is held until Unlock, even if its goroutine is gone.
 func While(life context.Context) Option { return func(a *attempt) { a.life = life } }
 
 // Fenced makes a lock of several parts (All, Majority) spend a round on a growing token. Single locks have one.
@@ -296,7 +281,6 @@ func (a attempt) lifeOf(ctx context.Context, own *owner) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// once reports whether there is one attempt only.
 func (a attempt) once() bool { return !a.forever && a.wait == 0 }
 
 // budget returns a channel that fires when the wait is over; nil when ctx alone ends it.
@@ -307,7 +291,6 @@ func (a attempt) budget() <-chan time.Time {
 	return time.After(a.wait)
 }
 
-// trying is the attempt of TryLock.
 func (a attempt) trying() attempt {
 	a.try, a.wait, a.forever = true, 0, false
 	return a

@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// memoryStore keeps locks in the memory of this process, see NewMemoryStore.
 type memoryStore struct {
 	mu      sync.Mutex
 	locks   map[string]*memoryLock
@@ -27,8 +26,7 @@ type memoryLock struct {
 // firstSweep is the number of locks from which on expired ones are looked for.
 const firstSweep = 1024
 
-// NewMemoryStore keeps locks in the memory of this process: for a service that runs alone, and for tests. It excludes
-// no other process.
+// NewMemoryStore keeps locks in memory, for a service that runs alone and for tests. It excludes no other process.
 func NewMemoryStore() Store {
 	return &memoryStore{
 		locks:   map[string]*memoryLock{},
@@ -37,7 +35,6 @@ func NewMemoryStore() Store {
 	}
 }
 
-// Acquire is Store's.
 func (s *memoryStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 	if err := ctx.Err(); err != nil {
 		return Grant{}, err
@@ -61,7 +58,6 @@ func (s *memoryStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 	}
 }
 
-// Renew is Store's.
 func (s *memoryStore) Renew(ctx context.Context, rs []Request) []error {
 	if err := ctx.Err(); err != nil {
 		return slices.Repeat([]error{err}, len(rs))
@@ -81,7 +77,7 @@ func (s *memoryStore) Renew(ctx context.Context, rs []Request) []error {
 	return errs
 }
 
-// Release is Store's. Nothing arrives late in one process, so an abandoned acquisition needs no more than any other.
+// Release does nothing more for an abandoned acquisition: nothing arrives late in one process.
 func (s *memoryStore) Release(ctx context.Context, r Request) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -98,7 +94,6 @@ func (s *memoryStore) Release(ctx context.Context, r Request) (bool, error) {
 	return true, nil
 }
 
-// ForceRelease is Store's.
 func (s *memoryStore) ForceRelease(ctx context.Context, name string) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -112,7 +107,6 @@ func (s *memoryStore) ForceRelease(ctx context.Context, name string) (bool, erro
 	return true, nil
 }
 
-// Holder is Store's.
 func (s *memoryStore) Holder(_ context.Context, name string) (string, time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +117,7 @@ func (s *memoryStore) Holder(_ context.Context, name string) (string, time.Durat
 	return "", 0, nil
 }
 
-// Pass is Passer's. If a client of another process waits, the lock is freed, so that nobody is starved.
+// Pass frees the lock if a client of another process waits, so that nobody is starved.
 func (s *memoryStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
 	if err := ctx.Err(); err != nil {
 		return Passed{}, err
@@ -142,7 +136,6 @@ func (s *memoryStore) Pass(ctx context.Context, from, to Request) (Passed, error
 	return Passed{Was: true, Held: true, Token: s.grant(to, now)}, nil
 }
 
-// Watch is Store's.
 func (s *memoryStore) Watch(_ context.Context, name string, wake func()) Watch {
 	w := &memoryWatch{store: s, name: name, wake: wake}
 	s.mu.Lock()
@@ -155,10 +148,8 @@ func (s *memoryStore) Watch(_ context.Context, name string, wake func()) Watch {
 	return w
 }
 
-// Close is Store's; the memory goes with the store.
 func (s *memoryStore) Close() error { return nil }
 
-// live returns a lock whose lease has not ended.
 func (s *memoryStore) live(name string, now time.Time) *memoryLock {
 	held := s.locks[name]
 	if held == nil || !now.Before(held.until) {

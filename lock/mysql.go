@@ -18,8 +18,7 @@ const (
 	sweepEvery = retention / 60
 	sweepRows  = 1000
 
-	// renewAtOnce rows are renewed at the same time, because the renewal of a row that a transaction has locked waits, and
-	// the others must not. More would take connections from the rest of the program.
+	// renewAtOnce rows are renewed at a time: one locked by a transaction must not delay the rest, nor drain the pool.
 	renewAtOnce = 8
 
 	maxNameLength  = 255 // of the column
@@ -52,19 +51,14 @@ func StatementTimeout(d time.Duration) MySQLOption {
 	return func(s *MySQLStore) { s.timeout = orDefault(d, defaultCallTimeout) }
 }
 
-// NewMySQLStore keeps locks in a table, see MySQLTable. Leases end by the database's clock, so the clocks of the
-// processes do not matter. There are no messages: a waiter of another process asks at intervals (PollEvery). Rows
-// unused for an hour are deleted, once a minute, in the background.
+// NewMySQLStore keeps locks in a table, see MySQLTable. Leases end by the database's clock; those of the processes do
+// not matter. There are no messages: a waiter of another process asks at intervals (PollEvery). Rows unused for an hour
+// are deleted, once a minute, in the background. db must reach one primary for reads too: no read/write splitting, no
+// balancing over nodes. Up to eight of its connections renew leases at a time.
 //
-// db must reach one primary for reads too: no read/write splitting, no balancing over several nodes. Up to eight of its
-// connections renew leases at a time.
-//
-// A row remembers the last holder that gave the lock back, and no others. So an acquisition that was given up while it
-// was under way, and that arrives only when another holder has come and gone, takes the lock for nobody: it is then
-// free again when its lease ends.
-//
-// It is slower than Redis by the price of a committed transaction each time a lock is taken, renewed or given back. It
-// is for those who have a database and no Redis, or want the lock to survive just as well as the data.
+// A row remembers only the last holder that gave the lock back. An acquisition that was given up under way, and arrives
+// after another holder has come and gone, takes the lock for nobody until its lease ends. Each take, renewal and return
+// costs a committed transaction: use it without Redis, or for a lock that survives as the data does.
 func NewMySQLStore(db *sql.DB, opts ...MySQLOption) *MySQLStore {
 	s := &MySQLStore{db: db, table: DefaultTable, timeout: defaultCallTimeout, queries: make(map[string]string)}
 	for _, o := range opts {
@@ -93,7 +87,6 @@ func (s *MySQLStore) EnsureTable(ctx context.Context) error {
 const latest = "(UTC_TIMESTAMP(6) + INTERVAL IF(owner LIKE '________-____-8___-____-____________:%', " +
 	"CONV(CAST(SUBSTRING(owner, 29, 8) AS CHAR), 16, 10), 9000000000000) * 1000 MICROSECOND)"
 
-// query reads a statement and leaves out its comments.
 func query(name, table string) string {
 	var b strings.Builder
 	for line := range strings.Lines(file("sql/" + name + ".sql")) {
@@ -236,7 +229,6 @@ func (s *MySQLStore) Close() error {
 	return nil
 }
 
-// lockRow is what the table says about a lock.
 type lockRow struct {
 	owner, released string
 	token           int64
@@ -259,9 +251,8 @@ func (s *MySQLStore) look(ctx context.Context, name string) (lockRow, error) {
 	return row, nil
 }
 
-// exec executes a statement, and again when it fails: the database may have chosen it as the victim of a deadlock, and
-// every statement may be executed twice. The exception is a renewal, which may shorten: the client repeats it, or
-// relies on no copy being under way.
+// exec executes a statement, and again when it fails: a deadlock may have chosen it, and each may be executed twice.
+// The exception is a renewal, which may shorten: the client repeats it, or relies on no copy being under way.
 func (s *MySQLStore) exec(ctx context.Context, name string, args ...any) (int64, error) {
 	result, err := s.db.ExecContext(ctx, s.queries[name], args...)
 	if err != nil && ctx.Err() == nil && name != "renew" {

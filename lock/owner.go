@@ -9,7 +9,6 @@ import (
 	"sync"
 )
 
-// ownerKey is the key under which the owner travels in a context.
 type ownerKey struct{}
 
 // owner is what holds locks: every goroutine with the context of a lease, because work is handed on.
@@ -26,7 +25,6 @@ type fence struct {
 	refs  int
 }
 
-// fence returns the token that the owner has for a lock already, or gets one.
 func (o *owner) fence(key string, get func() (int64, error)) (int64, error) {
 	o.mu.Lock()
 	if f := o.fences[key]; f != nil {
@@ -67,10 +65,8 @@ type slot struct {
 	refs  int           // guarded by owner.mu
 }
 
-// errTurn is the answer to a TryLock while another call of its owner asks for the lock.
 var errTurn = fmt.Errorf("%w: another call of its owner asks for it", ErrHeld)
 
-// take waits for the slot's turn.
 func (s *slot) take(ctx context.Context, a attempt) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -150,9 +146,8 @@ func (o *owner) holds(m *Mutex) bool {
 // newUUID returns a random (version 4) UUID, as Redisson's client ids are.
 func newUUID() string { return uuidOf(4, 0) }
 
-// clientID begins the names of a client's holders. Where their leases are bounded it is a UUID of version 8 whose last
-// eight digits are the bound in milliseconds, so every client can see how long the lease of such a holder may be.
-// Redisson's UUIDs are of version 4.
+// clientID begins the names of a client's holders: a UUID, of version 4 as Redisson's. Where leases are bounded it is
+// of version 8, and its last eight digits are the bound in milliseconds, for every client to see.
 func clientID(s settings) string {
 	if s.longest == 0 {
 		return newUUID()
@@ -160,7 +155,6 @@ func clientID(s settings) string {
 	return uuidOf(8, uint32(s.longest.Milliseconds())) //nolint:gosec // bounded
 }
 
-// uuidOf makes a random UUID of that version; one of version 8 ends with the number.
 func uuidOf(version byte, last uint32) string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead

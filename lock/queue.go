@@ -57,8 +57,7 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 	return err == nil, 0, err
 }
 
-// cutBy adds the cause for which ctx has ended to the error of a call that this may have cut. Stores and drivers may
-// say no more than that it was canceled, and a driver's timer of the same deadline may run out before that of ctx.
+// cutBy adds ctx's cause to an error that may not name it. A driver's timer may run out just before that of ctx.
 func cutBy(ctx context.Context, err error) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		<-ctx.Done()
@@ -131,9 +130,8 @@ func (c *Client) insist(ctx context.Context, call func(context.Context) error) e
 	}
 }
 
-// queue holds the waiters of one process for one lock, or for one set of a Quorum's parts, first come first served.
-// Only the first of them asks the store, so one unlock message costs one request per process, however many wait. Its
-// fields are guarded by Client.mu.
+// queue holds the waiters of one process for one lock, or for one set of a Quorum's parts, in their order. Only the
+// first asks the store: one unlock message costs one request per process, however many wait. Client.mu guards it.
 type queue struct {
 	name      string
 	waiting   []*waiter
@@ -188,8 +186,7 @@ func (c *Client) enqueue(name string, w *waiter, asked bool) *queue {
 	return q
 }
 
-// leave takes a waiter out of its queue: with the lock, for a term that is known, or without it, 0. Then the next one
-// asks at once, and what a Pass gave the waiter, or may still give it, is undone, whatever it left for.
+// leave takes a waiter out: with the lock for took, or without it (0), when the next one asks and a Pass is undone.
 func (c *Client) leave(q *queue, w *waiter, took time.Duration) {
 	c.mu.Lock()
 	i := slices.Index(q.waiting, w)
@@ -245,7 +242,6 @@ func (c *Client) offer(name string) *waiter {
 	return q.waiting[0]
 }
 
-// settle records for the waiter what became of an offer.
 func (c *Client) settle(w *waiter, passed Passed, sent time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -384,7 +380,6 @@ func (c *Client) look(q *queue, w *waiter, retry *time.Timer) step {
 	return step{}
 }
 
-// once asks the store, or those of the parts, once.
 func (c *Client) once(ctx context.Context, q *queue, w *waiter) (ok bool, busy time.Duration, err error) {
 	if w.rounds == nil {
 		return c.try(ctx, w.h)
@@ -393,8 +388,7 @@ func (c *Client) once(ctx context.Context, q *queue, w *waiter) (ok bool, busy t
 	return ok, 0, err
 }
 
-// listen begins to watch the lock for the queue. The store is called without Client.mu, which its wake takes. Only the
-// first waiter comes here, and it stays in the queue meanwhile, so the queue stays too.
+// listen begins to watch the lock, without Client.mu, which wake takes. The first waiter stays here, so the queue does.
 func (c *Client) listen(ctx context.Context, q *queue, w *waiter) {
 	var watch Watch
 	if w.rounds == nil {

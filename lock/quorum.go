@@ -19,15 +19,13 @@ type Quorum struct {
 }
 
 // All makes a lock that is held when every part is: a MultiLock. Parts must be different locks: of different names, or
-// of one name on independent stores. A failed store makes it unavailable. With no parts Lock returns ErrRefused.
-//
-// Its callers may wait long behind callers of one of its parts: these hand the part to one another, and All needs all
-// parts free at the same moment. Where both are busy, lock the parts one after the other, always in the same order.
+// of one name on independent stores. A failed store makes it unavailable. With no parts Lock returns ErrRefused. Its
+// callers may wait long behind callers of one part, who hand it to one another: All needs all parts free at once. Where
+// both are busy, lock the parts one after the other, always in the same order.
 func All(parts ...Locker) *Quorum { return newQuorum("all", parts, len(parts)) }
 
-// Majority makes a lock that is held when more than half of the parts are: a RedLock. The parts must be different
-// locks, of one name on independent stores, and an odd number of them: 2X+1 stores survive the failure of X. With no
-// parts Lock returns ErrRefused.
+// Majority makes a lock that is held when more than half of the parts are: a RedLock. Parts must be an odd number of
+// locks of one name on independent stores: 2X+1 stores survive the failure of X. With no parts Lock returns ErrRefused.
 func Majority(parts ...Locker) *Quorum { return newQuorum("majority", parts, len(parts)/2+1) }
 
 func newQuorum(kind string, parts []Locker, need int) *Quorum {
@@ -56,11 +54,9 @@ func (q *Quorum) settings() settings {
 	return q.parts[0].settings()
 }
 
-// Lock takes the parts, all at the same time, and holds the lock when it got enough of them within the lease. Otherwise
-// it gives back every part it got and tries again as the options say. The errors are those of Mutex.Lock; when too few
-// parts can be reached, they are the parts' own.
-//
-// Lease.Token is 0 unless the option Fenced is given.
+// Lock takes the parts, all at the same time, and holds the lock when it got enough within the lease. Otherwise it
+// gives back what it got and tries again as the options say. The errors are those of Mutex.Lock; when too few parts can
+// be reached, they are the parts' own. Lease.Token is 0 without the option Fenced.
 func (q *Quorum) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
 	return q.lock(ctx, newAttempt(q.settings(), opts))
 }
@@ -91,9 +87,8 @@ type vain struct {
 	busy   map[int]bool // parts that are held: by another owner, or by a call of this one (false)
 }
 
-// round asks the parts once. ErrHeld means that other owners hold too many. It then waits for the other parts' answers
-// for as long as patience, rather than cancel them, so that the next round knows of them and finds none of this one
-// under way.
+// round asks the parts once. ErrHeld means that other owners hold too many. It then waits up to patience for the other
+// answers, rather than cancel them: the next round then knows of them and finds none of this one under way.
 func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time.Duration) (*Lease, vain, error) {
 	l := &Lease{name: q.name, life: a.lifeOf(ctx, own), term: a.lease, watchdog: a.watchdog}
 	asking, stop := context.WithCancel(ctx) // stopped after the last answer, or when it fails
@@ -129,10 +124,9 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time
 }
 
 const (
-	// quorumPause is between two rounds of a caller that got too few of the parts. It is drawn at random up to a bound
-	// that doubles each time another caller was faster, so that two callers that took half of the parts each do not do so
-	// again. After it, and after the first message, the caller waits up to that bound for the messages of the other parts:
-	// they are usually on their way, and a round that comes too early gets too few again.
+	// quorumPause is between two rounds of a caller that got too few parts: random, up to a bound that doubles each
+	// time another caller was faster, so that two with half of the parts each do not do so again. After it, and after
+	// the first message, the caller waits up to that bound for the others: a round too early gets too few.
 	quorumPause    = 2 * tick
 	maxQuorumPause = 64 * quorumPause
 	// slowRounds: the bound is as many rounds, too. A round that waits for a silent part keeps the others from those it
@@ -152,10 +146,8 @@ type rounds struct {
 	slow  time.Duration // the slowest round took so long
 }
 
-// await waits for its turn in the queue of this process, and then makes rounds until one succeeds, the budget has
-// passed, or ctx has ended. An owner that holds a part already must not wait behind a call that waits for that part: it
-// has a queue for itself. Only the first of a queue asks the stores, so callers of one process do not take parts from
-// one another.
+// await waits for its turn in this process's queue, so that its callers do not take parts from one another, and makes
+// rounds. An owner that holds a part has a queue for itself: it must not wait behind a call that waits for that part.
 func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, error) {
 	client, key := q.where()
 	r := &rounds{q: q, own: own, a: a, pause: quorumPause}
@@ -174,7 +166,6 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 	return r.lease, nil
 }
 
-// round makes one round for the first waiter.
 func (c *Client) round(ctx context.Context, line *queue, w *waiter) (ok bool, err error) {
 	r := w.rounds
 	c.mu.Lock()
@@ -223,7 +214,6 @@ func (r *rounds) free(line *queue) (n int) {
 	return n
 }
 
-// hear notes that a part may have become free.
 func (c *Client) hear(line *queue, part string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,8 +226,7 @@ func (c *Client) hear(line *queue, part string) {
 	}
 }
 
-// consider has the first waiter ask when enough parts may be free. While other parts are being given back it makes one
-// round soon, rather than one for each message. Under Client.mu.
+// consider has the first waiter ask when enough parts may be free, or soon, once for many messages. Under Client.mu.
 func (q *queue) consider(enough int) {
 	w := q.waiting[0]
 	switch {
@@ -250,7 +239,6 @@ func (q *queue) consider(enough int) {
 	}
 }
 
-// watchParts watches all parts for a queue.
 func (c *Client) watchParts(ctx context.Context, line *queue, parts []*Mutex) Watch {
 	var all watches
 	for _, m := range parts {
@@ -274,8 +262,7 @@ func (all watches) Stop() {
 	}
 }
 
-// where returns the queue for the quorum's parts, and the client that has it: the same in whatever order the parts are
-// given. No lock's name is its key, which contains the random id of a client.
+// where returns the client and queue for the parts, in any order. No lock is named like key, which has a client's id.
 func (q *Quorum) where() (client *Client, key string) {
 	all := q.mutexes()
 	var keys []string
@@ -287,7 +274,6 @@ func (q *Quorum) where() (client *Client, key string) {
 	return first.client, "quorum " + strings.Join(keys, " ")
 }
 
-// mutexes returns the single locks that the quorum consists of.
 func (q *Quorum) mutexes() []*Mutex { return mutexesOf(q.parts...) }
 
 func mutexesOf(parts ...Locker) (all []*Mutex) {

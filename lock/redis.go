@@ -56,20 +56,17 @@ type RedisOption func(*redisLocks)
 // cheaper. It is for locks whose data has a guard of its own, such as a unique constraint.
 func WithoutTokens() RedisOption { return func(s *redisLocks) { s.noTokens = true } }
 
-// TokenRetention sets how long the token counter of a lock is kept after its last acquisition (default 1 h). A counter
-// that is gone starts again at the server's clock, above every token given before unless the clock was set back by more
-// than this. 0 keeps counters for ever, as Redisson does: set that when Java processes use RFencedLock of the same
-// name.
+// TokenRetention sets how long a lock's token counter is kept after its last acquisition (default 1 h). One that is
+// gone starts again at the server's clock, above every earlier token unless the clock was set back by more than this. 0
+// keeps counters for ever, as Redisson does: set that when Java processes use RFencedLock of the same name.
 func TokenRetention(d time.Duration) RedisOption {
 	return func(s *redisLocks) { s.retention = max(d, 0).Milliseconds() }
 }
 
-// Pipelines sets how many pipelines of acquire and release requests may be under way at once (default 2, which keeps
-// both ends busy: one is being executed while the next one fills).
+// Pipelines sets how many pipelines of acquire and release requests may be under way at once (default 2; at least 1).
 func Pipelines(n int) RedisOption { return func(s *redisLocks) { s.pipelines = max(n, 1) } }
 
-// CallTimeout bounds each call to Redis, including its wait for a place in a pipeline (default 2 s, exact to a tenth of
-// a second; a context may end it earlier). 0 or less is the default.
+// CallTimeout bounds each call to Redis with its wait for a pipeline (default 2 s, also of 0 or less; exact to 0.1 s).
 func CallTimeout(d time.Duration) RedisOption {
 	return func(s *redisLocks) { s.timeout = orDefault(d, defaultCallTimeout) }
 }
@@ -77,14 +74,11 @@ func CallTimeout(d time.Duration) RedisOption {
 // NewRedisStore keeps re-entrant locks in the layout of Redisson: a hash {"<uuid>:<integer>": hold count} under the
 // lock's name with the lease as its expiry, and unlock messages on redisson_lock__channel:{name}. It needs Redis 6.2 or
 // newer. The client stays the caller's; it should not have an AutoPipeline of its own. Deadlines hold whether or not
-// its ContextTimeoutEnabled is set, and it may repeat commands: the scripts allow it.
+// its ContextTimeoutEnabled is set; it may repeat commands, as the scripts allow it. client must not be a
+// *redis.Ring, which has no one server for a lock's waiters: go-redis panics.
 //
-// In a Cluster the other keys of a lock must be in the slot of the lock. By Redisson's rule for their names they are if
-// the lock's name has no braces, or a hash tag, "{user}:42". Locks with names such as "a}b", "a{b", "{}" and "" are
-// refused (ErrRefused).
-//
-// client must not be a *redis.Ring: it has no one server on which the waiters of a lock could subscribe, and go-redis
-// panics.
+// In a Cluster all keys of a lock must be in one slot. By Redisson's rule for their names they are if the lock's name
+// has no braces, or a hash tag, "{user}:42". Names such as "a}b", "a{b", "{}" and "" are refused (ErrRefused).
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) Store {
 	return &redisStore{*newRedisLocks(client, layout{
 		acquire: many("acquire", 2, "lease"), renew: many("renew", 1, "lease"), release: many("release", 1),
@@ -94,10 +88,8 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) Store {
 }
 
 // NewSetNXStore keeps locks as plain keys, SET NX PX with the holder as the value, given back by compare and delete, as
-// most programs other than Redisson do. Unlock messages go to lock_channel:{name}. A Redisson lock of the same name is
-// another lock, and the two must not use one key: give these a name of their own. Options as for NewRedisStore.
-//
-// The key has no hold count; re-entry works all the same, because the Client counts.
+// most programs other than Redisson do. The Client counts holds for re-entry. Unlock messages go to
+// lock_channel:{name}. A Redisson lock is another lock and must not use the same key. Options as for NewRedisStore.
 func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) Store {
 	return newRedisLocks(client, layout{
 		acquire: many("setnx_acquire", 2, "lease"), renew: many("setnx_renew", 1, "lease"), release: many("setnx_release", 1),
@@ -121,7 +113,6 @@ func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) *
 	return s
 }
 
-// Acquire is Store's.
 func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
 	keys := []string{r.Name, s.latch(r)}
 	if s.retention >= 0 {
@@ -147,7 +138,6 @@ func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
 	return Grant{State: StateLost, Stray: !c.once()}, nil
 }
 
-// Renew is Store's.
 func (s *redisLocks) Renew(ctx context.Context, rs []Request) []error {
 	calls := make([]*call, len(rs))
 	for i, r := range rs {
@@ -168,7 +158,6 @@ func (s *redisLocks) Renew(ctx context.Context, rs []Request) []error {
 	return errs
 }
 
-// Release is Store's.
 func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
 	latch := s.latch(r)
 	c := newCall(s.layout.release.on(int64(r.Holds), millis(latchTime), s.publishes(ctx), number(r.Abandon)),
@@ -184,7 +173,6 @@ func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
 	return reply[0] >= 0, nil
 }
 
-// Pass is Passer's.
 func (s *redisStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
 	latch := s.latch(from)
 	channel := s.channel(from.Name)
@@ -201,7 +189,6 @@ func (s *redisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 	return Passed{Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once(), Unsynced: c.answer.unsynced}, nil
 }
 
-// ForceRelease is Store's.
 func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error) {
 	latch := s.latch(Request{Name: name, Holder: newUUID()})
 	c := newCall(s.layout.force.on(millis(latchTime), s.publishes(ctx)), []string{name, s.channel(name), latch})
@@ -216,7 +203,6 @@ func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error
 	return reply[0] == 1, nil
 }
 
-// Holder is Store's.
 func (s *redisLocks) Holder(ctx context.Context, name string) (holder string, left time.Duration, err error) {
 	pipe := s.client.TxPipeline()
 	ask := slices.Clone(s.layout.holder)
@@ -243,12 +229,11 @@ func (s *redisLocks) Holder(ctx context.Context, name string) (holder string, le
 	return holder, ttl.Val(), nil
 }
 
-// Watch is Store's.
 func (s *redisLocks) Watch(ctx context.Context, name string, wake func()) Watch {
 	return s.messages(ctx, name).watch(s.channel(name), wake)
 }
 
-// Close is Store's. The Redis client is not closed.
+// Close does not close the Redis client.
 func (s *redisLocks) Close() error {
 	s.mu.Lock()
 	if !s.closed {
@@ -300,7 +285,6 @@ func latchID(holder string) string {
 	return string(hex.AppendEncode(id, binary.BigEndian.AppendUint64(nil, n)))
 }
 
-// millis is a duration for Redis' expiries; never less than one.
 func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }
 
 // script is a Lua script. Its arguments are the terms, and then those of each lock.
@@ -311,7 +295,6 @@ type script struct {
 	numbers int  // that answer for each lock
 }
 
-// one reads a script, and before it the files that it builds on.
 func one(name string, numbers int, before ...string) *script {
 	var text strings.Builder
 	for _, part := range append(before, name) {
@@ -340,14 +323,12 @@ const (
 	maxWords = 7
 )
 
-// on makes the terms of a call.
 func (s *script) on(args ...int64) terms {
 	t := terms{script: s, count: len(args)}
 	copy(t.args[:], args)
 	return t
 }
 
-// call is what is asked for one lock, on its way.
 type call struct {
 	terms
 	words [maxWords]string // keys, then other arguments
@@ -363,7 +344,6 @@ type call struct {
 	alone    bool          // was given up by alone, and sent again
 }
 
-// answer is a script's to one call.
 type answer struct {
 	numbers  [2]int64
 	err      error
@@ -380,7 +360,6 @@ func newCall(t terms, keys []string, args ...string) *call {
 // once reports whether the call was surely sent only once.
 func (c *call) once() bool { return c.took < swiftly && !c.alone }
 
-// reply returns the answer to the call.
 func (c *call) reply() ([2]int64, error) { return c.answer.numbers, c.answer.err }
 
 // request is one script call on its way to Redis, for one lock or more.
@@ -391,7 +370,6 @@ type request struct {
 	cmd   *redis.Cmd
 }
 
-// requests makes as few requests of the calls as possible.
 func (b *batcher) requests(calls []*call) []*request {
 	var all []*request
 	for i, c := range calls {
@@ -441,8 +419,7 @@ func (r *request) command(ctx context.Context) *redis.Cmd {
 	return cmd
 }
 
-// again returns what is to be sent after a retryable reply: the script in full if Redis does not know it, and each call
-// by itself if one of several was refused, so that the others are not.
+// again returns what to send after a retryable reply: an unknown script in full, or calls singly if one was refused.
 func (r *request) again() []*request {
 	err := r.cmd.Err()
 	var refused redis.Error
@@ -461,7 +438,6 @@ func (r *request) again() []*request {
 	return nil
 }
 
-// answer hands each call its share of the reply.
 func (r *request) answer(answers []answer, synced bool) {
 	numbers, err := r.numbers()
 	each := r.calls[0].script.numbers
@@ -519,8 +495,7 @@ func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []an
 	return answers
 }
 
-// send executes requests, and reports whether as many replicas as needed have what they wrote. Each request has its own
-// error, with one exception: when Redis refused the login of a new connection, only the pipeline has it.
+// send executes requests, and reports whether enough replicas have them. Only the pipeline has a refused login's error.
 func (b *batcher) send(ctx context.Context, due []*request, forgot []string, need int) (synced bool) {
 	for _, r := range due {
 		r.cmd = r.command(ctx)
@@ -549,14 +524,12 @@ func (b *batcher) send(ctx context.Context, due []*request, forgot []string, nee
 	return need == 0 || b.replicas.enough(ctx, b.client, wait, need)
 }
 
-// wrongType reports whether a key is there and is no lock.
 func wrongType(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && redis.HasErrorPrefix(answer, "WRONGTYPE")
 }
 
-// classify sorts errors into: nothing happened (ErrRefused), it may have (ErrUnknown), and other answers of Redis,
-// after which it may have too if go-redis had sent the command before.
+// classify sorts errors: nothing happened (ErrRefused), or it may have (ErrUnknown; others, if go-redis repeated).
 func classify(err error) error {
 	var answer redis.Error
 	switch {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// defaultPipelines: see Pipelines.
+	// defaultPipelines keeps both ends busy: one pipeline is being executed while the next one fills.
 	defaultPipelines = 2
 	// maxPipelineCalls keeps a pipeline's replies in one read buffer, and its last caller from waiting long.
 	maxPipelineCalls = 128
@@ -117,9 +117,8 @@ func (b *batcher) do(ctx context.Context, c *call) {
 	}
 }
 
-// alone makes a call in the caller's own goroutine, when no other is under way: this saves the way to another goroutine
-// and back, a third of the time. A caller could not leave such a call, so it is given up soon, for the queue (false);
-// it does no harm that it may then be executed twice.
+// alone makes a call in the caller's own goroutine when no other is under way: this saves a third of the time. A caller
+// cannot leave it, so it is given up soon, for the queue (false); that it may then be executed twice does no harm.
 func (b *batcher) alone(ctx context.Context, c *call) bool {
 	soon, cancel := context.WithTimeout(ctx, soloTimeout)
 	defer cancel()
@@ -205,7 +204,6 @@ func (b *batcher) start() {
 	b.guard()
 }
 
-// carry sends what is pending until nothing is.
 func (b *batcher) carry(p *pipeline) {
 	var answers []answer
 	for {
@@ -328,14 +326,11 @@ func (b *batcher) close() {
 }
 
 // syncTimeout is how long replicas have to confirm an acquisition (1 s, Redisson's slavesSyncTimeout): many times what
-// a healthy one takes. It also bounds asking a Cluster for its nodes, and is how often a primary is asked for its
-// replicas.
+// a healthy one takes. It also bounds asking a Cluster for nodes, and is how often replicas are counted.
 const syncTimeout = defaultCallTimeout / 2
 
-// do makes one call; its answer is in the call.
 func (s *redisLocks) do(ctx context.Context, c *call) { s.home(ctx, c.words[0]).calls.do(ctx, c) }
 
-// direct makes calls past the queues; their answers are in the calls.
 func (s *redisLocks) direct(ctx context.Context, calls []*call) {
 	lanes := make(map[*batcher][]*call)
 	for _, c := range calls {
@@ -359,8 +354,8 @@ const (
 	// AllReplicas is, for Synced, as many as are connected.
 	AllReplicas = -1
 
-	// maxLag is when a silent replica no longer counts, in seconds, as Redis' min-replicas-max-lag has it: one that hangs
-	// must not stop all locks until its connection is given up (repl-timeout, 60 s).
+	// maxLag is when a silent replica no longer counts, in seconds, as Redis' min-replicas-max-lag has it: one that
+	// hangs must not stop all locks until its connection is given up (repl-timeout, 60 s).
 	maxLag = 10
 	// redirects, a poll apart, bound how long the owner of a slot that moves is looked for.
 	redirects = 5
@@ -368,10 +363,8 @@ const (
 
 // Synced makes an acquisition wait until n replicas have it, or AllReplicas (Redisson's default), so that a promotion
 // does not forget it (WAIT; 1 s at most, less with a shorter CallTimeout). One that they do not confirm is given back:
-// ErrUnsynced. Renewals and re-entries are not confirmed. Default: 0, none.
-//
-// AllReplicas is 0 where none is connected, as on a primary that is cut off from all of them: only a number helps then.
-// AllReplicas needs the right to INFO, both need the right to WAIT.
+// ErrUnsynced. Renewals and re-entries are not confirmed. Default: 0, none. AllReplicas is 0 where none is connected,
+// as on a primary cut off from all: only a number helps then. AllReplicas needs the right to INFO, both to WAIT.
 func Synced(n int) RedisOption { return func(s *redisLocks) { s.replicas = max(n, AllReplicas) } }
 
 // replicas are those of one server, and how many of them are to confirm what is written.

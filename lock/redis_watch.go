@@ -16,13 +16,11 @@ import (
 const (
 	// subscribeTimeout bounds connecting and subscribing, and how long a subscription may leave a ping unanswered.
 	subscribeTimeout = defaultCallTimeout
-	// subscriptionPing is how long a subscription may be silent before it is pinged (1 s). It is also the longest pause
-	// between attempts to connect again; waiters ask at intervals meanwhile.
+	// subscriptionPing is after how long a silence a ping is sent, and the longest pause before a new connection (1 s).
 	subscriptionPing = subscribeTimeout / 2
 )
 
-// subscriptions shares one connection among all watches of a store. A channel is subscribed as long as a waiter watches
-// it. Connecting, subscribing and receiving happen in goroutines of its own; a watcher never waits for them.
+// subscriptions shares one connection among a store's watches. Its goroutines use it: a watcher never waits for them.
 type subscriptions struct {
 	client  redis.UniversalClient
 	sharded bool // one node of a Cluster, with sharded channels
@@ -36,7 +34,6 @@ type subscriptions struct {
 	work    sync.WaitGroup
 }
 
-// channel is a channel that is watched.
 type channel struct {
 	name     string
 	live     atomic.Bool
@@ -124,16 +121,14 @@ func (s *subscriptions) run() {
 	}
 }
 
-// watched returns the names of the channels that are watched.
 func (s *subscriptions) watched() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.entries))
 }
 
-// differ makes have the channels that are watched, and returns which names are to be subscribed and unsubscribed for
-// it. A channel whose last watch has stopped is another one when it is watched again: only a confirmation that comes
-// after that makes it live, and wakes who missed a message in between.
+// differ makes have the watched channels, and returns the names to subscribe and to unsubscribe. A channel that is
+// watched anew is another one: only a later confirmation makes it live, and wakes who missed a message in between.
 func (s *subscriptions) differ(have map[string]*channel) (more, less []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +169,6 @@ func (s *subscriptions) down() {
 	}
 }
 
-// close ends the connection and the goroutines.
 func (s *subscriptions) close() {
 	s.mu.Lock()
 	s.stop() // under mu: nothing starts after it
@@ -262,7 +256,7 @@ func (s *subscriptions) receive(conn *redis.PubSub) (heard bool) {
 			case "subscribe", "ssubscribe":
 				s.tell(m.Channel, func(ch *channel) bool { ch.live.Store(true); return true })
 			case "sunsubscribe":
-				// The server ends a sharded subscription when the slot moves to another node: waiters ask at intervals from now on.
+				// The slot moves to another node, which ends the subscription: waiters ask at intervals from now on.
 				s.tell(m.Channel, func(ch *channel) bool { ch.live.Store(false); return true })
 			}
 		case *redis.Message:
@@ -327,9 +321,8 @@ func (s *redisLocks) home(ctx context.Context, key string) *home {
 	return now
 }
 
-// isSharded asks a Cluster once whether it knows sharded messages (SPUBLISH, SSUBSCRIBE; Redis 7). If not, they are
-// plain ones. Redisson decides in the same way, and the two kinds never meet. While the Cluster does not answer, plain
-// ones are sent and the question stays open: a waiter that misses one asks at intervals anyway.
+// isSharded asks a Cluster once whether it knows sharded messages (Redis 7), as Redisson does: the two kinds never
+// meet. While it does not answer, plain ones are sent: a waiter that misses one asks at intervals anyway.
 func (s *redisLocks) isSharded(ctx context.Context) bool {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
@@ -362,8 +355,7 @@ func (s *redisLocks) messages(ctx context.Context, name string) *subscriptions {
 	return s.first.subs
 }
 
-// own returns how many live subscriptions of a lock are this store's; -1 when those of others cannot be counted: a node
-// of a Cluster counts its own subscribers only.
+// own counts this store's live subscriptions of a lock; -1 when others' cannot be counted: a node counts only its own.
 func (s *redisLocks) own(ctx context.Context, name string) int {
 	if _, cluster := s.client.(*redis.ClusterClient); cluster && !s.isSharded(ctx) {
 		return -1

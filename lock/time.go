@@ -9,8 +9,7 @@ import (
 const (
 	// tick is the granularity with which Redis expires keys.
 	tick = time.Millisecond
-	// swiftly is less than the pause before go-redis repeats a command (8 ms). An answer that came within it is an answer
-	// to the first sending, and no copy of the request is under way any more.
+	// swiftly is less than go-redis's pause before it repeats (8 ms): no copy is under way after so fast an answer.
 	swiftly = 5 * time.Millisecond
 	// moment is several round trips to a healthy store.
 	moment = 20 * time.Millisecond
@@ -29,9 +28,8 @@ const (
 // never is the first setting of a timer that is reset before it is waited for.
 const never = retention
 
-// validUntil is when a lease asked for at sent can no longer be relied on. sent is read before the request leaves, so
-// the store starts counting later. The drift is one percent for clocks that run at different speeds, and two ticks for
-// the granularity of expiry in Redis and of timers here (as in Redlock).
+// validUntil is when a lease asked for at sent, before the store counts, can no longer be relied on. The drift is 1 %
+// for clocks of different speeds, and two ticks for expiry in Redis and timers here (as in Redlock).
 func validUntil(sent time.Time, lease time.Duration) time.Time {
 	return sent.Add(lease - lease/100 - 2*tick)
 }
@@ -52,14 +50,12 @@ type backoff struct{ shortest, longest, next time.Duration }
 // newBackoff begins with about what a Redis needs to accept new connections after one broke.
 func newBackoff() *backoff { return &backoff{shortest: moment / 2, longest: defaultProbe} }
 
-// sleep makes the next pause. It returns false when ctx ends first.
 func (b *backoff) sleep(ctx context.Context) bool {
 	d := max(b.next, b.shortest)
 	b.next = min(2*d, b.longest)
 	return sleep(ctx, d)
 }
 
-// reset makes the next pause the shortest one again.
 func (b *backoff) reset() { b.next = 0 }
 
 // bell wakes one goroutine, at once or when it looks next.

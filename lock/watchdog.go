@@ -88,7 +88,6 @@ func (w *watchdog) renew(batch []*holding) {
 	}
 }
 
-// again remembers what became of a renewal, and schedules the next one.
 func (h *holding) again(trouble error, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +98,7 @@ func (h *holding) again(trouble error, at time.Time) {
 const (
 	// undosAtOnce bounds the requests that give back what no caller keeps.
 	undosAtOnce = 32
-	// maxUndos bounds what is remembered while the store does not answer. What is dropped beyond it ends with its lease.
+	// maxUndos bounds what is remembered while the store does not answer. What is dropped then ends with its lease.
 	maxUndos = 4096
 	// minUndoTime is how long an undo is tried at least (10 s): a stopped store may still carry out a request.
 	minUndoTime = 5 * defaultCallTimeout
@@ -116,7 +115,6 @@ func (c *Client) giveBack(h *holding) {
 	}
 }
 
-// giveBack is the work of Client.giveBack.
 func (h *holding) giveBack() {
 	c := h.client
 	ctx, cancel := context.WithTimeout(c.base, max(h.first, minUndoTime))
@@ -135,7 +133,6 @@ func (h *holding) giveBack() {
 	h.undone(err)
 }
 
-// undone ends what giveBack began.
 func (h *holding) undone(err error) {
 	h.client.undoing.Add(-1)
 	h.client.undos.Done()

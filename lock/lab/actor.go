@@ -174,10 +174,8 @@ type attack struct {
 }
 
 const (
-	// watchedLease is the first lease of a holder that dies, is slow, or whose watchdog must keep it: long enough for
-	// three renewals on a busy machine, short enough to wait for. A machine may stall for longer than a lease, and then
-	// the holder is rightly refused. Only a holder that loses as many leases as watchedLeases, each twice the one
-	// before, has no watchdog.
+	// watchedLease is the first lease of a holder that dies, is slow, or has a watchdog; three renewals fit in. As
+	// machines stall, only a holder that loses watchedLeases, each twice the one before, counts as without a watchdog.
 	watchedLease, watchedLeases = 400 * time.Millisecond, 4
 	calmLease                   = 30 * time.Second // of all other actors: longer than any attack
 	unlockLeases                = 4                // leave a worker on a busy machine the time to get to its unlock
@@ -208,7 +206,6 @@ func (a *arena) worker(name string, change ...func(*setup)) *actor {
 	return w
 }
 
-// stands starts a worker that comes to stand at one of the points.
 func (a *arena) stands(name string, at []point, change ...func(*setup)) *actor {
 	w := a.worker(name, change...)
 	w.to(certain, at...)
@@ -231,8 +228,7 @@ func (a *arena) clear() {
 	}
 }
 
-// forbidden is how long to wait for an event that only a broken strategy allows: with one of those until it comes, with
-// the others a few leases, or the longer patience of a test.
+// forbidden is how long to wait for what only a broken strategy allows: with one until it comes, else a few leases.
 func (a *arena) forbidden() time.Duration {
 	if lost := a.strategy.defect == defectLost || a.strategy.defect == defectOversold; lost && !a.strategy.mended {
 		return certain
@@ -240,8 +236,7 @@ func (a *arena) forbidden() time.Duration {
 	return max(deadLeases*a.watched, a.patience)
 }
 
-// lastWait is how long a worker may wait for the lock when it must get it. With a strategy that leaves the lock of a
-// dead holder locked that is a few leases, with any other much less.
+// lastWait sets how long a worker waits for a lock it must get: a few leases where a dead holder may keep it locked.
 func (a *arena) lastWait(s *setup) {
 	if a.strategy.defect == defectDeadlock {
 		s.Wait = deadLeases * a.watched
@@ -251,7 +246,6 @@ func (a *arena) lastWait(s *setup) {
 	}
 }
 
-// finish ends workers one after the other and counts what they did.
 func (a *arena) finish(workers ...*actor) {
 	for _, w := range workers {
 		a.tally = append(a.tally, w.finish()...)
@@ -294,8 +288,7 @@ func crash(at point) attack {
 	}}
 }
 
-// staleUnlock: A writes, and its lease runs out before it unlocks. B takes the lock and reads. A unlocks. C tries. A
-// stands still once it has written, or in the middle of its unlock, which it must reach before its lease has run out.
+// staleUnlock: A stands after its write, or within its unlock, until its lease is over. B locks, A unlocks, C tries.
 func staleUnlock(at point) attack {
 	return attack{name: "late unlock", stock: 2, lapses: true, run: func(a *arena) {
 		slow := a.stands("A", []point{at}, a.shortLease, func(s *setup) {
@@ -331,8 +324,7 @@ func renewedByOther() attack {
 	}}
 }
 
-// heldRow is "two at once" for strategies that live inside the database: a third transaction holds the row until A and
-// B have both read what they may and stand before the same last unit.
+// heldRow is "two at once" inside the database: a third transaction holds the row until A and B want its last unit.
 func heldRow() attack {
 	return attack{name: "two at once", stock: 1, run: func(a *arena) {
 		transacted(func(u unit) answer {

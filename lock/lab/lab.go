@@ -1,13 +1,11 @@
-// Package main is the lock laboratory: the same work under every lock and stock strategy, the
-// broken ones of the tutorials and the real ones of this project:
+// Package main is the lock laboratory: the same work under every strategy, broken ones of tutorials and real ones:
 //
 //	go run ./lock/lab -html lab.html
 //
-// In the work, N workers add to one account and take units of one stock, each by reading, thinking and writing back.
-// Every strategy does it twice. First under attack: workers are stopped at chosen points, which forces an interleaving
-// that breaks the broken strategies every time and not by luck. The real ones must survive the same interleavings. Then
-// freely, as fast as it goes, for throughput and waiting. It starts servers of its own: redis-server and mariadbd have
-// to be installed.
+// N workers add to one account and take units of one stock, each by reading, thinking and writing back. Every strategy
+// does it twice. First under attack: workers are stopped at chosen points, which forces an interleaving that breaks the
+// broken strategies every time; the real ones must survive it. Then freely, as fast as it goes, for throughput and
+// waiting. It starts servers of its own: redis-server and mariadbd have to be installed.
 package main
 
 import (
@@ -38,7 +36,6 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// options are those of the command line, and what tests change.
 type options struct {
 	load
 	site     site      // tests: servers that run already
@@ -48,8 +45,7 @@ type options struct {
 	patience time.Duration // tests: how long to wait at least for what must not happen
 }
 
-// failure is the error that ends what is tried. The laboratory goes on after no error, and most of its steps can fail:
-// so stop, must and got panic with it, and try returns it where a piece of work ends.
+// failure ends what is tried: most steps can fail and none goes on, so stop, must and got panic with it to try.
 type failure struct{ error }
 
 func stop(err error) {
@@ -58,14 +54,12 @@ func stop(err error) {
 	}
 }
 
-// must is stop with the name of what was done.
 func must(what string, err error) {
 	if err != nil {
 		stop(fmt.Errorf("%s: %w", what, err))
 	}
 }
 
-// got is must for a function with a result.
 func got[T any](value T, err error) func(what string) T {
 	return func(what string) T {
 		must(what, err)
@@ -73,7 +67,6 @@ func got[T any](value T, err error) func(what string) T {
 	}
 }
 
-// try returns the error that f ended with.
 func try(f func()) (err error) {
 	defer func() {
 		switch ended := recover().(type) {
@@ -90,7 +83,6 @@ func try(f func()) (err error) {
 
 func newID() string { return strings.ToLower(rand.Text()) }
 
-// lab is one run: where it takes place, and what it has to clean up.
 type lab struct {
 	options
 	db     *sqldb.Database
@@ -98,8 +90,7 @@ type lab struct {
 	undo   cleanup
 }
 
-// experiment runs the laboratory. It has removed everything that it made when it returns, also when ctx ended. An error
-// means that there is no report; a row that could not run is part of the report.
+// experiment runs the laboratory and removes what it made. An error means no report; a failed row is part of a report.
 func experiment(ctx context.Context, o options) (r report, err error) {
 	began, l := time.Now(), &lab{options: o}
 	err = try(func() {
@@ -140,7 +131,6 @@ func (l *lab) run(ctx context.Context) []Row {
 	return rows
 }
 
-// try does one half of a row that has not failed.
 func (r *Row) try(ctx context.Context, half func(context.Context, *Row)) {
 	ctx, cancel := context.WithTimeout(ctx, rowBudget)
 	defer cancel()
@@ -149,8 +139,7 @@ func (r *Row) try(ctx context.Context, half func(context.Context, *Row)) {
 	}
 }
 
-// attack forces every interleaving upon the strategy, all at the same time. An attack in which an actor was refused for
-// want of time, or a defect did not show, is repeated with longer leases.
+// attack forces all interleavings at once. One with a refused actor, or no defect, is repeated with longer leases.
 func (l *lab) attack(ctx context.Context, r *Row) {
 	r.Attacks = make([]Attack, len(r.attacks))
 	group, ctx := errgroup.WithContext(ctx)
@@ -175,7 +164,6 @@ func (l *lab) attack(ctx context.Context, r *Row) {
 	stop(err)
 }
 
-// free lets two processes work as fast as they can, and measures them.
 func (l *lab) free(ctx context.Context, r *Row) {
 	// Half as many units as buyers, so that the stock runs out under way.
 	var took time.Duration
@@ -263,7 +251,6 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) {
 	stop(r.verdict())
 }
 
-// site is where a run takes place.
 type site struct {
 	Prefix string   // of every key; unique to the run
 	Redis  string   // the single instance
@@ -271,8 +258,7 @@ type site struct {
 	DSN    string   // of an empty schema in MySQL or MariaDB
 }
 
-// open starts the servers that it was not given, and makes the tables of the product, that of its MySQL locks among
-// them, and the lab's own. The last of three Redis is also the single one.
+// open starts the servers it was not given and makes the tables. The last of three Redis is also the single one.
 func (l *lab) open(ctx context.Context) {
 	servers := host{ctx: ctx, undo: &l.undo}
 	l.site.Prefix = "seckill:lab:" + newID() + ":"
@@ -294,7 +280,6 @@ func (l *lab) open(ctx context.Context) {
 
 func (s setup) key(name string) string { return s.Prefix + s.Name + ":" + name }
 
-// connect opens a client of a lock's own.
 func (s setup) connect(url string) redis.UniversalClient {
 	client := newClient(url)
 	s.undo.closes(client)
@@ -342,8 +327,7 @@ func (host) Errorf(format string, args ...any) { stop(fmt.Errorf(format, args...
 func (host) Error(args ...any)                 { stop(errors.New(fmt.Sprint(args...))) }
 func (host) Fatal(args ...any)                 { stop(errors.New(fmt.Sprint(args...))) }
 
-// promoted: the line between a primary and its replica fails, A locks, and the replica is made the primary, which B
-// asks. The old one is gone, or, in a split brain, lives and takes writes.
+// promoted: A locks on a primary cut off from its replica. B asks the replica, now promoted; the old may live on.
 func promoted(gone bool) attack {
 	name := "split brain"
 	if gone {
@@ -368,8 +352,7 @@ func promoted(gone bool) attack {
 			}
 			first := a.stands("A", []point{pointRead}, at(old))
 			if a.strategy.On == onQuorum {
-				// A majority has it with one of them, and the promoted instance and the other would be a majority too: what
-				// RedLock survives is a promotion of one of more than it needs.
+				// RedLock survives a promotion of one of more instances than it needs: each must have the lock first.
 				for _, url := range others {
 					a.awaits("each instance has the lock", url, func(ctx context.Context, client redis.UniversalClient) (bool, error) {
 						n, err := client.Exists(ctx, a.setup.key("lock")).Result()
@@ -389,7 +372,6 @@ func promoted(gone bool) attack {
 	}}
 }
 
-// replicaOf starts a server that has another one's data.
 func (a *arena) replicaOf(servers host, primary *testserver.Server) *testserver.Server {
 	replica := testserver.Redis(servers, "--replicaof", "127.0.0.1", strconv.Itoa(primary.Port()), "--repl-diskless-sync-delay", "0")
 	a.awaits("the replica follows", replica.URL(), func(ctx context.Context, client redis.UniversalClient) (bool, error) {
@@ -399,7 +381,6 @@ func (a *arena) replicaOf(servers host, primary *testserver.Server) *testserver.
 	return replica
 }
 
-// awaits looks at a server until something is so.
 func (a *arena) awaits(what, url string, is func(context.Context, redis.UniversalClient) (bool, error)) {
 	const every = 20 * time.Millisecond
 	ctx, cancel := context.WithTimeout(a.ctx, certain)

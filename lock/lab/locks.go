@@ -73,7 +73,7 @@ func under(open func(setup) locker, work sale) opener {
 	}
 }
 
-// told tells that a lock is held, that its holder hears of its loss, and that it unlocks.
+// told reports that a lock is held, lost and given back.
 func (s setup) told(ctx context.Context, held hold) hold {
 	tell := func(p point) { _ = try(func() { s.at(ctx, p) }) }
 	tell(pointHeld)
@@ -153,7 +153,6 @@ type key struct {
 	end         context.CancelFunc // of its watchdog
 }
 
-// step takes or frees a key, and says whether that worked.
 type step = func(k *key) bool
 
 // right is a SETNX lock without the mistakes of the others, but for the missing watchdog.
@@ -174,7 +173,6 @@ func spinning(take, free step) func(setup) locker {
 	}
 }
 
-// do makes a command, and says whether it did anything.
 func (k *key) do(command string, args ...any) bool {
 	answer, err := k.client.Do(k.ctx, append([]any{command, k.name}, args...)...).Result()
 	if !errors.Is(err, redis.Nil) {
@@ -235,7 +233,6 @@ func watched(renew string) func(setup) locker {
 	})
 }
 
-// product is a lock of the product's own package.
 func product(open func(setup) lock.Locker) func(setup) locker {
 	return func(s setup) locker {
 		l := open(s)
@@ -254,7 +251,6 @@ func product(open func(setup) lock.Locker) func(setup) locker {
 	}
 }
 
-// mutex is a lock in a store, of a client of the setup's own.
 func (s setup) mutex(store lock.Store) lock.Locker {
 	client := lock.New(store, lock.WatchdogLease(s.Lease))
 	s.undo.add(func(ctx context.Context) {
@@ -313,7 +309,6 @@ const (
 	takeUnit      = "UPDATE lab_accounts SET balance = balance + 1, units = units - 1 WHERE name = ?"
 )
 
-// inRow is an account and a stock in a row of the run's database.
 func inRow(query string) ledger {
 	return ledger{
 		open: func(u unit, stock int64) { u.change(insertAccount, stock, stock) },
@@ -332,7 +327,6 @@ func (u unit) change(statement string, args ...any) int64 {
 	return got(result.RowsAffected())("count the rows")
 }
 
-// by is the transaction of the work, or the database.
 func (u unit) by() interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -448,7 +442,6 @@ func stock(how model.StockStrategy, why string) strategy {
 	}
 }
 
-// order sells one unit to a user of its own.
 func (u unit) order(orders *repository.Orders) answer {
 	user := got(ids.New())("make an id")
 	order := model.Order{ID: model.OrderID(user, u.Name), VoucherID: u.Name, UserID: user}

@@ -48,7 +48,6 @@ type Row struct {
 	Err     error // why the row failed
 }
 
-// report is a whole run.
 type report struct {
 	load
 
@@ -75,7 +74,6 @@ func (r *Row) judge() {
 	}
 }
 
-// verdict is the error of a laboratory whose rows are not as they should be.
 func (r report) verdict() (err error) {
 	for _, row := range r.Rows {
 		if !row.OK() {
@@ -126,19 +124,16 @@ func (r report) write(w io.Writer) {
 	must("print the table", err)
 }
 
-// short is a duration for a person.
 func short(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
 
-// answer is what came of one unit of work. Its end is pointDone: added to the account and, if anything was left, sold;
-// pointSoldOut: a sale without an account found nothing left; pointRefused: the lock was lost, the worker was told, and
-// wrote nothing; or pointStuck: the lock was not to be had within the longest wait.
+// answer is what came of one unit of work. Its end is pointDone (added, and sold if anything was left), pointSoldOut
+// (nothing was left), pointRefused (lock lost before the write) or pointStuck (no lock within the longest wait).
 type answer struct {
 	End    point
 	Sold   int64         // units
 	Waited time.Duration // for the lock; where there is none, for the whole operation
 }
 
-// tally is what came of many.
 type tally []answer
 
 func (t tally) count(ends ...point) (n int64) {
@@ -199,12 +194,10 @@ func (f *Finding) merge(o Finding) {
 	f.Deadlocked = f.Deadlocked || o.Deadlocked
 }
 
-// clean says that nothing is wrong.
 func (f *Finding) clean() bool {
 	return f.Expected == f.Actual && f.Lost == 0 && f.Oversold == 0 && f.Unsold == 0 && !f.Deadlocked
 }
 
-// shows says that the figures show a defect.
 func (f *Finding) shows(d defect) bool {
 	return map[defect]bool{
 		defectLost:     f.Lost > 0 && f.Oversold > 0,

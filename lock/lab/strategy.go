@@ -48,7 +48,6 @@ const (
 // pause is called at every point; it returns when the worker may go on.
 type pause = func(ctx context.Context, p point)
 
-// setup is how one process takes part.
 type setup struct {
 	site
 
@@ -65,8 +64,7 @@ type setup struct {
 	undo  *cleanup              // when the work is over
 }
 
-// opener makes the work of one process, which does one unit at each call, also concurrently. What it holds, setup.undo
-// lets go.
+// opener makes the work of one process: each call, also concurrent, does one unit. setup.undo lets go what it holds.
 type opener = func(s setup) perform
 
 type perform = func(ctx context.Context) answer
@@ -101,10 +99,8 @@ type ledger struct {
 	read func(u unit) figures
 }
 
-// figures are an account and a stock as they stand.
 type figures struct{ Balance, Remaining, version int64 }
 
-// sell adds to the account and takes a unit, if there is one. It says how many it took.
 func (f *figures) sell() (sold int64) {
 	f.Balance++
 	sold = min(f.Remaining, 1)
@@ -112,7 +108,6 @@ func (f *figures) sell() (sold int64) {
 	return sold
 }
 
-// defect is what a broken strategy shows; none is that of a real one.
 type defect string
 
 const (
@@ -122,7 +117,6 @@ const (
 	defectOversold defect = "oversold"
 )
 
-// strategy is one row of the table.
 type strategy struct {
 	Name    string
 	Why     string // the broken ones: why they break; the real ones: what they promise
@@ -149,8 +143,7 @@ const (
 // errRefused: the lock was lost, and its holder was told before it wrote.
 var errRefused = errors.New("the lock was lost before the write")
 
-// work is that of one process: a worker of an attack, or half of a free run. It has a lock and connections of its own.
-// One that is killed loses its connections before anything could be given back over them.
+// work is that of one process, with connections of its own. Who is killed loses these before anything is given back.
 func (s strategy) work(ctx context.Context, with setup) (did tally) {
 	with.undo = &cleanup{}
 	share := load{Workers: 1, Operations: 1, Duration: rowBudget}
@@ -204,7 +197,6 @@ func (l load) think(ctx context.Context, p point) {
 	}
 }
 
-// catalog is every strategy, in the order of the table.
 func catalog() []strategy { return slices.Concat(broken(), onReplicas(), realLocks(), stocks()) }
 
 // wrong is a broken strategy with its account in Redis: its attack, why it breaks, the real row, and a mended twin.
@@ -223,7 +215,6 @@ func wrongRow(name string, shows defect, by attack, why, cure, query string, ope
 	}
 }
 
-// broken are the strategies of the tutorials.
 func broken() []strategy {
 	return []strategy{
 		// Where the work allows it, the cheapest cure is a relative update under a constraint.
@@ -247,16 +238,14 @@ func broken() []strategy {
 			"the lease runs out between GET and DEL, and the DEL hits somebody else's lock", "setnx store",
 			spinning(takeOwn, func(k *key) bool { return k.get() == k.owner && k.stand(pointOwner) && freeAnybodys(k) }),
 			spinning(takeOwn, func(k *key) bool { return k.stand(pointOwner) && freeOwn(k) })),
-		// The holder is not told that its lease, guessed long before, is over. A watchdog renews it, and a context ends
-		// when the lock is lost. Where a holder may be stopped altogether, the cure is a fencing token checked in the
-		// transaction it protects.
+		// The holder does not know that its lease is over: a watchdog renews it, and a context ends with it. Where a
+		// holder may be stopped altogether, the cure is a fencing token checked in the transaction it protects.
 		wrong("setnx, no watchdog", defectLost, outlive(),
 			"the work outlives the lease, and the next one begins before it has written", "redis hash", right, watched(renewOwn)),
 		wrong("watchdog, no owner check", defectDeadlock, renewedByOther(),
 			"who lost the lock renews the key of the one after it, also when that is dead", "redis hash",
 			watched(renewAnybodys), watched(renewOwn)),
-		// SET NX does not know whose key it meets; an owner and a hold count do. The lab's lease is longer than its
-		// wait: else the holder would wait until its own lock expires and go on without it, which is worse.
+		// SET NX does not know whose key it meets. The lab's lease exceeds its wait: else the holder outwaits it.
 		wrong("setnx, re-entered", defectDeadlock, reenter(), "the holder takes the lock again and waits for itself",
 			"redis hash", right, product(onOne(lock.NewRedisStore, 0))),
 		// At READ COMMITTED, as in the product. (With innodb_snapshot_isolation the second one gets error 1020.)
@@ -297,7 +286,6 @@ func realLocks() []strategy {
 		realLock("mysql table", onMySQL, "a row per lock, expiry by the database's clock", onTable),
 		// A lock that one instance forgets is still held on the others.
 		realLock("multilock", onQuorum, "every one of three instances", onThree(lock.All)),
-		// One instance may be down.
 		realLock("redlock", onQuorum, "two of three instances", onThree(lock.Majority)),
 	}
 }
