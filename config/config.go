@@ -6,11 +6,11 @@ package config
 import (
 	"log/slog"
 	"net/netip"
-	"strings"
 	"time"
 
 	"seckill/internal/budget"
 	"seckill/internal/redisurl"
+	"seckill/internal/token"
 	"seckill/model"
 )
 
@@ -54,10 +54,10 @@ type Config struct {
 	CodeKey              string // empty: generated and kept in DataDir when embedded
 	Currency             string // ISO 4217
 
-	JWTKeys     []Key // empty: generated and kept in DataDir
+	JWTKeys     []token.Key // empty: generated and kept in DataDir
 	JWTIssuer   string
 	JWTAudience string
-	JWTIssuers  []Issuer // others, beside JWTIssuer
+	JWTIssuers  []token.Issuer // others, beside JWTIssuer
 
 	RateUser model.Rate // on what one user writes
 	RateAddr model.Rate // on every route, per client address
@@ -98,25 +98,22 @@ func (c Config) EmbeddedQueue() bool { return c.Async() && c.NATSURL == "" }
 
 // LacksForSeveral names the settings without which a real database has one instance; SQLite has a claim for it.
 func (c Config) LacksForSeveral() string {
-	var lacks []string
-	if c.RedisURL == "" {
-		lacks = append(lacks, "SECKILL_REDIS_URL")
-	}
-	if c.EmbeddedQueue() {
-		lacks = append(lacks, "SECKILL_NATS_URL")
-	}
-	if c.Embedded() {
+	switch queue := c.EmbeddedQueue(); {
+	case c.Embedded(), c.RedisURL != "" && !queue:
 		return ""
+	case c.RedisURL != "":
+		return "SECKILL_NATS_URL"
+	case !queue:
+		return "SECKILL_REDIS_URL"
+	default:
+		return "SECKILL_REDIS_URL and SECKILL_NATS_URL"
 	}
-	return strings.Join(lacks, " and ")
 }
 
-const failoverPatience = budget.Answer // how long an instance is ready without its database: a failover takes seconds
-
-// WithoutDatabase is how long an instance is ready without the database: in async it sells on for a while.
+// WithoutDatabase is how long an instance is ready without it: in async it sells on for a while, as in a failover.
 func (c Config) WithoutDatabase() time.Duration {
 	if c.Async() && c.Role != RoleWorker {
-		return min(c.BacklogMaxAge, failoverPatience)
+		return min(c.BacklogMaxAge, budget.Answer)
 	}
 	return 0
 }
@@ -152,31 +149,6 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// Key is one secret that signs or verifies tokens, and the id by which tokens name it.
-type Key struct {
-	ID     string
-	Secret string
-}
-
-// String shows the id and not the secret.
-func (k Key) String() string { return k.ID + "=" + redacted }
-
-// GoString keeps %#v from showing the secret.
-func (k Key) GoString() string { return k.String() }
-
-// Issuer is another issuer whose tokens are accepted.
-type Issuer struct {
-	Name   string // the `iss` of its tokens
-	Keys   string // where its JWK Set is: a URL, or the path of a file
-	Admins bool   // it may name administrators
-
-	Audiences []string // whom its tokens may be for; empty: JWTAudience
-	Role      string   // dotted path to a role or a list of roles; empty: role
-	Groups    string   // dotted path to a group or a list of groups; empty: groups
-}
-
-const usualDrainGrace = 5 * budget.Look // in which a load balancer that asks each second leaves out an unready instance
-
 // Option changes how settings are read.
 type Option func(*reader)
 
@@ -211,7 +183,7 @@ func Load(environ []string, options ...Option) (Config, error) {
 		c.Console = !c.given("SECKILL_DATABASE_DSN")
 	}
 	if !c.given("SECKILL_DRAIN_GRACE") && c.given("SECKILL_DATABASE_DSN") {
-		c.DrainGrace = usualDrainGrace
+		c.DrainGrace = 5 * budget.Look // load balancers that ask every second have left the instance out by then
 	}
 	r.refuseUnknown()
 	r.readTLS(&c)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/config"
+	"seckill/internal/token"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -106,14 +107,14 @@ func TestValues(t *testing.T) {
 		{"LOG_LEVEL=debug", func(c config.Config) any { return c.LogLevel }, slog.LevelDebug},
 		{"LOG_LEVEL=error", func(c config.Config) any { return c.LogLevel }, slog.LevelError},
 		{"LOG_FORMAT=json", func(c config.Config) any { return c.LogFormat }, config.LogJSON},
-		{"REDIS_URL=redis://a:1, redis://b:2/0", func(c config.Config) any { return c.RedisURL }, "redis://a:1,redis://b:2/0"},
-		{"REDIS_URL=redis+sentinel://a, b/shop/1", func(c config.Config) any { return c.RedisURL }, "redis+sentinel://a,b/shop/1"},
+		{"REDIS_URL=redis://a:1, redis://b:2/0", func(c config.Config) any { return c.RedisURL }, "redis://a:1, redis://b:2/0"},
+		{"REDIS_URL=redis+sentinel://a, b/shop/1", func(c config.Config) any { return c.RedisURL }, "redis+sentinel://a, b/shop/1"},
 		{"NATS_URL=nats://a:4222", func(c config.Config) any { return c.NATSURL }, "nats://a:4222"},
 		{"NATS_REPLICAS=3", func(c config.Config) any { return c.NATSReplicas }, 3},
 		{
 			"JWT_JWKS_URL=https://shop.example=https://shop.example/keys?v=1, club!=http://127.0.0.1:8/k,office ! = file:///run/keys.json,b=./keys",
 			func(c config.Config) any { return c.JWTIssuers },
-			[]config.Issuer{
+			[]token.Issuer{
 				{Name: "https://shop.example", Keys: "https://shop.example/keys?v=1"},
 				{Name: "club", Keys: "http://127.0.0.1:8/k", Admins: true},
 				{Name: "office", Keys: "/run/keys.json", Admins: true},
@@ -123,12 +124,12 @@ func TestValues(t *testing.T) {
 		{
 			"JWT_JWKS_URL=a!=https://a/keys;aud=account+shop-web;role=realm_access.roles;groups=cognito:groups, b=./keys ; role = https://shop.example/roles",
 			func(c config.Config) any { return c.JWTIssuers },
-			[]config.Issuer{
+			[]token.Issuer{
 				{Name: "a", Keys: "https://a/keys", Admins: true, Audiences: []string{"account", "shop-web"}, Role: "realm_access.roles", Groups: "cognito:groups"},
 				{Name: "b", Keys: "./keys", Role: "https://shop.example/roles"},
 			},
 		},
-		{"JWT_SECRET=" + secret, func(c config.Config) any { return c.JWTKeys }, []config.Key{{ID: "1", Secret: secret}}},
+		{"JWT_SECRET=" + secret, func(c config.Config) any { return c.JWTKeys }, []token.Key{{ID: "1", Secret: secret}}},
 	}
 	for _, test := range tests {
 		t.Run(test.set, func(t *testing.T) {
@@ -376,7 +377,7 @@ func TestJWTSecrets(t *testing.T) {
 	other := "fedcba9876543210fedcba9876543210"
 	base64 := "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=" // of 32 bytes
 	double := "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWYwMTIz0w=="
-	for text, want := range map[string][]config.Key{
+	for text, want := range map[string][]token.Key{
 		secret:                            {{ID: "1", Secret: secret}},
 		base64:                            {{ID: "1", Secret: base64}},
 		double:                            {{ID: "1", Secret: double}},

@@ -74,32 +74,26 @@ func (r *reader) lookUp(s setting) origin {
 	if text := r.flags[s.variable]; text != "" {
 		return origin{text: text, source: SourceFlag}
 	}
-	text, named := r.environment[s.variable], ""
+	text, file := r.environment[s.variable], ""
 	if s.secret != nil {
-		named = r.environment[s.variable+suffixFile]
+		file = r.environment[s.variable+suffixFile]
 	}
+	o, err := origin{text: text, source: SourceEnv}, error(nil)
 	switch {
-	case text != "" && named != "":
-		r.problem(s.variable, "is set, and "+s.variable+suffixFile+" too: set one of them")
-		return origin{source: SourceEnv}
-	case text != "":
-		if s.secret == nil {
-			return origin{text: text, source: SourceEnv}
-		}
-		text, err := oneLine(text)
-		if err != nil {
-			r.problem(s.variable, err.Error())
-		}
-		return origin{text: text, source: SourceEnv}
-	case named != "":
-		text, err := readFile(named)
-		if err != nil {
-			r.problem(s.variable+suffixFile, err.Error())
-		}
-		return origin{text: text, source: SourceFile}
-	default:
+	case text != "" && file != "":
+		o.text, err = "", errors.New("is set, and "+s.variable+suffixFile+" too: set one of them")
+	case file != "":
+		o.source = SourceFile
+		o.text, err = readFile(file)
+	case text == "":
 		return origin{text: s.fallback, source: SourceDefault}
+	case s.secret != nil:
+		o.text, err = oneLine(text)
 	}
+	if err != nil {
+		r.problem(o.source.variable(s), err.Error())
+	}
+	return o
 }
 
 func readFile(name string) (string, error) {
@@ -317,10 +311,6 @@ const redacted = redact.Mark // shown in place of a secret wherever settings are
 
 // hide shows that there is something.
 func hide(string) string { return redacted }
-
-func showDSN(text string) string { return redact.DSN(text) }
-
-func showURLs(text string) string { return redact.Addresses(text) }
 
 // showKeys shows the key ids.
 func showKeys(text string) string {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,13 +15,15 @@ import (
 
 	"seckill/internal/payment"
 	"seckill/internal/redisurl"
+	"seckill/internal/token"
 )
 
 const (
-	minSecret = 32 // bytes for HS256: RFC 7518, section 3.2, asks for as many as the hash has
-	maxKeyID  = 32 // bytes: shorter than base64 of minSecret bytes, whose padding is no key id's "="
+	maxKeyID = 32 // bytes: shorter than base64 of 32 bytes, whose padding is no key id's "="
 	// minVariety is a secret's least number of different bytes: 32 random digits, the poorest, fail once in 10 million.
 	minVariety = 6
+	// maxReturnURL, in bytes, is what browsers and providers take, with the ids of orders in it.
+	maxReturnURL = 1024
 )
 
 func anyText(text string) (string, error) {
@@ -109,33 +112,22 @@ func address(text string) (string, error) {
 	return text, nil
 }
 
-// The widest networks of a deployment's own: 10.0.0.0/8 (RFC 1918), fc00::/7 (RFC 4193). Wider ones hold clients.
-const (
-	widestIPv4 = 8
-	widestIPv6 = 7
-)
-
-// proxyNetwork reads a network that may be trusted to say who a client is.
+// proxyNetwork reads a network that may be trusted to say who a client is. None is wider than the widest of a
+// deployment's own, 10.0.0.0/8 (RFC 1918) and fc00::/7 (RFC 4193): wider ones hold clients.
 func proxyNetwork(text string) (netip.Prefix, error) {
 	p, err := prefix(text)
-	if err != nil {
-		return p, err
+	if mapped := p.Bits() - 96; err == nil && p.Addr().Is4In6() && mapped >= 0 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), mapped)
 	}
-	widest := widestIPv6
-	switch {
-	case p.Addr().Is4In6() && p.Bits() >= ipv4InIPv6:
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-ipv4InIPv6)
-		widest = widestIPv4
-	case p.Addr().Is4():
-		widest = widestIPv4
+	widest := 7
+	if p.Addr().Is4() {
+		widest = 8
 	}
-	if p.Bits() < widest || p.Overlaps(netip.MustParsePrefix("::ffff:0:0/96")) {
-		return netip.Prefix{}, fmt.Errorf("%q holds clients too, who could then claim any address: name the proxies' own network, /%d or narrower", text, widest)
+	if err == nil && (p.Bits() < widest || p.Overlaps(netip.MustParsePrefix("::ffff:0:0/96"))) {
+		err = fmt.Errorf("%q holds clients too, who could then claim any address: name the proxies' own network, /%d or narrower", text, widest)
 	}
-	return p, nil
+	return p, err
 }
-
-const ipv4InIPv6 = 96 // bits before an IPv4 address in an IPv6 address
 
 // prefix reads a CIDR, or one address, which is the CIDR of itself.
 func prefix(text string) (netip.Prefix, error) {
@@ -148,28 +140,16 @@ func prefix(text string) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%q is not a CIDR such as 10.0.0.0/8", text)
 }
 
-// pageOrigin reads an origin as browsers write it (RFC 6454, 6.1); null is that of every sandboxed page.
+// browserOrigin is an origin as browsers write it (RFC 6454, 6.1), with a port that is not the usual one.
+var browserOrigin = regexp.MustCompile(`^https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?$`)
+
+// pageOrigin reads an origin; null is that of every sandboxed page, and is refused.
 func pageOrigin(text string) (string, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || !validHost(u) {
-		return "", fmt.Errorf("%q is not an origin such as https://shop.example or http://127.0.0.1:3000", text)
-	}
-	plain := u.Scheme + "://" + strings.ToLower(u.Host)
-	if port := u.Port(); port == "443" && u.Scheme == "https" || port == "80" && u.Scheme == "http" {
-		plain = strings.TrimSuffix(plain, ":"+port)
-	}
-	if text != plain {
-		return "", fmt.Errorf("%q is not an origin as browsers write it: that is %s, and nothing behind it", text, plain)
+	usual := strings.HasPrefix(text, "https:") && strings.HasSuffix(text, ":443") || strings.HasPrefix(text, "http:") && strings.HasSuffix(text, ":80")
+	if !browserOrigin.MatchString(text) || usual {
+		return "", fmt.Errorf("%q is not an origin as browsers write it, such as https://shop.example or http://127.0.0.1:3000, and nothing behind it", text)
 	}
 	return text, nil
-}
-
-// validHost reports whether a URL names one host, in ASCII, and perhaps a port.
-func validHost(u *url.URL) bool {
-	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	portless := u.Port() == "" && !strings.HasSuffix(u.Host, ":")
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:_"
-	return u.Hostname() != "" && strings.Trim(u.Hostname(), allowed) == "" && (portless || err == nil && port > 0)
 }
 
 func currency(text string) (string, error) {
@@ -234,48 +214,35 @@ func redisURL(text string) (string, error) {
 
 // redisURLs is one server, a Cluster, or a primary that Sentinels know.
 func redisURLs(text string) (string, error) {
-	if _, err := redisurl.Parse(text); err != nil {
-		return "", err
-	}
-	parts := strings.Split(text, ",")
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
-	return strings.Join(parts, ","), nil
+	_, err := redisurl.Parse(text)
+	return text, err
 }
 
 func natsURLs(text string) (string, error) {
-	return joined(text, func(part string) (string, error) {
-		u, err := url.Parse(part)
-		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
-			return "", errors.New("is not a URL such as nats://host:4222 or tls://host:4222")
-		}
-		if u.User == nil && strings.Contains(part, "@") {
-			return "", redisurl.ErrPassword
-		}
-		if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
-			return "", errors.New("names a port that is not from 1 to 65535")
-		}
-		if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-			return "", errors.New("has something behind the port of a server, which would do nothing")
-		}
-		return part, nil
-	})
+	urls, err := list(natsURL)(text)
+	return strings.Join(urls, ","), err
 }
 
-// joined checks every part of a list that is used as one text.
-func joined(text string, parse func(string) (string, error)) (string, error) {
-	parts, err := list(parse)(text)
-	if err != nil {
-		return "", err
+func natsURL(text string) (string, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls":
+		return "", errors.New("is not a URL such as nats://host:4222 or tls://host:4222")
+	case u.User == nil && strings.Contains(text, "@"):
+		return "", redisurl.ErrPassword
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
+		return "", errors.New("has something behind the port of a server, which would do nothing")
 	}
-	return strings.Join(parts, ","), nil
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && (err != nil || port == 0) {
+		return "", errors.New("names a port that is not from 1 to 65535")
+	}
+	return text, nil
 }
 
 // keys reads a secret (key id 1), even with "=" or commas, or a list: a part of it is kid, "=" and more than padding.
-func keys(text string) ([]Key, error) {
+func keys(text string) ([]token.Key, error) {
 	parts := strings.Split(text, ",")
-	found := make([]Key, 0, len(parts))
+	found := make([]token.Key, 0, len(parts))
 	for _, part := range parts {
 		if key, ok := keyed(strings.TrimSpace(part)); ok {
 			found = append(found, key)
@@ -283,7 +250,7 @@ func keys(text string) ([]Key, error) {
 	}
 	switch {
 	case len(found) == 0:
-		found = []Key{{ID: "1", Secret: text}}
+		found = []token.Key{{ID: "1", Secret: text}}
 	case len(found) < len(parts):
 		return nil, errors.New("mixes parts with and without a key id: write kid=secret in each")
 	}
@@ -302,13 +269,10 @@ func keys(text string) ([]Key, error) {
 
 // strongSecret refuses what is quickly guessed.
 func strongSecret(text string) (string, error) {
-	different := make(map[byte]bool)
-	for _, b := range []byte(text) {
-		different[b] = true
-	}
+	different := slices.Compact(slices.Sorted(slices.Values([]byte(text))))
 	switch {
-	case len(text) < minSecret:
-		return "", fmt.Errorf("has a secret of %d bytes and needs at least %d, for example from openssl rand -base64 32", len(text), minSecret)
+	case len(text) < token.MinSecret:
+		return "", fmt.Errorf("has a secret of %d bytes and needs at least %d, for example from openssl rand -base64 32", len(text), token.MinSecret)
 	case len(different) < minVariety:
 		return "", fmt.Errorf("has a secret of only %d different characters, which is quickly guessed: "+
 			"take one from openssl rand -base64 32", len(different))
@@ -324,10 +288,15 @@ func webhookSecret(text string) (string, error) {
 	return text, nil
 }
 
+// webURL reads a URL of http or https without a user.
+func webURL(text string) (*url.URL, bool) {
+	u, err := url.Parse(text)
+	return u, err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil
+}
+
 // providerURL is where a payment provider is called.
 func providerURL(text string) (string, error) {
-	u, err := url.Parse(text)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if u, ok := webURL(text); !ok || u.RawQuery != "" || u.Fragment != "" {
 		return "", errors.New("is not of the form https://host/path")
 	}
 	return text, nil
@@ -335,58 +304,38 @@ func providerURL(text string) (string, error) {
 
 // returnURL is a page of the shop, for every order.
 func returnURL(text string) (string, error) {
-	u, err := url.Parse(strings.ReplaceAll(text, "{order_id}", "1"))
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || len(text) > maxReturnURL {
+	if _, ok := webURL(strings.ReplaceAll(text, "{order_id}", "1")); !ok || len(text) > maxReturnURL {
 		return "", fmt.Errorf("is not of the form https://shop/page?order={order_id}, of at most %d bytes", maxReturnURL)
 	}
 	return text, nil
 }
 
-const maxReturnURL = 1024 // bytes, with the ids of orders in it: what browsers and providers take
-
-func keyed(part string) (Key, bool) {
-	id, secret, found := strings.Cut(part, "=")
-	if !found || id == "" || len(id) > maxKeyID || strings.Trim(secret, "=") == "" {
-		return Key{}, false
-	}
+func keyed(part string) (token.Key, bool) {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-	if strings.Trim(id, allowed) != "" {
-		return Key{}, false
-	}
-	return Key{ID: id, Secret: secret}, true
+	id, secret, _ := strings.Cut(part, "=")
+	ok := id != "" && len(id) <= maxKeyID && strings.Trim(id, allowed) == "" && strings.Trim(secret, "=") != ""
+	return token.Key{ID: id, Secret: secret}, ok
 }
 
 // issuers reads a list of issuer=place, or issuer!=place for administrators. What is wrong has a number.
-func issuers(text string) ([]Issuer, error) {
+func issuers(text string) ([]token.Issuer, error) {
 	parts, err := list(anyText)(text)
 	if err != nil {
 		return nil, err
 	}
 	var (
-		all   []Issuer
+		all   []token.Issuer
 		wrong []string
-		seen  = map[string]bool{}
 	)
 	for n, part := range parts {
-		name, place, found := strings.Cut(part, "=")
-		name, admins := strings.CutSuffix(strings.TrimSpace(name), "!")
-		name = strings.TrimSpace(name)
-		place, options, optional := strings.Cut(place, ";")
-		place, err := keysPlace(strings.TrimSpace(place))
-		issuer := Issuer{Name: name, Keys: place, Admins: admins}
-		switch {
-		case !found || name == "":
-			err = errors.New("is not issuer=url")
-		case err == nil && seen[name]:
+		one, err := issuer(part)
+		if err == nil && slices.ContainsFunc(all, func(other token.Issuer) bool { return other.Name == one.Name }) {
 			err = errors.New("names an issuer that another one names")
-		case err == nil && optional:
-			err = issuer.options(options)
 		}
 		if err != nil {
 			wrong = append(wrong, fmt.Sprintf("entry %d %v", n+1, err))
 		}
-		seen[name] = true
-		all = append(all, issuer)
+		all = append(all, one)
 	}
 	if len(wrong) > 0 {
 		return nil, errors.New("cannot be read: " + strings.Join(wrong, "; "))
@@ -394,31 +343,37 @@ func issuers(text string) ([]Issuer, error) {
 	return all, nil
 }
 
-// options reads what stands behind an issuer's place, separated by semicolons.
-func (i *Issuer) options(text string) error {
-	given := map[string]bool{}
-	for option := range strings.SplitSeq(text, ";") {
+// issuer reads one of them, and the options behind its place, separated by semicolons.
+func issuer(text string) (i token.Issuer, err error) {
+	name, place, _ := strings.Cut(text, "=")
+	name, i.Admins = strings.CutSuffix(strings.TrimSpace(name), "!")
+	place, options, optional := strings.Cut(place, ";")
+	if i.Name = strings.TrimSpace(name); i.Name == "" || !strings.Contains(text, "=") {
+		return i, errors.New("is not issuer=url")
+	}
+	if i.Keys, err = keysPlace(strings.TrimSpace(place)); err != nil || !optional {
+		return i, err
+	}
+	var audiences string
+	fields := map[string]*string{"aud": &audiences, "role": &i.Role, "groups": &i.Groups}
+	for option := range strings.SplitSeq(options, ";") {
 		name, value, _ := strings.Cut(option, "=")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		switch {
-		case name != "aud" && name != "role" && name != "groups":
-			return errors.New("has an option that is not aud=, role= or groups=")
-		case given[name]:
-			return fmt.Errorf("has the option %s= twice", name)
-		case value == "" || name == "aud" && slices.Contains(strings.Split(value, "+"), ""):
-			return fmt.Errorf("has an option %s= with nothing behind it", name)
-		}
-		given[name] = true
-		switch name {
-		case "aud":
-			i.Audiences = strings.Split(value, "+")
-		case "role":
-			i.Role = value
+		switch field := fields[name]; {
+		case field == nil:
+			return i, errors.New("has an option that is not aud=, role= or groups=")
+		case *field != "":
+			return i, fmt.Errorf("has the option %s= twice", name)
+		case value == "" || field == &audiences && slices.Contains(strings.Split(value, "+"), ""):
+			return i, fmt.Errorf("has an option %s= with nothing behind it", name)
 		default:
-			i.Groups = value
+			*field = value
 		}
 	}
-	return nil
+	if audiences != "" {
+		i.Audiences = strings.Split(audiences, "+")
+	}
+	return i, nil
 }
 
 // keysPlace reads where an issuer's keys are. Who can change them on the way can name users: http only on this machine.
@@ -437,11 +392,8 @@ func keysPlace(text string) (string, error) {
 		return "", errors.New("has a URL with a user: the keys are public")
 	case u.Scheme == "file" && u.Host == "" && u.Path != "":
 		return u.Path, nil
-	case u.Hostname() == "":
-		return "", errors.New("has a URL without a host")
-	case u.Scheme == "https":
-		return text, nil
-	case u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):
+	case u.Hostname() != "" && u.Scheme == "https",
+		u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):
 		return text, nil
 	default:
 		return "", fmt.Errorf("has the URL %q, which is neither https nor a file, nor http from this machine itself", text)

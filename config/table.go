@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/redact"
 	"seckill/internal/redisurl"
 	"seckill/model"
 )
@@ -48,11 +49,11 @@ func table(c *Config) []setting {
 			variable: "SECKILL_DATABASE_DSN", otherwise: "embedded SQLite", unit: "DSN of go-sql-driver",
 			meaning: "MySQL 8 or MariaDB 10.6+: `user:password@tcp(host:3306)/name`; needs no parameters. " +
 				"It has one address: a proxy stands before several servers",
-			secret: showDSN, read: into(&c.DatabaseDSN, dsn),
+			secret: redact.DSN, read: into(&c.DatabaseDSN, dsn),
 		}, {
 			variable: "SECKILL_REDIS_URL", otherwise: "embedded Redis", unit: "URL",
 			meaning: "`redis://…`; a comma-separated list, or `redis+cluster://host`, is a Redis Cluster; `redis+sentinel://user:pass@h1,h2,h3/primary/0`",
-			secret:  showURLs, read: into(&c.RedisURL, redisURLs),
+			secret:  redact.Addresses, read: into(&c.RedisURL, redisURLs),
 		}, {
 			variable: "SECKILL_REDIS_POOL_SIZE", otherwise: "32 for each processor", unit: "connections",
 			meaning: "to each server of SECKILL_REDIS_URL, 1 to 10000; when they are too few, calls wait for one and fail after " +
@@ -74,7 +75,7 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_NATS_URL", otherwise: "embedded JetStream server", unit: "URLs, comma-separated",
 			meaning: "the queue of `async`; not used in `sync`",
-			secret:  showURLs, read: into(&c.NATSURL, natsURLs),
+			secret:  redact.Addresses, read: into(&c.NATSURL, natsURLs),
 		}, {
 			variable: "SECKILL_NATS_REPLICAS", fallback: "1", unit: "servers",
 			meaning: "copies the queue keeps of every message, 1 to 5; used in `async`",
@@ -99,7 +100,7 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_LOCK_REDIS_URLS", otherwise: "none", unit: "URLs, comma-separated",
 			meaning: "the independent instances of `multilock` (three) and `redlock` (an odd number)",
-			secret:  showURLs, read: into(&c.LockRedisURLs, list(redisURL)),
+			secret:  redact.Addresses, read: into(&c.LockRedisURLs, list(redisURL)),
 		}, {
 			variable: "SECKILL_LOCK_WAIT", fallback: "1s", unit: "duration",
 			meaning: "how long a request waits for the user's lock; `0s` tries once",
@@ -214,9 +215,9 @@ func into[T any](target *T, parse func(string) (T, error)) func(string) error {
 
 // refuseContradictions finds settings that are wrong together. One that could not be read counts as absent.
 func (r *reader) refuseContradictions(c Config) {
-	realDatabase := c.origins["SECKILL_DATABASE_DSN"].source != SourceDefault // even a broken one is meant
+	realDatabase := c.given("SECKILL_DATABASE_DSN") // even a broken one is meant
 	verifies := c.Role != RoleWorker && !r.withoutTokens
-	if realDatabase && c.origins["SECKILL_JWT_SECRET"].source == SourceDefault && verifies {
+	if realDatabase && !c.given("SECKILL_JWT_SECRET") && verifies {
 		r.problem("SECKILL_JWT_SECRET", "is required with a real database, "+
 			"for example from openssl rand -base64 32")
 	}
@@ -232,10 +233,10 @@ func (r *reader) refuseContradictions(c Config) {
 	if !realDatabase && c.LockMode == model.LockMySQL {
 		r.problem("SECKILL_LOCK_MODE", "is mysql, which needs SECKILL_DATABASE_DSN")
 	}
-	if c.Async() && c.origins["SECKILL_NATS_URL"].source == SourceDefault && c.NATSReplicas > 1 {
+	if c.Async() && !c.given("SECKILL_NATS_URL") && c.NATSReplicas > 1 {
 		r.problem("SECKILL_NATS_REPLICAS", "asks for several servers, and the embedded queue is one: set SECKILL_NATS_URL")
 	}
-	if c.Events != "" && c.origins["SECKILL_NATS_URL"].source == SourceDefault {
+	if c.Events != "" && !c.given("SECKILL_NATS_URL") {
 		r.problem("SECKILL_EVENTS", "names a stream of a NATS server: set SECKILL_NATS_URL")
 	}
 	r.refuseQuorum(c)
@@ -268,7 +269,7 @@ func (r *reader) refuseLonelyRole(c Config) {
 	for _, needed := range []struct{ variable, inside string }{
 		{"SECKILL_DATABASE_DSN", "database"}, {"SECKILL_REDIS_URL", "Redis"}, {"SECKILL_NATS_URL", "queue"},
 	} {
-		if c.origins[needed.variable].source == SourceDefault { // even a broken one is meant
+		if !c.given(needed.variable) { // even a broken one is meant
 			r.problem(needed.variable, "is required for the role "+string(c.Role)+" in async: an embedded "+needed.inside+
 				" is inside one process, where no other instance reaches it")
 		}
@@ -278,7 +279,7 @@ func (r *reader) refuseLonelyRole(c Config) {
 // refuseQuorum holds the locks that need several independent instances to the numbers for which their promises hold.
 func (r *reader) refuseQuorum(c Config) {
 	const variable = "SECKILL_LOCK_REDIS_URLS"
-	if c.origins[variable].source != SourceDefault && c.LockRedisURLs == nil {
+	if c.given(variable) && c.LockRedisURLs == nil {
 		return // it could not be read
 	}
 	n := len(c.LockRedisURLs)

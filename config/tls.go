@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -47,30 +48,19 @@ func tlsOf(c *Config) []tlsSetting {
 // tlsSettings are the lines of the table about TLS and about who the service is to NATS.
 func tlsSettings(c *Config) []setting {
 	var all []setting
-	for _, s := range tlsOf(c) {
-		all = append(all,
-			setting{
-				variable: s.prefix + "CA", otherwise: "the system's", unit: "file, PEM",
-				meaning: "authorities that may have signed the certificate of " + s.servers, read: into(&s.into.CA, fileName),
-			}, setting{
-				variable: s.prefix + "CERT", otherwise: "none", unit: "file, PEM",
-				meaning: "certificate that the service shows there; read again at each handshake", read: into(&s.into.Cert, fileName),
-			}, setting{
-				variable: s.prefix + "KEY", otherwise: "none", unit: "file, PEM",
-				meaning: "key of that certificate", read: into(&s.into.Key, fileName),
-			}, setting{
-				variable: s.prefix + "SERVER_NAME", otherwise: "the host of each address", unit: "name",
-				meaning: "name that the servers' certificates must have", read: into(&s.into.ServerName, anyText),
-			})
+	add := func(variable, otherwise, unit, meaning string, read func(string) error) {
+		all = append(all, setting{variable: variable, otherwise: otherwise, unit: unit, meaning: meaning, read: read})
 	}
-	return append(all,
-		setting{
-			variable: "SECKILL_NATS_CREDENTIALS", otherwise: "none", unit: "file",
-			meaning: "who the service is to NATS: credentials (`.creds`) of a user, read again at each connect", read: into(&c.NATSCredentials, fileName),
-		}, setting{
-			variable: "SECKILL_NATS_NKEY", otherwise: "none", unit: "file",
-			meaning: "who the service is to NATS: the seed of a user's nkey", read: into(&c.NATSNKey, fileName),
-		})
+	for _, s := range tlsOf(c) {
+		add(s.prefix+"CA", "the system's", "file, PEM", "authorities that may have signed the certificate of "+s.servers, into(&s.into.CA, fileName))
+		add(s.prefix+"CERT", "none", "file, PEM", "certificate that the service shows there; read again at each handshake", into(&s.into.Cert, fileName))
+		add(s.prefix+"KEY", "none", "file, PEM", "key of that certificate", into(&s.into.Key, fileName))
+		add(s.prefix+"SERVER_NAME", "the host of each address", "name", "name that the servers' certificates must have", into(&s.into.ServerName, anyText))
+	}
+	add("SECKILL_NATS_CREDENTIALS", "none", "file",
+		"who the service is to NATS: credentials (`.creds`) of a user, read again at each connect", into(&c.NATSCredentials, fileName))
+	add("SECKILL_NATS_NKEY", "none", "file", "who the service is to NATS: the seed of a user's nkey", into(&c.NATSNKey, fileName))
+	return all
 }
 
 // fileName refuses the content of a file in the place of its name.
@@ -212,43 +202,34 @@ func (r *reader) refusePlainRedis(variable string, urls []string) {
 // sessionVariable is the name of a server's variable; the server refuses an unknown one at the connection.
 var sessionVariable = regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)+$`)
 
-// dsnTaken are the options of go-sql-driver that the DSN may decide. Old ways to send a password are asked for by name.
-func dsnTaken() []string {
-	return []string{
-		"allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "compress", "connectionAttributes",
-		"maxAllowedPacket",
-	}
-}
-
-// dsnImposed are the options that the service sets, with the value that a DSN may repeat; without one it is refused.
-func dsnImposed() map[string]string {
+// dsnOptionsKnown are the options of go-sql-driver and the values that a DSN may give them: any where there is none. The
+// service sets what has one value or "-". Old ways to send a password are asked for by name.
+func dsnOptionsKnown() map[string]string {
 	return map[string]string{
-		"allowAllFiles": "false", "charset": "utf8mb4", "checkConnLiveness": "true", "clientFoundRows": "true", "collation": "utf8mb4_bin",
-		"interpolateParams": "true", "loc": "UTC", "multiStatements": "false", "parseTime": "true", "rejectReadOnly": "true",
-		"readTimeout": "", "timeout": "", "timeTruncate": "", "writeTimeout": "",
-		"idle_readonly_transaction_timeout": "", "idle_write_transaction_timeout": "", "innodb_lock_wait_timeout": "", "sql_mode": "", "time_zone": "",
-		"transaction_isolation": "", "tx_isolation": "",
+		"tls":                     "true false skip-verify preferred",
+		"allowCleartextPasswords": "", "allowFallbackToPlaintext": "", "allowNativePasswords": "", "allowOldPasswords": "", "compress": "",
+		"connectionAttributes": "", "maxAllowedPacket": "",
+		"allowAllFiles": "false 0", "charset": "utf8mb4", "checkConnLiveness": "true 1", "clientFoundRows": "true 1", "collation": "utf8mb4_bin",
+		"interpolateParams": "true 1", "loc": "UTC", "multiStatements": "false 0", "parseTime": "true 1", "rejectReadOnly": "true 1",
+		"readTimeout": "-", "timeout": "-", "timeTruncate": "-", "writeTimeout": "-",
+		"idle_readonly_transaction_timeout": "-", "idle_write_transaction_timeout": "-", "innodb_lock_wait_timeout": "-", "sql_mode": "-",
+		"time_zone": "-", "transaction_isolation": "-", "tx_isolation": "-",
 	}
 }
 
 // dsnOptions refuses an option that does nothing: unknown or decided here. It shows known names: others may be secret.
 func dsnOptions(text string) error {
-	imposed := dsnImposed()
+	known := dsnOptionsKnown()
 	for n, option := range dsnParts(text) {
 		name, value, _ := strings.Cut(option, "=")
-		must, decided := imposed[name]
+		allowed, is := known[name]
 		switch {
-		case name == "tls":
-			if !slices.Contains([]string{"true", "false", "skip-verify", "preferred"}, value) {
-				return errors.New("has the option tls, which is true, false, skip-verify or preferred")
-			}
-		case decided && must == "":
-			return errors.New("has the option " + name + ", which the service decides")
-		case decided && !strings.EqualFold(value, must) && (must != "true" || value != "1") && (must != "false" || value != "0"):
-			return errors.New("has the option " + name + ", which the service sets to " + must)
-		case decided, slices.Contains(dsnTaken(), name) && value != "", sessionVariable.MatchString(name) && value != "":
-		default:
+		case !is && !sessionVariable.MatchString(name), allowed == "" && value == "":
 			return errors.New("has an option that is not known: number " + strconv.Itoa(n+1) + " behind the ?")
+		case allowed == "-":
+			return errors.New("has the option " + name + ", which the service decides")
+		case allowed != "" && !slices.Contains(strings.Fields(strings.ToLower(allowed)), strings.ToLower(value)):
+			return errors.New("has the option " + name + ", which must be one of: " + allowed)
 		}
 	}
 	return nil
@@ -311,34 +292,26 @@ func (r *reader) readTracing() (t Tracing) {
 		}
 	}
 	t = Tracing{On: true, Ratio: usualRatio, ParentBased: true}
-	switch of[tracesSampler] {
-	case "":
-	case "always_on", "parentbased_always_on":
+	sampler := of[tracesSampler]
+	simple, based := strings.CutPrefix(sampler, "parentbased_")
+	switch {
+	case sampler == "":
+		return t
+	case simple == "always_on":
 		t.Ratio = 1
-	case "always_off", "parentbased_always_off":
+	case simple == "always_off":
 		t.Ratio = 0
-	case "parentbased_traceidratio":
-		t.Ratio = r.tracesRatio()
-	case "traceidratio":
-		r.problem(tracesSampler, "is traceidratio, by which each client would choose, with its trace id, what is traced: set parentbased_traceidratio")
+	case simple == "traceidratio" && based: // alone, each client would choose, with its trace id, what is traced
+		var err error
+		t.Ratio, err = strconv.ParseFloat(cmp.Or(of[tracesSamplerArg], "1"), 64) // 1 as the specification has it
+		if err != nil || !(t.Ratio >= 0 && t.Ratio <= 1) {
+			r.problem(tracesSamplerArg, "is not a ratio from 0 to 1")
+		}
 	default:
 		r.problem(tracesSampler, "is not always_on, always_off, or one of these behind parentbased_, or parentbased_traceidratio")
 	}
-	t.ParentBased = !strings.HasPrefix(of[tracesSampler], "always_")
+	t.ParentBased = based
 	return t
-}
-
-// tracesRatio is 1 where none is given, as the specification has it.
-func (r *reader) tracesRatio() float64 {
-	text := r.standard[tracesSamplerArg]
-	if text == "" {
-		return 1
-	}
-	ratio, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(ratio >= 0 && ratio <= 1) {
-		r.problem(tracesSamplerArg, "is not a ratio from 0 to 1")
-	}
-	return ratio
 }
 
 // tracingSecrets are those in the headers that go with every export, and in addresses.

@@ -221,22 +221,21 @@ type behind struct {
 
 // openTokens makes an instance's authority, which keeps other issuers' keys up to date. A worker has none.
 func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
-	trusted := make([]token.Issuer, 0, len(i.cfg.JWTIssuers))
 	names := []string{i.cfg.JWTIssuer}
 	for _, other := range i.cfg.JWTIssuers {
-		trusted, names = append(trusted, token.Issuer(other)), append(names, other.Name)
+		names = append(names, other.Name)
 	}
 	refusals := telemetry.NewTokens(i.registry, names...)
 	if i.cfg.Role == config.RoleWorker {
 		return nil, nil //nolint:nilnil // see above
 	}
-	tokens, err := Tokens(ctx, i.cfg, token.Trust(i.log, trusted...), token.Report(i.log, func(issuer string, why token.Reason) {
+	tokens, err := Tokens(ctx, i.cfg, token.Trust(i.log, i.cfg.JWTIssuers...), token.Report(i.log, func(issuer string, why token.Reason) {
 		refusals.WithLabelValues(issuer, string(why)).Inc()
 	}))
 	if err != nil {
 		return nil, err
 	}
-	if len(trusted) > 0 {
+	if len(i.cfg.JWTIssuers) > 0 {
 		i.parts.Loop("keys of token issuers", budget.Brief, tokens.Run) //nolint:contextcheck // until the stop
 	}
 	return tokens, nil
@@ -244,10 +243,7 @@ func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
 
 // Tokens makes the authority that signs and verifies with the settings' secrets, or the data directory's.
 func Tokens(ctx context.Context, cfg config.Config, options ...token.Option) (*token.Authority, error) {
-	keys := make([]token.Key, 0, max(len(cfg.JWTKeys), 1))
-	for _, key := range cfg.JWTKeys {
-		keys = append(keys, token.Key(key))
-	}
+	keys := cfg.JWTKeys
 	if len(keys) == 0 && !cfg.Embedded() { // the settings of a worker
 		return nil, errors.New("SECKILL_JWT_SECRET is required with a real database")
 	}
@@ -256,7 +252,7 @@ func Tokens(ctx context.Context, cfg config.Config, options ...token.Option) (*t
 		if err != nil {
 			return nil, err
 		}
-		keys = append(keys, token.Key{ID: "1", Secret: secret})
+		keys = []token.Key{{ID: "1", Secret: secret}}
 	}
 	return token.New(keys, cfg.JWTIssuer, cfg.JWTAudience, options...)
 }

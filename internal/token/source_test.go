@@ -308,7 +308,7 @@ func (b *lockedBuffer) String() string {
 }
 
 // settingOf is the setting that the page of identity providers gives for one of them.
-func settingOf(t *testing.T, provider string) config.Issuer {
+func settingOf(t *testing.T, provider string) token.Issuer {
 	t.Helper()
 	page := string(check.Value(os.ReadFile("../../deployments/identity-providers.md"))(t))
 	_, section, found := strings.Cut(page, "\n## "+provider+"\n")
@@ -378,7 +378,7 @@ func TestTokensOfIdentityProviders(t *testing.T) {
 			s := newSigner(t, "k", jwt.SigningMethodRS256)
 			setting.Keys = filepath.Join(t.TempDir(), "keys.json")
 			write(t, setting.Keys, document(t, s))
-			modest := token.Issuer(setting)
+			modest := setting
 			modest.Admins = false
 			trust := func(issuer token.Issuer) *token.Authority {
 				return authority(t, token.Trust(slog.New(slog.DiscardHandler), issuer))
@@ -389,11 +389,11 @@ func TestTokensOfIdentityProviders(t *testing.T) {
 				return signRaw(t, s.method, s.private, `{"alg":"RS256","kid":"k","typ":"JWT"}`, claims)
 			}
 			test.want.Issuer, test.want.Role = setting.Name, model.RoleUser
-			accepted(t, trust(token.Issuer(setting)), signed(test.claims, test.roles[0]), test.want)
+			accepted(t, trust(setting), signed(test.claims, test.roles[0]), test.want)
 			accepted(t, trust(modest), signed(test.claims, test.roles[0]), test.want)
 			invalid(t, trust(modest), signed(test.claims, test.roles[1]))
 			invalid(t, trust(modest), signed(strings.Replace(test.claims, test.others[0], test.others[1], 1), test.roles[0]))
-			if got, err := trust(token.Issuer(setting)).Verify(t.Context(), signed(test.claims, test.roles[1])); err != nil || got.Role != model.RoleAdmin {
+			if got, err := trust(setting).Verify(t.Context(), signed(test.claims, test.roles[1])); err != nil || got.Role != model.RoleAdmin {
 				t.Errorf("the administrator is %+v, %v", got, err)
 			}
 		})

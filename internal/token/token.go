@@ -19,6 +19,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"seckill/internal/budget"
+	"seckill/internal/redact"
 	"seckill/model"
 )
 
@@ -34,6 +35,12 @@ type Key struct {
 	ID     string // the `kid` of the header
 	Secret string // at least MinSecret bytes
 }
+
+// String shows the id and not the secret.
+func (k Key) String() string { return k.ID + "=" + redact.Mark }
+
+// GoString keeps %#v from showing the secret.
+func (k Key) GoString() string { return k.String() }
 
 // Claims is what a token says of its bearer.
 type Claims struct {
