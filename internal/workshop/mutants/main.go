@@ -61,7 +61,6 @@ type mutant struct {
 	Packages []string `json:"packages"` // whose tests should notice it
 }
 
-// parse reads the mutants with these ids; no ids are all of them.
 func parse(text []byte, ids []string) (mutants []mutant, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -144,7 +143,6 @@ func (l laboratory) try(ctx context.Context, m mutant, overlay string) (verdict 
 
 const killed, survivor = "killed by ", "SURVIVED" // begin the verdict on a defect that was noticed, or not
 
-// test runs the tests of one package. The error is for what is no verdict of theirs.
 func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text string, failed bool, err error) {
 	// #nosec G204 -- the packages come from our own list
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-vet=off", "-trimpath", "-ldflags=-w", "-timeout="+l.timeout.String(), "./"+dir)

@@ -104,7 +104,6 @@ type run struct {
 	tests      []string // none are all
 }
 
-// outcome is what a run showed: how many tests passed, and a command for each that failed.
 type outcome struct {
 	passed int
 	again  []string
@@ -143,7 +142,6 @@ func (r run) do(ctx context.Context, environ []string) (o outcome, err error) {
 	return o, err
 }
 
-// call runs a program. An interruption is handed on to it, so that it ends in order.
 func call(ctx context.Context, environ []string, command ...string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = environ, os.Stdout, os.Stderr
@@ -208,7 +206,6 @@ func (r run) repeat(pkg, test string, chances []string) string {
 var plain = regexp.MustCompile(`^seckill/(config|deployments|handler/(console|wire)|lock/lab|model|internal/` +
 	`(app|command|embedded|failpoint|redact|redisurl|sqlitefile|vouchercode|workshop))(/|$)`)
 
-// rules are the tests of the packages, all by default.
 func rules(ctx context.Context, patterns []string) ([]run, error) {
 	if len(patterns) == 0 {
 		patterns = []string{"./..."}

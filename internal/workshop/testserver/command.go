@@ -44,7 +44,6 @@ func spawn(program string, args, environ []string, dir, log string) (*Command, e
 	return &Command{process: cmd.Process, done: ended}, nil
 }
 
-// signal sends a signal; one to a process that has ended is no error.
 func (c *Command) signal(sig os.Signal) error {
 	if err := c.process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %v to process %d: %w", sig, c.process.Pid, err)
@@ -173,7 +172,6 @@ func Built(t testing.TB, flags ...string) string {
 	return path
 }
 
-// build builds the program in a directory where it is not built yet. Test binaries that share it build by turns.
 func build(dir, tags string) (string, error) {
 	place := filepath.Join(dir, "tags-"+tags)
 	if err := os.MkdirAll(place, 0o700); err != nil {

@@ -115,7 +115,6 @@ func (h Home) database() engine {
 	return e
 }
 
-// small are arguments for many servers on one machine.
 func (h Home) small() []string {
 	args := []string{
 		"--innodb-buffer-pool-size=64M", "--innodb-buffer-pool-dump-at-shutdown=OFF", "--innodb-buffer-pool-load-at-startup=OFF",

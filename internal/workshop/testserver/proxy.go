@@ -99,7 +99,6 @@ func (p *Proxy) accept(target string, through func(client, server net.Conn)) {
 	}
 }
 
-// keep notes the ends of a connection, or closes them when the proxy is closed.
 func (p *Proxy) keep(client, server net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
