@@ -26,7 +26,7 @@ func main() {
 		ctx, _ = signal.NotifyContext(ctx, syscall.SIGHUP)
 	}
 	var ballast []byte
-	if os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" {
+	if os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" { //nolint:forbidigo // settings of the runtime, not of the service
 		ballast = make([]byte, ballastSize)
 	}
 	code := command.Run(ctx, command.Process{

@@ -95,7 +95,6 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// Error implements error.
 func (p *Problem) Error() string { return string(p.Code) + ": " + p.Detail }
 
 // GetStatus implements huma.StatusError.

@@ -153,7 +153,6 @@ type adapter struct {
 	api *api
 }
 
-// Handle implements huma.Adapter.
 func (d *adapter) Handle(op *huma.Operation, handle func(huma.Context)) {
 	r, _ := op.Metadata[routeKey].(route)
 	names, path := queryNames(op), r.path()

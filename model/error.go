@@ -55,7 +55,6 @@ type HeldError struct {
 	Cause     error
 }
 
-// Error implements error.
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("a row of voucher %q is held: %v", e.VoucherID, e.Cause)
 }
@@ -91,7 +90,6 @@ type Error struct {
 	Cause       error        // what went wrong underneath, for the log; clients never see it
 }
 
-// Error implements error.
 func (e *Error) Error() string {
 	text := string(e.Code)
 	if e.Detail != "" {

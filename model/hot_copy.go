@@ -125,7 +125,6 @@ type OutgrownError struct {
 	Epoch     int64 // of the hot copy
 }
 
-// Error implements error.
 func (e *OutgrownError) Error() string {
 	return fmt.Sprintf("the hot copy of voucher %s, epoch %d, cannot grow in place", e.VoucherID, e.Epoch)
 }

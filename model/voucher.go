@@ -271,7 +271,6 @@ func checkAmount(field string, amount *int64) error {
 // Window is how long something lasts, in JSON a Go duration such as "15m0s".
 type Window time.Duration
 
-// String implements fmt.Stringer.
 func (w Window) String() string { return time.Duration(w).String() }
 
 // MarshalText implements encoding.TextMarshaler.

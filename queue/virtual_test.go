@@ -78,7 +78,6 @@ func (s *server) refuse(full bool) {
 	s.full = full
 }
 
-// PublishMsg implements jetstream.JetStream.
 func (s *server) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	s.mu.Lock()
 	full := s.full
@@ -120,7 +119,6 @@ func (s *server) heard(sequence uint64) string {
 	return strings.Join(s.told[sequence], ", ")
 }
 
-// Consumer implements jetstream.JetStream.
 func (s *server) Consumer(context.Context, string, string) (jetstream.Consumer, error) {
 	return worker{server: s}, nil
 }

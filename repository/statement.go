@@ -174,7 +174,6 @@ func stored(t time.Time) time.Time { return t.UTC().Truncate(resolution) }
 // clock reads the database's clock, which MySQL gives as a time and SQLite as microseconds since 1970.
 type clock struct{ time.Time }
 
-// Scan implements sql.Scanner.
 func (c *clock) Scan(value any) error {
 	switch value := value.(type) {
 	case time.Time:
@@ -187,7 +186,6 @@ func (c *clock) Scan(value any) error {
 	return nil
 }
 
-// Value implements driver.Valuer.
 func (c clock) Value() (driver.Value, error) { return c.Time, nil }
 
 // readClock reads the database's clock, as its columns keep it.

@@ -243,13 +243,11 @@ func (h instants) Len() int           { return len(h) }
 func (h instants) Less(i, j int) bool { return h[i].Before(h[j]) }
 func (h instants) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 
-// Push implements heap.Interface.
 func (h *instants) Push(x any) {
 	at, _ := x.(time.Time) // nothing else is pushed
 	*h = append(*h, at)
 }
 
-// Pop implements heap.Interface.
 func (h *instants) Pop() any {
 	last := len(*h) - 1
 	at := (*h)[last]

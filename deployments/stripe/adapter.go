@@ -50,7 +50,6 @@ func refused(err error) error {
 	return err
 }
 
-// Start implements payment.Provider.
 func (a *adapter) Start(ctx context.Context, asked payment.Checkout) (p payment.Payment, err error) {
 	switch {
 	case asked.ReturnURL == "":
@@ -85,7 +84,6 @@ func (a *adapter) looked(ctx context.Context, e entry) (payment.Payment, error) 
 	return p, refused(err)
 }
 
-// LookUp implements payment.Provider.
 func (a *adapter) LookUp(ctx context.Context, id string) (payment.Payment, error) {
 	e, err := a.book.find(ctx, id)
 	switch {
@@ -101,7 +99,6 @@ func (a *adapter) LookUp(ctx context.Context, id string) (payment.Payment, error
 	return p, nil
 }
 
-// Refund implements payment.Provider.
 func (a *adapter) Refund(ctx context.Context, key string, asked payment.Refund) error {
 	e, err := a.book.find(ctx, asked.PaymentID)
 	switch {

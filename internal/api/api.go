@@ -44,7 +44,6 @@ type Problem struct { //nolint:errname // it is named as the contract's document
 	RetryAfter time.Duration `json:"-"` // of the header; zero: the server names none
 }
 
-// Error implements error.
 func (p *Problem) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail))
 }

@@ -270,7 +270,7 @@ func (l *Lane[In, Out]) attempt(ctx context.Context, key string, batch []*Ticket
 	}
 }
 
-// division runs one key's items. It halves refused data to one item; after other trouble at failures 1, 2, 4, 8 …
+// division runs one key's items. It halves refused data to one item, after other trouble at failures 1, 2, 4 and so on.
 type division[In, Out any] struct {
 	lane    *Lane[In, Out]
 	began   time.Time

@@ -271,7 +271,6 @@ type watched struct {
 	see func(*http.Request)
 }
 
-// RoundTrip implements http.RoundTripper.
 func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.see(r)
 	return w.RoundTripper.RoundTrip(r)

@@ -60,7 +60,6 @@ func Open(ctx context.Context, file, schema string) (*sql.DB, error) {
 // and waits for no lock (https://www.sqlite.org/c3ref/busy_handler.html), so instances that start together could fail.
 type waitingConnector struct{ driver.Connector }
 
-// Connect implements driver.Connector.
 func (c waitingConnector) Connect(ctx context.Context) (conn driver.Conn, err error) {
 	patience, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()

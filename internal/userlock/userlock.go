@@ -174,15 +174,12 @@ func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (m
 // noLocks leaves everything to the database's constraints. It is its own lease, which is never lost.
 type noLocks struct{}
 
-// Lock implements model.Locker.
 func (noLocks) Lock(ctx context.Context, _ string, _ time.Duration) (model.Lease, error) {
 	return noLocks{}, ctx.Err()
 }
 
-// Context implements model.Lease.
 func (noLocks) Context() context.Context { return context.Background() }
 
-// Unlock implements model.Lease.
 func (noLocks) Unlock() error { return nil }
 
 const (

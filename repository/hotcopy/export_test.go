@@ -41,10 +41,8 @@ type Next = redis.ProcessPipelineHook
 // OnCommands is a hook on what a client sends: a pipeline, as all scripts are, or one command.
 type OnCommands func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
 
-// DialHook implements redis.Hook.
 func (OnCommands) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook implements redis.Hook.
 func (h OnCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		one := func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) }
@@ -52,7 +50,6 @@ func (h OnCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook implements redis.Hook.
 func (h OnCommands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h(ctx, cmds, next) }
 }

@@ -153,7 +153,6 @@ type novelError string
 
 func (e novelError) Error() string { return string(e) }
 
-// RedisError implements redis.Error.
 func (novelError) RedisError() {}
 
 // ruins are what may be wrong with one copy, each done to the sale given.

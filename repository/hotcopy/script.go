@@ -76,7 +76,6 @@ type call struct {
 // onceCmd is a command that the client does not repeat after a lost connection, so that an error tells what was sent.
 type onceCmd struct{ *redis.Cmd }
 
-// NoRetry implements redis.Cmder.
 func (onceCmd) NoRetry() bool { return true }
 
 // run makes calls in one pipeline, and again those of another epoch. A still wrong one counts as closed.
@@ -249,7 +248,6 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// RedisError implements redis.Error.
 func (refusal) RedisError() {}
 
 func number(text string) int64 {

@@ -134,7 +134,6 @@ func (p *primary) refused(number int64) {
 
 type driverLog struct{ log *slog.Logger }
 
-// Print implements mysql.Logger.
 func (l driverLog) Print(v ...any) {
 	l.log.Debug("database driver", slog.String("remark", fmt.Sprint(v...)))
 }
@@ -218,7 +217,6 @@ type endingConnector struct {
 	patience time.Duration
 }
 
-// Connect implements driver.Connector.
 func (c endingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	number := c.primary.number.Load()
 	conn, err := c.Connector.Connect(ctx)
@@ -276,7 +274,6 @@ func (c *endingConn) ResetSession(ctx context.Context) error {
 	return c.wholeConn.ResetSession(ctx)
 }
 
-// ExecContext implements driver.ExecerContext.
 func (c *endingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	if c.strayed() {
 		return nil, driver.ErrBadConn
@@ -288,7 +285,6 @@ func (c *endingConn) ExecContext(ctx context.Context, query string, args []drive
 	return result, c.note(err)
 }
 
-// QueryContext implements driver.QueryerContext.
 func (c *endingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	if c.strayed() {
 		return nil, driver.ErrBadConn
@@ -358,7 +354,6 @@ func (c *endingConn) note(err error) error {
 	return fmt.Errorf("%w; %w", err, driver.ErrBadConn)
 }
 
-// BeginTx implements driver.ConnBeginTx.
 func (c *endingConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
 	if c.strayed() {
 		return nil, driver.ErrBadConn
@@ -384,10 +379,8 @@ type endingTx struct {
 	conn *endingConn
 }
 
-// Commit implements driver.Tx.
 func (t endingTx) Commit() error { return t.end(t.tx.Commit()) }
 
-// Rollback implements driver.Tx.
 func (t endingTx) Rollback() error { return t.end(t.tx.Rollback()) }
 
 // end makes the pool close the connection when the transaction may still be open.

@@ -124,12 +124,10 @@ func mendMigrationTable(ctx context.Context, conn *sql.DB) error {
 // namedLocker is goose's own lock in MySQL: it ends with its connection, and so with its process.
 type namedLocker struct{ name string }
 
-// SessionLock implements lock.SessionLocker.
 func (l namedLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	return pollLock(ctx, func() (bool, error) { return getLock(ctx, conn, l.name) })
 }
 
-// SessionUnlock implements lock.SessionLocker.
 func (l namedLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	if _, err := conn.ExecContext(ctx, "DO RELEASE_LOCK(?)", l.name); err != nil {
 		return fmt.Errorf("release the lock %s: %w", l.name, err)

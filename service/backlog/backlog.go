@@ -29,6 +29,7 @@ const (
 	floorShare = budget.Blink / 10
 )
 
+// Queue is what a look asks of the order queue.
 type Queue interface {
 	Backlog(ctx context.Context) (model.Backlog, error)
 	// Waiting counts the messages of every voucher at once; model.AnyVoucher's are those that all share.

@@ -260,7 +260,6 @@ type countingStore struct {
 	done chan time.Time
 }
 
-// Expire implements repair.ExpiryStore.
 func (s *countingStore) Expire(ctx context.Context, orderIDs []string) ([]model.Order, error) {
 	expired, err := s.Orders.Expire(ctx, orderIDs)
 	s.mu.Lock()

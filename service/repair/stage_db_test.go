@@ -35,7 +35,6 @@ func (m modeSide) Change(_ context.Context, to model.OrderMode) error {
 	return nil
 }
 
-// Kept implements Epochs.
 func (d dbSide) Kept(ctx context.Context) ([]model.EpochRecord, error) { return d.Watched(ctx) }
 
 func (d dbSide) Persist(_ context.Context, batch []model.Reservation) ([]model.Outcome, error) {

@@ -58,7 +58,6 @@ func (l *ledger) Start(ctx context.Context, asked payment.Checkout) (p payment.P
 	return p, err
 }
 
-// LookUp implements payment.Provider.
 func (l *ledger) LookUp(ctx context.Context, id string) (p payment.Payment, err error) {
 	err = l.write(ctx, "find payment "+id, func(tx *sql.Tx) error {
 		p, err = find(ctx, tx, id)

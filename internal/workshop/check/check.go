@@ -196,7 +196,6 @@ type Log struct {
 	text bytes.Buffer
 }
 
-// Write implements io.Writer.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,7 +290,6 @@ type Front struct {
 // Set has every later request go wrong; nil is none.
 func (f *Front) Set(wrong Wrong) { f.wrong.Store(&wrong) }
 
-// ServeHTTP implements http.Handler.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if wrong := f.wrong.Load(); wrong != nil && *wrong != nil {
 		(*wrong)(w, r, f.Server)

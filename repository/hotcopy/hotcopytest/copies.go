@@ -413,7 +413,7 @@ func (s *Sale) Change(change func(v *model.Voucher)) {
 	v := s.Voucher()
 	change(&v)
 	v.Revision++
-	if applied, err := s.c.Store.Apply(background(), v); err != nil || !applied {
+	if applied, err := s.c.Apply(background(), v); err != nil || !applied {
 		s.c.t.Errorf("change the copy: %v, %v", applied, err)
 	}
 }
