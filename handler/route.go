@@ -295,12 +295,12 @@ func (a *api) claims(ctx context.Context, header http.Header) (token.Claims, err
 		return token.Claims{}, refused
 	}
 	claims, err := a.options.Tokens.Verify(ctx, strings.TrimLeft(credentials, " "))
-	if unread, ok := errors.AsType[*token.NoKeysError](err); ok {
-		later := model.Unavailable("The keys of the token's issuer have to be read first.", err)
-		later.RetryAfter = unread.RetryAfter
-		return token.Claims{}, later
-	}
 	if invalid, ok := errors.AsType[*token.InvalidError](err); ok {
+		if invalid.Reason == token.Unread {
+			later := model.Unavailable("The keys of the token's issuer have to be read first.", err)
+			later.RetryAfter = invalid.RetryAfter
+			return token.Claims{}, later
+		}
 		refused.Detail, refused.Cause = cmp.Or(invalid.Detail, refused.Detail), err
 		return token.Claims{}, refused
 	}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -46,60 +44,63 @@ func (h header) accesses() bool {
 	return name == "" || name == "jwt" || name == "at+jwt"
 }
 
-// usualHeaders are our own tokens' headers in the two orders of common libraries, read once.
-func usualHeaders(keys []Key) (map[string]header, error) {
-	usual := make(map[string]header, 2*len(keys))
+// usualHeaders are our own tokens' headers in the two orders of common libraries, and the one that the first key writes.
+func usualHeaders(keys []Key) (first string, usual map[string]header, _ error) {
+	usual = make(map[string]header, 2*len(keys))
 	for _, key := range keys {
 		kid, err := json.Marshal(key.ID)
 		if err != nil {
-			return nil, fmt.Errorf("encode the id of a token key: %w", err)
+			return "", nil, fmt.Errorf("encode the id of a token key: %w", err)
 		}
 		for _, text := range []string{
 			`{"alg":"HS256","kid":` + string(kid) + `,"typ":"JWT"}`,
 			`{"alg":"HS256","typ":"JWT","kid":` + string(kid) + `}`,
 		} {
 			part := base64.RawURLEncoding.EncodeToString([]byte(text))
-			if usual[part], err = readHeader(part); err != nil {
-				return nil, err
-			}
+			first = cmp.Or(first, part)
+			usual[part] = header{Algorithm: jwt.SigningMethodHS256.Alg(), KeyID: key.ID, Type: "JWT"}
 		}
 	}
-	return usual, nil
+	return first, usual, nil
 }
 
-// payload is the second part of a token, as it is written. A claim of a wrong type counts as absent, so that who may be
-// told what is wrong with a token is told which claim that is; what must not count as absent is a time, see instant.
+// payload is the second part of a token. A claim of a wrong type counts as absent, so that who may be told what is wrong
+// with a token is told which claim that is; what must not count as absent are a time and a level. Times are seconds
+// since 1970; zero: absent.
 type payload struct {
-	Subject   words    `json:"sub"`
-	Role      words    `json:"role"`
-	Level     level    `json:"level,omitempty"` // beside the role admin
-	Username  words    `json:"preferred_username,omitempty"`
-	Version   version  `json:"ver,omitempty"`
-	Groups    audience `json:"groups,omitempty"` // of our own tokens
-	Issuer    words    `json:"iss"`
-	Audience  audience `json:"aud"`
-	IssuedAt  unread   `json:"iat,omitempty"`       // written for people, never enforced
-	SignedIn  instant  `json:"auth_time,omitempty"` // of our own tokens: when a password was given (OpenID Connect Core, 2)
-	NotBefore instant  `json:"nbf,omitempty"`
-	Expires   instant  `json:"exp"`
+	Subject   string   `json:"sub"`
+	Role      string   `json:"role"`
+	Level     string   `json:"level,omitempty"` // beside the role admin
+	Username  string   `json:"preferred_username,omitempty"`
+	Version   int64    `json:"ver,omitempty"`    // other issuers may mean something else
+	Groups    []string `json:"groups,omitempty"` // of our own tokens
+	Issuer    string   `json:"iss"`
+	Audience  []string `json:"aud"`
+	IssuedAt  float64  `json:"iat,omitempty"`       // written for people, never enforced
+	SignedIn  float64  `json:"auth_time,omitempty"` // of our own tokens: when a password was given (OpenID Connect Core, 2)
+	NotBefore float64  `json:"nbf,omitempty"`
+	Expires   float64  `json:"exp"`
+
+	said statement // what it was read from; nil: it was usual
 }
 
 func readPayload(part string) (payload, error) {
 	decoded, err := decode(part)
-	if err == nil {
-		if usual, ok := readUsual(string(decoded)); ok {
-			return usual, nil
-		}
-	}
-	var p payload
-	if err == nil {
-		err = json.Unmarshal(decoded, &p)
-	}
 	if err != nil {
 		return payload{}, fmt.Errorf("read its claims: %w", err)
 	}
-	return p, nil
+	if usual, ok := readUsual(string(decoded)); ok {
+		return usual, nil
+	}
+	said, err := readStatement(decoded)
+	if err != nil {
+		return payload{}, fmt.Errorf("read its claims: %w", err)
+	}
+	return said.payload(), nil
 }
+
+// noLevel is that of a claim that says none: an administrator without a level may do all.
+const noLevel = "none"
 
 // read reads JSON by go-jose's library: encoding/json takes "Role" for "role", and the last of several.
 func read(part string, into any) error {
@@ -117,98 +118,6 @@ func decode(part string) ([]byte, error) {
 	}
 	return base64.RawURLEncoding.Strict().DecodeString(part)
 }
-
-var _ jwt.Claims = (*payload)(nil)
-
-type words string
-
-func (w *words) UnmarshalJSON(text []byte) error {
-	if json.Unmarshal(text, (*string)(w)) != nil {
-		*w = ""
-	}
-	return nil
-}
-
-// level is a text that must not count as absent when it is no text: an administrator without a level may do all.
-type level string
-
-const noLevel level = "none" // of a claim that says none
-
-func (l *level) UnmarshalJSON(text []byte) error {
-	if json.Unmarshal(text, (*string)(l)) != nil || *l == "" {
-		*l = noLevel
-	}
-	return nil
-}
-
-// instant is JWT's time: seconds since 1970; zero: absent. What is no number lies ahead of all times.
-type instant float64
-
-func instantOf(at time.Time) instant { return instant(at.Unix()) }
-
-func (i *instant) UnmarshalJSON(text []byte) error {
-	if json.Unmarshal(text, (*float64)(i)) != nil {
-		*i = math.MaxFloat64
-	}
-	return nil
-}
-
-// unread is a number that is written and never read, because other issuers may write anything there.
-type unread float64
-
-func (*unread) UnmarshalJSON([]byte) error { return nil }
-
-// version is a number of ours. Anything else (of some issuers it is the text "2.0") is of no account.
-type version int64
-
-func (v *version) UnmarshalJSON(text []byte) error {
-	number, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil {
-		number = 0
-	}
-	*v = version(number)
-	return nil
-}
-
-// date is a time as the jwt library wants it: nil when it is absent.
-func (i instant) date() *jwt.NumericDate {
-	if i == 0 {
-		return nil
-	}
-	const year9999 = 253402300799 // no clock reaches it; beyond it the product would overflow
-	return &jwt.NumericDate{Time: time.UnixMicro(int64(min(max(i, 0), year9999) * 1e6))}
-}
-
-func (p *payload) GetExpirationTime() (*jwt.NumericDate, error) { return p.Expires.date(), nil }
-func (p *payload) GetNotBefore() (*jwt.NumericDate, error)      { return p.NotBefore.date(), nil }
-func (p *payload) GetIssuer() (string, error)                   { return string(p.Issuer), nil }
-func (p *payload) GetSubject() (string, error)                  { return string(p.Subject), nil }
-func (p *payload) GetAudience() (jwt.ClaimStrings, error)       { return jwt.ClaimStrings(p.Audience), nil }
-
-// GetIssuedAt says that the time is absent, so that it is not enforced.
-func (*payload) GetIssuedAt() (*jwt.NumericDate, error) {
-	return nil, nil //nolint:nilnil // this is how the interface says "absent"
-}
-
-// audience is one name or a list of them: RFC 7519, section 4.1.3, allows both. Groups are written alike.
-type audience []string
-
-func (a *audience) UnmarshalJSON(text []byte) error {
-	var one string
-	if json.Unmarshal(text, &one) == nil {
-		*a = audience{one}
-	} else if json.Unmarshal(text, (*[]string)(a)) != nil {
-		*a = nil
-	}
-	return nil
-}
-
-var (
-	// ErrInvalid is the error of every token that cannot be trusted; see InvalidError.
-	ErrInvalid = errors.New("invalid token")
-	// ErrNoKeys says that the issuer is trusted, but its key is unknown and was not read since. See NoKeysError.
-	ErrNoKeys = errors.New("the keys of the token's issuer have to be read first")
-)
 
 // Reason is why a token is refused: a step that failed, or the claim that is wrong where the signature is good.
 type Reason string
@@ -228,7 +137,7 @@ const (
 	WrongLevel     Reason = "level"
 	WrongType      Reason = "typ"    // it is a token of another kind
 	AccountChanged Reason = "ended"  // its account has changed since, see Authority.Ended
-	Unread         Reason = "unread" // ErrNoKeys
+	Unread         Reason = "unread" // its issuer is trusted, but its key is unknown and was not read since
 )
 
 // Stranger stands for the issuers that are not known, whatever their tokens say.
@@ -242,18 +151,20 @@ func Reasons() []Reason {
 	}
 }
 
-// InvalidError is an ErrInvalid with a text for the log. Detail is for the bearer, empty without a good signature.
+// InvalidError is the error of every token that cannot be trusted, with a text for the log. Detail is for the bearer,
+// empty without a good signature. RetryAfter is when to ask again what is Unread.
 type InvalidError struct {
-	Reason Reason
-	Detail string
+	Reason     Reason
+	Detail     string
+	RetryAfter time.Duration
 
 	cause error
 }
 
-func (e *InvalidError) Error() string { return fmt.Sprintf("%v: %v", ErrInvalid, e.cause) }
+func (e *InvalidError) Error() string { return fmt.Sprintf("invalid token: %v", e.cause) }
 
-// Unwrap makes it an ErrInvalid, and gives the cause.
-func (e *InvalidError) Unwrap() []error { return []error{ErrInvalid, e.cause} }
+// Unwrap gives the cause.
+func (e *InvalidError) Unwrap() error { return e.cause }
 
 // invalid refuses a token without a word to its bearer, who need not be its owner.
 func invalid(why Reason, format string, args ...any) error {
@@ -265,18 +176,6 @@ func wrongClaim(claim Reason, says string) error {
 	text := fmt.Sprintf("its %s %s", claim, says)
 	return &InvalidError{Reason: claim, Detail: fmt.Sprintf("The token is not accepted: %s.", text), cause: errors.New(text)}
 }
-
-// NoKeysError is an ErrNoKeys, and tells when to ask again.
-type NoKeysError struct {
-	RetryAfter time.Duration
-
-	cause error
-}
-
-func (e *NoKeysError) Error() string { return fmt.Sprintf("%v: %v", ErrNoKeys, e.cause) }
-
-// Unwrap makes it an ErrNoKeys, and gives the cause.
-func (e *NoKeysError) Unwrap() []error { return []error{ErrNoKeys, e.cause} }
 
 type refusals struct {
 	log   *slog.Logger
@@ -349,26 +248,25 @@ func (u *usual) member() bool {
 	bit := 0
 	switch name {
 	case "sub":
-		bit, u.Subject = 1, words(u.text())
+		bit, u.Subject = 1, u.text()
 	case "role":
-		bit, u.Role = 1<<1, words(u.text())
+		bit, u.Role = 1<<1, u.text()
 	case "level":
-		bit, u.Level = 1<<9, cmp.Or(level(u.text()), noLevel)
+		bit, u.Level = 1<<9, cmp.Or(u.text(), noLevel)
 	case "preferred_username":
-		bit, u.Username = 1<<2, words(u.text())
+		bit, u.Username = 1<<2, u.text()
 	case "iss":
-		bit, u.Issuer = 1<<3, words(u.text())
+		bit, u.Issuer = 1<<3, u.text()
 	case "aud":
 		bit, u.Audience = 1<<4, u.list()
 	case "ver":
-		bit, u.Version = 1<<5, version(u.number())
+		bit, u.Version = 1<<5, u.number()
 	case "iat":
-		bit, u.IssuedAt = 1<<6, 0 // never read
-		u.number()
+		bit, u.IssuedAt = 1<<6, float64(u.number())
 	case "nbf":
-		bit, u.NotBefore = 1<<7, instant(u.number())
+		bit, u.NotBefore = 1<<7, float64(u.number())
 	case "exp":
-		bit, u.Expires = 1<<8, instant(u.number())
+		bit, u.Expires = 1<<8, float64(u.number())
 	default:
 		u.odd = true
 	}
@@ -406,9 +304,9 @@ func (u *usual) text() string {
 	return text
 }
 
-func (u *usual) list() audience {
+func (u *usual) list() []string {
 	several := u.skip('[')
-	one := audience{u.text()}
+	one := []string{u.text()}
 	if several && !u.skip(']') {
 		u.odd = true
 	}

@@ -43,8 +43,7 @@ type Issuer struct {
 type issuer struct {
 	Issuer // empty but for Admins: we
 
-	validate *jwt.Validator
-	keys     atomic.Pointer[map[string]key] // by id; nil: they could not be read yet
+	keys atomic.Pointer[map[string]key] // by id; nil: they could not be read yet
 
 	source  *source // nil: the keys are ours and do not change
 	now     func() time.Time
@@ -150,7 +149,8 @@ func (i *issuer) key(ctx context.Context, id string) (key, error) {
 	if _, absent := i.absent[i.hash(id)]; absent {
 		return key{}, invalid(UnknownKey, "its key id %.100q is unknown", id)
 	}
-	return key{}, &NoKeysError{RetryAfter: max(i.asked.Add(budget.Step).Sub(i.now()), time.Second), cause: asked}
+	later := max(i.asked.Add(budget.Step).Sub(i.now()), time.Second)
+	return key{}, &InvalidError{Reason: Unread, RetryAfter: later, cause: fmt.Errorf("its issuer's keys have to be read first: %w", asked)}
 }
 
 func (i *issuer) hash(id string) uint64 { return maphash.String(i.seed, id) }

@@ -2,6 +2,7 @@ package token
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -236,18 +238,49 @@ func keyOf(public any, named string) (key, error) {
 	return key{}, fmt.Errorf("it is not a key for its algorithm %.20q", named)
 }
 
-// statement is all that a token of another issuer says, which may stand elsewhere than in ours.
+// statement is all that a token says: other issuers may say it elsewhere than we do.
 type statement map[string]any
 
-func readStatement(part string) (statement, error) {
-	decoded, err := decode(part)
-	if err != nil {
-		return nil, err
-	}
-	var s statement
+func readStatement(decoded []byte) (s statement, err error) {
 	reader := json.NewDecoder(bytes.NewReader(decoded))
-	reader.SetNumberType(json.UnmarshalJSONNumber) // whatever its size: no number is looked at
-	return s, reader.Decode(&s)
+	reader.SetNumberType(json.UnmarshalJSONNumber) // whatever its size
+	if err = reader.Decode(&s); err == nil && !errors.Is(reader.Decode(new(any)), io.EOF) {
+		err = errors.New("something follows the claims")
+	}
+	return s, err
+}
+
+func (s statement) payload() payload {
+	version, _ := s["ver"].(json.Number)
+	p := payload{
+		Subject: s.text("sub"), Role: s.text("role"), Level: s.text("level"), Username: s.text("preferred_username"),
+		Groups: s.texts("groups"), Issuer: s.text("iss"), Audience: s.texts("aud"),
+		IssuedAt: s.instant("iat"), SignedIn: s.instant("auth_time"), NotBefore: s.instant("nbf"), Expires: s.instant("exp"),
+		said: s,
+	}
+	p.Version, _ = version.Int64()
+	if _, there := s["level"]; there {
+		p.Level = cmp.Or(p.Level, noLevel)
+	}
+	return p
+}
+
+func (s statement) text(name string) string {
+	text, _ := s[name].(string)
+	return text
+}
+
+// instant is a time. What is no number lies ahead of all times.
+func (s statement) instant(name string) float64 {
+	if s[name] == nil {
+		return 0
+	}
+	number, _ := s[name].(json.Number)
+	at, err := number.Float64()
+	if err != nil {
+		return math.MaxFloat64
+	}
+	return at
 }
 
 // role is what texts at a path make of the bearer: an administrator if one is admin, else a user.
@@ -277,8 +310,8 @@ func (s statement) groups(path string) []string {
 }
 
 // client is whom the token was made for, without an audience: `azp` (OpenID Connect) or `client_id` (RFC 9068).
-func (s statement) client() audience {
-	return audience(append(s.texts("azp"), s.texts("client_id")...))
+func (s statement) client() []string {
+	return append(s.texts("azp"), s.texts("client_id")...)
 }
 
 // texts are those at a path: a text, or a list of them. Of anything else there are none.

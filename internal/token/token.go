@@ -8,6 +8,8 @@ package token
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,11 +61,12 @@ type Claims struct {
 // Authority issues and verifies tokens. It is safe for concurrent use.
 type Authority struct {
 	signs    Key
+	first    string             // the header of the tokens that it signs
 	issuers  map[string]*issuer // by the `iss` of their tokens; we are one of them
 	headers  map[string]header  // of our own tokens, by their usual spellings
 	refusals *refusals          // nil: nobody hears of them
 	name     string             // the `iss` of our own tokens
-	audience string
+	audience []string           // the one of our own tokens
 	now      func() time.Time
 	log      *slog.Logger
 	trusted  []Issuer
@@ -82,7 +85,7 @@ func Trust(log *slog.Logger, issuers ...Issuer) Option {
 
 // New makes an Authority under the issuer's name. The first key signs, all verify: secrets can be replaced.
 func New(keys []Key, issuer, audience string, options ...Option) (*Authority, error) {
-	a := &Authority{name: issuer, audience: audience, now: time.Now}
+	a := &Authority{name: issuer, audience: []string{audience}, now: time.Now}
 	for _, option := range options {
 		option(a)
 	}
@@ -94,7 +97,7 @@ func New(keys []Key, issuer, audience string, options ...Option) (*Authority, er
 	}
 	a.signs = keys[0]
 	var err error
-	a.headers, err = usualHeaders(keys)
+	a.first, a.headers, err = usualHeaders(keys)
 	return a, err
 }
 
@@ -103,7 +106,6 @@ func (a *Authority) learnIssuers(keys []Key) error {
 	if err != nil {
 		return err
 	}
-	ours.validate = a.validator(a.audience)
 	a.issuers = map[string]*issuer{a.name: ours}
 	for _, trusted := range a.trusted {
 		if _, twice := a.issuers[trusted.Name]; twice || trusted.Name == "" {
@@ -113,23 +115,9 @@ func (a *Authority) learnIssuers(keys []Key) error {
 		if err != nil {
 			return fmt.Errorf("the token issuer %q: %w", trusted.Name, err)
 		}
-		other.validate = a.validator(a.audience)
-		if len(trusted.Audiences) > 0 {
-			other.validate = a.validator(trusted.Audiences...)
-		}
 		a.issuers[trusted.Name] = other
 	}
 	return nil
-}
-
-// validator checks the times and the audience of tokens. It is not told an issuer: that of a token is found by name.
-func (a *Authority) validator(audiences ...string) *jwt.Validator {
-	return jwt.NewValidator(
-		jwt.WithAudience(audiences...),
-		jwt.WithExpirationRequired(),
-		jwt.WithLeeway(budget.Settled),
-		jwt.WithTimeFunc(a.now),
-	)
 }
 
 // Issue signs a token that is valid for ttl from now on; JWT counts whole seconds.
@@ -142,33 +130,24 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 		return "", fmt.Errorf("issue a token: a lifetime of %s for the role %s is not from 1s to %s", ttl, claims.Role, most)
 	}
 	now := a.now()
-	unsigned := jwt.NewWithClaims(jwt.SigningMethodHS256, &payload{
-		Subject:  words(claims.Subject),
-		Role:     words(claims.Role),
-		Level:    level(claims.Level),
-		Username: words(claims.Username),
-		Version:  version(claims.Version),
-		Groups:   claims.Groups,
-		Issuer:   words(a.name),
-		Audience: audience{a.audience},
-		IssuedAt: unread(instantOf(now)),
-		SignedIn: signedIn(claims),
-		Expires:  instantOf(now.Add(ttl)),
-	})
-	unsigned.Header["kid"] = a.signs.ID
-	signed, err := unsigned.SignedString([]byte(a.signs.Secret))
+	says := payload{
+		Subject: claims.Subject, Role: string(claims.Role), Level: string(claims.Level), Username: claims.Username,
+		Version: claims.Version, Groups: claims.Groups, Issuer: a.name, Audience: a.audience,
+		IssuedAt: float64(now.Unix()), Expires: float64(now.Add(ttl).Unix()),
+	}
+	if !claims.SignedInAt.IsZero() {
+		says.SignedIn = float64(claims.SignedInAt.Unix())
+	}
+	body, err := json.Marshal(says)
 	if err != nil {
 		return "", fmt.Errorf("issue a token: %w", err)
 	}
-	return signed, nil
-}
-
-// signedIn is the claim of when somebody has signed in; zero is left out.
-func signedIn(claims Claims) instant {
-	if claims.SignedInAt.IsZero() {
-		return 0
+	unsigned := a.first + "." + base64.RawURLEncoding.EncodeToString(body)
+	signature, err := jwt.SigningMethodHS256.Sign(unsigned, []byte(a.signs.Secret))
+	if err != nil {
+		return "", fmt.Errorf("issue a token: %w", err)
 	}
-	return instantOf(claims.SignedInAt)
+	return unsigned + "." + base64.RawURLEncoding.EncodeToString(signature), nil
 }
 
 // grade gives an administrator a level, and nobody else. None stands for admin; check refuses what is no level.
@@ -200,9 +179,9 @@ func Longest(role model.Role) time.Duration {
 	return maxLifetime
 }
 
-// Verify tells the claims of a token, or an InvalidError or a NoKeysError. For a token of another issuer that names an
-// unknown key it waits for one reading of that issuer's keys, within its limits and ctx. jwt.Parser takes far longer
-// (see BenchmarkVerify) and knows neither exact names nor crit.
+// Verify tells the claims of a token, or an InvalidError. For a token of another issuer that names an unknown key it
+// waits for one reading of that issuer's keys, within its limits and ctx. jwt.Parser takes far longer (see
+// BenchmarkVerify) and knows neither exact names nor crit.
 func (a *Authority) Verify(ctx context.Context, token string) (Claims, error) {
 	claims, issuer, err := a.read(ctx, token)
 	if err != nil {
@@ -265,11 +244,11 @@ func (a *Authority) read(ctx context.Context, token string) (_ Claims, issuer st
 	if err != nil {
 		return Claims{}, "", invalid(Malformed, "%w", err)
 	}
-	from, ok := a.issuers[string(p.Issuer)]
+	from, ok := a.issuers[p.Issuer]
 	if !ok {
 		return Claims{}, "", invalid(UnknownIssuer, "its issuer %.100q is missing or unknown", p.Issuer)
 	}
-	issuer = string(p.Issuer)
+	issuer = p.Issuer
 	key, err := from.key(ctx, p.KeyID)
 	if err != nil {
 		return Claims{}, issuer, err
@@ -289,36 +268,52 @@ func (a *Authority) claims(p *parts, from *issuer) (Claims, error) {
 	if !p.accesses() {
 		return Claims{}, wrongClaim(WrongType, "names another kind of token")
 	}
-	claims := Claims{Subject: string(p.Subject), Role: model.Role(p.Role), Username: string(p.Username), Issuer: from.Name}
+	claims := Claims{Subject: p.Subject, Role: model.Role(p.Role), Username: p.Username, Issuer: from.Name}
 	if from.source == nil { // others know no version of our accounts
-		claims.Version, claims.Groups = int64(p.Version), p.Groups
-		if at := p.SignedIn.date(); at != nil {
-			claims.SignedInAt, claims.ExpiresAt = at.Time, p.Expires.date().Time
+		claims.Version, claims.Groups = p.Version, p.Groups
+		if p.SignedIn != 0 {
+			claims.SignedInAt, claims.ExpiresAt = instant(p.SignedIn), instant(p.Expires)
 		}
 	} else if err := from.tell(p, &claims); err != nil {
 		return Claims{}, err
 	}
 	claims.grade(model.Level(p.Level))
-	if err := from.validate.Validate(&p.payload); err != nil {
-		return Claims{}, p.wrong(err)
+	audiences := a.audience
+	if len(from.Audiences) > 0 {
+		audiences = from.Audiences
 	}
-	if err := claims.check(); err != nil {
-		return Claims{}, err
-	}
-	if p.Expires > instantOf(a.now().Add(Longest(claims.Role)+budget.Settled)) {
+	now := a.now()
+	switch wrong := claims.check(); {
+	case p.Expires == 0:
+		return Claims{}, wrongClaim(WrongExpiry, "is missing")
+	case now.Add(-budget.Settled).Compare(instant(p.Expires)) >= 0:
+		return Claims{}, wrongClaim(WrongExpiry, "has passed")
+	case p.NotBefore != 0 && now.Add(budget.Settled).Before(instant(p.NotBefore)):
+		return Claims{}, wrongClaim(WrongNotBefore, "is no time, or still ahead")
+	case !slices.ContainsFunc(p.Audience, func(name string) bool { return slices.Contains(audiences, name) }):
+		return Claims{}, wrongClaim(WrongAudience, "does not name this service")
+	case wrong != nil:
+		return Claims{}, wrong
+	case now.Add(Longest(claims.Role) + budget.Settled).Before(instant(p.Expires)):
 		return Claims{}, wrongClaim(WrongExpiry, "is no time, or too far ahead")
-	}
-	if claims.Role == model.RoleAdmin && !from.Admins {
+	case claims.Role == model.RoleAdmin && !from.Admins:
 		return Claims{}, wrongClaim(WrongRole, "is admin, which its issuer may not name")
 	}
 	return claims, nil
 }
 
+// instant is a time of a token. No clock reaches the year 9999; beyond it the product would overflow.
+func instant(seconds float64) time.Time {
+	const year9999 = 253402300799
+	return time.UnixMicro(int64(min(max(seconds, 0), year9999) * 1e6))
+}
+
 // tell adds what the tokens of another issuer say elsewhere.
 func (i *issuer) tell(p *parts, claims *Claims) error {
-	said, err := readStatement(p.body)
-	if err != nil {
-		return invalid(Malformed, "read all it says: %w", err)
+	said := p.said
+	if said == nil {
+		decoded, _ := decode(p.body)
+		said, _ = readStatement(decoded) // what is usual can be read
 	}
 	if !said.accesses() {
 		return wrongClaim(WrongType, "names another kind of token")
@@ -328,20 +323,6 @@ func (i *issuer) tell(p *parts, claims *Claims) error {
 		p.Audience = said.client()
 	}
 	return nil
-}
-
-// wrong names the claim that the library finds wrong.
-func (p *payload) wrong(err error) error {
-	switch {
-	case p.Expires == 0:
-		return wrongClaim(WrongExpiry, "is missing")
-	case errors.Is(err, jwt.ErrTokenExpired):
-		return wrongClaim(WrongExpiry, "has passed")
-	case errors.Is(err, jwt.ErrTokenNotValidYet):
-		return wrongClaim(WrongNotBefore, "is no time, or still ahead")
-	default:
-		return wrongClaim(WrongAudience, "does not name this service")
-	}
 }
 
 // Run keeps the keys of other issuers up to date until ctx ends.
