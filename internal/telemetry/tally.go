@@ -12,13 +12,12 @@ import (
 	"seckill/model"
 )
 
-const maxTallies = 64 // vouchers told again and again: those that were asked for last
+const maxTallies = 64 // vouchers are told at once: those that were asked for last
 
 // Tallies count the attempts to buy each existing voucher. The zero Tallies has counted none.
 type Tallies struct {
-	mu       sync.Mutex
-	inDemand map[string]*tally // by voucher
-	others   map[string]*tally // likewise
+	mu      sync.Mutex
+	counted map[string]*tally // by voucher
 }
 
 type tally struct {
@@ -36,9 +35,13 @@ func (t *Tallies) Placed(voucherID, outcome string, took time.Duration) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of := t.inDemand[voucherID]
+	if t.counted == nil {
+		t.counted = map[string]*tally{}
+	}
+	of := t.counted[voucherID]
 	if of == nil {
-		of = t.demand(voucherID, now)
+		of = &tally{first: now, placed: map[string]uint64{}, took: make([]uint64, len(tallyBounds)+1)}
+		t.counted[voucherID] = of
 	}
 	of.latest, of.told, of.stored = now, false, false
 	of.placed[outcome]++
@@ -48,41 +51,18 @@ func (t *Tallies) Placed(voucherID, outcome string, took time.Duration) {
 
 var tallyBounds = model.TallyBounds() //nolint:gochecknoglobals // constant
 
-// demand makes room for another voucher: the one that nobody has asked for longest goes to the others.
-func (t *Tallies) demand(voucherID string, now time.Time) *tally {
-	if t.inDemand == nil {
-		t.inDemand, t.others = map[string]*tally{}, map[string]*tally{}
-	}
-	if len(t.inDemand) >= maxTallies {
-		oldest := ""
-		for id, of := range t.inDemand {
-			if oldest == "" || of.latest.Before(t.inDemand[oldest].latest) {
-				oldest = id
-			}
-		}
-		t.others[oldest] = t.inDemand[oldest]
-		delete(t.inDemand, oldest)
-	}
-	of := t.others[voucherID]
-	if of == nil {
-		of = &tally{first: now, placed: map[string]uint64{}, took: make([]uint64, len(tallyBounds)+1)}
-	}
-	delete(t.others, voucherID)
-	t.inDemand[voucherID] = of
-	return of
-}
-
 // Changed are the tallies of the vouchers in demand that have grown since the last call.
 func (t *Tallies) Changed() map[string]model.Tally {
 	now := time.Now().UTC()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	grown := slices.DeleteFunc(slices.Collect(maps.Keys(t.counted)), func(id string) bool { return t.counted[id].told })
+	slices.SortFunc(grown, func(a, b string) int { return t.counted[b].latest.Compare(t.counted[a].latest) })
 	changed := map[string]model.Tally{}
-	for id, of := range t.inDemand {
-		if !of.told {
-			of.told = true
-			changed[id] = model.Tally{At: now, Placed: maps.Clone(of.placed), Took: slices.Clone(of.took)}
-		}
+	for _, id := range grown[:min(len(grown), maxTallies)] {
+		of := t.counted[id]
+		of.told = true
+		changed[id] = model.Tally{At: now, Placed: maps.Clone(of.placed), Took: slices.Clone(of.took)}
 	}
 	return changed
 }
@@ -92,12 +72,10 @@ func (t *Tallies) Unstored() map[string]model.Counted {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	unstored := map[string]model.Counted{}
-	for _, some := range []map[string]*tally{t.inDemand, t.others} {
-		for id, of := range some {
-			if !of.stored {
-				of.stored = true
-				unstored[id] = model.Counted{First: of.first.UTC(), Latest: of.latest.UTC(), ByCode: maps.Clone(of.placed)}
-			}
+	for id, of := range t.counted {
+		if !of.stored {
+			of.stored = true
+			unstored[id] = model.Counted{First: of.first.UTC(), Latest: of.latest.UTC(), ByCode: maps.Clone(of.placed)}
 		}
 	}
 	return unstored
