@@ -88,67 +88,53 @@ func DSN(text string) string {
 }
 
 // Handler takes the secrets out of every record before next: out of its message and each attribute, however deep.
-func (s *Secrets) Handler(next slog.Handler) slog.Handler { return handler{next: next, secrets: s} }
+func (s *Secrets) Handler(next slog.Handler) slog.Handler { return handler{next, s} }
 
 type handler struct {
-	next    slog.Handler
-	secrets *Secrets
-}
+	slog.Handler
 
-func (h handler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.next.Enabled(ctx, level)
+	secrets *Secrets
 }
 
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	clean := slog.NewRecord(r.Time, r.Level, h.secrets.Text(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
-		clean.AddAttrs(h.secrets.attr(a))
+		clean.AddAttrs(h.secrets.attrs(a)...)
 		return true
 	})
-	return h.next.Handle(ctx, clean)
+	return h.Handler.Handle(ctx, clean)
 }
 
 func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	clean := make([]slog.Attr, len(attrs))
-	for i, a := range attrs {
-		clean[i] = h.secrets.attr(a)
-	}
-	return handler{next: h.next.WithAttrs(clean), secrets: h.secrets}
+	return handler{h.Handler.WithAttrs(h.secrets.attrs(attrs...)), h.secrets}
 }
 
 func (h handler) WithGroup(name string) slog.Handler {
-	return handler{next: h.next.WithGroup(h.secrets.Text(name)), secrets: h.secrets}
+	return handler{h.Handler.WithGroup(h.secrets.Text(name)), h.secrets}
 }
 
-func (s *Secrets) attr(a slog.Attr) slog.Attr {
-	a.Key = s.Text(a.Key)
-	a.Value = s.value(a.Value.Resolve())
-	return a
+func (s *Secrets) attrs(attrs ...slog.Attr) []slog.Attr {
+	clean := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		clean[i] = slog.Attr{Key: s.Text(a.Key), Value: s.value(a.Value.Resolve())}
+	}
+	return clean
 }
 
 func (s *Secrets) value(v slog.Value) slog.Value {
-	switch v.Kind() {
+	switch v.Kind() { //nolint:exhaustive // the others hold no text
 	case slog.KindString:
 		return slog.StringValue(s.Text(v.String()))
 	case slog.KindGroup:
-		attrs := v.Group()
-		clean := make([]slog.Attr, len(attrs))
-		for i, a := range attrs {
-			clean[i] = s.attr(a)
-		}
-		return slog.GroupValue(clean...)
+		return slog.GroupValue(s.attrs(v.Group()...)...)
 	case slog.KindAny:
 		// An error, or any other value: written out, because its parts may print anything. Without a secret it stays.
 		text := fmt.Sprintf("%+v", v.Any())
 		if clean := s.Text(text); clean != text {
 			return slog.StringValue(clean)
 		}
-		return v
-	case slog.KindBool, slog.KindDuration, slog.KindFloat64, slog.KindInt64, slog.KindTime, slog.KindUint64, slog.KindLogValuer:
-		return v
-	default:
-		return v
 	}
+	return v
 }
 
 // least is a secret's length in bytes to be looked for: the gaps of a shorter one, a common word, would reveal it.
