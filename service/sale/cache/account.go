@@ -11,6 +11,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
 
 	"seckill/internal/budget"
 	"seckill/internal/poll"
@@ -40,10 +41,9 @@ type Accounts struct {
 	lasts  time.Duration // how long a token may be older than a change
 	log    *slog.Logger
 
-	mu       sync.RWMutex
-	changed  map[string]change
+	mu       sync.Mutex
 	latest   time.Time // of the changes, on the database's clock
-	forgot   time.Time
+	changed  *lru.Cache[string, change]
 	accounts *lru.Cache[string, account]
 	asking   singleflight.Group
 }
@@ -64,13 +64,22 @@ type account struct {
 
 // NewAccounts remembers changes for as long as the tokens last that they end. Watch keeps it up to date.
 func NewAccounts(source AccountSource, lasts time.Duration, log *slog.Logger) (*Accounts, error) {
+	crowded := rate.Sometimes{Interval: budget.Survey}
+	changed, err := lru.NewWithEvict(maxChanges, func(_ string, oldest change) {
+		if time.Since(oldest.at) < lasts {
+			crowded.Do(func() {
+				log.Warn("too many accounts were changed: some tokens that a change has ended are accepted until they expire")
+			})
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the cache of changed accounts: %w", err)
+	}
 	accounts, err := lru.New[string, account](maxAccounts)
 	if err != nil {
 		return nil, fmt.Errorf("make the account cache: %w", err)
 	}
-	return &Accounts{
-		source: source, lasts: lasts, log: log, changed: make(map[string]change), accounts: accounts, forgot: time.Now(),
-	}, nil
+	return &Accounts{source: source, lasts: lasts, log: log, changed: changed, accounts: accounts}, nil
 }
 
 // Watch reads the changes until ctx ends. While the database is away nothing changes, and the known ones count.
@@ -87,20 +96,19 @@ func (a *Accounts) Watch(ctx context.Context) {
 func (a *Accounts) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, budget.Work)
 	defer cancel()
-	a.mu.RLock()
+	a.mu.Lock()
 	since := time.Now().Add(-a.lasts)
 	if known := a.latest.Add(-budget.Survey); known.After(since) {
 		since = known
 	}
-	a.mu.RUnlock()
+	a.mu.Unlock()
 	changed, err := a.source.Changed(ctx, since, maxChanges)
 	if err != nil {
 		return fmt.Errorf("read the changes of accounts: %w", err)
 	}
-	for _, account := range changed {
+	for _, account := range slices.Backward(changed) { // those that were added first are forgotten first
 		a.note(account)
 	}
-	a.forget(ctx)
 	return nil
 }
 
@@ -116,48 +124,19 @@ func (a *Accounts) note(changed model.Account) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if known, ok := a.changed[changed.ID]; ok && known.at.After(*changed.ChangedAt) {
+	if known, ok := a.changed.Peek(changed.ID); ok && known.at.After(*changed.ChangedAt) {
 		return
 	}
-	a.changed[changed.ID] = change{at: *changed.ChangedAt, version: changed.Version, disabled: changed.Disabled, groups: &changed.Groups}
+	a.changed.Add(changed.ID, change{at: *changed.ChangedAt, version: changed.Version, disabled: changed.Disabled, groups: &changed.Groups})
 	if changed.ChangedAt.After(a.latest) {
 		a.latest = *changed.ChangedAt
-	}
-}
-
-// forget drops changes older than any token and, if too many, the oldest: their tokens end soonest.
-func (a *Accounts) forget(ctx context.Context) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	if len(a.changed) <= maxChanges && now.Sub(a.forgot) < budget.Survey {
-		return
-	}
-	a.forgot = now
-	oldest := now.Add(-a.lasts)
-	if len(a.changed) > maxChanges {
-		a.log.WarnContext(ctx, "too many accounts were changed: some tokens that a change has ended are accepted until they expire")
-		times := make([]time.Time, 0, len(a.changed))
-		for _, change := range a.changed {
-			times = append(times, change.at)
-		}
-		slices.SortFunc(times, time.Time.Compare)
-		// A tenth more than necessary, so that this is not done at every reading.
-		oldest = times[len(times)-maxChanges*9/10]
-	}
-	for id, change := range a.changed {
-		if change.at.Before(oldest) {
-			delete(a.changed, id)
-		}
 	}
 }
 
 // Changed tells what is known of an account changed after a token's version, or disabled, and its groups; nil: no
 // change, the token is right. A token without a version may be of the first one, by an instance that knew none.
 func (a *Accounts) Changed(id string, version int64) (ended bool, groups *model.Groups) {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	change, ok := a.changed[id]
+	change, ok := a.changed.Peek(id)
 	return ok && (change.disabled || cmp.Or(version, 1) < change.version), change.groups
 }
 
