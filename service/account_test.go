@@ -349,7 +349,7 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 		c.flood(t, 5*time.Second, just(away), just("alice")) // now alice's wait is 2 s or more
 		began := time.Now()
 		servicetest.Hears(t, "too early", check.ErrorOf(c.Login(t.Context(), away, "alice", wrong)), model.CodeRateLimited)
-		servicetest.TookJust(t, "the answer", began, budget.Look)
+		servicetest.Took(t, "the answer", began, budget.Look, budget.Look)
 		var waiting sync.WaitGroup
 		for range maxHeld {
 			waiting.Go(func() { _, _ = c.try(t, away, "alice", wrong) })
@@ -357,7 +357,7 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 		synctest.Wait()
 		began = time.Now()
 		servicetest.Hears(t, "one too many", check.ErrorOf(c.Login(t.Context(), away, "alice", wrong)), model.CodeRateLimited)
-		servicetest.TookJust(t, "its answer", began, 0)
+		servicetest.Took(t, "its answer", began, 0, 0)
 		waiting.Wait()
 		check.Equal(t, "held for ever", c.attempts.held.Load(), 0)
 	})

@@ -186,7 +186,7 @@ func TestListsAreBounded(t *testing.T) {
 		check.Volley(2000, func(n int) {
 			began := time.Now()
 			_, err := vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor(n)})
-			servicetest.InTime(t, "an answer", began, budget.Look+200*time.Millisecond)
+			servicetest.Took(t, "an answer", began, 0, budget.Look+200*time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -233,14 +233,14 @@ func TestInstanceOfAnotherModeChangesNothing(t *testing.T) {
 	title := "Tea"
 	_, patched := vouchers.Patch(t.Context(), "v", model.VoucherPatch{Title: &title})
 	_, stocked := vouchers.ChangeStock(t.Context(), "v", model.StockChange{Stock: new(int64)}, model.Idempotency{})
-	servicetest.WantCode(t, patched, model.CodeUnavailable)
-	servicetest.WantCode(t, stocked, model.CodeUnavailable)
+	servicetest.Hears(t, "the caller", patched, model.CodeUnavailable)
+	servicetest.Hears(t, "the caller", stocked, model.CodeUnavailable)
 }
 
 func TestNothingIsRebuiltInSync(t *testing.T) {
 	t.Parallel()
 	vouchers := NewVouchers(VoucherDeps{Stock: SyncStock{}, Selling: func() error { return nil }})
-	servicetest.WantCode(t, vouchers.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
+	servicetest.Hears(t, "the caller", vouchers.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
 }
 
 // shelf is a store of one voucher.
@@ -335,9 +335,9 @@ func TestViewNeedsTheDatabaseAndKnowsWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		vouchers, _, s := newShelf(t)
-		servicetest.WantCode(t, check.ErrorOf(vouchers.Get(t.Context(), "v2", true)), model.CodeNotFound)
+		servicetest.Hears(t, "the caller", check.ErrorOf(vouchers.Get(t.Context(), "v2", true)), model.CodeNotFound)
 		s.table.Fail(model.Unavailable("gone", nil))
-		servicetest.WantCode(t, check.ErrorOf(vouchers.Get(t.Context(), "v1", true)), model.CodeUnavailable)
+		servicetest.Hears(t, "the caller", check.ErrorOf(vouchers.Get(t.Context(), "v1", true)), model.CodeUnavailable)
 	})
 }
 

@@ -173,7 +173,7 @@ func TestReplayThatIsRefusedKeepsTheLetter(t *testing.T) {
 			r := model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}
 			s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 			tt.prepare(s)
-			servicetest.WantCode(t, check.ErrorOf(s.Replayer.Replay(t.Context(), 1, "")), tt.want)
+			servicetest.Hears(t, "the caller", check.ErrorOf(s.Replayer.Replay(t.Context(), 1, "")), tt.want)
 			check.Equal(t, "letters", len(s.letters), 1)
 		})
 	}

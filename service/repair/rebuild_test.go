@@ -378,7 +378,7 @@ func TestAnAdministratorsRebuild(t *testing.T) {
 			check.That(t, s.hot().State() == model.CopyOpen, "rebuild %d: the copy is %s", n, s.hot().State())
 		}
 		s.balanced(t)
-		servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "no/voucher", "boss"), model.CodeNotFound)
+		servicetest.Hears(t, "the caller", s.Stock.Rebuild(t.Context(), "no/voucher", "boss"), model.CodeNotFound)
 	})
 	onStages(t, "replaces another", func(t *testing.T, s *stage) {
 		s.publish(s.admit("o1", "u1"))
@@ -394,7 +394,7 @@ func TestAnAdministratorsRebuild(t *testing.T) {
 	})
 	onStages(t, "in another mode", func(t *testing.T, s *stage) {
 		s.mode.Mode = model.ModeSync
-		servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
+		servicetest.Hears(t, "the caller", s.Stock.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
 		check.That(t, s.record.Epoch == 1 && s.hot().State() == model.CopyOpen, "something was closed")
 	})
 }
@@ -450,7 +450,7 @@ func TestAnInstanceWithoutTheQueueLeavesItsRebuild(t *testing.T) {
 		for began.Add(time.Minute).After(time.Now()) && (!open() || s.hot().State() != model.CopyOpen) {
 			s.reconcileFor(t, 1300*time.Millisecond)
 		}
-		servicetest.InTime(t, "the sale is open again, beside an instance that is well", began, 20*time.Second)
+		servicetest.Took(t, "the sale is open again, beside an instance that is well", began, 0, 20*time.Second)
 		if err := <-rebuilt; err == nil {
 			t.Error("the rebuild that could not see the queue is done")
 		}

@@ -128,7 +128,8 @@ func TestAStockThatCannotShrinkLeavesTheCopyAsItWas(t *testing.T) {
 	}
 	s := newStage(t)
 	s.hot().Set("state", model.CopyClosed)
-	servicetest.WantCode(t, check.ErrorOf(s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})), model.CodeUnavailable)
+	_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
+	servicetest.Hears(t, "the caller", err, model.CodeUnavailable)
 }
 
 // Two administrators who change a stock at once are one behind the other: that is no trouble of the service, and

@@ -166,7 +166,7 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 			})
 			began := time.Now()
 			s.shows(t, "alice", placed.ID, 10*time.Second, model.OrderUnpaid)
-			servicetest.InTime(t, "woken by the commit after 700 ms", began, 710*time.Millisecond)
+			servicetest.Took(t, "woken by the commit after 700 ms", began, 0, 710*time.Millisecond)
 			check.Equal(t, "queries for the row", s.rows.queries.Load(), 1)
 			w := s.seller.waiters
 			check.That(t, w.count+len(w.byOrder)+len(w.byUser) == 0, "what is left: %+v", w)
@@ -185,7 +185,7 @@ func TestWaitWithoutMessages(t *testing.T) {
 			began := time.Now()
 			check.Volley(together, func(int) {
 				s.shows(t, "alice", placed.ID, 20*time.Second, model.OrderUnpaid)
-				servicetest.InTime(t, "found", began, 6100*time.Millisecond)
+				servicetest.Took(t, "found", began, 0, 6100*time.Millisecond)
 			})
 			check.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
 			n := s.hot.Calls("find") - before
@@ -205,7 +205,7 @@ func TestSubscriptionThatWasMadeAnewWakesEverybody(t *testing.T) {
 		})
 		began := time.Now()
 		s.shows(t, "alice", placed.ID, 20*time.Second, model.OrderUnpaid)
-		servicetest.InTime(t, "woken", began, 110*time.Millisecond+resubscribing)
+		servicetest.Took(t, "woken", began, 0, 110*time.Millisecond+resubscribing)
 	})
 }
 

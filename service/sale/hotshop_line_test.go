@@ -258,8 +258,8 @@ func (s *Orders) unavailable(t *testing.T, userID string) error {
 	t.Helper()
 	began := time.Now()
 	err := check.ErrorOf(s.Place(t.Context(), userID, "v1"))
-	servicetest.WantCode(t, err, model.CodeUnavailable)
-	servicetest.InTime(t, "the answer to "+userID, began, s.deps.LockWait+longestBesideTheLock)
+	servicetest.Hears(t, "the caller", err, model.CodeUnavailable)
+	servicetest.Took(t, "the answer to "+userID, began, 0, s.deps.LockWait+longestBesideTheLock)
 	return err
 }
 
@@ -286,7 +286,7 @@ func (s *Orders) hangsUp(t *testing.T, userID string, after time.Duration) error
 	ctx, hangUp := context.WithTimeout(t.Context(), after)
 	defer hangUp()
 	err := check.ErrorOf(s.Place(ctx, userID, "v1"))
-	servicetest.WantCode(t, err, model.CodeUnavailable)
+	servicetest.Hears(t, "the caller", err, model.CodeUnavailable)
 	return err
 }
 

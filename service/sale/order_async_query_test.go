@@ -166,9 +166,9 @@ func TestDetailOfAnOrderThatIsProcessing(t *testing.T) {
 			detail.History[0].From != nil || detail.History[0].To != model.OrderProcessing {
 			t.Errorf("%+v, %v", detail, err)
 		}
-		servicetest.WantCode(t, check.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeNotFound)
+		servicetest.Hears(t, "the caller", check.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeNotFound)
 		s.sale.Set("state", model.CopyClosed)
-		servicetest.WantCode(t, check.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeUnavailable)
+		servicetest.Hears(t, "the caller", check.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeUnavailable)
 	})
 }
 
@@ -202,7 +202,7 @@ func TestInstanceOfAnotherModeKnowsThatItDoesNotKnow(t *testing.T) {
 			_, got := orders.Get(t.Context(), "alice", "1.v", 0)
 			_, detail := orders.Detail(t.Context(), "1.v")
 			for _, err := range []error{got, detail} {
-				servicetest.WantCode(t, err, want.code)
+				servicetest.Hears(t, "the caller", err, want.code)
 			}
 		})
 	}

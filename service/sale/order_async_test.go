@@ -165,7 +165,7 @@ func TestServersThatHangAreBounded(t *testing.T) {
 			check.That(t, n <= 2*maxAdmitted, "%d units were taken by people who cannot be served", n)
 			began := time.Now()
 			s.Close(servicetest.Lasting(t, time.Second))
-			servicetest.InTime(t, "closing", began, budget.Work)
+			servicetest.Took(t, "closing", began, 0, budget.Work)
 		})
 	}
 }
@@ -223,7 +223,7 @@ func TestOrdersAreConfirmedWhileTheDatabaseIsAway(t *testing.T) {
 			})
 			began := time.Now()
 			s.buys(t, "alice")
-			servicetest.InTime(t, "the order", began, budget.Glance+100*time.Millisecond)
+			servicetest.Took(t, "the order", began, 0, budget.Glance+100*time.Millisecond)
 			s.buys(t, "bob")
 			check.Equal(t, "questions to the database", asked, 1)
 			back = true

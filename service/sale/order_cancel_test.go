@@ -106,7 +106,7 @@ func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 				began := time.Now()
 				_, err := c.do(ctx, model.Cancellation{OrderID: id, UserID: "alice"})
 				check.Is(t, id, err, model.ErrUnknownOutcome)
-				servicetest.InTime(t, id, began, budget.Work)
+				servicetest.Took(t, id, began, 0, budget.Work)
 			})
 			synctest.Wait()
 		}
@@ -118,7 +118,7 @@ func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 		canceled, err := c.do(t.Context(), model.Cancellation{OrderID: "4.well", UserID: "alice"})
 		check.Must(t, err)
 		check.Equal(t, "one more is canceled", canceled.Changed, true)
-		servicetest.TookJust(t, "those of the other voucher", began, 0)
+		servicetest.Took(t, "those of the other voucher", began, 0, 0)
 		all.Wait()
 	})
 }

@@ -153,7 +153,7 @@ func TestForeignLockIsWaitedForAndGivenBackBeforeThePublish(t *testing.T) {
 		}
 		began := time.Now()
 		s.buys(t, "alice")
-		servicetest.InTime(t, "sold, with a lock that was free after 300 ms", began, 310*time.Millisecond)
+		servicetest.Took(t, "sold, with a lock that was free after 300 ms", began, 0, 310*time.Millisecond)
 		s.tookLocks(t, 1)
 	})
 }
@@ -284,7 +284,7 @@ func TestStoreThatHangsIsBounded(t *testing.T) {
 		check.Volley(1000, func(i int) { _ = s.unavailable(t, fmt.Sprint("user", i)) })
 		began := time.Now()
 		s.Close(context.Background())
-		servicetest.InTime(t, "closing", began, commitTimeout)
+		servicetest.Took(t, "closing", began, 0, commitTimeout)
 		taken := s.keys.Taken.Load()
 		check.That(t, taken <= maxCommittingOne, "%d locks were taken, want %d at the most", taken, maxCommittingOne)
 		s.tookLocks(t, taken)
@@ -329,7 +329,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUp(t *testing.T) {
 		servicetest.Pass(100 * time.Millisecond)
 		began := time.Now()
 		check.Must(t, check.ErrorOf(s.Place(t.Context(), "bob", "v1")))
-		servicetest.InTime(t, "bob, behind alice", began, 100*time.Millisecond)
+		servicetest.Took(t, "bob, behind alice", began, 0, 100*time.Millisecond)
 		crowd.Wait()
 		check.Equal(t, "orders that never left the gate", len(s.gate.places.taken), 0)
 	}

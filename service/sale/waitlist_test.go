@@ -109,7 +109,7 @@ func TestJoin(t *testing.T) {
 		s.sale.Set("state", model.CopyClosed)
 		_, err := s.cache.Remaining(t.Context(), "v1")
 		check.Is(t, "what is known of the units", err, model.ErrCopyClosed)
-		servicetest.WantCode(t, errorOf3(s.Join(t.Context(), "bob", "v1")), model.CodeUnavailable)
+		servicetest.Hears(t, "the caller", errorOf3(s.Join(t.Context(), "bob", "v1")), model.CodeUnavailable)
 	})
 }
 
@@ -124,7 +124,7 @@ func TestJoinsShareTransactions(t *testing.T) {
 		})
 		check.That(t, s.places.calls.Load() <= 3, "%d transactions", s.places.calls.Load())
 		s.places.free = time.Now().Add(time.Hour)
-		servicetest.WantCode(t, errorOf3(s.Join(t.Context(), "bob", "v1")), model.CodeConflict)
+		servicetest.Hears(t, "the caller", errorOf3(s.Join(t.Context(), "bob", "v1")), model.CodeConflict)
 	})
 }
 
@@ -140,7 +140,7 @@ func TestLeavesShareTransactions(t *testing.T) {
 		}
 		synctest.Wait()
 		check.Equal(t, "transactions while the row is locked", s.places.calls.Load(), 1)
-		servicetest.WantCode(t, s.Leave(t.Context(), "nobody", "v1"), model.CodeNotFound)
+		servicetest.Hears(t, "the caller", s.Leave(t.Context(), "nobody", "v1"), model.CodeNotFound)
 		close(s.places.held)
 		all.Wait()
 		check.That(t, s.places.calls.Load() <= 3, "%d transactions", s.places.calls.Load())

@@ -122,19 +122,7 @@ func Lasting(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// InTime checks that something took no longer than that on a bubble's clock, for which no machine is too slow.
-func InTime(t *testing.T, what string, began time.Time, most time.Duration) {
-	t.Helper()
-	Took(t, what, began, 0, most)
-}
-
-// TookJust is InTime for what takes a certain time, and no less.
-func TookJust(t *testing.T, what string, began time.Time, want time.Duration) {
-	t.Helper()
-	Took(t, what, began, want, want)
-}
-
-// Took is InTime for what also takes a while.
+// Took checks how long something took on a bubble's clock, for which no machine is too slow.
 func Took(t *testing.T, what string, began time.Time, least, most time.Duration) {
 	t.Helper()
 	inBubble()
@@ -148,14 +136,6 @@ func inBubble() {
 	const latest = 2020
 	if time.Now().Year() > latest {
 		panic("this is no bubble of synctest: the test would wait for the machine's clock, or measure it")
-	}
-}
-
-// WantCode checks that an error has a code.
-func WantCode(t *testing.T, err error, want model.Code) {
-	t.Helper()
-	if err == nil || model.CodeOf(err) != want {
-		t.Errorf("error %v, want %s", err, want)
 	}
 }
 
