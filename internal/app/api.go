@@ -203,7 +203,7 @@ func (i *Instance) openConsole(options console.Options, async *AsyncParts) (http
 		options.Behind = behind{async.Auditor, async.Replayer, async.Queue}
 	}
 	options.Shop = i.cfg.Embedded()
-	options.Health, options.Build, options.Mode, options.Currency = i.health, version.Read(), i.orderMode(), i.cfg.Currency
+	options.Health, options.Build, options.Mode, options.Currency = i.health, version.Read(), i.cfg.OrderMode, i.cfg.Currency
 	options.Log = i.log.With(slog.String("part", "console"))
 	people, err := console.New(options)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -89,7 +90,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	elected := i.openElected(servers, mode, async, pay.asker()) //nolint:contextcheck // until the stop
+	runElected := i.openElected(servers, mode, async, pay.asker()) //nolint:contextcheck // until the stop
 	if err = i.listenForOperations(ctx); err != nil {
 		return nil, err
 	}
@@ -104,8 +105,8 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		return nil, err
 	}
 
-	i.runPayments(pay)            //nolint:contextcheck // until the stop
-	elected.run(i, servers, mode) //nolint:contextcheck // until the stop
+	i.runPayments(pay) //nolint:contextcheck // until the stop
+	runElected()
 	return i, nil
 }
 
@@ -175,7 +176,8 @@ type Instance struct {
 	health    *service.Health
 	main, ops *listener.Listener
 
-	disagrees func(ctx context.Context) error // that the database is sold from in another order mode
+	// Disagrees is why this instance sells nothing in its order mode, which is not the database's; nil when it is.
+	Disagrees func(ctx context.Context) error
 	leave     func()                          // tells the requests that wait for orders that the stop has begun
 
 	parts  *parts.Parts    // in the order in which they started
@@ -199,9 +201,6 @@ func (i *Instance) BaseURL() string { return i.main.URL() }
 
 // OpsURL is where the operations listener is reached on this machine.
 func (i *Instance) OpsURL() string { return i.ops.URL() }
-
-// Disagrees is why this instance sells nothing in its order mode, which is not the database's; nil when it is.
-func (i *Instance) Disagrees(ctx context.Context) error { return i.disagrees(ctx) }
 
 // Failed reports that a listener, the consumer or the connection to the queue ended by itself, which calls for Stop.
 func (i *Instance) Failed() <-chan error { return i.failed }
@@ -256,45 +255,48 @@ func (i *Instance) signIn(list *hotcopy.Instances, async *AsyncParts) error {
 	if err != nil {
 		return err
 	}
-	self := model.Instance{ID: id, Name: i.main.OnMachine(), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version.Read().Version}
-	i.parts.Loop("signs of life", budget.Brief, func(ctx context.Context) {
-		list.Sign(ctx, self, func(ctx context.Context, self *model.Instance) { i.see(ctx, self, async) })
-	})
+	self := model.Instance{ID: id, Name: i.main.OnMachine(), Role: string(i.cfg.Role), Mode: i.cfg.OrderMode, Version: version.Read().Version}
+	see := func(ctx context.Context, self *model.Instance) {
+		var unready []string
+		for _, check := range i.health.Check(ctx) {
+			if check.Err != nil && !i.health.Leaving() { // one that is told to stop is well
+				unready = append(unready, check.Name)
+			}
+		}
+		self.Unready = strings.Join(unready, ",")
+		if async != nil {
+			drifted := async.parts.Metrics.Drift.IDs()
+			self.Drifted = strings.Join(drifted[:min(len(drifted), maxDrifted)], ",")
+		}
+	}
+	i.parts.Loop("signs of life", budget.Brief, func(ctx context.Context) { list.Sign(ctx, self, see) })
 	return nil
 }
 
 const maxDrifted = 20 // vouchers that a sign names
 
-func (i *Instance) see(ctx context.Context, self *model.Instance, async *AsyncParts) {
-	var unready []string
-	for _, check := range i.health.Check(ctx) {
-		if check.Err != nil && !i.health.Leaving() { // one that is told to stop is well
-			unready = append(unready, check.Name)
-		}
-	}
-	self.Unready, self.Drifted = strings.Join(unready, ","), ""
-	if async != nil {
-		drifted := async.parts.Metrics.Drift.IDs()
-		self.Drifted = strings.Join(drifted[:min(len(drifted), maxDrifted)], ",")
-	}
-}
-
-const opsConnections = 100 // enough for some scrapers and profiles
-
 // listenForOperations opens the operations listener, whose clients may read metrics and cause profiles unasked.
 func (i *Instance) listenForOperations(ctx context.Context) (err error) {
-	i.registry.MustRegister(telemetry.NewChecks(i.checks))
-	i.ops, err = i.listen(ctx, listener.Options{
-		Name: "operations", Address: i.cfg.OpsAddr, Patience: budget.Blink,
-		Handler: listener.KnownHosts(handler.NewOperations(i.registry), i.cfg.OpsAddr),
-		Guard: conns.New(conns.Options{
-			Name: "operations", Max: opsConnections, PerNetwork: opsConnections, Metrics: i.registry, Log: i.log,
-		}),
-	})
-	if err == nil {
+	i.registry.MustRegister(telemetry.NewChecks(func() map[string]error {
+		all := make(map[string]error)
+		for _, check := range i.health.Check(context.Background()) {
+			all[check.Name] = check.Err
+		}
+		return all
+	}))
+	if i.ops, err = i.listenInside(ctx, "operations", "operations", i.cfg.OpsAddr, handler.NewOperations(i.registry)); err == nil {
 		i.ops.AdviseInner(ctx)
 	}
 	return err
+}
+
+// listenInside serves the inner network until the stop. Connections is the name of the listener in their metrics.
+func (i *Instance) listenInside(ctx context.Context, name, connections, address string, h http.Handler) (*listener.Listener, error) {
+	const enough = 100 // for some scrapers and profiles
+	return i.listen(ctx, listener.Options{
+		Name: name, Address: address, Patience: budget.Blink, Handler: listener.KnownHosts(h, address),
+		Guard: conns.New(conns.Options{Name: connections, Max: enough, PerNetwork: enough, Metrics: i.registry, Log: i.log}),
+	})
 }
 
 // listen serves until the stop. That a listener ends before ends the instance.
@@ -305,14 +307,6 @@ func (i *Instance) listen(ctx context.Context, o listener.Options) (*listener.Li
 		i.parts.OnClose(o.Name+" listener", l.Stop)
 	}
 	return l, err
-}
-
-func (i *Instance) checks() map[string]error {
-	all := make(map[string]error)
-	for _, check := range i.health.Check(context.Background()) {
-		all[check.Name] = check.Err
-	}
-	return all
 }
 
 // openTracing begins to trace where the settings ask for it. A nil tracer records nothing.

@@ -210,48 +210,32 @@ type expiryStore struct {
 	*repository.Payments
 }
 
-// elected is what expires orders and draws, in both order modes; an instance that only serves has none of it.
-type elected struct {
-	expiry  *repair.Expiry
-	draws   *repair.Draws
-	samples *repair.Samples
-}
-
-// openElected makes it, with its metrics. Nothing runs yet.
-func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, provider repair.Provider) (e elected) {
-	clocks := i.openClocks(s)
-	if i.cfg.Role == config.RoleAPI {
-		return e
-	}
-	changes := hotcopy.NewVoucherChanges(s.redis)
-	e.expiry = &repair.Expiry{
-		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
-		Announce: changes.AnnounceReturn, Clocks: clocks, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
-	}
-	e.samples = &repair.Samples{Store: s.db, Metrics: telemetry.NewSamples(i.registry)}
-	e.draws = &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, May: mode.guard.Selling, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
-	e.draws.Drain = func(context.Context, string) error { return mode.guard.Selling() } // in sync the queue is empty, where the database is sold from in sync
-	if async != nil {
-		e.draws.Drain = async.Rebuilder.Drain
-	}
-	return e
-}
-
-// openClocks compares the clocks from now on.
-func (i *Instance) openClocks(s servers) *repair.Clocks {
+// openElected makes what expires orders and draws, in both order modes, with its metrics; an instance that only serves has
+// none of it. It returns what runs it until the stop.
+func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, provider repair.Provider) (run func()) {
 	clocks := &repair.Clocks{
 		Database: s.db.Clock, Redis: func(ctx context.Context) (time.Time, error) { return s.redis.Time(ctx).Result() },
 		Metrics: telemetry.NewClocks(i.registry), Log: i.log,
 	}
 	i.parts.Loop("clocks", budget.Brief, clocks.Run)
-	return clocks
-}
-
-func (e elected) run(i *Instance, s servers, mode orderMode) {
-	if e.expiry != nil {
-		i.runElected(s, mode, "expiry", e.expiry.Run)
-		i.runElected(s, mode, "draws", e.draws.Run)
-		i.runElected(s, mode, "samples", e.samples.Run)
+	if i.cfg.Role == config.RoleAPI {
+		return func() {}
+	}
+	changes := hotcopy.NewVoucherChanges(s.redis)
+	expiry := &repair.Expiry{
+		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
+		Announce: changes.AnnounceReturn, Clocks: clocks, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
+	}
+	samples := &repair.Samples{Store: s.db, Metrics: telemetry.NewSamples(i.registry)}
+	draws := &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, May: mode.guard.Selling, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
+	draws.Drain = func(context.Context, string) error { return mode.guard.Selling() } // in sync the queue is empty, where the database is sold from in sync
+	if async != nil {
+		draws.Drain = async.Rebuilder.Drain
+	}
+	return func() {
+		i.runElected(s, mode, "expiry", expiry.Run)
+		i.runElected(s, mode, "draws", draws.Run)
+		i.runElected(s, mode, "samples", samples.Run)
 	}
 }
 

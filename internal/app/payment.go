@@ -9,9 +9,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/budget"
-	"seckill/internal/conns"
 	"seckill/internal/embedded"
-	"seckill/internal/listener"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
 	"seckill/internal/telemetry"
@@ -118,13 +116,7 @@ func (i *Instance) openSimulator(ctx context.Context, p *payments, keys []string
 		return "", err
 	}
 	i.parts.OnClose("payment simulator", func(context.Context) error { return p.simulator.Close() })
-	pages, err := i.listen(ctx, listener.Options{
-		Name: "payment simulator", Address: i.cfg.PaymentSimulatorAddr, Patience: budget.Blink,
-		Handler: listener.KnownHosts(p.simulator, i.cfg.PaymentSimulatorAddr),
-		Guard: conns.New(conns.Options{
-			Name: "payments", Max: opsConnections, PerNetwork: opsConnections, Metrics: i.registry, Log: i.log,
-		}),
-	})
+	pages, err := i.listenInside(ctx, "payment simulator", "payments", i.cfg.PaymentSimulatorAddr, p.simulator)
 	if err != nil {
 		return "", err
 	}

@@ -14,7 +14,6 @@ import (
 	"seckill/internal/redisdb"
 	"seckill/internal/tracing"
 	"seckill/internal/userlock"
-	"seckill/model"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
 	"seckill/repository/sqldb"
@@ -156,7 +155,7 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	async := i.cfg.Async()
 	starting, cancel := context.WithTimeout(ctx, budget.Step)
 	defer cancel()
-	watch := guard.NewMode(s.db.Modes.Read, i.orderMode(), i.log)
+	watch := guard.NewMode(s.db.Modes.Read, i.cfg.OrderMode, i.log)
 	lacks := s.db.SchemaProbe()
 	if i.cfg.Migrate {
 		lacks = nil
@@ -167,7 +166,7 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	}
 	i.parts.Loop("order mode", budget.Brief, watch.Run) //nolint:contextcheck // until the stop
 	i.probe("order mode", watch.Probe)
-	i.disagrees = watch.Probe
+	i.Disagrees = watch.Probe
 	m := orderMode{deployment: deployment, guard: guard.Guards{watch}}
 	if async {
 		if !i.cfg.Embedded() {
@@ -177,8 +176,6 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	}
 	return m, nil
 }
-
-func (i *Instance) orderMode() model.OrderMode { return i.cfg.OrderMode }
 
 // claimDatabase makes this instance the only one on its database, if it needs to be; else it returns nil.
 func (i *Instance) claimDatabase(db *Database) *guard.Sole {

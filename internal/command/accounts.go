@@ -25,174 +25,136 @@ import (
 const maxPasswordInput = 1024 // bytes: 128 characters of UTF-8, and some to see more
 
 func (p Process) adminCommand() *cobra.Command {
-	list := &cobra.Command{
+	list := p.onAdmins(&cobra.Command{
 		Use:   "list",
 		Short: "List the administrators",
 		Long: "Lists the administrators that have an account. A token of `seckill token --role admin` has none: whoever\n" +
 			"holds the secret that signs tokens may make them.",
-	}
-	p.onSettings(list, p.listAdmins, migrateSetting)
+	}, p.listAdmins)
 	disable := p.oneAdmin(&cobra.Command{
 		Use:   "disable --username U",
 		Short: "Disable an administrator, who is out within a second",
 		Long: "Disables an administrator: no login, and every token of the account ends within a second, also on running\n" +
 			"servers.",
-	}, p.setDisabled(true, "disabled"))
+	}, nil, setDisabled(true, "disabled"))
 	enable := p.oneAdmin(&cobra.Command{
 		Use:   "enable --username U",
 		Short: "Enable a disabled administrator, who has to log in again",
-	}, p.setDisabled(false, "enabled"))
+	}, nil, setDisabled(false, "enabled"))
 	passwd := p.oneAdmin(&cobra.Command{
 		Use:   "passwd --username U",
 		Short: "Replace an administrator's password, which ends the account's tokens",
 		Long: "Replaces the password of an administrator. It is read as by `seckill admin create`. Every token of the account\n" +
 			"ends within a second, also on running servers.",
 		Example: "  seckill admin passwd --username root < password.txt",
-	}, p.setPassword)
-	return group("admin", "Manage administrators", "",
-		p.adminCreateCommand(), list, p.adminRoleCommand(), disable, enable, passwd)
-}
-
-func (p Process) adminCreateCommand() *cobra.Command {
-	var role string
-	return graded(&role, string(model.LevelAdmin), p.oneAdmin(&cobra.Command{
+	}, nil, func(ctx context.Context, db *app.Database, username string) (string, error) {
+		secret, err := p.readPassword(ctx)
+		if err == nil {
+			err = db.Administrators().SetPassword(ctx, username, secret)
+		}
+		return "replaced the password of the administrator " + username + "; log in again", err
+	})
+	role, changed := string(model.LevelAdmin), ""
+	create := p.oneAdmin(&cobra.Command{
 		Use:   "create --username U",
 		Short: "Create an administrator; the password is read from the terminal or stdin",
 		Long: "Creates an administrator, who may do everything, or what --role says. The password (10 to 128 characters)\n" +
 			"is asked for on a terminal, without showing it, and is otherwise the first line of stdin.",
 		Example: "  seckill admin create --username root < password.txt\n" +
 			"  seckill admin create --username till1 --role cashier",
-	}, func(ctx context.Context, cfg config.Config, username string) error {
+	}, &role, func(ctx context.Context, db *app.Database, username string) (string, error) {
 		secret, err := p.readPassword(ctx)
 		if err != nil {
-			return err
+			return "", err
 		}
-		return p.withSchema(ctx, cfg, func(db *app.Database) error {
-			admin, err := db.Administrators().Create(ctx, username, secret, model.Level(role))
-			if err != nil {
-				return err // it says what was tried
-			}
-			return p.say("created the administrator %s (id %s)\n", admin.Username, admin.ID)
-		})
-	}))
-}
-
-func (p Process) adminRoleCommand() *cobra.Command {
-	var role string
-	return graded(&role, "", p.oneAdmin(&cobra.Command{
+		admin, err := db.Administrators().Create(ctx, username, secret, model.Level(role))
+		return fmt.Sprintf("created the administrator %s (id %s)", admin.Username, admin.ID), err
+	})
+	change := p.oneAdmin(&cobra.Command{
 		Use:   "role --username U --role R",
 		Short: "Change what an administrator may do",
 		Long: "Changes what an administrator may do, within a second, also on running servers. Nobody has to log in\n" +
 			"again.",
-	}, func(ctx context.Context, cfg config.Config, username string) error {
-		return p.withAccounts(ctx, cfg, func(db *app.Database) error {
-			if _, err := db.Administrators().SetLevel(ctx, username, model.Level(role)); err != nil {
-				return err
-			}
-			return p.say("the administrator %s has the role %s\n", username, role)
-		})
-	}))
+	}, &changed, func(ctx context.Context, db *app.Database, username string) (string, error) {
+		_, err := db.Administrators().SetLevel(ctx, username, model.Level(changed))
+		return "the administrator " + username + " has the role " + changed, err
+	})
+	return group("admin", "Manage administrators", "", create, list, change, disable, enable, passwd)
 }
 
-// graded gives a command the flag --role. Without a default the flag is required.
-func graded(role *string, unless string, cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(role, "role", unless,
-		"viewer (sees), cashier (also redeems), operator (also vouchers, stock, pause, refunds) or admin (everything)")
-	named := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if !slices.Contains(model.Levels(), model.Level(*role)) {
-			return misused("--role is viewer, cashier, operator or admin, not %q", *role)
-		}
-		return named(cmd, args)
-	}
-	return cmd
-}
+// adminWork does something to the administrator of a username, and says what.
+type adminWork func(ctx context.Context, db *app.Database, username string) (said string, err error)
 
-const migrateSetting = "SECKILL_MIGRATE"
-
-type adminWork func(ctx context.Context, cfg config.Config, username string) error
-
-func (p Process) oneAdmin(cmd *cobra.Command, work adminWork) *cobra.Command {
+// oneAdmin makes a command for one administrator, with a role unless that is nil; an empty one must be given.
+func (p Process) oneAdmin(cmd *cobra.Command, role *string, work adminWork) *cobra.Command {
 	var username string
 	cmd.Flags().StringVar(&username, "username", "", "3 to 32 of A-Z a-z 0-9 . _ - (required)")
+	if role != nil {
+		cmd.Flags().StringVar(role, "role", *role,
+			"viewer (sees), cashier (also redeems), operator (also vouchers, stock, pause, refunds) or admin (everything)")
+	}
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if username == "" {
+		switch {
+		case role != nil && !slices.Contains(model.Levels(), model.Level(*role)):
+			return misused("--role is viewer, cashier, operator or admin, not %q", *role)
+		case username == "":
 			return misused("--username is required")
 		}
 		return nil
 	}
-	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error {
-		return work(ctx, cfg, username)
-	}, migrateSetting)
-	return cmd
-}
-
-func (p Process) listAdmins(ctx context.Context, cfg config.Config, _ []string) error {
-	return p.withAccounts(ctx, cfg, func(db *app.Database) error {
-		admins, err := db.Administrators().List(ctx)
+	return p.onAdmins(cmd, func(ctx context.Context, db *app.Database) error {
+		said, err := work(ctx, db, username)
 		if err != nil {
 			return err
 		}
-		table := p.table()
-		fmt.Fprintln(table, "USERNAME\tID\tROLE\tSTATE\tCREATED")
-		for _, a := range admins {
-			state := "enabled"
-			if a.Disabled {
-				state = "disabled"
-			}
-			created := a.CreatedAt.UTC().Format(time.RFC3339)
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", a.Username, a.ID, a.Grade(), state, created)
-		}
-		return table.Flush()
+		return p.say("%s\n", said)
 	})
 }
 
-func (p Process) setDisabled(disabled bool, done string) adminWork {
-	return func(ctx context.Context, cfg config.Config, username string) error {
-		return p.withAccounts(ctx, cfg, func(db *app.Database) error {
-			changed, err := db.Administrators().SetDisabled(ctx, username, disabled)
-			switch {
-			case err != nil:
-				return err
-			case !changed:
-				return p.say("the administrator %s is %s already\n", username, done)
+// onAdmins makes a command work on accounts, whose schema it brings up to date unless that is turned off. Only create
+// makes a database: looking for accounts leaves no empty one behind.
+func (p Process) onAdmins(cmd *cobra.Command, work func(ctx context.Context, db *app.Database) error) *cobra.Command {
+	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error {
+		if err := app.DatabaseExists(cfg); err != nil && cmd.Name() != "create" {
+			return err
+		}
+		return p.withDatabase(ctx, cfg, func(db *app.Database) error {
+			if cfg.Migrate {
+				if err := db.Migrate(ctx); err != nil {
+					return err
+				}
 			}
-			return p.say("%s the administrator %s\n", done, username)
+			return work(ctx, db)
 		})
-	}
+	}, "SECKILL_MIGRATE")
+	return cmd
 }
 
-func (p Process) setPassword(ctx context.Context, cfg config.Config, username string) error {
-	secret, err := p.readPassword(ctx)
+func (p Process) listAdmins(ctx context.Context, db *app.Database) error {
+	admins, err := db.Administrators().List(ctx)
 	if err != nil {
 		return err
 	}
-	return p.withAccounts(ctx, cfg, func(db *app.Database) error {
-		if err := db.Administrators().SetPassword(ctx, username, secret); err != nil {
-			return err
+	table := p.table()
+	fmt.Fprintln(table, "USERNAME\tID\tROLE\tSTATE\tCREATED")
+	for _, a := range admins {
+		state := "enabled"
+		if a.Disabled {
+			state = "disabled"
 		}
-		return p.say("replaced the password of the administrator %s; log in again\n", username)
-	})
-}
-
-// withAccounts is withSchema for accounts that are there already: looking for them leaves no empty database behind.
-func (p Process) withAccounts(ctx context.Context, cfg config.Config, work func(db *app.Database) error) error {
-	if err := app.DatabaseExists(cfg); err != nil {
-		return err
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", a.Username, a.ID, a.Grade(), state, a.CreatedAt.UTC().Format(time.RFC3339))
 	}
-	return p.withSchema(ctx, cfg, work)
+	return table.Flush()
 }
 
-// withSchema opens the database and brings its schema up to date, unless that is turned off.
-func (p Process) withSchema(ctx context.Context, cfg config.Config, work func(db *app.Database) error) error {
-	return p.withDatabase(ctx, cfg, func(db *app.Database) error {
-		if cfg.Migrate {
-			if err := db.Migrate(ctx); err != nil {
-				return err
-			}
+func setDisabled(disabled bool, done string) adminWork {
+	return func(ctx context.Context, db *app.Database, username string) (string, error) {
+		changed, err := db.Administrators().SetDisabled(ctx, username, disabled)
+		if !changed {
+			return "the administrator " + username + " is " + done + " already", err
 		}
-		return work(db)
-	})
+		return done + " the administrator " + username, err
+	}
 }
 
 // readPassword asks for a password on a terminal, twice because what is typed is not shown, and otherwise reads a line.
