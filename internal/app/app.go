@@ -178,7 +178,7 @@ type Instance struct {
 
 	// Disagrees is why this instance sells nothing in its order mode, which is not the database's; nil when it is.
 	Disagrees func(ctx context.Context) error
-	leave     func()                          // tells the requests that wait for orders that the stop has begun
+	leave     func() // tells the requests that wait for orders that the stop has begun
 
 	parts  *parts.Parts    // in the order in which they started
 	tracer *tracing.Tracer // nil: nothing is traced

@@ -115,10 +115,11 @@ func (p Process) oneAdmin(cmd *cobra.Command, role *string, work adminWork) *cob
 // makes a database: looking for accounts leaves no empty one behind.
 func (p Process) onAdmins(cmd *cobra.Command, work func(ctx context.Context, db *app.Database) error) *cobra.Command {
 	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error {
-		if err := app.DatabaseExists(cfg); err != nil && cmd.Name() != "create" {
-			return err
+		open := p.lookInto
+		if cmd.Name() == "create" {
+			open = p.withDatabase
 		}
-		return p.withDatabase(ctx, cfg, func(db *app.Database) error {
+		return open(ctx, cfg, func(db *app.Database) error {
 			if cfg.Migrate {
 				if err := db.Migrate(ctx); err != nil {
 					return err

@@ -96,9 +96,11 @@ func newRoot(p Process) *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	p.serveOn(root)
+	serve := p.serveCommand()
+	root.RunE = serve.RunE
+	root.Flags().AddFlagSet(serve.Flags())
 	root.AddCommand(
-		p.serveCommand(), p.demoCommand(), p.tokenCommand(), p.adminCommand(),
+		serve, p.demoCommand(), p.tokenCommand(), p.adminCommand(),
 		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.drawCommand(), p.configCommand(), p.versionCommand(),
 	)
 	withoutArgs(root)
@@ -266,6 +268,14 @@ func (p Process) withDatabase(ctx context.Context, cfg config.Config, work func(
 		}
 	}()
 	return work(db)
+}
+
+// lookInto is withDatabase of one that must be there: looking leaves no empty database behind.
+func (p Process) lookInto(ctx context.Context, cfg config.Config, work func(db *app.Database) error) error {
+	if err := app.DatabaseExists(cfg); err != nil {
+		return err
+	}
+	return p.withDatabase(ctx, cfg, work)
 }
 
 // withAsyncParts opens what is behind asynchronous orders for one piece of work.

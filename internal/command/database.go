@@ -82,7 +82,7 @@ func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOpt
 	if err != nil {
 		return err
 	}
-	if mode.Mode == model.ModeAsync {
+	if mode == model.ModeAsync {
 		switch inside := cfg.RedisURL == "" || cfg.NATSURL == ""; {
 		case !inside:
 			return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return p.auditAll(ctx, everything(a), o) })
@@ -240,43 +240,40 @@ func (p Process) migrateCommand() *cobra.Command {
 		Long: "Applies the schema migrations that are missing. Of several processes that do so at the same time\n" +
 			"one works and the others wait.",
 	}
-	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error { return p.migrate(ctx, cfg, true) })
+	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error {
+		return p.withDatabase(ctx, cfg, func(db *app.Database) error {
+			if err := db.Migrate(ctx); err != nil {
+				return err
+			}
+			return p.showMigrations(ctx, db)
+		})
+	})
 	status := &cobra.Command{
 		Use:   "status",
 		Short: "Show which migrations were applied, and change nothing",
 	}
-	p.onSettings(status, func(ctx context.Context, cfg config.Config, _ []string) error { return p.migrate(ctx, cfg, false) })
+	p.onSettings(status, func(ctx context.Context, cfg config.Config, _ []string) error {
+		return p.lookInto(ctx, cfg, func(db *app.Database) error { return p.showMigrations(ctx, db) })
+	})
 	cmd.AddCommand(status)
 	return cmd
 }
 
-func (p Process) migrate(ctx context.Context, cfg config.Config, apply bool) error {
-	if !apply {
-		if err := app.DatabaseExists(cfg); err != nil {
-			return err
-		}
+func (p Process) showMigrations(ctx context.Context, db *app.Database) error {
+	list, err := db.MigrationStatus(ctx)
+	if err != nil {
+		return err
 	}
-	return p.withDatabase(ctx, cfg, func(db *app.Database) error {
-		if apply {
-			if err := db.Migrate(ctx); err != nil {
-				return err
-			}
+	table := p.table()
+	fmt.Fprintln(table, "VERSION\tMIGRATION\tAPPLIED")
+	for _, m := range list {
+		applied := "no"
+		if m.Applied {
+			applied = m.AppliedAt.Format(time.RFC3339)
 		}
-		list, err := db.MigrationStatus(ctx)
-		if err != nil {
-			return err
-		}
-		table := p.table()
-		fmt.Fprintln(table, "VERSION\tMIGRATION\tAPPLIED")
-		for _, m := range list {
-			applied := "no"
-			if m.Applied {
-				applied = m.AppliedAt.Format(time.RFC3339)
-			}
-			fmt.Fprintf(table, "%d\t%s\t%s\n", m.Version, m.Name, applied)
-		}
-		return table.Flush()
-	})
+		fmt.Fprintf(table, "%d\t%s\t%s\n", m.Version, m.Name, applied)
+	}
+	return table.Flush()
 }
 
 func (p Process) modeCommand() *cobra.Command {
@@ -296,52 +293,41 @@ func (p Process) modeCommand() *cobra.Command {
 		}
 		return nil
 	}
-	p.onSettings(cmd, p.mode)
+	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, args []string) error {
+		mode, err := p.orderMode(ctx, cfg)
+		switch {
+		case err != nil:
+			return err
+		case len(args) == 0:
+			return p.say("%s\n", mode)
+		case args[0] == string(mode):
+			return p.say("The order mode is %s already.\n", mode)
+		case mode == model.ModeAsync: // what is queued must be found
+			if err := app.QueueExists(cfg); err != nil {
+				return err
+			}
+		}
+		for variable, url := range map[string]string{"SECKILL_REDIS_URL": cfg.RedisURL, "SECKILL_NATS_URL": cfg.NATSURL} {
+			if url == "" && !cfg.Embedded() {
+				fmt.Fprintln(p.Stderr, variable+" is not set: this must be so for the instances, too.")
+			}
+		}
+		return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error {
+			if err := a.ChangeMode(ctx, model.OrderMode(args[0])); err != nil {
+				return err
+			}
+			return p.say("The database is sold from in order mode %s.\n", args[0])
+		})
+	})
 	return cmd
 }
 
-func (p Process) mode(ctx context.Context, cfg config.Config, args []string) error {
-	record, err := p.orderMode(ctx, cfg)
-	switch {
-	case err != nil:
-		return err
-	case len(args) == 1:
-		return p.changeMode(ctx, cfg, record.Mode, model.OrderMode(args[0]))
-	default:
-		return p.say("%s\n", record.Mode)
-	}
-}
-
-// orderMode reads the order mode of the settings' database, which must exist.
-func (p Process) orderMode(ctx context.Context, cfg config.Config) (record model.ModeRecord, err error) {
-	if err := app.DatabaseExists(cfg); err != nil {
-		return record, err
-	}
-	err = p.withDatabase(ctx, cfg, func(db *app.Database) error {
+// orderMode reads the order mode of the settings' database.
+func (p Process) orderMode(ctx context.Context, cfg config.Config) (model.OrderMode, error) {
+	var record model.ModeRecord
+	err := p.lookInto(ctx, cfg, func(db *app.Database) (err error) {
 		record, err = db.Modes.Read(ctx)
 		return err
 	})
-	return record, err
-}
-
-func (p Process) changeMode(ctx context.Context, cfg config.Config, from, to model.OrderMode) error {
-	if from == to {
-		return p.say("The order mode is %s already.\n", to)
-	}
-	if from == model.ModeAsync { // what is queued must be found
-		if err := app.QueueExists(cfg); err != nil {
-			return err
-		}
-	}
-	for variable, url := range map[string]string{"SECKILL_REDIS_URL": cfg.RedisURL, "SECKILL_NATS_URL": cfg.NATSURL} {
-		if url == "" && !cfg.Embedded() {
-			fmt.Fprintln(p.Stderr, variable+" is not set: this must be so for the instances, too.")
-		}
-	}
-	return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error {
-		if err := a.ChangeMode(ctx, to); err != nil {
-			return err
-		}
-		return p.say("The database is sold from in order mode %s.\n", to)
-	})
+	return record.Mode, err
 }

@@ -24,34 +24,34 @@ const deadLettersHelp = "Orders that could not be persisted lie in the queue's d
 	"which must be stopped first."
 
 func (p Process) deadlettersCommand() *cobra.Command {
-	list := &cobra.Command{
-		Use: "list", Short: "List the dead letters, oldest first", Long: deadLettersHelp,
-	}
-	p.onLetters(list, p.listLetters)
-	show := &cobra.Command{
-		Use: "show SEQ", Short: "Show everything about one dead letter", Long: deadLettersHelp, Args: sequenceArg,
-	}
-	p.onLetters(show, p.showLetter)
-	drop := &cobra.Command{
-		Use:   "drop SEQ",
-		Short: "Remove one dead letter that nobody needs any more",
-		Long: "Removes a dead letter for good: one that could not be read, or whose user was helped otherwise. It changes\n" +
-			"no order.\n\n" + deadLettersHelp,
-		Args: sequenceArg,
-	}
-	p.onLetters(drop, p.dropLetter)
 	return group("deadletters", "Look at the orders that could not be persisted, and replay them", deadLettersHelp,
-		list, show, p.replayCommand(), drop)
+		p.onLetters(&cobra.Command{Use: "list", Short: "List the dead letters, oldest first"}, p.listLetters),
+		p.onLetters(&cobra.Command{Use: "show SEQ", Short: "Show everything about one dead letter", Args: sequenceArg}, p.showLetter),
+		p.replayCommand(),
+		p.onLetters(&cobra.Command{
+			Use:   "drop SEQ",
+			Short: "Remove one dead letter that nobody needs any more",
+			Long: "Removes a dead letter for good: one that could not be read, or whose user was helped otherwise. It changes\n" +
+				"no order.\n\n",
+			Args: sequenceArg,
+		}, func(ctx context.Context, a *app.AsyncParts, sequence uint64) error {
+			if err := a.Replayer.Drop(ctx, sequence, noAdmin); err != nil {
+				return err
+			}
+			return p.say("dead letter %d was removed\n", sequence)
+		}))
 }
 
 // onLetters makes a command work on the queue of the settings and what belongs to it, on one letter if it names one.
-func (p Process) onLetters(cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts, sequence uint64) error) {
+func (p Process) onLetters(cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts, sequence uint64) error) *cobra.Command {
+	cmd.Long += deadLettersHelp
 	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, args []string) error {
 		if err := errors.Join(app.DatabaseExists(cfg), app.QueueExists(cfg)); err != nil {
 			return err
 		}
 		return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return work(ctx, a, sequenceOf(args)) })
 	})
+	return cmd
 }
 
 func sequenceArg(_ *cobra.Command, args []string) error {
@@ -68,13 +68,6 @@ func sequenceArg(_ *cobra.Command, args []string) error {
 func sequenceOf(args []string) uint64 {
 	sequence, _ := strconv.ParseUint(strings.Join(args, " "), 10, 64)
 	return sequence
-}
-
-func (p Process) dropLetter(ctx context.Context, a *app.AsyncParts, sequence uint64) error {
-	if err := a.Replayer.Drop(ctx, sequence, noAdmin); err != nil {
-		return err
-	}
-	return p.say("dead letter %d was removed\n", sequence)
 }
 
 func (p Process) listLetters(ctx context.Context, a *app.AsyncParts, _ uint64) error {
@@ -136,7 +129,7 @@ func (p Process) replayCommand() *cobra.Command {
 		Long: "Makes of a dead letter a new reservation with a new id, and removes the letter once that is queued. It is\n" +
 			"refused like any purchase when nothing is left or the user has an order; only the window does not count,\n" +
 			"because the purchase came in time. What is refused stays where it is. An order that is still processing is queued again\n" +
-			"as it is.\n\n" + deadLettersHelp,
+			"as it is.\n\n",
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "replay every letter that holds an order")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -148,10 +141,19 @@ func (p Process) replayCommand() *cobra.Command {
 		}
 		return nil
 	}
-	p.onLetters(cmd, func(ctx context.Context, a *app.AsyncParts, sequence uint64) error {
-		sequences, err := replayable(ctx, a, sequence)
-		if err != nil {
-			return err
+	return p.onLetters(cmd, func(ctx context.Context, a *app.AsyncParts, sequence uint64) error {
+		sequences := []uint64{sequence}
+		if all {
+			sequences = nil
+			err := a.Queue.DeadLetters(ctx, func(letter model.DeadLetter) error {
+				if letter.Reservation != nil {
+					sequences = append(sequences, letter.Sequence)
+				}
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("list the dead letters: %w", err)
+			}
 		}
 		if !a.InPlaceOfServer() {
 			return p.replayLetters(ctx, a, sequences)
@@ -159,36 +161,17 @@ func (p Process) replayCommand() *cobra.Command {
 		a.Consume() //nolint:contextcheck // until everything is closed
 		return errors.Join(p.replayLetters(ctx, a, sequences), drained(ctx, a))
 	})
-	return cmd
-}
-
-// replayable is the letter that is named; without one, all that hold an order.
-func replayable(ctx context.Context, a *app.AsyncParts, named uint64) (sequences []uint64, err error) {
-	if named > 0 {
-		return []uint64{named}, nil
-	}
-	err = a.Queue.DeadLetters(ctx, func(letter model.DeadLetter) error {
-		if letter.Reservation != nil {
-			sequences = append(sequences, letter.Sequence)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list the dead letters: %w", err)
-	}
-	return sequences, nil
 }
 
 // replayLetters replays letters one by one. One that is refused does not keep the others.
 func (p Process) replayLetters(ctx context.Context, a *app.AsyncParts, sequences []uint64) error {
 	var refused []error
 	for _, sequence := range sequences {
-		err := p.replayLetter(ctx, a, sequence)
+		if err := p.replayLetter(ctx, a, sequence); err != nil {
+			refused = append(refused, err)
+		}
 		if ctx.Err() != nil {
 			return errors.Join(append(refused, ctx.Err())...)
-		}
-		if err != nil {
-			refused = append(refused, err)
 		}
 	}
 	fmt.Fprintf(p.Stdout, "%d of %d dead letters were replayed\n", len(sequences)-len(refused), len(sequences))

@@ -35,11 +35,6 @@ func (p Process) serveCommand() *cobra.Command {
 			"others, and --role worker brings them into the database and serves only its health. Every setting that is\n" +
 			"no secret has a flag; secrets come from the environment or from files, see 'seckill config'.",
 	}
-	p.serveOn(cmd)
-	return cmd
-}
-
-func (p Process) serveOn(cmd *cobra.Command) {
 	load := p.settings(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
@@ -48,6 +43,7 @@ func (p Process) serveOn(cmd *cobra.Command) {
 		}
 		return p.serve(cmd.Context(), cfg)
 	}
+	return cmd
 }
 
 // serve runs an instance until ctx ends or the instance fails.
