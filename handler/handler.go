@@ -195,6 +195,8 @@ func New(options Options) (http.Handler, error) {
 func begin(options Options) (*api, error) {
 	strictNames()
 	gin.SetMode(gin.ReleaseMode) // else Gin prints its routes to standard output
+	options.ByUser = cmp.Or(options.ByUser, ratelimit.New("user", 0, nil))
+	options.ByAddress = cmp.Or(options.ByAddress, ratelimit.NewAddresses(nil))
 	a := &api{
 		options:   options,
 		engine:    gin.New(),

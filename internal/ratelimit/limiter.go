@@ -30,7 +30,7 @@ const (
 	smallest  = 8 // quota of which anything is given away unasked. Smaller ones are exact
 )
 
-// Limiter gives every sender a quota. It is safe for concurrent use; nil limits nothing. A sender may use a share
+// Limiter gives every sender a quota. It is safe for concurrent use. A sender may use a share
 // without a call; then the instance asks what all share. Without an answer its own decision counts.
 type Limiter struct {
 	name    string
@@ -60,7 +60,9 @@ type sender struct {
 
 // New makes a limiter that is off. Its name separates it from others that use the same Shared, which may be nil.
 func New(name string, atLeast time.Duration, shared *Shared) *Limiter {
-	return &Limiter{name: name, atLeast: atLeast, shared: shared, began: time.Now()}
+	l := &Limiter{name: name, atLeast: atLeast, shared: shared, began: time.Now()}
+	l.current.Store(&limit{})
+	return l
 }
 
 // Set changes the rate. Instances of one scope count together; without it alone. Another rate resets quotas.
@@ -68,33 +70,23 @@ func (l *Limiter) Set(rate model.Rate, scope string) {
 	before := l.current.Load()
 	switch {
 	case rate.Off():
-		l.current.Store(nil)
-	case before == nil || before.rate != rate || before.scope != scope:
+		l.current.Store(&limit{})
+	case before.rate != rate || before.scope != scope:
 		senders, _ := lru.New[string, *sender](maxTracked) // fails for no such size
 		l.current.Store(&limit{rate: rate, scope: scope, quota: quotaOf(rate, l.atLeast), senders: senders})
 	}
 }
 
 // Rate is the rate in force.
-func (l *Limiter) Rate() model.Rate {
-	if l == nil {
-		return model.Rate{}
-	}
-	if current := l.current.Load(); current != nil {
-		return current.rate
-	}
-	return model.Rate{}
-}
+func (l *Limiter) Rate() model.Rate { return l.current.Load().rate }
 
 // Take counts one event of a sender. It returns how long until there may be another one; zero allows the event.
 func (l *Limiter) Take(ctx context.Context, key string) time.Duration {
-	if l == nil {
+	current := l.current.Load()
+	if current.rate.Off() {
 		return 0
 	}
-	if current := l.current.Load(); current != nil {
-		return l.take(ctx, current, key, time.Now())
-	}
-	return 0
+	return l.take(ctx, current, key, time.Now())
 }
 
 func (l *Limiter) take(ctx context.Context, c *limit, key string, now time.Time) time.Duration {
@@ -286,18 +278,10 @@ func (a *Addresses) Set(rate model.Rate, scope string) {
 }
 
 // Rate is the rate in force for an IPv4 address or a /64.
-func (a *Addresses) Rate() model.Rate {
-	if a == nil {
-		return model.Rate{}
-	}
-	return a.networks.Rate()
-}
+func (a *Addresses) Rate() model.Rate { return a.networks.Rate() }
 
 // Take is that of a Limiter.
 func (a *Addresses) Take(ctx context.Context, address netip.Addr) time.Duration {
-	if a == nil {
-		return 0
-	}
 	if wait := a.networks.Take(ctx, Network(address)); wait > 0 || address.Is4() || address.Is4In6() {
 		return wait
 	}
