@@ -153,7 +153,7 @@ func TestRefundRequest(t *testing.T) {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			desk, told := &refundDesk{err: test.err}, 0
 			log := slog.New(slog.DiscardHandler)
-			entries := check.Value(cache.OfDatabase(servicetest.NewTable(), telemetry.New(prometheus.NewRegistry()), log))(t)
+			entries := check.Value(cache.New(servicetest.NewTable(), nil, telemetry.New(prometheus.NewRegistry()), log))(t)
 			defer entries.Close(context.Background())
 			s := NewRefunds(RefundDeps{
 				Store: desk, Cache: entries, Log: log,

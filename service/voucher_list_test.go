@@ -61,7 +61,7 @@ func cursor(n int) string { return model.Cursor{At: time.UnixMicro(int64(n)), ID
 // newCatalog sells one voucher for two seconds, beginning in one.
 func newCatalog(t *testing.T) (*Vouchers, *catalog) {
 	t.Helper()
-	entries := check.Value(cache.OfDatabase(servicetest.NewTable(), telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
+	entries := check.Value(cache.New(servicetest.NewTable(), nil, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(func() { entries.Close(context.Background()) })
 	now := time.Now()
 	store := &catalog{took: 10 * time.Millisecond, vouchers: []model.Voucher{{
@@ -280,7 +280,7 @@ func newShelf(t *testing.T) (*Vouchers, *shelf, aside) {
 	t.Helper()
 	s := aside{table: servicetest.NewTable(), hot: hotcopytest.New(t)}
 	s.sale, s.hot.Took = s.hot.Add(s.table.Voucher), servicetest.QueryTime
-	entries := check.Value(cache.OfHotCopies(s.table, s.hot, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
+	entries := check.Value(cache.New(s.table, s.hot, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(func() { entries.Close(context.Background()) })
 	s.table.Change(func(v *model.Voucher) { v.Title, v.Remaining = "Tea", 7 })
 	for _, user := range []string{"a", "b", "c", "d", "e"} {

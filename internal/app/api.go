@@ -142,10 +142,10 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 	}
 	if async == nil {
 		vouchers.Stock = service.SyncStock{VoucherStore: s.db.Vouchers}
-		orders.Cache, err = cache.OfDatabase(s.db, orders.Metrics, i.log)
+		orders.Cache, err = cache.New(s.db, nil, orders.Metrics, i.log)
 	} else {
 		vouchers.Stock = async.Stock
-		orders.Cache, err = cache.OfHotCopies(s.db, async.Hot, orders.Metrics, i.log)
+		orders.Cache, err = cache.New(s.db, async.Hot, orders.Metrics, i.log)
 	}
 	if err != nil {
 		return made, err

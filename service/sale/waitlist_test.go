@@ -295,7 +295,7 @@ func over(db *servicetest.Table) (shop, Deps) {
 func newShop(t *testing.T) shop {
 	t.Helper()
 	s, deps := over(servicetest.NewTable())
-	s.cache = check.Value(cache.OfDatabase(s.table, deps.Metrics, deps.Log))(t)
+	s.cache = check.Value(cache.New(s.table, nil, deps.Metrics, deps.Log))(t)
 	deps.Store, deps.Cache = s.desk, s.cache
 	s.Orders = NewSync(deps)
 	t.Cleanup(s.shut)
@@ -338,7 +338,7 @@ func newHotShop(t *testing.T, change func(*Deps, *AsyncDeps)) hotShop {
 	voucher := s.table.Voucher
 	voucher.Currency = "CNY"
 	s.sale, s.hot.Took = s.hot.Add(voucher), servicetest.QueryTime
-	s.cache = check.Value(cache.OfHotCopies(s.table, s.hot, deps.Metrics, deps.Log))(t)
+	s.cache = check.Value(cache.New(s.table, s.hot, deps.Metrics, deps.Log))(t)
 	deps.Store, deps.Cache = s.rows, s.cache
 	async := AsyncDeps{
 		Hot: s.hot, Queue: s.line, Released: s.rows.DoneOrders, Epochs: epochs(s.epoch), ScriptLocks: true,

@@ -53,23 +53,19 @@ type slot struct {
 	reading atomic.Bool            // the buyers are being read, or were a moment ago
 }
 
-// OfDatabase makes an empty cache for the order mode sync; Close ends its readers.
-func OfDatabase(db Database, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
-	return newVouchers(&source{db: db, log: log}, func(string) string { return "" }, metrics)
-}
-
-// OfHotCopies makes an empty cache for async, which reads hot copies, and the database where those are closed.
-func OfHotCopies(db Database, hot HotCopies, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
-	return newVouchers(&source{db: db, hot: hot, log: log}, hot.Node, metrics)
-}
-
-func newVouchers(from *source, node func(id string) string, metrics *telemetry.Metrics) (*Vouchers, error) {
+// New makes an empty cache; Close ends its readers. It reads vouchers from the hot copies, in the order mode async, and
+// from the database where those are closed, or nil.
+func New(db Database, hot HotCopies, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
+	node := func(string) string { return "" }
+	if hot != nil {
+		node = hot.Node
+	}
 	slots, err := lru.New[string, *slot](maxEntries)
 	if err != nil {
 		return nil, fmt.Errorf("make the voucher cache: %w", err)
 	}
 	options := lane.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: budget.Work}
-	c := &Vouchers{source: from, slots: slots, closing: make(chan struct{}), metrics: metrics}
+	c := &Vouchers{source: &source{db: db, hot: hot, log: log}, slots: slots, closing: make(chan struct{}), metrics: metrics}
 	c.reader, c.views = lane.NewKeyed(node, c.entries, options), lane.NewKeyed(node, c.shown, options)
 	return c, nil
 }

@@ -35,7 +35,7 @@ func inCache(t *testing.T, test func(*testing.T, *servicetest.Table, *Vouchers))
 
 func newCache(t *testing.T, db Database) *Vouchers {
 	t.Helper()
-	return check.Value(OfDatabase(db, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
+	return check.Value(New(db, nil, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
 }
 
 func refusal(t *testing.T, c *Vouchers, userID string) error {
