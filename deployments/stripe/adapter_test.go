@@ -161,7 +161,7 @@ func newWorld(t *testing.T) *world {
 		check.Must(t, a.book.db.Close())
 	})
 	w.adapter = served.URL
-	w.Client = check.Value(payment.NewClient(served.URL, check.Value(payment.Key(hooks))(t)))(t)
+	w.Client = check.Value(payment.NewClient(served.URL, check.Value(payment.Keys([]string{hooks}))(t)[0]))(t)
 	t.Cleanup(w.Close)
 	return w
 }

@@ -97,27 +97,19 @@ func decode(text string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
 }
 
-// Key is the bearer key of a provider's API that shares a webhook secret; it cannot sign webhooks.
-func Key(secret string) (string, error) {
-	own, err := secretKey(secret)
-	if err != nil {
-		return "", fmt.Errorf("derive the provider's key: %w", err)
-	}
-	key, err := hkdf.Key(sha256.New, own, nil, "seckill payment provider: bearer key", sha256.Size)
-	if err != nil {
-		return "", fmt.Errorf("derive the provider's key: %w", err)
-	}
-	return base64.RawURLEncoding.EncodeToString(key), nil
-}
-
-// Keys are the bearer keys of all secrets. The service calls with the first; a provider takes all, in any order.
+// Keys are the bearer keys of a provider's API that shares secrets of webhooks; they cannot sign webhooks. The service
+// calls with the first, and a provider takes each, so that the two may list their secrets in any order.
 func Keys(secrets []string) ([]string, error) {
 	keys := make([]string, len(secrets))
 	for i, secret := range secrets {
-		var err error
-		if keys[i], err = Key(secret); err != nil {
+		key, err := secretKey(secret)
+		if err == nil {
+			key, err = hkdf.Key(sha256.New, key, nil, "seckill payment provider: bearer key", sha256.Size)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("secret %d: %w", i+1, err)
 		}
+		keys[i] = base64.RawURLEncoding.EncodeToString(key)
 	}
 	return keys, nil
 }

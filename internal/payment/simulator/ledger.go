@@ -25,8 +25,6 @@ var (
 // ledger is the simulator's memory: an SQLite file that survives a power cut, and that several processes may use.
 type ledger struct{ db *sql.DB }
 
-func (l *ledger) close() error { return l.db.Close() }
-
 func (l *ledger) write(ctx context.Context, action string, work func(*sql.Tx) error) error {
 	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -239,9 +237,4 @@ func (s *Server) Balance(ctx context.Context) (b Balance, err error) {
 		return b, fmt.Errorf("add the ledger up: %w", err)
 	}
 	return b, nil
-}
-
-// Payment reads one payment of the ledger.
-func (s *Server) Payment(ctx context.Context, id string) (payment.Payment, error) {
-	return s.ledger.LookUp(ctx, id)
 }

@@ -41,12 +41,12 @@ type Options struct {
 // Server is a simulated provider. It is an http.Handler; Run sends its webhooks.
 type Server struct {
 	Options
+	*ledger
 
-	ledger *ledger
-	pages  *template.Template
-	words  *words.Catalogue
-	mux    http.Handler
-	wake   chan struct{}
+	pages *template.Template
+	words *words.Catalogue
+	mux   http.Handler
+	wake  chan struct{}
 }
 
 //go:embed page.html style.css
@@ -81,7 +81,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 
 // Close closes the ledger. Nothing may be under way.
 func (s *Server) Close() error {
-	if err := s.ledger.close(); err != nil {
+	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("close the simulator's ledger: %w", err)
 	}
 	return nil
@@ -278,21 +278,13 @@ func (s *Server) look(ctx context.Context, send func(webhook)) (more bool, err e
 	return true, nil
 }
 
-// pauseAfter is the wait after an attempt, from 1; zero says that it was the last.
-func pauseAfter(attempts int) time.Duration {
-	if attempts >= maxAttempts {
-		return 0
-	}
-	return backoff.Doubled(budget.Look, budget.Late, attempts-1)
-}
-
 func (s *Server) deliver(ctx context.Context, client *http.Client, target string, hook webhook) {
 	attempt, enough := context.WithTimeout(ctx, deliverTimeout)
 	defer enough()
 	err := s.Signatures.Send(attempt, client, target, hook.id, hook.body)
 	next := time.Time{}
-	if pause := pauseAfter(hook.attempts); err != nil && pause > 0 {
-		next = time.Now().Add(pause)
+	if err != nil && hook.attempts < maxAttempts {
+		next = time.Now().Add(backoff.Doubled(budget.Look, budget.Late, hook.attempts-1))
 	}
 	// At the stop too, so that what was delivered is not sent again after the next start.
 	noting, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Answer)
@@ -308,21 +300,11 @@ var errSecondLedger = errors.New("another instance on this database has the paym
 
 // Claim logs whether another instance has a simulator, with a ledger of its own. An error: no answer until ctx ended.
 func Claim(ctx context.Context, held func(ctx context.Context) (bool, error), log *slog.Logger) error {
-	var (
-		ours   bool
-		failed error     // of the last question, unless it was cut short
-		taken  time.Time // when another instance was first seen to have it; a question that fails says nothing of that
-	)
+	var failed error // of the last question
+	ours, began := false, time.Now()
 	_ = poll.Until(ctx, budget.Call/10, func() (bool, error) {
-		var err error
-		ours, err = held(ctx)
-		if ctx.Err() == nil {
-			failed = err
-		}
-		if err == nil && taken.IsZero() {
-			taken = time.Now()
-		}
-		return ours || !taken.IsZero() && time.Since(taken) >= budget.Call, nil
+		ours, failed = held(ctx)
+		return ours || failed == nil && time.Since(began) >= budget.Call, nil
 	})
 	switch {
 	case ours:

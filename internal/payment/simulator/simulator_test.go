@@ -127,7 +127,7 @@ func (w *world) call(t *testing.T, method, path, body string, headers ...string)
 
 func (w *world) status(t *testing.T, id string) payment.Status {
 	t.Helper()
-	return check.Value(w.Payment(t.Context(), id))(t).Status
+	return check.Value(w.LookUp(t.Context(), id))(t).Status
 }
 
 func TestThePageDecides(t *testing.T) {

@@ -401,7 +401,7 @@ func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transiti
 func (l *lives) paid(t *testing.T, o model.OrderDetail) (kept int64) {
 	t.Helper()
 	for _, id := range l.payments[o.ID] {
-		if p := check.Value(l.till.Payment(t.Context(), id))(t); p.Status == payment.Succeeded {
+		if p := check.Value(l.till.LookUp(t.Context(), id))(t); p.Status == payment.Succeeded {
 			kept += p.Amount - p.Refunded
 		}
 	}
