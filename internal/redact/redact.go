@@ -174,7 +174,7 @@ func Forms(text string) []string {
 		base64.RawURLEncoding.EncodeToString([]byte(text)),
 	}
 	for _, form := range forms {
-		forms = append(forms, lowerEscapes(form))
+		forms = append(forms, escapes.ReplaceAllStringFunc(form, strings.ToLower)) // %2f means what %2F does
 	}
 	slices.Sort(forms)
 	return slices.Compact(forms)
@@ -182,18 +182,7 @@ func Forms(text string) []string {
 
 func inner(quoted string) string { return quoted[1 : len(quoted)-1] }
 
-func lowerEscapes(text string) string {
-	var lower strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '%' && i+2 < len(text) {
-			lower.WriteString(strings.ToLower(text[i : i+3]))
-			i += 2
-			continue
-		}
-		lower.WriteByte(text[i])
-	}
-	return lower.String()
-}
+var escapes = regexp.MustCompile(`%[0-9A-F]{2}`)
 
 // Text is the text without the secrets.
 func (s *Secrets) Text(text string) string {
