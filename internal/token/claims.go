@@ -27,7 +27,11 @@ type header struct {
 // readHeader reads a token's first part. Critical extensions must be understood (RFC 7515, 4.1.11), and none is.
 func readHeader(part string) (header, error) {
 	var h header
-	if err := read(part, &h); err != nil {
+	decoded, err := decode(part)
+	if err == nil {
+		err = json.Unmarshal(decoded, &h) // by go-jose: encoding/json takes "Role" for "role", and the last of several
+	}
+	if err != nil {
 		return header{}, fmt.Errorf("read its header: %w", err)
 	}
 	if h.Critical != nil {
@@ -101,15 +105,6 @@ func readPayload(part string) (payload, error) {
 
 // noLevel is that of a claim that says none: an administrator without a level may do all.
 const noLevel = "none"
-
-// read reads JSON by go-jose's library: encoding/json takes "Role" for "role", and the last of several.
-func read(part string, into any) error {
-	decoded, err := decode(part)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(decoded, into)
-}
 
 // decode is strict: one token has one spelling. The line breaks that package base64 skips are no part of it.
 func decode(part string) ([]byte, error) {

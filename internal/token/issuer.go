@@ -258,26 +258,21 @@ func (i *issuer) learn(ctx context.Context, document []byte) error {
 
 func (i *issuer) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		<-i.start(ctx)
+		i.mu.Lock()
+		i.begin(ctx)
+		reading := i.reading
+		i.mu.Unlock()
+		<-reading
 		poll.Pause(ctx, i.pause())
 	}
-}
-
-// start begins a reading, or joins the one under way.
-func (i *issuer) start(ctx context.Context) <-chan struct{} {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.begin(ctx)
-	return i.reading
 }
 
 // pause is how long to rest between two readings. A source that is away is tried soon, and then less and less often.
 func (i *issuer) pause() time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	every := i.source.every()
 	if i.failures == 0 {
-		return every
+		return i.source.every
 	}
-	return backoff.Doubled(budget.Step, every, i.failures-1)
+	return backoff.Doubled(budget.Step, i.source.every, i.failures-1)
 }

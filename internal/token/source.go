@@ -38,12 +38,13 @@ const (
 // source is where the keys of an issuer are: a URL, or the path of a file.
 type source struct {
 	place  string
-	client *http.Client // nil: a file
+	client *http.Client  // nil: a file
+	every  time.Duration // how often the keys are read
 }
 
 func newSource(place string) (*source, error) {
 	if !strings.Contains(place, "://") {
-		return &source{place: place}, nil
+		return &source{place: place, every: fileEvery}, nil
 	}
 	u, err := url.Parse(place)
 	if err != nil {
@@ -52,7 +53,7 @@ func newSource(place string) (*source, error) {
 	if !safe(u) {
 		return nil, errUnsafe
 	}
-	return &source{place: place, client: &http.Client{
+	return &source{place: place, every: urlEvery, client: &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			ForceAttemptHTTP2:      true,
@@ -61,13 +62,6 @@ func newSource(place string) (*source, error) {
 		},
 		CheckRedirect: checkRedirect,
 	}}, nil
-}
-
-func (s *source) every() time.Duration {
-	if s.client == nil {
-		return fileEvery
-	}
-	return urlEvery
 }
 
 func (s *source) read(ctx context.Context) ([]byte, error) {
