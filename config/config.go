@@ -4,8 +4,10 @@
 package config
 
 import (
+	"cmp"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"seckill/internal/budget"
@@ -190,7 +192,10 @@ func Load(environ []string, options ...Option) (Config, error) {
 	r.refuseContradictions(c)
 	c.Tracing = r.readTracing()
 	if len(r.problems) > 0 {
-		return Config{}, r.failure()
+		slices.SortFunc(r.problems, func(a, b Problem) int {
+			return cmp.Or(cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.Text, b.Text))
+		})
+		return Config{}, &Error{Problems: r.problems}
 	}
 	return c, nil
 }

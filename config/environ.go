@@ -229,13 +229,6 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-func (r *reader) failure() *Error {
-	slices.SortFunc(r.problems, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.Text, b.Text))
-	})
-	return &Error{Problems: r.problems}
-}
-
 // Setting is one setting as people may see it.
 type Setting struct {
 	Variable string
@@ -254,27 +247,14 @@ func (c Config) Settings() []Setting {
 	for _, s := range table(new(Config)) {
 		o := c.origins[s.variable]
 		shown := Setting{
-			Variable: s.variable,
-			Value:    o.text,
-			Default:  s.fallback,
-			Unit:     s.unit,
-			Meaning:  s.meaning,
-			Secret:   s.secret != nil,
-			Source:   o.source,
+			Variable: s.variable, Value: cmp.Or(o.text, s.otherwise), Default: cmp.Or(s.fallback, s.otherwise),
+			Unit: s.unit, Meaning: s.meaning, Secret: s.secret != nil, Source: o.source,
 		}
-		if shown.Default == "" {
-			shown.Default = s.otherwise
-		}
-		switch {
-		case o.text == "":
-			shown.Value = s.otherwise
-		case s.secret != nil:
-			shown.Value = s.secret(o.text)
-		}
-		if s.secret == nil {
-			// Not for secrets: every user of the machine sees a command line.
+		if !shown.Secret { // every user of the machine sees a command line
 			name := strings.ToLower(strings.TrimPrefix(s.variable, prefixAll))
 			shown.Flag = strings.ReplaceAll(name, "_", "-")
+		} else if o.text != "" {
+			shown.Value = s.secret(o.text)
 		}
 		all = append(all, shown)
 	}
@@ -296,13 +276,10 @@ func Markdown() string {
 		if s.secret != nil {
 			name += " (or `…" + suffixFile + "`)"
 		}
-		for i, cell := range []string{name, value, s.unit, s.meaning} {
-			if i == 0 {
-				text.WriteByte('|')
-			}
-			text.WriteString(" " + strings.ReplaceAll(cell, "|", `\|`) + " |")
+		for _, cell := range []string{name, value, s.unit, s.meaning} {
+			text.WriteString("| " + strings.ReplaceAll(cell, "|", `\|`) + " ")
 		}
-		text.WriteByte('\n')
+		text.WriteString("|\n")
 	}
 	return text.String()
 }

@@ -6,9 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -34,7 +32,7 @@ func (c *conn) Close() error {
 	c.guard.mu.Lock()
 	c.guard.forget(c)
 	c.guard.mu.Unlock()
-	defer c.wake()
+	defer wake(c.moved)
 	return c.TCPConn.Close()
 }
 
@@ -62,14 +60,14 @@ func (c *conn) Read(p []byte) (int, error) {
 func (c *conn) SetReadDeadline(at time.Time) error {
 	c.watched.Store(at.IsZero())
 	err := c.TCPConn.SetReadDeadline(at)
-	c.wake()
+	wake(c.moved)
 	return err
 }
 
-// wake makes a Read that keeps an end back look again.
-func (c *conn) wake() {
+// wake has whoever waits for a signal look again: a Read that keeps an end back, or a connection without a place.
+func wake(signal chan<- struct{}) {
 	select {
-	case c.moved <- struct{}{}:
+	case signal <- struct{}{}:
 	default:
 	}
 }
@@ -95,20 +93,12 @@ func (c *conn) Write(data []byte) (int, error) {
 }
 
 // Set is the open connections to one server, to be closed at once. The zero Set is empty, and safe for concurrent use.
-type Set struct {
-	mu   sync.Mutex
-	open map[*member]struct{}
-}
+type Set struct{ open sync.Map }
 
 // Keep puts a connection into the set until it is closed: what it returns is used in its place.
 func (s *Set) Keep(conn net.Conn) net.Conn {
-	kept := &member{Conn: conn, of: s}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open == nil {
-		s.open = make(map[*member]struct{})
-	}
-	s.open[kept] = struct{}{}
+	s.open.Store(conn, nil)
+	kept := &member{conn, s}
 	if raw, ok := conn.(syscall.Conn); ok {
 		return rawMember{kept, raw}
 	}
@@ -117,11 +107,10 @@ func (s *Set) Keep(conn net.Conn) net.Conn {
 
 // Cut closes every connection, also those that wait for an answer. Their owners close them again.
 func (s *Set) Cut() {
-	s.mu.Lock()
-	cut := slices.Collect(maps.Keys(s.open))
-	s.mu.Unlock()
-	for _, conn := range cut {
-		_ = conn.Close()
+	for conn := range s.open.Range {
+		if open, ok := conn.(net.Conn); ok {
+			_ = open.Close()
+		}
 	}
 }
 
@@ -132,9 +121,7 @@ type member struct {
 }
 
 func (m *member) Close() error {
-	m.of.mu.Lock()
-	delete(m.of.open, m)
-	m.of.mu.Unlock()
+	m.of.open.Delete(m.Conn)
 	return m.Conn.Close()
 }
 

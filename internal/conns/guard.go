@@ -122,7 +122,8 @@ func (g *Guard) Watch(server *http.Server, listener net.Listener) net.Listener {
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, c)
 	}
-	return &guarded{Listener: listener, guard: g, ended: make(chan struct{})}
+	ctx, end := context.WithCancel(context.Background())
+	return &guarded{listener, g, ctx.Done(), end}
 }
 
 type connKey struct{}
@@ -162,16 +163,16 @@ type guarded struct {
 	net.Listener
 
 	guard *Guard
-	ended chan struct{}
-	end   sync.Once
+	ended <-chan struct{}
+	end   context.CancelFunc
 }
 
 func (l *guarded) Close() error {
-	l.end.Do(func() { close(l.ended) })
+	l.end()
 	return l.Listener.Close()
 }
 
-// Accept implements net.Listener. The server itself pauses after an error that passes.
+// Accept implements net.Listener: a new connection waits for a place. The server pauses after an error that passes.
 func (l *guarded) Accept() (net.Conn, error) {
 	accepted, err := l.Listener.Accept()
 	if err != nil {
@@ -182,10 +183,19 @@ func (l *guarded) Accept() (net.Conn, error) {
 	if !ok {
 		return accepted, nil
 	}
-	if c := l.guard.admit(tcp, l.ended); c != nil {
-		return c, nil
+	c := &conn{TCPConn: tcp, guard: l.guard, network: l.guard.networkOf(tcp), moved: make(chan struct{}, 1)}
+	again := time.NewTicker(budget.Blink)
+	defer again.Stop()
+	for !l.guard.place(c) {
+		l.guard.say(tooMany, slog.String("address", tcp.RemoteAddr().String()))
+		select {
+		case <-l.guard.freed:
+		case <-again.C:
+		case <-l.ended:
+			return nil, errors.Join(net.ErrClosed, tcp.Close())
+		}
 	}
-	return nil, net.ErrClosed
+	return c, nil
 }
 
 func (g *Guard) notAccepted(err error) {
@@ -203,24 +213,6 @@ func (g *Guard) notAccepted(err error) {
 			g.remove(c, "descriptors")
 		}
 	}
-}
-
-// admit finds a place for a new connection, and waits for one. It returns nil when the listener has ended meanwhile.
-func (g *Guard) admit(tcp *net.TCPConn, ended <-chan struct{}) *conn {
-	c := &conn{TCPConn: tcp, guard: g, network: g.networkOf(tcp), moved: make(chan struct{}, 1)}
-	again := time.NewTicker(budget.Blink)
-	defer again.Stop()
-	for !g.place(c) {
-		g.say(tooMany, slog.String("address", tcp.RemoteAddr().String()))
-		select {
-		case <-g.freed:
-		case <-again.C:
-		case <-ended:
-			_ = tcp.Close()
-			return nil
-		}
-	}
-	return c
 }
 
 // place counts a connection among the waiting ones, if there is room or others make it.
@@ -280,7 +272,7 @@ func (g *Guard) changed(changed net.Conn, state http.ConnState) {
 	case http.StateIdle:
 		g.wait(c)
 		g.crowded = time.Time{}
-	case http.StateNew, http.StateHijacked, http.StateClosed: // see admit and Close
+	case http.StateNew, http.StateHijacked, http.StateClosed: // see Accept and Close
 	}
 }
 
@@ -295,15 +287,7 @@ func (g *Guard) busy(c *conn) {
 	if c.waits != nil {
 		g.waiting.Remove(c.waits)
 		c.waits = nil
-		g.wakeAdmission()
-	}
-}
-
-// wakeAdmission has the connection that waits for a place look again.
-func (g *Guard) wakeAdmission() {
-	select {
-	case g.freed <- struct{}{}:
-	default:
+		wake(g.freed) // somebody may wait for a place
 	}
 }
 
@@ -321,7 +305,7 @@ func (g *Guard) forget(c *conn) {
 	if !g.full() {
 		g.crowded = time.Time{}
 	}
-	g.wakeAdmission()
+	wake(g.freed) // somebody may wait for a place
 }
 
 // networkOf names the network of a connection's other end; empty where it is exempt.

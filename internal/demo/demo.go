@@ -26,10 +26,8 @@ import (
 	"seckill/model"
 )
 
-const (
-	// connections are shared by the buyers, as a proxy would keep them: few enough for a machine's limit of open files.
-	connections = 200
-)
+// connections are shared by the buyers, as a proxy would keep them: few enough for a machine's limit of open files.
+const connections = 200
 
 // Sale is the demo's flash sale.
 type Sale struct {
@@ -103,9 +101,7 @@ func (s Sale) putUp(ctx context.Context, admin api.Client) (id string, err error
 // userID is the user id of a buyer, from 0.
 func userID(buyer int) string { return strconv.Itoa(buyer + 1) }
 
-const (
-	waitOfBuyers = "10s" // of one call for an order: below api.CallTimeout
-)
+const waitOfBuyers = "10s" // of one call for an order: below api.CallTimeout
 
 type answer struct {
 	user    string

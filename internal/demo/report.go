@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"fmt"
@@ -90,23 +91,20 @@ func countSale(ctx context.Context, admin api.Client, s Sale, answers []answer) 
 // countRows counts the orders that the service exports; told are the orders that buyers know.
 func (c *saleCount) countRows(rows []model.Order, told map[string]string) {
 	owner := make(map[string]bool)
-	exists := make(map[string]bool)
 	for _, o := range rows {
 		if !o.Live() {
 			c.fault("order %s is %s", o.ID, o.Status)
 			continue
 		}
 		c.rows++
-		exists[o.ID] = true
+		delete(told, o.ID)
 		if owner[o.UserID] {
 			c.fault("user %s has two orders", o.UserID)
 		}
 		owner[o.UserID] = true
 	}
 	for order, user := range told {
-		if !exists[order] {
-			c.fault("user %s was told of order %s, which does not exist", user, order)
-		}
+		c.fault("user %s was told of order %s, which does not exist", user, order)
 	}
 }
 
@@ -116,22 +114,16 @@ func exported(ctx context.Context, admin api.Client, voucher string) ([]model.Or
 		return nil, err
 	}
 	rows, err := csv.NewReader(bytes.NewReader(body)).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("read the export: %w", err)
+	if err != nil || len(rows) == 0 {
+		return nil, fmt.Errorf("read the export: %w", cmp.Or(err, io.ErrUnexpectedEOF))
 	}
-	columns := make(map[string]int)
-	for n, name := range slices.Concat(rows[:min(len(rows), 1)]...) {
-		columns[name] = n + 1
-	}
-	for _, name := range []string{"id", "user_id", "status"} {
-		if columns[name] == 0 {
-			return nil, fmt.Errorf("the export has no column %s", name)
-		}
+	id, user, status := slices.Index(rows[0], "id"), slices.Index(rows[0], "user_id"), slices.Index(rows[0], "status")
+	if min(id, user, status) < 0 {
+		return nil, fmt.Errorf("the export has the columns %q", rows[0])
 	}
 	var orders []model.Order
 	for _, row := range rows[1:] {
-		cell := func(name string) string { return row[columns[name]-1] }
-		orders = append(orders, model.Order{ID: cell("id"), UserID: cell("user_id"), Status: model.OrderStatus(cell("status"))})
+		orders = append(orders, model.Order{ID: row[id], UserID: row[user], Status: model.OrderStatus(row[status])})
 	}
 	return orders, nil
 }
