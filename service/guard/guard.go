@@ -142,23 +142,27 @@ func (m *Mode) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Selling is nil while this instance may sell; UNAVAILABLE in another mode or before a reading. The cause names both.
+// Selling is nil while this instance may sell; UNAVAILABLE in another mode or before a reading.
 func (m *Mode) Selling() error {
 	record := m.last.Load()
 	switch {
 	case record == nil:
 		return model.Unavailable("It is not known yet how this database is sold from.", nil)
 	case record.Mode != m.mine:
-		return model.Unavailable("This instance has another order mode than its database.", fmt.Errorf(
-			"the database is sold from in order mode %s and this instance is %s; `seckill mode %s` changes it while no instance sells",
-			record.Mode, m.mine, m.mine))
+		return model.Unavailable("This instance has another order mode than its database.", nil)
 	default:
 		return nil
 	}
 }
 
-// Probe is the readiness check.
-func (m *Mode) Probe(context.Context) error { return m.Selling() }
+// Probe is the readiness check, which names the two modes and what to do.
+func (m *Mode) Probe(context.Context) error {
+	if record := m.last.Load(); record != nil && record.Mode != m.mine {
+		return model.Unavailable(fmt.Sprintf("the database is sold from in order mode %s and this instance is %s; "+
+			"`seckill mode %s` changes it while no instance sells", record.Mode, m.mine, m.mine), nil)
+	}
+	return m.Selling()
+}
 
 const (
 	// abandonedClaim is how many unchanged looks at another Redis' claim let this instance's Redis take its place.

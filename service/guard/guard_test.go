@@ -76,7 +76,8 @@ func TestModeIsWatched(t *testing.T) {
 		later(budget.Glance)
 		check.Equal(t, "the code of another mode", model.CodeOf(m.Selling()), model.CodeUnavailable)
 		for _, part := range []string{"sync", "async", "`seckill mode async`"} {
-			check.That(t, strings.Contains(m.Probe(t.Context()).Error(), part), "%v does not name %s", m.Probe(t.Context()), part)
+			said, _ := errors.AsType[*model.Error](m.Probe(t.Context()))
+			check.That(t, strings.Contains(said.Detail, part), "/readyz says %q, without %s", said.Detail, part)
 		}
 	})
 }
