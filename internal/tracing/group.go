@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/time/rate"
 
 	"seckill/model"
 )
@@ -35,29 +34,24 @@ func (t *Tracer) Group(ctx context.Context, step string, n int, order func(i int
 	if t == nil {
 		return ctx, nil
 	}
-	var traced []model.Order
-	var parents []trace.SpanContext
 	var members []member
+	var links []trace.Link // to their orders
 	for i := range n {
-		o := order(i)
-		if parent := parse(o.Trace); parent.IsSampled() {
-			traced, parents, members = append(traced, o), append(parents, parent), append(members, member{index: i})
+		if parent := parse(order(i).Trace); parent.IsSampled() {
+			members, links = append(members, member{index: i}), append(links, trace.Link{SpanContext: parent})
 		}
 	}
-	if len(traced) == 0 {
+	if members == nil {
 		return ctx, nil
 	}
 	g := &Group{members: members, byID: make(map[string]int, len(members))}
-	links := make([]trace.Link, min(len(parents), maxLinks))
-	for i := range links {
-		links[i] = trace.Link{SpanContext: parents[i]}
-	}
-	ctx, g.span = t.spans.Start(ctx, step+" group", trace.WithLinks(links...), trace.WithAttributes(attribute.Int(attributeOrders, n)))
+	ctx, g.span = t.spans.Start(ctx, step+" group", trace.WithLinks(links[:min(len(links), maxLinks)]...), trace.WithAttributes(attribute.Int(attributeOrders, n)))
 	own := g.span.SpanContext()
-	for i, o := range traced {
+	for i := range members {
+		o := order(members[i].index)
 		g.byID[o.ID] = i
-		before := trace.ContextWithRemoteSpanContext(context.Background(), parents[i])
-		_, g.members[i].span = t.spans.Start(before, step, trace.WithLinks(trace.Link{SpanContext: own}), trace.WithAttributes(
+		before := trace.ContextWithRemoteSpanContext(context.Background(), links[i].SpanContext)
+		_, members[i].span = t.spans.Start(before, step, trace.WithLinks(trace.Link{SpanContext: own}), trace.WithAttributes(
 			attribute.String(attributeOrder, o.ID), attribute.String(attributeVoucher, o.VoucherID),
 			attribute.String(attributeGroupTrace, own.TraceID().String()), attribute.String(attributeGroupSpan, own.SpanID().String())))
 	}
@@ -111,7 +105,7 @@ func (t *Tracer) Step(ctx context.Context, step string, options ...trace.SpanSta
 
 // Work begins a step on orders without a request, recorded by the ratio or as what it is inside of. end ends it.
 func (t *Tracer) Work(ctx context.Context, step string, orders int) (_ context.Context, end func(failure error)) {
-	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() && !t.door.chance() {
+	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() && !t.chance() {
 		return ctx, func(error) {}
 	}
 	return t.Step(ctx, step, trace.WithAttributes(attribute.Int(attributeWork, orders)))
@@ -144,28 +138,18 @@ func Within(ctx context.Context, orderID string) string {
 	return ""
 }
 
-// door decides whether a request is recorded: by its traceparent (W3C Trace Context), of which anybody may send one, so
-// that "sampled" counts for clientTraces a second. Of the others the ratio is recorded, in new traces, by our chance,
-// not by an id that the client makes up. Tracestate and baggage, texts of any client's making, are not read.
-type door struct {
-	ratio       float64
-	parentBased bool
-	asked       *rate.Limiter
-}
-
-func newDoor(o Options) door {
-	return door{ratio: o.Ratio, parentBased: o.ParentBased, asked: rate.NewLimiter(clientTraces, clientTraces)}
-}
-
-// enter returns a request's context with what it belongs to, and whether it is recorded: else its ids are for the log.
-func (d door) enter(ctx context.Context, header string) (_ context.Context, recorded bool) {
+// enter decides whether a request is recorded, and returns its context with what it belongs to: else its ids are for the
+// log. Anybody may send a traceparent (W3C Trace Context), so that "sampled" counts for clientTraces a second. Of the
+// others the ratio is recorded, in new traces, by our chance, not by an id that the client makes up. Tracestate and
+// baggage, texts of any client's making, are not read.
+func (t *Tracer) enter(ctx context.Context, header string) (_ context.Context, recorded bool) {
 	parent := parse(header)
-	chosen := d.chance()
+	chosen := t.chance()
 	switch {
-	case !parent.IsValid() || !d.parentBased:
+	case !parent.IsValid() || !t.options.ParentBased:
 	case !parent.IsSampled():
 		chosen = false
-	case d.asked.Allow():
+	case t.asked.Allow():
 		chosen = true
 	default:
 		parent = trace.SpanContext{}
@@ -180,7 +164,7 @@ func (d door) enter(ctx context.Context, header string) (_ context.Context, reco
 }
 
 // chance decides of what belongs to nothing yet.
-func (d door) chance() bool { return rand.Float64() < d.ratio } //nolint:gosec // guards nothing
+func (t *Tracer) chance() bool { return rand.Float64() < t.options.Ratio } //nolint:gosec // guards nothing
 
 // unrecorded is a span that is not recorded, of a new trace where there is none.
 func unrecorded(of trace.TraceID) trace.SpanContext {
@@ -193,12 +177,13 @@ func unrecorded(of trace.TraceID) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: of, SpanID: span})
 }
 
-// sampler records what belongs to something that is recorded, or was chosen by the door; a look at Redis alone is not.
+// sampler records what belongs to something that is recorded, or was chosen by enter; a look at Redis alone is not.
 type sampler struct{}
 
 func (sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	parent := trace.SpanContextFromContext(p.ParentContext)
-	recorded := parent.IsSampled() || !parent.IsValid() && (p.Kind == trace.SpanKindServer || isWork(p.Attributes))
+	work := slices.ContainsFunc(p.Attributes, func(a attribute.KeyValue) bool { return a.Key == attributeWork })
+	recorded := parent.IsSampled() || !parent.IsValid() && (p.Kind == trace.SpanKindServer || work)
 	for _, link := range p.Links {
 		recorded = recorded || link.SpanContext.IsSampled()
 	}
@@ -206,10 +191,6 @@ func (sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 		return sdk.SamplingResult{Decision: sdk.RecordAndSample}
 	}
 	return sdk.SamplingResult{Decision: sdk.Drop}
-}
-
-func isWork(attributes []attribute.KeyValue) bool {
-	return slices.ContainsFunc(attributes, func(a attribute.KeyValue) bool { return a.Key == attributeWork })
 }
 
 func (sampler) Description() string { return "by the request" }

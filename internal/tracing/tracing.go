@@ -30,6 +30,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 
 	"seckill/internal/budget"
 	"seckill/internal/telemetry"
@@ -51,8 +52,8 @@ type Options struct {
 type Tracer struct {
 	provider *sdk.TracerProvider
 	spans    trace.Tracer
-	door     door
-	log      *slog.Logger
+	asked    *rate.Limiter // of requests that are traced because their client says so
+	options  Options
 }
 
 // Start begins to trace. It asks no collector whether it is there.
@@ -68,13 +69,13 @@ func Start(ctx context.Context, o Options) (*Tracer, error) {
 		return nil, fmt.Errorf("describe the service to the collector (OTEL_RESOURCE_ATTRIBUTES): %w", err)
 	}
 	provider := sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithSampler(sampler{}), sdk.WithSpanProcessor(newOutlet(o)))
-	return &Tracer{provider: provider, spans: provider.Tracer("seckill"), door: newDoor(o), log: o.Log}, nil
+	return &Tracer{provider: provider, spans: provider.Tracer("seckill"), asked: rate.NewLimiter(clientTraces, clientTraces), options: o}, nil
 }
 
 // Stop exports what is left, as long as ctx lasts.
 func (t *Tracer) Stop(ctx context.Context) {
 	if err := t.provider.Shutdown(ctx); err != nil {
-		t.log.DebugContext(ctx, "the last spans were not exported", slog.Any("error", err))
+		t.options.Log.DebugContext(ctx, "the last spans were not exported", slog.Any("error", err))
 	}
 }
 
@@ -93,7 +94,7 @@ func (t *Tracer) HTTP() gin.HandlerFunc {
 	}
 	record := otelgin.Middleware(service,
 		otelgin.WithTracerProvider(t.provider), otelgin.WithMeterProvider(metrics.NewMeterProvider()),
-		otelgin.WithPropagators(propagation.NewCompositeTextMapPropagator()), // of none: the door has read what there is
+		otelgin.WithPropagators(propagation.NewCompositeTextMapPropagator()), // of none: enter has read what there is
 		otelgin.WithSpanNameFormatter(func(c *gin.Context) string { return c.Request.Method + " " + c.FullPath() }),
 	)
 	return func(c *gin.Context) {
@@ -101,7 +102,7 @@ func (t *Tracer) HTTP() gin.HandlerFunc {
 		if !strings.HasPrefix(c.FullPath(), "/api/") {
 			return
 		}
-		ctx, recorded := t.door.enter(c.Request.Context(), c.GetHeader(traceparent))
+		ctx, recorded := t.enter(c.Request.Context(), c.GetHeader(traceparent))
 		c.Request = c.Request.WithContext(ctx)
 		if recorded {
 			record(c)
@@ -188,28 +189,20 @@ func (d discreet) Status() sdk.Status { return sdk.Status{Code: d.ReadOnlySpan.S
 type outlet struct {
 	sdk.SpanProcessor
 
-	held    *atomic.Int64
-	metrics *telemetry.Counters
+	export *export
 }
 
 func newOutlet(o Options) outlet {
-	held := new(atomic.Int64)
-	export := &export{SpanExporter: o.Exporter, held: held, metrics: o.Metrics, log: o.Log}
-	return outlet{
-		SpanProcessor: sdk.NewBatchSpanProcessor(export,
-			sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithExportTimeout(budget.Step)),
-		held: held, metrics: o.Metrics,
-	}
+	export := &export{SpanExporter: o.Exporter, metrics: o.Metrics, log: o.Log}
+	return outlet{sdk.NewBatchSpanProcessor(export,
+		sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithExportTimeout(budget.Step)), export}
 }
 
 // OnEnd implements sdk.SpanProcessor. It does not wait.
 func (o outlet) OnEnd(span sdk.ReadOnlySpan) {
-	if !span.SpanContext().IsSampled() {
-		return
-	}
-	if o.held.Add(1) > maxSpans {
-		o.held.Add(-1)
-		o.metrics.WithLabelValues("dropped").Inc()
+	if o.export.held.Add(1) > maxSpans {
+		o.export.held.Add(-1)
+		o.export.metrics.WithLabelValues("dropped").Inc()
 		return
 	}
 	o.SpanProcessor.OnEnd(span)
@@ -218,7 +211,7 @@ func (o outlet) OnEnd(span sdk.ReadOnlySpan) {
 type export struct {
 	sdk.SpanExporter
 
-	held    *atomic.Int64
+	held    atomic.Int64 // spans that wait
 	metrics *telemetry.Counters
 	trouble telemetry.Trouble
 	log     *slog.Logger
