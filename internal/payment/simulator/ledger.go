@@ -139,21 +139,13 @@ func tell(ctx context.Context, tx *sql.Tx, kind string, p payment.Payment, at ti
 	return execute(ctx, tx, "INSERT INTO webhooks (id, body, send_at) VALUES (?, ?, ?)", "msg_"+id, body, at.UnixMicro())
 }
 
-// delayed lists payments that are due to approve themselves.
-func (l *ledger) delayed(ctx context.Context, now time.Time, limit int) (due []string, err error) {
-	rows, err := l.db.QueryContext(ctx, "SELECT id FROM payments WHERE approve_at <= ? ORDER BY approve_at LIMIT ?", now.UnixMicro(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("list delayed payments: %w", err)
+// delayed is a payment that is due to approve itself; empty: there is none.
+func (l *ledger) delayed(ctx context.Context, now time.Time) (id string, err error) {
+	err = l.db.QueryRowContext(ctx, "SELECT id FROM payments WHERE approve_at <= ? ORDER BY approve_at LIMIT 1", now.UnixMicro()).Scan(&id)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("find a delayed payment: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, fmt.Errorf("read a delayed payment: %w", err)
-		}
-		due = append(due, id)
-	}
-	return due, rows.Err()
+	return id, nil
 }
 
 // Refund gives money back, once for a key.

@@ -206,7 +206,6 @@ const (
 	lease = deliverTimeout + budget.Answer
 	// maxAttempts are three days' worth; then the webhook is given up, and the service finds the payment by asking.
 	maxAttempts = 440
-	delayedPage = 100 // delayed payments approve themselves in one look
 )
 
 var errDecision = errors.New("there is no such decision")
@@ -261,18 +260,18 @@ func (s *Server) Run(ctx context.Context, target string) {
 
 // look does what is due of delayed payments and one webhook, and reports whether there may be more.
 func (s *Server) look(ctx context.Context, send func(webhook)) (more bool, err error) {
-	due, err := s.ledger.delayed(ctx, time.Now(), delayedPage)
+	due, err := s.ledger.delayed(ctx, time.Now())
 	if err != nil {
 		return false, err
 	}
-	for _, id := range due {
-		if err := s.Decide(ctx, id, Approve); err != nil && !errors.Is(err, errDecided) {
+	if due != "" {
+		if err := s.Decide(ctx, due, Approve); err != nil && !errors.Is(err, errDecided) {
 			return false, err
 		}
 	}
 	hook, err := s.ledger.claim(ctx, time.Now(), lease)
 	if err != nil || hook.id == "" {
-		return false, err
+		return due != "", err
 	}
 	send(hook)
 	return true, nil
