@@ -38,7 +38,7 @@ type PaymentDeps struct {
 	Codes    *Codes
 	// The provider's page shows Title and a name by Buyers. It leads to ReturnURL, with the {order_id}; empty: nowhere.
 	Title     func(ctx context.Context, voucherID string) (string, error)
-	Buyers    *payment.Buyers
+	Buyers    func(userID string) string
 	ReturnURL string
 	// Own finds a user's order, also one that has no row yet.
 	Own      func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
@@ -120,7 +120,7 @@ func (s *Payments) checkout(ctx context.Context, p model.Payment, order model.Or
 	}
 	checkout := payment.Checkout{
 		Request: payment.Request{ID: p.ID, OrderID: p.OrderID, Money: payment.Money{Amount: p.Amount, Currency: p.Currency}},
-		Title:   title, Buyer: s.Buyers.Name(order.UserID),
+		Title:   title, Buyer: s.Buyers(order.UserID),
 		ReturnURL: strings.ReplaceAll(s.ReturnURL, "{order_id}", url.QueryEscape(order.ID)),
 	}
 	if order.ExpiresAt != nil {

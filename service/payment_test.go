@@ -168,7 +168,7 @@ func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
 		c.service = NewPayments(PaymentDeps{
 			Store: table{c}, Refunds: queue{c}, Provider: c, Codes: NewCodes(keys, log),
 			Title:  func(_ context.Context, voucherID string) (string, error) { return "Coffee of " + voucherID, c.untitled },
-			Buyers: check.Value(payment.NewBuyers("a key of codes in tests, 32 bytes or more"))(t), ReturnURL: "https://shop.example/orders?id={order_id}",
+			Buyers: check.Value(payment.Buyers("a key of codes in tests, 32 bytes or more"))(t), ReturnURL: "https://shop.example/orders?id={order_id}",
 			Metrics: telemetry.NewPayments(prometheus.NewRegistry()), Log: log,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -420,7 +420,7 @@ func TestWhatTheProviderIsTold(t *testing.T) {
 			check.Equal(t, "told", c.checkout, payment.Checkout{
 				Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: payment.Money{Amount: 1000, Currency: "CNY"}},
 				Title:   "Coffee of v1", ReturnURL: "https://shop.example/orders?id=o1.v1", ExpiresAt: expiry,
-				Buyer: c.service.Buyers.Name("u1"),
+				Buyer: c.service.Buyers("u1"),
 			})
 			c.checkout, c.untitled = payment.Checkout{}, model.Unavailable("The database is away.", nil)
 		})

@@ -24,7 +24,7 @@ const webhookPath = "/api/v1/webhooks/payments" // where the provider tells of p
 
 type payments struct {
 	codes     *service.Codes // nil: there is no key, and nothing can be paid
-	buyers    *payment.Buyers
+	buyers    func(userID string) string
 	webhooks  *payment.Signatures
 	client    *payment.Client   // nil: there is no provider
 	simulator *simulator.Server // nil: it is not here
@@ -47,7 +47,7 @@ func (i *Instance) openPayments(ctx context.Context, db *Database) (p *payments,
 			return nil, fmt.Errorf("use SECKILL_CODE_KEY: %w", err)
 		}
 		p.codes = service.NewCodes(keys, i.log)
-		if p.buyers, err = payment.NewBuyers(key); err != nil {
+		if p.buyers, err = payment.Buyers(key); err != nil {
 			return nil, err
 		}
 	}

@@ -167,21 +167,16 @@ func (s *Signatures) Sign(id string, at time.Time, body []byte) (http.Header, er
 	return header, nil
 }
 
-// Buyers gives a buyer one name for a provider's search for fraud, keyed: a plain hash would not hide short ids.
-type Buyers struct{ key []byte }
-
-// NewBuyers derives the names from a secret that the provider does not have.
-func NewBuyers(secret string) (*Buyers, error) {
+// Buyers gives each user one name for a provider's search for fraud: HMAC-SHA256 of the id in 43 characters of URL-safe
+// base64, with a key from a secret that the provider does not have. A plain hash would not hide short ids.
+func Buyers(secret string) (name func(userID string) string, _ error) {
 	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "seckill payment provider: names of buyers", sha256.Size)
 	if err != nil {
 		return nil, fmt.Errorf("derive the key of buyers' names: %w", err)
 	}
-	return &Buyers{key: key}, nil
-}
-
-// Name is HMAC-SHA256 of the id of a user, 43 characters of URL-safe base64.
-func (b *Buyers) Name(userID string) string {
-	mac := hmac.New(sha256.New, b.key)
-	mac.Write([]byte(userID))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	return func(userID string) string {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(userID))
+		return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	}, nil
 }

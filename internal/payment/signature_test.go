@@ -238,15 +238,15 @@ func FuzzVerify(f *testing.F) {
 func TestNamesOfBuyers(t *testing.T) {
 	t.Parallel()
 	const secret = "a key of codes in tests, 32 bytes or more"
-	here, there := check.Value(NewBuyers(secret))(t), check.Value(NewBuyers(secret))(t)
-	foreign := check.Value(NewBuyers(secret + "!"))(t)
-	name := here.Name("42")
-	check.Equal(t, "the name at another instance", there.Name("42"), name)
+	here, there := check.Value(Buyers(secret))(t), check.Value(Buyers(secret))(t)
+	foreign := check.Value(Buyers(secret + "!"))(t)
+	name := here("42")
+	check.Equal(t, "the name at another instance", there("42"), name)
 	check.That(t, len(name) == 43, "the name is %q", name)
-	if other := here.Name("43"); other == name {
+	if other := here("43"); other == name {
 		t.Error("two buyers have one name")
 	}
-	check.That(t, foreign.Name("42") != name, "the name does not depend on the secret")
+	check.That(t, foreign("42") != name, "the name does not depend on the secret")
 }
 
 // The limits of a client, for tests.
