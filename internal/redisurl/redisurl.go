@@ -26,11 +26,6 @@ const (
 
 	cluster  = "cluster" // a kind, behind the + of a scheme, as sentinel
 	sentinel = "sentinel"
-
-	optionSkipVerify    = "skip_verify"    // of TLS: on takes any certificate
-	optionPoolSize      = "pool_size"      // Limits.PoolSize
-	optionTimeout       = "timeout"        // Limits.Timeout
-	optionSentinelLogin = "sentinel_login" // on: the Sentinels get the user and the password too
 )
 
 var (
@@ -43,8 +38,8 @@ var (
 	errPrimary  = errors.New("does not say which primary the Sentinels are asked for: redis+sentinel://host1,host2/primary/0")
 	errList     = errors.New("is a list, and names something else than servers: each part is redis://host:port")
 	errAgree    = errors.New("is a list of URLs that differ in more than the host: a Cluster has one user, one password and one kind of connection")
-	errOption   = errors.New("has an option that is not known, or not here, or more than once: there is " +
-		optionPoolSize + "=64, " + optionTimeout + "=2s, " + optionSkipVerify + "=on (with rediss) and " + optionSentinelLogin + "=on (with redis+sentinel), and the database is the path")
+	errOption   = errors.New("has an option that is not known, or not here, or more than once: there is pool_size=64, timeout=2s, " +
+		"skip_verify=on (with rediss) and sentinel_login=on (with redis+sentinel), and the database is the path")
 )
 
 // Bounds of the Limits.
@@ -177,15 +172,15 @@ func (t *Target) options(query string) error {
 	for name, given := range values {
 		ok := len(given) == 1
 		switch {
-		case name == optionPoolSize:
+		case name == "pool_size":
 			t.Limits.PoolSize, err = strconv.Atoi(given[0])
 			ok = ok && err == nil && t.Limits.PoolSize > 0 && t.Limits.PoolSize <= MaxPoolSize
-		case name == optionTimeout:
+		case name == "timeout":
 			t.Limits.Timeout, err = time.ParseDuration(given[0])
 			ok = ok && err == nil && t.Limits.Timeout >= MinTimeout
-		case name == optionSkipVerify && t.TLS:
+		case name == "skip_verify" && t.TLS:
 			ok = ok && onOff(given[0], &t.SkipVerify)
-		case name == optionSentinelLogin && t.Primary != "":
+		case name == "sentinel_login" && t.Primary != "":
 			ok = ok && onOff(given[0], &t.SentinelLogin)
 		default:
 			ok = false

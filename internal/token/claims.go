@@ -237,9 +237,7 @@ type usual struct {
 // member reads one member. It reports whether another one may follow.
 func (u *usual) member() bool {
 	name := u.text()
-	if !u.skip(':') {
-		u.odd = true
-	}
+	u.need(':')
 	bit := 0
 	switch name {
 	case "sub":
@@ -278,12 +276,11 @@ func (u *usual) skip(c byte) bool {
 	return true
 }
 
+func (u *usual) need(c byte) { u.odd = !u.skip(c) || u.odd }
+
 // text reads a string without escapes.
 func (u *usual) text() string {
-	if !u.skip('"') {
-		u.odd = true
-		return ""
-	}
+	u.need('"')
 	end := strings.IndexByte(u.rest, '"')
 	if end < 0 {
 		u.odd = true
@@ -302,8 +299,8 @@ func (u *usual) text() string {
 func (u *usual) list() []string {
 	several := u.skip('[')
 	one := []string{u.text()}
-	if several && !u.skip(']') {
-		u.odd = true
+	if several {
+		u.need(']')
 	}
 	return one
 }
