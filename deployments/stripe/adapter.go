@@ -43,13 +43,6 @@ func (a *adapter) routes() http.Handler {
 	return http.MaxBytesHandler(mux, maxBody)
 }
 
-func refused(err error) error {
-	if refusal(err) {
-		return fmt.Errorf("%w: %w", payment.ErrRefused, err)
-	}
-	return err
-}
-
 func (a *adapter) Start(ctx context.Context, asked payment.Checkout) (p payment.Payment, err error) {
 	switch {
 	case asked.ReturnURL == "":
@@ -66,22 +59,16 @@ func (a *adapter) Start(ctx context.Context, asked payment.Checkout) (p payment.
 	case e.Request != asked.Request:
 		return p, fmt.Errorf("%w: payment %s is another one", payment.ErrInvalid, asked.ID)
 	case e.session != "":
-		return a.looked(ctx, e)
+		return a.checkouts.look(ctx, e)
 	}
 	session, err := a.checkouts.start(ctx, e)
-	if refusal(err) {
-		return p, errors.Join(refused(err), a.book.forget(ctx, e.ID))
+	if refusal(err) { // nothing has happened
+		return p, errors.Join(refused(err), a.book.change(ctx, "DELETE FROM payments WHERE id = ? AND session = ''", e.ID))
 	}
 	if err != nil {
 		return p, err
 	}
-	return paymentOf(session), a.book.note(ctx, e.ID, session.ID)
-}
-
-// looked asks Stripe about a payment whose page there is.
-func (a *adapter) looked(ctx context.Context, e entry) (payment.Payment, error) {
-	p, err := a.checkouts.look(ctx, e, time.Now())
-	return p, refused(err)
+	return paymentOf(session), a.book.change(ctx, "UPDATE payments SET session = ? WHERE id = ?", session.ID, e.ID)
 }
 
 func (a *adapter) LookUp(ctx context.Context, id string) (payment.Payment, error) {
@@ -90,7 +77,7 @@ func (a *adapter) LookUp(ctx context.Context, id string) (payment.Payment, error
 	case err != nil:
 		return payment.Payment{}, err
 	case e.session != "":
-		return a.looked(ctx, e)
+		return a.checkouts.look(ctx, e)
 	}
 	p := payment.Payment{Request: e.Request, Status: payment.Pending} // nobody has seen its page
 	if time.Now().After(e.sessionExpiresAt) {
@@ -134,12 +121,11 @@ func (a *adapter) hear(w http.ResponseWriter, r *http.Request) {
 		told, err = a.moved(r.Context(), event)
 	}
 	if err == nil && told.Type != "" {
-		body, err = json.Marshal(told)
-	}
-	if err == nil && told.Type != "" {
 		ctx, enough := context.WithTimeout(r.Context(), tellPatience)
 		defer enough()
-		err = a.signatures.Send(ctx, a.client, a.shop, "stripe_"+event.ID, body)
+		if body, err = json.Marshal(told); err == nil {
+			err = a.signatures.Send(ctx, a.client, a.shop, "stripe_"+event.ID, body)
+		}
 	}
 	if err != nil {
 		a.log.WarnContext(r.Context(), "an event of Stripe was not passed on; Stripe sends it again", slog.String("event", event.ID), slog.Any("error", err))
@@ -191,7 +177,7 @@ func (a *adapter) moved(ctx context.Context, event stripe.Event) (told payment.E
 	if err != nil {
 		return told, err
 	}
-	p, err := a.checkouts.look(ctx, e, time.Now())
+	p, err := a.checkouts.look(ctx, e)
 	if err != nil {
 		return told, err
 	}

@@ -71,14 +71,14 @@ func sessionEnd(now, order time.Time) time.Time {
 }
 
 // look asks how a payment stands. The session of an order whose time is over is ended first, so that nobody pays late.
-func (c checkouts) look(ctx context.Context, e entry, now time.Time) (payment.Payment, error) {
+func (c checkouts) look(ctx context.Context, e entry) (payment.Payment, error) {
 	params := &stripe.CheckoutSessionRetrieveParams{}
 	params.AddExpand("payment_intent.latest_charge")
 	session, err := c.stripe.V1CheckoutSessions.Retrieve(ctx, e.session, params)
 	if err != nil {
-		return payment.Payment{}, err
+		return payment.Payment{}, refused(err)
 	}
-	if session.Status == stripe.CheckoutSessionStatusOpen && !e.ExpiresAt.IsZero() && e.ExpiresAt.Before(now) {
+	if session.Status == stripe.CheckoutSessionStatusOpen && !e.ExpiresAt.IsZero() && e.ExpiresAt.Before(time.Now()) {
 		ended, err := c.stripe.V1CheckoutSessions.Expire(ctx, e.session, nil)
 		if err == nil {
 			session.Status = ended.Status
@@ -88,7 +88,7 @@ func (c checkouts) look(ctx context.Context, e entry, now time.Time) (payment.Pa
 	if intent := session.PaymentIntent; intent != nil && intent.LatestCharge != nil && intent.LatestCharge.Disputed {
 		err = c.disputes(ctx, intent.ID, &p)
 	}
-	return p, err
+	return p, refused(err)
 }
 
 // disputes adds a payment's disputes: a lost one is like a refund, one neither won nor lost is open.
@@ -178,6 +178,14 @@ func refusal(err error) bool {
 		(said.HTTPStatusCode == http.StatusBadRequest || said.HTTPStatusCode == http.StatusPaymentRequired)
 }
 
+// refused marks what refusal reports for the service.
+func refused(err error) error {
+	if refusal(err) {
+		return fmt.Errorf("%w: %w", payment.ErrRefused, err)
+	}
+	return err
+}
+
 //go:embed schema.sql
 var schema string
 
@@ -225,13 +233,4 @@ func (b *book) find(ctx context.Context, id string) (entry, error) {
 	}
 	e.sessionExpiresAt = time.Unix(expires, 0)
 	return e, nil
-}
-
-func (b *book) note(ctx context.Context, id, session string) error {
-	return b.change(ctx, "UPDATE payments SET session = ? WHERE id = ?", session, id)
-}
-
-// forget drops a payment that Stripe has refused: nothing has happened.
-func (b *book) forget(ctx context.Context, id string) error {
-	return b.change(ctx, "DELETE FROM payments WHERE id = ? AND session = ''", id)
 }

@@ -28,12 +28,10 @@ const (
 
 // Listener is one HTTP server on its address.
 type Listener struct {
-	name     string
-	server   *http.Server
-	socket   net.Listener
-	patience time.Duration // with the requests under way at a stop
-	done     chan struct{}
-	log      *slog.Logger
+	options Options
+	server  *http.Server
+	socket  net.Listener
+	done    chan struct{}
 }
 
 // Options say what is served where.
@@ -56,11 +54,7 @@ func Open(ctx context.Context, o Options) (*Listener, error) {
 		return nil, fmt.Errorf("open the %s listener: %w", o.Name, err)
 	}
 	l := &Listener{
-		name:     o.Name,
-		socket:   socket,
-		patience: o.Patience,
-		done:     make(chan struct{}),
-		log:      o.Log,
+		options: o, socket: socket, done: make(chan struct{}),
 		server: &http.Server{
 			Handler:           o.Handler,
 			ReadHeaderTimeout: budget.Answer,
@@ -88,12 +82,12 @@ func Open(ctx context.Context, o Options) (*Listener, error) {
 
 // Stop takes no new connections, and lets requests finish. Clients beyond the patience are cut off: their fault.
 func (l *Listener) Stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.patience)
+	ctx, cancel := context.WithTimeout(ctx, l.options.Patience)
 	defer cancel()
 	conns.TakeNoMore(ctx, l.socket)
 	err := l.server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		l.log.WarnContext(ctx, "connections were cut off at the stop", slog.String("listener", l.name))
+		l.options.Log.WarnContext(ctx, "connections were cut off at the stop", slog.String("listener", l.options.Name))
 		err = l.server.Close()
 	}
 	<-l.done
@@ -102,18 +96,12 @@ func (l *Listener) Stop(ctx context.Context) error {
 
 // URL is where clients on this machine reach the listener.
 func (l *Listener) URL() string {
-	host, port, err := net.SplitHostPort(l.socket.Addr().String())
-	if err != nil {
-		return "http://" + l.socket.Addr().String()
-	}
+	host, port, _ := net.SplitHostPort(l.socket.Addr().String()) // an address of TCP has both
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
 	return "http://" + net.JoinHostPort(host, port)
 }
-
-// Addr is where it listens.
-func (l *Listener) Addr() net.Addr { return l.socket.Addr() }
 
 // closing asks the clients of a leaving instance to use another connection (net/http makes HTTP/2's GOAWAY of the
 // header), so that no proxy sends a request at the end. It asks when an answer begins: some take half a minute.
@@ -162,12 +150,12 @@ func (w *closingWriter) begin() {
 func (l *Listener) AdviseInner(ctx context.Context) {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		l.log.DebugContext(ctx, "the addresses of this machine are not known", slog.Any("error", err))
+		l.options.Log.DebugContext(ctx, "the addresses of this machine are not known", slog.Any("error", err))
 	}
-	if public := publicAddresses(l.Addr(), own); len(public) > 0 {
-		l.log.WarnContext(ctx, "the operations listener can be reached at a public address, and anybody who reaches it "+
+	if public := publicAddresses(l.socket.Addr(), own); len(public) > 0 {
+		l.options.Log.WarnContext(ctx, "the operations listener can be reached at a public address, and anybody who reaches it "+
 			"reads metrics and profiles: set SECKILL_OPS_ADDR to an address of the inner network",
-			slog.String("listens", l.Addr().String()), slog.Any("public", public))
+			slog.String("listens", l.socket.Addr().String()), slog.Any("public", public))
 	}
 }
 
@@ -177,10 +165,7 @@ func (l *Listener) OnMachine() string {
 	if err != nil {
 		host = "unknown"
 	}
-	_, port, err := net.SplitHostPort(l.socket.Addr().String())
-	if err != nil {
-		return host
-	}
+	_, port, _ := net.SplitHostPort(l.socket.Addr().String())
 	return net.JoinHostPort(host, port)
 }
 
@@ -237,23 +222,16 @@ func KnownHosts(next http.Handler, configured string) http.Handler {
 
 // hostOf is the name in a Host header, without a port and the root's dot.
 func hostOf(header string) string {
-	host := header
-	if name, _, err := net.SplitHostPort(header); err == nil {
-		host = name
+	host, _, err := net.SplitHostPort(header)
+	if err != nil {
+		host = strings.Trim(header, "[]")
 	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
 // innerName reports whether a name cannot be registered. The empty one is HTTP/1.0's without a Host header.
 func innerName(host string) bool {
-	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
-		return true
-	}
-	for _, suffix := range []string{".localhost", ".local", ".internal", ".svc"} {
-		if strings.HasSuffix(host, suffix) {
-			return true
-		}
-	}
-	return false
+	_, err := netip.ParseAddr(host)
+	below := func(domain string) bool { return strings.HasSuffix(host, domain) }
+	return err == nil || !strings.Contains(host, ".") || slices.ContainsFunc([]string{".localhost", ".local", ".internal", ".svc"}, below)
 }
