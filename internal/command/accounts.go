@@ -231,7 +231,7 @@ func (p Process) tokenCommand() *cobra.Command {
 	cmd.Flags().StringVar(&role, "role", string(model.RoleUser), "user or admin; viewer, cashier and operator are lesser administrators")
 	cmd.Flags().StringSliceVar(&groups, "groups", nil, "groups that the users are in, separated by commas")
 	cmd.Flags().DurationVar(&ttl, "ttl", budget.Day, "how long the tokens are valid")
-	load := p.settings(cmd, "SECKILL_DATA_DIR", "SECKILL_JWT_ISSUER", "SECKILL_JWT_AUDIENCE")
+	load := settings(cmd, "SECKILL_DATA_DIR", "SECKILL_JWT_ISSUER", "SECKILL_JWT_AUDIENCE")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		claims := token.Claims{Role: model.RoleUser, Groups: groups}
 		if role != string(model.RoleUser) {
@@ -252,7 +252,7 @@ func (p Process) tokenCommand() *cobra.Command {
 		if err, wrong := errors.AsType[*model.Error](model.Groups(groups).Check("--groups")); wrong {
 			return misused("--groups %s", err.Fields[0].Message)
 		}
-		cfg, err := load()
+		cfg, err := load(p.Environ)
 		if err != nil {
 			return err
 		}

@@ -117,12 +117,10 @@ func withoutArgs(cmd *cobra.Command) {
 	}
 }
 
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
+type usageError struct{ error }
 
 // Unwrap gives the cause to errors.Is and errors.As.
-func (e *usageError) Unwrap() error { return e.err }
+func (e *usageError) Unwrap() error { return e.error }
 
 func misused(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
@@ -161,28 +159,11 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return misused("%s has no command %q%s", cmd.CommandPath(), args[0], hint)
 }
 
+// loader reads settings from an environment and the flags of a command.
+type loader func(environ []string, options ...config.Option) (config.Config, error)
+
 // settings gives a command the flags of the named settings, or of all but secrets, and returns how to load them.
-func (p Process) settings(cmd *cobra.Command, variables ...string) func(...config.Option) (config.Config, error) {
-	flags := settingFlags(cmd, variables...)
-	return func(options ...config.Option) (config.Config, error) {
-		return config.Load(p.Environ, append(options, config.Flags(flags()))...)
-	}
-}
-
-// onSettings makes a command work with the settings of a database, and with more of them.
-func (p Process) onSettings(cmd *cobra.Command, work func(ctx context.Context, cfg config.Config, args []string) error, more ...string) {
-	load := p.settings(cmd, append([]string{"SECKILL_DATA_DIR"}, more...)...)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := load(config.WithoutTokens())
-		if err != nil {
-			return err
-		}
-		return work(cmd.Context(), cfg, args)
-	}
-}
-
-// settingFlags gives a command flags, as settings does, and returns how to read what they say.
-func settingFlags(cmd *cobra.Command, variables ...string) func() map[string]string {
+func settings(cmd *cobra.Command, variables ...string) loader {
 	values := make(map[string]*string)
 	for _, s := range config.Table() {
 		if s.Flag == "" || len(variables) > 0 && !slices.Contains(variables, s.Variable) {
@@ -192,12 +173,24 @@ func settingFlags(cmd *cobra.Command, variables ...string) func() map[string]str
 		meaning := strings.ReplaceAll(s.Meaning+" ["+s.Variable+"] (default "+s.Default+")", "`", "")
 		values[s.Variable] = cmd.Flags().String(s.Flag, "", meaning)
 	}
-	return func() map[string]string {
+	return func(environ []string, options ...config.Option) (config.Config, error) {
 		set := make(map[string]string, len(values))
 		for variable, value := range values {
 			set[variable] = *value
 		}
-		return set
+		return config.Load(environ, append(options, config.Flags(set))...)
+	}
+}
+
+// onSettings makes a command work with the settings of a database, and with more of them.
+func (p Process) onSettings(cmd *cobra.Command, work func(ctx context.Context, cfg config.Config, args []string) error, more ...string) {
+	load := settings(cmd, append([]string{"SECKILL_DATA_DIR"}, more...)...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, err := load(p.Environ, config.WithoutTokens())
+		if err != nil {
+			return err
+		}
+		return work(cmd.Context(), cfg, args)
 	}
 }
 
@@ -294,12 +287,12 @@ func (p Process) configCommand() *cobra.Command {
 			"in _FILE and name a file. Secrets are redacted.",
 	}
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "show the table of settings for documents instead")
-	load := p.settings(cmd)
+	load := settings(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if markdown {
 			return p.say("%s", config.Markdown())
 		}
-		cfg, err := load()
+		cfg, err := load(p.Environ)
 		if err != nil {
 			return err
 		}

@@ -51,7 +51,7 @@ func (p Process) auditCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.token, "token", "", "an administrator's token for --url")
 	cmd.Flags().BoolVar(&o.repair, "repair", false, "repair what differs (in the order mode sync nothing can, without --stock)")
 	cmd.Flags().BoolVar(&o.stock, "stock", false, "with --repair: set what remains from the live orders where the database does not add up")
-	load := p.settings(cmd, "SECKILL_DATA_DIR")
+	load := settings(cmd, "SECKILL_DATA_DIR")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case o.token != "" && o.url == "":
@@ -65,7 +65,7 @@ func (p Process) auditCommand() *cobra.Command {
 		if o.url == "" || o.token != "" {
 			options = append(options, config.WithoutTokens())
 		}
-		cfg, err := load(options...)
+		cfg, err := load(p.Environ, options...)
 		if err != nil {
 			return err
 		}

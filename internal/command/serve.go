@@ -35,9 +35,9 @@ func (p Process) serveCommand() *cobra.Command {
 			"others, and --role worker brings them into the database and serves only its health. Every setting that is\n" +
 			"no secret has a flag; secrets come from the environment or from files, see 'seckill config'.",
 	}
-	load := p.settings(cmd)
+	load := settings(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := load()
+		cfg, err := load(p.Environ)
 		if err != nil {
 			return err
 		}
@@ -77,8 +77,15 @@ func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.I
 	admin, buyer := "$ADMIN", "$BUYER"
 	tokens := welcomeHow
 	if onTerminal(p.Stdout) {
-		var err error
-		if admin, buyer, err = welcomeTokens(ctx, cfg); err != nil {
+		authority, err := app.Tokens(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		admin, err = authority.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, budget.Day)
+		if err == nil {
+			buyer, err = authority.Issue(token.Claims{Subject: "alice", Role: model.RoleUser}, budget.Day)
+		}
+		if err != nil {
 			return err
 		}
 		tokens = ""
@@ -116,18 +123,6 @@ func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.I
 		return fmt.Errorf("print the welcome: %w", err)
 	}
 	return nil
-}
-
-func welcomeTokens(ctx context.Context, cfg config.Config) (admin, buyer string, err error) {
-	tokens, err := app.Tokens(ctx, cfg)
-	if err != nil {
-		return "", "", err
-	}
-	if admin, err = tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, budget.Day); err != nil {
-		return "", "", err
-	}
-	buyer, err = tokens.Issue(token.Claims{Subject: "alice", Role: model.RoleUser}, budget.Day)
-	return admin, buyer, err
 }
 
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
@@ -226,7 +221,7 @@ func (p Process) demoCommand() *cobra.Command {
 	}
 	cmd.Flags().IntVar(&s.Buyers, "buyers", 2000, "how many buyers")
 	cmd.Flags().Int64Var(&s.Stock, "stock", 100, "how many vouchers")
-	flags := settingFlags(cmd, "SECKILL_STOCK_STRATEGY", "SECKILL_ORDER_MODE")
+	load := settings(cmd, "SECKILL_STOCK_STRATEGY", "SECKILL_ORDER_MODE")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if s.Buyers < 1 || s.Buyers > maxDemoBuyers {
 			return misused("--buyers must be from 1 to %d", maxDemoBuyers)
@@ -234,13 +229,13 @@ func (p Process) demoCommand() *cobra.Command {
 		if s.Stock < 0 || s.Stock > model.MaxAmount {
 			return misused("--stock must be from 0 to %d", int64(model.MaxAmount))
 		}
-		return p.demo(cmd.Context(), s, flags())
+		return p.demo(cmd.Context(), s, load)
 	}
 	return cmd
 }
 
 // demo starts the server, runs the sale and reports.
-func (p Process) demo(ctx context.Context, s demo.Sale, flags map[string]string) (err error) {
+func (p Process) demo(ctx context.Context, s demo.Sale, load loader) (err error) {
 	dir, err := os.MkdirTemp("", "seckill-demo-")
 	if err != nil {
 		return fmt.Errorf("make a temporary directory: %w", err)
@@ -250,16 +245,11 @@ func (p Process) demo(ctx context.Context, s demo.Sale, flags map[string]string)
 			err = errors.Join(err, fmt.Errorf("remove the temporary directory: %w", removed))
 		}
 	}()
-	flags["SECKILL_DATA_DIR"] = dir
-	flags["SECKILL_HTTP_ADDR"] = "127.0.0.1:0"
-	flags["SECKILL_OPS_ADDR"] = "127.0.0.1:0"
-	flags["SECKILL_RATE_USER"] = "0"
-	flags["SECKILL_RATE_ADDR"] = "0"
-	flags["SECKILL_LOG_LEVEL"] = "warn"
 	environ := slices.DeleteFunc(slices.Clone(p.Environ), func(entry string) bool {
 		return !strings.HasPrefix(entry, "SECKILL_ORDER_MODE=")
 	})
-	cfg, err := config.Load(environ, config.Flags(flags))
+	cfg, err := load(append(environ, "SECKILL_DATA_DIR="+dir, "SECKILL_HTTP_ADDR=127.0.0.1:0",
+		"SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0", "SECKILL_LOG_LEVEL=warn"))
 	if err != nil {
 		return err
 	}

@@ -119,10 +119,8 @@ func (a answer) name() string {
 	switch {
 	case a.err != nil:
 		return "no answer"
-	case a.status == http.StatusCreated:
-		return "201 CREATED"
-	case a.status == http.StatusAccepted:
-		return "202 ACCEPTED"
+	case a.won():
+		return strconv.Itoa(a.status) + " " + strings.ToUpper(http.StatusText(a.status))
 	default:
 		return strconv.Itoa(a.status) + " " + a.code
 	}
