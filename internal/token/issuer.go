@@ -96,28 +96,6 @@ func (m *hs256) Verify(signed string, signature []byte, _ any) error {
 	return nil
 }
 
-func ourselves(keys []Key) (*issuer, error) {
-	if len(keys) == 0 {
-		return nil, errors.New("a token authority needs at least one key")
-	}
-	known := make(map[string]key, len(keys))
-	for _, k := range keys {
-		_, twice := known[k.ID]
-		switch {
-		case k.ID == "":
-			return nil, errors.New("a token key needs an id")
-		case twice:
-			return nil, fmt.Errorf("two token keys have the id %q", k.ID)
-		case len(k.Secret) < MinSecret:
-			return nil, fmt.Errorf("the secret of token key %q has %d bytes and needs at least %d", k.ID, len(k.Secret), MinSecret)
-		}
-		known[k.ID] = key{method: newHS256(k.Secret)}
-	}
-	ours := &issuer{Issuer: Issuer{Admins: true}}
-	ours.keys.Store(&known)
-	return ours, nil
-}
-
 // newIssuer is another issuer, whose keys are not read yet.
 func newIssuer(of Issuer, now func() time.Time, log *slog.Logger) (*issuer, error) {
 	source, err := newSource(of.Keys)

@@ -83,41 +83,39 @@ func Trust(log *slog.Logger, issuers ...Issuer) Option {
 	return func(a *Authority) { a.log, a.trusted = log, issuers }
 }
 
-// New makes an Authority under the issuer's name. The first key signs, all verify: secrets can be replaced.
-func New(keys []Key, issuer, audience string, options ...Option) (*Authority, error) {
-	a := &Authority{name: issuer, audience: []string{audience}, now: time.Now}
+// New makes an Authority under its name as an issuer. The first key signs, all verify: secrets can be replaced.
+func New(keys []Key, name, audience string, options ...Option) (*Authority, error) {
+	a := &Authority{name: name, audience: []string{audience}, now: time.Now}
 	for _, option := range options {
 		option(a)
 	}
-	if issuer == "" || audience == "" {
-		return nil, errors.New("a token authority needs an issuer and an audience")
+	if len(keys) == 0 {
+		return nil, errors.New("a token authority needs at least one key")
 	}
-	if err := a.learnIssuers(keys); err != nil {
-		return nil, err
+	known := make(map[string]key, len(keys))
+	for _, k := range keys {
+		if len(k.Secret) < MinSecret {
+			return nil, fmt.Errorf("the secret of token key %q has %d bytes and needs at least %d", k.ID, len(k.Secret), MinSecret)
+		}
+		known[k.ID] = key{method: newHS256(k.Secret)}
+	}
+	ours := &issuer{Issuer: Issuer{Admins: true}}
+	ours.keys.Store(&known)
+	a.issuers = map[string]*issuer{name: ours}
+	for _, trusted := range a.trusted {
+		if _, twice := a.issuers[trusted.Name]; twice || trusted.Name == "" {
+			return nil, fmt.Errorf("the name of the token issuer %q is taken or empty", trusted.Name)
+		}
+		other, err := newIssuer(trusted, a.now, a.log)
+		if err != nil {
+			return nil, fmt.Errorf("the token issuer %q: %w", trusted.Name, err)
+		}
+		a.issuers[trusted.Name] = other
 	}
 	a.signs = keys[0]
 	var err error
 	a.first, a.headers, err = usualHeaders(keys)
 	return a, err
-}
-
-func (a *Authority) learnIssuers(keys []Key) error {
-	ours, err := ourselves(keys)
-	if err != nil {
-		return err
-	}
-	a.issuers = map[string]*issuer{a.name: ours}
-	for _, trusted := range a.trusted {
-		if _, twice := a.issuers[trusted.Name]; twice || trusted.Name == "" {
-			return fmt.Errorf("the name of the token issuer %q is taken or empty", trusted.Name)
-		}
-		other, err := newIssuer(trusted, a.now, a.log)
-		if err != nil {
-			return fmt.Errorf("the token issuer %q: %w", trusted.Name, err)
-		}
-		a.issuers[trusted.Name] = other
-	}
-	return nil
 }
 
 // Issue signs a token that is valid for ttl from now on; JWT counts whole seconds.
