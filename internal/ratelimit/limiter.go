@@ -258,10 +258,8 @@ func (s *Shared) ask(ctx context.Context, ask Ask) (Verdict, error) {
 	return verdict, nil
 }
 
-const (
-	// site is a /48's limit in /64s. A household has a /60 (16) or /56 (RFC 6177, RIPE-690), a /48 all 65,536.
-	site = 16
-)
+// site is a /48's limit in /64s. A household has a /60 (16) or /56 (RFC 6177, RIPE-690), a /48 all 65,536.
+const site = 16
 
 // Addresses limits clients by IPv4 address or IPv6 /64, which one subscriber has, and wider by /48. Nil does not.
 type Addresses struct{ networks, sites *Limiter }

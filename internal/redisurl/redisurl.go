@@ -74,8 +74,12 @@ type Target struct {
 
 // Parse reads one URL, or a comma-separated list of them.
 func Parse(text string) (Target, error) {
+	parts := strings.Split(text, ",")
+	if scheme, _, _ := strings.Cut(text, "://"); strings.HasSuffix(scheme, "+"+sentinel) {
+		parts = []string{text} // the URL of Sentinels is a list itself
+	}
 	var all Target
-	for i, part := range split(text) {
+	for i, part := range parts {
 		one, err := parse(strings.TrimSpace(part))
 		switch {
 		case err != nil:
@@ -95,14 +99,6 @@ func Parse(text string) (Target, error) {
 		return Target{}, errCluster
 	}
 	return all, nil
-}
-
-// split divides a list. The URL of Sentinels is a list itself.
-func split(text string) []string {
-	if scheme, _, _ := strings.Cut(text, "://"); strings.HasSuffix(scheme, "+"+sentinel) {
-		return []string{text}
-	}
-	return strings.Split(text, ",")
 }
 
 // parse reads one URL. The library's parser reads it for each host: it knows neither several nor our kinds and options.

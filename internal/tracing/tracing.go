@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -172,13 +173,7 @@ func leaves(a attribute.KeyValue) bool {
 type discreet struct{ sdk.ReadOnlySpan }
 
 func (d discreet) Attributes() []attribute.KeyValue {
-	var kept []attribute.KeyValue
-	for _, a := range d.ReadOnlySpan.Attributes() {
-		if leaves(a) {
-			kept = append(kept, a)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(d.ReadOnlySpan.Attributes()), func(a attribute.KeyValue) bool { return !leaves(a) })
 }
 
 func (discreet) Events() []sdk.Event { return nil }
