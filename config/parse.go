@@ -282,7 +282,7 @@ func strongSecret(text string) (string, error) {
 
 // webhookSecret is as good as the code that uses it wants it to be: it opens the till.
 func webhookSecret(text string) (string, error) {
-	if err := payment.CheckSecret(text); err != nil {
+	if _, err := payment.SecretKey(text); err != nil {
 		return "", fmt.Errorf("has a secret that cannot be used: %w", err)
 	}
 	return text, nil

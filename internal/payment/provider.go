@@ -56,7 +56,7 @@ func Serve(mux *http.ServeMux, p Provider, keys []string, patience time.Duration
 	}
 	handle("POST /payments", func(ctx context.Context, r *http.Request) (any, error) {
 		var asked Checkout
-		err := read(r, &asked)
+		err := json.NewDecoder(r.Body).Decode(&asked)
 		if err != nil || !model.ValidID(asked.ID) || !model.ValidID(asked.OrderID) || !asked.valid() ||
 			r.Header.Get("Idempotency-Key") != asked.ID {
 			return nil, errors.Join(ErrInvalid, err)
@@ -70,7 +70,7 @@ func Serve(mux *http.ServeMux, p Provider, keys []string, patience time.Duration
 	})
 	handle("POST /payments/{id}/refunds", func(ctx context.Context, r *http.Request) (any, error) {
 		asked, key := Refund{PaymentID: r.PathValue("id")}, r.Header.Get("Idempotency-Key")
-		if err := read(r, &asked.Money); err != nil || !asked.valid() || key == "" || len(key) > maxKey {
+		if err := json.NewDecoder(r.Body).Decode(&asked.Money); err != nil || !asked.valid() || key == "" || len(key) > maxKey {
 			return nil, errors.Join(ErrInvalid, err)
 		}
 		return asked, p.Refund(ctx, key, asked)
@@ -90,14 +90,6 @@ type problem struct {
 
 func (m Money) valid() bool {
 	return m.Amount >= 0 && m.Amount <= model.MaxAmount && len(m.Currency) == 3
-}
-
-func read(r *http.Request, into any) error {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(body, into)
 }
 
 func answer(w http.ResponseWriter, status int, document any) {

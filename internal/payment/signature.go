@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,17 +41,11 @@ const (
 	leastVariety = 6
 )
 
-// CheckSecret refuses a secret that is quickly guessed, or cannot be read.
-func CheckSecret(secret string) error {
-	_, err := secretKey(secret)
-	return err
-}
-
 // NewSignatures takes secrets behind whsec_ in base64, or as they are. Libraries disagree: both readings verify.
 func NewSignatures(secrets []string) (*Signatures, error) {
 	s := &Signatures{}
 	for i, secret := range secrets {
-		key, err := secretKey(secret)
+		key, err := SecretKey(secret)
 		if err != nil {
 			return nil, fmt.Errorf("secret %d of webhooks: %w", i+1, err)
 		}
@@ -72,8 +67,9 @@ func NewSignatures(secrets []string) (*Signatures, error) {
 	return s, nil
 }
 
-// secretKey repeats nothing of the secret in an error.
-func secretKey(secret string) ([]byte, error) {
+// SecretKey is the key that a secret means. An error says, without repeating it, that it cannot be read or is quickly
+// guessed.
+func SecretKey(secret string) ([]byte, error) {
 	encoded, isBase64 := strings.CutPrefix(secret, secretPrefix)
 	key := []byte(secret)
 	if isBase64 {
@@ -82,10 +78,7 @@ func secretKey(secret string) ([]byte, error) {
 			return nil, errors.New("it is not base64 behind " + secretPrefix)
 		}
 	}
-	different := map[byte]bool{}
-	for _, b := range key {
-		different[b] = true
-	}
+	different := slices.Compact(slices.Sorted(slices.Values(key)))
 	if len(key) < shortest || len(different) < leastVariety {
 		return nil, fmt.Errorf("it is of %d bytes, %d of them different, and whoever guesses it pays without money: "+
 			"take one of at least %d from openssl rand -base64 32", len(key), len(different), shortest)
@@ -102,7 +95,7 @@ func decode(text string) ([]byte, error) {
 func Keys(secrets []string) ([]string, error) {
 	keys := make([]string, len(secrets))
 	for i, secret := range secrets {
-		key, err := secretKey(secret)
+		key, err := SecretKey(secret)
 		if err == nil {
 			key, err = hkdf.Key(sha256.New, key, nil, "seckill payment provider: bearer key", sha256.Size)
 		}

@@ -125,8 +125,9 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var page bytes.Buffer
+	price := fmt.Sprintf("%d.%02d %s", p.Amount/100, p.Amount%100, p.Currency) // it takes every currency for one with two decimals
 	err = s.pages.ExecuteTemplate(&page, "page.html", shown{
-		Payment: p, Price: price(p.Money), Pending: p.Status == payment.Pending, Kept: p.Status == payment.Succeeded && p.Refunded < p.Amount, Delay: s.DelayFor,
+		Payment: p, Price: price, Pending: p.Status == payment.Pending, Kept: p.Status == payment.Succeeded && p.Refunded < p.Amount, Delay: s.DelayFor,
 		Back: back(r), Language: s.words.Asked(r.Header.Get("Accept-Language")),
 	})
 	if err != nil {
@@ -160,11 +161,6 @@ func back(r *http.Request) string {
 		return ""
 	}
 	return u.String()
-}
-
-// price writes minor units as people do. The simulator takes every currency for one with two decimals.
-func price(m payment.Money) string {
-	return fmt.Sprintf("%d.%02d %s", m.Amount/100, m.Amount%100, m.Currency)
 }
 
 func (s *Server) decide(w http.ResponseWriter, r *http.Request) {
