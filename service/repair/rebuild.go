@@ -175,14 +175,17 @@ func (r *Rebuilder) Ask(voucherID string, wrong int64) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: wrong})
 }
 
-// update brings vouchers from the database to open hot copies that missed a change, or has those rebuilt.
-func (r *Rebuilder) update(ctx context.Context, ids ...string) error {
+// update brings vouchers of later revisions from the database to open hot copies, or has those rebuilt.
+func (r *Rebuilder) update(ctx context.Context, after int64, ids ...string) error {
 	vouchers, err := r.deps.Database.GetMany(ctx, ids)
 	if err != nil {
 		return fmt.Errorf("read %d changed vouchers: %w", len(ids), err)
 	}
 	var failed []error
 	for id, v := range vouchers {
+		if v.Revision <= after {
+			continue
+		}
 		applied, err := r.refresh(ctx, v, func(wrong int64) error { r.Ask(id, wrong); return nil })
 		if err != nil {
 			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))

@@ -38,6 +38,7 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 			check.Need(t, next >= 0, "%s is missing after %v", step, s.steps[:at])
 			at += next
 		}
+		check.Equal(t, "changes that it had missed", s.count("hot.apply"), 0)
 		s.balanced(t)
 	})
 }

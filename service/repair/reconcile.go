@@ -193,7 +193,7 @@ func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, fo
 	}
 	var failed []error
 	if len(stale) > 0 {
-		failed = append(failed, r.rebuilds.update(ctx, stale...))
+		failed = append(failed, r.rebuilds.update(ctx, 0, stale...))
 	}
 	for _, hot := range reserved {
 		failed = append(failed, r.stranded.reconcile(ctx, hot))

@@ -122,7 +122,7 @@ func (r *Rebuilder) restore(ctx context.Context, intent model.StockIntent) error
 	if err := r.deps.Database.DropIntent(ctx, intent); err != nil {
 		return fmt.Errorf("drop the intended stock of voucher %s: %w", id, err)
 	}
-	return r.update(ctx, id)
+	return r.update(ctx, 0, id)
 }
 
 func (r *Reconciler) dropIntents(ctx context.Context) error {
