@@ -221,6 +221,9 @@ func (q *Queue) prepareStream(
 		stream, err = q.js.CreateStream(ctx, first)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another instance was faster
 			stream, err = q.js.Stream(ctx, wanted.Name)
+		} else if err == nil {
+			q.log.InfoContext(ctx, "a stream of the order queue was created",
+				slog.String("stream", wanted.Name), slog.Int("replicas", wanted.Replicas))
 		}
 		if err != nil {
 			return nil, created, fmt.Errorf("create stream %s with %d replicas: %w", wanted.Name, wanted.Replicas, err)
@@ -289,6 +292,7 @@ func (q *Queue) prepareWorker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prepare the consumer %s of %s: %w", workerName, q.names.orders, err)
 	}
+	q.log.InfoContext(ctx, "the consumer of the order queue was created", slog.String("stream", q.names.orders))
 	return nil
 }
 
