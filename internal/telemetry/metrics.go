@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"seckill/internal/token"
 	"seckill/internal/version"
@@ -26,7 +27,7 @@ type Gauges = prometheus.GaugeVec
 type registry struct{ prometheus.Registerer }
 
 func (r registry) counter(name, help string) prometheus.Counter {
-	return registered(r, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+	return promauto.With(r).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 // counters makes a counter for each known value, from zero: a series born with 1 shows Prometheus no increase.
@@ -39,24 +40,19 @@ func (r registry) counters(name, label, help string, known ...string) *prometheu
 }
 
 func (r registry) pairs(name, help string, labels ...string) *prometheus.CounterVec {
-	return registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+	return promauto.With(r).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
 func (r registry) gauge(name, help string) prometheus.Gauge {
-	return registered(r, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+	return promauto.With(r).NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
 func (r registry) gauges(name, label, help string) *prometheus.GaugeVec {
-	return registered(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label}))
+	return promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
 }
 
 func (r registry) histogram(name, help string, buckets []float64) prometheus.Histogram {
-	return registered(r, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}))
-}
-
-func registered[C prometheus.Collector](r registry, metric C) C {
-	r.MustRegister(metric)
-	return metric
+	return promauto.With(r).NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 }
 
 // sizes are the buckets of orders that were handled together: 500 at the most.
@@ -86,10 +82,10 @@ func New(registerer prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		placed: r.counters("seckill_orders_placed_total", "outcome",
 			"Attempts to buy, by what became of them (OK or the problem's code).", "OK"),
-		placing: registered(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		placing: promauto.With(r).NewHistogramVec(prometheus.HistogramOpts{
 			Name: "seckill_order_place_seconds",
 			Help: "How long an attempt to buy took, by what became of it.", Buckets: buckets,
-		}, []string{"outcome"})),
+		}, []string{"outcome"}),
 		Local: r.counter("seckill_orders_answered_locally_total",
 			"Attempts to buy that were answered from this instance's memory."),
 		Batch:    r.histogram("seckill_order_batch_size", "Orders that shared one transaction.", sizes()),
@@ -418,11 +414,11 @@ func NewElections(registerer prometheus.Registerer) *Gauges {
 
 // NewBuild registers a gauge that is always 1: its labels say which build runs.
 func NewBuild(registerer prometheus.Registerer, build version.Build) {
-	registered(registry{registerer}, prometheus.NewGauge(prometheus.GaugeOpts{
+	promauto.With(registerer).NewGauge(prometheus.GaugeOpts{
 		Name:        "seckill_build_info",
 		Help:        "1 for the build that runs, with its version, the commit of its source, and the version of Go.",
 		ConstLabels: prometheus.Labels{"version": build.Version, "revision": build.Commit, "goversion": build.Go},
-	})).Set(1)
+	}).Set(1)
 }
 
 type checks struct {
