@@ -28,7 +28,7 @@ const (
 type Rules[In, Out any] struct {
 	Key func(In) string
 	Run Run[In, Out] // of items of any keys. It may be called again with the same items.
-	// Judge tells of an answer whether the item's key is in trouble although the run was well; nil: it never is.
+	// Judge tells of an answer whether the item's key is in trouble although the run was well.
 	Judge     func(Out) Trouble
 	Total     int // runs of isolated keys at once
 	Fruitless int // keys in a row that failed by themselves leave the others untried; 0: all are tried
@@ -69,9 +69,6 @@ type lateRun[In, Out any] struct {
 
 // NewLane makes a lane; Close ends it. Options.Writers are those of the shared runs.
 func NewLane[In, Out any](rules Rules[In, Out], opts Options) *Lane[In, Out] {
-	if rules.Judge == nil {
-		rules.Judge = func(Out) Trouble { return Trouble{} }
-	}
 	l := &Lane[In, Out]{rules: rules, late: map[string]*lateRun[In, Out]{}}
 	l.keys.keys = map[string]*isolated{}
 	l.shared = New(rules.Run, opts)

@@ -119,7 +119,7 @@ const (
 
 // page shows a payment. Whoever knows its id, which cannot be guessed, may decide it.
 func (s *Server) page(w http.ResponseWriter, r *http.Request) {
-	p, err := s.ledger.LookUp(r.Context(), r.PathValue("id"))
+	p, err := s.LookUp(r.Context(), r.PathValue("id"))
 	if err != nil {
 		s.failPage(w, r, err)
 		return
@@ -256,7 +256,7 @@ func (s *Server) Run(ctx context.Context, target string) {
 
 // look does what is due of delayed payments and one webhook, and reports whether there may be more.
 func (s *Server) look(ctx context.Context, send func(webhook)) (more bool, err error) {
-	due, err := s.ledger.delayed(ctx, time.Now())
+	due, err := s.delayed(ctx, time.Now())
 	if err != nil {
 		return false, err
 	}
@@ -265,7 +265,7 @@ func (s *Server) look(ctx context.Context, send func(webhook)) (more bool, err e
 			return false, err
 		}
 	}
-	hook, err := s.ledger.claim(ctx, time.Now(), lease)
+	hook, err := s.claim(ctx, time.Now(), lease)
 	if err != nil || hook.id == "" {
 		return due != "", err
 	}
@@ -284,7 +284,7 @@ func (s *Server) deliver(ctx context.Context, client *http.Client, target string
 	// At the stop too, so that what was delivered is not sent again after the next start.
 	noting, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Answer)
 	defer cancel()
-	if err := errors.Join(err, s.ledger.reschedule(noting, hook.id, next)); err != nil && ctx.Err() == nil {
+	if err := errors.Join(err, s.reschedule(noting, hook.id, next)); err != nil && ctx.Err() == nil {
 		s.Log.InfoContext(ctx, "the payment simulator could not deliver a webhook",
 			slog.String("webhook_id", hook.id), slog.Int("attempt", hook.attempts), slog.Any("error", err))
 	}
