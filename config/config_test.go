@@ -107,8 +107,14 @@ func TestValues(t *testing.T) {
 		{"LOG_LEVEL=debug", func(c config.Config) any { return c.LogLevel }, slog.LevelDebug},
 		{"LOG_LEVEL=error", func(c config.Config) any { return c.LogLevel }, slog.LevelError},
 		{"LOG_FORMAT=json", func(c config.Config) any { return c.LogFormat }, config.LogJSON},
-		{"REDIS_URL=redis://a:1, redis://b:2/0", func(c config.Config) any { return c.RedisURL }, "redis://a:1, redis://b:2/0"},
-		{"REDIS_URL=redis+sentinel://a, b/shop/1", func(c config.Config) any { return c.RedisURL }, "redis+sentinel://a, b/shop/1"},
+		{
+			"REDIS_URL=redis://a:1, redis://b:2/0", func(c config.Config) any { return c.RedisURL },
+			"redis://a:1, redis://b:2/0",
+		},
+		{
+			"REDIS_URL=redis+sentinel://a, b/shop/1", func(c config.Config) any { return c.RedisURL },
+			"redis+sentinel://a, b/shop/1",
+		},
 		{"NATS_URL=nats://a:4222", func(c config.Config) any { return c.NATSURL }, "nats://a:4222"},
 		{"NATS_REPLICAS=3", func(c config.Config) any { return c.NATSReplicas }, 3},
 		{

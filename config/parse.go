@@ -124,7 +124,8 @@ func proxyNetwork(text string) (netip.Prefix, error) {
 		widest = 8
 	}
 	if err == nil && (p.Bits() < widest || p.Overlaps(netip.MustParsePrefix("::ffff:0:0/96"))) {
-		err = fmt.Errorf("%q holds clients too, who could then claim any address: name the proxies' own network, /%d or narrower", text, widest)
+		err = fmt.Errorf("%q holds clients too, who could then claim any address: "+
+			"name the proxies' own network, /%d or narrower", text, widest)
 	}
 	return p, err
 }
@@ -145,9 +146,13 @@ var browserOrigin = regexp.MustCompile(`^https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])
 
 // pageOrigin reads an origin; null is that of every sandboxed page, and is refused.
 func pageOrigin(text string) (string, error) {
-	usual := strings.HasPrefix(text, "https:") && strings.HasSuffix(text, ":443") || strings.HasPrefix(text, "http:") && strings.HasSuffix(text, ":80")
-	if !browserOrigin.MatchString(text) || usual {
-		return "", fmt.Errorf("%q is not an origin as browsers write it, such as https://shop.example or http://127.0.0.1:3000, and nothing behind it", text)
+	usual := ":80"
+	if strings.HasPrefix(text, "https:") {
+		usual = ":443"
+	}
+	if !browserOrigin.MatchString(text) || strings.HasSuffix(text, usual) {
+		return "", fmt.Errorf("%q is not an origin as browsers write it, such as https://shop.example or "+
+			"http://127.0.0.1:3000, and nothing behind it", text)
 	}
 	return text, nil
 }
@@ -272,7 +277,8 @@ func strongSecret(text string) (string, error) {
 	different := slices.Compact(slices.Sorted(slices.Values([]byte(text))))
 	switch {
 	case len(text) < token.MinSecret:
-		return "", fmt.Errorf("has a secret of %d bytes and needs at least %d, for example from openssl rand -base64 32", len(text), token.MinSecret)
+		return "", fmt.Errorf("has a secret of %d bytes and needs at least %d, for example from openssl rand -base64 32",
+			len(text), token.MinSecret)
 	case len(different) < minVariety:
 		return "", fmt.Errorf("has a secret of only %d different characters, which is quickly guessed: "+
 			"take one from openssl rand -base64 32", len(different))

@@ -52,14 +52,19 @@ func tlsSettings(c *Config) []setting {
 		all = append(all, setting{variable: variable, otherwise: otherwise, unit: unit, meaning: meaning, read: read})
 	}
 	for _, s := range tlsOf(c) {
-		add(s.prefix+"CA", "the system's", "file, PEM", "authorities that may have signed the certificate of "+s.servers, into(&s.into.CA, fileName))
-		add(s.prefix+"CERT", "none", "file, PEM", "certificate that the service shows there; read again at each handshake", into(&s.into.Cert, fileName))
+		add(s.prefix+"CA", "the system's", "file, PEM",
+			"authorities that may have signed the certificate of "+s.servers, into(&s.into.CA, fileName))
+		add(s.prefix+"CERT", "none", "file, PEM",
+			"certificate that the service shows there; read again at each handshake", into(&s.into.Cert, fileName))
 		add(s.prefix+"KEY", "none", "file, PEM", "key of that certificate", into(&s.into.Key, fileName))
-		add(s.prefix+"SERVER_NAME", "the host of each address", "name", "name that the servers' certificates must have", into(&s.into.ServerName, anyText))
+		add(s.prefix+"SERVER_NAME", "the host of each address", "name",
+			"name that the servers' certificates must have", into(&s.into.ServerName, anyText))
 	}
 	add("SECKILL_NATS_CREDENTIALS", "none", "file",
-		"who the service is to NATS: credentials (`.creds`) of a user, read again at each connect", into(&c.NATSCredentials, fileName))
-	add("SECKILL_NATS_NKEY", "none", "file", "who the service is to NATS: the seed of a user's nkey", into(&c.NATSNKey, fileName))
+		"who the service is to NATS: credentials (`.creds`) of a user, read again at each connect",
+		into(&c.NATSCredentials, fileName))
+	add("SECKILL_NATS_NKEY", "none", "file",
+		"who the service is to NATS: the seed of a user's nkey", into(&c.NATSNKey, fileName))
 	return all
 }
 
@@ -202,17 +207,18 @@ func (r *reader) refusePlainRedis(variable string, urls []string) {
 // sessionVariable is the name of a server's variable; the server refuses an unknown one at the connection.
 var sessionVariable = regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)+$`)
 
-// dsnOptionsKnown are the options of go-sql-driver and the values that a DSN may give them: any where there is none. The
-// service sets what has one value or "-". Old ways to send a password are asked for by name.
+// dsnOptionsKnown are the options of go-sql-driver and the values that a DSN may give them: any where there is none.
+// The service sets what has one value or "-". Old ways to send a password are asked for by name.
 func dsnOptionsKnown() map[string]string {
 	return map[string]string{
 		"tls":                     "true false skip-verify preferred",
-		"allowCleartextPasswords": "", "allowFallbackToPlaintext": "", "allowNativePasswords": "", "allowOldPasswords": "", "compress": "",
-		"connectionAttributes": "", "maxAllowedPacket": "",
-		"allowAllFiles": "false 0", "charset": "utf8mb4", "checkConnLiveness": "true 1", "clientFoundRows": "true 1", "collation": "utf8mb4_bin",
-		"interpolateParams": "true 1", "loc": "UTC", "multiStatements": "false 0", "parseTime": "true 1", "rejectReadOnly": "true 1",
-		"readTimeout": "-", "timeout": "-", "timeTruncate": "-", "writeTimeout": "-",
-		"idle_readonly_transaction_timeout": "-", "idle_write_transaction_timeout": "-", "innodb_lock_wait_timeout": "-", "sql_mode": "-",
+		"allowCleartextPasswords": "", "allowFallbackToPlaintext": "", "allowNativePasswords": "", "allowOldPasswords": "",
+		"compress": "", "connectionAttributes": "", "maxAllowedPacket": "",
+		"allowAllFiles": "false 0", "checkConnLiveness": "true 1", "clientFoundRows": "true 1",
+		"interpolateParams": "true 1", "multiStatements": "false 0", "parseTime": "true 1", "rejectReadOnly": "true 1",
+		"charset": "utf8mb4", "collation": "utf8mb4_bin", "loc": "UTC",
+		"readTimeout": "-", "timeout": "-", "timeTruncate": "-", "writeTimeout": "-", "innodb_lock_wait_timeout": "-",
+		"idle_readonly_transaction_timeout": "-", "idle_write_transaction_timeout": "-", "sql_mode": "-",
 		"time_zone": "-", "transaction_isolation": "-", "tx_isolation": "-",
 	}
 }

@@ -63,7 +63,8 @@ func (a *adapter) Start(ctx context.Context, asked payment.Checkout) (p payment.
 	}
 	session, err := a.checkouts.start(ctx, e)
 	if refusal(err) { // nothing has happened
-		return p, errors.Join(refused(err), a.book.change(ctx, "DELETE FROM payments WHERE id = ? AND session = ''", e.ID))
+		return p, errors.Join(refused(err),
+			a.book.change(ctx, "DELETE FROM payments WHERE id = ? AND session = ''", e.ID))
 	}
 	if err != nil {
 		return p, err

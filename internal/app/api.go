@@ -184,7 +184,8 @@ func (i *Instance) openConsole(options console.Options, async *AsyncParts) (http
 		options.Behind = behind{async.Auditor, async.Replayer, async.Queue}
 	}
 	options.Shop = i.cfg.Embedded()
-	options.Health, options.Build, options.Mode, options.Currency = i.health, version.Read(), i.cfg.OrderMode, i.cfg.Currency
+	options.Health, options.Build = i.health, version.Read()
+	options.Mode, options.Currency = i.cfg.OrderMode, i.cfg.Currency
 	options.Log = i.log.With(slog.String("part", "console"))
 	people, err := console.New(options)
 	if err != nil {
@@ -210,9 +211,8 @@ func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
 	if i.cfg.Role == config.RoleWorker {
 		return nil, nil //nolint:nilnil // see above
 	}
-	tokens, err := Tokens(ctx, i.cfg, token.Trust(i.log, i.cfg.JWTIssuers...), token.Report(i.log, func(issuer string, why token.Reason) {
-		refusals.WithLabelValues(issuer, string(why)).Inc()
-	}))
+	count := func(issuer string, why token.Reason) { refusals.WithLabelValues(issuer, string(why)).Inc() }
+	tokens, err := Tokens(ctx, i.cfg, token.Trust(i.log, i.cfg.JWTIssuers...), token.Report(i.log, count))
 	if err != nil {
 		return nil, err
 	}

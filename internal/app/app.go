@@ -255,7 +255,9 @@ func (i *Instance) signIn(list *hotcopy.Instances, async *AsyncParts) error {
 	if err != nil {
 		return err
 	}
-	self := model.Instance{ID: id, Name: i.main.OnMachine(), Role: string(i.cfg.Role), Mode: i.cfg.OrderMode, Version: version.Read().Version}
+	self := model.Instance{
+		ID: id, Name: i.main.OnMachine(), Role: string(i.cfg.Role), Mode: i.cfg.OrderMode, Version: version.Read().Version,
+	}
 	see := func(ctx context.Context, self *model.Instance) {
 		var unready []string
 		for _, check := range i.health.Check(ctx) {
@@ -284,18 +286,23 @@ func (i *Instance) listenForOperations(ctx context.Context) (err error) {
 		}
 		return all
 	}))
-	if i.ops, err = i.listenInside(ctx, "operations", "operations", i.cfg.OpsAddr, handler.NewOperations(i.registry)); err == nil {
+	operations := handler.NewOperations(i.registry)
+	if i.ops, err = i.listenInside(ctx, "operations", "operations", i.cfg.OpsAddr, operations); err == nil {
 		i.ops.AdviseInner(ctx)
 	}
 	return err
 }
 
 // listenInside serves the inner network until the stop. Connections is the name of the listener in their metrics.
-func (i *Instance) listenInside(ctx context.Context, name, connections, address string, h http.Handler) (*listener.Listener, error) {
+func (i *Instance) listenInside(
+	ctx context.Context, name, connections, address string, h http.Handler,
+) (*listener.Listener, error) {
 	const enough = 100 // for some scrapers and profiles
 	return i.listen(ctx, listener.Options{
 		Name: name, Address: address, Patience: budget.Blink, Handler: listener.KnownHosts(h, address),
-		Guard: conns.New(conns.Options{Name: connections, Max: enough, PerNetwork: enough, Metrics: i.registry, Log: i.log}),
+		Guard: conns.New(conns.Options{
+			Name: connections, Max: enough, PerNetwork: enough, Metrics: i.registry, Log: i.log,
+		}),
 	})
 }
 

@@ -210,8 +210,8 @@ type expiryStore struct {
 	*repository.Payments
 }
 
-// openElected makes what expires orders and draws, in both order modes, with its metrics; an instance that only serves has
-// none of it. It returns what runs it until the stop.
+// openElected makes what expires orders and draws, in both order modes, with its metrics, and returns what runs it
+// until the stop. An instance that only serves has none of it.
 func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, provider repair.Provider) (run func()) {
 	clocks := &repair.Clocks{
 		Database: s.db.Clock, Redis: func(ctx context.Context) (time.Time, error) { return s.redis.Time(ctx).Result() },
@@ -227,8 +227,11 @@ func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, pro
 		Announce: changes.AnnounceReturn, Clocks: clocks, Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
 	}
 	samples := &repair.Samples{Store: s.db, Metrics: telemetry.NewSamples(i.registry)}
-	draws := &repair.Draws{Store: s.db.Draws, Announce: changes.Announce, May: mode.guard.Selling, Metrics: telemetry.NewDraws(i.registry), Log: i.log}
-	draws.Drain = func(context.Context, string) error { return mode.guard.Selling() } // in sync the queue is empty, where the database is sold from in sync
+	draws := &repair.Draws{
+		Store: s.db.Draws, Announce: changes.Announce, May: mode.guard.Selling,
+		Drain:   func(context.Context, string) error { return mode.guard.Selling() }, // then the queue is empty
+		Metrics: telemetry.NewDraws(i.registry), Log: i.log,
+	}
 	if async != nil {
 		draws.Drain = async.Rebuilder.Drain
 	}

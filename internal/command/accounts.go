@@ -143,7 +143,8 @@ func (p Process) listAdmins(ctx context.Context, db *app.Database) error {
 		if a.Disabled {
 			state = "disabled"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", a.Username, a.ID, a.Grade(), state, a.CreatedAt.UTC().Format(time.RFC3339))
+		created := a.CreatedAt.UTC().Format(time.RFC3339)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", a.Username, a.ID, a.Grade(), state, created)
 	}
 	return table.Flush()
 }

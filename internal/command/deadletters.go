@@ -26,7 +26,9 @@ const deadLettersHelp = "Orders that could not be persisted lie in the queue's d
 func (p Process) deadlettersCommand() *cobra.Command {
 	return group("deadletters", "Look at the orders that could not be persisted, and replay them", deadLettersHelp,
 		p.onLetters(&cobra.Command{Use: "list", Short: "List the dead letters, oldest first"}, p.listLetters),
-		p.onLetters(&cobra.Command{Use: "show SEQ", Short: "Show everything about one dead letter", Args: sequenceArg}, p.showLetter),
+		p.onLetters(&cobra.Command{
+			Use: "show SEQ", Short: "Show everything about one dead letter", Args: sequenceArg,
+		}, p.showLetter),
 		p.replayCommand(),
 		p.onLetters(&cobra.Command{
 			Use:   "drop SEQ",
@@ -43,7 +45,9 @@ func (p Process) deadlettersCommand() *cobra.Command {
 }
 
 // onLetters makes a command work on the queue of the settings and what belongs to it, on one letter if it names one.
-func (p Process) onLetters(cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts, sequence uint64) error) *cobra.Command {
+func (p Process) onLetters(
+	cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts, sequence uint64) error,
+) *cobra.Command {
 	cmd.Long += deadLettersHelp
 	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, args []string) error {
 		if err := errors.Join(app.DatabaseExists(cfg), app.QueueExists(cfg)); err != nil {

@@ -233,5 +233,6 @@ func hostOf(header string) string {
 func innerName(host string) bool {
 	_, err := netip.ParseAddr(host)
 	below := func(domain string) bool { return strings.HasSuffix(host, domain) }
-	return err == nil || !strings.Contains(host, ".") || slices.ContainsFunc([]string{".localhost", ".local", ".internal", ".svc"}, below)
+	return err == nil || !strings.Contains(host, ".") ||
+		slices.ContainsFunc([]string{".localhost", ".local", ".internal", ".svc"}, below)
 }
