@@ -77,8 +77,9 @@ type Config struct {
 
 // origin is where the value of a setting came from, and how it was written.
 type origin struct {
-	text   string
-	source Source
+	text     string
+	source   Source
+	variable string // in which the operator wrote it
 }
 
 // given reports whether a setting has a value, even a broken one.
@@ -175,7 +176,7 @@ func Load(environ []string, options ...Option) (Config, error) {
 			continue
 		}
 		if err := s.read(o.text); err != nil {
-			r.problem(o.source.variable(s), err.Error())
+			r.problem(o.variable, err.Error())
 		}
 	}
 	if !c.given("SECKILL_PAYMENT_SIMULATOR") {

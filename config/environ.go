@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -33,14 +34,6 @@ const (
 	SourceFile    Source = "file"
 	SourceFlag    Source = "flag"
 )
-
-// variable names what the operator wrote, so that a message points there.
-func (s Source) variable(of setting) string {
-	if s == SourceFile {
-		return of.variable + suffixFile
-	}
-	return of.variable
-}
 
 type reader struct {
 	environment   map[string]string // set and not empty
@@ -72,40 +65,34 @@ func newReader(environ []string) *reader {
 // lookUp finds how a setting is written: by a flag, in the environment, in the file that it names, or by default.
 func (r *reader) lookUp(s setting) origin {
 	if text := r.flags[s.variable]; text != "" {
-		return origin{text: text, source: SourceFlag}
+		return origin{text: text, source: SourceFlag, variable: s.variable}
 	}
 	text, file := r.environment[s.variable], ""
 	if s.secret != nil {
 		file = r.environment[s.variable+suffixFile]
 	}
-	o, err := origin{text: text, source: SourceEnv}, error(nil)
+	o, err := origin{text: text, source: SourceEnv, variable: s.variable}, error(nil)
 	switch {
 	case text != "" && file != "":
 		o.text, err = "", errors.New("is set, and "+s.variable+suffixFile+" too: set one of them")
 	case file != "":
-		o.source = SourceFile
-		o.text, err = readFile(file)
+		o.source, o.variable = SourceFile, s.variable+suffixFile
+		var content []byte
+		if content, err = readAtMost(file, maxFile); err != nil {
+			break
+		}
+		if o.text, err = oneLine(string(content)); err != nil {
+			err = fmt.Errorf("%s %w", file, err)
+		}
 	case text == "":
-		return origin{text: s.fallback, source: SourceDefault}
+		return origin{text: s.fallback, source: SourceDefault, variable: s.variable}
 	case s.secret != nil:
 		o.text, err = oneLine(text)
 	}
 	if err != nil {
-		r.problem(o.source.variable(s), err.Error())
+		r.problem(o.variable, err.Error())
 	}
 	return o
-}
-
-func readFile(name string) (string, error) {
-	content, err := readAtMost(name, maxFile)
-	if err != nil {
-		return "", err
-	}
-	text, err := oneLine(string(content))
-	if err != nil {
-		return "", fmt.Errorf("%s %w", name, err)
-	}
-	return text, nil
 }
 
 // oneLine strips what editors, shells and Kubernetes add. A break inside is refused: a list, or a secret pasted badly.
@@ -147,7 +134,7 @@ func (r *reader) refuseUnknown() {
 		}
 	}
 	for name, value := range r.environment {
-		if known[name] || fromKubernetes(name, value) {
+		if known[name] || kubernetes.MatchString(name+"="+value) {
 			continue
 		}
 		text := "is not a setting"
@@ -160,13 +147,8 @@ func (r *reader) refuseUnknown() {
 	}
 }
 
-// fromKubernetes recognises what Kubernetes sets for a Service "seckill…": SECKILL_SERVICE_HOST, SECKILL_PORT_80_TCP.
-func fromKubernetes(name, value string) bool {
-	return strings.HasSuffix(name, "_SERVICE_HOST") ||
-		strings.HasSuffix(name, "_SERVICE_PORT") || strings.Contains(name, "_SERVICE_PORT_") ||
-		strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://") ||
-		strings.Contains(name, "_PORT_") && (strings.Contains(name, "_TCP") || strings.Contains(name, "_UDP"))
-}
+// kubernetes sets these for a Service "seckill…": SECKILL_SERVICE_HOST, SECKILL_PORT_80_TCP.
+var kubernetes = regexp.MustCompile(`^[^=]*(_SERVICE_HOST=|_SERVICE_PORT[=_]|_PORT=.*://|_PORT_[^=]*_(TCP|UDP))`)
 
 // nearest finds the name that a typo was meant to be, or nothing: a third of the letters after the prefix may be wrong.
 func nearest(name string, known map[string]bool) string {

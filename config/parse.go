@@ -277,8 +277,8 @@ func strongSecret(text string) (string, error) {
 	different := slices.Compact(slices.Sorted(slices.Values([]byte(text))))
 	switch {
 	case len(text) < token.MinSecret:
-		return "", fmt.Errorf("has a secret of %d bytes and needs at least %d, for example from openssl rand -base64 32",
-			len(text), token.MinSecret)
+		return "", fmt.Errorf("has a secret of %d bytes and needs at least %d, "+
+			"for example from openssl rand -base64 32", len(text), token.MinSecret)
 	case len(different) < minVariety:
 		return "", fmt.Errorf("has a secret of only %d different characters, which is quickly guessed: "+
 			"take one from openssl rand -base64 32", len(different))

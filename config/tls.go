@@ -84,14 +84,9 @@ func (r *reader) readTLS(c *Config) {
 	for variable, name := range map[string]string{
 		"SECKILL_NATS_CREDENTIALS": c.NATSCredentials, "SECKILL_NATS_NKEY": c.NATSNKey,
 	} {
-		if name == "" {
-			continue
-		}
-		switch text, err := readAtMost(name, maxFile); {
-		case err != nil:
-			r.problem(variable, err.Error())
-		case len(text) == 0:
-			r.problem(variable, name+" is empty")
+		text, err := readAtMost(name, maxFile)
+		if name != "" && (err != nil || len(text) == 0) {
+			r.problem(variable, cmp.Or(err, errors.New(name+" is empty")).Error())
 		}
 	}
 	r.refuseTLS(*c)
@@ -212,8 +207,8 @@ var sessionVariable = regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)+$`)
 func dsnOptionsKnown() map[string]string {
 	return map[string]string{
 		"tls":                     "true false skip-verify preferred",
-		"allowCleartextPasswords": "", "allowFallbackToPlaintext": "", "allowNativePasswords": "", "allowOldPasswords": "",
-		"compress": "", "connectionAttributes": "", "maxAllowedPacket": "",
+		"allowCleartextPasswords": "", "allowFallbackToPlaintext": "", "allowNativePasswords": "",
+		"allowOldPasswords": "", "compress": "", "connectionAttributes": "", "maxAllowedPacket": "",
 		"allowAllFiles": "false 0", "checkConnLiveness": "true 1", "clientFoundRows": "true 1",
 		"interpolateParams": "true 1", "multiStatements": "false 0", "parseTime": "true 1", "rejectReadOnly": "true 1",
 		"charset": "utf8mb4", "collation": "utf8mb4_bin", "loc": "UTC",

@@ -131,8 +131,6 @@ func paymentOf(s *stripe.CheckoutSession) payment.Payment {
 	return p
 }
 
-var errRefund = errors.New("the refund is refused")
-
 // refund gives money back, once for a key. Stripe forgets keys after a day: so the refund is looked for first.
 func (c checkouts) refund(ctx context.Context, e entry, key string, money payment.Money) error {
 	session, err := c.stripe.V1CheckoutSessions.Retrieve(ctx, e.session, nil)
@@ -140,7 +138,7 @@ func (c checkouts) refund(ctx context.Context, e entry, key string, money paymen
 		return err
 	}
 	if session.PaymentIntent == nil || paymentOf(session).Currency != money.Currency {
-		return fmt.Errorf("%w: nothing was paid in %s", errRefund, money.Currency)
+		return fmt.Errorf("%w: nothing was paid in %s", payment.ErrRefused, money.Currency)
 	}
 	intent := session.PaymentIntent.ID
 	for made, err := range c.stripe.V1Refunds.List(ctx, &stripe.RefundListParams{PaymentIntent: &intent}).All(ctx) {
@@ -166,7 +164,7 @@ func (c checkouts) refund(ctx context.Context, e entry, key string, money paymen
 // accepted reports whether money is back, or on its way.
 func accepted(made *stripe.Refund, money payment.Money) error {
 	if made.Amount != money.Amount || slices.Contains([]stripe.RefundStatus{stripe.RefundStatusFailed, stripe.RefundStatusCanceled}, made.Status) {
-		return fmt.Errorf("%w: %s is %s, of %d", errRefund, made.ID, made.Status, made.Amount)
+		return fmt.Errorf("%w: %s is %s, of %d", payment.ErrRefused, made.ID, made.Status, made.Amount)
 	}
 	return nil
 }
@@ -174,7 +172,7 @@ func accepted(made *stripe.Refund, money payment.Money) error {
 // refusal reports whether nothing has happened, nor will: a bad request, but not a bad key, a rush or a call under way.
 func refusal(err error) bool {
 	var said *stripe.Error
-	return errors.Is(err, errRefund) || errors.As(err, &said) && said.Type == stripe.ErrorTypeInvalidRequest &&
+	return errors.As(err, &said) && said.Type == stripe.ErrorTypeInvalidRequest &&
 		(said.HTTPStatusCode == http.StatusBadRequest || said.HTTPStatusCode == http.StatusPaymentRequired)
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -156,7 +155,7 @@ func (i *Instance) openServers(ctx context.Context) (s servers, err error) {
 	}
 	i.registry.MustRegister(collectors.NewDBStatsCollector(s.db.SQL(), "seckill"))
 	redisdb.Observe(i.registry, s.redis)
-	i.probePatiently("database", i.cfg.WithoutDatabase(), s.db.Ready)
+	i.probes = append(i.probes, service.Probe{Name: "database", Ask: s.db.Ready, Patience: i.cfg.WithoutDatabase()})
 	i.probe("redis", redisdb.NewReadiness(s.redis).Probe)
 	redisdb.AdviseCluster(ctx, s.redis, i.log)
 	if !i.cfg.Migrate {
@@ -225,12 +224,7 @@ func (i *Instance) Stop(ctx context.Context) {
 }
 
 func (i *Instance) probe(name string, ask func(ctx context.Context) error) {
-	i.probePatiently(name, 0, ask)
-}
-
-// probePatiently is probe for a dependency without which sales go on for some time.
-func (i *Instance) probePatiently(name string, patience time.Duration, ask func(ctx context.Context) error) {
-	i.probes = append(i.probes, service.Probe{Name: name, Ask: ask, Patience: patience})
+	i.probes = append(i.probes, service.Probe{Name: name, Ask: ask})
 }
 
 // openInstances makes the list of the instances that are alive. This one is in it from the moment it listens.
@@ -256,7 +250,8 @@ func (i *Instance) signIn(list *hotcopy.Instances, async *AsyncParts) error {
 		return err
 	}
 	self := model.Instance{
-		ID: id, Name: i.main.OnMachine(), Role: string(i.cfg.Role), Mode: i.cfg.OrderMode, Version: version.Read().Version,
+		ID: id, Name: i.main.OnMachine(), Version: version.Read().Version,
+		Role: string(i.cfg.Role), Mode: i.cfg.OrderMode,
 	}
 	see := func(ctx context.Context, self *model.Instance) {
 		var unready []string

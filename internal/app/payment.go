@@ -75,10 +75,7 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 	}
 	url := i.cfg.PaymentURL
 	if i.cfg.PaymentSimulator {
-		if err := i.claimLedger(ctx, db); err != nil {
-			return err
-		}
-		if url, err = i.openSimulator(ctx, p, keys); err != nil {
+		if url, err = i.openSimulator(ctx, db, p, keys); err != nil {
 			return err
 		}
 	}
@@ -92,20 +89,17 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 	return nil
 }
 
-// claimLedger warns of a second simulator on the database. Embedded, the claim on the data directory keeps one out.
-func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
-	if i.cfg.Embedded() {
-		return nil
-	}
-	claim := db.Exclusive("payment simulator") //nolint:contextcheck // it outlives the start
-	i.parts.OnClose("claim on the payment simulator", func(context.Context) error { return claim.Close() })
-	ctx, enough := context.WithTimeout(ctx, budget.Step)
-	defer enough()
-	return simulator.Claim(ctx, claim.Held, i.log)
-}
-
 // openSimulator opens the simulated provider and its listener, and returns where that is.
-func (i *Instance) openSimulator(ctx context.Context, p *payments, keys []string) (url string, err error) {
+func (i *Instance) openSimulator(ctx context.Context, db *Database, p *payments, keys []string) (url string, err error) {
+	if !i.cfg.Embedded() { // there the claim on the data directory keeps a second simulator out
+		claim := db.Exclusive("payment simulator") //nolint:contextcheck // it outlives the start
+		i.parts.OnClose("claim on the payment simulator", func(context.Context) error { return claim.Close() })
+		starting, enough := context.WithTimeout(ctx, budget.Step)
+		defer enough()
+		if err := simulator.Claim(starting, claim.Held, i.log); err != nil {
+			return "", err
+		}
+	}
 	if err := embedded.MakeDir(i.cfg.DataDir); err != nil {
 		return "", err
 	}
