@@ -15,9 +15,8 @@ import (
 	"seckill/lock"
 )
 
-// BenchmarkTable is one acquisition and release of a lock nobody else wants, in a table of a database that is as
-// durable as in production: MariaDB, or what TESTSERVER_MYSQL names. What the server flushes and computes for it says
-// more than the rate on a machine that does other work.
+// The cost of an uncontended lock in a durable table: MariaDB, or what TESTSERVER_MYSQL names. The server's own counts
+// say more than the rate on a busy machine.
 func BenchmarkTable(b *testing.B) {
 	for _, goroutines := range []int{1, 16} {
 		b.Run(strconv.Itoa(goroutines), func(b *testing.B) {

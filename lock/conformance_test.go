@@ -18,7 +18,6 @@ import (
 	"seckill/lock"
 )
 
-// subject is one kind of lock under the conformance suite.
 type subject struct {
 	name string
 	// process returns what a new process would make: locks by name, sharing nothing in memory with those of other calls.
@@ -63,7 +62,6 @@ func subjects(t *testing.T) []subject {
 	return list
 }
 
-// TestConformance is what every lock must do, whatever it is made of. What it does in time, TestTime tries.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(t *testing.T, s subject, name string){
@@ -188,7 +186,6 @@ func conformClose(t *testing.T, s subject, name string) {
 	cycle(t, waiting)
 }
 
-// hold is one lease in the model.
 type hold struct {
 	owner int
 	lease *lock.Lease
@@ -216,7 +213,6 @@ func (m *machine) owner() (who, holds int) {
 	return who, holds
 }
 
-// process is where an owner lives.
 func (m *machine) process(owner int) *lock.Client { return m.locks[owner%len(m.locks)] }
 
 func (m *machine) acquire(t *rapid.T) {
@@ -303,7 +299,6 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
-// TestModel drives real stores with random sequences and compares every answer with the model's.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds(t) {
@@ -355,8 +350,6 @@ func newCluster(t *testing.T) (client *redis.ClusterClient, servers []*testserve
 	return client, servers, nodes
 }
 
-// TestCluster: locks on a Cluster, whose unlock messages are sharded.
-//
 //nolint:tparallel // one Cluster, and in the end one of its nodes hangs
 func TestCluster(t *testing.T) {
 	t.Parallel()
@@ -407,8 +400,7 @@ func TestCluster(t *testing.T) {
 		mustUnlock(t, held)
 		mustUnlock(t, got(t, "the waiter", waiter))
 	})
-	// The keys of locks with odd names do not share a slot. Taking them is refused at once, and nothing is undone again
-	// and again. Guard: CROSSSLOT in classify.
+	// The keys of odd names miss a shared slot: refused at once, and never undone. Guard: CROSSSLOT in classify.
 	t.Run("names that miss their slot", func(t *testing.T) {
 		for kind, store := range map[string]lock.Store{"redis": redisStore(client), "setnx": lock.NewSetNXStore(client, lock.CallTimeout(check.Deadline))} {
 			locks := newLocks(t, store)
@@ -429,8 +421,7 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// hangs: a node of a Cluster that does not answer holds up the locks that lie on it, and no others, neither taking nor
-// renewing nor giving back.
+// A silent node of a Cluster holds up its own locks, and no others, in taking, renewing and giving back.
 func hangs(t *testing.T, client *redis.ClusterClient, server *testserver.Server) {
 	t.Helper()
 	store := redisStore(client)
@@ -466,7 +457,6 @@ func hangs(t *testing.T, client *redis.ClusterClient, server *testserver.Server)
 	}
 }
 
-// pair is a primary with a replica behind a line of its own.
 type pair struct {
 	primary, replica *testserver.Server
 	line             *testserver.Line
@@ -498,7 +488,6 @@ func (p *pair) follow(t *testing.T) {
 // freeze swallows what the primary says to its replica, and what that acknowledges, from now on.
 func (p *pair) freeze() { p.line.Hole() }
 
-// promote makes the replica the primary.
 func (p *pair) promote(t *testing.T) {
 	t.Helper()
 	p.now = dial(t, p.replica.URL())
@@ -513,8 +502,8 @@ func synced(t testing.TB, client redis.UniversalClient, n int) *lock.Client {
 	return newLocks(t, redisStore(client, lock.Synced(n)), onlyMessages()...)
 }
 
-// TestSynced: an acquisition counts when the replica has it, also one that is handed over, and otherwise it is given
-// back. Guards: enough in send; Unsynced in Client.got, and in settle.
+// An acquisition that its replica lacks, also a handed-over one, is given back. Guards: enough in send; Unsynced in
+// Client.got, and in settle.
 func TestSynced(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

@@ -14,7 +14,6 @@ import (
 	"seckill/lock"
 )
 
-// exampleLocks are made as in Example, with another store.
 func exampleLocks() (locks *lock.Client, stop func()) {
 	locks = lock.New(lock.NewMemoryStore())
 	return locks, func() { _ = locks.Close(context.Background()) }
@@ -157,8 +156,8 @@ func ExampleAll() {
 	// Output: <nil>
 }
 
-// A fencing token is compared where the data is, in the statement that writes it. The row remembers the greatest token
-// it has seen. (With go-sql-driver for MySQL set clientFoundRows=true, or read the token FOR UPDATE first.)
+// The statement that writes compares the token with the greatest one in the row. (With go-sql-driver for MySQL set
+// clientFoundRows=true, or read the token FOR UPDATE first.)
 func ExampleLease_Token() {
 	ctx := context.Background()
 	locks, stop := exampleLocks()

@@ -22,8 +22,7 @@ import (
 	"seckill/lock"
 )
 
-// handing is a store that keeps a Pass on its way until the waiter it goes to has gone, and that answers as told what
-// the waiter asks meanwhile.
+// A store that keeps a Pass on its way until its waiter has gone, and gives that waiter prepared answers.
 type handing struct {
 	lock.Store
 	late bool // the Pass takes effect after the waiter has gone, not before
@@ -85,9 +84,8 @@ func (s *handing) Pass(ctx context.Context, from, to lock.Request) (passed lock.
 	return passed, err
 }
 
-// A lock is being handed over to a waiter whose own request fails at that moment, or which gives up: its caller gets an
-// error, and the lock is free. Guards: undo in Client.leave; gone in Client.settle, for a store in which the Pass takes
-// effect although its receiver was undone before.
+// A waiter's request fails, or it gives up, during a handover: its caller gets an error, and the lock is free. Guards:
+// undo in Client.leave; gone in Client.settle, for a store in which the Pass takes effect after its undo.
 func TestHandoverToWaiterThatLeft(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -140,7 +138,6 @@ func TestHandoverToWaiterThatLeft(t *testing.T) {
 					let()
 					check.Must(t, check.Receive(t, "the unlock", unlocked))
 					check.That(t, late || s.passed.Held, "the lock was not handed over, so this shows nothing")
-					// It belongs to nobody who does not know of it.
 					cycle(t, newLocks(t, open()).Mutex(name))
 				})
 			}
@@ -148,9 +145,8 @@ func TestHandoverToWaiterThatLeft(t *testing.T) {
 	}
 }
 
-// The context of a caller ends with a cause that is the failure of another lock, as errgroup's does, while its own
-// request is under way: that the other request was refused says nothing about this one, which is undone. Guard:
-// ErrUnknown in holding.undo.
+// A caller's context ends with another lock's failure as its cause, as errgroup's does: that says nothing of this
+// request, which is undone. Guard: ErrUnknown in holding.undo.
 func TestCauseOfAnotherLockIsNotTheOutcome(t *testing.T) {
 	t.Parallel()
 	for what, cause := range map[string]error{"refused": lock.ErrRefused, "not sent": lock.ErrNotSent} {
@@ -167,15 +163,13 @@ func TestCauseOfAnotherLockIsNotTheOutcome(t *testing.T) {
 			cancel(fmt.Errorf("another lock: %w", cause))
 			check.Is(t, "the caller", check.Receive(t, "the end of the call", failed).err, lock.ErrUnknown)
 			b.line.Heal()
-			// It belongs to nobody who does not know of it.
 			cycle(t, locksOn(t, b.direct).Mutex(b.name))
 		})
 	}
 }
 
-// The last watch of a lock stops and a new one comes at once, as when a waiter gives up and the next one arrives:
-// messages reach the new one, and the lock is handed over to it rather than freed. Guard: differ compares channels, not
-// names.
+// A waiter follows at once on the last one, which gave up: messages reach it, and the lock is handed over to it. Guard:
+// differ compares channels, not names.
 func TestWatchAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -205,9 +199,8 @@ func TestWatchAgain(t *testing.T) {
 	s.release("released", request(b.name, 2), true)
 }
 
-// A Pass is repeated after a lost reply, some time later: the receiver counts its lease from the repetition, and so
-// must Redis. With a subscription of somebody else's the lock is freed, and not handed on to a waiter of the same
-// process. Guards: pexpire for a repetition, listeners in pass.lua.
+// A repeated Pass starts the lease anew, in Redis too. With a foreign subscription the lock is freed, not handed on
+// inside the process. Guards: pexpire for a repetition, listeners in pass.lua.
 func TestPass(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -236,8 +229,7 @@ func TestPass(t *testing.T) {
 	s.release("released", request(b.name, 4), true)
 }
 
-// delay keeps back one command that its caller can give up, as a network or a busy server does: the caller sees no
-// answer, and the command arrives later.
+// delay keeps back one command, as a slow network does: its caller may give up, and it arrives later.
 type delay struct {
 	armed atomic.Bool
 	kept  atomic.Pointer[[]any]
@@ -262,9 +254,8 @@ func (d *delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A request is sent again because it was not answered, the second copy is told that the lock is held, and its caller
-// goes away. The first copy then arrives when the lock is free: it is refused, and the lock stays free. Guards: Stray
-// in RedisStore.Acquire, abandon in Client.acquire.
+// A request was repeated and refused, and its first copy arrives when the lock is free: it is refused too. Guards:
+// Stray in RedisStore.Acquire, abandon in Client.acquire.
 func TestLateCopyOfRefusedRequest(t *testing.T) {
 	t.Parallel()
 	for what, opts := range map[string][]lock.Option{"once": {lock.Wait(0)}, "waiting": {lock.Wait(check.Soon)}} {
@@ -289,9 +280,8 @@ func TestLateCopyOfRefusedRequest(t *testing.T) {
 	}
 }
 
-// The request that raises the token of a fenced lock gets no answer and arrives when the lock has been given back: it
-// is refused, and the lock stays free. Some of the acquisitions are answered swiftly, and leave nothing behind against
-// copies of their own. Guard: repeated, after an error, in holding.ask.
+// A late copy that raises the token of a lock that was given back is refused. Acquisitions with swift answers leave
+// nothing behind against copies. Guard: repeated, after an error, in holding.ask.
 func TestLateCopyOfRaisedToken(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -315,9 +305,8 @@ func TestLateCopyOfRaisedToken(t *testing.T) {
 	}
 }
 
-// A history is what the processes saw of one lock. Each hold is two operations: the acquisition, and the end. The end
-// is called at the last moment at which the holder looked at its lease and found it good, so that an acquisition by
-// another that had returned before then has no place in any legal order.
+// Each hold in a history is two operations: the acquisition, and the end. The end is called when the holder last found
+// its lease good, so an acquisition by another that returned before has no place in any legal order.
 type lockInput struct {
 	end    bool
 	holder int // unique for each hold
@@ -344,7 +333,6 @@ func lockModel() porcupine.Model {
 	}
 }
 
-// historian collects the history of one lock.
 type historian struct {
 	mu     sync.Mutex
 	start  time.Time
@@ -354,9 +342,8 @@ type historian struct {
 
 func (h *historian) now() int64 { return int64(time.Since(h.start)) }
 
-// use takes the lock once, looks at it so many times, a millisecond apart, and writes down what it saw. It tries until
-// it holds the lock: how many holds a history has does not depend on how busy the machine is. Nor does what it saw: a
-// lease is good before its ValidUntil, also where the timer that is to end its context is late.
+// use takes the lock, looks at it a number of times, a millisecond apart, and notes what it saw. A busy machine changes
+// nothing: it tries until it holds the lock, and judges a lease by ValidUntil, not by a timer.
 func (h *historian) use(t *testing.T, client int, l lock.Locker, looks int, opts ...lock.Option) {
 	var lease *lock.Lease
 	var called int64
@@ -389,11 +376,9 @@ func (h *historian) use(t *testing.T, client int, l lock.Locker, looks int, opts
 	)
 }
 
-// process is a client for the locks of many histories.
 type process = func(name string) lock.Locker
 
-// histories makes a number of histories of locks that several processes compete for, and returns how many of them are
-// not linearizable. Each process holds each lock three times, for up to so many looks.
+// histories returns how many histories of a contested lock are not linearizable. Each process holds it three times.
 func histories(t *testing.T, count, atOnce, looks int, processes []process, opts ...lock.Option) (illegal int) {
 	t.Helper()
 	chance := check.Seeded(t)
@@ -435,13 +420,11 @@ const (
 	shortWait  = 100 * time.Millisecond
 )
 
-// hasty are the settings of a client whose locks are lost now and then.
 func hasty() []lock.ClientOption {
 	return []lock.ClientOption{lock.WatchdogLease(shortLease), lock.UnlockTimeout(2 * shortWait)}
 }
 
-// TestLinearizable: many histories under a network that fails, in a bubble, each checked for mutual exclusion and for
-// tokens that grow from holder to holder.
+// In a bubble, under a failing network: mutual exclusion, and tokens that grow from holder to holder.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	for what, parts := range map[string]int{"single": 1, "majority": 3} {
@@ -477,7 +460,6 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// shaky is a store over a network that delays requests and answers, and loses some.
 func shaky(store lock.Store, seed uint64) *fake {
 	var mu sync.Mutex
 	chance := rand.New(rand.NewPCG(seed, 0))
@@ -509,7 +491,6 @@ func shaky(store lock.Store, seed uint64) *fake {
 	}
 }
 
-// between makes a call whose request, or answer, may be lost.
 func between[A any](ctx context.Context, fails func(context.Context) error, call func() (A, error)) (none A, err error) {
 	if err := fails(ctx); err != nil {
 		return none, err
@@ -521,8 +502,7 @@ func between[A any](ctx context.Context, fails func(context.Context) error, call
 	return answer, err
 }
 
-// TestLinearizableOnRedis is the same with the scripts of Redis and with go-redis, which sends requests again, over
-// lines that fail.
+// The same with the scripts of Redis, and go-redis, which repeats requests, over lines that fail.
 func TestLinearizableOnRedis(t *testing.T) {
 	t.Parallel()
 	servers := map[string]int{"redis": 1}
@@ -565,7 +545,6 @@ func TestLinearizableOnRedis(t *testing.T) {
 	}
 }
 
-// disturb makes the lines fail in turn until ctx ends.
 func disturb(ctx context.Context, chance *rand.Rand, benches []bench) {
 	for ctx.Err() == nil {
 		b := benches[chance.IntN(len(benches))]
@@ -589,8 +568,7 @@ func disturb(ctx context.Context, chance *rand.Rand, benches []bench) {
 	}
 }
 
-// TestCheckerCatchesBrokenLock: the check above means something. A lock that is given back without a look at whose it
-// is (DEL instead of compare-and-delete, the best known mistake) is found out.
+// The check above finds the best known mistake: DEL instead of compare-and-delete.
 func TestCheckerCatchesBrokenLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

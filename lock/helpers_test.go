@@ -33,7 +33,6 @@ func TestMain(m *testing.M) {
 	testserver.Main(m)
 }
 
-// bubbles runs tests side by side, each in a bubble of its own.
 func bubbles(t *testing.T, tests map[string]func(t *testing.T)) {
 	t.Helper()
 	for what, run := range tests {
@@ -44,11 +43,9 @@ func bubbles(t *testing.T, tests map[string]func(t *testing.T)) {
 	}
 }
 
-// calm is a lease that no test outlives. Where a lock is to be lost, a test takes it away on the server: a lease that
-// has to be renewed in time would be lost by chance. What is about time is tried in a bubble.
+// No test outlives a calm lease: a short one would be lost by chance. Tests about time run in a bubble.
 const calm = time.Hour
 
-// nameOf is a lock's name that no other test of any process uses.
 func nameOf(t testing.TB) string {
 	t.Helper()
 	return "lock:" + strings.ReplaceAll(t.Name(), " ", "_") + ":" + rand.Text()[:8]
@@ -69,7 +66,6 @@ func connect(t testing.TB, opt *redis.Options) *redis.Client {
 	return client
 }
 
-// dial is a client as it should be.
 func dial(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	opt := patient(t, url)
@@ -77,8 +73,7 @@ func dial(t testing.TB, url string) *redis.Client {
 	return connect(t, opt)
 }
 
-// plain is a client as go-redis makes it: it does not mind the deadlines of contexts, and repeats commands. It does so
-// for longer than a line is cut here.
+// plain is a client as go-redis makes it: it ignores contexts' deadlines, and repeats commands longer than a cut lasts.
 func plain(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	opt := patient(t, url)
@@ -119,10 +114,8 @@ func newBench(t testing.TB) bench {
 	return bench{nameOf(t), testserver.NewLine(t, direct.Options().Addr), direct}
 }
 
-// url is Redis at the other end of the line.
 func (b bench) url() string { return "redis://" + b.line.Addr() + "/0" }
 
-// held tells whether anybody has the lock.
 func (b bench) held() bool { return b.direct.Exists(context.Background(), b.name).Val() == 1 }
 
 func (b bench) noOrphan(t testing.TB) {
@@ -149,8 +142,7 @@ func noSubscription(t testing.TB, c *redis.Client, name string) {
 	check.Eventually(t, "no subscription is left", func() bool { return subscribed(t, c, name) == 0 })
 }
 
-// onlyPassing fails for every key of a lock but those that are known to stay for a while and then go: the token counter
-// and, when Redis was slow to answer, the latch of an unlock.
+// onlyPassing allows no key of a lock but its token counter and, when Redis was slow, the latch of an unlock.
 func onlyPassing(t testing.TB, client *redis.Client, name string) {
 	t.Helper()
 	bound := map[string]time.Duration{"redisson_lock_token": time.Hour, "redisson_unlock_latch": time.Minute}
@@ -169,7 +161,6 @@ func openDB(t testing.TB) *sql.DB {
 	return db
 }
 
-// table is a lock table of the test's own.
 func table(t testing.TB, db *sql.DB) *lock.MySQLStore {
 	t.Helper()
 	store := lock.NewMySQLStore(db, lock.StatementTimeout(check.Deadline))
@@ -177,8 +168,7 @@ func table(t testing.TB, db *sql.DB) *lock.MySQLStore {
 	return store
 }
 
-// fake stands before a store, mostly one in memory. It counts the calls, lets them take their time, or answers in the
-// store's place. (It does not hand locks over.)
+// fake stands before a store: it counts calls, slows them, or answers itself. (It does not hand locks over.)
 type fake struct {
 	lock.Store
 	takes   time.Duration // before a call is carried out
@@ -214,7 +204,6 @@ func (s *fake) Acquire(ctx context.Context, r lock.Request) (lock.Grant, error) 
 	})
 }
 
-// slowly makes a call that takes its time.
 func slowly[A any](ctx context.Context, s *fake, call func() (A, error)) (answer A, err error) {
 	if err := pass(ctx, s.takes); err != nil {
 		return answer, err
@@ -261,7 +250,6 @@ func (s *fake) Close() error {
 // calls is how often the store was asked, but for renewals.
 func (s *fake) calls() int { return int(s.acquired.Load() + s.released.Load()) }
 
-// free tells whether nobody has the lock.
 func (s *fake) free(t testing.TB, name string) bool {
 	t.Helper()
 	r := lock.Request{Name: name, Holder: "a look", Holds: 1, Lease: time.Minute}
@@ -279,7 +267,6 @@ func silent(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", lock.ErrUnknown, context.Cause(ctx))
 }
 
-// pass lets time pass, that of a bubble, or the length of a fault. It is cut short by the context, and says so.
 func pass(ctx context.Context, d time.Duration) error {
 	if d == 0 {
 		return nil
@@ -346,13 +333,11 @@ func closing(t testing.TB, locks *lock.Client) *lock.Client {
 	return locks
 }
 
-// attempt is what became of a Lock.
 type attempt struct {
 	lease *lock.Lease
 	err   error
 }
 
-// begin takes a lock in the background.
 func begin(ctx context.Context, l lock.Locker, opts ...lock.Option) <-chan attempt {
 	done := make(chan attempt, 1)
 	go func() {
@@ -362,7 +347,6 @@ func begin(ctx context.Context, l lock.Locker, opts ...lock.Option) <-chan attem
 	return done
 }
 
-// got is the lease of a Lock that was begun.
 func got(t testing.TB, what string, from <-chan attempt) *lock.Lease {
 	t.Helper()
 	a := check.Receive(t, what, from)
@@ -372,7 +356,6 @@ func got(t testing.TB, what string, from <-chan attempt) *lock.Lease {
 	return a.lease
 }
 
-// take waits for a lock for as long as tests do.
 func take(ctx context.Context, l lock.Locker, opts ...lock.Option) (*lock.Lease, error) {
 	return l.Lock(ctx, append([]lock.Option{lock.Fenced(), lock.Wait(check.Deadline)}, opts...)...)
 }
@@ -401,7 +384,7 @@ func wantLost(t testing.TB, lease *lock.Lease) {
 	check.Is(t, "the unlock of what was lost", lease.Unlock(), lock.ErrLost)
 }
 
-// use takes a lock, does the work under it and gives it back. It may be called in any goroutine.
+// use may be called in any goroutine.
 func use(t testing.TB, l lock.Locker, work func(lease *lock.Lease)) {
 	t.Helper()
 	lease, err := take(t.Context(), l)
@@ -413,25 +396,21 @@ func use(t testing.TB, l lock.Locker, work func(lease *lock.Lease)) {
 	mustUnlock(t, lease)
 }
 
-// cycle takes a lock and gives it back: nobody has it.
 func cycle(t testing.TB, l lock.Locker) {
 	t.Helper()
 	mustUnlock(t, mustLock(t, t.Context(), l))
 }
 
-// wantHeld wants a lease not to have ended.
 func wantHeld(t testing.TB, what string, lease *lock.Lease) {
 	t.Helper()
 	check.Is(t, what, context.Cause(lease.Context()), nil)
 }
 
-// wantBusy wants somebody else to have a lock.
 func wantBusy(t testing.TB, what string, l lock.Locker) {
 	t.Helper()
 	check.Is(t, what, check.ErrorOf(l.TryLock(t.Context())), lock.ErrHeld)
 }
 
-// wantLater wants a token to be greater than the one before it.
 func wantLater(t testing.TB, token, before int64) {
 	t.Helper()
 	check.That(t, token > before, "token %d after %d", token, before)

@@ -70,8 +70,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestWaiters: each side is woken by the other's message, time and again, for without one it would sleep on. Names are
-// what locks may be called, each with the channel Redisson has for it.
+// Without the other side's message a waiter would sleep on. Each name stands with its channel in Redisson.
 func TestWaiters(t *testing.T) {
 	t.Parallel()
 	b := setup(t, quiet)
@@ -129,8 +128,7 @@ const exclude = `
 	java c lock; holds 1; go g try = held; holds 1; go+ g; waiters 1; java c unlock; go= g; holds 1
 	java c try = false; holds 1; java+ c try long; waiters@0 1; go g unlock; java= c = true; holds 1; java c unlock; holds 0`
 
-// TestExclusion adds to one number from threads of Java and goroutines of Go, each by reading and writing it under the
-// lock. A single moment with two holders may lose an addition.
+// Threads of Java and goroutines of Go add to one number by reading and writing: two holders may lose an addition.
 func TestExclusion(t *testing.T) {
 	t.Parallel()
 	b := setup(t, quiet)
@@ -169,7 +167,6 @@ func TestExclusion(t *testing.T) {
 	b.wantHolds(t, name, 0)
 }
 
-// TestTurns: a Java waiter gets its turn although Go's waiters take the lock again and again, one after the other.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	name := name(t)
@@ -223,8 +220,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestTokensContinue: the fencing tokens of Redisson's RFencedLock and of Go grow in one sequence, whoever comes after
-// whom, also when a waiter of Go is handed the lock inside its process.
+// The tokens of RFencedLock and of Go grow in one sequence, also over a handover inside the Go process.
 func TestTokensContinue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, quiet)
@@ -282,7 +278,6 @@ func hold(url, name string) error {
 	select {}
 }
 
-// TestKilled: the lock of a killed process expires, and the other side, which waited, takes it over.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	t.Run("Java", func(t *testing.T) {
@@ -310,7 +305,6 @@ func TestKilled(t *testing.T) {
 
 const jar = "target/interop.jar"
 
-// java is a JVM that runs Redisson.
 type java struct {
 	cmd    *exec.Cmd
 	stderr *bytes.Buffer // read after the end only
@@ -361,7 +355,6 @@ func startJava(t testing.TB, lease time.Duration, urls ...string) *java {
 	return j
 }
 
-// read hands the answers to those who wait for them, until the JVM ends.
 func (j *java) read(stdout io.Reader, ready chan<- struct{}) {
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		if lines.Text() == "ready" {
@@ -383,7 +376,6 @@ func (j *java) read(stdout io.Reader, ready chan<- struct{}) {
 	}
 }
 
-// kill ends the JVM with SIGKILL and waits until it is gone.
 func (j *java) kill() {
 	_ = j.cmd.Process.Kill() // an error means that it has ended
 	<-j.ended
@@ -403,7 +395,6 @@ type order struct {
 	answer chan answer
 }
 
-// begin gives an order; it does not wait for the answer.
 func (th thread) begin(t testing.TB, verb, kind, lock string, args ...any) order {
 	t.Helper()
 	j := th.java
@@ -423,7 +414,6 @@ func (th thread) begin(t testing.TB, verb, kind, lock string, args ...any) order
 	return o
 }
 
-// wait waits for the answer.
 func (o order) wait(t testing.TB) answer {
 	t.Helper()
 	return check.Receive(t, "Java's answer to "+o.text, o.answer)

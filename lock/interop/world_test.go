@@ -24,14 +24,11 @@ import (
 )
 
 const (
-	// quiet is how long a Go waiter of these tests relies on messages alone, and how long locks last: a waiter that has a
-	// lock before the common deadline was woken by a message.
+	// quiet keeps a Go waiter from asking, and locks from ending: only a message wakes it before the common deadline.
 	quiet = 10 * time.Minute
-	// shortLease is the watchdog's where renewals and expiries are waited for: a machine that stands still for less than
-	// two thirds of it loses no lock.
+	// shortLease is the watchdog's: a machine that stands still for less than two thirds of it loses no lock.
 	shortLease = 30 * time.Second
-	// term is a lease that is not renewed.
-	term = 12 * time.Second
+	term       = 12 * time.Second
 )
 
 // TestMain runs the tests, or, started by one of them under a role, a Go process that holds a lock.
@@ -83,7 +80,6 @@ func locksOn(t testing.TB, client *redis.Client, lease time.Duration) *lock.Clie
 	return locks
 }
 
-// name is a lock's name that no other test uses.
 func name(t testing.TB) string {
 	t.Helper()
 	return "interop:" + t.Name() + ":" + rand.Text()[:8]
@@ -94,8 +90,7 @@ func channelOf(name string) string { return "redisson_lock__channel:{" + name + 
 // holderField is what Redisson calls the owner of a lock: "<uuid>:<thread>".
 var holderField = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:\d+$`)
 
-// wantHolds checks that a lock is held by exactly one holder so many times (0: that nobody holds it), and returns the
-// holder.
+// wantHolds checks that one holder has a lock so many times (0: nobody has it), and returns that holder.
 func (b both) wantHolds(t testing.TB, name string, count int) (holder string) {
 	t.Helper()
 	fields := check.Value(b.redis.HGetAll(t.Context(), name).Result())(t)
@@ -108,22 +103,19 @@ func (b both) wantHolds(t testing.TB, name string, count int) (holder string) {
 	return holder
 }
 
-// waitForWaiters returns once so many connections listen for the unlock message of a lock, and have nothing to do any
-// more but to listen.
+// waitForWaiters returns once so many connections only listen for the unlock message of a lock.
 func (b both) waitForWaiters(t testing.TB, channel string, count int64) {
 	t.Helper()
 	check.Eventually(t, fmt.Sprintf("%d subscriptions of %s", count, channel), func() bool {
 		return check.Value(b.redis.PubSubNumSub(t.Context(), channel).Result())(t)[channel] == count
 	})
-	// Who has just subscribed asks once more, and would find a lock that is freed now without any message. That takes one
-	// round trip; so many of Java's take much longer.
+	// A new subscriber asks once more, and would need no message. This takes longer than its round trip.
 	const roundTrips = 25
 	for range roundTrips {
 		b.java.thread("bystander").begin(t, "locked", "plain", "interop:nobody's").want(t, "false")
 	}
 }
 
-// ttl is how long a lock lasts unless it is renewed.
 func (b both) ttl(t testing.TB, name string) time.Duration {
 	t.Helper()
 	return check.Value(b.redis.PTTL(t.Context(), name).Result())(t)
@@ -144,7 +136,6 @@ func (b both) wantRenewals(t testing.TB, name string, count int) {
 	})
 }
 
-// attempt is a Lock of the Go side that is under way.
 type attempt chan attempted
 
 type attempted struct {
@@ -152,7 +143,6 @@ type attempted struct {
 	err   error
 }
 
-// begin starts to wait for a lock in the background.
 func begin(t testing.TB, m lock.Locker) attempt {
 	t.Helper()
 	a := make(attempt, 1)
@@ -163,7 +153,6 @@ func begin(t testing.TB, m lock.Locker) attempt {
 	return a
 }
 
-// lease waits for the attempt's success.
 func (a attempt) lease(t testing.TB) *lock.Lease {
 	t.Helper()
 	got := check.Receive(t, "the lock", a)
@@ -194,7 +183,6 @@ func setupParts(t testing.TB) parts {
 	return p
 }
 
-// lock is the Go lock of all three parts, as compose makes it of them.
 func (p parts) lock(compose func(...lock.Locker) *lock.Quorum, name string) *lock.Quorum {
 	var mutexes []lock.Locker
 	for _, b := range p.looks {
@@ -236,7 +224,6 @@ type world struct {
 	orders  map[string]order
 }
 
-// newWorld has a lock on one server.
 func newWorld(t testing.TB, b both, name, channel string) *world {
 	t.Helper()
 	return &world{
