@@ -65,8 +65,7 @@ type probe struct {
 	Failures int                   `yaml:"failureThreshold"`
 }
 
-// helm is what the program, which `make deps-chart` installs, makes of a chart, or says is wrong. Arguments are
-// separated by spaces.
+// helm is what helm (installed by `make deps-chart`) renders, or its error. Spaces separate the arguments.
 func helm(t *testing.T, args string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "../bin/helm", strings.Fields(args)...)
@@ -79,7 +78,6 @@ func helm(t *testing.T, args string) (string, error) {
 	return string(out), err
 }
 
-// rendering are the arguments that render the chart with one of the files of values, and with more arguments.
 func rendering(values string, more ...string) string {
 	args := "template shop helm/seckill --namespace fair --kube-version 1.30.0 --values helm/values/" + values + ".yaml "
 	return args + strings.Join(more, " ")
@@ -95,10 +93,8 @@ func rendered(t *testing.T, args string) (all []manifest) {
 	return all
 }
 
-// What the chart makes of each file of values: the program takes the settings of every container and is what the chart
-// means it to be, whoever breaks out of it is nobody and can change nothing, its probes ask for what it answers, and
-// whoever serves goes on for longer than the probes take to find out that it is about to stop, and is not killed before
-// the end.
+// For each file of values the program takes every container's settings and is what the chart means. An intruder is
+// nobody and changes nothing. Probes ask for what it answers. It outlives the probes' notice of its stop.
 func TestTheChartsContainers(t *testing.T) {
 	t.Parallel()
 	const stop = 10 * time.Second // what the service takes at most, behind the grace
@@ -161,7 +157,6 @@ func TestTheChartsContainers(t *testing.T) {
 	}
 }
 
-// A wrong value stops the installation, with its name.
 func TestTheChartRefusesWrongValues(t *testing.T) {
 	t.Parallel()
 	for wrong, named := range map[string]string{
@@ -187,8 +182,8 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 	check.That(t, err == nil && strings.Contains(string(said), "secrets.existingSecret is required"), "helm lint: %v\n%s", err, said)
 }
 
-// What values ask for is in the objects, and in the notes of the installation, which name commands for what it has, and
-// what it lacks to sell. Only a cluster is told the notes, so that a copy of the chart makes them an object.
+// The objects have what the values ask for; the notes name commands for it, and what a sale lacks. Only a cluster
+// prints notes, so a copy of the chart makes them an object.
 func TestTheChartDoesWhatValuesAskFor(t *testing.T) {
 	t.Parallel()
 	chart := filepath.Join(t.TempDir(), "seckill")
@@ -232,7 +227,6 @@ func TestTheChartDoesWhatValuesAskFor(t *testing.T) {
 	}
 }
 
-// The rules and the dashboard are those of the files beside the chart, where they are asked for.
 func TestTheChartsMonitoringIsTheFiles(t *testing.T) {
 	t.Parallel()
 	const runbooks = "https://git.example/shop/seckill/blob/main/deployments/runbooks.md" // as the values say
@@ -258,8 +252,7 @@ func TestTheChartsMonitoringIsTheFiles(t *testing.T) {
 	check.Equal(t, "the dashboard's folder", board.Metadata.Annotations["grafana_folder"], "Shop")
 }
 
-// Each pod is placed, ranked, annotated and has the variables as the values say. The account that the chart makes is
-// there after the migration, which runs before everything, so that it has another one.
+// Placement, rank, annotations and variables follow the values. The migration runs first, so the account comes after.
 func TestTheChartsPods(t *testing.T) {
 	t.Parallel()
 	for set, want := range map[string]string{

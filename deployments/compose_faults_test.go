@@ -90,7 +90,6 @@ exec mariadbd "$@"`, "mariadbd"},
 	}
 }
 
-// project is the compose file with an env file, as `docker compose up` runs it.
 type project struct {
 	composition
 
@@ -104,21 +103,19 @@ type project struct {
 
 const gateway = "172.30.47.1"
 
-// network routes between the networks of the containers, of which each has one.
+// network routes between the networks of the containers: each has its own.
 const network = `
 mount -t tmpfs tmpfs /run
 echo 1 >/proc/sys/net/ipv4/ip_forward
 ip link set lo up && ip address add ` + gateway + `/32 dev lo
 exec "$@"`
 
-// has tells whether a service belongs to the project's profile.
 func (p *project) has(name string) bool {
 	s := p.Services[name]
 	return len(s.Profiles) == 0 || slices.ContainsFunc(s.Profiles, func(one string) bool { return slices.Contains(p.profiles, one) })
 }
 
-// root makes a container's file system of this machine's: what compose mounts is there, unchanged, and the rest can
-// only be read.
+// root makes a container's file system of this machine's: compose's mounts are unchanged, the rest is read-only.
 const root = `
 mount --make-rprivate /
 top=/run/containers/$1; mkdir -p $top/upper $top/work $top/root
@@ -182,7 +179,6 @@ func (p *project) start(t *testing.T, name string) {
 	})
 }
 
-// confined is a command with the user, the limits and the environment of a container.
 func (p *project) confined(t *testing.T, name string, command ...string) []string {
 	t.Helper()
 	s, brought := p.Services[name], p.images[name]
@@ -194,7 +190,6 @@ func (p *project) confined(t *testing.T, name string, command ...string) []strin
 	return slices.Concat(words, brought.environ, interpolated(t, s, p.envFile, "/run/secrets"), command)
 }
 
-// run runs a command inside a running container, as `docker compose exec` does.
 func (p *project) run(t *testing.T, name string, command ...string) (string, error) {
 	t.Helper()
 	inside := append([]string{"--target=" + strconv.Itoa(p.running[name].PID()), "--net", "--mount", "--root", "--wd"}, p.confined(t, name, command...)...)
@@ -218,7 +213,6 @@ func (p *project) health(name string) []string {
 	return words[1:]
 }
 
-// join gives each container its network, its address and the names of the others.
 func (p *project) join(t *testing.T) {
 	hosts, next := "127.0.0.1 localhost\n", 20
 	for name, s := range p.Services {
@@ -249,7 +243,6 @@ ip -n "$1" address add "$2/24" dev eth0 && ip -n "$1" link set lo up && ip -n "$
 	check.Must(t, os.WriteFile(p.names, []byte(hosts), 0o644))
 }
 
-// composed starts what the compose file has with an env file, and waits as compose does.
 func composed(t *testing.T, envFile string) *project {
 	p := &project{composition: compose(t), envFile: envFile, secrets: secrets(t), images: map[string]image{}, published: map[string]string{}, running: map[string]*testserver.Command{}}
 	profile := regexp.MustCompile(`docker compose .* --env-file deployments/` + envFile + ` --profile (\w+) up`).FindStringSubmatch(read(t, envFile))
@@ -282,8 +275,7 @@ func (p *project) client(t *testing.T) *http.Client {
 	return client
 }
 
-// Each env file beside the compose file: what compose would start is started from the shipped files, as they are, and
-// sells.
+// For each env file: what compose would start runs from the unchanged shipped files, and sells.
 func TestComposeAsShipped(t *testing.T) {
 	t.Parallel()
 	for _, envFile := range []string{"trial.env", "async.env", "multilock.env"} {

@@ -1,5 +1,4 @@
-// Package deployments has no code. Its test holds the files of the deployment together: what the compose
-// file mounts exists, what it sets is a setting, and the proxy and the service mean each other.
+// Package deployments has no code. Its test holds the files together: mounts, settings, the proxy and the service fit.
 package deployments
 
 import (
@@ -32,7 +31,6 @@ import (
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
-// composition is the part of docker-compose.yml that is looked at.
 type composition struct {
 	Services map[string]service
 	Networks map[string]any
@@ -71,7 +69,6 @@ type service struct {
 
 const ours = "seckill:latest"
 
-// address is the fixed address of the service in a network, or empty.
 func (s service) address(network string) string {
 	networks, _ := s.Networks.(map[string]any)
 	settings, _ := networks[network].(map[string]any)
@@ -105,8 +102,7 @@ func secrets(t *testing.T) string {
 	return filepath.Join(dir, "secrets")
 }
 
-// Whoever breaks out of a program is nobody, can change nothing that stays, and cannot take the machine's memory.
-// Docker sees whether each is healthy, and what they mount is there.
+// An intruder is nobody, changes nothing lasting, and cannot exhaust the memory. Docker sees the health; mounts exist.
 func TestContainersAreConfined(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
@@ -126,8 +122,7 @@ func TestContainersAreConfined(t *testing.T) {
 	}
 }
 
-// Every error of nginx's own that a location answers, and of HAProxy's own, is a problem document with a code of the
-// API. TestShippedProxies meets some of them.
+// Each error page of nginx and HAProxy is a problem document with a code of the API. TestShippedProxies meets some.
 func TestProxyAnswersInProblems(t *testing.T) {
 	t.Parallel()
 	for file, of := range map[string]struct{ pattern, types string }{
@@ -184,9 +179,8 @@ func natsForRoles(t *testing.T) (url func(role string) string) {
 	}
 }
 
-// An instance that faces the public can put orders in and never take one out, and nobody gets in without a password.
-// The worker takes orders, publishes events and purges a voucher's messages, as the runbook says. TestComposeAsShipped
-// sells with both.
+// A public instance can only put orders in. The worker takes orders, publishes events and purges a voucher's messages,
+// as the runbook says. Nobody gets in without a password. TestComposeAsShipped sells with both.
 func TestNATSKnowsTheRoles(t *testing.T) {
 	t.Parallel()
 	url := natsForRoles(t)
@@ -224,8 +218,7 @@ func TestNATSKnowsTheRoles(t *testing.T) {
 	}
 }
 
-// interpolated is the environment of an instance as compose would pass it, with an env file's values and
-// the secrets at another place.
+// interpolated is an instance's environment as compose passes it, with an env file's values and other secrets.
 func interpolated(t *testing.T, s service, envFile, secrets string) []string {
 	t.Helper()
 	values := map[string]string{}
@@ -260,7 +253,7 @@ func TestComposeTraces(t *testing.T) {
 	check.That(t, !check.Value(config.Load(interpolated(t, c.Services["seckill-1"], "", made)))(t).Tracing.On, "it traces by itself")
 }
 
-// Only the proxy is believed whom a request comes from, and only through it an instance is reached.
+// An instance believes only the proxy about a client's address, and is reached only through it.
 func TestProxyAndInstancesMeanEachOther(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
@@ -284,7 +277,7 @@ func says(t *testing.T, file string, texts ...string) {
 	}
 }
 
-// The server itself reads the file: what it does not know it refuses.
+// The server itself reads the file: it refuses what it does not know.
 func TestEveryMessageIsFlushed(t *testing.T) {
 	t.Parallel()
 	options := check.Value(nats.ProcessConfigFile("nats.conf"))(t)
@@ -308,8 +301,7 @@ func statements(t *testing.T, page string) (blocks []string) {
 	return blocks
 }
 
-// The accounts of operating.md can do all that the service does, and the statements of backup.md keep a sale closed and
-// its orders unpaid until payments were compared.
+// The accounts of operating.md suffice for the service. backup.md's statements keep a sale closed until payments agree.
 func TestTheDatabaseOfThePages(t *testing.T) {
 	t.Parallel()
 	server := testserver.MariaDB(t)
@@ -359,8 +351,7 @@ func TestTheDatabaseOfThePages(t *testing.T) {
 	check.Patiently(t, "the sale is open again", func() bool { return buys("u3") == http.StatusCreated })
 }
 
-// The schema of the values names the settings that the program has, but for those that the chart sets: no other is
-// accepted, and none is missing.
+// The schema of the values has exactly the program's settings, but for those that the chart sets.
 func TestTheChartKnowsTheSettings(t *testing.T) {
 	t.Parallel()
 	var schema struct {
@@ -396,8 +387,7 @@ func TestTheChartKnowsTheSettings(t *testing.T) {
 	check.Equal(t, "versions that the chart names", len(versions), 2)
 }
 
-// kubernetesSecret makes the Secret of README.md with a kubectl that writes each of its keys into a file, and returns
-// where.
+// kubernetesSecret makes the Secret of README.md with a kubectl that writes each key into a file, and returns where.
 func kubernetesSecret(t *testing.T) string {
 	t.Helper()
 	_, commands, _ := strings.Cut(read(t, "README.md"), "\n## Kubernetes\n")
@@ -419,8 +409,7 @@ func kubernetesSecret(t *testing.T) string {
 	return made
 }
 
-// The Secret of an installation has what instances read and nothing else: no password of a server's own administrator, no
-// key of the proxy's.
+// An installation's Secret has only what instances read: no administrator's password of a server, no key of the proxy.
 func TestTheSecretHasWhatInstancesRead(t *testing.T) {
 	t.Parallel()
 	var values struct {
@@ -441,8 +430,7 @@ func TestTheSecretHasWhatInstancesRead(t *testing.T) {
 	check.Equal(t, "the keys of the Secret", strings.Join(has, " "), strings.Join(want, " "))
 }
 
-// judged is what the load test says of a run in which one promise was broken, by the metric of the promise; "" is a run
-// in which none was. It runs the load test's own files in k6's own engine.
+// judged is the load test's verdict on a run that broke one promise, or none (""). It runs its files in k6's engine.
 const judged = `
 const run = { scenario: 'rush', rate: 100, duration: 1, stock: 25, arrivals: 100, maxVUs: 10 };
 run.promises = promises(run);
@@ -458,7 +446,7 @@ Object.fromEntries([
   ...metrics.map((metric) => [metric, verdict(true, [metric])]),
 ])`
 
-// Whose fault a run's failure is, its verdict says: only what is k6's alone is k6's.
+// Only what is k6's fault alone is a failure of k6.
 func TestTheVerdictOfALoadTest(t *testing.T) {
 	t.Parallel()
 	vm := sobek.New()

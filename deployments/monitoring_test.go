@@ -86,8 +86,7 @@ var (
 	recordedName = regexp.MustCompile(`\bseckill:[a-z0-9_:]+\b`)
 )
 
-// named are the metrics that an expression names, as they are documented: a histogram's parts
-// by the name of the histogram.
+// named are the documented metrics in an expression: a histogram's parts count as the histogram.
 func named(expr string, families map[string]*dto.MetricFamily) []string {
 	names := metricName.FindAllString(expr, -1)
 	for i, name := range names {
@@ -113,7 +112,7 @@ func TestMonitoring(t *testing.T) {
 	})
 }
 
-// What no server tells makes a panel that is empty, or an alert that never comes.
+// A metric that no server has leaves a panel empty, or an alert silent for ever.
 func monitoringNamesOnlyWhatThereIs(t *testing.T, families map[string]*dto.MetricFamily) {
 	recorded := map[string]bool{}
 	exprs := map[string]string{}
@@ -147,8 +146,7 @@ func monitoringNamesOnlyWhatThereIs(t *testing.T, families map[string]*dto.Metri
 	}
 }
 
-// The list of metrics is what a running server says of them. To bring it up to date, put what
-// this test prints in the place of the table.
+// The list of metrics is that of a running server. To update it, replace the table with what this test prints.
 func everyMetricIsDocumented(t *testing.T, families map[string]*dto.MetricFamily) {
 	var table strings.Builder
 	table.WriteString("| metric | kind | labels | meaning |\n|---|---|---|---|\n")
@@ -175,8 +173,7 @@ func everyMetricIsDocumented(t *testing.T, families map[string]*dto.MetricFamily
 	}
 }
 
-// Every alert that operating.md asks for is there. Each is tried by the tests of the rules, names a runbook that is
-// there, and is named there as a symptom.
+// Every alert of operating.md exists, is tried by the rules' tests, and is a symptom in its runbook.
 func TestAlertsAreComplete(t *testing.T) {
 	t.Parallel()
 	tests := read(t, "prometheus/rules_test.yml") + read(t, "prometheus/rules_long_test.yml")
@@ -212,8 +209,7 @@ func TestAlertsAreComplete(t *testing.T) {
 	}
 }
 
-// What the program is made of, modules of Go and packages of npm, is what NOTICE says, so that no licence goes unnamed.
-// "make notice" writes it.
+// NOTICE names every Go module and npm package in the program, so that no licence is missed. "make notice" writes it.
 func TestNoticeNamesEveryModule(t *testing.T) {
 	t.Parallel()
 	built, err := buildinfo.ReadFile(testserver.Program(t))
@@ -251,7 +247,6 @@ func TestNoticeNamesEveryModule(t *testing.T) {
 	check.That(t, strings.Contains(read(t, "../LICENSE"), "The seckill authors"), "LICENSE names no holder")
 }
 
-// script copies files into a directory of their own, with a program of that name that says what a test wants.
 func script(t *testing.T, name, says string, files ...string) (dir string, environ []string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -263,7 +258,7 @@ func script(t *testing.T, name, says string, files ...string) (dir string, envir
 	return dir, append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"))
 }
 
-// Every image gets the digest that its registry has for it, twice the same; without one nothing changes.
+// Every image gets its registry's digest, also twice in a row; without one nothing changes.
 func TestImagesArePinned(t *testing.T) {
 	t.Parallel()
 	const digest = `printf 'sha256:%s' "$(printf '%s' "$4" | sha256sum | cut -c1-64)"`
@@ -295,7 +290,6 @@ func TestImagesArePinned(t *testing.T) {
 	}
 }
 
-// What was not checked is not said to be free of faults.
 func TestVulnerabilitiesAreNotOverlooked(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -319,8 +313,7 @@ func TestVulnerabilitiesAreNotOverlooked(t *testing.T) {
 	}
 }
 
-// The image's program knows its commit, and calls itself changed only when it is: what .dockerignore leaves out of the
-// sources does not count.
+// The image's program knows its commit. It says "changed" only for changes of sources that .dockerignore keeps.
 func TestTheImageKnowsItsVersion(t *testing.T) {
 	t.Parallel()
 	ignored := read(t, "../.dockerignore")

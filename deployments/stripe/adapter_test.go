@@ -59,7 +59,6 @@ func (m *stripeMock) count(call string) (n int) {
 	return n
 }
 
-// over serves Stripe's mock with the memory laid over its answers.
 func (m *stripeMock) over(stub *server.StubServer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -173,7 +172,6 @@ func checkout() payment.Checkout {
 	}
 }
 
-// paid lets the buyer pay.
 func (w *world) paid() {
 	w.stripe.with(func() {
 		maps.Copy(w.stripe.session, map[string]any{"status": "complete", "payment_status": "paid", "payment_intent": map[string]any{"id": "pi_1"}})
@@ -248,8 +246,7 @@ func TestRefusalsAndSilence(t *testing.T) {
 	check.Is(t, "with another key", check.ErrorOf(stranger.LookUp(ctx, "p500")), model.ErrUnknownOutcome)
 }
 
-// Stripe keeps a session open for half an hour at least: that of an order whose time is over is ended when it is asked
-// for.
+// Stripe keeps a session for at least half an hour: asked about an order whose time is over, the adapter ends it.
 func TestThePageEndsWithItsOrder(t *testing.T) {
 	t.Parallel()
 	w, ctx, asked := newWorld(t), t.Context(), checkout()
@@ -314,8 +311,7 @@ func TestEventsBecomeWebhooks(t *testing.T) {
 	check.Equal(t, "nothing of the stranger", len(w.heard), 0)
 }
 
-// TestMoneyThatMovesAtStripe: refunds of the dashboard and disputes are told as the payment stands, whichever event
-// comes last.
+// TestMoneyThatMovesAtStripe: refunds and disputes arrive as the payment stands, whichever event comes last.
 func TestMoneyThatMovesAtStripe(t *testing.T) {
 	t.Parallel()
 	w, ctx := newWorld(t), t.Context()

@@ -26,13 +26,11 @@ import (
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
-// realDatabase are the settings of instances on a database of the test.
 func realDatabase(t *testing.T) []string {
 	t.Helper()
 	return []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more"}
 }
 
-// start starts an instance on free ports, with a data directory of its own.
 func start(t *testing.T, log io.Writer, settings ...string) *Instance {
 	t.Helper()
 	cfg := check.Value(config.Load(append([]string{
@@ -48,8 +46,7 @@ func stopNow(instance *Instance) {
 	instance.Stop(now)
 }
 
-// Without its connection to the queue an instance can keep no promise: when the
-// client library has given it up, the instance ends, in every role.
+// Without its queue an instance can keep no promise: when the client library gives up, it ends, in every role.
 func TestInstanceEndsWithoutItsQueue(t *testing.T) {
 	t.Parallel()
 	for _, role := range []config.Role{config.RoleAPI, config.RoleWorker, config.RoleAll} {
@@ -91,8 +88,7 @@ func TestExpiryInSyncWithAnEmbeddedRedis(t *testing.T) {
 	})
 }
 
-// Of several instances on one database one has the simulator, and with it the ledger; the start of a second one says
-// what to set. When the first has stopped, another one has it.
+// Of the instances on one database one has the simulator and its ledger. A second start says so; a stop frees it.
 func TestOneInstanceHasTheSimulator(t *testing.T) {
 	t.Parallel()
 	settings := append(realDatabase(t), "SECKILL_REDIS_URL="+testserver.SharedRedis(t),
@@ -141,7 +137,6 @@ func TestAStartWithoutPaymentsSaysSo(t *testing.T) {
 	}
 }
 
-// rights are the words of the ACL line in deployments/README.md, behind the password.
 func rights(t *testing.T) []string {
 	t.Helper()
 	text := check.Value(os.ReadFile("../../deployments/README.md"))(t)
@@ -152,7 +147,6 @@ func rights(t *testing.T) []string {
 	return strings.Fields(string(line[1]))
 }
 
-// inspected is what the start says of a Redis.
 func inspected(t *testing.T, url string, mode model.OrderMode, locks model.LockMode) error {
 	t.Helper()
 	client := check.Value(redisdb.NewClient(url, nil))(t)
@@ -161,7 +155,7 @@ func inspected(t *testing.T, url string, mode model.OrderMode, locks model.LockM
 	return i.inspectRedis(t.Context(), client)
 }
 
-// allow gives a Redis a user who may do so much, and returns the URL.
+// allow adds a user with these rights to a Redis, and returns the URL.
 func allow(t *testing.T, server *testserver.Server, user string, rights []string) string {
 	t.Helper()
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -174,8 +168,7 @@ func allow(t *testing.T, server *testserver.Server, user string, rights []string
 	return "redis://" + user + ":password1@" + server.Addr() + "/0"
 }
 
-// The documented line is enough, in every mode, and leaves nothing behind; without any of its rights the start is
-// refused.
+// The documented line suffices in every mode and leaves nothing behind. Without any of its rights the start fails.
 func TestTheRightsInRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t, "--repl-diskless-sync-delay", "0")

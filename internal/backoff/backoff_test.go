@@ -14,7 +14,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// clock is a clock that a test turns.
 type clock struct{ time.Time }
 
 func (c *clock) now() time.Time { return c.Time }
@@ -56,8 +55,7 @@ func TestWaitsGrowAndAreBounded(t *testing.T) {
 	check.That(t, f.Wait("b") == 0 && f.Clean("b"), "another key waits, too")
 }
 
-// Hundreds of failures are no more than a few: after Longest the key may try, and
-// after some minutes it is as if nothing had been.
+// Hundreds of failures count as a few: after Longest the key may try, and minutes later they are forgotten.
 func TestNobodyWaitsForGood(t *testing.T) {
 	t.Parallel()
 	f, c := failures(t, 10)
@@ -104,7 +102,6 @@ func TestWhatIsTakenBackDoesNotCount(t *testing.T) {
 	check.That(t, f.Wait("b") == 2*time.Second, "Wait = %s", f.Wait("b"))
 }
 
-// The key that was quiet longest makes room.
 func TestKeysAreBounded(t *testing.T) {
 	t.Parallel()
 	f, _ := failures(t, 10)

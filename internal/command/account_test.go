@@ -17,7 +17,6 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// started is an embedded instance in this process, and its settings.
 func started(t *testing.T, environ ...string) (*app.Instance, config.Config) {
 	t.Helper()
 	cfg, err := config.Load(append([]string{
@@ -82,7 +81,6 @@ func TestTokensOfARealDeployment(t *testing.T) {
 	}
 }
 
-// login tries to log in with a running instance, and again while that cannot tell.
 func login(t *testing.T, base, username, password string) (status int) {
 	t.Helper()
 	body := check.Value(json.Marshal(map[string]string{"username": username, "password": password}))(t)

@@ -18,7 +18,6 @@ import (
 	"seckill/model"
 )
 
-// reach is a client of an embedded server in a process of its own.
 func reach(t *testing.T, dir, base string) counter {
 	t.Helper()
 	cfg := check.Value(config.Load(in(dir)))(t)
@@ -26,8 +25,7 @@ func reach(t *testing.T, dir, base string) counter {
 	return counter{remote.Service{URL: base, Client: client(t), Tokens: authority}}
 }
 
-// One variable is enough, a server that is killed in the middle goes on where it
-// was, and what is embedded belongs to one process at a time.
+// One variable is enough, a killed server resumes where it was, and one process at a time has the embedded parts.
 func TestEmbeddedAsync(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -62,7 +60,6 @@ func TestEmbeddedAsync(t *testing.T) {
 	switched(t, dir, voucher)
 }
 
-// switched switches an embedded database whose server is stopped, and back.
 func switched(t *testing.T, dir, voucher string) {
 	t.Helper()
 	if got := call(t, inAsync(dir), "", "mode", "sync"); got.code != 0 || got.stderr != "" {
@@ -83,8 +80,8 @@ func switched(t *testing.T, dir, voucher string) {
 	call(t, inAsync(dir), "", "deadletters", "list").shows(exitOK, "0 dead letters")
 }
 
-// The commands around a change of the mode: the audit of each side, the refusal beside an instance that sells, and that
-// instances of the wrong mode say what to do.
+// Around a change of the mode: both audits, the refusal while an instance sells, and hints of the wrong mode's
+// instances.
 func TestModeCommand(t *testing.T) {
 	t.Parallel()
 	environ := asyncEnviron(t)

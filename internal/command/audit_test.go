@@ -29,7 +29,6 @@ import (
 	"seckill/queue"
 )
 
-// asyncEnviron is an asynchronous deployment on the servers the tests share.
 func asyncEnviron(t *testing.T) []string {
 	t.Helper()
 	return []string{
@@ -38,7 +37,6 @@ func asyncEnviron(t *testing.T) []string {
 	}
 }
 
-// counter is an instance as its clients see it.
 type counter struct{ remote.Service }
 
 func counterOf(t *testing.T, instance *app.Instance, cfg config.Config) counter {
@@ -47,7 +45,6 @@ func counterOf(t *testing.T, instance *app.Instance, cfg config.Config) counter 
 	return counter{remote.Service{URL: instance.BaseURL(), Client: client(t), Tokens: authority}}
 }
 
-// putUp puts a voucher on sale.
 func (s counter) putUp(t *testing.T, stock int64) string {
 	t.Helper()
 	return s.Create(t, map[string]any{"stock": stock}).ID
@@ -80,14 +77,12 @@ func (s counter) persisted(t *testing.T, user, voucher string) model.Order {
 	return order
 }
 
-// drained waits until the queue has forgotten the orders of a voucher: a message is acknowledged after its buyer was
-// told.
+// drained waits until the queue has forgotten a voucher's orders: it acknowledges each after telling the buyer.
 func (s counter) drained(t *testing.T, voucher string) {
 	t.Helper()
 	check.Eventually(t, "the queue is empty", func() bool { return s.Audit(t, voucher).Queue.Pending == 0 })
 }
 
-// ready is what an instance says of itself.
 func ready(t *testing.T, base string) (status int, body string) {
 	t.Helper()
 	response, err := client(t).Get(base + "/readyz")
@@ -119,7 +114,6 @@ func TestAuditRepairsAHotCopyThatIsWrong(t *testing.T) {
 	}
 }
 
-// spoil makes a hot copy believe in one unit too many.
 func spoil(t *testing.T, cfg config.Config, voucher string) {
 	t.Helper()
 	rdb := check.Value(redisdb.NewClient(cfg.RedisURL, nil))(t)
@@ -130,7 +124,6 @@ func spoil(t *testing.T, cfg config.Config, voucher string) {
 	}
 }
 
-// bury puts letters into a deployment's queue.
 func bury(t *testing.T, cfg config.Config, letters ...model.DeadLetter) {
 	t.Helper()
 	db := check.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
@@ -191,7 +184,6 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// ofDatabase changes rows behind the service's back.
 func ofDatabase(t *testing.T, cfg config.Config, statement string, args ...any) {
 	t.Helper()
 	db := check.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
@@ -199,7 +191,6 @@ func ofDatabase(t *testing.T, cfg config.Config, statement string, args ...any) 
 	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), statement, args...)))
 }
 
-// setRow changes a voucher's row.
 func setRow(t *testing.T, cfg config.Config, assignments, voucher string) {
 	t.Helper()
 	ofDatabase(t, cfg, "UPDATE vouchers SET "+assignments+" WHERE id = ?", voucher)
@@ -259,8 +250,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditRepairsTheStock: units that leaked come back, units that were never
-// there go, and an oversold voucher is said to be one.
+// TestAuditRepairsTheStock: leaked units come back, invented units go, and the audit names an oversold voucher.
 func TestAuditRepairsTheStock(t *testing.T) {
 	t.Parallel()
 	instance, cfg := started(t, in(t.TempDir())...)
@@ -364,8 +354,7 @@ func TestCommandsRefuseAnotherRedis(t *testing.T) {
 	call(t, environ, "", "audit", "--repair").shows(exitOK)
 }
 
-// TestAShopThatDoesNotAddUpTells: an order that somebody has deleted is missed without an audit, and not any more when
-// it is repaired.
+// TestAShopThatDoesNotAddUpTells: a deleted order shows without an audit, until a repair.
 func TestAShopThatDoesNotAddUpTells(t *testing.T) {
 	t.Parallel()
 	instance, cfg := started(t)
@@ -385,11 +374,9 @@ func TestAShopThatDoesNotAddUpTells(t *testing.T) {
 	check.Patiently(t, "it is told no more", func() bool { return !told() })
 }
 
-// inAsync names a data directory and nothing but the order mode.
 func inAsync(dir string) []string { return append(in(dir), "SECKILL_ORDER_MODE=async") }
 
-// A repair, and the replay of an embedded server's letter, need the place of the server. The replay
-// leaves an order that its next start knows.
+// A repair, and an embedded server's replay, need the server to be away. The next start knows the replayed order.
 func TestEmbeddedReplay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -443,8 +430,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// What is embedded beside a real database allows one instance: the second is not
-// ready, sells nothing, and leaves the first one's hot copies alone.
+// Embedded parts beside a real database allow one instance: a second is unready, sells nothing and spares hot copies.
 func TestSecondInstanceWithEmbeddedPartsSellsNothing(t *testing.T) {
 	t.Parallel()
 	environ := []string{

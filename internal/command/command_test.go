@@ -41,7 +41,6 @@ func TestMain(m *testing.M) {
 	testserver.Main(m)
 }
 
-// called is what a command did.
 type called struct {
 	code           int
 	stdout, stderr string
@@ -61,7 +60,6 @@ func (c called) shows(code int, texts ...string) {
 	}
 }
 
-// call runs a command in this process.
 func call(t *testing.T, environ []string, stdin string, args ...string) called {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -75,7 +73,6 @@ func call(t *testing.T, environ []string, stdin string, args ...string) called {
 	}}
 }
 
-// in names a data directory of its own, so that no two tests share one.
 func in(dir string) []string { return []string{"SECKILL_DATA_DIR=" + dir} }
 
 func TestExitCodes(t *testing.T) {
@@ -240,11 +237,10 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// shownCommand is a call of the program in a page: at the beginning of a line or of a piece of code, in $(…), or behind
-// what brings it into a container.
+// shownCommand is a call of the program in a page: first in a line or a piece of code, in $(…), or in a container.
 var shownCommand = regexp.MustCompile("(?m)(?:^|`|\\$\\(|-- |exec (?:-\\w+ )?[\\w-]+ )(?:[A-Z_]+=\\S+ )*(?:go run \\.|seckill)((?: +(?:\\[?-{0,2}[\\w-]+|SEQ)(?:(?:\\\\?\\||=)[\\w.:/-]+)*\\]*)+)")
 
-// shownCommands are the calls in a page, each choice of alternatives by itself.
+// shownCommands are the calls in a page, with one call for each alternative.
 func shownCommands(page string) [][]string {
 	var calls [][]string
 	for _, match := range shownCommand.FindAllStringSubmatch(page, -1) {
@@ -264,7 +260,7 @@ func shownCommands(page string) [][]string {
 	return calls
 }
 
-// parses tells what is wrong with a call, without running it.
+// parses checks a call without running it.
 func parses(call []string) error {
 	root := newRoot(Process{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard})
 	cmd, rest, err := root.Find(call)
@@ -285,7 +281,6 @@ func parses(call []string) error {
 	return nil
 }
 
-// Every call of the program that a page shows is one that the program understands.
 func TestPagesShowCommandsThatAreThere(t *testing.T) {
 	t.Parallel()
 	root := check.Value(filepath.Abs("../.."))(t)
@@ -312,7 +307,6 @@ func TestPagesShowCommandsThatAreThere(t *testing.T) {
 	}
 }
 
-// The negative control of the test above.
 func TestWrongCommandsOfPagesAreFound(t *testing.T) {
 	t.Parallel()
 	for page, want := range map[string]int{
@@ -409,7 +403,6 @@ func TestDrawVerify(t *testing.T) {
 	}
 }
 
-// behindTLS checks a draw through a proxy whose authority the machine does not know.
 func behindTLS(t *testing.T, base, voucher string) {
 	t.Helper()
 	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(check.Value(url.Parse(base))(t)))

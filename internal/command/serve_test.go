@@ -27,7 +27,6 @@ import (
 	"seckill/model"
 )
 
-// server is `seckill serve` in a process of its own.
 type server struct {
 	cmd            *exec.Cmd
 	stdout, stderr *check.Log
@@ -73,7 +72,6 @@ func welcoming(t *testing.T, dir string, cmd *exec.Cmd, stderr *os.File) *server
 	return s
 }
 
-// stop sends a signal and returns the exit code.
 func (s *server) stop(t *testing.T, signal os.Signal) int {
 	t.Helper()
 	check.Must(t, s.cmd.Process.Signal(signal))
@@ -81,7 +79,6 @@ func (s *server) stop(t *testing.T, signal os.Signal) int {
 	return s.cmd.ProcessState.ExitCode()
 }
 
-// pasted runs lines as a person would who pastes them into a shell.
 func pasted(t *testing.T, lines ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(check.Context(t), "bash", "-euc", strings.Join(lines, "\n"))
@@ -104,8 +101,7 @@ func (s *server) curls(t *testing.T) (lines []string, base string) {
 	return lines, regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(s.stdout.String())
 }
 
-// Without any setting the data is in ./data. The welcome's lines buy something, the data directory has one server at a
-// time, and orders and tokens survive a restart.
+// Without settings the data is in ./data, for one server at a time. The welcome's lines buy. A restart keeps the data.
 func TestEmbeddedServer(t *testing.T) {
 	t.Parallel()
 	place := t.TempDir()
@@ -144,8 +140,7 @@ func TestEmbeddedServer(t *testing.T) {
 	check.Equal(t, "the exit code after SIGINT", second.stop(t, os.Interrupt), 0)
 }
 
-// Whose terminal is closed, or whose log nobody reads any more, serves to the end what is under way. nohup keeps it
-// running.
+// After its terminal closes, or its log's reader leaves, a server finishes what is under way. nohup keeps it running.
 func TestAClosedTerminalIsNoKill(t *testing.T) {
 	t.Parallel()
 	closed := serve(t, t.TempDir())
@@ -169,7 +164,6 @@ func TestAClosedTerminalIsNoKill(t *testing.T) {
 	check.Equal(t, "the exit code under nohup", kept.stop(t, syscall.SIGTERM), 0)
 }
 
-// terminal opens a pseudo-terminal: what is written to it is seen.
 func terminal(t *testing.T) (*os.File, *check.Log) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -260,7 +254,6 @@ func attend(t *testing.T, person bool, until string, environ ...string) attended
 	return s
 }
 
-// welcomes is how the welcome ends.
 const welcomes = "Stop with Ctrl-C"
 
 // door is what a server says of its console.
@@ -282,8 +275,7 @@ func (s attended) tokens() []string {
 	return regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`).FindAllString(s.seen.String(), -1)
 }
 
-// A person who knows nothing but the first lines on the terminal is in the console, and has tokens to paste. The
-// password is there once, and in no log.
+// The first lines on the terminal suffice for the console and have tokens. The password is there once, and in no log.
 func TestTheFirstStartMakesAnAdministrator(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -319,8 +311,7 @@ func TestTheFirstStartMakesAnAdministrator(t *testing.T) {
 	}
 }
 
-// What nobody reads at once is a log. A token in it would be an administrator for whoever reads the log. It says how an
-// account is made.
+// What nobody reads at once is a log: a token there makes its readers administrators. It says how to make an account.
 func TestTokensAreForTheTerminal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -339,7 +330,6 @@ func TestTokensAreForTheTerminal(t *testing.T) {
 	}
 }
 
-// A buyer who has the name keeps it.
 func TestAFirstStartBesideABuyerOfTheName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -432,8 +422,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// The command has a server of its own, of whose settings only the order mode is said by the environment. It leaves
-// nothing behind.
+// The command has a server of its own, takes only the order mode from the environment, and leaves nothing behind.
 func TestDemoCleansUp(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	environ := []string{"SECKILL_LOCK_MODE=maybe", "SECKILL_ORDER_MODE=async"}

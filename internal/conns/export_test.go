@@ -16,8 +16,7 @@ func (g *Guard) Hasty() {
 	g.rest = 0
 }
 
-// Pass lets time go by for the trouble that a guard remembers. Before a negative one no machine is slow enough that the
-// trouble is over.
+// Pass lets a guard's remembered trouble age. A negative d keeps it young on any slow machine.
 func (g *Guard) Pass(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -45,7 +45,6 @@ func serve(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener) 
 	return serveWithin(t, o, wrap, check.Deadline)
 }
 
-// serveWithin bounds what an answer may take.
 func serveWithin(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener, longest time.Duration) *server {
 	t.Helper()
 	s := &server{t: t, registry: prometheus.NewRegistry(), log: &check.Log{}, release: make(chan struct{}), longest: longest}
@@ -97,7 +96,6 @@ func (s *server) dial() net.Conn {
 	return c
 }
 
-// ask sends a request over a connection of its own.
 func (s *server) ask(path string) net.Conn {
 	s.t.Helper()
 	c := s.dial()
@@ -158,8 +156,7 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// A connection with a request under way is never closed for another one: those beyond the bound wait for their end, and
-// after a while the instance is not ready.
+// No other connection closes a busy one: those beyond the bound wait, and after a while the instance is not ready.
 func TestBusyConnectionsStay(t *testing.T) {
 	t.Parallel()
 	s := serve(t, conns.Options{Max: 5, PerNetwork: 1000}, nil)
@@ -183,9 +180,9 @@ func TestBusyConnectionsStay(t *testing.T) {
 	check.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil && s.status(s.ask("/")) == http.StatusOK })
 }
 
-// One address has a part of the connections, and makes room for itself; a trusted proxy may have them all. A client
-// that closes its sending half behind its request hears the answer, and is no client that hung up. Who needs no answer
-// any more looks the same, and ends its request when no answer can come. Half a request is over at once.
+// One address has a part of the connections; a trusted proxy may have all. A client that half-closes behind its request
+// gets its answer. One that hung up looks the same: its request ends when no answer can come. Half a request ends at
+// once.
 func TestHalfClosedConnectionsAreServed(t *testing.T) {
 	t.Parallel()
 	halved := func(s *server, text string) net.Conn {
@@ -278,7 +275,6 @@ func TestAcceptErrors(t *testing.T) {
 	check.Is(t, "its health after a while", s.guard.Probe(t.Context()), nil)
 }
 
-// The bound leaves room below the limit of the process.
 func TestBoundFitsTheProcess(t *testing.T) {
 	t.Parallel()
 	var limit syscall.Rlimit
@@ -315,8 +311,7 @@ func TestUnreadableRequestsHearProblems(t *testing.T) {
 	}
 }
 
-// Whoever waits for an answer on a connection of a set hears of its end at once; one that was closed before is not in
-// it.
+// Whoever waits on a connection of a set learns of its end at once; a connection closed earlier is not in the set.
 func TestSet(t *testing.T) {
 	t.Parallel()
 	var set conns.Set

@@ -11,8 +11,7 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// Of a listener that ends, connections that stand already are accepted, and no other comes to stand: it is refused once
-// the listener is closed, and never reset with a request in it.
+// A closing listener accepts the connections that stand. Others are refused, and never reset with a request inside.
 func TestNoConnectionIsLeftUnseen(t *testing.T) {
 	t.Parallel()
 	listener := check.Value(conns.Listen(t.Context(), "127.0.0.1:0"))(t)

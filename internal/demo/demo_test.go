@@ -20,7 +20,6 @@ import (
 	"seckill/model"
 )
 
-// shop is a server that sells as the test wants.
 type shop struct {
 	mu      sync.Mutex
 	stock   int64
@@ -52,7 +51,6 @@ func (s *shop) force(user string) (int, any) {
 	return http.StatusCreated, order
 }
 
-// look is the order that a client asks for.
 func (s *shop) look(path string) (int, any) {
 	for _, order := range s.rows {
 		if strings.HasSuffix(path, "/orders/"+order.ID) {

@@ -43,7 +43,6 @@ func TestKnownDraw(t *testing.T) {
 	check.Equal(t, "order", fmt.Sprint(list), "[6384b220f667faf8de1beace0bcfb70b3e714a8148fba853cd312021a11c764b 1e84097aba9db061c465cc725ab1eea08fc61a09288c1ee649931a0f99f3b407 c06607eb94d194bfdbfa24a6779b40cc28c906ac69a65e71bb49dc7f9cccb6ae c103ba06b819ec15709f3d11c92f4bd816cf726c23010b4fb19058cd54d8e0ab]")
 }
 
-// A draw that was tampered with anywhere does not hold.
 func TestATamperedDrawDoesNotHold(t *testing.T) {
 	t.Parallel()
 	flip := func(text *string) {

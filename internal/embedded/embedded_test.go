@@ -132,8 +132,7 @@ func TestKeysExpireByThemselves(t *testing.T) {
 	check.Eventually(t, "the key expires", func() bool { return check.Value(c.Exists(ctx, "lock:order:1").Result())(t) == 0 })
 }
 
-// Every user of the machine reaches the server's port, and hears nothing there without the password, which each server
-// has of its own.
+// Every user of the machine reaches the server's port, and gets nothing without the password of that server.
 func TestStrangersHearNothing(t *testing.T) {
 	t.Parallel()
 	known, other := client(t), client(t)
@@ -203,7 +202,6 @@ func TestSecretIsMadeOnceAndKept(t *testing.T) {
 		check.That(t, len(secrets[0]) >= 32 && other != secrets[0] && info.Mode().Perm() == 0o600 && len(left) == 1,
 			"%s: %q, in another directory %q, mode %v, beside %q", name, secrets[0], other, info.Mode(), left)
 
-		// A damaged one is refused, and not replaced.
 		check.Must(t, os.WriteFile(file, []byte("short\n"), 0o600))
 		_, err := of(t.Context(), dir)
 		text := check.Value(os.ReadFile(file))(t)
@@ -213,8 +211,7 @@ func TestSecretIsMadeOnceAndKept(t *testing.T) {
 	}
 }
 
-// What a copy left open to everybody is closed, and the log says so. A
-// directory that others use too stays open to them.
+// The start closes a copy's files that everybody could read, and logs it. A directory that others use stays open.
 func TestReadableDataIsTightened(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

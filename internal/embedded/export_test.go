@@ -6,6 +6,5 @@ func (n *NATS) Listens() bool {
 	return s.Addr() != nil || s.ClusterAddr() != nil || s.MonitorAddr() != nil || s.ProfilerAddr() != nil
 }
 
-// FlushesAlways tells whether the server flushes each message. From outside only
-// the death of the machine would show it.
+// FlushesAlways tells whether the server flushes each message. Outside, only the machine's death would show it.
 func (n *NATS) FlushesAlways() bool { return n.server.Load().JetStreamConfig().SyncAlways }

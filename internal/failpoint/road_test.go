@@ -17,7 +17,6 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// kind says what a name means that changes something outside the process.
 type kind int
 
 const (
@@ -25,7 +24,6 @@ const (
 	ofTheRoad                     // a function or method of ours that makes such calls
 )
 
-// changing names what changes something outside the process.
 var changing = map[string]kind{
 	"Reserve": ofAnInterface, "Publish": ofAnInterface, "Confirm": ofAnInterface,
 	"Persist": ofAnInterface, "CreateOrders": ofAnInterface, "Fail": ofAnInterface, "Bury": ofAnInterface,
@@ -141,8 +139,8 @@ func TestEveryStepIsReachedOnce(t *testing.T) {
 	}
 }
 
-// Between any two calls of a road that change something stands a step: a process can be killed there. (Before the first
-// and behind the last there need be none: nothing has happened yet, or everything.)
+// Between two changing calls of a road stands a step, where a process can be killed. (None is due at the ends: there
+// nothing has happened yet, or everything.)
 func TestStepsStandBetweenAnyTwoChanges(t *testing.T) {
 	t.Parallel()
 	s := read(t)
@@ -166,8 +164,7 @@ func TestStepsStandBetweenAnyTwoChanges(t *testing.T) {
 	}
 }
 
-// What changes something stands on a road, or says why not: a new call makes its author
-// decide where the program has to survive being killed.
+// What changes something stands on a road or says why not: so its author decides where a kill must be survived.
 func TestEveryChangeStandsOnARoad(t *testing.T) {
 	t.Parallel()
 	s := read(t)
@@ -198,8 +195,7 @@ func TestEveryChangeStandsOnARoad(t *testing.T) {
 	}
 }
 
-// event is something on the road that stands in the source: a boundary, or a call
-// that changes something outside the process.
+// event is a boundary on the road, or a call that changes something outside the process.
 type event struct {
 	step string // name of the constant; empty: a call
 	call string // name of the method
@@ -214,7 +210,6 @@ type source struct {
 	methods   map[string]bool            // of the interfaces that the service declares
 }
 
-// read parses every file that ends up in the program.
 func read(t *testing.T) *source {
 	t.Helper()
 	s := &source{
@@ -261,7 +256,6 @@ func (s *source) parse(path string) error {
 	return nil
 }
 
-// events lists what stands in the functions of a name, in the order of the source.
 func (s *source) events(name string) []event {
 	var events []event
 	for _, function := range s.functions[name] {
@@ -287,7 +281,6 @@ func (s *source) events(name string) []event {
 	return events
 }
 
-// reached is the step of a call failpoint.Reach(failpoint.Step).
 func reached(call *ast.CallExpr) (step string, ok bool) {
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || function.Sel.Name != "Reach" || len(call.Args) != 1 {
@@ -300,7 +293,6 @@ func reached(call *ast.CallExpr) (step string, ok bool) {
 	return constant.Sel.Name, true
 }
 
-// outward is the name of a call that changes something outside.
 func outward(call *ast.CallExpr) (name string, ok bool) {
 	switch function := call.Fun.(type) {
 	case *ast.Ident: // a function of the same package
@@ -310,8 +302,7 @@ func outward(call *ast.CallExpr) (name string, ok bool) {
 		case ofTheRoad:
 			return name, true
 		case ofAnInterface:
-			// What the service asks of others takes a context and something to do;
-			// ctx.Done() and Close(ctx) are something else.
+			// A call to others takes a context and something to do; ctx.Done() and Close(ctx) do not.
 			first, isName := argument(call, 0).(*ast.Ident)
 			return name, isName && strings.HasSuffix(strings.ToLower(first.Name), "ctx") && len(call.Args) > 1
 		}
@@ -326,7 +317,6 @@ func argument(call *ast.CallExpr, n int) ast.Expr {
 	return call.Args[n]
 }
 
-// steps are the names of the constants, with their values.
 func steps(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -342,8 +332,7 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 // obeyed is the name by which a program would kill itself.
 const obeyed = "SECKILL_FAILPOINT"
 
-// What obeys is compiled with the tag alone, and without it Reach does nothing. (The binaries themselves are looked at
-// by the faults.)
+// Only the tag compiles what obeys; without it Reach does nothing. (The faults look at the binaries themselves.)
 func TestOnlyTheTagMakesAProgramObey(t *testing.T) {
 	t.Parallel()
 	s := read(t)

@@ -15,8 +15,7 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// The program as it is shipped holds nothing of all this; built for the tests, it
-// does, or the search would find nothing anywhere.
+// The shipped program has none of the names. The tests' program has them, or the search would find nothing anywhere.
 func TestShippedProgramHoldsNothingOfIt(t *testing.T) {
 	t.Parallel()
 	words := []string{obeyed}

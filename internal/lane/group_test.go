@@ -44,7 +44,6 @@ func slow(t *testing.T, takes time.Duration, opts lane.Options) (group *lane.Gro
 	}
 }
 
-// submit submits items that somebody waits for.
 func submit(t *testing.T, group *lane.Group[int, int], items int) {
 	t.Helper()
 	for i := range items {
@@ -67,8 +66,7 @@ func TestOneWriterWhileItKeepsUp(t *testing.T) {
 	})
 }
 
-// TestWriterThatTakesLongIsRelieved: what waits behind a slow batch is taken by another
-// writer, and by that one alone until it is slow too.
+// TestWriterThatTakesLongIsRelieved: one other writer takes what waits behind a slow batch, until it is slow too.
 func TestWriterThatTakesLongIsRelieved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

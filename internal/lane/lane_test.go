@@ -18,7 +18,6 @@ import (
 	"seckill/model"
 )
 
-// item is one of a key; its number is unique.
 type item struct {
 	key    string
 	number int
@@ -93,7 +92,6 @@ func (s *store) run(_ context.Context, items []item) ([]lane.Trouble, error) {
 	return answers, nil
 }
 
-// pass takes time of the bubble.
 func pass(takes time.Duration) { <-time.After(takes) }
 
 // pass takes a part of a run's time, beside others.
@@ -116,7 +114,7 @@ func (s *store) did(i item) (times int) {
 	return times
 }
 
-// ran tells the runs that began since the last call, those of one instant by name.
+// ran lists the runs begun since the last call, those of one instant by name.
 func (s *store) ran() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +127,6 @@ func (s *store) ran() string {
 	return strings.Join(told, " ")
 }
 
-// scene is a lane on a store.
 type scene struct {
 	*store
 	*lane.Lane[item, lane.Trouble]
@@ -154,7 +151,6 @@ func onScene(t *testing.T, fruitless int, test func(*testing.T, *scene)) {
 	})
 }
 
-// answer is what became of an item, and after how long.
 type answer struct {
 	err  error
 	took time.Duration
@@ -180,8 +176,7 @@ func (s *scene) ask(ctx context.Context, keys ...string) map[string]<-chan answe
 	return answers
 }
 
-// TestALockedKeyIsWaitedForOnce: the others of its run lose one attempt, those who come meanwhile do not meet it, and
-// it shares runs again when its term is over.
+// TestALockedKeyIsWaitedForOnce: others lose one attempt, newcomers none; after its term the key shares runs again.
 func TestALockedKeyIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	onScene(t, 0, func(t *testing.T, s *scene) {
@@ -220,8 +215,8 @@ func TestManyLockedKeys(t *testing.T) {
 	})
 }
 
-// TestAKeyThatSpoilsRuns: where the error names nobody each key is tried by itself, at once, and the one that fails
-// stays alone, is attempted less and less often, and is attempted within two seconds when it is well.
+// TestAKeyThatSpoilsRuns: an error without a name has each key tried alone, at once. The failing one stays alone, is
+// tried less and less often, and within two seconds of being well.
 func TestAKeyThatSpoilsRuns(t *testing.T) {
 	t.Parallel()
 	onScene(t, 0, func(t *testing.T, s *scene) {
@@ -263,8 +258,7 @@ func TestASuspicionIsNoTrouble(t *testing.T) {
 	})
 }
 
-// TestAnUnknownOutcomeIsTheAnswer: nothing is run again that may have been done, and the keys go by themselves for a
-// while.
+// TestAnUnknownOutcomeIsTheAnswer: nothing runs again that may have happened; the keys run alone for a while.
 func TestAnUnknownOutcomeIsTheAnswer(t *testing.T) {
 	t.Parallel()
 	onScene(t, 0, func(t *testing.T, s *scene) {
@@ -277,8 +271,7 @@ func TestAnUnknownOutcomeIsTheAnswer(t *testing.T) {
 	})
 }
 
-// TestAnswersTellOfTrouble: nothing fails, but the others would wait again and again; and a key whose answers say that
-// it is ill rests.
+// TestAnswersTellOfTrouble: nothing fails, but others would wait again and again. A key rests once its answers show it.
 func TestAnswersTellOfTrouble(t *testing.T) {
 	t.Parallel()
 	onScene(t, 0, func(t *testing.T, s *scene) {
@@ -293,8 +286,7 @@ func TestAnswersTellOfTrouble(t *testing.T) {
 	})
 }
 
-// TestOneBadItemIsFound: the others of its key are done, at once where its data are refused, and after the second
-// attempt otherwise.
+// TestOneBadItemIsFound: the others of its key are done, at once for refused data, else after the second attempt.
 func TestOneBadItemIsFound(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{"its data": fmt.Errorf("%w: 1366", model.ErrDataRefused), "another reason": errors.New("a damaged page")} {
@@ -367,10 +359,9 @@ func TestFewKeysAreRemembered(t *testing.T) {
 	})
 }
 
-// TestHistories generates troubles of some keys, and of single items of theirs, at any step, and holds the lane to what
-// it promises: each item is answered once and is done when its answer says so, an item of a well key never fails but
-// for an outcome that nobody knows, it waits no longer than a few runs that others have spoiled, and when all are well
-// they share runs again.
+// TestHistories generates troubles of keys and single items at any step, and holds the lane to its promises: one answer
+// for each item, true to what was done; no failure of a well key's item but an unknown outcome; no wait beyond a few
+// spoiled runs; and shared runs once all are well.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	seeds := check.Seeded(t)
@@ -385,7 +376,6 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// history is one generated course of events.
 type history struct {
 	*scene
 
@@ -427,7 +417,6 @@ func (h *history) play(t *testing.T) {
 	check.Equal(t, "runs, when all are well", h.ran(), "v0+w")
 }
 
-// mayBeIll keeps half of the keys well.
 func (h *history) mayBeIll(key string, vouchers int) bool {
 	return h.ill[key] || len(h.ill) < (vouchers+1)/2
 }
@@ -444,7 +433,6 @@ func (h *history) anyTrouble(key string) trouble {
 	}[h.random.IntN(7)]
 }
 
-// submit submits a few items, whose submitter may leave.
 func (h *history) submit(t *testing.T, vouchers int) {
 	t.Helper()
 	items := make([]item, 1+h.random.IntN(30))
@@ -480,6 +468,5 @@ func (h *history) submit(t *testing.T, vouchers int) {
 	_ = leave
 }
 
-// bound is how long the item of a well key may take: two spoiled runs, the longest of which takes three seconds, one
-// that another writer has begun meanwhile, and those of its own.
+// bound is how long a well key's item may take: two spoiled runs (3 s at most), another writer's, and its own.
 func (*history) bound() time.Duration { return 13 * time.Second }

@@ -51,8 +51,7 @@ func (s *leavingServer) ask(t *testing.T, path, protocol string) (reused, closes
 	return reused, answer.Close
 }
 
-// From the moment on in which an instance leaves, no answer leaves its connection for another request, also not one
-// that was under way; a connection that waits has one more answer.
+// From an instance's leaving on, every answer closes its connection. A waiting connection has one more answer.
 func TestAnswersOfALeavingInstanceCloseTheirConnections(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {

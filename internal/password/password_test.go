@@ -20,7 +20,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var anybody = Caller{Address: "192.0.2.1"}
 
-// verifies checks whether a password matches a hash.
 func (h *Hasher) verifies(t *testing.T, typed, phc string, want bool) {
 	t.Helper()
 	ok, err := h.Verify(t.Context(), anybody, typed, phc)
@@ -60,8 +59,7 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// A hash that another implementation made: the reference one
-// (`echo -n password | argon2 somesalt -id -t 2 -k 65536 -p 1 -e`).
+// A hash of the reference implementation (`echo -n password | argon2 somesalt -id -t 2 -k 65536 -p 1 -e`).
 func TestKnownHash(t *testing.T) {
 	t.Parallel()
 	const reference = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc"
@@ -75,7 +73,6 @@ func impatient() *Hasher {
 	return h
 }
 
-// isBusy checks that a caller was sent away.
 func isBusy(t *testing.T, err error) {
 	t.Helper()
 	refusal, ok := errors.AsType[*model.Error](err)
@@ -156,8 +153,7 @@ func TestAStormPassesInTurns(t *testing.T) {
 	})
 }
 
-// Whoever comes when the places are taken is sent away at once. One caller and those
-// that have failed lately do not take the places of the others.
+// Callers beyond the places leave at once. One caller, or those that failed lately, cannot take the others' places.
 func TestPlacesAreShared(t *testing.T) {
 	t.Parallel()
 	h := cheap(1)
