@@ -15,8 +15,7 @@ import (
 	"seckill/model"
 )
 
-// TestEndedTokensOpenNothing: a good signature is not enough where the accounts say that a token has ended. What
-// everybody may see stays visible, whatever the token is.
+// A good signature opens nothing once the accounts say that a token has ended. What everybody may see stays visible.
 func TestEndedTokensOpenNothing(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -59,9 +58,7 @@ func TestEndedTokensOpenNothing(t *testing.T) {
 	}
 }
 
-// TestLevelsOfAdministrators: of every administrators' operation in the document, those whose level is enough get past
-// the check, and everybody else is FORBIDDEN. Whatever is not named here is to be seen by all, or done by the highest
-// alone.
+// Operations that are not named here are visible to all, or for the highest level alone.
 func TestLevelsOfAdministrators(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

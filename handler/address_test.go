@@ -69,8 +69,7 @@ func TestClientAddress(t *testing.T) {
 	}
 }
 
-// FuzzClientAddress: whatever a client writes, behind a proxy that appends the client's
-// address to it that address is found, or the proxy's; and a stranger is a stranger.
+// Behind a proxy that appends the client's address, that address or the proxy's is found; a stranger stays a stranger.
 func FuzzClientAddress(f *testing.F) {
 	for _, seed := range []string{
 		"", "192.0.2.1", "192.0.2.1:80, 10.0.0.3", `for="[2001:db8::1]:80"`, `for="`, `host="a,for=1.2.3.4;b="`, "[::1", "1.2.3.4%eth0", ",,;=", "unknown",

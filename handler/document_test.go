@@ -66,7 +66,6 @@ func TestDocumentsAreThoseOfTheLibrary(t *testing.T) {
 	}
 }
 
-// BenchmarkDocument measures what it saves to write documents without the library.
 func BenchmarkDocument(b *testing.B) {
 	for name, document := range map[string]any{"order": someOrders()["processing"], "problem": problemOf(model.SoldOut())} {
 		b.Run("usual/"+name, func(b *testing.B) {

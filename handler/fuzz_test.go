@@ -20,8 +20,7 @@ import (
 	"seckill/model"
 )
 
-// FuzzBodies sends a body to every route that takes one. It is refused with a problem document that fits, or what
-// reaches the services is what the body says and what the model allows.
+// FuzzBodies: a body is refused with a fitting problem document, or reaches the services as it is, within the model.
 func FuzzBodies(f *testing.F) {
 	routes := []struct{ method, path string }{
 		{http.MethodPost, "/api/v1/auth/register"},
@@ -78,8 +77,7 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// FuzzQueries sends a query to every route that takes one. It is refused with a problem
-// document, or what reaches the services is within the limits.
+// FuzzQueries: a query is refused with a problem document, or what reaches the services is within the limits.
 func FuzzQueries(f *testing.F) {
 	paths := []string{
 		"/api/v1/vouchers", "/api/v1/orders", "/api/v1/orders/o1.v1", "/api/v1/admin/vouchers", "/api/v1/admin/vouchers/v1/orders",
@@ -142,7 +140,6 @@ func bodies() []string {
 	return list
 }
 
-// call is what reached the services in one request.
 type call struct {
 	draft  *model.VoucherFields
 	patch  *model.VoucherPatch
@@ -214,7 +211,6 @@ func same(said *json.Number, taken *int64) bool {
 	return ok && exact.IsInt() && exact.Num().IsInt64() && exact.Num().Int64() == *taken
 }
 
-// storable reports whether there is no time, or one that databases hold.
 func storable(at *time.Time) bool { return at == nil || model.StorableTime(*at) }
 
 func (c *call) wantInLimits(t *testing.T) {
@@ -260,7 +256,6 @@ func wantJSON(t *testing.T, got answer) {
 	}
 }
 
-// wantRefusal checks a problem document of any of the refusals that a request can earn by its form.
 func wantRefusal(t *testing.T, got answer) {
 	t.Helper()
 	if got.status == http.StatusUnauthorized {

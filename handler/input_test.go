@@ -149,8 +149,7 @@ func TestEmptyParameters(t *testing.T) {
 	check.That(t, queries >= 20, "only %d queries", queries)
 }
 
-// A parameter that cannot be read must not vanish, or else the client gets an answer to another question than its own.
-// Unknown ones are ignored all the same.
+// A parameter that cannot be read must not vanish: the client would get an answer to another question.
 func TestUnreadableParameters(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -177,13 +176,11 @@ func TestUnreadableParameters(t *testing.T) {
 	s.do(t, http.MethodPost, seckill+"?status=paid;&wait=%zz", "", headers...).is(t, http.StatusCreated)
 }
 
-// padded is a valid registration of exactly size bytes.
 func padded(size int) string {
 	body := `{"username":"somebody","password":"long enough"}`
 	return body + strings.Repeat(" ", size-len(body))
 }
 
-// TestBodies: what a registration may be, and what is refused where.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -241,8 +238,7 @@ func locates(p problem, location string) bool {
 	return false
 }
 
-// TestEveryBody of the document is strict: one member that it does not know is refused, and so is a byte order mark, which
-// RFC 8259, 8.1, lets no sender add. Where there is no body, null and an object without members are none.
+// Each refuses an unknown member and a byte order mark (RFC 8259, 8.1). Where no body is taken, null and {} pass.
 func TestEveryBody(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -280,7 +276,6 @@ func TestEveryBody(t *testing.T) {
 	check.That(t, bodies >= 10, "only %d bodies", bodies)
 }
 
-// TestLargeStreams sends more than is allowed without saying how much.
 func TestLargeStreams(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -306,7 +301,6 @@ func TestManyErrorsAreCut(t *testing.T) {
 	check.Equal(t, "errors", len(p.Errors), 20)
 }
 
-// declaredCodes reads the constants of the type Code from their source.
 func declaredCodes(t *testing.T) []model.Code {
 	t.Helper()
 	file := check.Value(parser.ParseFile(token.NewFileSet(), "../model/error.go", nil, 0))(t)
@@ -325,7 +319,6 @@ func declaredCodes(t *testing.T) []model.Code {
 	return codes
 }
 
-// TestEveryCodeHasItsPage, and none is forgotten in the list of codes.
 func TestEveryCodeHasItsPage(t *testing.T) {
 	t.Parallel()
 	declared, listed := declaredCodes(t), model.Codes()
@@ -349,7 +342,6 @@ func TestEveryCodeHasItsPage(t *testing.T) {
 	}
 }
 
-// TestTypeLeadsToItsPage follows the type of real problem documents.
 func TestTypeLeadsToItsPage(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -363,8 +355,7 @@ func TestTypeLeadsToItsPage(t *testing.T) {
 	}
 }
 
-// TestTitlesAreInTheLanguageAskedFor: the title is, wherever a refusal comes from; the code, the detail and what is
-// wrong with each field are the same in both.
+// Only the title is in the language asked for, wherever a refusal comes from.
 func TestTitlesAreInTheLanguageAskedFor(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

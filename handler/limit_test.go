@@ -18,7 +18,6 @@ import (
 	"seckill/model"
 )
 
-// byUser limits purchases of a user to so many in a time.
 func byUser(t *testing.T, events int, per time.Duration) func(*handler.Options) {
 	t.Helper()
 	return func(o *handler.Options) {
@@ -27,7 +26,6 @@ func byUser(t *testing.T, events int, per time.Duration) func(*handler.Options) 
 	}
 }
 
-// byAddress limits all requests of an address to so many in a time.
 func byAddress(t *testing.T, events int, per time.Duration) func(*handler.Options) {
 	t.Helper()
 	return func(o *handler.Options) {
@@ -36,7 +34,6 @@ func byAddress(t *testing.T, events int, per time.Duration) func(*handler.Option
 	}
 }
 
-// behindProxies lets the tests be proxies, which say where a request is from.
 func behindProxies(o *handler.Options) {
 	o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 }
@@ -64,7 +61,7 @@ func TestStubbornAddressIsAnsweredLater(t *testing.T) {
 	}, byUser(t, 1, time.Minute), behindProxies)
 }
 
-// TestEveryRouteIsLimited: known or not, with or without a token; but for health checks, which have a limit of their own.
+// Known or not, with or without a token; but for health checks, which have a limit of their own.
 func TestEveryRouteIsLimited(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
@@ -169,7 +166,6 @@ func TestCrowdsComeBackSpread(t *testing.T) {
 	check.That(t, len(seen) >= 3, "40 refusals name only %v", seen)
 }
 
-// TestLimitsOfTheInstances: administrators read and change them.
 func TestLimitsOfTheInstances(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -193,8 +189,7 @@ func TestLimitsOfTheInstances(t *testing.T) {
 	check.That(t, now.User.String() == "5/m" && now.Addr.String() == "0", "refused changes made them %v", now)
 }
 
-// TestBuyersWritesAreBounded walks every route: what users write counts for their one limit, and only purchases and
-// administrators have more than the buyers' share of the database's connections.
+// Users' writes count for one limit; only purchases and administrators have more than the buyers' share of connections.
 func TestBuyersWritesAreBounded(t *testing.T) {
 	t.Parallel()
 	type share struct{ marked, patient bool }

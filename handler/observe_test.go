@@ -48,8 +48,7 @@ func TestHealth(t *testing.T) {
 	s.do(t, http.MethodGet, "/livez", "").is(t, http.StatusOK)
 }
 
-// An instance that is not ready leaves a request to the proxy that asked for that, undone; a stranger is not obeyed, and
-// health checks have their true answer.
+// A proxy that asked for it gets a request back undone; strangers are not obeyed, and health checks answer truly.
 func TestUnreadyInstanceHandsOver(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[string]*server{"@elsewhere": setup(t, behindProxies), "": setup(t)} {
@@ -149,8 +148,7 @@ func TestOperations(t *testing.T) {
 	record(t, operations, http.MethodGet, "/api/v1/vouchers").is(t, http.StatusNotFound)
 }
 
-// TestStreamsAreNoSlowRequests: how long somebody watches is no duration of a request. What ends without a stream is one,
-// at the same path.
+// How long somebody watches is no duration of a request; what ends without a stream is one, at the same path.
 func TestStreamsAreNoSlowRequests(t *testing.T) {
 	t.Parallel()
 	s := setup(t, func(options *handler.Options) {

@@ -21,7 +21,6 @@ import (
 	"seckill/model"
 )
 
-// document is what the tests read of the OpenAPI document.
 type document struct {
 	OpenAPI    string
 	Info       struct{ Description string }
@@ -47,7 +46,6 @@ type operation struct {
 	Security  []map[string][]string
 }
 
-// schema is what the tests read of one.
 type schema struct {
 	Ref        string `json:"$ref"`
 	Properties map[string]*schema
@@ -75,8 +73,7 @@ func (d *document) resolve(t *testing.T, s *schema) *schema {
 	return s
 }
 
-// withUnknown makes bodies of a schema, by the place of the one member in each that it does not know: in
-// the object itself, and in every object inside.
+// withUnknown makes bodies of a schema, by the place of one unknown member: in the object, or in an object inside.
 func (d *document) withUnknown(t *testing.T, s *schema, location string) map[string]string {
 	t.Helper()
 	bodies := map[string]string{location + ".surprise": `{"surprise":1}`}
@@ -114,8 +111,7 @@ func readDocument(t *testing.T, s *server) (document, []byte) {
 	return doc, []byte(got.body)
 }
 
-// TestOpenAPIIsValid checks the document against the schema that the OpenAPI
-// Initiative publishes for 3.1, and its schemas as JSON Schema 2020-12.
+// The document fits the OpenAPI Initiative's schema for 3.1, and its schemas fit JSON Schema 2020-12.
 func TestOpenAPIIsValid(t *testing.T) {
 	t.Parallel()
 	doc, text := readDocument(t, setup(t))
@@ -150,7 +146,6 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 }
 
-// TestOpenAPITellsAll compares the document with the router.
 func TestOpenAPITellsAll(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -213,9 +208,8 @@ func TestOpenAPIErrors(t *testing.T) {
 	}
 }
 
-// TestOpenAPIIsForGenerators: what generators of clients and their linters ask of a document beyond the standard (make
-// lint-api asks two of them). Every operation says whom it admits and what it does, and every pattern means
-// the same elsewhere.
+// What generators and linters ask beyond the standard (make lint-api asks two of them). Every operation says whom it
+// admits and what it does, and every pattern means the same elsewhere.
 func TestOpenAPIIsForGenerators(t *testing.T) {
 	t.Parallel()
 	doc, text := readDocument(t, setup(t))
@@ -253,7 +247,6 @@ func TestOpenAPIIsForGenerators(t *testing.T) {
 	}
 }
 
-// TestEnumsAreTheModels compares what tags say with what the model knows.
 func TestEnumsAreTheModels(t *testing.T) {
 	t.Parallel()
 	doc, _ := readDocument(t, setup(t))
@@ -281,7 +274,6 @@ func TestEnumsAreTheModels(t *testing.T) {
 	}
 }
 
-// TestDocsNeedNoInternet follows every reference of the page.
 func TestDocsNeedNoInternet(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

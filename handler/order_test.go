@@ -95,8 +95,7 @@ func TestPlaceRefusals(t *testing.T) { //nolint:tparallel // one server, which r
 	}
 }
 
-// TestPrecedence makes a request that everything is wrong with, and mends it fault by fault in the contract's order, in
-// which a spent limit has its place, of a user and of an address alike.
+// A request that everything is wrong with is mended fault by fault in the contract's order, spent limits included.
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]func(*handler.Options){"of a user": byUser(t, 1, time.Hour), "of an address": byAddress(t, 1, time.Hour)} {
@@ -155,9 +154,8 @@ func TestLimitUnderParallelRequests(t *testing.T) {
 	}
 }
 
-// TestEveryRouteRefuses walks the document: of a request with every fault each route names the first, and the next one
-// when that is mended: the token, the level, the size and the type of the body, an id that cannot exist, and then what the
-// body and the query say. A purchase has an order of its own: see precedence.
+// Each route names the first fault, and the next one when that is mended: token, level, size and type of the body, an
+// impossible id, then what body and query say. A purchase has an order of its own: see precedence.
 func TestEveryRouteRefuses(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -284,7 +282,6 @@ func TestWorkersServeTheirHealthOnly(t *testing.T) {
 
 const exported = "/api/v1/admin/vouchers/v1/orders?format=csv"
 
-// rows hands out so many orders, and then fails or not.
 func rows(count int, fails error) func(context.Context, model.OrderQuery, func(model.Order) error) error {
 	return func(_ context.Context, _ model.OrderQuery, row func(model.Order) error) error {
 		for i := range count {
@@ -296,7 +293,6 @@ func rows(count int, fails error) func(context.Context, model.OrderQuery, func(m
 	}
 }
 
-// TestCSV of two orders, and of nothing.
 func TestCSV(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -409,7 +405,6 @@ func TestCSVHead(t *testing.T) {
 	s.do(t, http.MethodHead, exported, "", s.as(t, "a", model.RoleAdmin)...).is(t, http.StatusOK) // as TestHead compares
 }
 
-// TestWaitOutlastsTheWriteTimeout: a client that asked to wait is answered.
 func TestWaitOutlastsTheWriteTimeout(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
@@ -421,7 +416,6 @@ func TestWaitOutlastsTheWriteTimeout(t *testing.T) {
 	})
 }
 
-// TestExportOutlastsTheWriteTimeout as long as it moves on.
 func TestExportOutlastsTheWriteTimeout(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {

@@ -16,7 +16,6 @@ import (
 	"seckill/model"
 )
 
-// payments is what stands behind the calls of buyers and of the provider.
 type payments struct {
 	pay    func(userID, orderID string) (model.Payment, model.Order, error)
 	notice func(model.PaymentNotice) error
@@ -50,7 +49,6 @@ func TestPay(t *testing.T) {
 	check.Equal(t, "the order's status", p.OrderStatus, "expired")
 }
 
-// provider sends webhooks, and keeps what was heard of them.
 type provider struct {
 	s       *server
 	by      *payment.Signatures
@@ -102,7 +100,6 @@ const (
 // but is the webhook of a payment that succeeded with another text in a place of its own.
 func but(old, other string) string { return strings.Replace(succeeded, old, other, 1) }
 
-// TestPaymentWebhooks: a webhook is what its bytes say.
 func TestPaymentWebhooks(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)

@@ -27,7 +27,6 @@ import (
 	"seckill/service"
 )
 
-// unread is a body that fails the test when it is read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -35,7 +34,6 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestTokenBeforeBody: a stranger's body is not even asked for.
 func TestTokenBeforeBody(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -178,8 +176,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	check.That(t, !strings.Contains(s.log.String(), "panic"), "%s", s.log)
 }
 
-// TestTrailingSlash: clients that join paths with a slash behind are led to the path, whatever they send; nobody is led
-// to another server.
+// Clients that join paths with a slash behind are led to the path, whatever they send, and never to another server.
 func TestTrailingSlash(t *testing.T) {
 	t.Parallel()
 	s := setup(t, forPages)
@@ -208,13 +205,11 @@ func TestTrailingSlash(t *testing.T) {
 	check.Equal(t, "a login with a slash behind", response.StatusCode, http.StatusUnauthorized)
 }
 
-// concrete fills the braces of a path: orders and vouchers may have these ids.
 func concrete(template string) string {
 	return strings.NewReplacer("/orders/{id}", "/orders/o1.v1", "{id}", "v1", "{code}", "sold-out").Replace(template)
 }
 
-// An escaped slash is a part of an id, which then cannot exist (RFC 3986, 2.2): it does not lead to another route, behind
-// the back of a proxy that guards that one.
+// An escaped slash is a part of an id (RFC 3986, 2.2): it leads to no other route behind a guarding proxy's back.
 func TestAnEscapedSlashDividesNothing(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -255,8 +250,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedSaysWhat: who has a token of its issuer is told which claim is wrong, and whoever's key was not
-// looked for yet comes again.
+// Who has a token of its issuer learns which claim is wrong; whoever's key was not looked for yet comes again.
 func TestUnauthenticatedSaysWhat(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys.json")
@@ -287,7 +281,6 @@ func TestUnauthenticatedSaysWhat(t *testing.T) {
 	}
 }
 
-// pageOf answers every list with so many orders.
 func pageOf(count int) func(context.Context, model.OrderQuery) (model.OrderPage, error) {
 	return func(context.Context, model.OrderQuery) (model.OrderPage, error) {
 		page := model.OrderPage{}
@@ -322,8 +315,7 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 	}
 }
 
-// TestSmallAnswersAreNotCompressed: it would cost more than it saves. Nor are those that a sale waits for, whatever
-// their size.
+// Compression would cost more than it saves. Answers that a sale waits for are not compressed, whatever their size.
 func TestSmallAnswersAreNotCompressed(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -346,10 +338,8 @@ func TestSmallAnswersAreNotCompressed(t *testing.T) {
 
 const page = "https://shop.example"
 
-// forPages lets the scripts of two origins call the API.
 func forPages(o *handler.Options) { o.Origins = []string{page, "http://127.0.0.1:3000"} }
 
-// words are the values of a header that lists some.
 func words(got answer, name string) []string {
 	var list []string
 	for word := range strings.SplitSeq(strings.Join(got.header.Values(name), ","), ",") {
@@ -358,8 +348,7 @@ func words(got answer, name string) []string {
 	return list
 }
 
-// preflight is the question of a browser before a page's request; headers are in lower
-// case and sorted, as the Fetch Standard has them.
+// preflight is a browser's question before a request; headers are in lower case and sorted (Fetch Standard).
 func (s *server) preflight(t *testing.T, path, origin, method, headers string) answer {
 	t.Helper()
 	return s.do(t, http.MethodOptions, path, "", "Origin", origin,
@@ -406,7 +395,6 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestPagesReadAnswers, refusals included, and caches distinguish origins.
 func TestPagesReadAnswers(t *testing.T) {
 	t.Parallel()
 	s := setup(t, forPages, byAddress(t, 1000, time.Hour))

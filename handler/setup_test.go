@@ -171,7 +171,6 @@ func (f fakeLimits) Change(_ context.Context, patch model.LimitsPatch) (model.Li
 	return f.limits, nil
 }
 
-// nothing is on the page that is asked for.
 func nothing[Q, P any](context.Context, Q) (page P, err error) { return page, nil }
 
 func voucher(id string) model.Voucher {
@@ -181,7 +180,6 @@ func voucher(id string) model.Voucher {
 	}
 }
 
-// server is one handler behind a listener.
 type server struct {
 	fakes     *fakes
 	handler   http.Handler
@@ -192,7 +190,6 @@ type server struct {
 	log       *check.Log
 }
 
-// setup starts a server behind a real listener; change may alter its options.
 func setup(t testing.TB, change ...func(*handler.Options)) *server {
 	t.Helper()
 	s := build(t, change...)
@@ -221,7 +218,6 @@ func inBubble(t *testing.T, test func(t *testing.T, s *server), change ...func(*
 	})
 }
 
-// build makes a handler.
 func build(t testing.TB, change ...func(*handler.Options)) *server {
 	t.Helper()
 	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
@@ -257,7 +253,6 @@ func (s *server) token(t testing.TB, user string, role model.Role) string {
 	return signed
 }
 
-// answer is a response that was read.
 type answer struct {
 	status int
 	header http.Header
@@ -265,7 +260,6 @@ type answer struct {
 	asked  string
 }
 
-// is checks the status of an answer.
 func (a answer) is(t testing.TB, status int) {
 	t.Helper()
 	if a.status != status {
@@ -275,7 +269,6 @@ func (a answer) is(t testing.TB, status int) {
 
 type problem = handler.Problem
 
-// do sends a request; headers are pairs of name and value.
 func (s *server) do(t *testing.T, method, path, body string, headers ...string) answer {
 	t.Helper()
 	var reader io.Reader
@@ -285,7 +278,6 @@ func (s *server) do(t *testing.T, method, path, body string, headers ...string) 
 	return s.send(t, method, path, reader, headers...)
 }
 
-// several sends a request with as many values of a header, beside others.
 func (s *server) several(t *testing.T, method, path, body, name string, values, headers []string) answer {
 	t.Helper()
 	request := s.request(t, t.Context(), method, path, strings.NewReader(body), headers...)
@@ -324,13 +316,11 @@ func (s *server) request(t *testing.T, ctx context.Context, method, path string,
 	return request
 }
 
-// as is the header of a user's token.
 func (s *server) as(t testing.TB, user string, role model.Role) []string {
 	t.Helper()
 	return []string{"Authorization", "Bearer " + s.token(t, user, role)}
 }
 
-// wantProblem checks everything that every problem document promises.
 func wantProblem(t *testing.T, got answer, status int, code model.Code) problem {
 	t.Helper()
 	var p problem
@@ -347,7 +337,6 @@ func wantProblem(t *testing.T, got answer, status int, code model.Code) problem 
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// record asks a handler without a listener.
 func record(t *testing.T, h http.Handler, method, path string) answer {
 	t.Helper()
 	recorder := httptest.NewRecorder()

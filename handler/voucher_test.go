@@ -15,7 +15,6 @@ import (
 
 const vouchersPath = "/api/v1/admin/vouchers"
 
-// draftWith is a good voucher with one member replaced or added.
 func draftWith(member, value string) string {
 	members := map[string]string{
 		"title": `"Tea"`, "price": "1000", "face_value": "2000", "stock": "3",
@@ -214,7 +213,6 @@ func TestSlowAnswers(t *testing.T) {
 	})
 }
 
-// TestChangesAreGuarded: what a client says it has seen reaches the change, and a refusal is a problem document.
 func TestChangesAreGuarded(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

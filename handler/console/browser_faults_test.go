@@ -79,7 +79,6 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 // browserLasts bounds all that is done in the browser: what follows is of a machine that is far too busy.
 const browserLasts = 8 * time.Minute
 
-// chromium is a real browser.
 type chromium struct {
 	first context.Context // chromedp keeps the browser in it
 	steps atomic.Int64
@@ -108,7 +107,6 @@ func open(t *testing.T) *chromium {
 	return &chromium{first: first}
 }
 
-// tab is a tab of one person's.
 type tab struct {
 	browser *chromium
 	ctx     context.Context // chromedp keeps the tab in it
@@ -130,13 +128,11 @@ func (c *chromium) person(t *testing.T, url string) *tab {
 	return c.tab(t, cookies, url)
 }
 
-// another is another tab of the same person.
 func (b *tab) another(t *testing.T) *tab {
 	t.Helper()
 	return b.browser.tab(t, b.cookies, b.url)
 }
 
-// ask asks the browser, and no tab.
 func (c *chromium) ask(what func(context.Context) error) error {
 	return what(cdp.WithExecutor(c.first, chromedp.FromContext(c.first).Browser))
 }
@@ -183,7 +179,6 @@ func (b *tab) run(t *testing.T, what string, actions ...chromedp.Action) {
 	b.do(t, what, actions...)
 }
 
-// do is run without a picture.
 func (b *tab) do(t *testing.T, what string, actions ...chromedp.Action) {
 	t.Helper()
 	step, enough := context.WithTimeout(b.ctx, check.Deadline)
@@ -220,23 +215,19 @@ func (b *tab) picture(t *testing.T, name string, width, height int64) {
 
 func (b *tab) visit(path string) chromedp.Action { return chromedp.Navigate(b.url + path) }
 
-// signIn signs an administrator in.
 func (b *tab) signIn(t *testing.T, name string) {
 	t.Helper()
 	b.run(t, name+" signs in", b.visit("/console/sign-in"), visible("#password"), credentials(name, password), visible(`a[href="/console/vouchers/new"]`))
 }
 
-// credentials fills in the form of a sign-in, and sends it.
 func credentials(username, password string) chromedp.Action {
 	return chromedp.Tasks{fill("#username", username), fill("#password", password), click(`.card form button`)}
 }
 
-// ready is a script's test whether somebody could use a place now: the page has loaded, and the place is shown and
-// enabled.
+// ready is a script's test whether somebody could use a place now.
 const ready = `const ready = (place) => document.readyState === 'complete' && place?.checkVisibility() && !place.disabled;`
 
-// fill types into a field as soon as somebody could. Nothing is kept of a page that is replaced meanwhile: it is begun
-// anew.
+// fill types into a field as soon as somebody could, and begins anew on a page that is replaced meanwhile.
 func fill(selector, text string) chromedp.Action {
 	return until(fmt.Sprintf(`{
 		%s
@@ -251,7 +242,6 @@ func fill(selector, text string) chromedp.Action {
 	}`, ready, selector, text))
 }
 
-// click presses the mouse's button on what a selector finds, as soon as somebody could.
 func click(selector string) chromedp.Action {
 	return clickOn(fmt.Sprintf(`document.querySelector(%q)`, selector))
 }
@@ -294,20 +284,16 @@ func until(expression string) chromedp.Action {
 	})
 }
 
-// visible waits until something can be seen.
 func visible(selector string) chromedp.Action {
 	return until(fmt.Sprintf(`document.readyState === "complete" && document.querySelector(%q)?.checkVisibility()`, selector))
 }
 
-// done waits until a page says what was done.
 func done() chromedp.Action { return visible(".done:not([data-changed])") }
 
-// shows waits until a place of a page has a text.
 func shows(selector, text string) chromedp.Action {
 	return until(fmt.Sprintf(`document.querySelector(%q)?.textContent.trim() === %q`, selector, text))
 }
 
-// press presses the button, or follows the link, that has a text.
 func press(text string) chromedp.Action {
 	return clickOn(fmt.Sprintf(`[...document.querySelectorAll('main button, main a, main summary')].find((place) => place.checkVisibility() && place.textContent.trim() === %q)`, text))
 }
@@ -317,7 +303,6 @@ func leads(press chromedp.Action) chromedp.Action {
 	return chromedp.Tasks{chromedp.Evaluate(`window.here = true`, nil), press, until(`!window.here && document.readyState === "complete"`)}
 }
 
-// scheme is what the person has chosen for all pages: light or dark.
 func scheme(name string) chromedp.Action {
 	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}})
 }
@@ -326,8 +311,7 @@ func scheme(name string) chromedp.Action {
 const sticksOut = `[...document.querySelectorAll('nav li, .kpi, .card, .btn, .alert, .badge')]
 	.filter((box) => box.checkVisibility() && box.clientWidth > 1 && box.scrollWidth > box.clientWidth + 1).map((box) => box.innerText)`
 
-// fits checks that the page needs no scrolling to the side, from a narrow telephone to a desk, also where the frame
-// changes, and that nothing lies over something else.
+// fits checks that the page needs no scrolling to the side at any width, and that nothing lies over something else.
 func (b *tab) fits(t *testing.T, what string) {
 	t.Helper()
 	for _, width := range []int64{360, 768, 1024, 1440} {
@@ -355,8 +339,7 @@ const (
 	axeHash    = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c" // SHA-256
 )
 
-// axeRun asks for the rules of WCAG 2.0 to 2.2, levels A and AA. That of the size of targets is off by default.
-// What is in dialogs is looked at in each of them, opened as people see it.
+// axeRun asks for WCAG 2.0 to 2.2, A and AA, with the size of targets, which is off by default, and opens each dialog.
 const axeRun = `(async () => {
 	const ask = async (where) => (await axe.run(where, {
 		runOnly: { type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] },
@@ -371,7 +354,6 @@ const axeRun = `(async () => {
 	return JSON.stringify(found.map(({ id, nodes }) => ({ id, nodes: nodes.map((node) => node.html + ': ' + node.failureSummary) })));
 })()`
 
-// axe is the script that finds what keeps people from using a page.
 func axe(t *testing.T) string {
 	t.Helper()
 	script := check.Value(os.ReadFile("testdata/axe/axe.min.js"))(t)
@@ -379,8 +361,7 @@ func axe(t *testing.T) string {
 	return string(script)
 }
 
-// finds is what axe finds on the page in a scheme, by rule. The page's policy does not bind what the tools of the
-// browser evaluate.
+// finds is what axe finds in a scheme, by rule. The page's policy does not bind what the browser's tools evaluate.
 func (b *tab) finds(t *testing.T, script, inScheme, what string) map[string][]string {
 	t.Helper()
 	var version, result string
@@ -403,7 +384,6 @@ func (b *tab) finds(t *testing.T, script, inScheme, what string) map[string][]st
 	return found
 }
 
-// Every page, on a telephone too: by Tab, in both schemes with axe, and in Chinese.
 func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 	script := axe(t)
 	seen := map[string]bool{}
@@ -485,7 +465,6 @@ func (b *tab) controlled(t *testing.T, script string) {
 	check.Equal(t, "an image without a text, and a text without contrast", strings.Join(found, " "), "color-contrast image-alt")
 }
 
-// damagedShop is a tab of somebody who has signed in to the console of such a shop.
 func damagedShop(t *testing.T, c *chromium) *tab {
 	t.Helper()
 	broken := &shop{queued: true}
@@ -500,21 +479,18 @@ func damagedShop(t *testing.T, c *chromium) *tab {
 	return b
 }
 
-// film is an animated picture of a page, frame by frame.
 type film struct {
 	frames []image.Image
 	delay  int // between two of them, in hundredths of a second
 }
 
-// shoot adds a frame: what the page shows now.
 func (f *film) shoot(t *testing.T, b *tab) {
 	t.Helper()
 	content := check.Value(b.shot())(t)
 	f.frames = append(f.frames, check.Value(png.Decode(bytes.NewReader(content)))(t))
 }
 
-// write writes the film as a GIF, small enough for every clone: of each frame it has the lines that differ from the one
-// before.
+// write writes a GIF that is small enough for every clone: of each frame the lines that differ from the one before.
 func (f *film) write(t *testing.T, name string) {
 	t.Helper()
 	const largest = 1_500_000
@@ -544,7 +520,6 @@ func (f *film) write(t *testing.T, name string) {
 	check.Must(t, os.WriteFile(filepath.Join(*pictures, name+".gif"), content.Bytes(), 0o600))
 }
 
-// colours are the most frequent ones of all frames.
 func (f *film) colours() color.Palette {
 	const most = 256
 	times := map[color.Color]int{}

@@ -26,8 +26,7 @@ import (
 	"seckill/model"
 )
 
-// rush lets buyers number first to first+n-1 press the button at the same instant, and returns how many heard each
-// answer. A request that was repeated may find the order.
+// rush lets n buyers from first on buy at once, and counts their answers. A repeated request may find the order.
 func (s *site) rush(t testing.TB, voucherID string, first, n int) map[string]int {
 	t.Helper()
 	heard := map[string]int{}
@@ -56,8 +55,7 @@ func marked() chromedp.Action {
 	}
 }
 
-// A voucher is on sale; 300 buyers rush in over the API; two administrators watch. The sale is
-// paused, goes on and is restocked, and an order is canceled. At the end the audit adds up.
+// 300 buyers rush in, two administrators watch: the sale is paused, goes on, is restocked, and an order is canceled.
 func saleInABrowser(t *testing.T, c *chromium, s *site) {
 	id := s.onSale(t, map[string]any{"stock": 200, "end_at": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
 	path := "/console/vouchers/" + id
@@ -108,7 +106,6 @@ func saleInABrowser(t *testing.T, c *chromium, s *site) {
 	eve.quiet(t)
 }
 
-// pauseInABrowser pauses a sale of which buyers and the other administrator hear at once.
 func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
 	t.Helper()
 	shop := by.browser.person(t, s.url)
@@ -185,13 +182,11 @@ func lure(t *testing.T, target string) *httptest.Server {
 	return server
 }
 
-// said is what a script's promise becomes.
 func said(script string, result *string) chromedp.Action {
 	return chromedp.Evaluate(script, result, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) })
 }
 
-// A page of another origin can change nothing, though its visitor has signed in. That of another port of the same host
-// is of the same site, so that the browser sends the cookie along: what refuses it is the console.
+// Another port of the same host is of the same site, so the browser sends the cookie along: the console must refuse.
 func anotherOriginInABrowser(t *testing.T, c *chromium, s *site) {
 	b := c.person(t, s.url)
 	b.signIn(t, "ada")
@@ -218,7 +213,6 @@ func anotherOriginInABrowser(t *testing.T, c *chromium, s *site) {
 	check.Equal(t, "the control, a form of the console", fmt.Sprint(own, " ", s.voucher(t, id)["state"]), "200 paused")
 }
 
-// What a page says by itself: that its numbers are old, that its session ends, that what was typed would be lost.
 func watchingInABrowser(t *testing.T, c *chromium, s *site) {
 	line := testserver.NewLine(t, strings.TrimPrefix(s.url, "http://"))
 	defer line.Heal()
@@ -231,8 +225,7 @@ func watchingInABrowser(t *testing.T, c *chromium, s *site) {
 	b.quiet(t)
 }
 
-// A feed that stops is shown as old from two seconds on, with its age, and goes on by itself with every point of the
-// charts.
+// A feed that stops is shown as old after two seconds, with its age, and goes on with every point of the charts.
 func (b *tab) staleFeed(t *testing.T, line *testserver.Line) {
 	t.Helper()
 	var shown []string
@@ -255,8 +248,7 @@ func (b *tab) staleFeed(t *testing.T, line *testserver.Line) {
 	b.run(t, "the feed goes on", visible("[data-connection].fresh"), until(`times.at(-1) > points.at(-1) && window.neverReloaded`))
 }
 
-// A session that ends in five minutes says so, and goes on when that is asked for; one that cannot go on leads to the
-// sign-in.
+// A session that ends in five minutes says so and can go on; one that cannot leads to the sign-in.
 func (b *tab) endingSession(t *testing.T) {
 	t.Helper()
 	soon := func(minutes string) chromedp.Action {
@@ -269,7 +261,6 @@ func (b *tab) endingSession(t *testing.T) {
 	b.run(t, "signed in again", leads(click("[data-again]")), leads(credentials("ada", password)))
 }
 
-// A form that was typed into asks before it is left.
 func (b *tab) guardedForm(t *testing.T) {
 	t.Helper()
 	asked := make(chan page.DialogType, 4)
@@ -298,7 +289,6 @@ const places = `(() => {
 	return window.places.length;
 })()`
 
-// focus is where the keyboard is.
 type focus struct {
 	At   int    // of the places; -1: at none of them
 	Name string // for people
@@ -320,8 +310,7 @@ const focused = `(() => {
 // mostStops bounds the presses of Tab: a list of 20 orders has five places a line, and the field of a time has 8 parts.
 const mostStops = 200
 
-// walk goes through a page that was just loaded with the Tab key: to every place, in their order, each marked and in
-// the window.
+// walk goes through a page just loaded by the Tab key: to every place, in order, each marked and in the window.
 func (b *tab) walk(t *testing.T, what string) {
 	t.Helper()
 	var count int
@@ -352,7 +341,6 @@ func (b *tab) walk(t *testing.T, what string) {
 	t.Errorf("%s: Tab reached %d of %d places", what, next, count)
 }
 
-// keys presses Tab until the focus is at a place, and then other keys.
 func (b *tab) keys(t *testing.T, selector string, keys string) {
 	t.Helper()
 	b.tabTo(t, selector, chromedp.KeyEvent(keys))

@@ -22,8 +22,7 @@ import (
 	"seckill/model"
 )
 
-// A buyer registers, buys, pays with the simulated provider, comes back and has the code, also after a reload; a sale
-// that has not begun says so on its button, and becomes one that can be bought without a reload.
+// A buyer registers, buys, pays and has the code, also after a reload; a later sale can be bought without a reload.
 func buyerInABrowser(t *testing.T, c *chromium) {
 	s := start(t, "SECKILL_ORDER_MODE=async")
 	catalogue := check.Value(words.New())(t)
@@ -82,11 +81,10 @@ func buyerInABrowser(t *testing.T, c *chromium) {
 	}
 }
 
-// looksAgain is a visitor who comes back to the tab: a page that waits for a sale asks the server only every few minutes.
+// looksAgain is a visitor who comes back to the tab: a waiting page asks the server only every few minutes.
 func looksAgain() chromedp.Action { return chromedp.Evaluate(`looked = -Infinity; back(); true`, nil) }
 
-// The second at which a sale begins. The button opens by the server's clock alone, whatever the network and the visitor's
-// own clock do; the tap leaves at once; who is a moment too early gets a unit all the same.
+// The button opens by the server's clock alone, the tap leaves at once, and who is a moment too early gets a unit too.
 func secondInABrowser(t *testing.T, c *chromium) {
 	s := start(t)
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
@@ -189,7 +187,6 @@ func (b *tab) readable(t *testing.T, off, on string) {
 	}
 }
 
-// visitor is somebody with a language, colours, a window and a way to use it.
 type visitor struct {
 	language, scheme string
 	width            int64
@@ -198,7 +195,6 @@ type visitor struct {
 
 var everybody = flag.Bool("everybody", false, "whether each journey is made by all visitors, and not by those few that cover each pair of what they are")
 
-// visitors are a desk's and a telephone's, in both languages and colours, with a mouse and with a keyboard.
 func visitors() (all []visitor) {
 	if !*everybody {
 		return []visitor{{"en", "light", 1440, false}, {"en", "dark", 390, true}, {"zh", "light", 390, false}, {"zh", "dark", 1440, true}}
@@ -213,7 +209,6 @@ func visitors() (all []visitor) {
 	return all
 }
 
-// What people want of a console and a shop, from beginning to end: an operator, a buyer, a cashier and a viewer.
 func TestJourneysInABrowser(t *testing.T) { //nolint:tparallel // one browser
 	t.Parallel()
 	s := start(t)
@@ -229,7 +224,6 @@ func (v visitor) name() string {
 	return fmt.Sprintf("%s-%s-%d-%s", v.language, v.scheme, v.width, map[bool]string{true: "keyboard", false: "mouse"}[v.keyboard])
 }
 
-// tab is a tab of the visitor's own.
 func (v visitor) tab(t *testing.T, c *chromium, url string) *tab {
 	t.Helper()
 	b := c.person(t, url)
@@ -237,7 +231,6 @@ func (v visitor) tab(t *testing.T, c *chromium, url string) *tab {
 	return b
 }
 
-// press presses what a selector finds.
 func (v visitor) press(t *testing.T, b *tab, selector string) {
 	t.Helper()
 	if v.keyboard {
@@ -247,7 +240,6 @@ func (v visitor) press(t *testing.T, b *tab, selector string) {
 	}
 }
 
-// follow presses what leads to another page, or to the same one again.
 func (v visitor) follow(t *testing.T, b *tab, selector string) {
 	t.Helper()
 	if v.keyboard {
@@ -267,7 +259,6 @@ func (v visitor) types(t *testing.T, b *tab, selector, text string) {
 	}
 }
 
-// signsIn opens a page of the console.
 func (v visitor) signsIn(t *testing.T, b *tab, name, path string) {
 	t.Helper()
 	b.run(t, v.name()+": sign-in", b.visit(path), visible("#password"))
@@ -276,7 +267,6 @@ func (v visitor) signsIn(t *testing.T, b *tab, name, path string) {
 	v.follow(t, b, ".card form button")
 }
 
-// fits checks that nothing is wider than a narrow telephone.
 func (v visitor) fits(t *testing.T, b *tab, what string) {
 	t.Helper()
 	var wide int
@@ -297,9 +287,7 @@ func (v visitor) act(t *testing.T, b *tab, dialog, button string) {
 	b.do(t, "the message is closed", click(`.toast-note [data-closes]`))
 }
 
-// An operator creates a voucher, watches it, pauses it and goes on, restocks it, moves its end and its title, archives
-// and publishes it; cancels an order, gives money back and uses a code. With a keyboard nothing is clicked, but the
-// messages.
+// The operator's whole way, from a new voucher to a used code. With a keyboard nothing is clicked but the messages.
 func operatorInABrowser(t *testing.T, c *chromium, s *site) {
 	for _, v := range visitors() {
 		b := v.tab(t, c, s.url)
@@ -366,7 +354,6 @@ func operatorInABrowser(t *testing.T, c *chromium, s *site) {
 	}
 }
 
-// A cashier redeems and looks up, and a viewer sees and cannot act.
 func tillInABrowser(t *testing.T, c *chromium, s *site) {
 	id := s.onSale(t, map[string]any{"title": "Tea for two", "stock": len(visitors())})
 	for n, v := range visitors() {

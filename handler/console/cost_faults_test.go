@@ -11,9 +11,8 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// A reading of a sale reads none of its orders, and so does not grow with them: they are counted rarely, for those who
-// watch and for the chart. Nor does it have every server asked whether it is ready, as a scrape or a sign of life does:
-// it would wait for the slowest. Each look at Redis sets a key there, and each sign adds to a set.
+// A reading of a sale reads none of its orders, which are counted rarely. Nor does it ask every server whether it is
+// ready: it would wait for the slowest. Each such look at Redis sets a key there, and each sign of life adds to a set.
 func TestAReadingIsCheap(t *testing.T) {
 	t.Parallel()
 	const orders, readings = 200, 16

@@ -26,7 +26,6 @@ import (
 	"seckill/service"
 )
 
-// reading is what a page is told of a sale.
 type reading struct {
 	State     string
 	Phase     string
@@ -42,7 +41,6 @@ type reading struct {
 	}
 }
 
-// events opens the stream of a sale; next is its next event, and the name of that.
 func (b *browser) events(t testing.TB, voucherID string) (next func() (event, data string)) {
 	t.Helper()
 	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, b.site.url+"/console/vouchers/"+voucherID+"/events", nil))(t)
@@ -76,7 +74,6 @@ func (b *browser) watch(t testing.TB, voucherID string) (next func() (event, dat
 	return next
 }
 
-// await reads a stream until a reading is as wanted.
 func await(t testing.TB, next func() (string, string), what string, wanted func(reading) bool) {
 	t.Helper()
 	for r := (reading{}); ; {
@@ -90,7 +87,6 @@ func await(t testing.TB, next func() (string, string), what string, wanted func(
 	}
 }
 
-// What buyers and other administrators do shows on a page that is open, without a reload.
 func TestTheSaleIsLive(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
@@ -115,7 +111,6 @@ func TestTheSaleIsLive(t *testing.T) {
 	await(t, next, "archived", func(r reading) bool { return r.State == "archived" && r.Phase == "archived" })
 }
 
-// What has no row yet is shown separately from what is sold.
 func TestReservedIsShownApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -124,7 +119,6 @@ func TestReservedIsShownApart(t *testing.T) {
 	})
 }
 
-// A session that ends takes its streams along, also those that are open.
 func TestTheStreamEndsWithItsSession(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
@@ -234,7 +228,6 @@ func tallies(began time.Time) map[string]model.Tally {
 	return map[string]model.Tally{"a": tally(3), "b": tally(5)}
 }
 
-// gate admits everybody.
 type gate struct {
 	*service.Accounts
 
@@ -260,7 +253,6 @@ func (gate) Renew(token.Claims) (session service.Session, later bool, err error)
 // answerLasts is how long an answer of a shop's server may take, as of the service's own.
 const answerLasts = 21 * time.Second
 
-// browser is that of an administrator who has signed in to the shop's console.
 func (s *shop) browser(t *testing.T) *browser {
 	t.Helper()
 	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
@@ -293,7 +285,6 @@ func (s *shop) browser(t *testing.T) *browser {
 	return b
 }
 
-// What breaks underneath is nobody's business but the log's.
 func TestAFailureShowsNoInternals(t *testing.T) {
 	t.Parallel()
 	secret := errors.New("dial tcp 10.0.0.1: password=hunter2")
@@ -312,8 +303,7 @@ func TestAFailureShowsNoInternals(t *testing.T) {
 	}
 }
 
-// Fifty who watch one sale cost its database what one does: a reading each half second. Whether they may still watch is
-// asked of no database.
+// Fifty who watch one sale cost its database what one does, and no database is asked whether they may still watch.
 func TestWatchersShareOneReading(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"seckill/model"
 )
 
-// orderOf is the id of a user's order of a voucher.
 func (s *site) orderOf(t testing.TB, user, voucherID string) string {
 	t.Helper()
 	_, list := s.call(t, http.MethodGet, "/orders?voucher_id="+voucherID, s.token(t, user, model.RoleUser), nil)
@@ -23,7 +22,6 @@ func (s *site) orderOf(t testing.TB, user, voucherID string) string {
 	return fmt.Sprint(order["id"])
 }
 
-// An administrator finds an order and cancels it; its unit is sold to somebody else.
 func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
@@ -76,7 +74,6 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 	want(t, b.get(t, "/console/orders.csv?q=alice:1", "Accept-Language", "zh").body, "\ufeff订单,代金券,", ",已取消,")
 }
 
-// A paid order shows its code, is used with it, or its money goes back.
 func TestAPaidOrder(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
@@ -103,8 +100,7 @@ func TestAPaidOrder(t *testing.T) {
 	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way", "paid → refunded")
 }
 
-// A refund that the provider has refused for good is found in the list, says why on its
-// order's page, and is tried again there until the money is back.
+// A refund refused for good is found in the list, says why on its order's page, and can be tried again there.
 func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t)

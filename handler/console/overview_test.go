@@ -74,7 +74,6 @@ func TestWhatNeedsSomebody(t *testing.T) {
 	})
 }
 
-// The shop window is there for trying out, and asks nothing but the public API.
 func TestShopUsesThePublicAPIOnly(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
@@ -101,8 +100,7 @@ func TestShopUsesThePublicAPIOnly(t *testing.T) {
 	check.Equal(t, "ways to ask the API", strings.Count(string(script), "fetch("), 1)
 }
 
-// The window begins with what is on sale, the soonest end first, then what begins soonest; each voucher has a page that needs no
-// script, for links.
+// First comes what is on sale, the soonest end first, then what begins soonest. A voucher's page needs no script.
 func TestShopShowsEverySale(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -146,8 +144,7 @@ func TestATrialBeginsAtOnce(t *testing.T) {
 	check.Equal(t, "what alice hears", s.buy(t, "alice", id), "OK")
 }
 
-// wordsOfThePage stands for what shop.js and the page have: a text is its key and its values, and all that is said is
-// kept.
+// wordsOfThePage stands for what shop.js and the page have: a text is its key and its values, and all texts are kept.
 const wordsOfThePage = `
 const said = new Set();
 const word = (key) => { said.add(key); return key; };
@@ -158,8 +155,7 @@ const left = (at) => 'T' + when(at);
 const now = () => Date.parse('2026-01-01T12:00:00Z');
 const ask = (voucher, mine) => { const { says, does, why } = offer(JSON.parse(voucher), JSON.parse(mine)); return [says, does, why].join(' | '); };`
 
-// TestOffer: what the button of each kind of voucher says to each kind of visitor, what it does, and why it does
-// nothing. The vouchers are as the API shows them to the visitor.
+// What the button of each kind of voucher says to each kind of visitor, what it does, and why it does nothing.
 func TestOffer(t *testing.T) {
 	t.Parallel()
 	vm := sobek.New()

@@ -17,14 +17,12 @@ import (
 	"seckill/model"
 )
 
-// pageLimit is what nobody may wait for longer.
 const pageLimit = 100 * time.Millisecond
 
-// BenchmarkPages measures how long each page of the console takes in a large shop on MariaDB; `make bench-console`
-// starts it. A page whose fastest answer is above pageLimit is an error: nothing else on the machine explains that. The
-// processor time is that of the service and of MariaDB, which the kernel counts in ticks of 10 ms.
-//
-// VOUCHERS (10000) and ORDERS (1000000) are the size of the shop, and ROUNDS (20) is how often each page is asked for.
+// BenchmarkPages measures each page of the console in a large shop on MariaDB (`make bench-console`). A page whose
+// fastest answer is above pageLimit is an error. The kernel counts the processor time of the service and of MariaDB in
+// ticks of 10 ms. VOUCHERS (10000) and ORDERS (1000000) are the size of the shop, ROUNDS (20) how often each page is
+// asked for.
 func BenchmarkPages(b *testing.B) {
 	for b.Loop() {
 		shop := fillShop(b, serve(b, true), check.Count(b, "VOUCHERS", 10_000, 10_000), check.Count(b, "ORDERS", 1_000_000, 1_000_000))
@@ -52,7 +50,6 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// large is a shop with many vouchers and orders.
 type large struct {
 	*process
 	browser *browser
@@ -64,7 +61,6 @@ const (
 	heavyUser  = "heavy"
 )
 
-// fillShop makes a shop: every phase of vouchers, and every status of orders.
 func fillShop(t testing.TB, p *process, vouchers, orders int) *large {
 	t.Helper()
 	exec := func(statement string, args ...any) {
@@ -160,14 +156,11 @@ func (l *large) ask(t testing.TB, path string) time.Duration {
 	return passed
 }
 
-// BenchmarkWatchers measures what people cost who watch a live sale in the console; `make bench-console` starts it: the
-// processor time of the service, MariaDB and Redis for an order, in rounds with and without the watchers by turns. It
-// says more than the orders a second, because the buyers are on the same machine. An order differs from the next one by
-// more than the watchers cost: many short rounds, whose median has an interval that holds it in 19 of 20 runs, tell a
-// difference of two hundredths. All of that interval above watchLimit is an error.
-//
-// WATCHERS is how many watch (50), ROUNDS how many pairs of rounds there are (40), and WATCH_ORDERS how many orders a
-// round has (5000).
+// BenchmarkWatchers measures what people cost who watch a live sale (`make bench-console`): the processor time of the
+// service, MariaDB and Redis for an order, with and without WATCHERS (50) by turns, in ROUNDS (40) pairs of
+// WATCH_ORDERS (5000) orders. Orders a second say less: the buyers are on the same machine. Orders differ by more than
+// watchers cost, so many short rounds have a median whose interval holds it in 19 of 20 runs and tells two hundredths.
+// All of that interval above watchLimit is an error.
 func BenchmarkWatchers(b *testing.B) {
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
 		b.Run(string(mode), func(b *testing.B) {
@@ -204,7 +197,6 @@ func BenchmarkWatchers(b *testing.B) {
 // watchLimit is by how much watchers may multiply what an order costs.
 const watchLimit = 1.02
 
-// watched is a live sale, and the browser of an administrator.
 type watched struct {
 	*process
 	browser *browser
@@ -241,8 +233,7 @@ func (w *watched) watchers(t testing.TB, n int) (leave func()) {
 	}
 }
 
-// sale sells so many orders to 32 buyers at a time, waits until all are in the database, and returns the processor time
-// of an order.
+// sale sells orders to 32 buyers at a time, waits until all are stored, and returns the processor time of an order.
 func (w *watched) sale(t testing.TB, watchers, orders int) time.Duration {
 	t.Helper()
 	const connections = 32

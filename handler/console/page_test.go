@@ -55,8 +55,7 @@ func TestHeaders(t *testing.T) {
 	b.get(t, "/console/static/console.css", "If-None-Match", file.header.Get("ETag")).is(t, http.StatusNotModified)
 }
 
-// A browser is led to the console, or to the documentation where there is none; programs hear at / what they have
-// always heard.
+// A browser is led to the console, or to the documentation where there is none; programs get at / what they always got.
 func TestRoot(t *testing.T) {
 	common := shared(t)
 	t.Parallel()
@@ -95,7 +94,6 @@ func TestLanguages(t *testing.T) {
 	b.post(t, "/console/language", url.Values{"to": {"xx"}}).is(t, http.StatusUnprocessableEntity)
 }
 
-// texts are the words of a language.
 func texts(t *testing.T, tag string) (words map[string]string) {
 	t.Helper()
 	check.Must(t, json.Unmarshal(check.Value(os.ReadFile("../../internal/words/"+tag+".json"))(t), &words))
@@ -159,8 +157,7 @@ func TestAnErrorNamesItsRequest(t *testing.T) {
 	b.post(t, "/console/vouchers/new", url.Values{"description": {strings.Repeat("x", 70_000)}}).is(t, http.StatusRequestEntityTooLarge)
 }
 
-// Text has a contrast of 4.5 to 1 on its ground, and a line of a chart 3 to 1, in both
-// schemes (WCAG 2.2, 1.4.3 and 1.4.11).
+// Text has a contrast of 4.5 to 1, and a chart's line 3 to 1, in both schemes (WCAG 2.2, 1.4.3 and 1.4.11).
 func TestContrast(t *testing.T) {
 	t.Parallel()
 	style := check.Value(os.ReadFile("static/console.css"))(t)
@@ -205,8 +202,7 @@ func contrast(t *testing.T, a, b string) float64 {
 	return max(light(a), light(b)) / min(light(a), light(b))
 }
 
-// What is a word of programs has a text in both languages: what administrators do, and what
-// becomes of money. (What is an English word already needs none there.)
+// Words of programs have texts in both languages. What is an English word already needs none there.
 func TestEveryWordOfProgramsHasItsText(t *testing.T) {
 	t.Parallel()
 	english, chinese := texts(t, "en"), texts(t, "zh")

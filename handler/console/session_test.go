@@ -15,7 +15,6 @@ import (
 	"seckill/model"
 )
 
-// sessionOf is the cookie that an answer sets.
 func sessionOf(t *testing.T, got answer) *http.Cookie {
 	t.Helper()
 	response := http.Response{Header: got.header}
@@ -182,8 +181,7 @@ func TestAnotherSiteIsRefused(t *testing.T) {
 	want(t, b.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}}), "The sale is paused.")
 }
 
-// TestGroupsOfAnAccount: an administrator finds an account by its name or id, sees its groups and changes them, and it
-// may buy what is for them. What is no group is refused beside the field, with what was typed.
+// An account in a group may buy what is for it. What is no group is refused beside the field, with what was typed.
 func TestGroupsOfAnAccount(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
@@ -225,8 +223,7 @@ func TestGroupsOfAnAccount(t *testing.T) {
 	want(t, seen, "gold\nstaff</dd>")
 }
 
-// TestLevelsInTheConsole: what an administrator's level does not include is refused, whatever the page shows. Levels
-// are by wire.LeastLevel, as those of the API.
+// Whatever the page shows, wire.LeastLevel decides, as in the API.
 func TestLevelsInTheConsole(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -265,7 +262,6 @@ func TestLevelsInTheConsole(t *testing.T) {
 	check.That(t, got.status < http.StatusBadRequest, "a cashier redeems: %d %s", got.status, got.body)
 }
 
-// hiddenFields are those of a page's form that begin with a prefix, without it.
 func hiddenFields(page, prefix string) url.Values {
 	fields := url.Values{}
 	for _, found := range regexp.MustCompile(`<input type="hidden" name="`+regexp.QuoteMeta(prefix)+`([^"]*)" value="([^"]*)"`).FindAllStringSubmatch(page, -1) {
@@ -293,8 +289,7 @@ func (b *browser) resume(t *testing.T, asked answer, path string) string {
 	return back.body
 }
 
-// A voucher that was typed in while the session ended is there again after the sign-in, and
-// is made once, when the form is sent again. Nothing of it was in a URL, or made before.
+// A voucher that was typed in is there again after the sign-in, and is made once. Nothing of it was in a URL.
 func TestAFormOutlivesItsSession(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -328,7 +323,6 @@ func TestAFormOutlivesItsSession(t *testing.T) {
 	check.Equal(t, "what was changed on the way", fmt.Sprint(now["title"], now["stock"]), `Tea & "more" <i>10`)
 }
 
-// A button that was pressed too late leads back to its page, and says that nothing was done.
 func TestALateButtonSaysSo(t *testing.T) {
 	s := shared(t)
 	t.Parallel()

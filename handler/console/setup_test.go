@@ -47,7 +47,6 @@ type site struct {
 	sessions  map[string][]*http.Cookie // by name
 }
 
-// start runs a server until the test ends; environ adds to its settings.
 func start(t testing.TB, environ ...string) *site {
 	t.Helper()
 	s, stop := launch(t, t.TempDir(), environ...)
@@ -72,8 +71,7 @@ func launch(t testing.TB, dir string, environ ...string) (s *site, stop func()) 
 	}
 }
 
-// lent is the one server of the tests that look only at what they have made themselves. To start one takes longer than
-// most of them.
+// lent is the server of all tests that look only at what they made: starting one takes longer than most of them.
 var lent struct {
 	sync.Mutex
 	*site
@@ -82,8 +80,7 @@ var lent struct {
 	end   func() error
 }
 
-// shared is the server that tests have in common. They ask for it before they step aside for the others (t.Parallel),
-// so that the first one starts it, and the last one stops it.
+// shared is asked for before t.Parallel, so that the first test starts the server and the last one stops it.
 func shared(t testing.TB) *site {
 	t.Helper()
 	lent.Lock()
@@ -108,7 +105,6 @@ func shared(t testing.TB) *site {
 	return lent.site
 }
 
-// database opens the database of a site until the test ends.
 func (s *site) database(t testing.TB) *app.Database {
 	t.Helper()
 	db := check.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
@@ -116,7 +112,6 @@ func (s *site) database(t testing.TB) *app.Database {
 	return db
 }
 
-// exec changes the database of a site behind its back.
 func (s *site) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
 	check.Must(t, check.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), statement, args...)))
@@ -133,7 +128,6 @@ func (s *site) administrator(t testing.TB, name string) {
 	check.Must(t, err)
 }
 
-// token is one of the API.
 func (s *site) token(t testing.TB, user string, role model.Role) string {
 	t.Helper()
 	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
@@ -158,8 +152,7 @@ func (s *site) browser(t testing.TB) *browser {
 	}}
 }
 
-// signedIn is the browser of an administrator with an account of that name. Who has one already goes on with its
-// session.
+// signedIn is the browser of an administrator of that name, with the session that there may be already.
 func (s *site) signedIn(t testing.TB, name string) *browser {
 	t.Helper()
 	b := s.browser(t)
@@ -180,7 +173,6 @@ func (b *browser) signIn(t testing.TB, name, password string, headers ...string)
 	return b.signInTo(t, "", name, password, headers...)
 }
 
-// signInTo signs in on the way to a page.
 func (b *browser) signInTo(t testing.TB, next, name, password string, headers ...string) answer {
 	t.Helper()
 	b.site.passwords.Lock()
@@ -188,7 +180,6 @@ func (b *browser) signInTo(t testing.TB, next, name, password string, headers ..
 	return b.post(t, "/console/sign-in", url.Values{"username": {name}, "password": {password}, "next": {next}}, headers...)
 }
 
-// answer is a response that was read.
 type answer struct {
 	status int
 	header http.Header
@@ -196,14 +187,12 @@ type answer struct {
 	asked  string
 }
 
-// is checks the status of an answer, and that its page has some texts.
 func (a answer) is(t testing.TB, status int, texts ...string) {
 	t.Helper()
 	check.That(t, a.status == status, "%s is %d, want %d: %s", a.asked, a.status, status, a.body)
 	want(t, a.body, texts...)
 }
 
-// leads checks that an answer redirects, and returns where to.
 func (a answer) leads(t testing.TB) string {
 	t.Helper()
 	check.Need(t, a.status == http.StatusSeeOther, "%s is %d: %s", a.asked, a.status, a.body)
@@ -242,7 +231,6 @@ func (b *browser) post(t testing.TB, path string, form url.Values, headers ...st
 	return b.do(t, http.MethodPost, path, form.Encode(), headers...)
 }
 
-// page gets a page and checks that it is one.
 func (b *browser) page(t testing.TB, path string) string {
 	t.Helper()
 	got := b.get(t, path)
@@ -257,7 +245,6 @@ func (b *browser) act(t testing.TB, path string, form url.Values) string {
 	return b.page(t, b.post(t, path, form).leads(t))
 }
 
-// hidden is the value of a hidden field of a page.
 func hidden(t testing.TB, page, name string) string {
 	t.Helper()
 	found := regexp.MustCompile(`<input type="hidden" name="` + name + `" value="([^"]*)"`).FindStringSubmatch(page)
@@ -265,7 +252,6 @@ func hidden(t testing.TB, page, name string) string {
 	return found[1]
 }
 
-// want checks that a page has every one of some texts.
 func want(t testing.TB, page string, texts ...string) {
 	t.Helper()
 	shown := page
@@ -277,7 +263,6 @@ func want(t testing.TB, page string, texts ...string) {
 	}
 }
 
-// lacks checks that a page has none of some texts.
 func lacks(t testing.TB, page string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
@@ -307,7 +292,6 @@ func (s *site) call(t testing.TB, method, path, token string, body any) (status 
 	return status, document
 }
 
-// voucher is a voucher as the API shows it to administrators.
 func (s *site) voucher(t testing.TB, id string) map[string]any {
 	t.Helper()
 	status, document := s.call(t, http.MethodGet, "/admin/vouchers/"+id, s.token(t, "admin", model.RoleAdmin), nil)
@@ -339,7 +323,6 @@ func onSale(changes ...string) url.Values {
 	return form
 }
 
-// create makes a voucher in the browser and returns its id.
 func (b *browser) create(t testing.TB, changes ...string) string {
 	t.Helper()
 	form := onSale(changes...)
@@ -349,7 +332,6 @@ func (b *browser) create(t testing.TB, changes ...string) string {
 	return id
 }
 
-// account is the id of an administrator's account.
 func (s *site) account(t testing.TB, name string) string {
 	t.Helper()
 	for _, account := range check.Value(s.database(t).Administrators().List(t.Context()))(t) {
@@ -361,7 +343,6 @@ func (s *site) account(t testing.TB, name string) string {
 	return ""
 }
 
-// onSale makes a voucher over the API that is on sale now, with changes to it, and returns its id.
 func (s *site) onSale(t testing.TB, changes ...map[string]any) (id string) {
 	t.Helper()
 	now := time.Now().UTC()
@@ -377,7 +358,6 @@ func (s *site) onSale(t testing.TB, changes ...map[string]any) (id string) {
 	return fmt.Sprint(made["id"])
 }
 
-// paid is the id of an order that a user has bought and paid.
 func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
 	t.Helper()
 	check.Equal(t, "what is heard by "+user, s.buy(t, user, voucherID), "OK")
@@ -386,7 +366,6 @@ func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
 	return orderID
 }
 
-// pays is a user's payment of an order.
 func (s *site) pays(t testing.TB, user, orderID string) {
 	t.Helper()
 	status, started := s.call(t, http.MethodPost, "/orders/"+orderID+"/pay", s.token(t, user, model.RoleUser), nil)

@@ -70,8 +70,7 @@ type process struct {
 	hot             *redis.Client
 }
 
-// serve starts the service until the test ends: as the program that is shipped, in a process of its own, or in this
-// process.
+// serve starts the service until the test ends: the shipped program in its own process, or in this process.
 func serve(t testing.TB, shipped bool, environ ...string) *process {
 	t.Helper()
 	p := &process{pid: os.Getpid(), redis: testserver.Redis(t)}
@@ -95,7 +94,6 @@ func serve(t testing.TB, shipped bool, environ ...string) *process {
 	return p
 }
 
-// run starts the program and returns when it is ready.
 func (p *process) run(t testing.TB, settings []string) {
 	t.Helper()
 	address := testserver.Address(t)
@@ -126,7 +124,6 @@ func (p *process) entries(t testing.TB) float64 {
 	return float64(testserver.Status(t, p.db, "Handler_read_next"))
 }
 
-// calls is how often Redis was ever asked for each command.
 func (p *process) calls(t testing.TB) map[string]float64 {
 	t.Helper()
 	calls := map[string]float64{}
@@ -137,13 +134,11 @@ func (p *process) calls(t testing.TB) map[string]float64 {
 	return calls
 }
 
-// cpu is what the service and its servers have computed.
 func (p *process) cpu(t testing.TB) time.Duration {
 	t.Helper()
 	return testserver.CPU(t, p.pid) + testserver.CPU(t, p.database.PID()) + testserver.CPU(t, p.redis.PID())
 }
 
-// asyncOnServers are the settings of an asynchronous deployment on MariaDB, Redis and NATS.
 func asyncOnServers(t testing.TB) []string {
 	t.Helper()
 	return []string{
@@ -152,7 +147,6 @@ func asyncOnServers(t testing.TB) []string {
 	}
 }
 
-// bury puts a letter among the dead ones, and returns its page.
 func (s *site) bury(t testing.TB, b *browser, letter model.DeadLetter) string {
 	t.Helper()
 	mode := check.Value(s.database(t).Modes.Read(t.Context()))(t)
@@ -166,7 +160,6 @@ func (s *site) bury(t testing.TB, b *browser, letter model.DeadLetter) string {
 	return rows[len(rows)-1][1]
 }
 
-// lost is an order that could not be stored.
 func lost(id, voucherID, user string) *model.Reservation {
 	return &model.Reservation{Epoch: 1, Sequence: 7, Order: model.Order{
 		ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: user, Status: model.OrderProcessing,
@@ -174,7 +167,6 @@ func lost(id, voucherID, user string) *model.Reservation {
 	}}
 }
 
-// In the order mode async an administrator looks after hot copies, and after what could not be stored.
 func TestWithAQueue(t *testing.T) { //nolint:tparallel // one shop, whose queue each step looks into
 	t.Parallel()
 	s := start(t, asyncOnServers(t)...)
@@ -182,8 +174,7 @@ func TestWithAQueue(t *testing.T) { //nolint:tparallel // one shop, whose queue 
 	t.Run("a hot copy", func(t *testing.T) { aHotCopyIsRepairedAndRebuilt(t, s) })
 }
 
-// A dead letter is replayed as an order of its buyer, or dropped, and the administrators' log
-// says who asked. What cannot be replayed stays.
+// The administrators' log says who replayed or dropped a letter. What cannot be replayed stays.
 func deadLettersAreReplayedAndDropped(t *testing.T, s *site) {
 	t.Helper()
 	b := s.signedIn(t, "ada")
@@ -225,8 +216,7 @@ func deadLettersAreReplayedAndDropped(t *testing.T, s *site) {
 	want(t, b.page(t, "/console/dead-letters"), "There are none.")
 }
 
-// A hot copy that is wrong is repaired, and one is rebuilt, by the forms of the audit. The
-// administrators' log says who asked, and of a repair only when there was something to repair.
+// The administrators' log says who asked, and of a repair only when there was something to repair.
 func aHotCopyIsRepairedAndRebuilt(t *testing.T, s *site) {
 	t.Helper()
 	b := s.signedIn(t, "ada")
@@ -263,8 +253,7 @@ func aHotCopyIsRepairedAndRebuilt(t *testing.T, s *site) {
 	check.Equal(t, "bob hears", s.buy(t, "bob", id), "OK")
 }
 
-// The System page shows every instance of the deployment, and one that has left no more. It is there without Redis,
-// too: this is when it is needed.
+// The System page shows every instance that has not left. It is there without Redis too: this is when it is needed.
 func TestInstancesAreListed(t *testing.T) {
 	t.Parallel()
 	redis := check.Value(url.Parse(testserver.SharedRedis(t)))(t)
@@ -300,8 +289,7 @@ func TestInstancesAreListed(t *testing.T) {
 	})
 }
 
-// What people see of a sale at either of two instances is the sum of both: what one alone has heard is in it, and what
-// both have adds up.
+// At either of two instances people see the sum of both.
 func TestTwoInstancesAreSummed(t *testing.T) {
 	t.Parallel()
 	environ := []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t), "SECKILL_CONSOLE=on"}

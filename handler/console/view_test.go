@@ -16,13 +16,11 @@ import (
 	"seckill/service/repair"
 )
 
-// view is one page as people see it.
 type view struct {
 	template string // in pages/
 	path     string // empty: the page is there already
 }
 
-// views are the pages of a shop in which everything occurs.
 func (s *site) views(t *testing.T) []view {
 	t.Helper()
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
@@ -76,8 +74,7 @@ func (s *site) views(t *testing.T) []view {
 	}
 }
 
-// fair makes a voucher that is drawn, and a sold-out one for which somebody waits, and returns the paths of their
-// pages.
+// fair makes a drawn voucher and a sold-out one for which somebody waits, and returns the paths of their pages.
 func (s *site) fair(t *testing.T) (drawn, waitlist string) {
 	t.Helper()
 	admin, user := s.token(t, "admin", model.RoleAdmin), s.token(t, "views-2", model.RoleUser)
@@ -94,7 +91,6 @@ func (s *site) fair(t *testing.T) (drawn, waitlist string) {
 	return "/console/vouchers/" + draw, "/console/vouchers/" + waits
 }
 
-// damagedViews are the pages of a shop that does not add up.
 func damagedViews() []view {
 	return []view{
 		{"audit", "/console/vouchers/v1/audit"},
@@ -104,7 +100,6 @@ func damagedViews() []view {
 	}
 }
 
-// behind is what a worker would offer: two dead letters.
 type behind struct {
 	*repair.Auditor
 	*repair.Replayer
@@ -137,7 +132,6 @@ var data = regexp.MustCompile(`seckill [a-z ]+(--[a-z]+ ?(网址 )?)+(NAME)?|Cof
 	`\b(ada|eve|admin|sync|async|all|commit \w+|seckill|Redis|CSV|UTC|MultiLock|RedLock|Redisson|finally|remaining)\b|` +
 	`…\w{8}|\(devel\)|go1\S+|\b\S*\d\S*\b`)
 
-// foreign are the words of a text that are of the other language.
 func foreign(language, text string) []string {
 	text = data.ReplaceAllString(text, " ")
 	if language == "en" {
@@ -157,8 +151,7 @@ func saying(page string) string {
 	return html.UnescapeString(strings.Join(said, "\n"))
 }
 
-// No page says anything in the other language: neither the pages of a shop in which everything occurs, nor those of one
-// that does not add up, nor what is refused.
+// No page says anything in the other language: not of a full shop, nor of a damaged one, nor in what is refused.
 func TestPagesSpeakOneLanguage(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -187,8 +180,7 @@ func TestPagesSpeakOneLanguage(t *testing.T) {
 	check.That(t, len(foreign("zh", "这是 an English sentence 中")) == 1 && len(foreign("en", "This is 中国.")) == 1 && strings.Contains(saying(`<a title="a b">c</a>`), "a b"), "nothing foreign is ever found")
 }
 
-// The charts of a sale that is on are kept for an hour, whether somebody watches or not: of what all instances count,
-// and of the orders.
+// Watched or not, the charts of a live sale are kept for an hour: what all instances count, and the orders.
 func TestChartsAreKeptForAnHour(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -42,7 +42,6 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	lacks(t, b.page(t, "/console/vouchers?phase=ended"), "Coffee")
 }
 
-// A draft, and what is in the archive, is in no phase of a sale.
 func TestADraftIsNotLive(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -59,7 +58,6 @@ func TestADraftIsNotLive(t *testing.T) {
 	}
 }
 
-// Times are typed and shown in the zone of the browser.
 func TestTimesAreLocal(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
@@ -90,7 +88,6 @@ func TestNothingTypedIsLost(t *testing.T) {
 		"groups", "gold\ngold", "early_groups", "staff")
 	b.post(t, "/console/vouchers/new", form).is(t, http.StatusUnprocessableEntity, "nothing that you typed is lost", `value="Tea for &#34;two&#34;"`, "a &lt; b</textarea>", `value="12,50"`, `value="-3"`,
 		`value="2001-01-01T00:00"`, `value="`+form.Get("begin_at")+`"`,
-		// Every field that is wrong is named, as by the API.
 		`<p class="wrong" id="price-wrong">must be an amount like 10.00`, `id="stock-wrong"`, `id="end_at-wrong">must be after the beginning`, `id="payment_window-wrong"`, `id="groups-wrong"`, `id="early_begin_at-wrong"`,
 		`aria-describedby="price-wrong"`)
 	for field, wrong := range map[string]string{
@@ -116,8 +113,7 @@ func sentBack(page string) url.Values {
 	return form
 }
 
-// fieldCase is how a field is made and changed by the API, what is typed over it in the form, what it is then, and how
-// its page shows that. Without typed, the form of a change has no such field.
+// fieldCase is how a field is made and changed by the API, typed over in the form (if it has the field), and shown.
 type fieldCase struct {
 	made, changed any
 	typed         map[string]string
@@ -125,7 +121,6 @@ type fieldCase struct {
 	shown         string
 }
 
-// fieldCases are those of the fields that are no plain texts.
 func fieldCases() map[string]fieldCase {
 	early := func(group, at string) map[string]any { return map[string]any{"groups": []any{group}, "begin_at": at} }
 	return map[string]fieldCase{
@@ -158,8 +153,7 @@ func fieldCases() map[string]fieldCase {
 	}
 }
 
-// TestEveryFieldOfAVoucherIsSaid: the API makes, shows and changes it, the form shows and changes it, the page shows
-// it, and the log has words for it. What administrators do not decide is on a list.
+// The API, the form, the page and the log know each field. What administrators do not decide is on a list.
 func TestEveryFieldOfAVoucherIsSaid(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
@@ -197,7 +191,6 @@ func TestEveryFieldOfAVoucherIsSaid(t *testing.T) {
 	}
 }
 
-// A form asks for a change of what was typed over, and of nothing else.
 func TestAFieldLeftAloneIsNotChanged(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 123_456_000, time.UTC)
@@ -241,7 +234,6 @@ func TestEditing(t *testing.T) {
 	want(t, eve.act(t, path, entries(got.body, "Black tea")), "Black tea") // now the page has the other change
 }
 
-// The actions say what they will do, do it to buyers, and say what they have done.
 func TestActions(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -277,7 +269,6 @@ func TestActions(t *testing.T) {
 	want(t, b.act(t, path+"/state", url.Values{"to": {"archived"}}), "The voucher is archived.")
 	hears(6, "NOT_FOUND")
 	b.post(t, path+"/state", url.Values{"to": {"burnt"}}).is(t, http.StatusUnprocessableEntity)
-	// Everything is in the administrators' log, by the account that did it.
 	_, log := s.call(t, http.MethodGet, "/admin/log?limit=100", s.token(t, "admin", model.RoleAdmin), nil)
 	items, _ := log["items"].([]any)
 	check.That(t, len(items) >= 6 && !strings.Contains(fmt.Sprint(items), "actor:admin "), "the log has %d entries: %v", len(items), items)
@@ -311,7 +302,6 @@ func TestListHasPages(t *testing.T) {
 	}
 }
 
-// A cool-down is told in the units of its size.
 func TestHowLongACooldownLasts(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
@@ -322,7 +312,6 @@ func TestHowLongACooldownLasts(t *testing.T) {
 	}
 }
 
-// A draw shows its proof, as far as it is, and its report whether the drawn order was kept.
 func TestADrawShowsItsProof(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -19,8 +19,7 @@ import (
 	"seckill/model"
 )
 
-// FuzzCSV: a program reads back what was exported, however the texts came to be in the
-// database, and a spreadsheet takes none of them for a formula.
+// A program reads back what was exported, whatever the texts, and a spreadsheet takes none of them for a formula.
 func FuzzCSV(f *testing.F) {
 	for _, text := range []string{"", "user:1", "=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "a,b", `"quoted"`, "a\r\nb", " =1", "'=1", "\ufeff", "茶", "\xff", "\x00"} {
 		f.Add(text, text, int64(1000), int64(0))
@@ -53,12 +52,10 @@ func FuzzCSV(f *testing.F) {
 	})
 }
 
-// formula reports whether a spreadsheet takes a cell for one.
 func formula(cell string) bool {
 	return cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0]))
 }
 
-// exported is an answer with a file of orders.
 func exported(t *testing.T, format string, people *People, orders ...model.Order) *httptest.ResponseRecorder {
 	t.Helper()
 	answer, request := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
@@ -74,8 +71,7 @@ func exported(t *testing.T, format string, people *People, orders ...model.Order
 	return answer
 }
 
-// TestACSVForPeople: Excel takes it for UTF-8, and its words, amounts and times are theirs; what begins as a formula is
-// text.
+// Excel takes it for UTF-8, its words, amounts and times are for people, and what begins as a formula is text.
 func TestACSVForPeople(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, time.November, 11, 20, 0, 1, 0, time.UTC)
@@ -93,7 +89,6 @@ func TestACSVForPeople(t *testing.T) {
 		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,1005,JPY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,\r\n")
 }
 
-// spreadsheet reads back an export.
 func spreadsheet(t *testing.T, answer *httptest.ResponseRecorder) *excelize.File {
 	t.Helper()
 	file := check.Value(excelize.OpenReader(answer.Body))(t)
@@ -101,8 +96,7 @@ func spreadsheet(t *testing.T, answer *httptest.ResponseRecorder) *excelize.File
 	return file
 }
 
-// TestSpreadsheetsKeepWhatTheyRead: in XLSX a spreadsheet sees what is there, where it makes numbers, dates and
-// formulas of the texts of a CSV.
+// In XLSX a spreadsheet reads what is there, where it makes numbers, dates and formulas of a CSV's texts.
 func TestSpreadsheetsKeepWhatTheyRead(t *testing.T) {
 	t.Parallel()
 	ids := []string{"653247040368672768", "00042", "1-2", "=1+1", "1e5", "@SUM(A1)", "true", "auth0|a@b.example", "茶 <&>"}
@@ -134,7 +128,6 @@ func TestSpreadsheetsKeepWhatTheyRead(t *testing.T) {
 	check.Equal(t, "an amount is a number", number, "1000.05")
 }
 
-// TestMoreRowsThanASheetHas go on on the next one.
 func TestMoreRowsThanASheetHas(t *testing.T) {
 	t.Parallel()
 	answer := httptest.NewRecorder()
@@ -157,7 +150,6 @@ func TestMoreRowsThanASheetHas(t *testing.T) {
 	check.Equal(t, "the rows", strings.Join(got, ", "), "Orders: a, Orders: b, Orders 2: c, Orders 2: d, Orders 3: e")
 }
 
-// TestSpreadsheetsLeaveNothing of their temporary files, whole or broken off.
 func TestSpreadsheetsLeaveNothing(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
