@@ -43,12 +43,11 @@ func run(ctx context.Context, listen, file string, getenv func(string) string, l
 	defer func() { err = errors.Join(err, a.book.db.Close()) }()
 	server := &http.Server{Addr: listen, Handler: a.routes(), ReadTimeout: budget.Step, WriteTimeout: budget.Step, IdleTimeout: budget.Survey}
 	stopped := make(chan error, 1)
-	go func() {
-		<-ctx.Done()
+	context.AfterFunc(ctx, func() {
 		ending, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Step)
 		defer enough()
 		stopped <- server.Shutdown(ending)
-	}()
+	})
 	log.InfoContext(ctx, "payments go to Stripe Checkout", slog.String("address", listen))
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)

@@ -309,12 +309,9 @@ func (g *Guard) forget(c *conn) {
 }
 
 // networkOf names the network of a connection's other end; empty where it is exempt.
-func (g *Guard) networkOf(c net.Conn) string {
-	peer, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	if err != nil {
-		return ""
-	}
-	address := peer.Addr().Unmap()
+func (g *Guard) networkOf(c *net.TCPConn) string {
+	peer, _ := c.RemoteAddr().(*net.TCPAddr)
+	address := peer.AddrPort().Addr().Unmap()
 	if slices.ContainsFunc(g.options.Exempt, func(p netip.Prefix) bool { return p.Contains(address) }) {
 		return ""
 	}
