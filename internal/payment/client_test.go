@@ -136,8 +136,7 @@ func TestWhateverGoesWrongIsUnknown(t *testing.T) {
 	}
 }
 
-// Answers that are well-formed and wrong. A buyer is only sent to a page on the web: whatever else an address begins
-// with, a browser might carry it out here. An answer about other money than was sent back is none.
+// Well-formed, wrong answers. A buyer goes only to a web page: a browser might run another address. Sums must match.
 func TestAnswersThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	const good = `{"id":"p1","order_id":"order.1","amount":1000,"currency":"CNY","status":"succeeded","refunded":0,"url":"https://pay.example/p1"}`
@@ -278,7 +277,6 @@ func calling(t *testing.T, answer http.HandlerFunc) *payment.Client {
 	return client
 }
 
-// saying answers every call with a document.
 func saying(document string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -305,8 +303,7 @@ func TestNoCallFollowsARedirect(t *testing.T) {
 	check.Equal(t, "calls elsewhere", elsewhere.Load(), 0)
 }
 
-// The names on the wire, which every adapter reads; and the same payment again may be told of otherwise, because a
-// voucher's title changes.
+// The names on the wire are every adapter's. The same payment may come again under the voucher's new title.
 func TestTheCheckoutOnTheWire(t *testing.T) {
 	t.Parallel()
 	var sent string

@@ -26,7 +26,6 @@ const (
 	newSecret = "a plain secret of the provider"
 )
 
-// signed is a webhook as a provider sends it.
 func signed(t testing.TB, secret string, at time.Time, body string) http.Header {
 	t.Helper()
 	by := check.Value(NewSignatures([]string{secret}))(t)
@@ -61,8 +60,7 @@ func TestEverySecretVerifies(t *testing.T) {
 	check.Must(t, check.ErrorOf(both.Verify(header, []byte(body))))
 }
 
-// A secret that is base64 is decoded by the official libraries, and taken as it stands by others; what is written
-// behind whsec_ likewise. All of them are senders.
+// The official libraries decode a base64 secret, others take it as it stands, also behind whsec_. All of them send.
 func TestBothReadingsOfASecretVerify(t *testing.T) {
 	t.Parallel()
 	const body, encoded = `{"type":"payment.succeeded"}`, "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -193,8 +191,7 @@ func TestThePagesExampleOfSecrets(t *testing.T) {
 	}
 }
 
-// TestTurningTheWebhookSecret does what the page says: whoever is restarted first, every call and every webhook is
-// taken.
+// TestTurningTheWebhookSecret follows the page: in any order of restarts every call and webhook counts.
 func TestTurningTheWebhookSecret(t *testing.T) {
 	t.Parallel()
 	page := string(check.Value(os.ReadFile("../../deployments/changes.md"))(t))
@@ -255,14 +252,12 @@ const (
 	MaxStarts   = maxStarts
 )
 
-// Through has a client's connections go through a network of the test.
 func (c *Client) Through(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	if t, ok := c.http.Transport.(*http.Transport); ok {
 		t.DialContext = dial
 	}
 }
 
-// Watch shows a client's requests to a test on their way out.
 func (c *Client) Watch(see func(*http.Request)) { c.http.Transport = watched{c.http.Transport, see} }
 
 type watched struct {
@@ -276,7 +271,6 @@ func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// CloseIdleConnections is what http.Client asks its transport for.
 func (w watched) CloseIdleConnections() {
 	if t, ok := w.RoundTripper.(*http.Transport); ok {
 		t.CloseIdleConnections()

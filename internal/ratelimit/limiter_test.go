@@ -21,7 +21,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// limiter is a limiter of this instance alone.
 func limiter(t *testing.T, rate model.Rate) *Limiter {
 	t.Helper()
 	l := New("test", 0, nil)
@@ -29,7 +28,6 @@ func limiter(t *testing.T, rate model.Rate) *Limiter {
 	return l
 }
 
-// at takes at an instant.
 func (l *Limiter) at(t *testing.T, key string, now time.Time) time.Duration {
 	t.Helper()
 	return l.take(t.Context(), l.current.Load(), key, now)
@@ -216,8 +214,7 @@ func TestInstancesShareALimit(t *testing.T) {
 	}
 }
 
-// TestTheFirstRequestsAskNobody: a quarter of the quota costs no call, and neither does what is refused. A buyer of the
-// last sale asks nobody in the next one.
+// TestTheFirstRequestsAskNobody: a quarter of the quota, and every refusal, costs no call, in each sale anew.
 func TestTheFirstRequestsAskNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -234,8 +231,7 @@ func TestTheFirstRequestsAskNobody(t *testing.T) {
 	})
 }
 
-// TestAwayMeansAlone: while nothing answers, one request a second tries it, the
-// instance limits by itself, and goes back to sharing.
+// TestAwayMeansAlone: without answers the instance limits alone, tries once a second, and then shares again.
 func TestAwayMeansAlone(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(ctx context.Context) error{
@@ -307,8 +303,7 @@ func beside(t *testing.T, test func(t *testing.T, l *Limiter, s *told)) {
 	})
 }
 
-// TestWhatIsRefusedIsNotCounted: a sender whose turn others take again and again, and who waits each time as it is
-// told, has used nothing of its own quota.
+// TestWhatIsRefusedIsNotCounted: a sender who waits as told, and loses each turn to others, has used no quota.
 func TestWhatIsRefusedIsNotCounted(t *testing.T) {
 	t.Parallel()
 	beside(t, func(t *testing.T, l *Limiter, s *told) {
@@ -354,8 +349,7 @@ func TestWhoHangsUpSaysNothingOfRedis(t *testing.T) {
 	})
 }
 
-// TestAnotherRateIsCountedByItself: what the instances share of the rate before says nothing about a new one, whose
-// events are worth another time.
+// TestAnotherRateIsCountedByItself: shared counts of the old rate say nothing about a new one of another weight.
 func TestAnotherRateIsCountedByItself(t *testing.T) {
 	t.Parallel()
 	beside(t, func(t *testing.T, l *Limiter, s *told) {

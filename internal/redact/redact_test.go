@@ -62,7 +62,6 @@ func TestServersAreShownAndPasswordsAreNot(t *testing.T) {
 
 const password = `pä:ss/w@rd %2F "quoted" <&>`
 
-// said is what a library may say of a secret.
 type said struct{ Inside string }
 
 func TestNoRecordHoldsASecret(t *testing.T) {

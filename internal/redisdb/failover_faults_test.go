@@ -35,7 +35,6 @@ func patientCluster(t *testing.T, cluster *testserver.Cluster) *redis.ClusterCli
 	return client
 }
 
-// keyOn is a key that lies on a primary of the Cluster.
 func keyOn(t *testing.T, cluster *testserver.Cluster, primary int) string {
 	t.Helper()
 	for n := range 1000 {
@@ -47,8 +46,7 @@ func keyOn(t *testing.T, cluster *testserver.Cluster, primary int) string {
 	return ""
 }
 
-// A primary of a Cluster hangs without being dead. The calls that it has taken end once another one has its place, and
-// not when their own patience is over.
+// A primary of a Cluster hangs without being dead: its calls end once it is replaced, before their own time-out.
 func TestTheCallsOfAHungPrimaryEndWithItsOffice(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.RedisCluster(t, true, "--cluster-node-timeout", "2000", "--appendonly", "no")
@@ -94,7 +92,6 @@ func TestTheCallsOfASlowPrimaryAreAnswered(t *testing.T) {
 	check.Equal(t, "counted", client.Get(t.Context(), key).Val(), fmt.Sprint(calls))
 }
 
-// topologies is how often nodes were asked who is a primary.
 func topologies(t *testing.T, nodes []*testserver.Server) (asked int) {
 	t.Helper()
 	for _, node := range nodes {
@@ -108,8 +105,7 @@ func topologies(t *testing.T, nodes []*testserver.Server) (asked int) {
 	return asked
 }
 
-// The primary hangs, and with it the Sentinel that this client asks, as when both are on one machine. The other
-// Sentinels are asked for the new primary.
+// The primary hangs, and with it this client's Sentinel, as on one machine: the client asks the other Sentinels.
 func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
 	t.Parallel()
 	sentinels := testserver.RedisSentinels(t, testserver.UntilDown, "--appendonly", "no")
@@ -139,8 +135,7 @@ func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
 	check.Eventually(t, "the new primary takes a write", func() bool { return set() == nil })
 }
 
-// The user of the URL is the servers'. The Sentinels are asked as nobody, unless the URL says that they know the user
-// too.
+// The URL's user is the servers'. The client asks the Sentinels as nobody, unless the URL says that they know the user.
 func TestTheLoginOfSentinels(t *testing.T) {
 	t.Parallel()
 	sentinels := testserver.RedisSentinels(t, time.Minute, "--appendonly", "no")

@@ -50,8 +50,7 @@ func TestAServerThatTakesNoWritesIsNotReady(t *testing.T) {
 	check.Eventually(t, "and not for ever", func() bool { return asked(t, r) != nil })
 }
 
-// What every kind of client does when a server does not answer, in the words of the constants. A connection that waits
-// for work for longer than a minute may have been cut by its server, and is not used.
+// What each kind of client does without an answer, by constant. A server may have cut a connection idle for a minute.
 func TestTheLimitsOfTheClients(t *testing.T) {
 	t.Parallel()
 	one := newClient(t, "redis://127.0.0.1:1").(*redis.Client).Options()

@@ -9,8 +9,7 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// TestANewFileIsBusy: another process writes into a new file, which is no WAL yet. Connecting waits until it has
-// written.
+// TestANewFileIsBusy: connecting waits until another process has written into a new file, which is no WAL yet.
 func TestANewFileIsBusy(t *testing.T) {
 	t.Parallel()
 	writing, db := besideAWriter(t)
@@ -33,7 +32,6 @@ func TestAFileStaysBusy(t *testing.T) {
 	}
 }
 
-// besideAWriter opens a new file, into which another connection writes.
 func besideAWriter(t *testing.T) (writing *sql.Conn, db *sql.DB) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "new.db")

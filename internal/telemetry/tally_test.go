@@ -11,8 +11,7 @@ import (
 	"seckill/model"
 )
 
-// The vouchers in demand are counted, and told when they have changed; those of which anybody may make up ids are not,
-// and there are never more than some.
+// Vouchers in demand are counted and reported after a change. Those with invented ids are not, and all are bounded.
 func TestTallies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -49,7 +49,6 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// shortened is the level and the kind of each line of a log.
 func shortened(log string) string {
 	var lines []string
 	for line := range strings.Lines(log) {

@@ -34,7 +34,6 @@ import (
 	"seckill/model"
 )
 
-// signer is a key of another issuer, with its private half.
 type signer struct {
 	id      string
 	method  jwt.SigningMethod
@@ -66,12 +65,10 @@ func (s signer) sign(t testing.TB, issuer string, changed members) string {
 	return forge(t, s.method, s.private, members{"kid": s.id}, claims)
 }
 
-// jwk is the public half as its issuer publishes it.
 func (s signer) jwk() jose.JSONWebKey {
 	return jose.JSONWebKey{Key: s.private.Public(), KeyID: s.id, Use: "sig", Algorithm: s.method.Alg()}
 }
 
-// document is the JWK Set of some signers.
 func document(t testing.TB, signers ...signer) string {
 	t.Helper()
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
@@ -82,7 +79,6 @@ func document(t testing.TB, signers ...signer) string {
 	return string(text)
 }
 
-// publisher is an issuer's web server with its keys.
 type publisher struct {
 	*httptest.Server
 	document atomic.Pointer[string] // nil: it is away
@@ -117,7 +113,6 @@ func (p *publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(*text)) // whom it does not reach, reads again
 }
 
-// clock is a clock that only the test moves.
 type clock struct{ now atomic.Pointer[time.Time] }
 
 func newClock() *clock {
@@ -133,7 +128,6 @@ func (c *clock) advance(d time.Duration) {
 	c.now.Store(&now)
 }
 
-// trusting is an authority that also trusts others.
 func trusting(t testing.TB, c *clock, issuers ...token.Issuer) *token.Authority {
 	t.Helper()
 	return authority(t, token.Clock(c.Now), token.Trust(slog.New(slog.NewTextHandler(t.Output(), nil)), issuers...))
@@ -161,7 +155,6 @@ func unknownYet(t testing.TB, a *token.Authority, signed string) {
 	}
 }
 
-// of is what user 1 of an issuer is.
 func of(issuer string) token.Claims {
 	return token.Claims{Subject: "1", Role: model.RoleUser, Issuer: issuer}
 }
@@ -244,8 +237,7 @@ func TestAlgorithmsOfIssuers(t *testing.T) {
 	}
 }
 
-// TestPublicKeysAreNoSecrets is the classic confusion: a public key, which
-// everybody has, taken for the secret of an HMAC.
+// TestPublicKeysAreNoSecrets is the classic confusion: a public key, known to all, taken for an HMAC secret.
 func TestPublicKeysAreNoSecrets(t *testing.T) {
 	t.Parallel()
 	for _, method := range []jwt.SigningMethod{jwt.SigningMethodRS256, jwt.SigningMethodES256, jwt.SigningMethodEdDSA} {
@@ -293,8 +285,7 @@ func TestNewKeysNeedNoRestart(t *testing.T) {
 	invalid(t, a, after.sign(t, "shop", nil))
 }
 
-// TestANewKeyIsNeverABadToken: clients end their sessions when they hear 401. A key that nobody could have read yet is
-// no reason to, and whoever asks again when told to is let in.
+// TestANewKeyIsNeverABadToken: a 401 ends sessions, so an unread key is none: who asks again as told gets in.
 func TestANewKeyIsNeverABadToken(t *testing.T) {
 	t.Parallel()
 	first, second, third := newSigner(t, "1", jwt.SigningMethodES256), newSigner(t, "2", jwt.SigningMethodES256), newSigner(t, "3", jwt.SigningMethodES256)
@@ -325,8 +316,7 @@ func TestANewKeyIsNeverABadToken(t *testing.T) {
 	unknownYet(t, a, newSigner(t, "4", jwt.SigningMethodES256).sign(t, "shop", nil))
 }
 
-// TestAFloodOfKeyIDsEndsNoSession: however many made-up key ids are asked for, a key that its issuer publishes is found
-// with the next reading, and no token with another one is called bad before it was looked for.
+// TestAFloodOfKeyIDsEndsNoSession: after it the next reading finds a published key; no token is bad before a look.
 func TestAFloodOfKeyIDsEndsNoSession(t *testing.T) {
 	t.Parallel()
 	s, late, c := newSigner(t, "k", jwt.SigningMethodEdDSA), newSigner(t, "late", jwt.SigningMethodEdDSA), newClock()
@@ -349,8 +339,7 @@ func TestAFloodOfKeyIDsEndsNoSession(t *testing.T) {
 	accepted(t, a, late.sign(t, "shop", nil), of("shop"))
 }
 
-// TestUnknownKeyIDsReadOnceInTenSeconds floods the authority with key ids that
-// nobody has: the issuer does not feel it, and its users neither.
+// TestUnknownKeyIDsReadOnceInTenSeconds floods the authority with unknown key ids: issuer and users notice nothing.
 func TestUnknownKeyIDsReadOnceInTenSeconds(t *testing.T) {
 	t.Parallel()
 	s, c := newSigner(t, "k", jwt.SigningMethodEdDSA), newClock()
@@ -538,15 +527,13 @@ func checkVerify(t *testing.T, a *token.Authority, now func() time.Time, by sign
 	}
 }
 
-// readable says whether encoding/json can read a header: into an interface it
-// reads no number beyond those of a float64, even where nobody asks for it.
+// readable says whether encoding/json reads a header: into an interface it reads no number beyond a float64, ever.
 func readable(signed string) bool {
 	header, _, _ := strings.Cut(signed, ".")
 	decoded, err := jwt.NewParser().DecodeSegment(header)
 	return err == nil && json.Unmarshal(decoded, new(any)) == nil
 }
 
-// texts are a text, or those of a list.
 func texts(claim any) (found []string) {
 	list, ok := claim.([]any)
 	if !ok {

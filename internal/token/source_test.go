@@ -75,7 +75,6 @@ func TestKeysInAFile(t *testing.T) {
 	})
 }
 
-// write puts a file in the place of another one, as a whole.
 func write(t *testing.T, file, text string) {
 	t.Helper()
 	check.Must(t, os.WriteFile(file+".new", []byte(text), 0o600))
@@ -163,8 +162,7 @@ func TestKeysInNoRegularFile(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreNotUsed publishes keys that must verify nothing beside one that
-// may: they are left out and the rest of the set is used.
+// TestKeysThatAreNotUsed publishes keys that must verify nothing beside a good one: only the good one is used.
 func TestKeysThatAreNotUsed(t *testing.T) {
 	t.Parallel()
 	rs, es, ed := newSigner(t, "r", jwt.SigningMethodRS256), newSigner(t, "e", jwt.SigningMethodES256), newSigner(t, "d", jwt.SigningMethodEdDSA)
@@ -247,8 +245,7 @@ func claimsOfShop() string {
 	return `{"sub":"1","iss":"shop","aud":"seckill","exp":` + strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10) + "}"
 }
 
-// TestTheOnlyKeyNeedsNoName: where an issuer publishes one key, neither that nor its tokens need an id. The set may
-// begin with a byte order mark.
+// TestTheOnlyKeyNeedsNoName: an issuer's only key needs no id, nor do its tokens. The set may begin with a BOM.
 func TestTheOnlyKeyNeedsNoName(t *testing.T) {
 	t.Parallel()
 	only, c := newSigner(t, "", jwt.SigningMethodES256), newClock()
@@ -283,7 +280,6 @@ func TestKeysOfTheStandard(t *testing.T) {
 	}
 }
 
-// authorityLogging trusts one issuer and tells what the log says.
 func authorityLogging(t *testing.T, issuer token.Issuer) (*token.Authority, func() string) {
 	t.Helper()
 	var log lockedBuffer
@@ -307,7 +303,6 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// settingOf is the setting that the page of identity providers gives for one of them.
 func settingOf(t *testing.T, provider string) token.Issuer {
 	t.Helper()
 	page := string(check.Value(os.ReadFile("../../deployments/identity-providers.md"))(t))
@@ -320,8 +315,7 @@ func settingOf(t *testing.T, provider string) token.Issuer {
 	return c.JWTIssuers[0]
 }
 
-// TestTokensOfIdentityProviders tries the settings of the page on tokens that have the claims of these providers. EXP
-// and NOW stand for their times, USER and ADMIN for a list of roles.
+// TestTokensOfIdentityProviders tries the page's settings on such claims: EXP, NOW are times, USER, ADMIN roles.
 func TestTokensOfIdentityProviders(t *testing.T) {
 	t.Parallel()
 	for provider, test := range map[string]struct {
@@ -447,8 +441,7 @@ func refusedAs(t *testing.T, a *token.Authority, why token.Reason, signed string
 	}
 }
 
-// TestWhereOthersSayThings: an option's path leads to a text or to a list, and nothing else that is there refuses a
-// token.
+// TestWhereOthersSayThings: an option's path leads to a text or a list. Anything else there refuses no token.
 func TestWhereOthersSayThings(t *testing.T) {
 	t.Parallel()
 	s := newSigner(t, "k", jwt.SigningMethodEdDSA)
@@ -491,8 +484,7 @@ func TestWhereOthersSayThings(t *testing.T) {
 		strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+`,"a":{"b":"user","b":"admin"}}`)) // no two readers may read different roles
 }
 
-// TestAudiencesOfIssuers: the option counts instead of the service's name, and only with it the client does where there
-// is no audience.
+// TestAudiencesOfIssuers: the option replaces the service's name; only then the client may stand in for an audience.
 func TestAudiencesOfIssuers(t *testing.T) {
 	t.Parallel()
 	s := newSigner(t, "k", jwt.SigningMethodEdDSA)

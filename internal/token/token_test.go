@@ -276,8 +276,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestNamesAreExact shows that no other spelling of a name wins over the name: to
-// encoding/json each of these is an administrator, or user 2.
+// TestNamesAreExact: no other spelling wins over a name. To encoding/json each of these is an administrator or user 2.
 func TestNamesAreExact(t *testing.T) {
 	t.Parallel()
 	a := authority(t)
@@ -294,8 +293,7 @@ func TestNamesAreExact(t *testing.T) {
 	}
 }
 
-// TestLevels: what an administrator may do stands beside the role. A token that says nothing is of the time before
-// there were levels, and one that says something else is refused; of a user nobody asks.
+// TestLevels: an administrator's level stands beside the role. No level is an old token; an unknown one is refused.
 func TestLevels(t *testing.T) {
 	t.Parallel()
 	a := authority(t)
@@ -398,8 +396,7 @@ func TestNewRefusesWhatIsNoAuthority(t *testing.T) {
 	}
 }
 
-// One token has one spelling. Its last character holds bits that say nothing: were they not looked at, whoever has a
-// token could write others that mean the same, and a list of tokens that were taken back would not know them.
+// One token has one spelling: unchecked, the idle bits of its last character would make twins that no list knows.
 func TestATokenHasOneSpelling(t *testing.T) {
 	t.Parallel()
 	a := authority(t)
@@ -423,8 +420,7 @@ func TestATokenHasOneSpelling(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfOthersSayWhy: as TestVerify has it of our own tokens, the bearer of a token whose signature is good is
-// told the claim that is wrong, and the refusal is counted for its issuer.
+// TestRefusalsOfOthersSayWhy: under a good signature the bearer learns the wrong claim; its issuer's count grows.
 func TestRefusalsOfOthersSayWhy(t *testing.T) {
 	t.Parallel()
 	s := newSigner(t, "k", jwt.SigningMethodEdDSA)
@@ -445,8 +441,7 @@ func TestRefusalsOfOthersSayWhy(t *testing.T) {
 	check.Equal(t, "what is counted", strings.Join(counted, ", "), "shop role, shop exp, shop unread")
 }
 
-// TestRefusalsAreLoggedOnceAMinute: whoever sends bad tokens fills no log, and hides no other issuer's, nor another
-// reason.
+// TestRefusalsAreLoggedOnceAMinute: bad tokens fill no log, and hide no other issuer's refusals, nor another reason.
 func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	log, c := &check.Log{}, newClock()
@@ -537,7 +532,6 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// strictClaims are claims that are read by their exact names.
 type strictClaims struct {
 	named struct {
 		Subject  string           `json:"sub"`

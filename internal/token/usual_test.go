@@ -86,7 +86,6 @@ func checkUsual(t *testing.T, text string) {
 	}
 }
 
-// BenchmarkReadPayload measures the quick way against the library.
 func BenchmarkReadPayload(b *testing.B) {
 	const text = `{"sub":"user-12345","role":"user","iss":"seckill","aud":["seckill"],"iat":1893459600,"exp":1893463200}`
 	b.Run("usual", func(b *testing.B) {
@@ -105,8 +104,7 @@ func BenchmarkReadPayload(b *testing.B) {
 	})
 }
 
-// TestRedirectsLowerNoGuard: keys that were read by https must not come from where
-// any program of the machine can serve them.
+// TestRedirectsLowerNoGuard: keys read by https must not come from where any program of the machine can serve them.
 func TestRedirectsLowerNoGuard(t *testing.T) {
 	t.Parallel()
 	request := func(url string) *http.Request {

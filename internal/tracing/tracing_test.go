@@ -40,7 +40,6 @@ func begin(t testing.TB, o Options) (*Tracer, *prometheus.Registry) {
 	return tracer, registry
 }
 
-// recorded are the spans that left, by name.
 func recorded(t testing.TB, tracer *Tracer, exporter *tracetest.InMemoryExporter) map[string]tracetest.SpanStubs {
 	t.Helper()
 	check.Must(t, tracer.provider.ForceFlush(t.Context()))
@@ -78,8 +77,7 @@ const (
 	ignored  = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 )
 
-// A client's trace goes on here, within bounds: who says of everything that it is to be recorded has clientTraces of it
-// recorded and not more, also by the choice of the trace's id.
+// A client's trace goes on, within bounds: of one that marks all, or picks ids, clientTraces are recorded, not more.
 func TestAClientCannotHaveEverythingRecorded(t *testing.T) {
 	t.Parallel()
 	tracer, _ := begin(t, Options{Exporter: tracetest.NewInMemoryExporter(), Ratio: 0, ParentBased: true})
@@ -158,7 +156,6 @@ func TestNoTextLeaves(t *testing.T) {
 	}
 }
 
-// hung is a collector that does not answer.
 type hung struct{ sdk.SpanExporter }
 
 func (hung) ExportSpans(ctx context.Context, _ []sdk.ReadOnlySpan) error {

@@ -44,9 +44,8 @@ func TestUserLockOutlivesItsRequest(t *testing.T) {
 	})
 }
 
-// The clock of Redis was ahead while a lock was held, its holder died, and the clock is right again: what is left of
-// the lease is no longer than a lease, once somebody asks for the lock. A holder in Java may have a lease of its own
-// length, which stays.
+// Redis' clock ran ahead under a lock, its holder died, and the clock is right again: once asked about, the lock lasts
+// for one lease at most. A Java holder's own, longer lease stays.
 func TestAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	const lease, ahead = time.Minute, time.Hour

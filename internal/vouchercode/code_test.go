@@ -45,8 +45,7 @@ func TestCodesHaveTheirForm(t *testing.T) {
 	}
 }
 
-// The check symbol against another way to compute it, and against the specification's arithmetic: 1234 is 16J,
-// and 1234 modulo 37 is 13, which is D.
+// Check symbols against another computation, and the specification's: 1234 is 16J, and 1234 modulo 37 is 13, or D.
 func TestCheckSymbol(t *testing.T) {
 	t.Parallel()
 	check.Equal(t, "the check symbol of 16J", alphabet[checksum([]byte("16J"))], 'D')
@@ -88,8 +87,7 @@ func TestWhatAPersonTypes(t *testing.T) {
 	})
 }
 
-// Every wrong character, every two exchanged ones (but the first with the last, for which 32^18 = -1 modulo 37),
-// and one too many or too few are noticed.
+// Every wrong character, exchange (but first with last: 32^18 = -1 modulo 37) and wrong length is noticed.
 func TestMistypedCodesAreNoticed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -128,7 +126,6 @@ func TestTextsThatAreNoCodes(t *testing.T) {
 	check.Must(t, check.ErrorOf(Parse(good)))
 }
 
-// holder has a code where methods cannot be called.
 type holder struct {
 	Shown  Code
 	hidden Code

@@ -19,8 +19,7 @@ func catalogue(t testing.TB) *words.Catalogue {
 	return check.Value(words.New())(t)
 }
 
-// TestExplain: a refusal is said in the language of its reader: its own text where the language has that, what its code
-// means where not.
+// TestExplain: a reader's language has the refusal's own text, or else the meaning of its code.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	chinese := catalogue(t).Asked("zh-CN")

@@ -24,7 +24,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shop receives webhooks, refuses the first some, and keeps those whose signature is valid.
 type shop struct {
 	*httptest.Server
 
@@ -61,7 +60,6 @@ func (s *shop) received() []payment.Event {
 	return slices.Clone(s.got)
 }
 
-// world is a simulator and a shop.
 type world struct {
 	*simulator.Server
 
@@ -104,7 +102,6 @@ func (w *world) start(t *testing.T, id string) {
 	check.Value(client.Start(t.Context(), payment.Checkout{Request: r}))(t)
 }
 
-// press presses a button of a payment's page, as a browser does.
 func (w *world) press(t *testing.T, id, decision string, headers ...string) (status int) {
 	t.Helper()
 	headers = append(headers, "Content-Type", "application/x-www-form-urlencoded")
@@ -112,7 +109,6 @@ func (w *world) press(t *testing.T, id, decision string, headers ...string) (sta
 	return status
 }
 
-// call makes a call, with headers, and follows no redirect.
 func (w *world) call(t *testing.T, method, path, body string, headers ...string) (status int, header http.Header, answer string) {
 	t.Helper()
 	request := check.Value(http.NewRequestWithContext(t.Context(), method, w.url+path, strings.NewReader(body)))(t)

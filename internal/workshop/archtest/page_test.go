@@ -59,8 +59,7 @@ func lostTests(files []file) []string {
 	return found
 }
 
-// lostMetrics finds metrics that a page names and that the list of them, which is compared with a running server, does
-// not have.
+// lostMetrics finds metrics in pages that are not in the list, which a test compares with a running server.
 func lostMetrics(files []file) []string {
 	const list = "deployments/prometheus/metrics.md"
 	metric := regexp.MustCompile("`(seckill_[a-z_]+)")
@@ -83,7 +82,6 @@ func lostMetrics(files []file) []string {
 	return found
 }
 
-// links of a page: what it leads to, and its pictures.
 func links(page file) []string {
 	var all []string
 	for _, match := range regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page.text, -1) {
@@ -92,7 +90,6 @@ func links(page file) []string {
 	return all
 }
 
-// lostLinks finds links of pages to files and headings of the repository that are not there.
 func lostLinks(files []file) []string {
 	there, documents := map[string]bool{}, map[string]file{}
 	for _, f := range files {
@@ -157,8 +154,7 @@ func code(page file) []string {
 	return all
 }
 
-// unlikeTranslations finds commands, settings, names, links and figures of tables that one language shows and the other
-// does not.
+// unlikeTranslations finds commands, settings, names, links and tables' figures that only one language shows.
 func unlikeTranslations(files []file) []string {
 	shown := func(page file) map[string]bool {
 		all := map[string]bool{}
@@ -202,7 +198,6 @@ func unlikeTranslations(files []file) []string {
 	return found
 }
 
-// lostTargets finds targets and variables of make that a page shows and the Makefile does not have.
 func lostTargets(files []file) []string {
 	var makefile string
 	for _, f := range files {
@@ -231,7 +226,6 @@ func lostTargets(files []file) []string {
 	return found
 }
 
-// TestPageRulesFindWhatTheyAreFor is the negative control of the rules about pages.
 func TestPageRulesFindWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	promises := file{path: "docs/promises.md", text: "held by `TestDoors` and `TestWindows`"}

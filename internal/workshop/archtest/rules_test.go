@@ -69,8 +69,8 @@ func undocumented(files []file) []string {
 	return found
 }
 
-// sleeping finds time.Sleep: a test waits for the event itself, unless the clock is that of a bubble. A line that takes
-// time on purpose, as the work under a lock in a benchmark, says why behind "real time:".
+// sleeping finds time.Sleep: a test waits for the event, or runs in a bubble. A line that takes time on purpose, such
+// as a benchmark's work under a lock, says why behind "real time:".
 func sleeping(files []file) []string {
 	var found []string
 	for _, f := range goFiles(files) {
@@ -89,8 +89,7 @@ func sleeping(files []file) []string {
 	return found
 }
 
-// machinePaths finds absolute paths of a home directory: they exist on one machine only. (The names are in
-// brackets here so that this line does not find itself.)
+// machinePaths finds absolute paths of a home directory, which one machine has. (Brackets: no match with this line.)
 func machinePaths(files []file) []string {
 	return lines(files, regexp.MustCompile(`(^|[\s"'`+"`"+`(=:])/(work|roo[t]|Users|hom[e]/[a-z])/`), "names a path of one machine")
 }
@@ -115,8 +114,7 @@ func lines(files []file, pattern *regexp.Regexp, what string) []string {
 	return found
 }
 
-// silentScripts finds SQL and Lua files that do not open by saying what they are for; Lua has to name its
-// KEYS or ARGV too, because nothing else does.
+// silentScripts finds SQL and Lua files that do not open with their purpose, and in Lua with KEYS or ARGV.
 func silentScripts(files []file) []string {
 	var found []string
 	for _, f := range files {
@@ -157,14 +155,12 @@ func longFiles(files []file) []string {
 	return found
 }
 
-// top is what the top level holds, beside files whose names begin with a dot. Whoever looks for something finds it
-// by the map in README.md.
+// top is what the top level holds beside names with a dot. A reader finds each by the map in README.md.
 var top = []string{
 	"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "NOTICE", "README.md", "README.zh-CN.md", "SECURITY.md", "go.mod", "go.sum", "main.go",
 	"config", "deployments", "docs", "handler", "internal", "lock", "model", "queue", "repository", "service",
 }
 
-// strayTop finds files and directories at the top level that have no place there.
 func strayTop(files []file) []string {
 	var found []string
 	for _, f := range files {
@@ -176,8 +172,7 @@ func strayTop(files []file) []string {
 	return found
 }
 
-// unknownSettings finds variables in documents, scripts and configurations that config does not know: a
-// renamed setting must not live on in a compose file, where it would stop the start, or in a page.
+// unknownSettings finds variables that config does not know: a renamed one stops a compose file, or misleads a reader.
 func unknownSettings(files []file) []string {
 	name := regexp.MustCompile(`\bSECKILL_[A-Z][A-Z_]*[A-Z]\b`)
 	known := map[string]bool{}
@@ -200,13 +195,11 @@ func unknownSettings(files []file) []string {
 	return found
 }
 
-// measuring are the packages whose tests measure speed on purpose.
 var measuring = []string{"internal/workshop/bench", "lock/bench", "lock/interop"}
 
-// wallClocks finds verdicts of tests that depend on how busy the machine is: a span of real time that is compared, and
-// a limit of real time that is written down as a number. A test waits for the event (package check), whose one deadline
-// only says that it hung; what is about time runs in virtual time (testing/synctest). A context that is meant to run
-// out has a name that says so: check.Soon, or a constant whose comment says why a slow machine does no harm.
+// wallClocks finds verdicts that depend on a busy machine: compared spans of real time, and limits of it as numbers. A
+// test waits for the event (package check, whose deadline means "it hung") or runs in virtual time (testing/synctest).
+// A context that is to run out has a name: check.Soon, or a constant whose comment says why slowness is harmless.
 func wallClocks(files []file) []string {
 	var found []string
 	for _, f := range goFiles(files) {
@@ -226,8 +219,7 @@ func wallClocks(files []file) []string {
 	return found
 }
 
-// virtual says whether a function runs on the clock of a bubble: a test that opens one, or a helper in a file of such
-// tests.
+// virtual says whether a function runs on a bubble's clock: a test that opens one, or a helper in its file.
 func virtual(f file, function *ast.FuncDecl) bool {
 	if !slices.Contains(f.imports(), "testing/synctest") {
 		return false
@@ -244,7 +236,6 @@ func mentions(node ast.Node, from string, names ...string) bool {
 	return there
 }
 
-// selects says whether a node is from.name.
 func selects(node ast.Node, from string, names ...string) bool {
 	selector, ok := node.(*ast.SelectorExpr)
 	if !ok {
@@ -351,8 +342,7 @@ func spans(f file) map[string]bool {
 	return constants
 }
 
-// commented says whether a comment stands on the line of a declaration or right above it. Inside a function the parser
-// attaches none.
+// commented says whether a declaration has a comment on or above its line: inside functions the parser attaches none.
 func (f file) commented(node ast.Node) bool {
 	line := f.positions.Position(node.Pos()).Line
 	return slices.ContainsFunc(f.tree.Comments, func(group *ast.CommentGroup) bool {

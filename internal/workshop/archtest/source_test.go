@@ -24,7 +24,6 @@ type file struct {
 	*syntax
 }
 
-// syntax is there for Go files.
 type syntax struct {
 	positions *token.FileSet
 	tree      *ast.File
@@ -44,7 +43,6 @@ func (f file) imports() []string {
 	return paths
 }
 
-// at is where something stands in a Go file, "path:line".
 func (f file) at(node ast.Node) string {
 	return f.path + ":" + strconv.Itoa(f.positions.Position(node.Pos()).Line)
 }
@@ -124,8 +122,7 @@ func report(t *testing.T, violations []string) {
 	}
 }
 
-// wantOne demands that a rule finds exactly one violation, and that it names what is wrong: the negative
-// control of each rule.
+// wantOne is the negative control of each rule: it demands exactly one violation, which names what is wrong.
 func wantOne(t *testing.T, violations []string, want string) {
 	t.Helper()
 	if len(violations) != 1 || !strings.Contains(violations[0], want) {
@@ -133,8 +130,7 @@ func wantOne(t *testing.T, violations []string, want string) {
 	}
 }
 
-// TestRulesFindWhatTheyAreFor is the negative control of the rules: each is shown one file that breaks it
-// and one that does not.
+// TestRulesFindWhatTheyAreFor is the rules' negative control: each sees one file that breaks it and one that does not.
 func TestRulesFindWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("// line\n", maxLines+1)
@@ -185,9 +181,8 @@ func TestStrangersAtTheTopAreFound(t *testing.T) {
 	wantOne(t, strayTop([]file{{path: "README.md"}, {path: ".ci/run"}, {path: "model/order.go"}, {path: "utils/strings.go"}}), "utils/strings.go")
 }
 
-// TestSize holds the mass of the code: .ci/size has the lines of Go outside of tests and in tests, of all modules, the
-// files outside of tests, and the times that are written as numbers there. A change that needs more raises a number and
-// says why; one that needs less lowers it.
+// TestSize holds the code's mass by .ci/size: lines of Go outside and inside tests of all modules, files outside, and
+// times written as numbers there. A change that needs more raises a number and says why; one that needs less lowers it.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	files := repository(t)

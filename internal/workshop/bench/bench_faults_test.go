@@ -28,7 +28,6 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 
 const secret = "a secret of the benchmark, 32 bytes or more"
 
-// harness is what `make bench` asks for, and what all sessions use.
 type harness struct {
 	rounds, vouchers, instances int
 	lasts                       time.Duration // of each measurement
@@ -158,7 +157,6 @@ func (h *harness) round(t *testing.T, c workCase, b build) {
 	s.audit()
 }
 
-// yardsticks asks the yardstick as a case is asked.
 func (h *harness) yardsticks(t *testing.T, connections int) map[string]float64 {
 	t.Helper()
 	w := work{heads: purchases("00000000"), ends: h.tokens}
@@ -170,7 +168,6 @@ func (h *harness) yardsticks(t *testing.T, connections int) map[string]float64 {
 	return map[string]float64{"rate": told.rate(), "µs": float64(cpu.Microseconds()) / float64(len(told.good))}
 }
 
-// write prints figures as a line of Go's benchmark format.
 func write(name string, figures map[string]float64) {
 	fmt.Fprintf(os.Stdout, "\n%s 1", name)
 	for _, unit := range slices.Sorted(maps.Keys(figures)) {
@@ -181,8 +178,7 @@ func write(name string, figures map[string]float64) {
 	fmt.Fprintln(os.Stdout)
 }
 
-// account says what does not add up between what clients heard and what the service and its servers counted. Only an
-// open load may be refused.
+// account says where the clients' counts and the service's or its servers' differ. Only an open load may be refused.
 func (w work) account(sells bool, mode model.OrderMode, open bool, told heard, counted counts) error {
 	var errs []error
 	refuse := func(wrong bool, format string, args ...any) {
@@ -205,7 +201,6 @@ func (w work) account(sells bool, mode model.OrderMode, open bool, told heard, c
 	return errors.Join(errs...)
 }
 
-// work is what is sent, and what has to become of it.
 type work struct {
 	heads   []string // every request begins with one of these, in turn
 	ends    []string // and ends with one of these, in turn: a token, so that each has a user of its own
@@ -213,7 +208,6 @@ type work struct {
 	opposes bool // every answer is a refusal with that code
 }
 
-// workCase is one kind of request, and the service that it is sent to.
 type workCase struct {
 	name       string
 	settings   []string
@@ -242,7 +236,6 @@ func cases() []workCase {
 	}
 }
 
-// purchases begin requests to buy, whose ends are tokens.
 func purchases(vouchers ...string) (heads []string) {
 	for _, id := range vouchers {
 		heads = append(heads, "POST /api/v1/vouchers/"+id+"/seckill HTTP/1.1\r\nHost: seckill\r\nContent-Length: 0\r\nAuthorization: Bearer ")
@@ -288,7 +281,6 @@ func (s *session) duplicate() work {
 	return w
 }
 
-// filled are the first users, who have bought.
 func (s *session) filled() work {
 	s.Helper()
 	w := s.selling()
@@ -319,7 +311,6 @@ func (s *session) orderRead() work {
 	return w
 }
 
-// load is that work on so many connections to each instance.
 func (s *session) load(w work, connections, rate int, lasts time.Duration) load {
 	l := load{connections: connections * len(s.instances), rate: rate, lasts: lasts, request: w.request}
 	for _, i := range s.instances {

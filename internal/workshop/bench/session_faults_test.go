@@ -39,7 +39,6 @@ import (
 // longest bounds every wait for what the service has to finish by itself, such as a long queue.
 const longest = 3 * time.Minute
 
-// session is the service on servers of its own, for one case.
 type session struct {
 	testing.TB
 	*harness
@@ -60,8 +59,8 @@ type instance struct {
 	ops string
 }
 
-// begin starts the servers as production has them, and the service. The limits are off, because all requests come from
-// one address; the backlog may grow as old as it likes, because its cost is measured separately.
+// begin starts the servers as in production, and the service. The limits are off, as one address sends everything. The
+// backlog may age: its cost has a measurement of its own.
 func (h *harness) begin(t testing.TB, c workCase, program string) *session {
 	t.Helper()
 	// The servers of tests are small; these two have the sizes of deployments/my.cnf.
@@ -94,7 +93,6 @@ func (h *harness) begin(t testing.TB, c workCase, program string) *session {
 	return s
 }
 
-// start runs one process and returns when it is ready.
 func (s *session) start(role string) *instance {
 	s.Helper()
 	main, ops := testserver.Address(s), testserver.Address(s)
@@ -118,7 +116,6 @@ func environ(settings ...string) []string {
 	return append(own, settings...)
 }
 
-// audit checks with the service's own command that units and orders add up everywhere.
 func (s *session) audit() {
 	s.Helper()
 	s.drained()
@@ -145,8 +142,7 @@ func (s *session) onSale(count, stock int, begins time.Duration) (ids []string) 
 	return ids
 }
 
-// drained waits until everything that was accepted is persisted and settled: a message is acknowledged after that. A
-// worker that was away is started for it.
+// drained waits until all accepted work is persisted, settled and then acknowledged. It starts a worker that is away.
 func (s *session) drained() {
 	s.Helper()
 	switch {
@@ -219,7 +215,6 @@ func (s *session) count(before bool) counts {
 	return c
 }
 
-// since is what was counted since an earlier moment.
 func (c counts) since(earlier counts) counts {
 	grown := maps.Clone(c)
 	for name := range grown {
@@ -268,8 +263,7 @@ func (s *session) scrape(i *instance) counts {
 	return out
 }
 
-// load is what a generator sends. It is written for little CPU, which it takes from the service: a request is a few
-// copied strings, a write and a read.
+// load is what a generator sends. It spares the service's CPU: a request is a few copied strings, a write and a read.
 type load struct {
 	addresses   []string // of the instances, over which the connections are spread
 	connections int
@@ -278,7 +272,6 @@ type load struct {
 	request     func(buffer []byte, n int) []byte // appends the n-th request
 }
 
-// heard is what the clients heard.
 type heard struct {
 	sent, broken  int             // broken: without an answer
 	good, refused []time.Duration // how long each answer took since its request was due
@@ -322,8 +315,8 @@ func (l load) run(t testing.TB) (sum heard) {
 	return sum
 }
 
-// ask sends one request after the other on a connection. In an open load each has the moment at which it is due,
-// whichever connection is free then: one that is late because all were busy is as late as it is for a buyer.
+// ask sends requests in turn. In an open load each is due at a moment: late for want of a connection is late for a
+// buyer.
 func (l load) ask(conn net.Conn, next *atomic.Int64, start time.Time, h *heard) error {
 	end := start.Add(l.lasts)
 	if err := conn.SetDeadline(end.Add(patience)); err != nil {
@@ -363,7 +356,6 @@ func (l load) ask(conn net.Conn, next *atomic.Int64, start time.Time, h *heard) 
 	}
 }
 
-// answer reads one answer, whose length it has to say.
 func answer(from *bufio.Reader) (status int, err error) {
 	line, err := from.ReadSlice('\n')
 	if err != nil || len(line) < len("HTTP/1.1 200") {
@@ -452,8 +444,7 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// The service stands still for a while: what was due meanwhile is as late as it is for a buyer. The generator reads
-// answers and refusals, and whose connection breaks has no answer.
+// What was due while the service stands still is late. The generator reads answers, refusals and broken connections.
 func TestLatenciesCountFromWhenARequestWasDue(t *testing.T) {
 	t.Parallel()
 	network := check.Value(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -26,7 +26,6 @@ func (w *witness) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// said is what an assertion says of a failure, or nothing.
 func said(assert func(t testing.TB)) string {
 	w := &witness{}
 	done := make(chan struct{})

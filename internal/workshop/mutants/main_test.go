@@ -25,7 +25,6 @@ func TestEveryDefectFits(t *testing.T) {
 	}
 }
 
-// module writes files of a module into a directory of its own.
 func module(t *testing.T, files map[string]string) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -72,8 +71,8 @@ func TestListsAreRead(t *testing.T) {
 	}
 }
 
-// TestDefectsAreTried runs go on a module of three files: a defect is noticed or not, in Go and in an embedded file,
-// and one that does not compile is not noticed.
+// TestDefectsAreTried runs go on a small module: it notices some defects, in Go and embedded, none that does not
+// compile.
 func TestDefectsAreTried(t *testing.T) {
 	t.Parallel()
 	root := module(t, map[string]string{

@@ -59,8 +59,7 @@ func TestEveryPartHasItsTurn(t *testing.T) {
 	}
 }
 
-// A test that fails is repeated with the chance that it had. So is a package that fails beside its tests: it panics, it
-// does not build, or it leaves goroutines.
+// A failing test is repeated with its chance. So is a package that panics, does not build, or leaves goroutines.
 func TestAFailureSaysHowToRunItAgain(t *testing.T) {
 	t.Parallel()
 	said := filepath.Join(t.TempDir(), "said.json")

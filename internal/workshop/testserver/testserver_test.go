@@ -194,8 +194,7 @@ func openNATS(t *testing.T, server *testserver.Server) jetstream.JetStream {
 	return js
 }
 
-// TestMain runs the tests, or, started again by one of them with a role as last argument, plays a package
-// whose tests go wrong in the way of that role.
+// TestMain runs the tests. Started again by one with a role as last argument, it plays a package that goes wrong so.
 func TestMain(m *testing.M) {
 	switch os.Args[len(os.Args)-1] {
 	case roleForgetful:
@@ -213,7 +212,6 @@ const (
 	roleBare      = "role=bare"      // runs where no server is installed
 )
 
-// again prepares a second run of this test binary, of TestOneServer alone.
 func again(t *testing.T, role string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOneServer$", "-test.v", role)
@@ -221,7 +219,6 @@ func again(t *testing.T, role string) *exec.Cmd {
 	return cmd
 }
 
-// TestOneServer is what the runs under a role do.
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)
