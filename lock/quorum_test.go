@@ -62,7 +62,6 @@ func instances(t testing.TB, n int) (stores []*fake, parts []lock.Locker) {
 	return stores, partsOf(t, stores)
 }
 
-// partsOf is what one more process makes of them.
 func partsOf(t testing.TB, stores []*fake) (parts []lock.Locker) {
 	t.Helper()
 	for _, s := range stores {
@@ -71,7 +70,6 @@ func partsOf(t testing.TB, stores []*fake) (parts []lock.Locker) {
 	return parts
 }
 
-// noOrphans wants nobody to have the lock on any instance, once all is quiet.
 func noOrphans(t testing.TB, stores []*fake) {
 	t.Helper()
 	synctest.Wait()
@@ -80,7 +78,6 @@ func noOrphans(t testing.TB, stores []*fake) {
 	}
 }
 
-// holdEach has other processes hold the lock of each instance.
 func holdEach(t *testing.T, stores []*fake) (held []*lock.Lease) {
 	t.Helper()
 	for _, s := range stores {
@@ -102,8 +99,7 @@ func wholes() map[string]func(...lock.Locker) lock.Locker {
 	}
 }
 
-// A quorum is canceled, or meets its deadline, while an instance has executed its part and does not answer: the call
-// returns at that instant and no instance keeps a lock. So for a single one. Guards: ctx.Done in decided; holding.undo.
+// A canceled call to a silent instance returns at once, and no lock stays. Guards: ctx.Done in decided; holding.undo.
 func quorumCanceled(t *testing.T, join func(...lock.Locker) lock.Locker) {
 	stores, parts := instances(t, 3)
 	for _, s := range stores[1:] {
@@ -127,9 +123,8 @@ func quorumCanceled(t *testing.T, join func(...lock.Locker) lock.Locker) {
 	noOrphans(t, stores)
 }
 
-// The same over a line to Redis that swallows the replies, with a client that does not obey deadlines: the call returns
-// while the line is silent, and nothing of it stays once it speaks again. Guards: ctx.Done in batcher.do; holding.undo;
-// exists latch in acquire.lua, for go-redis sends the request again.
+// The same over a line that swallows replies, with a client that ignores deadlines. Guards: ctx.Done in batcher.do;
+// holding.undo; exists latch in acquire.lua, for go-redis sends the request again.
 func TestTrap08RedisDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	for what, join := range wholes() {
@@ -172,8 +167,8 @@ func TestTrap08RedisDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Not enough parts: all that were taken are given back, on all instances at the same time; and enough parts that answer
-// too late do not count. Guards: b.giveUp in round, wg.Go in each; validUntil in begin.
+// Too few parts are all given back at once; parts that answer too late do not count. Guards: b.giveUp in round, wg.Go
+// in each; validUntil in begin.
 func quorumPartial(t *testing.T) {
 	const answer = 300 * time.Millisecond
 	stores, parts := instances(t, 5)
@@ -219,8 +214,7 @@ func quorumUnlock(t *testing.T) {
 	one.gone.Store(false)
 }
 
-// One of three instances may fail in any way and a majority still locks; with two gone it says so in time and leaves
-// nothing behind. All needs every one.
+// A majority of three survives one failing instance; without two it fails in time, and leaves nothing. All needs all.
 func quorumFaults(t *testing.T, answer func(context.Context) error) {
 	var cuts []*cut
 	var stores []*fake
@@ -278,8 +272,7 @@ func quorumSlow(t *testing.T) {
 	check.Equal(t, "all had it, were fenced and given back after", time.Since(start), 3*term)
 }
 
-// ValidUntil of a majority counts the parts that are still held: not one that was lost after it had been extended
-// further than the others. Guard: cause in bundle.validUntil.
+// ValidUntil ignores a part that was extended further and then lost. Guard: cause in bundle.validUntil.
 func quorumValidUntil(t *testing.T) {
 	stores, parts := instances(t, 3)
 	stores[2].renew = func(context.Context, []lock.Request) []error { return []error{lock.ErrUnknown} }
@@ -294,8 +287,7 @@ func quorumValidUntil(t *testing.T) {
 	_ = held.Unlock()
 }
 
-// An owner loses a fenced lock of several parts to another one, and takes it again before it unlocks what it lost: its
-// token is greater than the other's. Guard: forget in bundle.ended.
+// An owner takes a lost lock again: its token exceeds that of the holder between. Guard: forget in bundle.ended.
 func quorumTokenAfterLoss(t *testing.T) {
 	store := newFake()
 	one, two := store.locks(t), store.locks(t)
@@ -315,8 +307,7 @@ func quorumTokenAfterLoss(t *testing.T) {
 	check.Equal(t, "the token re-entered", mustLock(t, again.Context(), mine).Token(), again.Token())
 }
 
-// What is written back to a part that was behind the others counts for the next holder, who may share no other part.
-// Guard: raise in bundle.fence; r.Token in the stores.
+// A token written back to a part counts for the next holder. Guard: raise in bundle.fence; r.Token in the stores.
 func quorumTokenOfOtherParts(t *testing.T) {
 	stores, parts := instances(t, 3)
 	for range 5 { // the tokens of the third are ahead
@@ -329,9 +320,8 @@ func quorumTokenOfOtherParts(t *testing.T) {
 	mustUnlock(t, second)
 }
 
-// The callers of one process, and of four, that want the same three parts, and half of them in the opposite order: no
-// deadlock, and they do not take parts from one another, so that each acquisition costs little more than it would alone
-// (six calls). Guards: one.try in round; the queue in Quorum.await, the pause in Client.round after one that got only some parts.
+// Callers want the same three parts, half of them in the opposite order: no deadlock, and an acquisition costs little
+// more than alone (six calls). Guards: one.try in round; the queue in Quorum.await, the pause in Client.round.
 func quorumContention(t *testing.T, join func(...lock.Locker) *lock.Quorum, processes, most int) {
 	const workers, rounds = 8, 25
 	stores, _ := instances(t, 3)
@@ -369,8 +359,7 @@ func quorumContention(t *testing.T, join func(...lock.Locker) *lock.Quorum, proc
 	noOrphans(t, stores)
 }
 
-// The callers of one process get a lock of several parts in the order they came; who gives up leaves the queue, and who
-// holds a part does not wait in it.
+// The callers of one process are served in order; who gives up leaves the queue, and who holds a part skips it.
 func quorumOrder(t *testing.T) {
 	stores, parts := instances(t, 3)
 	q := lock.All(parts...)
@@ -422,8 +411,7 @@ func quorumFlushed(t *testing.T) {
 	mustUnlock(t, next)
 }
 
-// One of three instances is stopped, and four processes need both others. Each has one of them for as long as it waits
-// for the silent one, and still they get both in turn. Guard: slow in Client.round.
+// Four processes each hold a part beside a silent one: all get both in turn. Guard: slow in Client.round.
 func quorumBesideSilence(t *testing.T) {
 	const processes, rounds, givenUp, jitter = 4, 10, 300 * time.Millisecond, 2 * time.Millisecond
 	stores, _ := instances(t, 3)
@@ -461,10 +449,8 @@ func quorumBesideSilence(t *testing.T) {
 	noOrphans(t, stores[:2])
 }
 
-// A lock of three parts is given back part by part, as Redisson and any other process does, and a caller has waited for
-// it for a while: it has the lock within a few milliseconds of the last part, although it may have asked in the middle
-// and got only some of the parts. While it waits it asks at the intervals of a single lock. Guards: news and until
-// in Client.round. (A pause that had doubled while it waited was slept out: 64 ms on average.)
+// A lock is given back part by part, as Redisson does: its waiter asks as often as for a single lock, and has it in
+// milliseconds, not after a doubled pause (64 ms on average). Guards: news and until in Client.round.
 func quorumWokenSoon(t *testing.T, join func(...lock.Locker) *lock.Quorum, gap time.Duration) {
 	const waited, soon = 3 * time.Second, 10 * time.Millisecond
 	stores, parts := instances(t, 3)
@@ -484,9 +470,8 @@ func quorumWokenSoon(t *testing.T, join func(...lock.Locker) *lock.Quorum, gap t
 	check.That(t, time.Since(start) <= soon, "woken %v after the last part was free", time.Since(start))
 }
 
-// All parts are said to be free, but another caller is faster at one of them, before the other two have answered: the
-// round fails, although it found no part held for long. Once that one is free too, its message alone is enough. Guards:
-// what Client.round knows of the parts after one that failed. (It slept out a pause, which doubles each time.)
+// Another caller is faster at one part, and the round fails: later that part's message alone is enough. Guard: what
+// Client.round knows of the parts after a failed one. (It slept out a doubling pause.)
 func quorumRemembers(t *testing.T) {
 	const waited, answer = 3200 * time.Millisecond, 5 * time.Millisecond
 	stores, parts := instances(t, 3)

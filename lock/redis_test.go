@@ -27,8 +27,7 @@ import (
 	"seckill/lock"
 )
 
-// TestRedisLayout: the keys and the channel are Redisson's. The owner re-enters, so does a sibling with its context,
-// and the count says so; the order of unlocks does not matter (trap 14). Guard: withOwner in Mutex.lock.
+// Keys and channel are Redisson's; siblings unlock in any order (trap 14). Guard: withOwner in Mutex.lock.
 func TestRedisLayout(t *testing.T) {
 	t.Parallel()
 	for kind, client := range map[string]*redis.Client{
@@ -82,8 +81,6 @@ func TestARefusedLoginHoldsNothing(t *testing.T) {
 	check.Equal(t, "keys", len(b.direct.Keys(t.Context(), "*"+b.name+"*").Val()), 0)
 }
 
-// TestRefusals: Redis refuses this or that to a user of its own.
-//
 //nolint:tparallel // one server, one user after the other
 func TestRefusals(t *testing.T) {
 	t.Parallel()
@@ -101,8 +98,7 @@ func TestRefusals(t *testing.T) {
 		return connect(t, opt)
 	}
 
-	// It may not touch the key of one lock of many any more: the others are renewed. Guard: errs, of each request, in
-	// Renew. (What the client makes of it: TestTime.)
+	// It may not touch one lock's key: the others are renewed. Guard: errs, of each request, in Renew. (See TestTime.)
 	t.Run("one renewal", func(t *testing.T) {
 		s := newAsked(t, redisStore(user(t, "renewing", "~good*", "+@all")))
 		all := []lock.Request{request("bad", 1)}
@@ -117,8 +113,7 @@ func TestRefusals(t *testing.T) {
 			check.Is(t, all[i].Name, err, map[bool]error{true: lock.ErrRefused}[i == 0])
 		}
 	})
-	// It may not subscribe: a waiter asks at intervals, and nobody gets an error (trap 10). Guard: q.messages in
-	// Client.look.
+	// It may not subscribe: a waiter asks at intervals, without an error (trap 10). Guard: q.messages in Client.look.
 	t.Run("to subscribe", func(t *testing.T) {
 		locks := locksOn(t, user(t, "deaf", "~*", "+@all", "-subscribe"), lock.ProbeEvery(calm))
 		held := mustLock(t, t.Context(), locksOn(t, direct).Mutex("k"))
@@ -127,8 +122,7 @@ func TestRefusals(t *testing.T) {
 		mustUnlock(t, held)
 		mustUnlock(t, got(t, "the waiter", waiter))
 	})
-	// It is refused to hand the lock over, and would not be refused to free it: Unlock frees it for the one who waits.
-	// Guard: Release in Client.free.
+	// It may free a lock, and not hand it over: Unlock frees it for the waiter. Guard: Release in Client.free.
 	handsOver := func(t *testing.T, refuse ...any) (waiter <-chan attempt) {
 		t.Helper()
 		name := nameOf(t)
@@ -191,15 +185,13 @@ func (g *gate) pass(cmd redis.Cmder) {
 	}
 }
 
-// count is how many script calls there were.
 func (g *gate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.keys)
 }
 
-// together has calls go to Redis in one pipeline: they gather behind another one that is kept back. It returns how many
-// keys each request named.
+// together gathers calls behind one that is kept back, and returns how many keys each request named.
 func (g *gate) together(t *testing.T, store lock.Store, count int, do func(i int)) []int {
 	t.Helper()
 	g.mu.Lock()
@@ -221,9 +213,8 @@ func (g *gate) together(t *testing.T, store lock.Store, count int, do func(i int
 	return g.keys[1:]
 }
 
-// The calls of a pipeline for ten locks are one script call, and when Redis refuses it for one of them, which is a key
-// of another type, the other nine are taken, renewed and freed all the same. Guards: requests; the last case of
-// request.again.
+// Ten locks share one script call, and Redis refuses one of them for its key's type: the other nine go on. Guards:
+// requests; the last case of request.again.
 func TestSharedScriptCall(t *testing.T) {
 	t.Parallel()
 	for kind, opts := range map[string][]lock.RedisOption{"tokens": nil, "without tokens": {lock.WithoutTokens()}} {
@@ -313,8 +304,7 @@ func (d *deaf) talk(conn net.Conn) {
 	}
 }
 
-// Redis refuses to subscribe: the pause before the next connection doubles each time, up to a second, so that a waiter
-// does not open a connection after the other. Guard: heard in subscriptions.receive.
+// The pause before the next connection doubles, up to a second. Guard: heard in subscriptions.receive.
 func TestRefusedSubscriptionIsTriedLessAndLess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -347,8 +337,7 @@ const (
 
 var errFenced = errors.New("a later holder has written already")
 
-// writeFenced is the worked example of a fencing token: the row remembers the greatest token that has written it, and
-// the comparison and the write are one transaction, the row being locked from the first on.
+// writeFenced is the example of a fencing token: one transaction compares it with the row's, locks the row and writes.
 func writeFenced(ctx context.Context, db *sql.DB, account, balance int, token int64) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -368,7 +357,6 @@ func writeFenced(ctx context.Context, db *sql.DB, account, balance int, token in
 	return tx.Commit()
 }
 
-// holder is the child process: it takes the lock, and later writes with the token it got.
 func holder() int {
 	err := func() error {
 		ctx := context.Background()
@@ -406,9 +394,7 @@ func holder() int {
 	return 0
 }
 
-// TestPausedHolderIsFenced: a process that holds the lock is stopped, and its lease runs out (at once, on the server);
-// another one takes the lock and writes; the first one wakes up in the middle of its work and writes too. Its token
-// refuses it.
+// A paused holder loses its lock to another one, which writes. It wakes up and writes too: its token refuses it.
 func TestPausedHolderIsFenced(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -461,8 +447,7 @@ func TestPausedHolderIsFenced(t *testing.T) {
 	mustUnlock(t, lease)
 }
 
-// TestAnotherModuleImportsIt as README.md says: no go get reaches a module whose path has no dot, so its directory is
-// named, by a replace or in a workspace.
+// No go get reaches a module whose path has no dot: README.md names its directory, by a replace or in a workspace.
 func TestAnotherModuleImportsIt(t *testing.T) {
 	t.Parallel()
 	const program = `package main

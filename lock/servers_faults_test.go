@@ -21,12 +21,11 @@ import (
 	"seckill/lock"
 )
 
-// giveUpAfter is when a call to an instance that is stopped is given up: two callers that have one part each of the
-// other two wait for it. A call that a slow machine makes late is given up too, and made again.
+// giveUpAfter ends the wait of two callers that hold a part each for the other's. A late call is made again.
 const giveUpAfter = 300 * time.Millisecond
 
-// TestQuorumExclusion: four processes on three instances while these are killed and stopped in turn: never two at once,
-// and always one more. A restarted instance keeps its data, as Redlock demands (or it must stay away for a lease).
+// Instances are killed and stopped in turn: never two holders, always another. A restarted instance keeps its data, as
+// Redlock demands (or it must stay away for a lease).
 func TestQuorumExclusion(t *testing.T) {
 	t.Parallel()
 	var servers []*testserver.Server
@@ -88,8 +87,7 @@ func TestQuorumExclusion(t *testing.T) {
 	}
 }
 
-// TestPromotedAtRandom: a line to the replica fails somewhere among many acquisitions, the primary freezes, and the
-// replica takes its place. Without Synced locks have two holders then; with it none ever has. ROUNDS says how often.
+// A replica is promoted beside a frozen primary: two hold a lock; with Synced never. ROUNDS sets how often.
 func TestPromotedAtRandom(t *testing.T) {
 	t.Parallel()
 	const pairs = 4 // side by side, because a round waits for confirmations that do not come
@@ -122,7 +120,6 @@ func TestPromotedAtRandom(t *testing.T) {
 	}
 }
 
-// twoHolders has the line fail after so many acquisitions and tells whether any lock then has two holders.
 func (p *pair) twoHolders(t *testing.T, n, after int) (two bool) {
 	t.Helper()
 	first, held := synced(t, p.now, n), []*lock.Lease{}
@@ -169,8 +166,7 @@ func (p *pair) swap(t *testing.T) {
 	p.follow(t)
 }
 
-// TestSyncedElsewhere: behind Sentinels, and in a Cluster, where a replica that hangs is the trouble of its primary's
-// locks.
+// Behind Sentinels, and in a Cluster, where a hanging replica troubles only its primary's locks.
 func TestSyncedElsewhere(t *testing.T) {
 	t.Parallel()
 	t.Run("Sentinels", func(t *testing.T) {
@@ -206,9 +202,8 @@ func TestSyncedElsewhere(t *testing.T) {
 	})
 }
 
-// TestSplitBrain: Sentinels promote the replica of a primary that they do not reach, and that lives and takes writes.
-// Who reaches it has a lock there, and another one has it at the new primary. With Synced(1) neither primary gives one
-// that its replica has not got. ROUNDS says how often.
+// Sentinels promote a replica although its unreachable primary takes writes: a lock has two holders then. With
+// Synced(1) neither primary gives one that its replica lacks. ROUNDS sets how often.
 func TestSplitBrain(t *testing.T) {
 	t.Parallel()
 	const groups = 4 // side by side, because a round mostly waits for the Sentinels
@@ -272,7 +267,6 @@ func splitBrain(t *testing.T, s *testserver.Sentinels, twice, twiceSynced *atomi
 	check.Must(t, dial(t, s.Primary.URL()).FlushAll(t.Context()).Err())
 }
 
-// throughSentinels is a client of whoever they say is the primary.
 func throughSentinels(t *testing.T, s *testserver.Sentinels) *redis.Client {
 	t.Helper()
 	var addrs []string

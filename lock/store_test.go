@@ -16,14 +16,12 @@ import (
 	"seckill/lock"
 )
 
-// kind is a store under test.
 type kind struct {
 	name   string
 	open   func() lock.Store
 	expire func(t *testing.T, name string) // the lease is over, by the clock of the store
 	remove func(t *testing.T, name string) // nothing is left of the lock, and nobody is told
-	// stretch has the lease last for days, as when the clock of the store was ahead and is right again; nil: that clock
-	// cannot be set.
+	// nil: the store's clock cannot be set. Else a lease lasts for days, as after that clock was ahead.
 	stretch func(t *testing.T, name string)
 	// forgets: it sits in this process, where no answer is lost and no request is late.
 	forgets bool
@@ -79,7 +77,6 @@ func kinds(t *testing.T) []kind {
 	}
 }
 
-// TestStores is what every store must do. What a client makes of it is tried once, in a bubble, for all stores.
 func TestStores(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(t *testing.T, k kind, s *asked){
@@ -103,7 +100,6 @@ func TestStores(t *testing.T) {
 	}
 }
 
-// request is that of one of several holders.
 func request(name string, holder int) lock.Request {
 	return lock.Request{Name: name, Holder: fmt.Sprintf("00000000-0000-4000-8000-000000000000:%d", holder), Holds: 1, Lease: calm}
 }
@@ -118,20 +114,17 @@ func bounded(name string) lock.Request {
 	return r
 }
 
-// asked is a store and what it is wanted to answer.
 type asked struct {
 	*testing.T
 	lock.Store
 }
 
-// newAsked is a store of the test's own.
 func newAsked(t *testing.T, store lock.Store) *asked {
 	t.Helper()
 	t.Cleanup(func() { _ = store.Close() })
 	return &asked{t, store}
 }
 
-// pass hands a lock over.
 func (a *asked) pass(from, to lock.Request) lock.Passed {
 	a.Helper()
 	return check.Value(a.Store.(lock.Passer).Pass(a.Context(), from, to))(a)
@@ -157,8 +150,8 @@ func (a *asked) abandon(r lock.Request) {
 	check.Must(a, check.ErrorOf(a.Release(a.Context(), r)))
 }
 
-// Somebody else cannot have the lock, nor free it. Guards: hexists holder in release.lua, get ~= holder in
-// setnx_release.lua; the latch, get latch there; released in sql/release.sql.
+// Guards: hexists holder in release.lua, get ~= holder in setnx_release.lua; the latch there; released in
+// sql/release.sql.
 func storeHolder(t *testing.T, k kind, s *asked) {
 	name := nameOf(t)
 	mine, other := request(name, 1), request(name, 2)
@@ -224,8 +217,6 @@ func storeLeases(t *testing.T, _ kind, s *asked) {
 	check.Equal(t, "nobody's holder", holder+rest.String(), "0s")
 }
 
-// A lease ended, an operator freed the lock, or nothing is left of it: its holder is told, and the next one's token is
-// greater.
 func storeGone(t *testing.T, k kind, s *asked) {
 	for what, end := range map[string]func(*testing.T, string){
 		"expired": k.expire, "removed": k.remove, "forced": func(t *testing.T, name string) {
@@ -248,8 +239,8 @@ func storeGone(t *testing.T, k kind, s *asked) {
 	}
 }
 
-// A copy of a request arrives after its holder has given the lock back, or up: it is refused, and nobody is locked out
-// by a lock that nobody knows of. Guard: exists latch in acquire.lua and setnx_acquire.lua, released in acquire.sql.
+// A copy of a request comes after its holder gave the lock back, or up: nobody is locked out. Guard: exists latch in
+// acquire.lua and setnx_acquire.lua, released in acquire.sql.
 func storeLate(t *testing.T, k kind, s *asked) {
 	if k.forgets {
 		return
@@ -298,9 +289,8 @@ func storeEnded(t *testing.T, _ kind, s *asked) {
 	s.release("released", request(name, 2), true)
 }
 
-// A lease that lasts longer than its holder's ever do is cut by whoever sees it: the holder at its renewal and its
-// re-entry, anybody else who asks for the lock. That of a holder which does not say how long its leases are stays.
-// Guards: longest in the scripts, {longest} in the statements.
+// Whoever sees a lease that its holder's limit forbids cuts it: at a renewal, a re-entry or a request. Without a limit
+// it stays. Guards: longest in the scripts, {longest} in the statements.
 func storeJump(t *testing.T, k kind, s *asked) {
 	if k.stretch == nil {
 		return
@@ -340,8 +330,7 @@ func storeJump(t *testing.T, k kind, s *asked) {
 	left("a foreign holder's", foreign.Name, stretched)
 }
 
-// The sweeper deletes rows that were not used for long, and no others; the next token is greater than that of a row
-// that is gone. Guards: WHERE in sweep.sql, the clock in acquire.sql.
+// Only rows unused for long go; the next token is greater. Guards: WHERE in sweep.sql, the clock in acquire.sql.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
@@ -363,7 +352,6 @@ func TestSweep(t *testing.T) {
 	mustUnlock(t, held)
 }
 
-// keepRow has a transaction lock the row of a lock, so that each statement about it waits.
 func keepRow(t *testing.T, db *sql.DB, name string) *sql.Tx {
 	t.Helper()
 	tx := check.Value(db.BeginTx(t.Context(), nil))(t)
@@ -372,8 +360,7 @@ func keepRow(t *testing.T, db *sql.DB, name string) *sql.Tx {
 	return tx
 }
 
-// A transaction keeps the row of one lock: its renewal fails, and those of the others, whose rows are free, do not, nor
-// do they wait for it. Guard: errs, of each request, in MySQLStore.Renew. (What the client makes of it: TestTime.)
+// Renewals beside a locked row neither fail nor wait. Guard: errs, of each request, in MySQLStore.Renew.
 func TestLockedRowIsOneLocksTrouble(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
@@ -407,8 +394,7 @@ func TestLockedRowIsOneLocksTrouble(t *testing.T) {
 	check.Must(t, tx.Rollback())
 }
 
-// A Lock whose statement is cut by its context answers that context's cause, whatever the driver says. A transaction of
-// the database's keeps the statement waiting. Guard: cutBy in Client.try.
+// A cut statement answers its context's cause, whatever the driver says. Guard: cutBy in Client.try.
 func TestCauseOfCutStatement(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)

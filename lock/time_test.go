@@ -132,8 +132,7 @@ func inTimeWaiting(t *testing.T) {
 	mustUnlock(t, held)
 }
 
-// The life of the outer lease ends and the watchdog drops the lock; then its owner re-enters without such: the lock is
-// renewed again. Guard: schedule for each lease, in holding.add.
+// An owner re-enters after its outer life ended: it is renewed again. Guard: schedule for each lease, in holding.add.
 func inTimeReentered(t *testing.T) {
 	m := newFake().locks(t, lock.WatchdogLease(term)).Mutex("k")
 	request, done := context.WithCancel(t.Context())
@@ -147,8 +146,7 @@ func inTimeReentered(t *testing.T) {
 	mustUnlock(t, outer)
 }
 
-// An acquisition takes most of its lease: the first renewal comes before the rest is over. Guard: until, in
-// holding.add.
+// A slow acquisition takes most of its lease: the first renewal comes in time. Guard: until, in holding.add.
 func inTimeSlow(t *testing.T) {
 	store := newFake()
 	store.answers = term * 9 / 10
@@ -165,8 +163,7 @@ func inTimeSlow(t *testing.T) {
 		check.ErrorOf(store.locks(t, lock.WatchdogLease(term)).Mutex("other").TryLock(t.Context())), lock.ErrLost)
 }
 
-// The store refuses to renew one lock of many: that one runs out, and the others, which were renewed, do not. Guard:
-// errs, of each request, in watchdog.renew.
+// One refused renewal of many ends that lock alone. Guard: errs, of each request, in watchdog.renew.
 func inTimeRefused(t *testing.T) {
 	store := newFake()
 	store.renew = func(ctx context.Context, rs []lock.Request) []error {
@@ -193,8 +190,7 @@ func inTimeRefused(t *testing.T) {
 	}
 }
 
-// The context given to Extend is that of another lock's lease, which was lost: its cause is no answer about this lock.
-// Guard: ErrUnknown in isGone.
+// Extend under another lock's lost lease: its cause does not answer for this lock. Guard: ErrUnknown in isGone.
 func inTimeCause(t *testing.T) {
 	store := newFake()
 	store.renew = func(ctx context.Context, rs []lock.Request) []error {
@@ -211,8 +207,8 @@ func inTimeCause(t *testing.T) {
 	mustUnlock(t, held)
 }
 
-// Another goroutine of the owner is in the middle of a request for the lock: Unlock waits for it no longer than
-// UnlockTimeout, and the hold is given back behind it. Guard: WithTimeout in holding.unlock.
+// Unlock waits for a sibling's request for UnlockTimeout only; the hold ends later. Guard: WithTimeout in
+// holding.unlock.
 func inTimeBeside(t *testing.T) {
 	store := newFake()
 	goOn := make(chan struct{})
@@ -236,8 +232,7 @@ func inTimeBeside(t *testing.T) {
 	check.Equal(t, "it is free", store.free(t, "k"), true)
 }
 
-// A driver has a timer of its own for the deadline of its call. Whichever of the two runs out first, the error names
-// the cause.
+// A driver has its own timer for a call's deadline: the error names the cause, whichever timer is first.
 func inTimeTimeout(t *testing.T) {
 	gone := errors.New("the client hung up")
 	for range 100 {
@@ -249,8 +244,7 @@ func inTimeTimeout(t *testing.T) {
 	}
 }
 
-// The lease ran out because renewals failed, and the error says why; Logger(nil) is no logger then. Guard: cmp.Or in
-// Logger.
+// The error says why renewals failed; Logger(nil) is no logger. Guard: cmp.Or in Logger.
 func inTimeLoss(t *testing.T) {
 	store, refused := newCut(), errors.New("connection refused")
 	store.says = func(context.Context) error { return refused }
@@ -264,8 +258,7 @@ func inTimeLoss(t *testing.T) {
 	}
 }
 
-// No lease of a client is longer than its LongestLease, whatever is asked for. Guards: bound in Mutex.lock and in
-// extend.
+// No lease exceeds the client's LongestLease. Guards: bound in Mutex.lock and in extend.
 func inTimeLongest(t *testing.T) {
 	locks := newFake().locks(t, lock.LongestLease(time.Second))
 	lease := mustLock(t, t.Context(), locks.Mutex("k"), lock.LeaseTime(time.Hour))
@@ -371,13 +364,11 @@ func inTimeDo() map[string]func(t *testing.T) {
 	return tests
 }
 
-// askedBeside asks for the lock as another process would.
 func askedBeside(s *fake) error {
 	_, err := lock.New(s.Store).Mutex("k").TryLock(context.Background())
 	return err
 }
 
-// One of two leads; when its lock is lost the other does, and it campaigns again.
 func inTimeCampaign(t *testing.T) {
 	store := newFake()
 	leads := make(chan string)
@@ -408,8 +399,7 @@ func inTimeCampaign(t *testing.T) {
 	t.Logf("%s led, then %s", first, second)
 }
 
-// slowStore answers when it is told to; what it is asked for takes effect at once, or when it answers. Like stores over
-// a network it refuses calls once it is closed.
+// slowStore carries a call out at once or late, answers on demand, and refuses calls once it is closed.
 type slowStore struct {
 	*fake
 	acquired, released chan struct{} // nil: it answers at once
@@ -442,14 +432,12 @@ func newSlowStore() *slowStore {
 	return s
 }
 
-// wantFree wants the store to be closed and the lock to be nobody's.
 func (s *slowStore) wantFree(t *testing.T, name string) {
 	t.Helper()
 	check.Equal(t, "Close has ended", s.closed.Load(), true)
 	check.Equal(t, name+" is free", s.free(t, name), true)
 }
 
-// TestClose: what Close waits for, and for how long.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T){
@@ -465,8 +453,8 @@ func TestClose(t *testing.T) {
 	bubbles(t, tests)
 }
 
-// An acquisition whose answer comes only once Close has looked is given back all the same, also when its caller had
-// left: a part of All that was no longer needed. Guards: enter in Mutex.lock, underWay.Wait in settled.
+// An answer after Close has looked: the lock is given back all the same, also when its caller has left, as with a part
+// that All no longer needs. Guards: enter in Mutex.lock, underWay.Wait in settled.
 func closeBesideAcquire(t *testing.T, outcome error, part bool) {
 	store := newSlowStore()
 	store.acquired, store.unknown = make(chan struct{}), outcome
@@ -495,8 +483,8 @@ func closeBesideAcquire(t *testing.T, outcome error, part bool) {
 	store.wantFree(t, "k")
 }
 
-// An Unlock under way gets its answer, whatever Close does; one that comes when Close has looked leaves the lock to it.
-// Guards: enter in holding.unlockNow, underWay.Wait in settled.
+// An Unlock under way gets its answer; a later one leaves the lock to Close. Guards: enter in holding.unlockNow,
+// underWay.Wait in settled.
 func closeBesideUnlock(t *testing.T, after bool) {
 	store := newSlowStore()
 	store.released = make(chan struct{})
@@ -530,7 +518,6 @@ func closeBesideDeadStore(t *testing.T) {
 	check.That(t, time.Since(start) <= 6*time.Second, "closing took %s", time.Since(start))
 }
 
-// Close waits for a call that does not end as long as its context lasts.
 func closeGivesUp(t *testing.T) {
 	store := newSlowStore()
 	store.acquired = make(chan struct{})

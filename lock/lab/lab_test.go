@@ -18,7 +18,6 @@ import (
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
-// small are options of a small laboratory on the servers that tests share.
 func small(t *testing.T, o options) options {
 	t.Helper()
 	// A loaded machine is no reason to do less.
@@ -55,7 +54,6 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// shown is what the interleavings of a row come to.
 func shown(t *testing.T, dsn, name string) Row {
 	t.Helper()
 	l := &lab{options: small(t, options{site: site{DSN: dsn}})}
@@ -68,7 +66,7 @@ func shown(t *testing.T, dsn, name string) Row {
 	return row
 }
 
-// TestAttacksTellWhoHadTheLock: a row tells who had the lock and when. Two had a wrong one at once; a dead holder's time ends with it; of a right one none has it before the other gives it back.
+// Two had a wrong lock at once, and a dead holder's time ends with it; of a right one holds never overlap.
 func TestAttacksTellWhoHadTheLock(t *testing.T) {
 	t.Parallel()
 	dsn := testserver.Schema(t)
@@ -181,10 +179,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestControl is the negative control of the verdicts: a broken strategy that claims to be a real one is found out by
-// its own attack, which mostly is one that every lock has to survive, and a real one that claims to be broken as well.
-// No verdict hangs on a limit of time: what shows is waited for. And every broken one whose defect is mended by hand is
-// broken as expected no more.
+// The negative control: a broken strategy that claims to be real, or the reverse, is found out by its own attack, and
+// one mended by hand is no longer broken. No verdict depends on a time limit.
 func TestControl(t *testing.T) {
 	t.Parallel()
 	dsn := testserver.Schema(t)
@@ -214,7 +210,6 @@ func TestControl(t *testing.T) {
 	wants("cannot run", liar, options{}, VerdictFailed)
 }
 
-// mended are the broken ones of the catalog, each with its defect mended by hand.
 func mended() (all []strategy) {
 	for _, s := range catalog() {
 		if s.broken() {
@@ -233,7 +228,6 @@ func named(all []strategy, name string) (s strategy, found bool) {
 	return all[i], true
 }
 
-// rowsOf are those of the catalog that it says.
 func rowsOf(wanted func(strategy) bool) []strategy {
 	return slices.DeleteFunc(catalog(), func(s strategy) bool { return !wanted(s) })
 }
@@ -257,7 +251,6 @@ func TestEveryRow(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a run ends while strategies are under attack, and removes what it made.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -15,8 +15,7 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// TestProgram runs the laboratory as a person does, every row with servers of its own, and a page. Nothing of it is
-// left.
+// The laboratory as a person runs it, each row with its own servers, and a page. Nothing of it is left.
 func TestProgram(t *testing.T) {
 	testserver.Redis(t) // the servers of tests have their directory from now on
 	temporary := t.TempDir()
@@ -35,8 +34,7 @@ func TestProgram(t *testing.T) {
 	check.That(t, len(left) == 0, "it has left %v behind", left)
 }
 
-// TestPromotedRows: one lock has two holders each time that its replica is promoted, also when its primary lives on,
-// and the cures never have. ROUNDS says how often.
+// Each promotion gives a lock two holders, also when the primary lives on; the cures never. ROUNDS sets how often.
 func TestPromotedRows(t *testing.T) {
 	t.Parallel()
 	dsn := testserver.Schema(t)
