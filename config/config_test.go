@@ -192,7 +192,6 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// Who is told that a duration is too short is told why.
 func TestTooShortSaysWhy(t *testing.T) {
 	t.Parallel()
 	for set, want := range map[string]string{
@@ -261,8 +260,7 @@ func TestUnknownVariables(t *testing.T) {
 	if _, message := refused(t, "SECKILL_COFFEE_MACHINE=on"); strings.Contains(message, "mean") {
 		t.Errorf("a suggestion from nowhere: %s", message)
 	}
-	// Empty is unset; other programs' variables are theirs; and what
-	// Kubernetes injects for a Service named seckill is no typo.
+	// Empty is unset, other programs' variables are theirs, and Kubernetes' for a Service named seckill are no typo.
 	load(t, "SECKILL_TYPO=", "SECKIL_ORDER_MODE=async", "SECKILL_SERVICE_HOST=10.0.0.1", "SECKILL_SERVICE_PORT=80",
 		"SECKILL_SERVICE_PORT_HTTP=80", "SECKILL_PORT=tcp://10.0.0.1:80", "SECKILL_PORT_80_TCP=tcp://10.0.0.1:80",
 		"SECKILL_PORT_80_TCP_ADDR=10.0.0.1", "SECKILL_API_SERVICE_HOST=10.0.0.2")

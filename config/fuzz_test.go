@@ -27,8 +27,7 @@ func shown(environ []string) string {
 	return all.String()
 }
 
-// examples are the texts that are shown whatever the secrets are: the defaults, and what
-// a refusal says of the right form.
+// examples are the texts shown whatever the secrets are: the defaults, and what a refusal says of the right form.
 func examples() string {
 	text := shown(nil)
 	for _, wrong := range []string{"x", "redis://:1/x@a", "mysql://a", "a/", "nats://a:1,,"} {
@@ -39,8 +38,7 @@ func examples() string {
 	return text
 }
 
-// unseen demands that a secret is in no output, nor in an error that quotes the setting and went through the redaction.
-// A text that is there with another secret too, for example as the name of the database, is none.
+// unseen demands that no output or redacted error has a secret. A text that is there with another secret too may stay.
 func unseen(t *testing.T, environ []string, setting, secret string) {
 	t.Helper()
 	const least = 8 // shorter ones are not looked for, and may stand in any text by chance
@@ -77,8 +75,7 @@ func withAnother(text, secret string) string {
 	return text
 }
 
-// What the driver takes for a password is shown nowhere, and neither is any piece of what
-// a person took for one, where the driver cannot read the DSN.
+// No password by the driver is shown, nor, where it cannot read the DSN, a piece of what a person took for one.
 func FuzzDatabaseDSN(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"password1", "@tcp(db:3306)/shop"},

@@ -10,7 +10,6 @@ import (
 	"seckill/model"
 )
 
-// What people write is accepted, in any language.
 func TestTextsOfPeople(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -67,8 +66,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// FuzzCursor: whatever a client sends, it is a cursor that the database can look for and
-// that is written just so, or VALIDATION of that one parameter.
+// Whatever a client sends is a cursor that databases can look for, written just so, or VALIDATION of that parameter.
 func FuzzCursor(f *testing.F) {
 	for _, text := range []string{"", "nonsense", "AAAA", "=", "MCBh", "MCBh=", "MCAg", "LTEgYQ", "KzEgYQ", "MDEgYQ", "OTk5OTk5OTk5OTk5OTk5OTk5OSBh", "\x00", "茶"} {
 		f.Add(text)

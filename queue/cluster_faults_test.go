@@ -61,8 +61,7 @@ func TestReplicasAreKept(t *testing.T) {
 	check.Equal(t, "replicas, behind an instance that wants one", replicas(), 3)
 	// The servers take some ten seconds to agree on a leader of the three.
 	check.Eventually(t, "the three accept orders", func() bool { return three.Publish(t.Context(), some("b", 1)) == nil })
-	// More messages than a fetch asks for. On replicas a message leaves once they agree that it
-	// is delivered, and what the server says of a fetch beside its messages comes before them.
+	// More messages than a fetch asks for. Replicas agree on a delivery first, and what a fetch says comes before that.
 	const waiting = 700
 	check.Volley(waiting, func(i int) {
 		if err := three.Publish(t.Context(), some(fmt.Sprintf("c%d", i), 1)); err != nil {
@@ -77,9 +76,8 @@ func TestReplicasAreKept(t *testing.T) {
 	}
 }
 
-// replicated waits until each of the three has what the queue keeps. A server that is killed before, with an empty log,
-// has no vote when it comes back, because it may have lost what it had (nats-server, raft.go, emptyVotes): two of three
-// elect no leader then.
+// replicated waits until all three have what the queue keeps. A server killed with an empty log has no vote when it is
+// back (nats-server, raft.go, emptyVotes): two of three elect no leader then.
 func (f *fixture) replicated(t *testing.T, server *testserver.Server) {
 	t.Helper()
 	js := plain(t, server.URL())
@@ -95,8 +93,7 @@ func (f *fixture) replicated(t *testing.T, server *testserver.Server) {
 	})
 }
 
-// TestReadyWithALeader: the queue is ready again once a stream has elected a leader, and is not while a majority of
-// its servers is away, although one still answers.
+// The queue is ready once its stream has a leader, and is not while a majority is away, although one server answers.
 func TestReadyWithALeader(t *testing.T) {
 	t.Parallel()
 	servers := testserver.NATSCluster(t)
@@ -117,8 +114,7 @@ func TestReadyWithALeader(t *testing.T) {
 	check.Eventually(t, "one of three is not ready", func() bool { return model.CodeOf(f.Ping(asking(t))) == model.CodeUnavailable })
 	check.Stays(t, "it is not", func() bool { return model.CodeOf(f.Ping(asking(t))) == model.CodeUnavailable })
 	servers[0].Start()
-	// An order without an answer counts against the queue for a while, which is long in tests, or until another one is
-	// stored.
+	// An order without an answer counts against the queue for a while, or until another one is stored.
 	check.Eventually(t, "two of three store orders again", func() bool { return f.Publish(asking(t), some("d", 1)) == nil })
 	check.Eventually(t, "two of three are ready again", ready)
 	check.Eventually(t, "what was stored is there", func() bool {
@@ -127,8 +123,7 @@ func TestReadyWithALeader(t *testing.T) {
 	})
 }
 
-// TestOpenDuringAnElection: a server whose cluster has no leader leaves what it is asked unanswered. Who opens the
-// queue then asks again, and finds the leader that was elected in the meantime.
+// A server of no leader leaves questions unanswered. Who opens the queue asks again, until a leader is elected.
 func TestOpenDuringAnElection(t *testing.T) {
 	t.Parallel()
 	servers := testserver.NATSCluster(t)

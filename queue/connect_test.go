@@ -91,13 +91,11 @@ type refusing struct{}
 
 func (refusing) InProcessConn() (net.Conn, error) { return nil, errNoConnection }
 
-// authorized are the settings of a server that lets one user in.
 func authorized(password string) string {
 	return "authorization: {user: u, password: " + password + "}"
 }
 
-// The server is away, then the login is refused again and again, as while passwords are changed: publishing and
-// consuming go on by themselves, and the log says what happened.
+// The server is away, then refuses the login again and again: publishing and consuming go on, and the log says why.
 func TestRefusedLoginIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t, authorized("right"))
@@ -158,8 +156,7 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 	}
 }
 
-// What an embedded server has acknowledged is there when the next one starts. What a process had in hand when it died
-// is delivered at once then, because no other process can have it in hand.
+// What an embedded server acknowledged is there at its next start. What was in hand is then delivered at once.
 func TestEmbeddedServerKeepsTheOrders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

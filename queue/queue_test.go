@@ -113,8 +113,7 @@ func TestBacklogTellsTheAgeOfTheOldest(t *testing.T) {
 	})
 }
 
-// The clock of this machine has no say, and what the stream has dropped counts
-// as acknowledged even when the consumer's floor lags.
+// This machine's clock has no say, and what the stream has dropped is acknowledged even when the consumer's floor lags.
 func TestBacklogGoesByTheServersClock(t *testing.T) {
 	t.Parallel()
 	server := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -188,8 +187,7 @@ func TestUseAfterClose(t *testing.T) {
 	}
 }
 
-// An order that is published twice, under two ids: both messages are handed out
-// (the database recognises the order), both are acknowledged.
+// An order is published under two ids: both messages are handed out (the database recognises it) and acknowledged.
 func TestRepeatedMessageIsHandedOutAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *queue.Options) { o.Duplicates = 100 * time.Millisecond })
@@ -211,8 +209,7 @@ func TestRepeatedMessageIsHandedOutAgain(t *testing.T) {
 	}
 }
 
-// An order that cannot be stored leaves the message that it shares: then it is its voucher's backlog, and nobody
-// else's.
+// An order that cannot be stored leaves the message that it shares: it is its voucher's backlog alone.
 func TestWhatCannotBeStoredIsSetApart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -266,8 +263,7 @@ func TestWhatCannotBeStoredIsSetApart(t *testing.T) {
 	}
 }
 
-// An order from behind the barrier of a rebuild waits for it, and the rebuild for what was isolated: the order goes to
-// the end, with a new sequence, wherever it lies.
+// An order from behind a rebuild's barrier waits for it: it goes to the end, with a new sequence, wherever it lies.
 func TestWhatWaitsForARebuildKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -322,8 +318,7 @@ func TestWhatCannotBeMovedComesAgain(t *testing.T) {
 	l.handedOut(t, 2)
 }
 
-// One question names every voucher that has messages of its own, by its own id, and tells those
-// that all share, without them.
+// One question names every voucher that has messages of its own, and counts those that all share without them.
 func TestVouchersThatWaitAreNamedAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -396,8 +391,7 @@ func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 	l.handedOut(t, 300)
 }
 
-// What a dead worker had in hand goes to another one after AckWait. Every instance consumes: the others go on at once
-// with all else, and wait for no election.
+// What a dead worker had in hand goes to another after AckWait. The others go on with all else at once.
 func TestNobodyWaitsForADeadWorker(t *testing.T) {
 	t.Parallel()
 	for wait, left := range map[time.Duration]int64{300 * time.Millisecond: 0, time.Hour: 1} {
@@ -434,8 +428,7 @@ func TestAnInstanceRestsWhileAnotherFetches(t *testing.T) {
 	l.handedOut(t, 2)
 }
 
-// A server whose disk was full has acknowledged messages that it could not remove. They are neither a backlog nor in
-// the way of a floor, and one start removes them.
+// Acknowledged messages that a full disk kept are neither backlog nor in a floor's way, and one start removes them.
 func TestConsumedIsWhatLiesBelowTheFloor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -484,8 +477,7 @@ func TestPendingOfAVoucherIsItsOwn(t *testing.T) {
 	pending("c", 1) // which is not read any more, and may carry some
 }
 
-// TestWhatIsTooLargeTogetherIsDivided: all that is sent in groups arrives on a server that takes no whole group in one
-// message, and what is too large by itself holds up nothing.
+// Groups arrive on a server that takes none whole in one message, and what is too large by itself holds up nothing.
 func TestWhatIsTooLargeTogetherIsDivided(t *testing.T) {
 	t.Parallel()
 	url := testserver.NATS(t, "max_payload: 16KB").URL()
@@ -517,8 +509,7 @@ func TestWhatIsTooLargeTogetherIsDivided(t *testing.T) {
 	check.That(t, f.log.Has("level=ERROR", "without its data"), "nobody says that an event was shortened")
 }
 
-// BenchmarkDrain hands out 200,000 orders that wait in messages of 100, to a
-// persist that does nothing: the queue's own share of a drain.
+// BenchmarkDrain hands out 200,000 orders in messages of 100 to a persist that does nothing: the queue's own share.
 func BenchmarkDrain(b *testing.B) {
 	const orders, each = 200_000, 100
 	for range b.N {
@@ -551,7 +542,6 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish stores messages of different sizes, one after another.
 func BenchmarkPublish(b *testing.B) {
 	for _, each := range []int{1, 100, 500} {
 		b.Run(fmt.Sprint(each), func(b *testing.B) {

@@ -24,8 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests wait for servers that are away and compute next to nothing: more of them at a time than
-	// there are cores. -parallel wins, because the command line is read later.
+	// These tests mostly wait: more run at a time than there are cores. -parallel wins, because it is read later.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -41,8 +40,8 @@ type fixture struct {
 	log                   *check.Log
 }
 
-// heldFor is how long the server waits for a sign of life: longer than a machine stands still, so that nothing comes
-// again that is in hand. What a fetch has lost comes again before the common deadline.
+// heldFor exceeds a machine's stops, so nothing in hand comes again. What a fetch lost comes before the common
+// deadline.
 const heldFor = 30 * time.Second
 
 // onServer is a deployment on a server on which nothing of it has been made yet.
@@ -58,7 +57,6 @@ func onServer(t testing.TB, options queue.Options) *fixture {
 	return f
 }
 
-// bare is one on the server that all tests share.
 func bare(t testing.TB) *fixture {
 	t.Helper()
 	f := onServer(t, queue.Options{URL: testserver.SharedNATS(t)})
@@ -76,7 +74,6 @@ func newFixture(t testing.TB, change func(*queue.Options)) *fixture {
 	return f
 }
 
-// at is a queue at a server, maybe through a proxy, with the limits of production.
 func at(t testing.TB, url string) *fixture {
 	t.Helper()
 	f := onServer(t, queue.Options{URL: url})
@@ -84,7 +81,6 @@ func at(t testing.TB, url string) *fixture {
 	return f
 }
 
-// open opens one more queue of the deployment.
 func (f *fixture) open(t testing.TB, change func(*queue.Options)) *queue.Queue {
 	t.Helper()
 	return check.Value(f.tryOpen(t, change))(t)
@@ -144,7 +140,6 @@ func consume(t testing.TB, q *queue.Queue, persist queue.Persist, o queue.Consum
 	return stop
 }
 
-// ledger is a persist that remembers.
 type ledger struct {
 	mu      sync.Mutex
 	calls   [][]model.Reservation
@@ -169,14 +164,12 @@ func (l *ledger) persist(_ context.Context, orders []model.Reservation) []error 
 	return verdicts
 }
 
-// seen is how often each order was handed out.
 func (l *ledger) seen() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.times)
 }
 
-// drained waits until nothing is left in the queue.
 func drained(t testing.TB, q *queue.Queue) model.Backlog {
 	t.Helper()
 	var backlog model.Backlog
@@ -188,13 +181,11 @@ func drained(t testing.TB, q *queue.Queue) model.Backlog {
 	return backlog
 }
 
-// handedOut checks how many orders were handed out.
 func (l *ledger) handedOut(t *testing.T, want int) {
 	t.Helper()
 	check.Equal(t, "orders handed out", len(l.seen()), want)
 }
 
-// handOut has everything handed out that is in the queue.
 func handOut(t *testing.T, q *queue.Queue) *ledger {
 	t.Helper()
 	l := &ledger{}
@@ -203,13 +194,11 @@ func handOut(t *testing.T, q *queue.Queue) *ledger {
 	return l
 }
 
-// waiting checks how many messages wait.
 func waiting(t *testing.T, q *queue.Queue, want int64) {
 	t.Helper()
 	check.Equal(t, "messages that wait", check.Value(q.Backlog(t.Context()))(t).Messages, want)
 }
 
-// of are n orders of one voucher.
 func of(voucherID, name string, n int) []model.Reservation {
 	all := some(name, n)
 	for i := range all {
@@ -218,13 +207,11 @@ func of(voucherID, name string, n int) []model.Reservation {
 	return all
 }
 
-// backlogOf asks for the backlog of one voucher.
 func (f *fixture) backlogOf(t *testing.T, voucherID string) model.Backlog {
 	t.Helper()
 	return check.Value(f.BacklogOf(t.Context(), voucherID))(t)
 }
 
-// letters are all dead letters.
 func letters(t *testing.T, q *queue.Queue) []model.DeadLetter {
 	t.Helper()
 	var all []model.DeadLetter
@@ -232,7 +219,6 @@ func letters(t *testing.T, q *queue.Queue) []model.DeadLetter {
 	return all
 }
 
-// wantLetters checks how many letters there are.
 func wantLetters(t *testing.T, q *queue.Queue, want int) {
 	t.Helper()
 	if all := letters(t, q); len(all) != want {
@@ -296,7 +282,6 @@ func (w *wire) cutAt(word string) {
 	w.word = []byte(word)
 }
 
-// cuts is how much was lost.
 func (w *wire) cuts() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -130,7 +130,6 @@ func TestHarmlessSettingsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A consumer that is not as it must be is made anew.
 func TestConsumerIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -232,8 +231,7 @@ func TestLostAckIsOneMessage(t *testing.T) {
 	})
 }
 
-// What was asked for while the connection was down is not sent after its caller
-// has been told that the outcome is unknown.
+// What was asked for while the connection was down is not sent after its caller was told that the outcome is unknown.
 func TestNothingIsSentLater(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t)
@@ -247,8 +245,7 @@ func TestNothingIsSentLater(t *testing.T) {
 	waiting(t, q, 1)
 }
 
-// Killed again and again while orders are published, and once while they are consumed: whatever was acknowledged is
-// handed out, by the same Queue, with nothing to be done.
+// The server is killed while orders are published and consumed: the same Queue hands out all that was acknowledged.
 func TestKilledServerLosesNothing(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t)
@@ -306,7 +303,6 @@ func TestFullStreamRefuses(t *testing.T) {
 	full(t, newFixture(t, func(o *queue.Options) { o.MaxBytes = 1 << 20 }).Queue)
 }
 
-// full publishes until a queue of 1 MB is full.
 func full(t *testing.T, q *queue.Queue) {
 	t.Helper()
 	accepted := 0

@@ -23,7 +23,6 @@ import (
 	"seckill/model"
 )
 
-// someOrders are orders of one voucher, with ids of usual lengths.
 func someOrders(n int) []order1 {
 	orders := make([]order1, n)
 	for i := range orders {
@@ -50,7 +49,6 @@ type server struct {
 	told     map[uint64][]string // of a message, by its sequence
 }
 
-// newServer has messages of so many orders.
 func newServer(t *testing.T, orders ...int) *server {
 	t.Helper()
 	s := &server{began: time.Now(), line: make(chan jetstream.Msg, 100_000), told: map[uint64][]string{}}
@@ -60,10 +58,8 @@ func newServer(t *testing.T, orders ...int) *server {
 	return s
 }
 
-// roads are the subjects of the messages.
 var roads = names{orders: "S", subject: "orders"}
 
-// store adds a message.
 func (s *server) store(subject string, body []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +67,6 @@ func (s *server) store(subject string, body []byte) {
 	s.line <- &sent{server: s, subject: subject, sequence: s.stored, delivered: 1, body: body}
 }
 
-// refuse makes the server store no message.
 func (s *server) refuse(full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +87,6 @@ func (s *server) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.Publi
 	return &jetstream.PubAck{}, nil
 }
 
-// consume runs a worker on the server until the returned function is called.
 func (s *server) consume(t *testing.T, persist Persist, o ConsumeOptions) (stop func()) {
 	t.Helper()
 	q := &Queue{js: s, names: roads, log: s.log.Logger(), wanted: settings{worker: workerConsumer(ackWait)}, refused: refusal.New(0)}
@@ -112,7 +106,6 @@ func (s *server) note(m *sent, what string) error {
 	return nil
 }
 
-// heard is what the server was told of a message.
 func (s *server) heard(sequence uint64) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +145,6 @@ type fetched chan jetstream.Msg
 func (b fetched) Messages() <-chan jetstream.Msg { return b }
 func (fetched) Error() error                     { return nil }
 
-// sent is a message in somebody's hand.
 type sent struct {
 	jetstream.Msg
 
@@ -203,7 +195,6 @@ func (c *calls) persist(ctx context.Context, orders []model.Reservation) []error
 	}
 }
 
-// first is a verdict on the first order of a call, and all others are well.
 func first(err error) func(int) []error {
 	return func(n int) []error { return append([]error{err}, make([]error, n-1)...) }
 }
@@ -211,12 +202,11 @@ func first(err error) func(int) []error {
 // outage is the trouble of everybody.
 func outage(err error) error { return fmt.Errorf("commit: %w: %w", model.ErrOutage, err) }
 
-// TestConsuming: what is handed out when, and what the server hears of it. A full message leaves at once, and the
-// others wait behind it; what is larger than a call has several. What passes by itself comes again, later and later,
-// with the orders of its message and not with those of others. No accepted order is lost for a bug: it is logged, and
-// the order comes again. While the database is down a worker rests, and does not walk the backlog. The server hears of
-// what is being worked on, and of what waits behind it, before it would give them to others. At the end the call under
-// way is finished or, if that takes long, canceled, and the other messages are given to other instances.
+// What is handed out when, and what the server gets to know. A full message leaves at once, and a larger one has
+// several calls. What passes by itself comes again, later and later, without the orders of other messages. No accepted
+// order is lost for a bug. While the database is down a worker rests. Signs of life reach the server before it would
+// give messages to others. At the end the call under way is finished, or canceled if it takes long, and the others get
+// the rest.
 func TestConsuming(t *testing.T) {
 	t.Parallel()
 	down := func(err error) []func(int) []error { return []func(int) []error{first(outage(err))} }
@@ -298,7 +288,6 @@ func TestConsuming(t *testing.T) {
 	}
 }
 
-// consuming is a time in which messages of so many orders are consumed.
 type consuming struct {
 	orders  []int
 	options ConsumeOptions
@@ -427,12 +416,10 @@ func (h *history) persist(_ context.Context, orders []model.Reservation) []error
 	return verdicts
 }
 
-// holdUp is how long a message that all share is kept at most while nothing ails all of them: by a rebuild, over
-// strayTries deliveries, after it could not be moved beside a bug.
+// holdUp bounds a message that all share while nothing ails all: a rebuild's strayTries deliveries, beside a bug.
 const holdUp = budget.Answer + 3*time.Second
 
-// Whatever ails a voucher, for however long: each message that all share is acknowledged soon, no order is lost, and
-// none counts as of another message, but for those that waited for a rebuild.
+// Each message that all share is acknowledged soon, no order is lost, and only a rebuild's come with another message.
 func TestNobodyWaitsForTheTroubleOfAnother(t *testing.T) {
 	t.Parallel()
 	for range check.Count(t, "ROUNDS", 20, 300) {
@@ -476,8 +463,7 @@ func TestNobodyWaitsForTheTroubleOfAnother(t *testing.T) {
 	}
 }
 
-// While messages keep coming, those of 100 ms share a call, also behind one that takes long. A full one waits for
-// nothing, and so does what comes after a quiet moment.
+// While messages keep coming, those of 100 ms share a call. A full one, and the first after a quiet moment, never wait.
 func TestCallsGatherWhileMessagesKeepComing(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -121,7 +121,6 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 	})
 }
 
-// An instance of the version before makes and reads accounts in the columns it knows.
 func TestAccountsOfAnOlderInstance(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -134,8 +133,7 @@ func TestAccountsOfAnOlderInstance(t *testing.T) {
 	})
 }
 
-// TestChangesOfAdministratorsAreLogged: who was made an administrator and what became of the account is in the log,
-// with the change; the end of a session and what buyers do is not.
+// Making an administrator, and what becomes of that account, is logged; a session's end and what buyers do is not.
 func TestChangesOfAdministratorsAreLogged(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -168,8 +166,7 @@ func TestChangesOfAdministratorsAreLogged(t *testing.T) {
 	})
 }
 
-// TestAnAdministratorCancels: the history and the administrators' log have who it was, once,
-// and neither the buyer's own cancellation nor a refused one is in the log.
+// The history and the log have the administrator once. A buyer's or a refused cancellation is not logged.
 func TestAnAdministratorCancels(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
@@ -213,7 +210,6 @@ func TestAnAdministratorCancels(t *testing.T) {
 	})
 }
 
-// TestRecord: an entry by itself has the database's time, and no event.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {

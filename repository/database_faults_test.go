@@ -22,8 +22,7 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// TestGaleraMemberThatRejectsQueries in the middle of transactions, their ROLLBACKs too, as one without quorum does:
-// no unit is taken for nobody, and every order that was acknowledged is there.
+// Even ROLLBACK is refused, as without quorum: no unit is taken for nobody, and every acknowledged order is there.
 func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 	t.Parallel()
 	member := testserver.Galera(t, 1)[0]

@@ -58,8 +58,7 @@ func TestSession(t *testing.T) {
 	check.Equal(t, "the dialect", f.db.Dialect.Name, "mysql")
 }
 
-// TestHostileGlobals: a server whose global settings are an operator's is migrated and sold from all the same, and what
-// CHECK, UNIQUE and a transaction forbid is refused on it.
+// An operator's global settings harm neither migration nor sale: CHECK, UNIQUE and transactions hold all the same.
 func TestHostileGlobals(t *testing.T) {
 	t.Parallel()
 	server := testserver.MariaDB(t)
@@ -91,8 +90,7 @@ func TestZeroTime(t *testing.T) {
 	})
 }
 
-// TestConnectionsRestAMinute: a connection that waits for longer may have been cut by its server. (The pool tells
-// nobody for how long they may.)
+// A connection that waits for longer may have been cut by its server. (The pool shows nobody for how long they may.)
 func TestConnectionsRestAMinute(t *testing.T) {
 	t.Parallel()
 	var pools []*sql.DB
@@ -118,7 +116,6 @@ func TestSQLiteSession(t *testing.T) {
 	check.Equal(t, "the dialect", f.db.Dialect.Name, "sqlite")
 }
 
-// TestBadOptions are refused, and no password shows.
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t"
@@ -183,8 +180,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// TestMigrationAfterACrash: MySQL commits DDL by itself, so a process can die
-// between a table and the record of it. The next one must get through.
+// MySQL commits DDL by itself, so a process can die between a table and its record. The next one must get through.
 func TestMigrationAfterACrash(t *testing.T) {
 	t.Parallel()
 	f := freshFixture(t, stores()[0])
@@ -198,8 +194,7 @@ func TestMigrationAfterACrash(t *testing.T) {
 	f.onSale(t, 1)
 }
 
-// TestMigrationIsAllOrNothing in SQLite: its DDL and the record of it are one transaction, so that a crash leaves
-// nothing in between. The record of each migration cannot be written once; the next process must get through.
+// SQLite's DDL and its record are one transaction. Each record's write fails once; the next process must get through.
 func TestMigrationIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill.db")}))(t)
@@ -218,7 +213,6 @@ func TestMigrationIsAllOrNothing(t *testing.T) {
 	check.Equal(t, "migrations recorded", f.number(t, "SELECT COUNT(*) FROM schema_versions WHERE version_id > 0"), int64(len(list)))
 }
 
-// TestSurvivesRestart: what SQLite has answered is there after it was closed.
 func TestSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[3])
@@ -244,7 +238,6 @@ func TestLockTableIsTheLockPackagesOwn(t *testing.T) {
 	}
 }
 
-// bare leaves out what does not matter: comments, spaces, the semicolon.
 func bare(statement string) string {
 	for {
 		before, after, found := strings.Cut(statement, " COMMENT '")
@@ -285,7 +278,6 @@ func TestAFullDatabaseIsNotReady(t *testing.T) {
 	f.balanced(t, v.ID, int64(bought+1))
 }
 
-// TestExclusive: one holds, the other hears of it, and takes over.
 func TestExclusive(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -316,7 +308,6 @@ func TestExclusive(t *testing.T) {
 	})
 }
 
-// TestExclusiveIsTakenAgain after its connection was killed.
 func TestExclusiveIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[0])
@@ -341,7 +332,6 @@ func TestExclusiveIsTakenAgain(t *testing.T) {
 	}
 }
 
-// TestExclusiveWithoutAServer reports that nothing is known.
 func TestExclusiveWithoutAServer(t *testing.T) {
 	t.Parallel()
 	cfg := check.Value(mysql.ParseDSN(testserver.Schema(t)))(t)

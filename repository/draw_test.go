@@ -14,7 +14,6 @@ import (
 	"seckill/repository"
 )
 
-// lottery is a life with draws.
 type lottery struct {
 	life
 
@@ -23,20 +22,17 @@ type lottery struct {
 
 func lotteryOf(l life) lottery { return lottery{l, repository.NewDraws(l.db, paymentWindow)} }
 
-// toDraw is a voucher that is drawn when its open window ends.
 func (l lottery) toDraw(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
 	return l.voucher(t, model.VoucherFields{Stock: stock, Allocation: model.ByDraw})
 }
 
-// enters has a user enter, and is what the user hears.
 func (l lottery) enters(t testing.TB, voucherID, userID string) (model.Entry, error) {
 	t.Helper()
 	answer := check.Value(l.draws.Enter(t.Context(), []model.Entering{{VoucherID: voucherID, UserID: userID}}))(t)[0]
 	return answer.Entry, answer.Err
 }
 
-// over makes the sale of a voucher one that has ended.
 func (l lottery) over(t testing.TB, voucherID string) {
 	t.Helper()
 	begin := time.Now().UTC().Add(-2 * time.Hour)
@@ -73,8 +69,7 @@ func (l lottery) drawn(t testing.TB, voucherID string, size, servings int) (orde
 	return order
 }
 
-// Who enters has one entry until the sale is over, and none is taken before it begins, or of a voucher that is paused,
-// or none.
+// A user has one entry until the sale is over; none is taken too early, or of a voucher that is paused or absent.
 func TestEntries(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, life life, _ model.OrderMode) {
@@ -275,8 +270,7 @@ func TestAnOwnerWinsNoSecondOrder(t *testing.T) {
 	})
 }
 
-// An order that was made of a place is of the instant at which the voucher's row was had, and not of before the wait
-// for it: the orders of two places have the order of the places.
+// An order of a place has the instant at which the voucher's row was had, so that orders have the places' order.
 func TestOrdersOfPlacesAreInTheirOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, store{dialect: "mysql", strategy: model.StockConditional}) // in SQLite nobody waits within a transaction

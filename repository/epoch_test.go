@@ -85,7 +85,6 @@ func TestCopyRecord(t *testing.T) {
 	})
 }
 
-// TestLatest: of vouchers that exist, whether their hot copies are open or not.
 func TestLatest(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -101,7 +100,6 @@ func TestLatest(t *testing.T) {
 	})
 }
 
-// TestCloseAtOnce: of many instances that rebuild at once, one begins the next epoch.
 func TestCloseAtOnce(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

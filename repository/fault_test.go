@@ -27,7 +27,6 @@ import (
 // inDoubt is how long a call goes on whose COMMIT cannot be decided while its server is away. It is meant to run out.
 const inDoubt = time.Second
 
-// ownServer is a fixture on a MariaDB of its own, and its administrator.
 func ownServer(t *testing.T, args ...string) (*fixture, *testserver.Server, *sql.DB) {
 	t.Helper()
 	server := testserver.MariaDB(t, args...)
@@ -38,7 +37,6 @@ func ownServer(t *testing.T, args ...string) (*fixture, *testserver.Server, *sql
 	return f, server, admin
 }
 
-// unavailable checks that every kind of call ends by itself, and says UNAVAILABLE.
 func (f *fixture) unavailable(t *testing.T, voucherID string) {
 	t.Helper()
 	calls := map[string]func(context.Context) error{
@@ -62,8 +60,7 @@ func (f *fixture) unavailable(t *testing.T, voucherID string) {
 	check.Volley(len(names), func(i int) { wantCode(t, calls[names[i]](t.Context()), model.CodeUnavailable) })
 }
 
-// TestServerKilled under load: UNAVAILABLE; when it is back, what was acknowledged is there, nothing is oversold, and
-// the sale goes on.
+// After UNAVAILABLE, what was acknowledged is there, nothing is oversold, and the sale goes on.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	f, server, _ := ownServer(t)
@@ -117,7 +114,6 @@ func TestServerKilled(t *testing.T) {
 	f.balanced(t, v.ID, live+1)
 }
 
-// fill opens every connection of the pool, and lets them stand there.
 func (f *fixture) fill(t *testing.T) {
 	t.Helper()
 	conns := make([]*sql.Conn, f.db.SQL().Stats().MaxOpenConnections)
@@ -129,8 +125,7 @@ func (f *fixture) fill(t *testing.T) {
 	}
 }
 
-// TestServerReadOnly: refuses writes, still reads, and sells again afterwards, on new connections: behind one address
-// there may be another server once a write was refused.
+// The server refuses writes and still reads. Later calls use new connections: its address may lead to another server.
 func TestServerReadOnly(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t)
@@ -166,7 +161,6 @@ func TestServerReadOnly(t *testing.T) {
 	}
 }
 
-// TestStrategiesDiffer in what each of them says to the server.
 func TestStrategiesDiffer(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -205,8 +199,7 @@ func TestStrategiesDiffer(t *testing.T) {
 	})
 }
 
-// TestNoDeadlocks: mixed batches, stock changes and patches, and in async mode everything else, with one order of
-// locks. The server ends no transaction for another one's sake.
+// Mixed batches, stock changes and patches have one order of locks: the server ends no transaction for another's sake.
 func TestNoDeadlocks(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -227,8 +220,7 @@ func TestNoDeadlocks(t *testing.T) {
 	}
 }
 
-// TestRefusedRollback: a cluster's node without quorum refuses the INSERT, and the ROLLBACK too. If its connection went
-// on, the next BEGIN on it would commit units that were taken for no order.
+// A node without quorum refuses the ROLLBACK too: a next BEGIN on that connection would commit units of no order.
 func TestRefusedRollback(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -295,8 +287,7 @@ func TestFailedEndClosesTheConnection(t *testing.T) {
 	}
 }
 
-// TestGrantedAgain: a server looks at an account's rights when a connection is
-// opened. One that was opened while they were revoked is not used again.
+// A server looks at an account's rights when a connection opens: one opened while they were revoked is not used again.
 func TestGrantedAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[0])
@@ -320,8 +311,7 @@ func TestGrantedAgain(t *testing.T) {
 	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), insert)))
 }
 
-// TestStatementsAreAsLargeAsTheServerTakes: what is done with many orders, users and places at once is done on a server
-// that takes no statement about all of them; one that does not take a voucher is refused at the start.
+// Much that is done at once is split on a server of small packets; one that takes no voucher is refused at the start.
 func TestStatementsAreAsLargeAsTheServerTakes(t *testing.T) {
 	t.Parallel()
 	f, server, admin := ownServer(t, "--max-allowed-packet=64K")

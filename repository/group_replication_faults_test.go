@@ -17,9 +17,8 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// TestGroupReplicationMembers: a connection is told the consistency that the service needs; a secondary is not ready;
-// a primary that reaches no majority is not ready either, although it takes what it need not tell the others. Nothing
-// hangs for ever, and when the others are back nothing was lost or sold twice.
+// A connection gets the consistency that the service needs. A secondary is not ready, and neither is a primary without
+// a majority. Nothing hangs for ever, and nothing is lost or sold twice.
 func TestGroupReplicationMembers(t *testing.T) {
 	t.Parallel()
 	members := testserver.GroupReplication(t, 3)

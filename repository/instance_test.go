@@ -20,7 +20,6 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// mode checks how the database is sold from.
 func (f *fixture) mode(t testing.TB, want model.OrderMode) {
 	t.Helper()
 	check.Equal(t, "the order mode", check.Value(f.modes.Read(t.Context()))(t).Mode, want)
@@ -63,8 +62,7 @@ func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
 	check.Equal(t, "the mode adopted while a voucher was being made", (<-done).Mode, model.ModeSync)
 }
 
-// TestModeChange: also when it is repeated. A hot copy that was open is not afterwards, whenever its sale was: the
-// voucher may be sold in the other mode and come back. One that was never made begins no epoch.
+// An open hot copy is closed, whenever its sale was: its mode may come back. One that was never made begins no epoch.
 func TestModeChange(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {
@@ -94,7 +92,6 @@ func TestModeChange(t *testing.T) {
 	})
 }
 
-// TestLimits: what was set stays, each by itself, and everything else is the settings'.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -127,8 +124,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestBuyersShareFewConnections: however much buyers write beside purchases, they are in few connections at once, and
-// purchases have the rest.
+// However much buyers write beside purchases, they hold few connections at once, and purchases have the rest.
 func TestBuyersShareFewConnections(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -178,8 +174,7 @@ func TestBuyersShareFewConnections(t *testing.T) {
 	})
 }
 
-// TestWhatChangesNothingWaitsForNoRow: what a buyer asks for in vain, or has already, is answered while the voucher's
-// row, the order's and the place's are locked.
+// A vain or repeated request is answered while the voucher's row, the order's and the place's are locked.
 func TestWhatChangesNothingWaitsForNoRow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[0])
@@ -214,8 +209,8 @@ func TestWhatChangesNothingWaitsForNoRow(t *testing.T) {
 	check.Equal(t, "the payment that is under way", l.started(t, owned).ID, started.ID)
 }
 
-// TestEvents: every change writes its event in its own transaction, those of one order in
-// their order; what is refused writes none, and nobody writes any when nobody listens.
+// Each change writes its event in its own transaction, in order. A refusal writes none, and nothing does while nobody
+// listens.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, deaf *fixture) {

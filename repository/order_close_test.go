@@ -12,8 +12,7 @@ import (
 	"seckill/repository"
 )
 
-// TestOnlyReturnedUnitsGoToTheHotCopy: of orders that move in one transaction, those that keep their units write no
-// release, and only the others' units are on sale again.
+// Of orders that move together, those that keep their units write no release.
 func TestOnlyReturnedUnitsGoToTheHotCopy(t *testing.T) {
 	t.Parallel()
 	over(t, dialects(), newAsync, func(t *testing.T, f *fixture) {
@@ -30,15 +29,13 @@ func TestOnlyReturnedUnitsGoToTheHotCopy(t *testing.T) {
 	})
 }
 
-// coolingDown is a voucher with a cool-down.
 func (f *fixture) coolingDown(t testing.TB, stock int64, cooldown time.Duration) model.Voucher {
 	t.Helper()
 	return f.voucher(t, model.VoucherFields{Stock: stock, Cooldown: model.Window(cooldown)})
 }
 
-// TestACancellationDuringAPurchaseOpensNoGap: an order is canceled while the same user's next purchase reads first the
-// cool-downs and then the live orders. The purchase has locked the voucher's row before, and so it finds the order
-// live. Without that lock it would find neither a cool-down nor an order.
+// The purchase reads first the cool-downs and then the live orders. Without its lock of the voucher's row it would find
+// neither a cool-down nor an order.
 func TestACancellationDuringAPurchaseOpensNoGap(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -64,8 +61,7 @@ func TestACancellationDuringAPurchaseOpensNoGap(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsIsListed, page by page, for hot copies that are loaded and for the answers from memory; who has waited is
-// not.
+// TestWhoWaitsIsListed: the list is for hot copies that are loaded, and for the answers from memory.
 func TestWhoWaitsIsListed(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {
@@ -100,8 +96,7 @@ func TestWhoWaitsIsListed(t *testing.T) {
 	})
 }
 
-// TestWhoCoolsDownGetsNoPlace on a waitlist, which may be an order at once. Whose unit goes to who waits cools down
-// like others.
+// A place may be an order at once. Whose unit goes to somebody who waits cools down like others.
 func TestWhoCoolsDownGetsNoPlace(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {

@@ -12,15 +12,13 @@ import (
 	"seckill/model"
 )
 
-// throughWire is a fixture whose second instance, far, speaks through a wire.
 func throughWire(t *testing.T, strategy model.StockStrategy, judge func(*wire, string) verdict) (near, far *fixture) {
 	t.Helper()
 	near = newFixture(t, store{dialect: "mysql", strategy: strategy})
 	return near, near.wired(t, judge)
 }
 
-// TestCommitWithoutAnAnswer loses COMMIT or its answer, or has it refused with 1047, after which it may have happened.
-// The same ids decide, whatever became of it: one order, one unit, and it counts as created, and then as canceled.
+// COMMIT or its answer is lost, or refused with 1047: it may have happened. The same ids decide, and it counts once.
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	commit := func(t *testing.T, lost verdict, times int32, strategy model.StockStrategy) {
@@ -52,8 +50,7 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// TestLateCommit: the connection is gone, its COMMIT is still on the way, and lands while the same ids are being
-// inserted again. Reading alone would have answered "not there".
+// The COMMIT lands while the same ids are inserted again. Reading alone would have answered "not there".
 func TestLateCommit(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -78,8 +75,7 @@ func TestLateCommit(t *testing.T) {
 	})
 }
 
-// TestLostCommitIsDecidedByTheFirstAdmission: the sale is paused after the
-// COMMIT was lost. The order was admitted, so inserting it again must not ask.
+// The sale is paused after the COMMIT was lost. The order was admitted, so inserting it again must not ask.
 func TestLostCommitIsDecidedByTheFirstAdmission(t *testing.T) {
 	t.Parallel()
 	near := newFixture(t, stores()[0])
@@ -101,8 +97,7 @@ func TestLostCommitIsDecidedByTheFirstAdmission(t *testing.T) {
 	near.balanced(t, v.ID, 1)
 }
 
-// TestUndecidedCommit: nothing gets through any more from COMMIT on, or it is answered by silence. The call ends with its
-// context, not when the driver gives up, and says that it does not know.
+// Nothing, or only silence, follows COMMIT. The call ends with its context, not the driver, and does not know.
 func TestUndecidedCommit(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(context.Context, *fixture, model.Order) error{
@@ -215,8 +210,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 	}
 }
 
-// TestWinnerNeverHearsSoldOut: the last unit goes while a request of its buyer is about to read the voucher. Had it
-// read the existing orders before, it would see neither that order nor a unit.
+// The last unit goes just before its buyer's request reads the voucher: existing orders have to be read after that.
 func TestWinnerNeverHearsSoldOut(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -237,9 +231,8 @@ func TestWinnerNeverHearsSoldOut(t *testing.T) {
 	})
 }
 
-// TestBarrierBetweenReadingAndTaking: a worker has read the voucher of a reservation that counts then. Before it takes
-// the unit, a rebuild stores a barrier that lies before the reservation's message: it must fail, or the new copy, which
-// does not know it, sells its unit again.
+// A barrier before a reservation's message is stored while a worker takes its unit. The worker must fail, or the new
+// copy, which does not know the order, sells the unit again.
 func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 	t.Parallel()
 	over(t, stores()[:3], newAsync, func(t *testing.T, near *fixture) {
@@ -273,7 +266,6 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 	})
 }
 
-// through is wired in async mode.
 func (f *fixture) through(t testing.TB, judge func(*wire, string) verdict) *fixture {
 	t.Helper()
 	far := f.wired(t, judge)
@@ -281,8 +273,7 @@ func (f *fixture) through(t testing.TB, judge func(*wire, string) verdict) *fixt
 	return far
 }
 
-// TestRefusedReservationIsTrue: between the reading that shows nothing left and
-// the failed row a unit comes back. The order was promised, so it gets it.
+// A unit comes back between the reading of an empty stock and the failed row. The promised order gets it.
 func TestRefusedReservationIsTrue(t *testing.T) {
 	t.Parallel()
 	over(t, []store{stores()[0], stores()[2]}, newAsync, func(t *testing.T, near *fixture) {
@@ -302,8 +293,7 @@ func TestRefusedReservationIsTrue(t *testing.T) {
 	})
 }
 
-// TestPersistWithoutAnAnswer loses the COMMIT of a batch with an order and a
-// refusal, or its answer: each is there once in the end.
+// The COMMIT of a batch with an order and a refusal, or its answer, is lost: each is there once in the end.
 func TestPersistWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	overLostCommits(t, func(t *testing.T, lost verdict, strategy model.StockStrategy) {
@@ -347,8 +337,7 @@ func TestModeGuard(t *testing.T) {
 
 func reservationOf(o model.Order) model.Reservation { return model.Reservation{Order: o} }
 
-// TestModeBetweenReadingAndTaking: a change of the mode waits for a
-// transaction that has read the mode and is about to take units; later ones see it.
+// A change of the mode waits for a transaction that has read the mode and takes units; later ones see it.
 func TestModeBetweenReadingAndTaking(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range mysqlStrategies() {

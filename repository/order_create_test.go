@@ -52,8 +52,7 @@ func TestOneOrder(t *testing.T) {
 	})
 }
 
-// TestWindowByTheDatabasesClock: buyers ask all the time while a short sale
-// comes and goes. No order is made outside of it, on the clock that decides.
+// Buyers ask all the time while a short sale comes and goes. Orders are made only within it, on the clock that decides.
 func TestWindowByTheDatabasesClock(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {
@@ -84,8 +83,7 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 	})
 }
 
-// buyUntilEnded buys for one user after the other until the sale has ended, and
-// checks that refusals come in order and that orders are dated by the database.
+// buyUntilEnded checks too that refusals come in order, and that the database dates the orders.
 func (f *fixture) buyUntilEnded(t *testing.T, v model.Voucher) (bought []model.Order) {
 	t.Helper()
 	for ended := 0; ended < 3; {
@@ -113,7 +111,6 @@ func (f *fixture) blocked(t testing.TB, id string) bool {
 	return testserver.Waiting(t, f.db.SQL(), id)
 }
 
-// begin opens a transaction of another program.
 func (f *fixture) begin(t testing.TB) *sql.Tx {
 	t.Helper()
 	tx := check.Value(f.db.SQL().BeginTx(t.Context(), nil))(t)
@@ -147,8 +144,7 @@ func (f *fixture) createLater(t testing.TB, orders ...model.Order) <-chan []mode
 const insertLive = `INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at)
 	VALUES (?, ?, ?, 'unpaid', 1, 'CNY', NOW(6))`
 
-// TestForcedDuplicate: a row that was not committed when existing orders were read is there by the time of the INSERT
-// (1062). The unit goes back with the transaction, and the next reading finds the row.
+// A row that was not committed at the reading is there at the INSERT (1062). The unit goes back, and the row is found.
 func TestForcedDuplicate(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range mysqlStrategies() {
@@ -180,7 +176,6 @@ func TestForcedDuplicate(t *testing.T) {
 	}
 }
 
-// TestForcedDeadlock makes the batch the victim of a deadlock (1213).
 func TestForcedDeadlock(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -205,8 +200,7 @@ func TestForcedDeadlock(t *testing.T) {
 	})
 }
 
-// TestLockWait: a transaction holds a voucher's row longer than one lock wait (1205). The
-// answer names that voucher, and nothing of the other ones stays locked.
+// A transaction holds a row longer than one lock wait (1205). Only its voucher is named, and no other stays locked.
 func TestLockWait(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -254,7 +248,6 @@ func TestLockWait(t *testing.T) {
 	})
 }
 
-// TestBatch: refusals and orders of several vouchers side by side.
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {
@@ -295,7 +288,6 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// TestLargeBatch needs more rows than one INSERT carries.
 func TestLargeBatch(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {

@@ -18,7 +18,6 @@ import (
 	"seckill/model"
 )
 
-// orderModel is what an order is: a status, and money.
 type orderModel struct {
 	order    model.Order
 	status   model.OrderStatus
@@ -105,7 +104,6 @@ func (m *saleModel) serve() {
 	}
 }
 
-// owned is a new order of a user.
 func (m *saleModel) owned(o model.Order, user string) {
 	m.live[user] = o.ID
 	m.orders[o.ID] = &orderModel{
@@ -147,7 +145,6 @@ func (m *saleModel) queue(t *rapid.T, leaves bool) {
 	}
 }
 
-// restock adds a unit.
 func (m *saleModel) restock(t *rapid.T) {
 	if !m.v.Waitlist && m.v.Allocation != model.ByDraw || m.stock == 3 {
 		t.Skip("enough")
@@ -172,7 +169,6 @@ func (m *saleModel) ended(o *orderModel, by string) {
 	m.waits[user], m.waited[user] = true, m.waited[user]+1
 }
 
-// wait lets the cool-down of a user pass.
 func (m *saleModel) wait(t *rapid.T) {
 	u := user(rapid.IntRange(0, 3).Draw(t, "user"))
 	m.exec(m.t, "UPDATE orders SET cooldown_until = created_at WHERE voucher_id = ? AND user_id = ? AND cooldown_until IS NOT NULL", m.v.ID, u)
@@ -184,7 +180,6 @@ func (m *saleModel) wait(t *rapid.T) {
 	m.waits[u] = false
 }
 
-// draw chooses an order.
 func (m *saleModel) draw(t *rapid.T) *orderModel {
 	if len(m.orders) == 0 {
 		t.Skip("no order yet")
@@ -192,8 +187,7 @@ func (m *saleModel) draw(t *rapid.T) *orderModel {
 	return m.orders[rapid.SampledFrom(slices.Sorted(maps.Keys(m.orders))).Draw(t, "order")]
 }
 
-// call makes a call whose connection is lost, now and then, before or behind one of its statements. If the call then
-// says that it does not know, or that nothing has happened, it is made once more, as clients do.
+// call loses a connection now and then, before or after a statement, and repeats what is unknown or has not happened.
 func (m *saleModel) call(t *rapid.T, do func() error) error {
 	how := rapid.SampledFrom(cuts).Draw(t, "crash")
 	behind := rapid.Int32Range(0, 2*mostStatements).Draw(t, "crash behind statements")
@@ -490,7 +484,6 @@ func (m *saleModel) releasesOf(t *rapid.T) (list []model.Release) {
 	return list
 }
 
-// agrees compares everything.
 func (m *saleModel) agrees(t *rapid.T) {
 	m.balanced(m.t, m.v.ID, int64(len(m.live)))
 	m.releasesOf(t)
@@ -520,7 +513,6 @@ func (m *saleModel) agrees(t *rapid.T) {
 	}
 }
 
-// cools compares until when an order's user waits.
 func (m *saleModel) cools(t *rapid.T, o *orderModel, row model.Order) {
 	switch until := row.CooldownUntil; {
 	case (until == nil) != (o.wait == 0):
@@ -536,8 +528,7 @@ func (m *saleModel) cools(t *rapid.T, o *orderModel, row model.Order) {
 	}
 }
 
-// TestLifeModel: random sequences of everything that can happen to orders, in which now and then the connection is lost
-// at some statement, or behind it, as when a process dies there, agree with a simple model.
+// Random sequences of all that can happen to orders, with connections lost at any statement, agree with a simple model.
 func TestLifeModel(t *testing.T) {
 	t.Parallel()
 	check.Must(t, flag.Set("rapid.checks", strconv.Itoa(check.Count(t, "CHECKS", 12, 100))))

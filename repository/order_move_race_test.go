@@ -24,8 +24,7 @@ type contested struct {
 	moves    int // recorded before the contest
 }
 
-// TestMovesAtOnce: two instances pay, pay twice, cancel, expire, redeem and refund the same orders at once. Each order
-// has one legal history and each of its moves one author, no unit is returned twice, and the money adds up.
+// Each order has one legal history, each move one author; no unit returns twice, and the money adds up.
 func TestMovesAtOnce(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
@@ -74,8 +73,7 @@ func fight(t *testing.T, instances []life, fought []contested, callers int) []at
 	return moved
 }
 
-// TestNoDeadlocksBetweenMoves: single moves, and batches that cancel and expire orders of
-// two vouchers, with one order of locks.
+// Single moves, and batches of two vouchers' cancellations and expiries, have one order of locks.
 func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	t.Parallel()
 	f, deadlocks := newAsync(t, stores()[0]).watched(t, model.StockConditional)
@@ -111,9 +109,8 @@ func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	}
 }
 
-// TestABuyerAndExpiryInEachOthersWay: a group of buyers holds the voucher's row and waits for the order of one of them,
-// which is expiring; expiry holds that order and waits for the row. Whichever of the two the server ends, it runs again
-// at once: no order fails that need not, and the unit comes back once.
+// A group of buyers holds the voucher's row and waits for an expiring order; expiry holds that and waits for the row.
+// Whichever the server ends runs again at once: no order fails for it, and the unit comes back once.
 func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 	t.Parallel()
 	for name, others := range map[string]int{"the buyers are ended": 0, "expiry is ended": 300} {
@@ -124,8 +121,7 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 				near, deadlocks := origin.watched(t, strategy)
 				v := near.onSale(t, 1000)
 				l := lifeOf(near)
-				// The last of the users, so that the group has inserted the others when it meets this order: of two
-				// transactions the server ends the one that has changed less.
+				// The group inserts the others first: the server ends the transaction that has changed less.
 				old := l.bought(t, v.ID, "zoe")
 				lapsing := []string{old.ID}
 				for i := range 20 {
@@ -166,8 +162,7 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 	}
 }
 
-// TestBuyersComeBackWhileOrdersExpire: users buy again and again while their orders expire. No call fails, every unit
-// comes back once, and in the end each user has one.
+// Users buy again and again. No call fails, every unit comes back once, and in the end each user has one.
 func TestBuyersComeBackWhileOrdersExpire(t *testing.T) {
 	t.Parallel()
 	const lapsing, group = 50, 40
@@ -264,7 +259,6 @@ func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (cha
 	}
 }
 
-// settled checks what became of one order, and returns how many units it holds.
 func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode) (live int64) {
 	t.Helper()
 	steps := l.steps(t, c.order.ID)

@@ -39,7 +39,6 @@ func overModes(t *testing.T, test func(t *testing.T, l life, mode model.OrderMod
 	}
 }
 
-// bought is a new order of a user.
 func (l life) bought(t testing.TB, voucherID, userID string) model.Order {
 	t.Helper()
 	outcome := l.place(t, order(t, voucherID, userID))
@@ -47,7 +46,6 @@ func (l life) bought(t testing.TB, voucherID, userID string) model.Order {
 	return outcome.Order
 }
 
-// started is a payment of an order that the provider was asked for.
 func (l life) started(t testing.TB, o model.Order) model.Payment {
 	t.Helper()
 	payment, _, err := l.payments.Start(t.Context(), o.ID, o.UserID, newID(t))
@@ -78,7 +76,6 @@ func newCode(t testing.TB) model.SealedCode {
 	return model.SealedCode{Hash: hash[:], Sealed: []byte("sealed " + rand.Text())}
 }
 
-// paid is an order that was paid, and its code.
 func (l life) paid(t testing.TB, voucherID, userID string) (model.Order, model.SealedCode) {
 	t.Helper()
 	o := l.bought(t, voucherID, userID)
@@ -94,7 +91,6 @@ func (l life) refunded(t testing.TB, orderID string) model.Refund {
 	return refund
 }
 
-// lapse makes the time of orders pass.
 func (l life) lapse(t testing.TB, orders ...model.Order) {
 	t.Helper()
 	for _, o := range orders {
@@ -102,8 +98,7 @@ func (l life) lapse(t testing.TB, orders ...model.Order) {
 	}
 }
 
-// steps tells the history of an order in short, and holds it to the table: each move
-// begins where the one before ended, is legal for somebody, and is no earlier.
+// steps is an order's history in short. Each move must begin where the last one ended, be legal, and be no earlier.
 func (l life) steps(t testing.TB, orderID string) []string {
 	t.Helper()
 	detail := check.Value(l.orders.Detail(t.Context(), orderID))(t)
@@ -130,8 +125,7 @@ func wantIllegal(t testing.TB, err error, status model.OrderStatus) {
 	}
 }
 
-// TestPaidAndRedeemed: an order is paid, gets its code, is used once, and holds its
-// unit; everything is in its history and in the administrators' log.
+// A paid order gets its code, is used once and holds its unit; the history and the administrators' log have it all.
 func TestPaidAndRedeemed(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
@@ -227,8 +221,7 @@ func TestRefundRequested(t *testing.T) {
 	})
 }
 
-// TestMoneyThatIsNotBack: while the provider refuses a refund for good, the order says so, whatever its status, and
-// says nothing else.
+// While the provider refuses a refund for good, the order says so and nothing else, whatever its status.
 func TestMoneyThatIsNotBack(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
@@ -279,8 +272,7 @@ func elsewhere(t testing.TB, p model.Payment, refunded int64, disputed *bool) mo
 	return n
 }
 
-// TestMoneyGoesBackElsewhere: what the provider has given back by itself is the order's that it has paid, once, whoever
-// tells of it first.
+// What the provider gives back by itself belongs to the order that it paid, once, whoever reports it first.
 func TestMoneyGoesBackElsewhere(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
@@ -311,8 +303,7 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 		l.balanced(t, v.ID, 0)
 		check.Equal(t, "asked again", paying(o).NextAt == nil, true)
 
-		// A part is noted, an older message changes nothing, and the provider's own answer counts; an administrator
-		// gives back the rest.
+		// A part is noted, an older message changes nothing, and the rest can be given back.
 		o, _ = l.paid(t, v.ID, "bob")
 		part := paying(o)
 		check.Equal(t, "a part", settle(webhook(t, elsewhere(t, part, 500, nil), "part")).Order.Reason, model.ReasonPart)
@@ -378,8 +369,7 @@ func TestLateMoney(t *testing.T) {
 			check.That(t, !again.Changed && again.Refund != nil && again.Refund.ID == got.Refund.ID,
 				"%d, again: %+v", i, again)
 		}
-		// An order that has failed was never unpaid, so that no call can start a payment of it; a row of a payment is all
-		// that is needed for its money to go back.
+		// No call can start a payment of a failed order; the row of a payment suffices for its money to go back.
 		failed := l.bought(t, v.ID, "dave")
 		payment := l.started(t, failed)
 		l.exec(t, "UPDATE orders SET status = 'failed', reason = 'SOLD_OUT', expires_at = NULL, closed_at = created_at WHERE id = ?", failed.ID)
@@ -412,8 +402,7 @@ func TestLateMoney(t *testing.T) {
 	})
 }
 
-// TestWebhookMessages: one id is one message once it was applied. One that was refused is kept to be looked at, and may
-// come again corrected.
+// One id is one message once it was applied. A refused one is kept to be looked at, and may come again corrected.
 func TestWebhookMessages(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
@@ -522,7 +511,6 @@ func TestPaymentWindow(t *testing.T) {
 	})
 }
 
-// TestAdminLog: every change of a voucher is in it, with what was before and after.
 func TestAdminLog(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
@@ -564,11 +552,9 @@ func TestAdminLog(t *testing.T) {
 	})
 }
 
-// errorOf2 is the error of a call with two results.
 func errorOf2[T, U any](_ T, _ U, err error) error { return err }
 
-// TestDetailOfARepairedOrder: an administrator of the database may have set a status that no history tells. The order
-// is shown all the same, and at once.
+// An administrator of the database may have set a status that no history has. The order is shown all the same, at once.
 func TestDetailOfARepairedOrder(t *testing.T) {
 	t.Parallel()
 	over(t, dialects(), newFixture, func(t *testing.T, f *fixture) {

@@ -21,7 +21,6 @@ func reservation(t testing.TB, voucherID, userID string, epoch int64, sequence u
 	return model.Reservation{Order: o, Epoch: epoch, Sequence: sequence}
 }
 
-// opened takes a voucher's hot copy to its first epoch.
 func (f *fixture) opened(t testing.TB, voucherID string) {
 	t.Helper()
 	check.Must(t, check.ErrorOf(f.copies.Close(t.Context(), voucherID, 0, "")))
@@ -42,7 +41,6 @@ func (f *fixture) persist(t testing.TB, list ...model.Reservation) []model.Outco
 	return outcomes
 }
 
-// outbox lists the orders that wait in the outbox.
 func (f *fixture) outbox(t testing.TB) (orders []string) {
 	t.Helper()
 	list := check.Value(f.releases.After(t.Context(), model.Release{}, 1000))(t)
@@ -177,8 +175,7 @@ func TestSuperseded(t *testing.T) {
 	})
 }
 
-// wantDropped wants an order of a copy that was replaced to be undecided, until the copy that was opened last is known
-// not to hold it.
+// wantDropped: an order of a replaced copy is undecided until the copy opened last is known not to hold it.
 func (f *fixture) wantDropped(t testing.TB, voucherID string, r model.Reservation, got model.Outcome) {
 	t.Helper()
 	opened := check.Value(f.copies.Read(t.Context(), []string{voucherID}))(t)[voucherID].OpenEpoch
@@ -235,8 +232,7 @@ func TestFail(t *testing.T) {
 	})
 }
 
-// TestUnstorableData: what only the database refuses is an error for the whole,
-// which a caller can tell from trouble of the server.
+// What only the database refuses is an error for the whole, and unlike trouble of the server.
 func TestUnstorableData(t *testing.T) {
 	t.Parallel()
 	f := newAsync(t, stores()[0])
@@ -251,8 +247,7 @@ func TestUnstorableData(t *testing.T) {
 	f.balanced(t, v.ID, 1)
 }
 
-// TestNewOrdersAreNotLookedFor: orders that are new cost no question whether they are
-// there, and what is there already decides all the same.
+// New orders cost no question whether they are there, and what is there already decides all the same.
 func TestNewOrdersAreNotLookedFor(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -307,7 +302,6 @@ func TestNewOrdersAreNotLookedFor(t *testing.T) {
 	})
 }
 
-// TestUnitsAreTakenTogether: one statement takes the units of many vouchers.
 func TestUnitsAreTakenTogether(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -349,8 +343,7 @@ func TestUnitsAreTakenTogether(t *testing.T) {
 	})
 }
 
-// TestASlowStatementIsLookedInto: where somebody waits for the answer, it is found out whose row keeps all of them
-// waiting. Nobody waits for orders of the queue, which go on sharing statements.
+// Where somebody waits, it is found out whose row keeps all waiting. Orders of the queue go on sharing statements.
 func TestASlowStatementIsLookedInto(t *testing.T) {
 	t.Parallel()
 	var statements atomic.Int64

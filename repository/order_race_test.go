@@ -42,8 +42,7 @@ func (c *tally) add(t *testing.T, asked model.Order, outcome model.Outcome) {
 	}
 }
 
-// TestRace: three users for each unit, each three times at once, in batches over two instances. All units are sold and
-// no more; every SOLD_OUT is true; every ALREADY_ORDERED names the order of its user.
+// Three users for each unit ask three times at once: all units are sold, no more, and every refusal is true.
 func TestRace(t *testing.T) {
 	t.Parallel()
 	users := check.Count(t, "USERS", 40, 200)
@@ -96,8 +95,7 @@ func TestRace(t *testing.T) {
 	})
 }
 
-// TestOneUserAtOnce: many orders of one user, each alone. One that is sent many times is created once, and every sender
-// is answered with the same row.
+// Many orders of one user. One that is sent many times is created once, and every sender gets the same row.
 func TestOneUserAtOnce(t *testing.T) {
 	t.Parallel()
 	orders := check.Count(t, "ORDERS", 20, 100)
@@ -178,9 +176,8 @@ func mixedVouchers(t *testing.T, f *fixture) {
 	}
 }
 
-// bedlam is everything that touches vouchers and orders in async mode, at once: reservations of several epochs,
-// delivered twice, cancels, stock changes, patches, rebuilds and the relay of releases, over two instances. Every
-// reservation becomes one row, and all units add up.
+// bedlam is everything that touches vouchers and orders in async mode, at once, over two instances. Every reservation
+// becomes one row, and all units add up.
 type bedlam struct {
 	t        *testing.T
 	f        *fixture
@@ -262,8 +259,7 @@ func (b *bedlam) persist(f *fixture) {
 	})
 }
 
-// deliver persists reservations, and returns those that are to come again. As no hot copy is there, none holds those
-// whose copy was replaced.
+// deliver returns the reservations that are to come again. With no hot copy there, none holds those of replaced ones.
 func (b *bedlam) deliver(f *fixture, batch []model.Reservation) (left []model.Reservation) {
 	b.t.Helper()
 	outcomes, err := f.orders.Persist(b.t.Context(), batch)

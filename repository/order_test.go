@@ -297,8 +297,7 @@ func TestReleases(t *testing.T) {
 	})
 }
 
-// TestOrdersAreSearched: by an order, a user, a username, a code, a voucher and the words of its title, newest first
-// and page by page, whatever the status.
+// Orders are found by every kind of word, newest first and page by page, whatever the status.
 func TestOrdersAreSearched(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {

@@ -39,7 +39,6 @@ func crowdOf(t testing.TB, f *fixture) *crowd {
 	return c
 }
 
-// grow adds so many rows to every table that grows.
 func (c *crowd) grow(t testing.TB, rows int) {
 	t.Helper()
 	from, to := c.rows+1, c.rows+rows
@@ -223,8 +222,8 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 
 func ignore[T any](T) error { return nil }
 
-// Twice the rows are at most two and a half times the reading. What a page of orders or vouchers reads, however rare what
-// it shows, and a unit that comes back, does not grow at all. Overdue orders are found in the order of their index.
+// Twice the rows take at most 2.5 times the reading. A page, even of rare rows, and a unit that comes back take no
+// more. Overdue orders are found in the order of their index.
 func TestNoReadingGrowsFasterThanItsRows(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t)
@@ -276,8 +275,7 @@ func TestNoReadingGrowsFasterThanItsRows(t *testing.T) {
 	check.That(t, at >= 0 && plan[at].Key == "orders_due" && !strings.Contains(plan[at].Extra, "filesort"), "%+v", plan)
 }
 
-// A reading that runs out of time goes on in no server, and neither does one whose caller goes away: as long as it
-// does, nobody gets its connection.
+// A reading that runs out of time, or whose caller goes away, ends in the server too: it would keep its connection.
 func TestNoReadingOutlastsItsCaller(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[0])
@@ -326,10 +324,8 @@ func TestNoReadingOutlastsItsCaller(t *testing.T) {
 	calls.Wait()
 }
 
-// BenchmarkCreateOrders measures how many orders a second reach one voucher, by
-// strategy, batch size and writers, on a MariaDB that flushes every commit:
-//
-//	go test ./repository -run '^$' -bench CreateOrders -benchtime 2s
+// BenchmarkCreateOrders measures how many orders a second reach one voucher, by strategy, batch size and writers, on a
+// MariaDB that flushes every commit.
 func BenchmarkCreateOrders(b *testing.B) {
 	for _, s := range stores() {
 		for _, shape := range []struct{ batch, writers int }{{1, 1}, {1, 16}, {16, 4}, {100, 2}, {500, 2}} {

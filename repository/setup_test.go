@@ -51,19 +51,16 @@ func overStores(t *testing.T, test func(*testing.T, *fixture)) {
 	over(t, stores(), newFixture, test)
 }
 
-// overDialects runs a test over every database.
 func overDialects(t *testing.T, test func(*testing.T, *fixture)) {
 	t.Helper()
 	over(t, dialects(), newFixture, test)
 }
 
-// overAsync is overStores in async mode.
 func overAsync(t *testing.T, test func(*testing.T, *fixture)) {
 	t.Helper()
 	over(t, stores(), newAsync, test)
 }
 
-// overAsyncDialects is overDialects in async mode.
 func overAsyncDialects(t *testing.T, test func(*testing.T, *fixture)) {
 	t.Helper()
 	over(t, dialects(), newAsync, test)
@@ -85,7 +82,6 @@ func mysqlStrategies() []model.StockStrategy {
 	return []model.StockStrategy{model.StockConditional, model.StockPessimistic, model.StockOptimistic}
 }
 
-// overMySQL runs a test with every strategy of MySQL.
 func overMySQL(t *testing.T, test func(*testing.T, model.StockStrategy)) {
 	t.Helper()
 	for _, strategy := range mysqlStrategies() {
@@ -159,14 +155,12 @@ func newAsync(t testing.TB, s store) *fixture {
 	return f
 }
 
-// asIn makes the fixture an instance that sells in a mode.
 func (f *fixture) asIn(t testing.TB, mode model.OrderMode) {
 	t.Helper()
 	options := repository.OrderOptions{Strategy: f.store.strategy, PaymentWindow: paymentWindow, Mode: mode}
 	f.orders = check.Value(repository.NewOrders(f.db, options))(t)
 }
 
-// switchTo makes the database one that is sold from in another mode.
 func (f *fixture) switchTo(t testing.TB, mode model.OrderMode) {
 	t.Helper()
 	check.Must(t, f.modes.Change(t.Context(), mode))
@@ -199,7 +193,6 @@ func (f *fixture) wired(t testing.TB, judge func(*wire, string) verdict) *fixtur
 	return openFixture(t, f.store, sqldb.Options{DSN: newWire(t, f.options.DSN, judge), Slack: check.Deadline})
 }
 
-// onSale makes a published voucher whose window is open.
 func (f *fixture) onSale(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
 	return f.voucher(t, model.VoucherFields{Stock: stock})
@@ -228,13 +221,11 @@ func order(t testing.TB, voucherID, userID string) model.Order {
 	return model.Order{ID: model.OrderID(newID(t), voucherID), VoucherID: voucherID, UserID: userID}
 }
 
-// place creates one order.
 func (f *fixture) place(t testing.TB, o model.Order) model.Outcome {
 	t.Helper()
 	return f.create(t, o)[0]
 }
 
-// cancel cancels one order.
 func (f *fixture) cancel(ctx context.Context, userID, orderID string) (model.Order, bool, error) {
 	answers, err := f.orders.Cancel(ctx, []model.Cancellation{{OrderID: orderID, UserID: userID}})
 	if err != nil {
@@ -298,8 +289,7 @@ func aboutNow(at time.Time) bool {
 
 func user(i int) string { return fmt.Sprintf("user:%04d", i) }
 
-// A migration takes a hundred times as long as most tests. So a schema is migrated once and goes from one test to the
-// next, emptied; and SQLite's file is a copy of one that was migrated.
+// A migration takes a hundred times as long as most tests, so a schema goes from test to test, emptied, or as a copy.
 
 // spare are the schemas that no test uses now. TestMain has nowhere to hand it to the tests.
 var spare struct {
@@ -371,7 +361,6 @@ func (s *schema) giveBack(t testing.TB) {
 	spare.schemas = append(spare.schemas, s)
 }
 
-// list is the only column of what a question finds.
 func list(t testing.TB, db *sql.DB, question string) (all []string) {
 	t.Helper()
 	rows := check.Value(db.QueryContext(t.Context(), question))(t)

@@ -103,8 +103,7 @@ func TestNoIntentNeeded(t *testing.T) {
 	})
 }
 
-// TestDroppedIntent: a call that meant to shrink a stock and did not, or died, leaves
-// a voucher whose revision overwrites the hot copy.
+// A call that did not shrink the stock as intended, or died, leaves a voucher whose revision overwrites the hot copy.
 func TestDroppedIntent(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {

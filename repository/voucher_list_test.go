@@ -22,8 +22,7 @@ import (
 // together so many vouchers of a crowd are created at the same instant.
 const together = 7
 
-// crowd makes so many vouchers at once, the oldest first, as copies of one: number n
-// is created n / together seconds after it.
+// crowd makes copies of one voucher, the oldest first: number n is created n / together seconds after it.
 func (f *fixture) crowd(t testing.TB, like model.Voucher, count int) {
 	t.Helper()
 	const columns = "title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, revision"
@@ -44,8 +43,7 @@ func (f *fixture) crowd(t testing.TB, like model.Voucher, count int) {
 	}
 }
 
-// rare makes what there is only one of among the crowd: in each phase one, and the
-// crowd is in another. They are the oldest, where a list comes last.
+// rare makes one voucher for each phase, the oldest, where a list comes last; the crowd is in another phase.
 func (f *fixture) rare(t testing.TB) map[model.Phase]*model.Voucher {
 	t.Helper()
 	now := time.Now()
@@ -62,7 +60,6 @@ func (f *fixture) rare(t testing.TB) map[model.Phase]*model.Voucher {
 	return made
 }
 
-// listed pages through a list to its end.
 func (f *fixture) listed(t testing.TB, q model.VoucherQuery) (ids []string, pages int) {
 	t.Helper()
 	for {
@@ -141,8 +138,7 @@ func TestRarePhases(t *testing.T) {
 	})
 }
 
-// TestSalesLeaveTheIndexesOfListsAlone: an UPDATE of the hot row changes nothing that an index has; only the last unit
-// moves it in them.
+// An UPDATE of the hot row changes nothing that an index has; only the last unit moves it in them.
 func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {
@@ -162,8 +158,7 @@ func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 	})
 }
 
-// TestBusyListsTakeNothingFromSales: every connection of lists is taken. Purchases go on,
-// and further lists are told to come again.
+// While every connection of lists is taken, purchases go on, and further lists are told to come again.
 func TestBusyListsTakeNothingFromSales(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

@@ -248,8 +248,7 @@ func fieldsOf() (one, other model.VoucherFields) {
 	return one, other
 }
 
-// TestEveryFieldOfAVoucher is stored as it was made and as it was patched, is in the administrators' log, and moves the
-// tag. A field that a patch does not have is on a list with the reason.
+// Each field is stored as made and patched, is logged and moves the tag. A list has the reasons for fields of no patch.
 func TestEveryFieldOfAVoucher(t *testing.T) {
 	t.Parallel()
 	unpatched := map[string]string{
@@ -298,8 +297,7 @@ func TestTagIsOfWhatAdministratorsChange(t *testing.T) {
 	})
 }
 
-// TestUnseenChangeIsNotOverwritten, in the same instant on two instances: of those who
-// have seen one voucher, one changes it.
+// Of those who have seen one voucher, one changes it, in the same instant on two instances too.
 func TestUnseenChangeIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

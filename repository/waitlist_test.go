@@ -25,7 +25,6 @@ func (l life) position(t testing.TB, voucherID, userID string) string {
 	return fmt.Sprint(place.Position)
 }
 
-// join asks for a place for one user.
 func (l life) join(ctx context.Context, voucherID, userID string) (model.WaitlistPlace, bool, error) {
 	joined, err := l.orders.Join(ctx, voucherID, []model.Joining{{UserID: userID}})
 	if err != nil {
@@ -34,7 +33,6 @@ func (l life) join(ctx context.Context, voucherID, userID string) (model.Waitlis
 	return joined[0].Place, joined[0].Created, joined[0].Err
 }
 
-// leave gives a user's place up.
 func (l life) leave(ctx context.Context, voucherID, userID string) error {
 	left, err := l.orders.Leave(ctx, voucherID, []string{userID})
 	if err != nil {
@@ -43,13 +41,11 @@ func (l life) leave(ctx context.Context, voucherID, userID string) error {
 	return left[0]
 }
 
-// withWaitlist makes a voucher on sale whose users may wait.
 func (f *fixture) withWaitlist(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
 	return f.voucher(t, model.VoucherFields{Stock: stock, Waitlist: true})
 }
 
-// joins has users join in turn.
 func (l life) joins(t testing.TB, voucherID string, users ...string) {
 	t.Helper()
 	for n, user := range users {
@@ -59,7 +55,6 @@ func (l life) joins(t testing.TB, voucherID string, users ...string) {
 	}
 }
 
-// owns is the live order of a user.
 func (l life) owns(t testing.TB, voucherID, userID string) model.Order {
 	t.Helper()
 	page := check.Value(l.orders.List(t.Context(), model.OrderQuery{VoucherID: voucherID, UserID: userID}))(t)
@@ -194,8 +189,7 @@ func TestWaitlistRace(t *testing.T) {
 	})
 }
 
-// In async the outbox tells, in the order of the transactions, which order got a unit. What is on sale again has no
-// heir.
+// In async the outbox says, in the transactions' order, which order got a unit. What is on sale again has no heir.
 func TestReleasesNameTheHeirs(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {

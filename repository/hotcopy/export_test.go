@@ -12,8 +12,7 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// PatientClient is a client of one server that waits for as long as a busy machine needs, also where the caller sets a
-// limit of time. A caller that gives up by itself is obeyed.
+// PatientClient waits as long as a busy machine needs, past a caller's deadline too; a caller that gives up is obeyed.
 func PatientClient(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	options := check.Value(redis.ParseURL(url))(t)

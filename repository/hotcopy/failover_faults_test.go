@@ -15,8 +15,7 @@ import (
 	"seckill/model"
 )
 
-// A primary of a Cluster hangs. The client has waited for it until the time was up, but what the others have said
-// counts.
+// The client waits for one primary until its time is up; what the others have said counts.
 func TestWhatOtherPrimariesSayCountsWhileOneHangs(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")

@@ -110,8 +110,7 @@ func TestReservationsAreHeldByOneEpoch(t *testing.T) {
 	})
 }
 
-// A user who has a live order and a reservation has the mark of the live one,
-// whichever is loaded first, and both are there once however often they are loaded.
+// Whichever is loaded first, the user has the mark of the live order, and both are there once however often loaded.
 func TestALiveOrderWinsOverACarriedOne(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -231,7 +230,6 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 	})
 }
 
-// What is lost is closed, and can be built again.
 func TestFlushAll(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t)
@@ -375,8 +373,7 @@ func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
 	})
 }
 
-// TestARedisThatTakesLittle: the largest calls, with ids of the longest, fit into what every Redis takes. It cannot be
-// told to take less than 1 MB.
+// The largest calls, with the longest ids, fit into 1 MB, which every Redis takes at least.
 func TestARedisThatTakesLittle(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t, "--proto-max-bulk-len", "1mb", "--client-query-buffer-limit", "1mb")

@@ -37,7 +37,6 @@ func (m *copyModel) draw(t *rapid.T) model.ReserveRequest {
 	return model.ReserveRequest{OrderID: fmt.Sprintf("u%dn%d.%s", u, n, m.v.ID), VoucherID: m.v.ID, UserID: user(u)}
 }
 
-// admits is the answer the model gives: the status of the order, or a refusal.
 func (m *copyModel) admits(a model.ReserveRequest) (model.OrderStatus, error) {
 	mark, marked := m.marks[a.UserID]
 	switch _, pending := m.pending[a.OrderID]; {
@@ -191,7 +190,6 @@ func (m *copyModel) rebuilt(t *rapid.T) {
 	clear(m.closed)
 }
 
-// check compares the whole copy with the model.
 func (m *copyModel) check(t *rapid.T) {
 	ctx := context.Background()
 	marks, pending := make(map[string]string), make(map[string]string)
@@ -214,7 +212,6 @@ func (m *copyModel) check(t *rapid.T) {
 	}
 }
 
-// checkBuyers: who has a mark is told of, and who waits.
 func (m *copyModel) checkBuyers(t *rapid.T, v model.Voucher) {
 	got, want := map[string]bool{}, map[string]bool{}
 	if err := m.copies.Buyers(context.Background(), v, func(user string) error { got[user] = true; return nil }); err != nil {
@@ -233,8 +230,7 @@ func (m *copyModel) checkBuyers(t *rapid.T, v model.Voucher) {
 	}
 }
 
-// TestHotCopyModel drives copies with random sequences, late and repeated calls
-// among them, and compares every answer and the whole content with the model.
+// TestHotCopyModel compares every answer and the whole content with the model, over late and repeated calls too.
 func TestHotCopyModel(t *testing.T) {
 	t.Parallel()
 	check.Must(t, flag.Set("rapid.checks", strconv.Itoa(check.Count(t, "CHECKS", 8, 100))))

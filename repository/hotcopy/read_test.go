@@ -21,7 +21,6 @@ import (
 	"seckill/repository/hotcopy"
 )
 
-// Orders that are processing are listed newest first, page by page, and each of them once.
 func TestProcessingOrdersArePaged(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -94,8 +93,7 @@ func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
 	}
 }
 
-// A copy is quiet when it is there, in the epoch asked for, has nothing reserved, and knows as many buyers as the
-// database.
+// A quiet copy is in the epoch asked for, has nothing reserved, and knows as many buyers as the database.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -220,7 +218,6 @@ func oneNodeLess(t *testing.T, copies *hotcopy.Store, node *testserver.Server, r
 	}
 }
 
-// signs signs an instance in until the function that is returned is called.
 func signs(t *testing.T, list *hotcopy.Instances, self model.Instance) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -238,8 +235,7 @@ func signs(t *testing.T, list *hotcopy.Instances, self model.Instance) (stop fun
 	return stop
 }
 
-// Instances of one deployment see each other, those of another do not; who leaves is gone at
-// once, and who has died is gone when four signs are missing.
+// Instances of one deployment see each other; who leaves is gone at once, who died after four missing signs.
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	client := openRedis(t, testserver.SharedRedis(t))

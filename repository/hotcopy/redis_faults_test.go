@@ -70,7 +70,6 @@ func TestRedisThatLetsNobodyWorkIsNotAvailable(t *testing.T) {
 	}
 }
 
-// follow makes a Redis a replica of another one, and waits until it has its data.
 func follow(t *testing.T, replica redis.UniversalClient, primary *testserver.Server) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(primary.Addr())
@@ -93,8 +92,7 @@ func runID(t *testing.T, client redis.UniversalClient) string {
 	return id
 }
 
-// A primary that was demoted, got older data and was promoted again is the same
-// process. Its copy is an old one all the same.
+// A demoted primary that got older data and was promoted again is the same process, and has an old copy all the same.
 func TestAPrimaryThatWasDemotedAndPromotedHasAnOldCopy(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t, "--appendonly", "no", "--repl-diskless-sync-delay", "0")
@@ -206,7 +204,6 @@ func TestExpiryStopsNobody(t *testing.T) {
 	}
 }
 
-// Whatever Redis forgets changes its incarnation, and nothing else does.
 func TestIncarnation(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)

@@ -18,14 +18,12 @@ import (
 	"seckill/repository/hotcopy"
 )
 
-// ownSale is a sale on a Redis of its own.
 func ownSale(t *testing.T, args ...string) (*sale, *testserver.Server) {
 	t.Helper()
 	server := testserver.Redis(t, args...)
 	return newSale(t, server.URL(), hotcopy.Options{}, 10), server
 }
 
-// closedNow checks that a copy answers nothing about its sale.
 func (s *sale) closedNow(r model.Reservation) {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -52,7 +50,6 @@ func (s *sale) closedNow(r model.Reservation) {
 	}
 }
 
-// restart kills the Redis of a sale and starts it again.
 func (s *sale) restart(server *testserver.Server) {
 	s.t.Helper()
 	server.Kill()
@@ -122,8 +119,7 @@ func TestRedisGoneSaysThatNothingWasDone(t *testing.T) {
 	check.Volley(len(calls), func(i int) { wantCode(t, calls[i](), model.CodeUnavailable) })
 }
 
-// An error that Redis, or a proxy before it, has never given before says nothing
-// about the orders: a call that changes something does not know whether it was done.
+// An unknown error of Redis or a proxy says nothing of the orders: a changing call does not know whether it was done.
 func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
@@ -172,8 +168,7 @@ func ruins() map[string]func(s *sale) {
 	return all
 }
 
-// Whatever is wrong with one copy of a group, each of the others answers as if it were alone, at each step of the road;
-// and a step is one command, however many vouchers there are.
+// Whatever is wrong with one copy, the others answer as if alone; a step is one command, however many vouchers.
 func TestOneCopyOfAGroupHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -238,7 +233,6 @@ func TestOneCopyOfAGroupHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// lineSale is a sale that reaches the shared Redis through a line.
 func lineSale(t *testing.T) (*sale, *testserver.Line) {
 	t.Helper()
 	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
@@ -343,8 +337,7 @@ func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
 	s.wants(model.CopyOpen, 10, 0, 0)
 }
 
-// TestWhatWasLoadedBeforeARestartDoesNotOpen: the server that restarted has all that was loaded, and maybe not the
-// latest of what it had said. Nobody sells from it.
+// The restarted server has all that was loaded, and maybe not the latest of what it had said. Nobody sells from it.
 func TestWhatWasLoadedBeforeARestartDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t, "--appendfsync", "always")
@@ -366,10 +359,8 @@ func TestWhatWasLoadedBeforeARestartDoesNotOpen(t *testing.T) {
 	s.wants(model.CopyOpen, 9, 0, 1)
 }
 
-// BenchmarkHotCopyGroups measures what an order costs Redis whose step it shares with 63 others, by how many vouchers
-// these are of. What its own processor was asked for is counted, so the machine may do something else too:
-//
-//	make bench-go PKG=./repository/hotcopy ARGS='-bench=Groups -benchtime=1000x'
+// BenchmarkHotCopyGroups measures what an order costs Redis, by the number of vouchers that its group of 64 is of. Only
+// Redis' processor counts: make bench-go PKG=./repository/hotcopy ARGS='-bench=Groups -benchtime=1000x'
 func BenchmarkHotCopyGroups(b *testing.B) {
 	const size = 64
 	for _, vouchers := range []int{1, 10, 100} {
@@ -416,8 +407,7 @@ func BenchmarkHotCopyGroups(b *testing.B) {
 	}
 }
 
-// redisCPU is how many seconds of a processor Redis has used: unlike the time
-// that passed it does not depend on what else the machine does.
+// redisCPU is processor time, which does not depend on what else the machine does.
 func redisCPU(b *testing.B, s *sale) (seconds float64) {
 	b.Helper()
 	for line := range strings.SplitSeq(s.client.Info(b.Context(), "cpu").Val(), "\r\n") {

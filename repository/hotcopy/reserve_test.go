@@ -120,7 +120,6 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 	}
 }
 
-// TestReserveBeginsEarlyForSome, and for nobody else, and earlier for nobody.
 func TestReserveBeginsEarlyForSome(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {

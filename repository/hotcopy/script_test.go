@@ -27,7 +27,6 @@ type scene struct {
 	bob model.Reservation
 }
 
-// step is something that scripts do.
 type step struct {
 	name    string
 	scripts []string
@@ -95,7 +94,6 @@ func steps() []step {
 	}
 }
 
-// scene sets one up on a Redis.
 func (p step) scene(t *testing.T, url string) *scene {
 	t.Helper()
 	s := &scene{sale: newSale(t, url, hotcopy.Options{}, 10)}
@@ -111,7 +109,6 @@ func (s *sale) forgetDue(orderID string) {
 	check.Must(s.t, s.client.ZRem(s.t.Context(), s.key("due"), orderID).Err())
 }
 
-// keys is everything that Redis holds of the copy, by key.
 func (s *sale) keys() map[string]string {
 	s.t.Helper()
 	all := map[string]string{}
@@ -134,8 +131,7 @@ func (s *sale) owned() {
 	}
 }
 
-// limited has the scene's copies used by an account of Redis that may not give one command, and returns what
-// ends a call that is repeated.
+// limited lets an account of Redis use the copies without one command, and returns what ends a repeated call.
 func (s *scene) limited(ctx context.Context, url, account, command string) (context.Context, context.CancelFunc) {
 	s.t.Helper()
 	rights := func(rule ...any) {
@@ -160,7 +156,6 @@ func (s *scene) limited(ctx context.Context, url, account, command string) (cont
 	return ctx, cancel
 }
 
-// outcome is what a copy comes to.
 type outcome struct {
 	state                                          model.CopyState
 	epoch, remaining, reserved, due, stock, buyers int64
@@ -172,9 +167,8 @@ func (s *sale) outcome() outcome {
 	return outcome{hot.State, hot.Epoch, hot.Voucher.Remaining, hot.Reserved, hot.Due, hot.Voucher.Stock, hot.Buyers}
 }
 
-// A command that is refused inside a script, whichever it is, ends in one of two ways: nothing was changed, and that is
-// what the error says; or the outcome is unknown, and repair finds what was left. Done again, the step comes to what it
-// comes to without the refusal. It never is a bug, and never closes a copy that is well.
+// A command refused inside a script changes nothing, and the error says so, or its outcome is unknown and repair finds
+// what was left. Repeated, the step ends as without the refusal. It is no bug, and closes no copy that is well.
 func TestEachCommandOfEachScriptRefused(t *testing.T) {
 	t.Parallel()
 	url := testserver.Redis(t, "--appendonly", "no").URL()
@@ -231,8 +225,7 @@ func spoilers(s *sale, key string) map[string]func(ctx context.Context) error {
 	}
 }
 
-// A key that is missing or of another type, whichever it is and whatever comes upon it, closes the copy and changes
-// nothing else in it; so does a word in the head where a number has to be. The rebuild frees all of the keys.
+// A wrong key, or a word for a number in the head, closes the copy and changes nothing else. A rebuild frees all keys.
 func TestEachKeyOfAnotherTypeClosesTheCopy(t *testing.T) {
 	t.Parallel()
 	url := testserver.Redis(t, "--appendonly", "no").URL()
@@ -271,7 +264,6 @@ func TestEachKeyOfAnotherTypeClosesTheCopy(t *testing.T) {
 	}
 }
 
-// closesAndHeals makes a step upon a copy that was spoiled, and rebuilds it.
 func (s *scene) closesAndHeals(p step) {
 	s.t.Helper()
 	was := s.keys()

@@ -175,7 +175,6 @@ func TestWatchTellsWhatIsSettled(t *testing.T) {
 	})
 }
 
-// marks are the copy's marks: user → order.
 func (s *sale) marks() map[string]string {
 	s.t.Helper()
 	found := map[string]string{}
@@ -186,8 +185,8 @@ func (s *sale) marks() map[string]string {
 	return found
 }
 
-// Of a voucher with a waitlist only the outbox gives units back, in its order: one with an heir is free at no time,
-// however often it is given. A sold-out copy gets no other stock.
+// Only the outbox gives a waitlist's units back, in order: one with an heir is never free. A sold-out copy gets no
+// stock.
 func TestAUnitChangesHands(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -244,7 +243,6 @@ func TestAUnitChangesHands(t *testing.T) {
 	})
 }
 
-// hourly is one event of a quota of so many an hour.
 func hourly(t *testing.T, events, used int64) ratelimit.Ask {
 	t.Helper()
 	emission := time.Hour / time.Duration(events)
@@ -380,7 +378,6 @@ func TestDeafInstancesKnow(t *testing.T) {
 	}
 }
 
-// A hot copy tells by itself of units that may be for sale again.
 func TestCopiesTellOfReturnedUnits(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -409,7 +406,6 @@ func TestCopiesTellOfReturnedUnits(t *testing.T) {
 	})
 }
 
-// news is what a subscription was told, in order.
 type news chan string
 
 // listen watches until the end of the test, and returns once it is subscribed.

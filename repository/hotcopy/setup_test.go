@@ -23,7 +23,6 @@ import (
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
-// sale is one voucher's hot copy in some store.
 type sale struct {
 	t      testing.TB
 	client redis.UniversalClient // past the copies
@@ -36,7 +35,6 @@ type sale struct {
 	slack    time.Duration // of its stores
 }
 
-// overRedis runs a test over a real Redis and over the one inside the process.
 func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) {
@@ -53,7 +51,6 @@ func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 	})
 }
 
-// openRedis is a client of a Cluster, or of one server.
 func openRedis(t testing.TB, urls string) redis.UniversalClient {
 	t.Helper()
 	if !strings.Contains(urls, "cluster") && !strings.Contains(urls, ",") {
@@ -64,7 +61,6 @@ func openRedis(t testing.TB, urls string) redis.UniversalClient {
 	return client
 }
 
-// another is one more instance's store.
 func another(client redis.UniversalClient) *hotcopy.Store {
 	return hotcopy.New(client, hotcopy.Options{Slack: check.Deadline})
 }
@@ -93,7 +89,6 @@ func (s *sale) record(epoch, opened int64) model.EpochRecord {
 	return model.EpochRecord{VoucherID: s.v.ID, Epoch: epoch, OpenEpoch: opened}
 }
 
-// rebuild closes, loads and opens the copy as another epoch.
 func (s *sale) rebuild(epoch, previous int64, live []model.Order, carried []model.Reservation) {
 	s.t.Helper()
 	check.Must(s.t, s.load(epoch, previous, live, carried))
@@ -101,7 +96,6 @@ func (s *sale) rebuild(epoch, previous int64, live []model.Order, carried []mode
 	s.epoch = epoch
 }
 
-// load closes the copy and loads another epoch.
 func (s *sale) load(epoch, previous int64, live []model.Order, carried []model.Reservation) error {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -113,7 +107,6 @@ func (s *sale) load(epoch, previous int64, live []model.Order, carried []model.R
 	return s.copies.Load(ctx, s.record(epoch, 0), live, carried)
 }
 
-// shut closes the copy for the next epoch.
 func (s *sale) shut() {
 	s.t.Helper()
 	check.Must(s.t, s.copies.Close(s.t.Context(), s.record(s.epoch+1, s.epoch)))
@@ -123,7 +116,6 @@ func (s *sale) admission(userID string) model.ReserveRequest {
 	return model.ReserveRequest{OrderID: model.OrderID(newID(s.t), s.v.ID), VoucherID: s.v.ID, UserID: userID}
 }
 
-// admit reserves one order.
 func (s *sale) admit(a model.ReserveRequest) model.ReserveResult {
 	s.t.Helper()
 	answers := check.Value(s.copies.Reserve(s.t.Context(), []model.ReserveRequest{a}))(s.t)
@@ -148,7 +140,6 @@ func (s *sale) crowd(all []model.ReserveRequest, yield func(model.ReserveResult)
 	})
 }
 
-// buy reserves an order for a user, which has to succeed.
 func (s *sale) buy(userID string) model.Reservation {
 	s.t.Helper()
 	a := s.admit(s.admission(userID))
@@ -174,7 +165,6 @@ func (s *sale) read() model.HotCopy {
 	return copies[s.v.ID]
 }
 
-// wants checks state and counts of the copy.
 func (s *sale) wants(state model.CopyState, remaining, reserved, buyers int64) {
 	s.t.Helper()
 	got := s.read()
@@ -190,7 +180,6 @@ func (s *sale) key(noun string) string {
 
 func (s *sale) head() string { return fmt.Sprintf("seckill:v1:{%s}:head", s.v.ID) }
 
-// lock makes another program hold a user's lock until the test ends.
 func (s *sale) lock(userID string) {
 	s.t.Helper()
 	key := "lock:order:" + userID

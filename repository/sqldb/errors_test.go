@@ -29,8 +29,7 @@ func mysqlError(number uint16, state string) error {
 	return e
 }
 
-// TestClassifyServerErrors goes through everything that MariaDB and MySQL can
-// say. A number that a server learns one day means "later", like most of these.
+// All errors of MariaDB and MySQL are classified. A number that a server learns one day means "later", like most.
 func TestClassifyServerErrors(t *testing.T) {
 	t.Parallel()
 	classes := map[string]fault{"away": faultAway, "data": faultData, "duplicate": faultDuplicate, "retry": faultRetry}
@@ -184,8 +183,7 @@ func TestSupportedVersions(t *testing.T) {
 	}
 }
 
-// TestTiDBIsNotAskedForWhatItLacks: TiDB was not run. It answers LOCK IN SHARE MODE with 1235 (42000), which says
-// nothing about an order.
+// TiDB was not run. It answers LOCK IN SHARE MODE with 1235 (42000), which says nothing about an order.
 func TestTiDBIsNotAskedForWhatItLacks(t *testing.T) {
 	t.Parallel()
 	check.Equal(t, "the lock of a row that must not change", mysqlDialect().onTiDB().Share, " FOR UPDATE")
