@@ -25,7 +25,6 @@ import (
 	"seckill/service/servicetest"
 )
 
-// people is a store of accounts in memory.
 type people struct {
 	mu   sync.Mutex
 	all  map[string]model.Account // by id
@@ -116,7 +115,6 @@ func (p *people) Administrators(context.Context) ([]model.Account, error) {
 	return admins, p.away
 }
 
-// quickHasher stands for package password, whose hashes take 20 ms of a processor: here the clock stands meanwhile.
 type quickHasher struct{}
 
 func (quickHasher) Hash(ctx context.Context, _ password.Caller, secret string) (string, error) {
@@ -134,7 +132,7 @@ const (
 	away  = "198.51.100.1"
 )
 
-// crowd is the service of accounts over people; alice has one, and root is an administrator.
+// alice has an account, and root is an administrator.
 type crowd struct {
 	*Accounts
 
@@ -161,7 +159,6 @@ func newCrowd(t *testing.T) *crowd {
 	return c
 }
 
-// try logs in, and returns what it was answered and how long to stay away.
 func (c *crowd) try(t *testing.T, address, username, secret string) (model.Code, time.Duration) {
 	t.Helper()
 	_, err := c.Login(t.Context(), address, username, secret)
@@ -174,7 +171,6 @@ func (c *crowd) try(t *testing.T, address, username, secret string) (model.Code,
 	return refusal.Code, refusal.RetryAfter
 }
 
-// flood tries wrong passwords ten times a second, and returns how many were compared.
 func (c *crowd) flood(t *testing.T, lasts time.Duration, address, username func(n int) string) (compared int) {
 	t.Helper()
 	began := time.Now()
@@ -193,20 +189,17 @@ func many(format string) func(int) string {
 	return func(n int) string { return fmt.Sprintf(format, n) }
 }
 
-// inBubble runs a test by a clock that goes as fast as the test does.
 func inBubble(t *testing.T, test func(*testing.T, *crowd)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newCrowd(t)) })
 }
 
-// getsIn checks that a right password is accepted.
 func (c *crowd) getsIn(t *testing.T, when, address, username, secret string) {
 	t.Helper()
 	code, _ := c.try(t, address, username, secret)
 	check.Equal(t, when+": the refusal of "+username, code, "")
 }
 
-// admits checks which tokens count.
 func (c *crowd) admits(t *testing.T, what string, claims token.Claims, admin bool, want model.Code) {
 	t.Helper()
 	servicetest.Hears(t, what, check.ErrorOf(c.Admit(t.Context(), claims, admin)), want)
@@ -277,8 +270,7 @@ func TestSuccessesBuyNoGuesses(t *testing.T) {
 	})
 }
 
-// Neither the limit nor its words tell whether there is an account. What is no username may be a password that was
-// typed in the wrong place: it appears in no log.
+// Limits do not depend on whether an account exists. No log shows an odd username: it may be a mistyped password.
 func TestUnknownUsernamesAreLimitedAsOthers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
@@ -341,8 +333,7 @@ func TestWhatIsOurTroubleIsNoFailure(t *testing.T) {
 	})
 }
 
-// A loop that does not wait as it is told gets one answer a second. There is room for
-// so many of them, and the next is answered at once.
+// A loop that ignores the wait gets one answer a second; beyond the places for it refusals come at once.
 func TestRefusalsAreHeldBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
@@ -386,7 +377,7 @@ func TestRegistrationsAreLimited(t *testing.T) {
 	})
 }
 
-// TestPasswordsAreCountedInTheirNormalSpelling: five accents of two characters each are five.
+// Five accents of two characters each count as five.
 func TestPasswordsAreCountedInTheirNormalSpelling(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
@@ -405,7 +396,6 @@ func TestPasswordsAreCountedInTheirNormalSpelling(t *testing.T) {
 	})
 }
 
-// TestAdmit: which tokens count, by what was made of their account.
 func TestAdmit(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
@@ -530,7 +520,6 @@ func TestPasswordsAreChanged(t *testing.T) {
 	})
 }
 
-// slowHasher hashes as quickHasher does, and lets time pass meanwhile.
 type slowHasher struct{ quickHasher }
 
 func (h slowHasher) Hash(ctx context.Context, caller password.Caller, secret string) (string, error) {

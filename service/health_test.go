@@ -14,7 +14,6 @@ import (
 	"seckill/service/servicetest"
 )
 
-// asked is a probe that counts its questions, and answers what it is told.
 type asked struct {
 	times  atomic.Int32
 	answer atomic.Value // func(context.Context) error
@@ -33,7 +32,7 @@ func (a *asked) ask(ctx context.Context) error {
 
 func fine(context.Context) error { return nil }
 
-// TestReadinessIsLookedAtOnce for all who ask: a crowd of load balancers is no load for the dependencies.
+// A crowd of load balancers must be no load for the dependencies.
 func TestReadinessIsLookedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +50,7 @@ func TestReadinessIsLookedAtOnce(t *testing.T) {
 	})
 }
 
-// TestReadinessDoesNotWait for what hangs, not for the caller's patience either, and does not ask it again meanwhile.
+// It neither waits for what hangs, nor for the caller's patience, nor asks it again meanwhile.
 func TestReadinessDoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

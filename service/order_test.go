@@ -24,7 +24,6 @@ import (
 	"seckill/service/servicetest"
 )
 
-// codebook is a store of orders by their codes.
 type codebook struct {
 	orders map[string]*model.Order
 	took   time.Duration // of a redemption
@@ -44,7 +43,6 @@ func (b *codebook) Redeem(_ context.Context, hash []byte, _ string) (model.Order
 	return *order, nil
 }
 
-// till is a service of redemptions with paid orders, and their codes.
 func till(t *testing.T, orders int, took time.Duration) (*Redemptions, []string) {
 	t.Helper()
 	keys := check.Value(vouchercode.NewKeys("a secret that has more than 32 bytes"))(t)
@@ -114,7 +112,6 @@ func TestManyRightCodesAtOnce(t *testing.T) {
 	})
 }
 
-// refundDesk is a store of refunds that gives one answer.
 type refundDesk struct {
 	RefundStore // of the rest nothing is called
 
@@ -130,8 +127,7 @@ func (d *refundDesk) Request(ctx context.Context, orderID, newID, adminID string
 	return model.Refund{ID: newID, OrderID: orderID, Actor: adminID}, model.Order{ID: orderID}, d.err
 }
 
-// TestRefundRequest: the instances hear of the unit that came back, or that may have, and
-// of no other; a client that hangs up changes nothing.
+// The instances learn of the unit that came back, or may have, and no other; a client's hang-up changes nothing.
 func TestRefundRequest(t *testing.T) {
 	t.Parallel()
 	processing := model.OrderDetail{Order: model.Order{ID: "o1.v1", Status: model.OrderProcessing}}
@@ -176,7 +172,6 @@ func TestRefundRequest(t *testing.T) {
 	}
 }
 
-// generatedSale is a sale with restocks, and the orders that such a sale may have, oldest first.
 func generatedSale(chance *rand.Rand) (stocks []model.StockAt, orders []model.SoldOrder, now time.Time) {
 	begin := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
 	length := time.Duration(1+chance.IntN(1_000_000)) * time.Millisecond
@@ -245,8 +240,7 @@ func soldOutAt(stocks []model.StockAt, orders []model.SoldOrder) *time.Time {
 	return nil
 }
 
-// The sums of a report are those of the rows, and it is told exactly when the stock was sold out, whatever was returned
-// or added before.
+// A report adds up its rows, and knows when the stock sold out, whatever was returned or added before.
 func TestReportOfAGeneratedSale(t *testing.T) {
 	t.Parallel()
 	chance := check.Seeded(t)
@@ -349,7 +343,6 @@ func TestStocksOfALog(t *testing.T) {
 	}
 }
 
-// fixedLog is a log in pages of one entry.
 type fixedLog []model.AdminChange
 
 func (l fixedLog) List(_ context.Context, q model.AdminLogQuery) (page model.AdminLogPage, err error) {

@@ -22,8 +22,7 @@ import (
 	"seckill/service/servicetest"
 )
 
-// cashier is a provider, and the tables of payments and refunds, with one payment and one refund. The real ones are
-// tried end to end; here the clock runs as fast as it likes.
+// cashier has one payment and one refund, on a fast clock. The real provider and tables are tried end to end.
 type cashier struct {
 	mu sync.Mutex
 
@@ -76,7 +75,6 @@ func (c *cashier) Refund(ctx context.Context, key string, r payment.Refund) erro
 	return c.fails
 }
 
-// table is the database's side of a cashier.
 type table struct{ *cashier }
 
 func (t table) Start(ctx context.Context, orderID, userID, _ string) (model.Payment, model.Order, error) {
@@ -122,7 +120,6 @@ func (t table) Postpone(_ context.Context, _ string, pause time.Duration) error 
 	return nil
 }
 
-// queue is the refunds' side.
 type queue struct{ *cashier }
 
 func (q queue) Due(context.Context, int) ([]model.Refund, error) {
@@ -153,7 +150,6 @@ func (q queue) Retry(_ context.Context, _, reason string, pause time.Duration) e
 	return nil
 }
 
-// inTill runs a test with the loops running, on a clock that does not wait.
 func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,7 +176,6 @@ func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
 	})
 }
 
-// passes lets time pass.
 func passes(d time.Duration) {
 	servicetest.Pass(d)
 	synctest.Wait()
@@ -213,8 +208,7 @@ func TestAPaymentIsAskedForAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A start whose answer was lost may be refused when it is repeated: only a payment that the provider does not know has
-// failed.
+// A repeated start may be refused after a lost answer: only a payment unknown to the provider has failed.
 func TestARefusedStartIsLookedUp(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
@@ -275,8 +269,7 @@ func TestWhatTheProviderSaysIsApplied(t *testing.T) {
 	}
 }
 
-// A refund without an answer is tried again, twice as late each time but at least every five minutes, and never given
-// up; a refusal ends it.
+// The pause doubles up to five minutes; a refund is never given up, and only a refusal ends it.
 func TestARefundIsTriedUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
@@ -299,8 +292,7 @@ func TestARefundIsTriedUntilItIsAnswered(t *testing.T) {
 	})
 }
 
-// Who hangs up changes nothing of what is begun: the payment that a buyer starts is known to the provider, and what the
-// provider tells is applied.
+// A client's hang-up changes nothing: the provider knows the started payment, and its answer is applied.
 func TestPaymentsOutliveTheirClients(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
@@ -335,7 +327,6 @@ func TestAPaymentThatIsDecidedAtItsStart(t *testing.T) {
 
 func errorOf3[A, B any](_ A, _ B, err error) error { return err }
 
-// expiry of the orders that are paid here.
 var expiry = time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // A buyer whose payment has failed and who wants to pay gets another one with the same call.
@@ -349,8 +340,7 @@ func TestAFailedPaymentIsFollowedByAnother(t *testing.T) {
 	})
 }
 
-// The provider does not answer. A payment that an earlier call has started goes on on its page; of a new one it is not
-// known.
+// Without an answer an earlier call's payment goes on on its page; a new one has no page.
 func TestAStartWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for page, want := range map[string]model.Code{"": model.CodeUnavailable, "https://pay.example/p1": ""} {
@@ -410,8 +400,7 @@ func TestLateMoneyGoesBackAtOnce(t *testing.T) {
 	})
 }
 
-// The provider's page can show what is bought and until when, and lead back; of the buyer it learns no more than that
-// it is the same one again.
+// The provider gets what is bought, until when, and the way back; of the buyer only that it is the same one.
 func TestWhatTheProviderIsTold(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
@@ -430,8 +419,7 @@ func TestWhatTheProviderIsTold(t *testing.T) {
 	})
 }
 
-// A refund that a stop has cut off is as it was: the next start repeats it at once, and the attempts, by which the
-// pauses grow, are those of the provider.
+// The next start repeats a refund that a stop cut off; only the provider's attempts lengthen the pauses.
 func TestARefundThatAStopCutsOffIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {

@@ -21,8 +21,7 @@ import (
 	"seckill/service/servicetest"
 )
 
-// manySales is a queue of many vouchers: v0 and so on are busy, with a message that is 10 ms old whenever one looks,
-// and others may be behind. Each question takes a millisecond.
+// manySales has many busy vouchers, v0 and so on, with a message that is always 10 ms old. Each question takes 1 ms.
 type manySales struct {
 	busy int
 
@@ -39,7 +38,6 @@ func (q *manySales) with(f func()) {
 	f()
 }
 
-// ask counts a question.
 func (q *manySales) ask(ctx context.Context, name string) (unlock func(), err error) {
 	select {
 	case <-time.After(time.Millisecond):
@@ -85,8 +83,7 @@ func (q *manySales) BacklogOf(ctx context.Context, id string) (model.Backlog, er
 	return model.Backlog{Age: 10 * time.Millisecond, Messages: 1}, err
 }
 
-// besideManySales runs a test beside a watch over a queue whose voucher "bad" is behind by
-// so much, on a clock of its own.
+// The voucher "bad" is behind by so much.
 func besideManySales(t *testing.T, name string, busy int, bad time.Duration, test func(*testing.T, *Watch, *manySales)) {
 	t.Helper()
 	servicetest.Bubble(t, name, func(t *testing.T) {
@@ -101,7 +98,6 @@ func besideManySales(t *testing.T, name string, busy int, bad time.Duration, tes
 	})
 }
 
-// goOn counts the busy vouchers of which orders may be promised.
 func (w *Watch) goOn(vouchers int) (n int) {
 	for i := range vouchers {
 		if w.Refusal(fmt.Sprint("v", i)) == nil {
@@ -155,8 +151,7 @@ func TestMessagesAreYoungOnlyWhileTheyAreSeenToBe(t *testing.T) {
 	})
 }
 
-// A voucher that is behind is refused beside any number of others, from soon after the
-// first request for it until it has caught up.
+// A voucher that is behind is refused soon after its first request, until it has caught up.
 func TestAVoucherThatIsBehindIsFoundAmongMany(t *testing.T) {
 	t.Parallel()
 	besideManySales(t, "", 1000, time.Hour, func(t *testing.T, w *Watch, q *manySales) {
@@ -185,8 +180,7 @@ func TestAYoungBacklogAsksForNoVoucher(t *testing.T) {
 	})
 }
 
-// A queue that names the vouchers and tells no ages is one that cannot be asked, after
-// a few seconds: for the vouchers that have messages.
+// A queue that names vouchers without ages refuses those that have messages after a few seconds.
 func TestAgesThatAreNotToldRefuseAfterAFewSeconds(t *testing.T) {
 	t.Parallel()
 	besideManySales(t, "", 0, time.Hour, func(t *testing.T, w *Watch, q *manySales) {
@@ -215,8 +209,7 @@ func TestAnAgeThatIsNotToldHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Whether a voucher has an old message is told beside any number of others: it has none of its own, and what all share
-// is younger.
+// A voucher without messages of its own is young when what all share is.
 func TestAVoucherWithoutMessagesIsKnownAsSuch(t *testing.T) {
 	t.Parallel()
 	const age = 10 * time.Minute
@@ -263,7 +256,7 @@ func TestAQueueThatIsAwayRefusesAfterAFewSeconds(t *testing.T) {
 
 func TestMain(m *testing.M) { servicetest.Main(m) }
 
-// floorQueue is a queue with messages of many vouchers. Each question takes a millisecond.
+// Each question takes a millisecond.
 type floorQueue struct {
 	Queue // of which nothing else is asked
 
@@ -280,7 +273,6 @@ func (q *floorQueue) with(f func()) {
 	f()
 }
 
-// asked is how often the queue was asked.
 func (q *floorQueue) asked() (n int) {
 	q.with(func() { n = q.questions })
 	return n
@@ -301,7 +293,6 @@ func (q *floorQueue) BacklogOf(_ context.Context, voucherID string) (model.Backl
 	return b, q.lost
 }
 
-// publish puts a message of a voucher into the queue.
 func (q *floorQueue) publish(voucherID string) {
 	q.with(func() {
 		q.last++
@@ -309,7 +300,6 @@ func (q *floorQueue) publish(voucherID string) {
 	})
 }
 
-// acknowledge ends the oldest message of each of the vouchers.
 func (q *floorQueue) acknowledge(voucherIDs ...string) {
 	q.with(func() {
 		for _, id := range voucherIDs {
@@ -318,7 +308,6 @@ func (q *floorQueue) acknowledge(voucherIDs ...string) {
 	})
 }
 
-// floorWaits are rebuilds that wait for their vouchers' messages.
 type floorWaits struct {
 	*floorQueue
 
@@ -328,8 +317,7 @@ type floorWaits struct {
 	ended    map[string]time.Time
 }
 
-// besideWaits runs a test beside so many rebuilds, each of which waits for a message.
-// Also are vouchers with a message before that, for which no rebuild waits.
+// Each rebuild waits for a message; no rebuild waits for the vouchers of also.
 func besideWaits(t *testing.T, rebuilds int, test func(*testing.T, *floorWaits), also ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -357,7 +345,6 @@ func besideWaits(t *testing.T, rebuilds int, test func(*testing.T, *floorWaits),
 	})
 }
 
-// within checks that the waits of some vouchers end now.
 func (w *floorWaits) within(t *testing.T, limit time.Duration, vouchers ...string) {
 	t.Helper()
 	servicetest.Pass(limit)
@@ -370,9 +357,8 @@ func (w *floorWaits) within(t *testing.T, limit time.Duration, vouchers ...strin
 	check.Equal(t, "waits that have ended", len(w.ended), len(vouchers))
 }
 
-// A thousand rebuilds that wait ask the queue some hundred times a second together. Each learns that its messages are
-// done in its turn, and who waits beside a few others as soon as who waits alone. A message that came later is not
-// waited for.
+// Together a thousand rebuilds ask some hundred times a second. Each ends in its turn, waits beside a few as briefly as
+// alone, and ignores later messages.
 func TestRebuildsWaitInTurns(t *testing.T) {
 	t.Parallel()
 	for _, rebuilds := range []int{1, 5, 1000} {

@@ -84,7 +84,6 @@ func TestModeIsWatched(t *testing.T) {
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
-// claimed is a database in which instances claim their Redis.
 func claimed(t *testing.T) (db *sqldb.Database, dsn string) {
 	t.Helper()
 	dsn = testserver.Schema(t)
@@ -94,7 +93,6 @@ func claimed(t *testing.T) (db *sqldb.Database, dsn string) {
 	return db, dsn
 }
 
-// claimant is one of the instances that use the same Redis.
 func claimant(db *sqldb.Database) *Redis {
 	return &Redis{
 		claims: &repository.RedisClaims{DB: db}, log: slog.New(slog.DiscardHandler),
@@ -116,9 +114,8 @@ func TestInstancesThatStartTogetherSell(t *testing.T) {
 	}
 }
 
-// The claim is renewed at each look, also when the database has written it a moment after the look began. One that
-// another instance has just renewed is left alone, and one whose time is ahead is renewed: the database's clock is set
-// back when another server takes its place, and it must not look abandoned until the clock has caught up.
+// Each look renews the claim, also when the database wrote it just after the look began or in the future: after its
+// clock was set back the claim must not look abandoned. One renewed elsewhere is left alone.
 func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0).UTC() // of the database, whose clock stands still

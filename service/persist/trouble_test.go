@@ -21,10 +21,8 @@ import (
 	"seckill/service/servicetest"
 )
 
-// longestRest is how long an isolated voucher is not attempted at most.
 const longestRest = 2 * time.Second
 
-// ledger is a database of several vouchers, of which some may be in trouble.
 type ledger struct {
 	mu      sync.Mutex
 	rows    map[string]model.OrderStatus
@@ -60,7 +58,6 @@ func (s *ledger) Fail(_ context.Context, r model.Reservation, reason string) (mo
 
 func (s *ledger) DoneOrders(context.Context, []string) error { return nil }
 
-// letters takes every dead letter.
 type letters struct{}
 
 func (letters) Bury(context.Context, model.DeadLetter) error { return nil }
@@ -68,7 +65,6 @@ func (letters) Bury(context.Context, model.DeadLetter) error { return nil }
 // errData is what a driver says of data it cannot store.
 var errData = fmt.Errorf("%w: 1366: incorrect value", model.ErrDataRefused)
 
-// counts of rows by status.
 func (s *ledger) counts(status model.OrderStatus) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +77,6 @@ func (s *ledger) counts(status model.OrderStatus) int {
 	return n
 }
 
-// newLedger is a worker on a database in which some reservations are refused.
 func newLedger(t *testing.T, refuses func(model.Reservation) error) (*ledger, *Persister) {
 	t.Helper()
 	s := &ledger{rows: map[string]model.OrderStatus{}, refuses: refuses}
@@ -94,7 +89,6 @@ func newLedger(t *testing.T, refuses func(model.Reservation) error) (*ledger, *P
 	return s, p
 }
 
-// asks are n reservations of a voucher.
 func asks(voucherID string, n int) []model.Reservation {
 	all := make([]model.Reservation, n)
 	for i := range all {
@@ -105,8 +99,7 @@ func asks(voucherID string, n int) []model.Reservation {
 	return all
 }
 
-// persistAll persists a batch, and what is left of it again and again, until all
-// orders are done. It returns what was left of the first try.
+// persistAll repeats what is left until all orders are done, and returns what the first try left.
 func persistAll(t *testing.T, p *Persister, batch []model.Reservation) (again []model.Reservation) {
 	t.Helper()
 	for n := 0; len(batch) > 0; n++ {
@@ -127,8 +120,7 @@ func persistAll(t *testing.T, p *Persister, batch []model.Reservation) (again []
 	return again
 }
 
-// A trigger, or a lock, that refuses one voucher's orders delays no other's, and
-// is not asked for them each time; when it is gone they come soon.
+// A refusal of one voucher's orders delays no other's, is rarely asked about, and ends soon after its cause.
 func TestTheTroubleOfAVoucherIsItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -195,8 +187,7 @@ func TestADatabaseThatIsAwayIsNotAskedForEachVoucher(t *testing.T) {
 	})
 }
 
-// Twenty orders that the database refuses, ahead of all others in one message:
-// they are found and set aside, and delay no other voucher.
+// The twenty are in one message ahead of all others: they are set aside, and delay no other voucher.
 func TestManyPoisonedOrdersHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -217,8 +208,7 @@ func TestManyPoisonedOrdersHoldUpNoOther(t *testing.T) {
 	})
 }
 
-// While nothing else is stored that proves the database well, an order that it
-// refuses is not given up at once: the database may be well in a moment.
+// While no other row proves the database well, a refused order is not given up at once.
 func TestALonePoisonedOrderIsNotBuriedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -267,8 +257,7 @@ func TestADatabaseThatIsWellAgainWithinABatchBuriesNothing(t *testing.T) {
 	}
 }
 
-// A locked row answers after seconds: dividing its voucher's orders must not keep
-// the acknowledgements of all others waiting for each of the parts.
+// Dividing the orders behind a slow locked row must not delay the acknowledgements of others for each part.
 func TestASlowTroubleIsNotDividedForLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -128,8 +128,7 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	check.That(t, row.Live() && row.UserID == "u1" && len(s.letters) == 0, "%+v, %d letters", row, len(s.letters))
 }
 
-// Its reservation still stands and it has no row: the order goes its way under the id that its user knows. One that got
-// its row after its letter was written needs no other one.
+// Its order goes on under the id that its user knows. One that got its row after its letter needs no other one.
 func TestReplayOfAnOrderThatStands(t *testing.T) {
 	t.Parallel()
 	for _, persisted := range []bool{false, true} {

@@ -26,7 +26,6 @@ import (
 	"seckill/service/repair"
 )
 
-// lottery is a database of one draw that is due.
 type lottery struct {
 	db       *sqldb.Database
 	draws    *repository.Draws
@@ -34,7 +33,6 @@ type lottery struct {
 	voucher  model.Voucher
 }
 
-// newLottery is a draw of so many entries for so many units, whose sale is over.
 func newLottery(t testing.TB, options sqldb.Options, units int64, entries int) lottery {
 	t.Helper()
 	db := check.Value(sqldb.Open(t.Context(), options))(t)
@@ -74,7 +72,6 @@ func (nobody) Lock(context.Context, string, time.Duration) (model.Lease, error) 
 	return nil, errors.New("away")
 }
 
-// crashing is a store of draws that cuts its drawer off at a step, before it or behind it.
 type crashing struct {
 	*repository.Draws
 
@@ -113,7 +110,6 @@ func (c *crashing) Serve(ctx context.Context, id string, from int64, next []mode
 	return served, errors.Join(err, c.step())
 }
 
-// run draws until the draw is done or the drawer is cut off.
 func (l lottery) run(ctx context.Context, store repair.DrawStore, cut context.CancelFunc) {
 	d := &repair.Draws{
 		Store: store, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
@@ -123,7 +119,6 @@ func (l lottery) run(ctx context.Context, store repair.DrawStore, cut context.Ca
 	d.Run(ctx, electing(nobody{}))
 }
 
-// holds checks that everybody was served once, as anybody can check.
 func (l lottery) holds(t testing.TB) model.Draw {
 	t.Helper()
 	proof := check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t)
@@ -191,8 +186,7 @@ func TestChangedEntriesAreNotDrawn(t *testing.T) {
 	check.Equal(t, "served", check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).Winners, 0)
 }
 
-// An order that was promised before its voucher became a draw is decided before it is drawn, and what it leaves is
-// drawn.
+// An order promised before its voucher became a draw is decided first, and what it leaves is drawn.
 func TestADrawWaitsForPromisedOrders(t *testing.T) {
 	t.Parallel()
 	b := openBackstage(t, testserver.SharedRedis(t))
@@ -225,8 +219,7 @@ func TestADrawWaitsForPromisedOrders(t *testing.T) {
 	check.That(t, audit.Balanced && audit.Database.LiveOrders == 2, "%+v", audit.Database)
 }
 
-// becomesADraw is a voucher that a user has an order of in the queue, that then becomes a draw, which two users enter,
-// and that is over.
+// A user has a queued order of a voucher, which becomes a draw, which two users enter, and which is over.
 func (b *backstage) becomesADraw(t *testing.T, stock int64) lottery {
 	t.Helper()
 	l := lottery{draws: repository.NewDraws(b.db, time.Hour), vouchers: b.vouchers, voucher: b.voucher(t, stock)}
@@ -243,7 +236,6 @@ func (b *backstage) becomesADraw(t *testing.T, stock int64) lottery {
 	return l
 }
 
-// heard ends a drawer when it has said why a draw could not be done.
 type heard struct {
 	told *strings.Builder
 	cut  context.CancelFunc
@@ -256,9 +248,8 @@ func (h heard) Write(text []byte) (int, error) {
 	return h.told.Write(text)
 }
 
-// BenchmarkDraw draws a million entries and makes the orders of ten thousand winners. `make bench-draw` starts it. It
-// prints how long that took, in seconds, and of that until the last order was made. DRAW_ENTRIES is how many entries
-// there are.
+// It draws DRAW_ENTRIES entries, by default a million, and makes the orders of ten thousand winners (`make
+// bench-draw`). It prints the seconds in all, and until the last order was made.
 func BenchmarkDraw(b *testing.B) {
 	entries, err := strconv.Atoi(os.Getenv("DRAW_ENTRIES"))
 	if err != nil {
@@ -281,7 +272,6 @@ func BenchmarkDraw(b *testing.B) {
 	l.holds(b)
 }
 
-// timed notes when the orders were made.
 type timed struct {
 	*repository.Draws
 

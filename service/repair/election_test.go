@@ -22,8 +22,7 @@ import (
 	"seckill/service/servicetest"
 )
 
-// Work ends when its lock is lost: another instance may have been elected by then.
-// An election that cannot be held, and a lock that is lost, end nothing for good.
+// Work ends when its lock is lost, for another may be elected. No lost lock or failed election is final.
 func TestWorkEndsWithItsLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -47,7 +46,6 @@ func TestWorkEndsWithItsLock(t *testing.T) {
 	})
 }
 
-// working is an election for work that counts something.
 func working(locks Seats, work func(ctx context.Context, count *atomic.Int64)) (e *election, count *atomic.Int64) {
 	count = &atomic.Int64{}
 	do := func(ctx context.Context) error { work(ctx, count); return nil }
@@ -65,7 +63,6 @@ func (s seats) Lock(ctx context.Context, name string, wait time.Duration) (model
 	return lease, err
 }
 
-// dueDraw is a store with one draw that is to be done.
 type dueDraw struct {
 	DrawStore
 
@@ -85,8 +82,7 @@ func (d *dueDraw) Close(context.Context, string) (model.DrawState, error) {
 	return model.DrawState{}, model.ErrSuperseded // it is all that is asked here
 }
 
-// Who is elected and may not draw, because the database is sold from in another mode, or cannot, gives the lock up, and
-// another instance draws. Guards: may in election, the end of look.run.
+// Who cannot draw gives the election up. Guards: may in election, the end of look.run.
 func TestWhoCannotDrawLetsOthersDraw(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(d *Draws, bad *atomic.Bool){
@@ -143,8 +139,7 @@ func TestWhoCannotDrawLetsOthersDraw(t *testing.T) {
 	}
 }
 
-// A lock whose lease does not end keeps nobody from the work: its holder is replaced after some looks without a sign of
-// life. One that renews its lease is not. Guards: left > before.left and electionLooks in watch.
+// One that renews its lease stays. Guards: left > before.left and electionLooks in watch.
 func TestAHolderWithoutASignOfLifeIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, left := range map[string]func(ago time.Duration) time.Duration{
@@ -218,8 +213,7 @@ func (m *mailbox) Publish(_ context.Context, events []model.Event) (int, error) 
 	return len(taken), nil
 }
 
-// Every event is published, in order and none left out, whatever fails; it is published
-// again only when that could not be noted.
+// Every event is published in order, whatever fails, and again only when it could not be noted.
 func TestEventsAreRelayed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -252,7 +246,6 @@ func TestEventsAreRelayed(t *testing.T) {
 	})
 }
 
-// pended is the hot copies with reservations that may not be read.
 type pended struct {
 	HotCopies
 
@@ -266,8 +259,7 @@ func (p pended) Pendings(ctx context.Context, voucherID string, epoch int64, yie
 	return p.HotCopies.Pendings(ctx, voucherID, epoch, yield)
 }
 
-// The mode changes while no instance sells and no order waits. Otherwise it stays, with the reason; what cannot be
-// asked is a reason too.
+// The mode changes while no instance sells and no order waits; what cannot be asked prevents it too.
 func TestModeChange(t *testing.T) {
 	t.Parallel()
 	const sync, async = model.ModeSync, model.ModeAsync

@@ -27,15 +27,10 @@ import (
 	"seckill/service/repair"
 )
 
-// BenchmarkSaleBesideExpiry sells a voucher at half of what the machine can do, alone and while orders of the same
-// voucher, or of another one, expire that fell due at one instant. `make bench-expiry` starts it. It prints
-//
-//   - capacity/s: orders a second of a closed load, of which the sale is half;
-//   - expired-s: from the instant at which the orders fell due until the last one has expired;
-//   - sold-ratio: orders sold a second beside expiry, divided by those alone;
-//   - alone-p99-ms and beside-p99-ms: from the moment each order was due to be sent until it was committed.
-//
-// EXPIRY_ORDERS is how many orders expire.
+// It sells a voucher at half of the machine's capacity, alone and beside EXPIRY_ORDERS orders that expire at one
+// instant (`make bench-expiry`). It prints capacity/s, orders of a closed load; expired-s, until the last one has
+// expired; sold-ratio, orders a second beside expiry divided by those alone; alone-p99-ms and beside-p99-ms, from when
+// an order was due to be sent until its commit.
 func BenchmarkSaleBesideExpiry(b *testing.B) {
 	orders, err := strconv.Atoi(os.Getenv("EXPIRY_ORDERS"))
 	if err != nil {
@@ -59,7 +54,7 @@ func BenchmarkSaleBesideExpiry(b *testing.B) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// market sells vouchers as instances in sync mode do, and expires their orders over connections of its own.
+// Sales are in sync mode, and expiry has its own connections.
 type market struct {
 	orders   *repository.Orders
 	vouchers *repository.Vouchers
@@ -68,14 +63,12 @@ type market struct {
 	admin    *sql.DB
 }
 
-// figures are what was measured.
 type figures struct {
 	capacity      float64
 	alone, beside run
 	expired       time.Duration // from when they were due until the last one had expired
 }
 
-// run is what became of an open load.
 type run struct {
 	rate float64 // orders made in a second
 	p99  time.Duration
@@ -100,7 +93,6 @@ func newMarket(tb testing.TB, server *testserver.Server) *market {
 	return m
 }
 
-// voucher is one on sale with so many units.
 func (m *market) voucher(tb testing.TB, stock int64) model.Voucher {
 	tb.Helper()
 	return check.Value(m.vouchers.Create(tb.Context(), check.Value(ids.New())(tb), model.VoucherFields{
@@ -109,7 +101,6 @@ func (m *market) voucher(tb testing.TB, stock int64) model.Voucher {
 	}, "", model.Idempotency{}))(tb)
 }
 
-// measure takes all figures, with times of so many units, and checks that nothing was lost.
 func (m *market) measure(tb testing.TB, orders int, other bool, unit time.Duration) figures {
 	tb.Helper()
 	lapsing := m.voucher(tb, int64(orders)+100_000_000)
@@ -129,8 +120,7 @@ func (m *market) measure(tb testing.TB, orders int, other bool, unit time.Durati
 	return f
 }
 
-// closed sells to buyers who each ask again as soon as they have an answer, and tells how many orders that were in a
-// second.
+// Each buyer of closed asks again after its answer; it returns orders a second.
 func (m *market) closed(tb testing.TB, voucherID string, length time.Duration) float64 {
 	tb.Helper()
 	const buyers = 256 // that the service lets in at once
@@ -150,7 +140,6 @@ func (m *market) closed(tb testing.TB, voucherID string, length time.Duration) f
 	return float64(sold.Load()) / time.Since(began).Seconds()
 }
 
-// group shares transactions between buyers as the service does.
 func (m *market) group() *lane.Group[model.Order, model.Outcome] {
 	return lane.New(m.orders.CreateOrders, lane.Options{Writers: 2, MaxBatch: 500, MaxQueue: 8192, Timeout: 6 * time.Second})
 }
@@ -169,8 +158,7 @@ func buy(tb testing.TB, group *lane.Group[model.Order, model.Outcome], voucherID
 	return outcome.Err
 }
 
-// sell sends buyers at a fixed rate while something else is done. Orders that are refused, because too many wait, are
-// not sold.
+// Orders refused because too many wait are not sold.
 func (m *market) sell(tb testing.TB, voucherID string, rate float64, while func(ctx context.Context)) run {
 	tb.Helper()
 	group := m.group()
@@ -234,7 +222,6 @@ func (m *market) lapse(tb testing.TB, voucherID string, orders int) time.Time {
 	return due
 }
 
-// expire runs expiry until so many orders have expired, and tells when that was.
 func (m *market) expire(ctx context.Context, tb testing.TB, orders int) time.Time {
 	tb.Helper()
 	ctx, stop := context.WithCancel(ctx)
@@ -250,7 +237,6 @@ func (m *market) expire(ctx context.Context, tb testing.TB, orders int) time.Tim
 	return <-store.done
 }
 
-// countingStore tells when so many orders have expired.
 type countingStore struct {
 	*repository.Orders
 	*repository.Payments
@@ -270,7 +256,6 @@ func (s *countingStore) Expire(ctx context.Context, orderIDs []string) ([]model.
 	return expired, err
 }
 
-// check counts: every order has expired once, and the units add up.
 func (m *market) check(tb testing.TB, voucherID string, orders int) {
 	tb.Helper()
 	number := func(question string) (n int) {
@@ -285,7 +270,6 @@ func (m *market) check(tb testing.TB, voucherID string, orders int) {
 	}
 }
 
-// sold makes live orders of a voucher, by statements of many.
 func sold(t testing.TB, db *sql.DB, voucherID string, orders int) {
 	t.Helper()
 	const at = 50_000
@@ -299,8 +283,7 @@ func sold(t testing.TB, db *sql.DB, voucherID string, orders int) {
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), "UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))
 }
 
-// BenchmarkReopenedSale measures how long a sale is closed for a rebuild, beyond what its queue takes. Three in ten of
-// the buyers are reserved. BUYERS is how many there are; with a million it should be 5 s at most.
+// How long a rebuild closes a sale, beyond its queue; three in ten of BUYERS are reserved. A million: 5 s at most.
 func BenchmarkReopenedSale(b *testing.B) {
 	buyers := check.Count(b, "BUYERS", 20_000, 20_000)
 	reserved := buyers * 3 / 10

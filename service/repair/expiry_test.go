@@ -22,7 +22,6 @@ import (
 	"seckill/service/servicetest"
 )
 
-// calendar is a database of orders to be expired, and a payment provider.
 type calendar struct {
 	mu       sync.Mutex
 	unpaid   map[string]model.OverdueOrder
@@ -52,7 +51,6 @@ func (l *calendar) with(work func()) {
 	work()
 }
 
-// Clock is the database's.
 func (l *calendar) Clock(context.Context) (now time.Time, err error) {
 	l.with(func() { now = time.Now().Add(l.ahead) })
 	return now, nil
@@ -66,7 +64,6 @@ func newCalendar() *calendar {
 	}
 }
 
-// add makes orders that expire after so long.
 func (l *calendar) add(voucherID string, orders int, after time.Duration) {
 	for i := range orders {
 		id := fmt.Sprintf("%06d.%s", i, voucherID)
@@ -134,14 +131,12 @@ func (l *calendar) Ask(ctx context.Context, payment model.Payment) error {
 	return l.provider(payment.OrderID)
 }
 
-// seen is what has become of the orders by now.
 type seen struct {
 	expired        map[string]time.Time
 	returned       map[string]int
 	batches, asked int
 }
 
-// look waits until everything that is to happen now has happened.
 func (l *calendar) look() (now seen) {
 	synctest.Wait()
 	l.with(func() { now = seen{maps.Clone(l.expired), maps.Clone(l.returned), l.batches, l.asked} })
@@ -202,8 +197,7 @@ func TestTheLogNamesTheLookThatFails(t *testing.T) {
 	})
 }
 
-// Expiry rests while it has time, so that a sale beside it has the machine, and does not
-// where orders would be expired too late.
+// Expiry rests to leave the machine to a sale, except where orders would expire too late.
 func TestExpiryRestsWhileItHasTime(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -281,8 +275,7 @@ func TestTheProviderIsAskedFirst(t *testing.T) {
 	})
 }
 
-// A provider that is slow, or that hangs, must not hold back more orders than it can be asked for in one look: those
-// that it has answered for expire, and the others do when they have waited long enough.
+// A slow or hanging provider holds back no more than one look's orders: its answers, or a long wait, end them.
 func TestASlowProviderHoldsNoOrderForEver(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"slow": false, "hangs": true} {
@@ -311,8 +304,7 @@ func TestASlowProviderHoldsNoOrderForEver(t *testing.T) {
 	}
 }
 
-// The election only saves work. While nobody can be elected, because Redis is away, orders expire all the same, also
-// those that fall due meanwhile; an instance that hears that another one is elected leaves them alone.
+// An election only saves work: orders expire without one. An instance that knows another as elected stays away.
 func TestExpiryWhileNobodyCanBeElected(t *testing.T) {
 	t.Parallel()
 	expiring(t, func(t *testing.T, l *calendar, run func()) {
@@ -331,9 +323,8 @@ func TestExpiryWhileNobodyCanBeElected(t *testing.T) {
 	})
 }
 
-// The database's clock leaps ahead by more than the payment window. No order loses its time by that: when the clock is
-// right again, all is as it was, and when it stays ahead, each order expires once it has had its window. Guards:
-// robbed, and saw's leapt.
+// The database's clock leaps ahead by more than a payment window: whether it comes back or stays, each order has its
+// window. Guards: robbed, and saw's leapt.
 func TestALeapOfTheDatabasesClockExpiresNoOrder(t *testing.T) {
 	t.Parallel()
 	const leap = time.Hour
