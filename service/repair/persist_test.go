@@ -87,8 +87,7 @@ func TestTheLetterIsWrittenBeforeTheRow(t *testing.T) {
 	check.That(t, model.CodeOf(verdicts[0]) == model.CodeUnavailable && len(s.letters) == 1, "the database went away behind the letter: %v", verdicts[0])
 }
 
-// The message is the promise: it goes when a row is committed, whatever became of
-// the order, and stays while none can be.
+// The message is the promise: it goes when a row is committed, and stays while none can be.
 func TestWithoutARowNothingIsAcknowledged(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -126,8 +125,7 @@ func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
 	check.That(t, s.rows["o2"].Live(), "the order beside it was not stored")
 }
 
-// A voucher's row may be away for a moment, while its table is loaded from a dump. Its
-// orders wait for it, for as long as it takes, and hold up those of no other voucher.
+// A voucher's row may be away while its table is loaded: its orders wait, and hold up no other voucher's.
 func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -152,8 +150,7 @@ func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 	})
 }
 
-// What the database refuses after the copy has admitted it shows that the copy is stale: the order fails, neither unit
-// nor mark is put right by hand, and the voucher is rebuilt once, however many such orders there are.
+// A refusal by the database shows a stale copy: its orders fail, and one rebuild puts everything right.
 func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -191,8 +188,7 @@ func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 	}
 }
 
-// An operator who takes units out of the database finds what is left there in the
-// next copy: a refusal and a rebuild, and no series of them.
+// Units that an operator took out cost a refusal and a rebuild, and no series of them.
 func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -221,7 +217,6 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 	})
 }
 
-// A message that comes again behind its order's end settles nothing to life.
 func TestALateMessageRevivesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -248,12 +243,10 @@ func TestACopyThatCannotBeToldChangesNoVerdict(t *testing.T) {
 	})
 }
 
-// One node of a Cluster that is away has the copy of the voucher v0; that of v1
-// is on another one. Nothing that v1 needs may wait for v0.
+// A Cluster's node that is away has the copy of v0, and another one that of v1, which must not wait.
 
 var errNode = errors.New("the node is away")
 
-// both are the records of both vouchers.
 type both struct{ dbSide }
 
 func (b both) Watched(ctx context.Context) ([]model.EpochRecord, error) {

@@ -15,8 +15,7 @@ import (
 	"seckill/model"
 )
 
-// What dead processes have left becomes orders, or units for sale, also across a rebuild that carries more reservations
-// over than it reads at once.
+// Leftovers become orders, or units for sale, also when a rebuild carries more than it reads at once.
 func TestLeftoversOnRealServers(t *testing.T) {
 	t.Parallel()
 	const left = 1500 // never published
@@ -36,8 +35,7 @@ func TestLeftoversOnRealServers(t *testing.T) {
 	check.Equal(t, "what remains in Redis", check.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)[v.ID].Voucher.Remaining, 51)
 }
 
-// The database takes no order of one voucher for a while, whatever the reason is. The other one sells on and is rebuilt
-// meanwhile, and behind that nothing of either is lost.
+// The database takes no order of one voucher. The other one sells on and is rebuilt, and nothing of either is lost.
 func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBackstage(t, testserver.SharedRedis(t))

@@ -41,7 +41,6 @@ type backstage struct {
 	*repair.Worker
 }
 
-// unlocked is a Locker that gives every lock.
 type unlocked struct {
 	repair.Seats
 	lifetime context.Context
@@ -61,12 +60,10 @@ func newBackstage(t *testing.T, redisURL string) *backstage {
 	return b
 }
 
-// consume persists what is queued, until ctx ends.
 func (b *backstage) consume(ctx context.Context) {
 	_ = b.queue.Consume(ctx, b.Persister.Persist, queue.ConsumeOptions{})
 }
 
-// background runs jobs until the test ends.
 func (b *backstage) background(t *testing.T, jobs ...func(context.Context)) {
 	t.Helper()
 	running, stop := context.WithCancel(context.Background())
@@ -119,7 +116,6 @@ func (b *backstage) voucher(t testing.TB, stock int64) model.Voucher {
 	return v
 }
 
-// admissions are those of users first to last.
 func admissions(voucherID string, first, last int) []model.ReserveRequest {
 	var asked []model.ReserveRequest
 	for i := first; i < last; i++ {
@@ -130,7 +126,6 @@ func admissions(voucherID string, first, last int) []model.ReserveRequest {
 	return asked
 }
 
-// buy admits users and queues what was admitted.
 func (b *backstage) buy(t *testing.T, voucherID string, first, last int) {
 	t.Helper()
 	for at := first; at < last; at += 500 {
@@ -154,7 +149,6 @@ func (b *backstage) quiet(t *testing.T, voucherID string) func() bool {
 	}
 }
 
-// balanced audits a voucher that has sold so many.
 func (b *backstage) balanced(t *testing.T, voucherID string, orders int64) {
 	t.Helper()
 	audit := check.Value(b.Auditor.Audit(t.Context(), voucherID))(t)
@@ -187,8 +181,7 @@ func TestRedisThatLostEverythingSellsOn(t *testing.T) {
 	b.balanced(t, v.ID, int64(buyers)+10)
 }
 
-// Who waited and got a unit has an order, and is promised no other one, also while the hot copy has not heard of it and
-// a cancellation brings it a unit that nobody waited for.
+// An heir has an order and is promised no other, also when its copy lags and a cancellation returns a unit.
 func TestAnHeirIsPromisedNoSecondOrder(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]func(t *testing.T, b *backstage, first model.Order){
@@ -230,7 +223,6 @@ func TestAnHeirIsPromisedNoSecondOrder(t *testing.T) {
 	}
 }
 
-// admit asks the hot copy for a unit.
 func (b *backstage) admit(t *testing.T, voucherID, userID string) model.ReserveResult {
 	t.Helper()
 	order := model.OrderID(check.Value(ids.New())(t), voucherID)

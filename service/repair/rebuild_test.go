@@ -17,8 +17,7 @@ import (
 	"seckill/service/servicetest"
 )
 
-// Each step in its place: the copy is closed everywhere before the queue is
-// looked at, and the snapshot is taken after the queue was worked off.
+// The copy is closed everywhere before the queue is read, and the snapshot is taken after the queue is done.
 func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -43,8 +42,7 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 	})
 }
 
-// What was admitted and never published has no row and no message. It keeps its
-// unit over a rebuild, and is an order in the end.
+// What was admitted and never published keeps its unit over a rebuild, and becomes an order.
 func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -84,10 +82,8 @@ func TestALargeSaleIsRebuiltInPages(t *testing.T) {
 	})
 }
 
-// A message that lands behind the barrier of a rebuild could promise nothing. If the rebuild found its reservation and
-// carried it over, the user hears that it is processing, and it becomes an order, at whatever moment a worker takes it,
-// and though Redis is silent then, or another rebuild waits for it: what is not known yet decides nothing. If Redis has
-// lost it, it fails.
+// A message behind the barrier promises nothing. A reservation that the rebuild carried over is processing and becomes
+// an order, even while Redis is silent or another rebuild waits; one that Redis lost fails.
 func TestMessagesBehindTheBarrier(t *testing.T) {
 	t.Parallel()
 	rebuild := func(t *testing.T, s *stage) { check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch)) }
@@ -156,8 +152,7 @@ func TestMessagesBehindTheBarrier(t *testing.T) {
 	}
 }
 
-// One order of such a message cannot be stored. It becomes a dead letter, as it would in front of the barrier, the
-// others become orders, and the next rebuild does not wait for it.
+// A poisoned order of such a message becomes a dead letter; the others become orders, and no rebuild waits for it.
 func TestPoisonBehindTheBarrier(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -174,8 +169,7 @@ func TestPoisonBehindTheBarrier(t *testing.T) {
 	})
 }
 
-// NATS has lost the message of an order that was promised, and Redis has lost nothing: the reservation is published
-// again while another instance rebuilds the voucher, and lands behind the barrier.
+// NATS lost a promised order's message: it is published again during a rebuild, and lands behind the barrier.
 func TestAPromisedOrderIsPublishedAgainDuringARebuild(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -337,9 +331,8 @@ func TestAnotherQueueEndsTheWait(t *testing.T) {
 	})
 }
 
-// What does not last is loaded less and less often, because a large sale takes seconds of the servers that all others
-// need; and soon when it lasts again. Who asked during a pause need not ask again: a voucher that nobody orders
-// meanwhile would stay closed.
+// Short-lived copies are loaded ever more rarely, because a large sale takes seconds of shared servers. A wish made in
+// a pause is kept: its voucher would stay closed.
 func TestACopyThatDoesNotLastIsLoadedLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -366,8 +359,7 @@ func TestACopyThatDoesNotLastIsLoadedLessAndLessOften(t *testing.T) {
 	})
 }
 
-// An administrator's rebuild closes the sale first: nothing may keep it from being opened at once, without the
-// reconciler's help. It takes the place of the one that is under way here.
+// An administrator's rebuild replaces the one under way, and needs no reconciler to open the sale.
 func TestAnAdministratorsRebuild(t *testing.T) {
 	t.Parallel()
 	onStages(t, "does not pause", func(t *testing.T, s *stage) {
@@ -400,8 +392,7 @@ func TestAnAdministratorsRebuild(t *testing.T) {
 	})
 }
 
-// The database's clock is set back when another server takes its place: a rebuild
-// whose process has died must not look alive until the clock has caught up.
+// After the clock was set back a dead process's rebuild must not look alive until the clock has caught up.
 func TestADeadRebuildIsTakenOverWhenTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -486,8 +477,7 @@ func TestNothingIsClosedWithoutTheQueue(t *testing.T) {
 	check.Equal(t, "copies that were closed", s.count("hot.close"), 0)
 }
 
-// A rebuild that waits for the queue may wait for minutes. It ends within a few signs of life when another one has
-// superseded it, and does not keep its place from vouchers that are closed.
+// A superseded rebuild ends its wait within a few signs of life, and frees its place for closed vouchers.
 func TestASupersededRebuildEndsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

@@ -102,8 +102,7 @@ func TestNothingIsPublishedAgainBeforeTheWorkerHasPassedIt(t *testing.T) {
 	})
 }
 
-// An order that has a letter and no row stays in the queue: it is not published
-// again beside that, and gets its row when there can be one.
+// An order with a letter and no row stays in the queue once, and gets its row when there can be one.
 func TestBuriedOrdersAreNotPublishedAgain(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -119,8 +118,7 @@ func TestBuriedOrdersAreNotPublishedAgain(t *testing.T) {
 	})
 }
 
-// Where a message is lost though its order has only a letter, the order gets the failed row that its worker could not
-// write, and does not stay processing. The letter is an operator's.
+// An order with a letter and a lost message gets the failed row. The letter is an operator's.
 func TestALetterWithoutAMessageFailsItsOrder(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -135,8 +133,7 @@ func TestALetterWithoutAMessageFailsItsOrder(t *testing.T) {
 	})
 }
 
-// However many units of one voucher come back while its copy is closed, another
-// voucher's are in its copy at the first pass.
+// Many units of one closed voucher come back: another voucher's are in its copy at the first pass.
 func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	for _, closed := range []string{"v0", "v2"} {
@@ -173,8 +170,7 @@ func TestALongOutboxIsWorkedOffInTurns(t *testing.T) {
 	}
 }
 
-// A unit that comes back long after the sale needs no copy: none is loaded for it,
-// and the voucher has it when the sale is extended.
+// A unit that comes back long after the sale loads no copy; the voucher has it when the sale is extended.
 func TestAReleaseLongAfterTheSaleLoadsNoCopy(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -198,8 +194,7 @@ func TestAReleaseLongAfterTheSaleLoadsNoCopy(t *testing.T) {
 	})
 }
 
-// A rebuild that took its snapshot before the unit came back must not open behind
-// the release that was done without a copy.
+// A rebuild with an older snapshot must not open behind the release that was done without a copy.
 func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"db.open", "hot.open"} {
@@ -238,8 +233,7 @@ func TestTwoReconcilersAtOnceAreHarmless(t *testing.T) {
 	})
 }
 
-// A difference that nobody touches is gone within 30 s, at whatever instant of the reconciler's rounds it arises: also
-// where the whole database is an older one. The hot copy is rebuilt only where no order id can settle it, and once.
+// This holds in an older database, too. The copy is rebuilt only where no order id can settle the difference, once.
 func TestDriftIsGoneWithin30s(t *testing.T) {
 	t.Parallel()
 	unmark := func(userID string) func(*hotcopytest.Sale) {
@@ -292,8 +286,7 @@ func TestDriftIsGoneWithin30s(t *testing.T) {
 	}
 }
 
-// A voucher is compared again when its row has changed since, also when the database was restored from a backup, where
-// the row has an earlier version. One that has not changed costs nothing.
+// A changed row is compared again, also one restored to an earlier version. An unchanged one costs nothing.
 func TestChangedVouchersAreComparedAgain(t *testing.T) {
 	t.Parallel()
 	for now, due := range map[int64]bool{8: true, 7: false, 3: true} {
@@ -306,8 +299,7 @@ func TestChangedVouchersAreComparedAgain(t *testing.T) {
 	}
 }
 
-// In a sale in which something is always reserved a lost mark is found all the same,
-// and an order that is between two of its steps is not taken for one.
+// A lost mark is found beside constant reservations, and an order between two steps is not taken for one.
 func TestDriftIsRepairedInARunningSale(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {
@@ -338,7 +330,6 @@ func TestDriftIsRepairedInARunningSale(t *testing.T) {
 	}
 }
 
-// oldest is a backlog whose oldest message has an age.
 type oldest struct {
 	Backlog
 
@@ -380,8 +371,7 @@ func TestOneServerAwayDoesNotStopTheRest(t *testing.T) {
 	})
 }
 
-// A sale that is put off by hours is watched no more until shortly before it. What
-// was reserved before, and left by a process that died, becomes an order all the same.
+// A sale put off by hours is watched no more: earlier reservations of a dead process still become orders.
 func TestReservationsOfASaleThatWasPutOffAreSettled(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -412,8 +402,7 @@ func TestALongSweepIsFollowedByALongRest(t *testing.T) {
 	})
 }
 
-// A hot copy that is still open when its voucher has become a draw is closed, by whoever looks: the instance of the
-// change is dead.
+// The instance of the change is dead: another one closes the draw's hot copy.
 func TestTheCopyOfADrawIsClosed(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -424,7 +413,6 @@ func TestTheCopyOfADrawIsClosed(t *testing.T) {
 	})
 }
 
-// shelf are the records of vouchers that nobody buys.
 type shelf struct {
 	dbSide
 
@@ -435,7 +423,6 @@ func (s shelf) Watched(context.Context) ([]model.EpochRecord, error) {
 	return s.records, s.step("db.watched")
 }
 
-// readings counts how often each hot copy is read.
 type readings struct {
 	HotCopies
 
@@ -449,8 +436,7 @@ func (r readings) Read(ctx context.Context, ids []string) (map[string]model.HotC
 	return r.HotCopies.Read(ctx, ids)
 }
 
-// What nobody buys costs next to nothing: one question in each look, and three for all vouchers in each sweep; the hot
-// copy of each of them is read once in so many sweeps.
+// One question in each look, three for all vouchers in each sweep, one reading of a copy in so many sweeps.
 func TestQuietVouchersCostNextToNothing(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

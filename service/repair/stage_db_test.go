@@ -12,13 +12,10 @@ import (
 	"seckill/model"
 )
 
-// errData is what a driver says of data it cannot store.
 var errData = fmt.Errorf("%w: 1366: incorrect value", model.ErrDataRefused)
 
-// dbSide is the database.
 type dbSide struct{ *stage }
 
-// modeSide is its order mode.
 type modeSide struct{ *stage }
 
 func (m modeSide) Read(context.Context) (model.ModeRecord, error) {

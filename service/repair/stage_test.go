@@ -23,8 +23,7 @@ import (
 	"seckill/service/servicetest"
 )
 
-// stage is everything that is behind asynchronous orders of one voucher, in
-// memory: a database, its hot copies, and a queue. Tests break it by step.
+// stage has asynchronous orders of one voucher in memory: database, hot copies, queue. Tests break it by step.
 type stage struct {
 	mu sync.Mutex
 
@@ -69,7 +68,6 @@ func newStage(t testing.TB) *stage {
 	return s
 }
 
-// parts are those of a worker on the stage.
 func (s *stage) parts() Deps {
 	return Deps{
 		Database: dbSide{s}, Epochs: dbSide{s}, Hot: s.redis, Queue: queueSide{stage: s}, Backlog: watching(queueSide{stage: s}),
@@ -77,27 +75,22 @@ func (s *stage) parts() Deps {
 	}
 }
 
-// watching is a watch over a queue that is only waited for.
 func watching(q backlog.Queue) *backlog.Watch {
 	return backlog.New(q, 0, nil, slog.New(slog.DiscardHandler))
 }
 
-// hot is the voucher's hot copy.
 func (s *stage) hot() *hotcopytest.Sale { return s.redis.Sale("v1") }
 
-// changeHot changes the hot copy while something works with it.
 func (s *stage) changeHot(change func(*hotcopytest.Sale)) {
 	change(s.hot())
 	s.hot().Touch()
 }
 
-// offer changes the stock, of which nothing is taken.
 func (s *stage) offer(stock int64) {
 	s.voucher.Stock, s.voucher.Remaining = stock, stock
 	s.hot().Set("stock", stock)
 }
 
-// step notes a step and runs what the test wants before it.
 func (s *stage) step(name string) error {
 	s.mu.Lock()
 	s.steps = append(s.steps, name)
@@ -109,7 +102,6 @@ func (s *stage) step(name string) error {
 	return before()
 }
 
-// count tells how often a step was taken.
 func (s *stage) count(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +134,6 @@ func (s *stage) admits(n int) (all []model.Reservation) {
 	return all
 }
 
-// publish puts reservations into the queue as one message.
 func (s *stage) publish(reservations ...model.Reservation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +144,6 @@ func (s *stage) publish(reservations ...model.Reservation) {
 	}
 }
 
-// work persists what is queued, as the worker does, and acknowledges what is done.
 func (s *stage) work(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
@@ -171,7 +161,6 @@ func (s *stage) work(t *testing.T) {
 	}
 }
 
-// sell persists an order and marks it, as if its whole road lay behind it.
 func (s *stage) sell(orderID, userID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +172,6 @@ func (s *stage) sell(orderID, userID string) {
 	s.hot().Mark(userID, orderID)
 }
 
-// cancel closes a live row and leaves the release to the relay.
 func (s *stage) cancel(orderID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +180,6 @@ func (s *stage) cancel(orderID string) {
 	s.voucher.Version++
 }
 
-// close writes a closed row and its release.
 func (s *stage) close(row model.Order, status model.OrderStatus, reason string) model.Order {
 	now := time.Now()
 	row.Status, row.Reason, row.ClosedAt = status, reason, &now
@@ -206,7 +193,6 @@ func (s *stage) close(row model.Order, status model.OrderStatus, reason string) 
 	return row
 }
 
-// remaining is what the open copy has left.
 func (s *stage) remaining() int64 { return s.hot().Free() }
 
 // balanced checks the conservation by id set of a quiet system.
@@ -235,7 +221,6 @@ func (s *stage) balanced(t *testing.T) {
 	check.That(t, len(marks) == len(live) && len(s.hot().Pending()) == 0, "%d marks, %d reservations, %d live orders", len(marks), len(s.hot().Pending()), len(live))
 }
 
-// queueSide is the queue.
 type queueSide struct {
 	*stage
 	backlog.Queue // of which nothing else is asked
@@ -243,7 +228,6 @@ type queueSide struct {
 	cut *bool // off from it is the instance that asks; nil: it is not
 }
 
-// see is a question about what waits.
 func (q queueSide) see(step string) error {
 	if q.cut != nil && *q.cut {
 		return model.Unavailable("The queue does not answer.", nil)
@@ -324,19 +308,16 @@ func (q queueSide) RemoveDeadLetter(_ context.Context, sequence uint64) error {
 
 func TestMain(m *testing.M) { servicetest.Main(m) }
 
-// onStage runs a test on a stage, on a clock of its own.
 func onStage(t *testing.T, test func(*testing.T, *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newStage(t)) })
 }
 
-// onStages is onStage for a subtest, which runs beside the others.
 func onStages(t *testing.T, name string, test func(*testing.T, *stage)) {
 	t.Helper()
 	servicetest.Bubble(t, name, func(t *testing.T) { test(t, newStage(t)) })
 }
 
-// serveRebuilds serves what was asked for, until nothing moves any more.
 func (s *stage) serveRebuilds(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	var serving sync.WaitGroup
@@ -346,8 +327,7 @@ func (s *stage) serveRebuilds(ctx context.Context) {
 	serving.Wait()
 }
 
-// employ puts another worker on the stage, as if it were another process; change
-// may put something else in the place of its parts.
+// employ adds another process's worker; change may replace its parts.
 func (s *stage) employ(locks Seats, change ...func(*Deps)) *Worker {
 	parts := s.parts()
 	for _, c := range change {
@@ -366,13 +346,11 @@ func (s *stage) watcher() *guard.Mode {
 	return w
 }
 
-// reconcileFor runs the reconciler, the rebuilder and the worker for a while.
 func (s *stage) reconcileFor(t *testing.T, d time.Duration) {
 	t.Helper()
 	s.reconcileTwice(t, d, 1)
 }
 
-// settles runs them for a while, behind which everything is in balance.
 func (s *stage) settles(t *testing.T, d time.Duration) {
 	t.Helper()
 	s.reconcileFor(t, d)

@@ -12,8 +12,7 @@ import (
 
 func to(stock int64) model.StockChange { return model.StockChange{Stock: &stock} }
 
-// A new voucher is loaded at once, or answered although its copy cannot be loaded. The queue is busy with other
-// vouchers, which is none of its business.
+// A new voucher is loaded at once, or answered without its copy. Other vouchers' messages do not matter.
 func TestANewVoucherIsLoadedAtOnce(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -82,8 +81,7 @@ func TestARebuildBringsWhatWasCommittedMeanwhile(t *testing.T) {
 	})
 }
 
-// A sold-out copy of a voucher with a waitlist does not grow in place: it is rebuilt with the orders of those who
-// waited.
+// A sold-out copy with a waitlist is rebuilt with the orders of those who waited, rather than grown in place.
 func TestARestockRebuildsWhereUsersMayWait(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -132,8 +130,7 @@ func TestAStockThatCannotShrinkLeavesTheCopyAsItWas(t *testing.T) {
 	servicetest.Hears(t, "the caller", err, model.CodeUnavailable)
 }
 
-// Two administrators who change a stock at once are one behind the other: that is no trouble of the service, and
-// neither hears of it. Only a change that does not end, of a process that died, is told.
+// Concurrent changes of a stock follow one another without an error; only one of a dead process is reported.
 func TestAStockThatIsBeingChangedIsChangedAfterwards(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"db.intendstock", "hot.lower", "db.changestock"} {
