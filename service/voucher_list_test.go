@@ -22,7 +22,6 @@ import (
 	"seckill/service/servicetest"
 )
 
-// catalog is a store of vouchers whose queries take a while.
 type catalog struct {
 	VoucherStore // of the rest nothing is called
 
@@ -55,7 +54,6 @@ func (c *catalog) List(_ context.Context, q model.VoucherQuery) (model.VoucherPa
 	return page, err
 }
 
-// cursor is a query of its own for each number.
 func cursor(n int) string { return model.Cursor{At: time.UnixMicro(int64(n)), ID: "v"}.String() }
 
 // newCatalog sells one voucher for two seconds, beginning in one.
@@ -140,8 +138,7 @@ func TestListedPhasesTurnInTime(t *testing.T) {
 	}
 }
 
-// A change by an administrator is listed at once by the instance that made it, by others
-// within a second, also when reading is slow.
+// The instance of a change lists it at once, others within a second, also when reading is slow.
 func TestListsShowChangesInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -243,7 +240,6 @@ func TestNothingIsRebuiltInSync(t *testing.T) {
 	servicetest.Hears(t, "the caller", vouchers.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
 }
 
-// shelf is a store of one voucher.
 type shelf struct {
 	VoucherStore // of the rest nothing is called
 
@@ -268,7 +264,6 @@ func (s *shelf) Stats(context.Context, string) (model.Stats, error) {
 	return stats, nil
 }
 
-// aside is where the vouchers of a shelf are sold.
 type aside struct {
 	table *servicetest.Table
 	hot   *hotcopytest.Copies

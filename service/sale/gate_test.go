@@ -21,8 +21,7 @@ import (
 	"seckill/service/servicetest"
 )
 
-// A request that has the user's lock and finds the gate full until its time is over gives the lock back: the user may
-// try again at once.
+// A request whose time ends at a full gate gives the user's lock back: the user may try again at once.
 func TestAFullGateKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {
@@ -44,8 +43,7 @@ func TestAFullGateKeepsNoLock(t *testing.T) {
 	})
 }
 
-// A burst is served. When one and a half times as much is asked as can be served, what is too much is refused at once,
-// what is served does not wait long, and no place is left empty. When less is asked, all are served again.
+// Above capacity the excess is refused at once, the rest waits briefly, and no place stays empty.
 func TestALastingOverloadIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +93,6 @@ func TestALastingOverloadIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// backlogEvery is between two looks of the watch at the queue.
 const backlogEvery = 250 * time.Millisecond
 
 func TestOldBacklogPromisesNothing(t *testing.T) {
@@ -117,8 +114,7 @@ func TestOldBacklogPromisesNothing(t *testing.T) {
 	})
 }
 
-// What is known without the queue is told whatever its state is. Of orders only a live one is an answer: the mark of a
-// closed one may still be there, and its buyer comes again like everybody else.
+// A full backlog hides no known answer. Only a live order is one: the mark of a closed one may still be there.
 func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {

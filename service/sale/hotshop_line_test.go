@@ -56,7 +56,6 @@ func (l *line) Backlog(context.Context) (model.Backlog, error) {
 	return l.backlog, nil
 }
 
-// Waiting names the voucher that is sold.
 func (l *line) Waiting(context.Context) (map[string]int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +66,6 @@ func (l *line) Waiting(context.Context) (map[string]int64, error) {
 	return named, nil
 }
 
-// BacklogOf is the whole backlog.
 func (l *line) BacklogOf(ctx context.Context, _ string) (model.Backlog, error) { return l.Backlog(ctx) }
 
 func (l *line) with(f func()) {
@@ -76,7 +74,6 @@ func (l *line) with(f func()) {
 	f()
 }
 
-// users are those whose orders are queued.
 func (l *line) users() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +84,6 @@ func (l *line) users() []string {
 	return users
 }
 
-// rows is a database of orders.
 type rows struct {
 	OrderStore // of the rest nothing is called
 
@@ -118,7 +114,6 @@ func (r *rows) fail(err error) {
 	r.err = err
 }
 
-// ask is one query.
 func (r *rows) ask() (unlock func(), err error) {
 	r.queries.Add(1)
 	servicetest.Pass(servicetest.QueryTime)
@@ -202,7 +197,6 @@ func (r *rows) DoneOrders(_ context.Context, ids []string) error {
 	return err
 }
 
-// settle makes a row of a reservation, and settles it, as a worker does.
 func (s hotShop) settle(orderID string) model.Order {
 	row := s.sale.Pending()[orderID].Order
 	row.Status = model.OrderUnpaid
@@ -210,19 +204,17 @@ func (s hotShop) settle(orderID string) model.Order {
 	return s.rows.put(row)
 }
 
-// persist places an order, and settles it.
 func (s hotShop) persist(t *testing.T, userID string) model.Order {
 	t.Helper()
 	return s.settle(s.buys(t, userID).ID)
 }
 
-// queues makes the oldest message as old as that, and lets the watch see it.
+// queues makes the oldest message that old, and lets the watch see it.
 func (s hotShop) queues(age time.Duration) {
 	s.line.with(func() { s.line.backlog = model.Backlog{Age: age, Messages: 1} })
 	servicetest.Pass(backlogEvery + time.Millisecond)
 }
 
-// doctor counts wishes for rebuilds, and questions to the outbox.
 type doctor struct {
 	relayed            int
 	requests, replaces atomic.Int64
@@ -243,7 +235,6 @@ func (d *doctor) relay(context.Context, string) error {
 	return nil
 }
 
-// buys places an order that must be accepted.
 func (s hotShop) buys(t *testing.T, userID string) model.Order {
 	t.Helper()
 	order, err := s.Place(t.Context(), userID, "v1")
@@ -253,7 +244,6 @@ func (s hotShop) buys(t *testing.T, userID string) model.Order {
 	return order
 }
 
-// unavailable places an order that nobody decides.
 func (s *Orders) unavailable(t *testing.T, userID string) error {
 	t.Helper()
 	began := time.Now()
@@ -263,14 +253,12 @@ func (s *Orders) unavailable(t *testing.T, userID string) error {
 	return err
 }
 
-// shows reads a user's own order, which must have a status.
 func (s *Orders) shows(t *testing.T, userID, orderID string, wait time.Duration, want model.OrderStatus) {
 	t.Helper()
 	order, err := s.Get(t.Context(), userID, orderID, wait)
 	check.That(t, err == nil && order.Status == want && order.ID == orderID && order.UserID == userID, "%s is shown %+v, %v; want %s, which is %s", userID, order, err, orderID, want)
 }
 
-// cancels cancels a user's own order.
 func (s *Orders) cancels(t *testing.T, userID, orderID string) {
 	t.Helper()
 	order, err := s.Cancel(t.Context(), userID, orderID)
@@ -290,7 +278,6 @@ func (s *Orders) hangsUp(t *testing.T, userID string, after time.Duration) error
 	return err
 }
 
-// rush places the orders of many users at once, and counts what they hear.
 func (s *Orders) rush(t *testing.T, users int) (sold, soldOut int64) {
 	t.Helper()
 	var yes, no atomic.Int64
@@ -307,7 +294,6 @@ func (s *Orders) rush(t *testing.T, users int) (sold, soldOut int64) {
 	return yes.Load(), no.Load()
 }
 
-// refused places an order that must be refused.
 func (s *Orders) refused(t *testing.T, userID string, want model.Code) model.Error {
 	t.Helper()
 	order, err := s.Place(t.Context(), userID, "v1")

@@ -172,7 +172,6 @@ func TestDetailOfAnOrderThatIsProcessing(t *testing.T) {
 	})
 }
 
-// empty has no orders.
 type empty struct{ OrderStore }
 
 func (empty) Get(context.Context, string) (model.Order, error) {
@@ -183,8 +182,7 @@ func (empty) Detail(context.Context, string) (model.OrderDetail, error) {
 	return model.OrderDetail{}, model.NotFound("order")
 }
 
-// An instance of another order mode than the database's sees no reservations:
-// it must not deny an order that was promised.
+// An instance of another order mode sees no reservations: it must not deny a promised order.
 func TestInstanceOfAnotherModeKnowsThatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	sells := func() error { return nil }
@@ -208,8 +206,7 @@ func TestInstanceOfAnotherModeKnowsThatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// The refusals of a purchase in the order of the contract: each case has every
-// reason that stands behind its own in the list as well.
+// In the order of the contract; each case also has every reason that follows its own in the list.
 func TestPrecedenceOfRefusals(t *testing.T) {
 	t.Parallel()
 	soldOut := func(s hotShop) { s.sale.Set("stock", int64(len(s.sale.Marks()))) }

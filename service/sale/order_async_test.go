@@ -30,8 +30,7 @@ func TestPlaceAnswersWithTheQueuedOrder(t *testing.T) {
 	})
 }
 
-// Whatever goes wrong behind the reservation, the order is not promised and the
-// unit not given back: the next call finds the order.
+// The order is not promised and its unit not given back: the next call finds the order.
 func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(s hotShop){
@@ -63,8 +62,7 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 	}
 }
 
-// One order of a call may be in doubt where the others are not, as when one node of a Cluster does not answer. Its
-// buyer hears that it is not known yet, and nothing is undone.
+// When one node of a Cluster is silent its order is in doubt: only its buyer gets that answer, and nothing is undone.
 func TestHotCopiesThatDoNotAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -182,7 +180,6 @@ func TestNothingIsSoldInAnotherMode(t *testing.T) {
 	})
 }
 
-// epochs is a database that tells an epoch of every voucher.
 func epochs(
 	of func(ctx context.Context) (int64, error),
 ) func(context.Context, []string) (map[string]int64, error) {
@@ -233,8 +230,7 @@ func TestOrdersAreConfirmedWhileTheDatabaseIsAway(t *testing.T) {
 	}
 }
 
-// By the contract the longest answer takes the lock's wait budget and 5 s. The lock is free at the last moment, and
-// whatever comes then, or before, stands still.
+// By the contract an answer takes the lock's wait and 5 s at most. The lock is free only at the last moment.
 func TestTheLongestAnswer(t *testing.T) {
 	t.Parallel()
 	const wait, ever = 3 * time.Second, time.Hour
@@ -340,8 +336,7 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 	}
 }
 
-// Whatever the state of the hot copy, the window and the state of the sale are
-// told, by the database where need be. A row that was there is only away.
+// The database gives the window and the state of the sale where need be. A missing row is only away.
 func TestClosedCopyOfASaleThatIsNotOn(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

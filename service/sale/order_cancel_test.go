@@ -69,7 +69,6 @@ func TestCancelOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// stuck is a store in which a cancellation from the voucher "stuck" takes all of its time.
 type stuck struct {
 	OrderStore
 

@@ -17,8 +17,7 @@ import (
 	"seckill/service/servicetest"
 )
 
-// TestGateHasRoomForOtherVouchers: one voucher takes its part, in which first come is first
-// served, and nothing is kept of those that nobody asks for.
+// One voucher takes its part, first come first served, and no state stays for vouchers that nobody asks for.
 func TestGateHasRoomForOtherVouchers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,8 +72,7 @@ func TestVoucherInTroubleIsIsolated(t *testing.T) {
 	}
 }
 
-// The client is gone or its time is over, its order is not decided, and nothing is left to do: the user's lock is still
-// held, because otherwise the same user could buy elsewhere.
+// Without a client an undecided order still keeps the user's lock, or the same user could buy elsewhere.
 func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
 	t.Parallel()
 	keeps := func(t *testing.T, s shop, err error, decided time.Duration) {
@@ -124,7 +122,6 @@ func TestAnOrderThatNobodyTakesKeepsNoLock(t *testing.T) {
 	})
 }
 
-// lockIsFree checks during a publish that the lock of alice is not held any more.
 func (s hotShop) lockIsFree(t *testing.T) func() {
 	return func() {
 		synctest.Wait() // a publish may begin before the lock is given back, and does not wait for that
@@ -132,7 +129,6 @@ func (s hotShop) lockIsFree(t *testing.T) func() {
 	}
 }
 
-// tookLocks checks how many locks were taken and given back.
 func (s shop) tookLocks(t *testing.T, want int64) {
 	t.Helper()
 	check.Equal(t, "locks taken", s.keys.Taken.Load(), want)
@@ -275,8 +271,7 @@ func TestPlaceAnswersWithTheCommittedOrder(t *testing.T) {
 	}
 }
 
-// A store that never answers must not let requests pile up: each is answered in time, and the goroutines behind them
-// end with the transaction's limit.
+// Each request is answered in time, and the goroutines behind it end with the transaction's limit.
 func TestStoreThatHangsIsBounded(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {
@@ -303,8 +298,7 @@ func TestConcurrentOrdersShareTransactions(t *testing.T) {
 	})
 }
 
-// In a rush everybody passes the first look at the copy. Those who wait at the gate are told from memory once the first
-// ones have taken it all.
+// In a rush everybody passes the first look; those at the gate get an answer from memory once all is sold.
 func TestRushBehindTheGateIsToldFromMemory(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {

@@ -22,7 +22,7 @@ import (
 	"seckill/service/servicetest"
 )
 
-// waitlist is one whose voucher has units in the database until an instant.
+// waitlist has units in the database until an instant.
 type waitlist struct {
 	PlaceStore // of the rest nothing is called
 
@@ -62,8 +62,7 @@ func (p *waitlist) Join(_ context.Context, _ string, asked []model.Joining) ([]m
 	return joined, nil
 }
 
-// While units remain in the database and none in the hot copy, orders are on their way: who has heard SOLD_OUT gets a
-// place behind them.
+// Units left in the database mean orders on their way: who got SOLD_OUT from the copy gets a place behind them.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -128,8 +127,7 @@ func TestJoinsShareTransactions(t *testing.T) {
 	})
 }
 
-// While the voucher's row is locked, those who leave are in one transaction of each instance and of the buyers' share,
-// and who has no place is told at once.
+// Leaves share one transaction in each instance, and who has no place gets the answer at once.
 func TestLeavesShareTransactions(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {
@@ -147,8 +145,7 @@ func TestLeavesShareTransactions(t *testing.T) {
 	})
 }
 
-// What a canceled order of a voucher with a waitlist gives back comes before the answer: by the outbox, where the call
-// does not know the heir, and also where this instance does not know the waitlist.
+// A returned unit of a waitlist goes by the outbox, before the answer, where no heir or no waitlist is known here.
 func TestCancelRelaysWhereUsersWait(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
@@ -182,7 +179,6 @@ func TestCancelTellsTheHeir(t *testing.T) {
 	})
 }
 
-// urn is a store of entries.
 type urn struct {
 	entered int
 	during  func()
@@ -198,8 +194,7 @@ func (u *urn) Enter(_ context.Context, asked []model.Entering) ([]model.Entered,
 	return answers, nil
 }
 
-// In either order mode an entry is decided under the user's lock, and takes no unit, asks no hot copy and queues
-// nothing.
+// In either order mode an entry is decided under the user's lock; it takes no unit, asks no hot copy, queues nothing.
 func TestAnEntryAsksTheDatabaseAlone(t *testing.T) {
 	t.Parallel()
 	enters := func(t *testing.T, s shop) {
@@ -223,7 +218,6 @@ func TestAnEntryAsksTheDatabaseAlone(t *testing.T) {
 	})
 }
 
-// desk is a store of orders whose transactions a test can hold up.
 type desk struct {
 	OrderStore // of the rest nothing is called
 
@@ -266,7 +260,6 @@ func (d *desk) create(t *servicetest.Table, order model.Order) model.Outcome {
 	return model.Outcome{Order: order, Created: true, Waited: d.waited}
 }
 
-// shop is a service of orders over fakes, in the bubble of one test.
 type shop struct {
 	*Orders
 
@@ -279,7 +272,6 @@ type shop struct {
 	metrics *prometheus.Registry
 }
 
-// over is a shop and what its service works with, but for the store and the cache.
 func over(db *servicetest.Table) (shop, Deps) {
 	s := shop{
 		table: db, desk: &desk{table: db, took: time.Millisecond}, keys: servicetest.NewLocks(),
@@ -307,7 +299,6 @@ func (s shop) shut() {
 	s.cache.Close(context.Background())
 }
 
-// inShop runs a test in a shop, on a clock of its own.
 func inShop(t *testing.T, test func(*testing.T, shop)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newShop(t)) })
@@ -315,7 +306,6 @@ func inShop(t *testing.T, test func(*testing.T, shop)) {
 
 func TestMain(m *testing.M) { servicetest.Main(m) }
 
-// hotShop is a service of asynchronous orders over fakes, in the bubble of one test.
 type hotShop struct {
 	shop
 
@@ -327,7 +317,6 @@ type hotShop struct {
 	doctor *doctor
 }
 
-// newHotShop sells the voucher of newTable.
 func newHotShop(t *testing.T, change func(*Deps, *AsyncDeps)) hotShop {
 	t.Helper()
 	base, deps := over(servicetest.NewTable())
@@ -360,16 +349,13 @@ func newHotShop(t *testing.T, change func(*Deps, *AsyncDeps)) hotShop {
 	return s
 }
 
-// epoch is that of a database that agrees with the hot copy.
 func (s hotShop) epoch(context.Context) (int64, error) { return s.sale.Epoch(), nil }
 
-// inHotShop runs a test in a shop, on a clock of its own.
 func inHotShop(t *testing.T, test func(*testing.T, hotShop)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newHotShop(t, nil)) })
 }
 
-// inHotShops is inHotShop for a subtest, which runs beside the others.
 func inHotShops(t *testing.T, name string, test func(*testing.T, hotShop)) {
 	t.Helper()
 	servicetest.Bubble(t, name, func(t *testing.T) { test(t, newHotShop(t, nil)) })

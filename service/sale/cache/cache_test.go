@@ -22,7 +22,6 @@ import (
 	"seckill/service/servicetest"
 )
 
-// inCache runs a test on a cache of a database's voucher, on a clock of its own.
 func inCache(t *testing.T, test func(*testing.T, *servicetest.Table, *Vouchers)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +42,7 @@ func refusal(t *testing.T, c *Vouchers, userID string) error {
 	return check.Value(c.entry(t.Context(), "v1"))(t).refusal(userID, time.Now())
 }
 
-// hears checks what a user is told from memory: a code, or nothing.
+// hears checks the answer from memory: a code, or nothing.
 func hears(t *testing.T, c *Vouchers, when, userID string, want model.Code) {
 	t.Helper()
 	servicetest.Hears(t, when+", from memory, "+userID, refusal(t, c, userID), want)
@@ -133,8 +132,7 @@ func TestReadingOutlivesItsSlot(t *testing.T) {
 	})
 }
 
-// A user who buys and cancels again and again makes no other request wait for a reading, and a
-// unit that came back is for sale at once.
+// A user who buys and cancels again and again makes no request wait, and a returned unit is for sale at once.
 func TestReturnedUnitVoidsOnlyWhatRefuses(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
@@ -257,8 +255,7 @@ func TestReadNeverAnswersFromACopy(t *testing.T) {
 	})
 }
 
-// A long list of buyers is read behind the requests' backs: until it is known
-// everybody takes the whole road, and nobody waits for it.
+// Until a long list of buyers is read everybody takes the whole road, and nobody waits for it.
 func TestManyBuyersAreReadBehindTheRequests(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
@@ -291,14 +288,12 @@ func TestBuyersThatCannotBeReadCostTheWholeRoadOnly(t *testing.T) {
 	})
 }
 
-// noBuyers cannot tell who has orders.
 type noBuyers struct{ *servicetest.Table }
 
 func (noBuyers) Buyers(context.Context, model.Voucher, func(string) error) error {
 	return model.Unavailable("gone", nil)
 }
 
-// register is a source of accounts that counts its questions.
 type register struct {
 	byID    func(ctx context.Context, id string) (model.Account, error)
 	changed func(since time.Time, limit int) ([]model.Account, error)
@@ -321,7 +316,6 @@ func accountsOf(t *testing.T, source *register) *Accounts {
 	return known
 }
 
-// pass lets time pass in the bubble of a test.
 func pass(d time.Duration) { <-time.After(d) }
 
 func changedAt(id string, version int64, at time.Time) model.Account {
@@ -453,15 +447,13 @@ func TestAnAnswerIsNotOlderThanASecond(t *testing.T) {
 	})
 }
 
-// over is what the changes say of a token.
 func over(known *Accounts, id string, version int64) bool {
 	ended, _ := known.Changed(id, version)
 	return ended
 }
 
-// One buyer's unit came back and another one has it: nothing remained at either reading, and only the version tells
-// that the buyers are not the same any more. The user who has an order now may have lost the answer, and must hear of
-// that order.
+// A unit changed buyers, and nothing remained at either reading: only the version shows it. The new buyer may have lost
+// the answer, and must get that order.
 func TestBuyersOfAnotherVersionAreReadAnew(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
@@ -481,8 +473,7 @@ func TestBuyersOfAnotherVersionAreReadAnew(t *testing.T) {
 	})
 }
 
-// The sale runs from begin to end on the database's clock; the copy was asked for at `asked` and told 20 ms later on
-// this machine's clock, which is an hour off.
+// The window is by the database's clock; this machine's is an hour off, and told the copy 20 ms after `asked`.
 func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 11, 10, 0, 0, 0, time.UTC)
@@ -554,8 +545,7 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 	}
 }
 
-// At the edges of the window only the seller decides, whatever else an entry could tell: a sale that has ended has
-// ended, and is not sold out. Of a closed hot copy nobody is told that it is sold out, and nobody is sent to ask it.
+// At the edges only the seller decides: an ended sale is not sold out, and a closed copy neither refuses nor is asked.
 func TestNothingIsToldAtTheEdges(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 11, 10, 0, 0, 0, time.UTC)
